@@ -1,0 +1,52 @@
+# Settings every target shares, and the three functions the folders use to declare themselves.
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+find_package(Threads REQUIRED)
+
+configure_file(${PROJECT_SOURCE_DIR}/include/trainmon/version.h.in
+               ${PROJECT_BINARY_DIR}/include/trainmon/version.h @ONLY)
+
+add_library(trainmon_options INTERFACE)
+target_include_directories(trainmon_options INTERFACE
+  ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+# No contraction: a fused multiply-add would make sums depend on the instruction set.
+target_compile_options(trainmon_options INTERFACE
+  -Wall -Wextra -Wconversion -Werror -ffp-contract=off)
+target_link_libraries(trainmon_options INTERFACE Threads::Threads)
+if(TRAINMON_FAILPOINTS)
+  target_compile_definitions(trainmon_options INTERFACE TRAINMON_FAILPOINTS=1)
+endif()
+if(TRAINMON_SANITIZE)
+  target_compile_options(trainmon_options INTERFACE
+    -fsanitize=${TRAINMON_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(trainmon_options INTERFACE -fsanitize=${TRAINMON_SANITIZE})
+endif()
+
+# trainmon_library(stats SOURCES a.cpp b.cpp DEPENDS base): static library trainmon_stats.
+function(trainmon_library name)
+  cmake_parse_arguments(arg "" "" "SOURCES;DEPENDS" ${ARGN})
+  add_library(trainmon_${name} STATIC ${arg_SOURCES})
+  target_link_libraries(trainmon_${name} PUBLIC trainmon_options)
+  foreach(dependency ${arg_DEPENDS})
+    target_link_libraries(trainmon_${name} PUBLIC trainmon_${dependency})
+  endforeach()
+endfunction()
+
+# trainmon_test(queue SOURCES queue_test.cpp DEPENDS pipe): GoogleTest program queue_test.
+function(trainmon_test name)
+  cmake_parse_arguments(arg "" "" "SOURCES;DEPENDS" ${ARGN})
+  add_executable(${name}_test ${arg_SOURCES})
+  target_link_libraries(${name}_test PRIVATE trainmon_options GTest::gtest GTest::gtest_main)
+  foreach(dependency ${arg_DEPENDS})
+    target_link_libraries(${name}_test PRIVATE trainmon_${dependency})
+  endforeach()
+  add_test(NAME ${name} COMMAND ${name}_test)
+endfunction()

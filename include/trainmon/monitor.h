@@ -1,0 +1,143 @@
+// The monitor of one rank: register series, observe tensors, tell it what the steps became.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "trainmon/config.h"
+#include "trainmon/record.h"
+#include "trainmon/sink.h"
+
+namespace trainmon {
+
+// Who this process is. Taken from torchrun's or the scheduler's environment by default.
+struct Identity {
+  int rank = 0;
+  int world_size = 1;
+  std::string run_id;          // "" when nothing names the run
+  int restart_count = 0;       // the launcher's, 0 without one
+  std::string model_digest;    // names, shapes and dtypes of the model; "" is not compared
+  std::string environment;     // JSON object of versions for run.json; "" = {}
+};
+// RANK, WORLD_SIZE, TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT, else SLURM_PROCID,
+// SLURM_NTASKS, SLURM_JOB_ID, SLURM_RESTART_COUNT, else rank 0 of 1.
+Identity identity_from_environment();
+
+// What observe() did with a tensor.
+enum class Observed : std::uint8_t {
+  recorded = 0,   // one row
+  idle = 1,       // nothing to do: stopped, forked, not this step, no value
+  elsewhere = 2,  // not on the CPU: the caller measures it and adds a late row
+  refused = 3,    // a dtype or layout that is not measured; counted and said once in run.json
+};
+
+// Counters of one sink. rows_produced = rows_written + sum of rows_dropped (+ pending while running).
+struct SinkHealth {
+  std::string name;
+  std::int64_t rows_written = 0;
+  std::map<std::string, std::int64_t> rows_dropped;  // reason -> rows
+  bool degraded = false;                             // the last write failed
+};
+struct Health {
+  std::int64_t rows_produced = 0;
+  std::int64_t rows_pending = 0;                     // sealed or open, not yet with the sinks
+  std::vector<SinkHealth> sinks;
+  std::map<std::string, std::int64_t> refused;       // reason -> tensors never measured
+  std::map<std::string, std::string> parts_off;      // part that switched itself off -> why
+  std::int64_t errors = 0;                           // errors inside trainmon
+  std::int64_t alerts = 0;
+  std::int64_t queue_bytes_peak = 0;
+};
+
+// Thread-safe unless said otherwise. After construction no member throws, except where stated, and
+// none waits for the disk; everything after stop() or in a forked child does nothing.
+class Monitor {
+ public:
+  // Creates the rank's directory and starts the writer thread. Throws ConfigError for a bad
+  // config, std::runtime_error when the directory cannot be made or holds another model's run.
+  Monitor(const Config& config, const Identity& identity);
+  ~Monitor();  // stop()s if that has not happened
+  Monitor(const Monitor&) = delete;
+  Monitor& operator=(const Monitor&) = delete;
+
+  const Config& config() const;
+  const RunInfo& run() const;
+
+  // --- series -------------------------------------------------------------------------------
+  // The id of this series, new or known. Never fails; equal series get equal ids.
+  SeriesId add_series(const Series& series);
+
+  // --- steps --------------------------------------------------------------------------------
+  // Declares the next optimizer (index 0, 1, ...) whose first window belongs to `start_step`.
+  int add_optimizer(std::int64_t start_step);
+  // Corrects the first window's step, once, before its outcome (learnt from the optimizer's state).
+  void set_start_step(int optimizer, std::int64_t step);
+  std::int64_t window(int optimizer) const;
+  std::int64_t step(int optimizer) const;      // of the open window; assumes undecided ones were taken
+  bool recording(int optimizer) const;         // does the open window's step get recorded?
+  // A hook of a backward runs for parameters of `optimizer`; `task` identifies the backward and
+  // differs between backwards. Returns the accum of this backward.
+  std::int32_t on_backward(int optimizer, std::int64_t task);
+  std::int32_t accum(int optimizer) const;       // of the current or last backward, 0 before any
+  std::int32_t next_accum(int optimizer) const;  // of the backward that the next forward precedes
+  // The optimizer begins and ends an attempt at a step; end closes the window. `fate` nullopt
+  // means not known yet: decide() later.
+  void begin_attempt(int optimizer);
+  void end_attempt(int optimizer, std::optional<Fate> fate, double loss_scale);
+  // The gradients of the window were cleared without an attempt: closes the window.
+  void abandon_window(int optimizer, Fate fate, double loss_scale);
+  void decide(int optimizer, std::int64_t window, Fate fate, double loss_scale);
+
+  // --- rows ---------------------------------------------------------------------------------
+  // Measures the tensor and appends a row. The address is (series, open window and accum of the
+  // series' optimizer, call 0) in the first form. Concurrent calls are fine.
+  Observed observe(SeriesId series, const TensorView& tensor, std::uint32_t flags = 0);
+  Observed observe_at(SeriesId series, const TensorView& tensor, std::int64_t window,
+                      std::int32_t accum, std::int32_t call, std::uint32_t flags = 0);
+  // A row whose values a device still computes; rows of one late batch are in call order.
+  void add_late_row(SeriesId series, DType dtype, std::int64_t window, std::int32_t accum,
+                    std::int32_t call, std::uint32_t flags);
+  // Seals the late rows since the last call; 0 when there are none. The values follow by
+  // fulfil(): one state per row, in order. A ticket not fulfilled in device_timeout_seconds is
+  // written with flag not_ready.
+  std::int64_t seal_late();
+  void fulfil(std::int64_t ticket, std::span<const RowState> states);
+  void add_scalar(std::string_view name, double value);
+  void add_payload(Payload payload);  // window, accum and seq of the key are filled in when 0
+  // Closes the open batch and hands it to the writer.
+  void seal(Moment moment);
+
+  // --- bookkeeping --------------------------------------------------------------------------
+  void set_covered(std::string_view kind);
+  void set_not_covered(std::string_view what, std::string_view why);
+  void refuse(std::string_view reason);                          // counts one tensor not measured
+  void part_failed(std::string_view part, std::string_view why); // said once, in health.json
+  void set_note(std::string_view key, std::string_view json);    // extra entry of run.json
+
+  // --- reading while running ----------------------------------------------------------------
+  // Rows of the last completed window of the clock, bounded by latest_mb.
+  std::vector<Row> latest() const;
+  const SeriesTable& series() const;
+  Health health() const;
+  // Rows of the sink `memory`; empty without it.
+  std::vector<RecordBatch> memory() const;
+
+  // Seals, drains and closes within stop_timeout_seconds; what could not be written is counted as
+  // dropped ("stop_timeout"). Idempotent. Returns the final health.
+  Health stop();
+  // In a forked child: forget the writer thread, record nothing. Called by a pthread_atfork handler.
+
+ private:
+  class State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace trainmon

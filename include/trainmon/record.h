@@ -1,0 +1,187 @@
+// What is recorded: series, row keys, rows, outcomes, payloads, and the batch that carries them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trainmon/stat.h"
+
+namespace trainmon {
+
+using SeriesId = std::uint32_t;
+
+// Names of the kinds every adapter shares. A kind is text, not an enum, because optimizer state is
+// recorded under the optimizer's own names (exp_avg, momentum_buffer, ...).
+namespace kind {
+inline constexpr std::string_view kGradUnreduced = "grad_unreduced";
+inline constexpr std::string_view kGradReduced = "grad_reduced";
+inline constexpr std::string_view kParamOrigin = "param_origin";
+inline constexpr std::string_view kParamUpdated = "param_updated";
+inline constexpr std::string_view kActv = "actv";
+inline constexpr std::string_view kActvGrad = "actv_grad";
+inline constexpr std::string_view kCc = "cc";
+inline constexpr std::string_view kMgDirection = "mg_direction";
+}  // namespace kind
+
+// How a local tensor sits in the full one.
+//   whole  the local tensor is the full tensor
+//   box    a half-open range per dimension (DTensor)
+//   flat   half-open ranges of the flattened full tensor (FSDP1, ZeRO, Megatron)
+enum class Space : std::uint8_t { whole, box, flat };
+std::string_view space_name(Space space);
+
+struct Range {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  bool operator==(const Range&) const = default;
+};
+
+// How the same series on different ranks relate.
+//   identical    every rank holds the same values: a reader takes one
+//   disjoint     parts of one whole ("union" in docs and files): a reader merges them
+//   partial      summands of one value (unreduced gradients): never merged
+//   independent  unrelated values: never merged
+enum class Replication : std::uint8_t { identical, disjoint, partial, independent };
+std::string_view replication_name(Replication replication);  // "identical", "union", ...
+
+// What one row is a row of. Registered once per rank, referred to by SeriesId afterwards.
+struct Series {
+  std::string kind;
+  std::int32_t chunk = 0;       // model chunk (virtual pipeline stage), 0 for a single model
+  std::string name;             // parameter or module as the user wrote it; "" is the root module
+  std::string element;          // "" for parameters; "input.0", "output", "output.logits", ...
+  std::int32_t optimizer = 0;   // whose windows the rows follow (the clock for activations)
+  DType dtype = DType::float32;
+  Space space = Space::whole;
+  std::vector<Range> ranges;             // box: one per dimension; flat: pieces in order
+  std::vector<std::int64_t> full_shape;  // of the full tensor; empty when it varies (activations)
+  Replication replication = Replication::independent;
+  bool operator==(const Series&) const = default;
+};
+
+// Row flags (bits). Clipping unknown is neither of the two clip bits.
+namespace flag {
+inline constexpr std::uint32_t kStillScaled = 1u << 0;  // loss scale not yet divided out
+inline constexpr std::uint32_t kClipBefore = 1u << 1;   // seen before gradient clipping
+inline constexpr std::uint32_t kClipAfter = 1u << 2;    // seen after gradient clipping
+inline constexpr std::uint32_t kPartial = 1u << 3;      // not all of the tensor was seen
+inline constexpr std::uint32_t kNonFinite = 1u << 4;    // a NaN or an infinity among the elements
+inline constexpr std::uint32_t kNotReady = 1u << 5;     // the device gave no value in time; state empty
+}  // namespace flag
+
+// Where in the run a row belongs. `window` counts, per optimizer, from one step to the next attempt
+// at one; `accum` is the ordinal of the backward in the window (for an activation: of the backward
+// its forward precedes); `call` counts calls of one module within (window, accum); `seq` is the
+// order of execution on this rank, unique per row.
+struct RowKey {
+  SeriesId series = 0;
+  std::uint32_t flags = 0;
+  std::int64_t window = 0;
+  std::int32_t accum = 0;
+  std::int32_t call = 0;
+  std::uint64_t seq = 0;
+};
+
+struct Row {
+  RowKey key;
+  RowState state;
+};
+
+// What became of a window; written when it is known, which may be long after the window's rows.
+enum class Fate : std::uint8_t { taken, skipped, unknown };
+std::string_view fate_name(Fate fate);
+
+struct Outcome {
+  std::int32_t optimizer = 0;
+  std::int64_t window = 0;
+  std::int64_t step = 0;     // the step this window took or tried to take
+  std::int32_t attempt = 0;  // 0 for the first try at that step
+  Fate fate = Fate::unknown;
+  double loss_scale = 1.0;   // NaN when a scaler was there but its scale is unknown
+};
+
+// A scalar of the run (`mon.log(loss=...)`), on the clock's window.
+struct Scalar {
+  std::string name;
+  std::int64_t window = 0;
+  std::uint64_t seq = 0;
+  double value = 0.0;
+};
+
+// Typed bytes beside rows; the layout of each type is in docs/formats.md.
+enum class PayloadType : std::uint8_t { histogram = 1, sign_bits = 2, digest = 3, text = 4 };
+struct Payload {
+  PayloadType type = PayloadType::text;
+  RowKey key;
+  std::vector<std::byte> bytes;
+};
+
+// What a rule found. Repeats for one (series, rule) coalesce into `count`.
+struct Alert {
+  std::string rule;
+  RowKey key;                // of the first occurrence
+  std::int64_t step = -1;    // of the first occurrence, as far as known when it was seen
+  std::string message;
+  std::int64_t count = 1;
+};
+
+// Rows lost before this batch, so that a loss is visible in the data and not only in health.json.
+struct Gap {
+  std::string reason;
+  std::int64_t rows = 0;
+  std::uint64_t first_seq = 0;
+  std::uint64_t last_seq = 0;
+};
+
+// The moment that closed a batch.
+enum class Moment : std::uint8_t {
+  forward_end, backward_end, before_step, after_step, interval, alert, stop,
+};
+std::string_view moment_name(Moment moment);
+
+// Where the values of a batch will be, when a device still computes them. `ready` and `fill` are
+// called from the writer thread only and neither blocks nor throws.
+class LateValues {
+ public:
+  virtual ~LateValues() = default;
+  virtual bool ready() const noexcept = 0;
+  // Writes rows[i].state for every row of the batch.
+  virtual void fill(std::vector<Row>& rows) noexcept = 0;
+};
+
+// Rows sealed together. Never changed after sealing, except that the writer thread fills late
+// values and appends what rules found.
+struct RecordBatch {
+  std::uint64_t number = 0;  // order of sealing on this rank
+  Moment moment = Moment::interval;
+  std::int64_t time_ns = 0;  // wall clock at sealing, ns since 1970
+  double eps = kDefaultEps;
+  std::vector<Row> rows;     // ordered by seq
+  std::vector<Outcome> outcomes;
+  std::vector<Scalar> scalars;
+  std::vector<Payload> payloads;
+  std::vector<Alert> alerts;
+  std::vector<Gap> gaps;
+  std::shared_ptr<LateValues> late;  // null: every row has its values
+
+  bool empty() const {
+    return rows.empty() && outcomes.empty() && scalars.empty() && payloads.empty() &&
+           alerts.empty() && gaps.empty();
+  }
+  // What the batch occupies, for the queue's limit.
+  std::size_t bytes() const;
+};
+
+// All series of this rank. Readable from any thread while others are added; references stay valid.
+class SeriesTable {
+ public:
+  virtual ~SeriesTable() = default;
+  virtual const Series& at(SeriesId id) const = 0;
+  virtual std::size_t size() const = 0;
+};
+
+}  // namespace trainmon
