@@ -1,0 +1,174 @@
+// Thin wrappers over POSIX calls; every one that can fail in the field is a failpoint site.
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "base/failpoint.h"
+
+namespace trainmon {
+namespace {
+
+constexpr mode_t kFileMode = 0640;
+constexpr mode_t kDirectoryMode = 0750;
+
+int open_retrying(const std::filesystem::path& path, int flags) {
+  if (const Failure failure = failpoint("file.open"); failure.error != 0) {
+    errno = failure.error;
+    return -1;
+  }
+  int fd = -1;
+  do {
+    fd = ::open(path.c_str(), flags | O_CLOEXEC, kFileMode);
+  } while (fd < 0 && errno == EINTR);
+  return fd;
+}
+
+ssize_t write_once(int fd, const char* data, std::size_t size, std::int64_t offset) {
+  const Failure failure = failpoint("file.write");
+  if (failure.error != 0) {
+    errno = failure.error;
+    return -1;
+  }
+  return ::pwrite(fd, data, std::min(size, failure.limit), offset);
+}
+
+}  // namespace
+
+std::string_view errno_reason(int error) {
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+      return "no_space";
+    case EMFILE:
+    case ENFILE:
+      return "no_descriptors";
+    case ENOENT:
+    case ENOTDIR:
+    case ESTALE:
+      return "deleted";
+    case EROFS:
+      return "read_only";
+    case EACCES:
+    case EPERM:
+      return "permission";
+    case EFBIG:
+      return "file_limit";
+    case EEXIST:
+      return "exists";
+    case ELOOP:
+      return "link";
+    case ENOMEM:
+      return "no_memory";
+    default:
+      return "io_error";
+  }
+}
+
+SinkError file_error(int error, std::string_view what, const std::filesystem::path& path) {
+  return {std::string(errno_reason(error)),
+          std::string(what) + " " + path.string() + ": " + std::generic_category().message(error)};
+}
+
+File::File(File&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+
+File& File::operator=(File&& other) noexcept {
+  if (this != &other) {
+    close();
+    fd_ = std::exchange(other.fd_, -1);
+  }
+  return *this;
+}
+
+void File::close() noexcept {
+  // Not retried on EINTR: Linux has released the descriptor by then.
+  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+}
+
+File create_file(const std::filesystem::path& path) {
+  const int fd = open_retrying(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
+  if (fd < 0) throw file_error(errno, "cannot create", path);
+  return File(fd);
+}
+
+File open_file(const std::filesystem::path& path) {
+  // Not blocking, so that a pipe someone left in a run directory cannot hang a reader.
+  const int fd = open_retrying(path, O_RDONLY | O_NONBLOCK);
+  if (fd < 0) throw file_error(errno, "cannot open", path);
+  return File(fd);
+}
+
+void write_at(const File& file, std::int64_t offset, std::string_view bytes,
+              const std::filesystem::path& path) {
+  while (!bytes.empty()) {
+    const ssize_t written = write_once(file.fd(), bytes.data(), bytes.size(), offset);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) throw file_error(errno, "cannot write", path);
+    if (written == 0) throw file_error(ENOSPC, "cannot write", path);
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+    offset += written;
+  }
+}
+
+std::int64_t linked_size(const File& file, const std::filesystem::path& path) {
+  struct stat status {};
+  if (::fstat(file.fd(), &status) != 0) throw file_error(errno, "cannot stat", path);
+  return status.st_nlink == 0 ? -1 : status.st_size;
+}
+
+std::string read_file(const std::filesystem::path& path, std::int64_t limit) {
+  const File file = open_file(path);
+  struct stat status {};
+  if (::fstat(file.fd(), &status) != 0) throw file_error(errno, "cannot stat", path);
+  if (!S_ISREG(status.st_mode)) throw SinkError("io_error", path.string() + " is not a file");
+  if (status.st_size > limit) throw SinkError("file_limit", path.string() + " is too long");
+  std::string content(static_cast<std::size_t>(status.st_size), '\0');
+  std::size_t filled = 0;
+  while (filled < content.size()) {
+    const ssize_t got = ::read(file.fd(), content.data() + filled, content.size() - filled);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw file_error(errno, "cannot read", path);
+    if (got == 0) break;  // shortened while being read
+    filled += static_cast<std::size_t>(got);
+  }
+  content.resize(filled);
+  return content;
+}
+
+void write_atomically(const std::filesystem::path& path, std::string_view content) {
+  const std::filesystem::path temporary = path.string() + ".tmp";
+  if (::unlink(temporary.c_str()) != 0 && errno != ENOENT) {
+    throw file_error(errno, "cannot remove", temporary);
+  }
+  File file = create_file(temporary);
+  try {
+    write_at(file, 0, content, temporary);
+    file.close();
+    if (::rename(temporary.c_str(), path.c_str()) != 0) {
+      throw file_error(errno, "cannot rename to", path);
+    }
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+}
+
+void make_directories(const std::filesystem::path& path) {
+  std::filesystem::path made;
+  for (const auto& part : path) {
+    made /= part;
+    if (part.empty() || ::mkdir(made.c_str(), kDirectoryMode) == 0) continue;
+    const int error = errno;
+    struct stat status {};
+    if (::stat(made.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) continue;
+    throw file_error(error == EEXIST ? ENOTDIR : error, "cannot make directory", made);
+  }
+}
+
+}  // namespace trainmon

@@ -1,0 +1,59 @@
+// Files without surprises: descriptors that close, writes that are whole, links never followed.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "trainmon/error.h"
+
+namespace trainmon {
+
+// The counter word for an errno value: no_space, no_descriptors, deleted, read_only, permission,
+// file_limit, exists, link, no_memory, else io_error.
+std::string_view errno_reason(int error);
+// SinkError with errno's reason and "what path: message".
+[[nodiscard]] SinkError file_error(int error, std::string_view what,
+                                   const std::filesystem::path& path);
+
+// Owns one descriptor. Movable; not thread-safe.
+class File {
+ public:
+  File() = default;
+  explicit File(int fd) : fd_(fd) {}
+  File(File&& other) noexcept;
+  File& operator=(File&& other) noexcept;
+  ~File() { close(); }
+
+  int fd() const { return fd_; }
+  bool is_open() const { return fd_ >= 0; }
+  void close() noexcept;
+
+ private:
+  int fd_ = -1;
+};
+
+// All functions below throw SinkError; paths may hold any bytes.
+
+// A new file of mode 0640 (less the umask), for writing; an existing file or link is an error
+// (reason "exists"). Closed on exec.
+File create_file(const std::filesystem::path& path);
+// For reading; a link at `path` is followed (readers may be given one).
+File open_file(const std::filesystem::path& path);
+// Writes all bytes at `offset`, over interruptions and short writes. On an error some of them may
+// be in the file.
+void write_at(const File& file, std::int64_t offset, std::string_view bytes,
+              const std::filesystem::path& path);
+// The size in bytes, or nullopt-like -1 when the file has no name any more (deleted).
+std::int64_t linked_size(const File& file, const std::filesystem::path& path);
+// The whole file; an error when it is longer than `limit` bytes.
+std::string read_file(const std::filesystem::path& path,
+                      std::int64_t limit = std::int64_t{1} << 40);
+// Replaces `path` by a file with this content; readers see the old or the new one, never a part.
+// The name during writing is `path` + ".tmp"; whatever stands there is removed first.
+void write_atomically(const std::filesystem::path& path, std::string_view content);
+// Makes `path` and missing parents, mode 0750 (less the umask). Fine when it exists.
+void make_directories(const std::filesystem::path& path);
+
+}  // namespace trainmon

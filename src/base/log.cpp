@@ -1,0 +1,79 @@
+// The hook is a plain pointer, so that a forked child can still log whatever other threads held.
+#include "base/log.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "base/text.h"
+
+namespace trainmon {
+namespace {
+
+constexpr std::size_t kTopicLimit = 256;
+
+void write_to_stderr(std::string_view line) {
+  std::string text = "trainmon: ";
+  text += line;
+  text += '\n';
+  // Nothing sensible can be done when stderr is closed or full.
+  [[maybe_unused]] const ssize_t written = ::write(2, text.data(), text.size());
+}
+
+std::atomic<LogHook> current_hook{&write_to_stderr};
+
+struct Topic {
+  std::chrono::steady_clock::time_point last;
+  long held_back = 0;
+};
+std::mutex topics_mutex;
+std::map<std::string, Topic, std::less<>>& topics() {
+  // Never destroyed: the writer thread may log while the process exits.
+  static auto* map = new std::map<std::string, Topic, std::less<>>;
+  return *map;
+}
+
+}  // namespace
+
+LogHook set_log_hook(LogHook hook) noexcept {
+  return current_hook.exchange(hook == nullptr ? &write_to_stderr : hook);
+}
+
+void log_line(std::string_view line) noexcept {
+  try {
+    current_hook.load()(printable(line));
+  } catch (...) {
+    // Out of memory while reporting: the line is lost, the counters are not.
+  }
+}
+
+void log_line_limited(std::string_view topic, std::string_view line, double seconds) noexcept {
+  try {
+    long held_back = 0;
+    {
+      // Not waited for: in a forked child the lock may be held for ever.
+      const std::unique_lock lock(topics_mutex, std::try_to_lock);
+      if (!lock.owns_lock()) return;
+      const auto now = std::chrono::steady_clock::now();
+      auto& map = topics();
+      const bool is_full = map.size() >= kTopicLimit && map.find(topic) == map.end();
+      const auto [entry, is_new] = map.try_emplace(is_full ? "" : std::string(topic));
+      Topic& state = entry->second;
+      if (!is_new && now - state.last < std::chrono::duration<double>(seconds)) {
+        ++state.held_back;
+        return;
+      }
+      held_back = state.held_back;
+      state = {now, 0};
+    }
+    if (held_back == 0) return log_line(line);
+    log_line(std::string(line) + " (" + std::to_string(held_back) + " more like it before)");
+  } catch (...) {
+  }
+}
+
+}  // namespace trainmon

@@ -1,0 +1,44 @@
+// Text that is safe to write: exact numbers, JSON strings, terminal output, typo hints.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace trainmon {
+
+// The shortest decimal text that reads back as exactly `value`; "nan", "inf", "-inf".
+std::string number_text(double value);
+// At most `significant` digits (1 to 17), trailing zeros dropped.
+std::string number_text(double value, int significant);
+// 1234567 -> "1,234,567".
+std::string grouped(std::int64_t value);
+// 1536 -> "1.5 KiB".
+std::string bytes_text(double bytes);
+
+// The known name closest to `name` by edit distance (transpositions count one), nullopt when none
+// is close enough to be a typo. Ties go to the first.
+std::optional<std::string> nearest_name(std::string_view name,
+                                        std::span<const std::string_view> known);
+
+// `text` quoted and escaped for JSON; bytes that are not UTF-8 become U+FFFD.
+std::string json_string(std::string_view text);
+
+// `text` for a terminal or a log line: control characters, escape codes, bidirectional overrides
+// and bytes that are not UTF-8 are shown as \xNN or \u{NNNN}; everything else is kept.
+std::string printable(std::string_view text);
+
+// Number of terminal cells `printable` text takes (wide East Asian characters count two).
+std::size_t display_width(std::string_view text);
+
+// Length in bytes of the valid UTF-8 character at text[at] and its code point; length 0 when the
+// bytes there are not UTF-8.
+struct Utf8Char {
+  std::size_t length = 0;
+  std::uint32_t code = 0;
+};
+Utf8Char decode_utf8(std::string_view text, std::size_t at);
+
+}  // namespace trainmon
