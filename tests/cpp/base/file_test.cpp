@@ -1,0 +1,159 @@
+// Modes, links, limits and atomic replacement, against a real file system.
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <fstream>
+
+#include "base/failpoint.h"
+#include "scratch.h"
+
+namespace trainmon {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string reason_of(const auto& action) {
+  try {
+    action();
+  } catch (const SinkError& error) {
+    return error.reason();
+  }
+  return "none";
+}
+
+unsigned mode_of(const fs::path& path) {
+  struct stat status {};
+  EXPECT_EQ(::lstat(path.c_str(), &status), 0);
+  return status.st_mode & 07777;
+}
+
+TEST(File, ModesAreTheOnesPromisedWhateverTheUmask) {
+  const Scratch scratch;
+  const mode_t before = ::umask(0);
+  make_directories(scratch.path() / "a" / "b c" / "模");
+  create_file(scratch.path() / "a" / "f");
+  write_atomically(scratch.path() / "a" / "g", "text");
+  ::umask(before);
+  EXPECT_EQ(mode_of(scratch.path() / "a"), 0750u);
+  EXPECT_EQ(mode_of(scratch.path() / "a" / "b c" / "模"), 0750u);
+  EXPECT_EQ(mode_of(scratch.path() / "a" / "f"), 0640u);
+  EXPECT_EQ(mode_of(scratch.path() / "a" / "g"), 0640u);
+}
+
+TEST(File, CreationNeverFollowsOrReuses) {
+  const Scratch scratch;
+  const fs::path target = scratch.path() / "target";
+  fs::create_symlink(target, scratch.path() / "link");
+  EXPECT_EQ(reason_of([&] { create_file(scratch.path() / "link"); }), "exists");
+  EXPECT_FALSE(fs::exists(target));
+  create_file(target);
+  EXPECT_EQ(reason_of([&] { create_file(target); }), "exists");
+  EXPECT_EQ(reason_of([&] { create_file(scratch.path() / "gone" / "f"); }), "deleted");
+}
+
+TEST(File, AtomicWriteReplacesAPlantedLinkInsteadOfFollowingIt) {
+  const Scratch scratch;
+  const fs::path victim = scratch.path() / "victim";
+  write_atomically(victim, "untouched");
+  fs::create_symlink(victim, scratch.path() / "out");
+  fs::create_symlink(victim, scratch.path() / "out.tmp");
+  write_atomically(scratch.path() / "out", "new");
+  EXPECT_EQ(read_file(victim), "untouched");
+  EXPECT_EQ(read_file(scratch.path() / "out"), "new");
+  EXPECT_FALSE(fs::is_symlink(scratch.path() / "out"));
+  EXPECT_FALSE(fs::exists(scratch.path() / "out.tmp"));
+}
+
+TEST(File, DescriptorsCloseOnExec) {
+  const Scratch scratch;
+  const File file = create_file(scratch.path() / "f");
+  EXPECT_NE(::fcntl(file.fd(), F_GETFD) & FD_CLOEXEC, 0);
+}
+
+TEST(File, FullDeviceSaysNoSpace) {
+  const File full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+  ASSERT_TRUE(full.is_open());
+  EXPECT_EQ(reason_of([&] { write_at(full, 0, "x", "/dev/full"); }), "no_space");
+}
+
+TEST(File, NoDescriptorsLeft) {
+  const Scratch scratch;
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  rlimit none = before;
+  none.rlim_cur = 0;
+  ::setrlimit(RLIMIT_NOFILE, &none);
+  const std::string reason = reason_of([&] { create_file(scratch.path() / "f"); });
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(reason, "no_descriptors");
+}
+
+TEST(File, SizeLimit) {
+  const Scratch scratch;
+  const File file = create_file(scratch.path() / "f");
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit small = before;
+  small.rlim_cur = 100;
+  ::setrlimit(RLIMIT_FSIZE, &small);
+  const std::string reason = reason_of([&] { write_at(file, 0, std::string(200, 'x'), "f"); });
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(reason, "file_limit");
+}
+
+TEST(File, LinkedSizeNoticesDeletion) {
+  const Scratch scratch;
+  const fs::path path = scratch.path() / "f";
+  const File file = create_file(path);
+  write_at(file, 0, "12345", path);
+  EXPECT_EQ(linked_size(file, path), 5);
+  fs::remove(path);
+  EXPECT_EQ(linked_size(file, path), -1);
+}
+
+TEST(File, ReadingOddThings) {
+  const Scratch scratch;
+  ASSERT_EQ(::mkfifo((scratch.path() / "pipe").c_str(), 0640), 0);
+  EXPECT_EQ(reason_of([&] { read_file(scratch.path() / "pipe"); }), "io_error");
+  EXPECT_EQ(reason_of([&] { read_file(scratch.path()); }), "io_error");
+  EXPECT_EQ(reason_of([&] { read_file(scratch.path() / "none"); }), "deleted");
+  write_atomically(scratch.path() / "f", std::string(10, 'x'));
+  EXPECT_EQ(reason_of([&] { read_file(scratch.path() / "f", 9); }), "file_limit");
+}
+
+#if defined(TRAINMON_FAILPOINTS)
+TEST(File, ShortAndInterruptedWritesAreFinished) {
+  const Scratch scratch;
+  const fs::path path = scratch.path() / "f";
+  const std::string text(1000, 'y');
+  const File file = create_file(path);
+  set_failpoints("file.write=short:7@1;file.write=errno:" + std::to_string(EINTR) + "@2");
+  write_at(file, 0, text, path);
+  EXPECT_EQ(failpoint_hits("file.write"), 3);
+  set_failpoints("");
+  EXPECT_EQ(read_file(path), text);
+}
+
+TEST(File, AFailedAtomicWriteLeavesTheOldContentAndNoTemporary) {
+  const Scratch scratch;
+  const fs::path path = scratch.path() / "f";
+  write_atomically(path, "old");
+  set_failpoints("file.write=short:1@1;file.write=errno:" + std::to_string(ENOSPC) + "@2");
+  EXPECT_EQ(reason_of([&] { write_atomically(path, "new"); }), "no_space");
+  set_failpoints("");
+  EXPECT_EQ(read_file(path), "old");
+  EXPECT_FALSE(fs::exists(path.string() + ".tmp"));
+}
+#endif
+
+}  // namespace
+}  // namespace trainmon

@@ -1,0 +1,63 @@
+// Lines reach the hook whole and printable, and a storm of one topic stays one line.
+#include "base/log.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <string>
+#include <vector>
+
+namespace trainmon {
+namespace {
+
+std::vector<std::string>& lines() {
+  static std::vector<std::string> list;
+  return list;
+}
+
+class Log : public testing::Test {
+ protected:
+  void SetUp() override {
+    lines().clear();
+    before_ = set_log_hook([](std::string_view line) { lines().emplace_back(line); });
+  }
+  void TearDown() override { set_log_hook(before_); }
+
+ private:
+  LogHook before_ = nullptr;
+};
+
+TEST_F(Log, LinesArePrintable) {
+  log_line("two\nlines \x1b[2J");
+  EXPECT_EQ(lines(), std::vector<std::string>{"two\\x0alines \\x1b[2J"});
+}
+
+TEST_F(Log, LimitedPerTopicWithACount) {
+  for (int i = 0; i < 5; ++i) log_line_limited("disk", "disk is full", 3600.0);
+  log_line_limited("queue", "queue is full", 3600.0);
+  ASSERT_EQ(lines().size(), 2u);
+  log_line_limited("disk", "disk is full", 0.0);
+  EXPECT_EQ(lines().back(), "disk is full (4 more like it before)");
+}
+
+TEST_F(Log, TheDefaultIsOneWriteToStderr) {
+  set_log_hook(nullptr);
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  const int saved = ::dup(2);
+  ::dup2(ends[1], 2);
+  log_line("rank 3: a NaN");
+  ::dup2(saved, 2);
+  ::close(saved);
+  std::array<char, 100> buffer{};
+  const ssize_t size = ::read(ends[0], buffer.data(), buffer.size());
+  ::close(ends[0]);
+  ::close(ends[1]);
+  ASSERT_GT(size, 0);
+  EXPECT_EQ(std::string(buffer.data(), static_cast<std::size_t>(size)),
+            "trainmon: rank 3: a NaN\n");
+}
+
+}  // namespace
+}  // namespace trainmon
