@@ -1,0 +1,87 @@
+# Starts a script as one or several ranks, each a process of its own, and never waits for ever.
+import dataclasses
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+# torch's own gloo now and then aborts at interpreter exit with exactly this and no traceback.
+GLOO_ABORT = "terminate called without an active exception"
+
+
+@dataclasses.dataclass
+class Ended:
+    rank: int
+    ranks: int
+    code: int
+    out: str
+    err: str
+
+    @property
+    def fine(self):
+        known = self.code == -signal.SIGABRT and self.ranks > 1
+        return self.code == 0 or (
+            known and GLOO_ABORT in self.err and "Traceback" not in self.err
+        )
+
+
+def start(script, *args, rank=0, ranks=1, environment=None, meeting=None, **options):
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
+    env.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks))
+    if meeting:
+        env["MEETING_POINT"] = f"file://{meeting}"
+    env.update(environment or {})
+    command = [sys.executable, str(HERE / script), *map(str, args)]
+    options = {
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "text": True,
+        **options,
+    }
+    return subprocess.Popen(command, env=env, **options)
+
+
+def finish(process, timeout, rank=0, ranks=1):
+    """Waits; a process that hangs is aborted, so that its stacks are in `err`."""
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGABRT)
+        try:
+            out, err = process.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, err = process.communicate()
+        err = f"HUNG for {timeout} s\n" + (err or "")
+    return Ended(rank, ranks, process.returncode, out or "", err or "")
+
+
+def run(script, *args, ranks=1, timeout=300, check=True, environment=None):
+    """Runs `script` on every rank and returns how each ended, by rank."""
+    with tempfile.TemporaryDirectory() as folder:
+        meeting = pathlib.Path(folder, "meeting") if ranks > 1 else None
+        started = [
+            start(
+                script,
+                *args,
+                rank=r,
+                ranks=ranks,
+                environment=environment,
+                meeting=meeting,
+            )
+            for r in range(ranks)
+        ]
+        ended = [
+            finish(process, timeout, rank, ranks)
+            for rank, process in enumerate(started)
+        ]
+    if check:
+        bad = [e for e in ended if not e.fine]
+        assert not bad, "\n".join(
+            f"--- rank {e.rank} ended with {e.code}\n{e.out[-2000:]}{e.err[-6000:]}"
+            for e in bad
+        )
+    return ended
