@@ -11,6 +11,14 @@ set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 find_package(Threads REQUIRED)
 
+# trainmon_require(GTest_FOUND "GoogleTest" libgtest-dev): stops with the package to install.
+function(trainmon_require found what package)
+  if(NOT ${found})
+    message(FATAL_ERROR "trainmon needs ${what}, which CMake did not find.\n"
+      "  Debian and Ubuntu: apt-get install ${package}")
+  endif()
+endfunction()
+
 configure_file(${PROJECT_SOURCE_DIR}/include/trainmon/version.h.in
                ${PROJECT_BINARY_DIR}/include/trainmon/version.h @ONLY)
 
@@ -21,6 +29,10 @@ target_include_directories(trainmon_options INTERFACE
 target_compile_options(trainmon_options INTERFACE
   -Wall -Wextra -Wconversion -Werror -ffp-contract=off)
 target_link_libraries(trainmon_options INTERFACE Threads::Threads)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  # g++ 12 sees an overlap in "literal" + std::string that is not there (GCC bug 105651).
+  target_compile_options(trainmon_options INTERFACE -Wno-restrict)
+endif()
 if(TRAINMON_FAILPOINTS)
   target_compile_definitions(trainmon_options INTERFACE TRAINMON_FAILPOINTS=1)
 endif()

@@ -7,7 +7,7 @@
 
 namespace trainmon {
 
-// A configuration with one or more faults. what() lists all of them, one per line.
+// A configuration with one or more faults. what() lists them one per line (the first 50).
 class ConfigError : public std::invalid_argument {
  public:
   explicit ConfigError(std::vector<std::string> faults);

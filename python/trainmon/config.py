@@ -1,0 +1,80 @@
+"""Configuration: keyword arguments, a dict or a JSON file become one checked configuration."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainmon import _core
+
+ConfigError = _core.ConfigError
+
+
+def config_json(config: Mapping[str, Any] | str | os.PathLike[str] | None, **keys: Any) -> str:
+    """The effective configuration as JSON text, every key present.
+
+    `config` is a mapping or the path of a JSON file; `keys` win over it. Raises ConfigError (a
+    ValueError) naming every fault, TypeError for a value that JSON cannot express, OSError when
+    the file cannot be read.
+    """
+    if isinstance(config, (str, os.PathLike)):
+        text = _read(Path(config))
+        if not keys:
+            return _core.check_config(text)
+        # The file is checked before it is merged: a fault hidden by a keyword is still a fault,
+        # and its line and column are only known here.
+        _core.check_config(text)
+        merged = json.loads(text)
+    elif isinstance(config, Mapping):
+        merged = dict(config)
+    elif config is None:
+        merged = {}
+    else:
+        raise TypeError(
+            f"config must be a dict or the path of a JSON file, not {type(config).__name__}"
+        )
+    merged.update(keys)
+    return _core.check_config(json.dumps({_key(k): _plain(v, _key(k)) for k, v in merged.items()}))
+
+
+def schema() -> dict[str, Any]:
+    """JSON Schema (2020-12) of a configuration file."""
+    return json.loads(_core.config_schema())
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"[config] {path}: not UTF-8 text ({error.reason})") from None
+
+
+def _key(key: Any) -> str:
+    if not isinstance(key, str):
+        raise TypeError(f"config key {key!r} must be a str, not {type(key).__name__}")
+    return key
+
+
+def _plain(value: Any, where: str) -> Any:
+    """`value` as JSON types: paths as text, NumPy scalars as numbers, tuples and sets as lists."""
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if hasattr(value, "dtype") and hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+        value = value.item()
+    if isinstance(value, (bool, int)):
+        return value
+    if isinstance(value, float):
+        # JSON has no NaN; as text it meets the same validator and is refused with its key.
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Mapping):
+        return {_key(k): _plain(v, f"{where}.{k}") for k, v in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset, range)):
+        items = sorted(value, key=str) if isinstance(value, (set, frozenset)) else value
+        return [_plain(item, f"{where}[{i}]") for i, item in enumerate(items)]
+    raise TypeError(f"{where} must be a number, text, a list or None, not {type(value).__name__}")

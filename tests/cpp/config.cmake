@@ -1,0 +1,1 @@
+trainmon_test(config SOURCES config_test.cpp DEPENDS config)
