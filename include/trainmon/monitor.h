@@ -82,6 +82,8 @@ class Monitor {
   void set_start_step(int optimizer, std::int64_t step);
   std::int64_t window(int optimizer) const;
   std::int64_t step(int optimizer) const;      // of the open window; assumes undecided ones were taken
+  // Of the open window or one closed lately; -1 when it is longer ago.
+  std::int64_t step_of(int optimizer, std::int64_t window) const;
   bool recording(int optimizer) const;         // does the open window's step get recorded?
   // A hook of a backward runs for parameters of `optimizer`; `task` identifies the backward and
   // differs between backwards. Returns the accum of this backward.

@@ -1,0 +1,13 @@
+// What each binding file adds to the module.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace trainmon {
+
+void init_stat(nanobind::module_& module);
+void init_config(nanobind::module_& module);
+void init_monitor(nanobind::module_& module);
+void init_tools(nanobind::module_& module);
+
+}  // namespace trainmon

@@ -1,0 +1,15 @@
+// The extension module trainmon._core: each area adds its part.
+#include "init.h"
+
+#include "trainmon/version.h"
+
+NB_MODULE(_core, module) {
+  module.doc() = "C++ core of trainmon";
+  module.attr("__version__") = trainmon::kVersion;
+  // Static objects of ours live until the process ends; a leak report at exit would only name them.
+  nanobind::set_leak_warnings(false);
+  trainmon::init_stat(module);
+  trainmon::init_config(module);
+  trainmon::init_monitor(module);
+  trainmon::init_tools(module);
+}

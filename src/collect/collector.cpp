@@ -1,0 +1,159 @@
+// The hot path: one measurement, one append. Everything else happens at a seal.
+#include "collect/collector.h"
+
+#include <chrono>
+#include <utility>
+
+namespace trainmon {
+
+// Values of one late batch: the adapter brings them, the writer thread picks them up.
+class Collector::Ticket final : public LateValues {
+ public:
+  explicit Ticket(std::size_t rows) : rows_(rows) {}
+
+  bool ready() const noexcept override { return ready_.load(std::memory_order_acquire); }
+
+  void fill(std::vector<Row>& rows) noexcept override {
+    for (std::size_t i = 0; i < rows.size() && i < states_.size(); ++i) {
+      rows[i].state = states_[i];
+      if (rows[i].state.non_finite()) rows[i].key.flags |= flag::kNonFinite;
+    }
+  }
+
+  bool bring(std::span<const RowState> states) {
+    if (states.size() != rows_ || ready()) return false;
+    states_.assign(states.begin(), states.end());
+    ready_.store(true, std::memory_order_release);
+    return true;
+  }
+
+ private:
+  const std::size_t rows_;
+  std::vector<RowState> states_;
+  std::atomic<bool> ready_{false};
+};
+
+Collector::Collector(CollectorOptions options, Submit submit, LateReady late_ready)
+    : options_(options),
+      submit_(std::move(submit)),
+      late_ready_(std::move(late_ready)),
+      windows_(options.schedule, [this](const Outcome& outcome) { open_.append(outcome); }) {}
+
+Address Collector::address_of(SeriesId series) const {
+  const int optimizer = series_.at(series).optimizer;
+  return {windows_.window(optimizer), windows_.accum(optimizer), 0};
+}
+
+void Collector::observe(SeriesId series, const TensorView& tensor, std::uint32_t flags) {
+  observe_at(series, tensor, address_of(series), flags);
+}
+
+void Collector::observe_at(SeriesId series, const TensorView& tensor, const Address& address,
+                           std::uint32_t flags) {
+  Row row;
+  row.key.series = series_.with_dtype(series, tensor.dtype);
+  row.key.flags = flags;
+  row.key.window = address.window;
+  row.key.accum = address.accum;
+  row.key.call = address.call;
+  row.state = measure(tensor, options_.eps, options_.threads);
+  const bool non_finite = row.state.non_finite();
+  if (non_finite) row.key.flags |= flag::kNonFinite;
+  open_.append(row);
+  produced_.fetch_add(1, std::memory_order_relaxed);
+  // The first one must be on its way to the disk before anything else can happen.
+  if (non_finite && !seen_non_finite_.exchange(true)) seal(Moment::alert);
+}
+
+void Collector::add_late_row(SeriesId series, DType dtype, const Address& address,
+                             std::uint32_t flags) {
+  Row row;
+  row.key.series = series_.with_dtype(series, dtype);
+  row.key.flags = flags;
+  row.key.window = address.window;
+  row.key.accum = address.accum;
+  row.key.call = address.call;
+  const std::lock_guard lock(late_mutex_);
+  row.key.seq = open_.take_seq();
+  late_rows_.push_back(row);
+  produced_.fetch_add(1, std::memory_order_relaxed);
+}
+
+std::int64_t Collector::seal_late() {
+  const std::lock_guard order(seal_mutex_);
+  RecordBatch batch;
+  std::int64_t ticket = 0;
+  {
+    const std::lock_guard lock(late_mutex_);
+    if (late_rows_.empty()) return 0;
+    batch.rows = std::move(late_rows_);
+    late_rows_ = {};
+    ticket = next_ticket_++;
+    auto values = std::make_shared<Ticket>(batch.rows.size());
+    tickets_[ticket] = values;
+    batch.late = std::move(values);
+  }
+  submit_(stamp(std::move(batch), Moment::interval));
+  return ticket;
+}
+
+bool Collector::fulfil(std::int64_t ticket, std::span<const RowState> states) {
+  std::shared_ptr<Ticket> values;
+  {
+    const std::lock_guard lock(late_mutex_);
+    const auto found = tickets_.find(ticket);
+    if (found == tickets_.end()) return false;
+    values = std::move(found->second);
+    tickets_.erase(found);
+  }
+  const bool taken = values->bring(states);
+  late_ready_();
+  return taken;
+}
+
+void Collector::add_scalar(std::string_view name, double value) {
+  Scalar scalar;
+  scalar.name = name;
+  scalar.window = windows_.window(options_.clock);
+  scalar.value = value;
+  open_.append(std::move(scalar));
+}
+
+void Collector::add_payload(Payload payload) {
+  if (payload.key.window == 0) {
+    const Address address = address_of(payload.key.series);
+    payload.key.window = address.window;
+    payload.key.accum = address.accum;
+  }
+  open_.append(std::move(payload));
+}
+
+void Collector::seal(Moment moment) {
+  const std::lock_guard order(seal_mutex_);
+  seal_locked(moment);
+}
+
+bool Collector::try_seal(Moment moment) {
+  const std::unique_lock order(seal_mutex_, std::try_to_lock);
+  if (!order.owns_lock()) return false;
+  seal_locked(moment);
+  return true;
+}
+
+void Collector::seal_locked(Moment moment) {
+  RecordBatch batch = open_.take();
+  if (batch.empty()) return;
+  submit_(stamp(std::move(batch), moment));
+}
+
+RecordBatch Collector::stamp(RecordBatch&& batch, Moment moment) {
+  batch.number = ++batches_;
+  batch.moment = moment;
+  batch.eps = options_.eps;
+  batch.time_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                      std::chrono::system_clock::now().time_since_epoch())
+                      .count();
+  return std::move(batch);
+}
+
+}  // namespace trainmon

@@ -1,0 +1,91 @@
+// Observations become rows: measures a tensor, addresses the row, and seals what has gathered.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collect/open_batch.h"
+#include "collect/series_registry.h"
+#include "collect/windows.h"
+#include "trainmon/record.h"
+
+namespace trainmon {
+
+// Where a row belongs, when the caller knows better than the series' optimizer.
+struct Address {
+  std::int64_t window = 0;
+  std::int32_t accum = 0;
+  std::int32_t call = 0;
+};
+
+struct CollectorOptions {
+  Schedule schedule;
+  double eps = kDefaultEps;
+  int threads = 1;
+  int clock = 0;
+};
+
+// Thread-safe. `submit` takes sealed batches in order and must not wait for long; `late_ready` is
+// called when values of a late batch have arrived.
+class Collector {
+ public:
+  using Submit = std::function<void(RecordBatch&&)>;
+  using LateReady = std::function<void()>;
+
+  Collector(CollectorOptions options, Submit submit, LateReady late_ready);
+
+  SeriesRegistry& series() { return series_; }
+  const SeriesRegistry& series() const { return series_; }
+  Windows& windows() { return windows_; }
+  const Windows& windows() const { return windows_; }
+
+  // Measures on the calling thread. The tensor must be on the CPU.
+  void observe(SeriesId series, const TensorView& tensor, std::uint32_t flags);
+  void observe_at(SeriesId series, const TensorView& tensor, const Address& address,
+                  std::uint32_t flags);
+  void add_late_row(SeriesId series, DType dtype, const Address& address, std::uint32_t flags);
+  std::int64_t seal_late();
+  // False for an unknown ticket or a number of states that is not the number of rows.
+  bool fulfil(std::int64_t ticket, std::span<const RowState> states);
+  void add_scalar(std::string_view name, double value);
+  void add_payload(Payload payload);
+
+  // Closes the open batch and submits it; an empty batch is not submitted.
+  void seal(Moment moment);
+  // The same for a thread that must not wait for another seal; false if one was under way.
+  bool try_seal(Moment moment);
+
+  std::int64_t rows_produced() const { return produced_.load(std::memory_order_relaxed); }
+
+ private:
+  void seal_locked(Moment moment);
+  RecordBatch stamp(RecordBatch&& batch, Moment moment);
+  Address address_of(SeriesId series) const;
+
+  const CollectorOptions options_;
+  const Submit submit_;
+  const LateReady late_ready_;
+  SeriesRegistry series_;
+  OpenBatch open_;
+  Windows windows_;
+  std::mutex seal_mutex_;  // keeps batches in the order of their seals
+  std::uint64_t batches_ = 0;
+  std::atomic<std::int64_t> produced_{0};
+  std::atomic<bool> seen_non_finite_{false};
+
+  class Ticket;
+  std::mutex late_mutex_;
+  std::vector<Row> late_rows_;
+  std::map<std::int64_t, std::shared_ptr<Ticket>> tickets_;
+  std::int64_t next_ticket_ = 1;
+};
+
+}  // namespace trainmon

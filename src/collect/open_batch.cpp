@@ -1,0 +1,74 @@
+// Sealing locks every buffer at once, so the rows taken are exactly those numbered so far.
+#include "collect/open_batch.h"
+
+#include <algorithm>
+#include <functional>
+#include <thread>
+
+namespace trainmon {
+
+OpenBatch::Buffer& OpenBatch::buffer_of_this_thread() {
+  static std::atomic<std::size_t> threads{0};
+  thread_local const std::size_t index = threads.fetch_add(1, std::memory_order_relaxed);
+  return buffers_[index % kBuffers];
+}
+
+std::uint64_t OpenBatch::append(Row row) {
+  Buffer& buffer = buffer_of_this_thread();
+  const std::lock_guard lock(buffer.mutex);
+  row.key.seq = take_seq();
+  buffer.rows.push_back(row);
+  rows_.fetch_add(1, std::memory_order_relaxed);
+  return row.key.seq;
+}
+
+std::uint64_t OpenBatch::append(Scalar scalar) {
+  const std::lock_guard lock(rest_mutex_);
+  scalar.seq = take_seq();
+  scalars_.push_back(std::move(scalar));
+  return scalars_.back().seq;
+}
+
+std::uint64_t OpenBatch::append(Payload payload) {
+  const std::lock_guard lock(rest_mutex_);
+  if (payload.key.seq == 0) payload.key.seq = take_seq();
+  payloads_.push_back(std::move(payload));
+  return payloads_.back().key.seq;
+}
+
+void OpenBatch::append(const Outcome& outcome) {
+  const std::lock_guard lock(rest_mutex_);
+  outcomes_.push_back(outcome);
+}
+
+RecordBatch OpenBatch::take() {
+  RecordBatch batch;
+  std::array<std::unique_lock<std::mutex>, kBuffers> locks;
+  for (std::size_t i = 0; i < kBuffers; ++i) locks[i] = std::unique_lock(buffers_[i].mutex);
+  const std::lock_guard rest(rest_mutex_);
+  for (Buffer& buffer : buffers_) {
+    if (buffer.rows.empty()) continue;
+    if (batch.rows.empty()) {
+      batch.rows = std::move(buffer.rows);
+      buffer.rows = {};
+      buffer.rows.reserve(batch.rows.size());
+    } else {
+      batch.rows.insert(batch.rows.end(), buffer.rows.begin(), buffer.rows.end());
+      buffer.rows.clear();
+    }
+  }
+  batch.outcomes = std::move(outcomes_);
+  batch.scalars = std::move(scalars_);
+  batch.payloads = std::move(payloads_);
+  outcomes_ = {};
+  scalars_ = {};
+  payloads_ = {};
+  rows_.store(0, std::memory_order_relaxed);
+  const auto by_seq = [](const Row& a, const Row& b) { return a.key.seq < b.key.seq; };
+  if (!std::is_sorted(batch.rows.begin(), batch.rows.end(), by_seq)) {
+    std::sort(batch.rows.begin(), batch.rows.end(), by_seq);
+  }
+  return batch;
+}
+
+}  // namespace trainmon

@@ -1,0 +1,79 @@
+// The registry's pages are allocated once and never moved, so that readers need no lock.
+#include "collect/series_registry.h"
+
+namespace trainmon {
+namespace {
+
+// Everything that makes a series itself, as bytes: two series are equal when their keys are.
+std::string identity_of(const Series& series) {
+  std::string key;
+  const auto text = [&key](const std::string& part) {
+    key += std::to_string(part.size());
+    key += ':';
+    key += part;
+  };
+  const auto number = [&key](std::int64_t value) {
+    key += std::to_string(value);
+    key += ',';
+  };
+  text(series.kind);
+  text(series.name);
+  text(series.element);
+  number(series.chunk);
+  number(series.optimizer);
+  number(static_cast<std::int64_t>(series.dtype));
+  number(static_cast<std::int64_t>(series.space));
+  number(static_cast<std::int64_t>(series.replication));
+  for (const Range& range : series.ranges) {
+    number(range.begin);
+    number(range.end);
+  }
+  key += '|';
+  for (const std::int64_t size : series.full_shape) number(size);
+  return key;
+}
+
+}  // namespace
+
+SeriesRegistry::~SeriesRegistry() {
+  for (auto& page : pages_) delete page.load(std::memory_order_relaxed);
+}
+
+SeriesRegistry::Entry& SeriesRegistry::entry(SeriesId id) const {
+  Page* page = pages_[id / kPageSize].load(std::memory_order_acquire);
+  return (*page)[id % kPageSize];
+}
+
+const Series& SeriesRegistry::at(SeriesId id) const { return entry(id).series; }
+
+SeriesId SeriesRegistry::add(const Series& series) {
+  std::string key = identity_of(series);
+  const std::lock_guard lock(mutex_);
+  if (const auto known = ids_.find(key); known != ids_.end()) return known->second;
+  std::size_t id = size_.load(std::memory_order_relaxed);
+  if (id >= kCapacity) return static_cast<SeriesId>(kCapacity - 1);
+  std::atomic<Page*>& page = pages_[id / kPageSize];
+  if (page.load(std::memory_order_relaxed) == nullptr) {
+    page.store(new Page, std::memory_order_release);
+  }
+  Entry& fresh = entry(static_cast<SeriesId>(id));
+  fresh.series = series;
+  if (id == kCapacity - 1) fresh.series.name = "(more than 1048575 series)";
+  size_.store(id + 1, std::memory_order_release);
+  ids_.emplace(std::move(key), static_cast<SeriesId>(id));
+  return static_cast<SeriesId>(id);
+}
+
+SeriesId SeriesRegistry::with_dtype(SeriesId id, DType dtype) {
+  Entry& known = entry(id);
+  if (known.series.dtype == dtype) return id;
+  std::atomic<SeriesId>& cached = known.by_dtype[static_cast<std::size_t>(dtype)];
+  if (const SeriesId found = cached.load(std::memory_order_acquire); found != 0) return found - 1;
+  Series sibling = known.series;
+  sibling.dtype = dtype;
+  const SeriesId added = add(sibling);
+  cached.store(added + 1, std::memory_order_release);
+  return added;
+}
+
+}  // namespace trainmon

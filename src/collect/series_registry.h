@@ -1,0 +1,49 @@
+// All series of this rank: equal series share an id, ids are dense, references never move.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "trainmon/record.h"
+
+namespace trainmon {
+
+class SeriesRegistry final : public SeriesTable {
+ public:
+  SeriesRegistry() = default;
+  ~SeriesRegistry() override;
+
+  // The id of this series, new or known. Beyond kCapacity every new series shares one id whose
+  // name says so. Any thread.
+  SeriesId add(const Series& series);
+  // The series equal to `id` but for its dtype; registers it when first asked for. Lock-free after.
+  SeriesId with_dtype(SeriesId id, DType dtype);
+
+  // Any thread, no lock; `id` must have come from add().
+  const Series& at(SeriesId id) const override;
+  std::size_t size() const override { return size_.load(std::memory_order_acquire); }
+
+  static constexpr std::size_t kPageSize = 1024;
+  static constexpr std::size_t kPages = 1024;
+  static constexpr std::size_t kCapacity = kPageSize * kPages;
+
+ private:
+  struct Entry {
+    Series series;
+    std::array<std::atomic<SeriesId>, 15> by_dtype{};  // id + 1; 0 = not asked for yet
+  };
+  using Page = std::array<Entry, kPageSize>;
+
+  Entry& entry(SeriesId id) const;
+
+  std::mutex mutex_;
+  std::unordered_map<std::string, SeriesId> ids_;
+  std::array<std::atomic<Page*>, kPages> pages_{};
+  std::atomic<std::size_t> size_{0};
+};
+
+}  // namespace trainmon

@@ -1,0 +1,389 @@
+// The only file that knows config, collect, pipe, sinks and rules: it wires them together.
+#include "trainmon/monitor.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <utility>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "collect/collector.h"
+#include "pipe/pipe.h"
+#include "pipe/run_directory.h"
+#include "rules/non_finite.h"
+#include "sinks/sinks.h"
+
+namespace trainmon {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kMiB = 1024.0 * 1024.0;
+constexpr auto kHealthInterval = std::chrono::seconds(30);
+
+// Counts forks this process is the child of: a monitor made before the last one is dead here,
+// because its writer thread stayed in the parent.
+std::atomic<std::uint64_t> forks{0};
+
+void watch_forks() {
+  static const int registered =
+      pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
+  (void)registered;
+}
+
+std::size_t mib(double value) { return static_cast<std::size_t>(value * kMiB); }
+
+std::chrono::nanoseconds seconds(double value) {
+  return std::chrono::nanoseconds(static_cast<std::int64_t>(value * 1e9));
+}
+
+Schedule schedule_of(const Config& config, const Identity& identity) {
+  Schedule schedule;
+  schedule.start = config.start_step;
+  schedule.stop = config.stop_step;
+  schedule.every = config.every.value_or(identity.world_size <= 4 ? 1 : 10);
+  schedule.rank_selected =
+      config.ranks.empty() ||
+      std::find(config.ranks.begin(), config.ranks.end(), identity.rank) != config.ranks.end();
+  return schedule;
+}
+
+Config checked(const Config& config) {
+  if (std::vector<std::string> faults = validate(config); !faults.empty()) {
+    throw ConfigError(std::move(faults));
+  }
+  return config;
+}
+
+}  // namespace
+
+// Shared with the writer thread, so that a thread stuck in a write outlives the monitor safely.
+class Monitor::State {
+ public:
+  State(const Config& wanted, const Identity& who)
+      : config(checked(wanted)),
+        identity(who),
+        run(claim_directory(default_out(config.out, who.run_id), who, config.eps)),
+        started(utc_now()),
+        collector({schedule_of(config, who), config.eps, config.threads, config.clock},
+                  [this](RecordBatch&& batch) { pipe->submit(std::move(batch)); },
+                  [this] { pipe->wake(); }) {
+    std::vector<std::unique_ptr<Sink>> sinks;
+    for (const std::string& name : config.sinks) {
+      if (name == "log") sinks.push_back(make_log_sink(mib(config.segment_mb)));
+      if (name == "memory") {
+        auto sink = std::make_unique<MemorySink>();
+        memory = sink.get();
+        sinks.push_back(std::move(sink));
+      }
+    }
+    std::vector<std::unique_ptr<Rule>> rules;
+    rules.push_back(std::make_unique<NonFiniteRule>());
+    PipeOptions options;
+    options.queue_bytes = mib(config.queue_mb);
+    options.overflow = config.overflow;
+    options.flush_interval = seconds(config.flush_seconds);
+    options.device_timeout = seconds(config.device_timeout_seconds);
+    options.latest_bytes = mib(config.latest_mb);
+    pipe = std::make_shared<Pipe>(options, run, collector.series(), std::move(sinks),
+                                  std::move(rules));
+    write_run_json();
+  }
+
+  static void start(const std::shared_ptr<State>& state) {
+    State* self = state.get();
+    PipeCalls calls;
+    calls.before_flush = [self] { self->collector.try_seal(Moment::interval); };
+    calls.annotate = [self](Alert& alert) {
+      const int optimizer = self->collector.series().at(alert.key.series).optimizer;
+      alert.step = self->collector.windows().step_of(optimizer, alert.key.window);
+    };
+    calls.on_alert = [self](const Alert& alert) { self->tell_first(alert); };
+    calls.after_flush = [self](bool last) { self->keep_house(last); };
+    self->pipe->start(std::move(calls), state);
+  }
+
+  bool alive() const {
+    return !stopped.load(std::memory_order_relaxed) &&
+           forks.load(std::memory_order_relaxed) == born_after_forks;
+  }
+  bool forked() const { return forks.load(std::memory_order_relaxed) != born_after_forks; }
+
+  // The first bad value of a run is told at once; the rest is in the data and the stop line.
+  void tell_first(const Alert& alert) {
+    if (alert.rule != "non_finite" || told_first.exchange(true)) return;
+    log_line("rank " + std::to_string(run.rank) + ": first non-finite value: " + alert.message +
+             (alert.step >= 0 ? ", step " + std::to_string(alert.step) : ""));
+  }
+
+  Health health() {
+    // A producer that was in the middle of a row when stop() came: its row is dropped, and counted.
+    if (stopped) collector.try_seal(Moment::stop);
+    Health now;
+    {
+      const std::lock_guard lock(facts_mutex);
+      now.refused = refused;
+      now.parts_off = parts_off;
+      now.errors = static_cast<std::int64_t>(parts_off.size()) + errors.load();
+    }
+    pipe->report(now, collector.rows_produced());
+    return now;
+  }
+
+  void write_run_json() {
+    std::string text;
+    {
+      const std::lock_guard lock(facts_mutex);
+      facts.start_steps = collector.windows().start_steps();
+      text = run_json(run, identity, config_to_json(config), started, facts);
+      facts_changed = false;
+    }
+    try {
+      write_atomically(run.directory / "run.json", text);
+    } catch (...) {
+      facts_changed = true;  // tried again at the next flush
+      throw;
+    }
+  }
+
+  void keep_house(bool last) {
+    if (facts_changed) write_run_json();
+    const auto now = Clock::now();
+    const std::int64_t produced = collector.rows_produced();
+    if (!last && (produced == told_produced || now < next_health)) return;
+    next_health = now + kHealthInterval;
+    told_produced = produced;
+    write_atomically(run.directory / "health.json", health_json(health(), last));
+  }
+
+  const Config config;
+  const Identity identity;
+  const RunInfo run;
+  const std::string started;
+  std::shared_ptr<Pipe> pipe;
+  Collector collector;
+  MemorySink* memory = nullptr;
+  std::atomic<bool> stopped{false};
+  const std::uint64_t born_after_forks = forks.load();
+
+  std::atomic<bool> told_first{false};
+  std::atomic<std::int64_t> errors{0};
+  std::atomic<bool> facts_changed{true};
+  mutable std::mutex facts_mutex;
+  RunFacts facts;
+  std::map<std::string, std::int64_t> refused;
+  std::map<std::string, std::string> parts_off;
+  // writer thread only
+  Clock::time_point next_health{};
+  std::int64_t told_produced = 0;
+};
+
+Monitor::Monitor(const Config& config, const Identity& identity) {
+  watch_forks();
+  state_ = std::make_shared<State>(config, identity);
+  State::start(state_);
+}
+
+Monitor::~Monitor() {
+  if (state_->forked()) {
+    // Nothing of the parent's threads and locks may be touched here, not even to destroy it.
+    new std::shared_ptr<State>(std::move(state_));
+    return;
+  }
+  stop();
+}
+
+const Config& Monitor::config() const { return state_->config; }
+const RunInfo& Monitor::run() const { return state_->run; }
+const SeriesTable& Monitor::series() const { return state_->collector.series(); }
+
+SeriesId Monitor::add_series(const Series& series) {
+  if (!state_->alive()) return 0;
+  return state_->collector.series().add(series);
+}
+
+int Monitor::add_optimizer(std::int64_t start_step) {
+  if (!state_->alive()) return 0;
+  state_->facts_changed = true;
+  return state_->collector.windows().add_optimizer(start_step);
+}
+
+void Monitor::set_start_step(int optimizer, std::int64_t step) {
+  if (!state_->alive()) return;
+  state_->collector.windows().set_start_step(optimizer, step);
+  state_->facts_changed = true;
+}
+
+std::int64_t Monitor::window(int optimizer) const {
+  return state_->collector.windows().window(optimizer);
+}
+
+std::int64_t Monitor::step(int optimizer) const {
+  return state_->collector.windows().step(optimizer);
+}
+
+std::int64_t Monitor::step_of(int optimizer, std::int64_t window) const {
+  return state_->collector.windows().step_of(optimizer, window);
+}
+
+bool Monitor::recording(int optimizer) const {
+  return state_->alive() && state_->collector.windows().recording(optimizer);
+}
+
+std::int32_t Monitor::on_backward(int optimizer, std::int64_t task) {
+  return state_->alive() ? state_->collector.windows().on_backward(optimizer, task) : 0;
+}
+
+std::int32_t Monitor::accum(int optimizer) const {
+  return state_->collector.windows().accum(optimizer);
+}
+
+std::int32_t Monitor::next_accum(int optimizer) const {
+  return state_->collector.windows().next_accum(optimizer);
+}
+
+void Monitor::begin_attempt(int optimizer) {
+  if (state_->alive()) state_->collector.windows().begin_attempt(optimizer);
+}
+
+void Monitor::end_attempt(int optimizer, std::optional<Fate> fate, double loss_scale) {
+  if (state_->alive()) state_->collector.windows().end_attempt(optimizer, fate, loss_scale);
+}
+
+void Monitor::abandon_window(int optimizer, Fate fate, double loss_scale) {
+  if (state_->alive()) state_->collector.windows().abandon(optimizer, fate, loss_scale);
+}
+
+void Monitor::decide(int optimizer, std::int64_t window, Fate fate, double loss_scale) {
+  if (state_->alive()) state_->collector.windows().decide(optimizer, window, fate, loss_scale);
+}
+
+Observed Monitor::observe(SeriesId series, const TensorView& tensor, std::uint32_t flags) {
+  if (!state_->alive()) return Observed::idle;
+  if (tensor.device != Device::cpu) return Observed::elsewhere;
+  try {
+    state_->collector.observe(series, tensor, flags);
+  } catch (const std::exception& error) {
+    part_failed("observe", error.what());
+    return Observed::refused;
+  }
+  return Observed::recorded;
+}
+
+Observed Monitor::observe_at(SeriesId series, const TensorView& tensor, std::int64_t window,
+                             std::int32_t accum, std::int32_t call, std::uint32_t flags) {
+  if (!state_->alive()) return Observed::idle;
+  if (tensor.device != Device::cpu) return Observed::elsewhere;
+  try {
+    state_->collector.observe_at(series, tensor, {window, accum, call}, flags);
+  } catch (const std::exception& error) {
+    part_failed("observe", error.what());
+    return Observed::refused;
+  }
+  return Observed::recorded;
+}
+
+void Monitor::add_late_row(SeriesId series, DType dtype, std::int64_t window, std::int32_t accum,
+                           std::int32_t call, std::uint32_t flags) {
+  if (state_->alive()) {
+    state_->collector.add_late_row(series, dtype, {window, accum, call}, flags);
+  }
+}
+
+std::int64_t Monitor::seal_late() { return state_->alive() ? state_->collector.seal_late() : 0; }
+
+void Monitor::fulfil(std::int64_t ticket, std::span<const RowState> states) {
+  if (!state_->alive()) return;
+  if (!state_->collector.fulfil(ticket, states)) {
+    part_failed("late values", "a device brought values for a batch that does not wait for them");
+  }
+}
+
+void Monitor::add_scalar(std::string_view name, double value) {
+  if (state_->alive()) state_->collector.add_scalar(name, value);
+}
+
+void Monitor::add_payload(Payload payload) {
+  if (state_->alive()) state_->collector.add_payload(std::move(payload));
+}
+
+void Monitor::seal(Moment moment) {
+  if (state_->alive()) state_->collector.seal(moment);
+}
+
+void Monitor::set_covered(std::string_view kind) {
+  if (!state_->alive()) return;
+  const std::lock_guard lock(state_->facts_mutex);
+  std::vector<std::string>& covered = state_->facts.covered;
+  if (std::find(covered.begin(), covered.end(), kind) == covered.end()) {
+    covered.emplace_back(kind);
+    state_->facts_changed = true;
+  }
+}
+
+void Monitor::set_not_covered(std::string_view what, std::string_view why) {
+  if (!state_->alive()) return;
+  const std::lock_guard lock(state_->facts_mutex);
+  if (state_->facts.not_covered.emplace(what, why).second) state_->facts_changed = true;
+}
+
+void Monitor::set_note(std::string_view key, std::string_view json) {
+  if (!state_->alive()) return;
+  const std::lock_guard lock(state_->facts_mutex);
+  state_->facts.notes.insert_or_assign(std::string(key), std::string(json));
+  state_->facts_changed = true;
+}
+
+void Monitor::refuse(std::string_view reason) {
+  if (!state_->alive()) return;
+  bool first = false;
+  {
+    const std::lock_guard lock(state_->facts_mutex);
+    first = ++state_->refused[std::string(reason)] == 1;
+  }
+  if (first) {
+    set_not_covered("tensors: " + std::string(reason), "this kind of tensor is not measured");
+  }
+}
+
+void Monitor::part_failed(std::string_view part, std::string_view why) {
+  if (!state_->alive()) return;
+  bool first = false;
+  {
+    const std::lock_guard lock(state_->facts_mutex);
+    first = state_->parts_off.emplace(part, why).second;
+    if (!first) state_->errors.fetch_add(1);
+  }
+  if (first) {
+    log_line("rank " + std::to_string(state_->run.rank) + ": " + std::string(part) +
+             " failed and is counted in health.json; training is not affected: " +
+             std::string(why));
+  }
+}
+
+std::vector<Row> Monitor::latest() const {
+  return state_->forked() ? std::vector<Row>{} : state_->pipe->latest();
+}
+
+Health Monitor::health() const { return state_->forked() ? Health{} : state_->health(); }
+
+std::vector<RecordBatch> Monitor::memory() const {
+  if (state_->forked() || state_->memory == nullptr) return {};
+  return state_->memory->batches();
+}
+
+Health Monitor::stop() {
+  if (state_->forked()) return {};
+  if (!state_->stopped.exchange(true)) {
+    state_->collector.seal_late();
+    state_->collector.seal(Moment::stop);
+    state_->pipe->stop(seconds(state_->config.stop_timeout_seconds));
+  }
+  return state_->health();
+}
+
+}  // namespace trainmon

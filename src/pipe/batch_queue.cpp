@@ -1,0 +1,201 @@
+// Overflow is decided here and nowhere else; the training thread never waits unless it asked to.
+#include "pipe/batch_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace trainmon {
+namespace {
+
+constexpr const char* kQueueFull = "queue_full";
+
+template <typename T>
+void move_to_end(std::vector<T>& from, std::vector<T>& to) {
+  to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+  from.clear();
+}
+
+template <typename T>
+void move_to_front(std::vector<T>& from, std::vector<T>& to) {
+  to.insert(to.begin(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+  from.clear();
+}
+
+}  // namespace
+
+BatchQueue::BatchQueue(std::size_t limit_bytes, Overflow overflow)
+    : limit_(limit_bytes), reserve_(limit_bytes / 16 + 4096), overflow_(overflow) {}
+
+void BatchQueue::push(RecordBatch batch, bool may_wait) {
+  std::unique_lock lock(mutex_);
+  attach_carry(batch);
+  if (closed_) {
+    dropped_["stopped"] += static_cast<std::int64_t>(batch.rows.size());
+    return;
+  }
+  std::size_t bytes = batch.bytes();
+  if (used_ + bytes > limit_) {
+    if (overflow_ == Overflow::block && may_wait) {
+      emptied_.wait(lock, [&] { return closed_ || used_ == 0 || used_ + bytes <= limit_; });
+    } else if (overflow_ == Overflow::drop_oldest) {
+      make_room(bytes);
+    }
+    // A batch larger than the whole queue still passes when the queue is empty.
+    if (used_ != 0 && used_ + bytes > limit_) {
+      reduce(batch);
+      bytes = batch.bytes();
+      if (used_ + bytes > limit_ + reserve_) {
+        carry(batch);
+        return;
+      }
+    }
+  }
+  used_ += bytes;
+  peak_ = std::max(peak_, used_);
+  batches_.push_back(std::move(batch));
+  filled_.notify_one();
+}
+
+std::deque<RecordBatch> BatchQueue::pop_all(std::chrono::steady_clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  filled_.wait_for(lock, std::max(deadline - std::chrono::steady_clock::now(),
+                                  std::chrono::steady_clock::duration::zero()),
+                   [&] { return woken_ || closed_ || !batches_.empty(); });
+  woken_ = false;
+  return std::exchange(batches_, {});
+}
+
+void BatchQueue::release(std::size_t bytes) {
+  {
+    const std::lock_guard lock(mutex_);
+    used_ -= std::min(bytes, used_);
+  }
+  emptied_.notify_all();
+}
+
+void BatchQueue::wake() {
+  {
+    const std::lock_guard lock(mutex_);
+    woken_ = true;
+  }
+  filled_.notify_one();
+}
+
+void BatchQueue::close() {
+  {
+    const std::lock_guard lock(mutex_);
+    // What still waits in the carry goes out with the last batch; its space no longer matters.
+    RecordBatch last;
+    attach_carry(last);
+    if (!closed_ && !last.empty()) {
+      used_ += last.bytes();
+      batches_.push_back(std::move(last));
+    }
+    closed_ = true;
+  }
+  filled_.notify_all();
+  emptied_.notify_all();
+}
+
+std::int64_t BatchQueue::rows_dropped(const std::string& reason) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = dropped_.find(reason);
+  return found == dropped_.end() ? 0 : found->second;
+}
+
+std::map<std::string, std::int64_t> BatchQueue::dropped() const {
+  const std::lock_guard lock(mutex_);
+  return dropped_;
+}
+
+std::size_t BatchQueue::peak_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return peak_;
+}
+
+void BatchQueue::count_gap(RecordBatch& batch, std::int64_t rows, std::uint64_t first,
+                           std::uint64_t last) {
+  dropped_[kQueueFull] += rows;
+  if (!batch.gaps.empty() && batch.gaps.back().reason == kQueueFull) {
+    Gap& gap = batch.gaps.back();
+    gap.rows += rows;
+    gap.first_seq = std::min(gap.first_seq, first);
+    gap.last_seq = std::max(gap.last_seq, last);
+  } else {
+    batch.gaps.push_back({kQueueFull, rows, first, last});
+  }
+}
+
+// Drops the unflagged rows and the payloads of a batch. Rows a device still computes are kept:
+// whether one of them is bad is not known before their values are.
+bool BatchQueue::reduce(RecordBatch& batch) {
+  batch.payloads.clear();
+  if (batch.late != nullptr || batch.rows.empty()) return false;
+  const std::uint64_t first = batch.rows.front().key.seq;
+  const std::uint64_t last = batch.rows.back().key.seq;
+  const auto kept = std::erase_if(
+      batch.rows, [](const Row& row) { return (row.key.flags & flag::kNonFinite) == 0; });
+  if (kept == 0) return false;
+  count_gap(batch, static_cast<std::int64_t>(kept), first, last);
+  batch.rows.shrink_to_fit();
+  return true;
+}
+
+void BatchQueue::carry(RecordBatch& batch) {
+  std::int64_t lost = 0;
+  std::uint64_t first = 0;
+  std::uint64_t last = 0;
+  for (const Row& row : batch.rows) {
+    if (batch.late == nullptr && carried_rows_.emplace(row.key.series, carry_.rows.size()).second) {
+      carry_.rows.push_back(row);
+      continue;
+    }
+    if (lost++ == 0) first = row.key.seq;
+    last = row.key.seq;
+  }
+  if (carry_.empty()) {
+    carry_.number = batch.number;
+    carry_.moment = batch.moment;
+    carry_.time_ns = batch.time_ns;
+    carry_.eps = batch.eps;
+  }
+  move_to_end(batch.outcomes, carry_.outcomes);
+  move_to_end(batch.scalars, carry_.scalars);
+  for (const Gap& gap : batch.gaps) {
+    // Counted already when the gap was made: only the place in the data is merged.
+    if (carry_.gaps.empty()) {
+      carry_.gaps.push_back(gap);
+    } else {
+      carry_.gaps.back().rows += gap.rows;
+      carry_.gaps.back().last_seq = std::max(carry_.gaps.back().last_seq, gap.last_seq);
+    }
+  }
+  if (lost > 0) count_gap(carry_, lost, first, last);
+}
+
+void BatchQueue::attach_carry(RecordBatch& batch) {
+  if (carry_.empty()) return;
+  if (batch.number == 0) {
+    batch = std::exchange(carry_, {});
+    carried_rows_.clear();
+    return;
+  }
+  // Late batches take no carried rows: every row of theirs waits for the device.
+  if (batch.late == nullptr) {
+    move_to_front(carry_.rows, batch.rows);
+    carried_rows_.clear();
+  }
+  move_to_front(carry_.outcomes, batch.outcomes);
+  move_to_front(carry_.scalars, batch.scalars);
+  move_to_front(carry_.gaps, batch.gaps);
+}
+
+void BatchQueue::make_room(std::size_t bytes) {
+  for (RecordBatch& old : batches_) {
+    if (used_ + bytes <= limit_) return;
+    const std::size_t before = old.bytes();
+    if (reduce(old)) used_ -= before - old.bytes();
+  }
+}
+
+}  // namespace trainmon

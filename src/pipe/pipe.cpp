@@ -1,0 +1,251 @@
+// One loop: take in, deliver what is ready, flush when the interval has passed, until stopped.
+#include "pipe/pipe.h"
+
+#include <csignal>
+#include <utility>
+
+#include "base/log.h"
+#include "trainmon/error.h"
+
+namespace trainmon {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::int64_t row_count(const RecordBatch& batch) {
+  return static_cast<std::int64_t>(batch.rows.size());
+}
+
+}  // namespace
+
+Pipe::Pipe(PipeOptions options, RunInfo run, const SeriesTable& series,
+           std::vector<std::unique_ptr<Sink>> sinks, std::vector<std::unique_ptr<Rule>> rules)
+    : options_(options),
+      run_(std::move(run)),
+      series_(series),
+      rules_(std::move(rules)),
+      queue_(options.queue_bytes, options.overflow),
+      latest_(options.latest_bytes) {
+  for (auto& sink : sinks) outlets_.push_back({std::move(sink), false, false, 0, {}});
+}
+
+void Pipe::start(PipeCalls calls, std::shared_ptr<void> keep_alive) {
+  calls_ = std::move(calls);
+  // Signals belong to the program we watch: the writer thread takes none. SIGXFSZ and SIGPIPE then
+  // become errors of the write instead of a dead process.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([self = shared_from_this(), keep = std::move(keep_alive)] { self->run(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void Pipe::submit(RecordBatch batch) {
+  queue_.push(std::move(batch), std::this_thread::get_id() != writer_.load());
+}
+
+void Pipe::run() {
+  writer_.store(std::this_thread::get_id());
+  auto next_flush = Clock::now() + options_.flush_interval;
+  while (!stopping_.load(std::memory_order_acquire)) {
+    take_in(next_flush);
+    deliver_ready(false);
+    if (Clock::now() < next_flush) continue;
+    next_flush = Clock::now() + options_.flush_interval;
+    calls_.before_flush();
+    take_in(Clock::now());
+    deliver_ready(false);
+    flush_sinks();
+  }
+  finish();
+}
+
+void Pipe::take_in(Clock::time_point deadline) {
+  for (RecordBatch& batch : queue_.pop_all(deadline)) {
+    const std::size_t bytes = batch.bytes();
+    pending_.push_back({std::move(batch), bytes, Clock::now() + options_.device_timeout});
+  }
+}
+
+// Batches that wait for a device do not hold up the ones behind them.
+void Pipe::deliver_ready(bool give_up) {
+  for (auto next = pending_.begin(); next != pending_.end();) {
+    RecordBatch& batch = next->batch;
+    if (batch.late != nullptr) {
+      if (batch.late->ready()) {
+        batch.late->fill(batch.rows);
+      } else if (give_up || Clock::now() >= next->deadline) {
+        for (Row& row : batch.rows) row.key.flags |= flag::kNotReady;
+      } else {
+        ++next;
+        continue;
+      }
+      batch.late = nullptr;
+    }
+    deliver(batch);
+    queue_.release(next->bytes);
+    next = pending_.erase(next);
+  }
+}
+
+void Pipe::deliver(RecordBatch& batch) {
+  try {
+    for (auto& rule : rules_) rule->look(batch, series_, batch.alerts);
+    for (Alert& alert : batch.alerts) {
+      calls_.annotate(alert);
+      calls_.on_alert(alert);
+    }
+    latest_.look(batch, series_);
+  } catch (const std::exception& error) {
+    const std::lock_guard lock(account_mutex_);
+    ++errors_;
+    log_line_limited("rules", std::string("a rule failed: ") + error.what());
+  }
+  const bool alerted = !batch.alerts.empty();
+  {
+    const std::lock_guard lock(account_mutex_);
+    for (const Alert& alert : batch.alerts) alerts_ += alert.count == 1 ? 1 : 0;
+  }
+  for (Outlet& outlet : outlets_) write(outlet, batch);
+  dirty_ = true;
+  if (alerted) flush_sinks();
+}
+
+void Pipe::write(Outlet& outlet, const RecordBatch& batch) {
+  try {
+    if (!outlet.open) {
+      outlet.sink->open(run_, series_);
+      outlet.open = true;
+    }
+    outlet.sink->write(batch);
+  } catch (const SinkError& error) {
+    fail(outlet, row_count(batch), error.reason(), error.what());
+    return;
+  } catch (const std::bad_alloc&) {
+    fail(outlet, row_count(batch), "no_memory", "out of memory");
+    return;
+  } catch (const std::exception& error) {
+    fail(outlet, row_count(batch), "error", error.what());
+    return;
+  }
+  const std::lock_guard lock(account_mutex_);
+  // After a stop that ran out of time these rows have already been counted as dropped.
+  if (!abandoned_) outlet.written += row_count(batch);
+  if (outlet.degraded) {
+    outlet.degraded = false;
+    log_line("sink " + std::string(outlet.sink->name()) + ": writing again");
+  }
+}
+
+void Pipe::fail(Outlet& outlet, std::int64_t rows, const std::string& reason, const char* what) {
+  const std::lock_guard lock(account_mutex_);
+  ++errors_;
+  if (!abandoned_ && rows > 0) outlet.dropped[reason] += rows;
+  if (!outlet.degraded) {
+    log_line("sink " + std::string(outlet.sink->name()) + " cannot write (" + reason +
+             "): " + what + "; training goes on, losses are counted in health.json");
+  }
+  outlet.degraded = true;
+}
+
+void Pipe::flush_sinks() {
+  if (dirty_) {
+    dirty_ = false;
+    for (Outlet& outlet : outlets_) {
+      if (!outlet.open) continue;
+      try {
+        outlet.sink->flush();
+      } catch (const SinkError& error) {
+        fail(outlet, 0, error.reason(), error.what());
+      } catch (const std::exception& error) {
+        fail(outlet, 0, "error", error.what());
+      }
+    }
+  }
+  keep_house(false);
+}
+
+void Pipe::keep_house(bool last) {
+  try {
+    calls_.after_flush(last);
+  } catch (const std::exception& error) {
+    const std::lock_guard lock(account_mutex_);
+    ++errors_;
+    log_line_limited("housekeeping", std::string("cannot write run files: ") + error.what());
+  }
+}
+
+void Pipe::finish() {
+  const Clock::time_point deadline{std::chrono::nanoseconds(stop_deadline_ns_.load())};
+  take_in(Clock::now());
+  deliver_ready(false);
+  while (!pending_.empty() && Clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    deliver_ready(false);
+  }
+  deliver_ready(true);
+  flush_sinks();
+  for (Outlet& outlet : outlets_) {
+    try {
+      if (outlet.open) outlet.sink->close();
+    } catch (const std::exception& error) {
+      fail(outlet, 0, "error", error.what());
+    }
+  }
+  keep_house(true);
+  {
+    const std::lock_guard lock(account_mutex_);
+    finished_ = true;
+  }
+  finished_changed_.notify_all();
+}
+
+void Pipe::stop(std::chrono::nanoseconds timeout) {
+  if (!thread_.joinable()) return;
+  const auto deadline = Clock::now() + timeout;
+  // Late values get half of the time, the disk the rest.
+  stop_deadline_ns_.store((Clock::now() + timeout / 2).time_since_epoch().count());
+  queue_.close();
+  stopping_.store(true, std::memory_order_release);
+  queue_.wake();
+  std::unique_lock lock(account_mutex_);
+  if (finished_changed_.wait_for(lock, deadline - Clock::now(), [&] { return finished_; })) {
+    lock.unlock();
+    thread_.join();
+  } else {
+    abandoned_ = true;
+    thread_.detach();
+  }
+}
+
+void Pipe::forget_thread() {
+  if (thread_.joinable()) thread_.detach();
+}
+
+void Pipe::report(Health& health, std::int64_t produced) const {
+  const auto queue_drops = queue_.dropped();
+  std::int64_t queue_lost = 0;
+  for (const auto& [reason, rows] : queue_drops) queue_lost += rows;
+  const std::lock_guard lock(account_mutex_);
+  health.rows_produced = produced;
+  health.alerts = alerts_;
+  health.errors += errors_;
+  health.queue_bytes_peak = static_cast<std::int64_t>(queue_.peak_bytes());
+  for (const Outlet& outlet : outlets_) {
+    SinkHealth sink{std::string(outlet.sink->name()), outlet.written, outlet.dropped,
+                    outlet.degraded};
+    std::int64_t accounted = sink.rows_written + queue_lost;
+    for (const auto& [reason, rows] : sink.rows_dropped) accounted += rows;
+    for (const auto& [reason, rows] : queue_drops) sink.rows_dropped[reason] += rows;
+    const std::int64_t open = produced - accounted;
+    if (abandoned_ && open > 0) {
+      sink.rows_dropped["stop_timeout"] += open;
+    } else {
+      health.rows_pending = std::max(health.rows_pending, open);
+    }
+    health.sinks.push_back(std::move(sink));
+  }
+}
+
+}  // namespace trainmon

@@ -1,0 +1,112 @@
+// The writer thread: takes sealed batches, lets the rules look, hands them to every sink.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "pipe/batch_queue.h"
+#include "pipe/latest.h"
+#include "trainmon/monitor.h"
+#include "trainmon/rule.h"
+#include "trainmon/sink.h"
+
+namespace trainmon {
+
+struct PipeOptions {
+  std::size_t queue_bytes = std::size_t{64} << 20;
+  Overflow overflow = Overflow::drop_newest;
+  std::chrono::nanoseconds flush_interval = std::chrono::seconds(1);
+  std::chrono::nanoseconds device_timeout = std::chrono::seconds(30);
+  std::size_t latest_bytes = std::size_t{16} << 20;
+};
+
+// What the pipe calls, on the writer thread. None may wait for training; only after_flush may throw.
+struct PipeCalls {
+  std::function<void()> before_flush;          // the flush interval passed: seal what is open
+  std::function<void(Alert&)> annotate;        // fill in the step of an alert
+  std::function<void(const Alert&)> on_alert;  // a rule found something
+  std::function<void(bool last)> after_flush;  // housekeeping files; may write and throw
+};
+
+// A pipe owns its thread, its sinks and its rules. It never takes a lock of the training side while
+// it writes, and it knows no concrete sink or rule.
+class Pipe : public std::enable_shared_from_this<Pipe> {
+ public:
+  Pipe(PipeOptions options, RunInfo run, const SeriesTable& series,
+       std::vector<std::unique_ptr<Sink>> sinks, std::vector<std::unique_ptr<Rule>> rules);
+
+  // `keep_alive` is held by the thread: whatever the calls and the series table need.
+  void start(PipeCalls calls, std::shared_ptr<void> keep_alive);
+
+  // Any thread; never waits but under Overflow::block, and there never on the writer thread itself.
+  void submit(RecordBatch batch);
+  void wake() { queue_.wake(); }
+
+  // Drains, flushes and closes within `timeout`; afterwards everything not written counts as
+  // dropped ("stop_timeout") and a thread still stuck in a write is left behind. Call once.
+  void stop(std::chrono::nanoseconds timeout);
+  // In a forked child there is no writer thread: forget it.
+  void forget_thread();
+
+  // Fills sinks, alerts, errors and the queue's peak of `health`; `produced` closes the account.
+  void report(Health& health, std::int64_t produced) const;
+  std::vector<Row> latest() const { return latest_.rows(); }
+
+ private:
+  struct Outlet {
+    std::unique_ptr<Sink> sink;
+    bool open = false;
+    bool degraded = false;
+    std::int64_t written = 0;
+    std::map<std::string, std::int64_t> dropped;
+  };
+  struct Pending {
+    RecordBatch batch;
+    std::size_t bytes = 0;
+    std::chrono::steady_clock::time_point deadline;
+  };
+
+  void run();
+  void take_in(std::chrono::steady_clock::time_point deadline);
+  void deliver_ready(bool give_up);
+  void deliver(RecordBatch& batch);
+  void write(Outlet& outlet, const RecordBatch& batch);
+  void flush_sinks();
+  void keep_house(bool last);
+  void finish();
+  void fail(Outlet& outlet, std::int64_t rows, const std::string& reason, const char* what);
+
+  const PipeOptions options_;
+  const RunInfo run_;
+  const SeriesTable& series_;
+  std::vector<Outlet> outlets_;
+  std::vector<std::unique_ptr<Rule>> rules_;
+  PipeCalls calls_;
+  BatchQueue queue_;
+  Latest latest_;
+  std::deque<Pending> pending_;
+  bool dirty_ = false;
+
+  mutable std::mutex account_mutex_;  // outlets' counters and the members below
+  std::condition_variable finished_changed_;
+  bool finished_ = false;
+  bool abandoned_ = false;
+  std::int64_t alerts_ = 0;
+  std::int64_t errors_ = 0;
+  std::atomic<bool> stopping_{false};
+  std::atomic<std::int64_t> stop_deadline_ns_{0};
+  std::atomic<std::thread::id> writer_{};
+  std::thread thread_;
+};
+
+}  // namespace trainmon

@@ -1,0 +1,41 @@
+// The directory of one rank and restart: claimed by exactly one process, with run.json and
+// health.json kept up to date in it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "trainmon/monitor.h"
+#include "trainmon/sink.h"
+
+namespace trainmon {
+
+// "trainmon_runs/<run id or local>" when `out` is empty; an id that is not a plain file name has
+// its other characters replaced by "_".
+std::filesystem::path default_out(const std::string& out, const std::string& run_id);
+
+// Makes and claims RUN/rank_00003/restart_0000 with an exclusive mkdir, so that no two processes
+// ever share it: taken numbers are passed over. The number is the one other ranks of the same
+// launch (run id and restart count) use, where rank 0 or this rank's own past shows it; else one
+// more than this rank's last. Throws std::runtime_error when nothing can be made or when rank 0's
+// newest run.json there names another model (`identity.model_digest`).
+RunInfo claim_directory(const std::filesystem::path& out, const Identity& identity, double eps);
+
+// What run.json says beyond identity and config; grows while the run goes on.
+struct RunFacts {
+  std::vector<std::int64_t> start_steps;
+  std::vector<std::string> covered;
+  std::map<std::string, std::string> not_covered;
+  std::map<std::string, std::string> notes;  // key -> JSON text
+};
+std::string run_json(const RunInfo& run, const Identity& identity, const std::string& config_json,
+                     const std::string& started, const RunFacts& facts);
+std::string health_json(const Health& health, bool closed);
+// UTC, ISO 8601, seconds.
+std::string utc_now();
+
+}  // namespace trainmon
