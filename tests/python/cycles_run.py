@@ -4,11 +4,11 @@ import json
 import sys
 import weakref
 
+import torch
+import trainmon
+
 import marks
 import models
-import torch
-
-import trainmon
 
 
 def main():

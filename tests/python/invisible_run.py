@@ -16,11 +16,12 @@ import pathlib
 import random
 import sys
 
-import marks
-import models
 import numpy as np
 import torch
 import torch.distributed as dist
+
+import marks
+import models
 
 KINDS = ["grads", "weights", "moments", "activations"]
 
@@ -29,16 +30,8 @@ def digest(*parts):
     total = hashlib.blake2b(digest_size=8)
     for part in parts:
         if isinstance(part, torch.Tensor):
-            part = (
-                models.local(part.detach())
-                .contiguous()
-                .view(-1)
-                .view(torch.uint8)
-                .numpy()
-            )
-        total.update(
-            part if isinstance(part, (bytes, np.ndarray)) else repr(part).encode()
-        )
+            part = models.local(part.detach()).contiguous().view(-1).view(torch.uint8).numpy()
+        total.update(part if isinstance(part, (bytes, np.ndarray)) else repr(part).encode())
     return total.hexdigest()
 
 
@@ -120,9 +113,7 @@ def train(name, mode, precision, accumulation, steps, watch=None, mutant=None):
         trail["moments"].append(digest(*state))
         optimizer.zero_grad()
         trail["torch"].append(digest(torch.get_rng_state()))
-        trail["numpy"].append(
-            digest(np.random.get_state()[1], np.random.get_state()[2:])
-        )
+        trail["numpy"].append(digest(np.random.get_state()[1], np.random.get_state()[2:]))
         trail["python"].append(digest(random.getstate()))
         trail["collectives"].append(collectives() - first)
     health = None
@@ -156,9 +147,7 @@ def main():
         cases = [(options.only[0], options.only[1], int(options.only[2]))]
     report = {}
     for name, precision, accumulation in cases:
-        bare, marks_bare, _ = train(
-            name, options.mode, precision, accumulation, options.steps
-        )
+        bare, marks_bare, _ = train(name, options.mode, precision, accumulation, options.steps)
         key = f"{name}-{precision}-{accumulation}"
         report[key] = {"bare": bare, "marks_bare": marks_bare}
     assert "trainmon" not in sys.modules

@@ -23,9 +23,7 @@ class Ended:
     @property
     def fine(self):
         known = self.code == -signal.SIGABRT and self.ranks > 1
-        return self.code == 0 or (
-            known and GLOO_ABORT in self.err and "Traceback" not in self.err
-        )
+        return self.code == 0 or (known and GLOO_ABORT in self.err and "Traceback" not in self.err)
 
 
 def start(script, *args, rank=0, ranks=1, environment=None, meeting=None, **options):
@@ -74,14 +72,10 @@ def run(script, *args, ranks=1, timeout=300, check=True, environment=None):
             )
             for r in range(ranks)
         ]
-        ended = [
-            finish(process, timeout, rank, ranks)
-            for rank, process in enumerate(started)
-        ]
+        ended = [finish(process, timeout, rank, ranks) for rank, process in enumerate(started)]
     if check:
         bad = [e for e in ended if not e.fine]
         assert not bad, "\n".join(
-            f"--- rank {e.rank} ended with {e.code}\n{e.out[-2000:]}{e.err[-6000:]}"
-            for e in bad
+            f"--- rank {e.rank} ended with {e.code}\n{e.out[-2000:]}{e.err[-6000:]}" for e in bad
         )
     return ended

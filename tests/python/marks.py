@@ -4,8 +4,6 @@ import sys
 import threading
 import types
 
-import torch
-
 FUNCTIONS = (
     types.FunctionType,
     types.BuiltinFunctionType,
@@ -65,9 +63,7 @@ def of_code():
         ):
             continue
         for name, value in list(getattr(module, "__dict__", {}).items()):
-            if issubclass(
-                type(value), FUNCTIONS
-            ):  # isinstance would trip torch's deprecations
+            if issubclass(type(value), FUNCTIONS):  # isinstance would trip torch's deprecations
                 found[f"{space}.{name}"] = value
             if issubclass(type(value), type) and value.__module__ == space:
                 for key, member in list(vars(value).items()):

@@ -32,9 +32,7 @@ class Attention(nn.Module):
     def forward(self, x):
         batch, length, width = x.shape
         shape = (batch, length, self.heads, width // self.heads)
-        q, k, v = (
-            part.view(shape).transpose(1, 2) for part in self.qkv(x).chunk(3, dim=-1)
-        )
+        q, k, v = (part.view(shape).transpose(1, 2) for part in self.qkv(x).chunk(3, dim=-1))
         rate = self.dropout if self.training else 0.0
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=rate)
         return self.out(y.transpose(1, 2).reshape(batch, length, width))
@@ -68,9 +66,7 @@ class Gpt(nn.Module):
         )
 
     def forward(self, ids):
-        x = self.tokens(ids) + self.places(
-            torch.arange(ids.shape[1], device=ids.device)
-        )
+        x = self.tokens(ids) + self.places(torch.arange(ids.shape[1], device=ids.device))
         x = self.dropout(x)
         for block in self.blocks:
             x = block(x)
@@ -131,8 +127,7 @@ class Tied(nn.Module):
         super().__init__()
         self.tokens = nn.Embedding(VOCABULARY, width)
         self.blocks = nn.ModuleList(
-            nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Dropout(0.1))
-            for _ in range(depth)
+            nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Dropout(0.1)) for _ in range(depth)
         )
         self.head = nn.Linear(width, VOCABULARY, bias=False)
         self.head.weight = self.tokens.weight
@@ -186,9 +181,7 @@ def draw(name):
 
 
 def loss_of(logits, target):
-    return F.cross_entropy(
-        logits.reshape(-1, logits.shape[-1]).float(), target.reshape(-1)
-    )
+    return F.cross_entropy(logits.reshape(-1, logits.shape[-1]).float(), target.reshape(-1))
 
 
 def spread(model, mode, **options):

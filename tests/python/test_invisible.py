@@ -3,13 +3,13 @@ import gc
 import json
 import weakref
 
+import pytest
+import torch
+import trainmon
+
 import launch
 import marks
 import models
-import pytest
-import torch
-
-import trainmon
 
 KINDS = ["grads", "weights", "moments", "activations"]
 SEEN_KINDS = {
@@ -31,9 +31,7 @@ def differences(case):
     for what, bare in case["bare"].items():
         watched = case["watched"][what]
         assert len(bare) == len(watched) > 0
-        unequal = [
-            step for step, pair in enumerate(zip(bare, watched)) if pair[0] != pair[1]
-        ]
+        unequal = [step for step, pair in enumerate(zip(bare, watched)) if pair[0] != pair[1]]
         if unequal:
             found[what] = unequal[0]
     return found
@@ -47,9 +45,7 @@ def run(folder, mode, steps, *options):
 
 def assert_whole(health):
     """Nothing switched off, nothing refused, nothing lost."""
-    assert (
-        health["parts_off"] == {} and health["errors"] == 0 and health["refused"] == {}
-    )
+    assert health["parts_off"] == {} and health["errors"] == 0 and health["refused"] == {}
     assert health["rows_pending"] == 0 and health["rows_produced"] > 0
     for sink in health["sinks"]:
         assert sink["rows_dropped"] == {} and not sink["degraded"]
@@ -66,9 +62,7 @@ def test_training_is_bit_identical(mode, tmp_path):
         for name, case in report.items():
             if differences(case):
                 changed[f"{name} rank {rank}"] = differences(case)
-            assert case["marks_watched"] == case["marks_bare"], (
-                f"{name}: left behind by stop()"
-            )
+            assert case["marks_watched"] == case["marks_bare"], f"{name}: left behind by stop()"
             assert_whole(case["health"])
     assert changed == {}
     # Equal because nothing was watched would be no proof: every kind has rows in every step.
@@ -95,9 +89,7 @@ def test_training_is_bit_identical(mode, tmp_path):
     ],
 )
 def test_the_comparison_sees_a_planted_mutant(mutant, shows_in, tmp_path):
-    (report,) = run(
-        tmp_path, "single", 8, "--mutant", mutant, "--only", "gpt", "fp32", "1"
-    )
+    (report,) = run(tmp_path, "single", 8, "--mutant", mutant, "--only", "gpt", "fp32", "1")
     found = differences(report["gpt-fp32-1"])
     assert found.get(shows_in) == 4  # at the very step it was planted in
     assert min(found.values()) == 4
@@ -181,10 +173,7 @@ def test_a_hundred_cycles_leave_no_trace(tmp_path):
     before, after, objects_same, alive = json.loads(out.splitlines()[-1])
     assert objects_same
     assert alive == 0, "stopped monitors are still reachable"
-    assert (
-        after["threads"] == before["threads"]
-        and after["descriptors"] == before["descriptors"]
-    )
+    assert after["threads"] == before["threads"] and after["descriptors"] == before["descriptors"]
     assert after["bytes"] - before["bytes"] < 3 << 20
 
 
@@ -194,9 +183,7 @@ def test_no_tensor_outlives_its_moment(tmp_path):
     kept = []
     for module in model.modules():
         module.register_forward_hook(lambda m, a, out: kept.append(weakref.ref(out)))
-        module.register_full_backward_hook(
-            lambda m, a, out: kept.append(weakref.ref(out[0]))
-        )
+        module.register_full_backward_hook(lambda m, a, out: kept.append(weakref.ref(out[0])))
     gc.disable()  # nothing may wait for the collector either
     try:
         for _ in range(3):
