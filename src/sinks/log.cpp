@@ -1,0 +1,183 @@
+// The sink `log`. A batch is encoded into one buffer and written with one call at a known offset;
+// what a failed write leaves behind is cut off again, or the segment is given up.
+#include "base/log.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <vector>
+
+#include "base/failpoint.h"
+#include "base/file.h"
+#include "sinks/log_encode.h"
+#include "sinks/sinks.h"
+
+namespace trainmon {
+namespace {
+
+constexpr int kNameAttempts = 1000;
+
+class LogSink : public Sink {
+ public:
+  explicit LogSink(std::size_t segment_bytes) : segment_bytes_(segment_bytes) {}
+
+  std::string_view name() const override { return "log"; }
+
+  void open(const RunInfo& run, const SeriesTable& series) override {
+    run_ = run;
+    series_ = &series;
+    start_segment();
+    buffer_.clear();
+    log_format::append_segment_start(buffer_, run_, start_);
+    new_frames_ = 1;
+    append_buffer();
+  }
+
+  void write(const RecordBatch& batch) override {
+    notice_deletion();
+    if (!file_.is_open()) start_segment();
+    encode(batch);
+    if (size_ > 0 && size_ + static_cast<std::int64_t>(buffer_.size()) > limit() && roll()) {
+      encode(batch);
+    }
+    append_buffer();
+    commit(batch);
+  }
+
+  void flush() override {}  // write(2) has handed everything over
+  void close() override { file_.close(); }
+
+ private:
+  std::int64_t limit() const { return static_cast<std::int64_t>(segment_bytes_); }
+
+  std::filesystem::path path_of(std::int32_t number) const {
+    std::array<char, 32> name;
+    std::snprintf(name.data(), name.size(), "log-%06d.tmlog", number);
+    return run_.directory / name.data();
+  }
+
+  // A deleted segment took its rows with it: the next batch that is written says so.
+  void notice_deletion() {
+    if (!file_.is_open() || linked_size(file_, path_) >= 0) return;
+    file_.close();
+    if (segment_rows_ > 0) lost_.push_back({"deleted", segment_rows_, first_seq_, last_seq_});
+    segment_rows_ = 0;
+    log_line_limited("log.deleted", path_.string() + " was deleted; a new segment follows");
+  }
+
+  // Opens the next segment; what is in use stays in use when that fails.
+  void start_segment() {
+    for (int attempt = 0; attempt < kNameAttempts; ++attempt) {
+      const std::filesystem::path path = path_of(next_number_);
+      try {
+        File fresh = create_file(path);
+        start_ = {next_number_++, start_.number, size_};
+        file_ = std::move(fresh);
+        path_ = path;
+        size_ = 0;
+        frames_ = 0;
+        defined_.clear();
+        fresh_.clear();
+        segment_rows_ = 0;
+        return;
+      } catch (const SinkError& error) {
+        if (error.reason() == "deleted" && attempt == 0) {
+          make_directories(run_.directory);
+        } else if (error.reason() == "exists") {
+          ++next_number_;  // somebody else's file: never touched
+        } else {
+          throw;
+        }
+      }
+    }
+    throw SinkError("exists", "no free segment name in " + run_.directory.string());
+  }
+
+  bool roll() {
+    try {
+      start_segment();
+      return true;
+    } catch (const SinkError& error) {
+      log_line_limited("log.roll", std::string(error.what()) + "; going on in " + path_.string());
+      return false;
+    }
+  }
+
+  // Fills buffer_ with all that this batch needs at the current place in the segment.
+  void encode(const RecordBatch& batch) {
+    for (const SeriesId id : fresh_) defined_[id] = false;  // what defined them was not written
+    fresh_.clear();
+    buffer_.clear();
+    new_frames_ = frames_;
+    if (size_ == 0) {
+      log_format::append_segment_start(buffer_, run_, start_);
+      new_frames_ = 1;
+    }
+    log_format::for_each_series(batch, [&](SeriesId id) {
+      if (id >= series_->size()) return;
+      if (id >= defined_.size()) defined_.resize(series_->size());
+      if (defined_[id]) return;
+      defined_[id] = true;
+      fresh_.push_back(id);
+    });
+    if (!fresh_.empty()) {
+      log_format::append_series_frame(buffer_, new_frames_++, fresh_, *series_);
+    }
+    log_format::append_batch_frame(buffer_, new_frames_++, batch, lost_);
+  }
+
+  void append_buffer() {
+    try {
+      write_at(file_, size_, buffer_, path_);
+    } catch (const SinkError& error) {
+      // A file at its size limit can never grow again.
+      if (!cut_back() || (error.reason() == "file_limit" && size_ > 0)) file_.close();
+      throw;
+    }
+    size_ += static_cast<std::int64_t>(buffer_.size());
+    frames_ = new_frames_;
+  }
+
+  bool cut_back() {
+    if (failpoint("log.truncate").error != 0) return false;
+    return ::ftruncate(file_.fd(), size_) == 0;
+  }
+
+  void commit(const RecordBatch& batch) {
+    fresh_.clear();
+    lost_.clear();
+    if (batch.rows.empty()) return;
+    if (segment_rows_ == 0) first_seq_ = batch.rows.front().key.seq;
+    last_seq_ = batch.rows.back().key.seq;
+    segment_rows_ += static_cast<std::int64_t>(batch.rows.size());
+  }
+
+  const std::size_t segment_bytes_;
+  RunInfo run_;
+  const SeriesTable* series_ = nullptr;
+
+  File file_;
+  std::filesystem::path path_;
+  std::int32_t next_number_ = 0;
+  log_format::SegmentStart start_;
+  std::int64_t size_ = 0;      // sound bytes in the open segment
+  std::uint32_t frames_ = 0;   // frames among them
+  std::vector<bool> defined_;  // series defined in it
+  std::int64_t segment_rows_ = 0;
+  std::uint64_t first_seq_ = 0;
+  std::uint64_t last_seq_ = 0;
+  std::vector<Gap> lost_;  // rows of deleted segments, not yet told
+
+  std::string buffer_;            // what the next write appends
+  std::vector<SeriesId> fresh_;   // series it defines
+  std::uint32_t new_frames_ = 0;  // frames_ after it
+};
+
+}  // namespace
+
+std::unique_ptr<Sink> make_log_sink(std::size_t segment_bytes) {
+  return std::make_unique<LogSink>(segment_bytes);
+}
+
+}  // namespace trainmon

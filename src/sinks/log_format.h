@@ -1,0 +1,206 @@
+// The bytes of a log segment, as docs/formats.md describes them: numbers, names, and how a value is
+// put into bytes and taken out again. Shared by the sink `log` and the reader in src/tools.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "trainmon/record.h"
+
+namespace trainmon::log_format {
+
+// --- file ---------------------------------------------------------------------------------------
+inline constexpr std::string_view kMagic = "TMLOG\r\n\x1a";
+inline constexpr std::uint32_t kByteOrder = 0x01020304;  // stored little-endian: 04 03 02 01
+inline constexpr std::uint16_t kMajor = 1;               // a reader refuses another major version
+inline constexpr std::uint16_t kMinor = 0;
+inline constexpr std::size_t kPreambleBytes = 16;
+
+// --- frame --------------------------------------------------------------------------------------
+inline constexpr std::string_view kFrameMagic = "tmFR";
+inline constexpr std::size_t kFrameHeaderBytes = 28;
+inline constexpr std::uint32_t kMaxPayload = 1u << 30;
+
+enum class FrameType : std::uint8_t { segment = 1, series = 2, batch = 3 };
+enum class Codec : std::uint8_t { none = 0, zstd = 1 };
+
+struct FrameHeader {
+  std::uint8_t type = 0;
+  std::uint8_t codec = 0;
+  std::uint32_t stored = 0;  // bytes of the payload in the file
+  std::uint32_t raw = 0;     // bytes of the payload after decompression
+  std::uint32_t number = 0;  // 0, 1, 2, ... within the segment
+  std::uint32_t payload_crc = 0;
+};
+
+// --- batch --------------------------------------------------------------------------------------
+enum class Section : std::uint8_t {
+  rows = 1,
+  outcomes = 2,
+  scalars = 3,
+  payloads = 4,
+  alerts = 5,
+  gaps = 6,
+};
+
+enum class ColumnType : std::uint8_t { integer = 1, float64 = 2 };
+enum class Encoding : std::uint8_t {
+  constant = 0,  // one value for all rows
+  plain = 1,     // integers: zigzag varints; floats: 8 bytes each
+  delta = 2,     // integers: zigzag varints of the difference to the value before (0 at first)
+  float32 = 3,   // floats that are float32 numbers: 4 bytes each
+  implied = 4,   // mean = sum / finite count; absmax = max(|min|, |max|): no bytes
+};
+
+enum class Column : std::uint8_t {
+  series = 1,
+  flags = 2,
+  window = 3,
+  accum = 4,
+  call = 5,
+  seq = 6,
+  count = 7,
+  nans = 8,
+  pos_infs = 9,
+  neg_infs = 10,
+  zeros = 11,
+  subnormals = 12,
+  sum = 13,
+  mean = 14,
+  m2 = 15,
+  sum_sq = 16,
+  min = 17,
+  max = 18,
+  absmax = 19,
+  exponent = 20,
+};
+struct ColumnDefinition {
+  Column column;
+  ColumnType type;
+  std::string_view name;
+};
+inline constexpr std::array<ColumnDefinition, 20> kColumns = {{
+    {Column::series, ColumnType::integer, "series"},
+    {Column::flags, ColumnType::integer, "flags"},
+    {Column::window, ColumnType::integer, "window"},
+    {Column::accum, ColumnType::integer, "accum"},
+    {Column::call, ColumnType::integer, "call"},
+    {Column::seq, ColumnType::integer, "seq"},
+    {Column::count, ColumnType::integer, "count"},
+    {Column::nans, ColumnType::integer, "nans"},
+    {Column::pos_infs, ColumnType::integer, "pos_infs"},
+    {Column::neg_infs, ColumnType::integer, "neg_infs"},
+    {Column::zeros, ColumnType::integer, "zeros"},
+    {Column::subnormals, ColumnType::integer, "subnormals"},
+    {Column::sum, ColumnType::float64, "sum"},
+    {Column::min, ColumnType::float64, "min"},
+    {Column::max, ColumnType::float64, "max"},
+    {Column::mean, ColumnType::float64, "mean"},
+    {Column::m2, ColumnType::float64, "m2"},
+    {Column::sum_sq, ColumnType::float64, "sum_sq"},
+    {Column::absmax, ColumnType::float64, "absmax"},
+    {Column::exponent, ColumnType::integer, "exponent"},
+}};
+
+// A column's value in a row, both ways. Signed and unsigned 64-bit share one representation.
+std::int64_t integer_of(const Row& row, Column column);
+double float_of(const Row& row, Column column);
+void set_integer(Row& row, Column column, std::int64_t value);
+void set_float(Row& row, Column column, double value);
+// What Encoding::implied stands for; nullopt for a column without such a rule.
+std::optional<double> implied_value(const RowState& state, Column column);
+
+// --- bytes --------------------------------------------------------------------------------------
+inline std::uint64_t zigzag(std::int64_t value) {
+  return (static_cast<std::uint64_t>(value) << 1) ^ static_cast<std::uint64_t>(value >> 63);
+}
+inline std::int64_t unzigzag(std::uint64_t value) {
+  return static_cast<std::int64_t>((value >> 1) ^ (~(value & 1) + 1));
+}
+
+// Appends little-endian values to a string.
+class ByteWriter {
+ public:
+  explicit ByteWriter(std::string& out) : out_(out) {}
+  template <typename T>
+  void fixed(T value) {
+    if constexpr (std::endian::native == std::endian::big) value = reversed(value);
+    const auto bytes = std::bit_cast<std::array<char, sizeof(T)>>(value);
+    out_.append(bytes.data(), bytes.size());
+  }
+  void varint(std::uint64_t value) {
+    for (; value >= 0x80; value >>= 7) out_ += static_cast<char>(value | 0x80);
+    out_ += static_cast<char>(value);
+  }
+  void signed_varint(std::int64_t value) { varint(zigzag(value)); }
+  void text(std::string_view value) {
+    varint(value.size());
+    out_ += value;
+  }
+  std::string& out() { return out_; }
+
+ private:
+  template <typename T>
+  static T reversed(T value) {
+    auto bytes = std::bit_cast<std::array<char, sizeof(T)>>(value);
+    for (std::size_t i = 0; i < sizeof(T) / 2; ++i) std::swap(bytes[i], bytes[sizeof(T) - 1 - i]);
+    return std::bit_cast<T>(bytes);
+  }
+  std::string& out_;
+};
+
+// Takes them out again. Never reads past the end: then ok() is false for good and values are 0.
+class ByteReader {
+ public:
+  explicit ByteReader(std::string_view bytes) : bytes_(bytes) {}
+  bool ok() const { return ok_; }
+  std::size_t left() const { return bytes_.size(); }
+  std::string_view take(std::uint64_t size) {
+    if (size > bytes_.size()) return fail();
+    const std::string_view taken = bytes_.substr(0, size);
+    bytes_.remove_prefix(size);
+    return taken;
+  }
+  template <typename T>
+  T fixed() {
+    std::array<char, sizeof(T)> bytes{};
+    const std::string_view taken = take(sizeof(T));
+    if (taken.size() != sizeof(T)) return T{};
+    for (std::size_t i = 0; i < sizeof(T); ++i) {
+      bytes[std::endian::native == std::endian::little ? i : sizeof(T) - 1 - i] = taken[i];
+    }
+    return std::bit_cast<T>(bytes);
+  }
+  std::uint64_t varint() {
+    std::uint64_t value = 0;
+    for (unsigned shift = 0; shift < 64; shift += 7) {
+      if (bytes_.empty()) break;
+      const auto byte = static_cast<unsigned char>(bytes_.front());
+      bytes_.remove_prefix(1);
+      if (shift == 63 && byte > 1) break;
+      value |= static_cast<std::uint64_t>(byte & 0x7F) << shift;
+      if (byte < 0x80) return value;
+    }
+    fail();
+    return 0;
+  }
+  std::int64_t signed_varint() { return unzigzag(varint()); }
+  std::string_view text() { return take(varint()); }
+
+ private:
+  std::string_view fail() {
+    ok_ = false;
+    bytes_ = {};
+    return {};
+  }
+  std::string_view bytes_;
+  bool ok_ = true;
+};
+
+}  // namespace trainmon::log_format
