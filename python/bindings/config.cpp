@@ -1,12 +1,14 @@
 // Binds include/trainmon/config.h: checking a configuration, its schema, kinds and name patterns.
-#include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include "init.h"
 #include "trainmon/config.h"
 
 namespace nb = nanobind;
+
+namespace trainmon {
 
 void init_config(nb::module_& module) {
   // ConfigError(ValueError) with all faults as a list of str in `.faults`.
@@ -18,7 +20,7 @@ void init_config(nb::module_& module) {
   nb::register_exception_translator([](const std::exception_ptr& exception, void*) {
     try {
       std::rethrow_exception(exception);
-    } catch (const trainmon::ConfigError& error) {
+    } catch (const ConfigError& error) {
       nb::object value = nb::borrow(error_type)(error.what());
       value.attr("faults") = nb::cast(error.faults());
       PyErr_SetObject(error_type, value.ptr());
@@ -28,13 +30,15 @@ void init_config(nb::module_& module) {
   module.def(
       "check_config",
       [](std::string_view json) {
-        return trainmon::config_to_json(trainmon::config_from_json(json));
+        return config_to_json(config_from_json(json));
       },
       nb::arg("json"),
       "The effective configuration (JSON text) of a JSON text; ConfigError names every fault.");
-  module.def("config_schema", &trainmon::config_schema, "JSON Schema of a configuration, as text.");
-  module.def("expand_kinds", &trainmon::expand_kinds, nb::arg("kinds"),
+  module.def("config_schema", &config_schema, "JSON Schema of a configuration, as text.");
+  module.def("expand_kinds", &expand_kinds, nb::arg("kinds"),
              "The kinds a list of kinds and groups stands for.");
-  module.def("name_selected", &trainmon::name_selected, nb::arg("name"), nb::arg("include"),
+  module.def("name_selected", &name_selected, nb::arg("name"), nb::arg("include"),
              nb::arg("exclude"), "Whether name patterns select a parameter or module name.");
 }
+
+}  // namespace trainmon

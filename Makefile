@@ -1,0 +1,42 @@
+# What a developer types. Every target brings the machine to a working state first (scripts/setup.sh).
+python := .venv/bin/python
+
+.PHONY: setup demo test bench format asan tsan torture dist test-frameworks
+
+setup:
+	scripts/setup.sh
+	cmake --preset dev
+	cmake --build --preset dev
+
+demo:
+	scripts/setup.sh
+	scripts/demo.sh
+
+test:
+	scripts/setup.sh
+	scripts/test.sh
+
+bench:
+	scripts/setup.sh
+	scripts/bench.sh
+
+format:
+	scripts/setup.sh --tools
+	scripts/format.sh
+
+asan tsan:
+	scripts/setup.sh --tools
+	scripts/test_cpp.sh $@
+
+torture:
+	scripts/setup.sh --tools
+	scripts/torture.sh
+
+dist:
+	scripts/setup.sh --tools
+	rm -rf dist
+	$(python) -m build --no-isolation
+
+test-frameworks:
+	scripts/setup.sh
+	scripts/test_frameworks.sh

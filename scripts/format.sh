@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Formats C++ with clang-format and Python with ruff; --check only looks, and lints Python too.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+python=.venv/bin/python
+clang_format=("$python" -c 'import clang_format; clang_format.clang_format()')
+mapfile -t cpp < <(git ls-files --cached --others --exclude-standard '*.cpp' '*.h' '*.cu' '*.cuh')
+if [ "${1:-}" = --check ]; then
+  "${clang_format[@]}" --dry-run -Werror "${cpp[@]}"
+  "$python" -m ruff format --quiet --check .
+  "$python" -m ruff check --quiet .
+else
+  "${clang_format[@]}" -i "${cpp[@]}"
+  "$python" -m ruff check --quiet --fix . || true  # what cannot be mended is shown by --check
+  "$python" -m ruff format --quiet .
+fi

@@ -1,0 +1,133 @@
+"""Checks every #include and import against the table of layers in ARCHITECTURE.md.
+
+A folder uses only the folders its line names, each of a lower layer, and only the outside
+libraries its line names. Exits 1 and lists each violation otherwise.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
+ROW = re.compile(r"^\| `([^`]+)` \| (\d) \|([^|]*)\|([^|]*)\|", re.MULTILINE)
+
+
+def read_table(text: str) -> dict[str, tuple[int, set[str], set[str]]]:
+    def names(cell: str) -> set[str]:
+        return set(re.findall(r"`([^`]+)`", cell))
+
+    section = text.partition("\n## Layers\n")[2].partition("\n## ")[0]
+    return {row[1]: (int(row[2]), names(row[3]), names(row[4])) for row in ROW.finditer(section)}
+
+
+def folder_of(path: str, table) -> str | None:
+    matches = [folder for folder in table if path == folder or path.startswith(folder + "/")]
+    return max(matches, key=len, default=None)
+
+
+def used_paths(file: Path, root: Path) -> list[str]:
+    """What a file includes or imports: paths under the root, or names of outside libraries."""
+    text = file.read_text(encoding="utf-8")
+    if file.suffix != ".py":
+        found = []
+        for name in INCLUDE.findall(text):
+            places = [file.parent / name, root / "src" / name, root / "include" / name]
+            inside = next((p for p in places if p.exists()), None)
+            if inside is None and name.startswith("trainmon/"):
+                inside = root / "include" / name  # generated: version.h
+            found.append(str(inside.relative_to(root)) if inside else name)
+        return found
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            modules = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for module in modules:
+            if module.startswith("trainmon._core"):
+                found.append("python/bindings/module.cpp")
+            elif module.split(".")[0] == "trainmon":
+                found.append("python/" + module.replace(".", "/"))
+            else:
+                found.append(module.replace(".", "/"))
+    return found
+
+
+def violations(root: Path) -> list[str]:
+    table = read_table((root / "ARCHITECTURE.md").read_text(encoding="utf-8"))
+    outside = set().union(*(libraries for _, _, libraries in table.values()))
+    found = [] if table else ["ARCHITECTURE.md: no table of layers"]
+    for folder, (layer, uses, _) in table.items():
+        for name in uses:
+            if name not in table or table[name][0] >= layer:
+                found.append(f"ARCHITECTURE.md: {folder} may not use {name} (no lower layer)")
+    files = [f for top in ("include", "src", "python") for f in sorted((root / top).rglob("*"))]
+    for file in files:
+        if file.suffix not in {".h", ".cpp", ".cu", ".cuh", ".py"}:
+            continue
+        path = str(file.relative_to(root))
+        home = folder_of(path, table)
+        if home is None:
+            found.append(f"{path}: in no folder of the table")
+            continue
+        _, uses, libraries = table[home]
+        for used in used_paths(file, root):
+            target = folder_of(used, table)
+            library = used.split("/")[0]
+            if target not in {None, home} and target not in uses:
+                found.append(f"{path}: uses {used}; {home} may use {', '.join(sorted(uses))}")
+            elif target is None and library in outside and library not in libraries:
+                found.append(f"{path}: uses {used}, which {home} may not")
+    return found
+
+
+def self_test() -> None:
+    """Plants violations in a small tree and expects exactly those."""
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory)
+        files = {
+            "ARCHITECTURE.md": "\n## Layers\n"
+            "| `include/trainmon` | 0 | | | x |\n"
+            "| `src/base` | 1 | `include/trainmon` | | x |\n"
+            "| `src/a` | 2 | `src/base` | `json` | x |\n"
+            "| `src/b` | 2 | `src/a` | | x |\n"
+            "| `python/bindings` | 3 | | | x |\n"
+            "| `python/trainmon` | 4 | `python/bindings` | | x |\n"
+            "| `python/trainmon/torch` | 5 | `python/trainmon` | `torch` | x |\n",
+            "include/trainmon/x.h": '#include "base/b.h"\n',
+            "src/base/b.h": '#include "trainmon/x.h"\n#include <vector>\n',
+            "src/base/b.cpp": "#include <json/json.h>\n",
+            "src/a/a.h": '#include "base/b.h"\n#include <json/json.h>\n',
+            "src/b/b.cpp": '#include "trainmon/x.h"\n',
+            "src/stray.cpp": "",
+            "python/bindings/module.cpp": "",
+            "python/trainmon/a.py": "from trainmon import _core, torch\nimport torch.nn\n",
+            "python/trainmon/torch/b.py": "import torch\nfrom trainmon.a import x\n",
+        }
+        for name, text in files.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+        expected = [
+            "ARCHITECTURE.md: src/b may not use src/a (no lower layer)",
+            "include/trainmon/x.h: uses src/base/b.h; include/trainmon may use ",
+            "python/trainmon/a.py: uses python/trainmon/torch; "
+            "python/trainmon may use python/bindings",
+            "python/trainmon/a.py: uses torch/nn, which python/trainmon may not",
+            "src/b/b.cpp: uses include/trainmon/x.h; src/b may use src/a",
+            "src/base/b.cpp: uses json/json.h, which src/base may not",
+            "src/stray.cpp: in no folder of the table",
+        ]
+        assert sorted(violations(root)) == expected, sorted(violations(root))
+
+
+if __name__ == "__main__":
+    self_test()
+    problems = violations(Path(__file__).resolve().parent.parent)
+    print("\n".join(problems) or "layers: ok")
+    sys.exit(bool(problems))
