@@ -1,14 +1,14 @@
-# Attaches and detaches many times; prints what the process looked like after warm-up and at the end.
+# Attaches and detaches many times; prints the state of the process after warm-up and at the end.
 import gc
 import json
 import sys
 import weakref
 
 import torch
-import trainmon
 
 import marks
 import models
+import trainmon
 
 
 def main():

@@ -135,7 +135,7 @@ def begin(mode):
     options = {"find_unused_parameters": True} if mode == "ddp" else {}
     model = models.spread(Model(), mode, **options)
     models.seed(21 + int(os.environ["RANK"]))
-    return model, torch.optim.AdamW([p for p in model.parameters()], lr=3e-3)
+    return model, torch.optim.AdamW(model.parameters(), lr=3e-3)
 
 
 def end(mode):

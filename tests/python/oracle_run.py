@@ -1,4 +1,4 @@
-# The oracle: enumerates with plain torch what a monitor must record, and saves the tensors themselves.
+# The oracle: enumerates in plain torch what a monitor must record, and saves the tensors.
 """oracle_run.py OUT MODE. Never imports trainmon.
 
 Next to the model under training (DDP, FSDP2 or plain) runs a twin: the same weights in an ordinary

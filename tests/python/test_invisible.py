@@ -5,11 +5,11 @@ import weakref
 
 import pytest
 import torch
-import trainmon
 
 import launch
 import marks
 import models
+import trainmon
 
 KINDS = ["grads", "weights", "moments", "activations"]
 SEEN_KINDS = {

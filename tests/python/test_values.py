@@ -6,11 +6,11 @@ import json
 import numpy as np
 import pytest
 import torch
-import trainmon
 
 import launch
 import oracle_model
 import oracle_stats
+import trainmon
 
 KEY = ("kind", "name", "element", "step", "micro_step", "call")
 PER_PARAMETER = {"grad_reduced", "param_origin", "param_updated", "exp_avg", "exp_avg_sq"}
@@ -77,7 +77,8 @@ def recorded(folder, merged):
 def compare(expected, got):
     missing, extra = sorted(expected.keys() - got.keys()), sorted(got.keys() - expected.keys())
     assert not missing and not extra, (
-        f"{len(missing)} rows missing, first {missing[:8]}; {len(extra)} too many, first {extra[:8]}"
+        f"{len(missing)} rows missing, first {missing[:8]};"
+        f" {len(extra)} too many, first {extra[:8]}"
     )
     wrong = []
     for key, tensor in expected.items():

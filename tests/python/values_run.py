@@ -5,10 +5,10 @@ import pathlib
 import sys
 
 import torch
-import trainmon
 
 import models
 import oracle_model
+import trainmon
 
 KINDS = ["grad_unreduced", "grad_reduced", "weights", "moments", "activations"]
 

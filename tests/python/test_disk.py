@@ -1,0 +1,93 @@
+# Promise 2 and 5 when the disk is full, read-only, gone, limited, or no descriptor is left.
+import json
+import subprocess
+
+import numpy as np
+import pytest
+
+import launch
+
+MOUNT = 'mount -t tmpfs -o size=1m none "$1" && shift && exec "$@"'
+
+
+def in_small_disk():
+    """How to run a command with a small private disk, or None where the kernel forbids it."""
+    for flags in (["-Urm"], ["-m"]):
+        command = ["unshare", *flags, "sh", "-c", MOUNT, "sh"]
+        probe = subprocess.run([*command, "/mnt", "true"], capture_output=True)
+        if probe.returncode == 0:
+            return command
+    return None
+
+
+def run(fault, folder, monkeypatch):
+    prefix = []
+    if fault in ("full", "read_only"):
+        prefix = in_small_disk()
+        assert prefix, "needs `unshare -Urm`: unprivileged user namespaces, or root"
+        prefix = [*prefix, str(folder)]
+    start = launch.subprocess.Popen
+    monkeypatch.setattr(launch.subprocess, "Popen", lambda c, **k: start([*prefix, *c], **k))
+    ended = launch.finish(launch.start("disk_run.py", fault, folder), 120)
+    assert ended.code == 0, ended.err
+    return json.loads(ended.out.splitlines()[-1]), ended.err
+
+
+def dropped(health):
+    (sink,) = health["sinks"]
+    return sum(sink["rows_dropped"].values())
+
+
+REASONS = {
+    "full": {"no_space"},
+    "too_large": {"no_space", "io_error", "too_large"},
+    "read_only": {"read_only"},
+    "deleted": {"deleted"},
+    "no_descriptors": {"no_descriptors"},
+}
+
+
+@pytest.mark.parametrize("fault", list(REASONS))
+def test_training_goes_on_and_the_loss_is_counted(fault, tmp_path, monkeypatch):
+    report, errors = run(fault, tmp_path, monkeypatch)
+    assert report["same_losses"], "the disk changed the training"
+    assert report["stop_seconds"] < 3.0
+    before, during, after, end = (report[k] for k in ("before", "during", "after", "end"))
+    assert dropped(before) == 0 and before["parts_off"] == {}
+    for health in (during, after, end):
+        assert (
+            health["rows_produced"]
+            == health["rows_pending"] + dropped(health) + (health["sinks"][0]["rows_written"])
+        )
+    assert end["rows_pending"] == 0 and end["errors"] == 0
+    if fault != "deleted":  # a deleted directory may be made again at once
+        assert dropped(during) > 0
+        assert end["sinks"][0]["rows_dropped"].keys() <= REASONS[fault]
+    # Writing resumed: the last steps are there, whole.
+    steps, sequence = map(np.asarray, report["read"])
+    counts = np.bincount(steps, minlength=60)
+    assert counts[59] > 0 and counts[59] == counts[58]
+    assert len(set(sequence.tolist())) == len(sequence)
+    if fault != "deleted":
+        assert len(sequence) == end["sinks"][0]["rows_written"], "written and not read back"
+    else:
+        kept = (sequence > before["rows_produced"]).sum()
+        produced = end["rows_produced"] - before["rows_produced"]
+        assert kept + dropped(end) >= produced - during["rows_produced"] / 20
+    # Said once, not once per batch.
+    said = [line for line in errors.splitlines() if "trainmon" in line]
+    assert 1 <= len(said) <= 12, errors
+
+
+def test_a_directory_that_cannot_be_made_is_a_clear_error(tmp_path):
+    import torch
+
+    import models
+    import trainmon
+
+    (tmp_path / "file").write_text("in the way")
+    model = models.build("tied")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises((OSError, RuntimeError, ValueError), match="file"):
+        trainmon.watch(model, optimizer, out=str(tmp_path / "file" / "run"))
+    assert all(not m._forward_hooks for m in model.modules())
