@@ -15,6 +15,7 @@
 #include "pipe/pipe.h"
 #include "pipe/run_directory.h"
 #include "rules/non_finite.h"
+#include "sinks/memory.h"
 #include "sinks/sinks.h"
 
 namespace trainmon {
@@ -373,7 +374,7 @@ Health Monitor::health() const { return state_->forked() ? Health{} : state_->he
 
 std::vector<RecordBatch> Monitor::memory() const {
   if (state_->forked() || state_->memory == nullptr) return {};
-  return state_->memory->batches();
+  return state_->memory->snapshot();
 }
 
 Health Monitor::stop() {

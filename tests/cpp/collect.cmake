@@ -1,0 +1,2 @@
+trainmon_test(windows SOURCES collect/windows_test.cpp DEPENDS collect)
+trainmon_test(collector SOURCES collect/collector_test.cpp DEPENDS collect)

@@ -1,0 +1,237 @@
+// Rows, their order, and values that arrive late; several producers at once (also under TSan).
+#include "collect/collector.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <set>
+#include <thread>
+#include <vector>
+
+namespace trainmon {
+namespace {
+
+struct Fixture {
+  std::mutex mutex;
+  std::vector<RecordBatch> batches;
+  std::atomic<int> ready{0};
+  Collector collector;
+
+  explicit Fixture(Schedule schedule = {})
+      : collector({schedule, kDefaultEps, 1, 0},
+                  [this](RecordBatch&& batch) {
+                    const std::lock_guard lock(mutex);
+                    batches.push_back(std::move(batch));
+                  },
+                  [this] { ++ready; }) {
+    collector.windows().add_optimizer(0);
+  }
+
+  SeriesId series(const std::string& name, DType dtype = DType::float32) {
+    Series series;
+    series.kind = "grad_reduced";
+    series.name = name;
+    series.dtype = dtype;
+    return collector.series().add(series);
+  }
+};
+
+struct Vector {
+  std::vector<float> values;
+  std::int64_t size;
+  explicit Vector(std::vector<float> v) : values(std::move(v)), size(std::ssize(values)) {}
+  TensorView view() const {
+    TensorView view;
+    view.data = values.data();
+    view.ndim = 1;
+    view.sizes = &size;
+    return view;
+  }
+};
+
+TEST(Collector, ARowHasItsAddressAndItsValues) {
+  Fixture f;
+  const SeriesId id = f.series("w");
+  const Vector tensor({3.0f, -4.0f});
+  f.collector.windows().on_backward(0, 1);
+  f.collector.windows().on_backward(0, 2);
+  f.collector.observe(id, tensor.view(), flag::kStillScaled);
+  f.collector.observe_at(id, tensor.view(), {5, 6, 7}, 0);
+  f.collector.seal(Moment::before_step);
+  ASSERT_EQ(f.batches.size(), 1u);
+  const RecordBatch& batch = f.batches[0];
+  EXPECT_EQ(batch.moment, Moment::before_step);
+  ASSERT_EQ(batch.rows.size(), 2u);
+  EXPECT_EQ(batch.rows[0].key.window, 0);
+  EXPECT_EQ(batch.rows[0].key.accum, 1);
+  EXPECT_EQ(batch.rows[0].key.flags, flag::kStillScaled);
+  EXPECT_EQ(derive(Stat::norm, batch.rows[0].state), 5.0);
+  EXPECT_EQ(batch.rows[1].key.window, 5);
+  EXPECT_EQ(batch.rows[1].key.accum, 6);
+  EXPECT_EQ(batch.rows[1].key.call, 7);
+  EXPECT_LT(batch.rows[0].key.seq, batch.rows[1].key.seq);
+  EXPECT_EQ(f.collector.rows_produced(), 2);
+}
+
+TEST(Collector, AnotherDtypeIsAnotherSeries) {
+  Fixture f;
+  const SeriesId id = f.series("w", DType::bfloat16);
+  const Vector tensor({1.0f});
+  f.collector.observe(id, tensor.view(), 0);
+  f.collector.seal(Moment::interval);
+  const SeriesId used = f.batches.at(0).rows.at(0).key.series;
+  EXPECT_NE(used, id);
+  EXPECT_EQ(f.collector.series().at(used).dtype, DType::float32);
+  EXPECT_EQ(f.collector.series().at(used).name, "w");
+  EXPECT_EQ(f.collector.series().with_dtype(id, DType::float32), used);
+}
+
+TEST(Collector, TheFirstNonFiniteValueSealsAtOnce) {
+  Fixture f;
+  const SeriesId id = f.series("w");
+  const Vector good({1.0f});
+  const Vector bad({1.0f, std::numeric_limits<float>::quiet_NaN()});
+  f.collector.observe(id, good.view(), 0);
+  EXPECT_TRUE(f.batches.empty());
+  f.collector.observe(id, bad.view(), 0);
+  ASSERT_EQ(f.batches.size(), 1u);
+  EXPECT_EQ(f.batches[0].moment, Moment::alert);
+  ASSERT_EQ(f.batches[0].rows.size(), 2u);
+  EXPECT_NE(f.batches[0].rows[1].key.flags & flag::kNonFinite, 0u);
+  f.collector.observe(id, bad.view(), 0);
+  EXPECT_EQ(f.batches.size(), 1u);
+}
+
+TEST(Collector, AnEmptyBatchIsNotSubmitted) {
+  Fixture f;
+  f.collector.seal(Moment::interval);
+  EXPECT_TRUE(f.batches.empty());
+  EXPECT_EQ(f.collector.seal_late(), 0);
+}
+
+TEST(Collector, OutcomesAndScalarsRideWithTheBatch) {
+  Fixture f;
+  f.collector.add_scalar("loss", 2.5);
+  f.collector.windows().begin_attempt(0);
+  f.collector.windows().end_attempt(0, Fate::taken, 1.0);
+  f.collector.seal(Moment::after_step);
+  ASSERT_EQ(f.batches.size(), 1u);
+  EXPECT_EQ(f.batches[0].scalars.at(0).name, "loss");
+  EXPECT_EQ(f.batches[0].scalars.at(0).window, 0);
+  EXPECT_EQ(f.batches[0].outcomes.at(0).fate, Fate::taken);
+}
+
+// Values that arrive late: later batches are not held up, the rows keep their place by seq.
+TEST(Collector, LateValuesAreFilledWhenTheyCome) {
+  Fixture f;
+  const SeriesId id = f.series("device");
+  const Vector tensor({1.0f});
+  f.collector.add_late_row(id, DType::float32, {0, 0, 0}, 0);
+  f.collector.observe(id, tensor.view(), 0);
+  f.collector.add_late_row(id, DType::float32, {0, 0, 1}, 0);
+  const std::int64_t ticket = f.collector.seal_late();
+  f.collector.seal(Moment::after_step);
+  ASSERT_EQ(f.batches.size(), 2u);
+  ASSERT_NE(f.batches[0].late, nullptr);
+  EXPECT_FALSE(f.batches[0].late->ready());
+  EXPECT_EQ(f.batches[1].late, nullptr);
+
+  RowState first;
+  first.count = 4;
+  RowState second;
+  second.count = 5;
+  second.nans = 1;
+  EXPECT_FALSE(f.collector.fulfil(ticket + 1, std::vector<RowState>{first}));
+  EXPECT_TRUE(f.collector.fulfil(ticket, std::vector<RowState>{first, second}));
+  EXPECT_FALSE(f.collector.fulfil(ticket, std::vector<RowState>{first, second}));
+  EXPECT_EQ(f.ready, 1);
+  RecordBatch& late = f.batches[0];
+  ASSERT_TRUE(late.late->ready());
+  late.late->fill(late.rows);
+  EXPECT_EQ(late.rows[0].state.count, 4);
+  EXPECT_EQ(late.rows[1].state.nans, 1);
+  EXPECT_NE(late.rows[1].key.flags & flag::kNonFinite, 0u);
+  EXPECT_LT(late.rows[0].key.seq, f.batches[1].rows[0].key.seq);
+  EXPECT_LT(f.batches[1].rows[0].key.seq, late.rows[1].key.seq);
+}
+
+TEST(Collector, AWrongNumberOfLateStatesIsRefused) {
+  Fixture f;
+  f.collector.add_late_row(f.series("device"), DType::float32, {}, 0);
+  const std::int64_t ticket = f.collector.seal_late();
+  EXPECT_FALSE(f.collector.fulfil(ticket, std::vector<RowState>(2)));
+  EXPECT_FALSE(f.batches.at(0).late->ready());
+}
+
+// Several producers, one sealing thread: every row arrives once, in batches ordered by seq with no
+// hole between them.
+TEST(Collector, ManyProducersLoseNothing) {
+  Fixture f;
+  constexpr int kThreads = 6;
+  constexpr int kRows = 400;
+  std::atomic<bool> done{false};
+  std::thread sealer([&] {
+    while (!done) {
+      f.collector.seal(Moment::interval);
+      f.collector.try_seal(Moment::interval);
+    }
+  });
+  std::vector<std::thread> producers;
+  for (int t = 0; t < kThreads; ++t) {
+    producers.emplace_back([&, t] {
+      const SeriesId id = f.series("p" + std::to_string(t));
+      const Vector tensor({static_cast<float>(t)});
+      for (int i = 0; i < kRows; ++i) f.collector.observe_at(id, tensor.view(), {0, 0, i}, 0);
+    });
+  }
+  for (auto& producer : producers) producer.join();
+  done = true;
+  sealer.join();
+  f.collector.seal(Moment::stop);
+
+  EXPECT_EQ(f.collector.rows_produced(), kThreads * kRows);
+  std::uint64_t next = 1;
+  std::set<std::pair<SeriesId, std::int32_t>> seen;
+  for (const RecordBatch& batch : f.batches) {
+    for (const Row& row : batch.rows) {
+      EXPECT_EQ(row.key.seq, next++);
+      EXPECT_TRUE(seen.emplace(row.key.series, row.key.call).second);
+    }
+  }
+  EXPECT_EQ(seen.size(), static_cast<std::size_t>(kThreads * kRows));
+}
+
+TEST(SeriesRegistry, EqualSeriesShareAnIdAndReferencesStay) {
+  SeriesRegistry registry;
+  Series series;
+  series.kind = "actv";
+  series.name = "0";
+  series.element = "output";
+  const SeriesId id = registry.add(series);
+  const Series* address = &registry.at(id);
+  std::set<SeriesId> ids{id};
+  for (int i = 1; i < 5000; ++i) {
+    series.name = std::to_string(i);
+    ids.insert(registry.add(series));
+  }
+  EXPECT_EQ(ids.size(), 5000u);
+  series.name = "0";
+  EXPECT_EQ(registry.add(series), id);
+  EXPECT_EQ(&registry.at(id), address);
+  // Every field is part of the identity.
+  std::vector<Series> others(8, series);
+  others[0].kind = "actv_grad";
+  others[1].chunk = 1;
+  others[2].element = "output.0";
+  others[3].optimizer = 1;
+  others[4].space = Space::flat;
+  others[5].ranges = {{0, 4}};
+  others[6].full_shape = {4};
+  others[7].replication = Replication::identical;
+  for (const Series& other : others) EXPECT_TRUE(ids.insert(registry.add(other)).second);
+}
+
+}  // namespace
+}  // namespace trainmon

@@ -1,0 +1,252 @@
+// The writer thread: the counted law per sink, late values, failing and stalled sinks, bounded stop.
+#include "pipe/pipe.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "batches.h"
+#include "rules/non_finite.h"
+
+namespace trainmon {
+namespace {
+
+using testing::batch_of;
+using testing::RecordingSink;
+using testing::Seen;
+using namespace std::chrono_literals;
+
+class ManualValues final : public LateValues {
+ public:
+  bool ready() const noexcept override { return ready_; }
+  void fill(std::vector<Row>& rows) noexcept override {
+    for (Row& row : rows) row.state.count = 42;
+  }
+  std::atomic<bool> ready_{false};
+};
+
+struct Fixture {
+  std::shared_ptr<Seen> seen = std::make_shared<Seen>();
+  std::shared_ptr<testing::Table> table = std::make_shared<testing::Table>(64);
+  std::shared_ptr<Pipe> pipe;
+  std::vector<Alert> alerts;
+  std::atomic<int> asked_to_seal{0};
+  std::int64_t produced = 0;
+
+  explicit Fixture(PipeOptions options = {}, std::shared_ptr<Seen> second = nullptr) {
+    if (options.flush_interval == 1s) options.flush_interval = 5ms;
+    std::vector<std::unique_ptr<Sink>> sinks;
+    sinks.push_back(std::make_unique<RecordingSink>(seen));
+    if (second) sinks.push_back(std::make_unique<RecordingSink>(second, "second"));
+    std::vector<std::unique_ptr<Rule>> rules;
+    rules.push_back(std::make_unique<NonFiniteRule>());
+    pipe = std::make_shared<Pipe>(options, RunInfo{}, *table, std::move(sinks), std::move(rules));
+    PipeCalls calls;
+    calls.before_flush = [this] { ++asked_to_seal; };
+    calls.annotate = [](Alert& alert) { alert.step = 7; };
+    calls.on_alert = [this](const Alert& alert) { alerts.push_back(alert); };
+    calls.after_flush = [](bool) {};
+    pipe->start(std::move(calls), table);
+  }
+  ~Fixture() { pipe->stop(5s); }
+
+  void submit(RecordBatch batch) {
+    produced += std::ssize(batch.rows);
+    pipe->submit(std::move(batch));
+  }
+  Health health() {
+    Health health;
+    pipe->report(health, produced);
+    return health;
+  }
+};
+
+void expect_law(const Health& health) {
+  for (const SinkHealth& sink : health.sinks) {
+    std::int64_t total = sink.rows_written;
+    for (const auto& [reason, rows] : sink.rows_dropped) total += rows;
+    EXPECT_EQ(total, health.rows_produced) << sink.name;
+  }
+}
+
+template <typename Condition>
+bool eventually(Condition&& condition) {
+  for (int i = 0; i < 2000; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(2ms);
+  }
+  return false;
+}
+
+TEST(Pipe, WritesEverythingAndAccountsForIt) {
+  Fixture f;
+  for (std::uint64_t i = 1; i <= 50; ++i) f.submit(batch_of(i, i * 10, 10));
+  f.pipe->stop(5s);
+  EXPECT_EQ(f.seen->rows(), 500u);
+  EXPECT_EQ(f.seen->closes, 1);
+  expect_law(f.health());
+  EXPECT_EQ(f.health().rows_pending, 0);
+}
+
+TEST(Pipe, TheIntervalAsksForASealWithoutAnyBatch) {
+  Fixture f;
+  EXPECT_TRUE(eventually([&] { return f.asked_to_seal > 2; }));
+}
+
+TEST(Pipe, AFailingSinkIsCountedByReasonAndRecovers) {
+  auto second = std::make_shared<Seen>();
+  Fixture f({}, second);
+  {
+    const std::lock_guard lock(f.seen->mutex);
+    f.seen->fail_with = "no_space";
+  }
+  for (std::uint64_t i = 1; i <= 10; ++i) f.submit(batch_of(i, i * 10, 10));
+  ASSERT_TRUE(eventually([&] { return second->rows() == 100; }));
+  {
+    const std::lock_guard lock(f.seen->mutex);
+    f.seen->fail_with.clear();
+  }
+  f.submit(batch_of(11, 200, 10));
+  f.pipe->stop(5s);
+  const Health health = f.health();
+  expect_law(health);
+  EXPECT_EQ(health.sinks[0].rows_dropped.at("no_space"), 100);
+  EXPECT_EQ(health.sinks[0].rows_written, 10);
+  EXPECT_FALSE(health.sinks[0].degraded);
+  EXPECT_EQ(health.sinks[1].rows_written, 110);
+}
+
+TEST(Pipe, ASinkThatCannotOpenIsTriedAgain) {
+  Fixture f;
+  {
+    const std::lock_guard lock(f.seen->mutex);
+    f.seen->fail_open = true;
+  }
+  f.submit(batch_of(1, 1, 5));
+  ASSERT_TRUE(eventually([&] { return f.health().sinks[0].degraded; }));
+  {
+    const std::lock_guard lock(f.seen->mutex);
+    f.seen->fail_open = false;
+  }
+  f.submit(batch_of(2, 10, 5));
+  f.pipe->stop(5s);
+  EXPECT_EQ(f.seen->rows(), 5u);
+  EXPECT_EQ(f.health().sinks[0].rows_dropped.at("permission"), 5);
+  expect_law(f.health());
+}
+
+TEST(Pipe, LateValuesDoNotHoldUpOtherBatches) {
+  Fixture f;
+  auto values = std::make_shared<ManualValues>();
+  RecordBatch late = batch_of(1, 1, 4);
+  late.late = values;
+  f.submit(std::move(late));
+  f.submit(batch_of(2, 10, 3));
+  ASSERT_TRUE(eventually([&] { return f.seen->rows() == 3; }));
+  values->ready_ = true;
+  f.pipe->wake();
+  ASSERT_TRUE(eventually([&] { return f.seen->rows() == 7; }));
+  f.pipe->stop(5s);
+  EXPECT_EQ(f.seen->batches[0].number, 2u);
+  EXPECT_EQ(f.seen->batches[1].number, 1u);
+  EXPECT_EQ(f.seen->batches[1].rows[0].state.count, 42);
+  expect_law(f.health());
+}
+
+TEST(Pipe, ValuesThatNeverComeAreMarkedNotReady) {
+  PipeOptions options;
+  options.device_timeout = 20ms;
+  Fixture f(options);
+  RecordBatch late = batch_of(1, 1, 4);
+  late.late = std::make_shared<ManualValues>();
+  f.submit(std::move(late));
+  ASSERT_TRUE(eventually([&] { return f.seen->rows() == 4; }));
+  f.pipe->stop(5s);
+  EXPECT_NE(f.seen->batches[0].rows[0].key.flags & flag::kNotReady, 0u);
+  expect_law(f.health());
+}
+
+TEST(Pipe, StopMarksWhatADeviceStillOwes) {
+  Fixture f;
+  RecordBatch late = batch_of(1, 1, 4);
+  late.late = std::make_shared<ManualValues>();
+  f.submit(std::move(late));
+  const auto begin = std::chrono::steady_clock::now();
+  f.pipe->stop(200ms);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 2s);
+  EXPECT_EQ(f.seen->rows(), 4u);
+  expect_law(f.health());
+}
+
+// A disk that stalls: stop() returns within its bound and the rows are counted, not forgotten.
+TEST(Pipe, StopIsBoundedWithAStalledSink) {
+  Fixture f;
+  {
+    const std::lock_guard lock(f.seen->mutex);
+    f.seen->delay = 3s;
+  }
+  for (std::uint64_t i = 1; i <= 5; ++i) f.submit(batch_of(i, i * 10, 10));
+  const auto begin = std::chrono::steady_clock::now();
+  f.pipe->stop(300ms);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 2s);
+  const Health health = f.health();
+  expect_law(health);
+  EXPECT_GT(health.sinks[0].rows_dropped.at("stop_timeout"), 0);
+}
+
+// A stalled sink never makes the producer wait: the queue drops and counts instead.
+TEST(Pipe, AStalledSinkDropsInsteadOfBlocking) {
+  PipeOptions options;
+  options.queue_bytes = 32 << 10;
+  Fixture f(options);
+  {
+    const std::lock_guard lock(f.seen->mutex);
+    f.seen->delay = 50ms;
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  for (std::uint64_t i = 1; i <= 2000; ++i) f.submit(batch_of(i, i * 10, 10));
+  // Waiting for the sink even once per batch would take 100 s.
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s);
+  {
+    const std::lock_guard lock(f.seen->mutex);
+    f.seen->delay = 0ms;
+  }
+  f.pipe->stop(10s);
+  const Health health = f.health();
+  expect_law(health);
+  EXPECT_GT(health.sinks[0].rows_dropped.at("queue_full"), 0);
+  EXPECT_EQ(static_cast<std::int64_t>(f.seen->rows()), health.sinks[0].rows_written);
+}
+
+TEST(Pipe, AlertsCoalescePerSeriesAndAreFlushedAtOnce) {
+  Fixture f;
+  for (std::uint64_t i = 0; i < 64; ++i) f.submit(batch_of(i + 1, i * 8, 8, 8, true));
+  f.pipe->stop(5s);
+  // 8 series x 64 repeats: told at 1, 2, 4, ..., 64.
+  EXPECT_EQ(f.alerts.size(), 8u * 7u);
+  EXPECT_EQ(f.alerts[0].step, 7);
+  EXPECT_EQ(f.alerts[0].count, 1);
+  EXPECT_NE(f.alerts[0].message.find("1 NaN of 1 elements"), std::string::npos);
+  EXPECT_EQ(f.health().alerts, 8);
+  std::size_t written = 0;
+  for (const RecordBatch& batch : f.seen->batches) written += batch.alerts.size();
+  EXPECT_EQ(written, f.alerts.size());
+}
+
+TEST(Pipe, LatestIsTheLastWindowWithAnOutcome) {
+  Fixture f;
+  for (std::int64_t window = 0; window < 5; ++window) {
+    RecordBatch batch = batch_of(static_cast<std::uint64_t>(window) + 1,
+                                 static_cast<std::uint64_t>(window) * 10, 3);
+    for (Row& row : batch.rows) row.key.window = window;
+    if (window < 4) batch.outcomes.push_back({0, window, window, 0, Fate::taken, 1.0});
+    f.submit(std::move(batch));
+  }
+  f.pipe->stop(5s);
+  const std::vector<Row> rows = f.pipe->latest();
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[0].key.window, 3);
+}
+
+}  // namespace
+}  // namespace trainmon

@@ -1,0 +1,97 @@
+// Claiming a directory: never shared, numbered by restart, other models refused.
+#include "pipe/run_directory.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <thread>
+
+namespace trainmon {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Scratch {
+  fs::path path;
+  Scratch() {
+    std::string name = (fs::temp_directory_path() / "trainmon-run-XXXXXX").string();
+    path = mkdtemp(name.data());
+  }
+  ~Scratch() { fs::remove_all(path); }
+};
+
+RunInfo claim(const fs::path& out, const Identity& identity) {
+  RunInfo run = claim_directory(out, identity, kDefaultEps);
+  std::ofstream(run.directory / "run.json")
+      << run_json(run, identity, "{}", utc_now(), RunFacts{});
+  return run;
+}
+
+TEST(RunDirectory, ManyClaimsInOneSecondNeverShare) {
+  const Scratch scratch;
+  std::vector<fs::path> claimed(64);
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < 64; ++i) {
+    threads.emplace_back([&, i] {
+      Identity identity;
+      identity.rank = static_cast<int>(i % 8);  // eight of each rank, as when nobody sets RANK
+      claimed[i] = claim_directory(scratch.path, identity, kDefaultEps).directory;
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(std::set<fs::path>(claimed.begin(), claimed.end()).size(), 64u);
+}
+
+TEST(RunDirectory, StartingAgainIsTheNextRestart) {
+  const Scratch scratch;
+  Identity identity;
+  EXPECT_EQ(claim(scratch.path, identity).restart, 0);
+  EXPECT_EQ(claim(scratch.path, identity).restart, 1);
+}
+
+// A rank that joins only in the second launch takes the number the others have.
+TEST(RunDirectory, RanksOfOneLaunchAgree) {
+  const Scratch scratch;
+  Identity zero;
+  zero.run_id = "job";
+  EXPECT_EQ(claim(scratch.path, zero).restart, 0);
+  zero.restart_count = 1;
+  EXPECT_EQ(claim(scratch.path, zero).restart, 1);
+  Identity late = zero;
+  late.rank = 5;
+  EXPECT_EQ(claim(scratch.path, late).restart, 1);
+}
+
+TEST(RunDirectory, AnotherModelIsRefused) {
+  const Scratch scratch;
+  Identity identity;
+  identity.model_digest = "aaaa";
+  claim(scratch.path, identity);
+  identity.model_digest = "bbbb";
+  EXPECT_THROW(claim(scratch.path, identity), std::runtime_error);
+  identity.rank = 3;
+  EXPECT_THROW(claim(scratch.path, identity), std::runtime_error);
+}
+
+TEST(RunDirectory, ARunIdIsNeverAPath) {
+  EXPECT_EQ(default_out("", "../../etc"), fs::path("trainmon_runs/.._.._etc"));
+  EXPECT_EQ(default_out("", ".."), fs::path("trainmon_runs/local"));
+  EXPECT_EQ(default_out("", ""), fs::path("trainmon_runs/local"));
+  EXPECT_EQ(default_out("x/y", "id"), fs::path("x/y"));
+}
+
+TEST(RunDirectory, HealthIsPlainJson) {
+  Health health;
+  health.rows_produced = 5;
+  health.sinks.push_back({"log", 3, {{"no_space", 2}}, true});
+  const auto value = nlohmann::json::parse(health_json(health, true));
+  EXPECT_EQ(value["sinks"][0]["rows_dropped"]["no_space"], 2);
+  EXPECT_EQ(value["rows_produced"], 5);
+  EXPECT_TRUE(value["closed"]);
+}
+
+}  // namespace
+}  // namespace trainmon
