@@ -46,7 +46,7 @@ struct Config {
 
 // Reads JSON text (an object; comments are not JSON). Throws ConfigError naming every fault at
 // once: syntax with line and column, unknown keys with the nearest known one, wrong types, values
-// out of range, duplicate keys, and limits (1 MiB, depth 32).
+// out of range, duplicate keys, and limits (1 MiB, depth 32). A "$schema" key is for editors: ignored.
 Config config_from_json(std::string_view text);
 // Faults of an already typed Config, empty when valid; config_from_json calls it.
 std::vector<std::string> validate(const Config& config);
@@ -61,7 +61,8 @@ std::string config_schema();
 std::vector<std::string> expand_kinds(const std::vector<std::string>& kinds);
 
 // Name patterns match on component boundaries: "layers.1" takes "layers.1" and "layers.1.weight",
-// never "layers.10"; "*" stands for one component or a part of it, "**" for any number of them.
+// never "layers.10"; "*" stands for one component or a part of it, "**" for any number of them
+// (so "**.bias" takes every bias). Patterns start at the first component.
 // A name is watched when (include empty or one matches) and no exclude matches.
 bool name_selected(std::string_view name, const std::vector<std::string>& include,
                    const std::vector<std::string>& exclude);

@@ -1,10 +1,11 @@
 // Binds include/trainmon/config.h: checking a configuration, its schema, kinds and name patterns.
+#include "trainmon/config.h"
+
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
 #include "init.h"
-#include "trainmon/config.h"
 
 namespace nb = nanobind;
 
@@ -12,10 +13,9 @@ namespace trainmon {
 
 void init_config(nb::module_& module) {
   // ConfigError(ValueError) with all faults as a list of str in `.faults`.
-  static PyObject* error_type =
-      PyErr_NewExceptionWithDoc("trainmon.ConfigError",
-                                "A configuration with one or more faults, all in `faults`.",
-                                PyExc_ValueError, nullptr);
+  static PyObject* error_type = PyErr_NewExceptionWithDoc(
+      "trainmon.ConfigError", "A configuration with one or more faults, all in `faults`.",
+      PyExc_ValueError, nullptr);
   module.attr("ConfigError") = nb::borrow(error_type);
   nb::register_exception_translator([](const std::exception_ptr& exception, void*) {
     try {
@@ -28,10 +28,7 @@ void init_config(nb::module_& module) {
   });
 
   module.def(
-      "check_config",
-      [](std::string_view json) {
-        return config_to_json(config_from_json(json));
-      },
+      "check_config", [](std::string_view json) { return config_to_json(config_from_json(json)); },
       nb::arg("json"),
       "The effective configuration (JSON text) of a JSON text; ConfigError names every fault.");
   module.def("config_schema", &config_schema, "JSON Schema of a configuration, as text.");

@@ -6,6 +6,8 @@
 #include <set>
 #include <type_traits>
 
+#include "base/text.h"
+
 namespace trainmon {
 namespace {
 
@@ -96,7 +98,7 @@ std::string value_text(const json& value) {
     while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
     text = text.substr(0, end) + "...";
   }
-  return text;
+  return printable(text);
 }
 
 bool check_value(const Key& key, const json& value, std::vector<std::string>& faults) {

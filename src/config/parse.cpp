@@ -54,7 +54,7 @@ class Scan final : public nlohmann::json_sax<json> {
   bool parse_error(std::size_t position, const std::string&,
                    const nlohmann::detail::exception& error) override {
     // "[json.exception.x.1] parse error at line 1, column 2: why": the place is told our way.
-    std::string why = error.what();
+    std::string why = printable(error.what());
     why.erase(0, std::min(why.size(), why.find("] ") + 2));
     if (why.starts_with("parse error at ")) why.erase(0, why.find(": ") + 2);
     fatal = line_and_column(text_, position > 0 ? position - 1 : 0) + ": " + why;
