@@ -1,0 +1,209 @@
+"""Two processes train a small byte-level GPT, watched; a planted NaN is found again.
+
+    python examples/demo_ddp.py            (or: make demo)
+
+Started plainly, this script launches itself twice with torchrun and then asks the recorded run
+what went wrong. Between "watch" and "stop" the loop is what it would be without trainmon, but for
+the planted fault and the pauses that let bare steps be timed beside watched ones.
+"""
+
+import argparse
+import math
+import os
+import statistics
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+STEPS = 104
+BATCH, CONTEXT = 8, 128
+WARMUP = 8  # steps not timed
+FAULT = {"rank": 1, "name": "blocks.3.mlp.0.weight", "step": 100}
+
+
+def train(out: Path) -> None:
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    import trainmon
+
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    torch.manual_seed(1234)
+    model = DistributedDataParallel(build_gpt(torch.nn))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    text = torch.frombuffer(bytearray(corpus()), dtype=torch.uint8)
+    generator = torch.Generator().manual_seed(rank)
+    if rank == 0:
+        size = sum(p.numel() for p in model.parameters())
+        print(f"model: {size / 1e6:.2f} M parameters; text: {len(text) / 1e6:.1f} MB", flush=True)
+    plant_fault(torch, model.module, optimizer, rank)
+
+    mon = trainmon.watch(
+        model, optimizer, kinds=["grads", "weights", "moments", "activations"], every=1, out=out
+    )
+    times = {"bare": [], "watched": []}
+    for step in range(STEPS):
+        # Bare, watched, watched, bare: a drift of the machine's speed falls on both alike.
+        watched = step >= FAULT["step"] - 1 or step % 4 in (1, 2)
+        mon.resume() if watched else mon.pause()
+        begin = time.perf_counter()
+        starts = torch.randint(len(text) - CONTEXT - 1, (BATCH,), generator=generator)
+        batch = torch.stack([text[s : s + CONTEXT + 1] for s in starts.tolist()]).long()
+        logits = model(batch[:, :-1])
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        if torch.isfinite(norm):
+            optimizer.step()
+        mon.log(loss=loss.item())
+        if WARMUP <= step < FAULT["step"] - FAULT["step"] % 4:
+            times["watched" if watched else "bare"].append(time.perf_counter() - begin)
+        if rank == 0:
+            progress(step, loss.item(), bool(torch.isfinite(norm)))
+    health = mon.stop()
+    if rank == 0:
+        report_share(times)
+        report_health(health)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def plant_fault(torch, model, optimizer, rank: int) -> None:
+    """One gradient of one rank becomes NaN in one backward, as a bad kernel would make it."""
+    parameter = model.get_parameter(FAULT["name"])
+    planted = False
+
+    def damage(grad):
+        nonlocal planted
+        steps_taken = int(optimizer.state[parameter]["step"]) if optimizer.state else 0
+        if planted or steps_taken != FAULT["step"]:
+            return grad
+        planted = True
+        grad = grad.clone()
+        grad.view(-1)[7] = math.nan
+        return grad
+
+    if rank == FAULT["rank"]:
+        parameter.register_hook(damage)
+
+
+def build_gpt(nn, width: int = 192, heads: int = 6, depth: int = 6):
+    import torch
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.ln1 = nn.LayerNorm(width)
+            self.qkv = nn.Linear(width, 3 * width)
+            self.proj = nn.Linear(width, width)
+            self.ln2 = nn.LayerNorm(width)
+            self.mlp = nn.Sequential(
+                nn.Linear(width, 4 * width),
+                nn.GELU(),
+                nn.Linear(4 * width, width),
+                nn.Dropout(0.1),
+            )
+
+        def forward(self, x):
+            shape = (x.shape[0], x.shape[1], heads, width // heads)
+            q, k, v = (t.view(shape).transpose(1, 2) for t in self.qkv(self.ln1(x)).chunk(3, -1))
+            attended = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.proj(attended.transpose(1, 2).flatten(2))
+            return x + self.mlp(self.ln2(x))
+
+    class GPT(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tokens = nn.Embedding(256, width)
+            self.positions = nn.Embedding(CONTEXT, width)
+            self.blocks = nn.ModuleList(Block() for _ in range(depth))
+            self.ln = nn.LayerNorm(width)
+            self.head = nn.Linear(width, 256, bias=False)
+
+        def forward(self, bytes_):
+            x = self.tokens(bytes_) + self.positions(torch.arange(bytes_.shape[1]))
+            for block in self.blocks:
+                x = block(x)
+            return self.head(self.ln(x))
+
+    return GPT()
+
+
+def corpus() -> bytes:
+    """Python's standard library, as text to learn from: every machine that runs this has it."""
+    library = Path(sysconfig.get_path("stdlib"))
+    return b"\n".join(file.read_bytes() for file in sorted(library.glob("*.py")))
+
+
+def progress(step: int, loss: float, finite: bool) -> None:
+    note = "" if finite else "  gradient not finite: step skipped"
+    line = f"step {step + 1:3d}/{STEPS}  loss {loss:.3f}{note}"
+    if sys.stdout.isatty() and finite and step + 1 < STEPS:
+        print(f"\r{line}", end="", flush=True)
+    elif not finite or step % 10 == 0 or step + 1 == STEPS:
+        print(f"\r{line}" if sys.stdout.isatty() else line, flush=True)
+
+
+def report_share(times: dict[str, list[float]]) -> None:
+    pairs = list(zip(times["bare"], times["watched"], strict=True))
+    bare = statistics.median(b for b, _ in pairs)
+    shares = sorted((w - b) / bare for b, w in pairs)
+    # Order statistics that enclose the median with about 95 % confidence.
+    reach = round(0.98 * math.sqrt(len(shares)))
+    middle = len(shares) // 2
+    low, high = shares[max(0, middle - reach)], shares[min(len(shares) - 1, middle + reach)]
+    print(
+        f"a bare step took {1e3 * bare:.0f} ms; watching everything added "
+        f"{100 * statistics.median(shares):+.1f} % (median of {len(pairs)} pairs of steps, "
+        f"95 % interval {100 * low:+.1f} to {100 * high:+.1f} %)",
+        flush=True,
+    )
+
+
+def report_health(health: dict) -> None:
+    for sink in health["sinks"]:
+        dropped = sum(sink["rows_dropped"].values())
+        print(
+            f"rank 0: {health['rows_produced']} rows produced; sink {sink['name']}: "
+            f"{sink['rows_written']} written, {dropped} dropped",
+            flush=True,
+        )
+
+
+def report_fault(out: Path) -> bool:
+    """Shows what the tools say and checks it against what was planted."""
+    import trainmon
+
+    command = Path(sys.executable).with_name("trainmon")
+    for arguments in (["first-bad", str(out)], ["top", str(out)]):
+        print(f"\n$ trainmon {' '.join(arguments)}", flush=True)
+        subprocess.run([command, *arguments], check=True)
+    found = trainmon.first_bad(out)
+    place = {key: found[key] for key in FAULT} if found else None
+    print(f"\nplanted: {FAULT}\nfound:   {place}\nfiles:   {out}")
+    return place == FAULT
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, help="run directory; default demo_run/<date and time>")
+    out = parser.parse_args().out or Path("demo_run") / time.strftime("%Y%m%d-%H%M%S")
+    if "RANK" in os.environ:
+        train(out)
+        return 0
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([*launch, __file__, "--out", str(out)], env=environment, check=True)
+    if not report_fault(out):
+        print("demo: the planted fault was not found where it was planted", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# The kill loop of the C++ tests, 5,000 kills instead of 300.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+cmake --preset dev >/dev/null
+cmake --build --preset dev
+TRAINMON_KILLS="${TRAINMON_KILLS:-5000}" ctest --preset dev --no-tests=error -R kill --timeout 14400
