@@ -1,0 +1,91 @@
+# What a watched step costs: bare and watched steps of the reference model, in one process.
+"""bench_overhead.py [--pairs N] [--json FILE] [--only NAME]
+
+Two copies of the model train side by side on the same batches, one watched and one bare, one step
+each in random order; half-way the roles change, so that luck of memory placement cancels. The first
+line, where neither is watched, shows the noise of the measurement.
+"""
+
+import argparse
+import json
+import pathlib
+import random
+import statistics
+import tempfile
+
+import reference
+
+import trainmon
+
+MODES = {
+    "nothing (noise of the measurement)": None,
+    "gradients": {"kinds": ["grads"]},
+    "gradients, moments": {"kinds": ["grads", "moments"]},
+    "activations with output gradients": {"kinds": ["activations"], "input_grads": False},
+    "all kinds, no input gradients": {
+        "kinds": ["grads", "weights", "moments", "activations"],
+        "input_grads": False,
+    },
+    "all kinds with input gradients": {"kinds": ["grads", "weights", "moments", "activations"]},
+}
+
+
+def measure(keys, pairs):
+    draw = random.Random(1)
+    trainers = [reference.Trainer(), reference.Trainer()]
+    times, others, rows = ([], []), [], 0
+    with tempfile.TemporaryDirectory() as folder:
+        for half, (bare, watched) in enumerate([trainers, trainers[::-1]]):
+            monitor = None
+            if keys is not None:
+                monitor = trainmon.watch(
+                    watched.model,
+                    watched.optimizer,
+                    every=1,
+                    out=str(pathlib.Path(folder, str(half))),
+                    allow_volume=True,
+                    **keys,
+                )
+            for pair in range(pairs // 2 + 3):
+                batch = reference.batch()
+                both = [(0, bare), (1, watched)]
+                draw.shuffle(both)
+                took = {index: trainer.step(batch) for index, trainer in both}
+                if pair >= 3:  # the first steps register series and fill caches
+                    times[0].append(took[0][0])
+                    times[1].append(took[1][0])
+                    others.append(took[1][1])
+            if monitor:
+                monitor.stop()
+                health = monitor.health()
+                rows += health["rows_produced"]
+                assert health["parts_off"] == {} and health["errors"] == 0
+                assert all(s["rows_written"] == health["rows_produced"] for s in health["sinks"])
+    result = reference.paired(*times)
+    result["other_threads_ms"] = 1000 * statistics.median(others)
+    result["rows_per_step"] = rows / (2 * (pairs // 2 + 3))
+    return result
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pairs", type=int, default=80)
+    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--only", choices=list(MODES))
+    options = parser.parse_args()
+    report = {"machine": reference.machine(), "results": {}}
+    print(f"{'recorded each step':44s} {'bare':>11s} {'share':>10s}   [5 %, 95 % of the median]")
+    for name, keys in MODES.items():
+        if options.only in (None, name):
+            result = report["results"][name] = measure(keys, options.pairs)
+            print(
+                f"{reference.line(name, result)}  {result['rows_per_step']:.0f} rows/step,"
+                f" writer {result['other_threads_ms']:.2f} ms",
+                flush=True,
+            )
+    if options.json:
+        options.json.write_text(json.dumps(report, indent=1))
+
+
+if __name__ == "__main__":
+    main()
