@@ -121,3 +121,18 @@ def test_the_oracle_meets_every_trap(mode, folders):
     if mode == "fsdp2":
         sizes = {row[1]: row[6].numel() for row in rows[1] if row[0] == "param_origin"}
         assert sizes["mix.gate.weight"] == 0 and sizes["odd.weight"] == 2 * oracle_model.WIDTH
+
+
+def test_the_comparison_sees_a_planted_difference():
+    tensor = torch.linspace(-1, 2, 1000)
+    key = (0, ("actv", "a", "output", 0, 0, 0))
+    exact = oracle_stats.of(tensor)
+    compare({key: tensor}, {key: exact})
+    for name in oracle_stats.NAMES:
+        wrong = {**exact, name: (exact[name] + 1e-9) * (1 + 3e-6)}
+        with pytest.raises(AssertionError, match="values differ"):
+            compare({key: tensor}, {key: wrong})
+    with pytest.raises(AssertionError, match="1 rows missing"):
+        compare({key: tensor}, {})
+    with pytest.raises(AssertionError, match="1 too many"):
+        compare({}, {key: exact})
