@@ -1,0 +1,66 @@
+// Which instruction-set level the kernels use.
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+
+#include "stats/cpu/kernels.h"
+
+namespace trainmon {
+namespace {
+
+constexpr std::array<std::string_view, 3> kNames = {"baseline", "avx2", "avx512"};
+constexpr std::array<const cpu::Kernels*, 3> kKernels = {&cpu::kBaselineKernels, &cpu::kAvx2Kernels,
+                                                         &cpu::kAvx512Kernels};
+
+CpuLevel initial_level() {
+  const CpuLevel detected = detected_cpu_level();
+  const char* wanted = std::getenv("TRAINMON_CPU_LEVEL");
+  if (wanted == nullptr) return detected;
+  for (std::size_t i = 0; i < kNames.size(); ++i) {
+    if (kNames[i] == wanted && i < static_cast<std::size_t>(detected)) {
+      return static_cast<CpuLevel>(i);
+    }
+  }
+  return detected;
+}
+
+std::atomic<CpuLevel>& level() {
+  static std::atomic<CpuLevel> value = initial_level();
+  return value;
+}
+
+}  // namespace
+
+std::string_view cpu_level_name(CpuLevel level) {
+  return kNames[static_cast<std::size_t>(level)];
+}
+
+CpuLevel detected_cpu_level() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+    return CpuLevel::avx512;
+  }
+  if (__builtin_cpu_supports("avx2")) return CpuLevel::avx2;
+#endif
+  return CpuLevel::baseline;
+}
+
+CpuLevel cpu_level() {
+  return level().load(std::memory_order_relaxed);
+}
+
+void set_cpu_level(CpuLevel wanted) {
+  if (wanted > detected_cpu_level()) {
+    throw std::invalid_argument("this machine has no " + std::string(cpu_level_name(wanted)));
+  }
+  level().store(wanted, std::memory_order_relaxed);
+}
+
+const cpu::Kernels& cpu::kernels() {
+  return *kKernels[static_cast<std::size_t>(cpu_level())];
+}
+
+}  // namespace trainmon

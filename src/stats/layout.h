@@ -1,0 +1,35 @@
+// The elements of a view in memory order, whatever the view's own order.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "trainmon/tensor.h"
+
+namespace trainmon {
+
+inline constexpr int kMaxDims = 64;  // torch and NumPy allow no more
+
+// A view without the order of its elements, which no statistic needs: dimensions of size 1 are
+// gone, of stride 0 counted in `multiplicity`, of negative stride turned round; the rest is sorted
+// from the innermost outwards and joined where it can be. Every dense tensor ends as one run.
+struct Layout {
+  const std::byte* base = nullptr;
+  std::size_t item = 0;           // bytes per element
+  std::int64_t elements = 0;      // to be read; 0 for an empty tensor
+  std::int64_t multiplicity = 1;  // how often each of them counts
+  int ndim = 0;
+  std::array<std::int64_t, kMaxDims> sizes;
+  std::array<std::int64_t, kMaxDims> strides;
+
+  bool contiguous() const { return ndim == 0 || (ndim == 1 && strides[0] == 1); }
+};
+
+// Throws std::invalid_argument for more than kMaxDims dimensions.
+Layout layout_of(const TensorView& tensor);
+
+// Copies elements [begin, begin + n) of the layout's order to `to`.
+void copy_elements(const Layout& layout, std::int64_t begin, std::int64_t n, std::byte* to);
+
+}  // namespace trainmon

@@ -1,0 +1,154 @@
+// The table of statistics, what each derives from a state, and the merging of states.
+#include "trainmon/stat.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace trainmon {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+constexpr std::array<StatDefinition, kStatCount> kStats = {{
+    {Stat::norm, "norm", "sqrt(sum(x^2))", "float64", "NaN", "+Inf", "0"},
+    {Stat::min, "min", "smallest x", "float64", "NaN", "-Inf if present, else as if finite", "NaN"},
+    {Stat::max, "max", "largest x", "float64", "NaN", "+Inf if present, else as if finite", "NaN"},
+    {Stat::mean, "mean", "sum(x) / count", "float64", "NaN", "that Inf; NaN if both signs", "NaN"},
+    {Stat::zeros, "zeros", "number of |x| < eps, / count", "float64", "NaN is not below eps",
+     "Inf is not below eps", "NaN"},
+    {Stat::nans, "nans", "number of NaN", "int64", "their number", "0", "0"},
+    {Stat::infs, "infs", "number of +Inf and -Inf", "int64", "their number", "their number", "0"},
+    {Stat::subnormals, "subnormals", "number of 0 < |x| < smallest normal number of the dtype",
+     "int64", "of the others", "of the others", "0"},
+    {Stat::absmax, "absmax", "largest |x|", "float64", "NaN", "+Inf", "NaN"},
+    {Stat::std, "std", "sqrt(sum((x - mean)^2) / count)", "float64", "NaN", "NaN", "NaN"},
+    {Stat::count, "count", "number of elements", "int64", "NaN counted", "Inf counted", "0"},
+}};
+
+constexpr bool in_enum_order() {
+  for (std::size_t i = 0; i < kStats.size(); ++i) {
+    if (static_cast<std::size_t>(kStats[i].stat) != i) return false;
+  }
+  return true;
+}
+static_assert(in_enum_order());
+
+double as_double(std::int64_t count) {
+  return static_cast<double>(count);
+}
+
+// Brings m2 and sum_sq to another exponent.
+void rescale(RowState& state, std::int32_t exponent) {
+  if (state.exponent == exponent) return;
+  const int shift = 2 * (state.exponent - exponent);
+  state.m2 = std::ldexp(state.m2, shift);
+  state.sum_sq = std::ldexp(state.sum_sq, shift);
+  state.exponent = exponent;
+}
+
+// Adds the finite elements of `from`; both have some.
+void merge_values(RowState& into, RowState from) {
+  // A state of zeros only fits every exponent; otherwise the larger one loses nothing that counts.
+  std::int32_t exponent = std::max(into.exponent, from.exponent);
+  if (into.absmax == 0.0) exponent = from.exponent;
+  if (from.absmax == 0.0) exponent = into.exponent;
+  rescale(into, exponent);
+  rescale(from, exponent);
+
+  const double n_into = as_double(into.finite());
+  const double n_from = as_double(from.finite());
+  const double n = n_into + n_from;
+  double delta = from.mean - into.mean;
+  if (exponent != 0) delta = std::ldexp(from.mean, -exponent) - std::ldexp(into.mean, -exponent);
+  into.m2 += from.m2 + delta * delta * (n_into * (n_from / n));
+  into.sum_sq += from.sum_sq;
+  into.min = std::min(into.min, from.min);
+  into.max = std::max(into.max, from.max);
+  into.absmax = std::max(into.absmax, from.absmax);
+  into.sum += from.sum;
+  if (std::isfinite(into.sum)) {
+    into.mean = into.sum / n;
+  } else {
+    into.mean = std::clamp(into.mean * (n_into / n) + from.mean * (n_from / n), into.min, into.max);
+    into.sum = into.mean * n;
+  }
+}
+
+}  // namespace
+
+const std::array<StatDefinition, kStatCount>& stat_table() {
+  return kStats;
+}
+
+std::optional<Stat> stat_from_name(std::string_view name) {
+  const auto found = std::ranges::find(kStats, name, &StatDefinition::name);
+  if (found == kStats.end()) return std::nullopt;
+  return found->stat;
+}
+
+std::string_view stat_name(Stat stat) {
+  return kStats[static_cast<std::size_t>(stat)].name;
+}
+
+void merge(RowState& into, const RowState& from) {
+  if (from.finite() > 0) {
+    if (into.finite() > 0) {
+      merge_values(into, from);
+    } else {
+      const RowState before = into;
+      into = from;
+      into.count = before.count;
+      into.nans = before.nans;
+      into.pos_infs = before.pos_infs;
+      into.neg_infs = before.neg_infs;
+      into.zeros = before.zeros;
+      into.subnormals = before.subnormals;
+    }
+  }
+  into.count += from.count;
+  into.nans += from.nans;
+  into.pos_infs += from.pos_infs;
+  into.neg_infs += from.neg_infs;
+  into.zeros += from.zeros;
+  into.subnormals += from.subnormals;
+}
+
+double derive(Stat stat, const RowState& state) {
+  const bool empty = state.count == 0;
+  switch (stat) {
+    case Stat::count:
+      return as_double(state.count);
+    case Stat::nans:
+      return as_double(state.nans);
+    case Stat::infs:
+      return as_double(state.pos_infs + state.neg_infs);
+    case Stat::subnormals:
+      return as_double(state.subnormals);
+    case Stat::zeros:
+      return empty ? kNan : as_double(state.zeros) / as_double(state.count);
+    case Stat::norm:
+      if (state.nans > 0) return kNan;
+      if (state.non_finite()) return kInf;
+      return std::ldexp(std::sqrt(state.sum_sq), state.exponent);
+    case Stat::absmax:
+      if (state.nans > 0 || empty) return kNan;
+      return state.non_finite() ? kInf : state.absmax;
+    case Stat::min:
+      if (state.nans > 0 || empty) return kNan;
+      return state.neg_infs > 0 ? -kInf : state.min;
+    case Stat::max:
+      if (state.nans > 0 || empty) return kNan;
+      return state.pos_infs > 0 ? kInf : state.max;
+    case Stat::mean:
+      if (state.nans > 0 || empty || (state.pos_infs > 0 && state.neg_infs > 0)) return kNan;
+      if (state.pos_infs > 0) return kInf;
+      return state.neg_infs > 0 ? -kInf : state.mean;
+    case Stat::std:
+      if (state.non_finite() || empty) return kNan;
+      return std::ldexp(std::sqrt(state.m2 / as_double(state.count)), state.exponent);
+  }
+  return kNan;
+}
+
+}  // namespace trainmon

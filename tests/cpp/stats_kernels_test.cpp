@@ -1,0 +1,292 @@
+// Every element type, length, alignment and level against a long double oracle.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstring>
+#include <random>
+
+#include "stats_oracle.h"
+
+namespace trainmon {
+namespace {
+
+using test::levels;
+using test::Oracle;
+using test::oracle;
+using test::same;
+
+// Bytes of `n` elements plus their float64 values.
+struct Data {
+  DType dtype;
+  std::vector<std::byte> bytes;
+  std::vector<double> values;
+  double smallest_normal = 0;
+  std::int64_t size = 0;
+
+  TensorView view() {
+    return {bytes.data() + offset, dtype, 1, &size, nullptr, Device::cpu, 0, nullptr};
+  }
+  std::size_t offset = 0;
+};
+
+float as_float(std::uint32_t bits) {
+  return std::bit_cast<float>(bits);
+}
+
+// Straight from the definition of the formats: sign, exponent field, fraction.
+double decode(std::uint32_t bits, int exponent_bits, int fraction_bits, bool e4m3fn) {
+  const std::uint32_t fraction = bits & ((1u << fraction_bits) - 1);
+  const auto field = static_cast<int>((bits >> fraction_bits) & ((1u << exponent_bits) - 1));
+  const double sign = (bits >> (exponent_bits + fraction_bits)) & 1 ? -1.0 : 1.0;
+  const int all = (1 << exponent_bits) - 1;
+  const int bias = all / 2;
+  const double scale = std::ldexp(1.0, -fraction_bits);
+  if (e4m3fn && field == all && fraction == 7) return std::nan("");
+  if (!e4m3fn && field == all) {
+    return fraction != 0 ? std::nan("") : sign * std::numeric_limits<double>::infinity();
+  }
+  if (field == 0) return sign * std::ldexp(fraction * scale, 1 - bias);
+  return sign * std::ldexp(1.0 + fraction * scale, field - bias);
+}
+
+enum class Fill { normal, bits, shifted, tiny };
+
+template <class T>
+void put(Data& data, std::size_t i, T value) {
+  std::memcpy(data.bytes.data() + data.offset + i * sizeof(T), &value, sizeof(T));
+}
+
+Data make(DType dtype, std::int64_t n, Fill fill, std::size_t offset, std::mt19937_64& random) {
+  Data data;
+  data.dtype = dtype;
+  data.size = n;
+  data.offset = offset;
+  data.bytes.resize(offset + static_cast<std::size_t>(n) * dtype_size(dtype) + 1);
+  std::normal_distribution<double> normal;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) {
+    const std::uint64_t bits = random();
+    double x = normal(random) * 1e-3;
+    if (fill == Fill::shifted) x = 1.0 + x * 1e-3;
+    if (fill == Fill::tiny) x *= 1e-38;
+    switch (dtype) {
+      case DType::float64: {
+        data.smallest_normal = std::numeric_limits<double>::min();
+        if (fill == Fill::bits) x = std::bit_cast<double>(bits);
+        put(data, i, x);
+        data.values.push_back(x);
+        break;
+      }
+      case DType::float32: {
+        data.smallest_normal = 0x1p-126;
+        const float f =
+            fill == Fill::bits ? as_float(static_cast<std::uint32_t>(bits)) : static_cast<float>(x);
+        put(data, i, f);
+        data.values.push_back(static_cast<double>(f));
+        break;
+      }
+      case DType::bfloat16: {
+        data.smallest_normal = 0x1p-126;
+        const auto half = static_cast<std::uint16_t>(
+            fill == Fill::bits ? bits : std::bit_cast<std::uint32_t>(static_cast<float>(x)) >> 16);
+        put(data, i, half);
+        data.values.push_back(decode(half, 8, 7, false));
+        break;
+      }
+      case DType::float16: {
+        data.smallest_normal = 0x1p-14;
+        const auto half = static_cast<std::uint16_t>(bits);
+        put(data, i, half);
+        data.values.push_back(decode(half, 5, 10, false));
+        break;
+      }
+      case DType::float8_e5m2: {
+        data.smallest_normal = 0x1p-14;
+        put(data, i, static_cast<std::uint8_t>(bits));
+        data.values.push_back(decode(bits & 0xff, 5, 2, false));
+        break;
+      }
+      case DType::float8_e4m3fn: {
+        data.smallest_normal = 0x1p-6;
+        put(data, i, static_cast<std::uint8_t>(bits));
+        data.values.push_back(decode(bits & 0xff, 4, 3, true));
+        break;
+      }
+#define TRAINMON_INTEGER(name, type)                                     \
+  case DType::name: {                                                    \
+    put(data, i, static_cast<type>(bits));                               \
+    data.values.push_back(static_cast<double>(static_cast<type>(bits))); \
+    break;                                                               \
+  }
+        TRAINMON_INTEGER(int64, std::int64_t)
+        TRAINMON_INTEGER(int32, std::int32_t)
+        TRAINMON_INTEGER(int16, std::int16_t)
+        TRAINMON_INTEGER(int8, std::int8_t)
+        TRAINMON_INTEGER(uint64, std::uint64_t)
+        TRAINMON_INTEGER(uint32, std::uint32_t)
+        TRAINMON_INTEGER(uint16, std::uint16_t)
+        TRAINMON_INTEGER(uint8, std::uint8_t)
+#undef TRAINMON_INTEGER
+      case DType::bool8:
+        put(data, i, static_cast<std::uint8_t>(bits & 1));
+        data.values.push_back(static_cast<double>(bits & 1));
+        break;
+    }
+  }
+  return data;
+}
+
+void check(const RowState& got, const Oracle& want, const Data& data) {
+  EXPECT_EQ(got.count, want.count);
+  EXPECT_EQ(got.nans, want.nans);
+  EXPECT_EQ(got.pos_infs, want.pos_infs);
+  EXPECT_EQ(got.neg_infs, want.neg_infs);
+  EXPECT_EQ(got.zeros, want.zeros);
+  EXPECT_EQ(got.subnormals, want.subnormals);
+  EXPECT_EQ(got.min, want.min);
+  EXPECT_EQ(got.max, want.max);
+  const auto n = static_cast<long double>(got.finite());
+  if (n == 0) return;
+  EXPECT_EQ(got.absmax, std::max(std::fabs(want.min), std::fabs(want.max)));
+  EXPECT_LE(std::fabs(got.mean - want.mean), 1e-15L * want.sum_abs / n) << n;
+  const long double sum_sq = std::ldexp(static_cast<long double>(got.sum_sq), 2 * got.exponent);
+  const long double m2 = std::ldexp(static_cast<long double>(got.m2), 2 * got.exponent);
+  EXPECT_LE(std::fabs(sum_sq - want.sum_sq), 1e-15L * want.sum_sq);
+  EXPECT_LE(std::fabs(m2 - want.m2), 1e-11L * want.m2 + 1e-30L * want.sum_sq);
+  if (data.dtype != DType::float64) {
+    EXPECT_EQ(got.exponent, 0);
+  }
+}
+
+constexpr DType kAll[] = {
+    DType::float64,     DType::float32, DType::float16, DType::bfloat16, DType::float8_e4m3fn,
+    DType::float8_e5m2, DType::int64,   DType::int32,   DType::int16,    DType::int8,
+    DType::uint64,      DType::uint32,  DType::uint16,  DType::uint8,    DType::bool8,
+};
+
+class EveryType : public testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(Types, EveryType, testing::ValuesIn(kAll),
+                         [](const auto& param) { return std::string(dtype_name(param.param)); });
+
+TEST_P(EveryType, AgreesWithTheOracleAtEveryLengthAlignmentAndLevel) {
+  std::mt19937_64 random(7);
+  const std::int64_t block = 2048;
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t n = 1; n <= 70; ++n) lengths.push_back(n);
+  for (const std::int64_t blocks : {1, 2, 3, 4}) {
+    for (const std::int64_t off : {-33, -32, -17, -16, -1, 0, 1, 15, 16, 31, 32, 33}) {
+      lengths.push_back(blocks * block + off);
+    }
+  }
+  lengths.push_back((1 << 18) + 1);
+  const CpuLevel before = cpu_level();
+  for (const std::int64_t n : lengths) {
+    for (const Fill fill : {Fill::normal, Fill::bits, Fill::shifted, Fill::tiny}) {
+      if (n > 4 * block && fill != Fill::normal) continue;
+      Data data = make(GetParam(), n, fill, static_cast<std::size_t>(n) % 5, random);
+      const double eps = fill == Fill::tiny ? 1e-41 : n % 3 == 0 ? 0.0 : 5e-4;
+      const Oracle want = oracle(data.values, eps, data.smallest_normal);
+      set_cpu_level(CpuLevel::baseline);
+      const RowState first = measure(data.view(), eps);
+      check(first, want, data);
+      for (const CpuLevel level : levels()) {
+        set_cpu_level(level);
+        EXPECT_TRUE(same(measure(data.view(), eps), first)) << cpu_level_name(level) << " " << n;
+      }
+      if (testing::Test::HasFailure()) {
+        FAIL() << "length " << n << " fill " << static_cast<int>(fill);
+      }
+    }
+  }
+  set_cpu_level(before);
+}
+
+TEST_P(EveryType, ThreadsDoNotChangeABit) {
+  std::mt19937_64 random(11);
+  const std::int64_t n = 5 * (1 << 18) + 12345;
+  Data data = make(GetParam(), n, Fill::normal, 0, random);
+  const RowState one = measure(data.view());
+  for (int threads = 2; threads <= 8; ++threads) {
+    EXPECT_TRUE(same(measure(data.view(), kDefaultEps, threads), one)) << threads;
+  }
+}
+
+TEST(Kernels, NonFiniteElementsAreCountedWhereverTheyAre) {
+  const float inf = std::numeric_limits<float>::infinity();
+  for (const CpuLevel level : levels()) {
+    set_cpu_level(level);
+    for (const std::int64_t n : {1, 2, 31, 33, 2047, 2049, 5000}) {
+      for (std::int64_t at = 0; at<n; at += n> 100 ? 61 : 1) {
+        std::vector<float> x(static_cast<std::size_t>(n), 2.0f);
+        for (const float bad : {std::nanf(""), -std::nanf(""), inf, -inf}) {
+          x[static_cast<std::size_t>(at)] = bad;
+          const RowState got =
+              measure({x.data(), DType::float32, 1, &n, nullptr, Device::cpu, 0, nullptr});
+          ASSERT_EQ(got.nans, std::isnan(bad));
+          ASSERT_EQ(got.pos_infs, bad == inf);
+          ASSERT_EQ(got.neg_infs, bad == -inf);
+          ASSERT_EQ(got.sum, 2.0 * static_cast<double>(n - 1));
+          ASSERT_EQ(got.min, n > 1 ? 2.0 : std::numeric_limits<double>::infinity());
+          ASSERT_EQ(got.m2, 0.0);
+        }
+      }
+    }
+  }
+  set_cpu_level(detected_cpu_level());
+}
+
+TEST(Kernels, EpsIsComparedExactlyInEveryFormat) {
+  const double inf = std::numeric_limits<double>::infinity();
+  for (const double eps :
+       {0.0, 1e-50, 1e-45, 1.5e-45, 1e-8, 0.1, 1.0, 1.0000001, 3e38, 1e39, inf}) {
+    std::vector<float> x;
+    std::vector<std::uint16_t> half;
+    const auto near = static_cast<float>(std::min(eps, 3.4e38));
+    for (float f :
+         {near, std::nextafter(near, 0.0f), std::nextafter(near, 1e38f), 0.0f, -near, -0.0f}) {
+      x.push_back(f);
+      half.push_back(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(f) >> 16));
+    }
+    std::int64_t want = 0, want_half = 0;
+    for (float f : x) want += std::fabs(static_cast<double>(f)) < eps;
+    for (std::uint16_t h : half) want_half += std::fabs(decode(h, 8, 7, false)) < eps;
+    const auto n = static_cast<std::int64_t>(x.size());
+    EXPECT_EQ(
+        measure({x.data(), DType::float32, 1, &n, nullptr, Device::cpu, 0, nullptr}, eps).zeros,
+        want)
+        << eps;
+    EXPECT_EQ(
+        measure({half.data(), DType::bfloat16, 1, &n, nullptr, Device::cpu, 0, nullptr}, eps).zeros,
+        want_half)
+        << eps;
+  }
+  const std::int64_t big[] = {(1ll << 53) + 1, (1ll << 53),
+                              std::numeric_limits<std::int64_t>::min(), -3, 0};
+  const std::int64_t n = 5;
+  const TensorView view{big, DType::int64, 1, &n, nullptr, Device::cpu, 0, nullptr};
+  EXPECT_EQ(measure(view, 0x1p53).zeros, 2);
+  EXPECT_EQ(measure(view, 0x1p53 + 2).zeros, 4);
+  EXPECT_EQ(measure(view, 3.0).zeros, 1);
+  EXPECT_EQ(measure(view, 3.5).zeros, 2);
+  EXPECT_EQ(measure(view, 0x1p63).zeros, 4);
+  EXPECT_EQ(measure(view, inf).zeros, 5);
+}
+
+TEST(Kernels, TheCallersFloatingPointModeIsNeitherUsedNorChanged) {
+#if defined(__x86_64__)
+  const unsigned before = __builtin_ia32_stmxcsr();
+  __builtin_ia32_ldmxcsr(0x1f80 | 0x8040 | 0x6000);  // flush subnormals, round towards zero
+  const unsigned odd = __builtin_ia32_stmxcsr();
+  const std::vector<float> x = {1e-40f, -1e-40f, 1e-45f};
+  const std::int64_t n = 3;
+  const RowState got = measure({x.data(), DType::float32, 1, &n, nullptr, Device::cpu, 0, nullptr});
+  const unsigned after = __builtin_ia32_stmxcsr();
+  __builtin_ia32_ldmxcsr(before);
+  EXPECT_EQ(after, odd);
+  EXPECT_EQ(got.subnormals, 3);
+  EXPECT_EQ(got.absmax, static_cast<double>(1e-40f));
+  EXPECT_GT(got.sum_sq, 1e-80);
+#endif
+}
+
+}  // namespace
+}  // namespace trainmon
