@@ -4,17 +4,45 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "trainmon/monitor.h"
 #include "trainmon/record.h"
 
 namespace trainmon {
 
+// Damage met while reading, never silent: bytes that could not be used and where.
+struct Damage {
+  std::filesystem::path file;
+  std::int64_t offset = 0;
+  std::string what;
+};
+
+// All that the log of one rank and restart holds.
+struct LogContents {
+  std::map<SeriesId, Series> series;  // every series, wanted or not
+  std::vector<RecordBatch> batches;   // by number; rows of wanted series only
+  std::set<std::pair<std::int32_t, std::int64_t>> windows;  // (optimizer, window) of every row
+  std::int64_t rows = 0;              // rows of all series
+  std::int64_t files = 0;
+  std::int64_t bytes = 0;
+  std::int64_t torn_tails = 0;        // unfinished last writes: those of a killed or living run
+  std::vector<Damage> damage;
+};
+// Reads the segments (docs/formats.md) in `directory`, RUN/rank_00000/restart_0000, also while they
+// are being written. `rank` and `restart` say whose they must be; others' segments are damage.
+// Whatever the bytes are: no exception but std::bad_alloc, no wrong row, no silent loss.
+LogContents read_log(const std::filesystem::path& directory, int rank, int restart,
+                     const std::function<bool(const Series&)>& wanted = {});
+
 // Which rows to read. Empty lists mean all.
 struct ReadOptions {
-  std::vector<std::string> kinds;
+  std::vector<std::string> kinds;    // kinds or groups: grads weights moments activations
   std::vector<std::string> include;  // name patterns of config.h
   std::vector<std::string> exclude;
   std::vector<int> ranks;
@@ -50,29 +78,43 @@ struct ReadScalar {
   double value = 0.0;
 };
 
-// Damage met while reading, never silent: bytes that could not be used and where.
-struct Damage {
-  std::filesystem::path file;
-  std::int64_t offset = 0;
-  std::string what;
+struct ReadAlert {
+  std::int32_t restart = 0;
+  std::int32_t rank = 0;
+  Alert alert;  // key.series is an index into RunRows::series
+};
+
+struct ReadGap {
+  std::int32_t restart = 0;
+  std::int32_t rank = 0;
+  Gap gap;
 };
 
 struct RunRows {
   std::vector<Series> series;
-  std::vector<ReadRow> rows;      // by restart, step, attempt, rank, seq
-  std::vector<ReadScalar> scalars;
-  std::vector<Alert> alerts;
-  std::vector<Gap> gaps;
-  std::vector<Damage> damage;     // a torn tail of a killed run is not damage
+  std::vector<ReadRow> rows;        // by restart, step, attempt, rank, seq
+  std::vector<ReadScalar> scalars;  // by restart, step, rank
+  std::vector<ReadAlert> alerts;
+  std::vector<ReadGap> gaps;
+  std::vector<std::string> kinds;   // every kind the run has, selected or not, ascending
+  std::vector<int> ranks;           // every rank the run has, ascending
+  std::vector<Damage> damage;       // a torn tail of a killed run is not damage
   std::int64_t torn_tails = 0;
 };
 
-// Reads every rank and restart under `run` (also of a run being written). Throws
-// std::runtime_error when the directory holds no run.
+// Reads every rank and restart under `run` (also of a run being written). A window whose outcome is
+// not known (yet) has fate unknown and the step that follows from the window before it.
+// Merging: parts of one whole are merged (each distinct part once), identical values are taken once
+// if every rank agrees to the bit and left per rank if not; the rest stays per rank. A merged value
+// whose count is not the full tensor's has the flag partial.
+// Throws std::runtime_error when the directory holds no run and std::invalid_argument for a kind
+// that neither the run nor trainmon knows.
 RunRows read_run(const std::filesystem::path& run, const ReadOptions& options = {});
 
-// Where the run first went wrong: the non-finite row that comes first by step, attempt, accum,
-// moment of the step (forward, backward, reduced gradient, weights, optimizer state), then seq.
+// Where the run first went wrong: the non-finite row that comes first by restart, step, attempt,
+// then weights before the step, then by accum and, within one, forward, backward, reduced gradients,
+// optimizer state, weights after the step; then by seq. Gradients of windows that were skipped count
+// only when nothing else is bad: a loss scaler makes and drops such steps as its way of working.
 struct FirstBad {
   ReadRow row;
   Series series;
@@ -80,12 +122,41 @@ struct FirstBad {
 };
 std::optional<FirstBad> first_bad(const RunRows& rows);
 
-// The largest (or, for `smallest`, smallest) values of a statistic per series over the rows given;
-// rows with NaN come first.
+// The largest (or, for `smallest`, smallest) values of a statistic, one row per series over the rows
+// given; NaN comes first. Rows without elements or without values are left out.
 struct Ranked {
   ReadRow row;
   double value = 0.0;
 };
 std::vector<Ranked> top(const RunRows& rows, Stat stat, std::size_t count, bool smallest = false);
+
+// What one rank and restart produced, and where it went.
+struct RankAccount {
+  int rank = 0;
+  int restart = 0;
+  std::filesystem::path directory;
+  std::string run_id;
+  std::string started;
+  std::string host;
+  bool has_health = false;            // health.json was there and readable
+  bool closed = false;                // stopped in order
+  Health health;
+  std::int64_t log_rows = 0;          // rows that can be read from the log
+  std::int64_t log_files = 0;
+  std::int64_t log_bytes = 0;
+  std::int64_t torn_tails = 0;
+  std::vector<std::string> covered;
+  std::map<std::string, std::string> not_covered;  // what -> why
+  // Everything that does not add up, as sentences; empty when all does. For a run that is still
+  // written or was killed, only what cannot be explained by that.
+  std::vector<std::string> faults;
+};
+struct Account {
+  std::vector<RankAccount> ranks;  // by rank, restart
+  std::vector<Damage> damage;
+  std::int64_t rows() const;
+};
+// Throws std::runtime_error when the directory holds no run.
+Account account(const std::filesystem::path& run);
 
 }  // namespace trainmon

@@ -1,0 +1,80 @@
+// Holds what the log gives against what health.json claims.
+#include <algorithm>
+
+#include "base/text.h"
+#include "tools/run_layout.h"
+#include "trainmon/tools.h"
+
+namespace trainmon {
+namespace {
+
+std::int64_t dropped(const SinkHealth& sink) {
+  std::int64_t total = 0;
+  for (const auto& [reason, rows] : sink.rows_dropped) total += rows;
+  return total;
+}
+
+// Rows that were written and that the log itself says are gone.
+std::int64_t rows_deleted(const LogContents& log) {
+  std::int64_t total = 0;
+  for (const RecordBatch& batch : log.batches) {
+    for (const Gap& gap : batch.gaps) {
+      if (gap.reason == "deleted") total += gap.rows;
+    }
+  }
+  return total;
+}
+
+void check_sinks(RankAccount& account, const LogContents& log) {
+  for (const SinkHealth& sink : account.health.sinks) {
+    const std::int64_t accounted = sink.rows_written + dropped(sink);
+    if (account.closed && accounted != account.health.rows_produced) {
+      account.faults.push_back("sink " + sink.name + ": " + grouped(account.health.rows_produced) +
+                               " rows produced, but " + grouped(accounted) + " written or dropped");
+    }
+    if (sink.name != "log") continue;
+    const std::int64_t found = log.rows + rows_deleted(log);
+    // While a run is alive the log may be ahead of health.json, never behind.
+    if (account.closed ? found != sink.rows_written : found < sink.rows_written) {
+      account.faults.push_back("the log gives " + grouped(found) + " rows, health.json says " +
+                               grouped(sink.rows_written) + " were written");
+    }
+  }
+}
+
+}  // namespace
+
+std::int64_t Account::rows() const {
+  std::int64_t total = 0;
+  for (const RankAccount& rank : ranks) total += rank.log_rows;
+  return total;
+}
+
+Account account(const std::filesystem::path& run) {
+  Account result;
+  for (const RankDirectory& directory : rank_directories(run)) {
+    RankAccount rank;
+    rank.rank = directory.rank;
+    rank.restart = directory.restart;
+    rank.directory = directory.path;
+    RunFacts facts = read_run_json(directory, result.damage);
+    rank.run_id = std::move(facts.run_id);
+    rank.started = std::move(facts.started);
+    rank.host = std::move(facts.host);
+    rank.covered = std::move(facts.covered);
+    rank.not_covered = std::move(facts.not_covered);
+    read_health_json(rank, result.damage);
+    const LogContents log = read_log(directory.path, directory.rank, directory.restart,
+                                     [](const Series&) { return false; });
+    rank.log_rows = log.rows;
+    rank.log_files = log.files;
+    rank.log_bytes = log.bytes;
+    rank.torn_tails = log.torn_tails;
+    result.damage.insert(result.damage.end(), log.damage.begin(), log.damage.end());
+    check_sinks(rank, log);
+    result.ranks.push_back(std::move(rank));
+  }
+  return result;
+}
+
+}  // namespace trainmon

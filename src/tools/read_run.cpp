@@ -1,0 +1,234 @@
+// Joins the logs of all ranks and restarts into rows that carry their step.
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+#include <string_view>
+#include <tuple>
+#include <unordered_map>
+
+#include "base/text.h"
+#include "tools/merge_rows.h"
+#include "tools/run_layout.h"
+#include "tools/series_index.h"
+#include "tools/timeline.h"
+#include "trainmon/config.h"
+#include "trainmon/tools.h"
+
+namespace trainmon {
+namespace {
+
+constexpr std::array kFixedKinds = {
+    kind::kGradUnreduced, kind::kGradReduced, kind::kParamOrigin, kind::kParamUpdated,
+    kind::kActv,          kind::kActvGrad,    kind::kCc,          kind::kMgDirection};
+constexpr std::array<std::string_view, 4> kGroups = {"grads", "weights", "moments", "activations"};
+
+bool contains(const auto& list, std::string_view name) {
+  return std::find(list.begin(), list.end(), name) != list.end();
+}
+
+bool kind_selected(std::string_view kind, const std::vector<std::string>& kinds) {
+  if (kinds.empty() || contains(kinds, kind)) return true;
+  // Optimizer state goes by the optimizer's own names, so "moments" is every other kind.
+  return contains(kinds, "moments") && !contains(kFixedKinds, kind);
+}
+
+std::vector<std::string> without_groups(const std::vector<std::string>& kinds) {
+  std::vector<std::string> plain;
+  for (const std::string& kind : kinds) {
+    if (!contains(kGroups, kind)) {
+      plain.push_back(kind);
+    } else if (kind == "moments") {
+      plain.push_back(kind);
+    } else {
+      for (std::string& member : expand_kinds({kind})) plain.push_back(std::move(member));
+    }
+  }
+  return plain;
+}
+
+void check_kinds(const std::vector<std::string>& asked, const std::vector<std::string>& present) {
+  std::vector<std::string_view> known(kGroups.begin(), kGroups.end());
+  known.insert(known.end(), kFixedKinds.begin(), kFixedKinds.end());
+  for (const std::string& kind : present) {
+    if (!contains(known, kind)) known.push_back(kind);
+  }
+  for (const std::string& kind : asked) {
+    if (contains(known, kind)) continue;
+    std::string text = "unknown kind '" + printable(kind) + "'";
+    if (const auto nearest = nearest_name(kind, known))
+      text += ", did you mean '" + *nearest + "'?";
+    text += " This run has:";
+    for (const std::string& name : present) text += " " + printable(name);
+    throw std::invalid_argument(text + (present.empty() ? " nothing yet" : ""));
+  }
+}
+
+// Which restart is the newest in which a rank went through a step of an optimizer.
+using StepKey = std::tuple<int, std::int32_t, std::int64_t>;  // rank, optimizer, step
+using NewestRestart = std::map<StepKey, int>;
+
+class RunReader {
+ public:
+  explicit RunReader(const ReadOptions& options)
+      : options_(options), kinds_(without_groups(options.kinds)) {}
+
+  RunRows read(const std::filesystem::path& run) {
+    const std::vector<RankDirectory> directories = rank_directories(run);
+    for (const RankDirectory& directory : directories) {
+      if (result_.ranks.empty() || result_.ranks.back() != directory.rank) {
+        result_.ranks.push_back(directory.rank);
+      }
+      if (options_.ranks.empty() || contains_rank(directory.rank)) read_directory(directory);
+    }
+    std::sort(result_.kinds.begin(), result_.kinds.end());
+    check_kinds(options_.kinds, result_.kinds);
+    if (!options_.all_restarts) keep_newest();
+    result_.series = index_.take();
+    sort_rows();
+    if (options_.merged) merge_ranks(result_);
+    return std::move(result_);
+  }
+
+ private:
+  bool contains_rank(int rank) const {
+    return std::find(options_.ranks.begin(), options_.ranks.end(), rank) != options_.ranks.end();
+  }
+
+  bool is_wanted(const Series& series) const {
+    return kind_selected(series.kind, kinds_) &&
+           name_selected(series.name, options_.include, options_.exclude);
+  }
+
+  void read_directory(const RankDirectory& directory) {
+    const RunFacts facts = read_run_json(directory, result_.damage);
+    LogContents log = read_log(directory.path, directory.rank, directory.restart,
+                               [this](const Series& series) { return is_wanted(series); });
+    result_.torn_tails += log.torn_tails;
+    result_.damage.insert(result_.damage.end(), log.damage.begin(), log.damage.end());
+    for (const auto& [id, series] : log.series) {
+      if (!contains(result_.kinds, series.kind)) result_.kinds.push_back(series.kind);
+    }
+    const Timeline timeline(log.batches, facts.start_steps);
+    note_steps(directory, timeline, log);
+    unified_.clear();
+    for (const RecordBatch& batch : log.batches) take_batch(directory, facts, timeline, log, batch);
+  }
+
+  std::uint32_t unified(const LogContents& log, SeriesId id) {
+    const auto [known, is_new] = unified_.try_emplace(id, 0);
+    if (is_new) known->second = index_.add(log.series.at(id));
+    return known->second;
+  }
+
+  void note_steps(const RankDirectory& directory, const Timeline& timeline,
+                  const LogContents& log) {
+    for (const auto& [optimizer, windows] : timeline.outcomes()) {
+      for (const auto& [window, outcome] : windows) {
+        note({directory.rank, optimizer, outcome.step}, directory.restart);
+      }
+    }
+    for (const auto& [optimizer, window] : log.windows) {
+      note({directory.rank, optimizer, timeline.at(optimizer, window).step}, directory.restart);
+    }
+  }
+
+  void note(const StepKey& key, int restart) {
+    int& newest = newest_[key];
+    newest = std::max(newest, restart);
+  }
+
+  bool in_range(std::int64_t step) const {
+    return step >= options_.first_step.value_or(step) && step <= options_.last_step.value_or(step);
+  }
+
+  void take_batch(const RankDirectory& directory, const RunFacts& facts, const Timeline& timeline,
+                  const LogContents& log, const RecordBatch& batch) {
+    Outcome outcome{-1, -1};
+    for (const Row& row : batch.rows) {
+      const std::uint32_t series = unified(log, row.key.series);
+      const std::int32_t optimizer = index_.at(series).optimizer;
+      if (outcome.optimizer != optimizer || outcome.window != row.key.window) {
+        outcome = timeline.at(optimizer, row.key.window);
+      }
+      if (!in_range(outcome.step)) continue;
+      ReadRow out;
+      out.restart = directory.restart;
+      out.rank = directory.rank;
+      out.series = series;
+      out.window = row.key.window;
+      out.step = outcome.step;
+      out.attempt = outcome.attempt;
+      out.fate = outcome.fate;
+      out.loss_scale = outcome.loss_scale;
+      out.accum = row.key.accum;
+      out.micro_step = facts.grad_acc_steps
+                           ? static_cast<std::int32_t>(row.key.accum % *facts.grad_acc_steps)
+                           : row.key.accum;
+      out.call = row.key.call;
+      out.seq = row.key.seq;
+      out.flags = row.key.flags;
+      out.state = row.state;
+      result_.rows.push_back(out);
+    }
+    for (const Scalar& scalar : batch.scalars) {
+      const std::int64_t step = timeline.at(facts.clock, scalar.window).step;
+      if (!in_range(step)) continue;
+      clock_steps_.push_back({directory.rank, facts.clock, step});
+      note(clock_steps_.back(), directory.restart);
+      result_.scalars.push_back(
+          {directory.restart, directory.rank, step, scalar.name, scalar.value});
+    }
+    for (const Alert& alert : batch.alerts) {
+      ReadAlert out{directory.restart, directory.rank, alert};
+      out.alert.key.series = unified(log, alert.key.series);
+      result_.alerts.push_back(std::move(out));
+    }
+    for (const Gap& gap : batch.gaps) {
+      result_.gaps.push_back({directory.restart, directory.rank, gap});
+    }
+  }
+
+  void keep_newest() {
+    StepKey last_key{-1, -1, -1};
+    int newest = -1;
+    const auto is_newest = [&](const StepKey& key, int restart) {
+      if (key != last_key) newest = newest_.at(last_key = key);
+      return newest == restart;
+    };
+    std::erase_if(result_.rows, [&](const ReadRow& row) {
+      return !is_newest({row.rank, index_.at(row.series).optimizer, row.step}, row.restart);
+    });
+    std::size_t index = 0;
+    std::erase_if(result_.scalars, [&](const ReadScalar& scalar) {
+      return !is_newest(clock_steps_[index++], scalar.restart);
+    });
+  }
+
+  void sort_rows() {
+    std::sort(result_.rows.begin(), result_.rows.end(), [](const ReadRow& a, const ReadRow& b) {
+      return std::tie(a.restart, a.step, a.attempt, a.rank, a.seq) <
+             std::tie(b.restart, b.step, b.attempt, b.rank, b.seq);
+    });
+    std::stable_sort(result_.scalars.begin(), result_.scalars.end(),
+                     [](const ReadScalar& a, const ReadScalar& b) {
+                       return std::tie(a.restart, a.step, a.rank) <
+                              std::tie(b.restart, b.step, b.rank);
+                     });
+  }
+
+  const ReadOptions& options_;
+  const std::vector<std::string> kinds_;
+  RunRows result_;
+  SeriesIndex index_;
+  std::unordered_map<SeriesId, std::uint32_t> unified_;  // of the directory being read
+  NewestRestart newest_;
+  std::vector<StepKey> clock_steps_;  // of result_.scalars, same order
+};
+
+}  // namespace
+
+RunRows read_run(const std::filesystem::path& run, const ReadOptions& options) {
+  return RunReader(options).read(run);
+}
+
+}  // namespace trainmon

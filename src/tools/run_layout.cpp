@@ -1,0 +1,148 @@
+// JSON written by others is read entry by entry: one odd value never hides the rest.
+#include "tools/run_layout.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <tuple>
+
+#include "base/file.h"
+
+namespace trainmon {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::int64_t kMaxJson = std::int64_t{1} << 26;
+
+// Subdirectories called <prefix><number>, by number.
+std::vector<std::pair<int, fs::path>> numbered(const fs::path& directory,
+                                               const std::string& prefix) {
+  std::vector<std::pair<int, fs::path>> found;
+  std::error_code error;
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    int number = -1, length = 0;
+    if (std::sscanf(name.c_str(), (prefix + "%9d%n").c_str(), &number, &length) == 1 &&
+        number >= 0 && static_cast<std::size_t>(length) == name.size() && entry->is_directory()) {
+      found.emplace_back(number, entry->path());
+    }
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::vector<RankDirectory> find_directories(const fs::path& run) {
+  std::vector<RankDirectory> found;
+  for (const auto& [rank, path] : numbered(run, "rank_")) {
+    for (const auto& [restart, directory] : numbered(path, "restart_")) {
+      found.push_back({rank, restart, directory});
+    }
+  }
+  return found;
+}
+
+// What to say when `run` holds none: runs one level down are the likely intention.
+std::string no_run_text(const fs::path& run) {
+  std::error_code error;
+  if (!fs::exists(run, error)) return "no such directory: " + run.string();
+  if (!fs::is_directory(run, error)) return run.string() + " is not a directory";
+  std::string text = "no run in " + run.string() + ": it has no rank_*/restart_* directory";
+  std::vector<std::string> inside;
+  for (fs::directory_iterator entry(run, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (entry->is_directory(error) && !find_directories(entry->path()).empty()) {
+      inside.push_back(entry->path().string());
+    }
+  }
+  std::sort(inside.begin(), inside.end());
+  for (std::size_t i = 0; i < inside.size() && i < 5; ++i) {
+    text += (i == 0 ? "; did you mean " : ", ") + inside[i];
+  }
+  return text;
+}
+
+std::optional<json> load(const fs::path& path, std::vector<Damage>& damage) {
+  try {
+    json value = json::parse(read_file(path, kMaxJson));
+    if (value.is_object()) return value;
+    damage.push_back({path, 0, "not a JSON object"});
+  } catch (const json::exception& error) {
+    damage.push_back({path, 0, error.what()});
+  } catch (const SinkError& error) {
+    damage.push_back({path, 0, error.what()});
+  }
+  return std::nullopt;
+}
+
+template <typename T>
+void take(const json& object, const char* key, T& value) {
+  try {
+    if (const auto found = object.find(key); found != object.end() && !found->is_null()) {
+      value = found->get<T>();
+    }
+  } catch (const json::exception&) {
+    // Of another type than it should be: the default stays.
+  }
+}
+
+}  // namespace
+
+std::vector<RankDirectory> rank_directories(const fs::path& run) {
+  std::vector<RankDirectory> found = find_directories(run);
+  if (found.empty()) throw std::runtime_error(no_run_text(run));
+  return found;
+}
+
+RunFacts read_run_json(const RankDirectory& directory, std::vector<Damage>& damage) {
+  RunFacts facts;
+  const std::optional<json> run = load(directory.path / "run.json", damage);
+  if (!run) return facts;
+  take(*run, "run_id", facts.run_id);
+  take(*run, "started", facts.started);
+  take(*run, "host", facts.host);
+  take(*run, "start_steps", facts.start_steps);
+  take(*run, "covered", facts.covered);
+  take(*run, "not_covered", facts.not_covered);
+  if (const auto config = run->find("config"); config != run->end() && config->is_object()) {
+    std::int64_t grad_acc_steps = 0;
+    take(*config, "grad_acc_steps", grad_acc_steps);
+    if (grad_acc_steps > 0) facts.grad_acc_steps = grad_acc_steps;
+    take(*config, "clock", facts.clock);
+  }
+  return facts;
+}
+
+void read_health_json(RankAccount& account, std::vector<Damage>& damage) {
+  const fs::path path = account.directory / "health.json";
+  std::error_code error;
+  if (!fs::exists(path, error)) return;
+  const std::optional<json> health = load(path, damage);
+  if (!health) return;
+  account.has_health = true;
+  take(*health, "closed", account.closed);
+  Health& into = account.health;
+  take(*health, "rows_produced", into.rows_produced);
+  take(*health, "rows_pending", into.rows_pending);
+  take(*health, "refused", into.refused);
+  take(*health, "parts_off", into.parts_off);
+  take(*health, "errors", into.errors);
+  take(*health, "alerts", into.alerts);
+  take(*health, "queue_bytes_peak", into.queue_bytes_peak);
+  const auto sinks = health->find("sinks");
+  if (sinks == health->end() || !sinks->is_array()) return;
+  for (const json& entry : *sinks) {
+    if (!entry.is_object()) continue;
+    SinkHealth sink;
+    take(entry, "name", sink.name);
+    take(entry, "rows_written", sink.rows_written);
+    take(entry, "rows_dropped", sink.rows_dropped);
+    take(entry, "degraded", sink.degraded);
+    into.sinks.push_back(std::move(sink));
+  }
+}
+
+}  // namespace trainmon

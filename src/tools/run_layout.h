@@ -1,0 +1,40 @@
+// Which ranks and restarts a run directory holds, and what their run.json and health.json say.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trainmon/tools.h"
+
+namespace trainmon {
+
+struct RankDirectory {
+  int rank = 0;
+  int restart = 0;
+  std::filesystem::path path;  // RUN/rank_00000/restart_0000
+};
+
+// By rank, then restart. Throws std::runtime_error naming what is there instead when there is none.
+std::vector<RankDirectory> rank_directories(const std::filesystem::path& run);
+
+// The part of run.json that readers need. Missing or odd entries keep these defaults.
+struct RunFacts {
+  std::string run_id;
+  std::string started;
+  std::string host;
+  std::vector<std::int64_t> start_steps;  // per optimizer
+  std::optional<std::int64_t> grad_acc_steps;
+  int clock = 0;
+  std::vector<std::string> covered;
+  std::map<std::string, std::string> not_covered;
+};
+// A missing or unreadable file is damage.
+RunFacts read_run_json(const RankDirectory& directory, std::vector<Damage>& damage);
+
+// Fills health and closed of the account; a missing file leaves has_health false.
+void read_health_json(RankAccount& account, std::vector<Damage>& damage);
+
+}  // namespace trainmon
