@@ -1,0 +1,117 @@
+// Faults of the disk under a whole monitor, by failpoints: training goes on, losses are counted by
+// reason, writing resumes, and what was counted as written can be read.
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <string>
+#include <thread>
+
+#include "base/failpoint.h"
+#include "monitor_fixture.h"
+
+namespace trainmon {
+namespace {
+
+using testing::observe;
+using testing::Scratch;
+using testing::series_of;
+
+// Fifty batches of one row, with a fault from the k-th write on or only there.
+struct Outcomes {
+  Health health;
+  std::size_t read = 0;
+};
+Outcomes run_with(const std::string& spec, const Scratch& scratch) {
+  Monitor monitor(scratch.config(), Identity{});
+  monitor.add_optimizer(0);
+  const SeriesId w = series_of(monitor, "w");
+  set_failpoints(spec);
+  for (int i = 0; i < 50; ++i) {
+    EXPECT_EQ(observe(monitor, w, {static_cast<float>(i)}), Observed::recorded);
+    monitor.seal(Moment::after_step);
+    if (i == 25) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      set_failpoints("");
+    }
+  }
+  const Health health = monitor.stop();
+  set_failpoints("");
+  return {health, read_run(scratch.path).rows.size()};
+}
+
+void expect_law(const Outcomes& outcomes) {
+  const SinkHealth& sink = outcomes.health.sinks.at(0);
+  std::int64_t total = sink.rows_written;
+  for (const auto& [reason, rows] : sink.rows_dropped) total += rows;
+  EXPECT_EQ(total, 50);
+  EXPECT_EQ(outcomes.health.rows_produced, 50);
+  EXPECT_EQ(static_cast<std::int64_t>(outcomes.read), sink.rows_written);
+  EXPECT_GE(sink.rows_written, 20) << "writing did not resume";
+}
+
+class EveryDiskFault : public ::testing::TestWithParam<std::pair<int, const char*>> {};
+
+TEST_P(EveryDiskFault, IsCountedAndRecoveredFrom) {
+  const auto [error, reason] = GetParam();
+  const Scratch scratch;
+  const Outcomes outcomes =
+      run_with("file.write=errno:" + std::to_string(error) + "@3+", scratch);
+  expect_law(outcomes);
+  EXPECT_GT(outcomes.health.sinks.at(0).rows_dropped.count(reason), 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Errnos, EveryDiskFault,
+                         ::testing::Values(std::pair{ENOSPC, "no_space"},
+                                           std::pair{EDQUOT, "no_space"},
+                                           std::pair{EIO, "io_error"},
+                                           std::pair{EROFS, "read_only"},
+                                           std::pair{EFBIG, "file_limit"}));
+
+TEST(DiskFaults, AShortWriteThenNoSpaceLeavesNoTornFrame) {
+  const Scratch scratch;
+  const Outcomes outcomes = run_with(
+      "file.write=short:30@3;file.write=errno:" + std::to_string(ENOSPC) + "@4", scratch);
+  expect_law(outcomes);
+}
+
+TEST(DiskFaults, WhenTheTailCannotBeCutOffANewSegmentIsUsed) {
+  const Scratch scratch;
+  const std::string no_space = std::to_string(ENOSPC);
+  const Outcomes outcomes = run_with("file.write=short:30@3;file.write=errno:" + no_space +
+                                         "@4;log.truncate=errno:5@1+",
+                                     scratch);
+  expect_law(outcomes);
+}
+
+TEST(DiskFaults, NoDescriptorsLeft) {
+  const Scratch scratch;
+  const Outcomes outcomes =
+      run_with("file.open=errno:" + std::to_string(EMFILE) + "@1+;file.write=errno:5@3", scratch);
+  expect_law(outcomes);
+}
+
+TEST(DiskFaults, ASlowDiskNeverSlowsTheProducer) {
+  const Scratch scratch;
+  Config config = scratch.config();
+  config.stop_timeout_seconds = 0.3;
+  Monitor monitor(config, Identity{});
+  monitor.add_optimizer(0);
+  const SeriesId w = series_of(monitor, "w");
+  set_failpoints("file.write=sleep:4000@2+");
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < 200; ++i) {
+    observe(monitor, w, {1.0f});
+    monitor.seal(Moment::after_step);
+  }
+  const Health health = monitor.stop();
+  // Waiting for the disk even once takes four seconds.
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(3500));
+  set_failpoints("");
+  std::int64_t total = health.sinks.at(0).rows_written;
+  for (const auto& [reason, rows] : health.sinks.at(0).rows_dropped) total += rows;
+  EXPECT_EQ(total, health.rows_produced);
+}
+
+}  // namespace
+}  // namespace trainmon

@@ -1,0 +1,73 @@
+// Child of the kill loop: two threads produce rows until somebody kills it, and one of them tells
+// through a pipe which sequence number has been sealed. Usage: kill_child RUN FD FLUSH_SECONDS.
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kill_report.h"
+#include "trainmon/monitor.h"
+
+namespace {
+
+// Three equal elements, so that a reader can tell a true row from a damaged one.
+void observe(trainmon::Monitor& monitor, trainmon::SeriesId series, int number) {
+  const std::vector<float> values(3, static_cast<float>(number));
+  const std::int64_t size = 3;
+  trainmon::TensorView view;
+  view.data = values.data();
+  view.ndim = 1;
+  view.sizes = &size;
+  monitor.observe_at(series, view, 0, 0, number);
+}
+
+trainmon::SeriesId series_of(trainmon::Monitor& monitor, const std::string& name) {
+  trainmon::Series series;
+  series.kind = "grad_reduced";
+  series.name = name;
+  return monitor.add_series(series);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 4) return 2;
+  const int report_fd = std::atoi(argv[2]);
+  trainmon::Config config;
+  config.out = argv[1];
+  config.flush_seconds = std::atof(argv[3]);
+  config.segment_mb = 0.0625;
+  trainmon::Monitor monitor(config, trainmon::Identity{});
+  monitor.add_optimizer(0);
+
+  std::atomic<bool> go_on{true};
+  std::thread backward([&] {
+    for (int i = 0; go_on; ++i) {
+      observe(monitor, series_of(monitor, "backward." + std::to_string(i % 40)), i);
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  });
+  for (int step = 0; step < 100000; ++step) {
+    for (int i = 0; i < 20; ++i) {
+      observe(monitor, series_of(monitor, "forward." + std::to_string(i)), step);
+    }
+    monitor.begin_attempt(0);
+    monitor.end_attempt(0, trainmon::Fate::taken, 1.0);
+    // Every row counted so far is in a buffer, so the seal below takes it.
+    KillReport report;
+    report.sealed = static_cast<std::uint64_t>(monitor.health().rows_produced);
+    monitor.seal(trainmon::Moment::after_step);
+    report.time_ns = monotonic_ns();
+    if (write(report_fd, &report, sizeof report) != sizeof report) break;
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  go_on = false;
+  backward.join();
+  monitor.stop();
+  return 0;
+}

@@ -1,0 +1,155 @@
+// kill -9 at any instant: the log parses, holds a prefix without holes, and loses at most one flush
+// interval. TRAINMON_KILLS sets the number of kills (300 unless set; make torture uses 5000).
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "kill_report.h"
+#include "trainmon/tools.h"
+
+namespace trainmon {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kFlushSeconds = 0.05;
+
+struct Kill {
+  std::int64_t time_ns = 0;
+  std::vector<KillReport> reports;
+  bool by_us = false;  // the child was still producing
+};
+
+// Starts the child, waits for its first report, lets it run for a while and kills it; or lets a
+// failpoint kill it in the middle of a write.
+Kill start_and_kill(const fs::path& run, std::chrono::microseconds life, const char* failpoints) {
+  int ends[2];
+  if (pipe(ends) != 0) std::abort();
+  const pid_t child = fork();
+  if (child == 0) {
+    close(ends[0]);
+    if (failpoints != nullptr) setenv("TRAINMON_FAILPOINTS_SPEC", failpoints, 1);
+    const std::string fd = std::to_string(ends[1]);
+    const std::string flush = std::to_string(kFlushSeconds);
+    execl(KILL_CHILD, KILL_CHILD, run.c_str(), fd.c_str(), flush.c_str(), nullptr);
+    _exit(127);
+  }
+  close(ends[1]);
+  Kill kill_record;
+  // Reports are drained while the child lives: a full pipe would stop it.
+  std::thread drain([&] {
+    KillReport report;
+    while (read(ends[0], &report, sizeof report) == sizeof report) {
+      kill_record.reports.push_back(report);
+    }
+  });
+  std::this_thread::sleep_for(life);
+  kill_record.time_ns = monotonic_ns();
+  ::kill(child, SIGKILL);
+  int status = 0;
+  waitpid(child, &status, 0);
+  drain.join();
+  close(ends[0]);
+  kill_record.by_us = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+  EXPECT_TRUE(kill_record.by_us) << "child ended by itself, status " << status;
+  return kill_record;
+}
+
+struct Tally {
+  int between_writes = 0;  // killed after its first row was written and before its last
+  int bound_checked = 0;   // something had been sealed one flush interval before the kill
+  std::size_t rows = 0;
+  std::int64_t torn = 0;
+};
+
+void check_restart(const std::vector<const ReadRow*>& rows, const Kill& killed, Tally& tally) {
+  std::vector<std::uint64_t> seqs;
+  for (const ReadRow* row : rows) {
+    seqs.push_back(row->seq);
+    const auto number = static_cast<double>(row->call);
+    ASSERT_EQ(row->state.count, 3);
+    ASSERT_EQ(row->state.min, number);
+    ASSERT_EQ(row->state.max, number);
+    ASSERT_EQ(row->state.sum, 3 * number);
+  }
+  std::sort(seqs.begin(), seqs.end());
+  for (std::size_t i = 0; i < seqs.size(); ++i) ASSERT_EQ(seqs[i], i + 1) << "a hole or a repeat";
+  if (!seqs.empty()) ++tally.between_writes;
+  tally.rows += seqs.size();
+
+  std::uint64_t due = 0;
+  const auto interval = static_cast<std::int64_t>(kFlushSeconds * 1e9);
+  for (const KillReport& report : killed.reports) {
+    if (report.time_ns <= killed.time_ns - interval) due = report.sealed;
+  }
+  if (due > 0) {
+    ++tally.bound_checked;
+    EXPECT_GE(seqs.size(), due) << "sealed a flush interval before the kill, yet lost";
+  }
+}
+
+TEST(KillLoop, TheLogIsAPrefixWithoutHoles) {
+  const char* wanted = std::getenv("TRAINMON_KILLS");
+  const int kills = wanted != nullptr ? std::atoi(wanted) : 300;
+  ASSERT_GT(kills, 0);
+  const unsigned seed = std::random_device{}();
+  std::printf("%d kills, seed %u\n", kills, seed);
+  std::mt19937 random(seed);
+  std::string name = (fs::temp_directory_path() / "trainmon-kill-XXXXXX").string();
+  const fs::path scratch = mkdtemp(name.data());
+
+  Tally tally;
+  constexpr int kPerRun = 10;  // resumed nine times in the same directory
+  for (int done = 0; done < kills;) {
+    const fs::path run = scratch / std::to_string(done);
+    std::vector<Kill> killed;
+    for (int i = 0; i < kPerRun && done < kills; ++i, ++done) {
+      const auto life = std::chrono::microseconds(15000 + random() % 160000);
+      // Every third child dies between two parts of one write, which tears a frame in half.
+      std::string torn;
+      if (i % 3 == 2) {
+        const std::string hit = std::to_string(10 + random() % 60);
+        const std::string next = std::to_string(std::stoi(hit) + 1);
+        torn = "file.write=short:" + std::to_string(1 + random() % 400) + "@" + hit +
+               ";file.write=kill@" + next;
+      }
+      killed.push_back(start_and_kill(run, life, torn.empty() ? nullptr : torn.c_str()));
+    }
+    ReadOptions options;
+    options.all_restarts = true;
+    const RunRows rows = read_run(run, options);
+    EXPECT_TRUE(rows.damage.empty())
+        << rows.damage.front().file << " at " << rows.damage.front().offset << ": "
+        << rows.damage.front().what;
+    tally.torn += rows.torn_tails;
+    std::map<int, std::vector<const ReadRow*>> by_restart;
+    for (const ReadRow& row : rows.rows) by_restart[row.restart].push_back(&row);
+    for (std::size_t i = 0; i < killed.size(); ++i) {
+      // A child that a failpoint killed died earlier than the parent's kill: no bound to check.
+      Kill one = killed[i];
+      if (i % 3 == 2) one.reports.clear();
+      check_restart(by_restart[static_cast<int>(i)], one, tally);
+    }
+    fs::remove_all(run);
+  }
+  fs::remove_all(scratch);
+  std::printf("%zu rows read back, %d of %d kills between the first and the last write, "
+              "%d with a bound, %lld torn tails\n",
+              tally.rows, tally.between_writes, kills, tally.bound_checked,
+              static_cast<long long>(tally.torn));
+  EXPECT_GE(tally.between_writes * 100, kills * 80);
+  EXPECT_GT(tally.bound_checked, kills / 4);
+}
+
+}  // namespace
+}  // namespace trainmon

@@ -1,0 +1,316 @@
+// The whole core in one process: observe, stop, read back; restarts, late values, odd uses.
+#include "trainmon/monitor.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <limits>
+#include <thread>
+#include <vector>
+
+#include "monitor_fixture.h"
+
+namespace trainmon {
+namespace {
+
+using testing::observe;
+using testing::Scratch;
+using testing::series_of;
+
+void step(Monitor& monitor, Fate fate = Fate::taken) {
+  monitor.begin_attempt(0);
+  monitor.end_attempt(0, fate, 1.0);
+  monitor.seal(Moment::after_step);
+}
+
+TEST(Monitor, WhatIsObservedCanBeReadBack) {
+  const Scratch scratch;
+  Monitor monitor(scratch.config(), Identity{});
+  monitor.add_optimizer(100);
+  const SeriesId w = series_of(monitor, "w");
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(observe(monitor, w, {3.0f, -4.0f, static_cast<float>(i)}), Observed::recorded);
+    step(monitor);
+  }
+  const Health health = monitor.stop();
+  EXPECT_EQ(health.rows_produced, 5);
+  EXPECT_EQ(health.sinks.at(0).rows_written, 5);
+  const RunRows rows = read_run(scratch.path);
+  ASSERT_EQ(rows.rows.size(), 5u);
+  for (std::size_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(rows.rows[i].step, 100 + static_cast<std::int64_t>(i));
+    EXPECT_EQ(rows.rows[i].fate, Fate::taken);
+    const double x = static_cast<double>(i);
+    EXPECT_DOUBLE_EQ(derive(Stat::norm, rows.rows[i].state), std::sqrt(25.0 + x * x));
+  }
+  EXPECT_EQ(monitor.latest().size(), 1u);
+}
+
+TEST(Monitor, ASkippedStepIsAnotherAttempt) {
+  const Scratch scratch;
+  Monitor monitor(scratch.config(), Identity{});
+  monitor.add_optimizer(0);
+  const SeriesId w = series_of(monitor, "w");
+  observe(monitor, w, {1.0f});
+  monitor.abandon_window(0, Fate::skipped, 1024.0);
+  observe(monitor, w, {2.0f});
+  step(monitor);
+  monitor.stop();
+  const RunRows rows = read_run(scratch.path);
+  ASSERT_EQ(rows.rows.size(), 2u);
+  EXPECT_EQ(rows.rows[0].step, 0);
+  EXPECT_EQ(rows.rows[0].attempt, 0);
+  EXPECT_EQ(rows.rows[0].fate, Fate::skipped);
+  EXPECT_EQ(rows.rows[0].loss_scale, 1024.0);
+  EXPECT_EQ(rows.rows[1].step, 0);
+  EXPECT_EQ(rows.rows[1].attempt, 1);
+}
+
+// A restart repeats steps: readers show the newest of each, and all when asked.
+TEST(Monitor, ARestartThatRepeatsStepsGivesOneTimeline) {
+  const Scratch scratch;
+  for (int restart = 0; restart < 2; ++restart) {
+    Monitor monitor(scratch.config(), Identity{});
+    monitor.add_optimizer(restart == 0 ? 0 : 3);
+    const SeriesId w = series_of(monitor, "w");
+    for (int i = 0; i < 5; ++i) {
+      observe(monitor, w, {static_cast<float>(restart)});
+      step(monitor);
+    }
+  }
+  const RunRows newest = read_run(scratch.path);
+  ASSERT_EQ(newest.rows.size(), 8u);
+  for (const ReadRow& row : newest.rows) {
+    EXPECT_EQ(row.restart, row.step < 3 ? 0 : 1) << row.step;
+    EXPECT_EQ(row.state.max, row.step < 3 ? 0.0 : 1.0);
+  }
+  ReadOptions options;
+  options.all_restarts = true;
+  EXPECT_EQ(read_run(scratch.path, options).rows.size(), 10u);
+}
+
+TEST(Monitor, LateValuesReachTheFile) {
+  const Scratch scratch;
+  Monitor monitor(scratch.config(), Identity{});
+  monitor.add_optimizer(0);
+  const SeriesId w = series_of(monitor, "w");
+  monitor.add_late_row(w, DType::bfloat16, 0, 0, 0, 0);
+  const std::int64_t ticket = monitor.seal_late();
+  observe(monitor, w, {1.0f});
+  step(monitor);
+  RowState state;
+  state.count = 9;
+  state.nans = 2;
+  monitor.fulfil(ticket, std::vector<RowState>{state});
+  const Health health = monitor.stop();
+  EXPECT_EQ(health.sinks.at(0).rows_written, 2);
+  const RunRows rows = read_run(scratch.path);
+  ASSERT_EQ(rows.rows.size(), 2u);
+  EXPECT_EQ(rows.rows[0].state.count, 9);
+  EXPECT_TRUE(rows.rows[0].flags & flag::kNonFinite);
+  EXPECT_EQ(rows.alerts.size(), 1u);
+}
+
+TEST(Monitor, ValuesThatNeverComeAreCountedNotLost) {
+  const Scratch scratch;
+  Config config = scratch.config();
+  config.stop_timeout_seconds = 0.2;
+  Monitor monitor(config, Identity{});
+  monitor.add_optimizer(0);
+  monitor.add_late_row(series_of(monitor, "w"), DType::float32, 0, 0, 0, 0);
+  monitor.seal_late();
+  EXPECT_EQ(monitor.stop().sinks.at(0).rows_written, 1);
+  const RunRows rows = read_run(scratch.path);
+  ASSERT_EQ(rows.rows.size(), 1u);
+  EXPECT_TRUE(rows.rows[0].flags & flag::kNotReady);
+}
+
+// A rank that hangs in a collective: nobody seals, the interval does.
+TEST(Monitor, WhatWasSeenBeforeAHangIsOnDisk) {
+  const Scratch scratch;
+  Config config = scratch.config();
+  config.flush_seconds = 0.05;
+  Monitor monitor(config, Identity{});
+  monitor.add_optimizer(0);
+  observe(monitor, series_of(monitor, "w"), {1.0f});
+  std::size_t rows = 0;
+  for (int i = 0; i < 400 && rows == 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    rows = read_run(scratch.path).rows.size();
+  }
+  EXPECT_EQ(rows, 1u);
+}
+
+TEST(Monitor, ABadConfigNamesEveryFault) {
+  const Scratch scratch;
+  Config config = scratch.config();
+  config.flush_seconds = -1;
+  config.threads = 0;
+  try {
+    Monitor monitor(config, Identity{});
+    FAIL() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(error.faults().size(), 2u) << error.what();
+  }
+}
+
+TEST(Monitor, ADirectoryThatCannotBeMadeIsAClearError) {
+  Config config;
+  config.out = "/proc/trainmon-cannot-be-here";
+  try {
+    Monitor monitor(config, Identity{});
+    FAIL() << "accepted";
+  } catch (const std::runtime_error& error) {
+    EXPECT_NE(std::string(error.what()).find("/proc/trainmon-cannot-be-here"), std::string::npos);
+  }
+}
+
+TEST(Monitor, AfterStopNothingHappens) {
+  const Scratch scratch;
+  Monitor monitor(scratch.config(), Identity{});
+  monitor.add_optimizer(0);
+  const SeriesId w = series_of(monitor, "w");
+  const Health first = monitor.stop();
+  EXPECT_EQ(observe(monitor, w, {1.0f}), Observed::idle);
+  EXPECT_FALSE(monitor.recording(0));
+  EXPECT_EQ(monitor.seal_late(), 0);
+  EXPECT_EQ(monitor.stop().rows_produced, first.rows_produced);
+}
+
+TEST(Monitor, AnotherDeviceIsTheCallersBusiness) {
+  const Scratch scratch;
+  Monitor monitor(scratch.config(), Identity{});
+  monitor.add_optimizer(0);
+  TensorView view;
+  view.device = Device::cuda;
+  EXPECT_EQ(monitor.observe(series_of(monitor, "w"), view), Observed::elsewhere);
+}
+
+TEST(Monitor, TheMemorySinkKeepsBatches) {
+  const Scratch scratch;
+  Config config = scratch.config();
+  config.sinks = {"memory"};
+  Monitor monitor(config, Identity{});
+  monitor.add_optimizer(0);
+  observe(monitor, series_of(monitor, "w"), {1.0f});
+  monitor.seal(Moment::before_step);
+  monitor.stop();
+  const auto batches = monitor.memory();
+  ASSERT_EQ(batches.size(), 1u);
+  EXPECT_EQ(batches[0].rows.size(), 1u);
+}
+
+// A forked child (a DataLoader worker) records nothing, writes nothing and ends without a hang.
+TEST(Monitor, AForkedChildIsQuiet) {
+  const Scratch scratch;
+  Config config = scratch.config();
+  config.flush_seconds = 0.01;
+  auto monitor = std::make_unique<Monitor>(config, Identity{});
+  monitor->add_optimizer(0);
+  const SeriesId w = series_of(*monitor, "w");
+  std::atomic<bool> go_on{true};
+  std::thread producer([&] {
+    while (go_on) observe(*monitor, w, {1.0f});
+  });
+  for (int i = 0; i < 100; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      bool quiet = observe(*monitor, w, {1.0f}) == Observed::idle && !monitor->recording(0);
+      monitor->seal(Moment::stop);
+      monitor->part_failed("child", "must not appear");
+      monitor->health();
+      monitor->stop();
+      monitor.reset();
+      _exit(quiet ? 0 : 1);
+    }
+    int status = 0;
+    for (int wait = 0; waitpid(child, &status, WNOHANG) == 0; ++wait) {
+      if (wait > 5000) {
+        kill(child, SIGKILL);
+        waitpid(child, &status, 0);
+        FAIL() << "child " << i << " hung";
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
+  }
+  go_on = false;
+  producer.join();
+  const Health health = monitor->stop();
+  EXPECT_EQ(health.rows_produced, health.sinks.at(0).rows_written);
+  EXPECT_TRUE(health.parts_off.empty());
+  EXPECT_EQ(static_cast<std::int64_t>(read_run(scratch.path).rows.size()), health.rows_produced);
+}
+
+// 64 processes start in one directory in the same second and never share a file.
+TEST(Monitor, SixtyFourRanksInOneDirectory) {
+  const Scratch scratch;
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < 64; ++rank) {
+    const pid_t child = fork();
+    if (child == 0) {
+      try {
+        Identity identity;
+        identity.rank = rank;
+        identity.world_size = 64;
+        Config config = scratch.config();
+        config.every = 1;
+        Monitor monitor(config, identity);
+        monitor.add_optimizer(0);
+        const SeriesId w = series_of(monitor, "w");
+        for (int i = 0; i < 20; ++i) {
+          observe(monitor, w, {static_cast<float>(rank)});
+          step(monitor);
+        }
+        const Health health = monitor.stop();
+        _exit(health.sinks.at(0).rows_written == 20 ? 0 : 1);
+      } catch (...) {
+        _exit(2);
+      }
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  }
+  const RunRows rows = read_run(scratch.path);
+  EXPECT_TRUE(rows.damage.empty());
+  ASSERT_EQ(rows.rows.size(), 64u * 20u);
+  for (const ReadRow& row : rows.rows) EXPECT_EQ(row.state.max, static_cast<double>(row.rank));
+}
+
+TEST(Monitor, ProducersSealsAndStopMayMeet) {
+  for (int round = 0; round < 20; ++round) {
+    const Scratch scratch;
+    Config config = scratch.config();
+    config.flush_seconds = 0.001;
+    Monitor monitor(config, Identity{});
+    monitor.add_optimizer(0);
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([&, t] {
+        const SeriesId id = series_of(monitor, "t" + std::to_string(t));
+        for (int i = 0; i < 200; ++i) {
+          observe(monitor, id, {static_cast<float>(i)});
+          if (i % 20 == 0) monitor.seal(Moment::backward_end);
+          if (i % 50 == 0) monitor.health();
+          monitor.on_backward(0, i);
+        }
+      });
+    }
+    if (round % 2 == 0) monitor.stop();
+    for (auto& thread : threads) thread.join();
+    const Health health = monitor.stop();
+    std::int64_t accounted = health.sinks.at(0).rows_written;
+    for (const auto& [reason, rows] : health.sinks.at(0).rows_dropped) accounted += rows;
+    EXPECT_EQ(accounted, health.rows_produced);
+  }
+}
+
+}  // namespace
+}  // namespace trainmon
