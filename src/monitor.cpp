@@ -175,7 +175,7 @@ class Monitor::State {
   std::atomic<std::int64_t> errors{0};
   std::atomic<bool> facts_changed{true};
   mutable std::mutex facts_mutex;
-  RunFacts facts;
+  RunDescription facts;
   std::map<std::string, std::int64_t> refused;
   std::map<std::string, std::string> parts_off;
   // writer thread only

@@ -126,7 +126,7 @@ RunInfo claim_directory(const fs::path& out, const Identity& identity, double ep
 }
 
 std::string run_json(const RunInfo& run, const Identity& identity, const std::string& config_json,
-                     const std::string& started, const RunFacts& facts) {
+                     const std::string& started, const RunDescription& facts) {
   json value;
   value["trainmon"] = kVersion;
   value["run_id"] = run.run_id;

@@ -26,14 +26,14 @@ std::filesystem::path default_out(const std::string& out, const std::string& run
 RunInfo claim_directory(const std::filesystem::path& out, const Identity& identity, double eps);
 
 // What run.json says beyond identity and config; grows while the run goes on.
-struct RunFacts {
+struct RunDescription {
   std::vector<std::int64_t> start_steps;
   std::vector<std::string> covered;
   std::map<std::string, std::string> not_covered;
   std::map<std::string, std::string> notes;  // key -> JSON text
 };
 std::string run_json(const RunInfo& run, const Identity& identity, const std::string& config_json,
-                     const std::string& started, const RunFacts& facts);
+                     const std::string& started, const RunDescription& facts);
 std::string health_json(const Health& health, bool closed);
 // UTC, ISO 8601, seconds.
 std::string utc_now();

@@ -213,7 +213,10 @@ TEST(Monitor, AForkedChildIsQuiet) {
   const SeriesId w = series_of(*monitor, "w");
   std::atomic<bool> go_on{true};
   std::thread producer([&] {
-    while (go_on) observe(*monitor, w, {1.0f});
+    while (go_on) {
+      observe(*monitor, w, {1.0f});
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
   });
   for (int i = 0; i < 100; ++i) {
     const pid_t child = fork();

@@ -26,7 +26,7 @@ struct Scratch {
 RunInfo claim(const fs::path& out, const Identity& identity) {
   RunInfo run = claim_directory(out, identity, kDefaultEps);
   std::ofstream(run.directory / "run.json")
-      << run_json(run, identity, "{}", utc_now(), RunFacts{});
+      << run_json(run, identity, "{}", utc_now(), RunDescription{});
   return run;
 }
 
