@@ -19,7 +19,7 @@ from pathlib import Path
 
 STEPS = 104
 BATCH, CONTEXT = 8, 128
-WARMUP = 8  # steps not timed
+TIMED = range(8, 96)
 FAULT = {"rank": 1, "name": "blocks.3.mlp.0.weight", "step": 100}
 
 
@@ -48,20 +48,20 @@ def train(out: Path) -> None:
     times = {"bare": [], "watched": []}
     for step in range(STEPS):
         # Bare, watched, watched, bare: a drift of the machine's speed falls on both alike.
-        watched = step >= FAULT["step"] - 1 or step % 4 in (1, 2)
+        watched = step not in TIMED or step % 4 in (1, 2)
         mon.resume() if watched else mon.pause()
         begin = time.perf_counter()
+        optimizer.zero_grad()
         starts = torch.randint(len(text) - CONTEXT - 1, (BATCH,), generator=generator)
         batch = torch.stack([text[s : s + CONTEXT + 1] for s in starts.tolist()]).long()
         logits = model(batch[:, :-1])
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
-        optimizer.zero_grad()
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         if torch.isfinite(norm):
             optimizer.step()
         mon.log(loss=loss.item())
-        if WARMUP <= step < FAULT["step"] - FAULT["step"] % 4:
+        if step in TIMED:
             times["watched" if watched else "bare"].append(time.perf_counter() - begin)
         if rank == 0:
             progress(step, loss.item(), bool(torch.isfinite(norm)))

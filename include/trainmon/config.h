@@ -57,7 +57,8 @@ std::string config_schema();
 
 // The individual kind names a list of kinds and groups stands for, in a fixed order:
 // grads -> grad_unreduced grad_reduced; weights -> param_origin param_updated;
-// moments -> moments (any optimizer state); activations -> actv actv_grad.
+// moments -> moments (any optimizer state); activations -> actv actv_grad. Also single state names:
+// exp_avg exp_avg_sq exp_inf momentum_buffer square_avg. ConfigError for anything else.
 std::vector<std::string> expand_kinds(const std::vector<std::string>& kinds);
 
 // Name patterns match on component boundaries: "layers.1" takes "layers.1" and "layers.1.weight",

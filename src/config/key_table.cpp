@@ -12,7 +12,7 @@ namespace {
 
 using std::string_view;
 
-constexpr std::array<string_view, 10> kKinds = {"grads",
+constexpr std::array<string_view, 15> kKinds = {"grads",
                                                 "weights",
                                                 "moments",
                                                 "activations",
@@ -20,6 +20,11 @@ constexpr std::array<string_view, 10> kKinds = {"grads",
                                                 kind::kGradReduced,
                                                 kind::kParamOrigin,
                                                 kind::kParamUpdated,
+                                                "exp_avg",
+                                                "exp_avg_sq",
+                                                "exp_inf",
+                                                "momentum_buffer",
+                                                "square_avg",
                                                 kind::kActv,
                                                 kind::kActvGrad};
 constexpr std::array<string_view, 2> kSinks = {"log", "memory"};

@@ -15,14 +15,20 @@ struct Member {
   string_view kind;
   string_view group;
 };
-// In the order expand_kinds returns them.
-constexpr std::array<Member, 7> kMembers = {{{kind::kGradUnreduced, "grads"},
-                                             {kind::kGradReduced, "grads"},
-                                             {kind::kParamOrigin, "weights"},
-                                             {kind::kParamUpdated, "weights"},
-                                             {"moments", "moments"},
-                                             {kind::kActv, "activations"},
-                                             {kind::kActvGrad, "activations"}}};
+// In the order expand_kinds returns them. Optimizers name their state as they like; "moments" takes
+// all of it, and the usual names can be asked for one by one.
+constexpr std::array<Member, 12> kMembers = {{{kind::kGradUnreduced, "grads"},
+                                              {kind::kGradReduced, "grads"},
+                                              {kind::kParamOrigin, "weights"},
+                                              {kind::kParamUpdated, "weights"},
+                                              {"moments", "moments"},
+                                              {"exp_avg", ""},
+                                              {"exp_avg_sq", ""},
+                                              {"exp_inf", ""},
+                                              {"momentum_buffer", ""},
+                                              {"square_avg", ""},
+                                              {kind::kActv, "activations"},
+                                              {kind::kActvGrad, "activations"}}};
 
 std::vector<string_view> components(string_view text) {
   std::vector<string_view> parts;

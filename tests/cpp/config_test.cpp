@@ -198,7 +198,9 @@ TEST(ConfigKinds, GroupsExpandInAFixedOrder) {
                    "actv", "actv_grad"}));
   EXPECT_EQ(expand_kinds({"actv_grad", "grad_reduced", "grads"}),
             (Names{"grad_unreduced", "grad_reduced", "actv_grad"}));
+  EXPECT_EQ(expand_kinds({"square_avg", "exp_avg"}), (Names{"exp_avg", "square_avg"}));
   EXPECT_THROW(expand_kinds({"grad"}), ConfigError);
+  EXPECT_THROW(expand_kinds({""}), ConfigError);
 }
 
 struct PatternCase {
