@@ -1,0 +1,206 @@
+// Binds stat.h: the bare measure, merging and deriving of states, the table of statistics.
+#include "trainmon/stat.h"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "init.h"
+#include "tensor.h"
+
+namespace nb = nanobind;
+
+namespace trainmon {
+namespace {
+
+// A state as a row of float64, in the order in which RowState declares its fields.
+constexpr std::size_t kColumns = 14;
+using States = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Matrix = nb::ndarray<nb::numpy, double, nb::ndim<2>>;
+using Vector = nb::ndarray<nb::numpy, double, nb::ndim<1>>;
+
+void write_state(const RowState& state, double* row) {
+  const auto real = [](std::int64_t value) { return static_cast<double>(value); };
+  const std::array<double, kColumns> values = {real(state.count),
+                                               real(state.nans),
+                                               real(state.pos_infs),
+                                               real(state.neg_infs),
+                                               real(state.zeros),
+                                               real(state.subnormals),
+                                               state.sum,
+                                               state.mean,
+                                               state.m2,
+                                               state.sum_sq,
+                                               state.min,
+                                               state.max,
+                                               state.absmax,
+                                               static_cast<double>(state.exponent)};
+  std::copy(values.begin(), values.end(), row);
+}
+
+RowState read_state(const double* row) {
+  const auto whole = [&](std::size_t i) { return static_cast<std::int64_t>(row[i]); };
+  RowState state;
+  state.count = whole(0);
+  state.nans = whole(1);
+  state.pos_infs = whole(2);
+  state.neg_infs = whole(3);
+  state.zeros = whole(4);
+  state.subnormals = whole(5);
+  state.sum = row[6];
+  state.mean = row[7];
+  state.m2 = row[8];
+  state.sum_sq = row[9];
+  state.min = row[10];
+  state.max = row[11];
+  state.absmax = row[12];
+  state.exponent = static_cast<std::int32_t>(row[13]);
+  return state;
+}
+
+void check_columns(const States& states) {
+  if (states.shape(1) != kColumns) throw nb::value_error("states must have 14 columns");
+}
+
+template <class Array>
+Array new_array(std::initializer_list<std::size_t> shape) {
+  std::size_t size = 1;
+  for (const std::size_t n : shape) size *= n;
+  auto* data = new double[std::max<std::size_t>(size, 1)]();
+  const nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<double*>(p); });
+  return Array(data, shape, owner);
+}
+
+// Tensors read while the GIL is held, to be measured while it is not.
+struct Batch {
+  std::vector<TensorView> views;
+  std::vector<std::size_t> places;    // of each view among the tensors given
+  std::vector<std::int64_t> extents;  // sizes and strides of all views, one after another
+  std::vector<nb::object> owners;     // DLPack capsules
+
+  void add(TensorAccess& access, std::size_t place) {
+    const auto ndim = static_cast<std::size_t>(access.view.ndim);
+    extents.insert(extents.end(), access.sizes.begin(), access.sizes.begin() + ndim);
+    if (access.view.strides != nullptr) {
+      extents.insert(extents.end(), access.strides.begin(), access.strides.begin() + ndim);
+    }
+    views.push_back(access.view);
+    places.push_back(place);
+    if (access.owner != nullptr) owners.push_back(nb::steal(std::exchange(access.owner, nullptr)));
+  }
+  // Once nothing moves any more.
+  void point_at_extents() {
+    const std::int64_t* next = extents.data();
+    for (TensorView& view : views) {
+      view.sizes = next;
+      next += view.ndim;
+      if (view.strides == nullptr) continue;
+      view.strides = next;
+      next += view.ndim;
+    }
+  }
+};
+
+// (states, elsewhere, refused): a row per tensor; the places of tensors on another device, whose
+// rows are empty; (place, reason) of those that cannot be measured.
+nb::tuple measure_tensors(const nb::list& tensors, double eps, int threads) {
+  Batch batch;
+  nb::list elsewhere, refused;
+  const std::size_t n = nb::len(tensors);
+  TensorAccess access;
+  for (std::size_t i = 0; i < n; ++i) {
+    switch (read_tensor(PyList_GET_ITEM(tensors.ptr(), static_cast<Py_ssize_t>(i)), access)) {
+      case Access::ok:
+        batch.add(access, i);
+        break;
+      case Access::not_cpu:
+        elsewhere.append(i);
+        break;
+      case Access::refused:
+        refused.append(nb::make_tuple(i, access.reason));
+        break;
+    }
+  }
+  batch.point_at_extents();
+  std::vector<RowState> measured(batch.views.size());
+  {
+    const nb::gil_scoped_release release;
+    measure(batch.views, measured, eps, threads);
+  }
+  auto states = new_array<Matrix>({n, kColumns});
+  for (std::size_t i = 0; i < n; ++i) write_state(RowState{}, states.data() + i * kColumns);
+  for (std::size_t i = 0; i < measured.size(); ++i) {
+    write_state(measured[i], states.data() + batch.places[i] * kColumns);
+  }
+  return nb::make_tuple(states, elsewhere, refused);
+}
+
+Matrix merge_states(const States& states) {
+  check_columns(states);
+  RowState merged;
+  for (std::size_t i = 0; i < states.shape(0); ++i) {
+    merge(merged, read_state(states.data() + i * kColumns));
+  }
+  auto out = new_array<Matrix>({1, kColumns});
+  write_state(merged, out.data());
+  return out;
+}
+
+Vector derive_states(const std::string& name, const States& states) {
+  check_columns(states);
+  const std::optional<Stat> stat = stat_from_name(name);
+  if (!stat) throw nb::value_error(("'" + name + "' is not a statistic").c_str());
+  auto out = new_array<Vector>({states.shape(0)});
+  for (std::size_t i = 0; i < states.shape(0); ++i) {
+    out.data()[i] = derive(*stat, read_state(states.data() + i * kColumns));
+  }
+  return out;
+}
+
+nb::list table() {
+  nb::list lines;
+  const auto text = [](std::string_view view) { return nb::str(view.data(), view.size()); };
+  for (const StatDefinition& line : stat_table()) {
+    nb::dict entry;
+    entry["name"] = text(line.name);
+    entry["formula"] = text(line.formula);
+    entry["type"] = text(line.type);
+    entry["with_nan"] = text(line.with_nan);
+    entry["with_inf"] = text(line.with_inf);
+    entry["empty"] = text(line.empty);
+    lines.append(entry);
+  }
+  return lines;
+}
+
+std::string level_name(CpuLevel level) {
+  return std::string(cpu_level_name(level));
+}
+
+void set_level(const std::string& name) {
+  for (const CpuLevel level : {CpuLevel::baseline, CpuLevel::avx2, CpuLevel::avx512}) {
+    if (cpu_level_name(level) == name) return set_cpu_level(level);
+  }
+  throw nb::value_error("level must be one of baseline, avx2, avx512");
+}
+
+}  // namespace
+
+void init_stat(nb::module_& module) {
+  module.attr("DEFAULT_EPS") = kDefaultEps;
+  module.def("measure_tensors", &measure_tensors, nb::arg("tensors"), nb::arg("eps"),
+             nb::arg("threads"));
+  module.def("merge_states", &merge_states, nb::arg("states"));
+  module.def("derive", &derive_states, nb::arg("stat"), nb::arg("states"));
+  module.def("stat_table", &table);
+  module.def("cpu_level", [] { return level_name(cpu_level()); });
+  module.def("detected_cpu_level", [] { return level_name(detected_cpu_level()); });
+  module.def("set_cpu_level", &set_level, nb::arg("level"));
+}
+
+}  // namespace trainmon

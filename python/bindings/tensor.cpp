@@ -1,0 +1,433 @@
+// Reads the description of a tensor: the C exchange of DLPack where the type offers it, else by
+// hand.
+#include "tensor.h"
+
+#include <cctype>
+#include <cstring>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "dlpack.h"
+
+namespace trainmon {
+namespace {
+
+// A strong reference.
+class Ref {
+ public:
+  explicit Ref(PyObject* object) : object_(object) {}
+  ~Ref() { Py_XDECREF(object_); }
+  Ref(const Ref&) = delete;
+  Ref& operator=(const Ref&) = delete;
+  PyObject* get() const { return object_; }
+  PyObject* release() { return std::exchange(object_, nullptr); }
+  explicit operator bool() const { return object_ != nullptr; }
+
+ private:
+  PyObject* object_;
+};
+
+// Attribute or result of a method without arguments; null and no exception when that fails.
+PyObject* attribute(PyObject* object, const char* name) {
+  PyObject* value = PyObject_GetAttrString(object, name);
+  if (value == nullptr) PyErr_Clear();
+  return value;
+}
+PyObject* call(PyObject* object, const char* name) {
+  const Ref method(attribute(object, name));
+  PyObject* value = method ? PyObject_CallNoArgs(method.get()) : nullptr;
+  if (value == nullptr) PyErr_Clear();
+  return value;
+}
+bool call_is_true(PyObject* object, const char* name) {
+  const Ref value(call(object, name));
+  return value.get() == Py_True;
+}
+bool attribute_is_true(PyObject* object, const char* name) {
+  const Ref value(attribute(object, name));
+  return value.get() == Py_True;
+}
+
+std::string text_of(PyObject* object) {
+  const Ref text(object == nullptr ? nullptr : PyObject_Str(object));
+  const char* utf8 = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+  if (utf8 == nullptr) PyErr_Clear();
+  return utf8 == nullptr ? "" : utf8;
+}
+// "torch.float32" -> "float32", "my.module.DTensor" -> "DTensor".
+std::string last_part(std::string text) {
+  return text.substr(text.rfind('.') + 1);
+}
+std::string lower(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+// An attribute of a module that is already imported; a tensor's type cannot exist before its
+// module.
+PyObject* imported(const char* module, const char* name) {
+  PyObject* modules = PyImport_GetModuleDict();
+  PyObject* found = modules == nullptr ? nullptr : PyDict_GetItemString(modules, module);
+  return found == nullptr ? nullptr : attribute(found, name);
+}
+
+bool is_subtype(PyTypeObject* type, const char* module, const char* name) {
+  const Ref base(imported(module, name));
+  return base && PyType_Check(base.get()) &&
+         PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(base.get())) != 0;
+}
+
+enum class Way { exchange, by_hand, numpy, dlpack, refused };
+
+struct TypeInfo {
+  Way way = Way::refused;
+  const dlpack::ExchangeApi* api = nullptr;
+  std::string reason;
+};
+
+TypeInfo classify(PyTypeObject* type) {
+  PyObject* object = reinterpret_cast<PyObject*>(type);
+  const std::string name = lower(last_part(type->tp_name));
+  if (is_subtype(type, "torch", "Tensor")) {
+    // A subclass that dispatches its own operations has no memory of its own to look at.
+    const Ref dispatch(attribute(object, "__torch_dispatch__"));
+    const Ref plain(imported("torch", "Tensor"));
+    const Ref plain_dispatch(attribute(plain.get(), "__torch_dispatch__"));
+    if (dispatch.get() != plain_dispatch.get()) return {Way::refused, nullptr, name};
+    const Ref capsule(attribute(object, "__dlpack_c_exchange_api__"));
+    const auto* api = !capsule ? nullptr
+                               : static_cast<const dlpack::ExchangeApi*>(
+                                     PyCapsule_GetPointer(capsule.get(), "dlpack_exchange_api"));
+    PyErr_Clear();
+    while (api != nullptr && api->version.major != dlpack::kMajor) api = api->older;
+    if (api == nullptr || api->tensor_from_object == nullptr) return {Way::by_hand, nullptr, name};
+    return {Way::exchange, api, name};
+  }
+  if (is_subtype(type, "numpy", "ndarray")) {
+    // What a masked array holds where it is masked is not data.
+    return {is_subtype(type, "numpy.ma", "MaskedArray") ? Way::refused : Way::numpy, nullptr, name};
+  }
+  const Ref method(attribute(object, "__dlpack__"));
+  return {method && !is_subtype(type, "numpy", "generic") ? Way::dlpack : Way::refused, nullptr,
+          name};
+}
+
+const TypeInfo& type_info(PyTypeObject* type) {
+  constexpr std::size_t kMost = 1000;  // a program that makes types without end must not grow us
+  static std::unordered_map<PyTypeObject*, TypeInfo> known;
+  static TypeInfo last_unknown;
+  const auto found = known.find(type);
+  if (found != known.end()) return found->second;
+  if (known.size() >= kMost) return last_unknown = classify(type);
+  Py_INCREF(type);  // so that its address is not used again
+  return known.emplace(type, classify(type)).first->second;
+}
+
+Access refuse(TensorAccess& out, std::string reason) {
+  out.reason = std::move(reason);
+  return Access::refused;
+}
+
+std::optional<DType> dtype_of(const dlpack::DataType& type) {
+  if (type.lanes != 1) return std::nullopt;
+  const auto pick = [&](DType b8, DType b16, DType b32, DType b64) -> std::optional<DType> {
+    switch (type.bits) {
+      case 8:
+        return b8;
+      case 16:
+        return b16;
+      case 32:
+        return b32;
+      case 64:
+        return b64;
+      default:
+        return std::nullopt;
+    }
+  };
+  switch (type.code) {
+    case dlpack::kInt:
+      return pick(DType::int8, DType::int16, DType::int32, DType::int64);
+    case dlpack::kUInt:
+      return pick(DType::uint8, DType::uint16, DType::uint32, DType::uint64);
+    case dlpack::kFloat:
+      if (type.bits == 8) return std::nullopt;
+      return pick({}, DType::float16, DType::float32, DType::float64);
+    case dlpack::kBfloat:
+      if (type.bits == 16) return DType::bfloat16;
+      return std::nullopt;
+    case dlpack::kBool:
+      if (type.bits == 8) return DType::bool8;
+      return std::nullopt;
+    case dlpack::kFloat8E4m3fn:
+      return DType::float8_e4m3fn;
+    case dlpack::kFloat8E5m2:
+      return DType::float8_e5m2;
+    default:
+      return std::nullopt;
+  }
+}
+
+std::string name_of(const dlpack::DataType& type) {
+  const std::string bits = std::to_string(type.bits);
+  if (type.lanes != 1) return "vector";
+  switch (type.code) {
+    case dlpack::kInt:
+      return "int" + bits;
+    case dlpack::kUInt:
+      return "uint" + bits;
+    case dlpack::kFloat:
+      return "float" + bits;
+    case dlpack::kComplex:
+      return "complex" + bits;
+    default:
+      return "dtype_code_" + std::to_string(type.code);
+  }
+}
+
+Device device_of(dlpack::DeviceType type) {
+  switch (type) {
+    case dlpack::kCpu:
+    case dlpack::kCudaHost:
+    case dlpack::kRocmHost:
+      return Device::cpu;
+    case dlpack::kCuda:
+    case dlpack::kRocm:
+    case dlpack::kCudaManaged:
+      return Device::cuda;
+    default:
+      return Device::other;
+  }
+}
+
+Access take(const dlpack::Tensor& tensor, TensorAccess& out) {
+  out.view.device = device_of(tensor.device_type);
+  out.view.device_index = tensor.device_id;
+  if (out.view.device != Device::cpu) return Access::not_cpu;
+  const std::optional<DType> dtype = dtype_of(tensor.dtype);
+  if (!dtype) return refuse(out, name_of(tensor.dtype));
+  if (tensor.ndim < 0 || tensor.ndim > TensorAccess::kMaxDims) return refuse(out, "dimensions");
+  out.view.dtype = *dtype;
+  out.view.ndim = tensor.ndim;
+  out.view.data = static_cast<const char*>(tensor.data) + tensor.byte_offset;
+  for (int i = 0; i < tensor.ndim; ++i) {
+    const auto d = static_cast<std::size_t>(i);
+    out.sizes[d] = tensor.shape[i];
+    if (tensor.strides != nullptr) out.strides[d] = tensor.strides[i];
+  }
+  out.view.sizes = out.sizes.data();
+  out.view.strides = tensor.strides != nullptr ? out.strides.data() : nullptr;
+  return Access::ok;
+}
+
+// Reads a tuple of integers; -1 when it is none or too long.
+int read_tuple(PyObject* tuple, std::array<std::int64_t, TensorAccess::kMaxDims>& out) {
+  if (tuple == nullptr || !PyTuple_Check(tuple)) return -1;
+  const Py_ssize_t n = PyTuple_GET_SIZE(tuple);
+  if (n > TensorAccess::kMaxDims) return -1;
+  for (Py_ssize_t i = 0; i < n; ++i) {
+    const long long value = PyLong_AsLongLong(PyTuple_GET_ITEM(tuple, i));
+    if (value == -1 && PyErr_Occurred() != nullptr) {
+      PyErr_Clear();
+      return -1;
+    }
+    out[static_cast<std::size_t>(i)] = value;
+  }
+  return static_cast<int>(n);
+}
+
+// torch without the C exchange (before 2.10), tensors that the exchange would change (copy on
+// write), and the names of what it cannot describe.
+Access read_by_hand(PyObject* object, TensorAccess& out) {
+  const Ref layout(attribute(object, "layout"));
+  const std::string layout_name = last_part(text_of(layout.get()));
+  if (layout_name.empty()) return refuse(out, "unreadable");
+  if (layout_name != "strided") return refuse(out, layout_name.substr(layout_name[0] == '_'));
+  if (attribute_is_true(object, "is_quantized")) return refuse(out, "quantized");
+  if (attribute_is_true(object, "is_nested")) return refuse(out, "nested");
+  const Ref device(attribute(object, "device"));
+  const Ref device_type(device ? attribute(device.get(), "type") : nullptr);
+  const std::string device_name = text_of(device_type.get());
+  if (device_name == "meta") return refuse(out, "meta");
+  if (device_name != "cpu") {
+    if (device_name.empty()) return refuse(out, "unreadable");
+    out.view.device = device_name == "cuda" ? Device::cuda : Device::other;
+    return Access::not_cpu;
+  }
+  const Ref dtype_object(attribute(object, "dtype"));
+  const std::string dtype_text = last_part(text_of(dtype_object.get()));
+  const std::optional<DType> dtype = dtype_from_name(dtype_text);
+  if (!dtype) return refuse(out, dtype_text);
+  if (call_is_true(object, "is_neg")) return refuse(out, "neg_view");
+  const Ref shape(attribute(object, "shape"));
+  const Ref strides(call(object, "stride"));
+  const int ndim = read_tuple(shape.get(), out.sizes);
+  if (ndim < 0 || read_tuple(strides.get(), out.strides) != ndim) return refuse(out, "unreadable");
+  Ref address(call(object, "const_data_ptr"));
+  const Ref pointer(address ? address.release() : call(object, "data_ptr"));
+  out.view.data = pointer ? PyLong_AsVoidPtr(pointer.get()) : nullptr;
+  if (!pointer || PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    return refuse(out, "unreadable");
+  }
+  out.view.device = Device::cpu;
+  out.view.dtype = *dtype;
+  out.view.ndim = ndim;
+  out.view.sizes = out.sizes.data();
+  out.view.strides = out.strides.data();
+  if (out.view.data == nullptr && element_count(out.view) > 0) return refuse(out, "unreadable");
+  return Access::ok;
+}
+
+// Calls a predicate of torch._C that was looked up once; false where torch lacks it.
+bool holds(PyObject* predicate, PyObject* object) {
+  if (predicate == nullptr) return false;
+  const Ref answer(PyObject_CallOneArg(predicate, object));
+  if (!answer) PyErr_Clear();
+  return answer.get() == Py_True;
+}
+bool copies_on_write(PyObject* object) {
+  static PyObject* const predicate = imported("torch._C", "_is_cow_tensor");
+  return holds(predicate, object);
+}
+bool is_negative(PyObject* object) {
+  static PyObject* const predicate = [] {
+    const Ref tensor(imported("torch", "Tensor"));
+    return tensor ? attribute(tensor.get(), "is_neg") : nullptr;
+  }();
+  return holds(predicate, object);
+}
+
+// A negative view comes from the imaginary part of a conjugate, so it has a gap between its
+// elements unless it has only one; asking every tensor would cost more than the rest of reading it.
+bool may_be_negative(const TensorView& view) {
+  std::int64_t run = 1;
+  for (int i = view.ndim - 1; i >= 0; --i) {
+    if (view.sizes[i] != 1 && view.strides[i] != run) return true;
+    run *= view.sizes[i];
+  }
+  return run == 1;
+}
+
+Access read_exchange(const dlpack::ExchangeApi& api, PyObject* object, TensorAccess& out) {
+  // The exchange would give a copy-on-write tensor memory of its own.
+  if (copies_on_write(object)) return read_by_hand(object, out);
+  dlpack::Tensor tensor;
+  if (api.tensor_from_object(object, &tensor) != 0) {
+    PyErr_Clear();
+    return read_by_hand(object, out);
+  }
+  const Access access = take(tensor, out);
+  if (access != Access::ok) return access == Access::refused ? read_by_hand(object, out) : access;
+  if (may_be_negative(out.view) && is_negative(object)) return refuse(out, "neg_view");
+  return access;
+}
+
+Access read_numpy(PyObject* object, TensorAccess& out) {
+  const Ref dtype_object(attribute(object, "dtype"));
+  const Ref name(dtype_object ? attribute(dtype_object.get(), "name") : nullptr);
+  const std::string dtype_text = text_of(name.get());
+  const std::optional<DType> dtype = dtype_from_name(dtype_text);
+  if (!dtype) return refuse(out, dtype_text.empty() ? "unreadable" : dtype_text);
+  const Ref native(attribute(dtype_object.get(), "isnative"));
+  if (native.get() != Py_True) return refuse(out, "byte_order");
+  const Ref shape(attribute(object, "shape"));
+  const Ref strides(attribute(object, "strides"));
+  const Ref ctypes_interface(attribute(object, "__array_interface__"));
+  PyObject* data = ctypes_interface && PyDict_Check(ctypes_interface.get())
+                       ? PyDict_GetItemString(ctypes_interface.get(), "data")
+                       : nullptr;
+  const int ndim = read_tuple(shape.get(), out.sizes);
+  if (data == nullptr || !PyTuple_Check(data) || ndim < 0 ||
+      read_tuple(strides.get(), out.strides) != ndim) {
+    return refuse(out, "unreadable");
+  }
+  out.view.data = PyLong_AsVoidPtr(PyTuple_GET_ITEM(data, 0));
+  if (PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    return refuse(out, "unreadable");
+  }
+  const auto item = static_cast<std::int64_t>(dtype_size(*dtype));
+  for (int i = 0; i < ndim; ++i) {
+    const auto d = static_cast<std::size_t>(i);
+    if (out.sizes[d] > 1 && out.strides[d] % item != 0) return refuse(out, "unaligned_strides");
+    out.strides[d] /= item;  // bytes to elements
+  }
+  out.view.device = Device::cpu;
+  out.view.dtype = *dtype;
+  out.view.ndim = ndim;
+  out.view.sizes = out.sizes.data();
+  out.view.strides = out.strides.data();
+  return Access::ok;
+}
+
+PyObject* dlpack_capsule(PyObject* object) {
+  const Ref method(attribute(object, "__dlpack__"));
+  const Ref none(PyTuple_New(0));
+  const Ref arguments(Py_BuildValue("{s:(ii)}", "max_version", 1, 0));
+  if (!method || !none || !arguments) return nullptr;
+  PyObject* capsule = PyObject_Call(method.get(), none.get(), arguments.get());
+  if (capsule == nullptr) {  // written before DLPack had versions
+    PyErr_Clear();
+    capsule = PyObject_CallNoArgs(method.get());
+  }
+  return capsule;
+}
+
+Access read_dlpack(PyObject* object, TensorAccess& out) {
+  const Ref device(call(object, "__dlpack_device__"));
+  std::array<std::int64_t, TensorAccess::kMaxDims> where{};
+  if (read_tuple(device.get(), where) != 2) return refuse(out, "unreadable");
+  out.view.device = device_of(static_cast<dlpack::DeviceType>(where[0]));
+  if (out.view.device != Device::cpu) return Access::not_cpu;
+  Ref capsule(dlpack_capsule(object));
+  if (!capsule) return refuse(out, "unreadable");
+  const dlpack::Tensor* tensor = nullptr;
+  if (PyCapsule_IsValid(capsule.get(), "dltensor") != 0) {
+    tensor = static_cast<const dlpack::Tensor*>(PyCapsule_GetPointer(capsule.get(), "dltensor"));
+  } else if (PyCapsule_IsValid(capsule.get(), "dltensor_versioned") != 0) {
+    const auto* managed = static_cast<const dlpack::ManagedTensorVersioned*>(
+        PyCapsule_GetPointer(capsule.get(), "dltensor_versioned"));
+    if (managed->version.major == dlpack::kMajor) tensor = &managed->tensor;
+  }
+  if (tensor == nullptr) return refuse(out, "unreadable");
+  const Access access = take(*tensor, out);
+  // Not renamed, so the capsule frees what it describes when it goes.
+  if (access == Access::ok) out.owner = capsule.release();
+  return access;
+}
+
+Access read(PyObject* object, TensorAccess& out) {
+  const TypeInfo& type = type_info(Py_TYPE(object));
+  switch (type.way) {
+    case Way::exchange:
+      return read_exchange(*type.api, object, out);
+    case Way::by_hand:
+      return read_by_hand(object, out);
+    case Way::numpy:
+      return read_numpy(object, out);
+    case Way::dlpack:
+      return read_dlpack(object, out);
+    case Way::refused:
+      break;
+  }
+  return refuse(out, type.reason);
+}
+
+}  // namespace
+
+Access read_tensor(PyObject* object, TensorAccess& out) noexcept {
+  Py_CLEAR(out.owner);
+  out.view = {};
+  out.reason.clear();
+  Access access = Access::refused;
+  try {
+    access = read(object, out);
+  } catch (const std::exception&) {  // no memory for a name
+    out.reason.clear();
+  }
+  if (PyErr_Occurred() != nullptr) PyErr_Clear();
+  return access;
+}
+
+}  // namespace trainmon

@@ -1,0 +1,115 @@
+# The bare measure: statistics of tensors, without a monitor.
+from __future__ import annotations
+
+import difflib
+import math
+import numbers
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from trainmon import _core
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# Names of all statistics, in the order of docs/statistics.md.
+STATS = tuple(line["name"] for line in _core.stat_table())
+_INTEGERS = frozenset(line["name"] for line in _core.stat_table() if line["type"] == "int64")
+
+
+def tensor_stats(
+    tensors: Any,
+    stats: Iterable[str] | None = None,
+    eps: float = _core.DEFAULT_EPS,
+    threads: int = 1,
+) -> dict[str, np.ndarray]:
+    """Statistics of one tensor or of several: {statistic: array with one value per tensor}.
+
+    `tensors` is a torch.Tensor, a numpy.ndarray or anything with `__dlpack__`, or an iterable of
+    them. Each is read once, whatever the number of statistics; `stats` defaults to all of them
+    (docs/statistics.md defines each). Counts come as int64, the rest as float64. `eps` is the
+    threshold of `zeros`. `threads` changes the speed only. CPU tensors are measured with the GIL
+    released and must not be written meanwhile; tensors on other devices with torch's operations.
+
+    Raises TypeError for a tensor that cannot be measured (complex, sparse, quantised, meta, a
+    negative view, a subclass such as DTensor), and TypeError or ValueError for the rest, each
+    naming the argument.
+    """
+    names = _checked_stats(stats)
+    eps = _checked_eps(eps)
+    threads = _checked_threads(threads)
+    values = _checked_tensors(tensors)
+    states, elsewhere, refused = _core.measure_tensors(values, eps, threads)
+    if refused:
+        place, reason = refused[0]
+        raise TypeError(f"{_named(tensors, place)} cannot be measured: {reason}")
+    for place in elsewhere:
+        states[place] = _measured_elsewhere(values[place], eps, _named(tensors, place))
+    out = {}
+    for name in names:
+        column = _core.derive(name, states)
+        out[name] = column.astype("int64") if name in _INTEGERS else column
+    return out
+
+
+def _measured_elsewhere(tensor: Any, eps: float, name: str):
+    try:
+        from trainmon.torch import ops
+    except ModuleNotFoundError:
+        ops = None
+    if ops is None or not isinstance(tensor, ops.torch.Tensor):
+        raise TypeError(f"{name} is on a device that only torch tensors can be measured on")
+    try:
+        return ops.measure(tensor, eps).cpu().to(ops.torch.float64).numpy()
+    except ops.Refused as refused:
+        raise TypeError(f"{name} cannot be measured: {refused}") from None
+
+
+def _is_tensor(value: Any) -> bool:
+    return hasattr(value, "__dlpack__") or hasattr(value, "__array_interface__")
+
+
+def _named(tensors: Any, place: int) -> str:
+    return "tensors" if _is_tensor(tensors) else f"tensors[{place}]"
+
+
+def _checked_tensors(tensors: Any) -> list:
+    if _is_tensor(tensors):
+        return [tensors]
+    if isinstance(tensors, (str, bytes, dict)) or not isinstance(tensors, Iterable):
+        raise TypeError(
+            f"tensors must be a tensor or an iterable of tensors, not {type(tensors).__name__}"
+        )
+    return list(tensors)
+
+
+def _checked_stats(stats: Iterable[str] | None) -> tuple[str, ...]:
+    if stats is None:
+        return STATS
+    if isinstance(stats, (str, bytes)) or not isinstance(stats, Iterable):
+        raise TypeError(f"stats must be an iterable of names, not {type(stats).__name__}")
+    names = tuple(stats)
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"stats must hold names, not {type(name).__name__}")
+        if name not in STATS:
+            near = difflib.get_close_matches(name, STATS, n=1)
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            raise ValueError(f"stats: {name!r} is none of {', '.join(STATS)}{hint}")
+    return names
+
+
+def _checked_eps(eps: Any) -> float:
+    if isinstance(eps, bool) or not isinstance(eps, numbers.Real):
+        raise TypeError(f"eps must be a number, not {type(eps).__name__}")
+    if not (math.isfinite(eps) and eps >= 0):
+        raise ValueError(f"eps must be a finite number of at least 0, not {eps!r}")
+    return float(eps)
+
+
+def _checked_threads(threads: Any) -> int:
+    if isinstance(threads, bool) or not isinstance(threads, numbers.Integral):
+        raise TypeError(f"threads must be an int, not {type(threads).__name__}")
+    if not 1 <= threads <= 1024:
+        raise ValueError(f"threads must be between 1 and 1024, not {threads}")
+    return int(threads)
