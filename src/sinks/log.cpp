@@ -38,7 +38,7 @@ class LogSink : public Sink {
     notice_deletion();
     if (!file_.is_open()) start_segment();
     encode(batch);
-    if (size_ > 0 && size_ + static_cast<std::int64_t>(buffer_.size()) > limit() && roll()) {
+    if (frames_ > 1 && size_ + static_cast<std::int64_t>(buffer_.size()) > limit() && roll()) {
       encode(batch);
     }
     append_buffer();

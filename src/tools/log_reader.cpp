@@ -86,7 +86,8 @@ class LogReader {
     previous_ = -1;
     const SegmentScan scan = scan_segment(bytes);
     for (const ScanFault& found : scan.faults) fault(file.path, found.offset, found.what);
-    if (scan.is_torn && has_end) fault(file.path, 0, "the last frame is not complete");
+    if (scan.is_torn && has_end && !bytes.empty())
+      fault(file.path, 0, "the last frame is not complete");
     if (scan.is_torn && !has_end) ++contents_.torn_tails;
     use_frames(file, scan);
   }

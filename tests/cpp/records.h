@@ -1,0 +1,198 @@
+// Records with random content, and what it means for two of them to be the same.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "trainmon/sink.h"
+
+namespace trainmon {
+
+class ListedSeries : public SeriesTable {
+ public:
+  SeriesId add(Series series) {
+    list_.push_back(std::move(series));
+    return static_cast<SeriesId>(list_.size() - 1);
+  }
+  const Series& at(SeriesId id) const override { return list_[id]; }
+  std::size_t size() const override { return list_.size(); }
+
+ private:
+  std::deque<Series> list_;
+};
+
+class RandomRecords {
+ public:
+  explicit RandomRecords(std::uint64_t seed) : random_(seed) {}
+
+  std::uint64_t below(std::uint64_t limit) { return random_() % limit; }
+
+  std::string bytes(std::size_t most) {
+    std::string text(below(most + 1), '\0');
+    for (char& c : text) c = static_cast<char>(random_());
+    return text;
+  }
+
+  std::int64_t integer() {
+    // Every magnitude equally often, both signs, the extremes included.
+    const auto value = static_cast<std::int64_t>(random_() >> below(64));
+    return below(2) == 0 ? value : -value - 1;
+  }
+
+  double real() {
+    switch (below(6)) {
+      case 0:
+        return std::bit_cast<double>(random_());  // any bits, NaN payloads too
+      case 1:
+        return static_cast<double>(
+            std::bit_cast<float>(static_cast<std::uint32_t>(random_()) & 0xBFFFFFFFu));
+      case 2:
+        return below(2) == 0 ? 0.0 : -0.0;
+      case 3:
+        return std::numeric_limits<double>::infinity();
+      default:
+        return std::normal_distribution<double>()(random_);
+    }
+  }
+
+  Series series() {
+    Series s;
+    s.kind = below(4) == 0 ? bytes(12) : "grad_reduced";
+    s.chunk = static_cast<std::int32_t>(integer());
+    s.name = below(4) == 0 ? bytes(60) : "layers." + std::to_string(below(90)) + ".weight";
+    s.element = below(3) == 0 ? "output." + bytes(4) : "";
+    s.optimizer = static_cast<std::int32_t>(below(3));
+    s.dtype = static_cast<DType>(below(15));
+    s.space = static_cast<Space>(below(3));
+    for (std::uint64_t n = below(4); n > 0; --n) s.ranges.push_back({integer(), integer()});
+    for (std::uint64_t n = below(4); n > 0; --n) s.full_shape.push_back(integer());
+    s.replication = static_cast<Replication>(below(4));
+    return s;
+  }
+
+  RowKey key(std::size_t series_count) {
+    RowKey k;
+    k.series = static_cast<SeriesId>(below(series_count));
+    k.flags = static_cast<std::uint32_t>(below(64));
+    k.window = below(8) == 0 ? integer() : static_cast<std::int64_t>(below(100));
+    k.accum = static_cast<std::int32_t>(below(8) == 0 ? integer() : 0);
+    k.call = static_cast<std::int32_t>(below(8) == 0 ? integer() : 0);
+    k.seq = next_seq_++;
+    return k;
+  }
+
+  RowState state() {
+    RowState s;
+    s.count = below(3) == 0 ? integer() : static_cast<std::int64_t>(below(100000));
+    s.nans = below(8) == 0 ? integer() : 0;
+    s.pos_infs = below(8) == 0 ? integer() : 0;
+    s.neg_infs = below(8) == 0 ? integer() : 0;
+    s.zeros = static_cast<std::int64_t>(below(100));
+    s.subnormals = below(8) == 0 ? integer() : 0;
+    s.sum = real();
+    s.mean = below(2) == 0 ? real() : s.sum / static_cast<double>(s.finite());
+    s.m2 = real();
+    s.sum_sq = real();
+    s.min = real();
+    s.max = real();
+    s.absmax = real();
+    s.exponent = below(8) == 0 ? static_cast<std::int32_t>(integer()) : 0;
+    return s;
+  }
+
+  RecordBatch batch(std::uint64_t number, std::size_t series_count, std::size_t most_rows = 40) {
+    RecordBatch b;
+    b.number = number;
+    b.moment = static_cast<Moment>(below(7));
+    b.time_ns = integer();
+    b.eps = 1e-8;
+    if (below(8) != 0) {
+      for (std::uint64_t n = below(most_rows) + 1; n > 0; --n) {
+        b.rows.push_back({key(series_count), state()});
+      }
+    }
+    for (std::uint64_t n = below(3); n > 0; --n) {
+      b.outcomes.push_back({static_cast<std::int32_t>(below(3)), integer(), integer(),
+                            static_cast<std::int32_t>(integer()), static_cast<Fate>(below(3)),
+                            real()});
+    }
+    for (std::uint64_t n = below(3); n > 0; --n) {
+      b.scalars.push_back({bytes(20), integer(), next_seq_++, real()});
+    }
+    for (std::uint64_t n = below(2); n > 0; --n) {
+      const std::string raw = bytes(300);
+      Payload p{PayloadType::digest, key(series_count), {}};
+      for (const char c : raw) p.bytes.push_back(static_cast<std::byte>(c));
+      b.payloads.push_back(std::move(p));
+    }
+    for (std::uint64_t n = below(2); n > 0; --n) {
+      b.alerts.push_back({bytes(10), key(series_count), integer(), bytes(50), integer()});
+    }
+    for (std::uint64_t n = below(2); n > 0; --n) {
+      b.gaps.push_back({bytes(10), integer(), random_(), random_()});
+    }
+    return b;
+  }
+
+ private:
+  std::mt19937_64 random_;
+  std::uint64_t next_seq_ = 0;
+};
+
+// Equal to the last bit (NaN equals the same NaN), late values aside.
+inline bool same(double a, double b) {
+  return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
+}
+inline bool same(const RowKey& a, const RowKey& b) {
+  return a.series == b.series && a.flags == b.flags && a.window == b.window && a.accum == b.accum &&
+         a.call == b.call && a.seq == b.seq;
+}
+inline bool same(const RowState& a, const RowState& b) {
+  return a.count == b.count && a.nans == b.nans && a.pos_infs == b.pos_infs &&
+         a.neg_infs == b.neg_infs && a.zeros == b.zeros && a.subnormals == b.subnormals &&
+         same(a.sum, b.sum) && same(a.mean, b.mean) && same(a.m2, b.m2) &&
+         same(a.sum_sq, b.sum_sq) && same(a.min, b.min) && same(a.max, b.max) &&
+         same(a.absmax, b.absmax) && a.exponent == b.exponent;
+}
+inline bool same(const Row& a, const Row& b) {
+  return same(a.key, b.key) && same(a.state, b.state);
+}
+inline bool same(const Outcome& a, const Outcome& b) {
+  return a.optimizer == b.optimizer && a.window == b.window && a.step == b.step &&
+         a.attempt == b.attempt && a.fate == b.fate && same(a.loss_scale, b.loss_scale);
+}
+inline bool same(const Scalar& a, const Scalar& b) {
+  return a.name == b.name && a.window == b.window && a.seq == b.seq && same(a.value, b.value);
+}
+inline bool same(const Payload& a, const Payload& b) {
+  return a.type == b.type && same(a.key, b.key) && a.bytes == b.bytes;
+}
+inline bool same(const Alert& a, const Alert& b) {
+  return a.rule == b.rule && same(a.key, b.key) && a.step == b.step && a.message == b.message &&
+         a.count == b.count;
+}
+inline bool same(const Gap& a, const Gap& b) {
+  return a.reason == b.reason && a.rows == b.rows && a.first_seq == b.first_seq &&
+         a.last_seq == b.last_seq;
+}
+template <typename T>
+bool same(const std::vector<T>& a, const std::vector<T>& b) {
+  if (a.size() != b.size()) return false;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (!same(a[i], b[i])) return false;
+  }
+  return true;
+}
+inline bool same(const RecordBatch& a, const RecordBatch& b) {
+  return a.number == b.number && a.moment == b.moment && a.time_ns == b.time_ns &&
+         same(a.eps, b.eps) && same(a.rows, b.rows) && same(a.outcomes, b.outcomes) &&
+         same(a.scalars, b.scalars) && same(a.payloads, b.payloads) && same(a.alerts, b.alerts) &&
+         same(a.gaps, b.gaps);
+}
+
+}  // namespace trainmon
