@@ -235,6 +235,10 @@ bool Monitor::recording(int optimizer) const {
   return state_->alive() && state_->collector.windows().recording(optimizer);
 }
 
+bool Monitor::saw_non_finite(int optimizer) const {
+  return state_->collector.windows().saw_non_finite(optimizer);
+}
+
 std::int32_t Monitor::on_backward(int optimizer, std::int64_t task) {
   return state_->alive() ? state_->collector.windows().on_backward(optimizer, task) : 0;
 }

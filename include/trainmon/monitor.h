@@ -85,6 +85,8 @@ class Monitor {
   // Of the open window or one closed lately; -1 when it is longer ago.
   std::int64_t step_of(int optimizer, std::int64_t window) const;
   bool recording(int optimizer) const;         // does the open window's step get recorded?
+  // Whether a row of the open window had a NaN or an infinity (of values already known).
+  bool saw_non_finite(int optimizer) const;
   // A hook of a backward runs for parameters of `optimizer`; `task` identifies the backward and
   // differs between backwards. Returns the accum of this backward.
   std::int32_t on_backward(int optimizer, std::int64_t task);

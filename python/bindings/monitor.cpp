@@ -287,7 +287,7 @@ void init_monitor(nb::module_& module) {
                    [](Monitor& self) {
                      return nb::steal(PyCapsule_New(&self, kCapsule, nullptr));
                    },
-                   nb::keep_alive<0, 1>(), "for the fast calls; keep the Monitor alive beside it")
+                   "for the fast calls; keep the Monitor alive beside it")
       .def_prop_ro("directory",
                    [](const Monitor& self) { return self.run().directory.string(); })
       .def_prop_ro("rank", [](const Monitor& self) { return self.run().rank; })
@@ -323,6 +323,7 @@ void init_monitor(nb::module_& module) {
       .def("window", &Monitor::window)
       .def("step", &Monitor::step)
       .def("recording", &Monitor::recording)
+      .def("saw_non_finite", &Monitor::saw_non_finite)
       .def("on_backward", &Monitor::on_backward)
       .def("accum", &Monitor::accum)
       .def("next_accum", &Monitor::next_accum)

@@ -58,7 +58,10 @@ void Collector::observe_at(SeriesId series, const TensorView& tensor, const Addr
   row.key.call = address.call;
   row.state = measure(tensor, options_.eps, options_.threads);
   const bool non_finite = row.state.non_finite();
-  if (non_finite) row.key.flags |= flag::kNonFinite;
+  if (non_finite) {
+    row.key.flags |= flag::kNonFinite;
+    windows_.note_non_finite(series_.at(series).optimizer, address.window);
+  }
   open_.append(row);
   produced_.fetch_add(1, std::memory_order_relaxed);
   // The first one must be on its way to the disk before anything else can happen.

@@ -72,6 +72,16 @@ bool Windows::recording(int optimizer) const {
   return found != nullptr && found->recording.load(std::memory_order_relaxed);
 }
 
+void Windows::note_non_finite(int optimizer, std::int64_t window) {
+  if (Track* found = track(optimizer)) found->non_finite.store(window, std::memory_order_relaxed);
+}
+
+bool Windows::saw_non_finite(int optimizer) const {
+  const Track* found = track(optimizer);
+  return found != nullptr && found->non_finite.load(std::memory_order_relaxed) ==
+                                 found->window.load(std::memory_order_relaxed);
+}
+
 std::int32_t Windows::on_backward(int optimizer, std::int64_t task) {
   Track* found = track(optimizer);
   if (found == nullptr) return 0;

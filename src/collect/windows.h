@@ -42,6 +42,9 @@ class Windows {
   // The step of a window still open or among the last ones closed; -1 when it is longer ago.
   std::int64_t step_of(int optimizer, std::int64_t window) const;
   bool recording(int optimizer) const;
+  // A row of this window had a NaN or an infinity; true for the open window until it closes.
+  void note_non_finite(int optimizer, std::int64_t window);
+  bool saw_non_finite(int optimizer) const;
 
   std::int32_t on_backward(int optimizer, std::int64_t task);
   std::int32_t accum(int optimizer) const;
@@ -64,6 +67,7 @@ class Windows {
     std::atomic<std::int32_t> backwards{0};  // begun in the open window
     std::atomic<std::int64_t> task{-1};      // the backward they belong to last
     std::atomic<bool> recording{false};
+    std::atomic<std::int64_t> non_finite{-1};  // last window with such a row
     // under mutex_
     std::int64_t start_step = 0;
     std::int64_t next_step = 0;    // of the oldest window without an outcome

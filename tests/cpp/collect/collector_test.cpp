@@ -104,6 +104,21 @@ TEST(Collector, TheFirstNonFiniteValueSealsAtOnce) {
   EXPECT_EQ(f.batches.size(), 1u);
 }
 
+TEST(Collector, NonFiniteValuesAreRememberedUntilTheWindowCloses) {
+  Fixture f;
+  const SeriesId id = f.series("w");
+  const Vector good({1.0f});
+  const Vector bad({std::numeric_limits<float>::infinity()});
+  f.collector.observe(id, good.view(), 0);
+  EXPECT_FALSE(f.collector.windows().saw_non_finite(0));
+  f.collector.observe(id, bad.view(), 0);
+  f.collector.observe(id, good.view(), 0);
+  EXPECT_TRUE(f.collector.windows().saw_non_finite(0));
+  f.collector.windows().abandon(0, Fate::skipped, 1.0);
+  EXPECT_FALSE(f.collector.windows().saw_non_finite(0));
+  EXPECT_FALSE(f.collector.windows().saw_non_finite(3));
+}
+
 TEST(Collector, AnEmptyBatchIsNotSubmitted) {
   Fixture f;
   f.collector.seal(Moment::interval);
