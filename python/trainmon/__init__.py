@@ -1,0 +1,32 @@
+"""trainmon watches the state of a neural-network training run."""
+
+from __future__ import annotations
+
+from trainmon._core import __version__
+
+# Names resolve on first use, so that `import trainmon` loads no framework and no NumPy.
+_HOME = {
+    "watch": "trainmon.monitor",
+    "Watch": "trainmon.monitor",
+    "tensor_stats": "trainmon.stats",
+    "read": "trainmon.read",
+    "first_bad": "trainmon.read",
+    "top": "trainmon.read",
+    "ConfigError": "trainmon.config",
+}
+
+__all__ = ["__version__", *_HOME]
+
+
+def __getattr__(name: str):
+    if name not in _HOME:
+        raise AttributeError(f"module 'trainmon' has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value  # also over the submodule `read`, which importing has just bound
+    return value
+
+
+def __dir__():
+    return sorted({*globals(), *__all__})

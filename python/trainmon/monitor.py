@@ -1,0 +1,245 @@
+# trainmon.watch: one call that puts a monitor on a training run, and the object it gives back.
+from __future__ import annotations
+
+import atexit
+import json
+import math
+import os
+import pathlib
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from trainmon import _core
+from trainmon.config import config_json
+
+ROW_BYTES = 150  # of one row in a log, about
+DAY = 86400
+MOST_PER_DAY = 50e9  # bytes; more must be asked for with allow_volume
+STEPS_TO_TIME = 20  # steps after which the size of a day is measured instead of assumed
+MOST_FLOATS = 20
+
+
+def watch(
+    model,
+    optimizer,
+    *,
+    kinds: list[str] | None = None,
+    every: int | None = None,
+    out: str | os.PathLike | None = None,
+    config: Mapping[str, Any] | str | os.PathLike | None = None,
+    scaler=None,
+    **keys: Any,
+) -> Watch:
+    """Watches a training run until stop(), the end of a `with` block or the end of the process.
+
+    model      a torch.nn.Module, or a list of them (pipeline chunks)
+    optimizer  its optimizer, or a list or dict of several
+    kinds      grads, weights, moments, activations, or single ones such as exp_avg; gradients if unset
+    every      record one step in `every`
+    out        the run directory
+    config     settings as a dict or the path of a JSON file; keyword arguments win over it
+    scaler     the GradScaler of the run: makes it certain which steps it skipped
+    keys       any other setting: include, exclude, start_step, ranks, sinks, ...
+
+    Raises TypeError naming the argument, and ConfigError (a ValueError) naming every fault. After
+    that nothing raises into the training loop.
+    """
+    given = {"kinds": kinds, "every": every, "out": out}
+    keys.update({key: value for key, value in given.items() if value is not None})
+    settings = config_json(config, **keys)
+    torch = sys.modules.get("torch")  # whoever has a module to give has loaded it
+    if torch is None:
+        raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
+    from trainmon.torch.adapter import Adapter
+
+    return Watch(Adapter(model, optimizer, scaler), settings)
+
+
+class Watch:
+    """A monitor at work, made by watch(). Its methods never raise into a training loop; all but
+    stop() are cheap."""
+
+    def __init__(self, adapter, settings: str):
+        config = json.loads(settings)
+        self._process = os.getpid()
+        self._ended: dict[str, Any] | None = None
+        self._adapter = adapter
+        rows = adapter.prepare(config)
+        who = adapter.identity()
+        self._check_volume(config, rows, who)
+        self._core = _core.Monitor(settings, json.dumps(who))
+        try:
+            adapter.install(self._core)
+        except BaseException:
+            self._core.stop()
+            raise
+        self._speaks = self._core.rank == 0
+        self._steps, self._since, self._recorded = 0, time.monotonic(), False
+        adapter.on_step = self._step_ended
+        self._say_start(config)
+        atexit.register(self.stop)
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.stop()
+
+    # --- while training --------------------------------------------------------------------------
+
+    @property
+    def directory(self) -> str:
+        """The run directory, which every tool takes. This rank's files are inside."""
+        return str(pathlib.Path(self._core.directory).parent.parent)
+
+    def log(self, **scalars: float) -> None:
+        """Scalars of the run, such as loss and learning rate, at the step under way. One-element
+        tensors are read, which waits for their device."""
+        for name, value in scalars.items():
+            try:
+                self._core.add_scalar(name, float(value))
+            except (TypeError, ValueError, RuntimeError) as error:
+                self._adapter.say_once(f"log({name}=...) takes a number: {error}")
+
+    def latest(self) -> list[dict[str, Any]]:
+        """The rows of the last step that is complete, on this rank."""
+        names = ("kind", "name", "element", "chunk", "optimizer", "step", "accum", "call")
+        rows = []
+        for *key, statistics in self._core.latest():
+            rows.append({**dict(zip(names, key, strict=True)), **statistics})
+        return rows
+
+    def summary(self) -> dict[str, float]:
+        """At most twenty floats about the last complete step, on this rank: per kind the norm over
+        all tensors and the largest norm of one, and how many elements were not finite."""
+        kinds: dict[str, list[float]] = {}
+        last: dict[tuple, dict] = {}
+        non_finite = 0.0
+        for row in self.latest():
+            non_finite += row["nans"] + row["infs"]
+            # Of the running sums of an accumulation only the last counts.
+            last[tuple(row[k] for k in ("kind", "name", "element", "chunk", "call"))] = row
+        for row in last.values():
+            kinds.setdefault(row["kind"], []).append(row["norm"])
+        floats = {"non_finite": non_finite}
+        for kind in sorted(kinds)[: (MOST_FLOATS - 1) // 2]:
+            norms = kinds[kind]
+            floats[f"{kind}/norm"] = math.sqrt(sum(norm * norm for norm in norms))
+            floats[f"{kind}/largest"] = math.nan if any(map(math.isnan, norms)) else max(norms)
+        return floats
+
+    def health(self) -> dict[str, Any]:
+        """Rows produced, written and dropped, per sink and reason; what switched itself off."""
+        return self._ended or self._core.health()
+
+    def pause(self) -> None:
+        """Records nothing until resume(); hooks stay, steps go on being counted."""
+        self._set_paused(True)
+
+    def resume(self) -> None:
+        self._set_paused(False)
+
+    def _set_paused(self, paused: bool) -> None:
+        if self._ended is None:
+            self._adapter.set_paused(paused)
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def stop(self) -> dict[str, Any]:
+        """Takes every hook off, writes what is left within stop_timeout_seconds, and returns the
+        health. Calling it again does nothing."""
+        if self._ended is not None or os.getpid() != self._process:
+            return self._ended or {}
+        self._ended = {}  # a hook that calls stop() again comes back at once
+        atexit.unregister(self.stop)
+        adapter = self._adapter
+        try:
+            if not self._recorded:
+                self._say_nothing_recorded()
+            adapter.remove()
+        except Exception as error:
+            adapter.steps_part.failed(error)
+        self._ended = self._core.stop()
+        adapter.forget()
+        self._say_stop(self._ended)
+        return self._ended
+
+    # --- what is said ----------------------------------------------------------------------------
+
+    def _say(self, text: str) -> None:
+        if self._speaks:
+            print(f"trainmon: {text}", file=sys.stderr, flush=True)
+
+    def _check_volume(self, config: dict, rows: int, who: dict) -> None:
+        identity = {"world_size": int(os.environ.get("WORLD_SIZE", 1)), **who}
+        ranks = len(config["ranks"]) or identity["world_size"]
+        every = config["every"] or (1 if identity["world_size"] <= 4 else 10)
+        self._bytes_per_step = rows * ROW_BYTES * ranks / every
+        self._files_per_byte = 1 / (config["segment_mb"] * 2**20)
+        self._ranks = ranks
+        self._bounded = not config["allow_volume"] and "log" in config["sinks"]
+        per_day = self._bytes_per_step * DAY
+        if self._bounded and per_day > MOST_PER_DAY:
+            raise ValueError(
+                f"this would write about {_size(per_day)} a day at one step a second ({rows} rows a "
+                f"step on {ranks} ranks, every {every} steps), more than {_size(MOST_PER_DAY)}: watch "
+                "fewer kinds or names, raise `every`, or pass allow_volume=True"
+            )
+
+    def _say_start(self, config: dict) -> None:
+        per_day = self._bytes_per_step * DAY
+        files = self._ranks * 3 + per_day * self._files_per_byte
+        text = f"watching {' '.join(self._adapter.covered())} into {self.directory}"
+        if "log" in config["sinks"]:
+            text += f", about {_size(per_day)} a day at one step a second, {files:.0f} files"
+        missing = [f"{what} ({why})" for what, why in sorted(self._adapter.said_not_covered)]
+        if missing:
+            text += f"; not covered: {', '.join(missing[:5])}"
+            text += f" and {len(missing) - 5} more (run.json)" if len(missing) > 5 else ""
+        self._say(text)
+
+    def _step_ended(self, recorded: bool) -> None:
+        """Called when the clock's optimizer has stepped."""
+        self._steps += 1
+        if recorded and not self._recorded:
+            self._recorded = True
+            if self._core.health()["rows_produced"] == 0:
+                self._say_nothing_recorded()
+            self._adapter.first_step_recorded()
+        if self._steps == STEPS_TO_TIME:
+            seconds = (time.monotonic() - self._since) / STEPS_TO_TIME
+            per_day = self._bytes_per_step * DAY / max(seconds, 1e-6)
+            if self._bounded and per_day > MOST_PER_DAY:
+                self._say(
+                    f"at {1 / max(seconds, 1e-6):.1f} steps a second this writes about "
+                    f"{_size(per_day)} a day; a larger `every` makes it less"
+                )
+
+    def _say_nothing_recorded(self) -> None:
+        if self._core.health()["rows_produced"] == 0:
+            when = "the first step" if self._steps else "the whole run"
+            self._say(f"NOTHING WAS RECORDED in {when}: {self._adapter.why_nothing()}")
+
+    def _say_stop(self, health: dict) -> None:
+        written = max((sink["rows_written"] for sink in health["sinks"]), default=0)
+        dropped = sum(sum(sink["rows_dropped"].values()) for sink in health["sinks"])
+        text = f"{written} rows written, {dropped} dropped"
+        if health["refused"]:
+            text += f", {sum(health['refused'].values())} not measured"
+        if health["parts_off"]:
+            text += f", switched off: {', '.join(health['parts_off'])}"
+        if health["alerts"]:
+            found = f"{health['alerts']} non-finite findings"
+            self._say(f"{text}; {found}; next: trainmon first-bad {self.directory}")
+        else:
+            self._say(f"{text}; nothing found; next: trainmon top {self.directory}")
+
+
+def _size(count: float) -> str:
+    for unit in ("bytes", "KB", "MB", "GB", "TB"):
+        if count < 1000 or unit == "TB":
+            return f"{count:.0f} {unit}" if count >= 10 or unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1000
+    return ""

@@ -1,0 +1,351 @@
+# Rows of modules: what goes in and comes out of a forward, and the gradients of both.
+from __future__ import annotations
+
+import weakref
+
+import torch
+
+from trainmon.torch import edges, elements
+from trainmon.torch.backward import IDLE, current_task
+from trainmon.torch.hooks import Hook
+from trainmon.torch.parameters import ELSEWHERE
+
+_compiling = torch.compiler.is_compiling
+
+
+class Frame:
+    """Where rows of a forward belong. One object as long as that does not change."""
+
+    __slots__ = ("window", "accum", "recording", "flags")
+
+    def __init__(self, window: int, accum: int, recording: bool, flags: int):
+        self.window, self.accum, self.recording, self.flags = window, accum, recording, flags
+
+
+class Watched:
+    """One module: its name, its series, and how often it was called in the current frame."""
+
+    __slots__ = ("name", "chunk", "series", "frame", "calls", "entered", "replays", "ever")
+
+    def __init__(self, name: str, chunk: int):
+        self.name, self.chunk = name, chunk
+        self.series: dict[tuple[str, str], int] = {}
+        self.frame = None
+        self.calls = 0
+        self.entered: list = []  # what the pre-hook noted, for forwards under way
+        self.replays = Replays()
+        self.ever = False
+
+
+class Replays:
+    """Pairs recomputed calls with the calls of the first pass, whose gradients they will see.
+
+    Reentrant checkpointing recomputes its segments in reverse, but calls within a segment in order,
+    and how many there were is known only when gradients arrive: so a recomputed call is resolved
+    then, counting from the end.
+    """
+
+    __slots__ = ("calls", "burst")
+
+    def __init__(self):
+        self.calls: list[int] = []  # calls of the first pass that no recomputation has met
+        self.burst = None
+
+    def clear(self) -> None:
+        self.calls.clear()
+        self.burst = None
+
+    def next(self):
+        if self.burst is None or self.burst.first is not None:
+            self.burst = Burst(self.calls)
+        self.burst.size += 1
+        return self.burst, self.burst.size - 1
+
+
+class Burst:
+    __slots__ = ("calls", "size", "first", "mine")
+
+    def __init__(self, calls: list[int]):
+        self.calls, self.size, self.first = calls, 0, None
+
+    def call(self, index: int) -> int:
+        if self.first is None:
+            self.first = max(len(self.calls) - self.size, 0)
+            self.mine = self.calls[self.first :]
+            del self.calls[self.first :]
+        return self.mine[index] if index < len(self.mine) else index
+
+
+class Activations:
+    """The part that reads forwards. Its methods are called by the hooks below, which catch."""
+
+    def __init__(self, adapter, part, values: bool, gradients: bool, inputs: bool):
+        self.adapter, self.part = adapter, part
+        self.values, self.gradients, self.inputs = values, gradients, inputs
+        self.watched: list[Watched] = []
+        self.unfinished: list[InputSum] = []
+        self.leaves: list[tuple] = []
+
+    def install(self, name: str, module, chunk: int, handles) -> None:
+        watched = Watched(name, chunk)
+        self.watched.append(watched)
+        if self.inputs:
+            hook = BeforeForward(self, watched)
+            handles.add(module.register_forward_pre_hook(hook, with_kwargs=True))
+        hook = AfterForward(self, watched)
+        handles.add(module.register_forward_hook(hook, with_kwargs=True))
+
+    # --- forward ---------------------------------------------------------------------------------
+
+    def entered(self, watched: Watched, args: tuple, kwargs: dict) -> None:
+        noted = None
+        if torch.is_grad_enabled():
+            # Recomputation has no frame of its own: its rows belong to the first pass.
+            if current_task() != IDLE or (self.adapter.frame or self.adapter.open_frame()).recording:
+                given = [
+                    (element, edges.edge_of(tensor))
+                    for element, tensor in elements.of_inputs(args, kwargs)
+                    if tensor.requires_grad
+                ]
+                if given:
+                    noted = given, edges.sequence_number()
+        watched.entered.append(noted)
+
+    def left(self, watched: Watched, args: tuple, kwargs: dict, output) -> None:
+        noted = watched.entered.pop() if watched.entered else None
+        watched.ever = True
+        if current_task() != IDLE:
+            self._recomputed(watched, noted, output)
+            return
+        frame = self.adapter.frame or self.adapter.open_frame()
+        if not frame.recording:
+            return
+        if watched.frame is not frame:
+            watched.frame, watched.calls = frame, 0
+            watched.replays.clear()
+        call = watched.calls
+        watched.calls = call + 1
+        if self.values:
+            for element, tensor in elements.of_inputs(args, kwargs):
+                self.observe(watched, "actv", element, tensor, frame, call, 0)
+            for element, tensor in elements.of_output(output):
+                self.observe(watched, "actv", element, tensor, frame, call, 0)
+        if self.gradients:
+            if torch.is_grad_enabled():
+                self._follow_gradients(watched, noted, output, frame, call)
+            else:
+                watched.replays.calls.append(call)
+
+    def _recomputed(self, watched: Watched, noted, output) -> None:
+        """A forward inside a backward gives no row; gradients are followed if only it has them."""
+        frame, replays = watched.frame, watched.replays
+        if not self.gradients or frame is None or not torch.is_grad_enabled():
+            return
+        if replays.calls or replays.burst is not None:
+            self._follow_gradients(watched, noted, output, frame, replays.next())
+
+    # --- gradients -------------------------------------------------------------------------------
+
+    def _follow_gradients(self, watched, noted, output, frame, call) -> None:
+        outputs = [(e, t) for e, t in elements.of_output(output) if t.requires_grad]
+        for element, tensor in outputs:
+            place = Place(self, watched, element, frame, call)
+            if tensor.grad_fn is None:
+                self._follow_leaf(tensor, place)
+            else:
+                tensor.register_hook(OutputGradient(place))
+        if noted is not None:
+            self._follow_inputs(watched, noted, [t for _, t in outputs], frame, call)
+
+    def _follow_leaf(self, tensor, place) -> None:
+        """A leaf outlives its graph, and a hook on it would too: it is taken off after the backward."""
+        bare = tensor._backward_hooks is None
+        handle = tensor.register_hook(OutputGradient(place))
+        self.leaves.append((handle, weakref.ref(tensor) if bare else None))
+
+    def _follow_inputs(self, watched, noted, outputs, frame, call) -> None:
+        given, oldest = noted
+        sums: dict[tuple, InputSum] = {}
+        for element, edge in given:
+            if edge in sums:
+                self._not_covered(watched, element, "the same tensor as another input")
+            else:
+                sums[edge] = InputSum(Place(self, watched, element, frame, call))
+        nodes: dict = {}
+        for node, index, edge in edges.consumers(outputs, sums.keys(), oldest):
+            nodes.setdefault(node, []).append((index, sums[edge]))
+        for index, through in nodes.pop(None, ()):
+            through.parts = -1
+            self._not_covered(watched, through.place.element, "the module returns its input")
+        for node, uses in nodes.items():
+            uses = [(index, through) for index, through in uses if through.parts >= 0]
+            for _, through in uses:
+                through.parts += 1
+            if uses:
+                node.register_hook(InputGradient(uses))
+        for through in sums.values():
+            if through.parts == 0 and outputs:
+                self._not_covered(
+                    watched, through.place.element, "no way from an output back to this input"
+                )
+
+    def _not_covered(self, watched: Watched, element: str, why: str) -> None:
+        self.adapter.not_covered(f"actv_grad {watched.name} {element}".replace("  ", " "), why)
+
+    def backward_ended(self) -> None:
+        """Sums whose last part never came (a use that led to no loss) are whole now."""
+        for through in self.unfinished:
+            through.finish()
+        self.unfinished.clear()
+        self.release_leaves()
+
+    def release_leaves(self) -> None:
+        for handle, bare in self.leaves:
+            handle.remove()
+            tensor = bare() if bare is not None else None
+            if tensor is not None and not tensor._backward_hooks:
+                tensor._backward_hooks = None
+        self.leaves.clear()
+
+    def window_opened(self) -> None:
+        """A forward that raised left its notes behind."""
+        for watched in self.watched:
+            if watched.entered:
+                watched.entered.clear()
+
+    # --- rows ------------------------------------------------------------------------------------
+
+    def observe(self, watched, kind, element, tensor, frame, call: int, flags: int) -> None:
+        adapter = self.adapter
+        series = watched.series.get((kind, element))
+        if series is None:
+            series = adapter.activation_series(kind, watched.name, element, watched.chunk, tensor)
+            watched.series[kind, element] = series
+        seen = adapter.observe_at(
+            adapter.handle, series, tensor, frame.window, frame.accum, call, flags
+        )
+        if seen == ELSEWHERE:
+            adapter.late.add(series, tensor, frame.window, frame.accum, call, flags)
+
+
+class Place:
+    """Where a gradient's row belongs: that of the forward it comes from."""
+
+    __slots__ = ("activations", "watched", "element", "frame", "call")
+
+    def __init__(self, activations, watched, element, frame, call):
+        self.activations, self.watched, self.element = activations, watched, element
+        self.frame, self.call = frame, call
+
+    def observe(self, gradient) -> None:
+        activations, call = self.activations, self.call
+        backward, now = activations.adapter.backward, current_task()
+        if backward.now != now:
+            backward.enter(now)
+        if not isinstance(call, int):  # a recomputed call
+            burst, index = call
+            call = self.call = burst.call(index)
+        activations.observe(
+            self.watched, "actv_grad", self.element, gradient, self.frame, call, self.frame.flags
+        )
+
+
+class InputSum:
+    """The gradient of one input of one call: the sum over the nodes that use it."""
+
+    __slots__ = ("place", "parts", "missing", "total")
+
+    def __init__(self, place: Place):
+        self.place = place
+        self.parts = 0
+        self.missing = None
+        self.total = None
+
+    def add(self, gradient) -> None:
+        if self.parts == 1:
+            if gradient is not None:
+                self.place.observe(gradient)
+            return
+        if self.missing is None:
+            self.missing = self.parts
+            self.place.activations.unfinished.append(self)
+        self.missing -= 1
+        if gradient is not None:
+            with torch.no_grad():
+                self.total = gradient if self.total is None else self.total + gradient
+        if self.missing == 0:
+            self.finish()
+
+    def finish(self) -> None:
+        total, self.total, self.missing = self.total, None, None
+        if total is not None:
+            self.place.observe(total)
+
+
+class BeforeForward(Hook):
+    """Forward pre-hook: notes the inputs' edges, which an in-place module moves."""
+
+    __slots__ = ("activations", "watched")
+
+    def __init__(self, activations, watched):
+        self.activations, self.watched = activations, watched
+
+    def __call__(self, module, args, kwargs):
+        if _compiling() or not module.training or not self.activations.part.on:
+            return
+        try:
+            self.activations.entered(self.watched, args, kwargs)
+        except Exception as error:
+            self.activations.part.failed(error)
+
+
+class AfterForward(Hook):
+    __slots__ = ("activations", "watched")
+
+    def __init__(self, activations, watched):
+        self.activations, self.watched = activations, watched
+
+    def __call__(self, module, args, kwargs, output):
+        if _compiling() or not module.training or not self.activations.part.on:
+            return
+        try:
+            self.activations.left(self.watched, args, kwargs, output)
+        except Exception as error:
+            self.activations.part.failed(error)
+
+
+class OutputGradient(Hook):
+    """Tensor hook on an output."""
+
+    __slots__ = ("place",)
+
+    def __init__(self, place):
+        self.place = place
+
+    def __call__(self, gradient):
+        part = self.place.activations.part
+        if not part.on:
+            return
+        try:
+            self.place.observe(gradient)
+        except Exception as error:
+            part.failed(error)
+
+
+class InputGradient(Hook):
+    """Hook of an autograd node that uses inputs: uses are (index among its gradients, sum)."""
+
+    __slots__ = ("uses",)
+
+    def __init__(self, uses):
+        self.uses = uses
+
+    def __call__(self, gradients, _):
+        part = self.uses[0][1].place.activations.part
+        if not part.on:
+            return
+        try:
+            for index, through in self.uses:
+                through.add(gradients[index])
+        except Exception as error:
+            part.failed(error)

@@ -1,0 +1,149 @@
+# The contract between the adapter and a way of spreading a model over processes.
+"""A wrapper answers four questions about one model chunk: is it mine, what are its parameters and how
+does their local part sit in the whole, how are local tensors read, and where do gradients appear
+before they are reduced. A new one is a file with a subclass and a line in `WRAPPERS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+# Attributes under which wrappers keep the user's module.
+_INNER = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
+
+
+@dataclass(frozen=True)
+class Placement:
+    """How a local tensor sits in the full one, in the words of include/trainmon/record.h."""
+
+    replication: str
+    space: str = "whole"
+    ranges: tuple = ()
+    full_shape: tuple = ()
+
+
+@dataclass(eq=False)
+class Parameter:
+    """One parameter under the name that the user gave it. Tied ones appear once."""
+
+    name: str
+    chunk: int
+    tensor: Tensor  # the object an optimizer holds
+    owner: nn.Module
+    key: str  # owner._parameters[key]
+    aliases: list[str] = field(default_factory=list)
+    optimizer: int = 0  # whose windows its rows follow
+    owned: bool = False  # whether that optimizer updates it
+    selected: bool = True
+    series: dict[str, int] = field(default_factory=dict)  # by kind
+
+    @property
+    def held(self) -> Tensor | None:
+        """What the module holds now, which is another object after it was re-assigned."""
+        return self.owner._parameters.get(self.key)
+
+
+class Wrapper:
+    """Base of all wrappers. Nothing here may communicate between processes."""
+
+    name = ""
+
+    def __init__(self, root: nn.Module):
+        self.root = root
+
+    @classmethod
+    def claims(cls, root: nn.Module) -> bool:
+        """Whether this model is spread this way, judged by its objects."""
+        raise NotImplementedError
+
+    def reduces(self) -> bool:
+        """Whether gradients are reduced over processes between backward and step."""
+        raise NotImplementedError
+
+    def placement(self, kind: str, tensor: Tensor | None) -> Placement:
+        """Of a parameter's tensor for that kind; tensor is None for activations."""
+        raise NotImplementedError
+
+    def locals(self, tensors: list, attribute: str | None = None) -> tuple[list, str | None]:
+        """(tensors, attribute) such that `attribute` of each is the local value, None where there
+        is none. A wrapper whose tensors are local already returns its arguments."""
+        return tensors, attribute
+
+    def hook_gradients(
+        self, parameters: list[Parameter], attach: Callable[[Parameter, Tensor], bool], adapter
+    ) -> None:
+        """Calls attach(parameter, tensor) for each tensor into which the backward accumulates the
+        parameter's gradient before it is reduced, now or as soon as it exists. False: not yet,
+        it does not require grad."""
+        raise NotImplementedError
+
+    def is_replaced(self, parameter: Parameter) -> bool:
+        """Whether the module now holds another tensor for good (loaded, copied, re-assigned)."""
+        return parameter.held is not parameter.tensor
+
+
+def modules_of(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """(name, module) in order, without the components that wrappers put into names.
+
+    A wrapper comes before the module it wraps and has the same name; a module used twice appears
+    under both names.
+    """
+    yield from _walk("", root, ())
+
+
+def _walk(prefix: str, module: nn.Module, above: tuple) -> Iterator[tuple[str, nn.Module]]:
+    if any(module is other for other in above):
+        return
+    yield prefix, module
+    for key, child in module._modules.items():
+        if child is None:
+            continue
+        if is_inner(module, key):
+            name = prefix
+        else:
+            name = f"{prefix}.{key}" if prefix else key
+        yield from _walk(name, child, (*above, module))
+
+
+def is_inner(module: nn.Module, key: str) -> bool:
+    """Whether `module` is a wrapper that keeps the user's module under `key`."""
+    parallel = (nn.parallel.DistributedDataParallel, nn.DataParallel)
+    return key in _INNER or (key == "module" and isinstance(module, parallel))
+
+
+def parameters_of(root: nn.Module, chunk: int) -> list[Parameter]:
+    """Every parameter once, under its first name; further names are its aliases."""
+    found: dict[int, Parameter] = {}
+    for prefix, module in modules_of(root):
+        for key, tensor in module._parameters.items():
+            if tensor is None:
+                continue
+            name = f"{prefix}.{key}" if prefix else key
+            known = found.get(id(tensor))
+            if known is None:
+                found[id(tensor)] = Parameter(name, chunk, tensor, module, key)
+            elif name != known.name and name not in known.aliases:
+                known.aliases.append(name)
+    return list(found.values())
+
+
+def wrapper_of(root: nn.Module) -> Wrapper:
+    """The wrapper of a model chunk; the last one takes what no other claims."""
+    from trainmon.torch.fsdp2 import Fsdp2
+    from trainmon.torch.plain import Plain
+
+    wrappers = (Fsdp2, Plain)
+    return next(wrapper(root) for wrapper in wrappers if wrapper.claims(root))
+
+
+def dtype_name(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def has_post_accumulate_hook() -> bool:
+    """The hook that sees unreduced gradients exists since torch 2.1."""
+    return hasattr(torch.Tensor, "register_post_accumulate_grad_hook")

@@ -1,0 +1,104 @@
+# fully_shard models (FSDP2): parameters are DTensors, gathered into plain ones for each forward.
+from __future__ import annotations
+
+import sys
+
+import torch
+
+from trainmon.torch.contract import Placement, Wrapper
+from trainmon.torch.hooks import Hook
+
+
+class Fsdp2(Wrapper):
+    name = "fsdp2"
+
+    def __init__(self, root):
+        from torch.distributed.tensor import DTensor  # slow to import, and needed here only
+
+        super().__init__(root)
+        self.dtensor = DTensor
+
+    @classmethod
+    def claims(cls, root):
+        fsdp = sys.modules.get("torch.distributed.fsdp")  # loaded by whoever called fully_shard
+        sharded = getattr(fsdp, "FSDPModule", ())
+        return any(isinstance(module, sharded) for module in root.modules())
+
+    def reduces(self):
+        return True
+
+    def placement(self, kind, tensor):
+        if tensor is None:
+            return Placement("union")
+        shape = tuple(tensor.shape)
+        if not isinstance(tensor, self.dtensor):  # a parameter that fully_shard was told to ignore
+            return Placement("independent", full_shape=shape)
+        if kind == "grad_unreduced":
+            return Placement("partial", full_shape=shape)
+        return Placement("union", "box", box_of(tensor), shape)
+
+    def locals(self, tensors, attribute=None):
+        with torch.no_grad():
+            if attribute is not None:
+                tensors = [getattr(tensor, attribute) for tensor in tensors]
+            return [t.to_local() if isinstance(t, self.dtensor) else t for t in tensors], None
+
+    def hook_gradients(self, parameters, attach, adapter):
+        """Gradients before reduction belong to the gathered parameters, which modules hold during
+        their forward; they are the same objects every time."""
+        by_place = {}
+        for parameter in parameters:
+            if isinstance(parameter.tensor, self.dtensor):
+                by_place[id(parameter.tensor)] = parameter
+                adapter.note_reduced(parameter)
+            else:
+                attach(parameter, parameter.tensor)
+        for module in self.root.modules():
+            wanted = {
+                key: by_place[id(tensor)]
+                for key, tensor in module._parameters.items()
+                if id(tensor) in by_place
+            }
+            if wanted:
+                hook = FindGathered(wanted, attach, adapter.gradients, self.dtensor)
+                adapter.handles.add(module.register_forward_pre_hook(hook))
+
+    def is_replaced(self, parameter):
+        # A module that still holds its gathered parameter says nothing.
+        held = parameter.held
+        return isinstance(held, self.dtensor) and held is not parameter.tensor
+
+
+class FindGathered(Hook):
+    """Forward pre-hook of a module with sharded parameters."""
+
+    __slots__ = ("wanted", "attach", "part", "dtensor", "seen")
+
+    def __init__(self, wanted, attach, part, dtensor):
+        self.wanted, self.attach, self.part, self.dtensor = wanted, attach, part, dtensor
+        self.seen = {}
+
+    def __call__(self, module, args):
+        if torch.compiler.is_compiling() or not self.part.on:
+            return
+        try:
+            for key, parameter in self.wanted.items():
+                tensor = module._parameters.get(key)
+                if tensor is None or self.seen.get(key) is tensor:
+                    continue
+                if not isinstance(tensor, self.dtensor) and self.attach(parameter, tensor):
+                    self.seen[key] = tensor
+        except Exception as error:
+            self.part.failed(error)
+
+
+def box_of(tensor) -> tuple:
+    """(begin, end) of the local part in each dimension of the full tensor."""
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    shape, mesh, placements = tensor.shape, tensor.device_mesh, tensor.placements
+    sizes, offsets = compute_local_shape_and_global_offset(shape, mesh, placements)
+    return tuple(
+        (min(offset, full), min(offset, full) + size)
+        for offset, size, full in zip(offsets, sizes, shape, strict=True)
+    )

@@ -1,0 +1,170 @@
+# Rows of parameters: their gradients as they accumulate, and everything that a step sweeps over.
+from __future__ import annotations
+
+from torch import Tensor
+
+from trainmon.torch.backward import current_task
+from trainmon.torch.contract import Parameter, dtype_name
+from trainmon.torch.hooks import Hook
+
+ELSEWHERE = 2  # observe(): not a CPU tensor, measure it with operations
+NO_SERIES = -1
+
+
+class Sweeps:
+    """The parameters of one optimizer, ready to be read in one call per kind."""
+
+    def __init__(self, adapter, steps, parameters: list[Parameter]):
+        self.adapter, self.steps, self.parameters = adapter, steps, parameters
+        self.lists: dict[str, list] = {}  # kind -> [(wrapper, series, tensors)]
+        self.state_kinds: dict[tuple, int] = {}  # (id of parameter, key) -> series
+        for kind in ("grad_reduced", "param_origin", "param_updated"):
+            if kind in adapter.kinds:
+                self.lists[kind] = self._list(kind)
+        self.trains = [p.tensor.requires_grad for p in parameters]
+
+    def _list(self, kind: str) -> list:
+        lists = []
+        for chunk, wrapper in enumerate(self.adapter.wrappers):
+            mine = [
+                p
+                for p in self.parameters
+                if p.selected
+                and p.chunk == chunk
+                and (kind != "grad_reduced" or p.tensor.requires_grad)
+            ]
+            if mine:
+                series = [self.adapter.series_of(p, kind) for p in mine]
+                lists.append((wrapper, series, [p.tensor for p in mine]))
+        return lists
+
+    def check(self) -> None:
+        """Notices parameters that were re-assigned, copied or thawed since they were hooked."""
+        wrappers = self.adapter.wrappers
+        for parameter, trained in zip(self.parameters, self.trains, strict=True):
+            if (
+                parameter.owner._parameters.get(parameter.key) is not parameter.tensor
+                and wrappers[parameter.chunk].is_replaced(parameter)
+            ) or parameter.tensor.requires_grad is not trained:
+                self.adapter.find_parameters_again()
+                return
+
+    def read(self, kind: str, attribute: str | None = None, flags: int = 0) -> None:
+        for wrapper, series, tensors in self.lists.get(kind, ()):
+            self._sweep(series, *wrapper.locals(tensors, attribute), flags)
+
+    def read_state(self) -> None:
+        """Every tensor of the parameter's shape that the optimizer keeps for it, under its key."""
+        if not self.adapter.wants_state:
+            return
+        found: dict = {}
+        for parameter in self.parameters:
+            if not parameter.selected:
+                continue
+            state = self.steps.optimizer.state.get(parameter.tensor)
+            if not state:
+                continue
+            for key, value in state.items():
+                series = self.state_kinds.get((id(parameter), key))
+                if series is None:
+                    series = self._state_series(parameter, key, value)
+                if series != NO_SERIES and isinstance(value, Tensor):
+                    group = found.setdefault(parameter.chunk, ([], []))
+                    group[0].append(series)
+                    group[1].append(value)
+        for chunk, (series, tensors) in found.items():
+            self._sweep(series, *self.adapter.wrappers[chunk].locals(tensors), 0)
+
+    def _state_series(self, parameter: Parameter, key, value) -> int:
+        adapter, series = self.adapter, NO_SERIES
+        if value is not None:
+            kind = str(key)
+            if isinstance(value, Tensor) and kind != "step" and adapter.wants(kind):
+                if self._has_its_shape(value, parameter):
+                    series = adapter.series_of(parameter, kind, value)
+                    adapter.cover(kind)
+                else:
+                    adapter.not_covered(kind, "not of the parameter's shape")
+            self.state_kinds[id(parameter), key] = series
+        return series
+
+    def _has_its_shape(self, value: Tensor, parameter: Parameter) -> bool:
+        if value.shape == parameter.tensor.shape:
+            return True
+        (local,), _ = self.adapter.wrappers[parameter.chunk].locals([parameter.tensor])
+        return value.shape == local.shape
+
+    def _sweep(self, series: list, tensors: list, attribute: str | None, flags: int) -> None:
+        adapter, steps = self.adapter, self.steps
+        missed = adapter.sweep(adapter.handle, series, tensors, attribute, flags)
+        if missed:
+            accum = adapter.core.accum(steps.index)
+            for i in missed:
+                value = tensors[i] if attribute is None else getattr(tensors[i], attribute)
+                adapter.late.add(series[i], value, steps.window, accum, 0, flags)
+
+
+class Accumulated(Hook):
+    """Post-accumulate-grad hook: the gradient before any reduction, and the sign that a backward of
+    this optimizer's parameters is under way (series NO_SERIES: only that)."""
+
+    __slots__ = ("adapter", "backward", "steps", "series", "keeps")
+
+    def __init__(self, adapter, steps, series: int, keeps: bool):
+        self.adapter, self.backward, self.steps = adapter, adapter.backward, steps
+        self.series = series
+        self.keeps = keeps  # whether its .grad stays there until the step
+
+    def __call__(self, tensor):
+        adapter = self.adapter
+        if not adapter.gradients.on:
+            return
+        try:
+            backward, steps = self.backward, self.steps
+            now = current_task()
+            if backward.now != now:
+                backward.enter(now)
+            if steps.task != backward.task:
+                steps.backward_begins(tensor if self.keeps else None)
+            if self.keeps:
+                steps.last = tensor
+            series = self.series
+            if series != NO_SERIES and steps.recording:
+                if adapter.observe(adapter.handle, series, tensor.grad, steps.flags) == ELSEWHERE:
+                    accum = adapter.core.accum(steps.index)
+                    adapter.late.add(series, tensor.grad, steps.window, accum, 0, steps.flags)
+        except Exception as error:
+            adapter.gradients.failed(error)
+
+
+class Reduced(Hook):
+    """Post-accumulate-grad hook of a sharded parameter: only now does its .grad hold something."""
+
+    __slots__ = ("part", "steps")
+
+    def __init__(self, part, steps):
+        self.part, self.steps = part, steps
+
+    def __call__(self, tensor):
+        if not self.part.on:
+            return
+        try:
+            if self.steps.first is None:
+                self.steps.first = tensor
+            self.steps.last = tensor
+        except Exception as error:
+            self.part.failed(error)
+
+
+def series_arguments(parameter: Parameter, kind: str, placement, tensor: Tensor) -> dict:
+    return {
+        "kind": kind,
+        "name": parameter.name,
+        "chunk": parameter.chunk,
+        "optimizer": parameter.optimizer,
+        "dtype": dtype_name(tensor),
+        "space": placement.space,
+        "ranges": placement.ranges,
+        "full_shape": placement.full_shape,
+        "replication": placement.replication,
+    }

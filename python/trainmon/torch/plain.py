@@ -1,0 +1,63 @@
+# Models whose parameters are ordinary tensors: one process, or DistributedDataParallel around them.
+from __future__ import annotations
+
+import gc
+
+import torch
+from torch import nn
+
+from trainmon.torch.contract import Placement, Wrapper
+
+
+class Plain(Wrapper):
+    name = "plain"
+
+    def __init__(self, root):
+        super().__init__(root)
+        self.ddp = _ddp_of(root)
+        self.ranks = torch.distributed.get_world_size() if _distributed() else 1
+        if self.ddp:
+            self.name = "ddp"
+
+    @classmethod
+    def claims(cls, root):
+        return True
+
+    def reduces(self):
+        return self.ddp
+
+    def placement(self, kind, tensor):
+        shape = () if tensor is None else tuple(tensor.shape)
+        if self.ranks == 1:
+            return Placement("identical", full_shape=shape)
+        if not self.ddp:  # several processes, and nothing that says how they relate
+            return Placement("independent", full_shape=shape)
+        if tensor is None:
+            return Placement("union")
+        return Placement("partial" if kind == "grad_unreduced" else "identical", full_shape=shape)
+
+    def hook_gradients(self, parameters, attach, adapter):
+        for parameter in parameters:
+            attach(parameter, parameter.tensor)
+
+
+def _distributed() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def _ddp_of(root: nn.Module) -> bool:
+    """Whether DistributedDataParallel is inside the model, or around it (Trainer and others hand out
+    the bare module)."""
+    if not _distributed():
+        return False
+    ddp = nn.parallel.DistributedDataParallel
+    if any(isinstance(module, ddp) for module in root.modules()):
+        return True
+    # The only way from a module to what contains it: DDP keeps it in its dictionary of modules.
+    holders = [d for d in gc.get_referrers(root) if isinstance(d, dict) and d.get("module") is root]
+    return any(
+        isinstance(owner, ddp) and owner._modules is holder
+        for holder in holders
+        for above in gc.get_referrers(holder)
+        for owner in ([above] if isinstance(above, nn.Module) else gc.get_referrers(above))
+    )

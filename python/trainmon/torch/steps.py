@@ -1,0 +1,265 @@
+# The windows of one optimizer: when a step begins and ends, and what became of its gradients.
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from trainmon.torch.backward import IDLE
+from trainmon.torch.hooks import Hook
+
+STILL_SCALED = 1
+
+
+class Steps:
+    """Attribute access is on the hot path: `recording`, `task`, `flags` and `last` are plain slots."""
+
+    __slots__ = (
+        "adapter", "core", "index", "optimizer", "part", "sweeps", "recording", "window", "flags",
+        "task", "pending", "in_step", "first", "first_was_set", "last", "last_was_set", "scale",
+        "fused", "start_known",
+    )  # fmt: skip
+
+    def __init__(self, adapter, optimizer, start_iteration: int | None):
+        self.adapter, self.core, self.optimizer = adapter, adapter.core, optimizer
+        self.part = adapter.steps_part
+        self.sweeps = None
+        self.start_known = start_iteration is not None
+        start = start_iteration if self.start_known else step_in_state(optimizer)
+        self.index = self.core.add_optimizer(start)
+        self.flags = STILL_SCALED if adapter.scaler is not None else 0
+        self.scale = 1.0
+        self.fused = None
+        self.in_step = False
+        self.advance()
+
+    def install(self, handles) -> None:
+        handles.add(self.optimizer.register_step_pre_hook(BeforeStep(self)))
+        handles.add(self.optimizer.register_step_post_hook(AfterStep(self)))
+
+    def advance(self) -> None:
+        """A new window is open."""
+        self.task = IDLE
+        self.pending = False  # a backward has put gradients into this window
+        self.in_step = False
+        self.first = self.last = None  # parameters that got a gradient in this window
+        self.first_was_set = self.last_was_set = False
+        self.window = self.core.window(self.index)
+        self.refresh()
+        self.adapter.window_opened(self)
+
+    def refresh(self) -> None:
+        self.recording = self.core.recording(self.index) and not self.adapter.paused
+
+    # --- backward and forward --------------------------------------------------------------------
+
+    def backward_begins(self, tensor: Tensor | None) -> None:
+        """The first hook of a backward for one of our parameters, of `tensor` if it keeps .grad."""
+        adapter = self.adapter
+        with adapter.lock:
+            task = adapter.backward.task
+            if self.task == task:
+                return
+            if self._was_cleared(besides=tensor):
+                self._abandon()
+            self.task = task
+            self.core.on_backward(self.index, task)
+            self.pending = True
+            self.scale = adapter.scale()
+            if tensor is not None:
+                self.first, self.first_was_set = tensor, _is_set(tensor.grad)
+            adapter.frame = None
+
+    def backward_ended(self) -> None:
+        if self.last is not None:
+            self.last_was_set = _is_set(self.last.grad)
+
+    def forward_begins(self) -> None:
+        """Gradients that vanished since the last backward never reached a step."""
+        if self.pending and not self.in_step:
+            with self.adapter.lock:
+                if self._was_cleared() or self._scale_fell():
+                    self._abandon()
+
+    def _was_cleared(self, besides: Tensor | None = None) -> bool:
+        if not self.pending or self.in_step:
+            return False
+        for tensor, was_set in ((self.first, self.first_was_set), (self.last, self.last_was_set)):
+            if tensor is None or tensor is besides:
+                continue
+            if tensor.grad is None or (was_set and not _is_set(tensor.grad)):
+                return True
+        return False
+
+    def _scale_fell(self) -> bool:
+        now = self.adapter.scale()
+        return isinstance(now, float) and isinstance(self.scale, float) and now < self.scale
+
+    def _abandon(self) -> None:
+        before, now = self.scale, self.adapter.scale()
+        if isinstance(before, float):
+            skipped = self._scale_fell() or self.core.saw_non_finite(self.index)
+            self.core.abandon_window(self.index, "skipped" if skipped else "unknown", before)
+        else:
+            self._end_when_known(
+                [before, now], lambda v: ("skipped" if v[1] < v[0] else "unknown", v[0])
+            )
+        self.advance()
+
+    # --- step ------------------------------------------------------------------------------------
+
+    def before_step(self, args: tuple, kwargs: dict):
+        self.adapter.backward.settle()
+        if not self.start_known:
+            self.start_known = True
+            step = step_in_state(self.optimizer)
+            if self.window == 0 and step != self.core.step(self.index):
+                self.core.set_start_step(self.index, step)
+                self.refresh()
+        self.core.begin_attempt(self.index)
+        self.in_step = True
+        self.fused = _fused_scaling(self.optimizer)
+        if self.recording:
+            self.sweeps.check()
+        fn = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        if callable(fn):
+            # The backward is still to come, inside: gradients are read each time it has run.
+            self.read_before(gradients=False)
+            closure = self._watched(fn)
+            if "closure" in kwargs:
+                return args, {**kwargs, "closure": closure}
+            return (args[0], closure, *args[2:]), kwargs
+        self.read_before()
+        return None
+
+    def _watched(self, fn):
+        def closure(*args, **kwargs):
+            result = fn(*args, **kwargs)
+            try:
+                if self.part.on:
+                    self.adapter.backward.settle()
+                    self.read_before(weights=False)
+            except Exception as error:
+                self.part.failed(error)
+            return result
+
+        return closure
+
+    def read_before(self, gradients: bool = True, weights: bool = True) -> None:
+        if self.recording:
+            if gradients:
+                scaled = self.fused is not None and self.fused[0] is not None
+                self.sweeps.read("grad_reduced", "grad", STILL_SCALED if scaled else 0)
+            if weights:
+                self.sweeps.read("param_origin")
+        self.adapter.seal("before_step")
+
+    def after_step(self) -> None:
+        if self.recording:
+            self.sweeps.read("param_updated")
+            self.sweeps.read_state()
+        scale, found_inf = self.scale, None
+        if self.fused is not None:
+            self.flags = STILL_SCALED  # there is a scaler, though nobody showed it to us
+            scale, found_inf = self.fused[0] if self.fused[0] is not None else scale, self.fused[1]
+        self.fused = None
+        tensors = [t for t in (scale, found_inf) if isinstance(t, Tensor)]
+        self._end_when_known(
+            tensors,
+            lambda v: (
+                "skipped" if found_inf is not None and v[-1] > 0 else "taken",
+                v[0] if isinstance(scale, Tensor) else scale,
+            ),
+        )
+        self.adapter.step_ended(self)
+        self.adapter.seal("after_step")
+        self.advance()
+
+    def _end_when_known(self, tensors: list[Tensor], outcome) -> None:
+        """Closes the window with outcome(values of tensors), now if nothing has to be waited for."""
+        if all(tensor.device.type == "cpu" for tensor in tensors):
+            self.core.end_attempt(self.index, *outcome([float(tensor) for tensor in tensors]))
+            return
+        window = self.window
+        self.core.end_attempt(self.index, None, math.nan)
+        self.adapter.late.scalars(
+            tensors, lambda values: self.core.decide(self.index, window, *outcome(values))
+        )
+
+
+class BeforeStep(Hook):
+    __slots__ = ("steps",)
+
+    def __init__(self, steps):
+        self.steps = steps
+
+    def __call__(self, optimizer, args, kwargs):
+        steps = self.steps
+        if not steps.part.on:
+            return None
+        try:
+            return steps.before_step(args, kwargs)
+        except Exception as error:
+            steps.part.failed(error)
+
+
+class AfterStep(Hook):
+    __slots__ = ("steps",)
+
+    def __init__(self, steps):
+        self.steps = steps
+
+    def __call__(self, optimizer, args, kwargs):
+        steps = self.steps
+        if not steps.part.on:
+            return
+        try:
+            steps.after_step()
+        except Exception as error:
+            steps.part.failed(error)
+
+
+def bare(optimizer):
+    """The torch optimizer inside wrappers such as accelerate's."""
+    inner = optimizer
+    for _ in range(8):
+        if hasattr(inner, "_optimizer_step_pre_hooks"):
+            return inner
+        inner = getattr(inner, "optimizer", None) or getattr(inner, "optim", None)
+        if inner is None:
+            break
+    raise TypeError(
+        "optimizer must be a torch.optim.Optimizer, a list or a dict of them, not "
+        + type(optimizer).__name__
+    )
+
+
+def step_in_state(optimizer) -> int:
+    """How many steps the optimizer has taken according to its own state, 0 if it does not count."""
+    taken = 0
+    for state in optimizer.state.values():
+        step = state.get("step") if isinstance(state, dict) else None
+        if isinstance(step, (int, float, Tensor)) and (not isinstance(step, Tensor) or step.numel() == 1):
+            taken = max(taken, int(step))
+    return taken
+
+
+def _fused_scaling(optimizer) -> tuple | None:
+    """(grad_scale, found_inf) while GradScaler leaves both to the optimizer's own kernel."""
+    found_inf = getattr(optimizer, "found_inf", None)
+    if not isinstance(found_inf, Tensor):
+        return None
+    scale = getattr(optimizer, "grad_scale", None)
+    return scale if isinstance(scale, Tensor) else None, found_inf
+
+
+def _is_set(grad) -> bool:
+    """Whether a first row of the gradient has a non-zero element; False where looking is not free."""
+    if type(grad) is not Tensor or not grad.is_cpu or grad.layout is not torch.strided:
+        return False
+    if grad.numel() == 0:
+        return False
+    while grad.ndim > 1:
+        grad = grad[0]
+    return bool(grad.any())
