@@ -1,0 +1,132 @@
+// The decoders alone, behind the checksums: payloads that were changed on purpose.
+#include <gtest/gtest.h>
+
+#include "records.h"
+#include "tools/log_decode.h"
+
+namespace trainmon {
+namespace {
+
+using namespace log_format;
+
+std::string payload_of(const RecordBatch& batch) {
+  std::string frame;
+  append_batch_frame(frame, 0, batch);
+  return frame.substr(kFrameHeaderBytes);
+}
+
+TEST(Decode, ChangedPayloadsAreRefusedOrDecodedNeverMore) {
+  RandomRecords random(1);
+  ListedSeries table;
+  std::vector<SeriesId> ids;
+  for (int i = 0; i < 5; ++i) ids.push_back(table.add(random.series()));
+  std::string series_frame, segment;
+  append_series_frame(series_frame, 0, ids, table);
+  append_segment_start(segment, RunInfo(), SegmentStart());
+  const std::string series_payload = series_frame.substr(kFrameHeaderBytes);
+  const std::string segment_payload = segment.substr(kPreambleBytes + kFrameHeaderBytes);
+  int refused = 0;
+  for (int round = 0; round < 30000; ++round) {
+    const int what = round % 3;
+    std::string payload = what == 0   ? payload_of(random.batch(0, 5, 6))
+                          : what == 1 ? series_payload
+                                      : segment_payload;
+    for (std::uint64_t n = 1 + random.below(4); n > 0 && !payload.empty(); --n) {
+      const std::size_t at = random.below(payload.size());
+      if (random.below(3) == 0) {
+        payload.resize(at);
+      } else {
+        payload[at] = static_cast<char>(random.below(256));
+      }
+    }
+    std::string why;
+    std::map<SeriesId, Series> series;
+    const bool is_used = what == 0   ? decode_batch(payload, why).has_value()
+                         : what == 1 ? decode_series(payload, series, why)
+                                     : decode_segment(payload, why).has_value();
+    EXPECT_EQ(is_used, why.empty());
+    refused += is_used ? 0 : 1;
+  }
+  EXPECT_GT(refused, 1000);
+}
+
+TEST(Decode, AClaimOfManyRowsAllocatesNothing) {
+  std::string payload, why;
+  ByteWriter writer(payload);
+  writer.varint(0);
+  writer.fixed(std::uint8_t{0});
+  writer.fixed(std::int64_t{0});
+  writer.fixed(1e-8);
+  writer.fixed(static_cast<std::uint8_t>(Section::rows));
+  std::string rows;
+  ByteWriter inner(rows);
+  inner.varint(std::uint64_t{1} << 60);
+  inner.varint(0);
+  writer.text(rows);
+  EXPECT_FALSE(decode_batch(payload, why));
+  EXPECT_EQ(why, "more rows than bytes");
+}
+
+TEST(Decode, LaterSectionsColumnsAndFieldsAreSteppedOver) {
+  RandomRecords random(2);
+  RecordBatch batch = random.batch(3, 5);
+  batch.rows.resize(1);
+  std::string payload = payload_of(batch);
+  ByteWriter writer(payload);
+  writer.fixed(std::uint8_t{200});  // a section of a later version
+  writer.text("whatever");
+  std::string why;
+  std::optional<RecordBatch> read = decode_batch(payload, why);
+  ASSERT_TRUE(read) << why;
+  EXPECT_TRUE(same(*read, batch));
+
+  // A batch whose rows have one more column, known to a later version only.
+  std::string rows;
+  ByteWriter inner(rows);
+  inner.varint(2);
+  inner.varint(3);
+  inner.fixed(static_cast<std::uint8_t>(Column::seq));
+  inner.fixed(static_cast<std::uint8_t>(Encoding::plain));
+  inner.text(std::string("\x02\x04", 2));
+  inner.fixed(std::uint8_t{77});
+  inner.fixed(std::uint8_t{9});
+  inner.text("fingerprints");
+  inner.fixed(static_cast<std::uint8_t>(Column::count));
+  inner.fixed(static_cast<std::uint8_t>(Encoding::constant));
+  inner.text("\x0E");
+  std::string later;
+  ByteWriter outer(later);
+  outer.varint(4);
+  outer.fixed(std::uint8_t{0});
+  outer.fixed(std::int64_t{0});
+  outer.fixed(1e-8);
+  outer.fixed(static_cast<std::uint8_t>(Section::rows));
+  outer.text(rows);
+  read = decode_batch(later, why);
+  ASSERT_TRUE(read) << why;
+  ASSERT_EQ(read->rows.size(), 2u);
+  EXPECT_EQ(read->rows[1].key.seq, 2u);
+  EXPECT_EQ(read->rows[0].state.count, 7);
+}
+
+TEST(Decode, VarintsOfEverySizeAndNoLonger) {
+  RandomRecords random(3);
+  for (int i = 0; i < 20000; ++i) {
+    const std::int64_t value = random.integer();
+    std::string bytes;
+    ByteWriter(bytes).signed_varint(value);
+    ByteReader reader(bytes);
+    EXPECT_EQ(reader.signed_varint(), value);
+    EXPECT_TRUE(reader.ok());
+    EXPECT_EQ(reader.left(), 0u);
+    ByteReader cut(std::string_view(bytes).substr(0, bytes.size() - 1));
+    cut.varint();
+    EXPECT_FALSE(cut.ok());
+  }
+  ByteReader endless(std::string_view("\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x01", 11));
+  EXPECT_EQ(endless.varint(), 0u);
+  EXPECT_FALSE(endless.ok());
+}
+
+}  // namespace
+}  // namespace trainmon

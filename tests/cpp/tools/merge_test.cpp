@@ -1,0 +1,148 @@
+// Rows merged over ranks against the statistics of the whole, computed here element by element.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "written_run.h"
+
+namespace trainmon {
+namespace {
+
+RunRows merged(const std::filesystem::path& run) {
+  ReadOptions options;
+  options.merged = true;
+  return read_run(run, options);
+}
+
+Series shard(std::int64_t begin, std::int64_t end, std::int64_t full) {
+  return {"grad_reduced",       0, "w", "", 0, DType::float32, Space::flat, {{begin, end}}, {full},
+          Replication::disjoint};
+}
+
+TEST(Merge, ShardsGiveTheWhole) {
+  RandomRecords random(1);
+  std::vector<double> elements(1000);
+  for (double& x : elements) x = static_cast<double>(random.below(2000000)) / 1e6 - 1.0;
+  const Scratch scratch;
+  const std::vector<std::int64_t> cuts = {0, 13, 13, 600, 1000};  // one rank holds nothing
+  for (std::size_t r = 0; r + 1 < cuts.size(); ++r) {
+    std::vector<double> part(elements.begin() + cuts[r], elements.begin() + cuts[r + 1]);
+    const std::int64_t size = 1;
+    const double* data = part.data();
+    RowState state;
+    for (const double& x : part) {
+      TensorView view;
+      view.data = &x;
+      view.dtype = DType::float64;
+      view.ndim = 1;
+      view.sizes = &size;
+      merge(state, measure(view));
+    }
+    EXPECT_EQ(state.count, static_cast<std::int64_t>(part.size()));
+    EXPECT_EQ(data, part.data());
+    WrittenRank rank(scratch.path(), static_cast<int>(r), 0);
+    rank.row(rank.add(shard(cuts[r], cuts[r + 1], 1000)), 0, state);
+    rank.write();
+  }
+  const RunRows rows = merged(scratch.path());
+  ASSERT_EQ(rows.rows.size(), 1u);
+  const ReadRow& row = rows.rows[0];
+  EXPECT_EQ(row.rank, -1);
+  EXPECT_EQ(row.flags, 0u);
+  const Series& series = rows.series[row.series];
+  EXPECT_EQ(series.space, Space::whole);
+  EXPECT_TRUE(series.ranges.empty());
+  const long double sum = std::accumulate(elements.begin(), elements.end(), 0.0L);
+  long double squares = 0, deviations = 0;
+  for (const double x : elements) {
+    squares += static_cast<long double>(x) * x;
+    deviations += (x - sum / 1000) * (x - sum / 1000);
+  }
+  EXPECT_NEAR(derive(Stat::norm, row.state), static_cast<double>(std::sqrt(squares)), 1e-12);
+  EXPECT_NEAR(derive(Stat::mean, row.state), static_cast<double>(sum / 1000), 1e-15);
+  EXPECT_NEAR(row.state.m2, static_cast<double>(deviations), 1e-10);
+  EXPECT_EQ(derive(Stat::min, row.state), *std::min_element(elements.begin(), elements.end()));
+  EXPECT_EQ(derive(Stat::max, row.state), *std::max_element(elements.begin(), elements.end()));
+  EXPECT_EQ(row.state.count, 1000);
+}
+
+TEST(Merge, AMissingShardIsFlaggedAndAReplicatedOneCountsOnce) {
+  const Scratch scratch;
+  RowState half = WrittenRank::one(2.0);
+  for (const int number : {0, 1, 2}) {
+    WrittenRank rank(scratch.path(), number, 0);
+    // Ranks 0 and 2 hold the same part of "w"; of "v" the second half is nowhere.
+    const std::int64_t begin = number == 1 ? 1 : 0;
+    rank.row(rank.add(shard(begin, begin + 1, 2)), 0, half);
+    Series missing = shard(0, 1, 2);
+    missing.name = "v";
+    rank.row(rank.add(missing), 0, half);
+    rank.write();
+  }
+  const RunRows rows = merged(scratch.path());
+  ASSERT_EQ(rows.rows.size(), 2u);
+  for (const ReadRow& row : rows.rows) {
+    const bool is_complete = rows.series[row.series].name == "w";
+    EXPECT_EQ(row.state.count, is_complete ? 2 : 1);
+    EXPECT_EQ(row.flags, is_complete ? 0u : flag::kPartial);
+  }
+}
+
+TEST(Merge, ActivationsOfAllRanksAddUp) {
+  const Scratch scratch;
+  for (const int number : {0, 1, 2}) {
+    WrittenRank rank(scratch.path(), number, 0);
+    Series actv;
+    actv.kind = "actv";
+    actv.name = "mlp";
+    actv.element = "output";
+    actv.replication = Replication::disjoint;
+    const SeriesId id = rank.add(actv);
+    for (std::int32_t call = 0; call < 2; ++call) {
+      rank.row(id, 0, WrittenRank::one(number + 10.0 * call)).key.call = call;
+    }
+    rank.write();
+  }
+  const RunRows rows = merged(scratch.path());
+  ASSERT_EQ(rows.rows.size(), 2u);
+  EXPECT_EQ(rows.rows[0].state.sum, 3.0);
+  EXPECT_EQ(rows.rows[1].state.sum, 33.0);
+  EXPECT_EQ(rows.rows[1].state.count, 3);
+}
+
+TEST(Merge, IdenticalIsTakenOnceOnlyWhenItIs) {
+  const Scratch scratch;
+  for (const int number : {0, 1}) {
+    WrittenRank rank(scratch.path(), number, 0);
+    Series same_everywhere;
+    same_everywhere.kind = "param_origin";
+    same_everywhere.replication = Replication::identical;
+    const SeriesId w = rank.add(same_everywhere);
+    rank.row(w, 0, WrittenRank::one(1.0));
+    rank.row(w, 1, WrittenRank::one(number == 0 ? 1.0 : std::nextafter(1.0, 2.0)));
+    rank.write();
+  }
+  const RunRows rows = merged(scratch.path());
+  std::vector<std::pair<std::int64_t, int>> found;
+  for (const ReadRow& row : rows.rows) found.emplace_back(row.step, row.rank);
+  EXPECT_EQ(found, (std::vector<std::pair<std::int64_t, int>>{{0, -1}, {1, 0}, {1, 1}}));
+}
+
+TEST(Merge, PartialAndIndependentStayPerRank) {
+  const Scratch scratch;
+  for (const int number : {0, 1}) {
+    WrittenRank rank(scratch.path(), number, 0);
+    for (const Replication replication : {Replication::partial, Replication::independent}) {
+      Series series;
+      series.kind = "grad_unreduced";
+      series.replication = replication;
+      rank.row(rank.add(series), 0);
+    }
+    rank.write();
+  }
+  EXPECT_EQ(merged(scratch.path()).rows.size(), 4u);
+}
+
+}  // namespace
+}  // namespace trainmon

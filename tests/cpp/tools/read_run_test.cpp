@@ -1,0 +1,227 @@
+// Steps, attempts, restarts and selections, each against what the run was made to be.
+#include <gtest/gtest.h>
+
+#include "written_run.h"
+
+namespace trainmon {
+namespace {
+
+using Steps = std::vector<std::pair<std::int64_t, std::int32_t>>;
+
+Steps steps_of(const RunRows& rows) {
+  Steps steps;
+  for (const ReadRow& row : rows.rows) steps.emplace_back(row.step, row.attempt);
+  return steps;
+}
+
+std::string error_of(const auto& action) {
+  try {
+    action();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ReadRun, OutcomesGiveStepsAndOpenWindowsFollow) {
+  const Scratch scratch;
+  WrittenRank rank(scratch.path(), 0, 0, "\"start_steps\": [100]");
+  const SeriesId w = rank.add("grad_reduced", "w");
+  // Taken, skipped twice, taken, unknown, then two windows still open.
+  const std::vector<std::tuple<Fate, std::int64_t, int>> fates = {{Fate::taken, 100, 0},
+                                                                  {Fate::skipped, 101, 0},
+                                                                  {Fate::skipped, 101, 1},
+                                                                  {Fate::taken, 101, 2},
+                                                                  {Fate::unknown, 102, 0}};
+  for (std::size_t window = 0; window < fates.size(); ++window) {
+    rank.row(w, static_cast<std::int64_t>(window));
+    rank.write();
+    // The outcome comes later, in a batch of its own.
+    const auto& [fate, step, attempt] = fates[window];
+    rank.outcome(static_cast<std::int64_t>(window), step, fate, attempt);
+    rank.write();
+  }
+  rank.row(w, 5);
+  rank.row(w, 6);
+  rank.write();
+  const RunRows rows = read_run(scratch.path());
+  EXPECT_EQ(steps_of(rows),
+            (Steps{{100, 0}, {101, 0}, {101, 1}, {101, 2}, {102, 0}, {102, 1}, {103, 0}}));
+  EXPECT_EQ(rows.rows[1].fate, Fate::skipped);
+  EXPECT_EQ(rows.rows[6].fate, Fate::unknown);
+  EXPECT_TRUE(rows.damage.empty());
+}
+
+TEST(ReadRun, WithoutAnyOutcomeStepsStartWhereRunJsonSays) {
+  const Scratch scratch;
+  WrittenRank rank(scratch.path(), 0, 0, "\"start_steps\": [7, 50]");
+  Series second;
+  second.kind = "grad_reduced";
+  second.name = "g";
+  second.optimizer = 1;
+  const SeriesId first = rank.add("grad_reduced", "d"), other = rank.add(second);
+  rank.row(first, 0);
+  rank.row(other, 0);
+  rank.row(other, 2);
+  rank.write();
+  EXPECT_EQ(steps_of(read_run(scratch.path())), (Steps{{7, 0}, {50, 0}, {52, 0}}));
+}
+
+TEST(ReadRun, TheNewestRestartWinsPerRankAndStep) {
+  const Scratch scratch;
+  const auto write = [&](int rank_number, int restart, std::int64_t first, std::int64_t count) {
+    WrittenRank rank(scratch.path(), rank_number, restart,
+                     "\"start_steps\": [" + std::to_string(first) + "]");
+    const SeriesId w = rank.add("grad_reduced", "w");
+    for (std::int64_t i = 0; i < count; ++i) {
+      rank.row(w, i, WrittenRank::one(restart * 1000.0 + static_cast<double>(first + i)));
+      rank.outcome(i, first + i);
+      rank.batch().scalars.push_back(
+          {"loss", i, 0, restart * 1000.0 + static_cast<double>(first + i)});
+      rank.write();
+    }
+  };
+  write(0, 0, 0, 10);
+  write(0, 1, 5, 3);  // repeats 5, 6, 7
+  write(1, 0, 0, 8);
+  write(1, 2, 7, 3);  // repeats 7, adds 8 and 9
+  const RunRows rows = read_run(scratch.path());
+  std::vector<std::vector<double>> values(2), losses(2);
+  for (const ReadRow& row : rows.rows) {
+    values[static_cast<std::size_t>(row.rank)].push_back(row.state.sum);
+  }
+  for (const ReadScalar& scalar : rows.scalars) {
+    losses[static_cast<std::size_t>(scalar.rank)].push_back(scalar.value);
+  }
+  const std::vector<double> rank0 = {0, 1, 2, 3, 4, 8, 9, 1005, 1006, 1007};
+  const std::vector<double> rank1 = {0, 1, 2, 3, 4, 5, 6, 2007, 2008, 2009};
+  EXPECT_EQ(values[0], rank0);
+  EXPECT_EQ(values[1], rank1);
+  EXPECT_EQ(losses[0], rank0);
+  EXPECT_EQ(losses[1], rank1);
+  ReadOptions all;
+  all.all_restarts = true;
+  EXPECT_EQ(read_run(scratch.path(), all).rows.size(), 24u);
+}
+
+TEST(ReadRun, ARestartThatFilteredRowsOutStillWins) {
+  const Scratch scratch;
+  for (const int restart : {0, 1}) {
+    WrittenRank rank(scratch.path(), 0, restart);
+    rank.row(rank.add(restart == 0 ? "actv" : "grad_reduced", "w"), 0);
+    rank.outcome(0, 0);
+    rank.write();
+  }
+  ReadOptions options;
+  options.kinds = {"actv"};
+  EXPECT_TRUE(read_run(scratch.path(), options).rows.empty());
+}
+
+TEST(ReadRun, Selections) {
+  const Scratch scratch;
+  for (const int number : {0, 3}) {
+    WrittenRank rank(scratch.path(), number, 0);
+    for (const char* kind : {"grad_unreduced", "grad_reduced", "exp_avg", "actv", "param_origin"}) {
+      for (const char* name : {"layers.1.weight", "layers.10.weight"}) {
+        for (std::int64_t window = 0; window < 4; ++window) rank.row(rank.add(kind, name), window);
+      }
+    }
+    for (std::int64_t window = 0; window < 4; ++window) rank.outcome(window, window);
+    rank.write();
+  }
+  const auto count = [&](const auto& select) {
+    ReadOptions options;
+    select(options);
+    return read_run(scratch.path(), options).rows.size();
+  };
+  EXPECT_EQ(count([](ReadOptions&) {}), 80u);
+  EXPECT_EQ(count([](ReadOptions& o) { o.kinds = {"grads"}; }), 32u);
+  EXPECT_EQ(count([](ReadOptions& o) { o.kinds = {"moments"}; }), 16u);
+  EXPECT_EQ(count([](ReadOptions& o) { o.kinds = {"exp_avg", "actv"}; }), 32u);
+  EXPECT_EQ(count([](ReadOptions& o) { o.include = {"layers.1"}; }), 40u);
+  EXPECT_EQ(count([](ReadOptions& o) { o.exclude = {"layers.1"}; }), 40u);
+  EXPECT_EQ(count([](ReadOptions& o) { o.ranks = {3}; }), 40u);
+  EXPECT_EQ(count([](ReadOptions& o) {
+              o.first_step = 1;
+              o.last_step = 2;
+            }),
+            40u);
+  EXPECT_EQ(count([](ReadOptions& o) { o.kinds = {"cc"}; }),
+            0u);  // a kind of trainmon's that this run has not
+  const std::string error =
+      error_of([&] { count([](ReadOptions& o) { o.kinds = {"exp_avgg"}; }); });
+  EXPECT_EQ(error,
+            "unknown kind 'exp_avgg', did you mean 'exp_avg'? This run has: actv exp_avg "
+            "grad_reduced grad_unreduced param_origin");
+}
+
+TEST(ReadRun, MicroStepsWhereTheirNumberIsKnown) {
+  const Scratch scratch;
+  WrittenRank rank(scratch.path(), 0, 0, "\"config\": {\"grad_acc_steps\": 2}");
+  const SeriesId w = rank.add("grad_unreduced", "w");
+  for (std::int32_t accum = 0; accum < 4; ++accum) rank.row(w, 0).key.accum = accum;
+  rank.write();
+  std::vector<std::int32_t> micro_steps;
+  for (const ReadRow& row : read_run(scratch.path()).rows) micro_steps.push_back(row.micro_step);
+  EXPECT_EQ(micro_steps, (std::vector<std::int32_t>{0, 1, 0, 1}));
+}
+
+TEST(ReadRun, EqualSeriesOfRanksAreOneAlertsAndGapsCarryTheirRank) {
+  const Scratch scratch;
+  for (const int number : {0, 1}) {
+    WrittenRank rank(scratch.path(), number, 0);
+    rank.add("actv", "unused" + std::to_string(number));
+    const SeriesId w = rank.add("grad_reduced", "w");
+    rank.row(w, 0);
+    if (number == 1) {
+      Alert alert;
+      alert.rule = "non_finite";
+      alert.key.series = w;
+      rank.batch().alerts.push_back(alert);
+      rank.batch().gaps.push_back({"queue_full", 5, 0, 9});
+    }
+    rank.write();
+  }
+  const RunRows rows = read_run(scratch.path());
+  ASSERT_EQ(rows.series.size(), 1u);
+  ASSERT_EQ(rows.alerts.size(), 1u);
+  EXPECT_EQ(rows.alerts[0].rank, 1);
+  EXPECT_EQ(rows.series[rows.alerts[0].alert.key.series].name, "w");
+  ASSERT_EQ(rows.gaps.size(), 1u);
+  EXPECT_EQ(rows.gaps[0].rank, 1);
+  EXPECT_EQ(rows.ranks, (std::vector<int>{0, 1}));
+}
+
+TEST(ReadRun, WhatIsNoRunIsSaid) {
+  const Scratch scratch;
+  const auto error = [&](const std::filesystem::path& path) {
+    return error_of([&] { read_run(path); });
+  };
+  EXPECT_EQ(error(scratch.path() / "none"),
+            "no such directory: " + (scratch.path() / "none").string());
+  WrittenRank rank(scratch.path() / "a", 0, 0);
+  EXPECT_EQ(error(scratch.path()), "no run in " + scratch.path().string() +
+                                       ": it has no rank_*/restart_* directory; did you mean " +
+                                       (scratch.path() / "a").string());
+  EXPECT_EQ(error(rank.directory() / "run.json"),
+            (rank.directory() / "run.json").string() + " is not a directory");
+}
+
+TEST(ReadRun, OddJsonIsDamageAndHidesNothing) {
+  const Scratch scratch;
+  for (const char* text :
+       {"", "{", "[]", "null", "{\"start_steps\": \"x\", \"config\": 3, \"clock\": []}", "\xFF\xFE",
+        "{\"rank\": 1e999}"}) {
+    WrittenRank rank(scratch.path(), 0, 0);
+    rank.row(rank.add("grad_reduced", "w"), 0);
+    rank.write();
+    write_atomically(rank.directory() / "run.json", text);
+    const RunRows rows = read_run(scratch.path());
+    EXPECT_EQ(rows.rows.size(), 1u) << text;
+    EXPECT_EQ(rows.damage.empty(), std::string(text).starts_with("{\"start")) << text;
+    std::filesystem::remove_all(scratch.path() / "rank_00000");
+  }
+}
+
+}  // namespace
+}  // namespace trainmon
