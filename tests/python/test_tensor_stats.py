@@ -61,11 +61,12 @@ def exact(values, smallest_normal, eps):
         "zeros": sum(abs(v) < eps for v in finite) / n if n else nan,
     }
     if n == 0:
-        return out | dict(norm=0.0, min=nan, max=nan, mean=nan, absmax=nan, std=nan), 0.0
+        unknown = dict.fromkeys(("min", "max", "mean", "absmax", "std"), nan)
+        return out | unknown | {"norm": 0.0}, 0.0
     if nans:
         return out | dict.fromkeys(("norm", "min", "max", "mean", "absmax", "std"), nan), 0.0
-    clean = [v for v in values]
-    out |= {"min": min(clean), "max": max(clean), "absmax": max(abs(v) for v in clean)}
+
+    out |= {"min": min(values), "max": max(values), "absmax": max(abs(v) for v in values)}
     if infs:
         mean = infs[0] if len(infs) == 1 else nan
         return out | {"norm": math.inf, "mean": mean, "std": nan}, 0.0

@@ -1,0 +1,142 @@
+# trainmon.tensor_stats against the functions of mindstudio-probe 26.2.0, six statistics per tensor.
+"""bench_stats.py [--peer-python PYTHON] [--rounds N] [--json FILE]
+
+Two processes hold the same tensors (the peer patches torch for its whole process) and take turns:
+one measures while the other waits for its line on stdin. One thread each. PYTHON is an interpreter
+that has torch and mindstudio-probe; without it only trainmon is timed.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+SIX = ["norm", "min", "max", "mean", "zeros", "nans"]
+EPS = 1e-8
+
+
+def gpt2_shapes():
+    """The 148 parameters of GPT-2 small, 124 M elements."""
+    block = [(768,), (768,), (768, 2304), (2304,), (768, 768), (768,)]
+    block += [(768,), (768,), (768, 3072), (3072,), (3072, 768), (768,)]
+    return [(50257, 768), (1024, 768), *block * 12, (768,), (768,)]
+
+
+def small_shapes():
+    """200 tensors, 425 k elements."""
+    return [(256,), (768,), (3, 768), (4, 768), (11, 384)] * 40
+
+
+SETS = {"GPT-2 gradients (148)": gpt2_shapes, "200 small": small_shapes}
+
+
+def trainmon_measure(tensors):
+    import trainmon
+
+    return lambda: trainmon.tensor_stats(tensors, SIX, eps=EPS)
+
+
+def peer_measure(tensors):
+    from msprobe.pytorch.monitor import features
+
+    def measure():
+        return [
+            (
+                features.get_norm(t),
+                features.get_min(t),
+                features.get_max(t),
+                features.get_mean(t),
+                features.get_zeros(t, EPS),
+                features.get_nans(t),
+            )
+            for t in tensors
+        ]
+
+    return measure
+
+
+def work(who, name, dtype):
+    """One measurement per line on stdin, its seconds on stdout; first the norms, to compare."""
+    answers, sys.stdout = sys.stdout, sys.stderr  # the peer prints
+    import torch
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    tensors = [(torch.randn(s) * 1e-3).to(getattr(torch, dtype)) for s in SETS[name]()]
+    if who == "trainmon":
+        measure = trainmon_measure(tensors)
+        norms = measure()["norm"].tolist()
+    else:
+        measure = peer_measure(tensors)
+        norms = [float(row[0]) for row in measure()]
+    print(json.dumps(norms), file=answers, flush=True)
+    for _ in sys.stdin:
+        start = time.perf_counter()
+        measure()
+        print(time.perf_counter() - start, file=answers, flush=True)
+
+
+def ask(worker):
+    worker.stdin.write("go\n")
+    worker.stdin.flush()
+    return float(worker.stdout.readline())
+
+
+def compare(name, dtype, rounds, peer_python):
+    pythons = {"trainmon": sys.executable, **({"peer": peer_python} if peer_python else {})}
+    workers, norms = {}, {}
+    for who, python in pythons.items():
+        workers[who] = subprocess.Popen(
+            [python, __file__, "--work", who, name, dtype],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        norms[who] = json.loads(workers[who].stdout.readline())
+    if peer_python:
+        for ours, theirs in zip(norms["trainmon"], norms["peer"], strict=True):
+            assert abs(ours - theirs) <= 1e-6 * abs(theirs), (ours, theirs)
+    times = {who: [] for who in workers}
+    for _ in range(rounds):
+        for who, worker in workers.items():
+            times[who].append(ask(worker))
+    for worker in workers.values():
+        worker.stdin.close()
+        worker.wait(60)
+    result = {f"{who}_ms": 1000 * statistics.median(values) for who, values in times.items()}
+    if peer_python:
+        result["ratio"] = statistics.median(
+            p / o for p, o in zip(times["peer"], times["trainmon"], strict=True)
+        )
+    return result
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--peer-python")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--work", nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.work:
+        work(*options.work)
+        return
+    results = {}
+    for name in SETS:
+        for dtype in ("float32", "bfloat16"):
+            result = results[f"{name}, {dtype}"] = compare(
+                name, dtype, options.rounds, options.peer_python
+            )
+            text = "  ".join(f"{key} {value:.3f}" for key, value in result.items())
+            print(f"{name}, {dtype}: {text}", flush=True)
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()
