@@ -1,0 +1,301 @@
+# Reading runs back: tables of columns, the first bad row, the largest values.
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from trainmon import _core
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_STATS = tuple(line["name"] for line in _core.stat_table())
+
+# Bits of the column `flags`.
+FLAGS = {
+    "still_scaled": 1,
+    "clip_before": 2,
+    "clip_after": 4,
+    "partial": 8,
+    "non_finite": 16,
+    "not_ready": 32,
+}
+
+
+class RunTable(Mapping):
+    """Rows of a run: a mapping from column name to a NumPy array, all of one length.
+
+    The key columns are restart, rank (-1 where merged over ranks), kind, chunk, name, element,
+    optimizer, step, attempt, micro_step, call, seq, flags (bits, see FLAGS), window, accum, fate
+    ("taken", "skipped", "unknown"), loss_scale, dtype and replication; then come the statistics.
+    Rows are ordered by restart, step, attempt, rank, seq.
+
+    scalars      {restart, rank, step, name, value}: arrays of what `mon.log` recorded
+    alerts, gaps lists of dicts: what rules found; rows that were lost, and why
+    damage       list of (file, offset, what): parts of the files that could not be used
+    torn_tails   unfinished last writes, those of a killed or living run (no damage)
+    kinds, ranks everything the run has, selected or not
+    stats        names of the statistics in the table
+    """
+
+    def __init__(self, rows: Any, stats: tuple[str, ...]):
+        self._columns = {**rows.keys(), **rows.statistics(list(stats))}
+        self._scalars = rows.scalars()
+        self.num_rows: int = len(rows)
+        self.stats = stats
+        self.alerts: list[dict] = rows.alerts()
+        self.gaps: list[dict] = rows.gaps()
+        self.damage: list[tuple[str, int, str]] = rows.damage()
+        self.torn_tails: int = rows.torn_tails()
+        self.kinds: list[str] = rows.kinds()
+        self.ranks: list[int] = rows.ranks()
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self._columns:
+            raise KeyError(_unknown("column", name, self._columns))
+        return _decoded(self._columns[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def __repr__(self) -> str:
+        return f"<RunTable: {self.num_rows} rows, columns {', '.join(self)}>"
+
+    @property
+    def scalars(self) -> dict[str, np.ndarray]:
+        return {name: _decoded(column) for name, column in self._scalars.items()}
+
+    def to_pandas(self):
+        """The table as a pandas.DataFrame, text columns as categories. Needs pandas."""
+        import pandas as pd
+
+        def series(column):
+            return pd.Categorical.from_codes(*column) if isinstance(column, tuple) else column
+
+        return pd.DataFrame({name: series(column) for name, column in self._columns.items()})
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One row of a run; `stats` holds every statistic."""
+
+    restart: int
+    rank: int
+    kind: str
+    chunk: int
+    name: str
+    element: str
+    optimizer: int
+    step: int
+    attempt: int
+    micro_step: int
+    call: int
+    seq: int
+    flags: int
+    fate: str
+    stats: dict[str, float] = dataclasses.field(repr=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class FirstBad(Row):
+    """Where a run first went wrong; `ranks` are all ranks that went wrong at that same place."""
+
+    ranks: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranked(Row):
+    """A row found by top(): `value` is its value of the statistic `stat`."""
+
+    stat: str
+    value: float
+
+
+def read(
+    run: str | os.PathLike,
+    *,
+    stats: str | Iterable[str] | None = None,
+    kinds: str | Iterable[str] | None = None,
+    include: str | Iterable[str] | None = None,
+    exclude: str | Iterable[str] | None = None,
+    ranks: int | Iterable[int] | None = None,
+    steps: int | tuple[int | None, int | None] | None = None,
+    all_restarts: bool = False,
+    merged: bool = False,
+) -> RunTable:
+    """The rows of a run directory, which may still be written, as a RunTable.
+
+    stats         statistics to derive (docs/statistics.md); default all
+    kinds         kinds or groups (grads, weights, moments, activations); default all
+    include, exclude  name patterns as for `watch`
+    ranks         ranks to read; default all
+    steps         one step, or (first, last), both inclusive, None for open
+    all_restarts  also rows of steps that a later restart went through again
+    merged        merge rows over ranks: parts of one whole are merged, values that are identical
+                  on all ranks are taken once (both have rank -1), the rest stays per rank
+
+    Raises FileNotFoundError when `run` holds no run, TypeError or ValueError naming the argument.
+    Parts of files that cannot be used are left out, listed in .damage and warned about.
+    """
+    names = _checked_stats(stats)
+    rows = _read(run, kinds, include, exclude, ranks, steps, all_restarts, merged)
+    return RunTable(rows, names)
+
+
+def first_bad(
+    run: str | os.PathLike,
+    *,
+    kinds: str | Iterable[str] | None = None,
+    include: str | Iterable[str] | None = None,
+    exclude: str | Iterable[str] | None = None,
+    ranks: int | Iterable[int] | None = None,
+    steps: int | tuple[int | None, int | None] | None = None,
+) -> FirstBad | None:
+    """The row with a NaN or an infinity that comes first in the run; None when there is none.
+
+    First by step, then in the order of a step: weights, forward, backward, reduced gradients,
+    optimizer state, updated weights. Gradients of steps that a loss scaler skipped count only when
+    nothing else is bad. Arguments as for read().
+    """
+    found = _read(run, kinds, include, exclude, ranks, steps).first_bad()
+    return None if found is None else FirstBad(**found)
+
+
+def top(
+    run: str | os.PathLike,
+    stat: str = "norm",
+    count: int = 10,
+    *,
+    smallest: bool = False,
+    kinds: str | Iterable[str] | None = None,
+    include: str | Iterable[str] | None = None,
+    exclude: str | Iterable[str] | None = None,
+    ranks: int | Iterable[int] | None = None,
+    steps: int | tuple[int | None, int | None] | None = None,
+) -> list[Ranked]:
+    """The `count` tensors with the largest (or smallest) value of a statistic, each at the row
+    where it has it; NaN comes first. Arguments as for read()."""
+    (name,) = _checked_stats(_one_name("stat", stat))
+    if not _is_int(count):
+        raise TypeError(f"count must be an int, not {type(count).__name__}")
+    if count < 1:
+        raise ValueError(f"count must be at least 1, not {count}")
+    rows = _read(run, kinds, include, exclude, ranks, steps)
+    return [Ranked(**row) for row in rows.top(name, count, bool(smallest))]
+
+
+def _read(
+    run, kinds, include, exclude, ranks, steps, all_restarts=False, merged=False
+) -> _core.Rows:
+    try:
+        path = os.fsencode(run)
+    except TypeError:
+        raise TypeError(f"run must be a path, not {type(run).__name__}") from None
+    first, last = _checked_steps(steps)
+    try:
+        rows = _core.read_run(
+            path,
+            _checked_texts("kinds", kinds),
+            _checked_texts("include", include),
+            _checked_texts("exclude", exclude),
+            _checked_ranks(ranks),
+            first,
+            last,
+            bool(all_restarts),
+            bool(merged),
+        )
+    except RuntimeError as error:
+        raise FileNotFoundError(f"run: {error}") from None
+    except ValueError as error:
+        raise ValueError(f"kinds: {error}") from None
+    damage = rows.damage()
+    if damage:
+        file, offset, what = damage[0]
+        more = f" and {len(damage) - 1} more" if len(damage) > 1 else ""
+        warnings.warn(
+            f"parts of the run could not be used: {file} at byte {offset}: {what}{more}",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    return rows
+
+
+def _decoded(column: Any) -> np.ndarray:
+    if not isinstance(column, tuple):
+        return column
+    import numpy as np
+
+    codes, names = column
+    texts = np.empty(len(names), dtype=object)
+    texts[:] = names
+    return texts[codes]
+
+
+def _unknown(what: str, name: Any, known: Iterable[str]) -> str:
+    names = list(known)
+    near = difflib.get_close_matches(str(name), names, n=1)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    return f"{name!r} is no {what}{hint}; there are {', '.join(names)}"
+
+
+def _is_int(value: Any) -> bool:
+    return hasattr(value, "__index__") and not isinstance(value, bool)
+
+
+def _one_name(argument: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{argument} must be a name, not {type(value).__name__}")
+    return value
+
+
+def _checked_texts(argument: str, value: Any) -> list[str]:
+    if value is None:
+        return []
+    values = [value] if isinstance(value, str) else value
+    if isinstance(values, (bytes, Mapping)) or not isinstance(values, Iterable):
+        raise TypeError(f"{argument} must be a name or names, not {type(value).__name__}")
+    return [_one_name(argument, name) for name in values]
+
+
+def _checked_stats(stats: Any) -> tuple[str, ...]:
+    names = _STATS if stats is None else tuple(_checked_texts("stats", stats))
+    for name in names:
+        if name not in _STATS:
+            raise ValueError("stats: " + _unknown("statistic", name, _STATS))
+    return names
+
+
+def _checked_ranks(ranks: Any) -> list[int]:
+    if ranks is None:
+        return []
+    values = [ranks] if _is_int(ranks) else ranks
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise TypeError(f"ranks must be an int or ints, not {type(ranks).__name__}")
+    values = list(values)
+    for rank in values:
+        if not _is_int(rank):
+            raise TypeError(f"ranks must hold ints, not {type(rank).__name__}")
+    return [int(rank) for rank in values]
+
+
+def _checked_steps(steps: Any) -> tuple[int | None, int | None]:
+    if steps is None:
+        return None, None
+    if _is_int(steps):
+        return int(steps), int(steps)
+    if not isinstance(steps, (tuple, list)) or len(steps) != 2:
+        raise TypeError(f"steps must be an int or a pair (first, last), not {steps!r}")
+    for step in steps:
+        if step is not None and not _is_int(step):
+            raise TypeError(f"steps must hold ints or None, not {type(step).__name__}")
+    first, last = (None if step is None else int(step) for step in steps)
+    if first is not None and last is not None and last < first:
+        raise ValueError(f"steps: the last step {last} comes before the first {first}")
+    return first, last
