@@ -20,7 +20,7 @@ from pathlib import Path
 STEPS = 104
 BATCH, CONTEXT = 8, 128
 TIMED = range(8, 96)
-FAULT = {"rank": 1, "name": "blocks.3.mlp.0.weight", "step": 100}
+FAULT = {"rank": 1, "kind": "grad_unreduced", "name": "blocks.3.mlp.0.weight", "step": 100}
 
 
 def train(out: Path) -> None:
@@ -169,8 +169,8 @@ def report_health(health: dict) -> None:
     for sink in health["sinks"]:
         dropped = sum(sink["rows_dropped"].values())
         print(
-            f"rank 0: {health['rows_produced']} rows produced; sink {sink['name']}: "
-            f"{sink['rows_written']} written, {dropped} dropped",
+            f"rank 0 produced {health['rows_produced']} rows: {sink['rows_written']} written to "
+            f"the {sink['name']}, {dropped} dropped",
             flush=True,
         )
 
@@ -184,9 +184,9 @@ def report_fault(out: Path) -> bool:
         print(f"\n$ trainmon {' '.join(arguments)}", flush=True)
         subprocess.run([command, *arguments], check=True)
     found = trainmon.first_bad(out)
-    place = {key: found[key] for key in FAULT} if found else None
+    place = {key: getattr(found, key, None) for key in FAULT}
     print(f"\nplanted: {FAULT}\nfound:   {place}\nfiles:   {out}")
-    return place == FAULT
+    return place == FAULT and found.ranks == (FAULT["rank"],)
 
 
 def main() -> int:
