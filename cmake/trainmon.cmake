@@ -11,6 +11,11 @@ set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 find_package(Threads REQUIRED)
 
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 12)
+  message(FATAL_ERROR "trainmon needs g++ 12 or newer; ${CMAKE_CXX_COMPILER} is "
+    "${CMAKE_CXX_COMPILER_VERSION}. Name another with -DCMAKE_CXX_COMPILER or CXX=.")
+endif()
+
 # trainmon_require(GTest_FOUND "GoogleTest" libgtest-dev): stops with the package to install.
 function(trainmon_require found what package)
   if(NOT ${found})
