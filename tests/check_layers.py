@@ -98,8 +98,8 @@ def self_test() -> None:
             "| `src/a` | 2 | `src/base` | `json` | x |\n"
             "| `src/b` | 2 | `src/a` | | x |\n"
             "| `python/bindings` | 3 | | | x |\n"
-            "| `python/trainmon` | 4 | `python/bindings` | | x |\n"
-            "| `python/trainmon/torch` | 5 | `python/trainmon` | `torch` | x |\n",
+            "| `python/trainmon/torch` | 4 | `python/bindings` | `torch` | x |\n"
+            "| `python/trainmon` | 5 | `python/trainmon/torch` | | x |\n",
             "include/trainmon/x.h": '#include "base/b.h"\n',
             "src/base/b.h": '#include "trainmon/x.h"\n#include <vector>\n',
             "src/base/b.cpp": "#include <json/json.h>\n",
@@ -108,7 +108,8 @@ def self_test() -> None:
             "src/stray.cpp": "",
             "python/bindings/module.cpp": "",
             "python/trainmon/a.py": "from trainmon import _core, torch\nimport torch.nn\n",
-            "python/trainmon/torch/b.py": "import torch\nfrom trainmon.a import x\n",
+            "python/trainmon/torch/b.py": "import torch\nfrom trainmon import _core\n"
+            "def f():\n    from trainmon.a import x\n",
         }
         for name, text in files.items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -116,9 +117,11 @@ def self_test() -> None:
         expected = [
             "ARCHITECTURE.md: src/b may not use src/a (no lower layer)",
             "include/trainmon/x.h: uses src/base/b.h; include/trainmon may use ",
-            "python/trainmon/a.py: uses python/trainmon/torch; "
-            "python/trainmon may use python/bindings",
+            "python/trainmon/a.py: uses python/bindings/module.cpp; "
+            "python/trainmon may use python/trainmon/torch",
             "python/trainmon/a.py: uses torch/nn, which python/trainmon may not",
+            "python/trainmon/torch/b.py: uses python/trainmon/a/x; "
+            "python/trainmon/torch may use python/bindings",
             "src/b/b.cpp: uses include/trainmon/x.h; src/b may use src/a",
             "src/base/b.cpp: uses json/json.h, which src/base may not",
             "src/stray.cpp: in no folder of the table",
