@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Every measurement in docs/measurements.md. The peer is measured where its package is installed.
+# Every measurement in docs/measurements.md; the peer is measured from an environment of its own.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+
+scripts/side_venv.sh peer scripts/peer_requirements.txt
+peer=.venv-peer/bin/python
 cmake --preset release >/dev/null
 cmake --build --preset release
-for program in build/release/benchmarks/cpp/*_bench; do
-  echo "== $(basename "$program")"
-  "$program"
-done
-for script in benchmarks/python/bench_*.py; do
-  echo "== $(basename "$script")"
-  .venv/bin/python "$script"
-done
+run() { echo "== $*"; "$@"; }
+run build/release/benchmarks/cpp/stats_bench
+run .venv/bin/python benchmarks/python/bench_stats.py --peer-python $peer
+run .venv/bin/python benchmarks/python/bench_overhead.py
+run .venv/bin/python benchmarks/python/bench_peer.py --peer-python $peer

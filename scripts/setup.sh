@@ -46,7 +46,6 @@ find_missing() {
   need libcli11-dev header CLI/CLI.hpp
   need libzstd-dev header zstd.h
   need libgtest-dev header gtest/gtest.h
-  need libbenchmark-dev header benchmark/benchmark.h
   if [ -z "$python" ]; then
     missing+=(python3 python3-dev python3-venv)
   else

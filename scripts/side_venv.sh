@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# side_venv.sh NAME REQUIREMENTS: the environment .venv-NAME, which sees everything in .venv and adds
+# what the file REQUIREMENTS pins. Keeps other people's packages out of .venv.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+venv=.venv-$1
+requirements=$2
+site() { "$1" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
+if [ ! -x "$venv/bin/python" ]; then
+  .venv/bin/python -m venv --system-site-packages "$venv"
+fi
+site .venv/bin/python >"$(site "$venv/bin/python")/base.pth"
+
+if ! cmp -s "$requirements" "$venv/requirements.stamp"; then
+  # The torch at hand is a constraint: nothing may pull another one, with its CUDA libraries, in.
+  "$venv/bin/python" - >"$venv/constraints.txt" <<'PYTHON'
+from importlib.metadata import version
+print(f"torch=={version('torch')}", f"numpy=={version('numpy')}", sep="\n")
+PYTHON
+  "$venv/bin/python" -m pip install -q --disable-pip-version-check -c "$venv/constraints.txt" \
+    -r "$requirements"
+  cp "$requirements" "$venv/requirements.stamp"
+fi
