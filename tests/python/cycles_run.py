@@ -23,7 +23,7 @@ def main():
         monitor = trainmon.watch(
             model,
             optimizer,
-            kinds=["grads", "weights", "moments", "activations"],
+            kinds=["grads", "grad_unreduced", "weights", "moments", "activations"],
             every=1,
             out=f"{out}/{number}",
         )
@@ -34,7 +34,7 @@ def main():
         monitor.stop()
         monitors.append(weakref.ref(monitor))
 
-    warm = 30
+    warm = cycles  # the allocator needs some to settle
     before = None
     for number in range(warm + cycles):
         if number == warm:

@@ -26,7 +26,7 @@ class Training:
             self.monitor = trainmon.watch(
                 self.model,
                 self.optimizer,
-                kinds=["grads", "weights", "moments", "activations"],
+                kinds=["grads", "grad_unreduced", "weights", "moments", "activations"],
                 every=1,
                 out=str(out),
                 segment_mb=0.0625,

@@ -23,7 +23,7 @@ import torch.distributed as dist
 import marks
 import models
 
-KINDS = ["grads", "weights", "moments", "activations"]
+KINDS = ["grads", "grad_unreduced", "weights", "moments", "activations"]
 
 
 def digest(*parts):

@@ -88,7 +88,7 @@ def main():
     monitor = trainmon.watch(
         model,
         optimizer,
-        kinds=["grads", "weights", "moments", "activations"],
+        kinds=["grads", "grad_unreduced", "weights", "moments", "activations"],
         every=1,
         out=out,
     )

@@ -119,7 +119,8 @@ class Twin:
 def main():
     out, mode = pathlib.Path(sys.argv[1]), sys.argv[2]
     model, optimizer = oracle_model.begin(mode)
-    twin, rows, losses = Twin(), [], []
+    with torch.random.fork_rng():  # building draws numbers
+        twin, rows, losses = Twin(), [], []
 
     def named(model):
         return [(n.removeprefix("module."), p) for n, p in model.named_parameters()]

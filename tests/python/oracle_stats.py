@@ -33,7 +33,7 @@ def of(tensor):
         "infs": infs,
         "zeros": sum(abs(v) < EPS for v in x) / n if n else math.nan,
         "subnormals": sum(0 < abs(v) < smallest for v in x),
-        "absmax": max(map(abs, finite), default=0.0),
+        "absmax": max(map(abs, finite), default=math.nan),
         "scale": math.fsum(map(abs, finite)) / n if n else 0.0,
         "norm": math.sqrt(math.fsum(v * v for v in x)),
         "mean": math.fsum(x) / n if n else math.nan,

@@ -18,7 +18,7 @@ import lifecycle_run
 import models
 import trainmon
 
-KINDS = ["grads", "weights", "moments", "activations"]
+KINDS = ["grads", "grad_unreduced", "weights", "moments", "activations"]
 STEPS = lifecycle_run.STEPS
 
 

@@ -50,7 +50,9 @@ def expected_merged(mode, rows):
     for rank, mine in enumerate(rows):
         for row in mine:
             kind, key, here, whole = row[0], row[:6], row[6], row[7]
-            if kind == "grad_unreduced" or mode == "single":
+            if mode == "single":
+                found[-1, key] = here
+            elif kind == "grad_unreduced":
                 found[rank, key] = here
             elif kind in PER_PARAMETER:
                 if whole is None and (-1, key) in found:
