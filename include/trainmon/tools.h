@@ -81,7 +81,7 @@ struct ReadScalar {
 struct ReadAlert {
   std::int32_t restart = 0;
   std::int32_t rank = 0;
-  Alert alert;  // key.series is an index into RunRows::series
+  Alert alert;  // key.series is an index into RunRows::series; repeats joined, with their count
 };
 
 struct ReadGap {
@@ -123,7 +123,8 @@ struct FirstBad {
 std::optional<FirstBad> first_bad(const RunRows& rows);
 
 // The largest (or, for `smallest`, smallest) values of a statistic, one row per series over the rows
-// given; NaN comes first. Rows without elements or without values are left out.
+// given; NaN comes first, and of equal values the earliest. Rows without elements or without values
+// are left out.
 struct Ranked {
   ReadRow row;
   double value = 0.0;

@@ -1,7 +1,7 @@
 // Searches over rows that were read: the first bad one, and the largest values.
 #include <algorithm>
 #include <cmath>
-#include <map>
+#include <optional>
 #include <tuple>
 
 #include "trainmon/tools.h"
@@ -66,25 +66,31 @@ std::optional<FirstBad> first_bad(const RunRows& rows) {
 }
 
 std::vector<Ranked> top(const RunRows& rows, Stat stat, std::size_t count, bool smallest) {
-  const auto comes_before = [&](const Ranked& a, const Ranked& b) {
-    if (std::isnan(a.value) || std::isnan(b.value))
-      return std::isnan(a.value) && !std::isnan(b.value);
-    return smallest ? a.value < b.value : a.value > b.value;
+  const auto is_better = [&](double a, double b) {
+    if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && !std::isnan(b);
+    return smallest ? a < b : a > b;
   };
-  std::vector<Ranked> best(rows.series.size());
-  std::vector<bool> has_row(rows.series.size());
+  std::vector<std::optional<Ranked>> best(rows.series.size());
   for (const ReadRow& row : rows.rows) {
     if (row.state.count == 0 || (row.flags & flag::kNotReady) != 0) continue;
-    const Ranked candidate{row, derive(stat, row.state)};
-    if (has_row[row.series] && !comes_before(candidate, best[row.series])) continue;
-    best[row.series] = candidate;
-    has_row[row.series] = true;
+    const double value = derive(stat, row.state);
+    std::optional<Ranked>& so_far = best[row.series];
+    if (!so_far || is_better(value, so_far->value)) so_far = Ranked{row, value};
   }
   std::vector<Ranked> ranked;
-  for (std::size_t i = 0; i < best.size(); ++i) {
-    if (has_row[i]) ranked.push_back(best[i]);
+  for (const std::optional<Ranked>& found : best) {
+    if (found) ranked.push_back(*found);
   }
-  std::stable_sort(ranked.begin(), ranked.end(), comes_before);
+  // Among equals the earliest first: of many NaN the one that was there first leads.
+  const auto when = [](const ReadRow& row) {
+    return std::tie(row.restart, row.step, row.attempt, row.seq, row.rank);
+  };
+  std::sort(ranked.begin(), ranked.end(), [&](const Ranked& a, const Ranked& b) {
+    if (is_better(a.value, b.value) || is_better(b.value, a.value)) {
+      return is_better(a.value, b.value);
+    }
+    return when(a.row) < when(b.row);
+  });
   if (ranked.size() > count) ranked.resize(count);
   return ranked;
 }

@@ -181,10 +181,23 @@ class RunReader {
     for (const Alert& alert : batch.alerts) {
       ReadAlert out{directory.restart, directory.rank, alert};
       out.alert.key.series = unified(log, alert.key.series);
-      result_.alerts.push_back(std::move(out));
+      take_alert(std::move(out));
     }
     for (const Gap& gap : batch.gaps) {
       result_.gaps.push_back({directory.restart, directory.rank, gap});
+    }
+  }
+
+  // Repeats come as further records with a larger count: the last one tells all.
+  void take_alert(ReadAlert alert) {
+    const auto key =
+        std::tuple(alert.restart, alert.rank, alert.alert.key.series, alert.alert.rule);
+    const auto [known, is_new] = alert_places_.try_emplace(key, result_.alerts.size());
+    if (is_new) {
+      result_.alerts.push_back(std::move(alert));
+    } else {
+      ReadAlert& first = result_.alerts[known->second];
+      first.alert.count = std::max(first.alert.count, alert.alert.count);
     }
   }
 
@@ -221,6 +234,7 @@ class RunReader {
   RunRows result_;
   SeriesIndex index_;
   std::unordered_map<SeriesId, std::uint32_t> unified_;  // of the directory being read
+  std::map<std::tuple<int, int, std::uint32_t, std::string>, std::size_t> alert_places_;
   NewestRestart newest_;
   std::vector<StepKey> clock_steps_;  // of result_.scalars, same order
 };

@@ -1,0 +1,32 @@
+// What the subcommands share: exit codes, the options every one has, and their entry points.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace trainmon::cli {
+
+// The exit code tells a script what a person reads.
+enum ExitCode : int {
+  kOk = 0,
+  kFindings = 1,  // something is wrong with the run (or the config)
+  kUsage = 2,     // wrong arguments, no such run
+  kPartial = 3,   // parts of the files could not be used: the answer may lack something
+  kInternal = 70,
+};
+
+struct Context {
+  bool json = false;   // one JSON value on stdout instead of text
+  bool color = false;  // stdout is a terminal that wants it
+  bool no_color = false;
+  bool quiet = false;  // no remarks on stderr
+  int exit_code = kOk;
+};
+
+// Each adds its subcommand; running it sets context.exit_code.
+void add_config(CLI::App& app, Context& context);
+void add_doctor(CLI::App& app, Context& context);
+void add_first_bad(CLI::App& app, Context& context);
+void add_show(CLI::App& app, Context& context);
+void add_top(CLI::App& app, Context& context);
+
+}  // namespace trainmon::cli

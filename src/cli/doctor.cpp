@@ -1,0 +1,251 @@
+// trainmon doctor: this machine, or whether the books of a run are in order.
+#include <sys/resource.h>
+
+#include <filesystem>
+#include <iostream>
+#include <memory>
+
+#include "base/text.h"
+#include "cli/output.h"
+#include "trainmon/version.h"
+
+namespace trainmon::cli {
+namespace {
+
+std::int64_t dropped(const SinkHealth& sink) {
+  std::int64_t total = 0;
+  for (const auto& [reason, rows] : sink.rows_dropped) total += rows;
+  return total;
+}
+
+Json limit_json(int resource) {
+  rlimit limit{};
+  if (::getrlimit(static_cast<decltype(RLIMIT_NOFILE)>(resource), &limit) != 0) return nullptr;
+  if (limit.rlim_cur == RLIM_INFINITY) return "unlimited";
+  return static_cast<std::uint64_t>(limit.rlim_cur);
+}
+
+std::string text_of(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+void inspect_machine(const Context& context) {
+  std::error_code error;
+  const std::filesystem::path here = std::filesystem::current_path(error);
+  const std::filesystem::space_info space = std::filesystem::space(here, error);
+  Json out;
+  out["version"] = kVersion;
+  out["cpu_level"] = cpu_level_name(cpu_level());
+  out["cpu_level_detected"] = cpu_level_name(detected_cpu_level());
+  out["directory"] = here.string();
+  out["disk_free_bytes"] = error ? Json() : Json(space.available);
+  out["limit_open_files"] = limit_json(RLIMIT_NOFILE);
+  out["limit_file_bytes"] = limit_json(RLIMIT_FSIZE);
+  if (context.json) return print_json(out);
+  std::cout << "trainmon        " << kVersion << "\n";
+  std::cout << "instructions    " << cpu_level_name(cpu_level());
+  if (cpu_level() != detected_cpu_level()) {
+    std::cout << " (this machine has " << cpu_level_name(detected_cpu_level()) << ")";
+  }
+  std::cout << "\ndisk            "
+            << (error ? "unknown" : bytes_text(static_cast<double>(space.available)) + " free")
+            << " in " << printable(here.native()) << "\n";
+  std::cout << "open files      " << text_of(out["limit_open_files"]) << " at most\n";
+  std::cout << "file size       " << text_of(out["limit_file_bytes"]) << " (bytes)\n";
+}
+
+// What a person should know of one rank, in sentences; empty when there is nothing.
+std::vector<std::string> findings_of(const RankAccount& rank) {
+  std::vector<std::string> findings = rank.faults;
+  for (const SinkHealth& sink : rank.health.sinks) {
+    for (const auto& [reason, rows] : sink.rows_dropped) {
+      if (rows > 0) {
+        findings.push_back("sink " + sink.name + ": " + grouped(rows) + " rows dropped (" + reason +
+                           ")");
+      }
+    }
+    if (sink.degraded) findings.push_back("sink " + sink.name + ": its last write failed");
+  }
+  for (const auto& [part, why] : rank.health.parts_off) {
+    findings.push_back(part + " switched itself off: " + why);
+  }
+  if (rank.health.errors > 0) {
+    findings.push_back(grouped(rank.health.errors) + " errors inside trainmon");
+  }
+  return findings;
+}
+
+std::string state_of(const RankAccount& rank) {
+  if (!rank.has_health) return "no health.json";
+  return rank.closed ? "closed" : "open";
+}
+
+Json rank_json(const RankAccount& rank) {
+  Json out;
+  out["rank"] = rank.rank;
+  out["restart"] = rank.restart;
+  out["directory"] = rank.directory.string();
+  out["run_id"] = rank.run_id;
+  out["host"] = rank.host;
+  out["started"] = rank.started;
+  out["has_health"] = rank.has_health;
+  out["closed"] = rank.closed;
+  out["rows_produced"] = rank.health.rows_produced;
+  out["rows_pending"] = rank.health.rows_pending;
+  out["sinks"] = Json::array();
+  for (const SinkHealth& sink : rank.health.sinks) {
+    out["sinks"].push_back({{"name", sink.name},
+                            {"rows_written", sink.rows_written},
+                            {"rows_dropped", sink.rows_dropped},
+                            {"degraded", sink.degraded}});
+  }
+  out["refused"] = rank.health.refused;
+  out["parts_off"] = rank.health.parts_off;
+  out["errors"] = rank.health.errors;
+  out["alerts"] = rank.health.alerts;
+  out["queue_bytes_peak"] = rank.health.queue_bytes_peak;
+  out["log_rows"] = rank.log_rows;
+  out["log_files"] = rank.log_files;
+  out["log_bytes"] = rank.log_bytes;
+  out["torn_tails"] = rank.torn_tails;
+  out["covered"] = rank.covered;
+  out["not_covered"] = rank.not_covered;
+  out["findings"] = findings_of(rank);
+  return out;
+}
+
+void print_ranks(const Account& account, const Context& context) {
+  TextTable table({{"rank"},
+                   {"restart"},
+                   {"state", TextTable::Align::left},
+                   {"produced"},
+                   {"written"},
+                   {"dropped"},
+                   {"in log"},
+                   {"alerts"},
+                   {"torn"}});
+  constexpr std::size_t kShown = 32;
+  std::size_t left_out = 0;
+  for (std::size_t i = 0; i < account.ranks.size(); ++i) {
+    const RankAccount& rank = account.ranks[i];
+    const bool is_bad = !findings_of(rank).empty();
+    if (i >= kShown && !is_bad) {
+      ++left_out;
+      continue;
+    }
+    std::int64_t written = 0, lost = 0;
+    for (const SinkHealth& sink : rank.health.sinks) {
+      written = std::max(written, sink.rows_written);
+      lost = std::max(lost, dropped(sink));
+    }
+    table.add(
+        {std::to_string(rank.rank), std::to_string(rank.restart), state_of(rank),
+         grouped(rank.health.rows_produced), grouped(written), grouped(lost),
+         grouped(rank.log_rows), grouped(rank.health.alerts), std::to_string(rank.torn_tails)},
+        is_bad);
+  }
+  table.print(context);
+  if (left_out > 0) std::cout << "... and " << left_out << " more, all in order\n";
+}
+
+// Sentences that many ranks share are printed once.
+void print_shared(const std::string& title,
+                  const std::map<std::string, std::vector<int>>& entries) {
+  if (entries.empty()) return;
+  std::cout << "\n" << title << "\n";
+  for (const auto& [text, ranks] : entries) {
+    std::cout << "  " << printable(text);
+    if (ranks.size() == 1) std::cout << " (rank " << ranks.front() << ")";
+    if (ranks.size() > 1) std::cout << " (" << ranks.size() << " ranks)";
+    std::cout << "\n";
+  }
+}
+
+void print_account(const Account& account, const std::string& run, const Context& context) {
+  std::int64_t files = 0, bytes = 0, open = 0;
+  std::map<std::string, std::vector<int>> findings, not_covered, refused;
+  for (const RankAccount& rank : account.ranks) {
+    files += rank.log_files;
+    bytes += rank.log_bytes;
+    open += rank.closed ? 0 : 1;
+    for (const std::string& finding : findings_of(rank)) findings[finding].push_back(rank.rank);
+    for (const auto& [what, why] : rank.not_covered) {
+      not_covered[what + ": " + why].push_back(rank.rank);
+    }
+    for (const auto& [reason, count] : rank.health.refused) {
+      refused[reason + ": " + grouped(count) + " tensors"].push_back(rank.rank);
+    }
+  }
+  const RankAccount& first = account.ranks.front();
+  std::cout << bold(context, printable(run));
+  if (!first.run_id.empty()) std::cout << "  run id " << printable(first.run_id);
+  std::cout << "  started " << printable(first.started) << "\n";
+  std::cout << grouped(account.rows()) << " rows in " << grouped(files)
+            << (files == 1 ? " log file, " : " log files, ")
+            << bytes_text(static_cast<double>(bytes));
+  if (account.rows() > 0) {
+    std::cout << " ("
+              << number_text(static_cast<double>(bytes) / static_cast<double>(account.rows()), 3)
+              << " bytes a row)";
+  }
+  std::cout << "\n\n";
+  print_ranks(account, context);
+  print_shared("not covered", not_covered);
+  print_shared("not measured", refused);
+  print_shared("findings", findings);
+  if (!account.damage.empty()) std::cout << "\ndamage\n";
+  for (const Damage& damage : account.damage) {
+    std::cout << "  " << printable(damage.file.native()) << " at byte " << damage.offset << ": "
+              << printable(damage.what) << "\n";
+  }
+  if (open > 0) {
+    std::cout << "\n"
+              << open << " of " << account.ranks.size()
+              << " did not stop in order: still running, or killed\n";
+  }
+  if (findings.empty() && account.damage.empty()) {
+    std::cout << "\nin order: every row " << (open > 0 ? "reported so far" : "produced")
+              << " is accounted for\n";
+  }
+}
+
+void inspect_run(const std::string& run, Context& context) {
+  const Account found = account(run);
+  bool has_findings = false;
+  for (const RankAccount& rank : found.ranks) has_findings |= !findings_of(rank).empty();
+  context.exit_code = !found.damage.empty() ? kPartial : has_findings ? kFindings : kOk;
+  if (!context.json) return print_account(found, run, context);
+  Json out;
+  out["rows"] = found.rows();
+  out["ranks"] = Json::array();
+  for (const RankAccount& rank : found.ranks) out["ranks"].push_back(rank_json(rank));
+  out["damage"] = Json::array();
+  for (const Damage& damage : found.damage) {
+    out["damage"].push_back(
+        {{"file", damage.file.string()}, {"offset", damage.offset}, {"what", damage.what}});
+  }
+  print_json(out);
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app, Context& context) {
+  CLI::App* command = app.add_subcommand("doctor", "this machine, or the books of a run");
+  const auto run = std::make_shared<std::string>();
+  command->add_option("RUN", *run, "run directory; without it, this machine");
+  command->footer(
+      R"(For a run: rows produced = written + dropped for every rank, sink and reason, held
+against what the log gives back; what was not covered; damaged files. A torn
+last write of a killed or living run is no damage.
+
+Examples:
+  trainmon doctor
+  trainmon doctor runs/a
+  trainmon doctor runs/a --json)");
+  command->callback([run, &context] {
+    if (run->empty()) return inspect_machine(context);
+    inspect_run(*run, context);
+  });
+}
+
+}  // namespace trainmon::cli

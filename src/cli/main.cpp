@@ -1,0 +1,95 @@
+// The command line `trainmon`: data on stdout, remarks on stderr.
+#include <unistd.h>
+
+#include <cstdlib>
+#include <iostream>
+#include <string>
+
+#include "base/text.h"
+#include "cli/commands.h"
+#include "trainmon/error.h"
+#include "trainmon/version.h"
+
+namespace trainmon::cli {
+namespace {
+
+constexpr const char* kFooter = R"(Exit codes:
+  0  fine                 1  something is wrong with the run or config
+  2  wrong arguments      3  parts of the files could not be used
+  70 a fault of trainmon
+
+Examples:
+  trainmon first-bad runs/a
+  trainmon top runs/a --stat absmax --kind grads --count 20
+  trainmon show runs/a --name layers.1 --steps 100:120
+  trainmon doctor runs/a --json)";
+
+bool wants_color(const Context& context) {
+  const char* no_color = std::getenv("NO_COLOR");
+  const char* terminal = std::getenv("TERM");
+  return !context.no_color && (no_color == nullptr || *no_color == '\0') && terminal != nullptr &&
+         std::string_view(terminal) != "dumb" && ::isatty(1) == 1;
+}
+
+// A first word that is no subcommand, with the one that was probably meant.
+void explain_subcommand(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return;
+  const std::string word = argv[1];
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  if (std::find(names.begin(), names.end(), word) != names.end()) return;
+  std::cerr << "trainmon: no subcommand '" << printable(word) << "'";
+  const std::vector<std::string_view> known(names.begin(), names.end());
+  if (const auto nearest = nearest_name(word, known)) {
+    std::cerr << ", did you mean '" << *nearest << "'?";
+  }
+  std::cerr << "\n";
+}
+
+int run(int argc, char** argv) {
+  Context context;
+  CLI::App app("Look into training runs that trainmon watched.", "trainmon");
+  app.set_version_flag("--version", std::string("trainmon ") + kVersion);
+  app.add_flag("--json", context.json, "JSON on stdout (not finite: strings nan inf -inf)");
+  app.add_flag("--no-color", context.no_color, "no colour; so does the variable NO_COLOR");
+  app.add_flag("--quiet,-q", context.quiet, "no remarks on stderr");
+  app.footer(kFooter);
+  app.require_subcommand(1);
+  app.fallthrough();
+  app.parse_complete_callback([&] { context.color = wants_color(context); });
+  add_first_bad(app, context);
+  add_top(app, context);
+  add_show(app, context);
+  add_doctor(app, context);
+  add_config(app, context);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    // Help and version are "errors" that end well.
+    if (error.get_exit_code() != 0) explain_subcommand(app, argc, argv);
+    return app.exit(error) == 0 ? kOk : kUsage;
+  }
+  std::cout.flush();
+  return std::cout ? context.exit_code : kInternal;
+}
+
+}  // namespace
+}  // namespace trainmon::cli
+
+int main(int argc, char** argv) {
+  using namespace trainmon;
+  const auto fail = [](const std::exception& error, int code) {
+    std::cout.flush();
+    std::cerr << "trainmon: " << printable(error.what()) << "\n";
+    return code;
+  };
+  try {
+    return cli::run(argc, argv);
+  } catch (const std::invalid_argument& error) {
+    return fail(error, cli::kUsage);
+  } catch (const std::runtime_error& error) {
+    return fail(error, cli::kUsage);
+  } catch (const std::exception& error) {
+    return fail(error, cli::kInternal);
+  }
+}

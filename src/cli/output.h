@@ -1,0 +1,57 @@
+// Text tables and JSON for the terminal.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/commands.h"
+#include "trainmon/tools.h"
+
+namespace trainmon::cli {
+
+using Json = nlohmann::ordered_json;
+
+// Prints `value` and a line end on stdout; text that is not UTF-8 is replaced.
+void print_json(const Json& value);
+// A number for JSON: NaN and infinities as "nan", "inf", "-inf".
+Json json_number(double value);
+// A row with all its statistics.
+Json json_row(const ReadRow& row, const Series& series);
+
+// A number for people: up to five significant digits.
+std::string short_number(double value);
+// "layers.3.weight" or "layers.3 output.0"; the root module is "(root)".
+std::string tensor_text(const Series& series);
+
+std::string bold(const Context& context, std::string_view text);
+std::string red(const Context& context, std::string_view text);
+
+// Columns of width of terminal or COLUMNS; without either, as wide as need be.
+std::size_t terminal_width();
+
+// A table whose last flexible column gives way when the terminal is too narrow.
+class TextTable {
+ public:
+  enum class Align { left, right };
+  struct Column {
+    std::string title;
+    Align align = Align::right;
+    bool is_flexible = false;  // shortened in the middle when there is no room
+  };
+  explicit TextTable(std::vector<Column> columns) : columns_(std::move(columns)) {}
+  // One cell per column; `is_red` marks a row that is wrong.
+  void add(std::vector<std::string> cells, bool is_red = false);
+  void print(const Context& context) const;
+
+ private:
+  struct Line {
+    std::vector<std::string> cells;
+    bool is_red = false;
+  };
+  std::vector<Column> columns_;
+  std::vector<Line> lines_;
+};
+
+}  // namespace trainmon::cli

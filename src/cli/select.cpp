@@ -1,0 +1,92 @@
+// Wrong values are named with what would be valid.
+#include "cli/select.h"
+
+#include <charconv>
+#include <iostream>
+#include <stdexcept>
+
+#include "base/text.h"
+
+namespace trainmon::cli {
+namespace {
+
+std::optional<std::int64_t> step_in(std::string_view text, const std::string& whole) {
+  if (text.empty()) return std::nullopt;
+  std::int64_t step = 0;
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), step);
+  if (result.ec != std::errc() || result.ptr != text.data() + text.size()) {
+    throw std::invalid_argument("--steps: '" + printable(whole) +
+                                "' is not A:B, A:, :B or A with whole numbers");
+  }
+  return step;
+}
+
+void set_steps(const std::string& steps, ReadOptions& options) {
+  if (steps.empty()) return;
+  const std::size_t colon = steps.find(':');
+  options.first_step = step_in(std::string_view(steps).substr(0, colon), steps);
+  options.last_step = colon == std::string::npos
+                          ? options.first_step
+                          : step_in(std::string_view(steps).substr(colon + 1), steps);
+  if (options.first_step && options.last_step && *options.last_step < *options.first_step) {
+    throw std::invalid_argument("--steps: " + steps + " ends before it begins");
+  }
+}
+
+}  // namespace
+
+void add_selection(CLI::App& command, Selection& selection) {
+  command.add_option("RUN", selection.run, "run directory (the `out` of trainmon.watch)")
+      ->required();
+  const auto repeatable = [](CLI::Option* option) { option->allow_extra_args(false); };
+  repeatable(command.add_option("--kind", selection.kinds,
+                                "kind or group (grads weights moments activations); repeatable"));
+  repeatable(command.add_option("--name", selection.names,
+                                "name pattern, by components (layers.1, *.bias); repeatable"));
+  repeatable(command.add_option("--exclude", selection.excludes, "names to leave out; repeatable"));
+  repeatable(command.add_option("--rank", selection.ranks, "rank; repeatable"));
+  command.add_option("--steps", selection.steps, "A:B (inclusive), A:, :B or A");
+  command.add_flag("--all-restarts", selection.all_restarts,
+                   "also steps that a later restart repeated");
+  command.add_flag("--merged", selection.merged, "merge shards over ranks (shown as rank *)");
+}
+
+RunRows read_selected(const Selection& selection, Context& context) {
+  ReadOptions options;
+  options.kinds = selection.kinds;
+  options.include = selection.names;
+  options.exclude = selection.excludes;
+  options.ranks = selection.ranks;
+  options.all_restarts = selection.all_restarts;
+  options.merged = selection.merged;
+  set_steps(selection.steps, options);
+  RunRows rows = read_run(selection.run, options);
+  if (rows.damage.empty()) return rows;
+  context.exit_code = kPartial;
+  constexpr std::size_t kShown = 5;
+  for (std::size_t i = 0; i < rows.damage.size() && i < kShown; ++i) {
+    const Damage& damage = rows.damage[i];
+    std::cerr << "trainmon: not used: " << printable(damage.file.native()) << " at byte "
+              << damage.offset << ": " << printable(damage.what) << "\n";
+  }
+  if (rows.damage.size() > kShown) {
+    std::cerr << "trainmon: and " << rows.damage.size() - kShown
+              << " more; `trainmon doctor RUN` lists all\n";
+  }
+  return rows;
+}
+
+Stat checked_stat(const std::string& name) {
+  if (const std::optional<Stat> stat = stat_from_name(name)) return *stat;
+  std::vector<std::string_view> known;
+  std::string list;
+  for (const StatDefinition& definition : stat_table()) {
+    known.push_back(definition.name);
+    list += " " + std::string(definition.name);
+  }
+  std::string text = "--stat: '" + printable(name) + "' is no statistic";
+  if (const auto nearest = nearest_name(name, known)) text += ", did you mean '" + *nearest + "'?";
+  throw std::invalid_argument(text + " There are:" + list);
+}
+
+}  // namespace trainmon::cli

@@ -1,0 +1,32 @@
+// The options by which a subcommand chooses rows.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "trainmon/tools.h"
+
+namespace trainmon::cli {
+
+struct Selection {
+  std::string run;
+  std::vector<std::string> kinds;
+  std::vector<std::string> names;
+  std::vector<std::string> excludes;
+  std::vector<int> ranks;
+  std::string steps;  // "A:B", "A:", ":B" or "A"
+  bool all_restarts = false;
+  bool merged = false;
+};
+
+void add_selection(CLI::App& command, Selection& selection);
+
+// Reads the rows; what could not be used is said on stderr and sets kPartial. Throws what read_run
+// throws, and std::invalid_argument for wrong steps.
+RunRows read_selected(const Selection& selection, Context& context);
+
+// For --stat: throws std::invalid_argument naming the valid ones and the nearest.
+Stat checked_stat(const std::string& name);
+
+}  // namespace trainmon::cli

@@ -1,0 +1,109 @@
+// trainmon show RUN: rows as a table.
+#include <iostream>
+#include <memory>
+
+#include "base/text.h"
+#include "cli/output.h"
+#include "cli/select.h"
+
+namespace trainmon::cli {
+namespace {
+
+struct ShowOptions {
+  Selection selection;
+  std::vector<std::string> stats;
+  std::size_t count = 50;
+};
+
+constexpr std::array kDefaultStats = {Stat::norm, Stat::min, Stat::max, Stat::nans};
+
+// Whether any row shown needs this column, so that the usual case stays narrow.
+bool any(const std::vector<ReadRow>& rows, std::size_t count, const auto& is_so) {
+  return std::any_of(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(count), is_so);
+}
+
+void print_text(const RunRows& rows, std::size_t count, const std::vector<Stat>& stats,
+                const Context& context) {
+  const auto& list = rows.rows;
+  const bool has_restart = any(list, count, [](const ReadRow& r) { return r.restart != 0; });
+  const bool has_attempt = any(list, count, [](const ReadRow& r) { return r.attempt != 0; });
+  const bool has_micro = any(list, count, [](const ReadRow& r) { return r.micro_step != 0; });
+  const bool has_call = any(list, count, [](const ReadRow& r) { return r.call != 0; });
+  std::vector<TextTable::Column> columns;
+  if (has_restart) columns.push_back({"restart"});
+  columns.push_back({"step"});
+  if (has_attempt) columns.push_back({"attempt"});
+  if (has_micro) columns.push_back({"micro"});
+  if (has_call) columns.push_back({"call"});
+  columns.push_back({"rank"});
+  columns.push_back({"kind", TextTable::Align::left});
+  columns.push_back({"tensor", TextTable::Align::left, true});
+  for (const Stat stat : stats) columns.push_back({std::string(stat_name(stat))});
+  TextTable table(std::move(columns));
+  for (std::size_t i = 0; i < count; ++i) {
+    const ReadRow& row = list[i];
+    const Series& series = rows.series[row.series];
+    std::vector<std::string> cells;
+    if (has_restart) cells.push_back(std::to_string(row.restart));
+    cells.push_back(std::to_string(row.step));
+    if (has_attempt) cells.push_back(std::to_string(row.attempt));
+    if (has_micro) cells.push_back(std::to_string(row.micro_step));
+    if (has_call) cells.push_back(std::to_string(row.call));
+    cells.push_back(row.rank < 0 ? "*" : std::to_string(row.rank));
+    cells.push_back(printable(series.kind));
+    cells.push_back(tensor_text(series));
+    const bool is_ready = (row.flags & flag::kNotReady) == 0;
+    for (const Stat stat : stats) {
+      cells.push_back(is_ready ? short_number(derive(stat, row.state)) : "?");
+    }
+    table.add(std::move(cells), row.state.non_finite());
+  }
+  table.print(context);
+}
+
+void run_show(const ShowOptions& options, Context& context) {
+  std::vector<Stat> stats;
+  for (const std::string& name : options.stats) stats.push_back(checked_stat(name));
+  if (stats.empty()) stats.assign(kDefaultStats.begin(), kDefaultStats.end());
+  const RunRows rows = read_selected(options.selection, context);
+  const std::size_t count =
+      options.count == 0 ? rows.rows.size() : std::min(options.count, rows.rows.size());
+  if (context.json) {
+    Json out = Json::array();
+    for (std::size_t i = 0; i < count; ++i) {
+      out.push_back(json_row(rows.rows[i], rows.series[rows.rows[i].series]));
+    }
+    print_json(out);
+  } else {
+    print_text(rows, count, stats, context);
+  }
+  if (count < rows.rows.size() && !context.quiet) {
+    std::cerr << "the first " << grouped(static_cast<std::int64_t>(count)) << " of "
+              << grouped(static_cast<std::int64_t>(rows.rows.size()))
+              << " rows; --count 0 shows all\n";
+  }
+}
+
+}  // namespace
+
+void add_show(CLI::App& app, Context& context) {
+  CLI::App* command = app.add_subcommand("show", "rows of a run as a table");
+  const auto options = std::make_shared<ShowOptions>();
+  add_selection(*command, options->selection);
+  command
+      ->add_option("--stat", options->stats,
+                   "statistic to show (norm min max nans by default); repeatable")
+      ->allow_extra_args(false);
+  command->add_option("--count", options->count, "rows to show, 0 for all")->capture_default_str();
+  command->footer(
+      R"(Rows come in the order restart, step, attempt, rank, seq. A row with a NaN or an
+infinity is red on a terminal. With --json every statistic is given.
+
+Examples:
+  trainmon show runs/a --steps 120
+  trainmon show runs/a --kind grad_reduced --name layers.1 --stat norm --stat std
+  trainmon show runs/a --merged --kind weights --steps 0:3)");
+  command->callback([options, &context] { run_show(*options, context); });
+}
+
+}  // namespace trainmon::cli

@@ -1,0 +1,73 @@
+// trainmon top RUN: the tensors with the largest or smallest value of a statistic.
+#include <iostream>
+#include <memory>
+
+#include "base/text.h"
+#include "cli/output.h"
+#include "cli/select.h"
+
+namespace trainmon::cli {
+namespace {
+
+struct TopOptions {
+  Selection selection;
+  std::string stat = "norm";
+  std::size_t count = 10;
+  bool smallest = false;
+};
+
+void print_text(const RunRows& rows, const std::vector<Ranked>& ranked, const TopOptions& options,
+                const Context& context) {
+  TextTable table({{options.stat},
+                   {"step"},
+                   {"rank"},
+                   {"kind", TextTable::Align::left},
+                   {"tensor", TextTable::Align::left, true}});
+  for (const Ranked& found : ranked) {
+    const Series& series = rows.series[found.row.series];
+    table.add({short_number(found.value), std::to_string(found.row.step),
+               found.row.rank < 0 ? "*" : std::to_string(found.row.rank), printable(series.kind),
+               tensor_text(series)},
+              found.row.state.non_finite());
+  }
+  table.print(context);
+  if (context.quiet) return;
+  std::cerr << (options.smallest ? "smallest " : "largest ") << options.stat << " of "
+            << grouped(static_cast<std::int64_t>(rows.series.size())) << " tensors in "
+            << grouped(static_cast<std::int64_t>(rows.rows.size())) << " rows\n";
+}
+
+void run_top(const TopOptions& options, Context& context) {
+  const Stat stat = checked_stat(options.stat);
+  const RunRows rows = read_selected(options.selection, context);
+  const std::vector<Ranked> ranked = top(rows, stat, options.count, options.smallest);
+  if (!context.json) return print_text(rows, ranked, options, context);
+  Json out = Json::array();
+  for (const Ranked& found : ranked) {
+    out.push_back(json_row(found.row, rows.series[found.row.series]));
+  }
+  print_json(out);
+}
+
+}  // namespace
+
+void add_top(CLI::App& app, Context& context) {
+  CLI::App* command = app.add_subcommand("top", "the tensors with the largest values");
+  const auto options = std::make_shared<TopOptions>();
+  add_selection(*command, options->selection);
+  command->add_option("--stat", options->stat, "statistic to rank by")->capture_default_str();
+  command->add_option("--count", options->count, "how many tensors")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000000));
+  command->add_flag("--smallest", options->smallest, "the smallest instead of the largest values");
+  command->footer(R"(Each tensor appears once, at the row where it has its extreme value; NaN comes
+first, the earliest leading.
+
+Examples:
+  trainmon top runs/a
+  trainmon top runs/a --stat absmax --kind actv --steps 100:
+  trainmon top runs/a --stat norm --kind grads --smallest --count 5)");
+  command->callback([options, &context] { run_top(*options, context); });
+}
+
+}  // namespace trainmon::cli
