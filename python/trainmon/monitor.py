@@ -5,7 +5,6 @@ import atexit
 import json
 import math
 import os
-import pathlib
 import sys
 import time
 from collections.abc import Mapping
@@ -92,7 +91,7 @@ class Watch:
     @property
     def directory(self) -> str:
         """The run directory, which every tool takes. This rank's files are inside."""
-        return str(pathlib.Path(self._core.directory).parent.parent)
+        return os.path.dirname(os.path.dirname(self._core.directory))
 
     def log(self, **scalars: float) -> None:
         """Scalars of the run, such as loss and learning rate, at the step under way. One-element
@@ -190,10 +189,10 @@ class Watch:
 
     def _say_start(self, config: dict) -> None:
         per_day = self._bytes_per_step * DAY
-        files = self._ranks * 3 + per_day * self._files_per_byte
+        files = self._ranks + per_day * self._files_per_byte
         text = f"watching {' '.join(self._adapter.covered())} into {self.directory}"
         if "log" in config["sinks"]:
-            text += f", about {_size(per_day)} a day at one step a second, {files:.0f} files"
+            text += f", about {_size(per_day)} in {files:.0f} files a day at one step a second"
         missing = [f"{what} ({why})" for what, why in sorted(self._adapter.said_not_covered)]
         if missing:
             text += f"; not covered: {', '.join(missing[:5])}"

@@ -277,7 +277,7 @@ class Adapter:
                 continue
             seen.add(id(module))
             wraps = any(is_inner(module, k) for k in module._modules if k != "_orig_mod")
-            if not wraps and type(module).forward is not nn.Module.forward:
+            if not wraps and _has_forward(module):
                 yield name, module
 
     # --- what happens while training -------------------------------------------------------------
@@ -445,10 +445,13 @@ class Adapter:
         self.late.drain(self.config["stop_timeout_seconds"])
 
     def forget(self) -> None:
-        """Lets go of the model and the optimizers."""
+        """Lets go of the model and the optimizers, without waiting for the garbage collector."""
+        for steps in self.steps:
+            steps.sweeps = None
         self.roots, self.wrappers, self.parameters, self.modules = [], [], [], []
         self.optimizers, self.scaler, self.on_step = {}, None, None
         self.steps, self.clock, self.activations, self.frame = [], None, None, None
+        self.backward.at_end = None
 
 
 class ForwardBegins(Hook):
@@ -523,6 +526,11 @@ def _elsewhere(handle, series, tensor, *_) -> int:
 def _all_elsewhere(handle, series, tensors, attribute, flags=0):
     values = tensors if attribute is None else [getattr(t, attribute) for t in tensors]
     return [i for i, value in enumerate(values) if value is not None]
+
+
+def _has_forward(module: nn.Module) -> bool:
+    """Whether it can be called at all: ModuleList and the like cannot."""
+    return type(module).forward is not nn.Module.forward or "forward" in vars(module)
 
 
 def _chunks(model) -> list[nn.Module]:

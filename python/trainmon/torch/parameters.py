@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from trainmon.torch.backward import current_task
+from trainmon.torch.backward import IDLE, current_task
 from trainmon.torch.contract import Parameter, dtype_name
 from trainmon.torch.hooks import Hook
 
@@ -108,12 +108,14 @@ class Accumulated(Hook):
     """Post-accumulate-grad hook: the gradient before any reduction, and the sign that a backward of
     this optimizer's parameters is under way (series NO_SERIES: only that)."""
 
-    __slots__ = ("adapter", "backward", "steps", "series", "keeps")
+    __slots__ = ("adapter", "backward", "steps", "series", "keeps", "task", "call")
 
     def __init__(self, adapter, steps, series: int, keeps: bool):
         self.adapter, self.backward, self.steps = adapter, adapter.backward, steps
         self.series = series
         self.keeps = keeps  # whether its .grad stays there until the step
+        self.task = IDLE  # the backward of the last call,
+        self.call = 0  # and how many there were in it before: runs inside it add piece by piece
 
     def __call__(self, tensor):
         adapter = self.adapter
@@ -129,12 +131,24 @@ class Accumulated(Hook):
             if self.keeps:
                 steps.last = tensor
             series = self.series
-            if series != NO_SERIES and steps.recording:
-                if adapter.observe(adapter.handle, series, tensor.grad, steps.flags) == ELSEWHERE:
-                    accum = adapter.core.accum(steps.index)
-                    adapter.late.add(series, tensor.grad, steps.window, accum, 0, steps.flags)
+            if series == NO_SERIES or not steps.recording:
+                return
+            if self.task == backward.task:
+                self.call += 1
+                self._again(steps, tensor.grad)
+                return
+            self.task, self.call = backward.task, 0
+            if adapter.observe(adapter.handle, series, tensor.grad, steps.flags) == ELSEWHERE:
+                accum = adapter.core.accum(steps.index)
+                adapter.late.add(series, tensor.grad, steps.window, accum, 0, steps.flags)
         except Exception as error:
             adapter.gradients.failed(error)
+
+    def _again(self, steps, gradient) -> None:
+        adapter, flags = self.adapter, steps.flags
+        place = steps.window, adapter.core.accum(steps.index), self.call
+        if adapter.observe_at(adapter.handle, self.series, gradient, *place, flags) == ELSEWHERE:
+            adapter.late.add(self.series, gradient, *place, flags)
 
 
 class Reduced(Hook):

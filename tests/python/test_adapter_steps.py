@@ -1,0 +1,363 @@
+# Windows and steps: what belongs to which attempt, whatever the loop around the optimizer looks like.
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import trainmon
+from adapter_rows import assert_is, healthy, keys, row, rows
+
+
+def linear(seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+
+
+def batch():
+    return torch.randn(5, 3)
+
+
+def test_a_plain_loop(tmp_path):
+    model = linear()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    kinds = ["grads", "weights", "moments"]
+    seen = {}
+    with trainmon.watch(model, optimizer, kinds=kinds, out=tmp_path) as monitor:
+        for step in range(3):
+            optimizer.zero_grad()
+            model(batch()).pow(2).mean().backward()
+            for name, p in model.named_parameters():
+                seen["grad_reduced", name, step] = p.grad.clone()
+                seen["param_origin", name, step] = p.detach().clone()
+            optimizer.step()
+            for name, p in model.named_parameters():
+                seen["param_updated", name, step] = p.detach().clone()
+                for key in ("exp_avg", "exp_avg_sq"):
+                    seen[key, name, step] = optimizer.state[p][key].clone()
+    assert healthy(monitor)["rows_produced"] == len(seen)
+    found = {(r["kind"], r["name"], r["step"]): r for r in rows(tmp_path)}
+    assert found.keys() == seen.keys()
+    for key, tensor in seen.items():
+        assert_is(found[key], tensor)
+        assert found[key]["attempt"] == 0 and found[key]["micro_step"] == 0
+
+
+def test_accumulation_of_unknown_length(tmp_path):
+    model = linear()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    kinds = ["grad_unreduced", "grad_reduced", "actv", "moments"]
+    sums = {}
+    monitor = trainmon.watch(model, optimizer, kinds=kinds, out=tmp_path)
+    for step, length in enumerate([1, 3, 2]):
+        for micro in range(length):
+            model(batch()).pow(2).mean().backward()
+            sums[step, micro] = model[0].weight.grad.clone()
+        optimizer.step()
+        optimizer.zero_grad()
+    healthy(monitor)
+    for (step, micro), gradient in sums.items():
+        where = {"step": step, "micro_step": micro}
+        assert_is(row(tmp_path, kind="grad_unreduced", name="0.weight", **where), gradient)
+        assert len(rows(tmp_path, kind="actv", name="0", **where)) == 2
+    last = [(0, 0), (1, 2), (2, 1)]
+    assert keys(tmp_path, "step", "micro_step", kind="grad_reduced", name="0.weight") == last
+    assert len(rows(tmp_path, kind="momentum_buffer", name="0.weight")) == 3
+
+
+@pytest.mark.parametrize("first", [0, 7, 1000])
+def test_the_first_step_is_the_optimizers_own(first, tmp_path):
+    model = linear()
+    optimizer = torch.optim.AdamW(model.parameters())
+    if first == 7:
+        for _ in range(7):
+            model(batch()).sum().backward()
+            optimizer.step()
+    settings = {"start_iteration": 1000} if first == 1000 else {}
+    with trainmon.watch(model, optimizer, out=tmp_path, **settings):
+        for _ in range(2):
+            model(batch()).sum().backward()
+            optimizer.step()
+    assert keys(tmp_path, "step", name="0.bias") == [(first,), (first + 1,)]
+
+
+def test_a_checkpoint_loaded_after_watch_sets_the_step(tmp_path):
+    old, model = linear(), linear()
+    trained, optimizer = (torch.optim.AdamW(m.parameters()) for m in (old, model))
+    for _ in range(5):
+        old(batch()).sum().backward()
+        trained.step()
+    monitor = trainmon.watch(model, optimizer, out=tmp_path, start_step=5, every=2)
+    optimizer.load_state_dict(trained.state_dict())
+    for _ in range(4):
+        model(batch()).sum().backward()
+        optimizer.step()
+    healthy(monitor)
+    assert keys(tmp_path, "step", kind="grad_reduced", name="0.bias") == [(5,), (7,)]
+
+
+def test_every_start_and_stop(tmp_path):
+    model = linear()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    settings = {"every": 3, "start_step": 2, "stop_step": 9, "kinds": ["grads", "activations"]}
+    with trainmon.watch(model, optimizer, out=tmp_path, **settings):
+        for _ in range(12):
+            model(batch()).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    for kind in ("grad_reduced", "actv", "actv_grad"):
+        assert {r["step"] for r in rows(tmp_path, kind=kind)} == {2, 5, 8}
+
+
+# --- GradScaler ----------------------------------------------------------------------------------
+
+
+def scaled_training(tmp_path, fused, known, order, set_to_none=True):
+    """Five attempts; the third has an infinite loss, so that GradScaler skips it."""
+    model = linear()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, fused=fused)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    monitor = trainmon.watch(
+        model,
+        optimizer,
+        kinds=["grads", "grad_unreduced", "param_updated", "actv"],
+        out=tmp_path,
+        scaler=scaler if known else None,
+    )
+    weights, gradients = [], []
+    for attempt in range(5):
+        if order == "zero first":
+            optimizer.zero_grad(set_to_none)
+        loss = model(batch()).pow(2).mean()
+        if attempt == 2:
+            loss = loss * torch.inf
+        if order == "zero before backward":
+            optimizer.zero_grad(set_to_none)
+        scaler.scale(loss).backward()
+        gradients.append(model[2].weight.grad.clone())
+        scaler.step(optimizer)
+        scaler.update()
+        weights.append(model[2].weight.detach().clone())
+    healthy(monitor)
+    return weights, gradients
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("order", ["zero first", "zero before backward"])
+def test_a_step_that_gradscaler_skips(order, known, set_to_none, tmp_path):
+    weights, gradients = scaled_training(tmp_path, False, known, order, set_to_none)
+    attempts = [(0, 0), (1, 0), (2, 0), (2, 1), (3, 0)]
+    unreduced = rows(tmp_path, kind="grad_unreduced", name="2.weight")
+    assert [(r["step"], r["attempt"]) for r in unreduced] == attempts
+    for found, gradient in zip(unreduced, gradients):
+        assert_is(found, gradient)
+        assert bool(found["flags"] & 1) == known  # still scaled, as far as anyone said
+    # The optimizer was not called in the skipped attempt, and saw true gradients in the others.
+    reduced = rows(tmp_path, kind="grad_reduced", name="2.weight")
+    assert [(r["step"], r["attempt"]) for r in reduced] == [attempts[i] for i in (0, 1, 3, 4)]
+    for found, i in zip(reduced, (0, 1, 3, 4)):
+        scale = 1024.0 if i < 2 else 512.0
+        assert_is(found, gradients[i] / scale)
+        assert not found["flags"] & 1
+    updated = rows(tmp_path, kind="param_updated", name="2.weight")
+    for found, i in zip(updated, (0, 1, 3, 4)):
+        assert_is(found, weights[i])
+    # The forward of the second attempt is told apart where the gradients were cleared before it,
+    # or where the scaler can be asked.
+    forwards = keys(tmp_path, "step", "attempt", kind="actv", name="0", element="output")
+    if known or order == "zero first":
+        assert forwards == attempts
+    else:
+        assert forwards == [(0, 0), (1, 0), (2, 0), (2, 0), (3, 0)]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_fused_optimizer_skips_inside_its_step(known, tmp_path):
+    weights, gradients = scaled_training(tmp_path, True, known, "zero first")
+    attempts = [(0, 0), (1, 0), (2, 0), (2, 1), (3, 0)]
+    for kind in ("grad_reduced", "param_updated", "grad_unreduced"):
+        assert keys(tmp_path, "step", "attempt", kind=kind, name="2.weight") == attempts
+    for found, gradient in zip(rows(tmp_path, kind="grad_reduced", name="2.weight"), gradients):
+        assert_is(found, gradient)  # as it is: times the scale
+        assert found["flags"] & 1
+    updated = rows(tmp_path, kind="param_updated", name="2.weight")
+    for found, weight in zip(updated, weights):
+        assert_is(found, weight)
+    assert updated[1]["norm"] == updated[2]["norm"]
+
+
+def test_gradients_cleared_without_a_step_are_another_attempt(tmp_path):
+    model = linear()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with trainmon.watch(model, optimizer, kinds=["grad_unreduced"], out=tmp_path):
+        for attempt in range(3):
+            model(batch()).sum().backward()
+            if attempt == 1:
+                optimizer.zero_grad()
+                continue
+            optimizer.step()
+            optimizer.zero_grad()
+    found = keys(tmp_path, "step", "attempt", "micro_step", name="0.bias")
+    assert found == [(0, 0, 0), (1, 0, 0), (1, 1, 0)]
+
+
+# --- closures ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by_keyword", [True, False])
+def test_gradients_of_a_closure_are_those_it_computes(by_keyword, tmp_path):
+    model = linear()
+    optimizer = torch.optim.AdamW(model.parameters())
+    seen, weights = [], []
+
+    def closure():
+        optimizer.zero_grad()
+        weights.append(model[0].weight.detach().clone())
+        loss = model(batch()).pow(2).sum()
+        loss.backward()
+        seen.append(model[0].weight.grad.clone())
+        return loss
+
+    with trainmon.watch(model, optimizer, kinds=["grads", "weights"], out=tmp_path) as monitor:
+        for _ in range(3):
+            loss = optimizer.step(closure=closure) if by_keyword else optimizer.step(closure)
+            assert isinstance(loss, torch.Tensor)
+    healthy(monitor)
+    for kind, tensors in (("grad_reduced", seen), ("param_origin", weights)):
+        found = rows(tmp_path, kind=kind, name="0.weight")
+        assert [r["step"] for r in found] == [0, 1, 2]
+        for r, tensor in zip(found, tensors):
+            assert_is(r, tensor)
+
+
+def test_lbfgs_evaluates_several_times_in_a_step(tmp_path):
+    model = linear()
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4, line_search_fn=None)
+    data, seen, step = batch(), [], 0
+
+    def closure():
+        optimizer.zero_grad()
+        loss = model(data).pow(2).sum()
+        loss.backward()
+        seen.append((step, model[2].weight.grad.clone()))
+        return loss
+
+    with trainmon.watch(model, optimizer, kinds=["grad_reduced", "actv"], out=tmp_path) as monitor:
+        for step in range(2):
+            optimizer.step(closure)
+    healthy(monitor)
+    found = rows(tmp_path, kind="grad_reduced", name="2.weight")
+    assert len(found) == len(seen) > 4
+    for r, (in_step, gradient) in zip(found, seen):
+        assert r["step"] == in_step and r["attempt"] == 0
+        assert_is(r, gradient)
+    micros = [r["micro_step"] for r in found if r["step"] == 0]
+    assert micros == list(range(len(micros)))
+    assert keys(tmp_path, "step", "micro_step", kind="actv", name="0", element="output") == [
+        (r["step"], r["micro_step"]) for r in found
+    ]
+
+
+def test_a_closure_that_raises_ends_the_attempt(tmp_path):
+    model = linear()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def bad():
+        raise KeyError("the user's own")
+
+    def good():
+        optimizer.zero_grad()
+        loss = model(batch()).sum()
+        loss.backward()
+        return loss
+
+    monitor = trainmon.watch(model, optimizer, out=tmp_path)
+    with pytest.raises(KeyError, match="the user's own"):
+        optimizer.step(bad)
+    optimizer.step(good)
+    healthy(monitor)
+    assert keys(tmp_path, "step", "attempt", name="0.bias") == [(0, 1)]
+
+
+# --- several optimizers --------------------------------------------------------------------------
+
+
+def test_a_gan(tmp_path):
+    torch.manual_seed(0)
+    generator, critic = nn.Linear(2, 3), nn.Linear(3, 1)
+    model = nn.ModuleDict({"generator": generator, "critic": critic})
+    of_generator = torch.optim.Adam(generator.parameters())
+    of_critic = torch.optim.Adam(critic.parameters())
+    seen = {}
+    monitor = trainmon.watch(
+        [generator, critic],
+        {"generator": of_generator, "critic": of_critic},
+        kinds=["grad_reduced", "actv"],
+        out=tmp_path,
+    )
+    for step in range(3):
+        for turn in range(2):  # two steps of the critic for one of the generator
+            of_critic.zero_grad()
+            loss = critic(torch.randn(4, 3)) - critic(generator(torch.randn(4, 2)).detach())
+            loss.mean().backward()
+            seen[1, 2 * step + turn] = critic.weight.grad.clone()
+            of_critic.step()
+        of_generator.zero_grad()
+        critic(generator(torch.randn(4, 2))).mean().backward()
+        seen[0, step] = generator.weight.grad.clone()
+        of_generator.step()
+    healthy(monitor)
+    assert model is not None
+    found = rows(tmp_path, kind="grad_reduced", name="weight")
+    assert len(found) == len(seen)
+    for r in found:
+        assert r["chunk"] == r["optimizer"]
+        assert_is(r, seen[r["optimizer"], r["step"]])
+    # Activations follow the first optimizer. In each of its windows the critic is called five times
+    # (twice per turn, once for the generator); no backward reaches the generator before its own.
+    calls = keys(tmp_path, "step", "micro_step", "call", kind="actv", chunk=1, element="output")
+    assert calls == [(step, 0, call) for step in range(3) for call in range(5)]
+
+
+def test_a_clock_that_never_steps_is_said(tmp_path, caplog):
+    used, unused = linear(), linear()
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in (unused, used)]
+    with trainmon.watch([unused, used], optimizers, kinds=["grads"], out=tmp_path):
+        with torch.no_grad():
+            for _ in range(1001):
+                used(batch())
+    assert "has not stepped for 1000 forwards" in caplog.text
+
+
+def test_an_optimizer_inside_a_wrapper(tmp_path):
+    model = linear()
+    inner = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    class Wrapper(torch.optim.Optimizer):  # as accelerate's: an Optimizer without its attributes
+        def __init__(self, optimizer):
+            self.optimizer = optimizer
+
+        def step(self, closure=None):
+            self.optimizer.step(closure)
+
+    outer = Wrapper(inner)
+    with trainmon.watch(model, outer, out=tmp_path):
+        model(batch()).sum().backward()
+        outer.step()
+    assert len(rows(tmp_path, kind="grad_reduced")) == 4
+
+
+def test_copies_of_the_optimizer_and_schedulers_are_not_disturbed(tmp_path):
+    model = linear()
+    optimizer = torch.optim.AdamW(model.parameters())
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    with trainmon.watch(model, optimizer, out=tmp_path) as monitor:
+        for _ in range(2):
+            model(batch()).sum().backward()
+            optimizer.step()
+            scheduler.step()
+        twin = copy.deepcopy(optimizer)
+        assert twin.state_dict()["state"].keys() == optimizer.state_dict()["state"].keys()
+    healthy(monitor)
+    assert keys(tmp_path, "step", name="0.bias") == [(0,), (1,)]
