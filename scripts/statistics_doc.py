@@ -21,7 +21,7 @@ TAIL = """
 ## How they are measured
 
 - Every element is read once, whatever the number of statistics, and no copy of the tensor is made.
-- Sums are taken in float64 over blocks of 2048 elements, sixteen interleaved lanes each, and joined
+- Sums are taken in float64 over blocks of 4096 elements, sixteen interleaved lanes each, and joined
   in a fixed tree. The result has the same bits for any number of threads and any instruction set
   (`TRAINMON_CPU_LEVEL` = `baseline`, `avx2`, `avx512` lowers the one in use).
 - What is kept of a tensor can be merged: counts, `min`, `max` and `absmax` exactly, sums within

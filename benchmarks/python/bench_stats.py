@@ -2,8 +2,9 @@
 """bench_stats.py [--peer-python PYTHON] [--rounds N] [--json FILE]
 
 Two processes hold the same tensors (the peer patches torch for its whole process) and take turns:
-one measures while the other waits for its line on stdin. One thread each. PYTHON is an interpreter
-that has torch and mindstudio-probe; without it only trainmon is timed.
+one measures while the other waits for its line on stdin. One thread each. Medians; the ratio is
+that of each round, in wall clock and in CPU time (which other programs disturb less).
+PYTHON is an interpreter that has torch and mindstudio-probe; without it only trainmon is timed.
 """
 
 import argparse
@@ -32,6 +33,7 @@ def small_shapes():
 
 
 SETS = {"GPT-2 gradients (148)": gpt2_shapes, "200 small": small_shapes}
+REPEATS = {"GPT-2 gradients (148)": 1, "200 small": 30}
 
 
 def trainmon_measure(tensors):
@@ -75,15 +77,17 @@ def work(who, name, dtype):
         norms = [float(row[0]) for row in measure()]
     print(json.dumps(norms), file=answers, flush=True)
     for _ in sys.stdin:
-        start = time.perf_counter()
-        measure()
-        print(time.perf_counter() - start, file=answers, flush=True)
+        start, cpu = time.perf_counter(), time.process_time()
+        for _ in range(REPEATS[name]):
+            measure()
+        times = time.perf_counter() - start, time.process_time() - cpu
+        print(*(seconds / REPEATS[name] for seconds in times), file=answers, flush=True)
 
 
 def ask(worker):
     worker.stdin.write("go\n")
     worker.stdin.flush()
-    return float(worker.stdout.readline())
+    return [float(word) for word in worker.stdout.readline().split()]
 
 
 def compare(name, dtype, rounds, peer_python):
@@ -108,11 +112,14 @@ def compare(name, dtype, rounds, peer_python):
     for worker in workers.values():
         worker.stdin.close()
         worker.wait(60)
-    result = {f"{who}_ms": 1000 * statistics.median(values) for who, values in times.items()}
-    if peer_python:
-        result["ratio"] = statistics.median(
-            p / o for p, o in zip(times["peer"], times["trainmon"], strict=True)
-        )
+    result = {}
+    for which, clock in enumerate(("wall", "cpu")):
+        column = {who: [pair[which] for pair in values] for who, values in times.items()}
+        for who, values in column.items():
+            result[f"{who}_{clock}_ms"] = 1000 * statistics.median(values)
+        if peer_python:
+            ratios = [p / o for p, o in zip(column["peer"], column["trainmon"], strict=True)]
+            result[f"{clock}_ratio"] = statistics.median(ratios)
     return result
 
 

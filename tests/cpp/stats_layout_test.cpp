@@ -62,7 +62,7 @@ void check(const View& view, const std::vector<float>& data) {
   EXPECT_EQ(got.max, want.max);
   EXPECT_NEAR(got.sum, static_cast<double>(want.sum), 1e-15 * static_cast<double>(want.sum_abs));
   EXPECT_NEAR(got.sum_sq, static_cast<double>(want.sum_sq),
-              1e-15 * static_cast<double>(want.sum_sq));
+              1e-14 * static_cast<double>(want.sum_sq));
   EXPECT_NEAR(got.m2, static_cast<double>(want.m2), 1e-12 * static_cast<double>(want.m2));
 }
 
@@ -79,11 +79,11 @@ TEST(Layout, AnyDenseOrderIsTheSameRun) {
 }
 
 TEST(Layout, StridedEqualsItsContiguousCopy) {
-  const std::vector<float> data = numbers(4 * 3000);
-  const View strided{{3000}, {4}, 1};
+  const std::vector<float> data = numbers(4 * 9000);
+  const View strided{{9000}, {4}, 1};
   std::vector<float> copy;
-  for (std::size_t i = 0; i < 3000; ++i) copy.push_back(data[1 + 4 * i]);
-  const View plain{{3000}, {1}, 0};
+  for (std::size_t i = 0; i < 9000; ++i) copy.push_back(data[1 + 4 * i]);
+  const View plain{{9000}, {1}, 0};
   EXPECT_TRUE(same(measure(strided.of(data)), measure(plain.of(copy))));
 }
 
@@ -140,7 +140,7 @@ TEST(Layout, ScalarAndEmpty) {
 TEST(Layout, ManyTensorsAtOnceEqualOneByOne) {
   const std::vector<float> data = numbers(3 << 18);
   std::vector<View> views;
-  for (const std::int64_t n : {0, 1, 5, 2048, 2049, 1 << 18, (1 << 18) + 1, 3 << 18}) {
+  for (const std::int64_t n : {0, 1, 5, 4096, 4097, 1 << 18, (1 << 18) + 1, 3 << 18}) {
     views.push_back({{n}, {1}, 0});
     views.push_back({{n / 3, 2}, {3, 1}, 0});
     views.push_back({{4, n / 3}, {0, 3}, 0});

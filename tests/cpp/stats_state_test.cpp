@@ -115,7 +115,7 @@ TEST(State, MergingPartsGivesTheWhole) {
     const long double sum_sq =
         std::ldexp(static_cast<long double>(merged.sum_sq), 2 * merged.exponent);
     const long double m2 = std::ldexp(static_cast<long double>(merged.m2), 2 * merged.exponent);
-    ASSERT_LE(std::fabs(sum_sq - want.sum_sq), 4e-15L * want.sum_sq) << round;
+    ASSERT_LE(std::fabs(sum_sq - want.sum_sq), 1e-14L * want.sum_sq) << round;
     ASSERT_LE(std::fabs(m2 - want.m2), 1e-11L * want.m2 + 1e-30L * want.sum_sq) << round;
   }
 }

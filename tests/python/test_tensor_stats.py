@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import trainmon
 from trainmon import _core
 
-BLOCK = 2048  # boundaries of the sums lie here; a wrong guess only makes the tests weaker
+BLOCK = 4096  # boundaries of the sums lie here; a wrong guess only makes the tests weaker
 LEVELS = {
     "baseline": ["baseline"],
     "avx2": ["baseline", "avx2"],

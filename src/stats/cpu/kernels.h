@@ -9,7 +9,7 @@ namespace trainmon::cpu {
 
 // Elements per block, the leaf of every sum. A power of two; small enough for a second look at a
 // block to come from the first-level cache.
-inline constexpr std::int64_t kBlock = 2048;
+inline constexpr std::int64_t kBlock = 4096;
 
 // Sums over one block. Every level adds in the same order: sixteen interleaved float64 lanes, then
 // a fixed tree. When an element is NaN or infinite sum_sq is not finite and the rest has no

@@ -114,17 +114,16 @@ struct Float32 {
   struct Extremes {
     using Integers = Vector<std::int32_t>;
     static constexpr int kWidth = TRAINMON_VECTOR_BYTES / 4;
-    static constexpr std::int32_t kWrap = 0x7fffffff;  // adds to magnitude - 1 in signed order
     Vector<float> min = {};
     Vector<float> max = {};
     Integers zeros = {};
-    Integers smallest = {};  // magnitude + kWrap
+    Vector<std::uint32_t> smallest = {};  // magnitude - 1
     Integers threshold = {};
 
     Extremes(const Element* p, std::uint32_t below) {
       min = min + load<float>(p);
       max = min;
-      smallest = smallest + kWrap;
+      smallest = ~smallest;
       threshold = threshold + static_cast<std::int32_t>(below);
     }
     void take(const Element* p) {
@@ -134,7 +133,7 @@ struct Float32 {
         min = lesser(value, min);
         max = greater(value, max);
         zeros = count_less(zeros, magnitude, threshold);
-        smallest = lesser(magnitude + kWrap, smallest);
+        smallest = lesser((Vector<std::uint32_t>)magnitude - 1, smallest);
       }
     }
     // `done` elements from `p` were taken, `n` are in the block.
@@ -145,7 +144,7 @@ struct Float32 {
         low = lesser(min[i], low);
         high = greater(max[i], high);
         out.zeros += zeros[i];
-        any_subnormal |= smallest[i] < static_cast<std::int32_t>(0x807fffff);
+        any_subnormal |= smallest[i] < 0x7fffff;
       }
       for (std::int64_t i = done; i < n; ++i) {
         const float value = load<float>(p + i);
