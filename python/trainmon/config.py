@@ -78,7 +78,3 @@ def _plain(value: Any, where: str) -> Any:
         items = sorted(value, key=str) if isinstance(value, (set, frozenset)) else value
         return [_plain(item, f"{where}[{i}]") for i, item in enumerate(items)]
     raise TypeError(f"{where} must be a number, text, a list or None, not {type(value).__name__}")
-
-
-if __name__ == "__main__":  # python -m trainmon.config > config.schema.json
-    print(_core.config_schema(), end="")
