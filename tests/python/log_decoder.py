@@ -1,0 +1,271 @@
+"""A decoder of log segments written from docs/formats.md alone, sharing no code with trainmon.
+
+It takes sound segments only: every departure from the document is an exception. It checks the
+checksums with google-crc32c.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+
+import google_crc32c
+
+COLUMNS = {
+    1: ("series", int, 0),
+    2: ("flags", int, 0),
+    3: ("window", int, 0),
+    4: ("accum", int, 0),
+    5: ("call", int, 0),
+    6: ("seq", int, 0),
+    7: ("count", int, 0),
+    8: ("nans", int, 0),
+    9: ("pos_infs", int, 0),
+    10: ("neg_infs", int, 0),
+    11: ("zeros", int, 0),
+    12: ("subnormals", int, 0),
+    13: ("sum", float, 0.0),
+    14: ("mean", float, 0.0),
+    15: ("m2", float, 0.0),
+    16: ("sum_sq", float, 0.0),
+    17: ("min", float, float("inf")),
+    18: ("max", float, float("-inf")),
+    19: ("absmax", float, 0.0),
+    20: ("exponent", int, 0),
+}
+# fmt: off
+DTYPES = (
+    "float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int64", "int32",
+    "int16", "int8", "uint64", "uint32", "uint16", "uint8", "bool",
+)
+# fmt: on
+SPACES = ("whole", "box", "flat")
+REPLICATIONS = ("identical", "union", "partial", "independent")
+FATES = ("taken", "skipped", "unknown")
+
+
+class Reader:
+    def __init__(self, data: bytes):
+        self.data = data
+        self.at = 0
+
+    def left(self) -> int:
+        return len(self.data) - self.at
+
+    def take(self, size: int) -> bytes:
+        assert size <= self.left(), "read past the end"
+        self.at += size
+        return self.data[self.at - size : self.at]
+
+    def number(self, code: str):
+        return struct.unpack("<" + code, self.take(struct.calcsize("<" + code)))[0]
+
+    def varint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self.number("B")
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                assert value < 2**64
+                return value
+
+    def svarint(self) -> int:
+        value = self.varint()
+        return (value >> 1) ^ -(value & 1)
+
+    def bytes(self) -> bytes:
+        return self.take(self.varint())
+
+    def text(self) -> str:
+        return self.bytes().decode("utf-8", "surrogateescape")
+
+
+@dataclass
+class Segment:
+    start: dict = field(default_factory=dict)
+    columns: dict = field(default_factory=dict)
+    series: dict = field(default_factory=dict)
+    batches: list = field(default_factory=list)
+
+
+def decode(data: bytes) -> Segment:
+    reader = Reader(data)
+    assert reader.take(8) == b"TMLOG\r\n\x1a"
+    assert reader.number("I") == 0x01020304
+    assert reader.number("H") == 1
+    reader.number("H")
+    segment = Segment()
+    number = 0
+    while reader.left():
+        header = reader.take(28)
+        magic, kind, codec, zero, stored, raw, frame, crc, header_crc = struct.unpack(
+            "<4sBBHIIIII", header
+        )
+        assert magic == b"tmFR" and zero == 0 and frame == number
+        assert google_crc32c.value(header[:24]) == header_crc
+        payload = reader.take(stored)
+        assert google_crc32c.value(payload) == crc
+        assert codec == 0 and raw == stored
+        number += 1
+        if kind == 1:
+            assert frame == 0
+            _segment(Reader(payload), segment)
+        elif kind == 2:
+            _series(Reader(payload), segment)
+        elif kind == 3:
+            segment.batches.append(_batch(Reader(payload), segment))
+    return segment
+
+
+def _segment(r: Reader, segment: Segment) -> None:
+    for name in ("number", "previous", "previous_bytes", "rank", "world_size", "restart"):
+        segment.start[name] = r.svarint()
+    segment.start["eps"] = r.number("d")
+    segment.start["run_id"] = r.text()
+    for _ in range(r.varint()):
+        column, kind = r.number("B"), r.number("B")
+        segment.columns[column] = ({1: int, 2: float}[kind], r.text())
+
+
+def _series(r: Reader, segment: Segment) -> None:
+    for _ in range(r.varint()):
+        f = Reader(r.bytes())
+        number = f.varint()
+        segment.series[number] = {
+            "kind": f.text(),
+            "chunk": f.svarint(),
+            "name": f.text(),
+            "element": f.text(),
+            "optimizer": f.svarint(),
+            "dtype": DTYPES[f.number("B")],
+            "space": SPACES[f.number("B")],
+            "ranges": [(f.svarint(), f.svarint()) for _ in range(f.varint())],
+            "full_shape": [f.svarint() for _ in range(f.varint())],
+            "replication": REPLICATIONS[f.number("B")],
+        }
+
+
+def _batch(r: Reader, segment: Segment) -> dict:
+    batch = {
+        "number": r.varint(),
+        "moment": r.number("B"),
+        "time_ns": r.number("q"),
+        "eps": r.number("d"),
+        "rows": [],
+    }
+    readers = {
+        1: ("rows", _rows),
+        2: ("outcomes", _outcome),
+        3: ("scalars", _scalar),
+        4: ("payloads", _payload),
+        5: ("alerts", _alert),
+        6: ("gaps", _gap),
+    }
+    while r.left():
+        tag, data = r.number("B"), Reader(r.bytes())
+        if tag not in readers:
+            continue
+        name, read = readers[tag]
+        if tag == 1:
+            batch[name] = read(data)
+            for row in batch[name]:
+                assert row["series"] in segment.series, "used before it is defined"
+        else:
+            batch[name] = [read(Reader(data.bytes())) for _ in range(data.varint())]
+        assert data.left() == 0
+    return batch
+
+
+def _rows(r: Reader) -> list[dict]:
+    count, columns = r.varint(), r.varint()
+    assert count <= r.left()
+    rows = [{name: default for name, _, default in COLUMNS.values()} for _ in range(count)]
+    for _ in range(columns):
+        column, encoding, data = r.number("B"), r.number("B"), Reader(r.bytes())
+        if column not in COLUMNS:
+            continue
+        name, kind, _ = COLUMNS[column]
+        for row, value in zip(rows, _values(data, encoding, kind, name, rows), strict=True):
+            row[name] = value
+        assert data.left() == 0
+    return rows
+
+
+def _values(data: Reader, encoding: int, kind: type, name: str, rows: list[dict]) -> list:
+    one = data.svarint if kind is int else lambda: data.number("d")
+    if encoding == 0:
+        return [one()] * len(rows)
+    if encoding == 1:
+        return [one() for _ in rows]
+    if encoding == 2:
+        assert kind is int
+        values, last = [], 0
+        for _ in rows:
+            last = (last + data.svarint()) % 2**64
+            values.append(last - 2**64 if last >= 2**63 else last)
+        return values
+    if encoding == 3:
+        assert kind is float
+        return [data.number("f") for _ in rows]
+    assert encoding == 4
+    return [_implied(name, row) for row in rows]
+
+
+def _implied(name: str, row: dict) -> float:
+    finite = row["count"] - row["nans"] - row["pos_infs"] - row["neg_infs"]
+    if finite <= 0:
+        return 0.0
+    if name == "mean":
+        return row["sum"] / float(finite)
+    assert name == "absmax"
+    return max(abs(row["min"]), abs(row["max"]))
+
+
+def _key(r: Reader) -> dict:
+    return {
+        "series": r.varint(),
+        "flags": r.varint(),
+        "window": r.svarint(),
+        "accum": r.svarint(),
+        "call": r.svarint(),
+        "seq": r.varint(),
+    }
+
+
+def _outcome(r: Reader) -> dict:
+    return {
+        "optimizer": r.svarint(),
+        "window": r.svarint(),
+        "step": r.svarint(),
+        "attempt": r.svarint(),
+        "fate": FATES[r.number("B")],
+        "loss_scale": r.number("d"),
+    }
+
+
+def _scalar(r: Reader) -> dict:
+    return {"name": r.text(), "window": r.svarint(), "seq": r.varint(), "value": r.number("d")}
+
+
+def _payload(r: Reader) -> dict:
+    return {"type": r.number("B"), "key": _key(r), "bytes": r.bytes()}
+
+
+def _alert(r: Reader) -> dict:
+    return {
+        "rule": r.text(),
+        "key": _key(r),
+        "step": r.svarint(),
+        "message": r.text(),
+        "count": r.svarint(),
+    }
+
+
+def _gap(r: Reader) -> dict:
+    return {
+        "reason": r.text(),
+        "rows": r.svarint(),
+        "first_seq": r.varint(),
+        "last_seq": r.varint(),
+    }
