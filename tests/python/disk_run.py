@@ -8,6 +8,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import threading
 import time
 
 import torch
@@ -70,7 +71,11 @@ def too_large(out, on):
 
 
 def read_only(out, on):
-    subprocess.run(["mount", "-o", "remount,ro" if on else "remount,rw", str(out)], check=True)
+    """A read-only view over the directory: descriptors already open go on writing."""
+    run = str(out / "run")
+    steps = (["mount", "--bind", run], ["mount", "-o", "remount,bind,ro"]) if on else (["umount"],)
+    for step in steps:
+        subprocess.run([*step, run], check=True)
 
 
 def deleted(out, on):
@@ -78,26 +83,38 @@ def deleted(out, on):
         shutil.rmtree(out / "run")
 
 
-def no_descriptors(out, on):
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    if on:
-        used = max(map(int, os.listdir("/proc/self/fd"))) + 1
-        held = [
-            os.open("/dev/null", os.O_RDONLY)
-            for _ in range(used - len(os.listdir("/proc/self/fd")))
-        ]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (len(held) + used, hard))
-        try:
-            while True:
-                held.append(os.open("/dev/null", os.O_RDONLY))
-        except OSError:
-            no_descriptors.held = held
-    else:
-        for descriptor in no_descriptors.held:
+class Greedy(threading.Thread):
+    """Takes every descriptor there is, also those given back later."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.held, self.going, self.full = [], True, threading.Event()
+
+    def run(self):
+        while self.going:
+            try:
+                self.held.append(os.open("/dev/null", os.O_RDONLY))
+            except OSError:
+                self.full.set()
+                time.sleep(0.0005)
+        for descriptor in self.held:
             os.close(descriptor)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
 
 
+def no_descriptors(out, on):
+    if on:
+        limit = len(os.listdir("/proc/self/fd")) + 20
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, no_descriptors.hard))
+        no_descriptors.greedy = Greedy()
+        no_descriptors.greedy.start()
+        no_descriptors.greedy.full.wait()
+    else:
+        no_descriptors.greedy.going = False
+        no_descriptors.greedy.join()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (no_descriptors.hard,) * 2)
+
+
+no_descriptors.hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 FAULTS = {f.__name__: f for f in (full, too_large, read_only, deleted, no_descriptors)}
 
 

@@ -114,14 +114,20 @@ def test_a_signal_ends_it_as_without_a_monitor(sent, code, tmp_path):
         assert set(range(21)) <= set(table["step"].tolist())
 
 
+def caught_signals():
+    """Those with a handler; without 32 and 33, which glibc takes when the first thread starts."""
+    mask = pathlib.Path("/proc/self/status").read_text().split("SigCgt:")[1].split()[0]
+    return {n for n in range(1, 65) if int(mask, 16) >> (n - 1) & 1} - {32, 33}
+
+
 def test_signal_handlers_stay(tmp_path):
     numbers = sorted(signal.valid_signals())
     before = [signal.getsignal(n) for n in numbers]
-    caught = pathlib.Path("/proc/self/status").read_text().split("SigCgt:")[1].split()[0]
+    caught = caught_signals()
     model, optimizer = training()
     monitor = watch(model, optimizer, tmp_path)
     assert [signal.getsignal(n) for n in numbers] == before
-    assert pathlib.Path("/proc/self/status").read_text().split("SigCgt:")[1].split()[0] == caught
+    assert caught_signals() == caught
     monitor.stop()
 
 
