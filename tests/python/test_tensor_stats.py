@@ -547,6 +547,29 @@ def test_raw_states_are_checked():
         _core.set_cpu_level("sse9")
 
 
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS], ids=str)
+def test_framework_operations_agree_with_exact_fractions(dtype):
+    """The backend of devices without kernels of ours, on CPU tensors."""
+    from trainmon.torch import ops
+
+    rng = np.random.default_rng(9)
+    tensors = []
+    for n in (0, 1, 7, 5000):
+        for kind in ("normal", "sparse", "shifted", "tiny"):
+            base = torch.from_numpy(draw_numbers(rng, n, kind) * (30 if dtype in INTEGERS else 1))
+            tensors.append(base.to(torch.int64).to(dtype) if dtype in INTEGERS else base.to(dtype))
+    tensors += [tensors[-4][1::2], tensors[-3][:12].view(3, 4).t(), tensors[-3][:5].expand(3, 5)]
+    if dtype in FLOATS:
+        for bad in ([math.nan], [math.inf], [-math.inf], [math.inf, -math.inf]):
+            tensors.append(torch.cat([tensors[3].double(), torch.tensor(bad)]).to(dtype))
+    states = torch.stack([ops.measure(tensor, 1e-8) for tensor in tensors]).numpy()
+    got = {line["name"]: _core.derive(line["name"], states) for line in _core.stat_table()}
+    for i, tensor in enumerate(tensors):
+        values = [float(v) for v in tensor.double().flatten().tolist()]
+        want, mean_abs = exact(values, FLOATS.get(dtype, 0), 1e-8)
+        check(got, want, mean_abs, i)
+
+
 def test_the_page_of_statistics_is_current():
     script = pathlib.Path(__file__).parents[2] / "scripts" / "statistics_doc.py"
     page = runpy.run_path(str(script))
