@@ -152,7 +152,11 @@ class Monitor::State {
   }
 
   void keep_house(bool last) {
-    if (facts_changed) write_run_json();
+    // Somebody may have deleted the directory; the log makes it again, and so do we.
+    std::error_code unknown;
+    const bool there = std::filesystem::exists(run.directory / "run.json", unknown);
+    if (!there && !unknown) make_directories(run.directory);
+    if (facts_changed || (!there && !unknown)) write_run_json();
     const auto now = Clock::now();
     const std::int64_t produced = collector.rows_produced();
     if (!last && (produced == told_produced || now < next_health)) return;

@@ -12,6 +12,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr double kQuietSeconds = 60.0;
+
 std::int64_t row_count(const RecordBatch& batch) {
   return static_cast<std::int64_t>(batch.rows.size());
 }
@@ -134,7 +136,9 @@ void Pipe::write(Outlet& outlet, const RecordBatch& batch) {
   if (!abandoned_) outlet.written += row_count(batch);
   if (outlet.degraded) {
     outlet.degraded = false;
-    log_line("sink " + std::string(outlet.sink->name()) + ": writing again");
+    // A nearly full disk takes small batches and refuses large ones: the pair of lines is bounded.
+    log_line_limited("writing again", "sink " + std::string(outlet.sink->name()) + ": writing again",
+                     kQuietSeconds);
   }
 }
 
@@ -143,8 +147,10 @@ void Pipe::fail(Outlet& outlet, std::int64_t rows, const std::string& reason, co
   ++errors_;
   if (!abandoned_ && rows > 0) outlet.dropped[reason] += rows;
   if (!outlet.degraded) {
-    log_line("sink " + std::string(outlet.sink->name()) + " cannot write (" + reason +
-             "): " + what + "; training goes on, losses are counted in health.json");
+    log_line_limited("cannot write",
+                     "sink " + std::string(outlet.sink->name()) + " cannot write (" + reason +
+                         "): " + what + "; training goes on, losses are counted in health.json",
+                     kQuietSeconds);
   }
   outlet.degraded = true;
 }

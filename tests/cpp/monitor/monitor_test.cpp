@@ -144,6 +144,31 @@ TEST(Monitor, WhatWasSeenBeforeAHangIsOnDisk) {
   EXPECT_EQ(rows, 1u);
 }
 
+// Somebody deletes the run while it goes on: everything a reader needs comes back.
+TEST(Monitor, ADeletedDirectoryIsMadeAgain) {
+  const Scratch scratch;
+  Config config = scratch.config();
+  config.flush_seconds = 0.02;
+  Monitor monitor(config, Identity{});
+  monitor.add_optimizer(0);
+  const SeriesId w = series_of(monitor, "w");
+  observe(monitor, w, {1.0f});
+  step(monitor);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  std::filesystem::remove_all(scratch.path);
+  for (int i = 0; i < 20; ++i) {
+    observe(monitor, w, {2.0f});
+    step(monitor);
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  monitor.stop();
+  EXPECT_TRUE(std::filesystem::exists(monitor.run().directory / "run.json"));
+  EXPECT_TRUE(std::filesystem::exists(monitor.run().directory / "health.json"));
+  const RunRows rows = read_run(scratch.path);
+  EXPECT_FALSE(rows.rows.empty());
+  EXPECT_EQ(rows.rows.back().step, 20);
+}
+
 TEST(Monitor, ABadConfigNamesEveryFault) {
   const Scratch scratch;
   Config config = scratch.config();
