@@ -9,9 +9,9 @@ _HOME = {
     "watch": "trainmon.monitor",
     "Watch": "trainmon.monitor",
     "tensor_stats": "trainmon.stats",
-    "read": "trainmon.read",
-    "first_bad": "trainmon.read",
-    "top": "trainmon.read",
+    "read": "trainmon.reading",
+    "first_bad": "trainmon.reading",
+    "top": "trainmon.reading",
     "ConfigError": "trainmon.config",
 }
 
@@ -24,7 +24,7 @@ def __getattr__(name: str):
     import importlib
 
     value = getattr(importlib.import_module(_HOME[name]), name)
-    globals()[name] = value  # also over the submodule `read`, which importing has just bound
+    globals()[name] = value
     return value
 
 

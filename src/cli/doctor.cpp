@@ -234,9 +234,9 @@ void add_doctor(CLI::App& app, Context& context) {
   const auto run = std::make_shared<std::string>();
   command->add_option("RUN", *run, "run directory; without it, this machine");
   command->footer(
-      R"(For a run: rows produced = written + dropped for every rank, sink and reason, held
-against what the log gives back; what was not covered; damaged files. A torn
-last write of a killed or living run is no damage.
+      R"(For a run: rows produced = written + dropped for every rank, sink and reason,
+held against what the log gives back; what was not covered; damaged files. A
+torn last write of a killed or living run is no damage.
 
 Examples:
   trainmon doctor

@@ -22,7 +22,11 @@ Examples:
   trainmon first-bad runs/a
   trainmon top runs/a --stat absmax --kind grads --count 20
   trainmon show runs/a --name layers.1 --steps 100:120
-  trainmon doctor runs/a --json)";
+  trainmon doctor runs/a --json
+
+Kinds are named singly (grad_reduced, actv, ...) or by group: grads, weights,
+moments, activations. Name patterns match whole components: layers.1 takes
+layers.1.weight, never layers.10; * stands for one component, ** for any.)";
 
 bool wants_color(const Context& context) {
   const char* no_color = std::getenv("NO_COLOR");

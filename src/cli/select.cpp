@@ -36,19 +36,15 @@ void set_steps(const std::string& steps, ReadOptions& options) {
 }  // namespace
 
 void add_selection(CLI::App& command, Selection& selection) {
-  command.add_option("RUN", selection.run, "run directory (the `out` of trainmon.watch)")
-      ->required();
+  command.add_option("RUN", selection.run, "run directory (`out` of trainmon.watch)")->required();
   const auto repeatable = [](CLI::Option* option) { option->allow_extra_args(false); };
-  repeatable(command.add_option("--kind", selection.kinds,
-                                "kind or group (grads weights moments activations); repeatable"));
-  repeatable(command.add_option("--name", selection.names,
-                                "name pattern, by components (layers.1, *.bias); repeatable"));
-  repeatable(command.add_option("--exclude", selection.excludes, "names to leave out; repeatable"));
-  repeatable(command.add_option("--rank", selection.ranks, "rank; repeatable"));
+  repeatable(command.add_option("--kind", selection.kinds, "kind or group of kinds (repeatable)"));
+  repeatable(command.add_option("--name", selection.names, "name pattern (repeatable)"));
+  repeatable(command.add_option("--exclude", selection.excludes, "names left out (repeatable)"));
+  repeatable(command.add_option("--rank", selection.ranks, "rank (repeatable)"));
   command.add_option("--steps", selection.steps, "A:B (inclusive), A:, :B or A");
-  command.add_flag("--all-restarts", selection.all_restarts,
-                   "also steps that a later restart repeated");
-  command.add_flag("--merged", selection.merged, "merge shards over ranks (shown as rank *)");
+  command.add_flag("--all-restarts", selection.all_restarts, "steps that were repeated, too");
+  command.add_flag("--merged", selection.merged, "merge shards over ranks (then rank is *)");
 }
 
 RunRows read_selected(const Selection& selection, Context& context) {

@@ -90,9 +90,7 @@ void add_show(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand("show", "rows of a run as a table");
   const auto options = std::make_shared<ShowOptions>();
   add_selection(*command, options->selection);
-  command
-      ->add_option("--stat", options->stats,
-                   "statistic to show (norm min max nans by default); repeatable")
+  command->add_option("--stat", options->stats, "statistic to show (repeatable)")
       ->allow_extra_args(false);
   command->add_option("--count", options->count, "rows to show, 0 for all")->capture_default_str();
   command->footer(
@@ -101,7 +99,7 @@ infinity is red on a terminal. With --json every statistic is given.
 
 Examples:
   trainmon show runs/a --steps 120
-  trainmon show runs/a --kind grad_reduced --name layers.1 --stat norm --stat std
+  trainmon show runs/a --kind grads --name layers.1 --stat norm --stat std
   trainmon show runs/a --merged --kind weights --steps 0:3)");
   command->callback([options, &context] { run_show(*options, context); });
 }

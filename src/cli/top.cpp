@@ -59,7 +59,7 @@ void add_top(CLI::App& app, Context& context) {
   command->add_option("--count", options->count, "how many tensors")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000000));
-  command->add_flag("--smallest", options->smallest, "the smallest instead of the largest values");
+  command->add_flag("--smallest", options->smallest, "smallest instead of largest values");
   command->footer(R"(Each tensor appears once, at the row where it has its extreme value; NaN comes
 first, the earliest leading.
 

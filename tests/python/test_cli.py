@@ -1,0 +1,316 @@
+"""The command line: what it prints, what it exits with, on sound, bad, damaged and hostile runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import trainmon
+from trainmon import _core
+from written_run import WrittenRank
+
+HOSTILE = "\x1b[31mlayers\x1b[0m.\u202eevil\r\n.weight"
+SUBCOMMANDS = ["first-bad", "top", "show", "doctor", "config", "config schema", "config check"]
+
+
+def program() -> str:
+    """The one that belongs to the package under test: of its build tree, or installed beside."""
+    built = Path(_core.__file__).parents[2] / "src/cli/trainmon"
+    return os.fspath(built if built.exists() else Path(sys.executable).with_name("trainmon"))
+
+
+def call(*arguments, **environment):
+    done = subprocess.run(
+        [program(), *map(os.fspath, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "COLUMNS": "80", **environment},
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def write(out, ranks=2, steps=12, bad_at=None, names=("layers.1.weight", "layers.10.weight")):
+    rng = np.random.default_rng(5)
+    written = [WrittenRank(out, rank, ranks) for rank in range(ranks)]
+    for step in range(steps):
+        for number, rank in enumerate(written):
+            for name in names:
+                for kind in ("grad_reduced", "param_updated"):
+                    array = rng.normal(size=30).astype(np.float32)
+                    if bad_at == (number, name, kind, step):
+                        array[7] = np.nan
+                    rank.observe(array, kind, name, step)
+            rank.end_step()
+    for rank in written:
+        rank.stop()
+    return written
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    out = tmp_path_factory.mktemp("cli") / "sound"
+    write(out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def bad(tmp_path_factory):
+    out = tmp_path_factory.mktemp("cli") / "bad"
+    write(out, bad_at=(1, "layers.10.weight", "grad_reduced", 7))
+    return out
+
+
+@pytest.fixture(scope="module")
+def damaged(tmp_path_factory):
+    out = tmp_path_factory.mktemp("cli") / "damaged"
+    written = write(out)
+    (segment,) = written[1].directory.glob("*.tmlog")
+    data = bytearray(segment.read_bytes())
+    data[-100] ^= 4
+    segment.write_bytes(data)
+    return out
+
+
+def test_first_bad(sound, bad):
+    code, out, err = call("first-bad", bad)
+    assert code == 1
+    assert out.splitlines()[0] == "first bad: step 7, rank 1, layers.10.weight"
+    assert "1 NaN, 0 +Inf, 0 -Inf of 30 elements (float32)" in out
+    # The remark on stderr names a command that works and shows the row.
+    follow = err.removeprefix("next: trainmon ").split()
+    code, out, _ = call(*follow)
+    assert code == 0 and "nan" in out
+    code, out, err = call("first-bad", sound)
+    assert (code, err) == (0, "") and out == "no NaN and no infinity in 96 rows\n"
+    code, out, _ = call("first-bad", bad, "--rank", "0")
+    assert code == 0
+
+
+def test_first_bad_json(sound, bad):
+    code, out, _ = call("first-bad", bad, "--json")
+    found = json.loads(out)
+    assert code == 1
+    assert (found["step"], found["rank"], found["ranks"]) == (7, 1, [1])
+    assert (found["name"], found["kind"], found["nans"]) == ("layers.10.weight", "grad_reduced", 1)
+    assert found["norm"] == "nan"
+    code, out, _ = call("--json", "first-bad", sound)
+    assert code == 0 and json.loads(out) is None
+
+
+def test_top(sound):
+    code, out, err = call("top", sound, "--stat", "absmax", "--count", "3", "--kind", "grads")
+    assert code == 0
+    assert out.splitlines()[0].split() == ["absmax", "step", "rank", "kind", "tensor"]
+    expected = trainmon.top(sound, "absmax", 3, kinds="grads")
+    lines = [line.split() for line in out.splitlines()[1:]]
+    assert [(int(w[1]), int(w[2]), w[4]) for w in lines] == [
+        (row.step, row.rank, row.name) for row in expected
+    ]
+    code, out, _ = call("top", sound, "--stat", "norm", "--smallest", "--count", "1", "--json")
+    (found,) = json.loads(out)
+    assert found["norm"] == trainmon.top(sound, "norm", 1, smallest=True)[0].value
+
+
+def test_show(sound):
+    code, out, err = call("show", sound, "--steps", "3:4", "--name", "layers.1", "--stat", "norm")
+    lines = [line.split() for line in out.splitlines()]
+    assert code == 0 and lines[0] == ["step", "rank", "kind", "tensor", "norm"]
+    table = trainmon.read(sound, steps=(3, 4), include="layers.1")
+    assert [(int(w[0]), int(w[1]), w[2], w[3]) for w in lines[1:]] == list(
+        zip(table["step"], table["rank"], table["kind"], table["name"], strict=True)
+    )
+    assert [float(w[4]) for w in lines[1:]] == pytest.approx(list(table["norm"]), rel=1e-4)
+    code, out, err = call("show", sound, "--count", "5")
+    assert len(out.splitlines()) == 6 and err == "the first 5 of 96 rows; --count 0 shows all\n"
+    assert len(call("show", sound, "--count", "0")[1].splitlines()) == 97
+    assert call("show", sound, "--count", "5", "--quiet")[2] == ""
+    rows = json.loads(call("show", sound, "--count", "0", "--json")[1])
+    everything = trainmon.read(sound)
+    for statistic in ("norm", "min", "max", "mean", "std", "zeros", "nans", "count"):
+        assert [row[statistic] for row in rows] == list(everything[statistic])
+
+
+def test_doctor_of_a_run(sound, bad):
+    for run in (sound, bad):
+        code, out, err = call("doctor", run)
+        assert (code, err) == (0, "")
+        assert "96 rows in 2 log files" in out and "in order" in out
+    code, out, _ = call("doctor", sound, "--json")
+    found = json.loads(out)
+    assert found["rows"] == 96 and found["damage"] == []
+    for rank in found["ranks"]:
+        assert rank["closed"] and rank["rows_produced"] == rank["log_rows"] == 48
+        (sink,) = rank["sinks"]
+        assert sink["rows_written"] + sum(sink["rows_dropped"].values()) == 48
+        assert rank["findings"] == []
+
+
+def test_doctor_names_what_does_not_add_up(tmp_path):
+    (rank,) = write(tmp_path / "run", ranks=1)
+    health = json.loads((rank.directory / "health.json").read_text())
+    health["sinks"][0]["rows_dropped"] = {"no_space": 5}
+    health["parts_off"] = {"activations": "it raised"}
+    (rank.directory / "health.json").write_text(json.dumps(health))
+    code, out, _ = call("doctor", tmp_path / "run")
+    assert code == 1
+    assert "sink log: 48 rows produced, but 53 written or dropped" in out
+    assert "sink log: 5 rows dropped (no_space)" in out
+    assert "activations switched itself off: it raised" in out
+
+
+def test_doctor_of_the_machine():
+    code, out, _ = call("doctor", "--json")
+    found = json.loads(out)
+    assert code == 0 and found["version"] == trainmon.__version__
+    assert found["cpu_level_detected"] == _core.detected_cpu_level()
+    assert found["disk_free_bytes"] > 0
+    assert call("doctor", TRAINMON_CPU_LEVEL="baseline")[1].count("baseline") == 1
+
+
+def test_damage_is_exit_code_3_and_never_silent(damaged):
+    for command in ("first-bad", "top", "show"):
+        code, out, err = call(command, damaged)
+        assert code == 3 and out
+        assert "not used:" in err and "fail their checksum" in err
+    code, out, _ = call("doctor", damaged)
+    assert code == 3 and "\ndamage\n" in out
+    assert "the log gives" in out  # and the books show what is missing
+    assert len(json.loads(call("doctor", damaged, "--json")[1])["damage"]) == 1
+
+
+def test_a_living_run(tmp_path):
+    rank = WrittenRank(tmp_path / "run", flush_seconds=0.05)
+    for step in range(3):
+        rank.observe(np.ones(4, np.float32), "grad_reduced", "w", step)
+        rank.end_step()
+    deadline = time.monotonic() + 20
+    while json.loads(call("doctor", tmp_path / "run", "--json")[1])["rows"] < 3:
+        assert time.monotonic() < deadline
+    code, out, _ = call("doctor", tmp_path / "run")
+    assert code == 0 and "still running, or killed" in out
+    assert call("first-bad", tmp_path / "run")[0] == 0
+    assert len(call("show", tmp_path / "run")[1].splitlines()) == 4
+    rank.stop()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        ([], ["subcommand"]),
+        (["first-baad", "x"], ["no subcommand 'first-baad'", "'first-bad'"]),
+        (["top"], ["RUN"]),
+        (["top", "/nonexistent"], ["no such directory: /nonexistent"]),
+        (["show", "RUN", "--bogus"], ["--bogus"]),
+        (["show", "RUN", "--steps", "7:x"], ["--steps", "'7:x'", "A:B"]),
+        (["show", "RUN", "--steps", "7:3"], ["--steps", "7:3"]),
+        (["show", "RUN", "--stat", "nrm"], ["'nrm'", "did you mean 'norm'", "absmax"]),
+        (["show", "RUN", "--kind", "gradz"], ["'gradz'", "'grads'", "grad_reduced param_updated"]),
+        (["show", "RUN", "--rank", "x"], ["--rank"]),
+        (["top", "RUN", "--count", "0"], ["--count"]),
+        (["config", "check", "/nonexistent.json"], ["/nonexistent.json"]),
+    ],
+)
+def test_wrong_usage_is_exit_code_2_and_says_what_would_be_right(sound, arguments, parts):
+    code, out, err = call(*[sound if a == "RUN" else a for a in arguments])
+    assert code == 2 and out == ""
+    for part in parts:
+        assert part in err
+
+
+def test_config(tmp_path):
+    code, out, _ = call("config", "schema")
+    assert code == 0
+    schema = json.loads(out)
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    file = tmp_path / "monitor.json"
+    file.write_text('{"kinds": ["weights"], "every": 5}')
+    code, out, err = call("config", "check", file)
+    assert code == 0 and "valid" in err
+    effective = json.loads(out)
+    assert effective["every"] == 5 and set(effective) == set(schema["properties"]) - {"$schema"}
+    file.write_text('{"kindz": ["weights"], "every": 0}')
+    code, out, err = call("config", "check", file)
+    assert code == 1 and len(out.splitlines()) == 2
+    assert "kindz" in out and "kinds" in out and "every" in out
+    checked = json.loads(call("config", "check", file, "--json")[1])
+    assert not checked["valid"] and len(checked["faults"]) == 2
+
+
+def test_help_and_version():
+    assert call("--version") == (0, f"trainmon {trainmon.__version__}\n", "")
+    for subcommand in ["", *SUBCOMMANDS]:
+        code, out, err = call(*subcommand.split(), "--help")
+        assert (code, err) == (0, "")
+        assert max(map(len, out.splitlines())) <= 80, subcommand
+        assert "Examples:" in out or subcommand.startswith("config ")
+
+
+def test_output_fits_80_columns(tmp_path):
+    name = "model.decoder.transformer_blocks.17.self_attention.query_key_value.projection.weight"
+    write(tmp_path / "run", ranks=1, names=[name, "模型." + name])
+    for command in ("show", "top"):
+        out = call(command, tmp_path / "run")[1]
+        assert (
+            max(len(line) + line.count("模") + line.count("型") for line in out.splitlines()) <= 80
+        )
+        assert "…" in out and "eight" in out
+        # Nobody's terminal: names are whole.
+        assert name in call(command, tmp_path / "run", COLUMNS="")[1]
+
+
+def test_names_cannot_command_the_terminal(tmp_path):
+    out = tmp_path / "run"
+    write(out, ranks=1, names=[HOSTILE], bad_at=(0, HOSTILE, "grad_reduced", 2))
+    for command in ("show", "top", "first-bad"):
+        _, text, err = call(command, out)
+        for stream in (text, err):
+            assert not any(ord(c) < 32 and c != "\n" for c in stream)
+            assert "\u202e" not in stream
+        assert "\\x1b[31mlayers" in call(command, out, COLUMNS="")[1]
+    assert json.loads(call("show", out, "--json")[1])[0]["name"] == HOSTILE
+
+
+def on_terminal(*arguments, **environment):
+    master, slave = pty.openpty()
+    with subprocess.Popen(
+        [program(), *map(os.fspath, arguments)],
+        stdout=slave,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "80", **environment},
+    ) as process:
+        os.close(slave)
+        text = b""
+        while True:
+            try:
+                part = os.read(master, 65536)
+            except OSError:
+                break
+            if not part:
+                break
+            text += part
+        process.wait(timeout=60)
+    os.close(master)
+    return text.decode()
+
+
+def test_colour_only_for_a_terminal_that_wants_it(bad):
+    assert "\x1b[31m" in on_terminal("first-bad", bad)
+    assert "\x1b" not in on_terminal("first-bad", bad, NO_COLOR="1")
+    assert "\x1b" not in on_terminal("first-bad", bad, TERM="dumb")
+    assert "\x1b" not in on_terminal("first-bad", bad, "--no-color")
+    assert "\x1b" not in call("first-bad", bad, TERM="xterm")[1]
+
+
+def test_output_that_cannot_be_written_is_an_error(sound):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([program(), "show", os.fspath(sound)], stdout=full, timeout=60)
+    assert done.returncode == 70
