@@ -239,6 +239,8 @@ class Watch:
 def _size(count: float) -> str:
     for unit in ("bytes", "KB", "MB", "GB", "TB"):
         if count < 1000 or unit == "TB":
-            return f"{count:.0f} {unit}" if count >= 10 or unit == "bytes" else f"{count:.1f} {unit}"
+            return (
+                f"{count:.0f} {unit}" if count >= 10 or unit == "bytes" else f"{count:.1f} {unit}"
+            )
         count /= 1000
     return ""

@@ -234,18 +234,19 @@ def test_gradients_of_a_closure_are_those_it_computes(by_keyword, tmp_path):
 def test_lbfgs_evaluates_several_times_in_a_step(tmp_path):
     model = linear()
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4, line_search_fn=None)
-    data, seen, step = batch(), [], 0
+    data, seen, steps = batch(), [], []
 
     def closure():
         optimizer.zero_grad()
         loss = model(data).pow(2).sum()
         loss.backward()
-        seen.append((step, model[2].weight.grad.clone()))
+        seen.append((len(steps), model[2].weight.grad.clone()))
         return loss
 
     with trainmon.watch(model, optimizer, kinds=["grad_reduced", "actv"], out=tmp_path) as monitor:
-        for step in range(2):
+        for _ in range(2):
             optimizer.step(closure)
+            steps.append(1)
     healthy(monitor)
     found = rows(tmp_path, kind="grad_reduced", name="2.weight")
     assert len(found) == len(seen) > 4

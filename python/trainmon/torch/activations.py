@@ -101,7 +101,10 @@ class Activations:
         noted = None
         if torch.is_grad_enabled():
             # Recomputation has no frame of its own: its rows belong to the first pass.
-            if current_task() != IDLE or (self.adapter.frame or self.adapter.open_frame()).recording:
+            if (
+                current_task() != IDLE
+                or (self.adapter.frame or self.adapter.open_frame()).recording
+            ):
                 given = [
                     (element, edges.edge_of(tensor))
                     for element, tensor in elements.of_inputs(args, kwargs)
@@ -174,7 +177,7 @@ class Activations:
         nodes: dict = {}
         for node, index, edge in edges.consumers(outputs, sums.keys(), oldest):
             nodes.setdefault(node, []).append((index, sums[edge]))
-        for index, through in nodes.pop(None, ()):
+        for _, through in nodes.pop(None, ()):
             through.parts = -1
             self._not_covered(watched, through.place.element, "the module returns its input")
         for node, uses in nodes.items():

@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 from trainmon import _core
+from trainmon.torch import given
 from trainmon.torch.activations import Activations, Frame
-from trainmon.torch.backward import IDLE, Backward, current_task
+from trainmon.torch.backward import Backward
 from trainmon.torch.contract import (
     Parameter,
     dtype_name,
@@ -22,7 +23,8 @@ from trainmon.torch.contract import (
     wrapper_of,
 )
 from trainmon.torch.elements import of_output
-from trainmon.torch.hooks import Handles, Hook, Part, log
+from trainmon.torch.forward import BackwardBegins, ForwardBegins, ForwardEnds
+from trainmon.torch.hooks import Handles, Part, log
 from trainmon.torch.late import Late
 from trainmon.torch.parameters import (
     ELSEWHERE,
@@ -32,18 +34,21 @@ from trainmon.torch.parameters import (
     Sweeps,
     series_arguments,
 )
-from trainmon.torch.steps import Steps, bare
+from trainmon.torch.steps import Steps
 
 IDLE_CLOCK = 1000  # forwards without a step of the clock that are worth a word
+MOST_SAID = 200
+ORDER = ("grad_unreduced", "grad_reduced", "param_origin", "param_updated", "actv", "actv_grad")
+FIXED_KINDS = frozenset((*ORDER, "cc", "mg_direction"))
 
 
 class Adapter:
     """Everything between one core Monitor and one model: prepare(), install(), then remove()."""
 
     def __init__(self, model, optimizers, scaler):
-        self.roots = _chunks(model)
-        self.optimizers = {name: bare(o) for name, o in _optimizers(optimizers).items()}
-        self.scaler = _scaler(scaler)
+        self.roots = given.chunks(model)
+        self.optimizers = given.optimizers(optimizers)
+        self.scaler = given.scaler(scaler)
         self.wrappers = [wrapper_of(root) for root in self.roots]
         self.parameters = [p for i, root in enumerate(self.roots) for p in parameters_of(root, i)]
         self.on_step = None  # called with whether the clock's step that ended was recorded
@@ -245,9 +250,10 @@ class Adapter:
         )
 
     def _add_series(self, arguments: dict) -> int:
-        if arguments["dtype"] not in MEASURED:  # refused, by name, when it is looked at
-            arguments["dtype"] = "float32"
-        return self.core.add_series(**arguments)
+        try:
+            return self.core.add_series(**arguments)
+        except ValueError:  # a dtype that is refused, by name, when it is looked at
+            return self.core.add_series(**{**arguments, "dtype": "float32"})
 
     # --- modules ---------------------------------------------------------------------------------
 
@@ -290,9 +296,10 @@ class Adapter:
         clock = self.clock
         window, accum = clock.window, self.core.next_accum(clock.index)
         frame = self.last_frame  # still the place when only another optimizer had a backward
-        if (
-            frame is None
-            or (frame.window, frame.accum, frame.recording) != (window, accum, clock.recording)
+        if frame is None or (frame.window, frame.accum, frame.recording) != (
+            window,
+            accum,
+            clock.recording,
         ):
             frame = self.last_frame = Frame(window, accum, clock.recording, clock.flags)
         self.frame = frame
@@ -400,8 +407,10 @@ class Adapter:
     def covered(self) -> list[str]:
         """For the start line."""
         names = [k for k in ORDER if k in self.kinds]
-        return names + (["moments"] if self.wants_state and "moments" in self.kinds else []) + sorted(
-            self.kinds - FIXED_KINDS - {"moments"}
+        return (
+            names
+            + (["moments"] if self.wants_state and "moments" in self.kinds else [])
+            + sorted(self.kinds - FIXED_KINDS - {"moments"})
         )
 
     def why_nothing(self) -> str:
@@ -415,9 +424,7 @@ class Adapter:
             return "none of the optimizer's parameters is in the model given"
         if "grad_reduced" in self.kinds and all(p.tensor.grad is None for p in owned):
             return "no watched parameter had a gradient when the optimizer stepped"
-        parts = [
-            p.name for p in (self.steps_part, self.gradients, self.backward.part) if not p.on
-        ]
+        parts = [p.name for p in (self.steps_part, self.gradients, self.backward.part) if not p.on]
         return f"{', '.join(parts)} switched off after an error" if parts else "no reason found"
 
     def first_step_recorded(self) -> None:
@@ -454,70 +461,6 @@ class Adapter:
         self.backward.at_end = None
 
 
-class ForwardBegins(Hook):
-    """Forward pre-hook of a model chunk."""
-
-    __slots__ = ("adapter",)
-
-    def __init__(self, adapter):
-        self.adapter = adapter
-
-    def __call__(self, module, args):
-        if _compiling() or not module.training or not self.adapter.root_part.on:
-            return
-        try:
-            if current_task() == IDLE:
-                self.adapter.forward_begins()
-        except Exception as error:
-            self.adapter.root_part.failed(error)
-
-
-class ForwardEnds(Hook):
-    __slots__ = ("adapter",)
-
-    def __init__(self, adapter):
-        self.adapter = adapter
-
-    def __call__(self, module, args, output):
-        if _compiling() or not module.training or not self.adapter.root_part.on:
-            return
-        try:
-            if current_task() == IDLE:
-                self.adapter.forward_ends(output)
-        except Exception as error:
-            self.adapter.root_part.failed(error)
-
-
-class BackwardBegins(Hook):
-    """Tensor hook on the model's output: the first of a backward, and always in its outermost run."""
-
-    __slots__ = ("adapter",)
-
-    def __init__(self, adapter):
-        self.adapter = adapter
-
-    def __call__(self, gradient):
-        adapter = self.adapter
-        if not adapter.root_part.on:
-            return
-        try:
-            now = current_task()
-            if adapter.backward.now != now:
-                adapter.backward.enter(now)
-        except Exception as error:
-            adapter.root_part.failed(error)
-
-
-_compiling = torch.compiler.is_compiling
-MOST_SAID = 200
-ORDER = ("grad_unreduced", "grad_reduced", "param_origin", "param_updated", "actv", "actv_grad")
-FIXED_KINDS = frozenset((*ORDER, "cc", "mg_direction"))
-MEASURED = frozenset(
-    "float64 float32 float16 bfloat16 float8_e4m3fn float8_e5m2 int64 int32 int16 int8 uint64 uint32 "
-    "uint16 uint8 bool".split()
-)
-
-
 def _elsewhere(handle, series, tensor, *_) -> int:
     """observe() of the setting backend="ops": nothing is measured by the core."""
     return 1 if tensor is None else ELSEWHERE
@@ -531,32 +474,3 @@ def _all_elsewhere(handle, series, tensors, attribute, flags=0):
 def _has_forward(module: nn.Module) -> bool:
     """Whether it can be called at all: ModuleList and the like cannot."""
     return type(module).forward is not nn.Module.forward or "forward" in vars(module)
-
-
-def _chunks(model) -> list[nn.Module]:
-    chunks = list(model) if isinstance(model, (list, tuple)) else [model]
-    if not chunks or not all(isinstance(chunk, nn.Module) for chunk in chunks):
-        kinds = ", ".join(type(chunk).__name__ for chunk in chunks) or "an empty list"
-        raise TypeError(f"model must be a torch.nn.Module or a list of them, not {kinds}")
-    return chunks
-
-
-def _optimizers(given) -> dict:
-    if isinstance(given, dict):
-        found = {str(name): optimizer for name, optimizer in given.items()}
-    elif isinstance(given, (list, tuple)):
-        found = {str(index): optimizer for index, optimizer in enumerate(given)}
-    else:
-        found = {"0": given}
-    if not found:
-        raise TypeError("optimizer must be an optimizer, a list or a dict of them, not empty")
-    return found
-
-
-def _scaler(scaler):
-    if scaler is None:
-        return None
-    if not (hasattr(scaler, "is_enabled") and hasattr(scaler, "get_scale")):
-        raise TypeError(f"scaler must be a torch.amp.GradScaler, not {type(scaler).__name__}")
-    return scaler if scaler.is_enabled() else None
-

@@ -220,27 +220,14 @@ class AfterStep(Hook):
             steps.part.failed(error)
 
 
-def bare(optimizer):
-    """The torch optimizer inside wrappers such as accelerate's."""
-    inner = optimizer
-    for _ in range(8):
-        if hasattr(inner, "_optimizer_step_pre_hooks"):
-            return inner
-        inner = getattr(inner, "optimizer", None) or getattr(inner, "optim", None)
-        if inner is None:
-            break
-    raise TypeError(
-        "optimizer must be a torch.optim.Optimizer, a list or a dict of them, not "
-        + type(optimizer).__name__
-    )
-
-
 def step_in_state(optimizer) -> int:
     """How many steps the optimizer has taken according to its own state, 0 if it does not count."""
     taken = 0
     for state in optimizer.state.values():
         step = state.get("step") if isinstance(state, dict) else None
-        if isinstance(step, (int, float, Tensor)) and (not isinstance(step, Tensor) or step.numel() == 1):
+        if isinstance(step, (int, float, Tensor)) and (
+            not isinstance(step, Tensor) or step.numel() == 1
+        ):
             taken = max(taken, int(step))
     return taken
 
