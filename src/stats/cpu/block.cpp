@@ -43,10 +43,10 @@ RowState state_of(const BlockSums& sums, std::int64_t n, Centred centred) {
 
 // float64 numbers whose squares over- or underflow: summed divided by 2^exponent, which is exact
 // except where a number is too small to count beside the largest.
-RowState measure_scaled(double* values, std::int64_t n, double absmax, const Kernels& kernels) {
+RowState measure_scaled(double* values, std::int64_t n, const BlockSums& unscaled,
+                        const Kernels& kernels) {
+  const double absmax = std::max(std::fabs(unscaled.min), std::fabs(unscaled.max));
   const std::int32_t exponent = std::ilogb(absmax);
-  const auto [min, max] = std::minmax_element(values, values + n);
-  const double low = *min, high = *max;
   // In two steps, since 2^1074 is no float64.
   const double half = std::ldexp(1.0, -(exponent / 2));
   const double rest = std::ldexp(1.0, -(exponent - exponent / 2));
@@ -57,20 +57,19 @@ RowState measure_scaled(double* values, std::int64_t n, double absmax, const Ker
   state.exponent = exponent;
   state.sum = std::ldexp(state.sum, exponent);
   state.mean = std::ldexp(state.mean, exponent);
-  state.min = low + 0.0;
-  state.max = high + 0.0;
+  state.min = unscaled.min + 0.0;
+  state.max = unscaled.max + 0.0;
   state.absmax = absmax;
   return state;
 }
 
-RowState measure_values(DType dtype, double* values, std::int64_t n, const Kernels& kernels) {
-  if (dtype == DType::float64) {
-    double absmax = 0.0;
-    for (std::int64_t i = 0; i < n; ++i) absmax = std::max(absmax, std::fabs(values[i]));
-    const bool safe = absmax == 0.0 || (absmax > 0x1p-400 && absmax < 0x1p400);
-    if (!safe) return measure_scaled(values, n, absmax, kernels);
-  }
-  return state_of(kernels.float64(values, n), n,
+RowState measure_values(double* values, std::int64_t n, const Kernels& kernels) {
+  const BlockSums sums = kernels.float64(values, n);
+  const double absmax = std::max(std::fabs(sums.min), std::fabs(sums.max));
+  // Only float64 has numbers beyond.
+  const bool safe = absmax == 0.0 || (absmax > 0x1p-400 && absmax < 0x1p400);
+  if (!safe) return measure_scaled(values, n, sums, kernels);
+  return state_of(sums, n,
                   [&](double centre) { return kernels.centred_float64(values, n, centre); });
 }
 
@@ -79,7 +78,7 @@ RowState measure_gathered(DType dtype, const void* data, std::int64_t n, const T
   double values[kBlock];
   const Gathered got = gather(dtype, data, n, eps.exact, values);
   RowState state;
-  if (got.finite > 0) state = measure_values(dtype, values, got.finite, kernels);
+  if (got.finite > 0) state = measure_values(values, got.finite, kernels);
   state.count = n;
   state.nans = got.nans;
   state.pos_infs = got.pos_infs;
@@ -94,8 +93,9 @@ RowState measure_gathered(DType dtype, const void* data, std::int64_t n, const T
 Thresholds::Thresholds(double eps) : exact(eps), float32(0), bfloat16(0) {
   if (!(eps > 0.0)) return;
   float up = static_cast<float>(eps);
-  if (static_cast<double>(up) < eps)
+  if (static_cast<double>(up) < eps) {
     up = std::nextafter(up, std::numeric_limits<float>::infinity());
+  }
   float32 = std::bit_cast<std::uint32_t>(up);
   bfloat16 = (float32 + 0xffffu) >> 16;
 }

@@ -124,10 +124,13 @@ Gathered gather_integers(const void* data, std::int64_t n, double eps, double* o
 Gathered gather_bools(const void* data, std::int64_t n, double eps, double* out) {
   Gathered got;
   got.finite = n;
+  std::int64_t ones = 0;
   for (std::int64_t i = 0; i < n; ++i) {
-    out[i] = load<std::uint8_t>(data, i) != 0 ? 1.0 : 0.0;
-    got.zeros += out[i] < eps;
+    const int value = load<std::uint8_t>(data, i) != 0;
+    ones += value;
+    out[i] = value;
   }
+  got.zeros = (0.0 < eps ? n - ones : 0) + (1.0 < eps ? ones : 0);
   return got;
 }
 
