@@ -173,7 +173,8 @@ class Watch:
 
     def _check_volume(self, config: dict, rows: int, who: dict) -> None:
         identity = {"world_size": int(os.environ.get("WORLD_SIZE", 1)), **who}
-        ranks = len(config["ranks"]) or identity["world_size"]
+        self._chosen = config["ranks"]
+        ranks = len(self._chosen) or identity["world_size"]
         every = config["every"] or (1 if identity["world_size"] <= 4 else 10)
         self._bytes_per_step = rows * ROW_BYTES * ranks / every
         self._files_per_byte = 1 / (config["segment_mb"] * 2**20)
@@ -217,7 +218,8 @@ class Watch:
                 )
 
     def _say_nothing_recorded(self) -> None:
-        if self._core.health()["rows_produced"] == 0:
+        wanted = not self._chosen or self._core.rank in self._chosen
+        if wanted and self._core.health()["rows_produced"] == 0:
             when = "the first step" if self._steps else "the whole run"
             self._say(f"NOTHING WAS RECORDED in {when}: {self._adapter.why_nothing()}")
 

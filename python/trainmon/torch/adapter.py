@@ -419,6 +419,10 @@ class Adapter:
             return "include and exclude leave no parameter"
         if self.paused:
             return "it is paused"
+        if not any(self.core.window(steps.index) for steps in self.steps):
+            return "no optimizer has stepped"
+        if not any(self.core.step(steps.index) > self.config["start_step"] for steps in self.steps):
+            return f"start_step={self.config['start_step']} was not reached"
         owned = [p for p in self.parameters if p.owned and p.selected]
         if not owned:
             return "none of the optimizer's parameters is in the model given"

@@ -1,0 +1,325 @@
+# Nothing of the adapter raises into training; what it says at start, on errors and at the end.
+import json
+import math
+import os
+import subprocess
+import sys
+import types
+
+import pytest
+import torch
+from torch import nn
+
+import trainmon
+from adapter_rows import healthy, keys, rows
+from trainmon import monitor as monitor_module
+from trainmon.torch import activations, backward, elements, late, ops, parameters, steps
+
+KINDS = ["grads", "grad_unreduced", "weights", "moments", "activations"]
+
+
+def training(seed=0):
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(inplace=True), nn.Linear(4, 2))
+    return model, torch.optim.AdamW(model.parameters(), lr=0.1)
+
+
+def train(model, optimizer, steps=3):
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.randn(5, 3)).pow(2).sum().backward()
+        optimizer.step()
+    return [p.detach().clone() for p in model.parameters()]
+
+
+BREAKABLE = {
+    "pre-accumulate": (parameters.Accumulated, "_again", "gradients"),
+    "backward begins": (steps.Steps, "backward_begins", "gradients"),
+    "enter": (backward.Backward, "enter", None),
+    "sweep": (parameters.Sweeps, "read", "steps"),
+    "state": (parameters.Sweeps, "read_state", "steps"),
+    "check": (parameters.Sweeps, "check", "steps"),
+    "before step": (steps.Steps, "before_step", "steps"),
+    "after step": (steps.Steps, "after_step", "steps"),
+    "forward begins": (steps.Steps, "forward_begins", None),
+    "entered": (activations.Activations, "entered", "activations"),
+    "left": (activations.Activations, "left", "activations"),
+    "outputs": (elements, "of_output", None),
+    "observe": (activations.Activations, "observe", "activations"),
+    "backward ended": (activations.Activations, "backward_ended", "backward"),
+    "late values": (late.Late, "seal", "late values"),
+}
+
+
+@pytest.mark.parametrize("broken", [b for b in BREAKABLE if b != "pre-accumulate"])
+def test_an_error_of_ours_switches_one_part_off_and_nothing_else(
+    broken, tmp_path, monkeypatch, caplog
+):
+    expected = train(*training())
+    owner, name, part = BREAKABLE[broken]
+    calls = []
+
+    def fail(*args, **kwargs):
+        calls.append(1)
+        raise ZeroDivisionError("planted")
+
+    model, optimizer = training()
+    monitor = trainmon.watch(model, optimizer, kinds=KINDS, out=tmp_path)
+    monkeypatch.setattr(owner, name, fail)
+    result = train(model, optimizer)
+    monkeypatch.undo()
+    for one, two in zip(expected, result):
+        assert torch.equal(one, two)
+    health = monitor.stop()
+    assert calls and health["parts_off"]
+    assert part is None or list(health["parts_off"]) == [part]
+    assert all("ZeroDivisionError: planted" in why for why in health["parts_off"].values())
+    assert caplog.text.count("switched itself off") == len(health["parts_off"])
+    # The other parts went on.
+    kinds = {kind for (kind,) in keys(tmp_path, "kind")}
+    assert kinds & ({"actv"} if part in ("steps", "gradients") else {"grad_reduced"})
+
+
+def test_a_part_fails_once(tmp_path, monkeypatch, caplog):
+    model, optimizer = training()
+    monitor = trainmon.watch(model, optimizer, kinds=KINDS, out=tmp_path)
+    monkeypatch.setattr(activations.Activations, "left", lambda *a: 1 / 0)
+    train(model, optimizer, 5)
+    assert monitor.stop()["errors"] == 1
+    assert caplog.text.count("switched itself off") == 1
+
+
+def test_the_users_interrupt_is_not_swallowed(tmp_path, monkeypatch):
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    model, optimizer = training()
+    with trainmon.watch(model, optimizer, kinds=KINDS, out=tmp_path):
+        monkeypatch.setattr(activations.Activations, "left", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train(model, optimizer)
+
+
+def test_methods_after_stop_do_nothing(tmp_path):
+    model, optimizer = training()
+    monitor = trainmon.watch(model, optimizer, out=tmp_path)
+    train(model, optimizer)
+    health = monitor.stop()
+    assert monitor.stop() == health == monitor.health()
+    monitor.log(loss=1.0)
+    monitor.pause()
+    monitor.resume()
+    assert isinstance(monitor.latest(), list) and isinstance(monitor.summary(), dict)
+    train(model, optimizer)
+    assert monitor.health()["rows_produced"] == health["rows_produced"]
+
+
+# --- pause ---------------------------------------------------------------------------------------
+
+
+def test_pause_and_resume_between_steps(tmp_path):
+    model, optimizer = training()
+    monitor = trainmon.watch(model, optimizer, kinds=KINDS, out=tmp_path)
+    hooks = len(model[0]._forward_hooks)
+    for step in range(6):
+        monitor.pause() if step % 2 else monitor.resume()
+        train(model, optimizer, 1)
+        assert len(model[0]._forward_hooks) == hooks
+    healthy(monitor)
+    for kind in ("grad_unreduced", "grad_reduced", "param_updated", "exp_avg", "actv", "actv_grad"):
+        assert {s for (s,) in keys(tmp_path, "step", kind=kind)} == {0, 2, 4}
+    assert {(m, c) for m, c in keys(tmp_path, "micro_step", "call")} == {(0, 0)}
+
+
+# --- what is said --------------------------------------------------------------------------------
+
+
+def test_one_line_at_start_and_one_at_the_end(tmp_path, capfd):
+    model, optimizer = training()
+    monitor = trainmon.watch(model, optimizer, out=tmp_path / "run")
+    (start,) = capfd.readouterr().err.splitlines()
+    assert start.startswith(f"trainmon: watching grad_reduced into {tmp_path}/run, about ")
+    assert "a day at one step a second" in start
+    train(model, optimizer)
+    monitor.stop()
+    (end,) = capfd.readouterr().err.splitlines()
+    assert end == (
+        f"trainmon: 12 rows written, 0 dropped; nothing found; next: trainmon top {tmp_path}/run"
+    )
+
+
+def test_something_found_leads_to_first_bad(tmp_path, capfd):
+    model, optimizer = training()
+    monitor = trainmon.watch(model, optimizer, out=tmp_path)
+    model(torch.full((1, 3), math.nan)).sum().backward()
+    optimizer.step()
+    monitor.stop()
+    lines = capfd.readouterr().err.splitlines()
+    assert "first non-finite value" in lines[1] and "step 0" in lines[1]
+    assert f"next: trainmon first-bad {tmp_path}" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    "settings, why",
+    [
+        ({"include": ["nothing.like.this"]}, "include and exclude leave no parameter"),
+        ({"foreign": True}, "none of the optimizer's parameters is in the model given"),
+        ({"backward": False}, "no watched parameter had a gradient when the optimizer stepped"),
+        ({"step": False}, "no optimizer has stepped"),
+        ({"start_step": 100}, "start_step=100 was not reached"),
+    ],
+)
+def test_when_nothing_is_recorded_it_says_why(settings, why, tmp_path, capfd):
+    settings = dict(settings)
+    model, optimizer = training()
+    watched = training()[0] if settings.pop("foreign", False) else model
+    run_backward, run_step = settings.pop("backward", True), settings.pop("step", True)
+    monitor = trainmon.watch(watched, optimizer, out=tmp_path, **settings)
+    for _ in range(3):
+        loss = model(torch.randn(2, 3)).sum()
+        if run_backward:
+            loss.backward()
+        if run_step:
+            optimizer.step()
+    monitor.stop()
+    told = [line for line in capfd.readouterr().err.splitlines() if "NOTHING WAS RECORDED" in line]
+    assert len(told) == 1 and why in told[0]
+
+
+def test_too_much_a_day_is_refused_by_name_and_size(tmp_path):
+    model, optimizer = training()
+    before = dict(model[0]._forward_hooks)
+    settings = {"kinds": KINDS, "grad_acc_steps": 1000, "out": tmp_path / "run"}
+    with pytest.raises(ValueError, match=r"about [0-9.]+ (GB|TB) a day.*allow_volume=True"):
+        trainmon.watch(model, optimizer, **settings)
+    assert not (tmp_path / "run").exists() and dict(model[0]._forward_hooks) == before
+    trainmon.watch(model, optimizer, allow_volume=True, **settings).stop()
+    trainmon.watch(model, optimizer, sinks=["memory"], **settings).stop()
+
+
+def test_a_fast_run_that_writes_too_much_is_told(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(monitor_module, "MOST_PER_DAY", 300e6)
+    model, optimizer = training()
+    with trainmon.watch(model, optimizer, out=tmp_path):
+        train(model, optimizer, monitor_module.STEPS_TO_TIME)
+        told = [line for line in capfd.readouterr().err.splitlines() if "steps a second" in line]
+    assert len(told) == 1 and "`every`" in told[0]
+
+
+def test_log_latest_and_summary(tmp_path, caplog):
+    model, optimizer = training()
+    with trainmon.watch(model, optimizer, kinds=KINDS, out=tmp_path) as monitor:
+        for step in range(2):
+            optimizer.zero_grad()
+            for _ in range(2):
+                model(torch.randn(5, 3)).pow(2).sum().backward()
+            gradients = {n: p.grad.clone() for n, p in model.named_parameters()}
+            monitor.log(loss=torch.tensor(2.5), step_twice=2 * step, bad="text")
+            optimizer.step()
+        latest, summary = monitor.latest(), monitor.summary()
+    assert "log(bad=...) takes a number" in caplog.text
+    reduced = {r["name"]: r for r in latest if r["kind"] == "grad_reduced"}
+    assert {r["step"] for r in latest} == {1} and reduced.keys() == gradients.keys()
+    for name, gradient in gradients.items():
+        assert reduced[name]["norm"] == pytest.approx(float(gradient.double().norm()), rel=1e-9)
+    every = torch.cat([g.flatten() for g in gradients.values()]).double()
+    for kind in ("grad_reduced", "grad_unreduced"):
+        assert summary[f"{kind}/norm"] == pytest.approx(float(every.norm()), rel=1e-9)
+    largest = max(float(g.double().norm()) for g in gradients.values())
+    assert summary["grad_reduced/largest"] == pytest.approx(largest, rel=1e-9)
+    assert len(summary) <= 20 and summary["non_finite"] == 0
+    assert all(type(value) is float for value in summary.values())
+    scalars = trainmon.read(str(tmp_path)).scalars
+    assert (list(scalars["name"]), list(scalars["step"]), list(scalars["value"])) == (
+        ["loss", "step_twice"] * 2,
+        [0, 0, 1, 1],
+        [2.5, 0, 2.5, 2],
+    )
+
+
+# --- arguments -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"model": 3}, "model must be a torch.nn.Module or a list of them, not int"),
+        ({"model": []}, "model must be .* not an empty list"),
+        ({"model": [nn.Linear(1, 1), None]}, "model must be .* not Linear, NoneType"),
+        ({"optimizer": None}, "optimizer must be a torch.optim.Optimizer.* not NoneType"),
+        ({"optimizer": {}}, "optimizer must be .* not empty"),
+        ({"optimizer": [types.SimpleNamespace()]}, "optimizer must be .* not SimpleNamespace"),
+        ({"scaler": 1024.0}, "scaler must be a torch.amp.GradScaler, not float"),
+        ({"config": 3}, "config must be a dict or the path of a JSON file, not int"),
+        ({"kinds": object()}, "kinds must be"),
+    ],
+)
+def test_a_wrong_type_is_named(arguments, message, tmp_path):
+    model, optimizer = training()
+    with pytest.raises(TypeError, match=message):
+        trainmon.watch(**{"model": model, "optimizer": optimizer, "out": tmp_path, **arguments})
+
+
+def test_every_fault_of_a_config_is_named_at_once(tmp_path):
+    model, optimizer = training()
+    with pytest.raises(trainmon.ConfigError) as error:
+        trainmon.watch(model, optimizer, out=tmp_path, every=0, kindz=["grads"], eps=-1)
+    text = str(error.value)
+    assert all(word in text for word in ("every", "kindz", "kinds", "eps"))
+    with pytest.raises(ValueError, match="clock"):
+        trainmon.watch(model, optimizer, out=tmp_path, clock=1)
+
+
+def test_settings_by_dict_file_and_keyword_are_one(tmp_path):
+    model, optimizer = training()
+    file = tmp_path / "settings.json"
+    file.write_text(json.dumps({"every": 2, "kinds": ["weights"]}))
+    for config in (str(file), file, {"every": 2, "kinds": ["weights"]}):
+        out = tmp_path / f"run{len(os.listdir(tmp_path))}"
+        with trainmon.watch(model, optimizer, config=config, kinds=["grads"], out=out):
+            train(model, optimizer, 4)
+        assert {s for (s,) in keys(out, "step", kind="grad_reduced")} <= {0, 2, 4, 6, 8, 10, 12}
+        assert len(rows(out, name="0.bias")) == 2
+        assert {k for (k,) in keys(out, "kind")} == {"grad_reduced"}
+
+
+# --- the end of the process ----------------------------------------------------------------------
+
+SCRIPT = """
+import sys, torch, trainmon
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+monitor = trainmon.watch(model, optimizer, kinds=["grads", "actv"], out=sys.argv[1])
+for step in range(3):
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("end", ["", "raise ValueError", "raise SystemExit(3)"])
+def test_the_end_of_the_process_stops_the_monitor(end, tmp_path):
+    command = [sys.executable, "-c", SCRIPT + end, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == {"": 0, "raise ValueError": 1}.get(end, 3)
+    assert "12 rows written, 0 dropped" in done.stderr
+    assert {s for (s,) in keys(tmp_path, "step")} == {0, 1, 2}
+
+
+def test_watching_loads_nothing_heavy(tmp_path):
+    script = SCRIPT + (
+        "heavy = {'torch._dynamo', 'torch.distributed.fsdp', 'torch.distributed.tensor'}\n"
+        "import torch as t\n"
+        "print(sorted(heavy & (set(sys.modules) - before)))"
+    )
+    script = script.replace("monitor =", "before = set(sys.modules)\nmonitor =", 1)
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_operations_are_not_used_on_the_cpu(tmp_path, monkeypatch):
+    monkeypatch.setattr(ops, "measure", lambda *a: 1 / 0)
+    model, optimizer = training()
+    with trainmon.watch(model, optimizer, kinds=KINDS, out=tmp_path) as monitor:
+        train(model, optimizer)
+    healthy(monitor)
