@@ -33,7 +33,7 @@ MODES = {
 def measure(keys, pairs):
     draw = random.Random(1)
     trainers = [reference.Trainer(), reference.Trainer()]
-    times, others, rows = ([], []), [], 0
+    walls, cpus, others, rows = ([], []), ([], []), [], 0
     with tempfile.TemporaryDirectory() as folder:
         for half, (bare, watched) in enumerate([trainers, trainers[::-1]]):
             monitor = None
@@ -52,16 +52,18 @@ def measure(keys, pairs):
                 draw.shuffle(both)
                 took = {index: trainer.step(batch) for index, trainer in both}
                 if pair >= 3:  # the first steps register series and fill caches
-                    times[0].append(took[0][0])
-                    times[1].append(took[1][0])
-                    others.append(took[1][1])
+                    for index, (wall, cpu, _) in took.items():
+                        walls[index].append(wall)
+                        cpus[index].append(cpu)
+                    others.append(took[1][2])
             if monitor:
                 monitor.stop()
                 health = monitor.health()
                 rows += health["rows_produced"]
                 assert health["parts_off"] == {} and health["errors"] == 0
                 assert all(s["rows_written"] == health["rows_produced"] for s in health["sinks"])
-    result = reference.paired(*times)
+    result = reference.paired(*walls)
+    result["cpu"] = reference.paired(*cpus)
     result["other_threads_ms"] = 1000 * statistics.median(others)
     result["rows_per_step"] = rows / (2 * (pairs // 2 + 3))
     return result
@@ -79,8 +81,8 @@ def main():
         if options.only in (None, name):
             result = report["results"][name] = measure(keys, options.pairs)
             print(
-                f"{reference.line(name, result)}  {result['rows_per_step']:.0f} rows/step,"
-                f" writer {result['other_threads_ms']:.2f} ms",
+                f"{reference.line(name, result)}\n{reference.line('  CPU of the thread', result['cpu'])}"
+                f"\n  {result['rows_per_step']:.0f} rows a step, writer {result['other_threads_ms']:.2f} ms",
                 flush=True,
             )
     if options.json:

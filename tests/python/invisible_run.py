@@ -1,5 +1,5 @@
 # Trains every configuration bare and watched in one process (per rank) and writes what happened.
-"""invisible_run.py OUT MODE STEPS [--mutant NAME] [--only MODEL PRECISION ACCUMULATION]
+"""invisible_run.py OUT MODE STEPS [--mutant NAME] [--only MODEL PRECISION ACCUMULATION] [--alone]
 
 Bare runs come first, before trainmon is even imported. Each run leaves a trail: for every step one
 digest per thing that must not change. OUT/<rank>.json holds trails, marks and health.
@@ -131,6 +131,7 @@ def main():
     parser.add_argument("steps", type=int)
     parser.add_argument("--mutant")
     parser.add_argument("--only", nargs=3)
+    parser.add_argument("--alone", action="store_true", help="only rank 0 watches")
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
@@ -165,14 +166,9 @@ def main():
                 model, optimizer, kinds=KINDS, input_grads=True, every=1, out=str(run)
             )
 
+        mine = watch if rank == 0 or not options.alone else None
         watched, marks_watched, health = train(
-            name,
-            options.mode,
-            precision,
-            accumulation,
-            options.steps,
-            watch,
-            options.mutant,
+            name, options.mode, precision, accumulation, options.steps, mine, options.mutant
         )
         report[key].update(watched=watched, marks_watched=marks_watched, health=health)
     report["code_changed"], _ = marks.changed(code_before, marks.of_code())

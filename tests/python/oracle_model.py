@@ -121,7 +121,7 @@ def loss_of(outputs, target):
     return (models.loss_of(outputs["logits"], target) + 0.1 * outputs["side"]) / MICRO_STEPS
 
 
-def begin(mode):
+def begin(mode, views=False):
     """Process group, model and optimizer of one run; the same in every process that calls it."""
     torch.set_num_threads(1)
     if mode != "single":
@@ -132,7 +132,9 @@ def begin(mode):
             world_size=int(os.environ["WORLD_SIZE"]),
         )
     models.seed(11)
-    options = {"find_unused_parameters": True} if mode == "ddp" else {}
+    options = {}
+    if mode == "ddp":
+        options = {"find_unused_parameters": True, "gradient_as_bucket_view": views}
     model = models.spread(Model(), mode, **options)
     models.seed(21 + int(os.environ["RANK"]))
     return model, torch.optim.AdamW(model.parameters(), lr=3e-3)

@@ -1,5 +1,5 @@
 # The oracle: enumerates in plain torch what a monitor must record, and saves the tensors.
-"""oracle_run.py OUT MODE. Never imports trainmon.
+"""oracle_run.py OUT MODE [views]. Never imports trainmon.
 
 Next to the model under training (DDP, FSDP2 or plain) runs a twin: the same weights in an ordinary
 module, fed the same data and random state. Activations, their gradients and unreduced gradients
@@ -118,7 +118,7 @@ class Twin:
 
 def main():
     out, mode = pathlib.Path(sys.argv[1]), sys.argv[2]
-    model, optimizer = oracle_model.begin(mode)
+    model, optimizer = oracle_model.begin(mode, views=len(sys.argv) > 3)
     with torch.random.fork_rng():  # building draws numbers
         twin, rows, losses = Twin(), [], []
 

@@ -95,6 +95,14 @@ def test_the_comparison_sees_a_planted_mutant(mutant, shows_in, tmp_path):
     assert min(found.values()) == 4
 
 
+@pytest.mark.parametrize("mode", ["ddp", "fsdp2"])
+def test_ranks_need_not_agree(mode, tmp_path):
+    """No collective call: one rank may watch alone, and none waits for the other."""
+    reports = run(tmp_path, mode, 8, "--only", "gpt", "fp32", "4", "--alone")
+    assert [report["gpt-fp32-4"]["health"] is None for report in reports] == [False, True]
+    assert [differences(report["gpt-fp32-4"]) for report in reports] == [{}, {}]
+
+
 def train_step(model, optimizer, name):
     data, target = models.draw(name)
     models.loss_of(model(data), target).backward()

@@ -14,15 +14,15 @@ import trainmon
 
 KEY = ("kind", "name", "element", "step", "micro_step", "call")
 PER_PARAMETER = {"grad_reduced", "param_origin", "param_updated", "exp_avg", "exp_avg_sq"}
-MODES = ["single", "ddp", "fsdp2"]
+MODES = ["single", "ddp", "ddp views", "fsdp2"]
 
 
 @functools.cache
 def runs(mode, folder):
     """Launches the oracle and the watched training; both must have trained the same bits."""
     ranks = 1 if mode == "single" else 2
-    launch.run("oracle_run.py", folder, mode, ranks=ranks)
-    launch.run("values_run.py", folder, mode, ranks=ranks)
+    launch.run("oracle_run.py", folder, *mode.split(), ranks=ranks)
+    launch.run("values_run.py", folder, *mode.split(), ranks=ranks)
     oracles = [torch.load(folder / f"oracle.{rank}.pt") for rank in range(ranks)]
     for rank, oracle in enumerate(oracles):
         watched = torch.load(folder / f"watched.{rank}.pt")
@@ -116,7 +116,7 @@ def test_the_oracle_meets_every_trap(mode, folders):
         assert {c for k, n, *_, c in mine if (k, n) == ("actv", "norm")} == {0, 1, 2}
         assert not any("grad" in k and n == "places.weight" for k, n, *_ in mine)
         assert not any(n == "head.weight" for _, n, *_ in mine)
-    if mode == "ddp":  # reduced on both ranks, seen before reduction on one
+    if mode.startswith("ddp"):  # reduced on both ranks, seen before reduction on one
         key = ("grad_unreduced", "extra.weight", "", 4, 1, 0)
         assert [key in mine for mine in keys] == [True, False]
         assert all(("grad_reduced", "extra.weight", "", 4, 1, 0) in mine for mine in keys)

@@ -15,7 +15,7 @@ KINDS = ["grad_unreduced", "grad_reduced", "weights", "moments", "activations"]
 
 def main():
     out, mode = pathlib.Path(sys.argv[1]), sys.argv[2]
-    model, optimizer = oracle_model.begin(mode)
+    model, optimizer = oracle_model.begin(mode, views=len(sys.argv) > 3)
     monitor = trainmon.watch(
         model,
         optimizer,
