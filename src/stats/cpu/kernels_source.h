@@ -75,6 +75,18 @@ inline Doubles widen_bfloat16(const std::uint16_t* p) {
 #endif
 }
 
+// sum + x^2, for x with at most 26 significant bits. The square of such an x is exact in float64, so
+// a fused multiply-add rounds as a multiplication and an addition do, and every level agrees.
+inline Doubles add_exact_square(Doubles sum, Doubles x) {
+#if defined(__x86_64__) && TRAINMON_VECTOR_BYTES == 64
+  return (Doubles)_mm512_fmadd_pd((__m512d)x, (__m512d)x, (__m512d)sum);
+#elif defined(__x86_64__) && TRAINMON_VECTOR_BYTES == 32
+  return (Doubles)_mm256_fmadd_pd((__m256d)x, (__m256d)x, (__m256d)sum);
+#else
+  return sum + x * x;
+#endif
+}
+
 // counter + 1 in every lane where value < limit.
 template <class V>
 inline V count_less(V counter, V value, V limit) {
@@ -109,6 +121,7 @@ inline double total(const double* lane) {
 struct Float32 {
   using Element = float;
   static Doubles widen(const Element* p) { return widen_float32(p); }
+  static Doubles add_square(Doubles sum, Doubles x) { return add_exact_square(sum, x); }
   static double widen_one(const Element* p) { return static_cast<double>(load<float>(p)); }
 
   struct Extremes {
@@ -166,6 +179,7 @@ struct Float32 {
 struct Bfloat16 {
   using Element = std::uint16_t;
   static Doubles widen(const Element* p) { return widen_bfloat16(p); }
+  static Doubles add_square(Doubles sum, Doubles x) { return add_exact_square(sum, x); }
   static double number(std::uint32_t bits) {
     bits <<= 16;
     return static_cast<double>(load<float>(&bits));
@@ -237,6 +251,7 @@ struct Bfloat16 {
 struct Float64 {
   using Element = double;
   static Doubles widen(const Element* p) { return load<Doubles>(p); }
+  static Doubles add_square(Doubles sum, Doubles x) { return sum + x * x; }
   static double widen_one(const Element* p) { return *p; }
 
   struct Extremes {
@@ -287,7 +302,7 @@ BlockSums block(const void* data, std::int64_t n, std::uint32_t threshold) {
       for (int k = 0; k < kParts; ++k) {
         const Doubles x = Format::widen(p + i + j + k * kDoubles);
         sum.part[k] += x;
-        sum_sq.part[k] += x * x;
+        sum_sq.part[k] = Format::add_square(sum_sq.part[k], x);
       }
     }
     extremes.take(p + i);

@@ -43,7 +43,7 @@ CpuLevel detected_cpu_level() {
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
     return CpuLevel::avx512;
   }
-  if (__builtin_cpu_supports("avx2")) return CpuLevel::avx2;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return CpuLevel::avx2;
 #endif
   return CpuLevel::baseline;
 }
