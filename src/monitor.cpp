@@ -36,7 +36,9 @@ void watch_forks() {
   (void)registered;
 }
 
-std::size_t mib(double value) { return static_cast<std::size_t>(value * kMiB); }
+std::size_t mib(double value) {
+  return static_cast<std::size_t>(value * kMiB);
+}
 
 std::chrono::nanoseconds seconds(double value) {
   return std::chrono::nanoseconds(static_cast<std::int64_t>(value * 1e9));
@@ -70,9 +72,10 @@ class Monitor::State {
         identity(who),
         run(claim_directory(default_out(config.out, who.run_id), who, config.eps)),
         started(utc_now()),
-        collector({schedule_of(config, who), config.eps, config.threads, config.clock},
-                  [this](RecordBatch&& batch) { pipe->submit(std::move(batch)); },
-                  [this] { pipe->wake(); }) {
+        collector(
+            {schedule_of(config, who), config.eps, config.threads, config.clock},
+            [this](RecordBatch&& batch) { pipe->submit(std::move(batch)); },
+            [this] { pipe->wake(); }) {
     std::vector<std::unique_ptr<Sink>> sinks;
     for (const std::string& name : config.sinks) {
       if (name == "log") sinks.push_back(make_log_sink(mib(config.segment_mb)));
@@ -202,9 +205,15 @@ Monitor::~Monitor() {
   stop();
 }
 
-const Config& Monitor::config() const { return state_->config; }
-const RunInfo& Monitor::run() const { return state_->run; }
-const SeriesTable& Monitor::series() const { return state_->collector.series(); }
+const Config& Monitor::config() const {
+  return state_->config;
+}
+const RunInfo& Monitor::run() const {
+  return state_->run;
+}
+const SeriesTable& Monitor::series() const {
+  return state_->collector.series();
+}
 
 SeriesId Monitor::add_series(const Series& series) {
   if (!state_->alive()) return 0;
@@ -303,7 +312,9 @@ void Monitor::add_late_row(SeriesId series, DType dtype, std::int64_t window, st
   }
 }
 
-std::int64_t Monitor::seal_late() { return state_->alive() ? state_->collector.seal_late() : 0; }
+std::int64_t Monitor::seal_late() {
+  return state_->alive() ? state_->collector.seal_late() : 0;
+}
 
 void Monitor::fulfil(std::int64_t ticket, std::span<const RowState> states) {
   if (!state_->alive()) return;
@@ -312,8 +323,8 @@ void Monitor::fulfil(std::int64_t ticket, std::span<const RowState> states) {
   }
 }
 
-void Monitor::add_scalar(std::string_view name, double value) {
-  if (state_->alive()) state_->collector.add_scalar(name, value);
+void Monitor::add_scalar(std::string_view name, double value, std::optional<std::int64_t> window) {
+  if (state_->alive()) state_->collector.add_scalar(name, value, window);
 }
 
 void Monitor::add_payload(Payload payload) {
@@ -368,9 +379,9 @@ void Monitor::part_failed(std::string_view part, std::string_view why) {
     if (!first) state_->errors.fetch_add(1);
   }
   if (first) {
-    log_line("rank " + std::to_string(state_->run.rank) + ": " + std::string(part) +
-             " failed and is counted in health.json; training is not affected: " +
-             std::string(why));
+    log_line(
+        "rank " + std::to_string(state_->run.rank) + ": " + std::string(part) +
+        " failed and is counted in health.json; training is not affected: " + std::string(why));
   }
 }
 
@@ -378,7 +389,9 @@ std::vector<Row> Monitor::latest() const {
   return state_->forked() ? std::vector<Row>{} : state_->pipe->latest();
 }
 
-Health Monitor::health() const { return state_->forked() ? Health{} : state_->health(); }
+Health Monitor::health() const {
+  return state_->forked() ? Health{} : state_->health();
+}
 
 std::vector<RecordBatch> Monitor::memory() const {
   if (state_->forked() || state_->memory == nullptr) return {};

@@ -38,7 +38,7 @@ int main(int argc, char** argv) {
 
   const auto bad = trainmon::first_bad(trainmon::read_run(config.out));
   if (!bad) return 1;
-  std::printf("first bad: %s %s at step %lld\n", bad->series.kind.c_str(),
-              bad->series.name.c_str(), static_cast<long long>(bad->row.step));
+  std::printf("first bad: %s %s at step %lld\n", bad->series.kind.c_str(), bad->series.name.c_str(),
+              static_cast<long long>(bad->row.step));
   return bad->row.step == 7 ? 0 : 1;
 }

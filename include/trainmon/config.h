@@ -21,36 +21,38 @@ struct Config {
   std::vector<std::string> kinds = {"grads"};  // kinds or groups: grads weights moments activations
   std::vector<std::string> include;            // name patterns; empty = every name
   std::vector<std::string> exclude;            // name patterns taken out again
-  std::optional<std::int64_t> every;           // record one step in `every`; unset: 1 up to 4 ranks, else 10
-  std::int64_t start_step = 0;                 // first step that may be recorded
-  std::optional<std::int64_t> stop_step;       // first step no longer recorded; unset: none
-  std::vector<int> ranks;                      // ranks that record; empty = all
-  std::string out;                             // run directory; "" = trainmon_runs/<run id or "local">
-  std::vector<std::string> sinks = {"log"};    // log, memory
-  double eps = kDefaultEps;                    // threshold of the statistic `zeros`
-  int threads = 1;                             // threads per large tensor
-  bool input_grads = true;                     // actv_grad also of module inputs
-  std::optional<std::int64_t> grad_acc_steps;  // backwards per step, where fixed and known
-  std::optional<std::int64_t> start_iteration; // step number of the first window
-  int clock = 0;                               // index of the optimizer that activations follow
+  std::optional<std::int64_t> every;  // record one step in `every`; unset: 1 up to 4 ranks, else 10
+  std::int64_t start_step = 0;        // first step that may be recorded
+  std::optional<std::int64_t> stop_step;  // first step no longer recorded; unset: none
+  std::vector<int> ranks;                 // ranks that record; empty = all
+  std::string out;                        // run directory; "" = trainmon_runs/<run id or "local">
+  std::vector<std::string> sinks = {"log"};     // log, memory
+  double eps = kDefaultEps;                     // threshold of the statistic `zeros`
+  int threads = 1;                              // threads per large tensor
+  bool input_grads = true;                      // actv_grad also of module inputs
+  std::optional<std::int64_t> grad_acc_steps;   // backwards per step, where fixed and known
+  std::optional<std::int64_t> start_iteration;  // step number of the first window
+  int clock = 0;                                // index of the optimizer that activations follow
   BackendChoice backend = BackendChoice::automatic;  // "auto", "ops"
-  double queue_mb = 64.0;                      // limit of sealed batches waiting for the writer
-  Overflow overflow = Overflow::drop_newest;   // what a full queue does
-  double flush_seconds = 1.0;                  // at most this much is lost by a kill
-  double stop_timeout_seconds = 2.0;           // bound of stop()
-  double device_timeout_seconds = 30.0;        // after it late values are marked "not ready"
-  double segment_mb = 64.0;                    // size of a log segment
-  double latest_mb = 16.0;                     // bound of what mon.latest() keeps
-  bool allow_volume = false;                   // permit more than 50 GB a day
+  double queue_mb = 64.0;                     // limit of sealed batches waiting for the writer
+  Overflow overflow = Overflow::drop_newest;  // what a full queue does
+  double flush_seconds = 1.0;                 // at most this much is lost by a kill
+  double stop_timeout_seconds = 2.0;          // bound of stop()
+  double device_timeout_seconds = 30.0;       // after it late values are marked "not ready"
+  double segment_mb = 64.0;                   // size of a log segment
+  double latest_mb = 16.0;                    // bound of what mon.latest() keeps
+  bool allow_volume = false;                  // permit more than 50 GB a day
 };
 
 // Reads JSON text (an object; comments are not JSON). Throws ConfigError naming every fault at
 // once: syntax with line and column, unknown keys with the nearest known one, wrong types, values
-// out of range, duplicate keys, and limits (1 MiB, depth 32). A "$schema" key is for editors: ignored.
+// out of range, duplicate keys, and limits (1 MiB, depth 32). A "$schema" key is for editors:
+// ignored.
 Config config_from_json(std::string_view text);
 // Faults of an already typed Config, empty when valid; config_from_json calls it.
 std::vector<std::string> validate(const Config& config);
-// The effective configuration as JSON, every key present (unset values as null), keys in table order.
+// The effective configuration as JSON, every key present (unset values as null), keys in table
+// order.
 std::string config_to_json(const Config& config);
 // JSON Schema 2020-12 generated from the same table of keys.
 std::string config_schema();

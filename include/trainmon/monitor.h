@@ -22,10 +22,10 @@ namespace trainmon {
 struct Identity {
   int rank = 0;
   int world_size = 1;
-  std::string run_id;          // "" when nothing names the run
-  int restart_count = 0;       // the launcher's, 0 without one
-  std::string model_digest;    // names, shapes and dtypes of the model; "" is not compared
-  std::string environment;     // JSON object of versions for run.json; "" = {}
+  std::string run_id;        // "" when nothing names the run
+  int restart_count = 0;     // the launcher's, 0 without one
+  std::string model_digest;  // names, shapes and dtypes of the model; "" is not compared
+  std::string environment;   // JSON object of versions for run.json; "" = {}
 };
 // RANK, WORLD_SIZE, TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT, else SLURM_PROCID,
 // SLURM_NTASKS, SLURM_JOB_ID, SLURM_RESTART_COUNT, else rank 0 of 1.
@@ -39,7 +39,8 @@ enum class Observed : std::uint8_t {
   refused = 3,    // a dtype or layout that is not measured; counted and said once in run.json
 };
 
-// Counters of one sink. rows_produced = rows_written + sum of rows_dropped (+ pending while running).
+// Counters of one sink. rows_produced = rows_written + sum of rows_dropped (+ pending while
+// running).
 struct SinkHealth {
   std::string name;
   std::int64_t rows_written = 0;
@@ -48,11 +49,11 @@ struct SinkHealth {
 };
 struct Health {
   std::int64_t rows_produced = 0;
-  std::int64_t rows_pending = 0;                     // sealed or open, not yet with the sinks
+  std::int64_t rows_pending = 0;  // sealed or open, not yet with the sinks
   std::vector<SinkHealth> sinks;
-  std::map<std::string, std::int64_t> refused;       // reason -> tensors never measured
-  std::map<std::string, std::string> parts_off;      // part that switched itself off -> why
-  std::int64_t errors = 0;                           // errors inside trainmon
+  std::map<std::string, std::int64_t> refused;   // reason -> tensors never measured
+  std::map<std::string, std::string> parts_off;  // part that switched itself off -> why
+  std::int64_t errors = 0;                       // errors inside trainmon
   std::int64_t alerts = 0;
   std::int64_t queue_bytes_peak = 0;
 };
@@ -81,10 +82,10 @@ class Monitor {
   // Corrects the first window's step, once, before its outcome (learnt from the optimizer's state).
   void set_start_step(int optimizer, std::int64_t step);
   std::int64_t window(int optimizer) const;
-  std::int64_t step(int optimizer) const;      // of the open window; assumes undecided ones were taken
+  std::int64_t step(int optimizer) const;  // of the open window; assumes undecided ones were taken
   // Of the open window or one closed lately; -1 when it is longer ago.
   std::int64_t step_of(int optimizer, std::int64_t window) const;
-  bool recording(int optimizer) const;         // does the open window's step get recorded?
+  bool recording(int optimizer) const;  // does the open window's step get recorded?
   // Whether a row of the open window had a NaN or an infinity (of values already known).
   bool saw_non_finite(int optimizer) const;
   // A hook of a backward runs for parameters of `optimizer`; `task` identifies the backward and
@@ -114,7 +115,9 @@ class Monitor {
   // written with flag not_ready.
   std::int64_t seal_late();
   void fulfil(std::int64_t ticket, std::span<const RowState> states);
-  void add_scalar(std::string_view name, double value);
+  // On the clock's open window, or on this one of it.
+  void add_scalar(std::string_view name, double value,
+                  std::optional<std::int64_t> window = std::nullopt);
   void add_payload(Payload payload);  // window, accum and seq of the key are filled in when 0
   // Closes the open batch and hands it to the writer.
   void seal(Moment moment);
@@ -122,9 +125,9 @@ class Monitor {
   // --- bookkeeping --------------------------------------------------------------------------
   void set_covered(std::string_view kind);
   void set_not_covered(std::string_view what, std::string_view why);
-  void refuse(std::string_view reason);                          // counts one tensor not measured
-  void part_failed(std::string_view part, std::string_view why); // said once, in health.json
-  void set_note(std::string_view key, std::string_view json);    // extra entry of run.json
+  void refuse(std::string_view reason);                           // counts one tensor not measured
+  void part_failed(std::string_view part, std::string_view why);  // said once, in health.json
+  void set_note(std::string_view key, std::string_view json);     // extra entry of run.json
 
   // --- reading while running ----------------------------------------------------------------
   // Rows of the last completed window of the clock, bounded by latest_mb.
@@ -137,7 +140,8 @@ class Monitor {
   // Seals, drains and closes within stop_timeout_seconds; what could not be written is counted as
   // dropped ("stop_timeout"). Idempotent. Returns the final health.
   Health stop();
-  // In a forked child: forget the writer thread, record nothing. Called by a pthread_atfork handler.
+  // In a forked child: forget the writer thread, record nothing. Called by a pthread_atfork
+  // handler.
 
  private:
   class State;

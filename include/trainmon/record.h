@@ -51,10 +51,10 @@ std::string_view replication_name(Replication replication);  // "identical", "un
 // What one row is a row of. Registered once per rank, referred to by SeriesId afterwards.
 struct Series {
   std::string kind;
-  std::int32_t chunk = 0;       // model chunk (virtual pipeline stage), 0 for a single model
-  std::string name;             // parameter or module as the user wrote it; "" is the root module
-  std::string element;          // "" for parameters; "input.0", "output", "output.logits", ...
-  std::int32_t optimizer = 0;   // whose windows the rows follow (the clock for activations)
+  std::int32_t chunk = 0;      // model chunk (virtual pipeline stage), 0 for a single model
+  std::string name;            // parameter or module as the user wrote it; "" is the root module
+  std::string element;         // "" for parameters; "input.0", "output", "output.logits", ...
+  std::int32_t optimizer = 0;  // whose windows the rows follow (the clock for activations)
   DType dtype = DType::float32;
   Space space = Space::whole;
   std::vector<Range> ranges;             // box: one per dimension; flat: pieces in order
@@ -70,7 +70,8 @@ inline constexpr std::uint32_t kClipBefore = 1u << 1;   // seen before gradient 
 inline constexpr std::uint32_t kClipAfter = 1u << 2;    // seen after gradient clipping
 inline constexpr std::uint32_t kPartial = 1u << 3;      // not all of the tensor was seen
 inline constexpr std::uint32_t kNonFinite = 1u << 4;    // a NaN or an infinity among the elements
-inline constexpr std::uint32_t kNotReady = 1u << 5;     // the device gave no value in time; state empty
+inline constexpr std::uint32_t kNotReady = 1u
+                                           << 5;  // the device gave no value in time; state empty
 }  // namespace flag
 
 // Where in the run a row belongs. `window` counts, per optimizer, from one step to the next attempt
@@ -101,7 +102,7 @@ struct Outcome {
   std::int64_t step = 0;     // the step this window took or tried to take
   std::int32_t attempt = 0;  // 0 for the first try at that step
   Fate fate = Fate::unknown;
-  double loss_scale = 1.0;   // NaN when a scaler was there but its scale is unknown
+  double loss_scale = 1.0;  // NaN when a scaler was there but its scale is unknown
 };
 
 // A scalar of the run (`mon.log(loss=...)`), on the clock's window.
@@ -123,8 +124,8 @@ struct Payload {
 // What a rule found. Repeats for one (series, rule) coalesce into `count`.
 struct Alert {
   std::string rule;
-  RowKey key;                // of the first occurrence
-  std::int64_t step = -1;    // of the first occurrence, as far as known when it was seen
+  RowKey key;              // of the first occurrence
+  std::int64_t step = -1;  // of the first occurrence, as far as known when it was seen
   std::string message;
   std::int64_t count = 1;
 };
@@ -139,7 +140,13 @@ struct Gap {
 
 // The moment that closed a batch.
 enum class Moment : std::uint8_t {
-  forward_end, backward_end, before_step, after_step, interval, alert, stop,
+  forward_end,
+  backward_end,
+  before_step,
+  after_step,
+  interval,
+  alert,
+  stop,
 };
 std::string_view moment_name(Moment moment);
 
@@ -160,7 +167,7 @@ struct RecordBatch {
   Moment moment = Moment::interval;
   std::int64_t time_ns = 0;  // wall clock at sealing, ns since 1970
   double eps = kDefaultEps;
-  std::vector<Row> rows;     // ordered by seq
+  std::vector<Row> rows;  // ordered by seq
   std::vector<Outcome> outcomes;
   std::vector<Scalar> scalars;
   std::vector<Payload> payloads;

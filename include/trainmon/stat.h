@@ -48,7 +48,17 @@ struct RowState {
 void merge(RowState& into, const RowState& from);
 
 enum class Stat : std::uint8_t {
-  norm, min, max, mean, zeros, nans, infs, subnormals, absmax, std, count,
+  norm,
+  min,
+  max,
+  mean,
+  zeros,
+  nans,
+  infs,
+  subnormals,
+  absmax,
+  std,
+  count,
 };
 inline constexpr std::size_t kStatCount = 11;
 
@@ -86,7 +96,7 @@ void set_cpu_level(CpuLevel level);
 // Throws std::invalid_argument when tensor.device is not cpu.
 RowState measure(const TensorView& tensor, double eps = kDefaultEps, int threads = 1);
 // The same for many tensors; out.size() must equal tensors.size().
-void measure(std::span<const TensorView> tensors, std::span<RowState> out,
-             double eps = kDefaultEps, int threads = 1);
+void measure(std::span<const TensorView> tensors, std::span<RowState> out, double eps = kDefaultEps,
+             int threads = 1);
 
 }  // namespace trainmon

@@ -25,13 +25,13 @@ struct Damage {
 
 // All that the log of one rank and restart holds.
 struct LogContents {
-  std::map<SeriesId, Series> series;  // every series, wanted or not
-  std::vector<RecordBatch> batches;   // by number; rows of wanted series only
+  std::map<SeriesId, Series> series;                        // every series, wanted or not
+  std::vector<RecordBatch> batches;                         // by number; rows of wanted series only
   std::set<std::pair<std::int32_t, std::int64_t>> windows;  // (optimizer, window) of every row
-  std::int64_t rows = 0;              // rows of all series
+  std::int64_t rows = 0;                                    // rows of all series
   std::int64_t files = 0;
   std::int64_t bytes = 0;
-  std::int64_t torn_tails = 0;        // unfinished last writes: those of a killed or living run
+  std::int64_t torn_tails = 0;  // unfinished last writes: those of a killed or living run
   std::vector<Damage> damage;
 };
 // Reads the segments (docs/formats.md) in `directory`, RUN/rank_00000/restart_0000, also while they
@@ -48,15 +48,15 @@ struct ReadOptions {
   std::vector<int> ranks;
   std::optional<std::int64_t> first_step;  // inclusive
   std::optional<std::int64_t> last_step;   // inclusive
-  bool all_restarts = false;  // false: the newest restart of a step that exists twice
-  bool merged = false;        // union rows of all ranks merged, identical rows taken once
+  bool all_restarts = false;               // false: the newest restart of a step that exists twice
+  bool merged = false;  // union rows of all ranks merged, identical rows taken once
 };
 
 // One row as readers see it: key joined with series and outcome.
 struct ReadRow {
   std::int32_t restart = 0;
-  std::int32_t rank = 0;       // -1 for rows merged over ranks
-  std::uint32_t series = 0;    // index into RunRows::series (unified over ranks)
+  std::int32_t rank = 0;     // -1 for rows merged over ranks
+  std::uint32_t series = 0;  // index into RunRows::series (unified over ranks)
   std::int64_t window = 0;
   std::int64_t step = 0;
   std::int32_t attempt = 0;
@@ -96,9 +96,9 @@ struct RunRows {
   std::vector<ReadScalar> scalars;  // by restart, step, rank
   std::vector<ReadAlert> alerts;
   std::vector<ReadGap> gaps;
-  std::vector<std::string> kinds;   // every kind the run has, selected or not, ascending
-  std::vector<int> ranks;           // every rank the run has, ascending
-  std::vector<Damage> damage;       // a torn tail of a killed run is not damage
+  std::vector<std::string> kinds;  // every kind the run has, selected or not, ascending
+  std::vector<int> ranks;          // every rank the run has, ascending
+  std::vector<Damage> damage;      // a torn tail of a killed run is not damage
   std::int64_t torn_tails = 0;
 };
 
@@ -112,9 +112,10 @@ struct RunRows {
 RunRows read_run(const std::filesystem::path& run, const ReadOptions& options = {});
 
 // Where the run first went wrong: the non-finite row that comes first by restart, step, attempt,
-// then weights before the step, then by accum and, within one, forward, backward, reduced gradients,
-// optimizer state, weights after the step; then by seq. Gradients of windows that were skipped count
-// only when nothing else is bad: a loss scaler makes and drops such steps as its way of working.
+// then weights before the step, then by accum and, within one, forward, backward, reduced
+// gradients, optimizer state, weights after the step; then by seq. Gradients of windows that were
+// skipped count only when nothing else is bad: a loss scaler makes and drops such steps as its way
+// of working.
 struct FirstBad {
   ReadRow row;
   Series series;
@@ -122,9 +123,9 @@ struct FirstBad {
 };
 std::optional<FirstBad> first_bad(const RunRows& rows);
 
-// The largest (or, for `smallest`, smallest) values of a statistic, one row per series over the rows
-// given; NaN comes first, and of equal values the earliest. Rows without elements or without values
-// are left out.
+// The largest (or, for `smallest`, smallest) values of a statistic, one row per series over the
+// rows given; NaN comes first, and of equal values the earliest. Rows without elements or without
+// values are left out.
 struct Ranked {
   ReadRow row;
   double value = 0.0;
@@ -139,10 +140,10 @@ struct RankAccount {
   std::string run_id;
   std::string started;
   std::string host;
-  bool has_health = false;            // health.json was there and readable
-  bool closed = false;                // stopped in order
+  bool has_health = false;  // health.json was there and readable
+  bool closed = false;      // stopped in order
   Health health;
-  std::int64_t log_rows = 0;          // rows that can be read from the log
+  std::int64_t log_rows = 0;  // rows that can be read from the log
   std::int64_t log_files = 0;
   std::int64_t log_bytes = 0;
   std::int64_t torn_tails = 0;

@@ -1,6 +1,5 @@
 // The extension module trainmon._core: each area adds its part.
 #include "init.h"
-
 #include "trainmon/version.h"
 
 NB_MODULE(_core, module) {

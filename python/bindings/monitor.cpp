@@ -31,8 +31,9 @@ Enum named(std::string_view text, std::initializer_list<Enum> values, Name name,
     if (name(value) == text) return value;
     valid += (valid.empty() ? "" : ", ") + std::string(name(value));
   }
-  throw nb::value_error((std::string(what) + " must be one of " + valid + ", not '" +
-                         std::string(text) + "'").c_str());
+  throw nb::value_error(
+      (std::string(what) + " must be one of " + valid + ", not '" + std::string(text) + "'")
+          .c_str());
 }
 
 Space space_of(std::string_view text) {
@@ -40,8 +41,10 @@ Space space_of(std::string_view text) {
 }
 
 Replication replication_of(std::string_view text) {
-  return named(text, {Replication::identical, Replication::disjoint, Replication::partial,
-                      Replication::independent}, replication_name, "replication");
+  return named(text,
+               {Replication::identical, Replication::disjoint, Replication::partial,
+                Replication::independent},
+               replication_name, "replication");
 }
 
 Fate fate_of(std::string_view text) {
@@ -49,8 +52,9 @@ Fate fate_of(std::string_view text) {
 }
 
 Moment moment_of(std::string_view text) {
-  return named(text, {Moment::forward_end, Moment::backward_end, Moment::before_step,
-                      Moment::after_step, Moment::interval, Moment::alert, Moment::stop},
+  return named(text,
+               {Moment::forward_end, Moment::backward_end, Moment::before_step, Moment::after_step,
+                Moment::interval, Moment::alert, Moment::stop},
                moment_name, "moment");
 }
 
@@ -90,10 +94,8 @@ nb::list latest(const Monitor& monitor) {
   for (const Row& row : monitor.latest()) {
     const Series& series = monitor.series().at(row.key.series);
     rows.append(nb::make_tuple(series.kind, series.name, series.element, series.chunk,
-                               series.optimizer,
-                               monitor.step_of(series.optimizer, row.key.window),
-                               row.key.accum, row.key.call,
-                               stats_dict(row.state)));
+                               series.optimizer, monitor.step_of(series.optimizer, row.key.window),
+                               row.key.accum, row.key.call, stats_dict(row.state)));
   }
   return rows;
 }
@@ -154,7 +156,8 @@ std::vector<RowState> states_of(
   return states;
 }
 
-// --- fast calls: plain CPython, nothing allocated, nothing raised for a tensor's sake -------------
+// --- fast calls: plain CPython, nothing allocated, nothing raised for a tensor's sake
+// -------------
 
 Monitor* monitor_of(PyObject* capsule) {
   return static_cast<Monitor*>(PyCapsule_GetPointer(capsule, kCapsule));
@@ -278,46 +281,45 @@ void init_monitor(nb::module_& module) {
 
   using Ranges = std::vector<std::tuple<std::int64_t, std::int64_t>>;
   nb::class_<Monitor>(module, "Monitor", nb::is_weak_referenceable())
-      .def("__init__",
-           [](Monitor* self, const std::string& config, const std::string& identity) {
-             new (self) Monitor(config_from_json(config), identity_of(identity));
-           },
-           nb::arg("config_json"), nb::arg("identity_json") = "{}")
-      .def_prop_ro("handle",
-                   [](Monitor& self) {
-                     return nb::steal(PyCapsule_New(&self, kCapsule, nullptr));
-                   },
-                   "for the fast calls; keep the Monitor alive beside it")
-      .def_prop_ro("directory",
-                   [](const Monitor& self) { return self.run().directory.string(); })
+      .def(
+          "__init__",
+          [](Monitor* self, const std::string& config, const std::string& identity) {
+            new (self) Monitor(config_from_json(config), identity_of(identity));
+          },
+          nb::arg("config_json"), nb::arg("identity_json") = "{}")
+      .def_prop_ro(
+          "handle",
+          [](Monitor& self) { return nb::steal(PyCapsule_New(&self, kCapsule, nullptr)); },
+          "for the fast calls; keep the Monitor alive beside it")
+      .def_prop_ro("directory", [](const Monitor& self) { return self.run().directory.string(); })
       .def_prop_ro("rank", [](const Monitor& self) { return self.run().rank; })
       .def_prop_ro("world_size", [](const Monitor& self) { return self.run().world_size; })
       .def_prop_ro("restart", [](const Monitor& self) { return self.run().restart; })
       .def_prop_ro("run_id", [](const Monitor& self) { return self.run().run_id; })
-      .def_prop_ro("config_json",
-                   [](const Monitor& self) { return config_to_json(self.config()); })
-      .def("add_series",
-           [](Monitor& self, std::string kind, std::string name, std::string element,
-              std::int32_t chunk, std::int32_t optimizer, std::string_view dtype,
-              std::string_view space, const Ranges& ranges,
-              std::vector<std::int64_t> full_shape, std::string_view replication) {
-             Series series;
-             series.kind = std::move(kind);
-             series.name = std::move(name);
-             series.element = std::move(element);
-             series.chunk = chunk;
-             series.optimizer = optimizer;
-             series.dtype = dtype_of(dtype);
-             series.space = space_of(space);
-             for (const auto& [begin, end] : ranges) series.ranges.push_back({begin, end});
-             series.full_shape = std::move(full_shape);
-             series.replication = replication_of(replication);
-             return self.add_series(series);
-           },
-           nb::arg("kind"), nb::arg("name"), nb::arg("element") = "", nb::arg("chunk") = 0,
-           nb::arg("optimizer") = 0, nb::arg("dtype") = "float32", nb::arg("space") = "whole",
-           nb::arg("ranges") = Ranges(), nb::arg("full_shape") = std::vector<std::int64_t>(),
-           nb::arg("replication") = "independent")
+      .def_prop_ro("config_json", [](const Monitor& self) { return config_to_json(self.config()); })
+      .def(
+          "add_series",
+          [](Monitor& self, std::string kind, std::string name, std::string element,
+             std::int32_t chunk, std::int32_t optimizer, std::string_view dtype,
+             std::string_view space, const Ranges& ranges, std::vector<std::int64_t> full_shape,
+             std::string_view replication) {
+            Series series;
+            series.kind = std::move(kind);
+            series.name = std::move(name);
+            series.element = std::move(element);
+            series.chunk = chunk;
+            series.optimizer = optimizer;
+            series.dtype = dtype_of(dtype);
+            series.space = space_of(space);
+            for (const auto& [begin, end] : ranges) series.ranges.push_back({begin, end});
+            series.full_shape = std::move(full_shape);
+            series.replication = replication_of(replication);
+            return self.add_series(series);
+          },
+          nb::arg("kind"), nb::arg("name"), nb::arg("element") = "", nb::arg("chunk") = 0,
+          nb::arg("optimizer") = 0, nb::arg("dtype") = "float32", nb::arg("space") = "whole",
+          nb::arg("ranges") = Ranges(), nb::arg("full_shape") = std::vector<std::int64_t>(),
+          nb::arg("replication") = "independent")
       .def("add_optimizer", &Monitor::add_optimizer, nb::arg("start_step") = 0)
       .def("set_start_step", &Monitor::set_start_step)
       .def("window", &Monitor::window)
@@ -328,40 +330,42 @@ void init_monitor(nb::module_& module) {
       .def("accum", &Monitor::accum)
       .def("next_accum", &Monitor::next_accum)
       .def("begin_attempt", &Monitor::begin_attempt)
-      .def("end_attempt",
-           [](Monitor& self, int optimizer, std::optional<std::string_view> fate,
-              double loss_scale) {
-             self.end_attempt(optimizer, fate ? std::optional(fate_of(*fate)) : std::nullopt,
-                              loss_scale);
-           },
-           nb::arg("optimizer"), nb::arg("fate").none(), nb::arg("loss_scale") = 1.0)
-      .def("abandon_window",
-           [](Monitor& self, int optimizer, std::string_view fate, double loss_scale) {
-             self.abandon_window(optimizer, fate_of(fate), loss_scale);
-           },
-           nb::arg("optimizer"), nb::arg("fate"), nb::arg("loss_scale") = 1.0)
-      .def("decide",
-           [](Monitor& self, int optimizer, std::int64_t window, std::string_view fate,
-              double loss_scale) {
-             self.decide(optimizer, window, fate_of(fate), loss_scale);
-           },
-           nb::arg("optimizer"), nb::arg("window"), nb::arg("fate"), nb::arg("loss_scale") = 1.0)
-      .def("add_late_row",
-           [](Monitor& self, SeriesId series, std::string_view dtype, std::int64_t window,
-              std::int32_t accum, std::int32_t call, std::uint32_t flags) {
-             self.add_late_row(series, dtype_of(dtype), window, accum, call, flags);
-           },
-           nb::arg("series"), nb::arg("dtype"), nb::arg("window"), nb::arg("accum"),
-           nb::arg("call"), nb::arg("flags") = 0)
+      .def(
+          "end_attempt",
+          [](Monitor& self, int optimizer, std::optional<std::string_view> fate,
+             double loss_scale) {
+            self.end_attempt(optimizer, fate ? std::optional(fate_of(*fate)) : std::nullopt,
+                             loss_scale);
+          },
+          nb::arg("optimizer"), nb::arg("fate").none(), nb::arg("loss_scale") = 1.0)
+      .def(
+          "abandon_window",
+          [](Monitor& self, int optimizer, std::string_view fate, double loss_scale) {
+            self.abandon_window(optimizer, fate_of(fate), loss_scale);
+          },
+          nb::arg("optimizer"), nb::arg("fate"), nb::arg("loss_scale") = 1.0)
+      .def(
+          "decide",
+          [](Monitor& self, int optimizer, std::int64_t window, std::string_view fate,
+             double loss_scale) { self.decide(optimizer, window, fate_of(fate), loss_scale); },
+          nb::arg("optimizer"), nb::arg("window"), nb::arg("fate"), nb::arg("loss_scale") = 1.0)
+      .def(
+          "add_late_row",
+          [](Monitor& self, SeriesId series, std::string_view dtype, std::int64_t window,
+             std::int32_t accum, std::int32_t call, std::uint32_t flags) {
+            self.add_late_row(series, dtype_of(dtype), window, accum, call, flags);
+          },
+          nb::arg("series"), nb::arg("dtype"), nb::arg("window"), nb::arg("accum"), nb::arg("call"),
+          nb::arg("flags") = 0)
       .def("seal_late", &Monitor::seal_late)
       .def("fulfil",
            [](Monitor& self, std::int64_t ticket,
               const nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>& values) {
              self.fulfil(ticket, states_of(values));
            })
-      .def("add_scalar", &Monitor::add_scalar)
-      .def("seal",
-           [](Monitor& self, std::string_view moment) { self.seal(moment_of(moment)); })
+      .def("add_scalar", &Monitor::add_scalar, nb::arg("name"), nb::arg("value"),
+           nb::arg("window") = nb::none())
+      .def("seal", [](Monitor& self, std::string_view moment) { self.seal(moment_of(moment)); })
       .def("refuse", &Monitor::refuse)
       .def("set_covered", &Monitor::set_covered)
       .def("set_not_covered", &Monitor::set_not_covered)

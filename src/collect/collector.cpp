@@ -114,10 +114,11 @@ bool Collector::fulfil(std::int64_t ticket, std::span<const RowState> states) {
   return taken;
 }
 
-void Collector::add_scalar(std::string_view name, double value) {
+void Collector::add_scalar(std::string_view name, double value,
+                           std::optional<std::int64_t> window) {
   Scalar scalar;
   scalar.name = name;
-  scalar.window = windows_.window(options_.clock);
+  scalar.window = window.value_or(windows_.window(options_.clock));
   scalar.value = value;
   open_.append(std::move(scalar));
 }

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -55,7 +56,8 @@ class Collector {
   std::int64_t seal_late();
   // False for an unknown ticket or a number of states that is not the number of rows.
   bool fulfil(std::int64_t ticket, std::span<const RowState> states);
-  void add_scalar(std::string_view name, double value);
+  void add_scalar(std::string_view name, double value,
+                  std::optional<std::int64_t> window = std::nullopt);
   void add_payload(Payload payload);
 
   // Closes the open batch and submits it; an empty batch is not submitted.

@@ -44,7 +44,9 @@ SeriesRegistry::Entry& SeriesRegistry::entry(SeriesId id) const {
   return (*page)[id % kPageSize];
 }
 
-const Series& SeriesRegistry::at(SeriesId id) const { return entry(id).series; }
+const Series& SeriesRegistry::at(SeriesId id) const {
+  return entry(id).series;
+}
 
 SeriesId SeriesRegistry::add(const Series& series) {
   std::string key = identity_of(series);

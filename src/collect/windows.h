@@ -1,4 +1,5 @@
-// Steps, attempts and windows of every optimizer: what belongs to which step, and what became of it.
+// Steps, attempts and windows of every optimizer: what belongs to which step, and what became of
+// it.
 #pragma once
 
 #include <array>
@@ -70,7 +71,7 @@ class Windows {
     std::atomic<std::int64_t> non_finite{-1};  // last window with such a row
     // under mutex_
     std::int64_t start_step = 0;
-    std::int64_t next_step = 0;    // of the oldest window without an outcome
+    std::int64_t next_step = 0;  // of the oldest window without an outcome
     std::int32_t next_attempt = 0;
     bool attempting = false;
     bool settled = false;          // an outcome exists, the start step is fixed

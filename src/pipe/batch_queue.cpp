@@ -58,8 +58,9 @@ void BatchQueue::push(RecordBatch batch, bool may_wait) {
 
 std::deque<RecordBatch> BatchQueue::pop_all(std::chrono::steady_clock::time_point deadline) {
   std::unique_lock lock(mutex_);
-  filled_.wait_for(lock, std::max(deadline - std::chrono::steady_clock::now(),
-                                  std::chrono::steady_clock::duration::zero()),
+  filled_.wait_for(lock,
+                   std::max(deadline - std::chrono::steady_clock::now(),
+                            std::chrono::steady_clock::duration::zero()),
                    [&] { return woken_ || closed_ || !batches_.empty(); });
   woken_ = false;
   return std::exchange(batches_, {});

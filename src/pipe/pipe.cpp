@@ -137,8 +137,8 @@ void Pipe::write(Outlet& outlet, const RecordBatch& batch) {
   if (outlet.degraded) {
     outlet.degraded = false;
     // A nearly full disk takes small batches and refuses large ones: the pair of lines is bounded.
-    log_line_limited("writing again", "sink " + std::string(outlet.sink->name()) + ": writing again",
-                     kQuietSeconds);
+    log_line_limited("writing again",
+                     "sink " + std::string(outlet.sink->name()) + ": writing again", kQuietSeconds);
   }
 }
 

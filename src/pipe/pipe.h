@@ -30,7 +30,8 @@ struct PipeOptions {
   std::size_t latest_bytes = std::size_t{16} << 20;
 };
 
-// What the pipe calls, on the writer thread. None may wait for training; only after_flush may throw.
+// What the pipe calls, on the writer thread. None may wait for training; only after_flush may
+// throw.
 struct PipeCalls {
   std::function<void()> before_flush;          // the flush interval passed: seal what is open
   std::function<void(Alert&)> annotate;        // fill in the step of an alert

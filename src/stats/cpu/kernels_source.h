@@ -75,8 +75,8 @@ inline Doubles widen_bfloat16(const std::uint16_t* p) {
 #endif
 }
 
-// sum + x^2, for x with at most 26 significant bits. The square of such an x is exact in float64, so
-// a fused multiply-add rounds as a multiplication and an addition do, and every level agrees.
+// sum + x^2, for x with at most 26 significant bits. The square of such an x is exact in float64,
+// so a fused multiply-add rounds as a multiplication and an addition do, and every level agrees.
 inline Doubles add_exact_square(Doubles sum, Doubles x) {
 #if defined(__x86_64__) && TRAINMON_VECTOR_BYTES == 64
   return (Doubles)_mm512_fmadd_pd((__m512d)x, (__m512d)x, (__m512d)sum);

@@ -20,12 +20,13 @@ struct Fixture {
   Collector collector;
 
   explicit Fixture(Schedule schedule = {})
-      : collector({schedule, kDefaultEps, 1, 0},
-                  [this](RecordBatch&& batch) {
-                    const std::lock_guard lock(mutex);
-                    batches.push_back(std::move(batch));
-                  },
-                  [this] { ++ready; }) {
+      : collector(
+            {schedule, kDefaultEps, 1, 0},
+            [this](RecordBatch&& batch) {
+              const std::lock_guard lock(mutex);
+              batches.push_back(std::move(batch));
+            },
+            [this] { ++ready; }) {
     collector.windows().add_optimizer(0);
   }
 
@@ -129,6 +130,7 @@ TEST(Collector, AnEmptyBatchIsNotSubmitted) {
 TEST(Collector, OutcomesAndScalarsRideWithTheBatch) {
   Fixture f;
   f.collector.add_scalar("loss", 2.5);
+  f.collector.add_scalar("late", 1.5, 41);
   f.collector.windows().begin_attempt(0);
   f.collector.windows().end_attempt(0, Fate::taken, 1.0);
   f.collector.seal(Moment::after_step);

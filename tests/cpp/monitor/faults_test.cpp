@@ -55,8 +55,7 @@ class EveryDiskFault : public ::testing::TestWithParam<std::pair<int, const char
 TEST_P(EveryDiskFault, IsCountedAndRecoveredFrom) {
   const auto [error, reason] = GetParam();
   const Scratch scratch;
-  const Outcomes outcomes =
-      run_with("file.write=errno:" + std::to_string(error) + "@3+", scratch);
+  const Outcomes outcomes = run_with("file.write=errno:" + std::to_string(error) + "@3+", scratch);
   expect_law(outcomes);
   EXPECT_GT(outcomes.health.sinks.at(0).rows_dropped.count(reason), 0u);
 }
@@ -70,17 +69,16 @@ INSTANTIATE_TEST_SUITE_P(Errnos, EveryDiskFault,
 
 TEST(DiskFaults, AShortWriteThenNoSpaceLeavesNoTornFrame) {
   const Scratch scratch;
-  const Outcomes outcomes = run_with(
-      "file.write=short:30@3;file.write=errno:" + std::to_string(ENOSPC) + "@4", scratch);
+  const Outcomes outcomes =
+      run_with("file.write=short:30@3;file.write=errno:" + std::to_string(ENOSPC) + "@4", scratch);
   expect_law(outcomes);
 }
 
 TEST(DiskFaults, WhenTheTailCannotBeCutOffANewSegmentIsUsed) {
   const Scratch scratch;
   const std::string no_space = std::to_string(ENOSPC);
-  const Outcomes outcomes = run_with("file.write=short:30@3;file.write=errno:" + no_space +
-                                         "@4;log.truncate=errno:5@1+",
-                                     scratch);
+  const Outcomes outcomes = run_with(
+      "file.write=short:30@3;file.write=errno:" + no_space + "@4;log.truncate=errno:5@1+", scratch);
   expect_law(outcomes);
 }
 

@@ -143,10 +143,11 @@ TEST(KillLoop, TheLogIsAPrefixWithoutHoles) {
     fs::remove_all(run);
   }
   fs::remove_all(scratch);
-  std::printf("%zu rows read back, %d of %d kills between the first and the last write, "
-              "%d with a bound, %lld torn tails\n",
-              tally.rows, tally.between_writes, kills, tally.bound_checked,
-              static_cast<long long>(tally.torn));
+  std::printf(
+      "%zu rows read back, %d of %d kills between the first and the last write, "
+      "%d with a bound, %lld torn tails\n",
+      tally.rows, tally.between_writes, kills, tally.bound_checked,
+      static_cast<long long>(tally.torn));
   EXPECT_GE(tally.between_writes * 100, kills * 80);
   EXPECT_GT(tally.bound_checked, kills / 4);
 }

@@ -1,4 +1,5 @@
-// The queue's law: rows in = rows out + rows dropped, under every policy, with nothing flagged lost.
+// The queue's law: rows in = rows out + rows dropped, under every policy, with nothing flagged
+// lost.
 #include "pipe/batch_queue.h"
 
 #include <gtest/gtest.h>
@@ -97,8 +98,8 @@ TEST_P(EveryDropPolicy, OutcomesAndScalarsAreNeverLost) {
   BatchQueue queue(32 << 10, GetParam());
   for (std::uint64_t i = 0; i < 100; ++i) {
     RecordBatch batch = batch_of(i + 1, i * 50, 50, 8, true);
-    batch.outcomes.push_back({0, static_cast<std::int64_t>(i), static_cast<std::int64_t>(i), 0,
-                              Fate::taken, 1.0});
+    batch.outcomes.push_back(
+        {0, static_cast<std::int64_t>(i), static_cast<std::int64_t>(i), 0, Fate::taken, 1.0});
     batch.scalars.push_back({"loss", static_cast<std::int64_t>(i), i, 1.0});
     queue.push(std::move(batch), true);
   }
@@ -155,9 +156,9 @@ TEST(BatchQueue, BlockGivesWayWhenTheQueueCloses) {
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   queue.close();
   producer.join();
-  EXPECT_EQ(rows_in(drain(queue)) + queue.rows_dropped("queue_full") +
-                queue.rows_dropped("stopped"),
-            160);
+  EXPECT_EQ(
+      rows_in(drain(queue)) + queue.rows_dropped("queue_full") + queue.rows_dropped("stopped"),
+      160);
 }
 
 TEST(BatchQueue, AfterCloseEverythingCountsAsStopped) {
@@ -178,7 +179,8 @@ TEST(BatchQueue, ManyProducersConserveRows) {
   std::vector<std::thread> producers;
   for (std::uint64_t t = 0; t < 4; ++t) {
     producers.emplace_back([&, t] {
-      for (std::uint64_t i = 1; i <= 200; ++i) queue.push(batch_of(i, t * 100000 + i * 50, 50), true);
+      for (std::uint64_t i = 1; i <= 200; ++i)
+        queue.push(batch_of(i, t * 100000 + i * 50, 50), true);
     });
   }
   for (auto& producer : producers) producer.join();

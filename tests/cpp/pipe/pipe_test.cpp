@@ -1,4 +1,5 @@
-// The writer thread: the counted law per sink, late values, failing and stalled sinks, bounded stop.
+// The writer thread: the counted law per sink, late values, failing and stalled sinks, bounded
+// stop.
 #include "pipe/pipe.h"
 
 #include <gtest/gtest.h>
