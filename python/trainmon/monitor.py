@@ -94,11 +94,14 @@ class Watch:
         return os.path.dirname(os.path.dirname(self._core.directory))
 
     def log(self, **scalars: float) -> None:
-        """Scalars of the run, such as loss and learning rate, at the step under way. One-element
-        tensors are read, which waits for their device."""
+        """Scalars of the run, such as loss and learning rate, at the step whose forward began last
+        (so before or after optimizer.step() is the same). One-element tensors are read, which waits
+        for their device."""
+        if self._ended is not None:
+            return
         for name, value in scalars.items():
             try:
-                self._core.add_scalar(name, float(value))
+                self._core.add_scalar(name, float(value), self._adapter.window_of_scalars())
             except (TypeError, ValueError, RuntimeError) as error:
                 self._adapter.say_once(f"log({name}=...) takes a number: {error}")
 

@@ -214,8 +214,9 @@ def test_log_latest_and_summary(tmp_path, caplog):
             for _ in range(2):
                 model(torch.randn(5, 3)).pow(2).sum().backward()
             gradients = {n: p.grad.clone() for n, p in model.named_parameters()}
-            monitor.log(loss=torch.tensor(2.5), step_twice=2 * step, bad="text")
+            monitor.log(loss=torch.tensor(2.5), bad="text")
             optimizer.step()
+            monitor.log(step_twice=2 * step)
         latest, summary = monitor.latest(), monitor.summary()
     assert "log(bad=...) takes a number" in caplog.text
     reduced = {r["name"]: r for r in latest if r["kind"] == "grad_reduced"}

@@ -336,6 +336,12 @@ class Adapter:
             if self.activations is not None:
                 self.activations.window_opened()
 
+    def window_of_scalars(self) -> int:
+        """The clock's window whose forward began last: not one that has just opened."""
+        clock = self.clock
+        fresh = self.frame is None and not clock.pending
+        return clock.window - 1 if fresh and clock.window else clock.window
+
     def step_ended(self, steps) -> None:
         """Before the window advances."""
         if steps is self.clock and self.on_step is not None:

@@ -137,6 +137,7 @@ TEST(Collector, OutcomesAndScalarsRideWithTheBatch) {
   ASSERT_EQ(f.batches.size(), 1u);
   EXPECT_EQ(f.batches[0].scalars.at(0).name, "loss");
   EXPECT_EQ(f.batches[0].scalars.at(0).window, 0);
+  EXPECT_EQ(f.batches[0].scalars.at(1).window, 41);
   EXPECT_EQ(f.batches[0].outcomes.at(0).fate, Fate::taken);
 }
 

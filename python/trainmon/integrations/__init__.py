@@ -1,0 +1,1 @@
+# Callbacks for trainers that own the training loop.
