@@ -104,16 +104,18 @@ def test_an_unused_parameter_has_no_row(tmp_path):
             return self.odd(self.always(x)) if odd else self.always(x)
 
     model = Sometimes()
-    optimizer = sgd(model)
-    with trainmon.watch(model, optimizer, kinds=BOTH, out=tmp_path) as monitor:
+    optimizer = torch.optim.Adam(model.parameters())
+    kinds = [*BOTH, "moments", "weights"]
+    with trainmon.watch(model, optimizer, kinds=kinds, out=tmp_path) as monitor:
         for step in range(4):
             optimizer.zero_grad()
             model(torch.randn(2, 3), step % 2 == 1).sum().backward()
             optimizer.step()
     healthy(monitor)
-    for kind in BOTH:
+    for kind in (*BOTH, "exp_avg"):  # never the numbers of a step before
         assert keys(tmp_path, "step", kind=kind, name="odd.bias") == [(1,), (3,)]
         assert len(rows(tmp_path, kind=kind, name="always.bias")) == 4
+    assert len(rows(tmp_path, kind="param_updated", name="odd.bias")) == 4
 
 
 def test_sparse_gradients_are_refused_and_counted(tmp_path):

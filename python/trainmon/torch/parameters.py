@@ -54,12 +54,14 @@ class Sweeps:
             self._sweep(series, *wrapper.locals(tensors, attribute), flags)
 
     def read_state(self) -> None:
-        """Every tensor of the parameter's shape that the optimizer keeps for it, under its key."""
+        """Every tensor of the parameter's shape that the optimizer keeps for it, under its key.
+
+        Without a gradient the optimizer left a parameter's state as the last step made it: no row."""
         if not self.adapter.wants_state:
             return
         found: dict = {}
         for parameter in self.parameters:
-            if not parameter.selected:
+            if not parameter.selected or parameter.tensor.grad is None:
                 continue
             state = self.steps.optimizer.state.get(parameter.tensor)
             if not state:
