@@ -65,10 +65,9 @@ def train(out: Path) -> None:
             times["watched" if watched else "bare"].append(time.perf_counter() - begin)
         if rank == 0:
             progress(step, loss.item(), bool(torch.isfinite(norm)))
-    health = mon.stop()
+    mon.stop()
     if rank == 0:
         report_share(times)
-        report_health(health)
     dist.barrier()
     dist.destroy_process_group()
 
@@ -165,22 +164,12 @@ def report_share(times: dict[str, list[float]]) -> None:
     )
 
 
-def report_health(health: dict) -> None:
-    for sink in health["sinks"]:
-        dropped = sum(sink["rows_dropped"].values())
-        print(
-            f"rank 0 produced {health['rows_produced']} rows: {sink['rows_written']} written to "
-            f"the {sink['name']}, {dropped} dropped",
-            flush=True,
-        )
-
-
 def report_fault(out: Path) -> bool:
     """Shows what the tools say and checks it against what was planted."""
     import trainmon
 
     command = Path(sys.executable).with_name("trainmon")
-    for arguments in (["first-bad", str(out)], ["top", str(out)]):
+    for arguments in (["doctor", str(out)], ["first-bad", str(out)], ["top", str(out)]):
         print(f"\n$ trainmon {' '.join(arguments)}", flush=True)
         subprocess.run([command, *arguments])  # exits 1 to say that the run has a fault
     found = trainmon.first_bad(out)
