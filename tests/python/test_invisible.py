@@ -189,9 +189,13 @@ def test_no_tensor_outlives_its_moment(tmp_path):
     model, optimizer = training("gpt")
     monitor = watch(model, optimizer, tmp_path)
     kept = []
+
+    def keep(module, inputs, output):
+        kept.append(weakref.ref(output))
+        output.register_hook(lambda gradient: kept.append(weakref.ref(gradient)))
+
     for module in model.modules():
-        module.register_forward_hook(lambda m, a, out: kept.append(weakref.ref(out)))
-        module.register_full_backward_hook(lambda m, a, out: kept.append(weakref.ref(out[0])))
+        module.register_forward_hook(keep)
     gc.disable()  # nothing may wait for the collector either
     try:
         for _ in range(3):
