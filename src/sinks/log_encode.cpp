@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/crc32c.h"
+#include "sinks/compress.h"
 #include "trainmon/error.h"
 
 namespace trainmon::log_format {
@@ -18,6 +19,9 @@ static_assert(static_cast<int>(Space::flat) == 2 && static_cast<int>(Replication
 static_assert(static_cast<int>(Fate::skipped) == 1 && static_cast<int>(Fate::unknown) == 2);
 static_assert(static_cast<int>(Moment::forward_end) == 0 && static_cast<int>(Moment::stop) == 6);
 
+// Smaller payloads gain nothing; nor is it worth it for less than an eighth.
+constexpr std::size_t kCompressFrom = 512;
+
 // Reserves the frame's header, lets `fill` append the payload, then completes the header.
 template <typename Fill>
 void append_frame(std::string& out, FrameType type, std::uint32_t number, const Fill& fill) {
@@ -25,16 +29,24 @@ void append_frame(std::string& out, FrameType type, std::uint32_t number, const 
   out.append(kFrameHeaderBytes, '\0');
   fill(out);
   const std::size_t size = out.size() - start - kFrameHeaderBytes;
+  Codec codec = Codec::none;
   if (size > kMaxPayload) {
     throw SinkError("too_large", "a batch of " + std::to_string(size) + " bytes exceeds a frame");
+  }
+  if (size >= kCompressFrom) {
+    const auto packed = compressed(std::string_view(out).substr(start + kFrameHeaderBytes));
+    if (packed && packed->size() < size - size / 8) {
+      out.replace(start + kFrameHeaderBytes, size, *packed);
+      codec = Codec::zstd;
+    }
   }
   std::string header;
   ByteWriter writer(header);
   header += kFrameMagic;
   writer.fixed(static_cast<std::uint8_t>(type));
-  writer.fixed(static_cast<std::uint8_t>(Codec::none));
+  writer.fixed(static_cast<std::uint8_t>(codec));
   writer.fixed(std::uint16_t{0});
-  writer.fixed(static_cast<std::uint32_t>(size));
+  writer.fixed(static_cast<std::uint32_t>(out.size() - start - kFrameHeaderBytes));
   writer.fixed(static_cast<std::uint32_t>(size));
   writer.fixed(number);
   writer.fixed(crc32c(std::string_view(out).substr(start + kFrameHeaderBytes)));

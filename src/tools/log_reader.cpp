@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "base/file.h"
+#include "sinks/compress.h"
 #include "tools/log_decode.h"
 #include "tools/log_scan.h"
 #include "trainmon/tools.h"
@@ -92,12 +93,39 @@ class LogReader {
     use_frames(file, scan);
   }
 
+  // Points the frame's payload at its decompressed bytes.
+  static bool unpack(LogFrame& frame, std::string& unpacked, std::string& why) {
+    using log_format::Codec;
+    const auto codec = static_cast<Codec>(frame.header.codec);
+    if (codec == Codec::none) return true;
+    std::optional<std::string> bytes;
+    if (codec == Codec::zstd && frame.header.raw <= log_format::kMaxPayload) {
+      bytes = decompressed(frame.payload, frame.header.raw);
+    }
+    if (!bytes) {
+      why = codec == Codec::zstd && has_zstd()
+                ? "the frame cannot be decompressed"
+                : "compressed with codec " + std::to_string(frame.header.codec) +
+                      ", which this build of trainmon cannot read (1 is zstd)";
+      return false;
+    }
+    unpacked = std::move(*bytes);
+    frame.payload = unpacked;
+    return true;
+  }
+
   void use_frames(const SegmentFile& file, const SegmentScan& scan) {
     std::map<SeriesId, Series> series;
     std::vector<RecordBatch> batches;
     std::vector<std::int64_t> offsets;
-    for (const LogFrame& frame : scan.frames) {
+    for (const LogFrame& stored : scan.frames) {
+      LogFrame frame = stored;
+      std::string unpacked;
       std::string why;
+      if (!unpack(frame, unpacked, why)) {
+        fault(file.path, frame.offset, why);
+        continue;
+      }
       bool is_used = true;
       switch (static_cast<log_format::FrameType>(frame.header.type)) {
         case log_format::FrameType::segment:

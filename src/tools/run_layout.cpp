@@ -21,13 +21,14 @@ constexpr std::int64_t kMaxJson = std::int64_t{1} << 26;
 std::vector<std::pair<int, fs::path>> numbered(const fs::path& directory,
                                                const std::string& prefix) {
   std::vector<std::pair<int, fs::path>> found;
-  std::error_code error;
+  std::error_code error, ignored;
   for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
        entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     int number = -1, length = 0;
     if (std::sscanf(name.c_str(), (prefix + "%9d%n").c_str(), &number, &length) == 1 &&
-        number >= 0 && static_cast<std::size_t>(length) == name.size() && entry->is_directory()) {
+        number >= 0 && static_cast<std::size_t>(length) == name.size() &&
+        fs::is_directory(entry->path(), ignored)) {
       found.emplace_back(number, entry->path());
     }
   }
@@ -52,9 +53,10 @@ std::string no_run_text(const fs::path& run) {
   if (!fs::is_directory(run, error)) return run.string() + " is not a directory";
   std::string text = "no run in " + run.string() + ": it has no rank_*/restart_* directory";
   std::vector<std::string> inside;
+  std::error_code ignored;
   for (fs::directory_iterator entry(run, error), end; !error && entry != end;
        entry.increment(error)) {
-    if (entry->is_directory(error) && !find_directories(entry->path()).empty()) {
+    if (fs::is_directory(entry->path(), ignored) && !find_directories(entry->path()).empty()) {
       inside.push_back(entry->path().string());
     }
   }

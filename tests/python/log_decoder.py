@@ -10,6 +10,7 @@ import struct
 from dataclasses import dataclass, field
 
 import google_crc32c
+import zstandard
 
 COLUMNS = {
     1: ("series", int, 0),
@@ -106,7 +107,11 @@ def decode(data: bytes) -> Segment:
         assert google_crc32c.value(header[:24]) == header_crc
         payload = reader.take(stored)
         assert google_crc32c.value(payload) == crc
-        assert codec == 0 and raw == stored
+        if codec == 1:
+            payload = zstandard.decompress(payload)
+        else:
+            assert codec == 0
+        assert len(payload) == raw
         number += 1
         if kind == 1:
             assert frame == 0

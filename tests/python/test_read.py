@@ -42,7 +42,7 @@ def written(tmp_path_factory):
     """A run of several segments with every type of record, and what was put into it."""
     out = tmp_path_factory.mktemp("runs") / "run"
     rng = np.random.default_rng(1)
-    rank = WrittenRank(out, segment_mb=0.02)
+    rank = WrittenRank(out, segment_mb=0.01)
     fates = ["taken", "skipped", "taken", "unknown", "taken"] * 4
     for window, fate in enumerate(fates):
         for accum in range(2):
@@ -399,6 +399,7 @@ def test_reading_needs_no_framework(tmp_path, written):
 
     code = (
         "import sys, trainmon\n"
+        "assert callable(trainmon.top) and callable(trainmon.read)\n"
         f"assert trainmon.read({os.fspath(written.directory.parents[1])!r}).num_rows\n"
         "assert not {'torch', 'mindspore', 'pandas'} & set(sys.modules)\n"
     )

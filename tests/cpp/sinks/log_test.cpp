@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "records.h"
 #include "scratch.h"
+#include "sinks/compress.h"
 #include "sinks/memory.h"
 #include "sinks/sinks.h"
 #include "trainmon/tools.h"
@@ -153,6 +154,22 @@ TEST(LogSink, OneWritePerBatch) {
   EXPECT_EQ(failpoint_hits("file.write"), 11);
 }
 #endif
+
+TEST(LogSink, CompressesWhatGetsSmallerAndGivesItBack) {
+  const Scratch scratch;
+  RandomRecords random(10);
+  ListedSeries series;
+  series.add(random.series());
+  RecordBatch batch = random.batch(0, 1);
+  Payload text{PayloadType::text, RowKey(), std::vector<std::byte>(100000, std::byte{'x'})};
+  batch.payloads.push_back(text);
+  const std::unique_ptr<Sink> log = make_log_sink(1 << 20);
+  log->open(run_in(scratch.path()), series);
+  log->write(batch);
+  log->close();
+  EXPECT_EQ(fs::file_size(scratch.path() / "log-000000.tmlog") < 50000, has_zstd());
+  EXPECT_TRUE(same(read_log(scratch.path(), 3, 2).batches, std::vector<RecordBatch>{batch}));
+}
 
 // A realistic batch: gradients of a model in float32, finite, every step the same tensors.
 TEST(LogSink, RowsAreCompact) {

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <fstream>
 
+#include "base/crc32c.h"
 #include "base/file.h"
 #include "records.h"
 #include "scratch.h"
+#include "sinks/log_format.h"
 #include "sinks/sinks.h"
 #include "trainmon/tools.h"
 
@@ -177,6 +179,22 @@ TEST(Damage, AnotherFormatVersionIsNamed) {
   const LogContents contents = log.read(newer);
   ASSERT_FALSE(contents.damage.empty());
   EXPECT_EQ(contents.damage.front().what, "format version 2, this reader knows 1");
+}
+
+TEST(Damage, ACodecThisBuildLacksIsNamed) {
+  const SmallLog log(12);
+  std::string changed = log.bytes;
+  const std::size_t last_frame = changed.rfind("tmFR");
+  changed[last_frame + 5] = 9;
+  std::string crc;
+  log_format::ByteWriter(crc).fixed(crc32c(std::string_view(changed).substr(last_frame, 24)));
+  changed.replace(last_frame + 24, 4, crc);
+  const LogContents contents = log.read(changed);
+  log.expect_subset(contents);
+  EXPECT_EQ(contents.batches.size(), log.batches.size() - 1);
+  ASSERT_EQ(contents.damage.size(), 1u);
+  EXPECT_EQ(contents.damage.front().what,
+            "compressed with codec 9, which this build of trainmon cannot read (1 is zstd)");
 }
 
 TEST(Damage, SegmentsOfOthersAreNotMixedIn) {

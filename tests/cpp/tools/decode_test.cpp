@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "records.h"
+#include "sinks/compress.h"
 #include "tools/log_decode.h"
 
 namespace trainmon {
@@ -9,10 +10,20 @@ namespace {
 
 using namespace log_format;
 
+// The payload of a frame as it was before compression.
+std::string payload_in(const std::string& frame) {
+  ByteReader reader(std::string_view(frame).substr(5));
+  const auto codec = reader.fixed<std::uint8_t>();
+  reader.take(6);
+  const auto raw = reader.fixed<std::uint32_t>();
+  const std::string stored = frame.substr(kFrameHeaderBytes);
+  return codec == 0 ? stored : decompressed(stored, raw).value();
+}
+
 std::string payload_of(const RecordBatch& batch) {
   std::string frame;
   append_batch_frame(frame, 0, batch);
-  return frame.substr(kFrameHeaderBytes);
+  return payload_in(frame);
 }
 
 TEST(Decode, ChangedPayloadsAreRefusedOrDecodedNeverMore) {
@@ -23,8 +34,8 @@ TEST(Decode, ChangedPayloadsAreRefusedOrDecodedNeverMore) {
   std::string series_frame, segment;
   append_series_frame(series_frame, 0, ids, table);
   append_segment_start(segment, RunInfo(), SegmentStart());
-  const std::string series_payload = series_frame.substr(kFrameHeaderBytes);
-  const std::string segment_payload = segment.substr(kPreambleBytes + kFrameHeaderBytes);
+  const std::string series_payload = payload_in(series_frame);
+  const std::string segment_payload = payload_in(segment.substr(kPreambleBytes));
   int refused = 0;
   for (int round = 0; round < 30000; ++round) {
     const int what = round % 3;
