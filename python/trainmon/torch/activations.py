@@ -25,11 +25,14 @@ class Frame:
 class Watched:
     """One module: its name, its series, and how often it was called in the current frame."""
 
-    __slots__ = ("name", "chunk", "series", "frame", "calls", "entered", "replays", "ever")
+    __slots__ = (
+        *("name", "chunk", "values", "gradients", "frame", "calls", "entered", "replays", "ever"),
+    )
 
     def __init__(self, name: str, chunk: int):
         self.name, self.chunk = name, chunk
-        self.series: dict[tuple[str, str], int] = {}
+        self.values: dict[str, int] = {}  # series of each element,
+        self.gradients: dict[str, int] = {}  # and of its gradient
         self.frame = None
         self.calls = 0
         self.entered: list = []  # what the pre-hook noted, for forwards under way
@@ -82,6 +85,7 @@ class Activations:
     def __init__(self, adapter, part, values: bool, gradients: bool, inputs: bool):
         self.adapter, self.part = adapter, part
         self.values, self.gradients, self.inputs = values, gradients, inputs
+        self.live = False  # whether the clock's open window is recorded
         self.watched: list[Watched] = []
         self.unfinished: list[InputSum] = []
         self.leaves: list[tuple] = []
@@ -129,10 +133,11 @@ class Activations:
         call = watched.calls
         watched.calls = call + 1
         if self.values:
+            series = watched.values
             for element, tensor in elements.of_inputs(args, kwargs):
-                self.observe(watched, "actv", element, tensor, frame, call, 0)
+                self.observe(watched, "actv", series, element, tensor, frame, call, 0)
             for element, tensor in elements.of_output(output):
-                self.observe(watched, "actv", element, tensor, frame, call, 0)
+                self.observe(watched, "actv", series, element, tensor, frame, call, 0)
         if self.gradients:
             if torch.is_grad_enabled():
                 self._follow_gradients(watched, noted, output, frame, call)
@@ -150,20 +155,23 @@ class Activations:
     # --- gradients -------------------------------------------------------------------------------
 
     def _follow_gradients(self, watched, noted, output, frame, call) -> None:
-        outputs = [(e, t) for e, t in elements.of_output(output) if t.requires_grad]
-        for element, tensor in outputs:
-            place = Place(self, watched, element, frame, call)
+        outputs = []
+        for element, tensor in elements.of_output(output):
+            if not tensor.requires_grad:
+                continue
+            outputs.append(tensor)
+            hook = GradientRow(self, watched, element, frame, call)
             if tensor.grad_fn is None:
-                self._follow_leaf(tensor, place)
+                self._follow_leaf(tensor, hook)
             else:
-                tensor.register_hook(OutputGradient(place))
-        if noted is not None:
-            self._follow_inputs(watched, noted, [t for _, t in outputs], frame, call)
+                tensor.register_hook(hook)
+        if noted is not None and outputs:
+            self._follow_inputs(watched, noted, outputs, frame, call)
 
-    def _follow_leaf(self, tensor, place) -> None:
+    def _follow_leaf(self, tensor, hook) -> None:
         """A leaf outlives its graph, and a hook on it would too: it is taken off after the backward."""
         bare = tensor._backward_hooks is None
-        handle = tensor.register_hook(OutputGradient(place))
+        handle = tensor.register_hook(hook)
         self.leaves.append((handle, weakref.ref(tensor) if bare else None))
 
     def _follow_inputs(self, watched, noted, outputs, frame, call) -> None:
@@ -173,13 +181,13 @@ class Activations:
             if edge in sums:
                 self._not_covered(watched, element, "the same tensor as another input")
             else:
-                sums[edge] = InputSum(Place(self, watched, element, frame, call))
+                sums[edge] = InputSum(GradientRow(self, watched, element, frame, call))
         nodes: dict = {}
         for node, index, edge in edges.consumers(outputs, sums.keys(), oldest):
             nodes.setdefault(node, []).append((index, sums[edge]))
         for _, through in nodes.pop(None, ()):
             through.parts = -1
-            self._not_covered(watched, through.place.element, "the module returns its input")
+            self._not_covered(watched, through.row.element, "the module returns its input")
         for node, uses in nodes.items():
             uses = [(index, through) for index, through in uses if through.parts >= 0]
             for _, through in uses:
@@ -187,10 +195,8 @@ class Activations:
             if uses:
                 node.register_hook(InputGradient(uses))
         for through in sums.values():
-            if through.parts == 0 and outputs:
-                self._not_covered(
-                    watched, through.place.element, "no way from an output back to this input"
-                )
+            if through.parts == 0:
+                self._not_covered(watched, through.row.element, "no output depends on it")
 
     def _not_covered(self, watched: Watched, element: str, why: str) -> None:
         self.adapter.not_covered(f"actv_grad {watched.name} {element}".replace("  ", " "), why)
@@ -218,21 +224,21 @@ class Activations:
 
     # --- rows ------------------------------------------------------------------------------------
 
-    def observe(self, watched, kind, element, tensor, frame, call: int, flags: int) -> None:
+    def observe(self, watched, kind, series, element, tensor, frame, call: int, flags: int) -> None:
         adapter = self.adapter
-        series = watched.series.get((kind, element))
-        if series is None:
-            series = adapter.activation_series(kind, watched.name, element, watched.chunk, tensor)
-            watched.series[kind, element] = series
+        number = series.get(element)
+        if number is None:
+            number = adapter.activation_series(kind, watched.name, element, watched.chunk, tensor)
+            series[element] = number
         seen = adapter.observe_at(
-            adapter.handle, series, tensor, frame.window, frame.accum, call, flags
+            adapter.handle, number, tensor, frame.window, frame.accum, call, flags
         )
         if seen == ELSEWHERE:
-            adapter.late.add(series, tensor, frame.window, frame.accum, call, flags)
+            adapter.late.add(number, tensor, frame.window, frame.accum, call, flags)
 
 
-class Place:
-    """Where a gradient's row belongs: that of the forward it comes from."""
+class GradientRow(Hook):
+    """The row of one gradient, at the place of the forward it comes from. Tensor hook of an output."""
 
     __slots__ = ("activations", "watched", "element", "frame", "call")
 
@@ -240,26 +246,42 @@ class Place:
         self.activations, self.watched, self.element = activations, watched, element
         self.frame, self.call = frame, call
 
+    def __call__(self, gradient):
+        part = self.activations.part
+        if not part.on:
+            return
+        try:
+            self.observe(gradient)
+        except Exception as error:
+            part.failed(error)
+
     def observe(self, gradient) -> None:
-        activations, call = self.activations, self.call
+        activations, watched, frame, call = self.activations, self.watched, self.frame, self.call
         backward, now = activations.adapter.backward, current_task()
         if backward.now != now:
             backward.enter(now)
-        if not isinstance(call, int):  # a recomputed call
+        if type(call) is not int:  # a recomputed call
             burst, index = call
             call = self.call = burst.call(index)
         activations.observe(
-            self.watched, "actv_grad", self.element, gradient, self.frame, call, self.frame.flags
+            watched,
+            "actv_grad",
+            watched.gradients,
+            self.element,
+            gradient,
+            frame,
+            call,
+            frame.flags,
         )
 
 
 class InputSum:
     """The gradient of one input of one call: the sum over the nodes that use it."""
 
-    __slots__ = ("place", "parts", "missing", "total")
+    __slots__ = ("row", "parts", "missing", "total")
 
-    def __init__(self, place: Place):
-        self.place = place
+    def __init__(self, row: GradientRow):
+        self.row = row
         self.parts = 0
         self.missing = None
         self.total = None
@@ -267,11 +289,11 @@ class InputSum:
     def add(self, gradient) -> None:
         if self.parts == 1:
             if gradient is not None:
-                self.place.observe(gradient)
+                self.row.observe(gradient)
             return
         if self.missing is None:
             self.missing = self.parts
-            self.place.activations.unfinished.append(self)
+            self.row.activations.unfinished.append(self)
         self.missing -= 1
         if gradient is not None:
             with torch.no_grad():
@@ -282,7 +304,7 @@ class InputSum:
     def finish(self) -> None:
         total, self.total, self.missing = self.total, None, None
         if total is not None:
-            self.place.observe(total)
+            self.row.observe(total)
 
 
 class BeforeForward(Hook):
@@ -294,12 +316,15 @@ class BeforeForward(Hook):
         self.activations, self.watched = activations, watched
 
     def __call__(self, module, args, kwargs):
-        if _compiling() or not module.training or not self.activations.part.on:
+        if _compiling():
+            return
+        activations = self.activations
+        if not (activations.live and module.training and activations.part.on):
             return
         try:
-            self.activations.entered(self.watched, args, kwargs)
+            activations.entered(self.watched, args, kwargs)
         except Exception as error:
-            self.activations.part.failed(error)
+            activations.part.failed(error)
 
 
 class AfterForward(Hook):
@@ -309,30 +334,15 @@ class AfterForward(Hook):
         self.activations, self.watched = activations, watched
 
     def __call__(self, module, args, kwargs, output):
-        if _compiling() or not module.training or not self.activations.part.on:
+        if _compiling():
+            return
+        activations = self.activations
+        if not (activations.live and module.training and activations.part.on):
             return
         try:
-            self.activations.left(self.watched, args, kwargs, output)
+            activations.left(self.watched, args, kwargs, output)
         except Exception as error:
-            self.activations.part.failed(error)
-
-
-class OutputGradient(Hook):
-    """Tensor hook on an output."""
-
-    __slots__ = ("place",)
-
-    def __init__(self, place):
-        self.place = place
-
-    def __call__(self, gradient):
-        part = self.place.activations.part
-        if not part.on:
-            return
-        try:
-            self.place.observe(gradient)
-        except Exception as error:
-            part.failed(error)
+            activations.part.failed(error)
 
 
 class InputGradient(Hook):
@@ -344,7 +354,7 @@ class InputGradient(Hook):
         self.uses = uses
 
     def __call__(self, gradients, _):
-        part = self.uses[0][1].place.activations.part
+        part = self.uses[0][1].row.activations.part
         if not part.on:
             return
         try:

@@ -264,6 +264,7 @@ class Adapter:
         inputs = gradients and self.config["input_grads"]
         part = Part(self.core, "activations")
         self.activations = Activations(self, part, values, gradients, inputs)
+        self.clock.refresh()
         for chunk, name, module in self.modules:
             self.activations.install(name, module, chunk, self.handles)
 

@@ -7,13 +7,17 @@ from collections.abc import Mapping
 from torch import Tensor
 
 DEEPEST = 8  # containers inside containers; deeper ones are not looked into
+_POSITIONAL = tuple(f"input.{index}" for index in range(256))
 
 
 def of_inputs(args: tuple, kwargs: dict) -> list[tuple[str, Tensor]]:
     """(element, tensor) for positional and keyword arguments: input.0, input.mask, input.1.2."""
     found: list[tuple[str, Tensor]] = []
-    for index, value in enumerate(args):
-        _collect(f"input.{index}", value, found, DEEPEST)
+    for name, value in zip(_POSITIONAL, args):
+        if isinstance(value, Tensor):
+            found.append((name, value))
+        elif value is not None:
+            _collect(name, value, found, DEEPEST)
     for key, value in kwargs.items():
         _collect(f"input.{key}", value, found, DEEPEST)
     return found

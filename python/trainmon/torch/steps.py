@@ -51,6 +51,8 @@ class Steps:
 
     def refresh(self) -> None:
         self.recording = self.core.recording(self.index) and not self.adapter.paused
+        if self is self.adapter.clock and self.adapter.activations is not None:
+            self.adapter.activations.live = self.recording
 
     # --- backward and forward --------------------------------------------------------------------
 
