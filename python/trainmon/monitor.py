@@ -13,7 +13,7 @@ from typing import Any
 from trainmon import _core
 from trainmon.config import config_json
 
-ROW_BYTES = 150  # of one row in a log, about
+ROW_BYTES = 45  # of one row in a log; 32 to 43 were seen
 DAY = 86400
 MOST_PER_DAY = 50e9  # bytes; more must be asked for with allow_volume
 STEPS_TO_TIME = 20  # steps after which the size of a day is measured instead of assumed
@@ -80,6 +80,11 @@ class Watch:
         self._say_start(config)
         atexit.register(self.stop)
 
+    def __reduce__(self):
+        return type(
+            None
+        ), ()  # a model or trainer that keeps a Watch can be copied and saved: without it
+
     def __enter__(self) -> Watch:
         return self
 
@@ -106,7 +111,7 @@ class Watch:
                 self._adapter.say_once(f"log({name}=...) takes a number: {error}")
 
     def latest(self) -> list[dict[str, Any]]:
-        """The rows of the last step that is complete, on this rank."""
+        """The rows of the last step that is complete and has passed the writer, on this rank."""
         names = ("kind", "name", "element", "chunk", "optimizer", "step", "accum", "call")
         rows = []
         for *key, statistics in self._core.latest():

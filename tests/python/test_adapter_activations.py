@@ -563,3 +563,13 @@ def test_a_compiled_part_of_a_model(tmp_path):
     assert {n for (n,) in keys(tmp_path, "name", kind="actv")} == {"", "0", "1", "2"}
     assert len(rows(tmp_path, kind="actv_grad", name="1")) == 2
     assert "actv inside compiled 1" in run_json(monitor)["not_covered"]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_scripted_part_of_a_model(tmp_path):
+    model = nn.Sequential(nn.Linear(3, 3), torch.jit.script(nn.Linear(3, 3)))
+    kinds = [*KINDS, "grad_reduced"]
+    monitor = run(model, lambda m: m(torch.randn(2, 3)).sum(), tmp_path, kinds=kinds)
+    assert {n for (n,) in keys(tmp_path, "name", kind="actv")} == {"", "0"}
+    assert len(rows(tmp_path, kind="grad_reduced")) == 4
+    assert run_json(monitor)["not_covered"] == {"actv of scripted 1": "torch.jit takes no hooks"}

@@ -5,6 +5,7 @@ import json
 import pickle
 import warnings
 
+import pytest
 import torch
 from torch import nn
 
@@ -233,7 +234,7 @@ def test_names_are_the_users_own(tmp_path):
             return self.module(x)
 
     model = Odd()
-    names = [p.name for p in contract.parameters_of(torch.compile(model), 0)]
+    names = [p.name for p in contract.parameters_of([torch.compile(model)])]
     assert names == [n for n, _ in model.named_parameters()]
     optimizer = sgd(model)
     with trainmon.watch(model, optimizer, include=["layers.1"], out=tmp_path):
@@ -250,6 +251,62 @@ def test_parameters_of_no_optimizer_follow_the_clock(tmp_path):
         optimizer.step()
     assert_is(row(tmp_path, kind="grad_reduced", name="0.weight", step=0), gradient)
     assert len(rows(tmp_path, kind="param_updated")) == 4
+
+
+def test_parameters_given_to_an_optimizer_later(tmp_path):
+    """The usual way of fine tuning: a frozen part gets its own optimizer after a while."""
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+    one = torch.optim.SGD(model[1].parameters(), lr=0.1)
+    two = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+    with trainmon.watch(model, [one, two], kinds=BOTH, out=tmp_path) as monitor:
+        for step in range(4):
+            if step == 1:
+                two.add_param_group({"params": list(model[0].parameters())})
+            model.zero_grad()
+            model(torch.randn(2, 3)).sum().backward()
+            one.step()
+            two.step()
+    healthy(monitor)
+    for kind, first in (("grad_reduced", 0), ("grad_unreduced", 0)):
+        owners = keys(tmp_path, "step", "optimizer", kind=kind, name="0.bias")
+        assert owners[first] == (0, 0) and owners[-1] == (3, 1)
+        assert [s for s, _ in owners] in ([0, 1, 2, 3], [0, 1, 1, 2, 3])
+
+
+def test_parameters_and_modules_that_chunks_share_appear_once(tmp_path):
+    shared = nn.Linear(3, 3)
+    chunks = [nn.Sequential(shared, nn.Linear(3, 3)), nn.Sequential(nn.Linear(3, 3), shared)]
+    optimizer = torch.optim.SGD(nn.ModuleList(chunks).parameters(), lr=0.1)
+    kinds = [*BOTH, "actv"]
+    with trainmon.watch(chunks, optimizer, kinds=kinds, out=tmp_path) as monitor:
+        chunks[1](chunks[0](torch.randn(2, 3))).sum().backward()
+        optimizer.step()
+    healthy(monitor)
+    found = keys(tmp_path, "chunk", "name", kind="grad_reduced")
+    assert sorted(found) == [
+        *((0, "0.bias"), (0, "0.weight"), (0, "1.bias"), (0, "1.weight")),
+        *((1, "0.bias"), (1, "0.weight")),
+    ]
+    assert keys(tmp_path, "chunk", "call", kind="actv", name="0", element="output") == [
+        (0, 0),
+        (1, 0),
+        (0, 1),
+    ]
+
+
+def test_lazy_parameters_are_refused_by_name(tmp_path):
+    model = nn.Sequential(nn.Linear(3, 3), nn.LazyLinear(2))
+    optimizer = torch.optim.SGD(model[0].parameters(), lr=0.1)
+    with pytest.raises(TypeError, match="lazy parameter, 1.weight: run one forward"):
+        trainmon.watch(model, optimizer, out=tmp_path)
+
+
+def test_a_model_that_keeps_its_monitor_can_be_copied(tmp_path):
+    model = nn.Linear(3, 3)
+    model.monitor = trainmon.watch(model, sgd(model), out=tmp_path)
+    assert copy.deepcopy(model).monitor is None
+    assert pickle.loads(pickle.dumps(model)).monitor is None
+    model.monitor.stop()
 
 
 def test_state_of_another_shape_is_not_covered(tmp_path):

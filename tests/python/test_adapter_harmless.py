@@ -4,6 +4,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 import types
 
 import pytest
@@ -32,31 +33,31 @@ def train(model, optimizer, steps=3):
     return [p.detach().clone() for p in model.parameters()]
 
 
+# what fails -> (where it is, the part that goes off, a kind that goes on)
 BREAKABLE = {
-    "pre-accumulate": (parameters.Accumulated, "_again", "gradients"),
-    "backward begins": (steps.Steps, "backward_begins", "gradients"),
-    "enter": (backward.Backward, "enter", None),
-    "sweep": (parameters.Sweeps, "read", "steps"),
-    "state": (parameters.Sweeps, "read_state", "steps"),
-    "check": (parameters.Sweeps, "check", "steps"),
-    "before step": (steps.Steps, "before_step", "steps"),
-    "after step": (steps.Steps, "after_step", "steps"),
-    "forward begins": (steps.Steps, "forward_begins", None),
-    "entered": (activations.Activations, "entered", "activations"),
-    "left": (activations.Activations, "left", "activations"),
-    "outputs": (elements, "of_output", None),
-    "observe": (activations.Activations, "observe", "activations"),
-    "backward ended": (activations.Activations, "backward_ended", "backward"),
-    "late values": (late.Late, "seal", "late values"),
+    "backward begins": (steps.Steps, "backward_begins", "gradients", "actv"),
+    "enter": (backward.Backward, "enter", None, "grad_reduced"),
+    "sweep": (parameters.Sweeps, "read", "sweeps", "actv_grad"),
+    "state": (parameters.Sweeps, "read_state", "sweeps", "actv_grad"),
+    "check": (parameters.Sweeps, "check", "sweeps", "actv_grad"),
+    "before step": (steps.Steps, "before_step", "steps", None),
+    "after step": (steps.Steps, "after_step", "steps", None),
+    "forward begins": (steps.Steps, "forward_begins", None, "grad_reduced"),
+    "entered": (activations.Activations, "entered", "activations", "grad_reduced"),
+    "left": (activations.Activations, "left", "activations", "grad_reduced"),
+    "outputs": (elements, "of_output", None, "grad_reduced"),
+    "observe": (activations.Activations, "observe", "activations", "grad_reduced"),
+    "backward ended": (activations.Activations, "backward_ended", "backward", "grad_reduced"),
+    "late values": (late.Late, "seal", "late values", "grad_reduced"),
 }
 
 
-@pytest.mark.parametrize("broken", [b for b in BREAKABLE if b != "pre-accumulate"])
+@pytest.mark.parametrize("broken", BREAKABLE)
 def test_an_error_of_ours_switches_one_part_off_and_nothing_else(
-    broken, tmp_path, monkeypatch, caplog
+    broken, tmp_path, monkeypatch, capfd
 ):
     expected = train(*training())
-    owner, name, part = BREAKABLE[broken]
+    owner, name, part, goes_on = BREAKABLE[broken]
     calls = []
 
     def fail(*args, **kwargs):
@@ -74,19 +75,23 @@ def test_an_error_of_ours_switches_one_part_off_and_nothing_else(
     assert calls and health["parts_off"]
     assert part is None or list(health["parts_off"]) == [part]
     assert all("ZeroDivisionError: planted" in why for why in health["parts_off"].values())
-    assert caplog.text.count("switched itself off") == len(health["parts_off"])
-    # The other parts went on.
-    kinds = {kind for (kind,) in keys(tmp_path, "kind")}
-    assert kinds & ({"actv"} if part in ("steps", "gradients") else {"grad_reduced"})
+    said = [
+        line for line in capfd.readouterr().err.splitlines() if "training is not affected" in line
+    ]
+    assert len(said) == len(health["parts_off"])
+    if goes_on is not None:
+        assert {step for (step,) in keys(tmp_path, "step", kind=goes_on)} == {0, 1, 2}
+    else:  # rows that do not know their step are no use
+        assert {step for (step,) in keys(tmp_path, "step")} == {0}
 
 
-def test_a_part_fails_once(tmp_path, monkeypatch, caplog):
+def test_a_part_fails_once(tmp_path, monkeypatch, capfd):
     model, optimizer = training()
     monitor = trainmon.watch(model, optimizer, kinds=KINDS, out=tmp_path)
     monkeypatch.setattr(activations.Activations, "left", lambda *a: 1 / 0)
     train(model, optimizer, 5)
     assert monitor.stop()["errors"] == 1
-    assert caplog.text.count("switched itself off") == 1
+    assert capfd.readouterr().err.count("activations failed") == 1
 
 
 def test_the_users_interrupt_is_not_swallowed(tmp_path, monkeypatch):
@@ -189,7 +194,7 @@ def test_when_nothing_is_recorded_it_says_why(settings, why, tmp_path, capfd):
 def test_too_much_a_day_is_refused_by_name_and_size(tmp_path):
     model, optimizer = training()
     before = dict(model[0]._forward_hooks)
-    settings = {"kinds": KINDS, "grad_acc_steps": 1000, "out": tmp_path / "run"}
+    settings = {"kinds": KINDS, "grad_acc_steps": 3000, "out": tmp_path / "run"}
     with pytest.raises(ValueError, match=r"about [0-9.]+ (GB|TB) a day.*allow_volume=True"):
         trainmon.watch(model, optimizer, **settings)
     assert not (tmp_path / "run").exists() and dict(model[0]._forward_hooks) == before
@@ -198,7 +203,7 @@ def test_too_much_a_day_is_refused_by_name_and_size(tmp_path):
 
 
 def test_a_fast_run_that_writes_too_much_is_told(tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr(monitor_module, "MOST_PER_DAY", 300e6)
+    monkeypatch.setattr(monitor_module, "MOST_PER_DAY", 50e6)
     model, optimizer = training()
     with trainmon.watch(model, optimizer, out=tmp_path):
         train(model, optimizer, monitor_module.STEPS_TO_TIME)
@@ -217,6 +222,10 @@ def test_log_latest_and_summary(tmp_path, caplog):
             monitor.log(loss=torch.tensor(2.5), bad="text")
             optimizer.step()
             monitor.log(step_twice=2 * step)
+        deadline = time.monotonic() + 10  # rows pass through the writer thread
+        while not any(r["kind"] == "exp_avg" and r["step"] == 1 for r in monitor.latest()):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
         latest, summary = monitor.latest(), monitor.summary()
     assert "log(bad=...) takes a number" in caplog.text
     reduced = {r["name"]: r for r in latest if r["kind"] == "grad_reduced"}

@@ -50,7 +50,7 @@ class Adapter:
         self.optimizers = given.optimizers(optimizers)
         self.scaler = given.scaler(scaler)
         self.wrappers = [wrapper_of(root) for root in self.roots]
-        self.parameters = [p for i, root in enumerate(self.roots) for p in parameters_of(root, i)]
+        self.parameters = parameters_of(self.roots)
         self.on_step = None  # called with whether the clock's step that ended was recorded
         self.paused = False
         self.frame: Frame | None = None
@@ -90,8 +90,9 @@ class Adapter:
             parameter.selected = any(map(self._selected, (parameter.name, *parameter.aliases)))
         self.modules = []  # (chunk, name, module) for activations
         if self.kinds & {"actv", "actv_grad"}:
+            seen: set[int] = set()
             for chunk, root in enumerate(self.roots):
-                for name, module in self._callable_modules(root):
+                for name, module in self._callable_modules(root, seen):
                     if self._selected(name):
                         self.modules.append((chunk, name, module))
         return self._rows_per_step()
@@ -128,6 +129,7 @@ class Adapter:
         self.observe_at = _elsewhere if forced else _core.observe_at
         self.sweep = _all_elsewhere if forced else _core.sweep
         self.steps_part, self.gradients = Part(core, "steps"), Part(core, "gradients")
+        self.sweeps_part = Part(core, "sweeps")
         self.root_part = Part(core, "forward")
         self.handles = Handles()
         self.hooked: dict[int, tuple] = {}  # id of tensor -> (tensor, hook)
@@ -141,10 +143,13 @@ class Adapter:
             self.steps.append(Steps(self, optimizer, config["start_iteration"]))
         self.clock = self.steps[config["clock"]]
         try:
+            self._own(self.parameters)
             self._install_parameters()
             for steps in self.steps:
                 steps.install(self.handles)
             for root in self.roots:
+                if isinstance(root, torch.jit.ScriptModule):
+                    continue
                 self.handles.add(root.register_forward_pre_hook(ForwardBegins(self)))
                 self.handles.add(root.register_forward_hook(ForwardEnds(self)))
             self._install_activations()
@@ -157,7 +162,6 @@ class Adapter:
         return kind in self.kinds or "moments" in self.kinds
 
     def _install_parameters(self) -> None:
-        self._own(self.parameters)
         for chunk, wrapper in enumerate(self.wrappers):
             mine = [p for p in self.parameters if p.chunk == chunk]
             if has_post_accumulate_hook():
@@ -184,18 +188,23 @@ class Adapter:
 
     def _attach(self, parameter: Parameter, tensor) -> bool:
         """Hooks the tensor that a parameter's gradient accumulates into."""
-        if id(tensor) in self.hooked:
-            return True
-        if not tensor.requires_grad:
-            return False
-        series = NO_SERIES
-        if parameter.selected and "grad_unreduced" in self.kinds:
-            series = self.series_of(parameter, "grad_unreduced", tensor)
-        steps = self.steps[parameter.optimizer]
-        hook = Accumulated(self, steps, series, keeps=tensor is parameter.tensor)
-        self.handles.after_accumulation(tensor, hook)
-        self.hooked[id(tensor)] = tensor, hook
+        if id(tensor) not in self.hooked:
+            if not tensor.requires_grad:
+                return False
+            steps, series = (
+                self.steps[parameter.optimizer],
+                self._unreduced_series(parameter, tensor),
+            )
+            hook = Accumulated(self, steps, series, keeps=tensor is parameter.tensor)
+            self.handles.after_accumulation(tensor, hook)
+            self.hooked[id(tensor)] = tensor, hook
+        parameter.hooked = True
         return True
+
+    def _unreduced_series(self, parameter: Parameter, tensor) -> int:
+        if parameter.selected and "grad_unreduced" in self.kinds:
+            return self.series_of(parameter, "grad_unreduced", tensor)
+        return NO_SERIES
 
     def note_reduced(self, parameter: Parameter) -> None:
         """For wrappers whose reduced gradient appears on another tensor than the unreduced one."""
@@ -207,22 +216,28 @@ class Adapter:
     def find_parameters_again(self) -> None:
         """Parameters were replaced or thawed: hooks follow the names."""
         before = {(p.chunk, p.name): p for p in self.parameters}
-        self.parameters = [p for i, root in enumerate(self.roots) for p in parameters_of(root, i)]
-        for parameter in self.parameters:
-            known = before.get((parameter.chunk, parameter.name))
-            if known is not None and known.tensor.shape == parameter.tensor.shape:
-                parameter.series = known.series
+        self.parameters = parameters_of(self.roots)
         current = {id(p.tensor) for p in self.parameters}
         replaced = sum(id(p.tensor) not in current for p in before.values())
-        for _, hook in self.hooked.values():
-            if isinstance(hook, Accumulated) and hook.keeps:
-                hook.series = NO_SERIES  # set again below for those still there
-        self._install_parameters()
+        self._own(self.parameters)
         for parameter in self.parameters:
-            _, hook = self.hooked.get(id(parameter.tensor), (None, None))
-            if isinstance(hook, Accumulated):
-                hook.series = parameter.series.get("grad_unreduced", NO_SERIES)
-        what = f"{replaced} replaced" if replaced else "some frozen or thawed"
+            known = before.get((parameter.chunk, parameter.name))
+            if known is not None and (known.tensor.shape, known.optimizer) == (
+                parameter.tensor.shape,
+                parameter.optimizer,
+            ):
+                parameter.series = known.series
+        self._install_parameters()
+        by_tensor = {id(p.tensor): p for p in self.parameters}
+        for tensor, hook in self.hooked.values():
+            if isinstance(hook, Accumulated) and hook.keeps:
+                parameter = by_tensor.get(id(tensor))
+                if parameter is None:
+                    hook.series = NO_SERIES
+                else:
+                    hook.steps = self.steps[parameter.optimizer]
+                    hook.series = self._unreduced_series(parameter, tensor)
+        what = f"{replaced} replaced" if replaced else "thawed, frozen or given to an optimizer"
         self.say_once(f"parameters changed after watch() ({what}): hooks were put on again")
 
     def series_of(self, parameter: Parameter, kind: str, tensor=None) -> int:
@@ -268,22 +283,24 @@ class Adapter:
         for chunk, name, module in self.modules:
             self.activations.install(name, module, chunk, self.handles)
 
-    def _callable_modules(self, root: nn.Module):
-        """Every module whose hooks will be called, once, under its first name."""
+    def _callable_modules(self, root: nn.Module, seen: set[int]):
+        """Every module whose hooks will be called, once (`seen`), under its first name."""
         inside = set()
         for name, module in modules_of(root):
-            compiled = module._modules.get("_orig_mod")
+            if isinstance(module, torch.jit.ScriptModule) and id(module) not in inside:
+                inside.update(id(m) for m in module.modules())
+                self.not_covered(f"actv of scripted {name or 'model'}", "torch.jit takes no hooks")
+            compiled = getattr(module, "_orig_mod", None)
             if compiled is None and getattr(module, "_compiled_call_impl", None) is not None:
                 compiled = module
             if compiled is not None and id(compiled) not in inside:
                 inside.update(id(m) for m in compiled.modules())
                 self.not_covered(f"actv inside compiled {name or 'model'}", "torch.compile")
-        seen = set()
         for name, module in modules_of(root):
             if id(module) in inside or id(module) in seen:
                 continue
             seen.add(id(module))
-            wraps = any(is_inner(module, k) for k in module._modules if k != "_orig_mod")
+            wraps = any(is_inner(module, k) for k in set(module._modules.keys()) - {"_orig_mod"})
             if not wraps and _has_forward(module):
                 yield name, module
 
@@ -365,6 +382,13 @@ class Adapter:
             return 1.0  # nothing was scaled yet
         return float(scale) if scale.device.type == "cpu" else scale.clone()
 
+    def steps_failed(self) -> None:
+        """Nothing can be recorded any more: no row would know its step."""
+        for steps in self.steps:
+            steps.recording = False
+        if self.activations is not None:
+            self.activations.live = False
+
     def set_paused(self, paused: bool) -> None:
         self.paused = paused
         for steps in self.steps:
@@ -439,19 +463,26 @@ class Adapter:
         return f"{', '.join(parts)} switched off after an error" if parts else "no reason found"
 
     def first_step_recorded(self) -> None:
-        """Says which modules gave nothing, now that all should have."""
+        """Says what gave nothing, now that all should have."""
+        if "grad_unreduced" in self.kinds:
+            never = [
+                p.name
+                for p in self.parameters
+                if p.selected and p.tensor.requires_grad and not p.hooked
+            ]
+            if never:
+                self.not_covered(f"grad_unreduced of {_listed(never)}", "never seen in a forward")
         never = [w.name for w in self.activations.watched if not w.ever] if self.activations else []
         if never:
-            names = ", ".join(name or "model" for name in never[:10])
-            names += f" and {len(never) - 10} more" if len(never) > 10 else ""
             why = "no call was seen in the first step: unused, or inside torch.compile"
-            self.not_covered(f"actv of {names}", why)
+            self.not_covered(f"actv of {_listed(never)}", why)
 
     # --- end -------------------------------------------------------------------------------------
 
     def remove(self) -> None:
         """Takes every hook off; those in a graph still alive do nothing any more."""
-        parts = [self.steps_part, self.gradients, self.backward.part, self.root_part]
+        parts = [self.steps_part, self.sweeps_part, self.gradients, self.backward.part]
+        parts.append(self.root_part)
         if self.activations is not None:
             parts.append(self.activations.part)
             self.activations.release_leaves()
@@ -482,6 +513,12 @@ def _all_elsewhere(handle, series, tensors, attribute, flags=0):
     return [i for i, value in enumerate(values) if value is not None]
 
 
+def _listed(names: list[str]) -> str:
+    text = ", ".join(name or "model" for name in names[:10])
+    return f"{text} and {len(names) - 10} more" if len(names) > 10 else text
+
+
 def _has_forward(module: nn.Module) -> bool:
     """Whether it can be called at all: ModuleList and the like cannot."""
-    return type(module).forward is not nn.Module.forward or "forward" in vars(module)
+    forward = getattr(type(module), "forward", None)  # None: a scripted module
+    return forward is not nn.Module.forward or "forward" in vars(module)

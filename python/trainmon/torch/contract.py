@@ -1,7 +1,7 @@
 # The contract between the adapter and a way of spreading a model over processes.
-"""A wrapper answers four questions about one model chunk: is it mine, what are its parameters and how
-does their local part sit in the whole, how are local tensors read, and where do gradients appear
-before they are reduced. A new one is a file with a subclass and a line in `WRAPPERS`.
+"""A wrapper answers four questions about one model chunk: is it mine, how does
+the local part of a parameter sit in the whole, how are local tensors read, and where do gradients
+appear before they are reduced. A new one is a file with a subclass and a line in `wrapper_of`.
 """
 
 from __future__ import annotations
@@ -39,12 +39,16 @@ class Parameter:
     optimizer: int = 0  # whose windows its rows follow
     owned: bool = False  # whether that optimizer updates it
     selected: bool = True
+    hooked: bool = False  # a tensor was found that its unreduced gradient accumulates into
     series: dict[str, int] = field(default_factory=dict)  # by kind
 
     @property
     def held(self) -> Tensor | None:
         """What the module holds now, which is another object after it was re-assigned."""
-        return self.owner._parameters.get(self.key)
+        try:
+            return self.owner._parameters[self.key]
+        except KeyError:
+            return None
 
 
 class Wrapper:
@@ -115,19 +119,24 @@ def is_inner(module: nn.Module, key: str) -> bool:
     return key in _INNER or (key == "module" and isinstance(module, parallel))
 
 
-def parameters_of(root: nn.Module, chunk: int) -> list[Parameter]:
+def parameters_of(roots: list[nn.Module]) -> list[Parameter]:
     """Every parameter once, under its first name; further names are its aliases."""
     found: dict[int, Parameter] = {}
-    for prefix, module in modules_of(root):
-        for key, tensor in module._parameters.items():
-            if tensor is None:
-                continue
-            name = f"{prefix}.{key}" if prefix else key
-            known = found.get(id(tensor))
-            if known is None:
-                found[id(tensor)] = Parameter(name, chunk, tensor, module, key)
-            elif name != known.name and name not in known.aliases:
-                known.aliases.append(name)
+    for chunk, root in enumerate(roots):
+        for prefix, module in modules_of(root):
+            for key, tensor in module._parameters.items():
+                if tensor is None:
+                    continue
+                if isinstance(tensor, nn.parameter.UninitializedParameter):
+                    raise TypeError(
+                        f"model has a lazy parameter, {prefix}.{key}: run one forward before watch()"
+                    )
+                name = f"{prefix}.{key}" if prefix else key
+                known = found.get(id(tensor))
+                if known is None:
+                    found[id(tensor)] = Parameter(name, chunk, tensor, module, key)
+                elif name != known.name and name not in known.aliases:
+                    known.aliases.append(name)
     return list(found.values())
 
 

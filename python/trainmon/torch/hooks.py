@@ -33,9 +33,7 @@ class Part:
         self.on = False
         where = traceback.extract_tb(error.__traceback__)
         place = f" at {where[-1].filename}:{where[-1].lineno}" if where else ""
-        why = f"{type(error).__name__}: {error}{place}"
-        self.core.part_failed(self.name, why)
-        log.error("trainmon: %s switched itself off (training goes on): %s", self.name, why)
+        self.core.part_failed(self.name, f"{type(error).__name__}: {error}{place}")
 
 
 class Handles:

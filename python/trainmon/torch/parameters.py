@@ -22,6 +22,10 @@ class Sweeps:
             if kind in adapter.kinds:
                 self.lists[kind] = self._list(kind)
         self.trains = [p.tensor.requires_grad for p in parameters]
+        self.held = self._held()
+
+    def _held(self) -> int:
+        return sum(len(group["params"]) for group in self.steps.optimizer.param_groups)
 
     def _list(self, kind: str) -> list:
         lists = []
@@ -39,11 +43,14 @@ class Sweeps:
         return lists
 
     def check(self) -> None:
-        """Notices parameters that were re-assigned, copied or thawed since they were hooked."""
+        """Notices parameters that were re-assigned, copied, thawed or given to the optimizer."""
         wrappers = self.adapter.wrappers
+        if self.held != self._held():
+            self.adapter.find_parameters_again()
+            return
         for parameter, trained in zip(self.parameters, self.trains, strict=True):
             if (
-                parameter.owner._parameters.get(parameter.key) is not parameter.tensor
+                parameter.held is not parameter.tensor
                 and wrappers[parameter.chunk].is_replaced(parameter)
             ) or parameter.tensor.requires_grad is not trained:
                 self.adapter.find_parameters_again()

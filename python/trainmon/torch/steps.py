@@ -50,9 +50,16 @@ class Steps:
         self.adapter.window_opened(self)
 
     def refresh(self) -> None:
-        self.recording = self.core.recording(self.index) and not self.adapter.paused
+        # Rows without steps would go to the wrong ones.
+        on = self.part.on and not self.adapter.paused
+        self.recording = on and self.core.recording(self.index)
         if self is self.adapter.clock and self.adapter.activations is not None:
             self.adapter.activations.live = self.recording
+
+    def failed(self, error: Exception) -> None:
+        self.part.failed(error)
+        self.recording = False
+        self.adapter.steps_failed()
 
     # --- backward and forward --------------------------------------------------------------------
 
@@ -122,8 +129,7 @@ class Steps:
         self.core.begin_attempt(self.index)
         self.in_step = True
         self.fused = _fused_scaling(self.optimizer)
-        if self.recording:
-            self.sweeps.check()
+        self._read("check")
         fn = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if callable(fn):
             # The backward is still to come, inside: gradients are read each time it has run.
@@ -143,24 +149,32 @@ class Steps:
                     self.adapter.backward.settle()
                     self.read_before(weights=False)
             except Exception as error:
-                self.part.failed(error)
+                self.failed(error)
             return result
 
         return closure
 
     def read_before(self, gradients: bool = True, weights: bool = True) -> None:
-        if self.recording:
-            if gradients:
-                scaled = self.fused is not None and self.fused[0] is not None
-                self.sweeps.read("grad_reduced", "grad", STILL_SCALED if scaled else 0)
-            if weights:
-                self.sweeps.read("param_origin")
+        if gradients:
+            scaled = self.fused is not None and self.fused[0] is not None
+            self._read("read", "grad_reduced", "grad", STILL_SCALED if scaled else 0)
+        if weights:
+            self._read("read", "param_origin")
         self.adapter.seal("before_step")
 
+    def _read(self, what: str, *arguments) -> None:
+        """A method of sweeps, which may fail without the steps losing count."""
+        part = self.adapter.sweeps_part
+        if not self.recording or not part.on:
+            return
+        try:
+            getattr(self.sweeps, what)(*arguments)
+        except Exception as error:
+            part.failed(error)
+
     def after_step(self) -> None:
-        if self.recording:
-            self.sweeps.read("param_updated")
-            self.sweeps.read_state()
+        self._read("read", "param_updated")
+        self._read("read_state")
         scale, found_inf = self.scale, None
         if self.fused is not None:
             self.flags = STILL_SCALED  # there is a scaler, though nobody showed it to us
@@ -203,7 +217,7 @@ class BeforeStep(Hook):
         try:
             return steps.before_step(args, kwargs)
         except Exception as error:
-            steps.part.failed(error)
+            steps.failed(error)
 
 
 class AfterStep(Hook):
@@ -219,7 +233,7 @@ class AfterStep(Hook):
         try:
             steps.after_step()
         except Exception as error:
-            steps.part.failed(error)
+            steps.failed(error)
 
 
 def step_in_state(optimizer) -> int:
