@@ -119,11 +119,15 @@ void set_float(Row& row, Column column, double value) {
 
 std::optional<double> implied_value(const RowState& state, Column column) {
   if (std::isnan(state.min) || std::isnan(state.max)) return std::nullopt;
+  // Unsigned, because a file may hold counts that no tensor has.
+  const auto n = [](std::int64_t count) { return static_cast<std::uint64_t>(count); };
+  const auto finite = static_cast<std::int64_t>(n(state.count) - n(state.nans) - n(state.pos_infs) -
+                                                n(state.neg_infs));
   if (column == Column::mean) {
-    return state.finite() > 0 ? state.sum / static_cast<double>(state.finite()) : 0.0;
+    return finite > 0 ? state.sum / static_cast<double>(finite) : 0.0;
   }
   if (column == Column::absmax) {
-    return state.finite() > 0 ? std::max(std::abs(state.min), std::abs(state.max)) : 0.0;
+    return finite > 0 ? std::max(std::abs(state.min), std::abs(state.max)) : 0.0;
   }
   return std::nullopt;
 }

@@ -95,7 +95,7 @@ class RandomRecords {
     s.zeros = static_cast<std::int64_t>(below(100));
     s.subnormals = below(8) == 0 ? integer() : 0;
     s.sum = real();
-    s.mean = below(2) == 0 ? real() : s.sum / static_cast<double>(s.finite());
+    s.mean = below(2) == 0 ? real() : s.sum / static_cast<double>(s.count);
     s.m2 = real();
     s.sum_sq = real();
     s.min = real();
