@@ -48,7 +48,7 @@ def schema() -> dict[str, Any]:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(f"[config] {path}: not UTF-8 text ({error.reason})") from None
 

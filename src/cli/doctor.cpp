@@ -138,10 +138,13 @@ void print_ranks(const Account& account, const Context& context) {
       written = std::max(written, sink.rows_written);
       lost = std::max(lost, dropped(sink));
     }
+    const auto claimed = [&](std::int64_t count) {
+      return rank.has_health ? grouped(count) : std::string("?");
+    };
     table.add(
         {std::to_string(rank.rank), std::to_string(rank.restart), state_of(rank),
-         grouped(rank.health.rows_produced), grouped(written), grouped(lost),
-         grouped(rank.log_rows), grouped(rank.health.alerts), std::to_string(rank.torn_tails)},
+         claimed(rank.health.rows_produced), claimed(written), claimed(lost),
+         grouped(rank.log_rows), claimed(rank.health.alerts), std::to_string(rank.torn_tails)},
         is_bad);
   }
   table.print(context);

@@ -80,7 +80,7 @@ Stat checked_stat(const std::string& name) {
     known.push_back(definition.name);
     list += " " + std::string(definition.name);
   }
-  std::string text = "--stat: '" + printable(name) + "' is no statistic";
+  std::string text = "--stat: '" + printable(name) + "' is no statistic.";
   if (const auto nearest = nearest_name(name, known)) text += ", did you mean '" + *nearest + "'?";
   throw std::invalid_argument(text + " There are:" + list);
 }

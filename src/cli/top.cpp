@@ -16,8 +16,8 @@ struct TopOptions {
   bool smallest = false;
 };
 
-void print_text(const RunRows& rows, const std::vector<Ranked>& ranked, const TopOptions& options,
-                const Context& context) {
+void print_text(const RunRows& rows, const std::vector<Ranked>& ranked, std::size_t total,
+                const TopOptions& options, const Context& context) {
   TextTable table({{options.stat},
                    {"step"},
                    {"rank"},
@@ -33,15 +33,17 @@ void print_text(const RunRows& rows, const std::vector<Ranked>& ranked, const To
   table.print(context);
   if (context.quiet) return;
   std::cerr << (options.smallest ? "smallest " : "largest ") << options.stat << " of "
-            << grouped(static_cast<std::int64_t>(rows.series.size())) << " tensors in "
+            << grouped(static_cast<std::int64_t>(total)) << " tensors in "
             << grouped(static_cast<std::int64_t>(rows.rows.size())) << " rows\n";
 }
 
 void run_top(const TopOptions& options, Context& context) {
   const Stat stat = checked_stat(options.stat);
   const RunRows rows = read_selected(options.selection, context);
-  const std::vector<Ranked> ranked = top(rows, stat, options.count, options.smallest);
-  if (!context.json) return print_text(rows, ranked, options, context);
+  std::vector<Ranked> ranked = top(rows, stat, rows.rows.size(), options.smallest);
+  const std::size_t total = ranked.size();
+  if (ranked.size() > options.count) ranked.resize(options.count);
+  if (!context.json) return print_text(rows, ranked, total, options, context);
   Json out = Json::array();
   for (const Ranked& found : ranked) {
     out.push_back(json_row(found.row, rows.series[found.row.series]));

@@ -26,6 +26,10 @@ std::int64_t rows_deleted(const LogContents& log) {
 }
 
 void check_sinks(RankAccount& account, const LogContents& log) {
+  if (!account.has_health) {
+    account.faults.push_back("no health.json: whether rows were dropped cannot be told");
+    return;
+  }
   for (const SinkHealth& sink : account.health.sinks) {
     const std::int64_t accounted = sink.rows_written + dropped(sink);
     if (account.closed && accounted != account.health.rows_produced) {

@@ -1,7 +1,9 @@
 // Searches over rows that were read: the first bad one, and the largest values.
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
+#include <string_view>
 #include <tuple>
 
 #include "trainmon/tools.h"
@@ -70,17 +72,19 @@ std::vector<Ranked> top(const RunRows& rows, Stat stat, std::size_t count, bool 
     if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && !std::isnan(b);
     return smallest ? a < b : a > b;
   };
-  std::vector<std::optional<Ranked>> best(rows.series.size());
+  // A tensor that changed its dtype is several series, but one line.
+  using Tensor = std::tuple<std::string_view, std::int32_t, std::string_view, std::string_view>;
+  std::map<Tensor, Ranked> best;
   for (const ReadRow& row : rows.rows) {
     if (row.state.count == 0 || (row.flags & flag::kNotReady) != 0) continue;
-    const double value = derive(stat, row.state);
-    std::optional<Ranked>& so_far = best[row.series];
-    if (!so_far || is_better(value, so_far->value)) so_far = Ranked{row, value};
+    const Series& series = rows.series[row.series];
+    const Ranked here{row, derive(stat, row.state)};
+    const auto [so_far, fresh] =
+        best.try_emplace({series.kind, series.chunk, series.name, series.element}, here);
+    if (!fresh && is_better(here.value, so_far->second.value)) so_far->second = here;
   }
   std::vector<Ranked> ranked;
-  for (const std::optional<Ranked>& found : best) {
-    if (found) ranked.push_back(*found);
-  }
+  for (const auto& [tensor, found] : best) ranked.push_back(found);
   // Among equals the earliest first: of many NaN the one that was there first leads.
   const auto when = [](const ReadRow& row) {
     return std::tie(row.restart, row.step, row.attempt, row.seq, row.rank);

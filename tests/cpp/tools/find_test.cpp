@@ -71,6 +71,23 @@ TEST(FirstBad, StepsALossScalerDroppedCountOnlyWhenNothingElseIsBad) {
   }
 }
 
+TEST(Top, ATensorThatChangedItsDtypeIsOneLine) {
+  const Scratch scratch;
+  WrittenRank rank(scratch.path(), 0, 0);
+  Series series;
+  series.kind = "actv";
+  series.name = "mlp";
+  const SeriesId narrow = rank.add(series);
+  series.dtype = DType::float64;
+  const SeriesId wide = rank.add(series);
+  rank.row(narrow, 0, WrittenRank::one(1.0));
+  rank.row(wide, 1, WrittenRank::one(3.0));
+  rank.write();
+  const auto ranked = top(read_run(scratch.path()), Stat::max, 10);
+  ASSERT_EQ(ranked.size(), 1u);
+  EXPECT_EQ(ranked[0].value, 3.0);
+}
+
 TEST(Top, OneRowPerSeriesNanFirst) {
   const Scratch scratch;
   WrittenRank rank(scratch.path(), 0, 0);
