@@ -63,18 +63,19 @@ def attach(who, mode, trainer, folder):
 
 
 def work(who, mode, folder):
-    """A candidate: one step per line on stdin, its seconds on stdout."""
+    """A candidate: one step per line on stdin, its seconds (wall, CPU of the thread) on stdout."""
     answers, sys.stdout = sys.stdout, sys.stderr  # the peer prints
     trainer = reference.Trainer()
     monitor = attach(who, mode, trainer, folder) if who != "bare" else None
     for _ in sys.stdin:
-        print(trainer.step(reference.batch())[0], file=answers, flush=True)
+        wall, cpu, _ = trainer.step(reference.batch())
+        print(wall, cpu, file=answers, flush=True)
     if who == "trainmon":
         monitor.stop()
 
 
 def measure(mode, pairs, peer_python):
-    draw, times = random.Random(1), {"bare": [], "trainmon": [], "peer": []}
+    draw, times = random.Random(1), {who: ([], []) for who in ("bare", "trainmon", "peer")}
     with tempfile.TemporaryDirectory() as folder:
         workers = {}
         for who in times:
@@ -98,13 +99,20 @@ def measure(mode, pairs, peer_python):
                 if not answer:
                     raise SystemExit(pathlib.Path(folder, f"{who}.txt").read_text()[-3000:])
                 if pair >= 4:
-                    times[who].append(float(answer))
+                    for kept, seconds in zip(times[who], answer.split(), strict=True):
+                        kept.append(float(seconds))
         for worker in workers.values():
             worker.stdin.close()
             worker.wait(60)
         files = sorted({p.suffix for p in pathlib.Path(folder, "peer").rglob("*_*.csv")})
         assert files == [".csv"], "the peer wrote nothing"
-    return {who: reference.paired(times["bare"], times[who]) for who in ("trainmon", "peer")}
+    return {
+        who: {
+            **reference.paired(times["bare"][0], times[who][0]),
+            "cpu": reference.paired(times["bare"][1], times[who][1]),
+        }
+        for who in ("trainmon", "peer")
+    }
 
 
 def main():
@@ -127,7 +135,8 @@ def main():
         if options.only in (None, mode):
             result = report["results"][mode] = measure(mode, options.pairs, options.peer_python)
             for who in result:
-                print(reference.line(f"{mode}: {who}", result[who]), flush=True)
+                print(reference.line(f"{mode}: {who}", result[who]))
+                print(reference.line("  CPU of the thread", result[who]["cpu"]), flush=True)
     if options.json:
         options.json.write_text(json.dumps(report, indent=1))
 

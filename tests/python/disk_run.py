@@ -79,8 +79,9 @@ def read_only(out, on):
 
 
 def deleted(out, on):
-    if on:
-        shutil.rmtree(out / "run")
+    if on:  # at once: the monitor makes anew what it misses, and rmtree would meet that half-way
+        os.rename(out / "run", out / "gone")
+        shutil.rmtree(out / "gone")
 
 
 class Greedy(threading.Thread):

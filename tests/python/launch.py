@@ -57,7 +57,7 @@ def finish(process, timeout, rank=0, ranks=1):
     return Ended(rank, ranks, process.returncode, out or "", err or "")
 
 
-def run(script, *args, ranks=1, timeout=300, check=True, environment=None):
+def run(script, *args, ranks=1, timeout=600, check=True, environment=None):
     """Runs `script` on every rank and returns how each ended, by rank."""
     with tempfile.TemporaryDirectory() as folder:
         meeting = pathlib.Path(folder, "meeting") if ranks > 1 else None
