@@ -193,7 +193,11 @@ def test_a_living_run(tmp_path):
         rank.observe(np.ones(4, np.float32), "grad_reduced", "w", step)
         rank.end_step()
     deadline = time.monotonic() + 20
-    while json.loads(call("doctor", tmp_path / "run", "--json")[1])["rows"] < 3:
+    while True:
+        found = json.loads(call("doctor", tmp_path / "run", "--json")[1])
+        # health.json follows the first rows by a moment.
+        if found["rows"] == 3 and found["ranks"][0]["has_health"]:
+            break
         assert time.monotonic() < deadline
     code, out, _ = call("doctor", tmp_path / "run")
     assert code == 0 and "still running, or killed" in out
