@@ -106,9 +106,10 @@ class Watch:
             return
         for name, value in scalars.items():
             try:
-                self._core.add_scalar(name, float(value), self._adapter.window_of_scalars())
-            except (TypeError, ValueError, RuntimeError) as error:
-                self._adapter.say_once(f"log({name}=...) takes a number: {error}")
+                value = float(value.detach() if hasattr(value, "detach") else value)
+                self._core.add_scalar(name, value, self._adapter.window_of_scalars())
+            except Exception as error:
+                self._adapter.coverage.say_once(f"log({name}=...) takes a number: {error}")
 
     def latest(self) -> list[dict[str, Any]]:
         """The rows of the last step that is complete and has passed the writer, on this rank."""
@@ -199,10 +200,10 @@ class Watch:
     def _say_start(self, config: dict) -> None:
         per_day = self._bytes_per_step * DAY
         files = self._ranks + per_day * self._files_per_byte
-        text = f"watching {' '.join(self._adapter.covered())} into {self.directory}"
+        text = f"watching {' '.join(self._adapter.coverage.kinds())} into {self.directory}"
         if "log" in config["sinks"]:
             text += f", about {_size(per_day)} in {files:.0f} files a day at one step a second"
-        missing = [f"{what} ({why})" for what, why in sorted(self._adapter.said_not_covered)]
+        missing = [f"{what} ({why})" for what, why in sorted(self._adapter.coverage.missing)]
         if missing:
             text += f"; not covered: {', '.join(missing[:5])}"
             text += f" and {len(missing) - 5} more (run.json)" if len(missing) > 5 else ""
@@ -215,7 +216,7 @@ class Watch:
             self._recorded = True
             if self._core.health()["rows_produced"] == 0:
                 self._say_nothing_recorded()
-            self._adapter.first_step_recorded()
+            self._adapter.coverage.after_first_step()
         if self._steps == STEPS_TO_TIME:
             seconds = (time.monotonic() - self._since) / STEPS_TO_TIME
             per_day = self._bytes_per_step * DAY / max(seconds, 1e-6)
@@ -229,7 +230,7 @@ class Watch:
         wanted = not self._chosen or self._core.rank in self._chosen
         if wanted and self._core.health()["rows_produced"] == 0:
             when = "the first step" if self._steps else "the whole run"
-            self._say(f"NOTHING WAS RECORDED in {when}: {self._adapter.why_nothing()}")
+            self._say(f"NOTHING WAS RECORDED in {when}: {self._adapter.coverage.why_nothing()}")
 
     def _say_stop(self, health: dict) -> None:
         written = max((sink["rows_written"] for sink in health["sinks"]), default=0)

@@ -199,7 +199,9 @@ class Activations:
                 self._not_covered(watched, through.row.element, "no output depends on it")
 
     def _not_covered(self, watched: Watched, element: str, why: str) -> None:
-        self.adapter.not_covered(f"actv_grad {watched.name} {element}".replace("  ", " "), why)
+        self.adapter.coverage.not_covered(
+            f"actv_grad {watched.name} {element}".replace("  ", " "), why
+        )
 
     def backward_ended(self) -> None:
         """Sums whose last part never came (a use that led to no loss) are whole now."""

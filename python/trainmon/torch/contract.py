@@ -6,14 +6,12 @@ appear before they are reduced. A new one is a file with a subclass and a line i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
-# Attributes under which wrappers keep the user's module.
-_INNER = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
+from trainmon.torch import modules
 
 
 @dataclass(frozen=True)
@@ -77,12 +75,10 @@ class Wrapper:
         is none. A wrapper whose tensors are local already returns its arguments."""
         return tensors, attribute
 
-    def hook_gradients(
-        self, parameters: list[Parameter], attach: Callable[[Parameter, Tensor], bool], adapter
-    ) -> None:
-        """Calls attach(parameter, tensor) for each tensor into which the backward accumulates the
-        parameter's gradient before it is reduced, now or as soon as it exists. False: not yet,
-        it does not require grad."""
+    def hook_gradients(self, parameters: list[Parameter], registry) -> None:
+        """Calls registry.unreduced(parameter, tensor) for each tensor into which the backward
+        accumulates the parameter's gradient before it is reduced, now or as soon as it exists; and
+        registry.reduced(parameter) where the reduced one appears on another tensor."""
         raise NotImplementedError
 
     def is_replaced(self, parameter: Parameter) -> bool:
@@ -90,46 +86,17 @@ class Wrapper:
         return parameter.held is not parameter.tensor
 
 
-def modules_of(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """(name, module) in order, without the components that wrappers put into names.
-
-    A wrapper comes before the module it wraps and has the same name; a module used twice appears
-    under both names.
-    """
-    yield from _walk("", root, ())
-
-
-def _walk(prefix: str, module: nn.Module, above: tuple) -> Iterator[tuple[str, nn.Module]]:
-    if any(module is other for other in above):
-        return
-    yield prefix, module
-    for key, child in module._modules.items():
-        if child is None:
-            continue
-        if is_inner(module, key):
-            name = prefix
-        else:
-            name = f"{prefix}.{key}" if prefix else key
-        yield from _walk(name, child, (*above, module))
-
-
-def is_inner(module: nn.Module, key: str) -> bool:
-    """Whether `module` is a wrapper that keeps the user's module under `key`."""
-    parallel = (nn.parallel.DistributedDataParallel, nn.DataParallel)
-    return key in _INNER or (key == "module" and isinstance(module, parallel))
-
-
 def parameters_of(roots: list[nn.Module]) -> list[Parameter]:
     """Every parameter once, under its first name; further names are its aliases."""
     found: dict[int, Parameter] = {}
     for chunk, root in enumerate(roots):
-        for prefix, module in modules_of(root):
+        for prefix, module in modules.named(root):
             for key, tensor in module._parameters.items():
                 if tensor is None:
                     continue
                 if isinstance(tensor, nn.parameter.UninitializedParameter):
                     raise TypeError(
-                        f"model has a lazy parameter, {prefix}.{key}: run one forward before watch()"
+                        f"model has lazy parameters ({prefix}.{key}): run one forward before watch()"
                     )
                 name = f"{prefix}.{key}" if prefix else key
                 known = found.get(id(tensor))

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from torch import Tensor
 
 DEEPEST = 8  # containers inside containers; deeper ones are not looked into
+MOST = 1000  # items of lists looked at per call, about: token ids as lists must not cost a step
+_PLAIN = frozenset((int, float, bool, str, bytes, type(None)))
 _POSITIONAL = tuple(f"input.{index}" for index in range(256))
 
 
@@ -17,9 +19,9 @@ def of_inputs(args: tuple, kwargs: dict) -> list[tuple[str, Tensor]]:
         if isinstance(value, Tensor):
             found.append((name, value))
         elif value is not None:
-            _collect(name, value, found, DEEPEST)
+            _collect(name, value, found, DEEPEST, [MOST])
     for key, value in kwargs.items():
-        _collect(f"input.{key}", value, found, DEEPEST)
+        _collect(f"input.{key}", value, found, DEEPEST, [MOST])
     return found
 
 
@@ -28,21 +30,26 @@ def of_output(output) -> list[tuple[str, Tensor]]:
     if isinstance(output, Tensor):
         return [("output", output)]
     found: list[tuple[str, Tensor]] = []
-    _collect("output", output, found, DEEPEST)
+    _collect("output", output, found, DEEPEST, [MOST])
     return found
 
 
-def _collect(name: str, value, found: list, depth: int) -> None:
+def _collect(name: str, value, found: list, depth: int, budget: list[int]) -> None:
     if isinstance(value, Tensor):
         found.append((name, value))
     elif value is None or depth == 0 or isinstance(value, (str, bytes)):
         return
     elif isinstance(value, (tuple, list)):
-        for index, item in enumerate(value):
-            _collect(f"{name}.{index}", item, found, depth - 1)
+        budget[0] -= len(value)
+        if budget[0] < -MOST:
+            return
+        for index, item in enumerate(value[:MOST]):
+            if type(item) not in _PLAIN:
+                _collect(f"{name}.{index}", item, found, depth - 1, budget)
     elif isinstance(value, Mapping):  # ModelOutput of transformers is one
         for key, item in value.items():
-            _collect(f"{name}.{key}", item, found, depth - 1)
+            _collect(f"{name}.{key}", item, found, depth - 1, budget)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
-            _collect(f"{name}.{field.name}", getattr(value, field.name, None), found, depth - 1)
+            item = getattr(value, field.name, None)
+            _collect(f"{name}.{field.name}", item, found, depth - 1, budget)

@@ -43,16 +43,16 @@ class Fsdp2(Wrapper):
                 tensors = [getattr(tensor, attribute) for tensor in tensors]
             return [t.to_local() if isinstance(t, self.dtensor) else t for t in tensors], None
 
-    def hook_gradients(self, parameters, attach, adapter):
+    def hook_gradients(self, parameters, registry):
         """Gradients before reduction belong to the gathered parameters, which modules hold during
         their forward; they are the same objects every time."""
         by_place = {}
         for parameter in parameters:
             if isinstance(parameter.tensor, self.dtensor):
                 by_place[id(parameter.tensor)] = parameter
-                adapter.note_reduced(parameter)
+                registry.reduced(parameter)
             else:
-                attach(parameter, parameter.tensor)
+                registry.unreduced(parameter, parameter.tensor)
         for module in self.root.modules():
             wanted = {
                 key: by_place[id(tensor)]
@@ -60,8 +60,8 @@ class Fsdp2(Wrapper):
                 if id(tensor) in by_place
             }
             if wanted:
-                hook = FindGathered(wanted, attach, adapter.gradients, self.dtensor)
-                adapter.handles.add(module.register_forward_pre_hook(hook))
+                hook = FindGathered(wanted, registry, self.dtensor)
+                registry.handles.add(module.register_forward_pre_hook(hook))
 
     def is_replaced(self, parameter):
         # A module that still holds its gathered parameter says nothing.
@@ -72,10 +72,11 @@ class Fsdp2(Wrapper):
 class FindGathered(Hook):
     """Forward pre-hook of a module with sharded parameters."""
 
-    __slots__ = ("wanted", "attach", "part", "dtensor", "seen")
+    __slots__ = ("wanted", "registry", "part", "dtensor", "seen")
 
-    def __init__(self, wanted, attach, part, dtensor):
-        self.wanted, self.attach, self.part, self.dtensor = wanted, attach, part, dtensor
+    def __init__(self, wanted, registry, dtensor):
+        self.wanted, self.registry, self.dtensor = wanted, registry, dtensor
+        self.part = registry.part
         self.seen = {}
 
     def __call__(self, module, args):
@@ -86,7 +87,8 @@ class FindGathered(Hook):
                 tensor = module._parameters.get(key)
                 if tensor is None or self.seen.get(key) is tensor:
                     continue
-                if not isinstance(tensor, self.dtensor) and self.attach(parameter, tensor):
+                gathered = not isinstance(tensor, self.dtensor)
+                if gathered and self.registry.unreduced(parameter, tensor):
                     self.seen[key] = tensor
         except Exception as error:
             self.part.failed(error)

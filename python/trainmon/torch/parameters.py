@@ -4,7 +4,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from trainmon.torch.backward import IDLE, current_task
-from trainmon.torch.contract import Parameter, dtype_name
+from trainmon.torch.contract import Parameter
 from trainmon.torch.hooks import Hook
 
 ELSEWHERE = 2  # observe(): not a CPU tensor, measure it with operations
@@ -14,8 +14,9 @@ NO_SERIES = -1
 class Sweeps:
     """The parameters of one optimizer, ready to be read in one call per kind."""
 
-    def __init__(self, adapter, steps, parameters: list[Parameter]):
-        self.adapter, self.steps, self.parameters = adapter, steps, parameters
+    def __init__(self, adapter, registry, steps, parameters: list[Parameter]):
+        self.adapter, self.registry = adapter, registry
+        self.steps, self.parameters = steps, parameters
         self.lists: dict[str, list] = {}  # kind -> [(wrapper, series, tensors)]
         self.state_kinds: dict[tuple, int] = {}  # (id of parameter, key) -> series
         for kind in ("grad_reduced", "param_origin", "param_updated"):
@@ -38,7 +39,7 @@ class Sweeps:
                 and (kind != "grad_reduced" or p.tensor.requires_grad)
             ]
             if mine:
-                series = [self.adapter.series_of(p, kind) for p in mine]
+                series = [self.registry.series_of(p, kind) for p in mine]
                 lists.append((wrapper, series, [p.tensor for p in mine]))
         return lists
 
@@ -46,14 +47,14 @@ class Sweeps:
         """Notices parameters that were re-assigned, copied, thawed or given to the optimizer."""
         wrappers = self.adapter.wrappers
         if self.held != self._held():
-            self.adapter.find_parameters_again()
+            self.registry.find_again()
             return
         for parameter, trained in zip(self.parameters, self.trains, strict=True):
             if (
                 parameter.held is not parameter.tensor
                 and wrappers[parameter.chunk].is_replaced(parameter)
             ) or parameter.tensor.requires_grad is not trained:
-                self.adapter.find_parameters_again()
+                self.registry.find_again()
                 return
 
     def read(self, kind: str, attribute: str | None = None, flags: int = 0) -> None:
@@ -90,10 +91,10 @@ class Sweeps:
             kind = str(key)
             if isinstance(value, Tensor) and kind != "step" and adapter.wants(kind):
                 if self._has_its_shape(value, parameter):
-                    series = adapter.series_of(parameter, kind, value)
-                    adapter.cover(kind)
+                    series = self.registry.series_of(parameter, kind, value)
+                    adapter.coverage.cover(kind)
                 else:
-                    adapter.not_covered(kind, "not of the parameter's shape")
+                    adapter.coverage.not_covered(kind, "not of the parameter's shape")
             self.state_kinds[id(parameter), key] = series
         return series
 
@@ -131,6 +132,10 @@ class Accumulated(Hook):
         if not adapter.gradients.on:
             return
         try:
+            if tensor.grad is None:  # a hook before ours stepped and cleared: nothing is left here
+                why = "an earlier hook takes gradients away as they arrive"
+                adapter.coverage.not_covered("grad_unreduced", why)
+                return
             backward, steps = self.backward, self.steps
             now = current_task()
             if backward.now != now:
@@ -177,17 +182,3 @@ class Reduced(Hook):
             self.steps.last = tensor
         except Exception as error:
             self.part.failed(error)
-
-
-def series_arguments(parameter: Parameter, kind: str, placement, tensor: Tensor) -> dict:
-    return {
-        "kind": kind,
-        "name": parameter.name,
-        "chunk": parameter.chunk,
-        "optimizer": parameter.optimizer,
-        "dtype": dtype_name(tensor),
-        "space": placement.space,
-        "ranges": placement.ranges,
-        "full_shape": placement.full_shape,
-        "replication": placement.replication,
-    }

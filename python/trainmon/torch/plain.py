@@ -36,9 +36,9 @@ class Plain(Wrapper):
             return Placement("union")
         return Placement("partial" if kind == "grad_unreduced" else "identical", full_shape=shape)
 
-    def hook_gradients(self, parameters, attach, adapter):
+    def hook_gradients(self, parameters, registry):
         for parameter in parameters:
-            attach(parameter, parameter.tensor)
+            registry.unreduced(parameter, parameter.tensor)
 
 
 def _distributed() -> bool:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ class Steps:
     __slots__ = (
         "adapter", "core", "index", "optimizer", "part", "sweeps", "recording", "window", "flags",
         "task", "pending", "in_step", "first", "first_was_set", "last", "last_was_set", "scale",
-        "fused", "start_known",
+        "fused", "start_known", "caller", "inner",
     )  # fmt: skip
 
     def __init__(self, adapter, optimizer, start_iteration: int | None):
@@ -32,6 +33,8 @@ class Steps:
         self.scale = 1.0
         self.fused = None
         self.in_step = False
+        self.caller = 0  # id of the frame that runs the step under way
+        self.inner = 0  # steps begun inside it: an optimizer whose step() calls super().step()
         self.advance()
 
     def install(self, handles) -> None:
@@ -118,7 +121,11 @@ class Steps:
 
     # --- step ------------------------------------------------------------------------------------
 
-    def before_step(self, args: tuple, kwargs: dict):
+    def before_step(self, args: tuple, kwargs: dict, caller):
+        if self.in_step and self._is_inside(caller):
+            self.inner += 1
+            return None
+        self.caller, self.inner = id(caller), 0
         self.adapter.backward.settle()
         if not self.start_known:
             self.start_known = True
@@ -140,6 +147,15 @@ class Steps:
             return (args[0], closure, *args[2:]), kwargs
         self.read_before()
         return None
+
+    def _is_inside(self, caller) -> bool:
+        """Whether the step under way runs `caller`; else it raised and never ended."""
+        above = caller.f_back
+        while above is not None:
+            if id(above) == self.caller:
+                return True
+            above = above.f_back
+        return False
 
     def _watched(self, fn):
         def closure(*args, **kwargs):
@@ -173,6 +189,9 @@ class Steps:
             part.failed(error)
 
     def after_step(self) -> None:
+        if self.inner:
+            self.inner -= 1
+            return
         self._read("read", "param_updated")
         self._read("read_state")
         scale, found_inf = self.scale, None
@@ -215,7 +234,7 @@ class BeforeStep(Hook):
         if not steps.part.on:
             return None
         try:
-            return steps.before_step(args, kwargs)
+            return steps.before_step(args, kwargs, sys._getframe(1))
         except Exception as error:
             steps.failed(error)
 

@@ -1,0 +1,106 @@
+# What is covered, what is not and why: for the start line, run.json and one loud line.
+from __future__ import annotations
+
+import json
+
+from trainmon.torch.hooks import log
+
+MOST = 200  # things said not to be covered; beyond, more of the same
+ORDER = ("grad_unreduced", "grad_reduced", "param_origin", "param_updated", "actv", "actv_grad")
+FIXED_KINDS = frozenset((*ORDER, "cc", "mg_direction"))  # all others are optimizer state
+
+
+class Coverage:
+    def __init__(self, adapter):
+        self.adapter = adapter
+        self.core = None
+        self.missing: set[tuple[str, str]] = set()
+        self.said: set[str] = set()
+
+    def cover(self, kind: str) -> None:
+        self.core.set_covered(kind)
+
+    def not_covered(self, what: str, why: str) -> None:
+        if (what, why) in self.missing or len(self.missing) >= MOST:
+            return
+        self.missing.add((what, why))
+        if self.core is not None:
+            self.core.set_not_covered(what, why)
+
+    def say_once(self, text: str) -> None:
+        if text not in self.said:
+            self.said.add(text)
+            log.warning("trainmon: %s", text)
+
+    def start(self) -> None:
+        """Hands over what was found before there was a core, and facts about the model."""
+        adapter = self.adapter
+        core = self.core = adapter.core
+        for kind in sorted(adapter.kinds & FIXED_KINDS):
+            self.cover(kind)
+        for what, why in sorted(self.missing):
+            core.set_not_covered(what, why)
+        parameters = adapter.parameters
+        notes = {
+            "aliases": {p.name: p.aliases for p in parameters if p.aliases},
+            "frozen": [p.name for p in parameters if not p.tensor.requires_grad],
+            "optimizers": list(adapter.optimizers) if len(adapter.optimizers) > 1 else [],
+        }
+        for key, note in notes.items():
+            if note:
+                core.set_note(key, json.dumps(note))
+        known = {id(p.tensor) for p in parameters}
+        foreign = sum(
+            id(tensor) not in known
+            for optimizer in adapter.optimizers.values()
+            for group in optimizer.param_groups
+            for tensor in group["params"]
+        )
+        if foreign:
+            self.not_covered(f"{foreign} parameters of the optimizers", "not in the model given")
+
+    def after_first_step(self) -> None:
+        """Says what gave nothing, now that all should have."""
+        adapter = self.adapter
+        if "grad_unreduced" in adapter.kinds:
+            trained = [p for p in adapter.parameters if p.selected and p.tensor.requires_grad]
+            never = [p.name for p in trained if not p.hooked]
+            if never:
+                self.not_covered(f"grad_unreduced of {_listed(never)}", "never seen in a forward")
+        if adapter.activations is not None:
+            never = [w.name for w in adapter.activations.watched if not w.ever]
+            if never:
+                why = "no call was seen in the first step: unused, or inside torch.compile"
+                self.not_covered(f"actv of {_listed(never)}", why)
+
+    def kinds(self) -> list[str]:
+        """For the start line."""
+        kinds = self.adapter.kinds
+        return [kind for kind in ORDER if kind in kinds] + sorted(kinds - FIXED_KINDS)
+
+    def why_nothing(self) -> str:
+        """The likeliest reason that a step gave no row."""
+        adapter, core = self.adapter, self.core
+        start = adapter.config["start_step"]
+        if not any(p.selected for p in adapter.parameters):
+            return "include and exclude leave no parameter"
+        if adapter.paused:
+            return "it is paused"
+        if refused := core.health()["refused"]:
+            return f"no tensor could be measured: {', '.join(sorted(refused))}"
+        if not any(core.window(steps.index) for steps in adapter.steps):
+            return "no optimizer has stepped"
+        if not any(core.step(steps.index) > start for steps in adapter.steps):
+            return f"start_step={start} was not reached"
+        owned = [p for p in adapter.parameters if p.owned and p.selected]
+        if not owned:
+            return "none of the optimizer's parameters is in the model given"
+        if "grad_reduced" in adapter.kinds and all(p.tensor.grad is None for p in owned):
+            return "no watched parameter had a gradient when the optimizer stepped"
+        off = [part.name for part in adapter.parts if not part.on]
+        return f"{', '.join(off)} switched off after an error" if off else "no reason found"
+
+
+def _listed(names: list[str]) -> str:
+    text = ", ".join(name or "model" for name in names[:10])
+    return f"{text} and {len(names) - 10} more" if len(names) > 10 else text

@@ -1,0 +1,72 @@
+# Walks modules under the names their author gave them, and finds those whose hooks get called.
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import nn
+
+# Attributes under which wrappers keep the user's module.
+_INNER = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
+
+
+def named(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """(name, module) in order, without the components that wrappers put into names.
+
+    A wrapper comes before the module it wraps and has the same name; a module used twice appears
+    under both names.
+    """
+    yield from _walk("", root, ())
+
+
+def _walk(prefix: str, module: nn.Module, above: tuple) -> Iterator[tuple[str, nn.Module]]:
+    if any(module is other for other in above):
+        return
+    yield prefix, module
+    for key, child in module._modules.items():
+        if child is None:
+            continue
+        if _is_inner(module, key):
+            name = prefix
+        else:
+            name = f"{prefix}.{key}" if prefix else key
+        yield from _walk(name, child, (*above, module))
+
+
+def _is_inner(module: nn.Module, key: str) -> bool:
+    """Whether `module` is a wrapper that keeps the user's module under `key`."""
+    parallel = (nn.parallel.DistributedDataParallel, nn.DataParallel)
+    return key in _INNER or (key == "module" and isinstance(module, parallel))
+
+
+def callable_ones(
+    root: nn.Module, seen: set[int], not_covered: Callable[[str, str], None]
+) -> Iterator[tuple[str, nn.Module]]:
+    """Every module whose hooks will be called, once (`seen` has ids), under its first name.
+
+    A compiled module stands for all that is in it: code inside runs without hooks.
+    """
+    inside: set[int] = set()
+    for name, module in named(root):
+        if isinstance(module, torch.jit.ScriptModule):
+            if id(module) not in inside:
+                not_covered(f"actv of scripted {name or 'model'}", "torch.jit takes no hooks")
+            inside.update(id(m) for m in module.modules())
+        compiled = getattr(module, "_orig_mod", None)
+        if compiled is None and getattr(module, "_compiled_call_impl", None) is not None:
+            compiled = module
+        if compiled is not None and id(compiled) not in inside:
+            not_covered(f"actv inside compiled {name or 'model'}", "torch.compile")
+            inside.update(id(m) for m in compiled.modules())
+    for name, module in named(root):
+        if id(module) in inside or id(module) in seen:
+            continue
+        seen.add(id(module))
+        keys = set(module._modules.keys()) - {"_orig_mod"}
+        if not any(_is_inner(module, key) for key in keys) and _has_forward(module):
+            yield name, module
+
+
+def _has_forward(module: nn.Module) -> bool:
+    """Whether it can be called at all: ModuleList and the like cannot."""
+    return type(module).forward is not nn.Module.forward or "forward" in vars(module)

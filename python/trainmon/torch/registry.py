@@ -1,0 +1,125 @@
+# Which parameters are watched, whose steps they follow, which tensors are hooked for them.
+from __future__ import annotations
+
+from torch import Tensor
+
+from trainmon.torch.contract import (
+    Parameter,
+    dtype_name,
+    has_post_accumulate_hook,
+    parameters_of,
+)
+from trainmon.torch.parameters import NO_SERIES, Accumulated, Reduced, Sweeps
+
+
+class Registry:
+    """The parameters of one adapter. Hooks follow the names when the tensors behind them change."""
+
+    def __init__(self, adapter):
+        self.adapter = adapter
+        self.handles, self.part = adapter.handles, adapter.gradients
+        self.hooked: dict[int, tuple] = {}  # id of tensor -> (tensor, hook)
+
+    def install(self) -> None:
+        self._own()
+        self._hook()
+
+    def _own(self) -> None:
+        adapter = self.adapter
+        owners = {
+            id(tensor): steps.index
+            for steps in adapter.steps
+            for group in steps.optimizer.param_groups
+            for tensor in group["params"]
+        }
+        for parameter in adapter.parameters:
+            owner = owners.get(id(parameter.tensor))
+            parameter.owned = owner is not None
+            parameter.optimizer = adapter.clock.index if owner is None else owner
+            parameter.selected = adapter.selects(parameter.name, *parameter.aliases)
+
+    def _hook(self) -> None:
+        adapter = self.adapter
+        for chunk, wrapper in enumerate(adapter.wrappers):
+            mine = [p for p in adapter.parameters if p.chunk == chunk]
+            if has_post_accumulate_hook():
+                wrapper.hook_gradients(mine, self)
+        for steps in adapter.steps:
+            mine = [p for p in adapter.parameters if p.optimizer == steps.index]
+            steps.sweeps = Sweeps(adapter, self, steps, mine)
+
+    def unreduced(self, parameter: Parameter, tensor: Tensor) -> bool:
+        """Hooks the tensor that a parameter's gradient accumulates into before it is reduced.
+        False: not yet, it does not require grad."""
+        if id(tensor) not in self.hooked:
+            if not tensor.requires_grad:
+                return False
+            series = self._unreduced_series(parameter, tensor)
+            steps = self.adapter.steps[parameter.optimizer]
+            hook = Accumulated(self.adapter, steps, series, keeps=tensor is parameter.tensor)
+            self._after_accumulation(tensor, hook)
+        parameter.hooked = True
+        return True
+
+    def reduced(self, parameter: Parameter) -> None:
+        """For wrappers whose reduced gradient appears on another tensor than the unreduced one."""
+        if parameter.tensor.requires_grad and id(parameter.tensor) not in self.hooked:
+            hook = Reduced(self.part, self.adapter.steps[parameter.optimizer])
+            self._after_accumulation(parameter.tensor, hook)
+
+    def _after_accumulation(self, tensor: Tensor, hook) -> None:
+        self.handles.after_accumulation(tensor, hook)
+        self.hooked[id(tensor)] = tensor, hook
+
+    def _unreduced_series(self, parameter: Parameter, tensor: Tensor) -> int:
+        if parameter.selected and "grad_unreduced" in self.adapter.kinds:
+            return self.series_of(parameter, "grad_unreduced", tensor)
+        return NO_SERIES
+
+    def find_again(self) -> None:
+        """Parameters were replaced, thawed or given to an optimizer."""
+        adapter = self.adapter
+        before = {(p.chunk, p.name): p for p in adapter.parameters}
+        adapter.parameters = parameters_of(adapter.roots)
+        current = {id(p.tensor): p for p in adapter.parameters}
+        replaced = sum(id(p.tensor) not in current for p in before.values())
+        self._own()
+        for parameter in adapter.parameters:
+            known = before.get((parameter.chunk, parameter.name))
+            if known is not None and _same_series(known, parameter):
+                parameter.series = known.series
+        self._hook()
+        for tensor, hook in self.hooked.values():
+            if not isinstance(hook, Accumulated) or not hook.keeps:
+                continue
+            parameter = current.get(id(tensor))
+            if parameter is None:
+                hook.series = NO_SERIES
+            else:
+                hook.steps = adapter.steps[parameter.optimizer]
+                hook.series = self._unreduced_series(parameter, tensor)
+        what = f"{replaced} replaced" if replaced else "thawed, frozen or given to an optimizer"
+        adapter.coverage.say_once(
+            f"parameters changed after watch() ({what}): hooks were put on again"
+        )
+
+    def series_of(self, parameter: Parameter, kind: str, tensor: Tensor | None = None) -> int:
+        known = parameter.series.get(kind)
+        if known is None:
+            placement = self.adapter.wrappers[parameter.chunk].placement(kind, parameter.tensor)
+            known = parameter.series[kind] = self.adapter.add_series(
+                kind=kind,
+                name=parameter.name,
+                chunk=parameter.chunk,
+                optimizer=parameter.optimizer,
+                dtype=dtype_name(parameter.tensor if tensor is None else tensor),
+                space=placement.space,
+                ranges=placement.ranges,
+                full_shape=placement.full_shape,
+                replication=placement.replication,
+            )
+        return known
+
+
+def _same_series(one: Parameter, two: Parameter) -> bool:
+    return (one.tensor.shape, one.optimizer) == (two.tensor.shape, two.optimizer)
