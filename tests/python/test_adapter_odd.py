@@ -1,0 +1,151 @@
+"""Odd programs that a newcomer broke the monitor with; each found fault stays here as a test."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.optim import SGD
+
+import trainmon
+
+
+def steps_of(run, kind="grad_reduced"):
+    table = trainmon.read(run, kinds=[kind], stats=["norm"])
+    return list(zip(table["step"].tolist(), table["attempt"].tolist(), strict=True))
+
+
+def test_a_step_inside_a_step_is_one_step(tmp_path):
+    class Subclass(SGD):
+        def step(self, closure=None):
+            return super().step(closure)
+
+    SGD([nn.Parameter(torch.ones(1))], 0.1)  # torch then hooks the base class's step as well
+    model = nn.Linear(2, 1, bias=False)
+    optimizer = Subclass(model.parameters(), 0.1)
+    with trainmon.watch(model, optimizer, out=tmp_path, kinds=["grad_reduced", "param_updated"]):
+        for _ in range(3):
+            model(torch.ones(2)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert steps_of(tmp_path) == [(0, 0), (1, 0), (2, 0)]
+    assert steps_of(tmp_path, "param_updated") == [(0, 0), (1, 0), (2, 0)]
+
+
+def test_a_step_that_raised_is_an_attempt(tmp_path):
+    class Fails(SGD):
+        fail = True
+
+        def step(self, closure=None):
+            if self.fail:
+                raise ArithmeticError
+            return super().step(closure)
+
+    SGD([nn.Parameter(torch.ones(1))], 0.1)
+    model = nn.Linear(2, 1, bias=False)
+    optimizer = Fails(model.parameters(), 0.1)
+    with trainmon.watch(model, optimizer, out=tmp_path, kinds=["grad_reduced"]):
+        model(torch.ones(2)).sum().backward()
+        for _ in range(2):
+            with pytest.raises(ArithmeticError):
+                optimizer.step()
+        optimizer.fail = False
+        optimizer.step()
+        optimizer.step()
+    assert steps_of(tmp_path) == [(0, 0), (0, 1), (0, 2), (1, 0)]
+
+
+class Hostile:
+    def __float__(self):
+        raise KeyError("hostile")
+
+
+@pytest.mark.parametrize("value", [10**400, Hostile(), "x", None, torch.ones(2)])
+def test_log_never_raises(tmp_path, value):
+    model = nn.Linear(2, 1)
+    with trainmon.watch(model, SGD(model.parameters(), 0.1), out=tmp_path) as monitor:
+        monitor.log(bad=value, good=1.5)
+        model(torch.ones(2)).sum().backward()
+    scalars = trainmon.read(tmp_path).scalars
+    assert list(scalars["name"]) == ["good"] and list(scalars["value"]) == [1.5]
+
+
+def test_optimizer_in_backward_counts_steps_and_says_what_it_cannot_see(tmp_path):
+    model = nn.Linear(2, 1, bias=False)
+    optimizer = SGD(model.parameters(), 0.1)
+
+    def step_now(parameter):
+        optimizer.step()
+        optimizer.zero_grad()
+
+    model.weight.register_post_accumulate_grad_hook(step_now)
+    kinds = ["grad_unreduced", "grad_reduced"]
+    with trainmon.watch(model, optimizer, out=tmp_path, kinds=kinds) as monitor:
+        for _ in range(3):
+            model(torch.ones(2)).sum().backward()
+        directory = monitor.directory
+    assert steps_of(tmp_path) == [(0, 0), (1, 0), (2, 0)]
+    text = next(iter(tmp_path.glob("rank_*/restart_*/run.json"))).read_text()
+    assert directory == str(tmp_path) and "takes gradients away" in text
+
+
+def test_lists_of_numbers_are_not_walked(tmp_path, monkeypatch):
+    from trainmon.torch import elements
+
+    visited = 0
+    collect = elements._collect
+
+    def counting(*arguments):
+        nonlocal visited
+        visited += 1
+        return collect(*arguments)
+
+    monkeypatch.setattr(elements, "_collect", counting)
+    tensor = torch.ones(1)
+    numbers = [[[[0] * 30] * 30] * 30] * 30
+    assert elements.of_output(numbers) == [] and visited < 3000
+    assert elements.of_output([1, "x", {"y": tensor}]) == [("output.2.y", tensor)]
+    assert elements.of_inputs((list(range(100_000)), tensor), {}) == [("input.1", tensor)]
+
+
+def test_lazy_parameters_are_refused_by_name(tmp_path):
+    model = nn.Sequential(nn.LazyLinear(4))
+    with pytest.raises(TypeError, match=r"lazy parameter.*0\.weight"):
+        trainmon.watch(model, SGD(nn.Linear(1, 1).parameters(), 0.1), out=tmp_path)
+
+
+def test_a_model_on_meta_says_why_nothing_was_recorded(tmp_path, capfd):
+    model = nn.Linear(2, 1, device="meta")
+    optimizer = SGD(model.parameters(), 0.1)
+    with trainmon.watch(model, optimizer, out=tmp_path):
+        model(torch.ones(2, device="meta")).sum().backward()
+        optimizer.step()
+    assert "no tensor could be measured: meta" in capfd.readouterr().err
+
+
+def test_names_that_are_not_text_cost_nothing(tmp_path):
+    class Odd(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.add_module("\ud800", nn.Linear(2, 1))
+
+        def forward(self, x):
+            return {"\udfff": getattr(self, "\ud800")(x)}
+
+    model = Odd()
+    optimizer = SGD(model.parameters(), 0.1)
+    with trainmon.watch(model, optimizer, out=tmp_path, kinds=["grads", "activations"]) as monitor:
+        next(iter(model(torch.ones(2)).values())).sum().backward()
+        optimizer.step()
+        assert monitor.health()["parts_off"] == {}
+    names = set(trainmon.read(tmp_path)["name"].tolist())
+    assert any("ud800" in name for name in names)
+
+
+def test_a_config_file_may_begin_with_a_byte_order_mark(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_bytes(b'\xef\xbb\xbf{"eps": 0.5}')
+    model = nn.Linear(2, 1)
+    out = tmp_path / "run"
+    with trainmon.watch(model, SGD(model.parameters(), 0.1), config=path, out=out, every=1):
+        model(torch.full((2,), 0.25)).sum().backward()
+    assert np.all(trainmon.read(out, stats=["zeros"])["zeros"] >= 0)
