@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "init.h"
+#include "states.h"
 #include "tensor.h"
 
 namespace nb = nanobind;
@@ -129,35 +130,18 @@ nb::dict health_dict(const Health& health) {
   return values;
 }
 
-// Rows of fourteen doubles, in the order of RowState's documentation.
-std::vector<RowState> states_of(
-    const nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>& values) {
-  if (values.shape(1) != 14) throw nb::value_error("states must have 14 columns");
+std::vector<RowState> states_of(const States& values) {
+  check_columns(values);
   std::vector<RowState> states(values.shape(0));
-  const double* v = values.data();
-  const auto whole = [](double value) { return static_cast<std::int64_t>(value); };
+  const double* row = values.data();
   for (RowState& state : states) {
-    state.count = whole(v[0]);
-    state.nans = whole(v[1]);
-    state.pos_infs = whole(v[2]);
-    state.neg_infs = whole(v[3]);
-    state.zeros = whole(v[4]);
-    state.subnormals = whole(v[5]);
-    state.sum = v[6];
-    state.mean = v[7];
-    state.m2 = v[8];
-    state.sum_sq = v[9];
-    state.min = v[10];
-    state.max = v[11];
-    state.absmax = v[12];
-    state.exponent = static_cast<std::int32_t>(v[13]);
-    v += 14;
+    state = read_state(row);
+    row += kColumns;
   }
   return states;
 }
 
 // --- fast calls: plain CPython, nothing allocated, nothing raised for a tensor's sake
-// -------------
 
 Monitor* monitor_of(PyObject* capsule) {
   return static_cast<Monitor*>(PyCapsule_GetPointer(capsule, kCapsule));
@@ -358,11 +342,8 @@ void init_monitor(nb::module_& module) {
           nb::arg("series"), nb::arg("dtype"), nb::arg("window"), nb::arg("accum"), nb::arg("call"),
           nb::arg("flags") = 0)
       .def("seal_late", &Monitor::seal_late)
-      .def("fulfil",
-           [](Monitor& self, std::int64_t ticket,
-              const nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>& values) {
-             self.fulfil(ticket, states_of(values));
-           })
+      .def("fulfil", [](Monitor& self, std::int64_t ticket,
+                        const States& values) { self.fulfil(ticket, states_of(values)); })
       .def("add_scalar", &Monitor::add_scalar, nb::arg("name"), nb::arg("value"),
            nb::arg("window") = nb::none())
       .def("seal", [](Monitor& self, std::string_view moment) { self.seal(moment_of(moment)); })
