@@ -202,6 +202,20 @@ def test_gradients_cleared_without_a_step_are_another_attempt(tmp_path):
     assert found == [(0, 0, 0), (1, 0, 0), (1, 1, 0)]
 
 
+def test_a_single_gradient_that_the_user_clears_is_no_end_of_the_window(tmp_path):
+    model = nn.Sequential(nn.Embedding(4, 3), nn.Linear(3, 3), nn.Linear(3, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with trainmon.watch(model, optimizer, kinds=["grad_unreduced"], out=tmp_path):
+        for _ in range(2):
+            for _ in range(3):
+                model(torch.tensor([1, 2])).sum().backward()
+                model[0].weight.grad = None  # the embedding is not to learn
+            optimizer.step()
+            optimizer.zero_grad()
+    found = keys(tmp_path, "step", "attempt", "micro_step", name="2.bias")
+    assert found == [(step, 0, micro) for step in range(2) for micro in range(3)]
+
+
 # --- closures ------------------------------------------------------------------------------------
 
 

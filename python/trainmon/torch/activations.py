@@ -7,10 +7,9 @@ import torch
 
 from trainmon.torch import edges, elements
 from trainmon.torch.backward import IDLE, current_task
+from trainmon.torch.forward import compiling
 from trainmon.torch.hooks import Hook
 from trainmon.torch.parameters import ELSEWHERE
-
-_compiling = torch.compiler.is_compiling
 
 
 class Frame:
@@ -318,7 +317,7 @@ class BeforeForward(Hook):
         self.activations, self.watched = activations, watched
 
     def __call__(self, module, args, kwargs):
-        if _compiling():
+        if compiling():
             return
         activations = self.activations
         if not (activations.live and module.training and activations.part.on):
@@ -336,7 +335,7 @@ class AfterForward(Hook):
         self.activations, self.watched = activations, watched
 
     def __call__(self, module, args, kwargs, output):
-        if _compiling():
+        if compiling():
             return
         activations = self.activations
         if not (activations.live and module.training and activations.part.on):

@@ -16,7 +16,8 @@ def edge_of(tensor) -> tuple:
     """(node, index) that the tensor's gradient flows into; the tensor must require grad."""
     node = tensor.grad_fn
     if node is None:  # a leaf: the node that accumulates into it
-        node = torch.autograd.graph.get_gradient_edge(tensor).node
+        with torch.enable_grad():  # what get_gradient_edge does, which torch 2.0 lacks
+            node = tensor.view_as(tensor).grad_fn.next_functions[0][0]
     return node, tensor.output_nr
 
 

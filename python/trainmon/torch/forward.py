@@ -6,7 +6,8 @@ import torch
 from trainmon.torch.backward import IDLE, current_task
 from trainmon.torch.hooks import Hook
 
-_compiling = torch.compiler.is_compiling
+# Hooks vanish from compiled code: this is a constant there. (torch.compiler is there since 2.1.)
+compiling = getattr(getattr(torch, "compiler", None), "is_compiling", None) or (lambda: False)
 
 
 class ForwardBegins(Hook):
@@ -18,7 +19,7 @@ class ForwardBegins(Hook):
         self.adapter = adapter
 
     def __call__(self, module, args):
-        if _compiling() or not module.training or not self.adapter.root_part.on:
+        if compiling() or not module.training or not self.adapter.root_part.on:
             return
         try:
             if current_task() == IDLE:
@@ -34,7 +35,7 @@ class ForwardEnds(Hook):
         self.adapter = adapter
 
     def __call__(self, module, args, output):
-        if _compiling() or not module.training or not self.adapter.root_part.on:
+        if compiling() or not module.training or not self.adapter.root_part.on:
             return
         try:
             if current_task() == IDLE:

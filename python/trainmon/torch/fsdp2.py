@@ -6,6 +6,7 @@ import sys
 import torch
 
 from trainmon.torch.contract import Placement, Wrapper
+from trainmon.torch.forward import compiling
 from trainmon.torch.hooks import Hook
 
 
@@ -80,7 +81,7 @@ class FindGathered(Hook):
         self.seen = {}
 
     def __call__(self, module, args):
-        if torch.compiler.is_compiling() or not self.part.on:
+        if compiling() or not self.part.on:
             return
         try:
             for key, parameter in self.wanted.items():

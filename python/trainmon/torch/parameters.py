@@ -143,7 +143,7 @@ class Accumulated(Hook):
             if steps.task != backward.task:
                 steps.backward_begins(tensor if self.keeps else None)
             if self.keeps:
-                steps.last = tensor
+                steps.previous, steps.last = steps.last, tensor
             series = self.series
             if series == NO_SERIES or not steps.recording:
                 return
@@ -179,6 +179,6 @@ class Reduced(Hook):
         try:
             if self.steps.first is None:
                 self.steps.first = tensor
-            self.steps.last = tensor
+            self.steps.previous, self.steps.last = self.steps.last, tensor
         except Exception as error:
             self.part.failed(error)

@@ -18,8 +18,8 @@ class Steps:
 
     __slots__ = (
         "adapter", "core", "index", "optimizer", "part", "sweeps", "recording", "window", "flags",
-        "task", "pending", "in_step", "first", "first_was_set", "last", "last_was_set", "scale",
-        "fused", "start_known", "caller", "inner",
+        "task", "pending", "in_step", "first", "previous", "last", "zero", "scale", "fused",
+        "start_known", "caller", "inner",
     )  # fmt: skip
 
     def __init__(self, adapter, optimizer, start_iteration: int | None):
@@ -46,8 +46,11 @@ class Steps:
         self.task = IDLE
         self.pending = False  # a backward has put gradients into this window
         self.in_step = False
-        self.first = self.last = None  # parameters that got a gradient in this window
-        self.first_was_set = self.last_was_set = False
+        # Parameters that got a gradient in this window: the first one, and the last two.
+        self.first = self.previous = self.last = None
+        self.zero: set[int] = (
+            set()
+        )  # ids of those whose gradient was zero anyway: they tell nothing
         self.window = self.core.window(self.index)
         self.refresh()
         self.adapter.window_opened(self)
@@ -80,12 +83,12 @@ class Steps:
             self.pending = True
             self.scale = adapter.scale()
             if tensor is not None:
-                self.first, self.first_was_set = tensor, _is_set(tensor.grad)
+                self.first = tensor
             adapter.frame = None
 
     def backward_ended(self) -> None:
-        if self.last is not None:
-            self.last_was_set = _is_set(self.last.grad)
+        probes = (self.first, self.previous, self.last)
+        self.zero = {id(p) for p in probes if p is not None and _is_zero(p.grad)}
 
     def forward_begins(self) -> None:
         """Gradients that vanished since the last backward never reached a step."""
@@ -97,12 +100,18 @@ class Steps:
     def _was_cleared(self, besides: Tensor | None = None) -> bool:
         if not self.pending or self.in_step:
             return False
-        for tensor, was_set in ((self.first, self.first_was_set), (self.last, self.last_was_set)):
+        # Users clear single gradients, too: all that can be judged must be gone.
+        cleared = False
+        for tensor in (self.first, self.previous, self.last):
             if tensor is None or tensor is besides:
                 continue
-            if tensor.grad is None or (was_set and not _is_set(tensor.grad)):
-                return True
-        return False
+            if tensor.grad is not None:
+                if id(tensor) in self.zero:
+                    continue
+                if not _is_zero(tensor.grad):
+                    return False
+            cleared = True
+        return cleared
 
     def _scale_fell(self) -> bool:
         now = self.adapter.scale()
@@ -276,12 +285,12 @@ def _fused_scaling(optimizer) -> tuple | None:
     return scale if isinstance(scale, Tensor) else None, found_inf
 
 
-def _is_set(grad) -> bool:
-    """Whether a first row of the gradient has a non-zero element; False where looking is not free."""
+def _is_zero(grad) -> bool:
+    """Whether the first row of the gradient is all zero; False where looking is not free."""
     if type(grad) is not Tensor or not grad.is_cpu or grad.layout is not torch.strided:
         return False
     if grad.numel() == 0:
-        return False
+        return True
     while grad.ndim > 1:
         grad = grad[0]
-    return bool(grad.any())
+    return not bool(grad.any())
