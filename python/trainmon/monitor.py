@@ -244,7 +244,8 @@ class Watch:
             found = f"{health['alerts']} non-finite findings"
             self._say(f"{text}; {found}; next: trainmon first-bad {self.directory}")
         else:
-            self._say(f"{text}; nothing found; next: trainmon top {self.directory}")
+            where = " on rank 0" if self._core.world_size > 1 else ""
+            self._say(f"{text}; nothing found{where}; next: trainmon top {self.directory}")
 
 
 def _size(count: float) -> str:
