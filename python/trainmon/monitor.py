@@ -203,6 +203,9 @@ class Watch:
         text = f"watching {' '.join(self._adapter.coverage.kinds())} into {self.directory}"
         if "log" in config["sinks"]:
             text += f", about {_size(per_day)} in {files:.0f} files a day at one step a second"
+        absent = [str(rank) for rank in self._chosen if rank >= self._core.world_size]
+        if absent:
+            text += f"; ranks {', '.join(absent)} do not exist: there are {self._core.world_size}"
         missing = [f"{what} ({why})" for what, why in sorted(self._adapter.coverage.missing)]
         if missing:
             text += f"; not covered: {', '.join(missing[:5])}"

@@ -282,6 +282,8 @@ def _checked_ranks(ranks: Any) -> list[int]:
     for rank in values:
         if not _is_int(rank):
             raise TypeError(f"ranks must hold ints, not {type(rank).__name__}")
+        if not 0 <= int(rank) < 2**31:
+            raise ValueError(f"ranks: {rank} is no rank; ranks count from 0")
     return [int(rank) for rank in values]
 
 
@@ -289,12 +291,14 @@ def _checked_steps(steps: Any) -> tuple[int | None, int | None]:
     if steps is None:
         return None, None
     if _is_int(steps):
-        return int(steps), int(steps)
+        steps = (steps, steps)
     if not isinstance(steps, (tuple, list)) or len(steps) != 2:
         raise TypeError(f"steps must be an int or a pair (first, last), not {steps!r}")
     for step in steps:
         if step is not None and not _is_int(step):
             raise TypeError(f"steps must hold ints or None, not {type(step).__name__}")
+        if step is not None and not -(2**63) <= int(step) < 2**63:
+            raise ValueError(f"steps: {step} is no step; a step is a 64-bit integer")
     first, last = (None if step is None else int(step) for step in steps)
     if first is not None and last is not None and last < first:
         raise ValueError(f"steps: the last step {last} comes before the first {first}")

@@ -33,6 +33,15 @@ void set_steps(const std::string& steps, ReadOptions& options) {
   }
 }
 
+// An empty answer to a misspelt question must not look like good news.
+void say_nothing_matches(const RunRows& rows) {
+  std::cerr << "trainmon: no row matches this selection; the run has ranks";
+  for (const int rank : rows.ranks) std::cerr << " " << rank;
+  std::cerr << " and kinds";
+  for (const std::string& kind : rows.kinds) std::cerr << " " << printable(kind);
+  std::cerr << "; `trainmon show RUN` lists names and steps\n";
+}
+
 }  // namespace
 
 void add_selection(CLI::App& command, Selection& selection) {
@@ -57,6 +66,10 @@ RunRows read_selected(const Selection& selection, Context& context) {
   options.merged = selection.merged;
   set_steps(selection.steps, options);
   RunRows rows = read_run(selection.run, options);
+  const bool chosen = !options.kinds.empty() || !options.include.empty() ||
+                      !options.exclude.empty() || !options.ranks.empty() ||
+                      !selection.steps.empty();
+  if (rows.rows.empty() && chosen) say_nothing_matches(rows);
   if (rows.damage.empty()) return rows;
   context.exit_code = kPartial;
   constexpr std::size_t kShown = 5;
@@ -80,9 +93,9 @@ Stat checked_stat(const std::string& name) {
     known.push_back(definition.name);
     list += " " + std::string(definition.name);
   }
-  std::string text = "--stat: '" + printable(name) + "' is no statistic.";
-  if (const auto nearest = nearest_name(name, known)) text += ", did you mean '" + *nearest + "'?";
-  throw std::invalid_argument(text + " There are:" + list);
+  std::string text = "--stat: '" + printable(name) + "' is no statistic";
+  if (const auto nearest = nearest_name(name, known)) text += " (did you mean '" + *nearest + "'?)";
+  throw std::invalid_argument(text + "; there are" + list);
 }
 
 }  // namespace trainmon::cli

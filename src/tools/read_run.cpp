@@ -55,9 +55,10 @@ void check_kinds(const std::vector<std::string>& asked, const std::vector<std::s
   for (const std::string& kind : asked) {
     if (contains(known, kind)) continue;
     std::string text = "unknown kind '" + printable(kind) + "'";
-    if (const auto nearest = nearest_name(kind, known))
-      text += ", did you mean '" + *nearest + "'?";
-    text += " This run has:";
+    if (const auto nearest = nearest_name(kind, known)) {
+      text += " (did you mean '" + *nearest + "'?)";
+    }
+    text += "; this run has";
     for (const std::string& name : present) text += " " + printable(name);
     throw std::invalid_argument(text + (present.empty() ? " nothing yet" : ""));
   }

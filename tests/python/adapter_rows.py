@@ -1,4 +1,5 @@
 # Reads rows of a run for the adapter's tests and compares them with tensors, in plain float64 torch.
+import json
 import math
 
 import torch
@@ -25,6 +26,12 @@ def row(run, **wanted):
 
 def keys(run, *columns, **wanted):
     return [tuple(r[c] for c in columns) for r in rows(run, **wanted)]
+
+
+def run_json(monitor):
+    """What a rank says of its run."""
+    with open(f"{monitor._core.directory}/run.json") as file:
+        return json.load(file)
 
 
 def statistics(tensor):

@@ -1,7 +1,6 @@
 # Forward rows and their gradients: every shape of module, calls, recomputation, compiled regions.
 import collections
 import dataclasses
-import json
 
 import pytest
 import torch
@@ -9,7 +8,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import trainmon
-from adapter_rows import assert_is, healthy, keys, row, rows
+from adapter_rows import assert_is, healthy, keys, row, rows, run_json
 
 KINDS = ["activations"]
 
@@ -25,11 +24,6 @@ def run(model, step, tmp_path, steps=1, **settings):
         optimizer.step()
     healthy(monitor)
     return monitor
-
-
-def run_json(monitor):
-    with open(f"{monitor._core.directory}/run.json") as file:
-        return json.load(file)
 
 
 # --- structures ----------------------------------------------------------------------------------

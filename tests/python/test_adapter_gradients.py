@@ -1,7 +1,6 @@
 # Parameters as real models have them: tied, frozen, unused, sparse, replaced, copied, thawed.
 import copy
 import io
-import json
 import pickle
 import warnings
 
@@ -10,7 +9,7 @@ import torch
 from torch import nn
 
 import trainmon
-from adapter_rows import assert_is, healthy, keys, row, rows
+from adapter_rows import assert_is, healthy, keys, row, rows, run_json
 from trainmon.torch import contract
 
 BOTH = ["grad_unreduced", "grad_reduced"]
@@ -25,11 +24,6 @@ def train(model, optimizer, steps=2, size=3):
 
 def sgd(model):
     return torch.optim.SGD(model.parameters(), lr=0.01)
-
-
-def run_json(monitor):
-    with open(f"{monitor._core.directory}/run.json") as file:
-        return json.load(file)
 
 
 def test_tied_parameters_are_one_with_an_alias(tmp_path):

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import trainmon
-from adapter_rows import healthy, keys, rows
+from adapter_rows import healthy, keys, rows, run_json
 from trainmon import monitor as monitor_module
 from trainmon.torch import activations, backward, elements, late, ops, parameters, steps
 
@@ -151,6 +151,18 @@ def test_one_line_at_start_and_one_at_the_end(tmp_path, capfd):
     assert end == (
         f"trainmon: 12 rows written, 0 dropped; nothing found; next: trainmon top {tmp_path}/run"
     )
+
+
+def test_what_selects_nothing_is_said_at_the_start(tmp_path, capfd):
+    model, optimizer = training()
+    names = {"include": ["0", "layer.1"], "exclude": ["**.bais", "0.bias"], "ranks": [0, 7]}
+    monitor = trainmon.watch(model, optimizer, out=tmp_path, **names)
+    (start,) = capfd.readouterr().err.splitlines()
+    assert "ranks 7 do not exist: there are 1" in start
+    why = "no parameter or module has such a name"
+    assert f"not covered: exclude '**.bais' ({why}), include 'layer.1' ({why})" in start
+    monitor.stop()
+    assert set(run_json(monitor)["not_covered"]) == {"exclude '**.bais'", "include 'layer.1'"}
 
 
 def test_something_found_leads_to_first_bad(tmp_path, capfd):

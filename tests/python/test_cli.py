@@ -120,6 +120,14 @@ def test_top(sound):
     assert found["norm"] == trainmon.top(sound, "norm", 1, smallest=True)[0].value
 
 
+def test_a_selection_that_matches_nothing_is_said(sound):
+    for command in ("first-bad", "top", "show"):
+        code, out, err = call(command, sound, "--name", "layer.1")
+        assert code == 0
+        assert err.startswith("trainmon: no row matches this selection; the run has ranks 0 1 and ")
+        assert "grad_reduced" in err
+
+
 def test_show(sound):
     code, out, err = call("show", sound, "--steps", "3:4", "--name", "layers.1", "--stat", "norm")
     lines = [line.split() for line in out.splitlines()]

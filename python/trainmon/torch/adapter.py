@@ -81,7 +81,19 @@ class Adapter:
                 for name, module in found:
                     if self.selects(name):
                         self.modules.append((chunk, name, module))
+        self._check_patterns()
         return self._rows_per_step()
+
+    def _check_patterns(self) -> None:
+        """A pattern that selects nothing is a slip more often than not."""
+        names = {name for p in self.parameters for name in (p.name, *p.aliases)}
+        names.update(name for root in self.roots for name, _ in modules.named(root))
+        names = [_text(name) for name in names]
+        for key in ("include", "exclude"):
+            for pattern in self.config[key]:
+                if not any(_core.name_selected(name, [pattern], []) for name in names):
+                    what = "no parameter or module has such a name"
+                    self.coverage.not_covered(f"{key} {pattern!r}", what)
 
     def _kinds(self, asked: list[str]) -> set[str]:
         kinds = set(_core.expand_kinds(asked))

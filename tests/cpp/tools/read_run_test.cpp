@@ -151,7 +151,7 @@ TEST(ReadRun, Selections) {
   const std::string error =
       error_of([&] { count([](ReadOptions& o) { o.kinds = {"exp_avgg"}; }); });
   EXPECT_EQ(error,
-            "unknown kind 'exp_avgg', did you mean 'exp_avg'? This run has: actv exp_avg "
+            "unknown kind 'exp_avgg' (did you mean 'exp_avg'?); this run has actv exp_avg "
             "grad_reduced grad_unreduced param_origin");
 }
 
