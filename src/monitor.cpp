@@ -331,6 +331,10 @@ void Monitor::add_payload(Payload payload) {
   if (state_->alive()) state_->collector.add_payload(std::move(payload));
 }
 
+void Monitor::add_payload_at(Payload payload) {
+  if (state_->alive()) state_->collector.add_payload_at(std::move(payload));
+}
+
 void Monitor::seal(Moment moment) {
   if (state_->alive()) state_->collector.seal(moment);
 }

@@ -118,7 +118,9 @@ class Monitor {
   // On the clock's open window, or on this one of it.
   void add_scalar(std::string_view name, double value,
                   std::optional<std::int64_t> window = std::nullopt);
-  void add_payload(Payload payload);  // window, accum and seq of the key are filled in when 0
+  // Counts as a row; seq of the key is filled in, in the first form window and accum too.
+  void add_payload(Payload payload);
+  void add_payload_at(Payload payload);
   // Closes the open batch and hands it to the writer.
   void seal(Moment moment);
 
@@ -130,7 +132,7 @@ class Monitor {
   void set_note(std::string_view key, std::string_view json);     // extra entry of run.json
 
   // --- reading while running ----------------------------------------------------------------
-  // Rows of the last completed window of the clock, bounded by latest_mb.
+  // Rows of the last completed window of each optimizer, bounded by latest_mb.
   std::vector<Row> latest() const;
   const SeriesTable& series() const;
   Health health() const;
@@ -140,8 +142,6 @@ class Monitor {
   // Seals, drains and closes within stop_timeout_seconds; what could not be written is counted as
   // dropped ("stop_timeout"). Idempotent. Returns the final health.
   Health stop();
-  // In a forked child: forget the writer thread, record nothing. Called by a pthread_atfork
-  // handler.
 
  private:
   class State;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "trainmon/stat.h"
@@ -113,7 +114,7 @@ struct Scalar {
   double value = 0.0;
 };
 
-// Typed bytes beside rows; the layout of each type is in docs/formats.md.
+// Typed bytes beside rows, counted as a row wherever rows are counted; the layout of each type is in docs/formats.md.
 enum class PayloadType : std::uint8_t { histogram = 1, sign_bits = 2, digest = 3, text = 4 };
 struct Payload {
   PayloadType type = PayloadType::text;
@@ -131,6 +132,7 @@ struct Alert {
 };
 
 // Rows lost before this batch, so that a loss is visible in the data and not only in health.json.
+// The sequence numbers bound where they were.
 struct Gap {
   std::string reason;
   std::int64_t rows = 0;
@@ -152,16 +154,17 @@ std::string_view moment_name(Moment moment);
 
 // Where the values of a batch will be, when a device still computes them. `ready` and `fill` are
 // called from the writer thread only and neither blocks nor throws.
+struct RecordBatch;
 class LateValues {
  public:
   virtual ~LateValues() = default;
   virtual bool ready() const noexcept = 0;
-  // Writes rows[i].state for every row of the batch.
-  virtual void fill(std::vector<Row>& rows) noexcept = 0;
+  // Writes the state of every row of the batch and the bytes of every payload.
+  virtual void fill(RecordBatch& batch) noexcept = 0;
 };
 
-// Rows sealed together. Never changed after sealing, except that the writer thread fills late
-// values and appends what rules found.
+// Rows sealed together. A sealed row never changes its key; on the way to the sinks late values are
+// filled in, rules append what they found, and a full queue may drop rows, which leaves a gap.
 struct RecordBatch {
   std::uint64_t number = 0;  // order of sealing on this rank
   Moment moment = Moment::interval;
@@ -179,9 +182,19 @@ struct RecordBatch {
     return rows.empty() && outcomes.empty() && scalars.empty() && payloads.empty() &&
            alerts.empty() && gaps.empty();
   }
+  // Rows and payloads: what rows_produced, rows_written and rows_dropped count.
+  std::int64_t row_count() const {
+    return static_cast<std::int64_t>(rows.size() + payloads.size());
+  }
   // What the batch occupies, for the queue's limit.
   std::size_t bytes() const;
 };
+
+// The first and last sequence number among rows and payloads; {0, 0} without any.
+std::pair<std::uint64_t, std::uint64_t> seq_range(const RecordBatch& batch);
+
+// Appends a gap, or widens the one with the same reason.
+void add_gap(std::vector<Gap>& gaps, const Gap& gap);
 
 // All series of this rank. Readable from any thread while others are added; references stay valid.
 class SeriesTable {

@@ -26,9 +26,9 @@ struct Damage {
 // All that the log of one rank and restart holds.
 struct LogContents {
   std::map<SeriesId, Series> series;                        // every series, wanted or not
-  std::vector<RecordBatch> batches;                         // by number; rows of wanted series only
+  std::vector<RecordBatch> batches;                         // by number, of wanted series only
   std::set<std::pair<std::int32_t, std::int64_t>> windows;  // (optimizer, window) of every row
-  std::int64_t rows = 0;                                    // rows of all series
+  std::int64_t rows = 0;                                    // of all series, payloads among them
   std::int64_t files = 0;
   std::int64_t bytes = 0;
   std::int64_t torn_tails = 0;  // unfinished last writes: those of a killed or living run

@@ -1,5 +1,8 @@
-// The names of the data model's enumerations, and what a batch weighs.
+// The names of the data model's enumerations, what a batch weighs, and its gaps.
 #include "trainmon/record.h"
+
+#include <algorithm>
+#include <limits>
 
 namespace trainmon {
 
@@ -59,6 +62,29 @@ std::string_view moment_name(Moment moment) {
       return "stop";
   }
   return "unknown";
+}
+
+std::pair<std::uint64_t, std::uint64_t> seq_range(const RecordBatch& batch) {
+  std::uint64_t first = std::numeric_limits<std::uint64_t>::max();
+  std::uint64_t last = 0;
+  const auto widen = [&](const RowKey& key) {
+    first = std::min(first, key.seq);
+    last = std::max(last, key.seq);
+  };
+  for (const Row& row : batch.rows) widen(row.key);
+  for (const Payload& payload : batch.payloads) widen(payload.key);
+  return {std::min(first, last), last};
+}
+
+void add_gap(std::vector<Gap>& gaps, const Gap& gap) {
+  for (Gap& known : gaps) {
+    if (known.reason != gap.reason) continue;
+    known.rows += gap.rows;
+    known.first_seq = std::min(known.first_seq, gap.first_seq);
+    known.last_seq = std::max(known.last_seq, gap.last_seq);
+    return;
+  }
+  gaps.push_back(gap);
 }
 
 std::size_t RecordBatch::bytes() const {

@@ -13,10 +13,11 @@ class Collector::Ticket final : public LateValues {
 
   bool ready() const noexcept override { return ready_.load(std::memory_order_acquire); }
 
-  void fill(std::vector<Row>& rows) noexcept override {
-    for (std::size_t i = 0; i < rows.size() && i < states_.size(); ++i) {
-      rows[i].state = states_[i];
-      if (rows[i].state.non_finite()) rows[i].key.flags |= flag::kNonFinite;
+  void fill(RecordBatch& batch) noexcept override {
+    for (std::size_t i = 0; i < batch.rows.size() && i < states_.size(); ++i) {
+      Row& row = batch.rows[i];
+      row.state = states_[i];
+      if (row.state.non_finite()) row.key.flags |= flag::kNonFinite;
     }
   }
 
@@ -124,12 +125,15 @@ void Collector::add_scalar(std::string_view name, double value,
 }
 
 void Collector::add_payload(Payload payload) {
-  if (payload.key.window == 0) {
-    const Address address = address_of(payload.key.series);
-    payload.key.window = address.window;
-    payload.key.accum = address.accum;
-  }
+  const Address address = address_of(payload.key.series);
+  payload.key.window = address.window;
+  payload.key.accum = address.accum;
+  add_payload_at(std::move(payload));
+}
+
+void Collector::add_payload_at(Payload payload) {
   open_.append(std::move(payload));
+  produced_.fetch_add(1, std::memory_order_relaxed);
 }
 
 void Collector::seal(Moment moment) {

@@ -59,6 +59,7 @@ class Collector {
   void add_scalar(std::string_view name, double value,
                   std::optional<std::int64_t> window = std::nullopt);
   void add_payload(Payload payload);
+  void add_payload_at(Payload payload);
 
   // Closes the open batch and submits it; an empty batch is not submitted.
   void seal(Moment moment);

@@ -30,7 +30,7 @@ void BatchQueue::push(RecordBatch batch, bool may_wait) {
   std::unique_lock lock(mutex_);
   attach_carry(batch);
   if (closed_) {
-    dropped_["stopped"] += static_cast<std::int64_t>(batch.rows.size());
+    dropped_["stopped"] += batch.row_count();
     return;
   }
   std::size_t bytes = batch.bytes();
@@ -117,28 +117,23 @@ std::size_t BatchQueue::peak_bytes() const {
 void BatchQueue::count_gap(RecordBatch& batch, std::int64_t rows, std::uint64_t first,
                            std::uint64_t last) {
   dropped_[kQueueFull] += rows;
-  if (!batch.gaps.empty() && batch.gaps.back().reason == kQueueFull) {
-    Gap& gap = batch.gaps.back();
-    gap.rows += rows;
-    gap.first_seq = std::min(gap.first_seq, first);
-    gap.last_seq = std::max(gap.last_seq, last);
-  } else {
-    batch.gaps.push_back({kQueueFull, rows, first, last});
-  }
+  add_gap(batch.gaps, {kQueueFull, rows, first, last});
 }
 
 // Drops the unflagged rows and the payloads of a batch. Rows a device still computes are kept:
 // whether one of them is bad is not known before their values are.
 bool BatchQueue::reduce(RecordBatch& batch) {
-  batch.payloads.clear();
-  if (batch.late != nullptr || batch.rows.empty()) return false;
-  const std::uint64_t first = batch.rows.front().key.seq;
-  const std::uint64_t last = batch.rows.back().key.seq;
-  const auto kept = std::erase_if(
-      batch.rows, [](const Row& row) { return (row.key.flags & flag::kNonFinite) == 0; });
-  if (kept == 0) return false;
-  count_gap(batch, static_cast<std::int64_t>(kept), first, last);
-  batch.rows.shrink_to_fit();
+  const std::int64_t before = batch.row_count();
+  const auto [first, last] = seq_range(batch);
+  batch.payloads = {};
+  if (batch.late == nullptr) {
+    std::erase_if(batch.rows,
+                  [](const Row& row) { return (row.key.flags & flag::kNonFinite) == 0; });
+    batch.rows.shrink_to_fit();
+  }
+  const std::int64_t lost = before - batch.row_count();
+  if (lost == 0) return false;
+  count_gap(batch, lost, first, last);
   return true;
 }
 
@@ -162,15 +157,8 @@ void BatchQueue::carry(RecordBatch& batch) {
   }
   move_to_end(batch.outcomes, carry_.outcomes);
   move_to_end(batch.scalars, carry_.scalars);
-  for (const Gap& gap : batch.gaps) {
-    // Counted already when the gap was made: only the place in the data is merged.
-    if (carry_.gaps.empty()) {
-      carry_.gaps.push_back(gap);
-    } else {
-      carry_.gaps.back().rows += gap.rows;
-      carry_.gaps.back().last_seq = std::max(carry_.gaps.back().last_seq, gap.last_seq);
-    }
-  }
+  // Counted already when the gap was made: only the place in the data is merged.
+  for (const Gap& gap : batch.gaps) add_gap(carry_.gaps, gap);
   if (lost > 0) count_gap(carry_, lost, first, last);
 }
 

@@ -1,6 +1,7 @@
 // One loop: take in, deliver what is ready, flush when the interval has passed, until stopped.
 #include "pipe/pipe.h"
 
+#include <algorithm>
 #include <csignal>
 #include <utility>
 
@@ -14,9 +15,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double kQuietSeconds = 60.0;
 
-std::int64_t row_count(const RecordBatch& batch) {
-  return static_cast<std::int64_t>(batch.rows.size());
-}
+constexpr std::size_t kMostOwedOutcomes = 1 << 16;
 
 }  // namespace
 
@@ -28,7 +27,7 @@ Pipe::Pipe(PipeOptions options, RunInfo run, const SeriesTable& series,
       rules_(std::move(rules)),
       queue_(options.queue_bytes, options.overflow),
       latest_(options.latest_bytes) {
-  for (auto& sink : sinks) outlets_.push_back({std::move(sink), false, false, 0, {}});
+  for (auto& sink : sinks) outlets_.emplace_back().sink = std::move(sink);
 }
 
 void Pipe::start(PipeCalls calls, std::shared_ptr<void> keep_alive) {
@@ -76,7 +75,7 @@ void Pipe::deliver_ready(bool give_up) {
     RecordBatch& batch = next->batch;
     if (batch.late != nullptr) {
       if (batch.late->ready()) {
-        batch.late->fill(batch.rows);
+        batch.late->fill(batch);
       } else if (give_up || Clock::now() >= next->deadline) {
         for (Row& row : batch.rows) row.key.flags |= flag::kNotReady;
       } else {
@@ -120,25 +119,53 @@ void Pipe::write(Outlet& outlet, const RecordBatch& batch) {
       outlet.sink->open(run_, series_);
       outlet.open = true;
     }
-    outlet.sink->write(batch);
+    if (outlet.owed.empty()) {
+      outlet.sink->write(batch);
+    } else {
+      RecordBatch whole = batch;
+      const RecordBatch& owed = outlet.owed;
+      whole.outcomes.insert(whole.outcomes.begin(), owed.outcomes.begin(), owed.outcomes.end());
+      whole.gaps.insert(whole.gaps.begin(), owed.gaps.begin(), owed.gaps.end());
+      outlet.sink->write(whole);
+      outlet.owed = {};
+    }
   } catch (const SinkError& error) {
-    fail(outlet, row_count(batch), error.reason(), error.what());
+    lose(outlet, batch, error.reason(), error.what());
     return;
   } catch (const std::bad_alloc&) {
-    fail(outlet, row_count(batch), "no_memory", "out of memory");
+    lose(outlet, batch, "no_memory", "out of memory");
     return;
   } catch (const std::exception& error) {
-    fail(outlet, row_count(batch), "error", error.what());
+    lose(outlet, batch, "error", error.what());
     return;
   }
   const std::lock_guard lock(account_mutex_);
   // After a stop that ran out of time these rows have already been counted as dropped.
-  if (!abandoned_) outlet.written += row_count(batch);
+  if (!abandoned_) outlet.written += batch.row_count();
   if (outlet.degraded) {
     outlet.degraded = false;
     // A nearly full disk takes small batches and refuses large ones: the pair of lines is bounded.
     log_line_limited("writing again",
                      "sink " + std::string(outlet.sink->name()) + ": writing again", kQuietSeconds);
+  }
+}
+
+// The rows are gone; that they are, and what became of their windows, is told once it can be.
+void Pipe::lose(Outlet& outlet, const RecordBatch& batch, const std::string& reason,
+                const char* what) {
+  fail(outlet, batch.row_count(), reason, what);
+  try {
+    RecordBatch& owed = outlet.owed;
+    for (const Gap& gap : batch.gaps) add_gap(owed.gaps, gap);
+    if (batch.row_count() > 0) {
+      const auto [first, last] = seq_range(batch);
+      add_gap(owed.gaps, {reason, batch.row_count(), first, last});
+    }
+    const std::size_t space = kMostOwedOutcomes - owed.outcomes.size();
+    const std::size_t count = std::min(space, batch.outcomes.size());
+    owed.outcomes.insert(owed.outcomes.end(), batch.outcomes.begin(),
+                         batch.outcomes.begin() + static_cast<std::ptrdiff_t>(count));
+  } catch (const std::bad_alloc&) {  // then only health.json tells
   }
 }
 
@@ -223,10 +250,6 @@ void Pipe::stop(std::chrono::nanoseconds timeout) {
     abandoned_ = true;
     thread_.detach();
   }
-}
-
-void Pipe::forget_thread() {
-  if (thread_.joinable()) thread_.detach();
 }
 
 void Pipe::report(Health& health, std::int64_t produced) const {

@@ -56,8 +56,6 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
   // Drains, flushes and closes within `timeout`; afterwards everything not written counts as
   // dropped ("stop_timeout") and a thread still stuck in a write is left behind. Call once.
   void stop(std::chrono::nanoseconds timeout);
-  // In a forked child there is no writer thread: forget it.
-  void forget_thread();
 
   // Fills sinks, alerts, errors and the queue's peak of `health`; `produced` closes the account.
   void report(Health& health, std::int64_t produced) const;
@@ -70,6 +68,7 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
     bool degraded = false;
     std::int64_t written = 0;
     std::map<std::string, std::int64_t> dropped;
+    RecordBatch owed;  // outcomes and gaps of batches that could not be written
   };
   struct Pending {
     RecordBatch batch;
@@ -85,6 +84,7 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
   void flush_sinks();
   void keep_house(bool last);
   void finish();
+  void lose(Outlet& outlet, const RecordBatch& batch, const std::string& reason, const char* what);
   void fail(Outlet& outlet, std::int64_t rows, const std::string& reason, const char* what);
 
   const PipeOptions options_;

@@ -147,10 +147,11 @@ class LogSink : public Sink {
   void commit(const RecordBatch& batch) {
     fresh_.clear();
     lost_.clear();
-    if (batch.rows.empty()) return;
-    if (segment_rows_ == 0) first_seq_ = batch.rows.front().key.seq;
-    last_seq_ = batch.rows.back().key.seq;
-    segment_rows_ += static_cast<std::int64_t>(batch.rows.size());
+    if (batch.row_count() == 0) return;
+    const auto [first, last] = seq_range(batch);
+    if (segment_rows_ == 0) first_seq_ = first;
+    last_seq_ = last;
+    segment_rows_ += batch.row_count();
   }
 
   const std::size_t segment_bytes_;

@@ -186,7 +186,7 @@ class LogReader {
     bool is_wanted = true;
   };
 
-  // Drops rows of series nobody asked for, and records of series nobody defined.
+  // Drops rows and payloads of series nobody asked for, and records of series nobody defined.
   void select_rows(const SegmentFile& file, std::int64_t offset,
                    const std::unordered_map<SeriesId, Known>& series, RecordBatch& batch) {
     std::int64_t undefined = 0;
@@ -207,6 +207,10 @@ class LogReader {
       return series.find(record.key.series) == series.end();
     };
     undefined += static_cast<std::int64_t>(std::erase_if(batch.payloads, is_undefined));
+    contents_.rows += static_cast<std::int64_t>(batch.payloads.size());
+    std::erase_if(batch.payloads, [&](const Payload& payload) {
+      return !series.at(payload.key.series).is_wanted;
+    });
     undefined += static_cast<std::int64_t>(std::erase_if(batch.alerts, is_undefined));
     if (undefined > 0) {
       fault(file.path, offset,

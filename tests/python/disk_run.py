@@ -143,6 +143,8 @@ def main():
     report["end"] = watched.monitor.health()
     table = trainmon.read(str(out / "run"))
     report["read"] = [table["step"].tolist(), table["seq"].tolist()]
+    report["fates"] = sorted(set(table["fate"]))
+    report["gaps"] = [[gap["reason"], gap["rows"]] for gap in table.gaps]
     report["same_losses"] = bare.losses == watched.losses
     print(json.dumps(report, default=str))
 

@@ -78,6 +78,10 @@ def test_training_goes_on_and_the_loss_is_counted(fault, tmp_path, monkeypatch):
     assert len(set(sequence.tolist())) == len(sequence)
     if fault != "deleted":
         assert len(sequence) == end["sinks"][0]["rows_written"], "written and not read back"
+        # The data says what it lacks, and no outcome was lost with the rows.
+        assert sum(rows for _, rows in report["gaps"]) == dropped(end)
+        assert {name for name, _ in report["gaps"]} <= {reason}
+        assert report["fates"] == ["taken"]
     else:
         kept = (sequence > before["rows_produced"]).sum()
         produced = end["rows_produced"] - before["rows_produced"]

@@ -76,6 +76,24 @@ TEST(Collector, ARowHasItsAddressAndItsValues) {
   EXPECT_EQ(f.collector.rows_produced(), 2);
 }
 
+TEST(Collector, PayloadsAreAddressedAndCountedLikeRows) {
+  Fixture f;
+  const SeriesId id = f.series("w");
+  f.collector.windows().begin_attempt(0);
+  f.collector.windows().end_attempt(0, Fate::taken, 1.0);
+  f.collector.windows().on_backward(0, 1);
+  f.collector.add_payload({PayloadType::text, {.series = id}, {}});
+  f.collector.add_payload_at({PayloadType::text, {.series = id, .window = 0, .accum = 3}, {}});
+  f.collector.seal(Moment::before_step);
+  const RecordBatch& batch = f.batches.at(f.batches.size() - 1);
+  ASSERT_EQ(batch.payloads.size(), 2u);
+  EXPECT_EQ(batch.payloads[0].key.window, 1);
+  EXPECT_EQ(batch.payloads[1].key.window, 0);  // the first window, not the open one
+  EXPECT_EQ(batch.payloads[1].key.accum, 3);
+  EXPECT_LT(batch.payloads[0].key.seq, batch.payloads[1].key.seq);
+  EXPECT_EQ(f.collector.rows_produced(), 2);
+}
+
 TEST(Collector, AnotherDtypeIsAnotherSeries) {
   Fixture f;
   const SeriesId id = f.series("w", DType::bfloat16);
@@ -167,7 +185,7 @@ TEST(Collector, LateValuesAreFilledWhenTheyCome) {
   EXPECT_EQ(f.ready, 1);
   RecordBatch& late = f.batches[0];
   ASSERT_TRUE(late.late->ready());
-  late.late->fill(late.rows);
+  late.late->fill(late);
   EXPECT_EQ(late.rows[0].state.count, 4);
   EXPECT_EQ(late.rows[1].state.nans, 1);
   EXPECT_NE(late.rows[1].key.flags & flag::kNonFinite, 0u);

@@ -23,7 +23,7 @@ std::deque<RecordBatch> drain(BatchQueue& queue) {
 
 std::int64_t rows_in(const std::deque<RecordBatch>& batches) {
   std::int64_t rows = 0;
-  for (const RecordBatch& batch : batches) rows += std::ssize(batch.rows);
+  for (const RecordBatch& batch : batches) rows += batch.row_count();
   return rows;
 }
 
@@ -56,7 +56,9 @@ TEST_P(EveryDropPolicy, ConservesRowsAndLeavesGaps) {
     }
   };
   for (std::uint64_t i = 1; i <= 300; ++i) {
-    queue.push(batch_of(i, i * 100, 100), true);
+    RecordBatch batch = batch_of(i, i * 100, 99);
+    batch.payloads.push_back({PayloadType::text, {.seq = i * 100 + 99}, {}});
+    queue.push(std::move(batch), true);
     produced += 100;
     if (i % 50 == 0) count(drain(queue));
   }

@@ -20,8 +20,8 @@ using namespace std::chrono_literals;
 class ManualValues final : public LateValues {
  public:
   bool ready() const noexcept override { return ready_; }
-  void fill(std::vector<Row>& rows) noexcept override {
-    for (Row& row : rows) row.state.count = 42;
+  void fill(RecordBatch& batch) noexcept override {
+    for (Row& row : batch.rows) row.state.count = 42;
   }
   std::atomic<bool> ready_{false};
 };
@@ -52,7 +52,7 @@ struct Fixture {
   ~Fixture() { pipe->stop(5s); }
 
   void submit(RecordBatch batch) {
-    produced += std::ssize(batch.rows);
+    produced += batch.row_count();
     pipe->submit(std::move(batch));
   }
   Health health() {
@@ -115,6 +115,44 @@ TEST(Pipe, AFailingSinkIsCountedByReasonAndRecovers) {
   EXPECT_EQ(health.sinks[0].rows_written, 10);
   EXPECT_FALSE(health.sinks[0].degraded);
   EXPECT_EQ(health.sinks[1].rows_written, 110);
+}
+
+// The first batch that a sink writes again says what the ones before it lost, and brings along what
+// became of their windows.
+TEST(Pipe, WhatASinkCouldNotWriteLeavesAGapAndItsOutcomes) {
+  auto second = std::make_shared<Seen>();
+  Fixture f({}, second);
+  {
+    const std::lock_guard lock(f.seen->mutex);
+    f.seen->fail_with = "no_space";
+  }
+  for (std::uint64_t i = 1; i <= 3; ++i) {
+    RecordBatch batch = batch_of(i, i * 10, 10);
+    batch.outcomes.push_back({0, static_cast<std::int64_t>(i), 0, 0, Fate::taken, 1.0});
+    batch.payloads.push_back({PayloadType::text, {.seq = i * 10 + 9}, {}});
+    f.submit(std::move(batch));
+  }
+  ASSERT_TRUE(eventually([&] { return second->rows() == 30; }));
+  {
+    const std::lock_guard lock(f.seen->mutex);
+    f.seen->fail_with.clear();
+  }
+  f.submit(batch_of(4, 200, 10));
+  f.submit(batch_of(5, 300, 10));
+  f.pipe->stop(5s);
+  const std::vector<RecordBatch>& batches = f.seen->batches;
+  ASSERT_EQ(batches.size(), 2u);
+  ASSERT_EQ(batches[0].gaps.size(), 1u);
+  EXPECT_EQ(batches[0].gaps[0].reason, "no_space");
+  EXPECT_EQ(batches[0].gaps[0].rows, 33);
+  EXPECT_EQ(batches[0].gaps[0].first_seq, 10u);
+  EXPECT_EQ(batches[0].gaps[0].last_seq, 39u);
+  ASSERT_EQ(batches[0].outcomes.size(), 3u);
+  EXPECT_EQ(batches[0].outcomes[2].window, 3);
+  EXPECT_TRUE(batches[1].gaps.empty() && batches[1].outcomes.empty());
+  for (const RecordBatch& batch : second->batches) EXPECT_TRUE(batch.gaps.empty());
+  expect_law(f.health());
+  EXPECT_EQ(f.health().sinks[0].rows_dropped.at("no_space"), 33);
 }
 
 TEST(Pipe, ASinkThatCannotOpenIsTriedAgain) {

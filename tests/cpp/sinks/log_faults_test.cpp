@@ -134,7 +134,7 @@ TEST_F(LogFaults, ADeletedDirectoryIsMadeAgainAndTheLossIsInTheData) {
   open(1 << 20);
   std::int64_t lost_rows = 0;
   for (int i = 0; i < 5; ++i) EXPECT_EQ(write(), "");
-  for (const RecordBatch& batch : taken_) lost_rows += static_cast<std::int64_t>(batch.rows.size());
+  for (const RecordBatch& batch : taken_) lost_rows += batch.row_count();
   taken_.clear();
   fs::remove_all(scratch_.path() / "rank_00000");
   for (int i = 0; i < 5; ++i) EXPECT_EQ(write(), "");
