@@ -114,7 +114,8 @@ struct Scalar {
   double value = 0.0;
 };
 
-// Typed bytes beside rows, counted as a row wherever rows are counted; the layout of each type is in docs/formats.md.
+// Typed bytes beside rows, counted as a row wherever rows are counted; the layout of each type is
+// in docs/formats.md.
 enum class PayloadType : std::uint8_t { histogram = 1, sign_bits = 2, digest = 3, text = 4 };
 struct Payload {
   PayloadType type = PayloadType::text;

@@ -97,14 +97,13 @@ RunInfo claim_directory(const fs::path& out, const Identity& identity, double ep
   const auto own_past = newest_restart(own, identity);
   const auto first_past =
       identity.rank == 0 ? own_past : newest_restart(out / numbered("rank_", 5, 0), identity);
-  for (const auto& past : {own_past, first_past}) {
-    if (past && !past->model_digest.empty() && !identity.model_digest.empty() &&
-        past->model_digest != identity.model_digest) {
-      throw std::runtime_error(
-          "[out] " + out.string() +
-          " holds the run of another model (names, shapes or dtypes differ); give this run its own "
-          "directory with out=...");
-    }
+  // Only with its own past: the stages of a pipeline are different models on different ranks.
+  if (own_past && !own_past->model_digest.empty() && !identity.model_digest.empty() &&
+      own_past->model_digest != identity.model_digest) {
+    throw std::runtime_error(
+        "[out] " + out.string() +
+        " holds the run of another model (names, shapes or dtypes differ); give this run its own "
+        "directory with out=...");
   }
   int restart = own_past ? own_past->restart + 1 : 0;
   if (first_past && first_past->same_launch) restart = std::max(restart, first_past->restart);

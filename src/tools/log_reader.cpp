@@ -208,9 +208,8 @@ class LogReader {
     };
     undefined += static_cast<std::int64_t>(std::erase_if(batch.payloads, is_undefined));
     contents_.rows += static_cast<std::int64_t>(batch.payloads.size());
-    std::erase_if(batch.payloads, [&](const Payload& payload) {
-      return !series.at(payload.key.series).is_wanted;
-    });
+    std::erase_if(batch.payloads,
+                  [&](const Payload& payload) { return !series.at(payload.key.series).is_wanted; });
     undefined += static_cast<std::int64_t>(std::erase_if(batch.alerts, is_undefined));
     if (undefined > 0) {
       fault(file.path, offset,

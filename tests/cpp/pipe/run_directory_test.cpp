@@ -72,8 +72,18 @@ TEST(RunDirectory, AnotherModelIsRefused) {
   claim(scratch.path, identity);
   identity.model_digest = "bbbb";
   EXPECT_THROW(claim(scratch.path, identity), std::runtime_error);
-  identity.rank = 3;
-  EXPECT_THROW(claim(scratch.path, identity), std::runtime_error);
+}
+
+TEST(RunDirectory, StagesOfAPipelineAreDifferentModels) {
+  const Scratch scratch;
+  for (int restart = 0; restart < 2; ++restart) {
+    for (int rank = 0; rank < 2; ++rank) {
+      Identity identity;
+      identity.rank = rank;
+      identity.model_digest = rank == 0 ? "first stage" : "second stage";
+      EXPECT_EQ(claim(scratch.path, identity).restart, restart);
+    }
+  }
 }
 
 TEST(RunDirectory, ARunIdIsNeverAPath) {
