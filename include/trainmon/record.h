@@ -164,8 +164,8 @@ class LateValues {
   virtual void fill(RecordBatch& batch) noexcept = 0;
 };
 
-// Rows sealed together. A sealed row never changes its key; on the way to the sinks late values are
-// filled in, rules append what they found, and a full queue may drop rows, which leaves a gap.
+// Rows sealed together. A sealed row never changes its address; on the way to the sinks late values
+// are filled in, rules append what they found, and a full queue may drop rows, which leaves a gap.
 struct RecordBatch {
   std::uint64_t number = 0;  // order of sealing on this rank
   Moment moment = Moment::interval;
