@@ -1,10 +1,11 @@
-// Rows of one observation stand side by side after sorting; each such group is merged by itself.
+// Rows of one place stand side by side after sorting; each such group is merged by itself.
 #include "tools/merge_rows.h"
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <map>
+#include <set>
 #include <span>
 #include <tuple>
 
@@ -44,6 +45,7 @@ class RankMerger {
       series.replication = Replication::independent;
       whole_.push_back(wholes_.add(series));
     }
+    for (const Series& series : rows.series) piece_.push_back(piece_of(series));
   }
 
   void merge() {
@@ -71,6 +73,19 @@ class RankMerger {
 
  private:
   using Group = std::span<const ReadRow>;
+  using Turn = std::vector<const ReadRow*>;
+
+  // Equal numbers for equal places in the full tensor, kNoPiece for those that name none.
+  int piece_of(const Series& series) {
+    if (series.ranges.empty()) return kNoPiece;
+    std::vector<std::int64_t> bounds;
+    for (const Range& range : series.ranges) {
+      bounds.push_back(range.begin);
+      bounds.push_back(range.end);
+    }
+    const auto next = static_cast<int>(pieces_.size());
+    return pieces_.try_emplace({series.space, std::move(bounds)}, next).first->second;
+  }
 
   Replication replication(const ReadRow& row) const { return index_.at(row.series).replication; }
 
@@ -85,28 +100,36 @@ class RankMerger {
         merged_.push_back(row);
       }
     }
-    if (!parts.empty()) merge_parts(parts);
-    if (!copies.empty()) take_one(copies);
+    for (const Turn& turn : turns_of(parts)) merge_parts(turn);
+    for (const Turn& turn : turns_of(copies)) take_one(turn);
   }
 
-  void merge_parts(const std::vector<const ReadRow*>& parts) {
+  // The first row of every rank and piece, then the second of each, ...: a second backward through
+  // one forward differs from the first in seq alone. Where not all have as many, nobody can say
+  // which belong together: none is returned, and the rows stay per rank.
+  std::vector<Turn> turns_of(const std::vector<const ReadRow*>& rows) {
+    std::map<std::pair<int, int>, std::size_t> seen;  // rank, piece
+    std::vector<Turn> turns;
+    for (const ReadRow* row : rows) {
+      const std::size_t turn = seen[{row->rank, piece_[row->series]}]++;
+      if (turn == turns.size()) turns.emplace_back();
+      turns[turn].push_back(row);
+    }
+    if (turns.empty() || turns.front().size() == turns.back().size()) return turns;
+    for (const ReadRow* row : rows) merged_.push_back(*row);
+    return {};
+  }
+
+  void merge_parts(const Turn& parts) {
     ReadRow whole = *parts.front();
     const Series first = index_.at(whole.series);
     whole.state = RowState();
     whole.rank = -1;
-    // A part that several ranks hold (replicas of a shard) counts once.
-    std::map<std::pair<Space, std::vector<std::int64_t>>, int> owner;
+    std::set<int> seen;
     for (const ReadRow* part : parts) {
-      const Series& series = index_.at(part->series);
-      if (!series.ranges.empty()) {
-        std::vector<std::int64_t> bounds;
-        for (const Range& range : series.ranges) {
-          bounds.push_back(range.begin);
-          bounds.push_back(range.end);
-        }
-        const auto [known, is_new] = owner.try_emplace({series.space, bounds}, part->rank);
-        if (!is_new && known->second != part->rank) continue;
-      }
+      // A part that several ranks hold (replicas of a shard) counts once.
+      const int piece = piece_[part->series];
+      if (piece != kNoPiece && !seen.insert(piece).second) continue;
       trainmon::merge(whole.state, part->state);
       whole.flags |= part->flags;
       whole.seq = std::min(whole.seq, part->seq);
@@ -121,7 +144,7 @@ class RankMerger {
     merged_.push_back(whole);
   }
 
-  void take_one(const std::vector<const ReadRow*>& copies) {
+  void take_one(const Turn& copies) {
     const bool all_agree = std::all_of(copies.begin(), copies.end(), [&](const ReadRow* copy) {
       return copy->flags == copies.front()->flags && same_bits(copy->state, copies.front()->state);
     });
@@ -136,7 +159,10 @@ class RankMerger {
   RunRows& rows_;
   SeriesIndex index_;
   SeriesIndex wholes_;
+  static constexpr int kNoPiece = -1;
+  std::map<std::pair<Space, std::vector<std::int64_t>>, int> pieces_;
   std::vector<std::uint32_t> whole_;  // series -> what it is a part of
+  std::vector<int> piece_;            // series -> which part of it
   std::vector<ReadRow> merged_;
 };
 

@@ -129,6 +129,66 @@ TEST(Merge, IdenticalIsTakenOnceOnlyWhenItIs) {
   EXPECT_EQ(found, (std::vector<std::pair<std::int64_t, int>>{{0, -1}, {1, 0}, {1, 1}}));
 }
 
+// A second backward through the same forward (a gradient penalty, retain_graph) gives rows that
+// differ in seq alone.
+Series backward_of(std::int64_t begin, std::int64_t end) {
+  Series series = shard(begin, end, 4);
+  series.kind = "actv_grad";
+  return series;
+}
+
+std::vector<std::pair<int, double>> ranks_and_sums(const RunRows& rows) {
+  std::vector<std::pair<int, double>> found;
+  for (const ReadRow& row : rows.rows) found.emplace_back(row.rank, row.state.sum);
+  return found;
+}
+
+TEST(Merge, BackwardsOfOneForwardAreMergedEachWithItsOwn) {
+  const Scratch scratch;
+  for (const int number : {0, 1}) {
+    WrittenRank rank(scratch.path(), number, 0);
+    // Rank 0 holds two pieces, as series of their own; rank 1 the rest.
+    std::vector<SeriesId> pieces = {rank.add(backward_of(2 * number, 2 * number + 1)),
+                                    rank.add(backward_of(2 * number + 1, 2 * number + 2))};
+    Series same = backward_of(0, 4);
+    same.name = "same";
+    same.replication = Replication::identical;
+    const SeriesId copy = rank.add(same);
+    for (const double backward : {1.0, 100.0, 10000.0}) {
+      for (const SeriesId piece : pieces) rank.row(piece, 0, WrittenRank::one(backward));
+      rank.row(copy, 0, WrittenRank::one(-backward));
+    }
+    rank.write();
+  }
+  const RunRows rows = merged(scratch.path());
+  EXPECT_EQ(ranks_and_sums(rows),
+            (std::vector<std::pair<int, double>>{
+                {-1, 4.0}, {-1, -1.0}, {-1, 400.0}, {-1, -100.0}, {-1, 40000.0}, {-1, -10000.0}}));
+  for (const ReadRow& row : rows.rows) EXPECT_EQ(row.flags, 0u);
+}
+
+TEST(Merge, RanksWithDifferentNumbersOfBackwardsStayPerRank) {
+  for (const Replication replication : {Replication::disjoint, Replication::identical}) {
+    const Scratch scratch;
+    for (const int number : {0, 1}) {
+      WrittenRank rank(scratch.path(), number, 0);
+      Series series = backward_of(2 * number, 2 * number + 2);
+      series.replication = replication;
+      if (replication == Replication::identical) series.ranges = {{0, 4}};
+      const SeriesId id = rank.add(series);
+      rank.row(id, 0, WrittenRank::one(1.0));
+      if (number == 0) rank.row(id, 0, WrittenRank::one(1.0));
+      rank.row(id, 1, WrittenRank::one(2.0));  // the next window has one of each again
+      rank.write();
+    }
+    const RunRows rows = merged(scratch.path());
+    ASSERT_EQ(rows.rows.size(), 4u);
+    EXPECT_EQ((std::vector<int>{rows.rows[0].rank, rows.rows[1].rank, rows.rows[2].rank,
+                                rows.rows[3].rank}),
+              (std::vector<int>{0, 0, 1, -1}));
+  }
+}
+
 TEST(Merge, PartialAndIndependentStayPerRank) {
   const Scratch scratch;
   for (const int number : {0, 1}) {
