@@ -100,6 +100,7 @@ struct RunRows {
   std::vector<int> ranks;          // every rank the run has, ascending
   std::vector<Damage> damage;      // a torn tail of a killed run is not damage
   std::int64_t torn_tails = 0;
+  bool all_restarts = false;  // rows of steps that a later restart went through again, too
 };
 
 // Reads every rank and restart under `run` (also of a run being written). A window whose outcome is
@@ -113,11 +114,11 @@ struct RunRows {
 // neither the run nor trainmon knows.
 RunRows read_run(const std::filesystem::path& run, const ReadOptions& options = {});
 
-// Where the run first went wrong: the non-finite row that comes first by restart, step, attempt,
-// then weights before the step, then by accum and, within one, forward, backward, reduced
-// gradients, optimizer state, weights after the step; then by seq. Gradients of windows that were
-// skipped count only when nothing else is bad: a loss scaler makes and drops such steps as its way
-// of working.
+// Where the run first went wrong: the non-finite row that comes first by step (with all_restarts,
+// then by restart), attempt, then weights before the step, then by accum and, within one, forward,
+// backward, reduced gradients, optimizer state, weights after the step; then by seq. Gradients of
+// windows that were skipped count only when nothing else is bad: a loss scaler makes and drops such
+// steps as its way of working.
 struct FirstBad {
   ReadRow row;
   Series series;

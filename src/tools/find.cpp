@@ -33,13 +33,19 @@ bool is_gradient(std::string_view kind) {
          kind == kind::kCc;
 }
 
+// Which time the run went through the row's step. Where only the newest restart of each step is
+// shown it is the only one, whichever restart that is.
+std::int32_t run_through(const RunRows& rows, const ReadRow& row) {
+  return rows.all_restarts ? row.restart : 0;
+}
+
 }  // namespace
 
 std::optional<FirstBad> first_bad(const RunRows& rows) {
   const auto order = [&](const ReadRow& row) {
     const int moment = moment_of(rows.series[row.series].kind);
-    return std::tuple(row.restart, row.step, row.attempt, moment == 0 ? -1 : row.accum, moment,
-                      row.seq, row.rank);
+    return std::tuple(row.step, run_through(rows, row), row.attempt, moment == 0 ? -1 : row.accum,
+                      moment, row.seq, row.rank, row.restart);
   };
   const ReadRow* first = nullptr;
   bool first_is_routine = false;
@@ -72,6 +78,15 @@ std::vector<Ranked> top(const RunRows& rows, Stat stat, std::size_t count, bool 
     if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && !std::isnan(b);
     return smallest ? a < b : a > b;
   };
+  const auto when = [&](const ReadRow& row) {
+    return std::tuple(row.step, run_through(rows, row), row.attempt, row.seq, row.rank,
+                      row.restart);
+  };
+  // Among equals the earliest first: of many NaN the one that was there first leads.
+  const auto goes_before = [&](const Ranked& a, const Ranked& b) {
+    if (is_better(a.value, b.value)) return true;
+    return !is_better(b.value, a.value) && when(a.row) < when(b.row);
+  };
   // A tensor that changed its dtype is several series, but one line.
   using Tensor = std::tuple<std::string_view, std::int32_t, std::string_view, std::string_view>;
   std::map<Tensor, Ranked> best;
@@ -81,20 +96,11 @@ std::vector<Ranked> top(const RunRows& rows, Stat stat, std::size_t count, bool 
     const Ranked here{row, derive(stat, row.state)};
     const auto [so_far, fresh] =
         best.try_emplace({series.kind, series.chunk, series.name, series.element}, here);
-    if (!fresh && is_better(here.value, so_far->second.value)) so_far->second = here;
+    if (!fresh && goes_before(here, so_far->second)) so_far->second = here;
   }
   std::vector<Ranked> ranked;
   for (const auto& [tensor, found] : best) ranked.push_back(found);
-  // Among equals the earliest first: of many NaN the one that was there first leads.
-  const auto when = [](const ReadRow& row) {
-    return std::tie(row.restart, row.step, row.attempt, row.seq, row.rank);
-  };
-  std::sort(ranked.begin(), ranked.end(), [&](const Ranked& a, const Ranked& b) {
-    if (is_better(a.value, b.value) || is_better(b.value, a.value)) {
-      return is_better(a.value, b.value);
-    }
-    return when(a.row) < when(b.row);
-  });
+  std::sort(ranked.begin(), ranked.end(), goes_before);
   if (ranked.size() > count) ranked.resize(count);
   return ranked;
 }

@@ -84,6 +84,7 @@ class RunReader {
     std::sort(result_.kinds.begin(), result_.kinds.end());
     check_kinds(options_.kinds, result_.kinds);
     if (!options_.all_restarts) keep_newest();
+    result_.all_restarts = options_.all_restarts;
     result_.series = index_.take();
     sort_rows();
     if (options_.merged) merge_ranks(result_);

@@ -71,6 +71,66 @@ TEST(FirstBad, StepsALossScalerDroppedCountOnlyWhenNothingElseIsBad) {
   }
 }
 
+// Steps `first` to `last` of one rank and restart, a NaN in "w" of the kind given at those in
+// `bad`.
+void write_steps(const Scratch& scratch, int rank_number, int restart, std::int64_t first,
+                 std::int64_t last, const std::vector<std::int64_t>& bad,
+                 const std::string& kind = "grad_reduced") {
+  WrittenRank rank(scratch.path(), rank_number, restart,
+                   "\"start_steps\": [" + std::to_string(first) + "]");
+  const SeriesId w = rank.add(kind, "w");
+  for (std::int64_t step = first; step <= last; ++step) {
+    const bool is_bad = std::find(bad.begin(), bad.end(), step) != bad.end();
+    rank.row(w, step - first, is_bad ? WrittenRank::nan() : WrittenRank::one(1.0));
+    rank.outcome(step - first, step);
+  }
+  rank.write();
+}
+
+TEST(FirstBad, TheStepComesBeforeTheRestart) {
+  const Scratch scratch;
+  write_steps(scratch, 0, 0, 0, 9, {6, 8});
+  write_steps(scratch, 0, 1, 5, 7, {7});  // step 6 was good this time; 8 and 9 were not repeated
+  const RunRows newest = read_run(scratch.path());
+  const auto found = first_bad(newest);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->row.step, 7);
+  EXPECT_EQ(found->row.restart, 1);
+  // Of many NaN the earliest leads the ranking, too.
+  EXPECT_EQ(top(newest, Stat::norm, 1).at(0).row.step, 7);
+}
+
+TEST(FirstBad, AmongEqualStepsTheOlderRestartWhenBothAreShown) {
+  const Scratch scratch;
+  write_steps(scratch, 0, 0, 0, 9, {6}, "param_updated");
+  write_steps(scratch, 0, 1, 5, 9, {6}, "param_origin");
+  ReadOptions all;
+  all.all_restarts = true;
+  const auto found = first_bad(read_run(scratch.path(), all));
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->row.restart, 0);
+  const RunRows rows = read_run(scratch.path(), all);
+  EXPECT_EQ(top(rows, Stat::norm, 1).at(0).row.restart, 0);
+}
+
+TEST(FirstBad, WithinAStepTheOrderOfTheStepWhateverTheRestart) {
+  // Rank 1 never got to step 6 again: its newest row of it is that of the older restart.
+  const Scratch scratch;
+  write_steps(scratch, 0, 0, 0, 9, {});
+  write_steps(scratch, 0, 1, 5, 9, {6}, "param_origin");
+  write_steps(scratch, 1, 0, 0, 9, {6}, "grad_reduced");
+  const auto found = first_bad(read_run(scratch.path()));
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->series.kind, "param_origin");
+}
+
+TEST(Top, OfEqualValuesTheEarliest) {
+  const Scratch scratch;
+  write_steps(scratch, 0, 0, 0, 9, {});
+  write_steps(scratch, 0, 1, 0, 7, {});  // 8 and 9 are those of restart 0
+  EXPECT_EQ(top(read_run(scratch.path()), Stat::norm, 1).at(0).row.step, 0);
+}
+
 TEST(Top, ATensorThatChangedItsDtypeIsOneLine) {
   const Scratch scratch;
   WrittenRank rank(scratch.path(), 0, 0);
