@@ -98,7 +98,8 @@ struct RunRows {
   std::vector<ReadGap> gaps;
   std::vector<std::string> kinds;  // every kind the run has, selected or not, ascending
   std::vector<int> ranks;          // every rank the run has, ascending
-  std::vector<Damage> damage;      // a torn tail of a killed run is not damage
+  std::vector<Damage> damage;      // a torn tail of a killed run is not damage; rows that a run
+                                   // stopped in order has written and the log lacks are
   std::int64_t torn_tails = 0;
   bool all_restarts = false;  // rows of steps that a later restart went through again, too
 };

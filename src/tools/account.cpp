@@ -1,4 +1,6 @@
 // Holds what the log gives against what health.json claims.
+#include "tools/account.h"
+
 #include <algorithm>
 
 #include "base/text.h"
@@ -11,17 +13,6 @@ namespace {
 std::int64_t dropped(const SinkHealth& sink) {
   std::int64_t total = 0;
   for (const auto& [reason, rows] : sink.rows_dropped) total += rows;
-  return total;
-}
-
-// Rows that were written and that the log itself says are gone.
-std::int64_t rows_deleted(const LogContents& log) {
-  std::int64_t total = 0;
-  for (const RecordBatch& batch : log.batches) {
-    for (const Gap& gap : batch.gaps) {
-      if (gap.reason == "deleted") total += gap.rows;
-    }
-  }
   return total;
 }
 
@@ -48,6 +39,16 @@ void check_sinks(RankAccount& account, const LogContents& log) {
 
 }  // namespace
 
+std::int64_t rows_deleted(const LogContents& log) {
+  std::int64_t total = 0;
+  for (const RecordBatch& batch : log.batches) {
+    for (const Gap& gap : batch.gaps) {
+      if (gap.reason == "deleted") total += gap.rows;
+    }
+  }
+  return total;
+}
+
 std::int64_t Account::rows() const {
   std::int64_t total = 0;
   for (const RankAccount& rank : ranks) total += rank.log_rows;
@@ -67,7 +68,11 @@ Account account(const std::filesystem::path& run) {
     rank.host = std::move(facts.host);
     rank.covered = std::move(facts.covered);
     rank.not_covered = std::move(facts.not_covered);
-    read_health_json(rank, result.damage);
+    if (std::optional<StoredHealth> stored = read_health_json(directory, result.damage)) {
+      rank.has_health = true;
+      rank.closed = stored->closed;
+      rank.health = std::move(stored->health);
+    }
     const LogContents log = read_log(directory.path, directory.rank, directory.restart,
                                      [](const Series&) { return false; });
     rank.log_rows = log.rows;

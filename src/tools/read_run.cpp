@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "base/text.h"
+#include "tools/account.h"
 #include "tools/merge_rows.h"
 #include "tools/run_layout.h"
 #include "tools/series_index.h"
@@ -103,10 +104,13 @@ class RunReader {
 
   void read_directory(const RankDirectory& directory) {
     const RunFacts facts = read_run_json(directory, result_.damage);
+    // Before the log: a run that ends between the two reads must not look as if it had lost rows.
+    const std::optional<StoredHealth> stored = read_health_json(directory, result_.damage);
     LogContents log = read_log(directory.path, directory.rank, directory.restart,
                                [this](const Series& series) { return is_wanted(series); });
     result_.torn_tails += log.torn_tails;
     result_.damage.insert(result_.damage.end(), log.damage.begin(), log.damage.end());
+    if (stored && stored->closed) hold_against_health(directory, stored->health, log);
     for (const auto& [id, series] : log.series) {
       if (!contains(result_.kinds, series.kind)) result_.kinds.push_back(series.kind);
     }
@@ -114,6 +118,20 @@ class RunReader {
     note_steps(directory, timeline, log);
     unified_.clear();
     for (const RecordBatch& batch : log.batches) take_batch(directory, facts, timeline, log, batch);
+  }
+
+  // A segment that is gone or ends early between two frames shows nowhere else. Of a run that was
+  // not stopped in order the end is missing as a matter of course.
+  void hold_against_health(const RankDirectory& directory, const Health& health,
+                           const LogContents& log) {
+    const std::int64_t deleted = rows_deleted(log);
+    for (const SinkHealth& sink : health.sinks) {
+      if (sink.name != "log" || log.rows + deleted >= sink.rows_written) continue;
+      std::string what = "health.json says " + grouped(sink.rows_written) +
+                         " rows were written, the log holds " + grouped(log.rows);
+      if (deleted > 0) what += " and says that " + grouped(deleted) + " were deleted";
+      result_.damage.push_back({directory.path, 0, std::move(what)});
+    }
   }
 
   std::uint32_t unified(const LogContents& log, SeriesId id) {

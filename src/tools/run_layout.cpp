@@ -118,15 +118,16 @@ RunFacts read_run_json(const RankDirectory& directory, std::vector<Damage>& dama
   return facts;
 }
 
-void read_health_json(RankAccount& account, std::vector<Damage>& damage) {
-  const fs::path path = account.directory / "health.json";
+std::optional<StoredHealth> read_health_json(const RankDirectory& directory,
+                                             std::vector<Damage>& damage) {
+  const fs::path path = directory.path / "health.json";
   std::error_code error;
-  if (!fs::exists(path, error)) return;
+  if (!fs::exists(path, error)) return std::nullopt;
   const std::optional<json> health = load(path, damage);
-  if (!health) return;
-  account.has_health = true;
-  take(*health, "closed", account.closed);
-  Health& into = account.health;
+  if (!health) return std::nullopt;
+  StoredHealth stored;
+  take(*health, "closed", stored.closed);
+  Health& into = stored.health;
   take(*health, "rows_produced", into.rows_produced);
   take(*health, "rows_pending", into.rows_pending);
   take(*health, "refused", into.refused);
@@ -135,7 +136,7 @@ void read_health_json(RankAccount& account, std::vector<Damage>& damage) {
   take(*health, "alerts", into.alerts);
   take(*health, "queue_bytes_peak", into.queue_bytes_peak);
   const auto sinks = health->find("sinks");
-  if (sinks == health->end() || !sinks->is_array()) return;
+  if (sinks == health->end() || !sinks->is_array()) return stored;
   for (const json& entry : *sinks) {
     if (!entry.is_object()) continue;
     SinkHealth sink;
@@ -145,6 +146,7 @@ void read_health_json(RankAccount& account, std::vector<Damage>& damage) {
     take(entry, "degraded", sink.degraded);
     into.sinks.push_back(std::move(sink));
   }
+  return stored;
 }
 
 }  // namespace trainmon

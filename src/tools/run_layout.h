@@ -34,7 +34,13 @@ struct RunFacts {
 // A missing or unreadable file is damage.
 RunFacts read_run_json(const RankDirectory& directory, std::vector<Damage>& damage);
 
-// Fills health and closed of the account; a missing file leaves has_health false.
-void read_health_json(RankAccount& account, std::vector<Damage>& damage);
+// What health.json says.
+struct StoredHealth {
+  Health health;
+  bool closed = false;  // monitoring was stopped in order
+};
+// nullopt for a missing file, which is no damage, and for an unreadable one, which is.
+std::optional<StoredHealth> read_health_json(const RankDirectory& directory,
+                                             std::vector<Damage>& damage);
 
 }  // namespace trainmon

@@ -195,6 +195,21 @@ def test_damage_is_exit_code_3_and_never_silent(damaged):
     assert len(json.loads(call("doctor", damaged, "--json")[1])["damage"]) == 1
 
 
+def test_a_lost_log_of_a_closed_run_is_no_all_clear(tmp_path):
+    (rank,) = write(tmp_path / "run", ranks=1)
+    (segment,) = rank.directory.glob("*.tmlog")
+    segment.unlink()
+    for command in ("first-bad", "top", "show"):
+        code, out, err = call(command, tmp_path / "run", "--quiet")
+        assert code == 3
+        assert err == (
+            f"trainmon: not used: {rank.directory} at byte 0: "
+            "health.json says 48 rows were written, the log holds 0\n"
+        )
+    code, out, _ = call("doctor", tmp_path / "run")
+    assert code == 1 and out.count("48 were written") == 1 and "damage" not in out
+
+
 def test_a_living_run(tmp_path):
     rank = WrittenRank(tmp_path / "run", flush_seconds=0.05)
     for step in range(3):

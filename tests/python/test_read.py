@@ -371,6 +371,34 @@ def test_damage_is_warned_about_and_listed(tmp_path):
     assert table.damage[0][0] == os.fspath(segment)
 
 
+@pytest.mark.parametrize("loss", ["deleted", "emptied", "cut"])
+def test_a_lost_log_of_a_closed_run_is_damage(tmp_path, loss):
+    rank = WrittenRank(tmp_path / "run")
+    for window in range(10):
+        rank.observe(np.ones(4, np.float32), "grad_reduced", "w", window)
+        rank.end_step()
+    rank.stop()
+    (segment,) = rank.directory.glob("*.tmlog")
+    data = segment.read_bytes()
+    left = 0
+    if loss == "deleted":
+        segment.unlink()
+    elif loss == "emptied":
+        segment.write_bytes(b"")
+    else:
+        segment.write_bytes(data[: data.index(b"tmFR", len(data) // 2)])
+        left = sum(len(b["rows"]) for b in log_decoder.decode(segment.read_bytes()).batches)
+        assert 0 < left < 10
+    what = f"health.json says 10 rows were written, the log holds {left}"
+    with pytest.warns(RuntimeWarning, match=f"could not be used.*{what}"):
+        table = trainmon.read(tmp_path / "run")
+    assert table.num_rows == left
+    assert table.damage == [(os.fspath(rank.directory), 0, what)]
+    for question in (trainmon.first_bad, trainmon.top):
+        with pytest.warns(RuntimeWarning, match=what):
+            question(tmp_path / "run")
+
+
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     names=st.lists(

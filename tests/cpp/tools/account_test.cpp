@@ -6,16 +6,6 @@
 namespace trainmon {
 namespace {
 
-void write_health(const WrittenRank& rank, int produced, int written, int dropped, bool closed) {
-  write_atomically(rank.directory() / "health.json",
-                   "{\"rows_produced\": " + std::to_string(produced) +
-                       ", \"rows_pending\": 0, \"sinks\": [{\"name\": \"log\", \"rows_written\": " +
-                       std::to_string(written) +
-                       ", \"rows_dropped\": {\"no_space\": " + std::to_string(dropped) +
-                       "}, \"degraded\": false}], \"errors\": 2, \"closed\": " +
-                       (closed ? "true" : "false") + "}");
-}
-
 class AccountTest : public testing::Test {
  protected:
   AccountTest() : rank_(scratch_.path(), 4, 1, "\"not_covered\": {\"cc\": \"no collectives\"}") {
@@ -30,7 +20,7 @@ class AccountTest : public testing::Test {
 };
 
 TEST_F(AccountTest, ASoundRunIsQuiet) {
-  write_health(rank_, 12, 10, 2, true);
+  rank_.write_health(12, 10, 2, true);
   const RankAccount found = only();
   EXPECT_EQ(found.rank, 4);
   EXPECT_EQ(found.restart, 1);
@@ -44,19 +34,19 @@ TEST_F(AccountTest, ASoundRunIsQuiet) {
 }
 
 TEST_F(AccountTest, RowsThatWentNowhere) {
-  write_health(rank_, 15, 10, 2, true);
+  rank_.write_health(15, 10, 2, true);
   EXPECT_EQ(only().faults,
             std::vector<std::string>{"sink log: 15 rows produced, but 12 written or dropped"});
 }
 
 TEST_F(AccountTest, RowsThatAreNotInTheLog) {
-  write_health(rank_, 11, 11, 0, true);
+  rank_.write_health(11, 11, 0, true);
   EXPECT_EQ(only().faults,
             std::vector<std::string>{"the log gives 10 rows, health.json says 11 were written"});
 }
 
 TEST_F(AccountTest, ALivingRunMayBeAheadOfItsHealth) {
-  write_health(rank_, 20, 4, 0, false);
+  rank_.write_health(20, 4, 0, false);
   EXPECT_TRUE(only().faults.empty());
 }
 
@@ -72,7 +62,7 @@ TEST_F(AccountTest, RowsOfADeletedSegmentAreExplained) {
   std::filesystem::remove(rank_.directory() / "log-000000.tmlog");
   rank_.row(rank_.add("grad_reduced", "v"), 0);
   rank_.write();
-  write_health(rank_, 11, 11, 0, true);
+  rank_.write_health(11, 11, 0, true);
   const Account found = account(scratch_.path());
   EXPECT_TRUE(found.ranks.at(0).faults.empty());
   EXPECT_EQ(found.damage.size(), 1u);  // the missing segment is still said

@@ -11,6 +11,7 @@
 #include "sinks/log_format.h"
 #include "sinks/sinks.h"
 #include "trainmon/tools.h"
+#include "written_run.h"
 
 namespace trainmon {
 namespace {
@@ -237,6 +238,77 @@ TEST(Damage, MissingAndShortenedSegmentsAreSaid) {
   EXPECT_EQ(contents.batches.size(), 3u);
   ASSERT_EQ(contents.damage.size(), 1u);
   EXPECT_EQ(contents.damage.front().what, "segments 1 to 2 are missing");
+}
+
+// A run of one rank whose ten rows are in one segment, a batch each.
+class ClosedRun : public testing::Test {
+ protected:
+  ClosedRun() : rank_(scratch_.path(), 0, 0) {
+    const SeriesId w = rank_.add("grad_reduced", "w");
+    for (std::int64_t window = 0; window < 10; ++window) {
+      rank_.row(w, window);
+      rank_.write();
+    }
+  }
+  fs::path segment() const { return rank_.directory() / "log-000000.tmlog"; }
+  std::vector<std::string> damage() const {
+    std::vector<std::string> texts;
+    for (const Damage& found : read_run(scratch_.path()).damage) {
+      EXPECT_EQ(found.file, rank_.directory());
+      texts.push_back(found.what);
+    }
+    return texts;
+  }
+  // The first half of the segment's frames, cut between two of them.
+  void cut() const {
+    const std::string content = read_file(segment());
+    write_atomically(segment(), content.substr(0, content.find("tmFR", content.size() / 2)));
+  }
+  static std::vector<std::string> says(const std::string& rows) {
+    return {"health.json says 10 rows were written, the log holds " + rows};
+  }
+
+  Scratch scratch_;
+  WrittenRank rank_;
+};
+
+TEST_F(ClosedRun, ALostLogIsDamage) {
+  rank_.write_health(10, 10, 0, true);
+  EXPECT_TRUE(damage().empty());
+  cut();
+  const auto left = static_cast<std::int64_t>(read_run(scratch_.path()).rows.size());
+  EXPECT_GT(left, 0);
+  EXPECT_LT(left, 10);
+  EXPECT_EQ(damage(), says(std::to_string(left)));
+  write_atomically(segment(), "");
+  EXPECT_EQ(damage(), says("0"));
+  fs::remove(segment());
+  EXPECT_EQ(damage(), says("0"));
+  // Of rows that nobody asked for, too.
+  ReadOptions options;
+  options.kinds = {"cc"};
+  EXPECT_EQ(read_run(scratch_.path(), options).damage.size(), 1u);
+}
+
+TEST_F(ClosedRun, ALivingOrKilledOneIsNotDamagedByItsEnd) {
+  rank_.write_health(10, 10, 0, false);
+  cut();
+  EXPECT_TRUE(damage().empty());
+  fs::remove(rank_.directory() / "health.json");
+  EXPECT_TRUE(damage().empty());
+}
+
+TEST_F(ClosedRun, RowsTheLogSaysWereDeletedAreExplained) {
+  rank_.batch().gaps.push_back({"deleted", 4, 0, 9});
+  rank_.write();
+  rank_.write_health(14, 14, 0, true);
+  EXPECT_TRUE(damage().empty());
+  rank_.write_health(15, 15, 0, true);
+  EXPECT_EQ(damage(), std::vector<std::string>{"health.json says 15 rows were written, the log "
+                                               "holds 10 and says that 4 were deleted"});
+  // A write that ended after its monitor had given it up: more than was promised is no loss.
+  rank_.write_health(13, 13, 0, true);
+  EXPECT_TRUE(damage().empty());
 }
 
 TEST(Damage, AStormOfMutations) {
