@@ -90,6 +90,17 @@ struct ReadGap {
   Gap gap;
 };
 
+// Ranks that were to record (world_size and config.ranks of run.json) and have no directory, in any
+// restart: deleted, not copied along, or not there yet.
+struct MissingRanks {
+  std::vector<int> ranks;  // ascending
+  int world_size = 0;      // of how many; 0 where no run.json says
+};
+// "rank 1 of 2 is missing", "ranks 1 4-7 of 8 are missing"; empty when none is.
+std::string missing_text(const MissingRanks& missing);
+// Ascending ranks as people write them: "0-3 7".
+std::string ranks_text(const std::vector<int>& ranks);
+
 struct RunRows {
   std::vector<Series> series;
   std::vector<ReadRow> rows;        // by restart, step, attempt, rank, seq
@@ -98,6 +109,7 @@ struct RunRows {
   std::vector<ReadGap> gaps;
   std::vector<std::string> kinds;  // every kind the run has, selected or not, ascending
   std::vector<int> ranks;          // every rank the run has, ascending
+  MissingRanks missing;            // of the ranks selected
   std::vector<Damage> damage;      // a torn tail of a killed run is not damage; rows that a run
                                    // stopped in order has written and the log lacks are
   std::int64_t torn_tails = 0;
@@ -159,6 +171,7 @@ struct RankAccount {
 };
 struct Account {
   std::vector<RankAccount> ranks;  // by rank, restart
+  MissingRanks missing;
   std::vector<Damage> damage;
   std::int64_t rows() const;
 };

@@ -195,6 +195,8 @@ class Rows {
     return out;
   }
   std::vector<int> ranks() const { return run_.ranks; }
+  std::vector<int> missing_ranks() const { return run_.missing.ranks; }
+  std::string missing() const { return missing_text(run_.missing); }
 
   nb::object find_first_bad() const {
     const std::optional<FirstBad> found = first_bad(run_);
@@ -253,6 +255,8 @@ void init_tools(nb::module_& module) {
       .def("torn_tails", &Rows::torn_tails)
       .def("kinds", &Rows::kinds)
       .def("ranks", &Rows::ranks)
+      .def("missing_ranks", &Rows::missing_ranks)
+      .def("missing_text", &Rows::missing)
       .def("first_bad", &Rows::find_first_bad)
       .def("top", &Rows::find_top, nb::arg("stat"), nb::arg("count"), nb::arg("smallest"));
   module.def("read_run", &read, nb::arg("run"), nb::arg("kinds"), nb::arg("include"),

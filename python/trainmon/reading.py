@@ -39,6 +39,7 @@ class RunTable(Mapping):
     damage       list of (file, offset, what): parts of the files that could not be used
     torn_tails   unfinished last writes, those of a killed or living run (no damage)
     kinds, ranks everything the run has, selected or not
+    missing_ranks  of the ranks read, those that should be there and have no directory
     stats        names of the statistics in the table
     """
 
@@ -53,6 +54,7 @@ class RunTable(Mapping):
         self.torn_tails: int = rows.torn_tails()
         self.kinds: list[str] = rows.kinds()
         self.ranks: list[int] = rows.ranks()
+        self.missing_ranks: list[int] = rows.missing_ranks()
 
     def __getitem__(self, name: str) -> np.ndarray:
         if name not in self._columns:
@@ -142,7 +144,8 @@ def read(
                   on all ranks are taken once (both have rank -1), the rest stays per rank
 
     Raises FileNotFoundError when `run` holds no run, TypeError or ValueError naming the argument.
-    Parts of files that cannot be used are left out, listed in .damage and warned about.
+    Parts of files that cannot be used are left out, listed in .damage and warned about; so are
+    ranks that should be there and are not, in .missing_ranks.
     """
     names = _checked_stats(stats)
     rows = _read(run, kinds, include, exclude, ranks, steps, all_restarts, merged)
@@ -215,6 +218,9 @@ def _read(
         raise FileNotFoundError(f"run: {error}") from None
     except ValueError as error:
         raise ValueError(f"kinds: {error}") from None
+    missing = rows.missing_text()
+    if missing:
+        warnings.warn(f"{missing} from {os.fsdecode(path)}", RuntimeWarning, stacklevel=3)
     damage = rows.damage()
     if damage:
         file, offset, what = damage[0]

@@ -10,7 +10,7 @@ enum ExitCode : int {
   kOk = 0,
   kFindings = 1,  // something is wrong with the run (or the config)
   kUsage = 2,     // wrong arguments, no such run
-  kPartial = 3,   // parts of the files could not be used: the answer may lack something
+  kPartial = 3,   // ranks are missing or parts of files unusable: the answer may lack something
   kInternal = 70,
 };
 

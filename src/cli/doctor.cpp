@@ -167,6 +167,7 @@ void print_shared(const std::string& title,
 void print_account(const Account& account, const std::string& run, const Context& context) {
   std::int64_t files = 0, bytes = 0, open = 0;
   std::map<std::string, std::vector<int>> findings, not_covered, refused;
+  if (!account.missing.ranks.empty()) findings[missing_text(account.missing)];
   for (const RankAccount& rank : account.ranks) {
     files += rank.log_files;
     bytes += rank.log_bytes;
@@ -216,10 +217,13 @@ void inspect_run(const std::string& run, Context& context) {
   const Account found = account(run);
   bool has_findings = false;
   for (const RankAccount& rank : found.ranks) has_findings |= !findings_of(rank).empty();
-  context.exit_code = !found.damage.empty() ? kPartial : has_findings ? kFindings : kOk;
+  const bool is_whole = found.damage.empty() && found.missing.ranks.empty();
+  context.exit_code = !is_whole ? kPartial : has_findings ? kFindings : kOk;
   if (!context.json) return print_account(found, run, context);
   Json out;
   out["rows"] = found.rows();
+  out["world_size"] = found.missing.world_size;
+  out["missing_ranks"] = found.missing.ranks;
   out["ranks"] = Json::array();
   for (const RankAccount& rank : found.ranks) out["ranks"].push_back(rank_json(rank));
   out["damage"] = Json::array();
@@ -238,8 +242,9 @@ void add_doctor(CLI::App& app, Context& context) {
   command->add_option("RUN", *run, "run directory; without it, this machine");
   command->footer(
       R"(For a run: rows produced = written + dropped for every rank, sink and reason,
-held against what the log gives back; what was not covered; damaged files. A
-torn last write of a killed or living run is no damage.
+held against what the log gives back; what was not covered; ranks that are
+missing; damaged files. A torn last write of a killed or living run is no
+damage. Exit code 1 when the books are not in order.
 
 Examples:
   trainmon doctor

@@ -21,20 +21,6 @@ std::string moment_text(std::string_view kind) {
   return "optimizer state, after the step";
 }
 
-// Ranks as "0-3 7".
-std::string ranks_text(const std::vector<int>& ranks) {
-  std::string text;
-  for (std::size_t i = 0; i < ranks.size();) {
-    std::size_t last = i;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    if (!text.empty()) text += ' ';
-    text += std::to_string(ranks[i]);
-    if (last > i) text += "-" + std::to_string(ranks[last]);
-    i = last + 1;
-  }
-  return text;
-}
-
 void print_text(const FirstBad& found, const std::string& run, const Context& context) {
   const ReadRow& row = found.row;
   const RowState& state = row.state;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kFooter = R"(Exit codes:
   0  fine                 1  something is wrong with the run or config
-  2  wrong arguments      3  parts of the files could not be used
+  2  wrong arguments      3  parts of the run are missing or could not be used
   70 a fault of trainmon
 
 Examples:

@@ -1,6 +1,7 @@
 // Wrong values are named with what would be valid.
 #include "cli/select.h"
 
+#include <algorithm>
 #include <charconv>
 #include <iostream>
 #include <stdexcept>
@@ -42,6 +43,16 @@ void say_nothing_matches(const RunRows& rows) {
   std::cerr << "; `trainmon show RUN` lists names and steps\n";
 }
 
+void say_partial(const RunRows& rows) {
+  const auto count = std::count_if(rows.rows.begin(), rows.rows.end(), [](const ReadRow& row) {
+    return (row.flags & flag::kPartial) != 0;
+  });
+  if (count == 0) return;
+  std::cerr << "trainmon: " << grouped(count)
+            << (count == 1 ? " merged row is partial" : " merged rows are partial")
+            << ": not all of the tensor was there\n";
+}
+
 }  // namespace
 
 void add_selection(CLI::App& command, Selection& selection) {
@@ -70,6 +81,12 @@ RunRows read_selected(const Selection& selection, Context& context) {
                       !options.exclude.empty() || !options.ranks.empty() ||
                       !selection.steps.empty();
   if (rows.rows.empty() && chosen) say_nothing_matches(rows);
+  if (!rows.missing.ranks.empty()) {
+    context.exit_code = kPartial;
+    std::cerr << "trainmon: " << missing_text(rows.missing) << ": this answer lacks what "
+              << (rows.missing.ranks.size() == 1 ? "it" : "they") << " saw\n";
+  }
+  if (options.merged) say_partial(rows);
   if (rows.damage.empty()) return rows;
   context.exit_code = kPartial;
   constexpr std::size_t kShown = 5;

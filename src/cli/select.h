@@ -22,8 +22,8 @@ struct Selection {
 
 void add_selection(CLI::App& command, Selection& selection);
 
-// Reads the rows; what could not be used is said on stderr and sets kPartial. Throws what read_run
-// throws, and std::invalid_argument for wrong steps.
+// Reads the rows; what could not be used and which ranks are missing is said on stderr and sets
+// kPartial. Throws what read_run throws, and std::invalid_argument for wrong steps.
 RunRows read_selected(const Selection& selection, Context& context);
 
 // For --stat: throws std::invalid_argument naming the valid ones and the nearest.

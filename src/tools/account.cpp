@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "tools/missing_ranks.h"
 #include "tools/run_layout.h"
 #include "trainmon/tools.h"
 
@@ -57,12 +58,15 @@ std::int64_t Account::rows() const {
 
 Account account(const std::filesystem::path& run) {
   Account result;
-  for (const RankDirectory& directory : rank_directories(run)) {
+  ExpectedRanks expected;
+  const std::vector<RankDirectory> directories = rank_directories(run);
+  for (const RankDirectory& directory : directories) {
     RankAccount rank;
     rank.rank = directory.rank;
     rank.restart = directory.restart;
     rank.directory = directory.path;
     RunFacts facts = read_run_json(directory, result.damage);
+    expected.add(facts);
     rank.run_id = std::move(facts.run_id);
     rank.started = std::move(facts.started);
     rank.host = std::move(facts.host);
@@ -83,6 +87,7 @@ Account account(const std::filesystem::path& run) {
     check_sinks(rank, log);
     result.ranks.push_back(std::move(rank));
   }
+  result.missing = expected.missing(directories);
   return result;
 }
 

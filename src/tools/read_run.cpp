@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "tools/account.h"
 #include "tools/merge_rows.h"
+#include "tools/missing_ranks.h"
 #include "tools/run_layout.h"
 #include "tools/series_index.h"
 #include "tools/timeline.h"
@@ -80,8 +81,9 @@ class RunReader {
       if (result_.ranks.empty() || result_.ranks.back() != directory.rank) {
         result_.ranks.push_back(directory.rank);
       }
-      if (options_.ranks.empty() || contains_rank(directory.rank)) read_directory(directory);
+      if (is_asked_for(directory.rank)) read_directory(directory);
     }
+    find_missing(directories);
     std::sort(result_.kinds.begin(), result_.kinds.end());
     check_kinds(options_.kinds, result_.kinds);
     if (!options_.all_restarts) keep_newest();
@@ -93,8 +95,23 @@ class RunReader {
   }
 
  private:
-  bool contains_rank(int rank) const {
-    return std::find(options_.ranks.begin(), options_.ranks.end(), rank) != options_.ranks.end();
+  bool is_asked_for(int rank) const {
+    const std::vector<int>& asked = options_.ranks;
+    return asked.empty() || std::find(asked.begin(), asked.end(), rank) != asked.end();
+  }
+
+  void find_missing(const std::vector<RankDirectory>& directories) {
+    const bool has_all = std::all_of(options_.ranks.begin(), options_.ranks.end(), [&](int rank) {
+      return std::binary_search(result_.ranks.begin(), result_.ranks.end(), rank);
+    });
+    if (!options_.ranks.empty() && has_all) return;
+    // A rank asked for is not there: the others know whether it should be.
+    for (const RankDirectory& directory : directories) {
+      std::vector<Damage> not_asked_for;
+      if (!is_asked_for(directory.rank)) expected_.add(read_run_json(directory, not_asked_for));
+    }
+    result_.missing = expected_.missing(directories);
+    std::erase_if(result_.missing.ranks, [this](int rank) { return !is_asked_for(rank); });
   }
 
   bool is_wanted(const Series& series) const {
@@ -104,6 +121,7 @@ class RunReader {
 
   void read_directory(const RankDirectory& directory) {
     const RunFacts facts = read_run_json(directory, result_.damage);
+    expected_.add(facts);
     // Before the log: a run that ends between the two reads must not look as if it had lost rows.
     const std::optional<StoredHealth> stored = read_health_json(directory, result_.damage);
     LogContents log = read_log(directory.path, directory.rank, directory.restart,
@@ -252,6 +270,7 @@ class RunReader {
   const ReadOptions& options_;
   const std::vector<std::string> kinds_;
   RunRows result_;
+  ExpectedRanks expected_;
   SeriesIndex index_;
   std::unordered_map<SeriesId, std::uint32_t> unified_;  // of the directory being read
   std::map<std::tuple<int, int, std::uint32_t, std::string>, std::size_t> alert_places_;

@@ -16,6 +16,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr std::int64_t kMaxJson = std::int64_t{1} << 26;
+constexpr std::int64_t kMaxWorldSize = std::int64_t{1} << 20;  // whoever says more is not believed
 
 // Subdirectories called <prefix><number>, by number.
 std::vector<std::pair<int, fs::path>> numbered(const fs::path& directory,
@@ -106,6 +107,10 @@ RunFacts read_run_json(const RankDirectory& directory, std::vector<Damage>& dama
   take(*run, "run_id", facts.run_id);
   take(*run, "started", facts.started);
   take(*run, "host", facts.host);
+  std::int64_t world_size = 0;
+  take(*run, "world_size", world_size);
+  if (world_size > 0 && world_size <= kMaxWorldSize)
+    facts.world_size = static_cast<int>(world_size);
   take(*run, "start_steps", facts.start_steps);
   take(*run, "covered", facts.covered);
   take(*run, "not_covered", facts.not_covered);
@@ -114,6 +119,7 @@ RunFacts read_run_json(const RankDirectory& directory, std::vector<Damage>& dama
     take(*config, "grad_acc_steps", grad_acc_steps);
     if (grad_acc_steps > 0) facts.grad_acc_steps = grad_acc_steps;
     take(*config, "clock", facts.clock);
+    take(*config, "ranks", facts.ranks);
   }
   return facts;
 }

@@ -28,6 +28,8 @@ struct RunFacts {
   std::vector<std::int64_t> start_steps;  // per optimizer
   std::optional<std::int64_t> grad_acc_steps;
   int clock = 0;
+  int world_size = 0;      // 0: unknown
+  std::vector<int> ranks;  // of the configuration: those that record, empty for all
   std::vector<std::string> covered;
   std::map<std::string, std::string> not_covered;
 };

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import subprocess
 import sys
 import time
@@ -208,6 +209,36 @@ def test_a_lost_log_of_a_closed_run_is_no_all_clear(tmp_path):
         )
     code, out, _ = call("doctor", tmp_path / "run")
     assert code == 1 and out.count("48 were written") == 1 and "damage" not in out
+
+
+def test_a_missing_rank_is_no_all_clear(tmp_path):
+    out = tmp_path / "run"
+    whole = np.random.default_rng(6).normal(size=20).astype(np.float32)
+    for number in range(2):
+        rank = WrittenRank(out, number, 2)
+        begin, end = 10 * number, 10 * number + 10
+        for name in ("w", "v"):
+            rank.observe(whole[begin:end], "param_origin", name, 0, space="flat",
+                         ranges=[(begin, end)], full_shape=[20], replication="union")  # fmt: skip
+        rank.end_step()
+        rank.stop()
+    for command in ("first-bad", "top", "show"):
+        code, _, err = call(command, out, "--merged", "--quiet")
+        assert (code, err) == (0, "")
+    shutil.rmtree(out / "rank_00001")
+    missing = "trainmon: rank 1 of 2 is missing: this answer lacks what it saw\n"
+    partial = "trainmon: 2 merged rows are partial: not all of the tensor was there\n"
+    for command in ("first-bad", "top", "show"):
+        assert call(command, out, "--quiet")[::2] == (3, missing)
+        assert call(command, out, "--quiet", "--merged")[::2] == (3, missing + partial)
+        assert call(command, out, "--quiet", "--rank", "0")[::2] == (0, "")
+        code, _, err = call(command, out, "--rank", "1")
+        assert code == 3 and missing in err
+    code, text, _ = call("doctor", out)
+    assert code == 3 and "rank 1 of 2 is missing" in text and "in order" not in text
+    found = json.loads(call("doctor", out, "--json")[1])
+    assert found["missing_ranks"] == [1] and found["world_size"] == 2
+    assert len(found["ranks"]) == 1
 
 
 def test_a_living_run(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import time
 import warnings
 
@@ -397,6 +398,40 @@ def test_a_lost_log_of_a_closed_run_is_damage(tmp_path, loss):
     for question in (trainmon.first_bad, trainmon.top):
         with pytest.warns(RuntimeWarning, match=what):
             question(tmp_path / "run")
+
+
+def test_a_missing_rank_is_warned_about_and_listed(tmp_path):
+    out = tmp_path / "run"
+    ranks = [WrittenRank(out, number, 3) for number in range(3)]
+    for rank in ranks:
+        rank.observe(np.ones(4, np.float32), "grad_reduced", "w", 0)
+        rank.end_step()
+        rank.stop()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert trainmon.read(out).missing_ranks == []
+    shutil.rmtree(ranks[1].directory.parent)
+    with pytest.warns(RuntimeWarning, match="rank 1 of 3 is missing") as caught:
+        table = trainmon.read(out)
+    assert [warning.filename for warning in caught] == [__file__]
+    assert table.missing_ranks == [1] and table.ranks == [0, 2] and table.damage == []
+    for question in (trainmon.first_bad, trainmon.top):
+        with pytest.warns(RuntimeWarning, match="rank 1 of 3 is missing") as caught:
+            question(out)
+        assert [warning.filename for warning in caught] == [__file__]
+    with pytest.warns(RuntimeWarning, match="rank 1 of 3 is missing"):
+        trainmon.read(out, ranks=[0, 1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert trainmon.read(out, ranks=[0, 2]).missing_ranks == []
+
+
+def test_ranks_that_the_config_left_out_are_not_missing(tmp_path):
+    rank = WrittenRank(tmp_path / "run", 2, 4, ranks=[2])
+    rank.stop()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert trainmon.read(tmp_path / "run").missing_ranks == []
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])

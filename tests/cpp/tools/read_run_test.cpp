@@ -155,6 +155,55 @@ TEST(ReadRun, Selections) {
             "grad_reduced grad_unreduced param_origin");
 }
 
+TEST(ReadRun, RanksThatShouldBeThereAndAreNot) {
+  struct Case {
+    std::string facts;       // run.json of ranks 0 and 2
+    std::vector<int> asked;  // ranks selected
+    std::vector<int> missing;
+    std::string text;
+  };
+  const std::string four = "\"world_size\": 4";
+  const std::vector<Case> cases = {
+      {four, {}, {1, 3}, "ranks 1 3 of 4 are missing"},
+      {four, {0, 2}, {}, ""},
+      {four, {2, 3, 7}, {3}, "rank 3 of 4 is missing"},
+      {"\"world_size\": 9", {}, {1, 3, 4, 5, 6, 7, 8}, "ranks 1 3-8 of 9 are missing"},
+      {four + ", \"config\": {\"ranks\": []}", {}, {1, 3}, "ranks 1 3 of 4 are missing"},
+      {four + ", \"config\": {\"ranks\": [2, 0]}", {}, {}, ""},
+      {four + ", \"config\": {\"ranks\": [0, 3, 7]}", {}, {3}, "rank 3 of 4 is missing"},
+      {four + ", \"config\": {\"ranks\": \"x\"}", {}, {1, 3}, "ranks 1 3 of 4 are missing"},
+      {"\"world_size\": 1", {}, {}, ""},
+      {"\"world_size\": -3", {}, {}, ""},
+      {"\"world_size\": \"x\"", {}, {}, ""},
+      {"\"world_size\": 4000000000000", {}, {}, ""},
+  };
+  for (const Case& expected : cases) {
+    const Scratch scratch;
+    for (const int number : {0, 2}) WrittenRank rank(scratch.path(), number, 0, expected.facts);
+    ReadOptions options;
+    options.ranks = expected.asked;
+    const RunRows rows = read_run(scratch.path(), options);
+    EXPECT_EQ(rows.missing.ranks, expected.missing) << expected.facts;
+    EXPECT_EQ(missing_text(rows.missing), expected.text);
+    EXPECT_TRUE(rows.damage.empty());
+    if (expected.asked.empty()) {
+      EXPECT_EQ(account(scratch.path()).missing.ranks, expected.missing);
+    }
+  }
+}
+
+TEST(ReadRun, ARankOfAnyRestartIsThere) {
+  // Four ranks, then two after a restart, then three: the fourth was in the first only.
+  const Scratch scratch;
+  for (const int number : {0, 1, 3}) {
+    WrittenRank rank(scratch.path(), number, 0, "\"world_size\": 4");
+  }
+  WrittenRank again(scratch.path(), 0, 1, "\"world_size\": 2");
+  EXPECT_EQ(read_run(scratch.path()).missing.ranks, std::vector<int>{2});
+  WrittenRank third(scratch.path(), 2, 2, "\"world_size\": 3");
+  EXPECT_TRUE(read_run(scratch.path()).missing.ranks.empty());
+}
+
 TEST(ReadRun, MicroStepsWhereTheirNumberIsKnown) {
   const Scratch scratch;
   WrittenRank rank(scratch.path(), 0, 0, "\"config\": {\"grad_acc_steps\": 2}");
