@@ -23,8 +23,6 @@ def config_json(config: Mapping[str, Any] | str | os.PathLike[str] | None, **key
     """
     if isinstance(config, (str, os.PathLike)):
         text = _read(Path(config))
-        if not keys:
-            return _core.check_config(text)
         # The file is checked before it is merged: a fault hidden by a keyword is still a fault,
         # and its line and column are only known here.
         _core.check_config(text)
@@ -38,12 +36,25 @@ def config_json(config: Mapping[str, Any] | str | os.PathLike[str] | None, **key
             f"config must be a dict or the path of a JSON file, not {type(config).__name__}"
         )
     merged.update(keys)
-    return _core.check_config(json.dumps({_key(k): _plain(v, _key(k)) for k, v in merged.items()}))
+    for key, value in merged.items():
+        if key in _LISTS and isinstance(value, (str, int)) and not isinstance(value, bool):
+            merged[key] = [value]
+    if isinstance(merged.get("out"), (str, os.PathLike)):
+        merged["out"] = os.path.expanduser(os.fspath(merged["out"]))
+    try:
+        plain = {_key(k): _plain(v, _key(k)) for k, v in merged.items()}
+    except RecursionError:
+        raise TypeError("config must not hold itself") from None
+    return _core.check_config(json.dumps(plain))
 
 
 def schema() -> dict[str, Any]:
     """JSON Schema (2020-12) of a configuration file."""
     return json.loads(_core.config_schema())
+
+
+_LISTS = {k for k, v in schema()["properties"].items() if v.get("type") == "array"}
+_TEXTS = {k for k, v in schema()["properties"].items() if v.get("type") == "string"}
 
 
 def _read(path: Path) -> str:
@@ -61,17 +72,25 @@ def _key(key: Any) -> str:
 
 def _plain(value: Any, where: str) -> Any:
     """`value` as JSON types: paths as text, NumPy scalars as numbers, tuples and sets as lists."""
+    if isinstance(value, os.PathLike):
+        value = os.fsdecode(value)
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ConfigError(f"[{where}] {value!r} is not UTF-8 text") from None
     if value is None or isinstance(value, (bool, str)):
         return value
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
     if hasattr(value, "dtype") and hasattr(value, "item") and getattr(value, "ndim", None) == 0:
         value = value.item()
     if isinstance(value, (bool, int)):
         return value
     if isinstance(value, float):
-        # JSON has no NaN; as text it meets the same validator and is refused with its key.
-        return value if math.isfinite(value) else str(value)
+        if math.isfinite(value):
+            return value
+        if where in _TEXTS:
+            raise TypeError(f"{where} must be text, not {value}")
+        return str(value)  # JSON has no NaN; as text it is refused by the validator, with its key
     if isinstance(value, Mapping):
         return {_key(k): _plain(v, f"{where}.{k}") for k, v in value.items()}
     if isinstance(value, (list, tuple, set, frozenset, range)):

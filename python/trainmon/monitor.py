@@ -7,6 +7,7 @@ import math
 import os
 import sys
 import time
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,7 +25,7 @@ def watch(
     model,
     optimizer,
     *,
-    kinds: list[str] | None = None,
+    kinds: str | list[str] | None = None,
     every: int | None = None,
     out: str | os.PathLike | None = None,
     config: Mapping[str, Any] | str | os.PathLike | None = None,
@@ -42,8 +43,9 @@ def watch(
     scaler     the GradScaler of the run: makes it certain which steps it skipped
     keys       any other setting: include, exclude, start_step, ranks, sinks, ...
 
-    Raises TypeError naming the argument, and ConfigError (a ValueError) naming every fault. After
-    that nothing raises into the training loop.
+    Raises TypeError naming the argument, ConfigError (a ValueError) naming every fault, and
+    RuntimeError when the run directory cannot be made or holds the run of another model. After that
+    nothing raises into the training loop.
     """
     given = {"kinds": kinds, "every": every, "out": out}
     keys.update({key: value for key, value in given.items() if value is not None})
@@ -54,6 +56,15 @@ def watch(
     from trainmon.torch.adapter import Adapter
 
     return Watch(Adapter(model, optimizer, scaler), settings)
+
+
+_at_work: weakref.WeakSet = weakref.WeakSet()  # hooks hold a Watch as long as there is its model
+
+
+@atexit.register
+def _stop_all() -> None:
+    for watch in list(_at_work):
+        watch.stop()
 
 
 class Watch:
@@ -78,7 +89,7 @@ class Watch:
         self._steps, self._since, self._recorded = 0, time.monotonic(), False
         adapter.on_step = self._step_ended
         self._say_start(config)
-        atexit.register(self.stop)
+        _at_work.add(self)
 
     def __reduce__(self):
         return type(
@@ -161,7 +172,7 @@ class Watch:
         if self._ended is not None or os.getpid() != self._process:
             return self._ended or {}
         self._ended = {}  # a hook that calls stop() again comes back at once
-        atexit.unregister(self.stop)
+        _at_work.discard(self)
         adapter = self._adapter
         try:
             if not self._recorded:
@@ -201,6 +212,8 @@ class Watch:
         per_day = self._bytes_per_step * DAY
         files = self._ranks + per_day * self._files_per_byte
         text = f"watching {' '.join(self._adapter.coverage.kinds())} into {self.directory}"
+        if self._core.restart > 0:
+            text += f" (restart {self._core.restart} of the run there)"
         if "log" in config["sinks"]:
             text += f", about {_size(per_day)} in {files:.0f} files a day at one step a second"
         absent = [str(rank) for rank in self._chosen if rank >= self._core.world_size]

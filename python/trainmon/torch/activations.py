@@ -1,6 +1,7 @@
 # Rows of modules: what goes in and comes out of a forward, and the gradients of both.
 from __future__ import annotations
 
+import threading
 import weakref
 
 import torch
@@ -24,19 +25,35 @@ class Frame:
 class Watched:
     """One module: its name, its series, and how often it was called in the current frame."""
 
-    __slots__ = (
-        *("name", "chunk", "values", "gradients", "frame", "calls", "entered", "replays", "ever"),
-    )
+    __slots__ = ("name", "chunk", "values", "gradients", "frame", "calls", "replays", "ever")
 
     def __init__(self, name: str, chunk: int):
+        self.frame = None
+        self.calls = 0
+        self.replays = Replays()
+        self.ever = False
+        self.rename(name, chunk)
+
+    def rename(self, name: str, chunk: int) -> None:
         self.name, self.chunk = name, chunk
         self.values: dict[str, int] = {}  # series of each element,
         self.gradients: dict[str, int] = {}  # and of its gradient
-        self.frame = None
-        self.calls = 0
-        self.entered: list = []  # what the pre-hook noted, for forwards under way
-        self.replays = Replays()
-        self.ever = False
+
+
+class UnderWay(threading.local):
+    """Calls that began on this thread and have not ended, outermost first."""
+
+    def __init__(self):
+        self.calls: list[Call] = []
+
+
+class Call:
+    """What the pre-hook of one call knows: where its rows belong, and the edges of its inputs."""
+
+    __slots__ = ("watched", "frame", "number", "edges")
+
+    def __init__(self, watched, frame, number, noted):
+        self.watched, self.frame, self.number, self.edges = watched, frame, number, noted
 
 
 class Replays:
@@ -85,63 +102,94 @@ class Activations:
         self.adapter, self.part = adapter, part
         self.values, self.gradients, self.inputs = values, gradients, inputs
         self.live = False  # whether the clock's open window is recorded
-        self.watched: list[Watched] = []
+        self.watched: dict[int, tuple] = {}  # id of module -> (reference to it, Watched)
+        self.under_way = UnderWay()
         self.unfinished: list[InputSum] = []
-        self.leaves: list[tuple] = []
+        self.leaves: dict[tuple, tuple] = {}  # (watched, element) -> (handle, tensor to restore)
 
     def install(self, name: str, module, chunk: int, handles) -> None:
+        """Also again, when modules were put in or moved: what is hooked gets its new name."""
+        known, watched = self.watched.get(id(module), (None, None))
+        if known is not None and known() is module:
+            if (watched.name, watched.chunk) != (name, chunk):
+                watched.rename(name, chunk)
+            return
         watched = Watched(name, chunk)
-        self.watched.append(watched)
-        if self.inputs:
-            hook = BeforeForward(self, watched)
-            handles.add(module.register_forward_pre_hook(hook, with_kwargs=True))
+        self.watched[id(module)] = weakref.ref(module), watched
+        hook = BeforeForward(self, watched)
+        handles.add(module.register_forward_pre_hook(hook, with_kwargs=True))
         hook = AfterForward(self, watched)
         handles.add(module.register_forward_hook(hook, with_kwargs=True))
 
     # --- forward ---------------------------------------------------------------------------------
 
     def entered(self, watched: Watched, args: tuple, kwargs: dict) -> None:
+        """Inputs are read now: a module may write over them."""
+        inputs = elements.of_inputs(args, kwargs)
+        frame, number = None, 0
+        # Recomputation has no frame of its own: its rows belong to the first pass.
+        if current_task() == IDLE:
+            frame = self.adapter.frame or self.adapter.open_frame()
+            if frame.recording:
+                number = self._count(watched, frame)
+                if self.values:
+                    for element, tensor in inputs:
+                        self.observe(
+                            watched, "actv", watched.values, element, tensor, frame, number, 0
+                        )
+            else:
+                inputs = ()
         noted = None
-        if torch.is_grad_enabled():
-            # Recomputation has no frame of its own: its rows belong to the first pass.
-            if (
-                current_task() != IDLE
-                or (self.adapter.frame or self.adapter.open_frame()).recording
-            ):
-                given = [
-                    (element, edges.edge_of(tensor))
-                    for element, tensor in elements.of_inputs(args, kwargs)
-                    if tensor.requires_grad
-                ]
-                if given:
-                    noted = given, edges.sequence_number()
-        watched.entered.append(noted)
+        if self.inputs and torch.is_grad_enabled():
+            given = [(e, edges.edge_of(tensor)) for e, tensor in inputs if tensor.requires_grad]
+            if given:
+                noted = given, edges.sequence_number()
+        self.under_way.calls.append(Call(watched, frame, number, noted))
 
-    def left(self, watched: Watched, args: tuple, kwargs: dict, output) -> None:
-        noted = watched.entered.pop() if watched.entered else None
-        watched.ever = True
-        if current_task() != IDLE:
-            self._recomputed(watched, noted, output)
-            return
-        frame = self.adapter.frame or self.adapter.open_frame()
-        if not frame.recording:
-            return
+    def _count(self, watched: Watched, frame) -> int:
         if watched.frame is not frame:
             watched.frame, watched.calls = frame, 0
             watched.replays.clear()
-        call = watched.calls
-        watched.calls = call + 1
+        watched.calls += 1
+        return watched.calls - 1
+
+    def _begun(self, watched: Watched) -> Call | None:
+        """The call that ends now. Calls inside it that are left over have raised."""
+        calls = self.under_way.calls
+        for index in range(len(calls) - 1, -1, -1):
+            if calls[index].watched is watched:
+                call = calls[index]
+                del calls[index:]
+                return call
+        return None
+
+    def left(self, watched: Watched, output) -> None:
+        call = self._begun(watched)
+        watched.ever = True
+        if current_task() != IDLE:
+            self._recomputed(watched, call.edges if call else None, output)
+            return
+        if call is None or call.frame is None:  # the pre-hook was not called, or not recording then
+            frame = self.adapter.frame or self.adapter.open_frame()
+            if not frame.recording:
+                return
+            number, noted = self._count(watched, frame), None
+        else:
+            frame, number, noted = call.frame, call.number, call.edges
+            if not frame.recording:
+                return
+        outputs = elements.of_output(output)
+        if not outputs and output is not None:
+            why = f"no tensor is found in a {type(output).__name__}"
+            self.adapter.coverage.not_covered(f"actv {watched.name} output", why)
         if self.values:
-            series = watched.values
-            for element, tensor in elements.of_inputs(args, kwargs):
-                self.observe(watched, "actv", series, element, tensor, frame, call, 0)
-            for element, tensor in elements.of_output(output):
-                self.observe(watched, "actv", series, element, tensor, frame, call, 0)
+            for element, tensor in outputs:
+                self.observe(watched, "actv", watched.values, element, tensor, frame, number, 0)
         if self.gradients:
             if torch.is_grad_enabled():
-                self._follow_gradients(watched, noted, output, frame, call)
+                self._follow_gradients(watched, noted, outputs, frame, number)
             else:
-                watched.replays.calls.append(call)
+                watched.replays.calls.append(number)
 
     def _recomputed(self, watched: Watched, noted, output) -> None:
         """A forward inside a backward gives no row; gradients are followed if only it has them."""
@@ -149,29 +197,33 @@ class Activations:
         if not self.gradients or frame is None or not torch.is_grad_enabled():
             return
         if replays.calls or replays.burst is not None:
-            self._follow_gradients(watched, noted, output, frame, replays.next())
+            outputs = elements.of_output(output)
+            self._follow_gradients(watched, noted, outputs, frame, replays.next())
 
     # --- gradients -------------------------------------------------------------------------------
 
-    def _follow_gradients(self, watched, noted, output, frame, call) -> None:
-        outputs = []
-        for element, tensor in elements.of_output(output):
+    def _follow_gradients(self, watched, noted, outputs, frame, call) -> None:
+        followed = []
+        for element, tensor in outputs:
             if not tensor.requires_grad:
                 continue
-            outputs.append(tensor)
+            followed.append(tensor)
             hook = GradientRow(self, watched, element, frame, call)
             if tensor.grad_fn is None:
                 self._follow_leaf(tensor, hook)
             else:
                 tensor.register_hook(hook)
-        if noted is not None and outputs:
-            self._follow_inputs(watched, noted, outputs, frame, call)
+        if noted is not None and followed:
+            self._follow_inputs(watched, noted, followed, frame, call)
 
     def _follow_leaf(self, tensor, hook) -> None:
-        """A leaf outlives its graph, and a hook on it would too: it is taken off after the backward."""
+        """A leaf outlives its graph, and a hook on it would too: it is taken off after the backward.
+        Its gradient is that of all calls together, so the row is that of the last one."""
+        place = hook.watched, hook.element
+        if place in self.leaves:
+            self._release(*self.leaves.pop(place))
         bare = tensor._backward_hooks is None
-        handle = tensor.register_hook(hook)
-        self.leaves.append((handle, weakref.ref(tensor) if bare else None))
+        self.leaves[place] = tensor.register_hook(hook), tensor if bare else None
 
     def _follow_inputs(self, watched, noted, outputs, frame, call) -> None:
         given, oldest = noted
@@ -210,18 +262,19 @@ class Activations:
         self.release_leaves()
 
     def release_leaves(self) -> None:
-        for handle, bare in self.leaves:
-            handle.remove()
-            tensor = bare() if bare is not None else None
-            if tensor is not None and not tensor._backward_hooks:
-                tensor._backward_hooks = None
+        for handle, tensor in self.leaves.values():
+            self._release(handle, tensor)
         self.leaves.clear()
 
-    def window_opened(self) -> None:
-        """A forward that raised left its notes behind."""
-        for watched in self.watched:
-            if watched.entered:
-                watched.entered.clear()
+    @staticmethod
+    def _release(handle, tensor) -> None:
+        handle.remove()
+        if tensor is not None and not tensor._backward_hooks:
+            tensor._backward_hooks = None
+
+    def forward_begins(self) -> None:
+        """Of the whole model: what is still under way has raised, and would keep its graph alive."""
+        self.under_way.calls.clear()
 
     # --- rows ------------------------------------------------------------------------------------
 
@@ -261,6 +314,8 @@ class GradientRow(Hook):
         backward, now = activations.adapter.backward, current_task()
         if backward.now != now:
             backward.enter(now)
+        if gradient is None:  # a node with several outputs, of which this one was not used
+            return
         if type(call) is not int:  # a recomputed call
             burst, index = call
             call = self.call = burst.call(index)
@@ -309,21 +364,22 @@ class InputSum:
 
 
 class BeforeForward(Hook):
-    """Forward pre-hook: notes the inputs' edges, which an in-place module moves."""
+    """Forward pre-hook: reads the inputs and notes their edges, before the module can change them."""
 
     __slots__ = ("activations", "watched")
 
     def __init__(self, activations, watched):
         self.activations, self.watched = activations, watched
 
-    def __call__(self, module, args, kwargs):
+    # Libraries that move hooks to another module register them again without with_kwargs.
+    def __call__(self, module, args, kwargs=None):
         if compiling():
             return
         activations = self.activations
         if not (activations.live and module.training and activations.part.on):
             return
         try:
-            activations.entered(self.watched, args, kwargs)
+            activations.entered(self.watched, args, kwargs or {})
         except Exception as error:
             activations.part.failed(error)
 
@@ -334,14 +390,14 @@ class AfterForward(Hook):
     def __init__(self, activations, watched):
         self.activations, self.watched = activations, watched
 
-    def __call__(self, module, args, kwargs, output):
+    def __call__(self, module, args, *rest):  # kwargs and output, or output alone
         if compiling():
             return
         activations = self.activations
         if not (activations.live and module.training and activations.part.on):
             return
         try:
-            activations.left(self.watched, args, kwargs, output)
+            activations.left(self.watched, rest[-1])
         except Exception as error:
             activations.part.failed(error)
 

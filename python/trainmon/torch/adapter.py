@@ -73,16 +73,19 @@ class Adapter:
         self.wants_state = bool(self.kinds - FIXED_KINDS)
         for parameter in self.parameters:
             parameter.selected = self.selects(parameter.name, *parameter.aliases)
-        self.modules = []  # (chunk, name, module) for activations
+        self._check_patterns()
+        return self._rows_per_step()
+
+    def _selected_modules(self) -> list[tuple]:
+        """(chunk, name, module) for activations."""
+        found: list[tuple] = []
         if self.kinds & {"actv", "actv_grad"}:
             seen: set[int] = set()
             for chunk, root in enumerate(self.roots):
-                found = modules.callable_ones(root, seen, self.coverage.not_covered)
-                for name, module in found:
+                for name, module in modules.callable_ones(root, seen, self.coverage.not_covered):
                     if self.selects(name):
-                        self.modules.append((chunk, name, module))
-        self._check_patterns()
-        return self._rows_per_step()
+                        found.append((chunk, name, module))
+        return found
 
     def _check_patterns(self) -> None:
         """A pattern that selects nothing is a slip more often than not."""
@@ -117,7 +120,7 @@ class Adapter:
         rows += len(selected) * len({"param_origin", "param_updated"} & self.kinds)
         rows += trained * 2 if self.wants_state else 0
         per_module = 2 * len({"actv", "actv_grad"} & self.kinds)
-        return rows + len(self.modules) * per_module * micro
+        return rows + len(self._selected_modules()) * per_module * micro
 
     def selects(self, *names: str) -> bool:
         include, exclude = self.config["include"], self.config["exclude"]
@@ -159,6 +162,7 @@ class Adapter:
             self.coverage.start()
         except BaseException:
             self.handles.remove()
+            self.registry.remove()
             raise
 
     def _part(self, name: str) -> Part:
@@ -172,7 +176,12 @@ class Adapter:
             part = self._part("activations")
             self.activations = Activations(self, part, values, gradients, inputs)
             self.clock.refresh()
-            for chunk, name, module in self.modules:
+            self.find_modules()
+
+    def find_modules(self) -> None:
+        """Puts hooks on modules that have none yet: all at first, later those that were put in."""
+        if self.activations is not None:
+            for chunk, name, module in self._selected_modules():
                 self.activations.install(name, module, chunk, self.handles)
 
     def activation_series(self, kind, name, element, chunk, tensor) -> int:
@@ -217,11 +226,13 @@ class Adapter:
     def forward_begins(self) -> None:
         if self.frame is None:
             self.open_frame()
+        if self.activations is not None:
+            self.activations.forward_begins()
         self.forwards += 1
         if self.forwards == IDLE_CLOCK:
             self.coverage.say_once(
                 f"the optimizer that activations follow (clock={self.clock.index}) has not stepped "
-                f"for {IDLE_CLOCK} forwards: `clock` names another one"
+                f"for {IDLE_CLOCK} forwards: `clock` names another one, if it was not replaced"
             )
 
     def forward_ends(self, output) -> None:
@@ -242,8 +253,6 @@ class Adapter:
         if steps is self.clock:
             self.frame = None
             self.forwards = 0
-            if self.activations is not None:
-                self.activations.window_opened()
 
     def window_of_scalars(self) -> int:
         """The clock's window whose forward began last: not one that has just opened."""
@@ -295,7 +304,7 @@ class Adapter:
         for part in self.parts:
             part.on = False
         self.handles.remove()
-        self.registry.hooked.clear()
+        self.registry.remove()
         self.backward.settle()
         # The core has its own time for the disk; what a device owes is a matter of milliseconds.
         self.late.drain(self.config["stop_timeout_seconds"] / 4)
@@ -304,7 +313,7 @@ class Adapter:
         """Lets go of the model and the optimizers, without waiting for the garbage collector."""
         for steps in self.steps:
             steps.sweeps = None
-        self.roots, self.wrappers, self.parameters, self.modules = [], [], [], []
+        self.roots, self.wrappers, self.parameters = [], [], []
         self.optimizers, self.scaler, self.on_step = {}, None, None
         self.steps, self.clock, self.activations, self.frame = [], None, None, None
         self.backward.at_end = self.registry = None

@@ -81,6 +81,10 @@ class Wrapper:
         registry.reduced(parameter) where the reduced one appears on another tensor."""
         raise NotImplementedError
 
+    def came_later(self, root: nn.Module) -> str:
+        """What has changed how the model is spread since this wrapper was chosen; "" if nothing."""
+        return ""
+
     def is_replaced(self, parameter: Parameter) -> bool:
         """Whether the module now holds another tensor for good (loaded, copied, re-assigned)."""
         return parameter.held is not parameter.tensor

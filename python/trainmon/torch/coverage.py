@@ -16,8 +16,11 @@ class Coverage:
         self.core = None
         self.missing: set[tuple[str, str]] = set()
         self.said: set[str] = set()
+        self.states: set[str] = set()  # kinds of optimizer state that were found
 
     def cover(self, kind: str) -> None:
+        if kind not in FIXED_KINDS:
+            self.states.add(kind)
         self.core.set_covered(kind)
 
     def not_covered(self, what: str, why: str) -> None:
@@ -68,10 +71,31 @@ class Coverage:
             if never:
                 self.not_covered(f"grad_unreduced of {_listed(never)}", "never seen in a forward")
         if adapter.activations is not None:
-            never = [w.name for w in adapter.activations.watched if not w.ever]
+            never = [w.name for _, w in adapter.activations.watched.values() if not w.ever]
             if never:
                 why = "no call was seen in the first step: unused, or inside torch.compile"
+                if not any(root.training for root in adapter.roots):
+                    why = "the model is in eval mode"
                 self.not_covered(f"actv of {_listed(never)}", why)
+        if adapter.wants_state and not self.states:
+            wanted = " ".join(sorted(adapter.kinds - FIXED_KINDS))
+            self.not_covered(wanted, "the optimizer keeps no such state under its parameters")
+        for root, wrapper in zip(adapter.roots, adapter.wrappers):
+            if too_early := wrapper.came_later(root):
+                self.say_once(
+                    f"watch() came before {too_early}: call it after, or rows of ranks "
+                    "will be taken for what they are not"
+                )
+                self.not_covered(f"how ranks relate under {too_early}", "watch() came before it")
+
+    def steps_unseen(self, count: int) -> None:
+        self.say_once(
+            f"gradients came and went {count} times without a step of the optimizer given to watch(): "
+            "if another one took its place, watch that one"
+        )
+        self.not_covered(
+            "steps of an optimizer that watch() was not given", "its hooks are not ours"
+        )
 
     def kinds(self) -> list[str]:
         """For the start line."""
@@ -90,8 +114,10 @@ class Coverage:
             return f"no tensor could be measured: {', '.join(sorted(refused))}"
         if not any(core.window(steps.index) for steps in adapter.steps):
             return "no optimizer has stepped"
-        if not any(core.step(steps.index) > start for steps in adapter.steps):
+        if start and not any(core.step(steps.index) > start for steps in adapter.steps):
             return f"start_step={start} was not reached"
+        if not any(core.step(steps.index) for steps in adapter.steps):
+            return "no step of the optimizer given was seen: is another one stepped?"
         owned = [p for p in adapter.parameters if p.owned and p.selected]
         if not owned:
             return "none of the optimizer's parameters is in the model given"

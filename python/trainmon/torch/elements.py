@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 DEEPEST = 8  # containers inside containers; deeper ones are not looked into
-MOST = 1000  # items of lists looked at per call, about: token ids as lists must not cost a step
+MOST = 1000  # items looked at per call, about: token ids as lists must not cost a step
 _PLAIN = frozenset((int, float, bool, str, bytes, type(None)))
 _POSITIONAL = tuple(f"input.{index}" for index in range(256))
 
@@ -34,22 +34,27 @@ def of_output(output) -> list[tuple[str, Tensor]]:
     return found
 
 
-def _collect(name: str, value, found: list, depth: int, budget: list[int]) -> None:
+def _collect(name: str, value, found: list, depth: int, budget: list[int], above=()) -> None:
     if isinstance(value, Tensor):
         found.append((name, value))
-    elif value is None or depth == 0 or isinstance(value, (str, bytes)):
         return
-    elif isinstance(value, (tuple, list)):
+    if value is None or depth == 0 or isinstance(value, (str, bytes)):
+        return
+    if isinstance(value, (tuple, list)):
+        items = enumerate(value[:MOST])
         budget[0] -= len(value)
-        if budget[0] < -MOST:
-            return
-        for index, item in enumerate(value[:MOST]):
-            if type(item) not in _PLAIN:
-                _collect(f"{name}.{index}", item, found, depth - 1, budget)
     elif isinstance(value, Mapping):  # ModelOutput of transformers is one
-        for key, item in value.items():
-            _collect(f"{name}.{key}", item, found, depth - 1, budget)
+        items = value.items()
+        budget[0] -= len(value)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            item = getattr(value, field.name, None)
-            _collect(f"{name}.{field.name}", item, found, depth - 1, budget)
+        fields = dataclasses.fields(value)
+        items = ((field.name, getattr(value, field.name, None)) for field in fields)
+        budget[0] -= len(fields)
+    else:
+        return
+    if budget[0] < -MOST or id(value) in above:  # a tree whose nodes know their parents
+        return
+    above = (*above, id(value))
+    for key, item in items:
+        if type(item) not in _PLAIN:
+            _collect(f"{name}.{key}", item, found, depth - 1, budget, above)

@@ -18,6 +18,7 @@ class Fsdp2(Wrapper):
 
         super().__init__(root)
         self.dtensor = DTensor
+        self.finders: dict[int, tuple] = {}  # id of module -> (module, FindGathered)
 
     @classmethod
     def claims(cls, root):
@@ -60,9 +61,16 @@ class Fsdp2(Wrapper):
                 for key, tensor in module._parameters.items()
                 if id(tensor) in by_place
             }
-            if wanted:
+            if id(module) in self.finders:
+                self.finders[id(module)][1].look_for(wanted)
+            elif wanted:
                 hook = FindGathered(wanted, registry, self.dtensor)
+                self.finders[id(module)] = module, hook
                 registry.handles.add(module.register_forward_pre_hook(hook))
+        if _accumulates_apart(self.root):
+            what = "grad_unreduced of accumulated micro-steps"
+            why = "with reduce_dtype FSDP2 keeps the sum apart: each row is its micro-step's own"
+            registry.adapter.coverage.not_covered(what, why)
 
     def is_replaced(self, parameter):
         # A module that still holds its gathered parameter says nothing.
@@ -76,9 +84,12 @@ class FindGathered(Hook):
     __slots__ = ("wanted", "registry", "part", "dtensor", "seen")
 
     def __init__(self, wanted, registry, dtensor):
-        self.wanted, self.registry, self.dtensor = wanted, registry, dtensor
+        self.registry, self.dtensor = registry, dtensor
         self.part = registry.part
-        self.seen = {}
+        self.look_for(wanted)
+
+    def look_for(self, wanted: dict) -> None:
+        self.wanted, self.seen = wanted, {}
 
     def __call__(self, module, args):
         if compiling() or not self.part.on:
@@ -93,6 +104,18 @@ class FindGathered(Hook):
                     self.seen[key] = tensor
         except Exception as error:
             self.part.failed(error)
+
+
+def _accumulates_apart(root) -> bool:
+    """Whether gradients are reduced in another dtype than that of the gathered parameters: then they
+    are added up in a buffer of FSDP2's own. (Its policy is private; without it nothing is said.)"""
+    for module in root.modules():
+        state = getattr(module, "_get_fsdp_state", lambda: None)()
+        policy = getattr(state, "_mp_policy", None)
+        reduce = getattr(policy, "reduce_dtype", None)
+        if reduce is not None and reduce != getattr(policy, "param_dtype", None):
+            return True
+    return False
 
 
 def box_of(tensor) -> tuple:

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import logging
 import traceback
-import weakref
 from contextlib import nullcontext
 
 log = logging.getLogger("trainmon")
@@ -41,28 +40,33 @@ class Handles:
 
     def __init__(self):
         self._handles = []
-        self._restore = []
 
     def add(self, handle) -> None:
         self._handles.append(handle)
 
-    def on_tensor(self, tensor, hook) -> None:
-        """A tensor hook; torch creates the tensor's dictionary of hooks for the first one."""
-        if tensor._backward_hooks is None:
-            self._restore.append((weakref.ref(tensor), "_backward_hooks"))
-        self.add(tensor.register_hook(hook))
-
-    def after_accumulation(self, parameter, hook) -> None:
-        if parameter._post_accumulate_grad_hooks is None:
-            self._restore.append((weakref.ref(parameter), "_post_accumulate_grad_hooks"))
-        self.add(parameter.register_post_accumulate_grad_hook(hook))
-
     def remove(self) -> None:
         for handle in self._handles:
             handle.remove()
-        for reference, attribute in self._restore:
-            tensor = reference()
-            if tensor is not None and not getattr(tensor, attribute):
-                setattr(tensor, attribute, None)
         self._handles.clear()
-        self._restore.clear()
+
+
+class AfterAccumulation:
+    """A post-accumulate-grad hook on one tensor. Holds it: with a weak reference to it, torch would
+    refuse to swap it in model.to() and the like."""
+
+    __slots__ = ("tensor", "hook", "_content", "_handle", "_bare")
+
+    def __init__(self, tensor, hook):
+        self.tensor, self.hook = tensor, hook
+        self._content = tensor._cdata
+        self._bare = tensor._post_accumulate_grad_hooks is None  # torch makes a dictionary for it
+        self._handle = tensor.register_post_accumulate_grad_hook(hook)
+
+    def is_lost(self) -> bool:
+        """torch swapped the tensor's content for another, and the hook left with the old one."""
+        return self.tensor._cdata != self._content
+
+    def remove(self) -> None:
+        self._handle.remove()
+        if self._bare and not self.tensor._post_accumulate_grad_hooks:
+            self.tensor._post_accumulate_grad_hooks = None

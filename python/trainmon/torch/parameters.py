@@ -1,6 +1,8 @@
 # Rows of parameters: their gradients as they accumulate, and everything that a step sweeps over.
 from __future__ import annotations
 
+import weakref
+
 from torch import Tensor
 
 from trainmon.torch.backward import IDLE, current_task
@@ -26,7 +28,8 @@ class Sweeps:
         self.held = self._held()
 
     def _held(self) -> int:
-        return sum(len(group["params"]) for group in self.steps.optimizer.param_groups)
+        """Another number when the optimizer was given other tensors."""
+        return sum(sum(map(id, group["params"])) for group in self.steps.optimizer.param_groups)
 
     def _list(self, kind: str) -> list:
         lists = []
@@ -45,7 +48,7 @@ class Sweeps:
 
     def check(self) -> None:
         """Notices parameters that were re-assigned, copied, thawed or given to the optimizer."""
-        wrappers = self.adapter.wrappers
+        wrappers, lost_hook = self.adapter.wrappers, self.registry.lost_hook
         if self.held != self._held():
             self.registry.find_again()
             return
@@ -53,7 +56,7 @@ class Sweeps:
             if (
                 parameter.held is not parameter.tensor
                 and wrappers[parameter.chunk].is_replaced(parameter)
-            ) or parameter.tensor.requires_grad is not trained:
+            ) or (parameter.tensor.requires_grad is not trained or lost_hook(parameter.tensor)):
                 self.registry.find_again()
                 return
 
@@ -69,7 +72,7 @@ class Sweeps:
             return
         found: dict = {}
         for parameter in self.parameters:
-            if not parameter.selected or parameter.tensor.grad is None:
+            if not (parameter.selected and parameter.owned) or parameter.tensor.grad is None:
                 continue
             state = self.steps.optimizer.state.get(parameter.tensor)
             if not state:
@@ -118,25 +121,28 @@ class Accumulated(Hook):
     """Post-accumulate-grad hook: the gradient before any reduction, and the sign that a backward of
     this optimizer's parameters is under way (series NO_SERIES: only that)."""
 
-    __slots__ = ("adapter", "backward", "steps", "series", "keeps", "task", "call")
+    __slots__ = ("adapter", "optimizer", "series", "keeps", "task", "call")
 
-    def __init__(self, adapter, steps, series: int, keeps: bool):
-        self.adapter, self.backward, self.steps = adapter, adapter.backward, steps
-        self.series = series
+    def __init__(self, adapter, optimizer: int, series: int, keeps: bool):
+        # Weak, for the garbage collector does not see through torch's reference to this hook: the
+        # hooks of modules and optimizers keep the adapter.
+        self.adapter = weakref.ref(adapter)
+        self.optimizer, self.series = optimizer, series
         self.keeps = keeps  # whether its .grad stays there until the step
         self.task = IDLE  # the backward of the last call,
         self.call = 0  # and how many there were in it before: runs inside it add piece by piece
 
     def __call__(self, tensor):
-        adapter = self.adapter
-        if not adapter.gradients.on:
+        adapter = self.adapter()
+        if adapter is None or not adapter.gradients.on:
             return
         try:
-            if tensor.grad is None:  # a hook before ours stepped and cleared: nothing is left here
-                why = "an earlier hook takes gradients away as they arrive"
-                adapter.coverage.not_covered("grad_unreduced", why)
+            if tensor.grad is None:  # a hook before ours took it, or an autograd.Function gave none
+                if self.series != NO_SERIES:
+                    why = "an earlier hook takes gradients away as they arrive, or there is none"
+                    adapter.coverage.not_covered("grad_unreduced", why)
                 return
-            backward, steps = self.backward, self.steps
+            backward, steps = adapter.backward, adapter.steps[self.optimizer]
             now = current_task()
             if backward.now != now:
                 backward.enter(now)
@@ -149,7 +155,7 @@ class Accumulated(Hook):
                 return
             if self.task == backward.task:
                 self.call += 1
-                self._again(steps, tensor.grad)
+                self._again(adapter, steps, tensor.grad)
                 return
             self.task, self.call = backward.task, 0
             if adapter.observe(adapter.handle, series, tensor.grad, steps.flags) == ELSEWHERE:
@@ -158,8 +164,8 @@ class Accumulated(Hook):
         except Exception as error:
             adapter.gradients.failed(error)
 
-    def _again(self, steps, gradient) -> None:
-        adapter, flags = self.adapter, steps.flags
+    def _again(self, adapter, steps, gradient) -> None:
+        flags = steps.flags
         place = steps.window, adapter.core.accum(steps.index), self.call
         if adapter.observe_at(adapter.handle, self.series, gradient, *place, flags) == ELSEWHERE:
             adapter.late.add(self.series, gradient, *place, flags)
@@ -168,17 +174,19 @@ class Accumulated(Hook):
 class Reduced(Hook):
     """Post-accumulate-grad hook of a sharded parameter: only now does its .grad hold something."""
 
-    __slots__ = ("part", "steps")
+    __slots__ = ("adapter", "optimizer")
 
-    def __init__(self, part, steps):
-        self.part, self.steps = part, steps
+    def __init__(self, adapter, optimizer: int):
+        self.adapter, self.optimizer = weakref.ref(adapter), optimizer  # weak, as above
 
     def __call__(self, tensor):
-        if not self.part.on:
+        adapter = self.adapter()
+        if adapter is None or not adapter.gradients.on:
             return
         try:
-            if self.steps.first is None:
-                self.steps.first = tensor
-            self.steps.previous, self.steps.last = self.steps.last, tensor
+            steps = adapter.steps[self.optimizer]
+            if steps.first is None:
+                steps.first = tensor
+            steps.previous, steps.last = steps.last, tensor
         except Exception as error:
-            self.part.failed(error)
+            adapter.gradients.failed(error)

@@ -15,7 +15,7 @@ class Plain(Wrapper):
     def __init__(self, root):
         super().__init__(root)
         self.ddp = _ddp_of(root)
-        self.ranks = torch.distributed.get_world_size() if _distributed() else 1
+        self.ranks = _ranks()
         if self.ddp:
             self.name = "ddp"
 
@@ -25,6 +25,11 @@ class Plain(Wrapper):
 
     def reduces(self):
         return self.ddp
+
+    def came_later(self, root):
+        if not self.ddp and _ddp_of(root):
+            return "DistributedDataParallel"
+        return "init_process_group" if self.ranks == 1 and _ranks() > 1 else ""
 
     def placement(self, kind, tensor):
         shape = () if tensor is None else tuple(tensor.shape)
@@ -43,6 +48,10 @@ class Plain(Wrapper):
 
 def _distributed() -> bool:
     return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def _ranks() -> int:
+    return torch.distributed.get_world_size() if _distributed() else 1
 
 
 def _ddp_of(root: nn.Module) -> bool:

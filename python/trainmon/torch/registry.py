@@ -9,6 +9,7 @@ from trainmon.torch.contract import (
     has_post_accumulate_hook,
     parameters_of,
 )
+from trainmon.torch.hooks import AfterAccumulation
 from trainmon.torch.parameters import NO_SERIES, Accumulated, Reduced, Sweeps
 
 
@@ -18,7 +19,7 @@ class Registry:
     def __init__(self, adapter):
         self.adapter = adapter
         self.handles, self.part = adapter.handles, adapter.gradients
-        self.hooked: dict[int, tuple] = {}  # id of tensor -> (tensor, hook)
+        self.hooked: dict[int, AfterAccumulation] = {}  # by id of tensor
 
     def install(self) -> None:
         self._own()
@@ -26,12 +27,16 @@ class Registry:
 
     def _own(self) -> None:
         adapter = self.adapter
-        owners = {
-            id(tensor): steps.index
-            for steps in adapter.steps
-            for group in steps.optimizer.param_groups
-            for tensor in group["params"]
-        }
+        owners: dict[int, int] = {}
+        shared = 0
+        for steps in adapter.steps:
+            for group in steps.optimizer.param_groups:
+                for tensor in group["params"]:
+                    shared += owners.setdefault(id(tensor), steps.index) != steps.index
+                    owners[id(tensor)] = steps.index
+        if shared:
+            what = f"{shared} parameters in the steps of an optimizer"
+            adapter.coverage.not_covered(what, "a later optimizer of watch() has them, too")
         for parameter in adapter.parameters:
             owner = owners.get(id(parameter.tensor))
             parameter.owned = owner is not None
@@ -55,8 +60,8 @@ class Registry:
             if not tensor.requires_grad:
                 return False
             series = self._unreduced_series(parameter, tensor)
-            steps = self.adapter.steps[parameter.optimizer]
-            hook = Accumulated(self.adapter, steps, series, keeps=tensor is parameter.tensor)
+            keeps = tensor is parameter.tensor
+            hook = Accumulated(self.adapter, parameter.optimizer, series, keeps)
             self._after_accumulation(tensor, hook)
         parameter.hooked = True
         return True
@@ -64,12 +69,20 @@ class Registry:
     def reduced(self, parameter: Parameter) -> None:
         """For wrappers whose reduced gradient appears on another tensor than the unreduced one."""
         if parameter.tensor.requires_grad and id(parameter.tensor) not in self.hooked:
-            hook = Reduced(self.part, self.adapter.steps[parameter.optimizer])
+            hook = Reduced(self.adapter, parameter.optimizer)
             self._after_accumulation(parameter.tensor, hook)
 
     def _after_accumulation(self, tensor: Tensor, hook) -> None:
-        self.handles.after_accumulation(tensor, hook)
-        self.hooked[id(tensor)] = tensor, hook
+        self.hooked[id(tensor)] = AfterAccumulation(tensor, hook)
+
+    def lost_hook(self, tensor: Tensor) -> bool:
+        hooked = self.hooked.get(id(tensor))
+        return hooked is not None and hooked.is_lost()
+
+    def remove(self) -> None:
+        for hooked in self.hooked.values():
+            hooked.remove()
+        self.hooked.clear()
 
     def _unreduced_series(self, parameter: Parameter, tensor: Tensor) -> int:
         if parameter.selected and "grad_unreduced" in self.adapter.kinds:
@@ -88,16 +101,19 @@ class Registry:
             known = before.get((parameter.chunk, parameter.name))
             if known is not None and _same_series(known, parameter):
                 parameter.series = known.series
+        for key, hooked in list(self.hooked.items()):
+            is_parameter = isinstance(hooked.hook, Reduced) or hooked.hook.keeps
+            if is_parameter and (key not in current or hooked.is_lost()):
+                hooked.remove()
+                del self.hooked[key]
         self._hook()
-        for tensor, hook in self.hooked.values():
-            if not isinstance(hook, Accumulated) or not hook.keeps:
+        for key, hooked in self.hooked.items():
+            if key not in current:  # a gathered parameter
                 continue
-            parameter = current.get(id(tensor))
-            if parameter is None:
-                hook.series = NO_SERIES
-            else:
-                hook.steps = adapter.steps[parameter.optimizer]
-                hook.series = self._unreduced_series(parameter, tensor)
+            hooked.hook.optimizer = current[key].optimizer
+            if isinstance(hooked.hook, Accumulated):
+                hooked.hook.series = self._unreduced_series(current[key], hooked.tensor)
+        adapter.find_modules()
         what = f"{replaced} replaced" if replaced else "thawed, frozen or given to an optimizer"
         adapter.coverage.say_once(
             f"parameters changed after watch() ({what}): hooks were put on again"

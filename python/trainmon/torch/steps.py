@@ -11,6 +11,7 @@ from trainmon.torch.backward import IDLE
 from trainmon.torch.hooks import Hook
 
 STILL_SCALED = 1
+UNSEEN = 20  # backwards in a row that led to no step and are worth a word
 
 
 class Steps:
@@ -19,7 +20,7 @@ class Steps:
     __slots__ = (
         "adapter", "core", "index", "optimizer", "part", "sweeps", "recording", "window", "flags",
         "task", "pending", "in_step", "first", "previous", "last", "zero", "scale", "fused",
-        "start_known", "caller", "inner",
+        "start_known", "caller", "inner", "ignored", "abandoned",
     )  # fmt: skip
 
     def __init__(self, adapter, optimizer, start_iteration: int | None):
@@ -35,6 +36,8 @@ class Steps:
         self.in_step = False
         self.caller = 0  # id of the frame that runs the step under way
         self.inner = 0  # steps begun inside it: an optimizer whose step() calls super().step()
+        self.ignored = False  # the step under way is none of training's
+        self.abandoned = 0  # windows in a row whose gradients reached no step
         self.advance()
 
     def install(self, handles) -> None:
@@ -118,6 +121,9 @@ class Steps:
         return isinstance(now, float) and isinstance(self.scale, float) and now < self.scale
 
     def _abandon(self) -> None:
+        self.abandoned += 1
+        if self.abandoned == UNSEEN:
+            self.adapter.coverage.steps_unseen(UNSEEN)
         before, now = self.scale, self.adapter.scale()
         if isinstance(before, float):
             skipped = self._scale_fell() or self.core.saw_non_finite(self.index)
@@ -134,7 +140,10 @@ class Steps:
         if self.in_step and self._is_inside(caller):
             self.inner += 1
             return None
-        self.caller, self.inner = id(caller), 0
+        self.caller, self.inner, self.abandoned = id(caller), 0, 0
+        self.ignored = _initialises_state(self.optimizer, caller)
+        if self.ignored:
+            return None
         self.adapter.backward.settle()
         if not self.start_known:
             self.start_known = True
@@ -200,6 +209,9 @@ class Steps:
     def after_step(self) -> None:
         if self.inner:
             self.inner -= 1
+            return
+        if self.ignored:
+            self.ignored = False
             return
         self._read("read", "param_updated")
         self._read("read_state")
@@ -274,6 +286,22 @@ def step_in_state(optimizer) -> int:
         ):
             taken = max(taken, int(step))
     return taken
+
+
+def _initialises_state(optimizer, frame) -> bool:
+    """Whether torch.distributed.checkpoint is calling step(), with lr 0 and zero gradients, to make
+    the state that it is about to load."""
+    for group in optimizer.param_groups:
+        lr = group.get("lr", 0)
+        if (isinstance(lr, Tensor) and not lr.is_cpu) or lr != 0:
+            return False
+    for _ in range(6):  # decorators of step() lie between
+        if frame is None:
+            return False
+        if frame.f_code.co_name == "_init_optim_state":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _fused_scaling(optimizer) -> tuple | None:
