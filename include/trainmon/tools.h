@@ -107,7 +107,7 @@ struct RunRows {
   std::vector<ReadScalar> scalars;  // by restart, step, rank
   std::vector<ReadAlert> alerts;
   std::vector<ReadGap> gaps;
-  std::vector<std::string> kinds;  // every kind the run has, selected or not, ascending
+  std::vector<std::string> kinds;  // every kind of the ranks read, selected or not, ascending
   std::vector<int> ranks;          // every rank the run has, ascending
   MissingRanks missing;            // of the ranks selected
   std::vector<Damage> damage;      // a torn tail of a killed run is not damage; rows that a run

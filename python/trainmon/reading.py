@@ -38,8 +38,9 @@ class RunTable(Mapping):
     alerts, gaps lists of dicts: what rules found; rows that were lost, and why
     damage       list of (file, offset, what): parts of the files that could not be used
     torn_tails   unfinished last writes, those of a killed or living run (no damage)
-    kinds, ranks everything the run has, selected or not
-    missing_ranks  of the ranks read, those that should be there and have no directory
+    kinds        every kind of the ranks read, selected or not
+    ranks        every rank the run has, read or not
+    missing_ranks  ranks that should be among those read and have no directory
     stats        names of the statistics in the table
     """
 
@@ -202,21 +203,17 @@ def _read(
     except TypeError:
         raise TypeError(f"run must be a path, not {type(run).__name__}") from None
     first, last = _checked_steps(steps)
+    selection = (
+        _checked_texts("kinds", kinds),
+        _checked_texts("include", include),
+        _checked_texts("exclude", exclude),
+        _checked_ranks(ranks),
+    )
     try:
-        rows = _core.read_run(
-            path,
-            _checked_texts("kinds", kinds),
-            _checked_texts("include", include),
-            _checked_texts("exclude", exclude),
-            _checked_ranks(ranks),
-            first,
-            last,
-            bool(all_restarts),
-            bool(merged),
-        )
+        rows = _core.read_run(path, *selection, first, last, bool(all_restarts), bool(merged))
     except RuntimeError as error:
         raise FileNotFoundError(f"run: {error}") from None
-    except ValueError as error:
+    except ValueError as error:  # an unknown kind is all it finds wrong
         raise ValueError(f"kinds: {error}") from None
     missing = rows.missing_text()
     if missing:

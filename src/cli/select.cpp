@@ -38,7 +38,8 @@ void set_steps(const std::string& steps, ReadOptions& options) {
 void say_nothing_matches(const RunRows& rows) {
   std::cerr << "trainmon: no row matches this selection; the run has ranks";
   for (const int rank : rows.ranks) std::cerr << " " << rank;
-  std::cerr << " and kinds";
+  // Those of ranks that were not read are not known.
+  if (!rows.kinds.empty()) std::cerr << " and kinds";
   for (const std::string& kind : rows.kinds) std::cerr << " " << printable(kind);
   std::cerr << "; `trainmon show RUN` lists names and steps\n";
 }

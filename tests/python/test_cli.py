@@ -129,6 +129,16 @@ def test_a_selection_that_matches_nothing_is_said(sound):
         assert "grad_reduced" in err
 
 
+def test_a_rank_that_is_not_there_is_said_without_guessing_kinds(sound):
+    for more in ([], ["--kind", "exp_avg"]):
+        code, out, err = call("show", sound, "--rank", "7", *more)
+        assert code == 0
+        assert err == (
+            "trainmon: no row matches this selection; the run has ranks 0 1; "
+            "`trainmon show RUN` lists names and steps\n"
+        )
+
+
 def test_show(sound):
     code, out, err = call("show", sound, "--steps", "3:4", "--name", "layers.1", "--stat", "norm")
     lines = [line.split() for line in out.splitlines()]

@@ -248,6 +248,20 @@ def test_wrong_arguments_are_named(written, arguments, error, parts):
         assert part in str(caught.value)
 
 
+def test_only_a_wrong_kind_is_blamed_on_kinds(written):
+    run = written.directory.parents[1]
+    for arguments, said in [
+        ({"kinds": ["gradz"]}, "kinds: unknown kind 'gradz' "),
+        ({"ranks": [0, -1]}, "ranks: -1 is no rank"),
+        ({"steps": (5, 3)}, "steps: "),
+        ({"kinds": ["gradz"], "ranks": [-1]}, "ranks: -1 is no rank"),
+    ]:
+        with pytest.raises(ValueError, match="^" + said):
+            trainmon.read(run, **arguments)
+    # Kinds of a rank that is not there are not known, so none can be called wrong.
+    assert trainmon.read(run, ranks=7, kinds="exp_avg").num_rows == 0
+
+
 def test_missing_runs_are_named(written, tmp_path):
     with pytest.raises(FileNotFoundError, match="no such directory"):
         trainmon.read(tmp_path / "none")
