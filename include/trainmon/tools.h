@@ -175,7 +175,7 @@ struct Account {
   std::vector<Damage> damage;
   std::int64_t rows() const;
 };
-// Throws std::runtime_error when the directory holds no run.
+// Throws std::runtime_error as read_run() does.
 Account account(const std::filesystem::path& run);
 
 }  // namespace trainmon

@@ -8,6 +8,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <map>
+#include <system_error>
 #include <utility>
 
 #include "init.h"
@@ -237,8 +238,15 @@ Rows* read(const nb::bytes& run, std::vector<std::string> kinds, std::vector<std
   options.all_restarts = all_restarts;
   options.merged = merged;
   const std::filesystem::path path(std::string(run.c_str(), run.size()));
-  const nb::gil_scoped_release release;
-  return new Rows(read_run(path, options));
+  try {
+    const nb::gil_scoped_release release;
+    return new Rows(read_run(path, options));
+  } catch (const std::system_error& error) {
+    // Which subclass of OSError it is (PermissionError, ...), OSError decides by the number.
+    const nb::object raised = nb::handle(PyExc_OSError)(error.code().value(), error.what());
+    PyErr_SetObject(raised.type().ptr(), raised.ptr());
+    throw nb::python_error();
+  }
 }
 
 }  // namespace

@@ -144,7 +144,8 @@ def read(
     merged        merge rows over ranks: parts of one whole are merged, values that are identical
                   on all ranks are taken once (both have rank -1), the rest stays per rank
 
-    Raises FileNotFoundError when `run` holds no run, TypeError or ValueError naming the argument.
+    Raises FileNotFoundError when `run` holds no run, PermissionError when it may not be read,
+    TypeError or ValueError naming the argument.
     Parts of files that cannot be used are left out, listed in .damage and warned about; so are
     ranks that should be there and are not, in .missing_ranks.
     """

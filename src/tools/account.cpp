@@ -61,6 +61,10 @@ Account account(const std::filesystem::path& run) {
   ExpectedRanks expected;
   const std::vector<RankDirectory> directories = rank_directories(run);
   for (const RankDirectory& directory : directories) {
+    if (directory.error) {
+      result.damage.push_back({directory.path, 0, directory.error.message()});
+      continue;
+    }
     RankAccount rank;
     rank.rank = directory.rank;
     rank.restart = directory.restart;

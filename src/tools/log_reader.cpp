@@ -21,9 +21,8 @@ struct SegmentFile {
   fs::path path;
 };
 
-std::vector<SegmentFile> segment_files(const fs::path& directory) {
+std::vector<SegmentFile> segment_files(const fs::path& directory, std::error_code& error) {
   std::vector<SegmentFile> files;
-  std::error_code error;
   for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
        entry.increment(error)) {
     const std::string name = entry->path().filename().string();
@@ -44,7 +43,9 @@ class LogReader {
       : rank_(rank), restart_(restart), wanted_(wanted) {}
 
   LogContents read(const fs::path& directory) {
-    const std::vector<SegmentFile> files = segment_files(directory);
+    std::error_code error;
+    const std::vector<SegmentFile> files = segment_files(directory, error);
+    if (error) fault(directory, 0, error.message());
     for (const SegmentFile& file : files) read_segment(file);
     if (previous_ >= 0) fault(directory, 0, missing_text(previous_, previous_));
     finish();

@@ -109,8 +109,9 @@ class RunReader {
     if (!options_.ranks.empty() && has_all) return;
     // A rank asked for is not there: the others know whether it should be.
     for (const RankDirectory& directory : directories) {
+      if (is_asked_for(directory.rank) || directory.error) continue;
       std::vector<Damage> not_asked_for;
-      if (!is_asked_for(directory.rank)) expected_.add(read_run_json(directory, not_asked_for));
+      expected_.add(read_run_json(directory, not_asked_for));
     }
     result_.missing = expected_.missing(directories);
     std::erase_if(result_.missing.ranks, [this](int rank) { return !is_asked_for(rank); });
@@ -122,6 +123,10 @@ class RunReader {
   }
 
   void read_directory(const RankDirectory& directory) {
+    if (directory.error) {
+      result_.damage.push_back({directory.path, 0, directory.error.message()});
+      return;
+    }
     const RunFacts facts = read_run_json(directory, result_.damage);
     expected_.add(facts);
     // Before the log: a run that ends between the two reads must not look as if it had lost rows.

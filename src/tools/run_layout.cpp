@@ -18,18 +18,22 @@ using nlohmann::json;
 constexpr std::int64_t kMaxJson = std::int64_t{1} << 26;
 constexpr std::int64_t kMaxWorldSize = std::int64_t{1} << 20;  // whoever says more is not believed
 
-// Subdirectories called <prefix><number>, by number.
-std::vector<std::pair<int, fs::path>> numbered(const fs::path& directory,
-                                               const std::string& prefix) {
+// Subdirectories called <prefix><number>, by number. What cannot be told to be one is taken for it:
+// whoever looks inside finds out.
+std::vector<std::pair<int, fs::path>> numbered(const fs::path& directory, const std::string& prefix,
+                                               std::error_code& error) {
   std::vector<std::pair<int, fs::path>> found;
-  std::error_code error, ignored;
   for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
        entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     int number = -1, length = 0;
-    if (std::sscanf(name.c_str(), (prefix + "%9d%n").c_str(), &number, &length) == 1 &&
-        number >= 0 && static_cast<std::size_t>(length) == name.size() &&
-        fs::is_directory(entry->path(), ignored)) {
+    if (std::sscanf(name.c_str(), (prefix + "%9d%n").c_str(), &number, &length) != 1 ||
+        number < 0 || static_cast<std::size_t>(length) != name.size()) {
+      continue;
+    }
+    std::error_code unknown;
+    const bool is_directory = fs::is_directory(entry->path(), unknown);
+    if (is_directory || unknown == std::errc::permission_denied) {
       found.emplace_back(number, entry->path());
     }
   }
@@ -37,27 +41,27 @@ std::vector<std::pair<int, fs::path>> numbered(const fs::path& directory,
   return found;
 }
 
-std::vector<RankDirectory> find_directories(const fs::path& run) {
+std::vector<RankDirectory> find_directories(const fs::path& run, std::error_code& error) {
   std::vector<RankDirectory> found;
-  for (const auto& [rank, path] : numbered(run, "rank_")) {
-    for (const auto& [restart, directory] : numbered(path, "restart_")) {
-      found.push_back({rank, restart, directory});
+  for (const auto& [rank, path] : numbered(run, "rank_", error)) {
+    std::error_code of_rank;
+    for (const auto& [restart, directory] : numbered(path, "restart_", of_rank)) {
+      found.push_back({rank, restart, directory, {}});
     }
+    if (of_rank) found.push_back({rank, -1, path, of_rank});
   }
   return found;
 }
 
 // What to say when `run` holds none: runs one level down are the likely intention.
 std::string no_run_text(const fs::path& run) {
-  std::error_code error;
-  if (!fs::exists(run, error)) return "no such directory: " + run.string();
-  if (!fs::is_directory(run, error)) return run.string() + " is not a directory";
   std::string text = "no run in " + run.string() + ": it has no rank_*/restart_* directory";
   std::vector<std::string> inside;
-  std::error_code ignored;
+  std::error_code error, ignored;
   for (fs::directory_iterator entry(run, error), end; !error && entry != end;
        entry.increment(error)) {
-    if (fs::is_directory(entry->path(), ignored) && !find_directories(entry->path()).empty()) {
+    if (fs::is_directory(entry->path(), ignored) &&
+        !find_directories(entry->path(), ignored).empty()) {
       inside.push_back(entry->path().string());
     }
   }
@@ -66,6 +70,10 @@ std::string no_run_text(const fs::path& run) {
     text += (i == 0 ? "; did you mean " : ", ") + inside[i];
   }
   return text;
+}
+
+std::system_error cannot_read(const fs::path& path, std::error_code error) {
+  return std::system_error(error, "cannot read " + path.string());
 }
 
 std::optional<json> load(const fs::path& path, std::vector<Damage>& damage) {
@@ -95,8 +103,19 @@ void take(const json& object, const char* key, T& value) {
 }  // namespace
 
 std::vector<RankDirectory> rank_directories(const fs::path& run) {
-  std::vector<RankDirectory> found = find_directories(run);
+  std::error_code error;
+  std::vector<RankDirectory> found = find_directories(run, error);
+  if (error == std::errc::no_such_file_or_directory) {
+    throw std::runtime_error("no such directory: " + run.string());
+  }
+  if (error == std::errc::not_a_directory) {
+    throw std::runtime_error(run.string() + " is not a directory");
+  }
+  if (error) throw cannot_read(run, error);
   if (found.empty()) throw std::runtime_error(no_run_text(run));
+  const bool has_any = std::any_of(found.begin(), found.end(),
+                                   [](const RankDirectory& directory) { return !directory.error; });
+  if (!has_any) throw cannot_read(found.front().path, found.front().error);
   return found;
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "trainmon/tools.h"
@@ -15,9 +16,11 @@ struct RankDirectory {
   int rank = 0;
   int restart = 0;
   std::filesystem::path path;  // RUN/rank_00000/restart_0000
+  std::error_code error;       // set: RUN/rank_00000 is all that is known, it cannot be read
 };
 
-// By rank, then restart. Throws std::runtime_error naming what is there instead when there is none.
+// By rank, then restart. Throws std::runtime_error naming what is there instead when there is none,
+// std::system_error naming the directory when the run, or every rank of it, cannot be read.
 std::vector<RankDirectory> rank_directories(const std::filesystem::path& run);
 
 // The part of run.json that readers need. Missing or odd entries keep these defaults.

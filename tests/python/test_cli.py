@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import pty
@@ -292,6 +293,35 @@ def test_wrong_usage_is_exit_code_2_and_says_what_would_be_right(sound, argument
     assert code == 2 and out == ""
     for part in parts:
         assert part in err
+
+
+def without_privilege():
+    """In a child before exec: root may read everything, and must not here."""
+    for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+        ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
+
+
+def test_a_run_that_may_not_be_read_is_named(tmp_path):
+    out = tmp_path / "run"
+    write(out)
+    code = "import sys, trainmon\ntry: trainmon.read(sys.argv[1])\nexcept PermissionError as e: print(e)"
+    commands = [
+        [program(), "doctor", out],
+        [program(), "show", out],
+        [sys.executable, "-c", code, out],
+    ]
+    out.chmod(0)
+    try:
+        done = [
+            subprocess.run(command, capture_output=True, text=True, preexec_fn=without_privilege)
+            for command in commands
+        ]
+    finally:
+        out.chmod(0o700)
+    for each in done[:2]:
+        assert each.returncode == 2
+        assert each.stderr == f"trainmon: cannot read {out}: Permission denied\n"
+    assert done[2].stdout == f"[Errno 13] cannot read {out}: Permission denied\n"
 
 
 def test_config(tmp_path):

@@ -1,5 +1,8 @@
 // Steps, attempts, restarts and selections, each against what the run was made to be.
 #include <gtest/gtest.h>
+#include <linux/capability.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "written_run.h"
 
@@ -254,6 +257,68 @@ TEST(ReadRun, WhatIsNoRunIsSaid) {
                                        (scratch.path() / "a").string());
   EXPECT_EQ(error(rank.directory() / "run.json"),
             (rank.directory() / "run.json").string() + " is not a directory");
+}
+
+// Root may read everything; while this lives, the test may not.
+class WithoutPrivilege {
+ public:
+  WithoutPrivilege() {
+    ::syscall(SYS_capget, &header_, before_);
+    __user_cap_data_struct now[2] = {before_[0], before_[1]};
+    now[0].effective &= ~((1u << CAP_DAC_OVERRIDE) | (1u << CAP_DAC_READ_SEARCH));
+    ::syscall(SYS_capset, &header_, now);
+  }
+  ~WithoutPrivilege() { ::syscall(SYS_capset, &header_, before_); }
+
+ private:
+  __user_cap_header_struct header_ = {_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct before_[2] = {};
+};
+
+TEST(ReadRun, DirectoriesThatMayNotBeReadAreNamed) {
+  const Scratch scratch;
+  const auto run = scratch.path() / "run";
+  for (const int number : {0, 1}) {
+    WrittenRank rank(run, number, 0, "\"world_size\": 2");
+    rank.row(rank.add("grad_reduced", "w"), 0);
+    rank.write();
+  }
+  const auto denied = [](const std::filesystem::path& path) {
+    return "cannot read " + path.string() + ": Permission denied";
+  };
+  const auto with_mode = [](const std::filesystem::path& path, unsigned mode, const auto& look) {
+    std::filesystem::permissions(path, std::filesystem::perms(mode));
+    {
+      const WithoutPrivilege here;
+      look();
+    }
+    std::filesystem::permissions(path, std::filesystem::perms(0700));
+  };
+  for (const unsigned mode : {0000u, 0400u, 0100u}) {
+    // The run itself: without x, its entries are listed, but what they are cannot be told.
+    with_mode(run, mode, [&] {
+      const std::string error = error_of([&] { read_run(run); });
+      EXPECT_EQ(error, denied(mode == 0400 ? run / "rank_00000" : run)) << mode;
+    });
+    // The directory above it.
+    if (mode != 0100) {
+      with_mode(scratch.path(), mode,
+                [&] { EXPECT_EQ(error_of([&] { read_run(run); }), denied(run)) << mode; });
+    }
+    // One rank of two, or its restart: the other one is read.
+    for (const auto& path : {run / "rank_00001", rank_path(run, 1, 0)}) {
+      with_mode(path, mode, [&] {
+        const RunRows rows = read_run(run);
+        EXPECT_EQ(rows.rows.size(), 1u);
+        ASSERT_FALSE(rows.damage.empty()) << path << mode;
+        EXPECT_NE(rows.damage.back().what.find("Permission denied"), std::string::npos);
+        EXPECT_FALSE(account(run).damage.empty());
+        ReadOptions healthy;
+        healthy.ranks = {0};
+        EXPECT_TRUE(read_run(run, healthy).damage.empty());
+      });
+    }
+  }
 }
 
 TEST(ReadRun, OddJsonIsDamageAndHidesNothing) {
