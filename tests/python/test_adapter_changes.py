@@ -188,7 +188,7 @@ def test_a_leaf_that_comes_out_has_one_hook_and_one_row(tmp_path):
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
-            self.constant = Constant()
+            self.constant = nn.Sequential(Constant())  # the leaf comes out of two modules
 
         def forward(self, x):
             return x * self.constant(x)
@@ -199,12 +199,13 @@ def test_a_leaf_that_comes_out_has_one_hook_and_one_row(tmp_path):
     with trainmon.watch(model, optimizer, kinds=["activations"], out=tmp_path):
         for _ in range(20):
             model(data)
-        assert len(model.constant.value._backward_hooks) == 1
+        assert len(model.constant[0].value._backward_hooks) == 2
         model(data).sum().backward()
         optimizer.step()
-    found = row(tmp_path, kind="actv_grad", name="constant", element="output")
-    assert_is(found, data.sum(0))
-    assert model.constant.value._backward_hooks is None
+    for name in ("constant", "constant.0"):
+        found = row(tmp_path, kind="actv_grad", name=name, element="output")
+        assert_is(found, data.sum(0))
+    assert model.constant[0].value._backward_hooks is None
 
 
 @dataclasses.dataclass

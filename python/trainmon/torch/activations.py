@@ -105,7 +105,8 @@ class Activations:
         self.watched: dict[int, tuple] = {}  # id of module -> (reference to it, Watched)
         self.under_way = UnderWay()
         self.unfinished: list[InputSum] = []
-        self.leaves: dict[tuple, tuple] = {}  # (watched, element) -> (handle, tensor to restore)
+        self.leaves: dict[tuple, tuple] = {}  # (watched, element) -> (handle of a hook, leaf)
+        self.bare: set[int] = set()  # ids of leaves that had no hooks before ours
 
     def install(self, name: str, module, chunk: int, handles) -> None:
         """Also again, when modules were put in or moved: what is hooked gets its new name."""
@@ -170,14 +171,13 @@ class Activations:
             self._recomputed(watched, call.edges if call else None, output)
             return
         if call is None or call.frame is None:  # the pre-hook was not called, or not recording then
-            frame = self.adapter.frame or self.adapter.open_frame()
-            if not frame.recording:
-                return
-            number, noted = self._count(watched, frame), None
+            frame, number, noted = self.adapter.frame or self.adapter.open_frame(), None, None
         else:
             frame, number, noted = call.frame, call.number, call.edges
-            if not frame.recording:
-                return
+        if not frame.recording:
+            return
+        if number is None:
+            number = self._count(watched, frame)
         outputs = elements.of_output(output)
         if not outputs and output is not None:
             why = f"no tensor is found in a {type(output).__name__}"
@@ -222,8 +222,9 @@ class Activations:
         place = hook.watched, hook.element
         if place in self.leaves:
             self._release(*self.leaves.pop(place))
-        bare = tensor._backward_hooks is None
-        self.leaves[place] = tensor.register_hook(hook), tensor if bare else None
+        if tensor._backward_hooks is None:  # torch makes a dictionary for the first
+            self.bare.add(id(tensor))
+        self.leaves[place] = tensor.register_hook(hook), tensor
 
     def _follow_inputs(self, watched, noted, outputs, frame, call) -> None:
         given, oldest = noted
@@ -266,10 +267,10 @@ class Activations:
             self._release(handle, tensor)
         self.leaves.clear()
 
-    @staticmethod
-    def _release(handle, tensor) -> None:
+    def _release(self, handle, tensor) -> None:
         handle.remove()
-        if tensor is not None and not tensor._backward_hooks:
+        if id(tensor) in self.bare and not tensor._backward_hooks:
+            self.bare.discard(id(tensor))
             tensor._backward_hooks = None
 
     def forward_begins(self) -> None:
