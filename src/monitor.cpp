@@ -177,6 +177,7 @@ class Monitor::State {
   MemorySink* memory = nullptr;
   std::atomic<bool> stopped{false};
   const std::uint64_t born_after_forks = forks.load();
+  std::shared_ptr<State> kept_after_fork;  // itself, in a child that must not destroy it
 
   std::atomic<bool> told_first{false};
   std::atomic<std::int64_t> errors{0};
@@ -199,7 +200,7 @@ Monitor::Monitor(const Config& config, const Identity& identity) {
 Monitor::~Monitor() {
   if (state_->forked()) {
     // Nothing of the parent's threads and locks may be touched here, not even to destroy it.
-    new std::shared_ptr<State>(std::move(state_));
+    state_->kept_after_fork = state_;
     return;
   }
   stop();

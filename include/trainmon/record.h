@@ -153,9 +153,10 @@ enum class Moment : std::uint8_t {
 };
 std::string_view moment_name(Moment moment);
 
+struct RecordBatch;
+
 // Where the values of a batch will be, when a device still computes them. `ready` and `fill` are
 // called from the writer thread only and neither blocks nor throws.
-struct RecordBatch;
 class LateValues {
  public:
   virtual ~LateValues() = default;

@@ -95,6 +95,22 @@ nb::tuple measure_tensors(const nb::list& tensors, double eps, int threads) {
   return nb::make_tuple(states, elsewhere, refused);
 }
 
+// Whether the first row of a CPU tensor is all zero, which tells a cleared gradient from others
+// without an operation that a dispatch mode of the user would see. False where it cannot be read.
+bool first_row_is_zero(nb::handle tensor) {
+  TensorAccess access;
+  if (read_tensor(tensor.ptr(), access) != Access::ok) return false;
+  TensorView row = access.view;
+  if (element_count(row) == 0) return true;
+  if (row.ndim > 1) {
+    row.sizes += row.ndim - 1;
+    if (row.strides != nullptr) row.strides += row.ndim - 1;
+    row.ndim = 1;
+  }
+  const RowState state = measure(row);
+  return !state.non_finite() && state.absmax == 0;
+}
+
 Matrix merge_states(const States& states) {
   check_columns(states);
   RowState merged;
@@ -150,6 +166,7 @@ void init_stat(nb::module_& module) {
   module.attr("DEFAULT_EPS") = kDefaultEps;
   module.def("measure_tensors", &measure_tensors, nb::arg("tensors"), nb::arg("eps"),
              nb::arg("threads"));
+  module.def("first_row_is_zero", &first_row_is_zero, nb::arg("tensor"));
   module.def("merge_states", &merge_states, nb::arg("states"));
   module.def("derive", &derive_states, nb::arg("stat"), nb::arg("states"));
   module.def("stat_table", &table);

@@ -118,6 +118,30 @@ def test_hooks_that_a_library_moves(tmp_path):
     assert torch.equal(*results)
 
 
+def test_a_mode_of_the_user_sees_no_operation_of_ours(tmp_path):
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Count(TorchDispatchMode):
+        def __init__(self):
+            super().__init__()
+            self.seen = []
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            self.seen.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    seen = []
+    for kinds in (None, ["grads", "grad_unreduced", "weights", "moments"]):
+        model, optimizer = two_layers()
+        monitor = trainmon.watch(model, optimizer, kinds=kinds, out=tmp_path) if kinds else None
+        with Count() as mode:
+            for _ in range(3):
+                step(model, optimizer, torch.ones(2, 3))
+        seen.append(mode.seen)
+    healthy(monitor)
+    assert seen[0] == seen[1]
+
+
 # --- forwards ----------------------------------------------------------------------------------------
 
 

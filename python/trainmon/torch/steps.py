@@ -4,9 +4,9 @@ from __future__ import annotations
 import math
 import sys
 
-import torch
 from torch import Tensor
 
+from trainmon import _core
 from trainmon.torch.backward import IDLE
 from trainmon.torch.hooks import Hook
 
@@ -91,7 +91,7 @@ class Steps:
 
     def backward_ended(self) -> None:
         probes = (self.first, self.previous, self.last)
-        self.zero = {id(p) for p in probes if p is not None and _is_zero(p.grad)}
+        self.zero = {id(p) for p in probes if p is not None and _core.first_row_is_zero(p.grad)}
 
     def forward_begins(self) -> None:
         """Gradients that vanished since the last backward never reached a step."""
@@ -111,7 +111,7 @@ class Steps:
             if tensor.grad is not None:
                 if id(tensor) in self.zero:
                     continue
-                if not _is_zero(tensor.grad):
+                if not _core.first_row_is_zero(tensor.grad):
                     return False
             cleared = True
         return cleared
@@ -311,14 +311,3 @@ def _fused_scaling(optimizer) -> tuple | None:
         return None
     scale = getattr(optimizer, "grad_scale", None)
     return scale if isinstance(scale, Tensor) else None, found_inf
-
-
-def _is_zero(grad) -> bool:
-    """Whether the first row of the gradient is all zero; False where looking is not free."""
-    if type(grad) is not Tensor or not grad.is_cpu or grad.layout is not torch.strided:
-        return False
-    if grad.numel() == 0:
-        return True
-    while grad.ndim > 1:
-        grad = grad[0]
-    return not bool(grad.any())

@@ -236,22 +236,28 @@ TEST(Monitor, AForkedChildIsQuiet) {
   auto monitor = std::make_unique<Monitor>(config, Identity{});
   monitor->add_optimizer(0);
   const SeriesId w = series_of(*monitor, "w");
-  std::atomic<bool> go_on{true};
-  std::thread producer([&] {
-    while (go_on) {
+  std::jthread producer([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
       observe(*monitor, w, {1.0f});
       std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
   });
+  const float one = 1.0f;
+  TensorView tensor;
+  tensor.data = &one;
   for (int i = 0; i < 100; ++i) {
     const pid_t child = fork();
     if (child == 0) {
-      bool quiet = observe(*monitor, w, {1.0f}) == Observed::idle && !monitor->recording(0);
+      bool quiet = monitor->observe(w, tensor) == Observed::idle && !monitor->recording(0);
       monitor->seal(Moment::stop);
       monitor->part_failed("child", "must not appear");
       monitor->health();
       monitor->stop();
+#if !defined(__SANITIZE_ADDRESS__)
+      // Up to GCC 13 libasan does not guard its allocator over fork(): a child of a process with
+      // threads may find it locked for good as soon as it frees something.
       monitor.reset();
+#endif
       _exit(quiet ? 0 : 1);
     }
     int status = 0;
@@ -265,7 +271,7 @@ TEST(Monitor, AForkedChildIsQuiet) {
     }
     ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
   }
-  go_on = false;
+  producer.request_stop();
   producer.join();
   const Health health = monitor->stop();
   EXPECT_EQ(health.rows_produced, health.sinks.at(0).rows_written);
