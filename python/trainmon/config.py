@@ -37,10 +37,11 @@ def config_json(config: Mapping[str, Any] | str | os.PathLike[str] | None, **key
         )
     merged.update(keys)
     for key, value in merged.items():
-        if key in _LISTS and isinstance(value, (str, int)) and not isinstance(value, bool):
+        is_single = isinstance(value, (str, int)) and not isinstance(value, bool)
+        if is_single and _TYPES.get(key) == "array":
             merged[key] = [value]
     if isinstance(merged.get("out"), (str, os.PathLike)):
-        merged["out"] = os.path.expanduser(os.fspath(merged["out"]))
+        merged["out"] = os.path.expanduser(merged["out"])
     try:
         plain = {_key(k): _plain(v, _key(k)) for k, v in merged.items()}
     except RecursionError:
@@ -53,8 +54,7 @@ def schema() -> dict[str, Any]:
     return json.loads(_core.config_schema())
 
 
-_LISTS = {k for k, v in schema()["properties"].items() if v.get("type") == "array"}
-_TEXTS = {k for k, v in schema()["properties"].items() if v.get("type") == "string"}
+_TYPES = {key: value.get("type") for key, value in schema()["properties"].items()}
 
 
 def _read(path: Path) -> str:
@@ -88,7 +88,7 @@ def _plain(value: Any, where: str) -> Any:
     if isinstance(value, float):
         if math.isfinite(value):
             return value
-        if where in _TEXTS:
+        if _TYPES.get(where) == "string":
             raise TypeError(f"{where} must be text, not {value}")
         return str(value)  # JSON has no NaN; as text it is refused by the validator, with its key
     if isinstance(value, Mapping):

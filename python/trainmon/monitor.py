@@ -92,9 +92,8 @@ class Watch:
         _at_work.add(self)
 
     def __reduce__(self):
-        return type(
-            None
-        ), ()  # a model or trainer that keeps a Watch can be copied and saved: without it
+        # A model or trainer that keeps a Watch can be copied and saved: without it.
+        return type(None), ()
 
     def __enter__(self) -> Watch:
         return self

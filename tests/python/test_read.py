@@ -370,13 +370,19 @@ def test_a_living_run_can_be_read(tmp_path):
     rank.stop()
 
 
-def test_damage_is_warned_about_and_listed(tmp_path):
-    rank = WrittenRank(tmp_path / "run")
+def closed_run(folder):
+    """Ten rows of one rank, and the segment that holds them."""
+    rank = WrittenRank(folder)
     for window in range(10):
         rank.observe(np.ones(4, np.float32), "grad_reduced", "w", window)
         rank.end_step()
     rank.stop()
     (segment,) = rank.directory.glob("*.tmlog")
+    return rank, segment
+
+
+def test_damage_is_warned_about_and_listed(tmp_path):
+    rank, segment = closed_run(tmp_path / "run")
     data = bytearray(segment.read_bytes())
     data[-40] ^= 1
     segment.write_bytes(data)
@@ -388,12 +394,7 @@ def test_damage_is_warned_about_and_listed(tmp_path):
 
 @pytest.mark.parametrize("loss", ["deleted", "emptied", "cut"])
 def test_a_lost_log_of_a_closed_run_is_damage(tmp_path, loss):
-    rank = WrittenRank(tmp_path / "run")
-    for window in range(10):
-        rank.observe(np.ones(4, np.float32), "grad_reduced", "w", window)
-        rank.end_step()
-    rank.stop()
-    (segment,) = rank.directory.glob("*.tmlog")
+    rank, segment = closed_run(tmp_path / "run")
     data = segment.read_bytes()
     left = 0
     if loss == "deleted":

@@ -51,9 +51,7 @@ class Steps:
         self.in_step = False
         # Parameters that got a gradient in this window: the first one, and the last two.
         self.first = self.previous = self.last = None
-        self.zero: set[int] = (
-            set()
-        )  # ids of those whose gradient was zero anyway: they tell nothing
+        self.zero: set[int] = set()  # ids of those that were zero anyway: they tell nothing
         self.window = self.core.window(self.index)
         self.refresh()
         self.adapter.window_opened(self)
@@ -154,7 +152,7 @@ class Steps:
         self.core.begin_attempt(self.index)
         self.in_step = True
         self.fused = _fused_scaling(self.optimizer)
-        self._read("check")
+        self._read(self.sweeps.check)
         fn = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if callable(fn):
             # The backward is still to come, inside: gradients are read each time it has run.
@@ -191,18 +189,18 @@ class Steps:
     def read_before(self, gradients: bool = True, weights: bool = True) -> None:
         if gradients:
             scaled = self.fused is not None and self.fused[0] is not None
-            self._read("read", "grad_reduced", "grad", STILL_SCALED if scaled else 0)
+            self._read(self.sweeps.read, "grad_reduced", "grad", STILL_SCALED if scaled else 0)
         if weights:
-            self._read("read", "param_origin")
+            self._read(self.sweeps.read, "param_origin")
         self.adapter.seal("before_step")
 
-    def _read(self, what: str, *arguments) -> None:
-        """A method of sweeps, which may fail without the steps losing count."""
+    def _read(self, read, *arguments) -> None:
+        """Calls a method of sweeps, which may fail without the steps losing count."""
         part = self.adapter.sweeps_part
         if not self.recording or not part.on:
             return
         try:
-            getattr(self.sweeps, what)(*arguments)
+            read(*arguments)
         except Exception as error:
             part.failed(error)
 
@@ -213,8 +211,8 @@ class Steps:
         if self.ignored:
             self.ignored = False
             return
-        self._read("read", "param_updated")
-        self._read("read_state")
+        self._read(self.sweeps.read, "param_updated")
+        self._read(self.sweeps.read_state)
         scale, found_inf = self.scale, None
         if self.fused is not None:
             self.flags = STILL_SCALED  # there is a scaler, though nobody showed it to us
