@@ -18,7 +18,7 @@ enum class BackendChoice : std::uint8_t { automatic, ops };
 // Every key a user can write, with its default. Names are the JSON keys and the keyword arguments
 // of trainmon.watch; units are part of the name.
 struct Config {
-  std::vector<std::string> kinds = {"grads"};  // kinds or groups: grads weights moments activations
+  std::vector<std::string> kinds = {"grads"};  // kinds, or groups such as grads (expand_kinds)
   std::vector<std::string> include;            // name patterns; empty = every name
   std::vector<std::string> exclude;            // name patterns taken out again
   std::optional<std::int64_t> every;  // record one step in `every`; unset: 1 up to 4 ranks, else 10
@@ -30,6 +30,19 @@ struct Config {
   double eps = kDefaultEps;                     // threshold of the statistic `zeros`
   int threads = 1;                              // threads per large tensor
   bool input_grads = true;                      // actv_grad also of module inputs
+  std::string moments_at = "after_step";  // optimizer state is read "after_step" or "before_step"
+  std::vector<std::string> attention_modules;  // name patterns; empty = every one that qualifies
+  std::string attention_layout = "bhsd";       // of queries and keys: bhsd bshd sbhd
+  std::string attention_causal = "auto";       // auto (told by the module), yes, no
+  std::vector<std::string> spectral_modules;   // name patterns; empty = every linear layer
+  std::vector<std::string> router_modules;     // name patterns; empty = every one that looks so
+  std::string collectives = "functions";  // kind cc sees: functions (of torch.distributed), all
+  bool collective_inputs = false;         // kind cc also before the call
+  std::vector<std::string> collective_callers;  // regular expressions on "path[line] function"
+  double alert_deviation = 0.0;   // alert when off the running mean by this share; 0 = off
+  double alert_limit = 0.0;       // alert when |value| exceeds it; 0 = off
+  std::vector<std::string> alert_stats = {"norm", "mean"};  // statistics those two look at
+  int alert_warmup = 10;          // values of a series before its deviation can be an alert
   std::optional<std::int64_t> grad_acc_steps;   // backwards per step, where fixed and known
   std::optional<std::int64_t> start_iteration;  // step number of the first window
   int clock = 0;                                // index of the optimizer that activations follow
@@ -59,8 +72,11 @@ std::string config_schema();
 
 // The individual kind names a list of kinds and groups stands for, in a fixed order:
 // grads -> grad_unreduced grad_reduced; weights -> param_origin param_updated;
-// moments -> moments (any optimizer state); activations -> actv actv_grad. Also single state names:
-// exp_avg exp_avg_sq exp_inf momentum_buffer square_avg. ConfigError for anything else.
+// moments -> moments (any optimizer state); activations -> actv actv_grad;
+// attention -> attn_entropy attn_max attn_max_logit; spectral -> stable_rank spectral_norm;
+// router -> router_similarity router_entropy. Also single state names: exp_avg exp_avg_sq exp_inf
+// momentum_buffer square_avg. In no group: grad_micro mg_direction update_ratio cc stack.
+// ConfigError for anything else.
 std::vector<std::string> expand_kinds(const std::vector<std::string>& kinds);
 
 // Name patterns match on component boundaries: "layers.1" takes "layers.1" and "layers.1.weight",

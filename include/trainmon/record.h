@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -25,7 +26,17 @@ inline constexpr std::string_view kParamUpdated = "param_updated";
 inline constexpr std::string_view kActv = "actv";
 inline constexpr std::string_view kActvGrad = "actv_grad";
 inline constexpr std::string_view kCc = "cc";
-inline constexpr std::string_view kMgDirection = "mg_direction";
+inline constexpr std::string_view kMgDirection = "mg_direction";  // equal signs, gradient and momentum
+inline constexpr std::string_view kGradMicro = "grad_micro";      // what one backward contributed
+inline constexpr std::string_view kUpdateRatio = "update_ratio";  // histograms of an Adam step
+inline constexpr std::string_view kStack = "stack";               // text: who called a module
+inline constexpr std::string_view kAttnEntropy = "attn_entropy";
+inline constexpr std::string_view kAttnMax = "attn_max";
+inline constexpr std::string_view kAttnMaxLogit = "attn_max_logit";
+inline constexpr std::string_view kStableRank = "stable_rank";
+inline constexpr std::string_view kSpectralNorm = "spectral_norm";
+inline constexpr std::string_view kRouterSimilarity = "router_similarity";
+inline constexpr std::string_view kRouterEntropy = "router_entropy";
 }  // namespace kind
 
 // How a local tensor sits in the full one.
@@ -123,13 +134,17 @@ struct Payload {
   std::vector<std::byte> bytes;
 };
 
-// What a rule found. Repeats for one (series, rule) coalesce into `count`.
+// What a rule found. Repeats for one (series, rule, stat) coalesce: they come as further records with
+// the same key and a larger count. Alerts that differ in key are different findings.
 struct Alert {
   std::string rule;
   RowKey key;              // of the first occurrence
   std::int64_t step = -1;  // of the first occurrence, as far as known when it was seen
   std::string message;
   std::int64_t count = 1;
+  std::string stat;  // name of the statistic; "" when it is about the elements (non_finite)
+  double value = std::numeric_limits<double>::quiet_NaN();     // what was seen
+  double expected = std::numeric_limits<double>::quiet_NaN();  // mean of the history; NaN: none
 };
 
 // Rows lost before this batch, so that a loss is visible in the data and not only in health.json.

@@ -12,12 +12,16 @@ namespace {
 
 using std::string_view;
 
-constexpr std::array<string_view, 15> kKinds = {"grads",
+constexpr std::array<string_view, 30> kKinds = {"grads",
                                                 "weights",
                                                 "moments",
                                                 "activations",
+                                                "attention",
+                                                "spectral",
+                                                "router",
                                                 kind::kGradUnreduced,
                                                 kind::kGradReduced,
+                                                kind::kGradMicro,
                                                 kind::kParamOrigin,
                                                 kind::kParamUpdated,
                                                 "exp_avg",
@@ -26,7 +30,24 @@ constexpr std::array<string_view, 15> kKinds = {"grads",
                                                 "momentum_buffer",
                                                 "square_avg",
                                                 kind::kActv,
-                                                kind::kActvGrad};
+                                                kind::kActvGrad,
+                                                kind::kCc,
+                                                kind::kMgDirection,
+                                                kind::kUpdateRatio,
+                                                kind::kStack,
+                                                kind::kAttnEntropy,
+                                                kind::kAttnMax,
+                                                kind::kAttnMaxLogit,
+                                                kind::kStableRank,
+                                                kind::kSpectralNorm,
+                                                kind::kRouterSimilarity,
+                                                kind::kRouterEntropy};
+constexpr std::array<string_view, 2> kMomentsAt = {"after_step", "before_step"};
+constexpr std::array<string_view, 3> kLayouts = {"bhsd", "bshd", "sbhd"};
+constexpr std::array<string_view, 3> kCausal = {"auto", "yes", "no"};
+constexpr std::array<string_view, 2> kCollectives = {"functions", "all"};
+constexpr std::array<string_view, 7> kAlertStats = {"norm", "mean",  "min", "max",
+                                                    "absmax", "zeros", "nans"};
 constexpr std::array<string_view, 2> kSinks = {"log", "memory"};
 constexpr std::array<string_view, 2> kBackends = {"auto", "ops"};
 constexpr std::array<string_view, 3> kOverflows = {"drop_newest", "drop_oldest", "block"};
@@ -55,7 +76,7 @@ Key patterns(string_view name, Field field, string_view meaning) {
 }
 
 // One line each: name, field, range or choices, meaning.
-const std::array<Key, 24> kTable = {
+const std::array<Key, 37> kTable = {
     choice("kinds", &Config::kinds, kKinds, "what to watch: kinds, or groups of them"),
     patterns("include", &Config::include, "name patterns to watch; empty: every name"),
     patterns("exclude", &Config::exclude, "name patterns not to watch"),
@@ -71,6 +92,33 @@ const std::array<Key, 24> kTable = {
     integer("threads", &Config::threads, 1, 256, "threads that measure one large tensor"),
     plain("input_grads", &Config::input_grads,
           "whether actv_grad includes the gradients of module inputs"),
+    choice("moments_at", &Config::moments_at, kMomentsAt,
+           "when optimizer state is read: after the step, or before it"),
+    patterns("attention_modules", &Config::attention_modules,
+             "modules given queries and keys, for the kinds of attention; empty: all that are"),
+    choice("attention_layout", &Config::attention_layout, kLayouts,
+           "dimensions of queries and keys: batch, heads, sequence, depth in this order"),
+    choice("attention_causal", &Config::attention_causal, kCausal,
+           "whether a query sees no later key; auto: as the module says"),
+    patterns("spectral_modules", &Config::spectral_modules,
+             "modules whose weight matrix the spectral kinds read; empty: all that have one"),
+    patterns("router_modules", &Config::router_modules,
+             "expert routers, for the kinds of routers; empty: all that look like one"),
+    choice("collectives", &Config::collectives, kCollectives,
+           "what kind cc sees: functions of torch.distributed, or all (DDP's own, too; slower)"),
+    plain("collective_inputs", &Config::collective_inputs,
+          "whether kind cc also reads tensors before the call"),
+    plain("collective_callers", &Config::collective_callers,
+          "regular expressions, one of which a frame \"path[line] function\" of the caller must "
+          "match; empty: every call"),
+    number("alert_deviation", &Config::alert_deviation, 0.0, 1e300,
+           "alert when a value is off its running mean by more than this share; 0: never"),
+    number("alert_limit", &Config::alert_limit, 0.0, 1e300,
+           "alert when a value's size exceeds this; 0: never"),
+    choice("alert_stats", &Config::alert_stats, kAlertStats,
+           "statistics that alert_deviation and alert_limit look at"),
+    integer("alert_warmup", &Config::alert_warmup, 1, kMaxInt,
+            "values of a series before one can deviate from their mean"),
     integer("grad_acc_steps", &Config::grad_acc_steps, 1, kMaxInteger,
             "backwards per step, where fixed and known; null: unknown"),
     integer("start_iteration", &Config::start_iteration, 0, kMaxInteger,

@@ -17,8 +17,9 @@ struct Member {
 };
 // In the order expand_kinds returns them. Optimizers name their state as they like; "moments" takes
 // all of it, and the usual names can be asked for one by one.
-constexpr std::array<Member, 12> kMembers = {{{kind::kGradUnreduced, "grads"},
+constexpr std::array<Member, 24> kMembers = {{{kind::kGradUnreduced, "grads"},
                                               {kind::kGradReduced, "grads"},
+                                              {kind::kGradMicro, ""},
                                               {kind::kParamOrigin, "weights"},
                                               {kind::kParamUpdated, "weights"},
                                               {"moments", "moments"},
@@ -28,7 +29,18 @@ constexpr std::array<Member, 12> kMembers = {{{kind::kGradUnreduced, "grads"},
                                               {"momentum_buffer", ""},
                                               {"square_avg", ""},
                                               {kind::kActv, "activations"},
-                                              {kind::kActvGrad, "activations"}}};
+                                              {kind::kActvGrad, "activations"},
+                                              {kind::kCc, ""},
+                                              {kind::kMgDirection, ""},
+                                              {kind::kUpdateRatio, ""},
+                                              {kind::kStack, ""},
+                                              {kind::kAttnEntropy, "attention"},
+                                              {kind::kAttnMax, "attention"},
+                                              {kind::kAttnMaxLogit, "attention"},
+                                              {kind::kStableRank, "spectral"},
+                                              {kind::kSpectralNorm, "spectral"},
+                                              {kind::kRouterSimilarity, "router"},
+                                              {kind::kRouterEntropy, "router"}}};
 
 std::vector<string_view> components(string_view text) {
   std::vector<string_view> parts;

@@ -48,7 +48,24 @@ TEST(ConfigParse, EveryKeyIsRead) {
     "eps": 1e-5, "threads": 4, "input_grads": false, "grad_acc_steps": 8, "start_iteration": 100,
     "clock": 1, "backend": "ops", "queue_mb": 1.5, "overflow": "block", "flush_seconds": 0.25,
     "stop_timeout_seconds": 5, "device_timeout_seconds": 9.5, "segment_mb": 2, "latest_mb": 3,
-    "allow_volume": true})");
+    "allow_volume": true, "moments_at": "before_step", "attention_modules": ["**.attn"],
+    "attention_layout": "sbhd", "attention_causal": "yes", "spectral_modules": ["head"],
+    "router_modules": ["**.gate"], "collectives": "all", "collective_inputs": true,
+    "collective_callers": ["train.py\\[23\\]"], "alert_deviation": 0.5, "alert_limit": 1e10,
+    "alert_stats": ["max"], "alert_warmup": 3})");
+  EXPECT_EQ(config.moments_at, "before_step");
+  EXPECT_EQ(config.attention_modules, std::vector<std::string>{"**.attn"});
+  EXPECT_EQ(config.attention_layout, "sbhd");
+  EXPECT_EQ(config.attention_causal, "yes");
+  EXPECT_EQ(config.spectral_modules, std::vector<std::string>{"head"});
+  EXPECT_EQ(config.router_modules, std::vector<std::string>{"**.gate"});
+  EXPECT_EQ(config.collectives, "all");
+  EXPECT_TRUE(config.collective_inputs);
+  EXPECT_EQ(config.collective_callers, std::vector<std::string>{"train.py\\[23\\]"});
+  EXPECT_EQ(config.alert_deviation, 0.5);
+  EXPECT_EQ(config.alert_limit, 1e10);
+  EXPECT_EQ(config.alert_stats, std::vector<std::string>{"max"});
+  EXPECT_EQ(config.alert_warmup, 3);
   EXPECT_EQ(config.kinds, (std::vector<std::string>{"weights", "actv"}));
   EXPECT_EQ(config.include, std::vector<std::string>{"layers.*"});
   EXPECT_EQ(config.exclude, std::vector<std::string>{"**.bias"});

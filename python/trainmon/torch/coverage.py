@@ -6,8 +6,12 @@ import json
 from trainmon.torch.hooks import log
 
 MOST = 200  # things said not to be covered; beyond, more of the same
-ORDER = ("grad_unreduced", "grad_reduced", "param_origin", "param_updated", "actv", "actv_grad")
-FIXED_KINDS = frozenset((*ORDER, "cc", "mg_direction"))  # all others are optimizer state
+ORDER = (
+    "grad_unreduced", "grad_micro", "grad_reduced", "param_origin", "param_updated", "actv",
+    "actv_grad", "cc", "mg_direction", "update_ratio", "stack", "attn_entropy", "attn_max",
+    "attn_max_logit", "stable_rank", "spectral_norm", "router_similarity", "router_entropy",
+)  # fmt: skip
+FIXED_KINDS = frozenset(ORDER)  # all others are optimizer state
 
 
 class Coverage:

@@ -1,0 +1,1 @@
+# msprobe: names, arguments and files of its monitor.

@@ -1,0 +1,1 @@
+# What `from msprobe.pytorch import ...` gives.
