@@ -161,6 +161,9 @@ class Rows {
       entry["step"] = found.alert.step;
       entry["message"] = text(found.alert.message);
       entry["count"] = found.alert.count;
+      entry["stat"] = text(found.alert.stat);
+      entry["value"] = found.alert.value;
+      entry["expected"] = found.alert.expected;
       out.append(entry);
     }
     return out;

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <string>
@@ -22,6 +23,11 @@ void write_to_stderr(std::string_view line) {
   text += '\n';
   // Nothing sensible can be done when stderr is closed or full.
   [[maybe_unused]] const ssize_t written = ::write(2, text.data(), text.size());
+}
+
+bool stderr_wants_color() {
+  const char* no_color = std::getenv("NO_COLOR");
+  return (no_color == nullptr || *no_color == '\0') && ::isatty(2) == 1;
 }
 
 std::atomic<LogHook> current_hook{&write_to_stderr};
@@ -48,6 +54,16 @@ void log_line(std::string_view line) noexcept {
     current_hook.load()(printable(line));
   } catch (...) {
     // Out of memory while reporting: the line is lost, the counters are not.
+  }
+}
+
+void log_warning(std::string_view line) noexcept {
+  try {
+    const LogHook hook = current_hook.load();
+    std::string text = printable(line);
+    if (hook == &write_to_stderr && stderr_wants_color()) text = "\x1b[33m" + text + "\x1b[0m";
+    hook(text);
+  } catch (...) {
   }
 }
 

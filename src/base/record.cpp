@@ -94,7 +94,9 @@ std::size_t RecordBatch::bytes() const {
                       gaps.capacity() * sizeof(Gap);
   for (const Scalar& scalar : scalars) total += scalar.name.capacity();
   for (const Payload& payload : payloads) total += payload.bytes.capacity();
-  for (const Alert& alert : alerts) total += alert.rule.capacity() + alert.message.capacity();
+  for (const Alert& alert : alerts) {
+    total += alert.rule.capacity() + alert.message.capacity() + alert.stat.capacity();
+  }
   for (const Gap& gap : gaps) total += gap.reason.capacity();
   return total;
 }

@@ -4,14 +4,13 @@
 #include <string>
 
 #include "base/text.h"
+#include "rules/check.h"
 
 namespace trainmon {
 namespace {
 
 std::string describe(const Series& series, const RowState& state) {
-  std::string text = series.kind + " " + (series.name.empty() ? "(root)" : series.name);
-  if (!series.element.empty()) text += " " + series.element;
-  text += ":";
+  std::string text = series_text(series) + ":";
   const auto part = [&text](std::int64_t count, const char* what) {
     if (count > 0) text += " " + grouped(count) + " " + what;
   };
@@ -30,8 +29,11 @@ void NonFiniteRule::look(const RecordBatch& batch, const SeriesTable& series,
     Seen& seen = seen_[row.key.series];
     if (seen.count++ == 0) seen.first = row.key;
     if ((seen.count & (seen.count - 1)) != 0) continue;
-    alerts.push_back({std::string(name()), seen.first, -1,
-                      describe(series.at(row.key.series), row.state), seen.count});
+    Alert& alert = alerts.emplace_back();
+    alert.rule = name();
+    alert.key = seen.first;
+    alert.message = describe(series.at(row.key.series), row.state);
+    alert.count = seen.count;
   }
 }
 

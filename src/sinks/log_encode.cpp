@@ -192,6 +192,9 @@ void append_records(ByteWriter& writer, const RecordBatch& batch,
     w.signed_varint(a.step);
     w.text(a.message);
     w.signed_varint(a.count);
+    w.text(a.stat);
+    w.fixed(a.value);
+    w.fixed(a.expected);
   });
   std::vector<Gap> gaps = batch.gaps;
   gaps.insert(gaps.end(), more_gaps.begin(), more_gaps.end());

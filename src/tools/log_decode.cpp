@@ -168,6 +168,10 @@ bool take_alert(ByteReader& r, Alert& a) {
   a.step = r.signed_varint();
   a.message = r.text();
   a.count = r.signed_varint();
+  if (r.left() == 0) return true;  // as written before alerts had a statistic
+  a.stat = r.text();
+  a.value = r.fixed<double>();
+  a.expected = r.fixed<double>();
   return true;
 }
 

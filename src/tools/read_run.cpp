@@ -235,8 +235,9 @@ class RunReader {
 
   // Repeats come as further records with a larger count: the last one tells all.
   void take_alert(ReadAlert alert) {
-    const auto key =
-        std::tuple(alert.restart, alert.rank, alert.alert.key.series, alert.alert.rule);
+    const Alert& found = alert.alert;
+    const auto key = std::tuple(alert.restart, alert.rank, found.key.series, found.key.seq,
+                                found.rule, found.stat);
     const auto [known, is_new] = alert_places_.try_emplace(key, result_.alerts.size());
     if (is_new) {
       result_.alerts.push_back(std::move(alert));
@@ -280,7 +281,8 @@ class RunReader {
   ExpectedRanks expected_;
   SeriesIndex index_;
   std::unordered_map<SeriesId, std::uint32_t> unified_;  // of the directory being read
-  std::map<std::tuple<int, int, std::uint32_t, std::string>, std::size_t> alert_places_;
+  using AlertKey = std::tuple<int, int, std::uint32_t, std::uint64_t, std::string, std::string>;
+  std::map<AlertKey, std::size_t> alert_places_;
   NewestRestart newest_;
   std::vector<StepKey> clock_steps_;  // of result_.scalars, same order
 };

@@ -131,7 +131,8 @@ class RandomRecords {
       b.payloads.push_back(std::move(p));
     }
     for (std::uint64_t n = below(2); n > 0; --n) {
-      b.alerts.push_back({bytes(10), key(series_count), integer(), bytes(50), integer()});
+      b.alerts.push_back({bytes(10), key(series_count), integer(), bytes(50), integer(), bytes(8),
+                          real(), real()});
     }
     for (std::uint64_t n = below(2); n > 0; --n) {
       b.gaps.push_back({bytes(10), integer(), random_(), random_()});
@@ -174,7 +175,8 @@ inline bool same(const Payload& a, const Payload& b) {
 }
 inline bool same(const Alert& a, const Alert& b) {
   return a.rule == b.rule && same(a.key, b.key) && a.step == b.step && a.message == b.message &&
-         a.count == b.count;
+         a.count == b.count && a.stat == b.stat && same(a.value, b.value) &&
+         same(a.expected, b.expected);
 }
 inline bool same(const Gap& a, const Gap& b) {
   return a.reason == b.reason && a.rows == b.rows && a.first_seq == b.first_seq &&

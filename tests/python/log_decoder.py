@@ -258,13 +258,16 @@ def _payload(r: Reader) -> dict:
 
 
 def _alert(r: Reader) -> dict:
-    return {
+    alert = {
         "rule": r.text(),
         "key": _key(r),
         "step": r.svarint(),
         "message": r.text(),
         "count": r.svarint(),
     }
+    if r.left():
+        alert |= {"stat": r.text(), "value": r.number("d"), "expected": r.number("d")}
+    return alert
 
 
 def _gap(r: Reader) -> dict:

@@ -120,6 +120,45 @@ TEST(Decode, LaterSectionsColumnsAndFieldsAreSteppedOver) {
   EXPECT_EQ(read->rows[0].state.count, 7);
 }
 
+// Alerts as they were written before they had a statistic.
+TEST(Decode, AlertsOfEarlierLogsAreReadWithoutStatistic) {
+  std::string alert;
+  ByteWriter fields(alert);
+  fields.text("non_finite");
+  for (const std::uint64_t number : {2, 16}) fields.varint(number);  // series, flags
+  for (const std::int64_t number : {5, 1, 0}) fields.signed_varint(number);
+  fields.varint(9);  // seq
+  fields.signed_varint(41);
+  fields.text("p: 1 NaN");
+  fields.signed_varint(8);
+  std::string section;
+  ByteWriter inner(section);
+  inner.varint(1);
+  inner.text(alert);
+  std::string payload;
+  ByteWriter outer(payload);
+  outer.varint(4);
+  outer.fixed(std::uint8_t{0});
+  outer.fixed(std::int64_t{0});
+  outer.fixed(1e-8);
+  outer.fixed(static_cast<std::uint8_t>(Section::alerts));
+  outer.text(section);
+  std::string why;
+  const std::optional<RecordBatch> read = decode_batch(payload, why);
+  ASSERT_TRUE(read) << why;
+  ASSERT_EQ(read->alerts.size(), 1u);
+  const Alert& found = read->alerts[0];
+  EXPECT_EQ(found.rule, "non_finite");
+  EXPECT_EQ(found.key.window, 5);
+  EXPECT_EQ(found.key.seq, 9u);
+  EXPECT_EQ(found.step, 41);
+  EXPECT_EQ(found.message, "p: 1 NaN");
+  EXPECT_EQ(found.count, 8);
+  EXPECT_EQ(found.stat, "");
+  EXPECT_NE(found.value, found.value);
+  EXPECT_NE(found.expected, found.expected);
+}
+
 TEST(Decode, VarintsOfEverySizeAndNoLonger) {
   RandomRecords random(3);
   for (int i = 0; i < 20000; ++i) {

@@ -4,6 +4,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <tuple>
+
 #include "written_run.h"
 
 namespace trainmon {
@@ -242,6 +244,42 @@ TEST(ReadRun, EqualSeriesOfRanksAreOneAlertsAndGapsCarryTheirRank) {
   ASSERT_EQ(rows.gaps.size(), 1u);
   EXPECT_EQ(rows.gaps[0].rank, 1);
   EXPECT_EQ(rows.ranks, (std::vector<int>{0, 1}));
+}
+
+TEST(ReadRun, RepeatsOfAnAlertAreOneDifferentFindingsAreSeveral) {
+  const Scratch scratch;
+  WrittenRank rank(scratch.path(), 0, 0);
+  const SeriesId w = rank.add("grad_reduced", "w");
+  const auto tell = [&](const char* rule, const char* stat, std::uint64_t seq, int count) {
+    rank.row(w, 0);
+    Alert alert;
+    alert.rule = rule;
+    alert.stat = stat;
+    alert.key.series = w;
+    alert.key.seq = seq;
+    alert.count = count;
+    alert.value = 2.5;
+    alert.expected = 1.25;
+    rank.batch().alerts.push_back(alert);
+    rank.write();
+  };
+  tell("deviation", "norm", 3, 1);
+  tell("deviation", "mean", 3, 1);
+  tell("deviation", "norm", 3, 2);
+  tell("limit", "norm", 3, 1);
+  tell("deviation", "norm", 3, 4);
+  tell("deviation", "norm", 7, 1);
+  const RunRows rows = read_run(scratch.path());
+  std::vector<std::tuple<std::string, std::string, std::uint64_t, std::int64_t>> found;
+  for (const ReadAlert& alert : rows.alerts) {
+    found.emplace_back(alert.alert.rule, alert.alert.stat, alert.alert.key.seq, alert.alert.count);
+    EXPECT_EQ(alert.alert.value, 2.5);
+    EXPECT_EQ(alert.alert.expected, 1.25);
+  }
+  EXPECT_EQ(found, (decltype(found){{"deviation", "norm", 3, 4},
+                                    {"deviation", "mean", 3, 1},
+                                    {"limit", "norm", 3, 1},
+                                    {"deviation", "norm", 7, 1}}));
 }
 
 TEST(ReadRun, WhatIsNoRunIsSaid) {

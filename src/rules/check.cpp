@@ -1,0 +1,32 @@
+// What all checks share: their statistics, the running mean, how a series is called.
+#include "rules/check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+namespace trainmon {
+
+void RunningMean::add(double value) {
+  constexpr double kKept = 0.99;
+  if (!std::isfinite(value)) return;
+  const double size = std::abs(value);
+  mean = values++ == 0 ? size : kKept * mean + (1 - kKept) * size;
+}
+
+Check::Check(std::string name, std::vector<Stat> stats)
+    : name_(std::move(name)), stats_(std::move(stats)) {
+  if (stats_.empty()) throw std::invalid_argument("rule " + name_ + " has no statistics");
+}
+
+bool Check::looks_at(Stat stat) const {
+  return std::find(stats_.begin(), stats_.end(), stat) != stats_.end();
+}
+
+std::string series_text(const Series& series) {
+  std::string text = series.kind + " " + (series.name.empty() ? "(root)" : series.name);
+  if (!series.element.empty()) text += " " + series.element;
+  return text;
+}
+
+}  // namespace trainmon

@@ -1,0 +1,45 @@
+// One test of one value of a statistic against what is known of it.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trainmon/rule.h"
+
+namespace trainmon {
+
+// What a statistic was so far; NaN and infinities never enter.
+struct RunningMean {
+  double mean = std::numeric_limits<double>::quiet_NaN();  // of |x|; NaN before the first
+  std::int64_t values = 0;
+
+  void add(double value);
+};
+
+class Check {
+ public:
+  Check(std::string name, std::vector<Stat> stats);
+  virtual ~Check() = default;
+
+  const std::string& name() const { return name_; }
+  const std::vector<Stat>& stats() const { return stats_; }
+  bool looks_at(Stat stat) const;
+  virtual bool fires(double value, const RunningMean& before) const = 0;
+  // What is wrong, after the name of the statistic and its value: "is above the mean ...".
+  virtual std::string complaint(double value, const RunningMean& before) const = 0;
+
+ private:
+  std::string name_;
+  std::vector<Stat> stats_;
+};
+
+std::unique_ptr<Check> make_check(const DeviationRule& rule);
+std::unique_ptr<Check> make_check(const LimitRule& rule);
+
+// "grad_reduced layers.3.weight", "actv (root) output".
+std::string series_text(const Series& series);
+
+}  // namespace trainmon

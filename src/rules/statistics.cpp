@@ -1,0 +1,129 @@
+// The rule that looks at statistics: keeps their histories and asks its checks, in order.
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <stdexcept>
+#include <unordered_map>
+
+#include "base/text.h"
+#include "rules/check.h"
+#include "rules/findings.h"
+
+namespace trainmon {
+namespace {
+
+constexpr std::int32_t kMostOrdinals = 255;
+constexpr std::size_t kMostHistories = std::size_t{1} << 18;
+
+class Histories {
+ public:
+  explicit Histories(std::size_t stats) : stats_(stats) {}
+
+  // One running mean per statistic. Valid until the next call.
+  RunningMean* at(const RowKey& key) {
+    const auto ordinal = [](std::int32_t value) {
+      return static_cast<std::uint64_t>(std::clamp(value, 0, kMostOrdinals));
+    };
+    const std::uint64_t series = std::uint64_t{key.series} << 16;
+    std::uint64_t place = series | ordinal(key.accum) << 8 | ordinal(key.call);
+    // A series beyond the limit still gets one.
+    if (places_.size() >= kMostHistories && !places_.contains(place)) place = series | 0xFFFF;
+    const auto [known, is_new] = places_.try_emplace(place, means_.size());
+    if (is_new) means_.resize(means_.size() + stats_);
+    return &means_[known->second];
+  }
+
+ private:
+  const std::size_t stats_;
+  std::unordered_map<std::uint64_t, std::size_t> places_;  // (series, accum, call) -> in means_
+  std::vector<RunningMean> means_;
+};
+
+class StatisticsRule final : public Rule {
+ public:
+  StatisticsRule(std::vector<std::unique_ptr<Check>> checks, const Telling& telling)
+      : checks_(std::move(checks)),
+        stats_(stats_of(checks_)),
+        findings_(telling),
+        histories_(stats_.size()) {}
+
+  std::string_view name() const override { return checks_.front()->name(); }
+
+  void look(const RecordBatch& batch, const SeriesTable& series,
+            std::vector<Alert>& alerts) override {
+    for (const Row& row : batch.rows) {
+      // Nothing was measured: such a row has no statistics to judge.
+      if (row.state.count == 0 || (row.key.flags & flag::kNotReady) != 0) continue;
+      look_at(row, series.at(row.key.series), alerts);
+    }
+    findings_.end_batch(alerts);
+  }
+
+ private:
+  static std::vector<Stat> stats_of(const std::vector<std::unique_ptr<Check>>& checks) {
+    std::vector<Stat> all;
+    for (const auto& check : checks) {
+      for (const Stat stat : check->stats()) {
+        if (std::find(all.begin(), all.end(), stat) == all.end()) all.push_back(stat);
+      }
+    }
+    return all;
+  }
+
+  void look_at(const Row& row, const Series& series, std::vector<Alert>& alerts) {
+    RunningMean* const histories = histories_.at(row.key);
+    for (std::size_t i = 0; i < stats_.size(); ++i) {
+      const Stat stat = stats_[i];
+      const double value = derive(stat, row.state);
+      RunningMean& history = histories[i];
+      for (std::size_t c = 0; c < checks_.size(); ++c) {
+        const Check& check = *checks_[c];
+        if (!check.looks_at(stat) || !check.fires(value, history)) continue;
+        findings_.add(row.key, series.optimizer, c, stat, alerts,
+                      [&] { return alert_of(row, series, check, stat, value, history); });
+        break;
+      }
+      history.add(value);
+    }
+  }
+
+  static Alert alert_of(const Row& row, const Series& series, const Check& check, Stat stat,
+                        double value, const RunningMean& history) {
+    Alert alert;
+    alert.rule = check.name();
+    alert.key = row.key;
+    alert.message = series_text(series) + ": " + std::string(stat_name(stat)) + " " +
+                    number_text(value, 6) + " " + check.complaint(value, history);
+    alert.stat = stat_name(stat);
+    alert.value = value;
+    alert.expected = history.mean;
+    return alert;
+  }
+
+  const std::vector<std::unique_ptr<Check>> checks_;
+  const std::vector<Stat> stats_;
+  Findings findings_;
+  Histories histories_;
+};
+
+}  // namespace
+
+std::unique_ptr<Rule> make_first_of_rule(const std::vector<StatisticRule>& rules,
+                                         const Telling& telling) {
+  if (rules.empty()) throw std::invalid_argument("no rule to choose the first of");
+  std::vector<std::unique_ptr<Check>> checks;
+  for (const StatisticRule& rule : rules) {
+    checks.push_back(std::visit([](const auto& one) { return make_check(one); }, rule));
+  }
+  return std::make_unique<StatisticsRule>(std::move(checks), telling);
+}
+
+std::unique_ptr<Rule> make_deviation_rule(const DeviationRule& rule, const Telling& telling) {
+  return make_first_of_rule({rule}, telling);
+}
+
+std::unique_ptr<Rule> make_limit_rule(const LimitRule& rule, const Telling& telling) {
+  return make_first_of_rule({rule}, telling);
+}
+
+}  // namespace trainmon
