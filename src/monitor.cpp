@@ -14,6 +14,7 @@
 #include "collect/collector.h"
 #include "pipe/pipe.h"
 #include "pipe/run_directory.h"
+#include "rules/alert_console.h"
 #include "rules/non_finite.h"
 #include "sinks/memory.h"
 #include "sinks/sinks.h"
@@ -62,15 +63,31 @@ Config checked(const Config& config) {
   return config;
 }
 
+void add_alert_rules(const Config& config, std::vector<std::unique_ptr<Rule>>& rules) {
+  std::vector<Stat> stats;
+  for (const std::string& name : config.alert_stats) stats.push_back(*stat_from_name(name));
+  if (config.alert_deviation > 0.0) {
+    rules.push_back(make_deviation_rule(
+        {.deviation = config.alert_deviation, .stats = stats, .warmup = config.alert_warmup}));
+  }
+  if (config.alert_limit > 0.0) {
+    rules.push_back(make_limit_rule({.limit = config.alert_limit, .stats = stats}));
+  }
+}
+
 }  // namespace
 
 // Shared with the writer thread, so that a thread stuck in a write outlives the monitor safely.
 class Monitor::State {
  public:
-  State(const Config& wanted, const Identity& who)
+  State(const Config& wanted, const Identity& who, MonitorParts parts)
       : config(checked(wanted)),
         identity(who),
-        run(claim_directory(default_out(config.out, who.run_id), who, config.eps)),
+        run(parts.directory.empty()
+                ? claim_directory(default_out(config.out, who.run_id), who, config.eps)
+                : given_directory(parts.directory, who, config.eps)),
+        on_alert(std::move(parts.on_alert)),
+        console(parts.alert_text ? std::move(parts.alert_text) : plain_alert_text(who.rank)),
         started(utc_now()),
         collector(
             {schedule_of(config, who), config.eps, config.threads, config.clock},
@@ -85,8 +102,11 @@ class Monitor::State {
         sinks.push_back(std::move(sink));
       }
     }
+    for (auto& sink : parts.sinks) sinks.push_back(std::move(sink));
     std::vector<std::unique_ptr<Rule>> rules;
     rules.push_back(std::make_unique<NonFiniteRule>());
+    add_alert_rules(config, rules);
+    for (auto& rule : parts.rules) rules.push_back(std::move(rule));
     PipeOptions options;
     options.queue_bytes = mib(config.queue_mb);
     options.overflow = config.overflow;
@@ -106,7 +126,12 @@ class Monitor::State {
       const int optimizer = self->collector.series().at(alert.key.series).optimizer;
       alert.step = self->collector.windows().step_of(optimizer, alert.key.window);
     };
-    calls.on_alert = [self](const Alert& alert) { self->tell_first(alert); };
+    calls.on_alert = [self](const Alert& alert) {
+      self->tell_first(alert);
+      const Series& series = self->collector.series().at(alert.key.series);
+      if (!alert.stat.empty()) self->console.tell(alert, series);
+      if (self->on_alert) self->on_alert(alert, series);
+    };
     calls.after_flush = [self](bool last) { self->keep_house(last); };
     self->pipe->start(std::move(calls), state);
   }
@@ -162,6 +187,7 @@ class Monitor::State {
     if (facts_changed || (!there && !unknown)) write_run_json();
     const auto now = Clock::now();
     const std::int64_t produced = collector.rows_produced();
+    console.catch_up(last);
     if (!last && (produced == told_produced || now < next_health)) return;
     next_health = now + kHealthInterval;
     told_produced = produced;
@@ -171,6 +197,8 @@ class Monitor::State {
   const Config config;
   const Identity identity;
   const RunInfo run;
+  const std::function<void(const Alert&, const Series&)> on_alert;
+  AlertConsole console;  // writer thread only
   const std::string started;
   std::shared_ptr<Pipe> pipe;
   Collector collector;
@@ -191,9 +219,9 @@ class Monitor::State {
   std::int64_t told_produced = 0;
 };
 
-Monitor::Monitor(const Config& config, const Identity& identity) {
+Monitor::Monitor(const Config& config, const Identity& identity, MonitorParts parts) {
   watch_forks();
-  state_ = std::make_shared<State>(config, identity);
+  state_ = std::make_shared<State>(config, identity, std::move(parts));
   State::start(state_);
 }
 
@@ -306,10 +334,11 @@ Observed Monitor::observe_at(SeriesId series, const TensorView& tensor, std::int
   return Observed::recorded;
 }
 
-void Monitor::add_late_row(SeriesId series, DType dtype, std::int64_t window, std::int32_t accum,
-                           std::int32_t call, std::uint32_t flags) {
+void Monitor::add_late_row(SeriesId series, DType dtype, std::span<const std::int64_t> sizes,
+                           std::int64_t window, std::int32_t accum, std::int32_t call,
+                           std::uint32_t flags) {
   if (state_->alive()) {
-    state_->collector.add_late_row(series, dtype, {window, accum, call}, flags);
+    state_->collector.add_late_row(series, dtype, sizes, {window, accum, call}, flags);
   }
 }
 
@@ -338,6 +367,12 @@ void Monitor::add_payload_at(Payload payload) {
 
 void Monitor::seal(Moment moment) {
   if (state_->alive()) state_->collector.seal(moment);
+}
+
+bool Monitor::settle(double timeout) {
+  if (!state_->alive()) return false;
+  state_->collector.seal(Moment::interval);
+  return state_->pipe->settle(seconds(timeout));
 }
 
 void Monitor::set_covered(std::string_view kind) {

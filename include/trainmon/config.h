@@ -26,10 +26,10 @@ struct Config {
   std::optional<std::int64_t> stop_step;  // first step no longer recorded; unset: none
   std::vector<int> ranks;                 // ranks that record; empty = all
   std::string out;                        // run directory; "" = trainmon_runs/<run id or "local">
-  std::vector<std::string> sinks = {"log"};     // log, memory
-  double eps = kDefaultEps;                     // threshold of the statistic `zeros`
-  int threads = 1;                              // threads per large tensor
-  bool input_grads = true;                      // actv_grad also of module inputs
+  std::vector<std::string> sinks = {"log"};  // log, memory
+  double eps = kDefaultEps;                  // threshold of the statistic `zeros`
+  int threads = 1;                           // threads per large tensor
+  bool input_grads = true;                   // actv_grad also of module inputs
   std::string moments_at = "after_step";  // optimizer state is read "after_step" or "before_step"
   std::vector<std::string> attention_modules;  // name patterns; empty = every one that qualifies
   std::string attention_layout = "bhsd";       // of queries and keys: bhsd bshd sbhd
@@ -39,10 +39,10 @@ struct Config {
   std::string collectives = "functions";  // kind cc sees: functions (of torch.distributed), all
   bool collective_inputs = false;         // kind cc also before the call
   std::vector<std::string> collective_callers;  // regular expressions on "path[line] function"
-  double alert_deviation = 0.0;   // alert when off the running mean by this share; 0 = off
-  double alert_limit = 0.0;       // alert when |value| exceeds it; 0 = off
+  double alert_deviation = 0.0;  // alert when off the running mean by this share; 0 = off
+  double alert_limit = 0.0;      // alert when |value| exceeds it; 0 = off
   std::vector<std::string> alert_stats = {"norm", "mean"};  // statistics those two look at
-  int alert_warmup = 10;          // values of a series before its deviation can be an alert
+  int alert_warmup = 10;  // values of a series before its deviation can be an alert
   std::optional<std::int64_t> grad_acc_steps;   // backwards per step, where fixed and known
   std::optional<std::int64_t> start_iteration;  // step number of the first window
   int clock = 0;                                // index of the optimizer that activations follow

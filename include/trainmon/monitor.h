@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,6 +15,7 @@
 
 #include "trainmon/config.h"
 #include "trainmon/record.h"
+#include "trainmon/rule.h"
 #include "trainmon/sink.h"
 
 namespace trainmon {
@@ -58,13 +60,24 @@ struct Health {
   std::int64_t queue_bytes_peak = 0;
 };
 
+// What a program adds to a monitor besides its configuration.
+struct MonitorParts {
+  std::filesystem::path directory;  // of this rank, used as it is; "": claimed under config.out
+  std::vector<std::unique_ptr<Sink>> sinks;  // after those of the configuration
+  std::vector<std::unique_ptr<Rule>> rules;  // after those of the configuration
+  // Called on the writer thread for every alert, its step filled in; must not wait or throw.
+  std::function<void(const Alert&, const Series&)> on_alert;
+  // How an alert of a rule of statistics is worded on the console; empty: our way.
+  std::function<std::string(const Alert&, const Series&)> alert_text;
+};
+
 // Thread-safe unless said otherwise. After construction no member throws, except where stated, and
 // none waits for the disk; everything after stop() or in a forked child does nothing.
 class Monitor {
  public:
   // Creates the rank's directory and starts the writer thread. Throws ConfigError for a bad
   // config, std::runtime_error when the directory cannot be made or holds another model's run.
-  Monitor(const Config& config, const Identity& identity);
+  Monitor(const Config& config, const Identity& identity, MonitorParts parts = {});
   ~Monitor();  // stop()s if that has not happened
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
@@ -108,8 +121,9 @@ class Monitor {
   Observed observe_at(SeriesId series, const TensorView& tensor, std::int64_t window,
                       std::int32_t accum, std::int32_t call, std::uint32_t flags = 0);
   // A row whose values a device still computes; rows of one late batch are in call order.
-  void add_late_row(SeriesId series, DType dtype, std::int64_t window, std::int32_t accum,
-                    std::int32_t call, std::uint32_t flags);
+  void add_late_row(SeriesId series, DType dtype, std::span<const std::int64_t> sizes,
+                    std::int64_t window, std::int32_t accum, std::int32_t call,
+                    std::uint32_t flags);
   // Seals the late rows since the last call; 0 when there are none. The values follow by
   // fulfil(): one state per row, in order. A ticket not fulfilled in device_timeout_seconds is
   // written with flag not_ready.
@@ -123,6 +137,9 @@ class Monitor {
   void add_payload_at(Payload payload);
   // Closes the open batch and hands it to the writer.
   void seal(Moment moment);
+  // The same, and waits until all that was sealed before has passed the sinks, at most this long;
+  // false if it took longer. For callers that read files or the last rows right afterwards.
+  bool settle(double seconds);
 
   // --- bookkeeping --------------------------------------------------------------------------
   void set_covered(std::string_view kind);

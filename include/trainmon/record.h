@@ -15,6 +15,7 @@
 namespace trainmon {
 
 using SeriesId = std::uint32_t;
+using ShapeId = std::uint32_t;  // 0: not known
 
 // Names of the kinds every adapter shares. A kind is text, not an enum, because optimizer state is
 // recorded under the optimizer's own names (exp_avg, momentum_buffer, ...).
@@ -102,6 +103,7 @@ struct RowKey {
 struct Row {
   RowKey key;
   RowState state;
+  ShapeId shape = 0;  // of the tensor measured; for live sinks, the log does not keep it
 };
 
 // What became of a window; written when it is known, which may be long after the window's rows.
@@ -219,6 +221,8 @@ class SeriesTable {
   virtual ~SeriesTable() = default;
   virtual const Series& at(SeriesId id) const = 0;
   virtual std::size_t size() const = 0;
+  // The sizes a row's shape stands for, nullptr for 0 and where there are no shapes.
+  virtual const std::vector<std::int64_t>* shape(ShapeId) const { return nullptr; }
 };
 
 }  // namespace trainmon

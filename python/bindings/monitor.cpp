@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "init.h"
+#include "parts.h"
 #include "states.h"
 #include "tensor.h"
 
@@ -20,10 +21,6 @@ namespace nb = nanobind;
 
 namespace trainmon {
 namespace {
-
-constexpr const char* kCapsule = "trainmon.monitor";
-// Above this many elements the work is long enough for other Python threads to go on meanwhile.
-constexpr std::int64_t kReleaseGilAbove = 1 << 16;
 
 template <typename Enum, typename Name>
 Enum named(std::string_view text, std::initializer_list<Enum> values, Name name, const char* what) {
@@ -141,139 +138,142 @@ std::vector<RowState> states_of(const States& values) {
   return states;
 }
 
-// --- fast calls: plain CPython, nothing allocated, nothing raised for a tensor's sake
+// --- pairs of tensors -----------------------------------------------------------------------
 
-Monitor* monitor_of(PyObject* capsule) {
-  return static_cast<Monitor*>(PyCapsule_GetPointer(capsule, kCapsule));
-}
-
-// Measures without the GIL when that is worth it.
-template <typename Observe>
-Observed measured(const TensorAccess& tensor, Observe&& observe) {
-  if (element_count(tensor.view) < kReleaseGilAbove) return observe(tensor.view);
-  PyThreadState* thread = PyEval_SaveThread();
-  const Observed done = observe(tensor.view);
-  PyEval_RestoreThread(thread);
-  return done;
-}
-
-template <typename Observe>
-Observed look_at(Monitor& monitor, PyObject* object, Observe&& observe) {
-  if (object == Py_None) return Observed::idle;
-  TensorAccess tensor;
-  switch (read_tensor(object, tensor)) {
-    case Access::ok:
-      return measured(tensor, observe);
-    case Access::not_cpu:
-      return Observed::elsewhere;
-    case Access::refused:
-      monitor.refuse(tensor.reason);
-      return Observed::refused;
-  }
-  return Observed::refused;
-}
-
-bool enough(Py_ssize_t given, Py_ssize_t least, Py_ssize_t most, const char* name) {
-  if (given >= least && given <= most) return true;
-  PyErr_Format(PyExc_TypeError, "%s() takes %zd to %zd arguments, not %zd", name, least, most,
-               given);
-  return false;
-}
-
-PyObject* observe_call(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  if (!enough(count, 3, 4, "observe")) return nullptr;
-  Monitor* monitor = monitor_of(args[0]);
-  if (monitor == nullptr) return nullptr;
-  const auto series = static_cast<SeriesId>(PyLong_AsUnsignedLong(args[1]));
-  const auto flags = count > 3 ? static_cast<std::uint32_t>(PyLong_AsUnsignedLong(args[3])) : 0u;
-  if (PyErr_Occurred() != nullptr) return nullptr;
-  const Observed done = look_at(*monitor, args[2], [&](const TensorView& view) {
-    return monitor->observe(series, view, flags);
-  });
-  return PyLong_FromLong(static_cast<long>(done));
-}
-
-PyObject* observe_at_call(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  if (!enough(count, 6, 7, "observe_at")) return nullptr;
-  Monitor* monitor = monitor_of(args[0]);
-  if (monitor == nullptr) return nullptr;
-  const auto series = static_cast<SeriesId>(PyLong_AsUnsignedLong(args[1]));
-  const std::int64_t window = PyLong_AsLongLong(args[3]);
-  const auto accum = static_cast<std::int32_t>(PyLong_AsLong(args[4]));
-  const auto call = static_cast<std::int32_t>(PyLong_AsLong(args[5]));
-  const auto flags = count > 6 ? static_cast<std::uint32_t>(PyLong_AsUnsignedLong(args[6])) : 0u;
-  if (PyErr_Occurred() != nullptr) return nullptr;
-  const Observed done = look_at(*monitor, args[2], [&](const TensorView& view) {
-    return monitor->observe_at(series, view, window, accum, call, flags);
-  });
-  return PyLong_FromLong(static_cast<long>(done));
-}
-
-PyObject* sweep_call(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  if (!enough(count, 4, 5, "sweep")) return nullptr;
-  Monitor* monitor = monitor_of(args[0]);
-  if (monitor == nullptr) return nullptr;
-  if (!PyList_Check(args[1]) || !PyList_Check(args[2]) ||
-      PyList_GET_SIZE(args[1]) != PyList_GET_SIZE(args[2])) {
-    PyErr_SetString(PyExc_TypeError, "sweep() takes two lists of the same length");
-    return nullptr;
-  }
-  const auto flags = count > 4 ? static_cast<std::uint32_t>(PyLong_AsUnsignedLong(args[4])) : 0u;
-  if (PyErr_Occurred() != nullptr) return nullptr;
-  nb::object elsewhere;
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(args[1]) && i < PyList_GET_SIZE(args[2]); ++i) {
-    const auto series = static_cast<SeriesId>(PyLong_AsUnsignedLong(PyList_GET_ITEM(args[1], i)));
-    if (PyErr_Occurred() != nullptr) return nullptr;
-    nb::object value = nb::borrow(PyList_GET_ITEM(args[2], i));
-    if (args[3] != Py_None) {
-      value = nb::steal(PyObject_GetAttr(value.ptr(), args[3]));
-      if (!value.is_valid()) return nullptr;
-    }
-    const Observed done = look_at(*monitor, value.ptr(), [&](const TensorView& view) {
-      return monitor->observe(series, view, flags);
-    });
-    if (done == Observed::elsewhere) {
-      if (!elsewhere.is_valid()) elsewhere = nb::list();
-      nb::cast<nb::list>(elsewhere).append(i);
+// Calls look(a, b) where both can be read here; the answer of observe().
+template <typename Look>
+int look_at_pair(Monitor& monitor, nb::handle a, nb::handle b, Look&& look) {
+  TensorAccess first;
+  TensorAccess second;
+  for (const auto& [object, tensor] : {std::pair(a, &first), std::pair(b, &second)}) {
+    switch (read_tensor(object.ptr(), *tensor)) {
+      case Access::ok:
+        break;
+      case Access::not_cpu:
+        return static_cast<int>(Observed::elsewhere);
+      case Access::refused:
+        monitor.refuse(tensor->reason);
+        return static_cast<int>(Observed::refused);
     }
   }
-  if (elsewhere.is_valid()) return elsewhere.release().ptr();
-  Py_RETURN_NONE;
+  const nb::gil_scoped_release release;
+  try {
+    return static_cast<int>(look(first.view, second.view));
+  } catch (const std::invalid_argument&) {
+    return static_cast<int>(Observed::refused);
+  }
 }
 
-PyMethodDef fast_calls[] = {
-    {"observe", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(observe_call)),
-     METH_FASTCALL,
-     "observe(handle, series, tensor, flags=0) -> int\n\nMeasures one tensor at the open window "
-     "and accum of the series' optimizer.\n0 recorded, 1 idle, 2 not on the CPU, 3 refused."},
-    {"observe_at", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(observe_at_call)),
-     METH_FASTCALL,
-     "observe_at(handle, series, tensor, window, accum, call, flags=0) -> int\n\nMeasures one "
-     "tensor at a given address."},
-    {"sweep", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(sweep_call)),
-     METH_FASTCALL,
-     "sweep(handle, series, tensors, attribute, flags=0) -> list[int] | None\n\nobserve() for each "
-     "pair; with an attribute name, of that attribute of each; None is skipped.\nReturns the "
-     "indices of tensors that are not on the CPU."},
-    {nullptr, nullptr, 0, nullptr},
-};
+int observe_direction(Monitor& monitor, SeriesId series, nb::handle a, nb::handle b) {
+  return look_at_pair(monitor, a, b, [&](const TensorView& x, const TensorView& y) {
+    const auto share = static_cast<float>(sign_agreement(x, y));
+    return monitor.observe(series, {.data = &share, .dtype = DType::float32});
+  });
+}
+
+void add_histogram(Monitor& monitor, SeriesId series, const Histogram& histogram) {
+  Payload payload;
+  payload.type = PayloadType::histogram;
+  payload.key.series = series;
+  payload.bytes = histogram_bytes(histogram);
+  monitor.add_payload(std::move(payload));
+}
+
+int add_adam_histograms(Monitor& monitor, SeriesId update, SeriesId ratio, nb::handle exp_avg,
+                        nb::handle exp_avg_sq, double step, double beta1, double beta2,
+                        double eps) {
+  return look_at_pair(monitor, exp_avg, exp_avg_sq, [&](const TensorView& m, const TensorView& v) {
+    const AdamHistograms found = adam_histograms(m, v, {step, beta1, beta2, eps});
+    add_histogram(monitor, update, found.update);
+    add_histogram(monitor, ratio, found.ratio);
+    return Observed::recorded;
+  });
+}
+
+void add_text(Monitor& monitor, SeriesId series, std::string_view text, std::int64_t window,
+              std::int32_t accum, std::int32_t call) {
+  Payload payload;
+  payload.key.series = series;
+  payload.key.window = window;
+  payload.key.accum = accum;
+  payload.key.call = call;
+  const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
+  payload.bytes.assign(bytes, bytes + text.size());
+  monitor.add_payload_at(std::move(payload));
+}
+
+// --- what parts tell ------------------------------------------------------------------------
+
+nb::dict event_dict(const AlertEvent& event) {
+  nb::dict values;
+  values["rule"] = event.alert.rule;
+  values["stat"] = event.alert.stat;
+  values["value"] = event.alert.value;
+  values["expected"] = event.alert.expected;
+  values["step"] = event.alert.step;
+  values["count"] = event.alert.count;
+  values["message"] = event.alert.message;
+  values["kind"] = event.series.kind;
+  values["name"] = event.series.name;
+  values["element"] = event.series.element;
+  values["chunk"] = event.series.chunk;
+  values["accum"] = event.alert.key.accum;
+  values["call"] = event.alert.key.call;
+  return values;
+}
+
+nb::tuple pop_alerts(BoundMonitor& monitor, double seconds) {
+  std::vector<AlertEvent> events;
+  std::int64_t untold = 0;
+  if (monitor.alerts != nullptr) {
+    const nb::gil_scoped_release release;
+    events = monitor.alerts->pop(std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9)),
+                                 untold);
+  }
+  nb::list list;
+  for (const AlertEvent& event : events) list.append(event_dict(event));
+  return nb::make_tuple(list, untold);
+}
+
+nb::list msprobe_tensors(BoundMonitor& monitor, std::string_view kind) {
+  nb::list list;
+  if (monitor.msprobe == nullptr) return list;
+  for (const MsprobeTensor& tensor : monitor.msprobe->tensors(kind)) {
+    const std::string_view dtype = dtype_name(tensor.dtype);
+    list.append(nb::make_tuple(tensor.tag, stats_dict(tensor.state), tensor.shape,
+                               nb::str(dtype.data(), dtype.size())));
+  }
+  return list;
+}
+
+void set_msprobe_ops(BoundMonitor& monitor, const std::vector<std::string>& names) {
+  if (monitor.msprobe == nullptr) return;
+  std::vector<Stat> stats;
+  for (const std::string& name : names) stats.push_back(stat_from_name(name).value());
+  monitor.msprobe->set_ops(std::move(stats), monitor.window(0));
+}
 
 }  // namespace
 
 void init_monitor(nb::module_& module) {
-  PyModule_AddFunctions(module.ptr(), fast_calls);
+  add_fast_calls(module);
 
   using Ranges = std::vector<std::tuple<std::int64_t, std::int64_t>>;
-  nb::class_<Monitor>(module, "Monitor", nb::is_weak_referenceable())
+  nb::class_<Monitor>(module, "_Monitor");
+  nb::class_<BoundMonitor, Monitor>(module, "Monitor", nb::is_weak_referenceable())
       .def(
           "__init__",
-          [](Monitor* self, const std::string& config, const std::string& identity) {
-            new (self) Monitor(config_from_json(config), identity_of(identity));
+          [](BoundMonitor* self, const std::string& config, const std::string& identity,
+             const std::string& parts) {
+            const Identity who = identity_of(identity);
+            new (self) BoundMonitor(config_from_json(config), who, parts_from_json(parts, who));
           },
-          nb::arg("config_json"), nb::arg("identity_json") = "{}")
+          nb::arg("config_json"), nb::arg("identity_json") = "{}", nb::arg("parts_json") = "{}")
       .def_prop_ro(
           "handle",
-          [](Monitor& self) { return nb::steal(PyCapsule_New(&self, kCapsule, nullptr)); },
+          [](BoundMonitor& self) {
+            return nb::steal(PyCapsule_New(static_cast<Monitor*>(&self), kCapsule, nullptr));
+          },
           "for the fast calls; keep the Monitor alive beside it")
       .def_prop_ro("directory", [](const Monitor& self) { return self.run().directory.string(); })
       .def_prop_ro("rank", [](const Monitor& self) { return self.run().rank; })
@@ -335,18 +335,37 @@ void init_monitor(nb::module_& module) {
           nb::arg("optimizer"), nb::arg("window"), nb::arg("fate"), nb::arg("loss_scale") = 1.0)
       .def(
           "add_late_row",
-          [](Monitor& self, SeriesId series, std::string_view dtype, std::int64_t window,
-             std::int32_t accum, std::int32_t call, std::uint32_t flags) {
-            self.add_late_row(series, dtype_of(dtype), window, accum, call, flags);
+          [](Monitor& self, SeriesId series, std::string_view dtype,
+             const std::vector<std::int64_t>& sizes, std::int64_t window, std::int32_t accum,
+             std::int32_t call, std::uint32_t flags) {
+            self.add_late_row(series, dtype_of(dtype), sizes, window, accum, call, flags);
           },
-          nb::arg("series"), nb::arg("dtype"), nb::arg("window"), nb::arg("accum"), nb::arg("call"),
-          nb::arg("flags") = 0)
+          nb::arg("series"), nb::arg("dtype"), nb::arg("sizes"), nb::arg("window"),
+          nb::arg("accum"), nb::arg("call"), nb::arg("flags") = 0)
       .def("seal_late", &Monitor::seal_late)
       .def("fulfil", [](Monitor& self, std::int64_t ticket,
                         const States& values) { self.fulfil(ticket, states_of(values)); })
       .def("add_scalar", &Monitor::add_scalar, nb::arg("name"), nb::arg("value"),
            nb::arg("window") = nb::none())
       .def("seal", [](Monitor& self, std::string_view moment) { self.seal(moment_of(moment)); })
+      .def(
+          "settle",
+          [](Monitor& self, double timeout) {
+            const nb::gil_scoped_release release;
+            return self.settle(timeout);
+          },
+          nb::arg("timeout_seconds"))
+      .def("observe_direction", &observe_direction, nb::arg("series"), nb::arg("a"), nb::arg("b"),
+           "one row with the share of equal signs; answers like observe()")
+      .def("add_adam_histograms", &add_adam_histograms, nb::arg("update_series"),
+           nb::arg("ratio_series"), nb::arg("exp_avg"), nb::arg("exp_avg_sq"), nb::arg("step"),
+           nb::arg("beta1"), nb::arg("beta2"), nb::arg("eps"))
+      .def("add_text", &add_text, nb::arg("series"), nb::arg("text"), nb::arg("window"),
+           nb::arg("accum"), nb::arg("call"))
+      .def("alerts", &pop_alerts, nb::arg("timeout_seconds"),
+           "([alert, ...], how many more there were), waiting for the first one")
+      .def("msprobe_tensors", &msprobe_tensors)
+      .def("set_msprobe_ops", &set_msprobe_ops)
       .def("refuse", &Monitor::refuse)
       .def("set_covered", &Monitor::set_covered)
       .def("set_not_covered", &Monitor::set_not_covered)

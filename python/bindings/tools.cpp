@@ -7,6 +7,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <map>
 #include <system_error>
 #include <utility>
@@ -227,6 +228,13 @@ class Rows {
   RunRows run_;
 };
 
+[[noreturn]] void raise_os_error(const std::system_error& error) {
+  // Which subclass of OSError it is (PermissionError, ...), OSError decides by the number.
+  const nb::object raised = nb::handle(PyExc_OSError)(error.code().value(), error.what());
+  PyErr_SetObject(raised.type().ptr(), raised.ptr());
+  throw nb::python_error();
+}
+
 Rows* read(const nb::bytes& run, std::vector<std::string> kinds, std::vector<std::string> include,
            std::vector<std::string> exclude, std::vector<int> ranks,
            std::optional<std::int64_t> first_step, std::optional<std::int64_t> last_step,
@@ -245,11 +253,55 @@ Rows* read(const nb::bytes& run, std::vector<std::string> kinds, std::vector<std
     const nb::gil_scoped_release release;
     return new Rows(read_run(path, options));
   } catch (const std::system_error& error) {
-    // Which subclass of OSError it is (PermissionError, ...), OSError decides by the number.
-    const nb::object raised = nb::handle(PyExc_OSError)(error.code().value(), error.what());
-    PyErr_SetObject(raised.type().ptr(), raised.ptr());
-    throw nb::python_error();
+    raise_os_error(error);
   }
+}
+
+// What alert rules found, in order: read, cut to the first `count`, and written where asked to.
+nb::dict find_anomalies(const nb::bytes& directory, const std::vector<std::int64_t>& steps,
+                        std::size_t count, const std::optional<nb::bytes>& out) {
+  const auto path_of = [](const nb::bytes& bytes) {
+    return std::filesystem::path(std::string(bytes.c_str(), bytes.size()));
+  };
+  AnomalyList list;
+  std::size_t total = 0;
+  const std::filesystem::path from = path_of(directory);
+  const std::filesystem::path to = out ? path_of(*out) : std::filesystem::path();
+  try {
+    const nb::gil_scoped_release release;
+    list = read_anomalies(from, {steps.begin(), steps.end()});
+    total = list.entries.size();
+    list.entries.resize(std::min(total, count));
+    if (out) write_anomalies(to, list.entries);
+  } catch (const std::system_error& error) {
+    raise_os_error(error);
+  }
+  nb::list entries;
+  for (const Anomaly& one : list.entries) {
+    nb::dict entry;
+    entry["key"] = text(one.key);
+    entry["rank"] = one.rank;
+    entry["step"] = one.step;
+    entry["micro_step"] = one.micro_step;
+    entry["pp_stage"] = one.pp_stage;
+    entry["vpp_stage"] = one.vpp_stage;
+    entry["call_id"] = one.call_id;
+    entry["tag_name"] = text(one.tag_name);
+    entry["message"] = text(one.message);
+    entry["group_mates"] = nb::cast(one.group_mates);
+    entries.append(entry);
+  }
+  nb::list damage;
+  for (const Damage& found : list.damage) {
+    damage.append(nb::make_tuple(path_text(found.file), text(found.what)));
+  }
+  nb::dict result;
+  result["entries"] = entries;
+  result["total"] = total;
+  result["files"] = list.files;
+  result["damage"] = damage;
+  result["missing"] = missing_text(list.missing);
+  return result;
 }
 
 }  // namespace
@@ -274,6 +326,8 @@ void init_tools(nb::module_& module) {
              nb::arg("exclude"), nb::arg("ranks"), nb::arg("first_step").none(),
              nb::arg("last_step").none(), nb::arg("all_restarts"), nb::arg("merged"),
              nb::rv_policy::take_ownership);
+  module.def("anomalies", &find_anomalies, nb::arg("directory"), nb::arg("steps"), nb::arg("count"),
+             nb::arg("out").none());
 }
 
 }  // namespace trainmon

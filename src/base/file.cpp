@@ -97,6 +97,28 @@ File create_file(const std::filesystem::path& path) {
   return File(fd);
 }
 
+Appendable open_to_append(const std::filesystem::path& path) {
+  Appendable found;
+  int fd = open_retrying(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW);
+  found.is_new = fd >= 0;
+  if (fd < 0 && errno == EEXIST) fd = open_retrying(path, O_RDWR | O_NOFOLLOW);
+  if (fd < 0) throw file_error(errno, "cannot open", path);
+  found.file = File(fd);
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) throw file_error(errno, "cannot stat", path);
+  // A kill may have left part of a line.
+  for (found.size = status.st_size; found.size > 0; --found.size) {
+    char last = 0;
+    const ssize_t got = ::pread(fd, &last, 1, found.size - 1);
+    if (got < 0) throw file_error(errno, "cannot read", path);
+    if (got == 1 && last == '\n') break;
+  }
+  if (found.size < status.st_size && ::ftruncate(fd, found.size) != 0) {
+    throw file_error(errno, "cannot cut", path);
+  }
+  return found;
+}
+
 File open_file(const std::filesystem::path& path) {
   // Not blocking, so that a pipe someone left in a run directory cannot hang a reader.
   const int fd = open_retrying(path, O_RDONLY | O_NONBLOCK);

@@ -50,6 +50,14 @@ std::int64_t linked_size(const File& file, const std::filesystem::path& path);
 // The whole file; an error when it is longer than `limit` bytes.
 std::string read_file(const std::filesystem::path& path,
                       std::int64_t limit = std::int64_t{1} << 40);
+// A file to append to, made with mode 0640 (less the umask) where it is missing; never a link.
+// `size` is where to write: after the last whole line of what is there.
+struct Appendable {
+  File file;
+  std::int64_t size = 0;
+  bool is_new = false;
+};
+Appendable open_to_append(const std::filesystem::path& path);
 // Replaces `path` by a file with this content; readers see the old or the new one, never a part.
 // The name during writing is `path` + ".tmp"; whatever stands there is removed first.
 void write_atomically(const std::filesystem::path& path, std::string_view content);

@@ -58,6 +58,8 @@ void Collector::observe_at(SeriesId series, const TensorView& tensor, const Addr
   row.key.accum = address.accum;
   row.key.call = address.call;
   row.state = measure(tensor, options_.eps, options_.threads);
+  row.shape =
+      series_.shape_of(row.key.series, {tensor.sizes, static_cast<std::size_t>(tensor.ndim)});
   const bool non_finite = row.state.non_finite();
   if (non_finite) {
     row.key.flags |= flag::kNonFinite;
@@ -69,14 +71,15 @@ void Collector::observe_at(SeriesId series, const TensorView& tensor, const Addr
   if (non_finite && !seen_non_finite_.exchange(true)) seal(Moment::alert);
 }
 
-void Collector::add_late_row(SeriesId series, DType dtype, const Address& address,
-                             std::uint32_t flags) {
+void Collector::add_late_row(SeriesId series, DType dtype, std::span<const std::int64_t> sizes,
+                             const Address& address, std::uint32_t flags) {
   Row row;
   row.key.series = series_.with_dtype(series, dtype);
   row.key.flags = flags;
   row.key.window = address.window;
   row.key.accum = address.accum;
   row.key.call = address.call;
+  row.shape = series_.shape_of(row.key.series, sizes);
   const std::lock_guard lock(late_mutex_);
   row.key.seq = open_.take_seq();
   late_rows_.push_back(row);

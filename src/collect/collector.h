@@ -52,7 +52,8 @@ class Collector {
   void observe(SeriesId series, const TensorView& tensor, std::uint32_t flags);
   void observe_at(SeriesId series, const TensorView& tensor, const Address& address,
                   std::uint32_t flags);
-  void add_late_row(SeriesId series, DType dtype, const Address& address, std::uint32_t flags);
+  void add_late_row(SeriesId series, DType dtype, std::span<const std::int64_t> sizes,
+                    const Address& address, std::uint32_t flags);
   std::int64_t seal_late();
   // False for an unknown ticket or a number of states that is not the number of rows.
   bool fulfil(std::int64_t ticket, std::span<const RowState> states);

@@ -1,6 +1,8 @@
 // The registry's pages are allocated once and never moved, so that readers need no lock.
 #include "collect/series_registry.h"
 
+#include <algorithm>
+
 namespace trainmon {
 namespace {
 
@@ -76,6 +78,28 @@ SeriesId SeriesRegistry::with_dtype(SeriesId id, DType dtype) {
   const SeriesId added = add(sibling);
   cached.store(added + 1, std::memory_order_release);
   return added;
+}
+
+ShapeId SeriesRegistry::shape_of(SeriesId id, std::span<const std::int64_t> sizes) {
+  std::atomic<const Shape*>& last = entry(id).last_shape;
+  const Shape* shape = last.load(std::memory_order_acquire);
+  if (shape != nullptr && std::ranges::equal(shape->first, sizes)) return shape->second;
+  const std::lock_guard lock(shapes_mutex_);
+  std::vector<std::int64_t> key(sizes.begin(), sizes.end());
+  auto known = shapes_.find(key);
+  if (known == shapes_.end()) {
+    if (shapes_by_id_.size() >= kShapes) return 0;
+    const auto fresh = static_cast<ShapeId>(shapes_by_id_.size() + 1);
+    known = shapes_.emplace(std::move(key), fresh).first;
+    shapes_by_id_.push_back(&*known);
+  }
+  last.store(&*known, std::memory_order_release);
+  return known->second;
+}
+
+const std::vector<std::int64_t>* SeriesRegistry::shape(ShapeId id) const {
+  const std::lock_guard lock(shapes_mutex_);
+  return id == 0 || id > shapes_by_id_.size() ? nullptr : &shapes_by_id_[id - 1]->first;
 }
 
 }  // namespace trainmon

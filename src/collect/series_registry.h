@@ -3,10 +3,14 @@
 
 #include <array>
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "trainmon/record.h"
 
@@ -23,18 +27,25 @@ class SeriesRegistry final : public SeriesTable {
   // The series equal to `id` but for its dtype; registers it when first asked for. Lock-free after.
   SeriesId with_dtype(SeriesId id, DType dtype);
 
+  // The id of these sizes, lock-free when `id` had them last; 0 beyond kShapes different ones.
+  ShapeId shape_of(SeriesId id, std::span<const std::int64_t> sizes);
+  const std::vector<std::int64_t>* shape(ShapeId id) const override;
+
   // Any thread, no lock; `id` must have come from add().
   const Series& at(SeriesId id) const override;
   std::size_t size() const override { return size_.load(std::memory_order_acquire); }
 
   static constexpr std::size_t kPageSize = 1024;
   static constexpr std::size_t kPages = 1024;
+  static constexpr std::size_t kShapes = 1 << 16;
   static constexpr std::size_t kCapacity = kPageSize * kPages;
 
  private:
+  using Shape = std::pair<const std::vector<std::int64_t>, ShapeId>;
   struct Entry {
     Series series;
     std::array<std::atomic<SeriesId>, 15> by_dtype{};  // id + 1; 0 = not asked for yet
+    std::atomic<const Shape*> last_shape{nullptr};
   };
   using Page = std::array<Entry, kPageSize>;
 
@@ -44,6 +55,10 @@ class SeriesRegistry final : public SeriesTable {
   std::unordered_map<std::string, SeriesId> ids_;
   std::array<std::atomic<Page*>, kPages> pages_{};
   std::atomic<std::size_t> size_{0};
+
+  mutable std::mutex shapes_mutex_;
+  std::map<std::vector<std::int64_t>, ShapeId> shapes_;  // its nodes never move
+  std::vector<const Shape*> shapes_by_id_;
 };
 
 }  // namespace trainmon

@@ -71,6 +71,12 @@ Key choice(string_view name, Field field, std::span<const string_view> choices,
           .choices = choices,
           .may_be_empty = false};
 }
+Key some(string_view name, Field field, std::span<const string_view> choices,
+         string_view meaning) {
+  Key key = choice(name, field, choices, meaning);
+  key.may_be_empty = true;
+  return key;
+}
 Key patterns(string_view name, Field field, string_view meaning) {
   return {.name = name, .field = field, .meaning = meaning, .text = Text::name_pattern};
 }
@@ -87,7 +93,7 @@ const std::array<Key, 37> kTable = {
             "first step no longer recorded, greater than start_step; null: none"),
     integer("ranks", &Config::ranks, 0, kMaxInt, "ranks that record; empty: all"),
     plain("out", &Config::out, "run directory; empty: trainmon_runs/<run id or \"local\">"),
-    choice("sinks", &Config::sinks, kSinks, "where rows go"),
+    some("sinks", &Config::sinks, kSinks, "where rows go; empty: only to latest() and alerts"),
     number("eps", &Config::eps, 1e-300, 1e300, "an element counts as zero when |x| < eps"),
     integer("threads", &Config::threads, 1, 256, "threads that measure one large tensor"),
     plain("input_grads", &Config::input_grads,

@@ -50,8 +50,10 @@ void Pipe::run() {
   writer_.store(std::this_thread::get_id());
   auto next_flush = Clock::now() + options_.flush_interval;
   while (!stopping_.load(std::memory_order_acquire)) {
+    const std::uint64_t asked = settle_asked_.load(std::memory_order_acquire);
     take_in(next_flush);
     deliver_ready(false);
+    settled(asked);
     if (Clock::now() < next_flush) continue;
     next_flush = Clock::now() + options_.flush_interval;
     calls_.before_flush();
@@ -230,6 +232,29 @@ void Pipe::finish() {
   {
     const std::lock_guard lock(account_mutex_);
     finished_ = true;
+  }
+  finished_changed_.notify_all();
+}
+
+bool Pipe::settle(std::chrono::nanoseconds timeout) {
+  if (std::this_thread::get_id() == writer_.load()) return false;
+  const std::uint64_t mine = settle_asked_.fetch_add(1, std::memory_order_acq_rel) + 1;
+  queue_.wake();
+  std::unique_lock lock(account_mutex_);
+  return finished_changed_.wait_for(lock, timeout,
+                                    [&] { return finished_ || settle_done_ >= mine; });
+}
+
+void Pipe::settled(std::uint64_t asked) {
+  if (!pending_.empty()) return;
+  {
+    const std::lock_guard lock(account_mutex_);
+    if (settle_done_ >= asked) return;
+  }
+  flush_sinks();
+  {
+    const std::lock_guard lock(account_mutex_);
+    settle_done_ = asked;
   }
   finished_changed_.notify_all();
 }

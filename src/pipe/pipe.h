@@ -52,6 +52,9 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
   // Any thread; never waits but under Overflow::block, and there never on the writer thread itself.
   void submit(RecordBatch batch);
   void wake() { queue_.wake(); }
+  // Waits until what was submitted before has passed the sinks and these were flushed; false after
+  // `timeout`, and at once on the writer thread itself.
+  bool settle(std::chrono::nanoseconds timeout);
 
   // Drains, flushes and closes within `timeout`; afterwards everything not written counts as
   // dropped ("stop_timeout") and a thread still stuck in a write is left behind. Call once.
@@ -81,6 +84,7 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
   void deliver_ready(bool give_up);
   void deliver(RecordBatch& batch);
   void write(Outlet& outlet, const RecordBatch& batch);
+  void settled(std::uint64_t asked);
   void flush_sinks();
   void keep_house(bool last);
   void finish();
@@ -97,10 +101,12 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
   Latest latest_;
   std::deque<Pending> pending_;
   bool dirty_ = false;
+  std::atomic<std::uint64_t> settle_asked_{0};
 
   mutable std::mutex account_mutex_;  // outlets' counters and the members below
   std::condition_variable finished_changed_;
   bool finished_ = false;
+  std::uint64_t settle_done_ = 0;
   bool abandoned_ = false;
   std::int64_t alerts_ = 0;
   std::int64_t errors_ = 0;

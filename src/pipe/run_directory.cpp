@@ -124,6 +124,17 @@ RunInfo claim_directory(const fs::path& out, const Identity& identity, double ep
   throw std::runtime_error("[out] " + own.string() + " holds 10,000 restarts already");
 }
 
+RunInfo given_directory(const fs::path& directory, const Identity& identity, double eps) {
+  make_directories(directory);
+  RunInfo run;
+  run.directory = fs::absolute(directory);
+  run.run_id = identity.run_id;
+  run.rank = identity.rank;
+  run.world_size = identity.world_size;
+  run.eps = eps;
+  return run;
+}
+
 std::string run_json(const RunInfo& run, const Identity& identity, const std::string& config_json,
                      const std::string& started, const RunDescription& facts) {
   json value;

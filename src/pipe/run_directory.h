@@ -25,6 +25,10 @@ std::filesystem::path default_out(const std::string& out, const std::string& run
 // rank's newest run.json there names another model (`identity.model_digest`).
 RunInfo claim_directory(const std::filesystem::path& out, const Identity& identity, double eps);
 
+// A directory that the caller chose and no other process uses; made where it is missing.
+RunInfo given_directory(const std::filesystem::path& directory, const Identity& identity,
+                        double eps);
+
 // What run.json says beyond identity and config; grows while the run goes on.
 struct RunDescription {
   std::vector<std::int64_t> start_steps;

@@ -55,7 +55,8 @@ class Late:
             self.core.refuse(str(refused))
             return
         with self.lock:
-            self.core.add_late_row(series, dtype_name(tensor), window, accum, call, flags)
+            dtype, shape = dtype_name(tensor), tuple(tensor.shape)
+            self.core.add_late_row(series, dtype, shape, window, accum, call, flags)
             self.vectors.append(vector)
 
     def scalars(self, tensors: list[Tensor], then) -> None:

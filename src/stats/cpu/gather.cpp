@@ -134,7 +134,43 @@ Gathered gather_bools(const void* data, std::int64_t n, double eps, double* out)
   return got;
 }
 
+template <class F>
+void widen_floats(const void* data, std::int64_t n, double* out) {
+  using Bits = typename F::Bits;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const Bits bits = load<Bits>(data, i);
+    const Bits magnitude = magnitude_of<F>(bits);
+    if (magnitude < F::kNonFinite) {
+      out[i] = F::value(bits);
+    } else if (!F::kHasInfinity || magnitude > F::kNonFinite) {
+      out[i] = std::numeric_limits<double>::quiet_NaN();
+    } else {
+      const double infinity = std::numeric_limits<double>::infinity();
+      out[i] = bits == magnitude ? infinity : -infinity;
+    }
+  }
+}
+
 }  // namespace
+
+void widen(DType dtype, const void* data, std::int64_t n, double* out) {
+  switch (dtype) {
+    case DType::float64:
+      return widen_floats<Float64>(data, n, out);
+    case DType::float32:
+      return widen_floats<Float32>(data, n, out);
+    case DType::float16:
+      return widen_floats<Float16>(data, n, out);
+    case DType::bfloat16:
+      return widen_floats<Bfloat16>(data, n, out);
+    case DType::float8_e4m3fn:
+      return widen_floats<Float8E4m3fn>(data, n, out);
+    case DType::float8_e5m2:
+      return widen_floats<Float8E5m2>(data, n, out);
+    default:
+      gather(dtype, data, n, 0.0, out);  // integers are all finite
+  }
+}
 
 Gathered gather(DType dtype, const void* data, std::int64_t n, double eps, double* out) {
   switch (dtype) {

@@ -19,4 +19,7 @@ struct Gathered {
 // Writes the finite elements of data[0, n) to `out`, in order. 64-bit integers round to nearest.
 Gathered gather(DType dtype, const void* data, std::int64_t n, double eps, double* out);
 
+// Writes every element of data[0, n) to `out`, NaN and the infinities as they are.
+void widen(DType dtype, const void* data, std::int64_t n, double* out);
+
 }  // namespace trainmon::cpu

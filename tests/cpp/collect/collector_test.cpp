@@ -164,9 +164,9 @@ TEST(Collector, LateValuesAreFilledWhenTheyCome) {
   Fixture f;
   const SeriesId id = f.series("device");
   const Vector tensor({1.0f});
-  f.collector.add_late_row(id, DType::float32, {0, 0, 0}, 0);
+  f.collector.add_late_row(id, DType::float32, {}, {0, 0, 0}, 0);
   f.collector.observe(id, tensor.view(), 0);
-  f.collector.add_late_row(id, DType::float32, {0, 0, 1}, 0);
+  f.collector.add_late_row(id, DType::float32, {}, {0, 0, 1}, 0);
   const std::int64_t ticket = f.collector.seal_late();
   f.collector.seal(Moment::after_step);
   ASSERT_EQ(f.batches.size(), 2u);
@@ -195,7 +195,7 @@ TEST(Collector, LateValuesAreFilledWhenTheyCome) {
 
 TEST(Collector, AWrongNumberOfLateStatesIsRefused) {
   Fixture f;
-  f.collector.add_late_row(f.series("device"), DType::float32, {}, 0);
+  f.collector.add_late_row(f.series("device"), DType::float32, {}, {}, 0);
   const std::int64_t ticket = f.collector.seal_late();
   EXPECT_FALSE(f.collector.fulfil(ticket, std::vector<RowState>(2)));
   EXPECT_FALSE(f.batches.at(0).late->ready());

@@ -97,7 +97,7 @@ TEST(Monitor, LateValuesReachTheFile) {
   Monitor monitor(scratch.config(), Identity{});
   monitor.add_optimizer(0);
   const SeriesId w = series_of(monitor, "w");
-  monitor.add_late_row(w, DType::bfloat16, 0, 0, 0, 0);
+  monitor.add_late_row(w, DType::bfloat16, {}, 0, 0, 0, 0);
   const std::int64_t ticket = monitor.seal_late();
   observe(monitor, w, {1.0f});
   step(monitor);
@@ -120,7 +120,7 @@ TEST(Monitor, ValuesThatNeverComeAreCountedNotLost) {
   config.stop_timeout_seconds = 0.2;
   Monitor monitor(config, Identity{});
   monitor.add_optimizer(0);
-  monitor.add_late_row(series_of(monitor, "w"), DType::float32, 0, 0, 0, 0);
+  monitor.add_late_row(series_of(monitor, "w"), DType::float32, {}, 0, 0, 0, 0);
   monitor.seal_late();
   EXPECT_EQ(monitor.stop().sinks.at(0).rows_written, 1);
   const RunRows rows = read_run(scratch.path);

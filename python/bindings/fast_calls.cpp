@@ -1,0 +1,142 @@
+// What is called per tensor: plain CPython calls, nothing allocated, nothing raised for a tensor's
+// sake.
+#include <nanobind/nanobind.h>
+
+#include <optional>
+#include <stdexcept>
+
+#include "init.h"
+#include "parts.h"
+#include "tensor.h"
+#include "trainmon/monitor.h"
+
+namespace nb = nanobind;
+
+namespace trainmon {
+namespace {
+
+// Above this many elements the work is long enough for other Python threads to go on meanwhile.
+constexpr std::int64_t kReleaseGilAbove = 1 << 16;
+
+Monitor* monitor_of(PyObject* capsule) {
+  return static_cast<Monitor*>(PyCapsule_GetPointer(capsule, kCapsule));
+}
+
+// Measures without the GIL when that is worth it.
+template <typename Observe>
+Observed measured(const TensorAccess& tensor, Observe&& observe) {
+  if (element_count(tensor.view) < kReleaseGilAbove) return observe(tensor.view);
+  PyThreadState* thread = PyEval_SaveThread();
+  const Observed done = observe(tensor.view);
+  PyEval_RestoreThread(thread);
+  return done;
+}
+
+template <typename Observe>
+Observed look_at(Monitor& monitor, PyObject* object, Observe&& observe) {
+  if (object == Py_None) return Observed::idle;
+  TensorAccess tensor;
+  switch (read_tensor(object, tensor)) {
+    case Access::ok:
+      return measured(tensor, observe);
+    case Access::not_cpu:
+      return Observed::elsewhere;
+    case Access::refused:
+      monitor.refuse(tensor.reason);
+      return Observed::refused;
+  }
+  return Observed::refused;
+}
+
+bool enough(Py_ssize_t given, Py_ssize_t least, Py_ssize_t most, const char* name) {
+  if (given >= least && given <= most) return true;
+  PyErr_Format(PyExc_TypeError, "%s() takes %zd to %zd arguments, not %zd", name, least, most,
+               given);
+  return false;
+}
+
+PyObject* observe_call(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  if (!enough(count, 3, 4, "observe")) return nullptr;
+  Monitor* monitor = monitor_of(args[0]);
+  if (monitor == nullptr) return nullptr;
+  const auto series = static_cast<SeriesId>(PyLong_AsUnsignedLong(args[1]));
+  const auto flags = count > 3 ? static_cast<std::uint32_t>(PyLong_AsUnsignedLong(args[3])) : 0u;
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  const Observed done = look_at(*monitor, args[2], [&](const TensorView& view) {
+    return monitor->observe(series, view, flags);
+  });
+  return PyLong_FromLong(static_cast<long>(done));
+}
+
+PyObject* observe_at_call(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  if (!enough(count, 6, 7, "observe_at")) return nullptr;
+  Monitor* monitor = monitor_of(args[0]);
+  if (monitor == nullptr) return nullptr;
+  const auto series = static_cast<SeriesId>(PyLong_AsUnsignedLong(args[1]));
+  const std::int64_t window = PyLong_AsLongLong(args[3]);
+  const auto accum = static_cast<std::int32_t>(PyLong_AsLong(args[4]));
+  const auto call = static_cast<std::int32_t>(PyLong_AsLong(args[5]));
+  const auto flags = count > 6 ? static_cast<std::uint32_t>(PyLong_AsUnsignedLong(args[6])) : 0u;
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  const Observed done = look_at(*monitor, args[2], [&](const TensorView& view) {
+    return monitor->observe_at(series, view, window, accum, call, flags);
+  });
+  return PyLong_FromLong(static_cast<long>(done));
+}
+
+PyObject* sweep_call(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  if (!enough(count, 4, 5, "sweep")) return nullptr;
+  Monitor* monitor = monitor_of(args[0]);
+  if (monitor == nullptr) return nullptr;
+  if (!PyList_Check(args[1]) || !PyList_Check(args[2]) ||
+      PyList_GET_SIZE(args[1]) != PyList_GET_SIZE(args[2])) {
+    PyErr_SetString(PyExc_TypeError, "sweep() takes two lists of the same length");
+    return nullptr;
+  }
+  const auto flags = count > 4 ? static_cast<std::uint32_t>(PyLong_AsUnsignedLong(args[4])) : 0u;
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  nb::object elsewhere;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(args[1]) && i < PyList_GET_SIZE(args[2]); ++i) {
+    const auto series = static_cast<SeriesId>(PyLong_AsUnsignedLong(PyList_GET_ITEM(args[1], i)));
+    if (PyErr_Occurred() != nullptr) return nullptr;
+    nb::object value = nb::borrow(PyList_GET_ITEM(args[2], i));
+    if (args[3] != Py_None) {
+      value = nb::steal(PyObject_GetAttr(value.ptr(), args[3]));
+      if (!value.is_valid()) return nullptr;
+    }
+    const Observed done = look_at(*monitor, value.ptr(), [&](const TensorView& view) {
+      return monitor->observe(series, view, flags);
+    });
+    if (done == Observed::elsewhere) {
+      if (!elsewhere.is_valid()) elsewhere = nb::list();
+      nb::cast<nb::list>(elsewhere).append(i);
+    }
+  }
+  if (elsewhere.is_valid()) return elsewhere.release().ptr();
+  Py_RETURN_NONE;
+}
+
+PyMethodDef fast_calls[] = {
+    {"observe", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(observe_call)),
+     METH_FASTCALL,
+     "observe(handle, series, tensor, flags=0) -> int\n\nMeasures one tensor at the open window "
+     "and accum of the series' optimizer.\n0 recorded, 1 idle, 2 not on the CPU, 3 refused."},
+    {"observe_at", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(observe_at_call)),
+     METH_FASTCALL,
+     "observe_at(handle, series, tensor, window, accum, call, flags=0) -> int\n\nMeasures one "
+     "tensor at a given address."},
+    {"sweep", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(sweep_call)),
+     METH_FASTCALL,
+     "sweep(handle, series, tensors, attribute, flags=0) -> list[int] | None\n\nobserve() for each "
+     "pair; with an attribute name, of that attribute of each; None is skipped.\nReturns the "
+     "indices of tensors that are not on the CPU."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace
+
+void add_fast_calls(nb::module_& module) {
+  PyModule_AddFunctions(module.ptr(), fast_calls);
+}
+
+}  // namespace trainmon

@@ -1,0 +1,125 @@
+// Parts of a monitor from JSON, and alerts on their way to Python.
+#include "parts.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "trainmon/msprobe_anomaly.h"
+
+namespace trainmon {
+namespace {
+
+using nlohmann::json;
+
+std::vector<Stat> stats_of(const json& names) {
+  std::vector<Stat> stats;
+  for (const json& name : names) stats.push_back(stat_from_name(name.get<std::string>()).value());
+  return stats;
+}
+
+MsprobeOptions msprobe_options(const json& given) {
+  MsprobeOptions options;
+  options.ops = stats_of(given.at("ops"));
+  options.ndigits = given.value("ndigits", options.ndigits);
+  options.steps_per_file = given.value("steps_per_file", options.steps_per_file);
+  options.grad_acc_steps = given.value("grad_acc_steps", options.grad_acc_steps);
+  options.micro_gradients = given.value("micro_gradients", options.micro_gradients);
+  options.files = given.value("files", options.files);
+  return options;
+}
+
+StatisticRule rule_of(const json& given) {
+  if (given.contains("deviation")) {
+    return DeviationRule{given.at("deviation"), stats_of(given.at("stats")), given.at("warmup"),
+                         given.at("name")};
+  }
+  LimitRule rule;
+  if (given.contains("limit")) rule.limit = given.at("limit").get<double>();
+  rule.stats = stats_of(given.at("stats"));
+  rule.name = given.at("name");
+  return rule;
+}
+
+bool same(const AlertEvent& event, const Alert& alert) {
+  return event.alert.key.series == alert.key.series && event.alert.rule == alert.rule &&
+         event.alert.stat == alert.stat;
+}
+
+}  // namespace
+
+BoundParts parts_from_json(const std::string& text, const Identity& identity) {
+  const json given = json::parse(text);
+  BoundParts bound;
+  MonitorParts& parts = bound.parts;
+  parts.directory = given.value("directory", "");
+  MsprobeAnomalyOptions naming;
+  naming.rank = identity.rank;
+  if (given.contains("msprobe")) {
+    const MsprobeOptions options = msprobe_options(given.at("msprobe"));
+    auto sink = make_msprobe_sink(options);
+    bound.msprobe = sink.get();
+    parts.sinks.push_back(std::move(sink));
+    naming.micro_steps = options.grad_acc_steps;
+    naming.micro_gradients = options.micro_gradients;
+    parts.alert_text = [naming](const Alert& alert, const Series& series) {
+      return "> " + msprobe_alert_message(alert, msprobe_tag(series, alert.key, naming));
+    };
+  }
+  if (given.contains("anomaly")) {
+    const json& anomaly = given.at("anomaly");
+    naming.base = anomaly.at("base").get<std::string>();
+    naming.pp_stage = anomaly.at("pp_stage");
+    naming.group_mates = anomaly.at("group_mates").get<std::vector<int>>();
+    parts.sinks.push_back(make_msprobe_anomaly_sink(naming));
+  }
+  if (given.contains("rules") && !given.at("rules").empty()) {
+    std::vector<StatisticRule> rules;
+    for (const json& rule : given.at("rules")) rules.push_back(rule_of(rule));
+    parts.rules.push_back(make_first_of_rule(rules, Telling{.every = true}));
+  }
+  if (given.value("queue", false)) {
+    bound.alerts = std::make_shared<AlertQueue>();
+    parts.on_alert = [queue = bound.alerts](const Alert& alert, const Series& series) {
+      queue->push(alert, series);
+    };
+  }
+  return bound;
+}
+
+void AlertQueue::push(const Alert& alert, const Series& series) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return;
+    for (AlertEvent& event : events_) {
+      if (!same(event, alert)) continue;
+      event.alert.count = std::max(event.alert.count + 1, alert.count);
+      return;
+    }
+    if (events_.size() >= kMost) {
+      ++untold_;
+      return;
+    }
+    events_.push_back({alert, series});
+  }
+  changed_.notify_one();
+}
+
+std::vector<AlertEvent> AlertQueue::pop(std::chrono::nanoseconds timeout, std::int64_t& untold) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, timeout, [&] { return closed_ || !events_.empty(); });
+  std::vector<AlertEvent> taken(std::make_move_iterator(events_.begin()),
+                                std::make_move_iterator(events_.end()));
+  events_.clear();
+  untold = std::exchange(untold_, 0);
+  return taken;
+}
+
+void AlertQueue::close() {
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  changed_.notify_all();
+}
+
+}  // namespace trainmon

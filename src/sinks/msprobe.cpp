@@ -1,0 +1,396 @@
+// Holds the rows of a step until it was taken, then gives each its place in one of the files.
+#include "trainmon/msprobe.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <span>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+
+#include "base/failpoint.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "sinks/msprobe_csv.h"
+#include "trainmon/error.h"
+#include "trainmon/msprobe_anomaly.h"
+
+namespace trainmon {
+namespace {
+
+using namespace msprobe_csv;
+
+constexpr std::size_t kMostHeldRows = 1 << 20;  // of steps without an outcome, 0.2 GB
+
+// A row at its place in the step.
+struct Placed {
+  const Row* row = nullptr;
+  const Series* series = nullptr;
+  std::int64_t micro_step = 0;
+  std::int64_t call = 0;  // of a module called more than once in a micro-step
+};
+
+using Rows = std::vector<Row>;
+
+class MsprobeFiles final : public MsprobeSink {
+ public:
+  explicit MsprobeFiles(const MsprobeOptions& options) : options_(options) {
+    ops_[std::numeric_limits<std::int64_t>::min()] = options.ops;
+    options_.grad_acc_steps = std::max<std::int64_t>(options.grad_acc_steps, 1);
+    options_.steps_per_file = std::max<std::int64_t>(options.steps_per_file, 1);
+  }
+
+  std::string_view name() const override { return options_.files ? "msprobe_csv" : "msprobe_api"; }
+
+  void open(const RunInfo& run, const SeriesTable& series) override {
+    const std::lock_guard lock(mutex_);
+    run_ = run;
+    series_ = &series;
+  }
+
+  void write(const RecordBatch& batch) override {
+    const std::lock_guard lock(mutex_);
+    if (held_ + batch.rows.size() > kMostHeldRows) {
+      throw SinkError("too_many_rows", "more rows wait for the end of their step than are held");
+    }
+    // Taken back as a whole if the files cannot be written.
+    std::map<std::int64_t, std::size_t> before;
+    for (const auto& [window, rows] : windows_) before[window] = rows.size();
+    std::vector<std::int64_t> ended;
+    try {
+      for (const Row& row : batch.rows) windows_[row.key.window].push_back(row);
+      for (const Outcome& outcome : batch.outcomes) {
+        if (outcome.optimizer != 0) continue;
+        const auto found = windows_.find(outcome.window);
+        if (found == windows_.end()) continue;
+        if (outcome.fate == Fate::taken) write_step(found->second, outcome.step);
+        ended.push_back(outcome.window);
+      }
+    } catch (...) {
+      undo();
+      for (auto at = windows_.begin(); at != windows_.end();) {
+        const auto known = before.find(at->first);
+        at->second.resize(known == before.end() ? 0 : known->second);
+        at = at->second.empty() ? windows_.erase(at) : std::next(at);
+      }
+      throw;
+    }
+    done_.clear();
+    for (const std::int64_t window : ended) finish(window);
+    held_ = 0;
+    for (const auto& [window, rows] : windows_) held_ += rows.size();
+  }
+
+  void flush() override {}
+
+  // What is held belongs to a step that did not end.
+  void close() override {
+    const std::lock_guard lock(mutex_);
+    windows_.clear();
+  }
+
+  void set_ops(std::vector<Stat> ops, std::int64_t from_window) override {
+    const std::lock_guard lock(mutex_);
+    ops_[from_window] = std::move(ops);
+  }
+
+  std::vector<MsprobeTensor> tensors(std::string_view kind) const override {
+    const std::lock_guard lock(mutex_);
+    std::vector<MsprobeTensor> found;
+    if (series_ == nullptr) return found;
+    for (auto window = windows_.rbegin(); window != windows_.rend() && found.empty(); ++window) {
+      collect(window->second, kind, found);
+    }
+    if (found.empty()) collect(last_, kind, found);
+    return found;
+  }
+
+ private:
+  struct Appended {
+    std::filesystem::path path;
+    std::int64_t size = 0;
+    bool is_new = false;
+  };
+
+  const std::vector<Stat>& ops_at(std::int64_t window) const {
+    return std::prev(ops_.upper_bound(window))->second;
+  }
+
+  void finish(std::int64_t window) {
+    const auto found = windows_.find(window);
+    if (found == windows_.end()) return;
+    if (!options_.files) last_ = std::move(found->second);
+    windows_.erase(found);
+    while (ops_.size() > 1 && std::next(ops_.begin())->first <= window + 1) {
+      ops_.erase(ops_.begin());
+    }
+  }
+
+  // --- from rows to lines ------------------------------------------------------------------------
+
+  // Rows of one file, in its order, with their micro-steps.
+  std::vector<Placed> place(std::span<const Row> rows, std::string_view prefix) const {
+    std::vector<Placed> placed;
+    std::unordered_map<SeriesId, std::vector<std::size_t>> by_series;
+    for (const Row& row : rows) {
+      const Series& series = series_->at(row.key.series);
+      const FileKind* file = file_kind(series.kind, options_);
+      if (file == nullptr || file->prefix != prefix) continue;
+      by_series[row.key.series].push_back(placed.size());
+      placed.push_back({&row, &series, 0, 0});
+    }
+    for (auto& [id, places] : by_series) number(placed, places);
+    std::erase_if(placed, [](const Placed& p) { return p.row == nullptr; });
+    return placed;
+  }
+
+  // Calls of a step are shared out evenly among its micro-steps, which is right for pipelines, too,
+  // where several forwards run before the first backward.
+  void number(std::vector<Placed>& placed, std::vector<std::size_t>& places) const {
+    const auto key = [&](std::size_t i) {
+      const RowKey& k = placed[i].row->key;
+      return std::tuple(k.accum, k.call, k.seq);
+    };
+    std::sort(places.begin(), places.end(),
+              [&](std::size_t a, std::size_t b) { return key(a) < key(b); });
+    const std::string& kind = placed[places[0]].series->kind;
+    if (kind == kind::kGradUnreduced && !options_.micro_gradients) {
+      for (std::size_t i = 0; i + 1 < places.size(); ++i) placed[places[i]].row = nullptr;
+      return;
+    }
+    const auto count = static_cast<std::int64_t>(places.size());
+    const bool even = count % options_.grad_acc_steps == 0;
+    const std::int64_t each = even ? count / options_.grad_acc_steps : 1;
+    for (std::int64_t i = 0; i < count; ++i) {
+      Placed& p = placed[places[static_cast<std::size_t>(i)]];
+      p.micro_step = even ? i / each : p.row->key.accum;
+      p.call = even ? i % each : p.row->key.call;
+    }
+  }
+
+  static bool is_output(const Series& series) { return series.element.starts_with("output"); }
+
+  // Modules in the order in which their first call ended; inputs before outputs.
+  static void sort_modules(std::vector<Placed>& placed) {
+    using Module = std::pair<std::int32_t, std::string_view>;
+    std::map<std::tuple<Module, std::int32_t, std::int32_t>, std::uint64_t> ends;
+    for (const Placed& p : placed) {
+      const Module module{p.series->chunk, p.series->name};
+      std::uint64_t& end = ends[{module, p.row->key.accum, p.row->key.call}];
+      end = std::max(end, p.row->key.seq);
+    }
+    std::map<Module, std::uint64_t> first;
+    for (const auto& [call, end] : ends) {
+      const auto [known, fresh] = first.try_emplace(std::get<0>(call), end);
+      if (!fresh) known->second = std::min(known->second, end);
+    }
+    std::stable_sort(placed.begin(), placed.end(), [&](const Placed& a, const Placed& b) {
+      const auto key = [&](const Placed& p) {
+        return std::tuple(first.at({p.series->chunk, p.series->name}), p.micro_step, p.call,
+                          is_output(*p.series), p.row->key.seq);
+      };
+      return key(a) < key(b);
+    });
+  }
+
+  static std::string name_of(const Placed& p) {
+    std::string name = p.series->name;
+    if (p.call > 0) name += ".call_" + std::to_string(p.call);
+    if (!p.series->element.empty()) name += "." + p.series->element;
+    return name;
+  }
+
+  std::vector<std::string> columns_of(const std::vector<Stat>& ops) const {
+    std::vector<std::string> columns;
+    for (const Stat stat : ops) columns.emplace_back(stat_name(stat));
+    columns.insert(columns.end(), {"shape", "dtype"});
+    return columns;
+  }
+
+  Line tensor_line(const Placed& p, const std::vector<Stat>& ops) const {
+    Line line{p.series->chunk, name_of(p), p.micro_step, {}};
+    for (const Stat stat : ops) {
+      line.fields.push_back(value_text(stat, p.row->state, options_.ndigits));
+    }
+    const std::vector<std::int64_t>* shape = series_->shape(p.row->shape);
+    line.fields.push_back(shape == nullptr ? "nan" : shape_text(*shape));
+    line.fields.push_back("torch." + std::string(dtype_name(p.series->dtype)));
+    return line;
+  }
+
+  // Calls of one collective in the step, merged.
+  std::vector<Line> collective_lines(const std::vector<Placed>& placed,
+                                     const std::vector<Stat>& ops) const {
+    std::map<std::pair<std::string, std::string>, RowState> merged;
+    for (const Placed& p : placed) {
+      if (p.series->kind != kind::kCc) continue;
+      const auto [known, fresh] =
+          merged.try_emplace({p.series->name, p.series->element}, p.row->state);
+      if (!fresh) merge(known->second, p.row->state);
+    }
+    std::vector<Line> lines;
+    for (const auto& [place, state] : merged) {
+      std::string element = place.second;
+      std::replace(element.begin(), element.end(), '.', '_');
+      Line line{0, place.first + "." + element, 0, {}};
+      for (const Stat stat : ops) line.fields.push_back(value_text(stat, state, options_.ndigits));
+      line.fields.insert(line.fields.end(), {"nan", "nan"});
+      lines.push_back(std::move(line));
+    }
+    return lines;
+  }
+
+  // One line per module and micro-step, its columns from rows of several kinds.
+  static std::vector<std::string> feature_columns(std::string_view prefix) {
+    if (prefix == "attention_hook") return {"entropy", "softmax_max"};
+    if (prefix == "linear_hook") return {"sr", "kernel_norm"};
+    if (prefix == "moe_router_weight_hook") return {"router_weight_similarity"};
+    return {"per_token_expert_entropy"};
+  }
+  static std::size_t feature_column(std::string_view kind) {
+    return kind == kind::kAttnMax || kind == kind::kSpectralNorm ? 1 : 0;
+  }
+  static std::string feature_name(std::string_view prefix, const Series& series) {
+    if (prefix == "attention_hook") return series.name + ".attention";
+    return prefix == "linear_hook" ? series.name : series.name + ".moe_router";
+  }
+
+  std::vector<Line> feature_lines(const std::vector<Placed>& placed,
+                                  std::string_view prefix) const {
+    std::vector<Line> lines;
+    std::map<std::tuple<std::int32_t, std::string_view, std::int64_t>, std::size_t> places;
+    const std::size_t columns = feature_columns(prefix).size();
+    for (const Placed& p : placed) {
+      const auto [known, fresh] =
+          places.try_emplace({p.series->chunk, p.series->name, p.micro_step}, lines.size());
+      if (fresh) {
+        lines.push_back({p.series->chunk, feature_name(prefix, *p.series), p.micro_step,
+                         std::vector<std::string>(columns, "nan")});
+      }
+      lines[known->second].fields[feature_column(p.series->kind)] =
+          rounded_text(derive(Stat::mean, p.row->state), options_.ndigits);
+    }
+    return lines;
+  }
+
+  // --- from lines to files -----------------------------------------------------------------------
+
+  void write_step(const Rows& rows, std::int64_t step) {
+    if (!options_.files || rows.empty()) return;
+    const std::vector<Stat>& ops = ops_at(rows.front().key.window);
+    for (const std::string_view prefix : prefixes()) {
+      std::vector<Placed> placed = place(rows, prefix);
+      if (placed.empty()) continue;
+      const FileKind& file = *file_kind(placed.front().series->kind, options_);
+      if (prefix == "actv" || prefix == "actv_grad") sort_modules(placed);
+      std::vector<std::string> columns = columns_of(ops);
+      std::vector<Line> lines;
+      if (file.columns == Columns::feature) {
+        columns = feature_columns(prefix);
+        lines = feature_lines(placed, prefix);
+      } else {
+        for (const Placed& p : placed) {
+          if (p.series->kind != kind::kCc) lines.push_back(tensor_line(p, ops));
+        }
+        for (Line& line : collective_lines(placed, ops)) lines.push_back(std::move(line));
+      }
+      std::string text;
+      for (const Line& line : lines) append_line(text, file, line, step);
+      append(prefix, step, header(file, columns), text);
+    }
+  }
+
+  std::filesystem::path path_of(std::string_view prefix, std::int64_t from, std::int64_t to) const {
+    return run_.directory /
+           (std::string(prefix) + "_" + std::to_string(from) + "-" + std::to_string(to) + ".csv");
+  }
+
+  // A file with other columns (they were changed meanwhile, or it is of an earlier run) is left
+  // alone: the steps from here on get a file of their own.
+  void append(std::string_view prefix, std::int64_t step, const std::string& head,
+              const std::string& text) {
+    const std::int64_t from = step - step % options_.steps_per_file;
+    const std::int64_t to = from + options_.steps_per_file - 1;
+    if (!append_to(path_of(prefix, from, to), head, text) &&
+        !append_to(path_of(prefix, step, to), head, text)) {
+      for (std::int64_t last = to + 1; !append_to(path_of(prefix, step, last), head, text);) ++last;
+    }
+  }
+
+  bool append_to(const std::filesystem::path& path, const std::string& head,
+                 const std::string& text) {
+    Appendable found = open(path);
+    if (found.size > 0 && first_line(found, path) != head) return false;
+    done_.push_back({path, found.size, found.is_new});
+    write_at(found.file, found.size, found.size > 0 ? text : head + text, path);
+    return true;
+  }
+
+  Appendable open(const std::filesystem::path& path) const {
+    try {
+      return open_to_append(path);
+    } catch (const SinkError& error) {
+      if (error.reason() != "deleted") throw;
+      make_directories(run_.directory);  // somebody removed it
+      return open_to_append(path);
+    }
+  }
+
+  static std::string first_line(const Appendable& found, const std::filesystem::path& path) {
+    std::string text(4096, '\0');
+    const ssize_t got = ::pread(found.file.fd(), text.data(), text.size(), 0);
+    if (got < 0) throw file_error(errno, "cannot read", path);
+    text.resize(static_cast<std::size_t>(got));
+    return text.substr(0, text.find('\n') + 1);
+  }
+
+  void undo() {
+    for (const Appended& one : done_) {
+      const int failed =
+          one.is_new ? ::unlink(one.path.c_str()) : ::truncate(one.path.c_str(), one.size);
+      if (failed != 0) {
+        log_line_limited("msprobe.undo", "cannot take back rows from " + one.path.string());
+      }
+    }
+    done_.clear();
+  }
+
+  void collect(const Rows& rows, std::string_view kind, std::vector<MsprobeTensor>& found) const {
+    const FileKind* file = file_kind(kind, options_);
+    if (file == nullptr) return;
+    MsprobeAnomalyOptions naming;
+    naming.rank = run_.rank;
+    naming.micro_gradients = options_.micro_gradients;
+    for (const Placed& p : place(rows, file->prefix)) {
+      if (p.series->kind != kind) continue;
+      RowKey key = p.row->key;
+      key.accum = static_cast<std::int32_t>(p.micro_step);
+      const std::vector<std::int64_t>* shape = series_->shape(p.row->shape);
+      found.push_back({msprobe_tag(*p.series, key, naming), p.row->state,
+                       shape == nullptr ? std::vector<std::int64_t>{} : *shape, p.series->dtype});
+    }
+  }
+
+  MsprobeOptions options_;
+  RunInfo run_;
+  const SeriesTable* series_ = nullptr;
+  mutable std::mutex mutex_;
+  std::map<std::int64_t, Rows> windows_;  // without an outcome
+  Rows last_;                             // of the step before, where nothing is written
+  std::size_t held_ = 0;
+  std::map<std::int64_t, std::vector<Stat>> ops_;  // by the window from which on they hold
+  std::vector<Appended> done_;                     // by the batch being written
+};
+
+}  // namespace
+
+std::unique_ptr<MsprobeSink> make_msprobe_sink(const MsprobeOptions& options) {
+  return std::make_unique<MsprobeFiles>(options);
+}
+
+}  // namespace trainmon

@@ -1,0 +1,125 @@
+// Fields as pandas writes them after rounding, so that a reader of the peer's files reads ours.
+#include "sinks/msprobe_csv.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+
+#include "base/text.h"
+
+namespace trainmon::msprobe_csv {
+namespace {
+
+struct KindOfFile {
+  std::string_view kind;
+  FileKind file;
+};
+
+constexpr FileKind kAttention{"attention_hook", Columns::feature, true};
+constexpr FileKind kLinear{"linear_hook", Columns::feature, false};
+// In the order of writing.
+constexpr std::array<KindOfFile, 16> kFiles = {{
+    {kind::kActv, {"actv", Columns::tensor, true}},
+    {kind::kActvGrad, {"actv_grad", Columns::tensor, true}},
+    {kind::kAttnEntropy, kAttention},
+    {kind::kAttnMax, kAttention},
+    {kind::kStableRank, kLinear},
+    {kind::kSpectralNorm, kLinear},
+    {kind::kRouterSimilarity, {"moe_router_weight_hook", Columns::feature, false}},
+    {kind::kRouterEntropy, {"moe_router_logit_hook", Columns::feature, true}},
+    {kind::kGradUnreduced, {"grad_unreduced", Columns::tensor, false}},
+    {kind::kGradReduced, {"grad_reduced", Columns::tensor, false}},
+    {"exp_avg", {"exp_avg", Columns::tensor, false}},
+    {"exp_avg_sq", {"exp_avg_sq", Columns::tensor, false}},
+    {kind::kParamOrigin, {"param_origin", Columns::tensor, false}},
+    {kind::kParamUpdated, {"param_updated", Columns::tensor, false}},
+    {kind::kMgDirection, {"other", Columns::tensor, false}},
+    {kind::kCc, {"other", Columns::tensor, false}},
+}};
+constexpr FileKind kMicroGradients{"grad_unreduced", Columns::tensor, true};
+
+void append_field(std::string& text, std::string_view field) {
+  if (field.find_first_of(",\"\r\n") == std::string_view::npos) {
+    text += field;
+    return;
+  }
+  text += '"';
+  for (const char c : field) {
+    if (c == '"') text += '"';
+    text += c;
+  }
+  text += '"';
+}
+
+}  // namespace
+
+const FileKind* file_kind(std::string_view kind, const MsprobeOptions& options) {
+  if (options.micro_gradients && kind == kind::kGradUnreduced) return &kMicroGradients;
+  for (const KindOfFile& line : kFiles) {
+    if (line.kind == kind) return &line.file;
+  }
+  return nullptr;
+}
+
+std::vector<std::string_view> prefixes() {
+  std::vector<std::string_view> names;
+  for (const KindOfFile& line : kFiles) {
+    if (names.empty() || names.back() != line.file.prefix) names.push_back(line.file.prefix);
+  }
+  return names;
+}
+
+std::string header(const FileKind& file, const std::vector<std::string>& columns) {
+  std::string text = file.micro_step ? "vpp_stage,name,step,micro_step" : "vpp_stage,name,step";
+  for (const std::string& column : columns) text += "," + column;
+  return text + "\n";
+}
+
+void append_line(std::string& text, const FileKind& file, const Line& line, std::int64_t step) {
+  text += std::to_string(line.chunk) + ",";
+  append_field(text, line.name);
+  text += "," + std::to_string(step);
+  if (file.micro_step) text += "," + std::to_string(line.micro_step);
+  for (const std::string& field : line.fields) {
+    text += ',';
+    append_field(text, field);
+  }
+  text += '\n';
+}
+
+std::string rounded_text(double value, int ndigits) {
+  if (!std::isfinite(value)) return number_text(value);
+  // As numpy.round: to the nearest multiple, ties to even.
+  const double scale = std::pow(10.0, ndigits);
+  const double scaled = value * scale;
+  if (std::isfinite(scaled)) value = std::nearbyint(scaled) / scale;
+  const double size = std::fabs(value);
+  std::array<char, 400> buffer;
+  char* const end = buffer.data() + buffer.size();
+  if (size != 0.0 && (size < 1e-4 || size >= 1e16)) {
+    return {buffer.data(),
+            std::to_chars(buffer.data(), end, value, std::chars_format::scientific).ptr};
+  }
+  std::string text(buffer.data(),
+                   std::to_chars(buffer.data(), end, value, std::chars_format::fixed).ptr);
+  if (text.find('.') == std::string::npos) text += ".0";
+  return text;
+}
+
+std::string value_text(Stat stat, const RowState& state, int ndigits) {
+  const double value = derive(stat, state);
+  const StatDefinition& definition = stat_table()[static_cast<std::size_t>(stat)];
+  if (definition.type == "int64") return std::to_string(static_cast<std::int64_t>(value));
+  return rounded_text(value, ndigits);
+}
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  std::string text = "[";
+  for (const std::int64_t size : shape) {
+    if (text.size() > 1) text += ", ";
+    text += std::to_string(size);
+  }
+  return text + "]";
+}
+
+}  // namespace trainmon::msprobe_csv

@@ -1,0 +1,46 @@
+// The text of msprobe's CSV files: which file a kind goes to, columns, numbers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trainmon/msprobe.h"
+
+namespace trainmon::msprobe_csv {
+
+// What the rows of one file look like.
+enum class Columns : std::uint8_t {
+  tensor,   // the statistics asked for, shape, dtype
+  feature,  // one column per kind, each holding the mean of its row
+};
+
+struct FileKind {
+  std::string_view prefix;
+  Columns columns = Columns::tensor;
+  bool micro_step = false;
+};
+// The file that rows of a kind go to; nullptr for kinds without one.
+const FileKind* file_kind(std::string_view kind, const MsprobeOptions& options);
+// Prefixes in the order in which the files of a step are written.
+std::vector<std::string_view> prefixes();
+
+// One line of a file, its fields as text but for the step, which is not known before.
+struct Line {
+  std::int64_t chunk = 0;
+  std::string name;
+  std::int64_t micro_step = 0;
+  std::vector<std::string> fields;
+};
+
+std::string header(const FileKind& file, const std::vector<std::string>& columns);
+void append_line(std::string& text, const FileKind& file, const Line& line, std::int64_t step);
+
+// A statistic: counts as integers, others rounded to `ndigits` decimals, as repr() writes them.
+std::string value_text(Stat stat, const RowState& state, int ndigits);
+std::string rounded_text(double value, int ndigits);
+// "[5, 4]"
+std::string shape_text(const std::vector<std::int64_t>& shape);
+
+}  // namespace trainmon::msprobe_csv
