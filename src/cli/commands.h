@@ -23,6 +23,7 @@ struct Context {
 };
 
 // Each adds its subcommand; running it sets context.exit_code.
+void add_anomalies(CLI::App& app, Context& context);
 void add_config(CLI::App& app, Context& context);
 void add_doctor(CLI::App& app, Context& context);
 void add_first_bad(CLI::App& app, Context& context);

@@ -22,6 +22,7 @@ Examples:
   trainmon first-bad runs/a
   trainmon top runs/a --stat absmax --kind grads --count 20
   trainmon show runs/a --name layers.1 --steps 100:120
+  trainmon anomalies runs/a -k 20
   trainmon doctor runs/a --json
 
 Kinds are named singly (grad_reduced, actv, ...) or by group: grads, weights,
@@ -64,6 +65,7 @@ int run(int argc, char** argv) {
   add_first_bad(app, context);
   add_top(app, context);
   add_show(app, context);
+  add_anomalies(app, context);
   add_doctor(app, context);
   add_config(app, context);
   try {
