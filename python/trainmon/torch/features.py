@@ -7,7 +7,7 @@
 - router: modules whose class is called a router or a gate, and linear layers of a name in ROUTERS
   with fewer outputs than inputs, which the gates of a GLU have not.
 
-Names asked for take the place of those marks. Values are read when the forward ends.
+Names asked for take the place of those marks, within what include and exclude leave. Values are read when the forward ends.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ Names = Callable[[int, str], bool]  # (chunk, name) -> whether it is asked for
 class Choice:
     """Which modules, None being those that bear the marks, and how attention is looked at."""
 
+    within: Names | None = None  # of those, only these
     attention: Names | None = None
     spectral: Names | None = None
     router: Names | None = None
@@ -52,6 +53,7 @@ class Choice:
     @classmethod
     def of(cls, config: dict) -> Choice:
         return cls(
+            _named(config["include"], config["exclude"]),
             _named(config["attention_modules"]),
             _named(config["spectral_modules"]),
             _named(config["router_modules"]),
@@ -60,10 +62,10 @@ class Choice:
         )
 
 
-def _named(patterns: list[str]) -> Names | None:
-    if not patterns:
+def _named(include: list[str], exclude: list[str] = ()) -> Names | None:
+    if not include and not exclude:
         return None
-    return lambda chunk, name: _core.name_selected(_text(name), patterns, [])
+    return lambda chunk, name: _core.name_selected(_text(name), include, list(exclude))
 
 
 def _text(name: str) -> str:
@@ -115,6 +117,8 @@ class Features:
 
     def _watched(self, name: str, module: nn.Module, chunk: int) -> Watched | None:
         watched, choice = Watched(name, chunk), self.choice
+        if choice.within is not None and not choice.within(chunk, name):
+            return None
         for what, kinds, names, bears_marks in (
             ("attention", ATTENTION, choice.attention, eligible.looks_like_attention),
             ("spectral", SPECTRAL, choice.spectral, eligible.has_spectrum),
