@@ -29,7 +29,8 @@ class Sink {
   virtual std::string_view name() const = 0;
   virtual void open(const RunInfo& run, const SeriesTable& series) = 0;
   virtual void write(const RecordBatch& batch) = 0;
-  // Hands everything taken so far to the operating system.
+  // Hands everything taken so far to the operating system. Called at every flush interval, whether
+  // something was written or not, and after every batch with an alert.
   virtual void flush() = 0;
   virtual void close() = 0;
 };

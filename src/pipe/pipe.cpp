@@ -16,6 +16,32 @@ using Clock = std::chrono::steady_clock;
 constexpr double kQuietSeconds = 60.0;
 
 constexpr std::size_t kMostOwedOutcomes = 1 << 16;
+constexpr std::size_t kMostOwedAlerts = 1 << 12;
+
+bool is_repeat_of(const Alert& a, const Alert& b) {
+  return a.key.seq == b.key.seq && a.key.series == b.key.series && a.rule == b.rule &&
+         a.stat == b.stat;
+}
+
+// A repeat replaces what it repeats. Beyond the limit the last alert of the same rule stands for
+// what comes, by its count: an alert is never lost, and the memory is bounded.
+void owe(std::vector<Alert>& owed, const Alert& alert) {
+  const auto known = std::find_if(owed.rbegin(), owed.rend(),
+                                  [&](const Alert& one) { return is_repeat_of(one, alert); });
+  if (known != owed.rend()) {
+    known->count = std::max(known->count, alert.count);
+    return;
+  }
+  const auto same_rule = [&](const Alert& one) { return one.rule == alert.rule; };
+  const auto last = owed.size() < kMostOwedAlerts
+                        ? owed.rend()
+                        : std::find_if(owed.rbegin(), owed.rend(), same_rule);
+  if (last == owed.rend()) {
+    owed.push_back(alert);
+  } else {
+    last->count += alert.count;
+  }
+}
 
 }  // namespace
 
@@ -93,25 +119,30 @@ void Pipe::deliver_ready(bool give_up) {
 }
 
 void Pipe::deliver(RecordBatch& batch) {
-  try {
-    for (auto& rule : rules_) rule->look(batch, series_, batch.alerts);
-    for (Alert& alert : batch.alerts) {
-      calls_.annotate(alert);
-      calls_.on_alert(alert);
+  // One that fails must not blind the others.
+  const auto guarded = [this](std::string_view what, const auto& look) {
+    try {
+      look();
+    } catch (const std::exception& error) {
+      const std::lock_guard lock(account_mutex_);
+      ++errors_;
+      log_line_limited("rules", std::string(what) + " failed: " + error.what());
     }
-    latest_.look(batch, series_);
-  } catch (const std::exception& error) {
-    const std::lock_guard lock(account_mutex_);
-    ++errors_;
-    log_line_limited("rules", std::string("a rule failed: ") + error.what());
+  };
+  for (auto& rule : rules_) {
+    guarded("a rule", [&] { rule->look(batch, series_, batch.alerts); });
   }
+  guarded("telling alerts", [&] {
+    for (Alert& alert : batch.alerts) calls_.annotate(alert);
+    for (const Alert& alert : batch.alerts) calls_.on_alert(alert);
+  });
+  guarded("the last windows", [&] { latest_.look(batch, series_); });
   const bool alerted = !batch.alerts.empty();
   {
     const std::lock_guard lock(account_mutex_);
     for (const Alert& alert : batch.alerts) alerts_ += alert.count == 1 ? 1 : 0;
   }
   for (Outlet& outlet : outlets_) write(outlet, batch);
-  dirty_ = true;
   if (alerted) flush_sinks();
 }
 
@@ -128,6 +159,7 @@ void Pipe::write(Outlet& outlet, const RecordBatch& batch) {
       const RecordBatch& owed = outlet.owed;
       whole.outcomes.insert(whole.outcomes.begin(), owed.outcomes.begin(), owed.outcomes.end());
       whole.gaps.insert(whole.gaps.begin(), owed.gaps.begin(), owed.gaps.end());
+      whole.alerts.insert(whole.alerts.begin(), owed.alerts.begin(), owed.alerts.end());
       outlet.sink->write(whole);
       outlet.owed = {};
     }
@@ -152,12 +184,16 @@ void Pipe::write(Outlet& outlet, const RecordBatch& batch) {
   }
 }
 
-// The rows are gone; that they are, and what became of their windows, is told once it can be.
+// The rows are gone; that they are, what became of their windows, and what rules found in them is
+// told once it can be.
 void Pipe::lose(Outlet& outlet, const RecordBatch& batch, const std::string& reason,
                 const char* what) {
   fail(outlet, batch.row_count(), reason, what);
   try {
     RecordBatch& owed = outlet.owed;
+    owed.number = batch.number;
+    owed.time_ns = batch.time_ns;
+    for (const Alert& alert : batch.alerts) owe(owed.alerts, alert);
     for (const Gap& gap : batch.gaps) add_gap(owed.gaps, gap);
     if (batch.row_count() > 0) {
       const auto [first, last] = seq_range(batch);
@@ -185,17 +221,14 @@ void Pipe::fail(Outlet& outlet, std::int64_t rows, const std::string& reason, co
 }
 
 void Pipe::flush_sinks() {
-  if (dirty_) {
-    dirty_ = false;
-    for (Outlet& outlet : outlets_) {
-      if (!outlet.open) continue;
-      try {
-        outlet.sink->flush();
-      } catch (const SinkError& error) {
-        fail(outlet, 0, error.reason(), error.what());
-      } catch (const std::exception& error) {
-        fail(outlet, 0, "error", error.what());
-      }
+  for (Outlet& outlet : outlets_) {
+    if (!outlet.open) continue;
+    try {
+      outlet.sink->flush();
+    } catch (const SinkError& error) {
+      fail(outlet, 0, error.reason(), error.what());
+    } catch (const std::exception& error) {
+      fail(outlet, 0, "error", error.what());
     }
   }
   keep_house(false);
@@ -220,6 +253,15 @@ void Pipe::finish() {
     deliver_ready(false);
   }
   deliver_ready(true);
+  for (Outlet& outlet : outlets_) {
+    // No further batch will bring along what is owed.
+    if (outlet.owed.empty()) continue;
+    RecordBatch last;
+    last.number = outlet.owed.number;
+    last.moment = Moment::stop;
+    last.time_ns = outlet.owed.time_ns;
+    write(outlet, last);
+  }
   flush_sinks();
   for (Outlet& outlet : outlets_) {
     try {

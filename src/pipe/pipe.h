@@ -71,7 +71,7 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
     bool degraded = false;
     std::int64_t written = 0;
     std::map<std::string, std::int64_t> dropped;
-    RecordBatch owed;  // outcomes and gaps of batches that could not be written
+    RecordBatch owed;  // outcomes, alerts and gaps of batches that could not be written
   };
   struct Pending {
     RecordBatch batch;
@@ -100,7 +100,6 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
   BatchQueue queue_;
   Latest latest_;
   std::deque<Pending> pending_;
-  bool dirty_ = false;
   std::atomic<std::uint64_t> settle_asked_{0};
 
   mutable std::mutex account_mutex_;  // outlets' counters and the members below

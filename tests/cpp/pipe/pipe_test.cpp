@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
+#include <set>
+#include <stdexcept>
 
 #include "batches.h"
 #include "rules/non_finite.h"
@@ -270,6 +273,123 @@ TEST(Pipe, AlertsCoalescePerSeriesAndAreFlushedAtOnce) {
   std::size_t written = 0;
   for (const RecordBatch& batch : f.seen->batches) written += batch.alerts.size();
   EXPECT_EQ(written, f.alerts.size());
+}
+
+// What rules found in batches that a sink could not write comes with the next one it can.
+TEST(Pipe, AlertsOfLostBatchesAreWrittenLater) {
+  auto second = std::make_shared<Seen>();
+  Fixture f({}, second);
+  {
+    const std::lock_guard lock(f.seen->mutex);
+    f.seen->fail_with = "no_space";
+  }
+  for (std::uint64_t i = 0; i < 64; ++i) f.submit(batch_of(i + 1, i * 8, 8, 8, true));
+  ASSERT_TRUE(eventually([&] { return second->rows() == 512; }));
+  {
+    const std::lock_guard lock(f.seen->mutex);
+    f.seen->fail_with.clear();
+  }
+  f.submit(batch_of(65, 1000, 8));
+  f.pipe->stop(5s);
+  ASSERT_EQ(f.seen->batches.size(), 1u);
+  ASSERT_EQ(f.seen->batches[0].alerts.size(), 8u);  // of each series the last, with its count
+  std::set<SeriesId> series;
+  for (const Alert& alert : f.seen->batches[0].alerts) {
+    series.insert(alert.key.series);
+    EXPECT_EQ(alert.count, 64);
+    EXPECT_EQ(alert.step, 7);
+  }
+  EXPECT_EQ(series.size(), 8u);
+  expect_law(f.health());
+}
+
+TEST(Pipe, WhatIsOwedAtTheEndIsWrittenAlone) {
+  auto second = std::make_shared<Seen>();
+  Fixture f({}, second);
+  {
+    const std::lock_guard lock(f.seen->mutex);
+    f.seen->fail_with = "no_space";
+  }
+  RecordBatch batch = batch_of(9, 0, 8, 8, true);
+  batch.outcomes.push_back({0, 0, 0, 0, Fate::taken, 1.0});
+  f.submit(std::move(batch));
+  ASSERT_TRUE(eventually([&] { return second->rows() == 8; }));
+  {
+    const std::lock_guard lock(f.seen->mutex);
+    f.seen->fail_with.clear();
+  }
+  f.pipe->stop(5s);
+  ASSERT_EQ(f.seen->batches.size(), 1u);
+  const RecordBatch& last = f.seen->batches[0];
+  EXPECT_EQ(last.number, 9u);
+  EXPECT_EQ(last.rows.size(), 0u);
+  EXPECT_EQ(last.alerts.size(), 8u);
+  EXPECT_EQ(last.outcomes.size(), 1u);
+  ASSERT_EQ(last.gaps.size(), 1u);
+  EXPECT_EQ(last.gaps[0].rows, 8);
+  EXPECT_EQ(second->batches.size(), 1u);
+  expect_law(f.health());
+}
+
+// A sink that never comes back, and alerts that all differ: their number stays, not their memory.
+TEST(Pipe, OwedAlertsAreBoundedAndCounted) {
+  auto second = std::make_shared<Seen>();
+  Fixture f({}, second);
+  {
+    const std::lock_guard lock(f.seen->mutex);
+    f.seen->fail_with = "no_space";
+  }
+  constexpr int kBatches = 6;
+  for (std::uint64_t i = 0; i < kBatches; ++i) {
+    RecordBatch batch = batch_of(i + 1, i, 1);
+    for (std::uint64_t n = 0; n < 1000; ++n) {
+      Alert alert;
+      alert.rule = n % 2 == 0 ? "deviation" : "limit";
+      alert.key.seq = i * 1000 + n;
+      batch.alerts.push_back(alert);
+    }
+    f.submit(std::move(batch));
+  }
+  ASSERT_TRUE(eventually([&] { return second->rows() == kBatches; }));
+  {
+    const std::lock_guard lock(f.seen->mutex);
+    f.seen->fail_with.clear();
+  }
+  f.pipe->stop(5s);
+  ASSERT_EQ(f.seen->batches.size(), 1u);
+  std::map<std::string, std::int64_t> counts;
+  for (const Alert& alert : f.seen->batches[0].alerts) counts[alert.rule] += alert.count;
+  EXPECT_EQ(f.seen->batches[0].alerts.size(), 4096u);
+  EXPECT_EQ(counts["deviation"], 3000);
+  EXPECT_EQ(counts["limit"], 3000);
+}
+
+class BrokenRule final : public Rule {
+ public:
+  std::string_view name() const override { return "broken"; }
+  void look(const RecordBatch&, const SeriesTable&, std::vector<Alert>&) override {
+    throw std::runtime_error("broken");
+  }
+};
+
+TEST(Pipe, ARuleThatFailsBlindsNoOther) {
+  auto seen = std::make_shared<Seen>();
+  const testing::Table table(8);
+  std::vector<std::unique_ptr<Sink>> sinks;
+  sinks.push_back(std::make_unique<RecordingSink>(seen));
+  std::vector<std::unique_ptr<Rule>> rules;
+  rules.push_back(std::make_unique<BrokenRule>());
+  rules.push_back(std::make_unique<NonFiniteRule>());
+  const auto pipe =
+      std::make_shared<Pipe>(PipeOptions{}, RunInfo{}, table, std::move(sinks), std::move(rules));
+  pipe->start({[] {}, [](Alert&) {}, [](const Alert&) {}, [](bool) {}}, nullptr);
+  pipe->submit(batch_of(1, 0, 8, 8, true));
+  pipe->stop(5s);
+  ASSERT_EQ(seen->batches.size(), 1u);
+  EXPECT_EQ(seen->batches[0].alerts.size(), 8u);
+  Health health;
+  pipe->report(health, 8);
+  EXPECT_EQ(health.errors, 1);
 }
 
 TEST(Pipe, LatestIsTheLastWindowWithAnOutcome) {
