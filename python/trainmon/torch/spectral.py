@@ -21,7 +21,7 @@ STEPS = 48  # at most; as many where looking would wait for a device
 CHECK_EVERY = 4  # steps between two looks
 CPU_BLOCK = 1 << 19  # elements taken at a time, which is what copies in a wide dtype need
 DEVICE_BLOCK = 1 << 24
-SAFE = 1e15  # absolute maxima between its inverse and this: squares are in range without scaling
+SAFE = 1e-6, 1e4  # absolute maxima of which fourth powers are in range without scaling
 SQUARINGS = 32  # of a small matrix, for its first eigenvector: gaps of 1e-9 are told apart
 
 
@@ -47,8 +47,6 @@ def spectral(matrix: Tensor, *, look: bool | None = None) -> tuple[Tensor, Tenso
         if look and (blocks.size == 0 or not math.isfinite(blocks.size)):
             return _all(0.0 if blocks.size == 0 else math.nan, wide, matrix.device)
         norms = torch.cat([torch.linalg.vector_norm(block, dim=1) for block in blocks])
-        if blocks.bare:
-            norms.div_(blocks.scale)
         lanczos = _Lanczos(blocks, _start(blocks, norms), min(STEPS, tall.shape[1]))
         value, residual = lanczos.looking() if look else lanczos.blind()
         norm = value.clamp(min=0).sqrt().to(wide)
@@ -61,7 +59,7 @@ def _all(value: float, dtype: torch.dtype, device: torch.device) -> tuple[Tensor
 
 
 class _Blocks:
-    """A tall matrix divided by its absolute maximum, by blocks of rows in a wide dtype."""
+    """A tall matrix by blocks of rows in a wide dtype, divided by its absolute maximum if need be."""
 
     def __init__(self, tall: Tensor, wide: torch.dtype, look: bool):
         most = CPU_BLOCK if tall.device.type == "cpu" else DEVICE_BLOCK
@@ -70,9 +68,10 @@ class _Blocks:
         ends = [torch.stack(torch.aminmax(block.to(wide))) for block in self.blocks]
         scale = torch.stack(ends).abs().amax()
         self.size = float(scale) if look else None
-        # Products with the matrix as it is, divided afterwards, save the copies.
-        self.bare = look and tall.dtype == wide and 1 / SAFE < self.size < SAFE
-        self.scale = torch.where(scale == 0, torch.ones_like(scale), scale)
+        # Taken as it is, a matrix of that dtype needs no copies.
+        self.bare = look and tall.dtype == wide and SAFE[0] < self.size < SAFE[1]
+        one = torch.ones_like(scale)
+        self.scale = one if self.bare else torch.where(scale == 0, one, scale)
 
     def __iter__(self):
         for block in self.blocks:
@@ -83,12 +82,9 @@ class _Blocks:
         """The Gram matrix times the vector. Each block is used twice while it is at hand."""
         total = None
         for block in self:
-            product = torch.mv(block, vector)
-            if self.bare:
-                product.div_(self.scale)
-            back = torch.mv(block.t(), product)
-            total = back if total is None else total.add_(back)
-        return total.div_(self.scale) if self.bare else total
+            part = torch.mv(block.t(), torch.mv(block, vector))
+            total = part if total is None else total.add_(part)
+        return total
 
 
 def _start(blocks: _Blocks, norms: Tensor) -> Tensor:
