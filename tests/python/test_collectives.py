@@ -1,0 +1,155 @@
+# Collectives on two processes: what functions were given and gave, and that nothing notices.
+import json
+import math
+
+import pytest
+import torch
+
+import launch
+from adapter_rows import assert_is, keys, rows
+from trainmon.torch.collectives import compiled
+
+RANKS = 2
+
+
+def run(folder, case, off=()):
+    """What the ranks report; nothing switched off or refused."""
+    launch.run("collectives_run.py", folder, case, ranks=RANKS, timeout=300)
+    reports = [torch.load(folder / f"{rank}.pt") for rank in range(RANKS)]
+    for report in reports:
+        if "health" in report:
+            assert report["health"]["parts_off"] == {} and report["health"]["errors"] == 0
+            assert report["health"]["refused"] == {}
+    return reports
+
+
+def assert_expected(folder, reports):
+    """Exactly the expected rows are there, a list of tensors as one row for each, in order."""
+    for rank, report in enumerate(reports):
+        found: dict = {}
+        for r in rows(folder / "run", kind="cc", rank=rank):
+            found.setdefault((r["step"], r["name"], r["call"], r["element"]), []).append(r)
+        expected = {tuple(key): tensors for *key, tensors in report["expected"] if tensors != []}
+        assert found.keys() == expected.keys()
+        for key, tensors in expected.items():
+            if tensors is None:
+                assert len(found[key]) == 1
+                continue
+            assert len(found[key]) == len(tensors), key
+            for row, tensor in zip(found[key], tensors):
+                assert_is(row, tensor, 1e-6)
+                assert row["dtype"] == str(tensor.dtype).removeprefix("torch.")
+
+
+def not_covered(folder, rank=0):
+    path = folder / f"run/rank_{rank:05}/restart_0000/run.json"
+    return json.loads(path.read_text())["not_covered"]
+
+
+def test_every_function(tmp_path):
+    reports = run(tmp_path, "functions")
+    assert len(reports[0]["expected"]) > 90
+    assert_expected(tmp_path, reports)
+    # Alerts would come from buffers read before anything was received.
+    assert reports[0]["health"]["alerts"] == 0
+    for name in ("all_reduce_coalesced", "all_gather_coalesced"):
+        assert f"what {name} gave as a Future" in not_covered(tmp_path)
+
+
+def test_point_to_point(tmp_path):
+    reports = run(tmp_path, "point_to_point")
+    assert_expected(tmp_path, reports)
+
+
+def test_what_gives_no_row(tmp_path):
+    reports = run(tmp_path, "odd")
+    assert_expected(tmp_path, reports)
+    for rank, report in enumerate(reports):
+        assert report["produced"] == len(rows(tmp_path / "run", kind="cc", rank=rank))
+        for how in ("asynchronously", "inside _coalescing_manager"):
+            assert f"what all_reduce gave {how}" in not_covered(tmp_path, rank)
+
+
+@pytest.mark.parametrize(
+    "pattern, names",
+    [
+        (r"collectives_run\.py\[\d+\] wanted", {"all_reduce"}),
+        (r"\] wanted;.*\] callers;", {"all_reduce"}),
+        (r"^\S*collectives_run\.py\[\d+\] unwanted$", {"broadcast"}),
+        (r"distributed_c10d|trainmon/", set()),
+        (r"nobody", set()),
+    ],
+)
+def test_callers(pattern, names, tmp_path):
+    reports = run(tmp_path, f"callers:{pattern}")
+    assert {name for (name,) in keys(tmp_path / "run", "name", kind="cc")} == names
+    for report in reports:
+        # Whether they are recorded or not: two steps of one call each.
+        assert report["seen"].keys() == {"all_reduce", "broadcast"}
+        (seen,) = report["seen"]["all_reduce"]
+        assert seen["stack"][0].endswith("] wanted") and seen["stack"][-1].endswith("] <module>")
+        assert all("torch/distributed" not in frame for frame in seen["stack"])
+        assert (seen["dtype"], seen["shape"], seen["count"]) == (["torch.float32"], [[4]], 2)
+        assert seen["group"] == "gloo, ranks 0 1"
+        json.dumps(report["seen"])
+
+
+def test_a_pattern_that_is_none():
+    with pytest.raises(ValueError, match=r"collective_callers: 'a\('"):
+        compiled(["fine", "a("])
+
+
+def test_everything_is_restored(tmp_path):
+    for report in run(tmp_path, "restored"):
+        assert report["left"] == {"torch.distributed.all_gather"}  # what another library put there
+        assert report["counts"] == [2, 4]
+        assert "timed out" in report["said"].lower()  # no endless recursion: that would be said
+
+
+def trained(folder, mode):
+    return run(folder, f"train:{mode}")
+
+
+def norm(tensors):
+    return math.sqrt(sum(float(t.double().norm()) ** 2 for t in tensors))
+
+
+@pytest.mark.parametrize("compiled", ["", "-compiled"])
+def test_training_is_bit_identical(compiled, tmp_path):
+    trails = {}
+    for mode in ("bare", "functions", "all"):
+        folder = tmp_path / mode
+        folder.mkdir()
+        trails[mode] = trained(folder, mode + compiled)
+    for mode in ("functions", "all"):
+        for bare, watched in zip(trails["bare"], trails[mode]):
+            assert len(bare["trail"]) == len(watched["trail"]) > 40
+            assert all(map(torch.equal, bare["trail"], watched["trail"]))
+    # Functions see what is called from Python; the operations of DDP come from C++.
+    assert {n for (n,) in keys(tmp_path / "functions/run", "name", kind="cc")} == {"all_reduce"}
+    assert "cc of DDP's own reduction" in not_covered(tmp_path / "functions")
+    for rank, report in enumerate(trails["all"]):
+        reduction = {
+            (r["step"], r["element"]): r
+            for r in rows(tmp_path / "all/run", kind="cc", name="c10d.allreduce_", rank=rank)
+        }
+        steps = range(len(report["local"]))
+        assert reduction.keys() == {(s, e) for s in steps for e in ("pre.0", "post.0")}
+        for step in steps:
+            local = [gradient / RANKS for gradient in report["local"][step]]
+            given, gave = reduction[step, "pre.0"], reduction[step, "post.0"]
+            assert math.isclose(given["norm"], norm(local), rel_tol=1e-5)
+            assert math.isclose(gave["norm"], norm(report["reduced"][step]), rel_tol=1e-6)
+            assert given["count"] == gave["count"] == sum(t.numel() for t in local)
+
+
+def test_compiled_code_is_as_it_was(tmp_path):
+    reports = run(tmp_path, "compiled")
+    assert_expected(tmp_path, reports)
+
+
+def test_operations_of_a_forward(tmp_path):
+    reports = run(tmp_path, "functional")
+    assert_expected(tmp_path, reports)
+    assert all(report["same"] for report in reports)
+    assert "what _c10d_functional.all_reduce gave asynchronously" in not_covered(tmp_path)
