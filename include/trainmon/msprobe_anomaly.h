@@ -30,7 +30,8 @@ std::int64_t msprobe_micro_step(const RowKey& key, const MsprobeAnomalyOptions& 
 std::string msprobe_tag(const Series& series, const RowKey& key,
                         const MsprobeAnomalyOptions& options);
 
-// "Rule R reports anomaly signal in ('TAG', 'STAT') at step S, current value V, history mean M."
+// "Rule R reports anomaly signal in ('TAG', 'STAT') at step S, current value V, history mean M.";
+// without a statistic "Rule R reports 'TAG' at step S: MESSAGE".
 std::string msprobe_alert_message(const Alert& alert, const std::string& tag);
 
 // Alerts of rules of statistics (Alert::stat not empty), as entries of one JSON object. The file is

@@ -103,9 +103,7 @@ void run_anomalies(const AnomaliesOptions& options, Context& context) {
 void add_anomalies(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand("anomalies", "what the alert rules found, in order");
   const auto options = std::make_shared<AnomaliesOptions>();
-  command
-      ->add_option("DIR", options->directory,
-                   "run directory, or one with */anomaly.json (anomaly_detected)")
+  command->add_option("DIR", options->directory, "run directory, or one with */anomaly.json")
       ->required();
   command->add_option("-k,--count,--topk", options->count, "how many")
       ->capture_default_str()

@@ -237,6 +237,10 @@ std::string msprobe_tag(const Series& series, const RowKey& key,
 }
 
 std::string msprobe_alert_message(const Alert& alert, const std::string& tag) {
+  if (alert.stat.empty()) {
+    return "Rule " + alert.rule + " reports '" + tag + "' at step " + std::to_string(alert.step) +
+           ": " + alert.message;
+  }
   std::string text = "Rule " + alert.rule + " reports anomaly signal in ('" + tag + "', '" +
                      alert.stat + "') at step " + std::to_string(alert.step) + ", current value " +
                      number_text(alert.value) + ", history mean " + number_text(alert.expected) +

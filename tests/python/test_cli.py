@@ -20,7 +20,11 @@ from trainmon import _core
 from written_run import WrittenRank
 
 HOSTILE = "\x1b[31mlayers\x1b[0m.\u202eevil\r\n.weight"
-SUBCOMMANDS = ["first-bad", "top", "show", "doctor", "config", "config schema", "config check"]
+# fmt: off
+SUBCOMMANDS = [
+    "first-bad", "top", "show", "anomalies", "doctor", "config", "config schema", "config check",
+]
+# fmt: on
 
 
 def program() -> str:

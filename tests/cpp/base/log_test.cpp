@@ -1,10 +1,13 @@
 // Lines reach the hook whole and printable, and a storm of one topic stays one line.
 #include "base/log.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -57,6 +60,35 @@ TEST_F(Log, TheDefaultIsOneWriteToStderr) {
   ASSERT_GT(size, 0);
   EXPECT_EQ(std::string(buffer.data(), static_cast<std::size_t>(size)),
             "trainmon: rank 3: a NaN\n");
+}
+
+// What a terminal would get.
+std::string on_a_terminal(void (*write)(std::string_view) noexcept, std::string_view line) {
+  const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY);
+  if (terminal < 0 || ::grantpt(terminal) != 0 || ::unlockpt(terminal) != 0) return "no terminal";
+  const int other_end = ::open(::ptsname(terminal), O_RDWR | O_NOCTTY);
+  const int saved = ::dup(2);
+  ::dup2(other_end, 2);
+  write(line);
+  ::dup2(saved, 2);
+  ::close(saved);
+  std::array<char, 200> buffer{};
+  const ssize_t size = ::read(terminal, buffer.data(), buffer.size());
+  ::close(other_end);
+  ::close(terminal);
+  return {buffer.data(), static_cast<std::size_t>(std::max<ssize_t>(size, 0))};
+}
+
+TEST_F(Log, WarningsAreYellowOnATerminalThatMayBe) {
+  log_warning("a\x1b[31m");  // to a hook: never
+  EXPECT_EQ(lines(), std::vector<std::string>{"a\\x1b[31m"});
+  set_log_hook(nullptr);
+  ::unsetenv("NO_COLOR");
+  EXPECT_EQ(on_a_terminal(log_warning, "an alert"), "trainmon: \x1b[33man alert\x1b[0m\r\n");
+  EXPECT_EQ(on_a_terminal(log_line, "no alert"), "trainmon: no alert\r\n");
+  ::setenv("NO_COLOR", "1", 1);
+  EXPECT_EQ(on_a_terminal(log_warning, "an alert"), "trainmon: an alert\r\n");
+  ::unsetenv("NO_COLOR");
 }
 
 }  // namespace

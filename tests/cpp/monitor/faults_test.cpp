@@ -67,6 +67,34 @@ INSTANTIATE_TEST_SUITE_P(Errnos, EveryDiskFault,
                                            std::pair{EROFS, "read_only"},
                                            std::pair{EFBIG, "file_limit"}));
 
+// The rows of a full disk are lost and counted; what a rule found in them is not.
+TEST(DiskFaults, AlertsOfAFullDiskAreWrittenWhenItHasRoomAgain) {
+  const Scratch scratch;
+  MonitorParts parts;
+  parts.rules.push_back(make_deviation_rule({0.5, {Stat::mean}, 3}, {true}));
+  Monitor monitor(scratch.config(), Identity{}, std::move(parts));
+  monitor.add_optimizer(0);
+  const SeriesId w = series_of(monitor, "w");
+  const auto step = [&](float value) {
+    EXPECT_EQ(observe(monitor, w, {value}), Observed::recorded);
+    EXPECT_TRUE(monitor.settle(10.0));
+  };
+  for (int i = 0; i < 5; ++i) step(1.0f);
+  set_failpoints("file.write=errno:" + std::to_string(ENOSPC) + "@1+");
+  step(100.0f);
+  step(0.01f);
+  set_failpoints("");
+  const Health health = monitor.stop();
+  EXPECT_EQ(health.sinks.at(0).rows_dropped.at("no_space"), 2);
+  const RunRows run = read_run(scratch.path);
+  EXPECT_EQ(run.rows.size(), 5u);
+  ASSERT_EQ(run.alerts.size(), 2u);
+  EXPECT_EQ(run.alerts[0].alert.value, 100.0);
+  EXPECT_EQ(run.alerts[0].alert.expected, 1.0);
+  EXPECT_NEAR(run.alerts[1].alert.value, 0.01, 1e-9);
+  EXPECT_NEAR(run.alerts[1].alert.expected, 0.99 + 0.01 * 100, 1e-9);
+}
+
 TEST(DiskFaults, AShortWriteThenNoSpaceLeavesNoTornFrame) {
   const Scratch scratch;
   const Outcomes outcomes =
