@@ -1,5 +1,5 @@
 # Calls collectives on two ranks, watched, and saves what each must have been given and have given.
-"""collectives_run.py OUT CASE: OUT/<rank>.pt holds {"expected": [(step, function, call, element, list
+"""collectives_run.py OUT CASE OPTIONS...: OUT/<rank>.pt holds {"expected": [(step, function, call, element, list
 of tensors)], ...}. What is expected is computed from both ranks' data, without communication."""
 
 import copy
@@ -161,17 +161,9 @@ class Run:
         self.model = keys.pop("model", None) or nn.Linear(3, 2)
         self.optimizer = keys.pop("optimizer", None)
         self.optimizer = self.optimizer or torch.optim.SGD(self.model.parameters(), lr=0.1)
-        keys = {"kinds": ["grad_reduced"], "out": out / "run", **keys}
-        inputs, callers = keys.pop("inputs", True), keys.pop("callers", [])
-        everything = keys.pop("everything", False)
-        self.watch = trainmon.watch(self.model, self.optimizer, **keys)
-        self.adapter = self.watch._adapter
-        from trainmon.torch.collectives import Collectives
-
-        self.part = self.adapter._part("collectives")
-        self.collectives = Collectives(self.adapter, self.part, inputs=inputs, callers=callers)
-        self.collectives.install(everything)
-        self.adapter.coverage.cover("cc")
+        keys = {"kinds": ["grad_reduced", "cc"], "collective_inputs": True, **keys}
+        self.watch = trainmon.watch(self.model, self.optimizer, out=out / "run", **keys)
+        self.collectives = self.watch._adapter.collectives
         self.step, self.calls, self.expected = 0, {}, []
 
     def expect(self, name, inputs, outputs):
@@ -189,7 +181,6 @@ class Run:
         self.step, self.calls = self.step + 1, {}
 
     def stop(self):
-        self.collectives.remove()
         return self.watch.stop()
 
 
@@ -350,8 +341,8 @@ def odd(out):
     return {"expected": run.expected, "health": health, "produced": produced}
 
 
-def callers(out, pattern):
-    run = Run(out, callers=[pattern])
+def callers(out, *patterns):
+    """One monitor after another, each with one of the patterns."""
 
     def wanted():
         dist.all_reduce(of(RANK))
@@ -359,13 +350,16 @@ def callers(out, pattern):
     def unwanted():
         dist.broadcast(of(RANK), 0)
 
-    for _ in range(3):
-        wanted()
-        unwanted()
-        run.take_step()
-    seen = run.collectives.seen()
-    health = run.stop()
-    return {"expected": [], "health": health, "seen": seen}
+    seen = []
+    for index, pattern in enumerate(patterns):
+        run = Run(out / str(index), collective_callers=[pattern])
+        for _ in range(3):
+            wanted()
+            unwanted()
+            run.take_step()
+        seen.append(run.collectives.seen())
+        run.stop()
+    return {"seen": seen}
 
 
 def restored(out):
@@ -407,6 +401,16 @@ def restored(out):
         said = str(error)
     else:
         said = ""
+
+    class TheirGroup(dist.ProcessGroup):
+        pass
+
+    try:
+        TheirGroup(0, 1).send([of(0)], 0, 0)
+    except RecursionError:
+        raise
+    except RuntimeError as error:
+        said += str(error)
     four.stop()
     return {"expected": [], "left": left, "counts": counts, "said": said}
 
@@ -420,36 +424,46 @@ class Net(nn.Module):
         return self.last(torch.tanh(self.norm(self.first(x))))
 
 
+def local_of(tensor):
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
 def train(out, mode):
     """DDP; without a monitor if mode is "bare". What the ranks must exchange comes from a copy."""
     torch.manual_seed(0)
     inner = Net()
-    model = nn.parallel.DistributedDataParallel(inner)
+    if "fsdp2" in mode:
+        from torch.distributed.fsdp import fully_shard
+
+        inner.norm = nn.Identity()
+        model = fully_shard(inner)
+    else:
+        model = nn.parallel.DistributedDataParallel(inner)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
     called = torch.compile(model) if "compiled" in mode else model
     run = None
     if not mode.startswith("bare"):
-        run = Run(out, model=model, optimizer=optimizer, everything=mode.startswith("all"))
+        run = Run(out, model=model, optimizer=optimizer, collectives=mode.split("-")[0])
     trail, local, reduced = [], [], []
     for step in range(4):
         optimizer.zero_grad()
         torch.manual_seed(10 * step + RANK)
         data = torch.randn(6, 3)
-        plain = copy.deepcopy(inner)
-        local.append(torch.autograd.grad(plain(data).pow(2).sum(), list(plain.parameters())))
+        if "fsdp2" not in mode:
+            plain = copy.deepcopy(inner)
+            local.append(torch.autograd.grad(plain(data).pow(2).sum(), list(plain.parameters())))
         loss = called(data).pow(2).sum()
         loss.backward()
         with torch.no_grad():
             total = loss.detach().clone()
             dist.all_reduce(total)
-        reduced.append([p.grad.clone() for p in inner.parameters()])
+        reduced.append([local_of(p.grad).clone() for p in inner.parameters()])
         optimizer.step()
-        trail += [total, loss.detach(), *(p.detach().clone() for p in model.parameters())]
+        trail += [total, loss.detach(), *(local_of(p.detach()).clone() for p in model.parameters())]
         trail += [b.clone() for b in model.buffers()] + [torch.get_rng_state()]
     report = {"expected": [], "trail": trail, "reduced": reduced, "local": local}
     if run is not None:
         report["health"] = run.stop()
-        report["missing"] = sorted(run.adapter.coverage.missing)
     return report
 
 
@@ -489,7 +503,7 @@ def functional(out):
 
     bare = attributes()
     model = Exchanging(init_device_mesh("cpu", (2,)))
-    run = Run(out, model=model, everything=True)
+    run = Run(out, model=model, collectives="all")
     run.take_step()
     assert torch.equal(model.sums[0], both(3)) and torch.equal(model.sums[1], 2 * both(3))
     run.step = 0
@@ -515,14 +529,13 @@ def functional(out):
 
 
 def main():
-    out, case = pathlib.Path(sys.argv[1]), sys.argv[2]
+    out, (case, *options) = pathlib.Path(sys.argv[1]), sys.argv[2:]
     warnings.simplefilter("ignore", FutureWarning)
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo", init_method=os.environ["MEETING_POINT"], rank=RANK, world_size=2
     )
-    name, *options = case.split(":")
-    report = globals()[name](out, *options)
+    report = globals()[case](out, *options)
     torch.save(report, out / f"{RANK}.pt")
     dist.barrier()
     dist.destroy_process_group()

@@ -6,15 +6,23 @@ import pytest
 import torch
 
 import launch
+import trainmon
 from adapter_rows import assert_is, keys, rows
 from trainmon.torch.collectives import compiled
 
 RANKS = 2
+PATTERNS = {  # and the functions that are called from such a place
+    r"collectives_run\.py\[\d+\] wanted": {"all_reduce"},
+    r"\] wanted;.*\] callers;": {"all_reduce"},
+    r"^\S*collectives_run\.py\[\d+\] unwanted$": {"broadcast"},
+    r"distributed_c10d|trainmon/torch": set(),
+    r"nobody": set(),
+}
 
 
-def run(folder, case, off=()):
+def run(folder, *case):
     """What the ranks report; nothing switched off or refused."""
-    launch.run("collectives_run.py", folder, case, ranks=RANKS, timeout=300)
+    launch.run("collectives_run.py", folder, *case, ranks=RANKS, timeout=300)
     reports = [torch.load(folder / f"{rank}.pt") for rank in range(RANKS)]
     for report in reports:
         if "health" in report:
@@ -70,31 +78,30 @@ def test_what_gives_no_row(tmp_path):
             assert f"what all_reduce gave {how}" in not_covered(tmp_path, rank)
 
 
-@pytest.mark.parametrize(
-    "pattern, names",
-    [
-        (r"collectives_run\.py\[\d+\] wanted", {"all_reduce"}),
-        (r"\] wanted;.*\] callers;", {"all_reduce"}),
-        (r"^\S*collectives_run\.py\[\d+\] unwanted$", {"broadcast"}),
-        (r"distributed_c10d|trainmon/", set()),
-        (r"nobody", set()),
-    ],
-)
-def test_callers(pattern, names, tmp_path):
-    reports = run(tmp_path, f"callers:{pattern}")
-    assert {name for (name,) in keys(tmp_path / "run", "name", kind="cc")} == names
+def test_callers(tmp_path):
+    reports = run(tmp_path, "callers", *PATTERNS)
+    for index, (pattern, names) in enumerate(PATTERNS.items()):
+        found = {name for (name,) in keys(tmp_path / f"{index}/run", "name", kind="cc")}
+        assert found == names, pattern
     for report in reports:
-        # Whether they are recorded or not: two steps of one call each.
-        assert report["seen"].keys() == {"all_reduce", "broadcast"}
-        (seen,) = report["seen"]["all_reduce"]
-        assert seen["stack"][0].endswith("] wanted") and seen["stack"][-1].endswith("] <module>")
-        assert all("torch/distributed" not in frame for frame in seen["stack"])
-        assert (seen["dtype"], seen["shape"], seen["count"]) == (["torch.float32"], [[4]], 2)
-        assert seen["group"] == "gloo, ranks 0 1"
-        json.dumps(report["seen"])
+        for table in report["seen"]:
+            # Whether they are recorded or not: two steps of one call each.
+            assert table.keys() == {"all_reduce", "broadcast"}
+            (seen,) = table["all_reduce"]
+            stack = seen["stack"]
+            assert stack[0].endswith("] wanted") and stack[-1].endswith("] <module>")
+            assert all("torch/distributed" not in frame for frame in stack)
+            assert (seen["dtype"], seen["shape"]) == (["torch.float32"], [[4]])
+            assert seen["count"] == 2 and seen["group"] == "gloo, ranks 0 1"
+            json.dumps(table)
 
 
-def test_a_pattern_that_is_none():
+def test_a_pattern_that_is_none(tmp_path):
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    keys = {"kinds": ["cc"], "out": tmp_path / "run", "collective_callers": ["a("]}
+    with pytest.raises(ValueError, match=r"collective_callers: 'a\('"):
+        trainmon.watch(model, optimizer, **keys)
     with pytest.raises(ValueError, match=r"collective_callers: 'a\('"):
         compiled(["fine", "a("])
 
@@ -103,11 +110,12 @@ def test_everything_is_restored(tmp_path):
     for report in run(tmp_path, "restored"):
         assert report["left"] == {"torch.distributed.all_gather"}  # what another library put there
         assert report["counts"] == [2, 4]
-        assert "timed out" in report["said"].lower()  # no endless recursion: that would be said
+        # No endless recursion between C++ and an override that is ours.
+        assert "timed out" in report["said"].lower() and "backend" in report["said"].lower()
 
 
 def trained(folder, mode):
-    return run(folder, f"train:{mode}")
+    return run(folder, "train", mode)
 
 
 def norm(tensors):
@@ -146,6 +154,25 @@ def test_training_is_bit_identical(compiled, tmp_path):
 def test_compiled_code_is_as_it_was(tmp_path):
     reports = run(tmp_path, "compiled")
     assert_expected(tmp_path, reports)
+
+
+def test_fully_sharded(tmp_path):
+    trails = {}
+    for mode in ("bare", "functions", "all"):
+        folder = tmp_path / mode
+        folder.mkdir()
+        trails[mode] = trained(folder, f"{mode}-fsdp2")
+    for mode in ("functions", "all"):
+        for rank, (bare, watched) in enumerate(zip(trails["bare"], trails[mode])):
+            assert len(bare["trail"]) == len(watched["trail"]) > 20
+            assert all(map(torch.equal, bare["trail"], watched["trail"]))
+            found = rows(tmp_path / mode / "run", kind="cc", rank=rank)
+            gave = [r for r in found if r["name"].startswith(("reduce_scatter", "_reduce_scatter"))]
+            gave = [r for r in gave if r["element"] == "post.0"]
+            assert [r["step"] for r in gave] == list(range(4))
+            for r, reduced in zip(gave, watched["reduced"]):
+                assert math.isclose(r["norm"], norm(reduced), rel_tol=1e-6)
+            assert any(r["name"].startswith("all_gather") for r in found)
 
 
 def test_operations_of_a_forward(tmp_path):
