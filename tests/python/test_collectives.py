@@ -54,8 +54,9 @@ def not_covered(folder, rank=0):
     return json.loads(path.read_text())["not_covered"]
 
 
-def test_every_function(tmp_path):
-    reports = run(tmp_path, "functions")
+@pytest.mark.parametrize("backend", ["auto", "ops"])
+def test_every_function(backend, tmp_path):
+    reports = run(tmp_path, "functions", backend)
     assert len(reports[0]["expected"]) > 90
     assert_expected(tmp_path, reports)
     # Alerts would come from buffers read before anything was received.
@@ -114,65 +115,60 @@ def test_everything_is_restored(tmp_path):
         assert "timed out" in report["said"].lower() and "backend" in report["said"].lower()
 
 
-def trained(folder, mode):
-    return run(folder, "train", mode)
-
-
 def norm(tensors):
     return math.sqrt(sum(float(t.double().norm()) ** 2 for t in tensors))
 
 
-@pytest.mark.parametrize("compiled", ["", "-compiled"])
-def test_training_is_bit_identical(compiled, tmp_path):
-    trails = {}
-    for mode in ("bare", "functions", "all"):
-        folder = tmp_path / mode
-        folder.mkdir()
-        trails[mode] = trained(folder, mode + compiled)
-    for mode in ("functions", "all"):
-        for bare, watched in zip(trails["bare"], trails[mode]):
-            assert len(bare["trail"]) == len(watched["trail"]) > 40
-            assert all(map(torch.equal, bare["trail"], watched["trail"]))
+def trained(folder, kind):
+    """What the ranks report of training watched; to the last bit what they report of it bare."""
+    reports = run(folder, "train", kind)
+    for report in reports:
+        for mode in ("functions", "all"):
+            health = report[mode]["health"]
+            assert health["parts_off"] == {} and health["errors"] == 0 and health["refused"] == {}
+            assert len(report["bare"]["trail"]) == len(report[mode]["trail"]) > 20
+            assert all(map(torch.equal, report["bare"]["trail"], report[mode]["trail"]))
+    return reports
+
+
+@pytest.mark.parametrize("kind", ["plain", "compiled"])
+def test_ddp(kind, tmp_path):
+    reports = trained(tmp_path, kind)
     # Functions see what is called from Python; the operations of DDP come from C++.
     assert {n for (n,) in keys(tmp_path / "functions/run", "name", kind="cc")} == {"all_reduce"}
     assert "cc of DDP's own reduction" in not_covered(tmp_path / "functions")
-    for rank, report in enumerate(trails["all"]):
+    for rank, report in enumerate(reports):
+        local, reduced = report["all"]["local"], report["all"]["reduced"]
         reduction = {
             (r["step"], r["element"]): r
             for r in rows(tmp_path / "all/run", kind="cc", name="c10d.allreduce_", rank=rank)
         }
-        steps = range(len(report["local"]))
+        steps = range(len(local))
         assert reduction.keys() == {(s, e) for s in steps for e in ("pre.0", "post.0")}
         for step in steps:
-            local = [gradient / RANKS for gradient in report["local"][step]]
             given, gave = reduction[step, "pre.0"], reduction[step, "post.0"]
-            assert math.isclose(given["norm"], norm(local), rel_tol=1e-5)
-            assert math.isclose(gave["norm"], norm(report["reduced"][step]), rel_tol=1e-6)
-            assert given["count"] == gave["count"] == sum(t.numel() for t in local)
+            mean = [gradient / RANKS for gradient in local[step]]
+            assert math.isclose(given["norm"], norm(mean), rel_tol=1e-5)
+            assert math.isclose(gave["norm"], norm(reduced[step]), rel_tol=1e-6)
+            assert given["count"] == gave["count"] == sum(t.numel() for t in mean)
+
+
+def test_fully_sharded(tmp_path):
+    reports = trained(tmp_path, "fsdp2")
+    for mode in ("functions", "all"):
+        for rank, report in enumerate(reports):
+            found = rows(tmp_path / mode / "run", kind="cc", rank=rank)
+            gave = [r for r in found if r["name"].startswith(("reduce_scatter", "_reduce_scatter"))]
+            gave = [r for r in gave if r["element"] == "post.0"]
+            assert [r["step"] for r in gave] == list(range(4))
+            for r, reduced in zip(gave, report[mode]["reduced"]):
+                assert math.isclose(r["norm"], norm(reduced), rel_tol=1e-6)
+            assert any(r["name"].startswith("all_gather") for r in found)
 
 
 def test_compiled_code_is_as_it_was(tmp_path):
     reports = run(tmp_path, "compiled")
     assert_expected(tmp_path, reports)
-
-
-def test_fully_sharded(tmp_path):
-    trails = {}
-    for mode in ("bare", "functions", "all"):
-        folder = tmp_path / mode
-        folder.mkdir()
-        trails[mode] = trained(folder, f"{mode}-fsdp2")
-    for mode in ("functions", "all"):
-        for rank, (bare, watched) in enumerate(zip(trails["bare"], trails[mode])):
-            assert len(bare["trail"]) == len(watched["trail"]) > 20
-            assert all(map(torch.equal, bare["trail"], watched["trail"]))
-            found = rows(tmp_path / mode / "run", kind="cc", rank=rank)
-            gave = [r for r in found if r["name"].startswith(("reduce_scatter", "_reduce_scatter"))]
-            gave = [r for r in gave if r["element"] == "post.0"]
-            assert [r["step"] for r in gave] == list(range(4))
-            for r, reduced in zip(gave, watched["reduced"]):
-                assert math.isclose(r["norm"], norm(reduced), rel_tol=1e-6)
-            assert any(r["name"].startswith("all_gather") for r in found)
 
 
 def test_operations_of_a_forward(tmp_path):
