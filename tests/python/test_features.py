@@ -8,10 +8,10 @@ from torch import nn
 import models
 import trainmon
 from adapter_rows import assert_is, healthy, keys, row, rows, run_json
-from features_model import Gpt
-from test_features_attention import dense
+from features_model import Gpt, PlainAttention
+from test_features_attention import Sizes, dense
 from test_features_weights import similarity
-from trainmon.torch import eligible, features
+from trainmon.torch import features
 
 KINDS = ["attention", "spectral", "router"]
 ATTENTION = ("attn_entropy", "attn_max", "attn_max_logit")
@@ -248,6 +248,28 @@ def test_training_is_the_same_to_the_last_bit(tmp_path, autocast, checkpointing)
         assert torch.equal(one, two)
 
 
+def test_modes_of_the_user_see_nothing_of_ours(tmp_path):
+    models.text_batch()  # read once
+
+    def operations(watched):
+        model, optimizer = training(dropout=0.0)
+        model.attention = PlainAttention()
+        if watched:
+            monitor = trainmon.watch(model, optimizer, kinds=KINDS, out=tmp_path)
+        with Sizes() as sizes:
+            query = torch.ones(1, 1, 5, 4)
+            model.attention(
+                query, query, attention_mask=torch.ones(1, 1, 5, 5, dtype=torch.bool).triu(1)
+            )
+            train(model, optimizer, steps=1)
+        if watched:
+            healthy(monitor)
+            assert len(rows(tmp_path, name="attention")) == 3
+        return sizes.seen
+
+    assert operations(False) == operations(True)
+
+
 def test_a_weight_that_is_computed_is_left_alone(tmp_path):
     """Reading a parametrized weight may change it: spectral_norm moves on at each access."""
 
@@ -304,122 +326,3 @@ def test_nothing_is_left_behind(tmp_path):
     train(model, optimizer, steps=1)
     monitor.stop()
     assert all(not m._forward_hooks and not m._forward_hooks_with_kwargs for m in model.modules())
-
-
-# --- what is eligible, and how it is called -------------------------------------------------------
-
-
-class PlainAttention(nn.Module):
-    """An attention that records how it was called and returns its queries."""
-
-    def forward(self, query, key, value=None, attention_mask=None, **kwargs):
-        return query
-
-
-CAUSAL = torch.ones(5, 5, dtype=torch.bool).tril()
-PADDING = torch.tensor([True, True, True, False, False]).reshape(1, 1, 1, 5)
-CALLS = {
-    # name: (attributes of the module, configuration, further arguments, causal, visible, scale)
-    "nothing said": ({}, {}, {}, False, None, None),
-    "yes": ({"is_causal": False}, {"attention_causal": "yes"}, {}, True, None, None),
-    "no": ({"is_causal": True}, {"attention_causal": "no"}, {}, False, None, None),
-    "by the call": ({"is_causal": True}, {}, {"is_causal": False}, False, None, None),
-    "by the module": ({"causal": True}, {}, {}, True, None, None),
-    "by Megatron": ({"attn_mask_type": "padding_causal"}, {}, {}, True, None, None),
-    "torch's mask": ({}, {}, {"attn_mask": CAUSAL}, False, CAUSAL[None, None], None),
-    "Megatron's mask": ({}, {}, {"attention_mask": ~CAUSAL[None, None]}, False, CAUSAL, None),
-    "both": ({"is_causal": True}, {}, {"attn_mask": PADDING}, True, PADDING, None),
-    "by position": ({}, {}, (~PADDING,), False, PADDING, None),
-    "scale of the call": ({"scale": 3.0}, {}, {"scale": 0.7}, False, None, 0.7),
-    "scale of the module": ({"softmax_scale": 0.3}, {}, {}, False, None, 0.3),
-}
-
-
-@pytest.mark.parametrize("name", CALLS)
-def test_how_attention_is_told_what_it_sees(tmp_path, name):
-    attributes, config, further, causal, visible, scale = CALLS[name]
-    model = nn.Module()
-    model.attention, model.linear = PlainAttention(), nn.Linear(3, 3)
-    for key, value in attributes.items():
-        setattr(model.attention, key, value)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    monitor = trainmon.watch(model, optimizer, kinds=["attention"], out=tmp_path, **config)
-    query, key = torch.randn(2, 3, 5, 3), torch.randn(2, 3, 5, 3)
-    args = (None, *further) if isinstance(further, tuple) else ()
-    kwargs = {} if isinstance(further, tuple) else further
-    model.linear(model.attention(query, key, *args, **kwargs)).sum().backward()
-    optimizer.step()
-    healthy(monitor)
-    expected = dense(query, key, causal, scale, visible)
-    for kind, values in zip(ATTENTION, expected):
-        for head in range(3):
-            found = row(tmp_path, kind=kind, element=f"head.{head}")
-            assert_is(found, values[:, head], 1e-5)
-
-
-def test_a_mask_that_is_not_understood_is_said(tmp_path):
-    model = nn.Module()
-    model.attention, model.linear = PlainAttention(), nn.Linear(3, 3)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    monitor = trainmon.watch(model, optimizer, kinds=["attention"], out=tmp_path)
-    query = torch.randn(2, 1, 5, 3)
-    out = model.attention(query, query, attn_mask=torch.ones(2, 5, dtype=torch.bool))
-    model.linear(out).sum().backward()
-    optimizer.step()
-    healthy(monitor)
-    assert rows(tmp_path) == []
-    assert "its mask is of an unknown form" in str(run_json(monitor)["not_covered"])
-
-
-def named(name, *parents, **attributes):
-    return type(name, parents or (nn.Module,), {**attributes, "forward": lambda self, x: x})
-
-
-def with_weight(name, *shape):
-    module = named(name)()
-    module.weight = nn.Parameter(torch.ones(shape))
-    return module
-
-
-def gate_of_deepspeed():
-    module = named("TopKGate")()
-    module.wg = nn.Linear(8, 4)
-    return module
-
-
-ROUTERS = {
-    "TopKRouter": ("a.b", with_weight("TopKRouter", 4, 8), True),
-    "MoEGate": ("a.b", with_weight("MoEGate", 4, 8), True),
-    "MOEGate": ("a.b", with_weight("MOEGate", 4, 8), True),
-    "DeepSpeed": ("a.b", gate_of_deepspeed(), True),
-    "Mixtral": ("layers.0.moe.gate", nn.Linear(8, 4), True),
-    "GatedMLP": ("a.b", with_weight("GatedMLP", 16, 8), False),
-    "Aggregate": ("a.b", with_weight("Aggregate", 4, 8), False),
-    "gate of a GLU": ("layers.0.mlp.gate", nn.Linear(8, 20), False),
-    "gate_proj": ("layers.0.mlp.gate_proj", nn.Linear(8, 4), False),
-    "no weight": ("a.b", named("Router")(), False),
-    "one expert": ("a.b", with_weight("Router", 1, 8), False),
-}
-
-
-@pytest.mark.parametrize("case", ROUTERS)
-def test_what_looks_like_a_router(case):
-    name, module, expected = ROUTERS[case]
-    assert eligible.looks_like_router(name, module) == expected
-
-
-def test_what_has_a_spectrum():
-    sharded = with_weight("VocabParallel", 8, 4)
-    sharded.vocab_start_index = 0
-    with_wg = named("Gate")()
-    with_wg.wg = nn.Parameter(torch.ones(3, 4))
-    for module, expected in (
-        (nn.Linear(3, 4), True),
-        (with_wg, True),
-        (nn.Embedding(3, 4), False),
-        (sharded, False),
-        (nn.LayerNorm(4), False),
-        (nn.Conv2d(3, 4, 1), False),
-        (nn.Tanh(), False),
-    ):
-        assert eligible.has_spectrum("", module) == expected, module

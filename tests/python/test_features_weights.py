@@ -99,6 +99,13 @@ def test_a_first_vector_that_misses_the_sequence(shape):
         assert norm.item() == pytest.approx(torch.linalg.svdvals(matrix)[0].item(), rel=TOLERANCE)
 
 
+@pytest.mark.parametrize("look", [True, False])
+def test_a_first_vector_that_misses_the_largest_row(look):
+    """The largest row is a singular vector, of the second value: the sequence finds the first."""
+    matrix = torch.tensor([[3.0, 0.0, 0.0], [0.0, 2.0, 2.0], [0.0, 2.0, 2.0]])
+    assert spectral(matrix, look=look)[1].item() == pytest.approx(4.0)
+
+
 @pytest.mark.parametrize("row", [1.0, -1.0, -3.0])
 def test_a_largest_row_opposite_to_the_sequence(row):
     matrix = torch.full((5, 1), row)
