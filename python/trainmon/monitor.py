@@ -71,7 +71,7 @@ class Watch:
     """A monitor at work, made by watch(). Its methods never raise into a training loop; all but
     stop() are cheap."""
 
-    def __init__(self, adapter, settings: str):
+    def __init__(self, adapter, settings: str, parts: Mapping[str, Any] | None = None):
         config = json.loads(settings)
         self._process = os.getpid()
         self._ended: dict[str, Any] | None = None
@@ -79,14 +79,15 @@ class Watch:
         rows = adapter.prepare(config)
         who = adapter.identity()
         self._check_volume(config, rows, who)
-        self._core = _core.Monitor(settings, json.dumps(who))
+        self._core = _core.Monitor(settings, json.dumps(who), json.dumps(parts or {}))
         try:
             adapter.install(self._core)
         except BaseException:
             self._core.stop()
             raise
-        self._speaks = self._core.rank == 0
+        self._speaks = self._core.rank == 0 and not parts
         self._steps, self._since, self._recorded = 0, time.monotonic(), False
+        self._has_rules = bool(config["alert_deviation"] or config["alert_limit"])
         adapter.on_step = self._step_ended
         self._say_start(config)
         _at_work.add(self)
@@ -256,8 +257,9 @@ class Watch:
         if health["parts_off"]:
             text += f", switched off: {', '.join(health['parts_off'])}"
         if health["alerts"]:
-            found = f"{health['alerts']} non-finite findings"
-            self._say(f"{text}; {found}; next: trainmon first-bad {self.directory}")
+            tool = "anomalies" if self._has_rules else "first-bad"
+            found = "alerts" if self._has_rules else "non-finite findings"
+            self._say(f"{text}; {health['alerts']} {found}; next: trainmon {tool} {self.directory}")
         else:
             where = " on rank 0" if self._core.world_size > 1 else ""
             self._say(f"{text}; nothing found{where}; next: trainmon top {self.directory}")

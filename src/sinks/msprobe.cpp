@@ -64,6 +64,7 @@ class MsprobeFiles final : public MsprobeSink {
     std::vector<std::int64_t> ended;
     try {
       for (const Row& row : batch.rows) windows_[row.key.window].push_back(row);
+      if (options_.files) write_stacks(batch);
       for (const Outcome& outcome : batch.outcomes) {
         if (outcome.optimizer != 0) continue;
         const auto found = windows_.find(outcome.window);
@@ -124,7 +125,7 @@ class MsprobeFiles final : public MsprobeSink {
   void finish(std::int64_t window) {
     const auto found = windows_.find(window);
     if (found == windows_.end()) return;
-    if (!options_.files) last_ = std::move(found->second);
+    last_ = std::move(found->second);
     windows_.erase(found);
     while (ops_.size() > 1 && std::next(ops_.begin())->first <= window + 1) {
       ops_.erase(ops_.begin());
@@ -278,6 +279,19 @@ class MsprobeFiles final : public MsprobeSink {
     return lines;
   }
 
+  // One row per module, once and for all.
+  void write_stacks(const RecordBatch& batch) {
+    std::string text;
+    for (const Payload& payload : batch.payloads) {
+      const Series& series = series_->at(payload.key.series);
+      if (series.kind != kind::kStack || payload.type != PayloadType::text) continue;
+      const auto* bytes = reinterpret_cast<const char*>(payload.bytes.data());
+      append_stack(text, series, {bytes, payload.bytes.size()});
+    }
+    if (text.empty()) return;
+    append_to(run_.directory / "stack_info.csv", "module_name,stack_info\n", text);
+  }
+
   // --- from lines to files -----------------------------------------------------------------------
 
   void write_step(const Rows& rows, std::int64_t step) {
@@ -381,7 +395,7 @@ class MsprobeFiles final : public MsprobeSink {
   const SeriesTable* series_ = nullptr;
   mutable std::mutex mutex_;
   std::map<std::int64_t, Rows> windows_;  // without an outcome
-  Rows last_;                             // of the step before, where nothing is written
+  Rows last_;                             // of the step before
   std::size_t held_ = 0;
   std::map<std::int64_t, std::vector<Stat>> ops_;  // by the window from which on they hold
   std::vector<Appended> done_;                     // by the batch being written

@@ -87,6 +87,13 @@ void append_line(std::string& text, const FileKind& file, const Line& line, std:
   text += '\n';
 }
 
+void append_stack(std::string& text, const Series& series, std::string_view stack) {
+  append_field(text, std::to_string(series.chunk) + ":" + series.name);
+  text += ',';
+  append_field(text, stack);
+  text += '\n';
+}
+
 std::string rounded_text(double value, int ndigits) {
   if (!std::isfinite(value)) return number_text(value);
   // As numpy.round: to the nearest multiple, ties to even.

@@ -37,6 +37,9 @@ struct Line {
 std::string header(const FileKind& file, const std::vector<std::string>& columns);
 void append_line(std::string& text, const FileKind& file, const Line& line, std::int64_t step);
 
+// A line of stack_info.csv: "0:fc", and a text of many lines.
+void append_stack(std::string& text, const Series& series, std::string_view stack);
+
 // A statistic: counts as integers, others rounded to `ndigits` decimals, as repr() writes them.
 std::string value_text(Stat stat, const RowState& state, int ndigits);
 std::string rounded_text(double value, int ndigits);

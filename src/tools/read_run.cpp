@@ -19,10 +19,26 @@
 namespace trainmon {
 namespace {
 
-constexpr std::array kFixedKinds = {
-    kind::kGradUnreduced, kind::kGradReduced, kind::kParamOrigin, kind::kParamUpdated,
-    kind::kActv,          kind::kActvGrad,    kind::kCc,          kind::kMgDirection};
-constexpr std::array<std::string_view, 4> kGroups = {"grads", "weights", "moments", "activations"};
+constexpr std::array kFixedKinds = {kind::kGradUnreduced,
+                                    kind::kGradReduced,
+                                    kind::kParamOrigin,
+                                    kind::kParamUpdated,
+                                    kind::kActv,
+                                    kind::kActvGrad,
+                                    kind::kCc,
+                                    kind::kMgDirection,
+                                    kind::kGradMicro,
+                                    kind::kUpdateRatio,
+                                    kind::kStack,
+                                    kind::kAttnEntropy,
+                                    kind::kAttnMax,
+                                    kind::kAttnMaxLogit,
+                                    kind::kStableRank,
+                                    kind::kSpectralNorm,
+                                    kind::kRouterSimilarity,
+                                    kind::kRouterEntropy};
+constexpr std::array<std::string_view, 7> kGroups = {
+    "grads", "weights", "moments", "activations", "attention", "spectral", "router"};
 
 bool contains(const auto& list, std::string_view name) {
   return std::find(list.begin(), list.end(), name) != list.end();

@@ -6,11 +6,11 @@ import weakref
 
 import torch
 
-from trainmon.torch import edges, elements
+from trainmon.torch import edges
 from trainmon.torch.backward import IDLE, current_task
 from trainmon.torch.forward import compiling
 from trainmon.torch.hooks import Hook
-from trainmon.torch.parameters import ELSEWHERE
+from trainmon.torch.parameters import ELSEWHERE, NO_SERIES
 
 
 class Frame:
@@ -99,7 +99,7 @@ class Activations:
     """The part that reads forwards. Its methods are called by the hooks below, which catch."""
 
     def __init__(self, adapter, part, values: bool, gradients: bool, inputs: bool):
-        self.adapter, self.part = adapter, part
+        self.adapter, self.part, self.selection = adapter, part, adapter.selection
         self.values, self.gradients, self.inputs = values, gradients, inputs
         self.live = False  # whether the clock's open window is recorded
         self.watched: dict[int, tuple] = {}  # id of module -> (reference to it, Watched)
@@ -126,7 +126,7 @@ class Activations:
 
     def entered(self, watched: Watched, args: tuple, kwargs: dict) -> None:
         """Inputs are read now: a module may write over them."""
-        inputs = elements.of_inputs(args, kwargs)
+        inputs = self.selection.inputs(watched, args, kwargs)
         frame, number = None, 0
         # Recomputation has no frame of its own: its rows belong to the first pass.
         if current_task() == IDLE:
@@ -178,7 +178,7 @@ class Activations:
             return
         if number is None:
             number = self._count(watched, frame)
-        outputs = elements.of_output(output)
+        outputs = self.selection.outputs(watched, output)
         if not outputs and output is not None:
             why = f"no tensor is found in a {type(output).__name__}"
             self.adapter.coverage.not_covered(f"actv {watched.name} output", why)
@@ -197,7 +197,7 @@ class Activations:
         if not self.gradients or frame is None or not torch.is_grad_enabled():
             return
         if replays.calls or replays.burst is not None:
-            outputs = elements.of_output(output)
+            outputs = self.selection.outputs(watched, output)
             self._follow_gradients(watched, noted, outputs, frame, replays.next())
 
     # --- gradients -------------------------------------------------------------------------------
@@ -283,8 +283,13 @@ class Activations:
         adapter = self.adapter
         number = series.get(element)
         if number is None:
-            number = adapter.activation_series(kind, watched.name, element, watched.chunk, tensor)
+            number = NO_SERIES
+            if self.selection.takes(watched, kind, element):
+                place = watched.name, element, watched.chunk
+                number = adapter.activation_series(kind, *place, tensor)
             series[element] = number
+        if number == NO_SERIES:
+            return
         seen = adapter.observe_at(
             adapter.handle, number, tensor, frame.window, frame.accum, call, flags
         )

@@ -8,9 +8,11 @@ import threading
 import torch
 
 from trainmon import _core
-from trainmon.torch import given, modules
+from trainmon.torch import given
 from trainmon.torch.activations import Activations, Frame
 from trainmon.torch.backward import Backward
+from trainmon.torch.collective_calls import compiled
+from trainmon.torch.collectives import Collectives
 from trainmon.torch.contract import (
     dtype_name,
     has_post_accumulate_hook,
@@ -19,11 +21,15 @@ from trainmon.torch.contract import (
 )
 from trainmon.torch.coverage import FIXED_KINDS, Coverage
 from trainmon.torch.elements import of_output
+from trainmon.torch.features import KINDS as FEATURES
+from trainmon.torch.features import Features
 from trainmon.torch.forward import BackwardBegins, ForwardBegins, ForwardEnds
 from trainmon.torch.hooks import Handles, Part
 from trainmon.torch.late import Late
 from trainmon.torch.parameters import ELSEWHERE
 from trainmon.torch.registry import Registry
+from trainmon.torch.selection import Selection, as_text
+from trainmon.torch.stacks import Stacks
 from trainmon.torch.steps import Steps
 
 IDLE_CLOCK = 1000  # forwards without a step of the clock that are worth a word
@@ -32,7 +38,7 @@ IDLE_CLOCK = 1000  # forwards without a step of the clock that are worth a word
 class Adapter:
     """Everything between one core Monitor and one model: prepare(), install(), then remove()."""
 
-    def __init__(self, model, optimizers, scaler):
+    def __init__(self, model, optimizers, scaler, selection=None, relay=None):
         self.roots = given.chunks(model)
         self.optimizers = given.optimizers(optimizers)
         self.scaler = given.scaler(scaler)
@@ -44,6 +50,10 @@ class Adapter:
         self.lock = threading.Lock()
         self.last_frame: Frame | None = None
         self.coverage = Coverage(self)
+        self.selection = selection  # None: that of the configuration
+        self.relay = relay  # step hooks that are there already
+        self.logs_collectives = False  # they are noted, not measured
+        self.main_grad = False  # gradients are in an attribute main_grad, where there is one
 
     # --- facts for the core, before it exists ----------------------------------------------------
 
@@ -58,7 +68,7 @@ class Adapter:
 
     def _digest(self) -> str:
         lines = [f"{p.chunk} {p.name} {tuple(p.tensor.shape)}" for p in self.parameters]
-        return hashlib.sha256(_text("\n".join(sorted(lines))).encode()).hexdigest()[:16]
+        return hashlib.sha256(as_text("\n".join(sorted(lines))).encode()).hexdigest()[:16]
 
     # --- start -----------------------------------------------------------------------------------
 
@@ -71,32 +81,24 @@ class Adapter:
             )
         self.kinds = self._kinds(config["kinds"])
         self.wants_state = bool(self.kinds - FIXED_KINDS)
+        self.state_before = config["moments_at"] == "before_step"
+        compiled(config["collective_callers"])  # raises
+        if self.selection is None:
+            self.selection = Selection(config)
         for parameter in self.parameters:
-            parameter.selected = self.selects(parameter.name, *parameter.aliases)
-        self._check_patterns()
+            parameter.selected = self.selection.parameter(parameter)
+        self.selection.check(self.parameters, self.roots, self.coverage.not_covered)
         return self._rows_per_step()
 
-    def _selected_modules(self) -> list[tuple]:
-        """(chunk, name, module) for activations."""
+    def _selected_modules(self, everything: bool = False) -> list[tuple]:
+        """(chunk, name, module) for activations; all of them for features, which choose."""
         found: list[tuple] = []
-        if self.kinds & {"actv", "actv_grad"}:
-            seen: set[int] = set()
-            for chunk, root in enumerate(self.roots):
-                for name, module in modules.callable_ones(root, seen, self.coverage.not_covered):
-                    if self.selects(name):
-                        found.append((chunk, name, module))
+        seen: set[int] = set()
+        choose = self.selection.everything if everything else self.selection.modules
+        for chunk, root in enumerate(self.roots):
+            for name, module in choose(root, chunk, seen, self.coverage.not_covered):
+                found.append((chunk, name, module))
         return found
-
-    def _check_patterns(self) -> None:
-        """A pattern that selects nothing is a slip more often than not."""
-        names = {name for p in self.parameters for name in (p.name, *p.aliases)}
-        names.update(name for root in self.roots for name, _ in modules.named(root))
-        names = [_text(name) for name in names]
-        for key in ("include", "exclude"):
-            for pattern in self.config[key]:
-                if not any(_core.name_selected(name, [pattern], []) for name in names):
-                    what = "no parameter or module has such a name"
-                    self.coverage.not_covered(f"{key} {pattern!r}", what)
 
     def _kinds(self, asked: list[str]) -> set[str]:
         kinds = set(_core.expand_kinds(asked))
@@ -106,25 +108,23 @@ class Adapter:
         reduces = any(wrapper.reduces() for wrapper in self.wrappers)
         if "grad_unreduced" not in asked and not reduces:
             kinds.discard("grad_unreduced")  # nothing is reduced: the values of grad_reduced
-        for kind in sorted(kinds & {"cc", "mg_direction"}):
-            kinds.discard(kind)
-            self.coverage.not_covered(kind, "not yet")
+        if "cc" in kinds and not torch.distributed.is_available():
+            kinds.discard("cc")
+            self.coverage.not_covered("cc", "this torch has no torch.distributed")
         return kinds
 
     def _rows_per_step(self) -> int:
         micro = self.config["grad_acc_steps"] or 1
         selected = [p for p in self.parameters if p.selected]
         trained = sum(p.tensor.requires_grad for p in selected)
-        rows = trained * micro if "grad_unreduced" in self.kinds else 0
+        rows = trained * micro * len({"grad_unreduced", "grad_micro"} & self.kinds)
+        rows += trained * len({"mg_direction"} & self.kinds)
         rows += trained if "grad_reduced" in self.kinds else 0
         rows += len(selected) * len({"param_origin", "param_updated"} & self.kinds)
         rows += trained * 2 if self.wants_state else 0
-        per_module = 2 * len({"actv", "actv_grad"} & self.kinds)
-        return rows + len(self._selected_modules()) * per_module * micro
-
-    def selects(self, *names: str) -> bool:
-        include, exclude = self.config["include"], self.config["exclude"]
-        return any(_core.name_selected(_text(name), include, exclude) for name in names)
+        if per_module := 2 * len({"actv", "actv_grad"} & self.kinds):
+            rows += len(self._selected_modules()) * per_module * micro
+        return rows
 
     def wants(self, kind: str) -> bool:
         return kind in self.kinds or "moments" in self.kinds
@@ -132,7 +132,7 @@ class Adapter:
     def install(self, core) -> None:
         self.core, self.handle = core, core.handle
         config = self.config
-        forced = config["backend"] == "ops"
+        forced = self.is_elsewhere = config["backend"] == "ops"
         self.observe = _elsewhere if forced else _core.observe
         self.observe_at = _elsewhere if forced else _core.observe_at
         self.sweep = _all_elsewhere if forced else _core.sweep
@@ -143,7 +143,7 @@ class Adapter:
         self.forwards = 0
         self.late = Late(core, Part(core, "late values"), config["eps"])
         self.backward = Backward(self._part("backward"), self._backward_ended)
-        self.activations = None
+        self.activations = self.features = self.stacks = self.collectives = None
         self.clock = None
         self.steps: list[Steps] = []
         for optimizer in self.optimizers.values():
@@ -158,31 +158,55 @@ class Adapter:
                 if not isinstance(root, torch.jit.ScriptModule):
                     self.handles.add(root.register_forward_pre_hook(ForwardBegins(self)))
                     self.handles.add(root.register_forward_hook(ForwardEnds(self)))
-            self._install_activations()
+            self._install_modules()
+            if "cc" in self.kinds:
+                self._install_collectives()
             self.coverage.start()
         except BaseException:
             self.handles.remove()
             self.registry.remove()
+            if self.collectives is not None:
+                self.collectives.remove()
             raise
 
     def _part(self, name: str) -> Part:
         self.parts.append(Part(self.core, name))
         return self.parts[-1]
 
-    def _install_activations(self) -> None:
+    def _install_modules(self) -> None:
         values, gradients = "actv" in self.kinds, "actv_grad" in self.kinds
         if values or gradients:
             inputs = gradients and self.config["input_grads"]
             part = self._part("activations")
             self.activations = Activations(self, part, values, gradients, inputs)
             self.clock.refresh()
-            self.find_modules()
+        if wanted := self.kinds & FEATURES:
+            part = self._part("features")
+            self.features = Features(self, part, wanted, self.selection.features)
+        if "stack" in self.kinds:
+            self.stacks = Stacks(self, self._part("stacks"))
+        self.find_modules()
+
+    def _install_collectives(self) -> None:
+        config = self.config
+        self.collectives = Collectives(
+            self,
+            self._part("collectives"),
+            inputs=config["collective_inputs"],
+            callers=config["collective_callers"],
+            log_only=self.logs_collectives,
+        )
+        self.collectives.install(everything=config["collectives"] == "all")
 
     def find_modules(self) -> None:
         """Puts hooks on modules that have none yet: all at first, later those that were put in."""
         if self.activations is not None:
             for chunk, name, module in self._selected_modules():
                 self.activations.install(name, module, chunk, self.handles)
+        for part in (self.features, self.stacks):
+            if part is not None:
+                for chunk, name, module in self._selected_modules(everything=True):
+                    part.install(name, module, chunk, self.handles)
 
     def activation_series(self, kind, name, element, chunk, tensor) -> int:
         return self.add_series(
@@ -198,7 +222,7 @@ class Adapter:
     def add_series(self, **arguments) -> int:
         for key in ("kind", "name", "element"):
             if key in arguments:
-                arguments[key] = _text(arguments[key])
+                arguments[key] = as_text(arguments[key])
         try:
             return self.core.add_series(**arguments)
         except ValueError:  # a dtype that is refused, by name, when it is looked at
@@ -303,6 +327,8 @@ class Adapter:
             self.activations.release_leaves()
         for part in self.parts:
             part.on = False
+        if self.collectives is not None:
+            self.collectives.remove()
         self.handles.remove()
         self.registry.remove()
         self.backward.settle()
@@ -312,10 +338,11 @@ class Adapter:
     def forget(self) -> None:
         """Lets go of the model and the optimizers, without waiting for the garbage collector."""
         for steps in self.steps:
-            steps.sweeps = None
+            steps.sweeps = steps.directions = steps.updates = None
         self.roots, self.wrappers, self.parameters = [], [], []
         self.optimizers, self.scaler, self.on_step = {}, None, None
         self.steps, self.clock, self.activations, self.frame = [], None, None, None
+        self.features = self.stacks = self.collectives = None
         self.backward.at_end = self.registry = None
 
 
@@ -327,8 +354,3 @@ def _elsewhere(handle, series, tensor, *_) -> int:
 def _all_elsewhere(handle, series, tensors, attribute, flags=0):
     values = tensors if attribute is None else [getattr(t, attribute) for t in tensors]
     return [i for i, value in enumerate(values) if value is not None]
-
-
-def _text(name: str) -> str:
-    """A name as the core takes it: lone surrogates, which are not UTF-8, are written out."""
-    return name.encode("utf-8", "backslashreplace").decode()

@@ -34,6 +34,7 @@ class Parameter:
     owner: nn.Module
     key: str  # owner._parameters[key]
     aliases: list[str] = field(default_factory=list)
+    label: str = ""  # the name of its series
     optimizer: int = 0  # whose windows its rows follow
     owned: bool = False  # whether that optimizer updates it
     selected: bool = True

@@ -40,9 +40,13 @@ def _is_inner(module: nn.Module, key: str) -> bool:
 
 
 def callable_ones(
-    root: nn.Module, seen: set[int], not_covered: Callable[[str, str], None]
+    root: nn.Module,
+    seen: set[int],
+    not_covered: Callable[[str, str], None],
+    wrappers: bool = False,
 ) -> Iterator[tuple[str, nn.Module]]:
-    """Every module whose hooks will be called, once (`seen` has ids), under its first name.
+    """Every module whose hooks will be called, once (`seen` has ids), under its first name; what
+    merely wraps the user's module only with `wrappers`.
 
     A compiled module stands for all that is in it: code inside runs without hooks.
     """
@@ -63,7 +67,8 @@ def callable_ones(
             continue
         seen.add(id(module))
         keys = set(module._modules.keys()) - {"_orig_mod"}
-        if not any(_is_inner(module, key) for key in keys) and _has_forward(module):
+        wraps = any(_is_inner(module, key) for key in keys)
+        if (wrappers or not wraps) and _has_forward(module):
             yield name, module
 
 

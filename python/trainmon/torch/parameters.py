@@ -40,6 +40,7 @@ class Sweeps:
                 if p.selected
                 and p.chunk == chunk
                 and (kind != "grad_reduced" or p.tensor.requires_grad)
+                and self.adapter.selection.takes_parameter(p, kind)
             ]
             if mine:
                 series = [self.registry.series_of(p, kind) for p in mine]
@@ -62,17 +63,27 @@ class Sweeps:
 
     def read(self, kind: str, attribute: str | None = None, flags: int = 0) -> None:
         for wrapper, series, tensors in self.lists.get(kind, ()):
+            if attribute == "grad" and self.adapter.main_grad:
+                gradients = [getattr(t, "main_grad", t.grad) for t in tensors]
+                held = [(s, g) for s, g in zip(series, gradients) if g is not None]
+                series, gradients = [s for s, _ in held], [g for _, g in held]
+                self._sweep(series, *wrapper.locals(gradients), flags)
+                continue
             self._sweep(series, *wrapper.locals(tensors, attribute), flags)
 
     def read_state(self) -> None:
         """Every tensor of the parameter's shape that the optimizer keeps for it, under its key.
 
-        Without a gradient the optimizer left a parameter's state as the last step made it: no row."""
+        After a step, a parameter without a gradient has the state that the step before made: no row.
+        """
         if not self.adapter.wants_state:
             return
         found: dict = {}
+        before = self.adapter.state_before
         for parameter in self.parameters:
-            if not (parameter.selected and parameter.owned) or parameter.tensor.grad is None:
+            if not (parameter.selected and parameter.owned):
+                continue
+            if not before and parameter.tensor.grad is None:
                 continue
             state = self.steps.optimizer.state.get(parameter.tensor)
             if not state:
@@ -158,9 +169,12 @@ class Accumulated(Hook):
                 self._again(adapter, steps, tensor.grad)
                 return
             self.task, self.call = backward.task, 0
-            if adapter.observe(adapter.handle, series, tensor.grad, steps.flags) == ELSEWHERE:
+            gradient = tensor.grad
+            if adapter.main_grad:
+                gradient = getattr(tensor, "main_grad", gradient)
+            if adapter.observe(adapter.handle, series, gradient, steps.flags) == ELSEWHERE:
                 accum = adapter.core.accum(steps.index)
-                adapter.late.add(series, tensor.grad, steps.window, accum, 0, steps.flags)
+                adapter.late.add(series, gradient, steps.window, accum, 0, steps.flags)
         except Exception as error:
             adapter.gradients.failed(error)
 

@@ -10,6 +10,8 @@ from trainmon.torch.contract import (
     parameters_of,
 )
 from trainmon.torch.hooks import AfterAccumulation
+from trainmon.torch.microsteps import Contribution, OnGradient
+from trainmon.torch.momentum import Directions, Updates
 from trainmon.torch.parameters import NO_SERIES, Accumulated, Reduced, Sweeps
 
 
@@ -20,6 +22,7 @@ class Registry:
         self.adapter = adapter
         self.handles, self.part = adapter.handles, adapter.gradients
         self.hooked: dict[int, AfterAccumulation] = {}  # by id of tensor
+        self.contributions: dict[int, OnGradient] = {}
 
     def install(self) -> None:
         self._own()
@@ -41,7 +44,8 @@ class Registry:
             owner = owners.get(id(parameter.tensor))
             parameter.owned = owner is not None
             parameter.optimizer = adapter.clock.index if owner is None else owner
-            parameter.selected = adapter.selects(parameter.name, *parameter.aliases)
+            parameter.selected = adapter.selection.parameter(parameter)
+            parameter.label = adapter.selection.label(parameter)
 
     def _hook(self) -> None:
         adapter = self.adapter
@@ -52,6 +56,10 @@ class Registry:
         for steps in adapter.steps:
             mine = [p for p in adapter.parameters if p.optimizer == steps.index]
             steps.sweeps = Sweeps(adapter, self, steps, mine)
+            if "mg_direction" in adapter.kinds:
+                steps.directions = Directions(adapter, self, steps, mine)
+            if "update_ratio" in adapter.kinds:
+                steps.updates = Updates(adapter, self, steps, mine)
 
     def unreduced(self, parameter: Parameter, tensor: Tensor) -> bool:
         """Hooks the tensor that a parameter's gradient accumulates into before it is reduced.
@@ -63,6 +71,10 @@ class Registry:
             keeps = tensor is parameter.tensor
             hook = Accumulated(self.adapter, parameter.optimizer, series, keeps)
             self._after_accumulation(tensor, hook)
+            if parameter.selected and "grad_micro" in self.adapter.kinds:
+                series = self.series_of(parameter, "grad_micro", tensor)
+                hook = Contribution(self.adapter, parameter.optimizer, series)
+                self.contributions[id(tensor)] = OnGradient(tensor, hook)
         parameter.hooked = True
         return True
 
@@ -80,9 +92,10 @@ class Registry:
         return hooked is not None and hooked.is_lost()
 
     def remove(self) -> None:
-        for hooked in self.hooked.values():
-            hooked.remove()
-        self.hooked.clear()
+        for hooks in (self.hooked, self.contributions):
+            for hooked in hooks.values():
+                hooked.remove()
+            hooks.clear()
 
     def _unreduced_series(self, parameter: Parameter, tensor: Tensor) -> int:
         if parameter.selected and "grad_unreduced" in self.adapter.kinds:
@@ -106,6 +119,8 @@ class Registry:
             if is_parameter and (key not in current or hooked.is_lost()):
                 hooked.remove()
                 del self.hooked[key]
+                if key in self.contributions:
+                    self.contributions.pop(key).remove()
         self._hook()
         for key, hooked in self.hooked.items():
             if key not in current:  # a gathered parameter
@@ -125,7 +140,7 @@ class Registry:
             placement = self.adapter.wrappers[parameter.chunk].placement(kind, parameter.tensor)
             known = parameter.series[kind] = self.adapter.add_series(
                 kind=kind,
-                name=parameter.name,
+                name=parameter.label,
                 chunk=parameter.chunk,
                 optimizer=parameter.optimizer,
                 dtype=dtype_name(parameter.tensor if tensor is None else tensor),

@@ -18,7 +18,8 @@ class Steps:
     """Attribute access is on the hot path: `recording`, `task`, `flags` and `last` are plain slots."""
 
     __slots__ = (
-        "adapter", "core", "index", "optimizer", "part", "sweeps", "recording", "window", "flags",
+        "adapter", "core", "index", "optimizer", "part", "sweeps", "directions", "updates",
+        "recording", "window", "flags",
         "task", "pending", "in_step", "first", "previous", "last", "zero", "scale", "fused",
         "start_known", "caller", "inner", "ignored", "abandoned",
     )  # fmt: skip
@@ -26,7 +27,7 @@ class Steps:
     def __init__(self, adapter, optimizer, start_iteration: int | None):
         self.adapter, self.core, self.optimizer = adapter, adapter.core, optimizer
         self.part = adapter.steps_part
-        self.sweeps = None
+        self.sweeps = self.directions = self.updates = None
         self.start_known = start_iteration is not None
         start = start_iteration if self.start_known else step_in_state(optimizer)
         self.index = self.core.add_optimizer(start)
@@ -41,6 +42,9 @@ class Steps:
         self.advance()
 
     def install(self, handles) -> None:
+        if self.adapter.relay is not None:
+            self.adapter.relay.follow(self)
+            return
         handles.add(self.optimizer.register_step_pre_hook(BeforeStep(self)))
         handles.add(self.optimizer.register_step_post_hook(AfterStep(self)))
 
@@ -135,7 +139,7 @@ class Steps:
     # --- step ------------------------------------------------------------------------------------
 
     def before_step(self, args: tuple, kwargs: dict, caller):
-        if self.in_step and self._is_inside(caller):
+        if self.in_step and is_inside(caller, self.caller):
             self.inner += 1
             return None
         self.caller, self.inner, self.abandoned = id(caller), 0, 0
@@ -164,15 +168,6 @@ class Steps:
         self.read_before()
         return None
 
-    def _is_inside(self, caller) -> bool:
-        """Whether the step under way runs `caller`; else it raised and never ended."""
-        above = caller.f_back
-        while above is not None:
-            if id(above) == self.caller:
-                return True
-            above = above.f_back
-        return False
-
     def _watched(self, fn):
         def closure(*args, **kwargs):
             result = fn(*args, **kwargs)
@@ -190,9 +185,18 @@ class Steps:
         if gradients:
             scaled = self.fused is not None and self.fused[0] is not None
             self._read(self.sweeps.read, "grad_reduced", "grad", STILL_SCALED if scaled else 0)
+            if self.directions is not None:
+                self._read(self.directions.read)
         if weights:
             self._read(self.sweeps.read, "param_origin")
+            if self.adapter.state_before:
+                self._read_state()
         self.adapter.seal("before_step")
+
+    def _read_state(self) -> None:
+        self._read(self.sweeps.read_state)
+        if self.updates is not None:
+            self._read(self.updates.read)
 
     def _read(self, read, *arguments) -> None:
         """Calls a method of sweeps, which may fail without the steps losing count."""
@@ -212,7 +216,8 @@ class Steps:
             self.ignored = False
             return
         self._read(self.sweeps.read, "param_updated")
-        self._read(self.sweeps.read_state)
+        if not self.adapter.state_before:
+            self._read_state()
         scale, found_inf = self.scale, None
         if self.fused is not None:
             self.flags = STILL_SCALED  # there is a scaler, though nobody showed it to us
@@ -249,11 +254,14 @@ class BeforeStep(Hook):
         self.steps = steps
 
     def __call__(self, optimizer, args, kwargs):
+        return self.run(args, kwargs, sys._getframe(1))
+
+    def run(self, args, kwargs, caller):
         steps = self.steps
         if not steps.part.on:
             return None
         try:
-            return steps.before_step(args, kwargs, sys._getframe(1))
+            return steps.before_step(args, kwargs, caller)
         except Exception as error:
             steps.failed(error)
 
@@ -272,6 +280,17 @@ class AfterStep(Hook):
             steps.after_step()
         except Exception as error:
             steps.failed(error)
+
+
+def is_inside(caller, step: int) -> bool:
+    """Whether the step under way, run by the frame of that id, runs `caller`; else it raised and
+    never ended."""
+    above = caller.f_back
+    while above is not None:
+        if id(above) == step:
+            return True
+        above = above.f_back
+    return False
 
 
 def step_in_state(optimizer) -> int:

@@ -1,0 +1,244 @@
+# msprobe's names of parameters, modules and their tensors, and which of them its targets mean.
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from trainmon.compat.msprobe import config as fields
+from trainmon.torch import modules
+from trainmon.torch.features import Choice
+from trainmon.torch.hooks import log
+from trainmon.torch.selection import Selection
+
+# The first that matches wins; the text from the last such component on is kept.
+_SQUASHED = [
+    re.compile(rf".*\.({component}.*)", re.DOTALL)
+    for component in (r"layers?\.", r"embeddings?\.", "final", "output", "norm")
+]
+
+
+def squash(name: str) -> str:
+    """module.module.encoder.layers.0.mlp.weight -> layers.0.mlp.weight"""
+    for pattern in _SQUASHED:
+        if match := pattern.fullmatch(name):
+            return match.group(1)
+    return name
+
+
+class Names:
+    """Short names of one model chunk: the first to claim one keeps it, others keep their full one."""
+
+    def __init__(self, squashed: bool):
+        self.squashed = squashed
+        self.owners: dict[str, str] = {}
+        self.names: dict[str, str] = {}
+
+    def of(self, full: str) -> str:
+        known = self.names.get(full)
+        if known is None:
+            short = squash(full) if self.squashed else full
+            known = short if self.owners.setdefault(short, full) == full else full
+            self.names[full] = known
+        return known
+
+
+class Targets(Selection):
+    """What the fields targets, all_xy, squash_name and l2_targets choose."""
+
+    def __init__(self, config: dict, model, dp_group=None, tp_group=None):
+        self.config = config
+        self.roots = model
+        self.wanted = config["targets"]
+        self.parameter_names = [Names(config["squash_name"]) for _ in model]
+        self.module_names = [Names(config["squash_name"]) for _ in model]
+        self.raw_parameters: dict[int, str] = {}
+        self.raw_modules: dict[int, str] = {}
+        self.told: set[str] = set()
+        self._walk()
+        self.features = self._features()
+        self.hides_reduced = dp_group is not None and torch.distributed.get_rank(dp_group) > 0
+        self.is_second = tp_group is not None and torch.distributed.get_rank(tp_group) > 0
+
+    def _walk(self) -> None:
+        """Names as named_parameters() and named_modules() give them, wrappers included."""
+        for chunk, root in enumerate(self.roots):
+            for name, tensor in root.named_parameters():
+                self.raw_parameters.setdefault(id(tensor), name)
+                self.parameter_names[chunk].of(name)
+            for name, module in root.named_modules():
+                self.raw_modules.setdefault(id(module), name)
+                self.module_names[chunk].of(name)
+
+    def _raw(self, known: dict[int, str], thing, name: str) -> str:
+        if id(thing) not in known:
+            self._walk()
+        return known.get(id(thing), name)
+
+    # --- parameters ------------------------------------------------------------------------------
+
+    def parameter(self, parameter) -> bool:
+        if not parameter.tensor.requires_grad:
+            return False
+        if not self.wanted:
+            return True
+        full = self._raw(self.raw_parameters, parameter.tensor, parameter.name)
+        short = self.parameter_names[parameter.chunk].of(full)
+        for target in self.wanted:
+            wanted = _without_chunk(target, parameter.chunk)
+            for name in (full, short, parameter.name):
+                if wanted is not None and (name == wanted or name.startswith(wanted + ".")):
+                    return True
+        return False
+
+    def label(self, parameter) -> str:
+        full = self._raw(self.raw_parameters, parameter.tensor, parameter.name)
+        return self.parameter_names[parameter.chunk].of(full)
+
+    def takes_parameter(self, parameter, kind: str) -> bool:
+        """Reduced gradients that another rank of a group has, too, are left to its first rank."""
+        if kind != "grad_reduced":
+            return True
+        if self.hides_reduced:
+            return False
+        return not self.is_second or bool(getattr(parameter.tensor, "tensor_model_parallel", False))
+
+    # --- modules ---------------------------------------------------------------------------------
+
+    def everything(self, root, chunk, seen, not_covered):
+        for name, module in modules.callable_ones(root, seen, not_covered, wrappers=True):
+            full = self._raw(self.raw_modules, module, name)
+            yield self.module_names[chunk].of(full), module
+
+    def modules(self, root, chunk, seen, not_covered):
+        for label, module in self.everything(root, chunk, seen, not_covered):
+            if self.config["all_xy"] or self.config["print_struct"] or not self.wanted or self._target(chunk, label, module) is not None:
+                yield label, module
+
+    def _target(self, chunk: int, label: str, module) -> str | None:
+        full = self.raw_modules.get(id(module), label)
+        return self._matching(chunk, full, label, self.wanted)
+
+    def _matching(self, chunk: int, full: str, label: str, targets) -> str | None:
+        stripped = _stripped(full)
+        for target in targets:
+            if _without_chunk(target, chunk) in (full, label, stripped):
+                return target
+        return None
+
+    # --- tensors of modules ----------------------------------------------------------------------
+
+    def inputs(self, watched, args, kwargs):
+        """Tensors among the arguments, then among the keyword arguments."""
+        found = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
+        return _numbered("input", found)
+
+    def outputs(self, watched, output):
+        if isinstance(output, Tensor):
+            return [("output", output)]
+        if isinstance(output, Mapping):
+            output = tuple(output.values())
+        return _numbered("output", output) if isinstance(output, (tuple, list)) else []
+
+    def takes(self, watched, kind, element):
+        side, _, index = element.partition("_")
+        key = side if kind == "actv" else f"{side}_grad"
+        wanted = self._wanted_of(watched)
+        if not wanted:
+            return True
+        if key not in wanted:
+            return False
+        size = fields.spec(wanted[key])
+        if size is None:  # "tensor"
+            fits, takes = index == "", True
+        else:
+            length, place = size
+            fits = (index == "") == (length == 1) and (index == "" or int(index) < length)
+            takes = index == "" or int(index) == (place or 0)
+        if not fits:
+            self._say(f"{watched.name}: {key} is not {wanted[key]!r}: all of it is watched")
+            return True
+        return takes
+
+    def _wanted_of(self, watched) -> dict:
+        for target, wanted in self.wanted.items():
+            if wanted and self._is(target, watched):
+                return wanted
+        return {}
+
+    def _is(self, target: str, watched) -> bool:
+        name = _without_chunk(target, watched.chunk)
+        names = self.module_names[watched.chunk]
+        if name is None:
+            return False
+        full = next((full for full, short in names.names.items() if short == watched.name), "")
+        return name in (watched.name, full, _stripped(full))
+
+    def _say(self, text: str) -> None:
+        if text not in self.told:
+            self.told.add(text)
+            log.warning("trainmon: %s", text)
+
+    # --- features --------------------------------------------------------------------------------
+
+    def _features(self) -> Choice:
+        targets = self.config["l2_targets"]
+
+        def named(hook: str):
+            wanted = targets.get(hook, [])
+
+            def is_wanted(chunk: int, label: str) -> bool:
+                names = self.module_names[chunk].names
+                full = next((full for full, short in names.items() if short == label), label)
+                return self._matching(chunk, full, label, wanted) is not None
+
+            return is_wanted
+
+        return Choice(
+            attention=named("attention_hook"),
+            spectral=named("linear_hook") if targets.get("linear_hook") else None,
+            router=named("moe_router_weight_hook")
+            if targets.get("moe_router_weight_hook")
+            else named("moe_router_logit_hook"),
+            layout=fields.ORDERS[self.config["sa_order"]],
+            causal="yes",
+            masks=False,
+            first_only=True,
+        )
+
+    def check(self, parameters, roots, not_covered) -> None:
+        for target in self.wanted:
+            names = [
+                name
+                for chunk in range(len(self.roots))
+                for owner in (self.parameter_names[chunk], self.module_names[chunk])
+                for full, short in owner.names.items()
+                for name in (full, short, _stripped(full))
+                if _without_chunk(target, chunk) is not None
+            ]
+            wanted = {_without_chunk(target, chunk) for chunk in range(len(self.roots))}
+            if not any(n == w or n.startswith(f"{w}.") for n in names for w in wanted if w):
+                not_covered(f"target {target!r}", "no parameter or module has such a name")
+
+
+def _numbered(side: str, values) -> list[tuple[str, Tensor]]:
+    values = list(values)
+    if len(values) == 1:
+        return [(side, values[0])] if isinstance(values[0], Tensor) else []
+    return [(f"{side}_{i}", v) for i, v in enumerate(values) if isinstance(v, Tensor)]
+
+
+def _without_chunk(target: str, chunk: int) -> str | None:
+    """The name in a target, None when it is one of another chunk."""
+    head, colon, rest = target.partition(":")
+    if not colon:
+        return target
+    return rest if head == str(chunk) else None
+
+
+def _stripped(name: str) -> str:
+    for part in ("_fsdp_wrapped_module", "_orig_mod", "_checkpoint_wrapped_module"):
+        name = name.replace(f"{part}.", "")
+    return name

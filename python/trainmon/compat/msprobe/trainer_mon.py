@@ -1,0 +1,382 @@
+# TrainerMon: msprobe's monitor, its arguments and fields put into the words of trainmon.
+from __future__ import annotations
+
+import json
+import os
+
+import torch
+
+from trainmon.compat.msprobe import config as fields
+from trainmon.compat.msprobe import directory, structure
+from trainmon.compat.msprobe.config_file import ConfigFile
+from trainmon.compat.msprobe.names import Targets
+from trainmon.config import config_json
+from trainmon.monitor import Watch
+from trainmon.stats import tensor_stats
+from trainmon.torch import given
+from trainmon.torch.adapter import Adapter
+from trainmon.torch.hooks import log
+from trainmon.torch.relay import Relay
+
+WAIT = 10.0  # seconds for the writer, where its files or rows are asked for
+
+
+class MonitorExit(Exception):
+    """Ends training where print_struct or cc_log_only asked for it, on all ranks."""
+
+
+class TrainerMon:
+    """The monitor of msprobe's manual: construct it early, then set_monitor().
+
+    config_file_path       JSON; every field of the manual
+    process_group          the pipeline's group, which orders anomalies of ranks
+    params_have_main_grad  read gradients from an attribute main_grad, where parameters have one
+    opt_ty                 of old scripts; not needed
+
+    TypeError, ValueError or RuntimeError names a bad field. Nothing is raised later, but for
+    MonitorExit where the configuration asks for it.
+    """
+
+    def __init__(
+        self, config_file_path, process_group=None, params_have_main_grad=True, opt_ty=None
+    ):
+        self.config_file_path = config_file_path
+        self.params_have_main_grad = params_have_main_grad
+        self._is_dynamic = os.environ.get("DYNAMIC_MONITOR", "False").lower() == "true"
+        self._file = ConfigFile(config_file_path)
+        found, content = fields.load(config_file_path)
+        self.config = fields.checked(found)
+        self._watch: Watch | None = None
+        self._relay: Relay | None = None
+        self._collected = 0
+        self._optimizer = None
+        self.step = 0  # number of the step under way or to come
+        self._steps_seen = 0
+        self._place(process_group)
+        self._directory = directory.fresh(self.rank)
+        if self.config["append_output"] and self._is_distributed:
+            self._directory = directory.continued(self.rank, self.config["append_output"])
+        if self._is_dynamic:
+            self._file.content = None  # the first look is at the end of the first step
+        else:
+            self._file.content = content
+
+    def _place(self, group) -> None:
+        distributed = torch.distributed
+        self._is_distributed = distributed.is_available() and distributed.is_initialized()
+        self.rank, self.pp_stage, self.group_mates = 0, 0, [0]
+        if self._is_distributed:
+            if group is not None and not isinstance(group, distributed.ProcessGroup):
+                log.warning("trainmon: process_group is no ProcessGroup: all ranks are taken")
+                group = None
+            self.rank = distributed.get_rank()
+            self.pp_stage = distributed.get_rank(group)
+            self.group_mates = distributed.get_process_group_ranks(group)
+
+    # --- attaching -------------------------------------------------------------------------------
+
+    def set_monitor(self, model, *args, **keys) -> None:
+        """set_monitor(model, grad_acc_steps, optimizer, dp_group=None, tp_group=None,
+        start_iteration=0), or with optimizer before grad_acc_steps=1, tp_group, dp_group.
+        `model` may be a list of chunks (virtual pipeline stages)."""
+        taken = _arguments(args, keys)
+        if taken["optimizer"] is None:
+            raise TypeError("set_monitor() needs an optimizer")
+        if self._relay is not None:
+            log.warning("trainmon: set_monitor() was called before: the new model is watched now")
+            self.stop()
+        self._model = given.chunks(model)
+        (self._optimizer,) = given.optimizers(taken["optimizer"]).values()
+        self._grad_acc_steps = taken["grad_acc_steps"]
+        self._dp_group, self._tp_group = taken["dp_group"], taken["tp_group"]
+        self.step = self._start_iteration = taken["start_iteration"]
+        self._steps_seen = 0
+        self._relay = Relay(self._optimizer, self._step_begins, self._step_ended)
+        if not self._is_dynamic:
+            self._start(self.config["start_step"])
+
+    def set_wrapped_optimizer(self, optimizer) -> None:
+        """Of old scripts: the optimizer for monitor_gnorm_with_ad()."""
+        self._wrapped = optimizer
+
+    def monitor_gnorm_with_ad(self, model, *args, **keys) -> None:
+        """Of old scripts: set_monitor(), the optimizer perhaps from set_wrapped_optimizer()."""
+        taken = _arguments(args, keys)
+        if taken["optimizer"] is None:
+            taken["optimizer"] = getattr(self, "_wrapped", None)
+        if taken["optimizer"] is None:
+            log.error("trainmon: no optimizer: pass one, or call set_wrapped_optimizer() first")
+            return
+        self.set_monitor(model, **taken)
+
+    def _start(self, start_step: int) -> None:
+        """Puts the monitor on for the configuration that holds now, from this step on."""
+        config = self.config
+        self._collected = 0
+        if config["module_ranks"] and self.rank not in config["module_ranks"]:
+            return
+        if config["collect_times"] == 0:
+            return
+        kinds = fields.kinds(config)
+        describes = config["print_struct"]
+        if describes:
+            kinds = ["actv", "actv_grad"]
+        if not kinds:
+            log.warning("trainmon: nothing is monitored: no field such as wg_distribution is true")
+            return
+        settings = {
+            "kinds": kinds,
+            "start_step": 0 if describes else start_step,
+            "start_iteration": self.step,
+            "every": 1 if describes else config["step_interval"],
+            "eps": float(config["eps"]),
+            "grad_acc_steps": self._grad_acc_steps,
+            "moments_at": "before_step",
+            "sinks": [],
+            "allow_volume": True,
+        }
+        if config["cc_distribution"]["enable"]:
+            settings["collective_inputs"] = config["cc_distribution"]["cc_pre_hook"]
+            settings["collective_callers"] = config["cc_distribution"]["cc_codeline"]
+        selection = Targets(config, self._model, self._dp_group, self._tp_group)
+        adapter = Adapter(self._model, self._optimizer, None, selection, self._relay)
+        adapter.main_grad = bool(self.params_have_main_grad)
+        adapter.logs_collectives = config["cc_distribution"]["cc_log_only"]
+        self._watch = Watch(adapter, config_json(settings), self._parts(describes))
+        adapter.on_step = self._count
+
+    def _parts(self, describes: bool) -> dict:
+        config = self.config
+        parts = {
+            "directory": str(self._directory),
+            "msprobe": {
+                "ops": config["ops"],
+                "ndigits": config["ndigits"],
+                "steps_per_file": config["step_count_per_record"],
+                "grad_acc_steps": self._grad_acc_steps,
+                "micro_gradients": config["monitor_mbs_grad"],
+                "files": config["format"] != "api" and not describes,
+            },
+            "rules": [self._rule(rule) for rule in config["alert"]["rules"]],
+        }
+        parts["rules"] = [rule for rule in parts["rules"] if rule["stats"]]
+        if describes:
+            parts["directory"] = str(directory.base() / "module_struct" / f"rank{self.rank}")
+        if config["alert"]["dump"]:
+            parts["anomaly"] = {
+                "base": str(directory.base()),
+                "pp_stage": self.pp_stage,
+                "group_mates": self.group_mates,
+            }
+        return parts
+
+    def _rule(self, rule: dict) -> dict:
+        stats = self.config["ops"]
+        if rule["name"] == "AnomalyTurbulence":
+            stats = [name for name in stats if name in ("norm", "mean")]
+            made = {"deviation": float(rule["threshold"]), "warmup": fields.WARM_UP}
+        else:
+            made = {} if rule["threshold"] is None else {"limit": float(rule["threshold"])}
+        return {"name": rule["name"], "stats": stats, **made}
+
+    # --- while training --------------------------------------------------------------------------
+
+    def _count(self, recorded: bool) -> None:
+        self._watch._step_ended(recorded)
+        self._collected += recorded
+
+    def _step_begins(self) -> None:
+        """May raise: the ends of training that the configuration asks for."""
+        is_on = self.config["dynamic_on"] if self._is_dynamic else self._steps_seen == 0
+        if self.config["print_struct"] and is_on:
+            self._describe()
+        collectives = self.config["cc_distribution"]
+        if collectives["enable"] and self._steps_seen == 1 and not self._is_dynamic:
+            self._tell_collectives(collectives["cc_log_only"])
+
+    def _describe(self) -> None:
+        watch = self._watch
+        if watch is not None:
+            try:
+                self._settle()
+                core = watch._core
+                tensors = {kind: core.msprobe_tensors(kind) for kind in ("actv", "actv_grad")}
+                path = structure.write(self.rank, structure.structure(tensors))
+                log.warning("trainmon: the structure of the model is in %s", path)
+            except Exception as error:
+                log.error("trainmon: the structure was not written: %s", error)
+        self.stop()
+        raise MonitorExit("exit after first monitor step when print model struct")
+
+    def _tell_collectives(self, ends: bool) -> None:
+        watch = self._watch
+        collectives = watch._adapter.collectives if watch is not None else None
+        allowed = self.config["module_ranks"] or [0]
+        if collectives is not None and self.rank == min(allowed):
+            log.warning("trainmon: > Used communication ops and corresponding stack")
+            log.warning("trainmon: %s", json.dumps(collectives.seen()))
+        if ends:
+            self.stop()
+            raise MonitorExit("exit after first step when print cc stack")
+
+    def _step_ended(self) -> None:
+        watch = self._watch
+        self._steps_seen += 1
+        self.step = watch._core.step(0) if watch is not None else self.step + 1
+        if watch is not None and self._collected >= self.config["collect_times"]:
+            self._finish()
+        if self._is_dynamic:
+            self._follow_file()
+
+    def _finish(self) -> None:
+        self._unwatch()
+        if not self._is_dynamic:
+            return
+        if self.rank == min(self.config["module_ranks"] or [0]):
+            self._file.switch_off()
+        self.config["dynamic_on"] = False
+        log.info(
+            "trainmon: Finish monitor, set config'dynamic_on=False, will restart by set it to True "
+            "and update config"
+        )
+
+    def _follow_file(self) -> None:
+        config = self._file.changed()
+        if config is None:
+            return
+        if not config["dynamic_on"]:
+            self._unwatch()
+            self.config = config
+            return
+        log.warning(
+            "trainmon: config is updated at step%d, will start new hook at step%d.",
+            self.step - 1,
+            self.step,
+        )
+        self._unwatch()
+        before, self.config = self.config, config
+        try:
+            self._start(self.step)
+        except Exception as error:
+            log.error("trainmon: the new config cannot be applied: %s", error)
+            self.config = before
+            if before["dynamic_on"]:
+                self._start(self.step)
+
+    def _unwatch(self) -> None:
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.stop()
+        if self._relay is not None:
+            self._relay.forget()
+
+    def stop(self) -> None:
+        """Takes every hook off and writes what is left. Nothing of the monitor remains."""
+        self._unwatch()
+        if self._relay is not None:
+            self._relay.remove()
+            self._relay = None
+
+    # --- changing and asking ---------------------------------------------------------------------
+
+    @property
+    def ops(self) -> list[str]:
+        """The statistics written; assign to change them from this step on."""
+        return [*self.config["ops"], "shape", "dtype"]
+
+    @ops.setter
+    def ops(self, names) -> None:
+        self.config["ops"] = fields.ops(names)
+        if self._watch is not None:
+            self._watch._core.set_msprobe_ops(self.config["ops"])
+
+    def reload_xy(self, xy_distribution: bool = False) -> None:
+        """Switches activations on or off, from the next step on. Edit the file in dynamic mode
+        instead: this goes with the next release of msprobe."""
+        log.warning("trainmon: reload_xy is going to be dropped: use dynamic mode")
+        if self._relay is None or self.config["xy_distribution"] == bool(xy_distribution):
+            return
+        changed = {**self.config, "xy_distribution": bool(xy_distribution)}
+        if changed["xy_distribution"] and not changed["targets"]:
+            changed["all_xy"] = True
+        self._unwatch()
+        self.config, collected = changed, self._collected
+        self._start(self.config["start_step"])
+        self._collected = collected
+
+    def generate_wgrad_metrics(self, *_) -> tuple[dict, dict]:
+        """(reduced, unreduced): {"0:fc.weight/rank0/post_grad": {"norm": tensor, ...}} of the newest
+        gradients there are. Reads those of the parameters now, if the optimizer has not yet."""
+        watch = self._watch
+        if watch is None:
+            return {}, {}
+        adapter = watch._adapter
+        reduced = self._metrics("grad_reduced")
+        if adapter.clock.pending and "grad_reduced" in adapter.kinds:
+            reduced = self._gradients(adapter)
+        return reduced, self._metrics("grad_unreduced")
+
+    def _gradients(self, adapter) -> dict:
+        """Of the parameters as they are now: the optimizer has not stepped yet."""
+        wanted = [
+            p
+            for p in adapter.parameters
+            if p.selected and adapter.selection.takes_parameter(p, "grad_reduced")
+        ]
+        attribute = "main_grad" if self.params_have_main_grad else "grad"
+        pairs = [(p, getattr(p.tensor, attribute, p.tensor.grad)) for p in wanted]
+        pairs = [(p, gradient) for p, gradient in pairs if gradient is not None]
+        locals_ = [adapter.wrappers[p.chunk].locals([g])[0][0] for p, g in pairs]
+        stats = tensor_stats(locals_, self.config["ops"], eps=float(self.config["eps"]))
+        found = {}
+        for i, ((p, _), local) in enumerate(zip(pairs, locals_)):
+            metrics = {name: torch.tensor(stats[name][i]) for name in self.config["ops"]}
+            metrics["shape"], metrics["dtype"] = local.shape, local.dtype
+            found[f"{p.chunk}:{p.label}/rank{self.rank}/post_grad"] = metrics
+        return found
+
+    def generate_xy_metrics(self) -> tuple[dict, dict]:
+        """(actv, actv_grad) of the forwards and backwards since the last step, or of that step."""
+        return self._metrics("actv"), self._metrics("actv_grad")
+
+    def _settle(self) -> None:
+        watch = self._watch
+        watch._adapter.late.drain(WAIT)
+        watch._core.settle(WAIT)
+
+    def _metrics(self, kind: str) -> dict:
+        if self._watch is None:
+            return {}
+        self._settle()
+        found = {}
+        for tag, values, shape, dtype in self._watch._core.msprobe_tensors(kind):
+            metrics = {name: torch.tensor(values[name]) for name in self.config["ops"]}
+            metrics["shape"], metrics["dtype"] = torch.Size(shape), getattr(torch, dtype)
+            found[tag] = metrics
+        return found
+
+
+def _arguments(args: tuple, keys: dict) -> dict:
+    """Arguments after `model`, in the order of the manual or in that of the code."""
+    names = ("optimizer", "grad_acc_steps", "tp_group", "dp_group", "start_iteration")
+    first = args[0] if args else keys.get("grad_acc_steps")
+    if args and isinstance(first, (int, float)):
+        names = ("grad_acc_steps", "optimizer", "dp_group", "tp_group", "start_iteration")
+    if len(args) > len(names):
+        raise TypeError(f"set_monitor() takes at most {len(names) + 1} arguments")
+    taken = dict(zip(names, args))
+    for key, value in keys.items():
+        if key not in names:
+            raise TypeError(f"set_monitor() has no argument {key!r}: {', '.join(names)}")
+        if key in taken:
+            raise TypeError(f"set_monitor() got {key!r} twice")
+        taken[key] = value
+    taken = {**dict.fromkeys(names), **taken}
+    for key, least in (("grad_acc_steps", 1), ("start_iteration", 0)):
+        value = taken[key]
+        if value is None:
+            taken[key] = least
+        elif not isinstance(value, int) or isinstance(value, bool) or value < least:
+            log.warning("trainmon: %s should be an int >= %d, not %r", key, least, value)
+            taken[key] = least
+    return taken

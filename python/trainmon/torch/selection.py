@@ -1,0 +1,68 @@
+# Which parameters, modules and tensors are watched, and under which names: by patterns of names.
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import nn
+
+from trainmon import _core
+from trainmon.torch import elements, modules
+from trainmon.torch.features import Choice
+
+
+class Selection:
+    """By include and exclude of the configuration. A face with rules of its own has a subclass."""
+
+    def __init__(self, config: dict):
+        self.include, self.exclude = config["include"], config["exclude"]
+        self.features = Choice.of(config)
+
+    def parameter(self, parameter) -> bool:
+        return self._takes(parameter.name, *parameter.aliases)
+
+    def label(self, parameter) -> str:
+        """The name of its series."""
+        return parameter.name
+
+    def takes_parameter(self, parameter, kind: str) -> bool:
+        """Whether a watched parameter gets rows of this kind."""
+        return True
+
+    def modules(self, root: nn.Module, chunk: int, seen: set[int], not_covered) -> Iterator[tuple]:
+        """(label, module) of those whose tensors are watched."""
+        for name, module in modules.callable_ones(root, seen, not_covered):
+            if self._takes(name):
+                yield name, module
+
+    def everything(self, root: nn.Module, chunk: int, seen: set[int], not_covered) -> Iterator:
+        """(label, module) of all that can be called."""
+        return modules.callable_ones(root, seen, not_covered)
+
+    def inputs(self, watched, args: tuple, kwargs: dict) -> list[tuple]:
+        """(element, tensor) of what a module is given."""
+        return elements.of_inputs(args, kwargs)
+
+    def outputs(self, watched, output) -> list[tuple]:
+        return elements.of_output(output)
+
+    def takes(self, watched, kind: str, element: str) -> bool:
+        """Whether this element of a watched module gets rows of this kind."""
+        return True
+
+    def check(self, parameters, roots, not_covered) -> None:
+        """A pattern that selects nothing is a slip more often than not."""
+        names = {name for p in parameters for name in (p.name, *p.aliases)}
+        names.update(name for root in roots for name, _ in modules.named(root))
+        names = [as_text(name) for name in names]
+        for key, patterns in (("include", self.include), ("exclude", self.exclude)):
+            for pattern in patterns:
+                if not any(_core.name_selected(name, [pattern], []) for name in names):
+                    not_covered(f"{key} {pattern!r}", "no parameter or module has such a name")
+
+    def _takes(self, *names: str) -> bool:
+        return any(_core.name_selected(as_text(name), self.include, self.exclude) for name in names)
+
+
+def as_text(name: str) -> str:
+    """A name as the core takes it: lone surrogates, which are not UTF-8, are written out."""
+    return name.encode("utf-8", "backslashreplace").decode()
