@@ -474,6 +474,30 @@ def train_once(out, kind, mode):
     return report
 
 
+class Speaking(nn.Linear):
+    """Calls in the forward, and in the backward before and after gradients were accumulated."""
+
+    def forward(self, x):
+        dist.all_reduce(of(RANK))
+        y = super().forward(x)
+        x.register_hook(lambda _: dist.broadcast(of(RANK), 0))
+        y.register_hook(lambda _: dist.broadcast(of(RANK), 0))
+        return y
+
+
+def places(out):
+    run = Run(out, model=Speaking(3, 2), collective_inputs=False)
+    for _ in range(2):
+        run.optimizer.zero_grad()
+        dist.all_reduce(of(RANK))
+        for _ in range(2):
+            run.model(of(RANK, 3).requires_grad_()).sum().backward()
+            dist.reduce(of(RANK), 0)
+        dist.all_gather([junk(4), junk(4)], of(RANK))
+        run.optimizer.step()
+    return {"health": run.stop()}
+
+
 def compiled(out):
     """Compiled code has the collective in its graph, as if nothing had been replaced."""
     run = Run(out)

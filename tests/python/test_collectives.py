@@ -70,6 +70,21 @@ def test_point_to_point(tmp_path):
     assert_expected(tmp_path, reports)
 
 
+def test_micro_steps_and_calls(tmp_path):
+    run(tmp_path, "places")
+    step = [
+        *(("all_reduce", 0, 0), ("all_reduce", 0, 1)),
+        *(("broadcast", 0, 0), ("broadcast", 0, 1), ("reduce", 0, 0)),
+        ("all_reduce", 1, 2),
+        *(("broadcast", 1, 2), ("broadcast", 1, 3), ("reduce", 1, 1)),
+        ("all_gather", 1, 0),
+    ]
+    wanted = {"kind": "cc", "element": "post.0", "rank": 1}
+    found = keys(tmp_path / "run", "step", "name", "micro_step", "call", **wanted)
+    expected = [(s, *call) for s in range(2) for call in step]
+    assert list(dict.fromkeys(found)) == expected  # the lists of all_gather are two rows
+
+
 def test_what_gives_no_row(tmp_path):
     reports = run(tmp_path, "odd")
     assert_expected(tmp_path, reports)

@@ -10,15 +10,13 @@ import threading
 import torch
 from torch import Tensor
 
-import trainmon
-
 RECEIVERS = frozenset(("recv", "irecv", "scatter", "recv_", "recv_any_source_"))
 RECEIVED = ("tensor_list", "gather_list")  # and all whose names begin with output
 MOST_SEEN = 1000  # distinct calls of one function that are noted
 
 _FOLDER = os.path.dirname(torch.__file__)
 _NOT_CALLERS = (
-    os.path.join(os.path.dirname(trainmon.__file__), ""),
+    os.path.join(os.path.dirname(os.path.dirname(__file__)), ""),  # trainmon
     os.path.join(_FOLDER, "distributed", ""),
     os.path.join(_FOLDER, "nn", "modules", "module.py"),
 )

@@ -139,7 +139,8 @@ class Everywhere:
         """A Span that is open now, None if none is due or one is open already."""
         collectives = self.collectives
         try:
-            if not collectives.on or not collectives.adapter.clock.recording:
+            part, clock = collectives.part, collectives.adapter.clock
+            if not (collectives.on and part.on and clock.recording):
                 return None
             if any(isinstance(mode, Span) for mode in _get_current_dispatch_mode_stack()):
                 return None
