@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 RECEIVERS = frozenset(("recv", "irecv", "scatter", "recv_", "recv_any_source_"))
-RECEIVED = ("tensor_list", "gather_list")  # and all whose names begin with output
+RECEIVED = ("tensor_list", "gather_list", "out")  # and all whose names begin with output
 MOST_SEEN = 1000  # distinct calls of one function that are noted
 
 _FOLDER = os.path.dirname(torch.__file__)

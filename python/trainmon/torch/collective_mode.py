@@ -75,10 +75,12 @@ class Span(TorchDispatchMode):
 
     def _group(self, given: dict):
         c10d = self.collectives.c10d
-        group = given.get("process_group")
-        if group is None:
+        try:
+            if "process_group" in given:
+                return c10d.ProcessGroup.unbox(given["process_group"])
             return c10d._resolve_process_group(given["group_name"])
-        return c10d.ProcessGroup.unbox(group)
+        except Exception:  # it only describes the call
+            return None
 
     def _ended(self, call, reads: list, result) -> None:
         collectives = self.collectives
