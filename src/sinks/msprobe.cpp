@@ -258,7 +258,7 @@ class MsprobeFiles final : public MsprobeSink {
   }
   static std::string feature_name(std::string_view prefix, const Series& series) {
     if (prefix == "attention_hook") return series.name + ".attention";
-    return prefix == "linear_hook" ? series.name : series.name + ".moe_router";
+    return series.name + (prefix == "linear_hook" ? ".linear" : ".moe_router");
   }
 
   std::vector<Line> feature_lines(const std::vector<Placed>& placed,

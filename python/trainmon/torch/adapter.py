@@ -14,6 +14,7 @@ from trainmon.torch.backward import Backward
 from trainmon.torch.collective_calls import compiled
 from trainmon.torch.collectives import Collectives
 from trainmon.torch.contract import (
+    as_text,
     dtype_name,
     has_post_accumulate_hook,
     parameters_of,
@@ -28,7 +29,7 @@ from trainmon.torch.hooks import Handles, Part
 from trainmon.torch.late import Late
 from trainmon.torch.parameters import ELSEWHERE
 from trainmon.torch.registry import Registry
-from trainmon.torch.selection import Selection, as_text
+from trainmon.torch.selection import Selection
 from trainmon.torch.stacks import Stacks
 from trainmon.torch.steps import Steps
 
@@ -124,6 +125,9 @@ class Adapter:
         rows += trained * 2 if self.wants_state else 0
         if per_module := 2 * len({"actv", "actv_grad"} & self.kinds):
             rows += len(self._selected_modules()) * per_module * micro
+        if wanted := self.kinds & FEATURES:
+            features = Features(self, None, wanted, self.selection.features)
+            rows += features.rows_per_step(self._selected_modules(everything=True), micro)
         return rows
 
     def wants(self, kind: str) -> bool:

@@ -81,6 +81,8 @@ class Coverage:
                 if not any(root.training for root in adapter.roots):
                     why = "the model is in eval mode"
                 self.not_covered(f"actv of {_listed(never)}", why)
+        if adapter.features is not None:
+            adapter.features.first_step_ended()
         if adapter.wants_state and not self.states:
             wanted = " ".join(sorted(adapter.kinds - FIXED_KINDS))
             self.not_covered(wanted, "the optimizer keeps no such state under its parameters")

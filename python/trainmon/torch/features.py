@@ -23,6 +23,7 @@ from trainmon.torch import eligible
 from trainmon.torch.attention import LAYOUTS, attention_features, why_not
 from trainmon.torch.backward import IDLE, current_task
 from trainmon.torch.beside import beside
+from trainmon.torch.contract import as_text
 from trainmon.torch.forward import compiling
 from trainmon.torch.hooks import Hook
 from trainmon.torch.parameters import ELSEWHERE
@@ -65,11 +66,7 @@ class Choice:
 def _named(include: list[str], exclude: list[str] = ()) -> Names | None:
     if not include and not exclude:
         return None
-    return lambda chunk, name: _core.name_selected(_text(name), include, list(exclude))
-
-
-def _text(name: str) -> str:
-    return name.encode("utf-8", "backslashreplace").decode()
+    return lambda chunk, name: _core.name_selected(as_text(name), include, list(exclude))
 
 
 class Watched:

@@ -7,7 +7,10 @@ from torch import nn
 
 from trainmon import _core
 from trainmon.torch import elements, modules
+from trainmon.torch.contract import as_text
 from trainmon.torch.features import Choice
+
+PATTERNS = ("include", "exclude", "attention_modules", "spectral_modules", "router_modules")
 
 
 class Selection:
@@ -15,6 +18,7 @@ class Selection:
 
     def __init__(self, config: dict):
         self.include, self.exclude = config["include"], config["exclude"]
+        self.patterns = {key: config[key] for key in PATTERNS}
         self.features = Choice.of(config)
 
     def parameter(self, parameter) -> bool:
@@ -54,15 +58,10 @@ class Selection:
         names = {name for p in parameters for name in (p.name, *p.aliases)}
         names.update(name for root in roots for name, _ in modules.named(root))
         names = [as_text(name) for name in names]
-        for key, patterns in (("include", self.include), ("exclude", self.exclude)):
+        for key, patterns in self.patterns.items():
             for pattern in patterns:
                 if not any(_core.name_selected(name, [pattern], []) for name in names):
                     not_covered(f"{key} {pattern!r}", "no parameter or module has such a name")
 
     def _takes(self, *names: str) -> bool:
         return any(_core.name_selected(as_text(name), self.include, self.exclude) for name in names)
-
-
-def as_text(name: str) -> str:
-    """A name as the core takes it: lone surrogates, which are not UTF-8, are written out."""
-    return name.encode("utf-8", "backslashreplace").decode()
