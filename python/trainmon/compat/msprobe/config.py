@@ -19,7 +19,7 @@ HOOKS = (
 ORDERS = {"s,b,h,d": "sbhd", "b,s,h,d": "bshd"}
 RULES = ("AnomalyTurbulence", "AnomalyNan")
 CC_KEYS = ("enable", "cc_codeline", "cc_pre_hook", "cc_log_only")
-DIRECTIONS = ("input", "output", "input_grad", "output_grad")
+SIDES = ("input", "output", "input_grad", "output_grad")
 SPEC = re.compile(r"(tensor|tuple\[(\d+)\](?::(\d+))?)")
 WARM_UP = 3  # values of a series before one can deviate from their mean
 SWITCHES = (
@@ -27,6 +27,10 @@ SWITCHES = (
     "ur_distribution", "mg_direction", "monitor_mbs_grad", "all_xy", "forward_only",
     "backward_only", "print_struct", "stack_info", "recording_l2_features", "dynamic_on",
 )  # fmt: skip
+# The peer takes whatever is true for these, so configurations exist that have 1 there.
+LENIENT = {
+    "mv_distribution", "mg_direction", "all_xy", "forward_only", "backward_only", "stack_info",
+}  # fmt: skip
 FIELDS: dict[str, Any] = {
     **dict.fromkeys(SWITCHES, False),
     "targets": {},
@@ -73,8 +77,11 @@ def checked(given: dict) -> dict:
         if not isinstance(config[key], bool):
             if key == "monitor_mbs_grad":
                 config[key] = _default(key, config[key], "true or false")
-                continue
-            raise TypeError(f"{key} should be a bool, not {config[key]!r}")
+            elif key in LENIENT:
+                log.warning("trainmon: %s should be true or false, not %r", key, config[key])
+                config[key] = bool(config[key])
+            else:
+                raise TypeError(f"{key} should be a bool, not {config[key]!r}")
     config["targets"] = _targets(config["targets"])
     config["ops"] = ops(config["ops"])
     if isinstance(config["eps"], bool) or not isinstance(config["eps"], (int, float)):
@@ -131,9 +138,14 @@ def ops(names) -> list[str]:
     return known or ["norm"]
 
 
-def spec(text: str) -> tuple[int, int | None] | None:
-    """(length, index) of "tuple[n]:i", (length, None) without an index, None for "tensor"."""
-    match = SPEC.fullmatch(text)
+def spec(text) -> tuple[int, int | None] | None:
+    """(length, index) of "tuple[n]:i", (length, None) without an index, None for "tensor".
+    ValueError for anything else."""
+    match = SPEC.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise ValueError(f"should be 'tensor' or 'tuple[n]:i', not {text!r}")
+    if match.group(3) is not None and int(match.group(3)) >= int(match.group(2)):
+        raise ValueError(f"{text!r} has no element {match.group(3)}")
     if match.group(1) == "tensor":
         return None
     return int(match.group(2)), None if match.group(3) is None else int(match.group(3))
@@ -157,21 +169,26 @@ def _default(key: str, value, valid: str):
 def _targets(targets) -> dict[str, dict]:
     if not isinstance(targets, dict):
         raise TypeError(f"targets should be a dict, not {targets!r}")
+    found = {}
     for name, wanted in targets.items():
         if not isinstance(wanted, dict):
             raise TypeError(f"targets[{name!r}] should be a dict, not {wanted!r}")
-        for key, value in wanted.items():
-            if key not in DIRECTIONS:
-                what = f"targets[{name!r}] holds {key!r}: should be one of {', '.join(DIRECTIONS)}"
-                raise ValueError(what)
-            if not isinstance(value, str) or not SPEC.fullmatch(value):
-                what = (
-                    f"targets[{name!r}][{key!r}] should be 'tensor' or 'tuple[n]:i', not {value!r}"
-                )
-                raise ValueError(what)
-            if (size := spec(value)) and size[1] is not None and size[1] >= size[0]:
-                raise ValueError(f"targets[{name!r}][{key!r}]: {value!r} has no element {size[1]}")
-    return {name: wanted for name, wanted in targets.items() if name}
+        found[name] = {key: value for key, value in wanted.items() if _is_side(name, key, value)}
+    return {name: wanted for name, wanted in found.items() if name}
+
+
+def _is_side(name: str, key: str, value) -> bool:
+    """The peer's code reads none of these, so what is wrong here must not end a run."""
+    where = f"targets[{name!r}][{key!r}]"
+    if key not in SIDES:
+        what = f"{where} is not known and ignored: should be one of {', '.join(SIDES)}"
+        log.warning("trainmon: %s", what)
+        return False
+    try:
+        spec(value)
+    except ValueError as error:
+        log.warning("trainmon: %s: %s: all of %s is watched", where, error, key)
+    return True
 
 
 def _check_append_output(times) -> None:
@@ -195,7 +212,9 @@ def _collectives(given) -> dict:
         try:
             re.compile(line)
         except (re.error, TypeError) as error:
-            raise TypeError(f"cc_codeline: {line!r} is no regular expression: {error}") from None
+            raise TypeError(
+                f"cc_distribution.cc_codeline: {line!r} is no regular expression: {error}"
+            ) from None
     return {"enable": False, "cc_codeline": [], "cc_pre_hook": False, "cc_log_only": False, **given}
 
 

@@ -114,7 +114,12 @@ class Targets(Selection):
 
     def modules(self, root, chunk, seen, not_covered):
         for label, module in self.everything(root, chunk, seen, not_covered):
-            if self.config["all_xy"] or self.config["print_struct"] or not self.wanted or self._target(chunk, label, module) is not None:
+            if (
+                self.config["all_xy"]
+                or self.config["print_struct"]
+                or not self.wanted
+                or self._target(chunk, label, module) is not None
+            ):
                 yield label, module
 
     def _target(self, chunk: int, label: str, module) -> str | None:
@@ -150,7 +155,10 @@ class Targets(Selection):
             return True
         if key not in wanted:
             return False
-        size = fields.spec(wanted[key])
+        try:
+            size = fields.spec(wanted[key])
+        except ValueError:
+            return True  # that was said at the start
         if size is None:  # "tensor"
             fits, takes = index == "", True
         else:
