@@ -1,7 +1,7 @@
 # What a developer types. Every target brings the machine to a working state first (scripts/setup.sh).
 python := .venv/bin/python
 
-.PHONY: setup demo test bench format asan tsan torture dist test-frameworks
+.PHONY: setup demo test bench format asan tsan torture dist test-frameworks test-peer
 
 setup:
 	scripts/setup.sh
@@ -40,3 +40,7 @@ dist:
 test-frameworks:
 	scripts/setup.sh
 	scripts/test_frameworks.sh
+
+test-peer:
+	scripts/setup.sh
+	scripts/test_peer.sh

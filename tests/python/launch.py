@@ -26,13 +26,15 @@ class Ended:
         return self.code == 0 or (known and GLOO_ABORT in self.err and "Traceback" not in self.err)
 
 
-def start(script, *args, rank=0, ranks=1, environment=None, meeting=None, **options):
+def start(
+    script, *args, rank=0, ranks=1, environment=None, meeting=None, interpreter=None, **options
+):
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
     env.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks))
     if meeting:
         env["MEETING_POINT"] = f"file://{meeting}"
     env.update(environment or {})
-    command = [sys.executable, str(HERE / script), *map(str, args)]
+    command = [interpreter or sys.executable, str(HERE / script), *map(str, args)]
     options = {
         "stdout": subprocess.PIPE,
         "stderr": subprocess.PIPE,
@@ -57,7 +59,7 @@ def finish(process, timeout, rank=0, ranks=1):
     return Ended(rank, ranks, process.returncode, out or "", err or "")
 
 
-def run(script, *args, ranks=1, timeout=600, check=True, environment=None):
+def run(script, *args, ranks=1, timeout=600, check=True, environment=None, interpreter=None):
     """Runs `script` on every rank and returns how each ended, by rank."""
     with tempfile.TemporaryDirectory() as folder:
         meeting = pathlib.Path(folder, "meeting") if ranks > 1 else None
@@ -69,6 +71,7 @@ def run(script, *args, ranks=1, timeout=600, check=True, environment=None):
                 ranks=ranks,
                 environment=environment,
                 meeting=meeting,
+                interpreter=interpreter,
             )
             for r in range(ranks)
         ]

@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# Runs tests/peer: our files beside those of mindstudio-probe, which has an environment of its own.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+scripts/side_venv.sh peer scripts/peer_requirements.txt
+timeout --kill-after=10 1800 .venv/bin/python -m pytest -q -s tests/peer \
+  --peer-python .venv-peer/bin/python
