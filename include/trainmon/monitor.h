@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "trainmon/config.h"
+#include "trainmon/control.h"
 #include "trainmon/record.h"
 #include "trainmon/rule.h"
 #include "trainmon/sink.h"
@@ -147,6 +148,15 @@ class Monitor {
   void refuse(std::string_view reason);                           // counts one tensor not measured
   void part_failed(std::string_view part, std::string_view why);  // said once, in health.json
   void set_note(std::string_view key, std::string_view json);     // extra entry of run.json
+
+  // --- changes while running ----------------------------------------------------------------
+  // RUN/control.json is looked at once a second (not in a directory that MonitorParts gave). How
+  // many valid versions were found so far: cheap, for a caller that asks at every step.
+  std::int64_t control_versions() const;
+  // The newest of them; nullopt before the first.
+  std::optional<ControlChange> control() const;
+  // Another every, start_step, stop_step and ranks, for windows that open from now on.
+  void set_schedule(const Config& config);
 
   // --- reading while running ----------------------------------------------------------------
   // Rows of the last completed window of each optimizer, bounded by latest_mb.

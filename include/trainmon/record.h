@@ -27,8 +27,9 @@ inline constexpr std::string_view kParamUpdated = "param_updated";
 inline constexpr std::string_view kActv = "actv";
 inline constexpr std::string_view kActvGrad = "actv_grad";
 inline constexpr std::string_view kCc = "cc";
-inline constexpr std::string_view kMgDirection = "mg_direction";  // equal signs, gradient and momentum
-inline constexpr std::string_view kGradMicro = "grad_micro";      // what one backward contributed
+inline constexpr std::string_view kMgDirection =
+    "mg_direction";                                           // equal signs, gradient and momentum
+inline constexpr std::string_view kGradMicro = "grad_micro";  // what one backward contributed
 inline constexpr std::string_view kUpdateRatio = "update_ratio";  // histograms of an Adam step
 inline constexpr std::string_view kStack = "stack";               // text: who called a module
 inline constexpr std::string_view kAttnEntropy = "attn_entropy";
@@ -136,8 +137,8 @@ struct Payload {
   std::vector<std::byte> bytes;
 };
 
-// What a rule found. Repeats for one (series, rule, stat) coalesce: they come as further records with
-// the same key and a larger count. Alerts that differ in key are different findings.
+// What a rule found. Repeats for one (series, rule, stat) coalesce: they come as further records
+// with the same key and a larger count. Alerts that differ in key are different findings.
 struct Alert {
   std::string rule;
   RowKey key;              // of the first occurrence

@@ -12,6 +12,7 @@ _HOME = {
     "read": "trainmon.reading",
     "first_bad": "trainmon.reading",
     "top": "trainmon.reading",
+    "describe": "trainmon.torch.describe",
     "ConfigError": "trainmon.config",
 }
 

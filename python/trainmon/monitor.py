@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
-from trainmon import _core
+from trainmon import _core, alerts
 from trainmon.config import config_json
 
 ROW_BYTES = 45  # of one row in a log; 32 to 43 were seen
@@ -30,6 +30,7 @@ def watch(
     out: str | os.PathLike | None = None,
     config: Mapping[str, Any] | str | os.PathLike | None = None,
     scaler=None,
+    on_alert=None,
     **keys: Any,
 ) -> Watch:
     """Watches a training run until stop(), the end of a `with` block or the end of the process.
@@ -41,6 +42,8 @@ def watch(
     out        the run directory
     config     settings as a dict or the path of a JSON file; keyword arguments win over it
     scaler     the GradScaler of the run: makes it certain which steps it skipped
+    on_alert   called with each alert, a dict, on a thread of its own; or a command, a list of str,
+               that gets it as JSON on its standard input
     keys       any other setting: include, exclude, start_step, ranks, sinks, ...
 
     Raises TypeError naming the argument, ConfigError (a ValueError) naming every fault, and
@@ -55,7 +58,7 @@ def watch(
         raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
     from trainmon.torch.adapter import Adapter
 
-    return Watch(Adapter(model, optimizer, scaler), settings)
+    return Watch(Adapter(model, optimizer, scaler), settings, on_alert=on_alert)
 
 
 _at_work: weakref.WeakSet = weakref.WeakSet()  # hooks hold a Watch as long as there is its model
@@ -71,7 +74,14 @@ class Watch:
     """A monitor at work, made by watch(). Its methods never raise into a training loop; all but
     stop() are cheap."""
 
-    def __init__(self, adapter, settings: str, parts: Mapping[str, Any] | None = None):
+    def __init__(
+        self,
+        adapter,
+        settings: str,
+        parts: Mapping[str, Any] | None = None,
+        on_alert: alerts.OnAlert | None = None,
+    ):
+        on_alert = alerts.checked(on_alert)
         config = json.loads(settings)
         self._process = os.getpid()
         self._ended: dict[str, Any] | None = None
@@ -79,7 +89,9 @@ class Watch:
         rows = adapter.prepare(config)
         who = adapter.identity()
         self._check_volume(config, rows, who)
-        self._core = _core.Monitor(settings, json.dumps(who), json.dumps(parts or {}))
+        self._core = _core.Monitor(
+            settings, json.dumps(who), json.dumps({"queue": bool(on_alert), **(parts or {})})
+        )
         try:
             adapter.install(self._core)
         except BaseException:
@@ -89,6 +101,7 @@ class Watch:
         self._steps, self._since, self._recorded = 0, time.monotonic(), False
         self._has_rules = bool(config["alert_deviation"] or config["alert_limit"])
         adapter.on_step = self._step_ended
+        self._alerts = alerts.AlertThread(self._core, on_alert) if on_alert else None
         self._say_start(config)
         _at_work.add(self)
 
@@ -181,6 +194,8 @@ class Watch:
         except Exception as error:
             adapter.steps_part.failed(error)
         self._ended = self._core.stop()
+        if self._alerts is not None:
+            self._alerts.finish()
         adapter.forget()
         self._say_stop(self._ended)
         return self._ended

@@ -46,7 +46,7 @@ constexpr std::array<string_view, 2> kMomentsAt = {"after_step", "before_step"};
 constexpr std::array<string_view, 3> kLayouts = {"bhsd", "bshd", "sbhd"};
 constexpr std::array<string_view, 3> kCausal = {"auto", "yes", "no"};
 constexpr std::array<string_view, 2> kCollectives = {"functions", "all"};
-constexpr std::array<string_view, 7> kAlertStats = {"norm", "mean",  "min", "max",
+constexpr std::array<string_view, 7> kAlertStats = {"norm",   "mean",  "min", "max",
                                                     "absmax", "zeros", "nans"};
 constexpr std::array<string_view, 2> kSinks = {"log", "memory"};
 constexpr std::array<string_view, 2> kBackends = {"auto", "ops"};
@@ -71,8 +71,7 @@ Key choice(string_view name, Field field, std::span<const string_view> choices,
           .choices = choices,
           .may_be_empty = false};
 }
-Key some(string_view name, Field field, std::span<const string_view> choices,
-         string_view meaning) {
+Key some(string_view name, Field field, std::span<const string_view> choices, string_view meaning) {
   Key key = choice(name, field, choices, meaning);
   key.may_be_empty = true;
   return key;

@@ -77,9 +77,10 @@ class Scan final : public nlohmann::json_sax<json> {
   std::vector<std::set<std::string>> keys_;  // per open object or array
 };
 
-std::string unknown_key(const std::string& name, const json& value) {
-  std::vector<std::string_view> known;
-  for (const Key& key : key_table()) known.push_back(key.name);
+}  // namespace
+
+std::string unknown_key(const std::string& name, const json& value,
+                        std::span<const std::string_view> known) {
   std::string fault = value_text(name) + " = " + value_text(value) + ": unknown key";
   if (const std::optional<std::string> near = nearest_name(name, known)) {
     return fault + "; did you mean \"" + *near + "\"?";
@@ -89,9 +90,7 @@ std::string unknown_key(const std::string& name, const json& value) {
   return fault;
 }
 
-}  // namespace
-
-Config config_from_json(std::string_view text) {
+json read_object(std::string_view text, std::string_view what, std::vector<std::string>& faults) {
   if (text.size() > kMaxBytes) {
     throw ConfigError({"the text has " + std::to_string(text.size()) + " bytes; at most " +
                        std::to_string(kMaxBytes) + " are read"});
@@ -99,18 +98,25 @@ Config config_from_json(std::string_view text) {
   Scan scan(text);
   json::sax_parse(text.begin(), text.end(), &scan);
   if (!scan.fatal.empty()) throw ConfigError({scan.fatal});
-  const json document = json::parse(text.begin(), text.end());
+  json document = json::parse(text.begin(), text.end());
   if (!document.is_object()) {
-    throw ConfigError({value_text(document) + ": a configuration must be a JSON object"});
+    throw ConfigError({value_text(document) + ": " + std::string(what) + " must be a JSON object"});
   }
+  faults = std::move(scan.duplicates);
+  return document;
+}
 
-  std::vector<std::string> faults = std::move(scan.duplicates);
+Config config_from_json(std::string_view text) {
+  std::vector<std::string> faults;
+  const json document = read_object(text, "a configuration", faults);
+  std::vector<std::string_view> known;
+  for (const Key& key : key_table()) known.push_back(key.name);
   Config config;
   for (const auto& [name, value] : document.items()) {
     if (const Key* key = find_key(name)) {
       if (check_value(*key, value, faults)) set_field(config, *key, value);
     } else if (name != kSchemaKey) {
-      faults.push_back(unknown_key(name, value));
+      faults.push_back(unknown_key(name, value, known));
     } else if (!value.is_string()) {
       faults.push_back("$schema = " + value_text(value) + ": must be text");
     }
