@@ -174,9 +174,13 @@ class MsprobeFiles final : public MsprobeSink {
     }
   }
 
-  static bool is_output(const Series& series) { return series.element.starts_with("output"); }
+  // Inputs before outputs, by number: input_2 before input_10.
+  static std::tuple<bool, std::size_t, std::string_view> element_order(const Series& series) {
+    const std::string_view element = series.element;
+    return {element.starts_with("output"), element.size(), element};
+  }
 
-  // Modules in the order in which their first call ended; inputs before outputs.
+  // Modules in the order in which their first call ended.
   static void sort_modules(std::vector<Placed>& placed) {
     using Module = std::pair<std::int32_t, std::string_view>;
     std::map<std::tuple<Module, std::int32_t, std::int32_t>, std::uint64_t> ends;
@@ -193,7 +197,7 @@ class MsprobeFiles final : public MsprobeSink {
     std::stable_sort(placed.begin(), placed.end(), [&](const Placed& a, const Placed& b) {
       const auto key = [&](const Placed& p) {
         return std::tuple(first.at({p.series->chunk, p.series->name}), p.micro_step, p.call,
-                          is_output(*p.series), p.row->key.seq);
+                          element_order(*p.series));
       };
       return key(a) < key(b);
     });

@@ -9,11 +9,24 @@ import torch
 import compat_case as case
 from trainmon.compat.msprobe import config as fields
 
-BOOLS = (
-    "xy_distribution wg_distribution param_distribution ur_distribution print_struct "
-    "recording_l2_features dynamic_on squash_name"
-).split()
-LENIENT = "mv_distribution mg_direction all_xy forward_only backward_only stack_info".split()
+BOOLS = [
+    "xy_distribution",
+    "wg_distribution",
+    "param_distribution",
+    "ur_distribution",
+    "print_struct",
+    "recording_l2_features",
+    "dynamic_on",
+    "squash_name",
+]
+LENIENT = [
+    "mv_distribution",
+    "mg_direction",
+    "all_xy",
+    "forward_only",
+    "backward_only",
+    "stack_info",
+]
 
 
 def checked(**given):
