@@ -11,7 +11,9 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "collect/collector.h"
+#include "control_file.h"
 #include "pipe/pipe.h"
 #include "pipe/run_directory.h"
 #include "rules/alert_console.h"
@@ -115,6 +117,10 @@ class Monitor::State {
     options.latest_bytes = mib(config.latest_mb);
     pipe = std::make_shared<Pipe>(options, run, collector.series(), std::move(sinks),
                                   std::move(rules));
+    if (parts.directory.empty()) {
+      control_file.emplace(control_path(run.directory.parent_path().parent_path()), config);
+      look_at_control();
+    }
     write_run_json();
   }
 
@@ -133,6 +139,7 @@ class Monitor::State {
       if (self->on_alert) self->on_alert(alert, series);
     };
     calls.after_flush = [self](bool last) { self->keep_house(last); };
+    if (self->control_file) calls.each_second = [self] { self->look_around(); };
     self->pipe->start(std::move(calls), state);
   }
 
@@ -179,6 +186,30 @@ class Monitor::State {
     }
   }
 
+  void look_at_control() {
+    std::optional<ControlFile::Found> found = control_file->look();
+    if (!found) return;
+    {
+      const std::lock_guard lock(facts_mutex);
+      facts.notes.insert_or_assign("control_file", json_string(found->fault));
+      if (found->fault.empty()) facts.notes.erase("control_file");
+      facts_changed = true;
+    }
+    if (!found->fault.empty()) {
+      log_line("rank " + std::to_string(run.rank) +
+               ": control.json is not followed, what held before it goes on: " + found->fault);
+    }
+    if (!found->change) return;
+    const std::lock_guard lock(facts_mutex);
+    control = std::move(found->change);
+    control_versions.fetch_add(1, std::memory_order_release);
+  }
+
+  void look_around() {
+    look_at_control();
+    if (facts_changed) keep_house(false);  // flushes may be rare, and somebody may be waiting
+  }
+
   void keep_house(bool last) {
     // Somebody may have deleted the directory; the log makes it again, and so do we.
     std::error_code unknown;
@@ -214,6 +245,9 @@ class Monitor::State {
   RunDescription facts;
   std::map<std::string, std::int64_t> refused;
   std::map<std::string, std::string> parts_off;
+  std::optional<ControlChange> control;  // under facts_mutex
+  std::atomic<std::int64_t> control_versions{0};
+  std::optional<ControlFile> control_file;  // writer thread, and before it starts
   // writer thread only
   Clock::time_point next_health{};
   std::int64_t told_produced = 0;
@@ -423,6 +457,21 @@ void Monitor::part_failed(std::string_view part, std::string_view why) {
         "rank " + std::to_string(state_->run.rank) + ": " + std::string(part) +
         " failed and is counted in health.json; training is not affected: " + std::string(why));
   }
+}
+
+std::int64_t Monitor::control_versions() const {
+  return state_->alive() ? state_->control_versions.load(std::memory_order_acquire) : 0;
+}
+
+std::optional<ControlChange> Monitor::control() const {
+  if (!state_->alive()) return std::nullopt;
+  const std::lock_guard lock(state_->facts_mutex);
+  return state_->control;
+}
+
+void Monitor::set_schedule(const Config& config) {
+  if (!state_->alive()) return;
+  state_->collector.windows().set_schedule(schedule_of(config, state_->identity));
 }
 
 std::vector<Row> Monitor::latest() const {

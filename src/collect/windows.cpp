@@ -9,11 +9,19 @@ bool Schedule::takes(std::int64_t step) const {
   return rank_selected && step >= start && (!stop || step < *stop) && (step - start) % every == 0;
 }
 
-Windows::Windows(Schedule schedule, Emit emit) : schedule_(schedule), emit_(std::move(emit)) {}
+Windows::Windows(Schedule schedule, Emit emit) : emit_(std::move(emit)), schedule_(schedule) {}
 
 Windows::Track* Windows::track(int optimizer) const {
   if (optimizer < 0 || optimizer >= count_.load(std::memory_order_acquire)) return nullptr;
   return tracks_[static_cast<std::size_t>(optimizer)].get();
+}
+
+void Windows::set_schedule(const Schedule& schedule) {
+  const std::lock_guard lock(mutex_);
+  schedule_ = schedule;
+  for (int i = 0; i < count_.load(std::memory_order_relaxed); ++i) {
+    refresh(*tracks_[static_cast<std::size_t>(i)]);
+  }
 }
 
 int Windows::add_optimizer(std::int64_t start_step) {

@@ -34,6 +34,9 @@ class Windows {
 
   Windows(Schedule schedule, Emit emit);
 
+  // Of the windows that open from now on, and of those open now, whose rows so far stay.
+  void set_schedule(const Schedule& schedule);
+
   int add_optimizer(std::int64_t start_step);
   void set_start_step(int optimizer, std::int64_t step);
   std::vector<std::int64_t> start_steps() const;
@@ -87,9 +90,9 @@ class Windows {
   static constexpr int kMaxOptimizers = 256;
   static constexpr std::size_t kRecent = 64;
 
-  const Schedule schedule_;
   const Emit emit_;
   mutable std::mutex mutex_;
+  Schedule schedule_;
   std::array<std::unique_ptr<Track>, kMaxOptimizers> tracks_;
   std::atomic<int> count_{0};
 };

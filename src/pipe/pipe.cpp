@@ -14,6 +14,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr double kQuietSeconds = 60.0;
+constexpr auto kSecond = std::chrono::seconds(1);
 
 constexpr std::size_t kMostOwedOutcomes = 1 << 16;
 constexpr std::size_t kMostOwedAlerts = 1 << 12;
@@ -75,11 +76,16 @@ void Pipe::submit(RecordBatch batch) {
 void Pipe::run() {
   writer_.store(std::this_thread::get_id());
   auto next_flush = Clock::now() + options_.flush_interval;
+  auto next_look = calls_.each_second ? Clock::now() + kSecond : Clock::time_point::max();
   while (!stopping_.load(std::memory_order_acquire)) {
     const std::uint64_t asked = settle_asked_.load(std::memory_order_acquire);
-    take_in(next_flush);
+    take_in(std::min(next_flush, next_look));
     deliver_ready(false);
     settled(asked);
+    if (Clock::now() >= next_look) {
+      look_around();
+      next_look = Clock::now() + kSecond;
+    }
     if (Clock::now() < next_flush) continue;
     next_flush = Clock::now() + options_.flush_interval;
     calls_.before_flush();
@@ -241,6 +247,16 @@ void Pipe::keep_house(bool last) {
     const std::lock_guard lock(account_mutex_);
     ++errors_;
     log_line_limited("housekeeping", std::string("cannot write run files: ") + error.what());
+  }
+}
+
+void Pipe::look_around() {
+  try {
+    calls_.each_second();
+  } catch (const std::exception& error) {
+    const std::lock_guard lock(account_mutex_);
+    ++errors_;
+    log_line_limited("looking around", std::string("cannot look for changes: ") + error.what());
   }
 }
 

@@ -30,13 +30,14 @@ struct PipeOptions {
   std::size_t latest_bytes = std::size_t{16} << 20;
 };
 
-// What the pipe calls, on the writer thread. None may wait for training; only after_flush may
+// What the pipe calls, on the writer thread. None may wait for training; only the last two may
 // throw.
 struct PipeCalls {
   std::function<void()> before_flush;          // the flush interval passed: seal what is open
   std::function<void(Alert&)> annotate;        // fill in the step of an alert
   std::function<void(const Alert&)> on_alert;  // a rule found something
   std::function<void(bool last)> after_flush;  // housekeeping files; may write and throw
+  std::function<void()> each_second;           // about once in one; may read and throw; or empty
 };
 
 // A pipe owns its thread, its sinks and its rules. It never takes a lock of the training side while
@@ -87,6 +88,7 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
   void settled(std::uint64_t asked);
   void flush_sinks();
   void keep_house(bool last);
+  void look_around();
   void finish();
   void lose(Outlet& outlet, const RecordBatch& batch, const std::string& reason, const char* what);
   void fail(Outlet& outlet, std::int64_t rows, const std::string& reason, const char* what);
