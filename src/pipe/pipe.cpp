@@ -79,7 +79,10 @@ void Pipe::run() {
   auto next_look = calls_.each_second ? Clock::now() + kSecond : Clock::time_point::max();
   while (!stopping_.load(std::memory_order_acquire)) {
     const std::uint64_t asked = settle_asked_.load(std::memory_order_acquire);
-    take_in(std::min(next_flush, next_look));
+    // Somebody waits: look at what was submitted before he asked, and soon again for late values.
+    const bool hurries = asked > settle_done_;
+    const auto soon = Clock::now() + std::chrono::milliseconds(pending_.empty() ? 0 : 2);
+    take_in(std::min({next_flush, next_look, hurries ? soon : Clock::time_point::max()}));
     deliver_ready(false);
     settled(asked);
     if (Clock::now() >= next_look) {
@@ -304,11 +307,7 @@ bool Pipe::settle(std::chrono::nanoseconds timeout) {
 }
 
 void Pipe::settled(std::uint64_t asked) {
-  if (!pending_.empty()) return;
-  {
-    const std::lock_guard lock(account_mutex_);
-    if (settle_done_ >= asked) return;
-  }
+  if (!pending_.empty() || settle_done_ >= asked) return;
   flush_sinks();
   {
     const std::lock_guard lock(account_mutex_);

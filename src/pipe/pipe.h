@@ -107,7 +107,7 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
   mutable std::mutex account_mutex_;  // outlets' counters and the members below
   std::condition_variable finished_changed_;
   bool finished_ = false;
-  std::uint64_t settle_done_ = 0;
+  std::uint64_t settle_done_ = 0;  // set by the writer thread alone
   bool abandoned_ = false;
   std::int64_t alerts_ = 0;
   std::int64_t errors_ = 0;
