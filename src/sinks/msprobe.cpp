@@ -384,7 +384,9 @@ class MsprobeFiles final : public MsprobeSink {
     MsprobeAnomalyOptions naming;
     naming.rank = run_.rank;
     naming.micro_gradients = options_.micro_gradients;
-    for (const Placed& p : place(rows, file->prefix)) {
+    std::vector<Placed> placed = place(rows, file->prefix);
+    if (file->prefix == "actv" || file->prefix == "actv_grad") sort_modules(placed);
+    for (const Placed& p : placed) {
       if (p.series->kind != kind) continue;
       RowKey key = p.row->key;
       key.accum = static_cast<std::int32_t>(p.micro_step);

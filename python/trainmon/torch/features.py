@@ -46,6 +46,7 @@ class Choice:
     attention: Names | None = None
     spectral: Names | None = None
     router: Names | None = None
+    outputs: Names | None = None  # routers whose outputs are read, where they are others
     layout: str = "bhsd"
     causal: str = "auto"  # yes, no, or as the module says
     masks: bool = True  # whether masks that the module is given hide keys
@@ -58,8 +59,8 @@ class Choice:
             _named(config["attention_modules"]),
             _named(config["spectral_modules"]),
             _named(config["router_modules"]),
-            config["attention_layout"],
-            config["attention_causal"],
+            layout=config["attention_layout"],
+            causal=config["attention_causal"],
         )
 
 
@@ -72,12 +73,12 @@ def _named(include: list[str], exclude: list[str] = ()) -> Names | None:
 class Watched:
     """One module: what is taken of it, its series, and where it was seen last."""
 
-    __slots__ = ("name", "chunk", "attention", "spectral", "router", "asked", "arguments",
-                 "series", "frame", "calls", "window")  # fmt: skip
+    __slots__ = ("name", "chunk", "attention", "spectral", "router", "outputs", "asked",
+                 "arguments", "series", "frame", "calls", "window")  # fmt: skip
 
     def __init__(self, name: str, chunk: int):
-        self.attention = self.spectral = self.router = False
-        self.asked: set[str] = set()  # which of the three by name
+        self.attention = self.spectral = self.router = self.outputs = False
+        self.asked: set[str] = set()  # which of the four by name
         self.arguments: tuple = ()  # names of positional arguments
         self.frame, self.calls, self.window = None, 0, None
         self.rename(name, chunk)
@@ -119,7 +120,8 @@ class Features:
         for what, kinds, names, bears_marks in (
             ("attention", ATTENTION, choice.attention, eligible.looks_like_attention),
             ("spectral", SPECTRAL, choice.spectral, eligible.has_spectrum),
-            ("router", ROUTER, choice.router, eligible.looks_like_router),
+            ("router", ROUTER[:1], choice.router, eligible.looks_like_router),
+            ("outputs", ROUTER[1:], choice.outputs or choice.router, eligible.looks_like_router),
         ):
             if self.kinds.isdisjoint(kinds):
                 continue
@@ -127,7 +129,7 @@ class Features:
             setattr(watched, what, taken)
             if taken and names is not None:
                 watched.asked.add(what)
-        if not (watched.attention or watched.spectral or watched.router):
+        if not (watched.attention or watched.spectral or watched.router or watched.outputs):
             return None
         if watched.attention:
             watched.arguments = eligible.positional(module)
@@ -147,7 +149,7 @@ class Features:
             if watched.attention:
                 rows += len(self.kinds.intersection(ATTENTION)) * heads * micro_steps
             rows += watched.spectral * len(self.kinds.intersection(SPECTRAL))
-            rows += watched.router * len(self.kinds.intersection(ROUTER)) * micro_steps
+            rows += watched.router + watched.outputs * micro_steps
         return rows
 
     def first_step_ended(self) -> None:
@@ -183,9 +185,9 @@ class Features:
             watched.window = frame.window
             if watched.spectral:
                 self._spectral(watched, module, frame, call)
-            if watched.router and "router_similarity" in self.kinds:
+            if watched.router:
                 self._similarity(watched, module, frame, call)
-        if watched.router and "router_entropy" in self.kinds:
+        if watched.outputs:
             self._entropy(watched, output, frame, call)
 
     def _attention(self, watched, module, args, kwargs, frame, call) -> None:
@@ -250,7 +252,7 @@ class Features:
         if isinstance(output, (tuple, list)):
             output = next((item for item in output if isinstance(item, Tensor)), None)
         if not eligible.readable(output) or output.dim() < 2:
-            self._nothing(watched, "router", "its output has no values per token and expert")
+            self._nothing(watched, "outputs", "its output has no values per token and expert")
             return
         value = per_token_expert_entropy(output)
         self._observe(watched, "router_entropy", "", value, frame, call)
@@ -258,6 +260,7 @@ class Features:
     def _nothing(self, watched: Watched, what: str, why: str) -> None:
         """Said of modules asked for; of others the marks were misleading."""
         if what in watched.asked:
+            what = "router" if what == "outputs" else what
             self.adapter.coverage.not_covered(f"{what} {watched.name or 'model'}", why)
 
     def _observe(self, watched, kind, element, tensor, frame, call: int) -> None:

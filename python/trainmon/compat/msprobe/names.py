@@ -207,9 +207,8 @@ class Targets(Selection):
         return Choice(
             attention=named("attention_hook"),
             spectral=named("linear_hook") if targets.get("linear_hook") else None,
-            router=named("moe_router_weight_hook")
-            if targets.get("moe_router_weight_hook")
-            else named("moe_router_logit_hook"),
+            router=named("moe_router_weight_hook"),
+            outputs=named("moe_router_logit_hook"),
             layout=fields.ORDERS[self.config["sa_order"]],
             causal="yes",
             masks=False,
