@@ -27,12 +27,22 @@ MODES = {
         "input_grads": False,
     },
     "all kinds with input gradients": {"kinds": ["grads", "weights", "moments", "activations"]},
+    "the same, with alerts on everything": {
+        "kinds": ["grads", "weights", "moments", "activations"],
+        "alert_deviation": 1e9,
+        "alert_limit": 1e300,
+        "alert_stats": ["norm", "mean", "min", "max", "absmax", "zeros", "nans"],
+    },
+    "attention, all layers and heads": {"kinds": ["attention"]},
+    "spectral, all matrices": {"kinds": ["spectral"]},
+    "directions and contributions": {"kinds": ["grad_reduced", "mg_direction", "grad_micro"]},
 }
+SPLIT = ("attention, all layers and heads",)  # need attention as a module of its own
 
 
-def measure(keys, pairs):
+def measure(keys, pairs, trainer=reference.Trainer):
     draw = random.Random(1)
-    trainers = [reference.Trainer(), reference.Trainer()]
+    trainers = [trainer(), trainer()]
     walls, cpus, others, rows = ([], []), ([], []), [], 0
     with tempfile.TemporaryDirectory() as folder:
         for half, (bare, watched) in enumerate([trainers, trainers[::-1]]):
@@ -79,7 +89,8 @@ def main():
     print(f"{'recorded each step':44s} {'bare':>11s} {'share':>10s}   [5 %, 95 % of the median]")
     for name, keys in MODES.items():
         if options.only in (None, name):
-            result = report["results"][name] = measure(keys, options.pairs)
+            trainer = reference.SplitTrainer if name in SPLIT else reference.Trainer
+            result = report["results"][name] = measure(keys, options.pairs, trainer)
             print(
                 f"{reference.line(name, result)}\n{reference.line('  CPU of the thread', result['cpu'])}"
                 f"\n  {result['rows_per_step']:.0f} rows a step, writer {result['other_threads_ms']:.2f} ms",

@@ -10,6 +10,7 @@ import sys
 import time
 
 import torch
+from torch import nn
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "python"))
 import models
@@ -34,6 +35,41 @@ class Trainer:
         self.optimizer.zero_grad()
         wall, mine = time.perf_counter() - wall, time.thread_time() - mine
         return wall, mine, max(0.0, time.process_time() - all_threads - mine)
+
+
+class CoreAttention(nn.Module):
+    """Attention as a module of its own, given queries, keys and values."""
+
+    is_causal = True
+
+    def forward(self, query, key, value, dropout):
+        return nn.functional.scaled_dot_product_attention(
+            query, key, value, is_causal=True, dropout_p=dropout
+        )
+
+
+class SplitAttention(models.Attention):
+    """The same with its core in a module, as Megatron and others have it."""
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        shape = (batch, length, self.heads, width // self.heads)
+        query, key, value = (
+            part.view(shape).transpose(1, 2) for part in self.qkv(x).chunk(3, dim=-1)
+        )
+        y = self.core(query, key, value, self.dropout if self.training else 0.0)
+        return self.out(y.transpose(1, 2).reshape(batch, length, width))
+
+
+class SplitTrainer(Trainer):
+    """The reference model with the cores of its attention as modules."""
+
+    def __init__(self, seed=1):
+        super().__init__(seed)
+        for module in self.model.modules():
+            if type(module) is models.Attention:
+                module.__class__ = SplitAttention
+                module.core = CoreAttention()
 
 
 def batch():

@@ -78,6 +78,17 @@ struct ReadScalar {
   double value = 0.0;
 };
 
+// A text or a histogram (docs/formats.md) at a place of its own.
+struct ReadPayload {
+  std::int32_t restart = 0;
+  std::int32_t rank = 0;
+  std::uint32_t series = 0;  // index into RunRows::series
+  std::int64_t step = 0;
+  std::int32_t attempt = 0;
+  Fate fate = Fate::unknown;
+  Payload payload;
+};
+
 struct ReadAlert {
   std::int32_t restart = 0;
   std::int32_t rank = 0;
@@ -105,6 +116,7 @@ struct RunRows {
   std::vector<Series> series;
   std::vector<ReadRow> rows;        // by restart, step, attempt, rank, seq
   std::vector<ReadScalar> scalars;  // by restart, step, rank
+  std::vector<ReadPayload> payloads;  // by restart, step, attempt, rank, seq
   std::vector<ReadAlert> alerts;
   std::vector<ReadGap> gaps;
   std::vector<std::string> kinds;  // every kind of the ranks read, selected or not, ascending

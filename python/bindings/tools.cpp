@@ -148,6 +148,30 @@ class Rows {
     return out;
   }
 
+  // (type, bytes, place): Python knows what a type means.
+  nb::list payloads() const {
+    nb::list out;
+    for (const ReadPayload& found : run_.payloads) {
+      const Series& series = run_.series[found.series];
+      const std::vector<std::byte>& bytes = found.payload.bytes;
+      nb::dict entry;
+      entry["restart"] = found.restart;
+      entry["rank"] = found.rank;
+      entry["kind"] = text(series.kind);
+      entry["chunk"] = series.chunk;
+      entry["name"] = text(series.name);
+      entry["element"] = text(series.element);
+      entry["step"] = found.step;
+      entry["attempt"] = found.attempt;
+      entry["accum"] = found.payload.key.accum;
+      entry["call"] = found.payload.key.call;
+      entry["seq"] = found.payload.key.seq;
+      out.append(nb::make_tuple(static_cast<int>(found.payload.type),
+                                nb::bytes(bytes.data(), bytes.size()), entry));
+    }
+    return out;
+  }
+
   nb::list alerts() const {
     nb::list out;
     for (const ReadAlert& found : run_.alerts) {
@@ -312,6 +336,7 @@ void init_tools(nb::module_& module) {
       .def("keys", &Rows::keys)
       .def("statistics", &Rows::statistics, nb::arg("names"))
       .def("scalars", &Rows::scalars)
+      .def("payloads", &Rows::payloads)
       .def("alerts", &Rows::alerts)
       .def("gaps", &Rows::gaps)
       .def("damage", &Rows::damage)

@@ -35,6 +35,8 @@ class RunTable(Mapping):
     Rows are ordered by restart, step, attempt, rank, seq.
 
     scalars      {restart, rank, step, name, value}: arrays of what `mon.log` recorded
+    payloads     list of dicts of what is no number: `value` is a str (of kind stack) or a Histogram
+                 (of kind update_ratio)
     alerts, gaps lists of dicts: what rules found; rows that were lost, and why
     damage       list of (file, offset, what): parts of the files that could not be used
     torn_tails   unfinished last writes, those of a killed or living run (no damage)
@@ -49,6 +51,9 @@ class RunTable(Mapping):
         self._scalars = rows.scalars()
         self.num_rows: int = len(rows)
         self.stats = stats
+        self.payloads: list[dict] = [
+            {**place, "value": _payload(kind, value)} for kind, value, place in rows.payloads()
+        ]
         self.alerts: list[dict] = rows.alerts()
         self.gaps: list[dict] = rows.gaps()
         self.damage: list[tuple[str, int, str]] = rows.damage()
@@ -83,6 +88,32 @@ class RunTable(Mapping):
             return pd.Categorical.from_codes(*column) if isinstance(column, tuple) else column
 
         return pd.DataFrame({name: series(column) for name, column in self._columns.items()})
+
+
+@dataclasses.dataclass(frozen=True)
+class Histogram:
+    """Counts of `edges[i] <= x < edges[i + 1]`, the last one closed; `below`, `above`, `nans`."""
+
+    edges: np.ndarray  # float64, one more than counts
+    counts: np.ndarray  # int64
+    below: int
+    above: int
+    nans: int
+
+    @classmethod
+    def of(cls, content: bytes) -> Histogram:
+        import numpy as np
+
+        low, high = np.frombuffer(content[:16], "<f8")
+        below, above, nans, *counts = np.frombuffer(content[16:], "<i8").tolist()
+        edges = np.linspace(low, high, len(counts) + 1)
+        return cls(edges, np.array(counts, np.int64), below, above, nans)
+
+
+def _payload(kind: int, content: bytes):
+    if kind == 1:
+        return Histogram.of(content)
+    return content.decode("utf-8", "replace") if kind == 4 else content
 
 
 @dataclasses.dataclass(frozen=True)

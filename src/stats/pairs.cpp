@@ -104,8 +104,20 @@ void walk_pairs(const TensorView& a, const TensorView& b, Look&& look) {
   }
 }
 
-int sign(double x) {
-  return (x > 0.0) - (x < 0.0);
+std::int64_t sign(double x) {
+  return static_cast<std::int64_t>(x > 0.0) - static_cast<std::int64_t>(x < 0.0);
+}
+
+// Sum of sign(x) sign(y). A product of two narrower numbers does not underflow in float64, so one
+// comparison tells; infinity times zero is NaN there, which is no sign, as it should be.
+std::int64_t agreeing(const double* x, const double* y, std::int64_t n, bool may_underflow) {
+  std::int64_t sum = 0;
+  if (may_underflow) {
+    for (std::int64_t i = 0; i < n; ++i) sum += sign(x[i]) * sign(y[i]);
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) sum += sign(x[i] * y[i]);
+  }
+  return sum;
 }
 
 void count(Histogram& histogram, double value) {
@@ -140,9 +152,10 @@ std::vector<std::byte> histogram_bytes(const Histogram& histogram) {
 }
 
 double sign_agreement(const TensorView& a, const TensorView& b) {
+  const bool may_underflow = a.dtype == DType::float64 || b.dtype == DType::float64;
   std::int64_t sum = 0;
   walk_pairs(a, b, [&](const double* x, const double* y, std::int64_t n) {
-    for (std::int64_t i = 0; i < n; ++i) sum += sign(x[i]) * sign(y[i]);
+    sum += agreeing(x, y, n, may_underflow);
   });
   const std::int64_t n = element_count(a);
   return n == 0 ? 1.0 : (static_cast<double>(sum) / static_cast<double>(n) + 1.0) / 2.0;

@@ -231,6 +231,13 @@ class RunReader {
       out.state = row.state;
       result_.rows.push_back(out);
     }
+    for (const Payload& payload : batch.payloads) {
+      const std::uint32_t series = unified(log, payload.key.series);
+      const Outcome place = timeline.at(index_.at(series).optimizer, payload.key.window);
+      if (!in_range(place.step)) continue;
+      result_.payloads.push_back({directory.restart, directory.rank, series, place.step,
+                                  place.attempt, place.fate, payload});
+    }
     for (const Scalar& scalar : batch.scalars) {
       const std::int64_t step = timeline.at(facts.clock, scalar.window).step;
       if (!in_range(step)) continue;
@@ -273,6 +280,10 @@ class RunReader {
     std::erase_if(result_.rows, [&](const ReadRow& row) {
       return !is_newest({row.rank, index_.at(row.series).optimizer, row.step}, row.restart);
     });
+    std::erase_if(result_.payloads, [&](const ReadPayload& payload) {
+      return !is_newest({payload.rank, index_.at(payload.series).optimizer, payload.step},
+                        payload.restart);
+    });
     std::size_t index = 0;
     std::erase_if(result_.scalars, [&](const ReadScalar& scalar) {
       return !is_newest(clock_steps_[index++], scalar.restart);
@@ -284,6 +295,11 @@ class RunReader {
       return std::tie(a.restart, a.step, a.attempt, a.rank, a.seq) <
              std::tie(b.restart, b.step, b.attempt, b.rank, b.seq);
     });
+    std::sort(result_.payloads.begin(), result_.payloads.end(),
+              [](const ReadPayload& a, const ReadPayload& b) {
+                return std::tie(a.restart, a.step, a.attempt, a.rank, a.payload.key.seq) <
+                       std::tie(b.restart, b.step, b.attempt, b.rank, b.payload.key.seq);
+              });
     std::stable_sort(result_.scalars.begin(), result_.scalars.end(),
                      [](const ReadScalar& a, const ReadScalar& b) {
                        return std::tie(a.restart, a.step, a.rank) <

@@ -1,4 +1,5 @@
 # Tests of the statistics.
 trainmon_test(stats_kernels SOURCES stats_kernels_test.cpp DEPENDS stats)
 trainmon_test(stats_layout SOURCES stats_layout_test.cpp DEPENDS stats)
+trainmon_test(stats_pairs SOURCES stats_pairs_test.cpp DEPENDS stats)
 trainmon_test(stats_state SOURCES stats_state_test.cpp DEPENDS stats)
