@@ -202,6 +202,14 @@ void add_text(Monitor& monitor, SeriesId series, std::string_view text, std::int
   monitor.add_payload_at(std::move(payload));
 }
 
+nb::object control_of(const Monitor& monitor) {
+  const std::optional<ControlChange> change = monitor.control();
+  if (!change) return nb::none();
+  const Control& control = change->control;
+  return nb::make_tuple(control.number, control.on, control.apply_at_step, control.set,
+                        config_to_json(change->config));
+}
+
 // --- what parts tell ------------------------------------------------------------------------
 
 nb::dict event_dict(const AlertEvent& event) {
@@ -371,6 +379,13 @@ void init_monitor(nb::module_& module) {
       .def("set_not_covered", &Monitor::set_not_covered)
       .def("part_failed", &Monitor::part_failed)
       .def("set_note", &Monitor::set_note, nb::arg("key"), nb::arg("json_text"))
+      .def("control_versions", &Monitor::control_versions)
+      .def("control", &control_of,
+           "(number, on, apply_at_step, set, configuration) that control.json asks for, or None")
+      .def("set_schedule",
+           [](Monitor& self, const std::string& config_json) {
+             self.set_schedule(config_from_json(config_json));
+           })
       .def("latest", &latest)
       .def("health", [](Monitor& self) { return health_dict(self.health()); })
       .def("stop", [](Monitor& self) {

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import json
 import math
 import os
@@ -103,6 +104,9 @@ class Watch:
         adapter.on_step = self._step_ended
         self._alerts = alerts.AlertThread(self._core, on_alert) if on_alert else None
         self._say_start(config)
+        if not parts and hasattr(self._core, "control"):
+            allowed = functools.partial(self._check_volume, who=who)
+            adapter.follow_control(allowed, self._say, self._switched)
         _at_work.add(self)
 
     def __reduce__(self):
@@ -126,7 +130,7 @@ class Watch:
         """Scalars of the run, such as loss and learning rate, at the step whose forward began last
         (so before or after optimizer.step() is the same). One-element tensors are read, which waits
         for their device."""
-        if self._ended is not None:
+        if self._ended is not None or not self._adapter.attached:
             return
         for name, value in scalars.items():
             try:
@@ -256,6 +260,10 @@ class Watch:
                     f"at {1 / max(seconds, 1e-6):.1f} steps a second this writes about "
                     f"{_size(per_day)} a day; a larger `every` makes it less"
                 )
+
+    def _switched(self) -> None:
+        """Other hooks were put on, which may give nothing again."""
+        self._recorded = False
 
     def _say_nothing_recorded(self) -> None:
         wanted = not self._chosen or self._core.rank in self._chosen

@@ -25,6 +25,7 @@ struct Context {
 // Each adds its subcommand; running it sets context.exit_code.
 void add_anomalies(CLI::App& app, Context& context);
 void add_config(CLI::App& app, Context& context);
+void add_ctl(CLI::App& app, Context& context);
 void add_doctor(CLI::App& app, Context& context);
 void add_first_bad(CLI::App& app, Context& context);
 void add_show(CLI::App& app, Context& context);

@@ -24,6 +24,7 @@ Examples:
   trainmon show runs/a --name layers.1 --steps 100:120
   trainmon anomalies runs/a -k 20
   trainmon doctor runs/a --json
+  trainmon ctl set runs/a every=100 --at-step 5000
 
 Kinds are named singly (grad_reduced, actv, ...) or by group: grads, weights,
 moments, activations. Name patterns match whole components: layers.1 takes
@@ -66,6 +67,7 @@ int run(int argc, char** argv) {
   add_top(app, context);
   add_show(app, context);
   add_anomalies(app, context);
+  add_ctl(app, context);
   add_doctor(app, context);
   add_config(app, context);
   try {

@@ -20,6 +20,7 @@ from trainmon.torch.contract import (
     parameters_of,
     wrapper_of,
 )
+from trainmon.torch.control import Control
 from trainmon.torch.coverage import FIXED_KINDS, Coverage
 from trainmon.torch.elements import of_output
 from trainmon.torch.features import KINDS as FEATURES
@@ -47,11 +48,13 @@ class Adapter:
         self.parameters = parameters_of(self.roots)
         self.on_step = None  # called with whether the clock's step that ended was recorded
         self.paused = False
+        self.attached = False  # whether there are hooks but those of the steps
+        self.control = None  # follows RUN/control.json
         self.frame: Frame | None = None
         self.lock = threading.Lock()
         self.last_frame: Frame | None = None
         self.coverage = Coverage(self)
-        self.selection = selection  # None: that of the configuration
+        self.fixed_selection = selection  # None: that of the configuration
         self.relay = relay  # step hooks that are there already
         self.logs_collectives = False  # they are noted, not measured
         self.main_grad = False  # gradients are in an attribute main_grad, where there is one
@@ -84,8 +87,7 @@ class Adapter:
         self.wants_state = bool(self.kinds - FIXED_KINDS)
         self.state_before = config["moments_at"] == "before_step"
         compiled(config["collective_callers"])  # raises
-        if self.selection is None:
-            self.selection = Selection(config)
+        self.selection = self.fixed_selection or Selection(config)
         for parameter in self.parameters:
             parameter.selected = self.selection.parameter(parameter)
         self.selection.check(self.parameters, self.roots, self.coverage.not_covered)
@@ -141,41 +143,77 @@ class Adapter:
         self.observe_at = _elsewhere if forced else _core.observe_at
         self.sweep = _all_elsewhere if forced else _core.sweep
         self.parts: list[Part] = []
+        self.failed: set[str] = set()  # parts that failed before hooks were taken off
         self.steps_part, self.sweeps_part = self._part("steps"), self._part("sweeps")
-        self.gradients, self.root_part = self._part("gradients"), self._part("forward")
-        self.handles = Handles()
+        self.step_handles, self.handles = Handles(), Handles()
+        self.registry = None
         self.forwards = 0
         self.late = Late(core, Part(core, "late values"), config["eps"])
         self.backward = Backward(self._part("backward"), self._backward_ended)
+        self.lasting = len(self.parts)
         self.activations = self.features = self.stacks = self.collectives = None
         self.clock = None
         self.steps: list[Steps] = []
         for optimizer in self.optimizers.values():
             self.steps.append(Steps(self, optimizer, config["start_iteration"]))
         self.clock = self.steps[config["clock"]]
-        self.registry = Registry(self)
         try:
-            self.registry.install()
+            self.attach()
             for steps in self.steps:
-                steps.install(self.handles)
-            for root in self.roots:
-                if not isinstance(root, torch.jit.ScriptModule):
-                    self.handles.add(root.register_forward_pre_hook(ForwardBegins(self)))
-                    self.handles.add(root.register_forward_hook(ForwardEnds(self)))
-            self._install_modules()
-            if "cc" in self.kinds:
-                self._install_collectives()
-            self.coverage.start()
+                steps.install(self.step_handles)
+                steps.refresh()
         except BaseException:
-            self.handles.remove()
-            self.registry.remove()
-            if self.collectives is not None:
-                self.collectives.remove()
+            self.step_handles.remove()
+            self.detach()
             raise
 
     def _part(self, name: str) -> Part:
         self.parts.append(Part(self.core, name))
+        self.parts[-1].on = name not in self.failed
         return self.parts[-1]
+
+    def attach(self) -> None:
+        """Puts every hook on but those of the steps."""
+        self.attached = True
+        self.gradients, self.root_part = self._part("gradients"), self._part("forward")
+        self.registry = Registry(self)
+        self.registry.install()
+        for root in self.roots:
+            if not isinstance(root, torch.jit.ScriptModule):
+                self.handles.add(root.register_forward_pre_hook(ForwardBegins(self)))
+                self.handles.add(root.register_forward_hook(ForwardEnds(self)))
+        self._install_modules()
+        if "cc" in self.kinds:
+            self._install_collectives()
+        self.coverage.start()
+
+    def detach(self) -> None:
+        """Takes them off again; those in a graph still alive do nothing any more."""
+        self.attached = False
+        if self.activations is not None:
+            self.activations.release_leaves()
+        for part in self.parts[self.lasting :]:
+            if not part.on:
+                self.failed.add(part.name)
+            part.on = False
+        del self.parts[self.lasting :]
+        if self.collectives is not None:
+            self.collectives.remove()
+        self.handles.remove()
+        if self.registry is not None:
+            self.registry.remove()
+        for wrapper in self.wrappers:
+            wrapper.unhooked()
+        self.activations = self.features = self.stacks = self.collectives = self.registry = None
+        self.frame = self.last_frame = None
+        self.parameters = []  # they may be replaced while nobody looks
+        for steps in self.steps:
+            steps.detached()
+
+    def follow_control(self, allowed, say, changed) -> None:
+        """From now on; what RUN/control.json asks for already, at once."""
+        self.control = Control(self, allowed, say, changed)
+        self.control.begin()
 
     def _install_modules(self) -> None:
         values, gradients = "actv" in self.kinds, "actv_grad" in self.kinds
@@ -293,6 +331,11 @@ class Adapter:
         if steps is self.clock and self.on_step is not None:
             self.on_step(steps.recording)
 
+    def step_over(self, steps) -> None:
+        """Between two windows."""
+        if steps is self.clock and self.control is not None:
+            self.control.look()
+
     def seal(self, moment: str) -> None:
         try:
             if self.late.part.on:
@@ -327,27 +370,20 @@ class Adapter:
 
     def remove(self) -> None:
         """Takes every hook off; those in a graph still alive do nothing any more."""
-        if self.activations is not None:
-            self.activations.release_leaves()
-        for part in self.parts:
+        for part in self.parts[: self.lasting]:
             part.on = False
-        if self.collectives is not None:
-            self.collectives.remove()
-        self.handles.remove()
-        self.registry.remove()
+        self.step_handles.remove()
+        self.detach()
         self.backward.settle()
         # The core has its own time for the disk; what a device owes is a matter of milliseconds.
         self.late.drain(self.config["stop_timeout_seconds"] / 4)
 
     def forget(self) -> None:
         """Lets go of the model and the optimizers, without waiting for the garbage collector."""
-        for steps in self.steps:
-            steps.sweeps = steps.directions = steps.updates = None
         self.roots, self.wrappers, self.parameters = [], [], []
         self.optimizers, self.scaler, self.on_step = {}, None, None
-        self.steps, self.clock, self.activations, self.frame = [], None, None, None
-        self.features = self.stacks = self.collectives = None
-        self.backward.at_end = self.registry = None
+        self.steps, self.clock, self.control = [], None, None
+        self.backward.at_end = None
 
 
 def _elsewhere(handle, series, tensor, *_) -> int:

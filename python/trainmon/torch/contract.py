@@ -82,6 +82,9 @@ class Wrapper:
         registry.reduced(parameter) where the reduced one appears on another tensor."""
         raise NotImplementedError
 
+    def unhooked(self) -> None:
+        """All hooks that the registry was given have been taken off; hook_gradients() may follow."""
+
     def came_later(self, root: nn.Module) -> str:
         """What has changed how the model is spread since this wrapper was chosen; "" if nothing."""
         return ""

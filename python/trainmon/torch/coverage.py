@@ -112,6 +112,8 @@ class Coverage:
         """The likeliest reason that a step gave no row."""
         adapter, core = self.adapter, self.core
         start = adapter.config["start_step"]
+        if not adapter.attached:
+            return "trainmon ctl has switched it off"
         if not any(p.selected for p in adapter.parameters):
             return "include and exclude leave no parameter"
         if adapter.paused:

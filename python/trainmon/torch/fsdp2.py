@@ -72,6 +72,9 @@ class Fsdp2(Wrapper):
             why = "with reduce_dtype FSDP2 keeps the sum apart: each row is its micro-step's own"
             registry.adapter.coverage.not_covered(what, why)
 
+    def unhooked(self):
+        self.finders.clear()
+
     def is_replaced(self, parameter):
         # A module that still holds its gathered parameter says nothing.
         held = parameter.held

@@ -60,9 +60,15 @@ class Steps:
         self.refresh()
         self.adapter.window_opened(self)
 
+    def detached(self) -> None:
+        """No hook but those of the step is left, and no loss scale is seen any more."""
+        self.sweeps = self.directions = self.updates = None
+        self.recording = False
+        self.scale = 1.0 if self.adapter.scaler is None else math.nan
+
     def refresh(self) -> None:
         # Rows without steps would go to the wrong ones.
-        on = self.part.on and not self.adapter.paused
+        on = self.part.on and self.adapter.attached and not self.adapter.paused
         self.recording = on and self.core.recording(self.index)
         if self is self.adapter.clock and self.adapter.activations is not None:
             self.adapter.activations.live = self.recording
@@ -156,7 +162,8 @@ class Steps:
         self.core.begin_attempt(self.index)
         self.in_step = True
         self.fused = _fused_scaling(self.optimizer)
-        self._read(self.sweeps.check)
+        if self.recording:
+            self._read(self.sweeps.check)
         fn = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if callable(fn):
             # The backward is still to come, inside: gradients are read each time it has run.
@@ -182,12 +189,12 @@ class Steps:
         return closure
 
     def read_before(self, gradients: bool = True, weights: bool = True) -> None:
-        if gradients:
+        if gradients and self.recording:
             scaled = self.fused is not None and self.fused[0] is not None
             self._read(self.sweeps.read, "grad_reduced", "grad", STILL_SCALED if scaled else 0)
             if self.directions is not None:
                 self._read(self.directions.read)
-        if weights:
+        if weights and self.recording:
             self._read(self.sweeps.read, "param_origin")
             if self.adapter.state_before:
                 self._read_state()
@@ -215,9 +222,10 @@ class Steps:
         if self.ignored:
             self.ignored = False
             return
-        self._read(self.sweeps.read, "param_updated")
-        if not self.adapter.state_before:
-            self._read_state()
+        if self.recording:
+            self._read(self.sweeps.read, "param_updated")
+            if not self.adapter.state_before:
+                self._read_state()
         scale, found_inf = self.scale, None
         if self.fused is not None:
             self.flags = STILL_SCALED  # there is a scaler, though nobody showed it to us
@@ -234,6 +242,7 @@ class Steps:
         self.adapter.step_ended(self)
         self.adapter.seal("after_step")
         self.advance()
+        self.adapter.step_over(self)
 
     def _end_when_known(self, tensors: list[Tensor], outcome) -> None:
         """Closes the window with outcome(values of tensors), now if nothing has to be waited for."""
