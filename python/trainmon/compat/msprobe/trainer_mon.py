@@ -49,7 +49,7 @@ class TrainerMon:
         self._watch: Watch | None = None
         self._relay: Relay | None = None
         self._collected = 0
-        self._optimizer = None
+        self._model = self._optimizer = self._wrapped = None
         self.step = 0  # number of the step under way or to come
         self._steps_seen = 0
         self._place(process_group)
@@ -103,7 +103,7 @@ class TrainerMon:
         """Of old scripts: set_monitor(), the optimizer perhaps from set_wrapped_optimizer()."""
         taken = _arguments(args, keys)
         if taken["optimizer"] is None:
-            taken["optimizer"] = getattr(self, "_wrapped", None)
+            taken["optimizer"] = self._wrapped
         if taken["optimizer"] is None:
             log.error("trainmon: no optimizer: pass one, or call set_wrapped_optimizer() first")
             return
@@ -276,6 +276,7 @@ class TrainerMon:
         if self._relay is not None:
             self._relay.remove()
             self._relay = None
+        self._model = self._optimizer = self._wrapped = None
 
     # --- changing and asking ---------------------------------------------------------------------
 
