@@ -1,4 +1,4 @@
-// Reads the file whole when its stamp has changed, was changed lately, or what it held was wrong.
+// Reads the file whole when its stamp has changed, has changed lately, or what it held was wrong.
 #include "control_file.h"
 
 #include <sys/stat.h>
@@ -12,8 +12,8 @@ namespace trainmon {
 namespace {
 
 constexpr std::int64_t kMaxBytes = std::int64_t{1} << 20;
-// Stamps are coarse: another version may come with the same one, for up to two seconds.
-constexpr int kAgain = 3;
+// Stamps are coarse, on some file systems by two seconds: another version may come with the same.
+constexpr auto kCoarse = std::chrono::seconds(3);
 
 std::string joined(const std::vector<std::string>& faults) {
   std::string text;
@@ -27,7 +27,7 @@ ControlFile::ControlFile(std::filesystem::path path, const Config& config)
     : path_(std::move(path)), config_(config) {}
 
 // The content; nullopt for none, or with why it cannot be read.
-std::optional<std::string> ControlFile::read(std::string& unreadable) {
+std::optional<std::string> ControlFile::read(Clock::time_point now, std::string& unreadable) {
   struct stat status {};
   if (::stat(path_.c_str(), &status) != 0) {
     const bool is_missing = errno == ENOENT || errno == ENOTDIR;
@@ -38,10 +38,8 @@ std::optional<std::string> ControlFile::read(std::string& unreadable) {
   const Stamp stamp{status.st_ino, status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
   if (stamp != stamp_) {
     stamp_ = stamp;
-    again_ = kAgain;
-  } else if (again_ > 0) {
-    --again_;
-  } else if (is_fine_) {
+    again_until_ = now + kCoarse;
+  } else if (is_fine_ && now >= again_until_) {
     return std::nullopt;
   }
   if (!S_ISREG(status.st_mode)) {  // reading a pipe would wait
@@ -58,9 +56,9 @@ std::optional<std::string> ControlFile::read(std::string& unreadable) {
   }
 }
 
-std::optional<ControlFile::Found> ControlFile::look() {
+std::optional<ControlFile::Found> ControlFile::look(Clock::time_point now) {
   std::string fault;
-  std::optional<std::string> text = read(fault);
+  std::optional<std::string> text = read(now, fault);
   if (!text && fault.empty()) {
     if (is_fine_) return std::nullopt;
     is_fine_ = true;  // what was wrong is gone
@@ -83,8 +81,9 @@ std::optional<ControlFile::Found> ControlFile::look() {
   is_fine_ = fault.empty();
   found.fault = std::move(fault);
   if (found.change) {
-    if (*text == good_) found.change.reset();  // only its fault is gone
-    good_ = std::move(*text);
+    std::string good = control_to_json(found.change->control);
+    if (good == good_) found.change.reset();  // a fault is gone, or only spaces have changed
+    good_ = std::move(good);
   }
   return found;
 }

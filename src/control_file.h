@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -24,7 +25,8 @@ class ControlFile {
 
   // What is new since the last call; nullopt for nothing. A missing file changes nothing. Costs one
   // stat() while the file stays as it is. Throws std::bad_alloc at most.
-  std::optional<Found> look();
+  using Clock = std::chrono::steady_clock;
+  std::optional<Found> look(Clock::time_point now = Clock::now());
 
  private:
   struct Stamp {
@@ -34,15 +36,15 @@ class ControlFile {
     std::int64_t nanoseconds = 0;
     bool operator==(const Stamp&) const = default;
   };
-  std::optional<std::string> read(std::string& unreadable);
+  std::optional<std::string> read(Clock::time_point now, std::string& unreadable);
 
   const std::filesystem::path path_;
   const Config config_;
   Stamp stamp_;
-  int again_ = 0;  // looks that read it although its stamp is the same
+  Clock::time_point again_until_{};  // read till then although the stamp is the same
   bool is_fine_ = true;
   std::string seen_;  // what was read last,
-  std::string good_;  // and what was valid last
+  std::string good_;  // and the last valid version as we write it
 };
 
 }  // namespace trainmon

@@ -37,7 +37,7 @@ struct PipeCalls {
   std::function<void(Alert&)> annotate;        // fill in the step of an alert
   std::function<void(const Alert&)> on_alert;  // a rule found something
   std::function<void(bool last)> after_flush;  // housekeeping files; may write and throw
-  std::function<void()> each_second;           // about once in one; may read and throw; or empty
+  std::function<void()> each_second = {};      // about once in one; may read and throw; or empty
 };
 
 // A pipe owns its thread, its sinks and its rules. It never takes a lock of the training side while

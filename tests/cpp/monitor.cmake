@@ -7,6 +7,8 @@ add_dependencies(kill_loop_test kill_child)
 
 trainmon_test(monitor SOURCES monitor/monitor_test.cpp monitor/faults_test.cpp DEPENDS monitor)
 
+trainmon_test(control SOURCES monitor/control_test.cpp DEPENDS monitor)
+
 add_executable(embed_cpp ${PROJECT_SOURCE_DIR}/examples/embed_cpp/main.cpp)
 target_link_libraries(embed_cpp PRIVATE trainmon_monitor)
 add_test(NAME embed_cpp COMMAND embed_cpp ${CMAKE_CURRENT_BINARY_DIR}/embed_cpp_run)
