@@ -56,6 +56,7 @@ class Targets(Selection):
         self.module_names = [Names(config["squash_name"]) for _ in model]
         self.raw_parameters: dict[int, str] = {}
         self.raw_modules: dict[int, str] = {}
+        self.plain: list[dict[str, str]] = [{} for _ in model]  # full name -> without wrappers
         self.told: set[str] = set()
         self._walk()
         self.features = self._features()
@@ -71,6 +72,8 @@ class Targets(Selection):
             for name, module in root.named_modules():
                 self.raw_modules.setdefault(id(module), name)
                 self.module_names[chunk].of(name)
+            for name, module in modules.named(root):
+                self.plain[chunk].setdefault(self.raw_modules.get(id(module), name), name)
 
     def _raw(self, known: dict[int, str], thing, name: str) -> str:
         if id(thing) not in known:
@@ -127,9 +130,8 @@ class Targets(Selection):
         return self._matching(chunk, full, label, self.wanted)
 
     def _matching(self, chunk: int, full: str, label: str, targets) -> str | None:
-        stripped = _stripped(full)
         for target in targets:
-            if _without_chunk(target, chunk) in (full, label, stripped):
+            if _without_chunk(target, chunk) in (full, label, self.plain[chunk].get(full)):
                 return target
         return None
 
@@ -182,7 +184,7 @@ class Targets(Selection):
         if name is None:
             return False
         full = next((full for full, short in names.names.items() if short == watched.name), "")
-        return name in (watched.name, full, _stripped(full))
+        return name in (watched.name, full, self.plain[watched.chunk].get(full))
 
     def _say(self, text: str) -> None:
         if text not in self.told:
@@ -222,7 +224,7 @@ class Targets(Selection):
                 for chunk in range(len(self.roots))
                 for owner in (self.parameter_names[chunk], self.module_names[chunk])
                 for full, short in owner.names.items()
-                for name in (full, short, _stripped(full))
+                for name in (full, short, self.plain[chunk].get(full, full))
                 if _without_chunk(target, chunk) is not None
             ]
             wanted = {_without_chunk(target, chunk) for chunk in range(len(self.roots))}
@@ -243,9 +245,3 @@ def _without_chunk(target: str, chunk: int) -> str | None:
     if not colon:
         return target
     return rest if head == str(chunk) else None
-
-
-def _stripped(name: str) -> str:
-    for part in ("_fsdp_wrapped_module", "_orig_mod", "_checkpoint_wrapped_module"):
-        name = name.replace(f"{part}.", "")
-    return name
