@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <set>
 #include <span>
 #include <tuple>
 #include <unordered_map>
@@ -55,13 +56,13 @@ class MsprobeFiles final : public MsprobeSink {
 
   void write(const RecordBatch& batch) override {
     const std::lock_guard lock(mutex_);
-    if (held_ + batch.rows.size() > kMostHeldRows) {
+    if (waiting_after(batch) > kMostHeldRows) {
       throw SinkError("too_many_rows", "more rows wait for the end of their step than are held");
     }
     // Taken back as a whole if the files cannot be written.
     std::map<std::int64_t, std::size_t> before;
     for (const auto& [window, rows] : windows_) before[window] = rows.size();
-    std::vector<std::int64_t> ended;
+    std::vector<std::pair<std::int64_t, bool>> ended;
     try {
       for (const Row& row : batch.rows) windows_[row.key.window].push_back(row);
       if (options_.files) write_stacks(batch);
@@ -69,8 +70,9 @@ class MsprobeFiles final : public MsprobeSink {
         if (outcome.optimizer != 0) continue;
         const auto found = windows_.find(outcome.window);
         if (found == windows_.end()) continue;
-        if (outcome.fate == Fate::taken) write_step(found->second, outcome.step);
-        ended.push_back(outcome.window);
+        const bool taken = outcome.fate == Fate::taken;
+        if (taken) write_step(found->second, outcome.step);
+        ended.emplace_back(outcome.window, taken);
       }
     } catch (...) {
       undo();
@@ -82,9 +84,7 @@ class MsprobeFiles final : public MsprobeSink {
       throw;
     }
     done_.clear();
-    for (const std::int64_t window : ended) finish(window);
-    held_ = 0;
-    for (const auto& [window, rows] : windows_) held_ += rows.size();
+    for (const auto& [window, taken] : ended) finish(window, taken);
   }
 
   void flush() override {}
@@ -122,10 +122,25 @@ class MsprobeFiles final : public MsprobeSink {
     return std::prev(ops_.upper_bound(window))->second;
   }
 
-  void finish(std::int64_t window) {
+  // Rows without an outcome once a batch is taken in: those it brings the end of do not count, so
+  // that a step too large loses some of its rows, and the next one none.
+  std::size_t waiting_after(const RecordBatch& batch) const {
+    std::set<std::int64_t> ending;
+    for (const Outcome& outcome : batch.outcomes) {
+      if (outcome.optimizer == 0) ending.insert(outcome.window);
+    }
+    std::size_t waiting = 0;
+    for (const auto& [window, rows] : windows_) {
+      if (!ending.contains(window)) waiting += rows.size();
+    }
+    for (const Row& row : batch.rows) waiting += ending.contains(row.key.window) ? 0 : 1;
+    return waiting;
+  }
+
+  void finish(std::int64_t window, bool taken) {
     const auto found = windows_.find(window);
     if (found == windows_.end()) return;
-    last_ = std::move(found->second);
+    if (taken) last_ = std::move(found->second);
     windows_.erase(found);
     while (ops_.size() > 1 && std::next(ops_.begin())->first <= window + 1) {
       ops_.erase(ops_.begin());
@@ -203,11 +218,11 @@ class MsprobeFiles final : public MsprobeSink {
     });
   }
 
+  static std::string called(const Placed& p) {
+    return p.call == 0 ? p.series->name : p.series->name + ".call_" + std::to_string(p.call);
+  }
   static std::string name_of(const Placed& p) {
-    std::string name = p.series->name;
-    if (p.call > 0) name += ".call_" + std::to_string(p.call);
-    if (!p.series->element.empty()) name += "." + p.series->element;
-    return name;
+    return p.series->element.empty() ? called(p) : called(p) + "." + p.series->element;
   }
 
   std::vector<std::string> columns_of(const std::vector<Stat>& ops) const {
@@ -217,10 +232,12 @@ class MsprobeFiles final : public MsprobeSink {
     return columns;
   }
 
+  static bool is_known(const Placed& p) { return (p.row->key.flags & flag::kNotReady) == 0; }
+
   Line tensor_line(const Placed& p, const std::vector<Stat>& ops) const {
     Line line{p.series->chunk, name_of(p), p.micro_step, {}};
     for (const Stat stat : ops) {
-      line.fields.push_back(value_text(stat, p.row->state, options_.ndigits));
+      line.fields.push_back(is_known(p) ? value_text(stat, p.row->state, options_.ndigits) : "nan");
     }
     const std::vector<std::int64_t>* shape = series_->shape(p.row->shape);
     line.fields.push_back(shape == nullptr ? "nan" : shape_text(*shape));
@@ -233,7 +250,7 @@ class MsprobeFiles final : public MsprobeSink {
                                      const std::vector<Stat>& ops) const {
     std::map<std::pair<std::string, std::string>, RowState> merged;
     for (const Placed& p : placed) {
-      if (p.series->kind != kind::kCc) continue;
+      if (p.series->kind != kind::kCc || !is_known(p)) continue;
       const auto [known, fresh] =
           merged.try_emplace({p.series->name, p.series->element}, p.row->state);
       if (!fresh) merge(known->second, p.row->state);
@@ -260,21 +277,22 @@ class MsprobeFiles final : public MsprobeSink {
   static std::size_t feature_column(std::string_view kind) {
     return kind == kind::kAttnMax || kind == kind::kSpectralNorm ? 1 : 0;
   }
-  static std::string feature_name(std::string_view prefix, const Series& series) {
-    if (prefix == "attention_hook") return series.name + ".attention";
-    return series.name + (prefix == "linear_hook" ? ".linear" : ".moe_router");
+  static std::string feature_name(std::string_view prefix, const Placed& p) {
+    if (prefix == "attention_hook") return called(p) + ".attention";
+    return called(p) + (prefix == "linear_hook" ? ".linear" : ".moe_router");
   }
 
   std::vector<Line> feature_lines(const std::vector<Placed>& placed,
                                   std::string_view prefix) const {
     std::vector<Line> lines;
-    std::map<std::tuple<std::int32_t, std::string_view, std::int64_t>, std::size_t> places;
+    using Place = std::tuple<std::int32_t, std::string_view, std::int64_t, std::int64_t>;
+    std::map<Place, std::size_t> places;
     const std::size_t columns = feature_columns(prefix).size();
     for (const Placed& p : placed) {
       const auto [known, fresh] =
-          places.try_emplace({p.series->chunk, p.series->name, p.micro_step}, lines.size());
+          places.try_emplace({p.series->chunk, p.series->name, p.micro_step, p.call}, lines.size());
       if (fresh) {
-        lines.push_back({p.series->chunk, feature_name(prefix, *p.series), p.micro_step,
+        lines.push_back({p.series->chunk, feature_name(prefix, p), p.micro_step,
                          std::vector<std::string>(columns, "nan")});
       }
       lines[known->second].fields[feature_column(p.series->kind)] =
@@ -400,9 +418,8 @@ class MsprobeFiles final : public MsprobeSink {
   RunInfo run_;
   const SeriesTable* series_ = nullptr;
   mutable std::mutex mutex_;
-  std::map<std::int64_t, Rows> windows_;  // without an outcome
-  Rows last_;                             // of the step before
-  std::size_t held_ = 0;
+  std::map<std::int64_t, Rows> windows_;           // without an outcome
+  Rows last_;                                      // of the last step that was taken
   std::map<std::int64_t, std::vector<Stat>> ops_;  // by the window from which on they hold
   std::vector<Appended> done_;                     // by the batch being written
 };

@@ -252,11 +252,17 @@ def test_the_default_directory_is_monitor_output(tmp_path, monkeypatch):
     monkeypatch.delenv("MONITOR_OUTPUT_DIR", raising=False)
     model = case.net()
     optimizer = case.adam(model)
-    monitor = case.trainer_mon(tmp_path, {"wg_distribution": True})
+    rules = [{"rule_name": "AnomalyNan", "args": {"threshold": 1e-9}}]
+    config = {"wg_distribution": True, "alert": {"rules": rules, "dump": True}}
+    monitor = case.trainer_mon(tmp_path, config)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")  # training scripts do
     monitor.set_monitor(model, 1, optimizer)
     case.steps(model, optimizer, 1)
     monitor.stop()
     assert [case.csvs(f) for f in case.folders(tmp_path / "monitor_output")]
+    assert (tmp_path / "monitor_output/anomaly_detected").exists()
+    assert not list((tmp_path / "elsewhere").iterdir())
 
 
 def test_module_ranks_in_one_process(tmp_path):

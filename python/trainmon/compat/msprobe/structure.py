@@ -3,8 +3,7 @@ from __future__ import annotations
 
 import json
 import os
-
-from trainmon.compat.msprobe import directory
+from pathlib import Path
 
 SIDES = (("input", "actv"), ("output", "actv"), ("input", "actv_grad"), ("output", "actv_grad"))
 NOTHING = "<class 'NoneType'>"
@@ -49,9 +48,8 @@ def _tuple(shape: list[int]) -> str:
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 
-def write(rank: int, found: dict) -> str:
+def write(folder: Path, found: dict) -> str:
     """The path of the file, which is whole and on the disk when this returns."""
-    folder = directory.base() / "module_struct" / f"rank{rank}"
     folder.mkdir(mode=0o750, parents=True, exist_ok=True)
     path = folder / "module_struct.json"
     temporary = folder / "module_struct.json.tmp"

@@ -53,6 +53,7 @@ class TrainerMon:
         self.step = 0  # number of the step under way or to come
         self._steps_seen = 0
         self._place(process_group)
+        self._base = directory.base()  # whatever becomes of the environment or the working folder
         self._directory = directory.fresh(self.rank)
         if self.config["append_output"] and self._is_distributed:
             self._directory = directory.continued(self.rank, self.config["append_output"])
@@ -60,6 +61,10 @@ class TrainerMon:
             self._file.content = None  # the first look is at the end of the first step
         else:
             self._file.content = content
+
+    @property
+    def _structure(self):
+        return self._base / "module_struct" / f"rank{self.rank}"
 
     def _place(self, group) -> None:
         distributed = torch.distributed
@@ -161,10 +166,10 @@ class TrainerMon:
         }
         parts["rules"] = [rule for rule in parts["rules"] if rule["stats"]]
         if describes:
-            parts["directory"] = str(directory.base() / "module_struct" / f"rank{self.rank}")
+            parts["directory"] = str(self._structure)
         if config["alert"]["dump"]:
             parts["anomaly"] = {
-                "base": str(directory.base()),
+                "base": str(self._base),
                 "pp_stage": self.pp_stage,
                 "group_mates": self.group_mates,
             }
@@ -201,7 +206,7 @@ class TrainerMon:
                 self._settle()
                 core = watch._core
                 tensors = {kind: core.msprobe_tensors(kind) for kind in ("actv", "actv_grad")}
-                path = structure.write(self.rank, structure.structure(tensors))
+                path = structure.write(self._structure, structure.structure(tensors))
                 log.warning("trainmon: the structure of the model is in %s", path)
             except Exception as error:
                 log.error("trainmon: the structure was not written: %s", error)
