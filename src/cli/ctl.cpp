@@ -51,7 +51,8 @@ File locked(const std::string& run) {
 }
 
 // Text as a value of this key: a list is separated by commas or JSON; the rest JSON, else text.
-Json value_of(const Json& example, const std::string& text) {
+Json value_of(const std::string& key, const Json& example, const std::string& text) {
+  const bool holds_numbers = key == "ranks";
   const Json parsed = Json::parse(text, nullptr, false);
   if (!example.is_array()) return parsed.is_discarded() ? Json(text) : parsed;
   if (parsed.is_array()) return parsed;
@@ -59,9 +60,8 @@ Json value_of(const Json& example, const std::string& text) {
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     const std::string element = text.substr(begin, end - begin);
-    const Json number = Json::parse(element, nullptr, false);
-    const bool is_number = !number.is_discarded() && number.is_number_integer();
-    list.push_back(is_number ? number : Json(element));
+    const Json number = holds_numbers ? Json::parse(element, nullptr, false) : Json();
+    list.push_back(number.is_number() ? number : Json(element));
     begin = end + 1;
   }
   return list;
@@ -82,7 +82,7 @@ std::string with_settings(const std::string& set, const std::vector<std::string>
     if (value.empty()) {
       merged.erase(key);  // as the run began
     } else {
-      merged[key] = value_of(defaults.value(key, Json()), value);
+      merged[key] = value_of(key, defaults.value(key, Json()), value);
     }
   }
   if (!faults.empty()) throw ConfigError(std::move(faults));
