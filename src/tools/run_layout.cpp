@@ -89,6 +89,16 @@ std::optional<json> load(const fs::path& path, std::vector<Damage>& damage) {
   return std::nullopt;
 }
 
+// A process that died between claiming its directory and writing the first file into it.
+bool died_at_start(const fs::path& directory) {
+  std::error_code error;
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (entry->path().filename() != "run.json.tmp") return false;
+  }
+  return !error;
+}
+
 template <typename T>
 void take(const json& object, const char* key, T& value) {
   try {
@@ -121,6 +131,7 @@ std::vector<RankDirectory> rank_directories(const fs::path& run) {
 
 RunFacts read_run_json(const RankDirectory& directory, std::vector<Damage>& damage) {
   RunFacts facts;
+  if (died_at_start(directory.path)) return facts;
   const std::optional<json> run = load(directory.path / "run.json", damage);
   if (!run) return facts;
   take(*run, "run_id", facts.run_id);

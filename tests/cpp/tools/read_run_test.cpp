@@ -375,5 +375,20 @@ TEST(ReadRun, OddJsonIsDamageAndHidesNothing) {
   }
 }
 
+TEST(ReadRun, AStartThatWasKilledAtOnceIsNotDamage) {
+  const Scratch run;
+  WrittenRank rank(run.path(), 0, 0);
+  rank.row(rank.add("grad_reduced", "w"), 0);
+  rank.write();
+  const std::filesystem::path killed = rank_path(run.path(), 0, 1);
+  make_directories(killed);
+  EXPECT_TRUE(read_run(run.path()).damage.empty());
+  std::ofstream(killed / "run.json.tmp") << "{";
+  EXPECT_TRUE(read_run(run.path()).damage.empty());
+  // A directory in which more than that was written has lost its run.json.
+  std::ofstream(killed / "health.json") << "{}";
+  EXPECT_EQ(read_run(run.path()).damage.size(), 1u);
+}
+
 }  // namespace
 }  // namespace trainmon
