@@ -18,6 +18,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "sinks/msprobe_csv.h"
+#include "sinks/msprobe_rows.h"
 #include "trainmon/error.h"
 #include "trainmon/msprobe_anomaly.h"
 
@@ -27,14 +28,6 @@ namespace {
 using namespace msprobe_csv;
 
 constexpr std::size_t kMostHeldRows = 1 << 20;  // of steps without an outcome, 0.2 GB
-
-// A row at its place in the step.
-struct Placed {
-  const Row* row = nullptr;
-  const Series* series = nullptr;
-  std::int64_t micro_step = 0;
-  std::int64_t call = 0;  // of a module called more than once in a micro-step
-};
 
 using Rows = std::vector<Row>;
 
@@ -149,80 +142,8 @@ class MsprobeFiles final : public MsprobeSink {
 
   // --- from rows to lines ------------------------------------------------------------------------
 
-  // Rows of one file, in its order, with their micro-steps.
-  std::vector<Placed> place(std::span<const Row> rows, std::string_view prefix) const {
-    std::vector<Placed> placed;
-    std::unordered_map<SeriesId, std::vector<std::size_t>> by_series;
-    for (const Row& row : rows) {
-      const Series& series = series_->at(row.key.series);
-      const FileKind* file = file_kind(series.kind, options_);
-      if (file == nullptr || file->prefix != prefix) continue;
-      by_series[row.key.series].push_back(placed.size());
-      placed.push_back({&row, &series, 0, 0});
-    }
-    for (auto& [id, places] : by_series) number(placed, places);
-    std::erase_if(placed, [](const Placed& p) { return p.row == nullptr; });
-    return placed;
-  }
-
-  // Calls of a step are shared out evenly among its micro-steps, which is right for pipelines, too,
-  // where several forwards run before the first backward.
-  void number(std::vector<Placed>& placed, std::vector<std::size_t>& places) const {
-    const auto key = [&](std::size_t i) {
-      const RowKey& k = placed[i].row->key;
-      return std::tuple(k.accum, k.call, k.seq);
-    };
-    std::sort(places.begin(), places.end(),
-              [&](std::size_t a, std::size_t b) { return key(a) < key(b); });
-    const std::string& kind = placed[places[0]].series->kind;
-    if (kind == kind::kGradUnreduced && !options_.micro_gradients) {
-      for (std::size_t i = 0; i + 1 < places.size(); ++i) placed[places[i]].row = nullptr;
-      return;
-    }
-    const auto count = static_cast<std::int64_t>(places.size());
-    const bool even = count % options_.grad_acc_steps == 0;
-    const std::int64_t each = even ? count / options_.grad_acc_steps : 1;
-    for (std::int64_t i = 0; i < count; ++i) {
-      Placed& p = placed[places[static_cast<std::size_t>(i)]];
-      p.micro_step = even ? i / each : p.row->key.accum;
-      p.call = even ? i % each : p.row->key.call;
-    }
-  }
-
-  // Inputs before outputs, by number: input_2 before input_10.
-  static std::tuple<bool, std::size_t, std::string_view> element_order(const Series& series) {
-    const std::string_view element = series.element;
-    return {element.starts_with("output"), element.size(), element};
-  }
-
-  // Modules in the order in which their first call ended.
-  static void sort_modules(std::vector<Placed>& placed) {
-    using Module = std::pair<std::int32_t, std::string_view>;
-    std::map<std::tuple<Module, std::int32_t, std::int32_t>, std::uint64_t> ends;
-    for (const Placed& p : placed) {
-      const Module module{p.series->chunk, p.series->name};
-      std::uint64_t& end = ends[{module, p.row->key.accum, p.row->key.call}];
-      end = std::max(end, p.row->key.seq);
-    }
-    std::map<Module, std::uint64_t> first;
-    for (const auto& [call, end] : ends) {
-      const auto [known, fresh] = first.try_emplace(std::get<0>(call), end);
-      if (!fresh) known->second = std::min(known->second, end);
-    }
-    std::stable_sort(placed.begin(), placed.end(), [&](const Placed& a, const Placed& b) {
-      const auto key = [&](const Placed& p) {
-        return std::tuple(first.at({p.series->chunk, p.series->name}), p.micro_step, p.call,
-                          element_order(*p.series));
-      };
-      return key(a) < key(b);
-    });
-  }
-
-  static std::string called(const Placed& p) {
-    return p.call == 0 ? p.series->name : p.series->name + ".call_" + std::to_string(p.call);
-  }
-  static std::string name_of(const Placed& p) {
-    return p.series->element.empty() ? called(p) : called(p) + "." + p.series->element;
+  std::vector<Placed> placed_rows(std::span<const Row> rows, std::string_view prefix) const {
+    return place(rows, prefix, *series_, options_);
   }
 
   std::vector<std::string> columns_of(const std::vector<Stat>& ops) const {
@@ -232,12 +153,11 @@ class MsprobeFiles final : public MsprobeSink {
     return columns;
   }
 
-  static bool is_known(const Placed& p) { return (p.row->key.flags & flag::kNotReady) == 0; }
-
   Line tensor_line(const Placed& p, const std::vector<Stat>& ops) const {
     Line line{p.series->chunk, name_of(p), p.micro_step, {}};
     for (const Stat stat : ops) {
-      line.fields.push_back(is_known(p) ? value_text(stat, p.row->state, options_.ndigits) : "nan");
+      line.fields.push_back(p.is_known() ? value_text(stat, p.row->state, options_.ndigits)
+                                         : "nan");
     }
     const std::vector<std::int64_t>* shape = series_->shape(p.row->shape);
     line.fields.push_back(shape == nullptr ? "nan" : shape_text(*shape));
@@ -250,7 +170,7 @@ class MsprobeFiles final : public MsprobeSink {
                                      const std::vector<Stat>& ops) const {
     std::map<std::pair<std::string, std::string>, RowState> merged;
     for (const Placed& p : placed) {
-      if (p.series->kind != kind::kCc || !is_known(p)) continue;
+      if (p.series->kind != kind::kCc || !p.is_known()) continue;
       const auto [known, fresh] =
           merged.try_emplace({p.series->name, p.series->element}, p.row->state);
       if (!fresh) merge(known->second, p.row->state);
@@ -320,10 +240,9 @@ class MsprobeFiles final : public MsprobeSink {
     if (!options_.files || rows.empty()) return;
     const std::vector<Stat>& ops = ops_at(rows.front().key.window);
     for (const std::string_view prefix : prefixes()) {
-      std::vector<Placed> placed = place(rows, prefix);
+      const std::vector<Placed> placed = placed_rows(rows, prefix);
       if (placed.empty()) continue;
       const FileKind& file = *file_kind(placed.front().series->kind, options_);
-      if (prefix == "actv" || prefix == "actv_grad") sort_modules(placed);
       std::vector<std::string> columns = columns_of(ops);
       std::vector<Line> lines;
       if (file.columns == Columns::feature) {
@@ -402,14 +321,15 @@ class MsprobeFiles final : public MsprobeSink {
     MsprobeAnomalyOptions naming;
     naming.rank = run_.rank;
     naming.micro_gradients = options_.micro_gradients;
-    std::vector<Placed> placed = place(rows, file->prefix);
-    if (file->prefix == "actv" || file->prefix == "actv_grad") sort_modules(placed);
+    const std::vector<Placed> placed = placed_rows(rows, file->prefix);
     for (const Placed& p : placed) {
       if (p.series->kind != kind) continue;
       RowKey key = p.row->key;
       key.accum = static_cast<std::int32_t>(p.micro_step);
       const std::vector<std::int64_t>* shape = series_->shape(p.row->shape);
-      found.push_back({msprobe_tag(*p.series, key, naming), p.row->state,
+      Series named = *p.series;
+      named.name = called(p);
+      found.push_back({msprobe_tag(named, key, naming), p.row->state,
                        shape == nullptr ? std::vector<std::int64_t>{} : *shape, p.series->dtype});
     }
   }

@@ -181,12 +181,25 @@ def fsdp2():
     return {**found, "shards": shards, "whole": {n: p.norm().item() for n, p in whole.items()}}
 
 
+def early():
+    """Constructed before there was a process group, as the manual advises."""
+    model = case.net()
+    optimizer = case.adam(model)
+    EARLY.set_monitor(model, 1, optimizer)
+    case.steps(model, optimizer, 1)
+    EARLY.stop()
+    return {"rank": EARLY.rank, "pp": EARLY.pp_stage, "mates": EARLY.group_mates}
+
+
 def main():
+    global EARLY
+    with case.output(OUT / "early"):
+        EARLY = case.trainer_mon(OUT / f"config{RANK}/early", {**WG, "module_ranks": [1]})
     dist.init_process_group(
         "gloo", init_method=os.environ["MEETING_POINT"], rank=RANK, world_size=2
     )
     found = {}
-    for run in (ddp, module_ranks, process_group, dp_group, tp_group, positional_groups,
+    for run in (early, ddp, module_ranks, process_group, dp_group, tp_group, positional_groups,
                 print_struct, print_struct_of_all, collectives, append_output, fsdp2):  # fmt: skip
         found[run.__name__] = run()
         dist.barrier()

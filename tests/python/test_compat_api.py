@@ -2,6 +2,7 @@
 import json
 import logging
 
+import numpy as np
 import pandas
 import pytest
 import torch
@@ -84,6 +85,7 @@ def test_set_monitor_twice_watches_the_second(tmp_path):
         monitor.set_monitor(model, 1, optimizer)
         case.steps(model, optimizer, 2)
         monitor.stop()
+    assert len(case.folders(tmp_path)) == 1
     table = case.rows(case.folders(tmp_path)[0], "grad_reduced")
     assert len(table) == 2 * 10 and sorted(set(table["step"])) == [0, 1]
 
@@ -205,6 +207,7 @@ def assert_metrics(found, tensors, ops):
         assert metrics["shape"] == tensors[tag].shape and metrics["dtype"] is tensors[tag].dtype
         for op in ops:
             assert isinstance(metrics[op], torch.Tensor) and metrics[op].dim() == 0
+            assert metrics[op].dtype is (torch.int64 if op == "nans" else torch.float64)
             assert metrics[op].item() == pytest.approx(case.oracle(tensors[tag], op), rel=1e-5)
 
 
@@ -306,6 +309,31 @@ def test_reload_xy(tmp_path, caplog):
     assert sorted(set(tables["actv"])) == sorted(set(tables["actv_grad"])) == [1, 2]
     assert sorted(set(tables["grad_reduced"])) == [0, 1, 2, 3]
     assert len(case.folders(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("config", [{"collect_times": 1}, {"collect_times": 0}])
+def test_reload_xy_does_not_bring_back_what_has_ended(config, tmp_path):
+    with case.output(tmp_path):
+        monitor, model, optimizer = setup(tmp_path, {**WG, **config})
+        monitor.set_monitor(model, 1, optimizer)
+        case.steps(model, optimizer, 1)
+        monitor.reload_xy(True)
+        case.steps(model, optimizer, 1, first=1)
+        monitor.stop()
+        monitor.reload_xy(True)
+    found = [name for folder in case.folders(tmp_path) for name in case.csvs(folder)]
+    assert found == ["grad_reduced_0-0.csv", "grad_unreduced_0-0.csv"] * config["collect_times"]
+
+
+def test_numbers_of_numpy_and_two_optimizers(tmp_path):
+    with case.output(tmp_path):
+        monitor, model, optimizer = setup(tmp_path, WG)
+        monitor.set_monitor(model, np.int64(2), optimizer, start_iteration=np.int64(3))
+        assert (monitor._grad_acc_steps, monitor.step) == (2, 3)
+        monitor.stop()
+        with pytest.raises(TypeError, match="one optimizer"):
+            monitor.set_monitor(model, 1, [optimizer, case.adam(model)])
+    assert optimizer._optimizer_step_pre_hooks == {}
 
 
 def test_stop_ends_it_and_can_be_called_again(tmp_path):

@@ -263,6 +263,18 @@ def test_a_module_called_twice_has_rows_of_both_calls(tmp_path):
         assert len(table[["name", "micro_step"]].drop_duplicates()) == len(table)
 
 
+def test_metrics_of_both_calls_are_given(tmp_path):
+    model, found = Twice(), []
+    optimizer = torch.optim.SGD(model.parameters())
+    with case.output(tmp_path):
+        monitor = case.trainer_mon(tmp_path, {**XY, "all_xy": True, "format": "api"})
+        monitor.set_monitor(model, 1, optimizer)
+        case.steps(model, optimizer, 1, each=lambda _: found.append(monitor.generate_xy_metrics()))
+        monitor.stop()
+    for kind, tags in zip(("actv", "actv_grad"), found[0]):
+        assert {f"0:fc.output:0/rank0/{kind}", f"0:fc.call_1.output:0/rank0/{kind}"} <= set(tags)
+
+
 def test_frozen_parameters_are_left_out(tmp_path):
     model = case.net()
     model.head.bias.requires_grad_(False)

@@ -54,6 +54,14 @@ def test_module_ranks(out, told):
     assert told[0]["module_ranks"]["hooks"][0] == 0 < told[1]["module_ranks"]["hooks"][0]
 
 
+def test_a_monitor_made_before_the_process_group(out, told):
+    assert [told[rank]["early"] for rank in (0, 1)] == [
+        {"rank": rank, "pp": rank, "mates": [0, 1]} for rank in (0, 1)
+    ]
+    assert case.folders(out / "early", rank=0) == []
+    assert norms(out, "early", 1, "grad_reduced")
+
+
 def test_process_group_is_the_pipeline(out, told):
     assert [t["ddp"]["pp"] for t in told] == [0, 1]  # by default the rank
     assert [t["ddp"]["mates"] for t in told] == [[0, 1], [0, 1]]

@@ -231,7 +231,9 @@ TEST_F(Msprobe, GradientsOfEveryMicroStep) {
   options.grad_acc_steps = 2;
   options.micro_gradients = true;
   const auto sink = opened();
-  sink->write(batch({row(unreduced, 1, 0, 0), row(unreduced, 2, 0, 1)}, {outcome(0, 0)}));
+  // A weight used twice has two rows in a micro-step: the first is no whole gradient.
+  sink->write(batch({row(unreduced, 7, 0, 0), row(unreduced, 1, 0, 0, 1), row(unreduced, 2, 0, 1)},
+                    {outcome(0, 0)}));
   EXPECT_EQ(text("grad_unreduced_0-0.csv"),
             "vpp_stage,name,step,micro_step,norm,shape,dtype\n"
             "2,fc.weight,0,0,2.0,\"[5, 4]\",torch.float32\n"

@@ -19,11 +19,11 @@ def base() -> Path:
     return Path(os.environ.get("MONITOR_OUTPUT_DIR") or "./monitor_output").expanduser().absolute()
 
 
-def fresh(rank: int) -> Path:
+def fresh(base: Path, rank: int) -> Path:
     """A new one, such as Dec03_21-34-40-rank0-5f3a9c01; made when something is written to it."""
     now = datetime.datetime.now(SHANGHAI)
     stamp = f"{MONTHS[now.month - 1]}{now:%d_%H-%M-%S}"
-    return base() / f"{stamp}-rank{rank}-{uuid.uuid4().hex[:8]}"
+    return base / f"{stamp}-rank{rank}-{uuid.uuid4().hex[:8]}"
 
 
 def timestamp(text) -> tuple:
@@ -34,14 +34,13 @@ def timestamp(text) -> tuple:
     return MONTHS.index(match.group(1)), *map(int, match.groups()[1:])
 
 
-def continued(rank: int, times: list) -> Path:
+def continued(base: Path, rank: int, times: list) -> Path:
     """This rank's newest directory of the closed range, a new one where there is none."""
     start, end = map(timestamp, times)
     if start > end:
         raise ValueError(f"append_output: {times[0]!r} is after {times[1]!r}")
     found = []
-    root = base()
-    for path in root.iterdir() if root.is_dir() else ():
+    for path in base.iterdir() if base.is_dir() else ():
         match = DIRECTORY.match(path.name)
         if match is None or int(match.group(2)) != rank or not path.is_dir():
             continue
@@ -53,5 +52,5 @@ def continued(rank: int, times: list) -> Path:
             found.append((when, path.stat().st_mtime_ns, path))
     if not found:
         log.warning("trainmon: append_output: rank %d has no output there; it gets a new one", rank)
-        return fresh(rank)
+        return fresh(base, rank)
     return max(found)[-1]

@@ -7,12 +7,12 @@ import os
 import torch
 
 from trainmon.compat.msprobe import config as fields
-from trainmon.compat.msprobe import directory, structure
+from trainmon.compat.msprobe import directory, metrics, structure
+from trainmon.compat.msprobe.arguments import arguments
 from trainmon.compat.msprobe.config_file import ConfigFile
 from trainmon.compat.msprobe.names import Targets
 from trainmon.config import config_json
 from trainmon.monitor import Watch
-from trainmon.stats import tensor_stats
 from trainmon.torch import given
 from trainmon.torch.adapter import Adapter
 from trainmon.torch.hooks import log
@@ -52,11 +52,9 @@ class TrainerMon:
         self._model = self._optimizer = self._wrapped = None
         self.step = 0  # number of the step under way or to come
         self._steps_seen = 0
-        self._place(process_group)
         self._base = directory.base()  # whatever becomes of the environment or the working folder
-        self._directory = directory.fresh(self.rank)
-        if self.config["append_output"] and self._is_distributed:
-            self._directory = directory.continued(self.rank, self.config["append_output"])
+        self._group = process_group
+        self._place()
         if self._is_dynamic:
             self._file.content = None  # the first look is at the end of the first step
         else:
@@ -66,9 +64,11 @@ class TrainerMon:
     def _structure(self):
         return self._base / "module_struct" / f"rank{self.rank}"
 
-    def _place(self, group) -> None:
-        distributed = torch.distributed
-        self._is_distributed = distributed.is_available() and distributed.is_initialized()
+    def _place(self) -> None:
+        """Which rank this is, and so which directory. Again in set_monitor() if there was no
+        process group yet: scripts are told to construct the monitor early."""
+        distributed, group = torch.distributed, self._group
+        self._is_distributed = _is_distributed()
         self.rank, self.pp_stage, self.group_mates = 0, 0, [0]
         if self._is_distributed:
             if group is not None and not isinstance(group, distributed.ProcessGroup):
@@ -77,6 +77,10 @@ class TrainerMon:
             self.rank = distributed.get_rank()
             self.pp_stage = distributed.get_rank(group)
             self.group_mates = distributed.get_process_group_ranks(group)
+        self._directory = directory.fresh(self._base, self.rank)
+        if self.config["append_output"] and self._is_distributed:
+            times = self.config["append_output"]
+            self._directory = directory.continued(self._base, self.rank, times)
 
     # --- attaching -------------------------------------------------------------------------------
 
@@ -84,21 +88,30 @@ class TrainerMon:
         """set_monitor(model, grad_acc_steps, optimizer, dp_group=None, tp_group=None,
         start_iteration=0), or with optimizer before grad_acc_steps=1, tp_group, dp_group.
         `model` may be a list of chunks (virtual pipeline stages)."""
-        taken = _arguments(args, keys)
+        taken = arguments(args, keys)
         if taken["optimizer"] is None:
             raise TypeError("set_monitor() needs an optimizer")
         if self._relay is not None:
             log.warning("trainmon: set_monitor() was called before: the new model is watched now")
             self.stop()
+        if not self._is_distributed and _is_distributed():
+            self._place()
         self._model = given.chunks(model)
-        (self._optimizer,) = given.optimizers(taken["optimizer"]).values()
+        self._optimizer, *others = given.optimizers(taken["optimizer"]).values()
+        if others:
+            raise TypeError("set_monitor() takes one optimizer; make a TrainerMon for each")
         self._grad_acc_steps = taken["grad_acc_steps"]
         self._dp_group, self._tp_group = taken["dp_group"], taken["tp_group"]
         self.step = self._start_iteration = taken["start_iteration"]
         self._steps_seen = 0
         self._relay = Relay(self._optimizer, self._step_begins, self._step_ended)
-        if not self._is_dynamic:
+        if self._is_dynamic:
+            return
+        try:
             self._start(self.config["start_step"])
+        except BaseException:
+            self.stop()
+            raise
 
     def set_wrapped_optimizer(self, optimizer) -> None:
         """Of old scripts: the optimizer for monitor_gnorm_with_ad()."""
@@ -106,7 +119,7 @@ class TrainerMon:
 
     def monitor_gnorm_with_ad(self, model, *args, **keys) -> None:
         """Of old scripts: set_monitor(), the optimizer perhaps from set_wrapped_optimizer()."""
-        taken = _arguments(args, keys)
+        taken = arguments(args, keys)
         if taken["optimizer"] is None:
             taken["optimizer"] = self._wrapped
         if taken["optimizer"] is None:
@@ -217,9 +230,12 @@ class TrainerMon:
         watch = self._watch
         collectives = watch._adapter.collectives if watch is not None else None
         allowed = self.config["module_ranks"] or [0]
-        if collectives is not None and self.rank == min(allowed):
-            log.warning("trainmon: > Used communication ops and corresponding stack")
-            log.warning("trainmon: %s", json.dumps(collectives.seen()))
+        try:
+            if collectives is not None and self.rank == min(allowed):
+                log.warning("trainmon: > Used communication ops and corresponding stack")
+                log.warning("trainmon: %s", json.dumps(collectives.seen()))
+        except Exception as error:
+            log.error("trainmon: the collectives cannot be told: %s", error)
         if ends:
             self.stop()
             raise MonitorExit("exit after first step when print cc stack")
@@ -302,48 +318,47 @@ class TrainerMon:
         log.warning("trainmon: reload_xy is going to be dropped: use dynamic mode")
         if self._relay is None or self.config["xy_distribution"] == bool(xy_distribution):
             return
-        changed = {**self.config, "xy_distribution": bool(xy_distribution)}
+        before, collected = self.config, self._collected
+        changed = {**before, "xy_distribution": bool(xy_distribution)}
         if changed["xy_distribution"] and not changed["targets"]:
             changed["all_xy"] = True
+        self.config = changed
+        if collected >= changed["collect_times"] or (
+            self._is_dynamic and not changed["dynamic_on"]
+        ):
+            return
         self._unwatch()
-        self.config, collected = changed, self._collected
-        self._start(self.config["start_step"])
+        try:
+            self._start(self.config["start_step"])
+        except Exception as error:
+            log.error("trainmon: activations cannot be switched: %s", error)
+            self.config = before
         self._collected = collected
 
     def generate_wgrad_metrics(self, *_) -> tuple[dict, dict]:
         """(reduced, unreduced): {"0:fc.weight/rank0/post_grad": {"norm": tensor, ...}} of the newest
         gradients there are. Reads those of the parameters now, if the optimizer has not yet."""
-        watch = self._watch
-        if watch is None:
-            return {}, {}
-        adapter = watch._adapter
-        reduced = self._metrics("grad_reduced")
-        if adapter.clock.pending and "grad_reduced" in adapter.kinds:
-            reduced = self._gradients(adapter)
-        return reduced, self._metrics("grad_unreduced")
+        return self._answer(lambda: (self._reduced(), self._metrics("grad_unreduced")))
 
-    def _gradients(self, adapter) -> dict:
-        """Of the parameters as they are now: the optimizer has not stepped yet."""
-        wanted = [
-            p
-            for p in adapter.parameters
-            if p.selected and adapter.selection.takes_parameter(p, "grad_reduced")
-        ]
-        attribute = "main_grad" if self.params_have_main_grad else "grad"
-        pairs = [(p, getattr(p.tensor, attribute, p.tensor.grad)) for p in wanted]
-        pairs = [(p, gradient) for p, gradient in pairs if gradient is not None]
-        locals_ = [adapter.wrappers[p.chunk].locals([g])[0][0] for p, g in pairs]
-        stats = tensor_stats(locals_, self.config["ops"], eps=float(self.config["eps"]))
-        found = {}
-        for i, ((p, _), local) in enumerate(zip(pairs, locals_)):
-            metrics = {name: torch.tensor(stats[name][i]) for name in self.config["ops"]}
-            metrics["shape"], metrics["dtype"] = local.shape, local.dtype
-            found[f"{p.chunk}:{p.label}/rank{self.rank}/post_grad"] = metrics
-        return found
+    def _answer(self, ask) -> tuple[dict, dict]:
+        if self._watch is None:
+            return {}, {}
+        try:
+            return ask()
+        except Exception as error:
+            log.error("trainmon: no metrics: %s: %s", type(error).__name__, error)
+            return {}, {}
+
+    def _reduced(self) -> dict:
+        adapter = self._watch._adapter
+        if adapter.clock.pending and "grad_reduced" in adapter.kinds:
+            attribute = "main_grad" if self.params_have_main_grad else "grad"
+            return metrics.of_gradients(adapter, attribute, self.config, self.rank)
+        return self._metrics("grad_reduced")
 
     def generate_xy_metrics(self) -> tuple[dict, dict]:
         """(actv, actv_grad) of the forwards and backwards since the last step, or of that step."""
-        return self._metrics("actv"), self._metrics("actv_grad")
+        return self._answer(lambda: (self._metrics("actv"), self._metrics("actv_grad")))
 
     def _settle(self) -> None:
         watch = self._watch
@@ -351,38 +366,9 @@ class TrainerMon:
         watch._core.settle(WAIT)
 
     def _metrics(self, kind: str) -> dict:
-        if self._watch is None:
-            return {}
         self._settle()
-        found = {}
-        for tag, values, shape, dtype in self._watch._core.msprobe_tensors(kind):
-            metrics = {name: torch.tensor(values[name]) for name in self.config["ops"]}
-            metrics["shape"], metrics["dtype"] = torch.Size(shape), getattr(torch, dtype)
-            found[tag] = metrics
-        return found
+        return metrics.of_rows(self._watch._core.msprobe_tensors(kind), self.config["ops"])
 
 
-def _arguments(args: tuple, keys: dict) -> dict:
-    """Arguments after `model`, in the order of the manual or in that of the code."""
-    names = ("optimizer", "grad_acc_steps", "tp_group", "dp_group", "start_iteration")
-    first = args[0] if args else keys.get("grad_acc_steps")
-    if args and isinstance(first, (int, float)):
-        names = ("grad_acc_steps", "optimizer", "dp_group", "tp_group", "start_iteration")
-    if len(args) > len(names):
-        raise TypeError(f"set_monitor() takes at most {len(names) + 1} arguments")
-    taken = dict(zip(names, args))
-    for key, value in keys.items():
-        if key not in names:
-            raise TypeError(f"set_monitor() has no argument {key!r}: {', '.join(names)}")
-        if key in taken:
-            raise TypeError(f"set_monitor() got {key!r} twice")
-        taken[key] = value
-    taken = {**dict.fromkeys(names), **taken}
-    for key, least in (("grad_acc_steps", 1), ("start_iteration", 0)):
-        value = taken[key]
-        if value is None:
-            taken[key] = least
-        elif not isinstance(value, int) or isinstance(value, bool) or value < least:
-            log.warning("trainmon: %s should be an int >= %d, not %r", key, least, value)
-            taken[key] = least
-    return taken
+def _is_distributed() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
