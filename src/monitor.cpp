@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <mutex>
+#include <tuple>
 #include <utility>
 
 #include "base/file.h"
@@ -108,6 +109,7 @@ class Monitor::State {
     std::vector<std::unique_ptr<Rule>> rules;
     rules.push_back(std::make_unique<NonFiniteRule>());
     add_alert_rules(config, rules);
+    has_own_rules = !parts.rules.empty();
     for (auto& rule : parts.rules) rules.push_back(std::move(rule));
     PipeOptions options;
     options.queue_bytes = mib(config.queue_mb);
@@ -205,6 +207,18 @@ class Monitor::State {
     control_versions.fetch_add(1, std::memory_order_release);
   }
 
+  void follow_alerts(const Config& wanted) {
+    const std::lock_guard lock(facts_mutex);
+    const auto alerts = [](const Config& c) {
+      return std::tie(c.alert_deviation, c.alert_limit, c.alert_stats, c.alert_warmup);
+    };
+    if (has_own_rules || alerts(wanted) == alerts(following)) return;
+    following = wanted;
+    std::vector<std::unique_ptr<Rule>> rules;
+    add_alert_rules(wanted, rules);
+    pipe->replace_rules(1, std::move(rules));  // the first one counts what is not finite
+  }
+
   void look_around() {
     look_at_control();
     if (facts_changed) keep_house(false);  // flushes may be rare, and somebody may be waiting
@@ -245,6 +259,8 @@ class Monitor::State {
   RunDescription facts;
   std::map<std::string, std::int64_t> refused;
   std::map<std::string, std::string> parts_off;
+  bool has_own_rules = false;
+  Config following = config;             // under facts_mutex
   std::optional<ControlChange> control;  // under facts_mutex
   std::atomic<std::int64_t> control_versions{0};
   std::optional<ControlFile> control_file;  // writer thread, and before it starts
@@ -469,9 +485,10 @@ std::optional<ControlChange> Monitor::control() const {
   return state_->control;
 }
 
-void Monitor::set_schedule(const Config& config) {
+void Monitor::follow(const Config& config) {
   if (!state_->alive()) return;
   state_->collector.windows().set_schedule(schedule_of(config, state_->identity));
+  state_->follow_alerts(config);
 }
 
 std::vector<Row> Monitor::latest() const {

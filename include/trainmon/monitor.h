@@ -155,8 +155,10 @@ class Monitor {
   std::int64_t control_versions() const;
   // The newest of them; nullopt before the first.
   std::optional<ControlChange> control() const;
-  // Another every, start_step, stop_step and ranks, for windows that open from now on.
-  void set_schedule(const Config& config);
+  // Another every, start_step, stop_step and ranks, for windows that open from now on; other
+  // alert_* for what is written from now on, where MonitorParts gave no rules. The rest is the
+  // caller's.
+  void follow(const Config& config);
 
   // --- reading while running ----------------------------------------------------------------
   // Rows of the last completed window of each optimizer, bounded by latest_mb.

@@ -382,9 +382,9 @@ void init_monitor(nb::module_& module) {
       .def("control_versions", &Monitor::control_versions)
       .def("control", &control_of,
            "(number, on, apply_at_step, set, configuration) that control.json asks for, or None")
-      .def("set_schedule",
+      .def("follow",
            [](Monitor& self, const std::string& config_json) {
-             self.set_schedule(config_from_json(config_json));
+             self.follow(config_from_json(config_json));
            })
       .def("latest", &latest)
       .def("health", [](Monitor& self) { return health_dict(self.health()); })

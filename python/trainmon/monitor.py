@@ -100,11 +100,11 @@ class Watch:
             raise
         self._speaks = self._core.rank == 0 and not parts
         self._steps, self._since, self._recorded = 0, time.monotonic(), False
-        self._has_rules = bool(config["alert_deviation"] or config["alert_limit"])
+        self._has_rules = _has_rules(config)
         adapter.on_step = self._step_ended
         self._alerts = alerts.AlertThread(self._core, on_alert) if on_alert else None
         self._say_start(config)
-        if not parts and hasattr(self._core, "control"):
+        if not parts:
             allowed = functools.partial(self._check_volume, who=who)
             adapter.follow_control(allowed, self._say, self._switched)
         _at_work.add(self)
@@ -261,9 +261,11 @@ class Watch:
                     f"{_size(per_day)} a day; a larger `every` makes it less"
                 )
 
-    def _switched(self) -> None:
-        """Other hooks were put on, which may give nothing again."""
-        self._recorded = False
+    def _switched(self, config: dict, new_hooks: bool) -> None:
+        """A change of control.json holds."""
+        self._has_rules = self._has_rules or _has_rules(config)
+        if new_hooks:
+            self._recorded = False  # they may give nothing again
 
     def _say_nothing_recorded(self) -> None:
         wanted = not self._chosen or self._core.rank in self._chosen
@@ -286,6 +288,10 @@ class Watch:
         else:
             where = " on rank 0" if self._core.world_size > 1 else ""
             self._say(f"{text}; nothing found{where}; next: trainmon top {self.directory}")
+
+
+def _has_rules(config: dict) -> bool:
+    return bool(config["alert_deviation"] or config["alert_limit"])
 
 
 def _size(count: float) -> str:

@@ -14,7 +14,7 @@ using json = nlohmann::json;
 constexpr int kFormat = 1;
 constexpr std::array<std::string_view, 5> kKeys = {"format", "number", "on", "set",
                                                    "apply_at_step"};
-constexpr std::array<std::string_view, 18> kChangeable = {"kinds",
+constexpr std::array<std::string_view, 22> kChangeable = {"kinds",
                                                           "include",
                                                           "exclude",
                                                           "every",
@@ -31,6 +31,10 @@ constexpr std::array<std::string_view, 18> kChangeable = {"kinds",
                                                           "collectives",
                                                           "collective_inputs",
                                                           "collective_callers",
+                                                          "alert_deviation",
+                                                          "alert_limit",
+                                                          "alert_stats",
+                                                          "alert_warmup",
                                                           "allow_volume"};
 
 bool is_count(const json& value) {

@@ -127,7 +127,21 @@ void Pipe::deliver_ready(bool give_up) {
   }
 }
 
+void Pipe::replace_rules(std::size_t first, std::vector<std::unique_ptr<Rule>> rules) {
+  const std::lock_guard lock(account_mutex_);
+  next_rules_ = std::pair(first, std::move(rules));
+}
+
 void Pipe::deliver(RecordBatch& batch) {
+  {
+    const std::lock_guard lock(account_mutex_);
+    if (next_rules_) {
+      auto& [first, rules] = *next_rules_;
+      rules_.resize(std::min(first, rules_.size()));
+      for (auto& rule : rules) rules_.push_back(std::move(rule));
+      next_rules_.reset();
+    }
+  }
   // One that fails must not blind the others.
   const auto guarded = [this](std::string_view what, const auto& look) {
     try {

@@ -214,7 +214,7 @@ def test_wrong_edits_keep_what_holds(tmp_path, capfd):
     }
     for text, fault in wrong.items():
         file.write_text(text)
-        written(training.monitor, "control_file", lambda note: fault in (note or ""))
+        written(training.monitor, "control_file", lambda note, fault=fault: fault in (note or ""))
         training.steps(1)
         assert ctl("status", training.run, code=1).stdout.count("not valid") >= 1
         ctl("set", training.run, "every=3", code=2)
@@ -370,3 +370,27 @@ def test_no_control_where_the_directory_was_given(tmp_path):
     time.sleep(1.3)
     assert core.control_versions() == 0
     core.stop()
+
+
+def test_alert_rules_change(tmp_path, capfd):
+    training = Training(tmp_path, kinds=["weights"])
+    training.steps(3)
+    ctl("set", training.run, "alert_limit=1e-9", "alert_stats=absmax", "--at-step", "5")
+    seen(training.monitor, 1)
+    training.steps(3)  # 3 4 5
+    ctl("set", training.run, "alert_limit=")
+    seen(training.monitor, 2)
+    training.steps(1)  # 6
+    assert training.monitor._core.settle(30)
+    alerted = training.monitor.health()["alerts"]
+    training.steps(3)
+    healthy(training.monitor)
+    assert alerted > 0 and training.monitor.health()["alerts"] == alerted
+    found = trainmon_json("anomalies", training.run, "-k", 1000)
+    assert {one["step"] for one in found} == {5, 6}
+    assert "trainmon anomalies" in capfd.readouterr().err
+
+
+def trainmon_json(*arguments):
+    done = subprocess.run(["trainmon", "--json", *map(str, arguments)], capture_output=True)
+    return json.loads(done.stdout)

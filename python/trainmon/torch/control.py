@@ -9,14 +9,18 @@ from trainmon.torch.backward import IDLE, current_task
 from trainmon.torch.contract import parameters_of
 from trainmon.torch.hooks import Part, log
 
-SCHEDULE = {"every", "start_step", "stop_step", "ranks"}  # the core's own: no hook changes
+# The core's own: no hook changes.
+OF_CORE = frozenset(
+    ("every", "start_step", "stop_step", "ranks")
+    + ("alert_deviation", "alert_limit", "alert_stats", "alert_warmup", "allow_volume")
+)
 MOST_TOLD = 100  # changes that run.json lists, the newest
 _engine = torch.autograd.Variable._execution_engine
 
 
 class Control:
     """`allowed(config, rows)` raises ValueError for what must not be; `say` tells a person;
-    `changed` is called when another configuration is at work."""
+    `changed(config, new_hooks)` is called when a change holds."""
 
     def __init__(self, adapter, allowed, say, changed):
         self.adapter, self.core, self.part = adapter, adapter.core, Part(adapter.core, "control")
@@ -71,8 +75,7 @@ class Control:
         self.told["changes"] = [*self.told["changes"][1 - MOST_TOLD :], change]
         self.told.update(number=number, since_step=step)
         self._tell()
-        if new_hooks:
-            self.changed()
+        self.changed(self.adapter.config, new_hooks)
         late = is_new and not begins and at is not None and step > at
         passed = f" (step {at} had passed)" if late else ""
         self.say(f"change {number} of control.json from step {step}{passed}: {_text(on, change)}")
@@ -82,7 +85,7 @@ class Control:
         clock's follow in their next window. When it raises, everything is as before."""
         adapter = self.adapter
         before, was_on = adapter.config, adapter.attached
-        changed = {key for key, value in config.items() if value != before[key]} - SCHEDULE
+        changed = {key for key, value in config.items() if value != before[key]} - OF_CORE
         try:
             if changed or not (on and was_on):
                 self._rehook(config, on)
@@ -91,7 +94,7 @@ class Control:
         except Exception:
             self._rehook(before, was_on)
             raise
-        self.core.set_schedule(json.dumps(config))
+        self.core.follow(json.dumps(config))
         adapter.clock.refresh()
         return on and (bool(changed) or not was_on)
 

@@ -253,7 +253,7 @@ TEST(MonitorControl, FollowedFromTheStartAndWithinASecond) {
     monitor.add_optimizer(0);
     std::vector<bool> recording;
     for (int step = 0; step < 6; ++step) {
-      if (step == 2) monitor.set_schedule(monitor.control()->config);
+      if (step == 2) monitor.follow(monitor.control()->config);
       recording.push_back(monitor.recording(0));
       monitor.begin_attempt(0);
       monitor.end_attempt(0, Fate::taken, 1.0);
