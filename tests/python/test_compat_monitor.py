@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pandas
 import pytest
+import torch
 
 import compat_case as case
 from compat_oracle import truth
@@ -293,6 +294,67 @@ def test_alert_and_dump(tmp_path):
     config["alert"]["dump"] = False
     case.run(tmp_path / "without", config)
     assert not (tmp_path / "without/anomaly_detected").exists()
+
+
+def proportional():
+    """The net of events(): its output is in proportion to its input."""
+    model = case.net(layers=0)
+    model.head.bias.data.zero_()
+    return model
+
+
+def events(folder, rule, config, count, scale):
+    """(statistic, name, step) of the alerts on inputs, which are batch 0 times scale[step]."""
+
+    def loss(model, index):
+        model(case.batch(0) * scale[index])
+        return model.head.weight.sum()  # its gradient stays finite
+
+    rules = [{"rule_name": rule[0], **({"args": {"threshold": rule[1]}} if rule[1:] else {})}]
+    given = {"targets": {"head": {"output": "tensor"}}, "xy_distribution": True, **config}
+    model = proportional()
+    sgd = torch.optim.SGD(model.parameters(), lr=0.0)
+    given["alert"] = {"rules": rules, "dump": True}
+    case.run(folder, given, count, model=model, optimizer=sgd, loss=loss)
+    path = folder / "anomaly_detected/rank0/anomaly.json"
+    found = json.loads(path.read_text()) if path.exists() else {}
+    for key, event in found.items():
+        assert event["message"].startswith(f"Rule {rule[0]} reports anomaly signal in (")
+        assert (
+            event["tag_name"]
+            == "0:head.output:0/rank0/actv"
+            == key.split("_norm_")[0].split("_max_")[0]
+        )
+    return sorted((e["message"].split("'")[3], e["step"]) for e in found.values())
+
+
+def test_nan_and_large_values(tmp_path):
+    output = proportional()(case.batch(0)).detach()
+    norm, most = output.norm().item(), output.max().item()
+    assert most < norm * 0.9
+    config, nan, inf = {"ops": ["norm", "max"]}, float("nan"), float("inf")
+    found = events(tmp_path / "a", ("AnomalyNan", 0.9 * norm), config, 3, [0.5, 1.0, nan])
+    assert found == [("max", 2), ("norm", 1), ("norm", 2)]
+    found = events(tmp_path / "b", ("AnomalyNan",), config, 3, [1e6, nan, inf])
+    assert [e for e in found if e[1] == 0] == [] and ("norm", 1) in found and ("norm", 2) in found
+
+
+def test_turbulence(tmp_path):
+    """After three values, up and down, for norm and mean alone."""
+    config = {"ops": ["norm", "max"]}
+    scale = [1.0, 3.0, 1.0, 1.0, 1.0, 4.0, 0.1, float("nan"), 1.0, 4.0]
+    model = proportional()
+    sizes = [model(case.batch(0) * s).norm().item() for s in scale]
+    found = events(tmp_path, ("AnomalyTurbulence", 0.5), config, len(scale), scale)
+    mean, values, wanted = 0.0, 0, []
+    for step, size in enumerate(sizes):
+        if not np.isfinite(size):
+            continue
+        if values >= 3 and not 0.5 * mean <= size <= 1.5 * mean:
+            wanted.append(("norm", step))
+        mean = size if values == 0 else 0.99 * mean + 0.01 * size
+        values += 1
+    assert found == wanted and len(wanted) >= 3
 
 
 def test_nans_are_counted_and_shown(tmp_path):
