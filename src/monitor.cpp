@@ -216,7 +216,8 @@ class Monitor::State {
     following = wanted;
     std::vector<std::unique_ptr<Rule>> rules;
     add_alert_rules(wanted, rules);
-    pipe->replace_rules(1, std::move(rules));  // the first one counts what is not finite
+    // The first one counts what is not finite.
+    pipe->replace_rules(collector.next_batch(), 1, std::move(rules));
   }
 
   void look_around() {

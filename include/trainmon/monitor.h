@@ -156,7 +156,7 @@ class Monitor {
   // The newest of them; nullopt before the first.
   std::optional<ControlChange> control() const;
   // Another every, start_step, stop_step and ranks, for windows that open from now on; other
-  // alert_* for what is written from now on, where MonitorParts gave no rules. The rest is the
+  // alert_* for what is observed from now on, where MonitorParts gave no rules. The rest is the
   // caller's.
   void follow(const Config& config);
 

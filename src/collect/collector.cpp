@@ -144,6 +144,11 @@ void Collector::seal(Moment moment) {
   seal_locked(moment);
 }
 
+std::uint64_t Collector::next_batch() {
+  const std::lock_guard lock(seal_mutex_);
+  return batches_ + 1;
+}
+
 bool Collector::try_seal(Moment moment) {
   const std::unique_lock order(seal_mutex_, std::try_to_lock);
   if (!order.owns_lock()) return false;

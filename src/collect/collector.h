@@ -67,6 +67,9 @@ class Collector {
   // The same for a thread that must not wait for another seal; false if one was under way.
   bool try_seal(Moment moment);
 
+  // The number of the batch that is sealed next.
+  std::uint64_t next_batch();
+
   std::int64_t rows_produced() const { return produced_.load(std::memory_order_relaxed); }
 
  private:

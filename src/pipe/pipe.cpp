@@ -127,18 +127,18 @@ void Pipe::deliver_ready(bool give_up) {
   }
 }
 
-void Pipe::replace_rules(std::size_t first, std::vector<std::unique_ptr<Rule>> rules) {
+void Pipe::replace_rules(std::uint64_t batch, std::size_t first,
+                         std::vector<std::unique_ptr<Rule>> rules) {
   const std::lock_guard lock(account_mutex_);
-  next_rules_ = std::pair(first, std::move(rules));
+  next_rules_ = NextRules{batch, first, std::move(rules)};
 }
 
 void Pipe::deliver(RecordBatch& batch) {
   {
     const std::lock_guard lock(account_mutex_);
-    if (next_rules_) {
-      auto& [first, rules] = *next_rules_;
-      rules_.resize(std::min(first, rules_.size()));
-      for (auto& rule : rules) rules_.push_back(std::move(rule));
+    if (next_rules_ && batch.number >= next_rules_->batch) {
+      rules_.resize(std::min(next_rules_->first, rules_.size()));
+      for (auto& rule : next_rules_->rules) rules_.push_back(std::move(rule));
       next_rules_.reset();
     }
   }

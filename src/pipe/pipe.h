@@ -13,7 +13,6 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "pipe/batch_queue.h"
@@ -55,9 +54,10 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
   // Any thread; never waits but under Overflow::block, and there never on the writer thread itself.
   void submit(RecordBatch batch);
   void wake() { queue_.wake(); }
-  // In place of those from number `first` on, for batches that are delivered from now on. Any
+  // In place of those from number `first` on, for batches of this number and later ones. Any
   // thread.
-  void replace_rules(std::size_t first, std::vector<std::unique_ptr<Rule>> rules);
+  void replace_rules(std::uint64_t batch, std::size_t first,
+                     std::vector<std::unique_ptr<Rule>> rules);
   // Waits until what was submitted before has passed the sinks and these were flushed; false after
   // `timeout`, and at once on the writer thread itself.
   bool settle(std::chrono::nanoseconds timeout);
@@ -111,7 +111,12 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
 
   mutable std::mutex account_mutex_;  // outlets' counters and the members below
   std::condition_variable finished_changed_;
-  std::optional<std::pair<std::size_t, std::vector<std::unique_ptr<Rule>>>> next_rules_;
+  struct NextRules {
+    std::uint64_t batch = 0;
+    std::size_t first = 0;
+    std::vector<std::unique_ptr<Rule>> rules;
+  };
+  std::optional<NextRules> next_rules_;
   bool finished_ = false;
   std::uint64_t settle_done_ = 0;  // set by the writer thread alone
   bool abandoned_ = false;
