@@ -309,6 +309,7 @@ def main(out):
     dist.init_process_group(
         "gloo", init_method=os.environ["MEETING_POINT"], rank=rank, world_size=2
     )
+    kept = []
     for name, text, config in (
         ("quick", QUICK_START, CONFIGS["wg"]),
         ("old", QUICK_START.split("...")[0] + OLD, CONFIGS["xy"]),
@@ -322,8 +323,10 @@ def main(out):
         space = names(model_provider=lambda: DistributedDataParallel(Model()))
         exec(text, space)
         train(space)
-        space["monitor"].stop()
+        if name == "old":  # the others end with the process, as the manual's do
+            space["monitor"].stop()
         dist.barrier()
+        kept.append(space)
     dist.destroy_process_group()
 
 

@@ -1,6 +1,8 @@
 # What scripts call on a TrainerMon: arguments in every order, questions, changes, the end.
+import copy
 import json
 import logging
+import pickle
 
 import numpy as np
 import pandas
@@ -88,33 +90,6 @@ def test_set_monitor_twice_watches_the_second(tmp_path):
     assert len(case.folders(tmp_path)) == 1
     table = case.rows(case.folders(tmp_path)[0], "grad_reduced")
     assert len(table) == 2 * 10 and sorted(set(table["step"])) == [0, 1]
-
-
-@pytest.mark.parametrize("asked, there", [(True, True), (True, False), (False, True), (None, True)])
-def test_params_have_main_grad(asked, there, tmp_path):
-    """main_grad is read where it is asked for (the default) and exists; grad otherwise."""
-    model = case.net()
-
-    def accumulate(p):
-        p.main_grad.add_(p.grad, alpha=2)
-
-    for p in model.parameters() if there else ():
-        p.main_grad = torch.zeros_like(p)
-        p.register_post_accumulate_grad_hook(accumulate)
-    with case.output(tmp_path):
-        path = case.config_file(tmp_path, WG)
-        options = {} if asked is None else {"params_have_main_grad": asked}
-        monitor = TrainerMon(path, **options)
-        optimizer = case.adam(model)
-        monitor.set_monitor(model, 1, optimizer)
-        case.steps(model, optimizer, 1)
-        monitor.stop()
-    factor = 2 if there and asked is not False else 1
-    twin = case.net()
-    gradients = truth(twin, case.adam(twin), 1, case.loss_of)[0]["grad"]
-    for kind in ("grad_reduced", "grad_unreduced"):
-        for _, row in case.rows(case.folders(tmp_path)[0], kind).iterrows():
-            case.assert_row(row, gradients[row["name"]] * factor, WG["ops"])
 
 
 def test_only_the_given_optimizer_counts(tmp_path):
@@ -334,6 +309,18 @@ def test_numbers_of_numpy_and_two_optimizers(tmp_path):
         with pytest.raises(TypeError, match="one optimizer"):
             monitor.set_monitor(model, 1, [optimizer, case.adam(model)])
     assert optimizer._optimizer_step_pre_hooks == {}
+
+
+def test_what_keeps_a_monitor_can_be_copied(tmp_path):
+    with case.output(tmp_path):
+        monitor, model, optimizer = setup(tmp_path, WG)
+        monitor.set_monitor(model, 1, optimizer)
+        keeper = {"monitor": monitor, "model": model, "optimizer": optimizer}
+        for copied in (copy.deepcopy(keeper), pickle.loads(pickle.dumps(keeper))):
+            assert copied["monitor"] is None
+            case.steps(copied["model"], case.adam(copied["model"]), 1)
+        monitor.stop()
+    assert not [n for folder in case.folders(tmp_path) for n in case.csvs(folder)]
 
 
 def test_stop_ends_it_and_can_be_called_again(tmp_path):

@@ -28,6 +28,7 @@ from trainmon.torch.features import Features
 from trainmon.torch.forward import BackwardBegins, ForwardBegins, ForwardEnds
 from trainmon.torch.hooks import Handles, Part
 from trainmon.torch.late import Late
+from trainmon.torch.main_grad import read_due
 from trainmon.torch.parameters import ELSEWHERE
 from trainmon.torch.registry import Registry
 from trainmon.torch.selection import Selection
@@ -58,6 +59,7 @@ class Adapter:
         self.relay = relay  # step hooks that are there already
         self.logs_collectives = False  # they are noted, not measured
         self.main_grad = False  # gradients are in an attribute main_grad, where there is one
+        self.main_grad_due = None  # what is to be read once the framework has added to it
 
     # --- facts for the core, before it exists ----------------------------------------------------
 
@@ -309,6 +311,7 @@ class Adapter:
         self.seal("forward_end")
 
     def _backward_ended(self) -> None:
+        read_due(self)
         for steps in self.steps:
             steps.backward_ended()
         if self.activations is not None:
@@ -383,7 +386,7 @@ class Adapter:
         self.roots, self.wrappers, self.parameters = [], [], []
         self.optimizers, self.scaler, self.on_step = {}, None, None
         self.steps, self.clock, self.control = [], None, None
-        self.backward.at_end = None
+        self.backward.at_end = self.main_grad_due = None
 
 
 def _elsewhere(handle, series, tensor, *_) -> int:

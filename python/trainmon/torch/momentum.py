@@ -22,6 +22,8 @@ class Directions:
         adapter, state = self.adapter, self.steps.optimizer.state
         for parameter in self.parameters:
             gradient, known = parameter.tensor.grad, state.get(parameter.tensor)
+            if adapter.main_grad:
+                gradient = getattr(parameter.tensor, "main_grad", gradient)
             if gradient is None or not known:
                 continue
             momentum = next((known[key] for key in MOMENTA if key in known), None)

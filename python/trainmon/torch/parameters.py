@@ -170,8 +170,6 @@ class Accumulated(Hook):
                 return
             self.task, self.call = backward.task, 0
             gradient = tensor.grad
-            if adapter.main_grad:
-                gradient = getattr(tensor, "main_grad", gradient)
             if adapter.observe(adapter.handle, series, gradient, steps.flags) == ELSEWHERE:
                 accum = adapter.core.accum(steps.index)
                 adapter.late.add(series, gradient, steps.window, accum, 0, steps.flags)

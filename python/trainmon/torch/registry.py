@@ -10,6 +10,7 @@ from trainmon.torch.contract import (
     parameters_of,
 )
 from trainmon.torch.hooks import AfterAccumulation
+from trainmon.torch.main_grad import InMainGrad
 from trainmon.torch.microsteps import Contribution, OnGradient
 from trainmon.torch.momentum import Directions, Updates
 from trainmon.torch.parameters import NO_SERIES, Accumulated, Reduced, Sweeps
@@ -69,7 +70,9 @@ class Registry:
                 return False
             series = self._unreduced_series(parameter, tensor)
             keeps = tensor is parameter.tensor
-            hook = Accumulated(self.adapter, parameter.optimizer, series, keeps)
+            apart = self.adapter.main_grad and hasattr(tensor, "main_grad")
+            kind = InMainGrad if apart else Accumulated
+            hook = kind(self.adapter, parameter.optimizer, series, keeps)
             self._after_accumulation(tensor, hook)
             if parameter.selected and "grad_micro" in self.adapter.kinds:
                 series = self.series_of(parameter, "grad_micro", tensor)

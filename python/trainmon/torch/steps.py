@@ -99,7 +99,8 @@ class Steps:
 
     def backward_ended(self) -> None:
         probes = (self.first, self.previous, self.last)
-        self.zero = {id(p) for p in probes if p is not None and _core.first_row_is_zero(p.grad)}
+        found = [p for p in probes if p is not None and p.grad is not None]
+        self.zero = {id(p) for p in found if _core.first_row_is_zero(p.grad)}
 
     def forward_begins(self) -> None:
         """Gradients that vanished since the last backward never reached a step."""

@@ -64,6 +64,10 @@ class TrainerMon:
     def _structure(self):
         return self._base / "module_struct" / f"rank{self.rank}"
 
+    def __reduce__(self):
+        # A trainer that keeps a TrainerMon can be copied and saved: without it.
+        return type(None), ()
+
     def _place(self) -> None:
         """Which rank this is, and so which directory. Again in set_monitor() if there was no
         process group yet: scripts are told to construct the monitor early."""
