@@ -1,4 +1,6 @@
 # What a training run really held, noted with plain torch hooks and copies.
+import warnings
+
 import torch
 
 
@@ -29,6 +31,8 @@ def truth(model, optimizer, count, loss, micro=1, first=0):
         module.register_forward_hook(forward)
         module.register_full_backward_hook(backward)
 
+    # Of modules whose input needs no gradient.
+    warnings.filterwarnings("ignore", message="Full backward hook is firing")
     for step in range(first, first + count):
         here.clear()
         optimizer.zero_grad()

@@ -18,11 +18,6 @@ MODULES = ["layers.0.up", "layers.0.down", "layers.0", "layers.1.up", "layers.1.
            "head", ""]  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def quiet(recwarn):
-    """torch warns about full backward hooks of the oracle where no input needs a gradient."""
-
-
 def known(count, micro=1, first=0):
     model = case.net()
     return truth(model, case.adam(model), count, case.loss_of, micro, first)
