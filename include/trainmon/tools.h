@@ -114,8 +114,8 @@ std::string ranks_text(const std::vector<int>& ranks);
 
 struct RunRows {
   std::vector<Series> series;
-  std::vector<ReadRow> rows;        // by restart, step, attempt, rank, seq
-  std::vector<ReadScalar> scalars;  // by restart, step, rank
+  std::vector<ReadRow> rows;          // by restart, step, attempt, rank, seq
+  std::vector<ReadScalar> scalars;    // by restart, step, rank
   std::vector<ReadPayload> payloads;  // by restart, step, attempt, rank, seq
   std::vector<ReadAlert> alerts;
   std::vector<ReadGap> gaps;
