@@ -251,11 +251,11 @@ def test_a_missing_file(tmp_path):
 @pytest.mark.parametrize(
     "given, error",
     [
-        (dict(model="net"), TypeError),
-        (dict(model=[]), TypeError),
-        (dict(optimizer=None), TypeError),
-        (dict(optimizer="adam"), TypeError),
-        (dict(odd=1), TypeError),
+        ({"model": "net"}, TypeError),
+        ({"model": []}, TypeError),
+        ({"optimizer": None}, TypeError),
+        ({"optimizer": "adam"}, TypeError),
+        ({"odd": 1}, TypeError),
     ],
 )
 def test_arguments_of_set_monitor(given, error, tmp_path):
