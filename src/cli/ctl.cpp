@@ -234,9 +234,7 @@ using Options = std::shared_ptr<CtlOptions>;
 Options add_change(CLI::App& command) {
   const auto options = std::make_shared<CtlOptions>();
   command.add_option("RUN", options->run, "run directory")->required();
-  command
-      .add_option("--at-step", options->at_step,
-                  "all ranks change exactly before this step, not when each sees it")
+  command.add_option("--at-step", options->at_step, "all ranks change before exactly this step")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 53));
   return options;
 }
@@ -267,7 +265,7 @@ void add_ctl(CLI::App& app, Context& context) {
   const auto watched = std::make_shared<CtlOptions>();
   status->add_option("RUN", watched->run, "run directory")->required();
   status->callback([=, &context] { run_status(*watched, context); });
-  ctl->footer(R"(A change stays in RUN/control.json: a restart of the run follows it, too. A change
+  ctl->footer(R"(A change stays in RUN/control.json: a restart of the run follows it, too. It
 replaces one that still waits for its step. Exit code of status: 1 when a rank
 refuses, 3 while one has not followed.
 

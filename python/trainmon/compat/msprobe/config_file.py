@@ -30,6 +30,10 @@ class ConfigFile:
                 return None
             with open(self.path, "rb") as file:
                 content = file.read()
+                after = os.fstat(file.fileno())
+            if (after.st_mtime_ns, after.st_size, after.st_ino) != mark:
+                self.seen = None  # written meanwhile: it may be of two versions
+                return None
             # While a file is fresh, the next version may bear the same time.
             old = time.time() - status.st_mtime > RACY
             if content == self.content:
