@@ -66,6 +66,10 @@ Config checked(const Config& config) {
   return config;
 }
 
+double limit_of(const Config& config) {
+  return config.alert_limit > 0.0 ? config.alert_limit : std::numeric_limits<double>::infinity();
+}
+
 void add_alert_rules(const Config& config, std::vector<std::unique_ptr<Rule>>& rules) {
   std::vector<Stat> stats;
   for (const std::string& name : config.alert_stats) stats.push_back(*stat_from_name(name));
@@ -110,6 +114,7 @@ class Monitor::State {
     rules.push_back(std::make_unique<NonFiniteRule>());
     add_alert_rules(config, rules);
     has_own_rules = !parts.rules.empty();
+    collector.set_limit(std::min(limit_of(config), parts.alert_limit));
     for (auto& rule : parts.rules) rules.push_back(std::move(rule));
     PipeOptions options;
     options.queue_bytes = mib(config.queue_mb);
@@ -214,6 +219,7 @@ class Monitor::State {
     };
     if (has_own_rules || alerts(wanted) == alerts(following)) return;
     following = wanted;
+    collector.set_limit(limit_of(wanted));
     std::vector<std::unique_ptr<Rule>> rules;
     add_alert_rules(wanted, rules);
     // The first one counts what is not finite.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -64,8 +65,9 @@ struct Health {
 // What a program adds to a monitor besides its configuration.
 struct MonitorParts {
   std::filesystem::path directory;  // of this rank, used as it is; "": claimed under config.out
-  std::vector<std::unique_ptr<Sink>> sinks;  // after those of the configuration
-  std::vector<std::unique_ptr<Rule>> rules;  // after those of the configuration
+  std::vector<std::unique_ptr<Sink>> sinks;                      // after those of the configuration
+  std::vector<std::unique_ptr<Rule>> rules;                      // after those of the configuration
+  double alert_limit = std::numeric_limits<double>::infinity();  // the smallest limit of `rules`
   // Called on the writer thread for every alert, its step filled in; must not wait or throw.
   std::function<void(const Alert&, const Series&)> on_alert;
   // How an alert of a rule of statistics is worded on the console; empty: our way.

@@ -86,6 +86,10 @@ inline constexpr std::uint32_t kPartial = 1u << 3;      // not all of the tensor
 inline constexpr std::uint32_t kNonFinite = 1u << 4;    // a NaN or an infinity among the elements
 inline constexpr std::uint32_t kNotReady = 1u
                                            << 5;  // the device gave no value in time; state empty
+inline constexpr std::uint32_t kOverLimit = 1u
+                                            << 6;  // its size or norm is beyond the alerts' limit
+// What a full queue keeps: an alert may be in it.
+inline constexpr std::uint32_t kUrgent = kNonFinite | kOverLimit;
 }  // namespace flag
 
 // Where in the run a row belongs. `window` counts, per optimizer, from one step to the next attempt

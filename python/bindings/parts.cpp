@@ -74,7 +74,10 @@ BoundParts parts_from_json(const std::string& text, const Identity& identity) {
   }
   if (given.contains("rules") && !given.at("rules").empty()) {
     std::vector<StatisticRule> rules;
-    for (const json& rule : given.at("rules")) rules.push_back(rule_of(rule));
+    for (const json& rule : given.at("rules")) {
+      rules.push_back(rule_of(rule));
+      parts.alert_limit = std::min(parts.alert_limit, rule.value("limit", parts.alert_limit));
+    }
     parts.rules.push_back(make_first_of_rule(rules, Telling{.every = true}));
   }
   if (given.value("queue", false)) {

@@ -23,6 +23,7 @@ FLAGS = {
     "partial": 8,
     "non_finite": 16,
     "not_ready": 32,
+    "over_limit": 64,
 }
 
 

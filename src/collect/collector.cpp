@@ -2,6 +2,7 @@
 #include "collect/collector.h"
 
 #include <chrono>
+#include <cmath>
 #include <utility>
 
 namespace trainmon {
@@ -64,6 +65,11 @@ void Collector::observe_at(SeriesId series, const TensorView& tensor, const Addr
   if (non_finite) {
     row.key.flags |= flag::kNonFinite;
     windows_.note_non_finite(series_.at(series).optimizer, address.window);
+  }
+  // Every other statistic with a size is bounded by these two.
+  const double limit = limit_.load(std::memory_order_relaxed);
+  if (std::isfinite(limit) && (row.state.absmax > limit || derive(Stat::norm, row.state) > limit)) {
+    row.key.flags |= flag::kOverLimit;
   }
   open_.append(row);
   produced_.fetch_add(1, std::memory_order_relaxed);

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -62,6 +63,9 @@ class Collector {
   void add_payload(Payload payload);
   void add_payload_at(Payload payload);
 
+  // Rows whose largest element or norm is beyond this are flagged, from now on; infinity: none.
+  void set_limit(double limit) { limit_.store(limit, std::memory_order_relaxed); }
+
   // Closes the open batch and submits it; an empty batch is not submitted.
   void seal(Moment moment);
   // The same for a thread that must not wait for another seal; false if one was under way.
@@ -87,6 +91,7 @@ class Collector {
   std::uint64_t batches_ = 0;
   std::atomic<std::int64_t> produced_{0};
   std::atomic<bool> seen_non_finite_{false};
+  std::atomic<double> limit_{std::numeric_limits<double>::infinity()};
 
   class Ticket;
   std::mutex late_mutex_;

@@ -127,8 +127,7 @@ bool BatchQueue::reduce(RecordBatch& batch) {
   const auto [first, last] = seq_range(batch);
   batch.payloads = {};
   if (batch.late == nullptr) {
-    std::erase_if(batch.rows,
-                  [](const Row& row) { return (row.key.flags & flag::kNonFinite) == 0; });
+    std::erase_if(batch.rows, [](const Row& row) { return (row.key.flags & flag::kUrgent) == 0; });
     batch.rows.shrink_to_fit();
   }
   const std::int64_t lost = before - batch.row_count();

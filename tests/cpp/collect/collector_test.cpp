@@ -123,6 +123,39 @@ TEST(Collector, TheFirstNonFiniteValueSealsAtOnce) {
   EXPECT_EQ(f.batches.size(), 1u);
 }
 
+TEST(Collector, RowsBeyondTheLimitAreFlagged) {
+  Fixture f;
+  const SeriesId id = f.series("w");
+  const Vector small({3.0f, 4.0f});
+  const Vector large({6.0f, -1.0f});
+  f.collector.observe(id, large.view(), 0);
+  f.collector.set_limit(5.0);
+  f.collector.observe(id, small.view(), 0);  // a norm of 5 is not beyond 5
+  f.collector.observe(id, large.view(), 0);
+  f.collector.set_limit(4.5);
+  f.collector.observe(id, small.view(), 0);  // no element is, the norm is
+  f.collector.seal(Moment::interval);
+  std::vector<std::uint32_t> flags;
+  for (const Row& row : f.batches.at(0).rows) flags.push_back(row.key.flags);
+  EXPECT_EQ(flags, (std::vector<std::uint32_t>{0, 0, flag::kOverLimit, flag::kOverLimit}));
+}
+
+TEST(Collector, RowsKnowTheirShape) {
+  Fixture f;
+  const SeriesId id = f.series("w");
+  const Vector two({1.0f, 2.0f});
+  const Vector three({1.0f, 2.0f, 3.0f});
+  for (const Vector* tensor : {&two, &three, &two}) f.collector.observe(id, tensor->view(), 0);
+  f.collector.seal(Moment::interval);
+  std::vector<std::vector<std::int64_t>> shapes;
+  for (const Row& row : f.batches.at(0).rows) {
+    shapes.push_back(*f.collector.series().shape(row.shape));
+  }
+  EXPECT_EQ(shapes, (std::vector<std::vector<std::int64_t>>{{2}, {3}, {2}}));
+  EXPECT_EQ(f.collector.series().shape(0), nullptr);
+  EXPECT_EQ(f.collector.series().shape(99), nullptr);
+}
+
 TEST(Collector, NonFiniteValuesAreRememberedUntilTheWindowCloses) {
   Fixture f;
   const SeriesId id = f.series("w");

@@ -136,6 +136,25 @@ TEST(BatchQueue, DropNewestKeepsTheOldRowsAndDropOldestTheNew) {
   }
 }
 
+TEST(BatchQueue, RowsBeyondALimitAreKeptAsBadOnesAre) {
+  BatchQueue queue(2000, Overflow::drop_newest);
+  for (std::uint64_t number = 1; number <= 20; ++number) {
+    RecordBatch batch = batch_of(number, number * 10, 10);
+    batch.rows[3].key.flags = flag::kOverLimit;
+    queue.push(std::move(batch), true);
+  }
+  std::size_t kept = 0;
+  std::size_t plain = 0;
+  for (const RecordBatch& batch : queue.pop_all(std::chrono::steady_clock::now())) {
+    for (const Row& row : batch.rows) {
+      ((row.key.flags & flag::kOverLimit) != 0 ? kept : plain) += 1;
+    }
+  }
+  EXPECT_GT(queue.rows_dropped("queue_full"), 0);
+  EXPECT_LT(plain, 20u * 9u);
+  EXPECT_GE(kept, 8u);  // a series whose row is carried already may lose a later one
+}
+
 TEST(BatchQueue, BlockWaitsForTheWriterAndLosesNothing) {
   BatchQueue queue(64 << 10, Overflow::block);
   std::thread producer([&] {
