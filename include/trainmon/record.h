@@ -122,6 +122,10 @@ struct Outcome {
   std::int32_t attempt = 0;  // 0 for the first try at that step
   Fate fate = Fate::unknown;
   double loss_scale = 1.0;  // NaN when a scaler was there but its scale is unknown
+  // How many backwards the window had; -1 where a log was read, which does not keep it. A window
+  // that was abandoned when the next backward began holds the forward of that one, too: its rows
+  // have this number as their accum and belong to the next window.
+  std::int32_t backwards = -1;
 };
 
 // A scalar of the run (`mon.log(loss=...)`), on the clock's window.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -33,6 +34,9 @@ class Sink {
   // something was written or not, and after every batch with an alert.
   virtual void flush() = 0;
   virtual void close() = 0;
+  // Of the rows taken, those that its format has no place for, by reason: they count as dropped,
+  // not as written. Any thread, at any time; must not wait.
+  virtual std::map<std::string, std::int64_t> rows_left_out() const { return {}; }
 };
 
 }  // namespace trainmon

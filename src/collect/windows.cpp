@@ -149,7 +149,8 @@ void Windows::close(int optimizer, Track& track, std::optional<Fate> fate, doubl
   const std::int64_t window = track.window.load(std::memory_order_relaxed);
   track.recent.emplace_back(window, track.step.load(std::memory_order_relaxed));
   if (track.recent.size() > kRecent) track.recent.pop_front();
-  track.undecided.push_back({window, fate, loss_scale});
+  const std::int32_t backwards = track.backwards.load(std::memory_order_relaxed);
+  track.undecided.push_back({window, fate, loss_scale, backwards});
   track.attempting = false;
   track.window.store(window + 1, std::memory_order_relaxed);
   track.backwards.store(0, std::memory_order_relaxed);
@@ -163,7 +164,7 @@ void Windows::settle(int optimizer, Track& track) {
     track.undecided.pop_front();
     track.settled = true;
     emit_({optimizer, closed.window, track.next_step, track.next_attempt, *closed.fate,
-           closed.loss_scale});
+           closed.loss_scale, closed.backwards});
     if (*closed.fate == Fate::taken) {
       ++track.next_step;
       track.next_attempt = 0;

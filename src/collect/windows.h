@@ -64,6 +64,7 @@ class Windows {
     std::int64_t window = 0;
     std::optional<Fate> fate;
     double loss_scale = 1.0;
+    std::int32_t backwards = 0;
   };
   struct Track {
     std::atomic<std::int64_t> window{0};

@@ -360,6 +360,10 @@ void Pipe::report(Health& health, std::int64_t produced) const {
   for (const Outlet& outlet : outlets_) {
     SinkHealth sink{std::string(outlet.sink->name()), outlet.written, outlet.dropped,
                     outlet.degraded};
+    for (const auto& [reason, rows] : outlet.sink->rows_left_out()) {
+      sink.rows_written -= rows;
+      sink.rows_dropped[reason] += rows;
+    }
     std::int64_t accounted = sink.rows_written + queue_lost;
     for (const auto& [reason, rows] : sink.rows_dropped) accounted += rows;
     for (const auto& [reason, rows] : queue_drops) sink.rows_dropped[reason] += rows;

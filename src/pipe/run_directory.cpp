@@ -126,6 +126,15 @@ RunInfo claim_directory(const fs::path& out, const Identity& identity, double ep
 
 RunInfo given_directory(const fs::path& directory, const Identity& identity, double eps) {
   make_directories(directory);
+  // A part of the run before this one keeps its account.
+  for (const char* name : {"run", "health"}) {
+    const fs::path path = directory / (std::string(name) + ".json");
+    std::error_code error;
+    for (int part = 1; fs::exists(path, error) && part <= kMaxRestart; ++part) {
+      const fs::path kept = directory / (std::string(name) + "." + std::to_string(part) + ".json");
+      if (!fs::exists(kept, error)) fs::rename(path, kept, error);
+    }
+  }
   RunInfo run;
   run.directory = fs::absolute(directory);
   run.run_id = identity.run_id;

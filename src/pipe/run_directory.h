@@ -25,7 +25,8 @@ std::filesystem::path default_out(const std::string& out, const std::string& run
 // rank's newest run.json there names another model (`identity.model_digest`).
 RunInfo claim_directory(const std::filesystem::path& out, const Identity& identity, double eps);
 
-// A directory that the caller chose and no other process uses; made where it is missing.
+// A directory that the caller chose and no other process uses; made where it is missing. Of earlier
+// parts of the run there, run.json and health.json stay as run.1.json, health.1.json, ...
 RunInfo given_directory(const std::filesystem::path& directory, const Identity& identity,
                         double eps);
 

@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <tuple>
@@ -27,6 +29,7 @@ namespace {
 
 using namespace msprobe_csv;
 
+constexpr std::size_t kMostMoved = 64;
 constexpr std::size_t kMostHeldRows = 1 << 20;  // of steps without an outcome, 0.2 GB
 
 using Rows = std::vector<Row>;
@@ -56,11 +59,14 @@ class MsprobeFiles final : public MsprobeSink {
     std::map<std::int64_t, std::size_t> before;
     for (const auto& [window, rows] : windows_) before[window] = rows.size();
     std::vector<std::pair<std::int64_t, bool>> ended;
+    std::optional<std::map<std::int64_t, Rows>> saved;  // where rows move between windows
+    if (std::ranges::any_of(batch.outcomes, leaves_a_forward)) saved = windows_;
     try {
-      for (const Row& row : batch.rows) windows_[row.key.window].push_back(row);
+      for (const Row& row : batch.rows) hold(row);
       if (options_.files) write_stacks(batch);
       for (const Outcome& outcome : batch.outcomes) {
         if (outcome.optimizer != 0) continue;
+        if (leaves_a_forward(outcome)) move_forward(outcome);
         const auto found = windows_.find(outcome.window);
         if (found == windows_.end()) continue;
         const bool taken = outcome.fate == Fate::taken;
@@ -69,6 +75,10 @@ class MsprobeFiles final : public MsprobeSink {
       }
     } catch (...) {
       undo();
+      if (saved) {
+        windows_ = std::move(*saved);
+        throw;
+      }
       for (auto at = windows_.begin(); at != windows_.end();) {
         const auto known = before.find(at->first);
         at->second.resize(known == before.end() ? 0 : known->second);
@@ -77,6 +87,9 @@ class MsprobeFiles final : public MsprobeSink {
       throw;
     }
     done_.clear();
+    for (const Payload& payload : batch.payloads) {
+      no_file_ += series_->at(payload.key.series).kind != kind::kStack;
+    }
     for (const auto& [window, taken] : ended) finish(window, taken);
   }
 
@@ -85,7 +98,17 @@ class MsprobeFiles final : public MsprobeSink {
   // What is held belongs to a step that did not end.
   void close() override {
     const std::lock_guard lock(mutex_);
+    for (const auto& [window, rows] : windows_) unfinished_ += std::ssize(rows);
     windows_.clear();
+  }
+
+  std::map<std::string, std::int64_t> rows_left_out() const override {
+    std::map<std::string, std::int64_t> rows;
+    if (!options_.files) return rows;
+    if (skipped_ > 0) rows["attempt_not_taken"] = skipped_;
+    if (unfinished_ > 0) rows["step_not_ended"] = unfinished_;
+    if (no_file_ > 0) rows["no_file_for_kind"] = no_file_;
+    return rows;
   }
 
   void set_ops(std::vector<Stat> ops, std::int64_t from_window) override {
@@ -105,6 +128,30 @@ class MsprobeFiles final : public MsprobeSink {
   }
 
  private:
+  static bool leaves_a_forward(const Outcome& outcome) {
+    return outcome.optimizer == 0 && outcome.fate != Fate::taken && outcome.backwards >= 0;
+  }
+
+  // A row at its window, which is the next one for what came after the last backward of a window
+  // that was given up.
+  void hold(Row row) {
+    const auto moved = moved_.find(row.key.window);
+    if (moved != moved_.end() && row.key.accum >= moved->second) {
+      row.key.accum -= moved->second;
+      ++row.key.window;
+    }
+    windows_[row.key.window].push_back(row);
+  }
+
+  void move_forward(const Outcome& outcome) {
+    moved_[outcome.window] = outcome.backwards;
+    if (moved_.size() > kMostMoved) moved_.erase(moved_.begin());
+    const auto found = windows_.find(outcome.window);
+    if (found == windows_.end()) return;
+    const Rows rows = std::exchange(found->second, {});
+    for (const Row& row : rows) hold(row);
+  }
+
   struct Appended {
     std::filesystem::path path;
     std::int64_t size = 0;
@@ -133,7 +180,11 @@ class MsprobeFiles final : public MsprobeSink {
   void finish(std::int64_t window, bool taken) {
     const auto found = windows_.find(window);
     if (found == windows_.end()) return;
-    if (taken) last_ = std::move(found->second);
+    if (taken) {
+      last_ = std::move(found->second);
+    } else {
+      skipped_ += std::ssize(found->second);
+    }
     windows_.erase(found);
     while (ops_.size() > 1 && std::next(ops_.begin())->first <= window + 1) {
       ops_.erase(ops_.begin());
@@ -271,10 +322,16 @@ class MsprobeFiles final : public MsprobeSink {
               const std::string& text) {
     const std::int64_t from = step - step % options_.steps_per_file;
     const std::int64_t to = from + options_.steps_per_file - 1;
-    if (!append_to(path_of(prefix, from, to), head, text) &&
-        !append_to(path_of(prefix, step, to), head, text)) {
-      for (std::int64_t last = to + 1; !append_to(path_of(prefix, step, last), head, text);) ++last;
+    Current& current = current_[std::string(prefix)];
+    if (current.to == to && current.head == head && append_to(current.path, head, text)) return;
+    std::filesystem::path path = path_of(prefix, from, to);
+    if (!append_to(path, head, text)) {
+      std::int64_t last = to;
+      for (path = path_of(prefix, step, last); !append_to(path, head, text);) {
+        path = path_of(prefix, step, ++last);
+      }
     }
+    current = {to, head, path};
   }
 
   bool append_to(const std::filesystem::path& path, const std::string& head,
@@ -339,9 +396,19 @@ class MsprobeFiles final : public MsprobeSink {
   const SeriesTable* series_ = nullptr;
   mutable std::mutex mutex_;
   std::map<std::int64_t, Rows> windows_;           // without an outcome
+  std::map<std::int64_t, std::int32_t> moved_;     // backwards of windows given up lately
   Rows last_;                                      // of the last step that was taken
   std::map<std::int64_t, std::vector<Stat>> ops_;  // by the window from which on they hold
   std::vector<Appended> done_;                     // by the batch being written
+  struct Current {
+    std::int64_t to = -1;
+    std::string head;
+    std::filesystem::path path;
+  };
+  std::map<std::string, Current> current_;  // the file in use, by prefix
+  std::atomic<std::int64_t> skipped_{0};
+  std::atomic<std::int64_t> unfinished_{0};
+  std::atomic<std::int64_t> no_file_{0};
 };
 
 }  // namespace

@@ -12,6 +12,7 @@ import time
 import torch
 import torch.distributed as dist
 
+import launch
 import marks
 import models
 import trainmon
@@ -32,7 +33,9 @@ def ask(monitor, rank, number, arguments):
     """All ranks have seen the file afterwards; nobody has followed yet."""
     if rank == 0:
         command, *rest = arguments
-        subprocess.run(["trainmon", "ctl", command, monitor.directory, *rest], check=True)
+        subprocess.run(
+            [launch.command_line(), "ctl", command, monitor.directory, *rest], check=True
+        )
     deadline = time.monotonic() + 60
     while monitor._core.control_versions() < number:
         assert time.monotonic() < deadline, "control.json was not read"

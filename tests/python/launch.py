@@ -12,6 +12,16 @@ HERE = pathlib.Path(__file__).resolve().parent
 GLOO_ABORT = "terminate called without an active exception"
 
 
+def command_line():
+    """The trainmon that belongs to the package under test: of a build directory, or installed."""
+    import trainmon
+
+    built = pathlib.Path(trainmon.__file__).parents[2] / "src" / "cli" / "trainmon"
+    return os.fspath(
+        built if built.exists() else pathlib.Path(sys.executable).with_name("trainmon")
+    )
+
+
 @dataclasses.dataclass
 class Ended:
     rank: int

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import trainmon
-from trainmon import _core
+from launch import command_line as program
 
 MODULES = [
     "trainmon.compat.msprobe.core.monitor.anomaly_processor",
@@ -84,11 +84,6 @@ def some_entries(count=300):
 def sort(module, *arguments):
     command = [sys.executable, "-m", module, *map(os.fspath, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
-
-
-def program():
-    built = Path(_core.__file__).parents[2] / "src/cli/trainmon"
-    return built if built.exists() else Path(sys.executable).with_name("trainmon")
 
 
 def call(*arguments):

@@ -10,12 +10,12 @@ import shutil
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import trainmon
+from launch import command_line as program
 from trainmon import _core
 from written_run import WrittenRank
 
@@ -25,12 +25,6 @@ SUBCOMMANDS = [
     "first-bad", "top", "show", "anomalies", "doctor", "config", "config schema", "config check",
 ]
 # fmt: on
-
-
-def program() -> str:
-    """The one that belongs to the package under test: of its build tree, or installed beside."""
-    built = Path(_core.__file__).parents[2] / "src/cli/trainmon"
-    return os.fspath(built if built.exists() else Path(sys.executable).with_name("trainmon"))
 
 
 def call(*arguments, **environment):

@@ -16,7 +16,7 @@ BEGAN = {"grad_reduced", "param_origin", "param_updated", "actv", "actv_grad"}
 
 def ctl(*arguments, code=0, flags=()):
     done = subprocess.run(
-        ["trainmon", *flags, "ctl", *map(str, arguments)], capture_output=True, text=True
+        [launch.command_line(), *flags, "ctl", *map(str, arguments)], capture_output=True, text=True
     )
     assert done.returncode == code, done.stdout + done.stderr
     return done
@@ -394,5 +394,7 @@ def test_alert_rules_change(tmp_path, capfd):
 
 
 def trainmon_json(*arguments):
-    done = subprocess.run(["trainmon", "--json", *map(str, arguments)], capture_output=True)
+    done = subprocess.run(
+        [launch.command_line(), "--json", *map(str, arguments)], capture_output=True
+    )
     return json.loads(done.stdout)

@@ -83,7 +83,8 @@ class Coverage:
                 self.not_covered(f"actv of {_listed(never)}", why)
         if adapter.features is not None:
             adapter.features.first_step_ended()
-        if adapter.wants_state and not self.states:
+        # Before the first step an optimizer has made no state.
+        if adapter.wants_state and not self.states and not adapter.state_before:
             wanted = " ".join(sorted(adapter.kinds - FIXED_KINDS))
             self.not_covered(wanted, "the optimizer keeps no such state under its parameters")
         for root, wrapper in zip(adapter.roots, adapter.wrappers):

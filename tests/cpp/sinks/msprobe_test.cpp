@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <limits>
@@ -120,6 +121,10 @@ class Msprobe : public ::testing::Test {
     content << file.rdbuf();
     return content.str();
   }
+  std::int64_t line_count(const std::string& name) const {
+    const std::string content = text(name);
+    return std::ranges::count(content, '\n');
+  }
   std::set<std::string> files() const {
     std::set<std::string> found;
     for (const auto& entry : std::filesystem::directory_iterator(scratch.path())) {
@@ -158,6 +163,31 @@ TEST_F(Msprobe, SkippedAndUnknownAttemptsLeaveNothing) {
   EXPECT_EQ(sink->tensors("grad_reduced")[0].state.max, 3);
 }
 
+TEST_F(Msprobe, RowsThatHaveNoPlaceAreCounted) {
+  auto sink = opened();
+  sink->write(batch({row(weight, 1, 0), row(weight, 2, 1)}, {outcome(0, 4, Fate::skipped)}));
+  EXPECT_EQ(sink->rows_left_out(), (std::map<std::string, std::int64_t>{{"attempt_not_taken", 1}}));
+  sink->close();
+  EXPECT_EQ(sink->rows_left_out(),
+            (std::map<std::string, std::int64_t>{{"attempt_not_taken", 1}, {"step_not_ended", 1}}));
+}
+
+// Gradients cleared between a forward and its backward: the forward belongs to what follows.
+TEST_F(Msprobe, AForwardAfterTheLastBackwardOfAWindowGivenUpIsTheNextOnes) {
+  auto sink = opened();
+  sink->write(batch({row(output, 1, 0, 0), row(weight, 1, 0, 0)}));
+  sink->write(batch({row(output, 2, 0, 1)}));  // the next forward, before it was known
+  Outcome given_up = outcome(0, 4, Fate::unknown);
+  given_up.backwards = 1;
+  sink->write(batch({row(weight, 2, 1, 0)}, {given_up}));
+  sink->write(batch({row(input, 3, 0, 1)}));  // what knows its forward's window only
+  sink->write(batch({}, {outcome(1, 4)}));
+  EXPECT_EQ(line_count("actv_4-4.csv"), 3) << text("actv_4-4.csv");
+  EXPECT_NE(text("actv_4-4.csv").find("2,fc.output,4,0,"), std::string::npos);
+  EXPECT_EQ(line_count("grad_reduced_4-4.csv"), 2);
+  EXPECT_EQ(sink->rows_left_out(), (std::map<std::string, std::int64_t>{{"attempt_not_taken", 2}}));
+}
+
 TEST_F(Msprobe, ClosingKeepsNoHalfStep) {
   const auto sink = opened();
   sink->write(batch({row(weight, 1, 0)}));
@@ -186,6 +216,18 @@ TEST_F(Msprobe, OtherColumnsGetAFileOfTheirOwn) {
   sink->write(batch({row(weight, 1, 1)}, {outcome(1, 1)}));
   EXPECT_EQ(files(), (std::set<std::string>{"grad_reduced_0-9.csv", "grad_reduced_1-9.csv"}));
   EXPECT_TRUE(text("grad_reduced_1-9.csv").starts_with("vpp_stage,name,step,min,max,shape"));
+}
+
+TEST_F(Msprobe, StepsWithOtherColumnsShareOneFileToTheEndOfTheRecord) {
+  options.steps_per_file = 10;
+  auto sink = opened();
+  sink->write(batch({row(weight, 1, 0)}, {outcome(0, 0)}));
+  sink->set_ops({Stat::max}, 1);
+  for (int step = 1; step < 6; ++step) {
+    sink->write(batch({row(weight, 1, step)}, {outcome(step, step)}));
+  }
+  EXPECT_EQ(files(), (std::set<std::string>{"grad_reduced_0-9.csv", "grad_reduced_1-9.csv"}));
+  EXPECT_EQ(line_count("grad_reduced_1-9.csv"), 6);
 }
 
 TEST_F(Msprobe, ModulesAreInOrderOfTheirEndsAndElementsOfTheirNumbers) {

@@ -26,9 +26,15 @@ def arguments(args: tuple, keys: dict) -> dict:
         value = taken[key]
         if value is None:
             taken[key] = least
-        elif not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
-            log.warning("trainmon: %s should be an int >= %d, not %r", key, least, value)
+        elif not _is_count(value, least):
+            what = type(value).__name__ if len(repr(value)) > 40 else repr(value)
+            log.warning("trainmon: %s should be an int >= %d, not %s", key, least, what)
             taken[key] = least
         else:
             taken[key] = int(value)
     return taken
+
+
+def _is_count(value, least: int) -> bool:
+    is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    return is_integer and least <= value <= 2**53

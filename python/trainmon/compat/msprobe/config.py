@@ -3,7 +3,9 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
+import stat
 from typing import Any
 
 from trainmon.torch.hooks import log
@@ -21,6 +23,7 @@ RULES = ("AnomalyTurbulence", "AnomalyNan")
 CC_KEYS = ("enable", "cc_codeline", "cc_pre_hook", "cc_log_only")
 SIDES = ("input", "output", "input_grad", "output_grad")
 SPEC = re.compile(r"(tensor|tuple\[(\d+)\](?::(\d+))?)")
+LARGEST = 2**53  # every reader of JSON keeps such an integer
 WARM_UP = 3  # values of a series before one can deviate from their mean
 SWITCHES = (
     "xy_distribution", "wg_distribution", "param_distribution", "mv_distribution",
@@ -52,13 +55,20 @@ FIELDS: dict[str, Any] = {
 }
 
 
+def read(path) -> bytes:
+    """What a file holds; OSError for what is no file and could make a reader wait."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(f"{path} is not a file")
+    with open(path, "rb") as file:
+        return file.read()
+
+
 def load(path) -> tuple[dict, bytes]:
     """The JSON object in a file, and the bytes it was read from."""
     try:
-        with open(path, "rb") as file:
-            content = file.read()
+        content = read(path)
         found = json.loads(content)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RuntimeError(f"Load json file {path} failed: {error}") from None
     if not isinstance(found, dict):
         raise TypeError(f"{path} must hold a JSON object, not {type(found).__name__}")
@@ -96,8 +106,8 @@ def checked(given: dict) -> dict:
         raise TypeError(f"step_count_per_record should be an int, not {what!r}")
     _integer(config, "step_count_per_record", 1, 1_000_000, ValueError)
     for key, least in (("start_step", 0), ("step_interval", 1), ("collect_times", 0)):
-        if not _is_int(config[key]) or config[key] < least:
-            config[key] = _default(key, config[key], f"an int of at least {least}")
+        if not _is_int(config[key]) or not least <= config[key] <= LARGEST:
+            config[key] = _default(key, config[key], f"an int from {least} to 2**53")
     ranks = config["module_ranks"]
     if not isinstance(ranks, list) or not all(_is_int(rank) and rank >= 0 for rank in ranks):
         raise TypeError(f"module_ranks should be a list of int, not {ranks!r}")
@@ -243,8 +253,8 @@ def _alert(given) -> dict:
                 continue
         elif isinstance(threshold, bool) or not isinstance(threshold, (int, float)):
             raise TypeError(f"{name}: threshold should be a number, not {threshold!r}")
-        elif not threshold >= 0:
-            raise TypeError(f"{name}: threshold should be at least 0, not {threshold!r}")
+        elif not 0 <= threshold <= 1e300:
+            raise TypeError(f"{name}: threshold should be from 0 to 1e300, not {threshold!r}")
         kept.append({"name": name, "threshold": threshold})
     return {"rules": kept, "dump": dump}
 

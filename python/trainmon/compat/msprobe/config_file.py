@@ -28,9 +28,8 @@ class ConfigFile:
             mark = (status.st_mtime_ns, status.st_size, status.st_ino)
             if mark == self.seen:
                 return None
-            with open(self.path, "rb") as file:
-                content = file.read()
-                after = os.fstat(file.fileno())
+            content = fields.read(self.path)
+            after = os.stat(self.path)
             if (after.st_mtime_ns, after.st_size, after.st_ino) != mark:
                 self.seen = None  # written meanwhile: it may be of two versions
                 return None
@@ -52,9 +51,8 @@ class ConfigFile:
     def switch_off(self) -> None:
         """Writes dynamic_on: false, unless somebody has changed the file since."""
         try:
-            with open(self.path, "rb") as file:
-                if file.read() != self.content:
-                    return
+            if fields.read(self.path) != self.content:
+                return
             given = {**_object(self.content), "dynamic_on": False}
             text = json.dumps(given, indent=2, ensure_ascii=False).encode()
             temporary = f"{self.path}.{os.getpid()}.tmp"

@@ -230,6 +230,16 @@ class Targets(Selection):
             wanted = {_without_chunk(target, chunk) for chunk in range(len(self.roots))}
             if not any(n == w or n.startswith(f"{w}.") for n in names for w in wanted if w):
                 not_covered(f"target {target!r}", "no parameter or module has such a name")
+                self._say(f"target {target!r} is the name of no parameter or module")
+        for hook, targets in self.config["l2_targets"].items():
+            for target in targets if self.config["recording_l2_features"] else ():
+                if not any(
+                    self._matching(chunk, full, short, [target]) is not None
+                    for chunk, names in enumerate(self.module_names)
+                    for full, short in names.names.items()
+                ):
+                    not_covered(f"{hook} {target!r}", "no module has such a name")
+                    self._say(f"{hook}: {target!r} is the name of no module")
 
 
 def _numbered(side: str, values) -> list[tuple[str, Tensor]]:

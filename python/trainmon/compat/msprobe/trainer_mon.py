@@ -52,6 +52,7 @@ class TrainerMon:
         self._model = self._optimizer = self._wrapped = None
         self.step = 0  # number of the step under way or to come
         self._steps_seen = 0
+        self._follows = False  # a configuration of the file holds since the end of a step
         self._base = directory.base()  # whatever becomes of the environment or the working folder
         self._group = process_group
         self._place()
@@ -209,7 +210,7 @@ class TrainerMon:
 
     def _step_begins(self) -> None:
         """May raise: the ends of training that the configuration asks for."""
-        is_on = self.config["dynamic_on"] if self._is_dynamic else self._steps_seen == 0
+        is_on = self._follows if self._is_dynamic else self._steps_seen == 0
         if self.config["print_struct"] and is_on:
             self._describe()
         collectives = self.config["cc_distribution"]
@@ -259,7 +260,7 @@ class TrainerMon:
             return
         if self.rank == min(self.config["module_ranks"] or [0]):
             self._file.switch_off()
-        self.config["dynamic_on"] = False
+        self.config["dynamic_on"] = self._follows = False
         log.info(
             "trainmon: Finish monitor, set config'dynamic_on=False, will restart by set it to True "
             "and update config"
@@ -269,6 +270,7 @@ class TrainerMon:
         config = self._file.changed()
         if config is None:
             return
+        self._follows = config["dynamic_on"]
         if not config["dynamic_on"]:
             self._unwatch()
             self.config = config
@@ -278,14 +280,16 @@ class TrainerMon:
             self.step - 1,
             self.step,
         )
+        self._was_on = self._watch is not None
         self._unwatch()
         before, self.config = self.config, config
         try:
             self._start(self.step)
         except Exception as error:
             log.error("trainmon: the new config cannot be applied: %s", error)
-            self.config = before
-            if before["dynamic_on"]:
+            self.config, self._follows = before, before["dynamic_on"] and self._was_on
+            if self._follows:
+                log.error("trainmon: the one before it goes on")
                 self._start(self.step)
 
     def _unwatch(self) -> None:
