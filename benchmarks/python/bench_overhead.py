@@ -22,6 +22,7 @@ MODES = {
     "gradients": {"kinds": ["grads"]},
     "gradients, moments": {"kinds": ["grads", "moments"]},
     "activations with output gradients": {"kinds": ["activations"], "input_grads": False},
+    "activations with input gradients": {"kinds": ["activations"]},
     "all kinds, no input gradients": {
         "kinds": ["grads", "weights", "moments", "activations"],
         "input_grads": False,
@@ -35,12 +36,14 @@ MODES = {
     },
     "attention, all layers and heads": {"kinds": ["attention"]},
     "spectral, all matrices": {"kinds": ["spectral"]},
+    "all kinds, switched off": {"kinds": ["grads", "weights", "moments", "activations"]},
     "directions and contributions": {"kinds": ["grad_reduced", "mg_direction", "grad_micro"]},
 }
+OFF = ("all kinds, switched off",)  # by control.json, from the first step on
 SPLIT = ("attention, all layers and heads",)  # need attention as a module of its own
 
 
-def measure(keys, pairs, trainer=reference.Trainer):
+def measure(keys, pairs, trainer=reference.Trainer, is_off=False):
     draw = random.Random(1)
     trainers = [trainer(), trainer()]
     walls, cpus, others, rows = ([], []), ([], []), [], 0
@@ -48,11 +51,17 @@ def measure(keys, pairs, trainer=reference.Trainer):
         for half, (bare, watched) in enumerate([trainers, trainers[::-1]]):
             monitor = None
             if keys is not None:
+                out = pathlib.Path(folder, str(half))
+                if is_off:
+                    out.mkdir()
+                    out.joinpath("control.json").write_text(
+                        '{"format": 1, "number": 1, "on": false, "set": {}, "apply_at_step": null}'
+                    )
                 monitor = trainmon.watch(
                     watched.model,
                     watched.optimizer,
                     every=1,
-                    out=str(pathlib.Path(folder, str(half))),
+                    out=str(out),
                     allow_volume=True,
                     **keys,
                 )
@@ -90,7 +99,10 @@ def main():
     for name, keys in MODES.items():
         if options.only in (None, name):
             trainer = reference.SplitTrainer if name in SPLIT else reference.Trainer
-            result = report["results"][name] = measure(keys, options.pairs, trainer)
+            is_off = name in OFF
+            result = measure(keys, options.pairs, trainer, is_off)
+            report["results"][name] = result
+            assert (result["rows_per_step"] == 0) == (is_off or keys is None)
             print(
                 f"{reference.line(name, result)}\n{reference.line('  CPU of the thread', result['cpu'])}"
                 f"\n  {result['rows_per_step']:.0f} rows a step, writer {result['other_threads_ms']:.2f} ms",
