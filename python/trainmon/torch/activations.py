@@ -10,7 +10,7 @@ from trainmon.torch import edges
 from trainmon.torch.backward import IDLE, current_task
 from trainmon.torch.forward import compiling
 from trainmon.torch.hooks import Hook
-from trainmon.torch.parameters import ELSEWHERE, NO_SERIES
+from trainmon.torch.parameters import NO_SERIES
 
 
 class Frame:
@@ -290,11 +290,7 @@ class Activations:
             series[element] = number
         if number == NO_SERIES:
             return
-        seen = adapter.observe_at(
-            adapter.handle, number, tensor, frame.window, frame.accum, call, flags
-        )
-        if seen == ELSEWHERE:
-            adapter.late.add(number, tensor, frame.window, frame.accum, call, flags)
+        adapter.row(number, tensor, frame.window, frame.accum, call, flags)
 
 
 class GradientRow(Hook):

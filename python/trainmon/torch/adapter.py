@@ -10,7 +10,7 @@ import torch
 from trainmon import _core
 from trainmon.torch import given
 from trainmon.torch.activations import Activations, Frame
-from trainmon.torch.backward import Backward
+from trainmon.torch.backward import Backward, current_task
 from trainmon.torch.collective_calls import compiled
 from trainmon.torch.collectives import Collectives
 from trainmon.torch.contract import (
@@ -273,6 +273,23 @@ class Adapter:
             return self.core.add_series(**{**arguments, "dtype": "float32"})
 
     # --- what happens while training -------------------------------------------------------------
+
+    def backward_of(self, optimizer: int, tensor=None):
+        """A hook of a backward runs for a parameter of this optimizer, `tensor` if it keeps .grad:
+        its steps, which know now that one is under way."""
+        backward, steps = self.backward, self.steps[optimizer]
+        now = current_task()
+        if backward.now != now:
+            backward.enter(now)
+        if steps.task != backward.task:
+            steps.backward_begins(tensor)
+        return steps
+
+    def row(self, series: int, tensor, window: int, accum: int, call: int, flags: int) -> None:
+        """A row at this place, measured by the core or, of another device, by operations."""
+        seen = self.observe_at(self.handle, series, tensor, window, accum, call, flags)
+        if seen == ELSEWHERE:
+            self.late.add(series, tensor, window, accum, call, flags)
 
     def open_frame(self) -> Frame:
         """The place of the forward that begins now, or is under way."""

@@ -22,7 +22,6 @@ from trainmon.torch import collective_calls as calls
 from trainmon.torch.collective_calls import compiled
 from trainmon.torch.contract import dtype_name
 from trainmon.torch.forward import compiling
-from trainmon.torch.parameters import ELSEWHERE
 
 RECORDED = (
     "send", "recv", "batch_isend_irecv", "broadcast", "all_reduce", "all_reduce_coalesced", "reduce",
@@ -302,8 +301,7 @@ class Collectives:
                 replication="independent",
             )
         place = call.window, call.accum, call.number
-        if adapter.observe_at(adapter.handle, number, tensor, *place, 0) == ELSEWHERE:
-            adapter.late.add(number, tensor, *place, 0)
+        adapter.row(number, tensor, *place, 0)
 
     def _group(self, given: dict):
         """The group of a call, None if there is none or this rank is not in it."""

@@ -26,7 +26,6 @@ from trainmon.torch.beside import beside
 from trainmon.torch.contract import as_text
 from trainmon.torch.forward import compiling
 from trainmon.torch.hooks import Hook
-from trainmon.torch.parameters import ELSEWHERE
 from trainmon.torch.routers import per_token_expert_entropy, router_weight_similarity
 from trainmon.torch.spectral import spectral
 
@@ -270,11 +269,7 @@ class Features:
             number = adapter.activation_series(kind, watched.name, element, watched.chunk, tensor)
             watched.series[kind, element] = number
             self.seen.add(kind)
-        seen = adapter.observe_at(
-            adapter.handle, number, tensor, frame.window, frame.accum, call, 0
-        )
-        if seen == ELSEWHERE:
-            adapter.late.add(number, tensor, frame.window, frame.accum, call, 0)
+        adapter.row(number, tensor, frame.window, frame.accum, call, 0)
 
 
 class AfterForward(Hook):

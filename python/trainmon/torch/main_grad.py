@@ -1,8 +1,7 @@
 # Gradients that a framework adds up in an attribute main_grad, and takes out of .grad, as Megatron does.
 from __future__ import annotations
 
-from trainmon.torch.backward import current_task
-from trainmon.torch.parameters import ELSEWHERE, NO_SERIES, Accumulated
+from trainmon.torch.parameters import NO_SERIES, Accumulated
 
 
 class InMainGrad(Accumulated):
@@ -16,17 +15,12 @@ class InMainGrad(Accumulated):
         if adapter is None or not adapter.gradients.on:
             return
         try:
-            backward, steps = adapter.backward, adapter.steps[self.optimizer]
-            now = current_task()
-            if backward.now != now:
-                backward.enter(now)
-            if steps.task != backward.task:
-                steps.backward_begins(None)
+            steps = adapter.backward_of(self.optimizer)
             read_due(adapter)
             if self.series == NO_SERIES or not steps.recording:
                 return
-            self.call = self.call + 1 if self.task == backward.task else 0
-            self.task = backward.task
+            self.call = self.call + 1 if self.task == adapter.backward.task else 0
+            self.task = adapter.backward.task
             place = steps.window, adapter.core.accum(steps.index), self.call, steps.flags
             adapter.main_grad_due = self.series, tensor, place
         except Exception as error:
@@ -38,6 +32,4 @@ def read_due(adapter) -> None:
     if due is None:
         return
     series, tensor, place = due
-    gradient = tensor.main_grad
-    if adapter.observe_at(adapter.handle, series, gradient, *place) == ELSEWHERE:
-        adapter.late.add(series, gradient, *place)
+    adapter.row(series, tensor.main_grad, *place)

@@ -5,7 +5,6 @@ import weakref
 
 from torch import Tensor
 
-from trainmon.torch.backward import current_task
 from trainmon.torch.hooks import Hook
 from trainmon.torch.parameters import ELSEWHERE
 
@@ -24,12 +23,7 @@ class Contribution(Hook):
         if adapter is None or not adapter.gradients.on:
             return
         try:
-            backward, steps = adapter.backward, adapter.steps[self.optimizer]
-            now = current_task()
-            if backward.now != now:
-                backward.enter(now)
-            if steps.task != backward.task:
-                steps.backward_begins(None)
+            steps = adapter.backward_of(self.optimizer)
             if not steps.recording or gradient is None:
                 return
             if adapter.observe(adapter.handle, self.series, gradient, steps.flags) == ELSEWHERE:

@@ -7,7 +7,7 @@ from torch import Tensor
 from trainmon.torch.parameters import ELSEWHERE
 
 MOMENTA = ("exp_avg", "momentum_buffer")
-BINS = 30
+_SHARE = torch.empty(0)  # of the dtype that shares have
 
 
 class Directions:
@@ -29,13 +29,10 @@ class Directions:
             momentum = next((known[key] for key in MOMENTA if key in known), None)
             if not isinstance(momentum, Tensor):
                 continue
-            wrapper = adapter.wrappers[parameter.chunk]
-            (one, two), attribute = wrapper.locals([gradient, momentum])
-            if attribute is not None:
-                one, two = getattr(one, attribute), getattr(two, attribute)
+            one, two = _locals(adapter, parameter, [gradient, momentum])
             if one is None or two is None or one.shape != two.shape:
                 continue
-            series = self.registry.series_of(parameter, "mg_direction", torch.empty(0))
+            series = self.registry.series_of(parameter, "mg_direction", _SHARE)
             if adapter.is_elsewhere or (
                 adapter.core.observe_direction(series, one, two) == ELSEWHERE
             ):
@@ -50,7 +47,6 @@ class Updates:
     def __init__(self, adapter, registry, steps, parameters):
         self.adapter, self.registry, self.steps = adapter, registry, steps
         self.parameters = [p for p in parameters if p.selected and p.owned]
-        self.groups: dict[int, dict] = {}
 
     def read(self) -> None:
         adapter, optimizer = self.adapter, self.steps.optimizer
@@ -63,11 +59,7 @@ class Updates:
             if step is None or (isinstance(step, Tensor) and not step.is_cpu) or float(step) < 1:
                 adapter.coverage.not_covered("update_ratio", "the step count is not on the host")
                 continue
-            wrapper = adapter.wrappers[parameter.chunk]
-            pair = [state["exp_avg"], state["exp_avg_sq"]]
-            pair, attribute = wrapper.locals(pair)
-            if attribute is not None:
-                pair = [getattr(tensor, attribute) for tensor in pair]
+            pair = _locals(adapter, parameter, [state["exp_avg"], state["exp_avg_sq"]])
             if any(tensor is None for tensor in pair):
                 continue
             series = [self._series(parameter, element) for element in ("update", "ratio")]
@@ -90,6 +82,11 @@ class Updates:
                 optimizer=parameter.optimizer,
             )
         return known
+
+
+def _locals(adapter, parameter, tensors: list) -> list:
+    tensors, attribute = adapter.wrappers[parameter.chunk].locals(tensors)
+    return tensors if attribute is None else [getattr(tensor, attribute) for tensor in tensors]
 
 
 def _agreement(one: Tensor, two: Tensor) -> Tensor:

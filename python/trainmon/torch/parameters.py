@@ -5,7 +5,7 @@ import weakref
 
 from torch import Tensor
 
-from trainmon.torch.backward import IDLE, current_task
+from trainmon.torch.backward import IDLE
 from trainmon.torch.contract import Parameter
 from trainmon.torch.hooks import Hook
 
@@ -153,22 +153,17 @@ class Accumulated(Hook):
                     why = "an earlier hook takes gradients away as they arrive, or there is none"
                     adapter.coverage.not_covered("grad_unreduced", why)
                 return
-            backward, steps = adapter.backward, adapter.steps[self.optimizer]
-            now = current_task()
-            if backward.now != now:
-                backward.enter(now)
-            if steps.task != backward.task:
-                steps.backward_begins(tensor if self.keeps else None)
+            steps = adapter.backward_of(self.optimizer, tensor if self.keeps else None)
             if self.keeps:
                 steps.previous, steps.last = steps.last, tensor
             series = self.series
             if series == NO_SERIES or not steps.recording:
                 return
-            if self.task == backward.task:
+            if self.task == adapter.backward.task:
                 self.call += 1
                 self._again(adapter, steps, tensor.grad)
                 return
-            self.task, self.call = backward.task, 0
+            self.task, self.call = adapter.backward.task, 0
             gradient = tensor.grad
             if adapter.observe(adapter.handle, series, gradient, steps.flags) == ELSEWHERE:
                 accum = adapter.core.accum(steps.index)
@@ -179,8 +174,7 @@ class Accumulated(Hook):
     def _again(self, adapter, steps, gradient) -> None:
         flags = steps.flags
         place = steps.window, adapter.core.accum(steps.index), self.call
-        if adapter.observe_at(adapter.handle, self.series, gradient, *place, flags) == ELSEWHERE:
-            adapter.late.add(self.series, gradient, *place, flags)
+        adapter.row(self.series, gradient, *place, flags)
 
 
 class Reduced(Hook):

@@ -8,8 +8,6 @@ from trainmon.torch.backward import IDLE, current_task
 from trainmon.torch.forward import compiling
 from trainmon.torch.hooks import Hook
 
-HERE = __file__
-
 
 class Stacks:
     """One text per module, then the hooks do nothing any more. Sources are read once per line."""

@@ -107,7 +107,7 @@ class TrainerMon:
             raise TypeError("set_monitor() takes one optimizer; make a TrainerMon for each")
         self._grad_acc_steps = taken["grad_acc_steps"]
         self._dp_group, self._tp_group = taken["dp_group"], taken["tp_group"]
-        self.step = self._start_iteration = taken["start_iteration"]
+        self.step = taken["start_iteration"]
         self._steps_seen = 0
         self._relay = Relay(self._optimizer, self._step_begins, self._step_ended)
         if self._is_dynamic:
@@ -280,14 +280,14 @@ class TrainerMon:
             self.step - 1,
             self.step,
         )
-        self._was_on = self._watch is not None
+        was_on = self._watch is not None
         self._unwatch()
         before, self.config = self.config, config
         try:
             self._start(self.step)
         except Exception as error:
             log.error("trainmon: the new config cannot be applied: %s", error)
-            self.config, self._follows = before, before["dynamic_on"] and self._was_on
+            self.config, self._follows = before, before["dynamic_on"] and was_on
             if self._follows:
                 log.error("trainmon: the one before it goes on")
                 self._start(self.step)
