@@ -45,6 +45,7 @@ find_missing() {
   need nlohmann-json3-dev header nlohmann/json.hpp
   need libcli11-dev header CLI/CLI.hpp
   need libzstd-dev header zstd.h
+  need libsqlite3-dev header sqlite3.h
   need libgtest-dev header gtest/gtest.h
   if [ -z "$python" ]; then
     missing+=(python3 python3-dev python3-venv)

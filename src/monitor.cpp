@@ -116,6 +116,9 @@ class Monitor::State {
     has_own_rules = !parts.rules.empty();
     collector.set_limit(std::min(limit_of(config), parts.alert_limit));
     for (auto& rule : parts.rules) rules.push_back(std::move(rule));
+    run.clock = config.clock;
+    run.grad_acc_steps = config.grad_acc_steps;
+    run.start_steps = [this] { return collector.windows().start_steps(); };
     PipeOptions options;
     options.queue_bytes = mib(config.queue_mb);
     options.overflow = config.overflow;
@@ -248,7 +251,7 @@ class Monitor::State {
 
   const Config config;
   const Identity identity;
-  const RunInfo run;
+  RunInfo run;  // constant once constructed
   const std::function<void(const Alert&, const Series&)> on_alert;
   AlertConsole console;  // writer thread only
   const std::string started;

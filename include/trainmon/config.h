@@ -26,7 +26,7 @@ struct Config {
   std::optional<std::int64_t> stop_step;  // first step no longer recorded; unset: none
   std::vector<int> ranks;                 // ranks that record; empty = all
   std::string out;                        // run directory; "" = trainmon_runs/<run id or "local">
-  std::vector<std::string> sinks = {"log"};  // log, memory
+  std::vector<std::string> sinks = {"log"};  // log csv sqlite tensorboard memory
   double eps = kDefaultEps;                  // threshold of the statistic `zeros`
   int threads = 1;                           // threads per large tensor
   bool input_grads = true;                   // actv_grad also of module inputs
@@ -53,6 +53,7 @@ struct Config {
   double stop_timeout_seconds = 2.0;          // bound of stop()
   double device_timeout_seconds = 30.0;       // after it late values are marked "not ready"
   double segment_mb = 64.0;                   // size of a log segment
+  int tensorboard_tags = 2000;                // curves of the sink tensorboard
   double latest_mb = 16.0;                    // bound of what mon.latest() keeps
   bool allow_volume = false;                  // permit more than 50 GB a day
 };

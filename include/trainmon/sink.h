@@ -3,9 +3,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "trainmon/record.h"
 
@@ -19,6 +22,11 @@ struct RunInfo {
   int world_size = 1;
   int restart = 0;
   double eps = kDefaultEps;
+  int clock = 0;                               // optimizer whose windows scalars follow
+  std::optional<std::int64_t> grad_acc_steps;  // backwards per step, where fixed and known
+  // Per optimizer, the step of its first window as known now (docs/formats.md, start_steps). Any
+  // thread, as long as the monitor lives; empty where nobody knows.
+  std::function<std::vector<std::int64_t>()> start_steps;
 };
 
 // Contract: a batch is taken whole or not at all. When write() throws (SinkError names the reason),

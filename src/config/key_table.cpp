@@ -48,7 +48,7 @@ constexpr std::array<string_view, 3> kCausal = {"auto", "yes", "no"};
 constexpr std::array<string_view, 2> kCollectives = {"functions", "all"};
 constexpr std::array<string_view, 7> kAlertStats = {"norm",   "mean",  "min", "max",
                                                     "absmax", "zeros", "nans"};
-constexpr std::array<string_view, 2> kSinks = {"log", "memory"};
+constexpr std::array<string_view, 5> kSinks = {"log", "csv", "sqlite", "tensorboard", "memory"};
 constexpr std::array<string_view, 2> kBackends = {"auto", "ops"};
 constexpr std::array<string_view, 3> kOverflows = {"drop_newest", "drop_oldest", "block"};
 
@@ -81,7 +81,7 @@ Key patterns(string_view name, Field field, string_view meaning) {
 }
 
 // One line each: name, field, range or choices, meaning.
-const std::array<Key, 37> kTable = {
+const std::array<Key, 38> kTable = {
     choice("kinds", &Config::kinds, kKinds, "what to watch: kinds, or groups of them"),
     patterns("include", &Config::include, "name patterns to watch; empty: every name"),
     patterns("exclude", &Config::exclude, "name patterns not to watch"),
@@ -141,6 +141,9 @@ const std::array<Key, 37> kTable = {
     number("device_timeout_seconds", &Config::device_timeout_seconds, 0.001, 86400.0,
            "after this long a value still missing from a device is marked not ready"),
     number("segment_mb", &Config::segment_mb, 0.001, 1e6, "size of one log file, in MB"),
+    integer(
+        "tensorboard_tags", &Config::tensorboard_tags, 1, kMaxInt,
+        "curves that the sink tensorboard writes per rank; what is beyond is aggregated per layer"),
     number("latest_mb", &Config::latest_mb, 0.001, 1e6, "limit of what latest() keeps, in MB"),
     plain("allow_volume", &Config::allow_volume, "permit an estimated volume over 50 GB a day"),
 };

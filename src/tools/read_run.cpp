@@ -7,12 +7,12 @@
 #include <unordered_map>
 
 #include "base/text.h"
+#include "base/timeline.h"
 #include "tools/account.h"
 #include "tools/merge_rows.h"
 #include "tools/missing_ranks.h"
 #include "tools/run_layout.h"
 #include "tools/series_index.h"
-#include "tools/timeline.h"
 #include "trainmon/config.h"
 #include "trainmon/tools.h"
 
@@ -155,7 +155,8 @@ class RunReader {
     for (const auto& [id, series] : log.series) {
       if (!contains(result_.kinds, series.kind)) result_.kinds.push_back(series.kind);
     }
-    const Timeline timeline(log.batches, facts.start_steps);
+    Timeline timeline(facts.start_steps);
+    for (const RecordBatch& batch : log.batches) timeline.add(batch);
     note_steps(directory, timeline, log);
     unified_.clear();
     for (const RecordBatch& batch : log.batches) take_batch(directory, facts, timeline, log, batch);

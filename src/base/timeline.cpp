@@ -1,16 +1,21 @@
 // The same rule as the collector's: a taken window moves the step on, any other is tried again.
-#include "tools/timeline.h"
+#include "base/timeline.h"
 
 #include <utility>
 
 namespace trainmon {
 
-Timeline::Timeline(const std::vector<RecordBatch>& batches, std::vector<std::int64_t> start_steps)
-    : start_steps_(std::move(start_steps)) {
-  for (const RecordBatch& batch : batches) {
-    for (const Outcome& outcome : batch.outcomes) {
-      outcomes_[outcome.optimizer][outcome.window] = outcome;
-    }
+Timeline::Timeline(std::vector<std::int64_t> start_steps) : start_steps_(std::move(start_steps)) {}
+
+void Timeline::add(const RecordBatch& batch) {
+  for (const Outcome& outcome : batch.outcomes) {
+    outcomes_[outcome.optimizer][outcome.window] = outcome;
+  }
+}
+
+void Timeline::keep_last(std::size_t windows) {
+  for (auto& [optimizer, known] : outcomes_) {
+    while (known.size() > windows) known.erase(known.begin());
   }
 }
 

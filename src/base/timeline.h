@@ -1,7 +1,10 @@
-// Which step each window of one rank and restart belongs to.
+// Which step each window of one rank and restart belongs to: for readers, who know all outcomes,
+// and for live sinks, who learn them as they come.
 #pragma once
 
+#include <cstddef>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "trainmon/record.h"
@@ -11,7 +14,14 @@ namespace trainmon {
 class Timeline {
  public:
   // `start_steps` per optimizer, for windows before the first outcome.
-  Timeline(const std::vector<RecordBatch>& batches, std::vector<std::int64_t> start_steps);
+  explicit Timeline(std::vector<std::int64_t> start_steps = {});
+
+  // Takes in the outcomes of a batch.
+  void add(const RecordBatch& batch);
+  // Another start, as long as no outcome is known.
+  void set_start_steps(std::vector<std::int64_t> steps) { start_steps_ = std::move(steps); }
+  // Forgets all but the newest outcomes of each optimizer.
+  void keep_last(std::size_t windows);
 
   // The outcome of a window; for one that has none (yet), fate unknown and the step that follows
   // from the nearest outcome before it, windows between counted as taken.
