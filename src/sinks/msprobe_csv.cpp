@@ -6,9 +6,12 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "sinks/csv_text.h"
 
 namespace trainmon::msprobe_csv {
 namespace {
+
+using csv_text::append_field;
 
 struct KindOfFile {
   std::string_view kind;
@@ -37,19 +40,6 @@ constexpr std::array<KindOfFile, 16> kFiles = {{
     {kind::kCc, {"other", Columns::tensor, false}},
 }};
 constexpr FileKind kMicroGradients{"grad_unreduced", Columns::tensor, true};
-
-void append_field(std::string& text, std::string_view field) {
-  if (field.find_first_of(",\"\r\n") == std::string_view::npos) {
-    text += field;
-    return;
-  }
-  text += '"';
-  for (const char c : field) {
-    if (c == '"') text += '"';
-    text += c;
-  }
-  text += '"';
-}
 
 }  // namespace
 

@@ -24,6 +24,8 @@ struct TableColumn {
 std::span<const TableColumn> key_columns();
 // The names of every statistic of the table in stat.h, in its order.
 const std::vector<std::string>& all_stat_names();
+// Whether a statistic of this name is a whole number.
+bool is_count(std::string_view statistic);
 
 // A line of the table. Statistics are those that whoever hands it over has named before.
 struct TableRow {

@@ -1,0 +1,129 @@
+// No locale and no allocation per number.
+#include "sinks/csv_text.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+
+namespace trainmon::csv_text {
+namespace {
+
+// Doubles hold every count up to 2^53; beyond it a count is given as the number it is.
+constexpr double kMostExact = 9007199254740992.0;
+
+bool needs_quotes(std::string_view field) {
+  return std::ranges::any_of(field, [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return byte < 0x20 || byte == 0x7F || c == ',' || c == '"';
+  });
+}
+
+template <typename T>
+void append_chars(std::string& text, T value) {
+  std::array<char, 32> buffer;
+  const auto result = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
+  text.append(buffer.data(), result.ptr);
+}
+
+}  // namespace
+
+void append_field(std::string& text, std::string_view field) {
+  if (!needs_quotes(field)) {
+    text += field;
+    return;
+  }
+  text += '"';
+  for (const char c : field) {
+    if (c == '"') text += '"';
+    text += c;
+  }
+  text += '"';
+}
+
+void append_number(std::string& text, double value) {
+  if (std::isnan(value)) {
+    text += "nan";  // whatever its sign
+  } else if (value == 0.0 && !std::signbit(value)) {
+    text += '0';
+  } else {
+    append_chars(text, value);
+  }
+}
+
+void append_number(std::string& text, std::int64_t value) {
+  append_chars(text, value);
+}
+
+void Line::separate() {
+  if (!is_first_) text_ += ',';
+  is_first_ = false;
+}
+
+Line& Line::field(std::string_view value) {
+  separate();
+  append_field(text_, value);
+  return *this;
+}
+
+Line& Line::number(double value) {
+  separate();
+  append_number(text_, value);
+  return *this;
+}
+
+Line& Line::number(std::int64_t value) {
+  separate();
+  append_number(text_, value);
+  return *this;
+}
+
+Line& Line::nothing() {
+  separate();
+  return *this;
+}
+
+WideTable::WideTable(const std::vector<std::string>& statistics) {
+  Line line(header_);
+  for (const TableColumn& column : key_columns()) line.field(column.name);
+  for (const std::string& name : statistics) {
+    line.field(name);
+    is_count_.push_back(is_count(name));
+  }
+  line.end();
+}
+
+void WideTable::append(std::string& text, const TableRow& row) const {
+  const Series& series = *row.series;
+  Line line(text);
+  const auto whole = [&](auto value) { line.number(static_cast<std::int64_t>(value)); };
+  whole(row.restart);
+  whole(row.rank);
+  line.field(series.kind);
+  whole(series.chunk);
+  line.field(series.name).field(series.element);
+  whole(series.optimizer);
+  whole(row.step);
+  whole(row.attempt);
+  whole(row.micro_step);
+  whole(row.call);
+  whole(row.seq);
+  whole(row.flags);
+  whole(row.window);
+  whole(row.accum);
+  line.field(fate_name(row.fate)).number(row.loss_scale);
+  line.field(dtype_name(series.dtype)).field(replication_name(series.replication));
+  for (std::size_t i = 0; i < row.values.size(); ++i) {
+    const double value = row.values[i];
+    if ((row.absent >> i & 1) != 0) {
+      line.nothing();
+    } else if (is_count_[i] && std::fabs(value) <= kMostExact) {
+      whole(value);
+    } else {
+      line.number(value);
+    }
+  }
+  line.end();
+}
+
+}  // namespace trainmon::csv_text

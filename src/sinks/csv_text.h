@@ -1,0 +1,49 @@
+// Lines of CSV (RFC 4180, but lines end with "\n"): fields, numbers, and the wide table.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sinks/table.h"
+
+namespace trainmon::csv_text {
+
+// A field, quoted where it holds a comma, a quote, a line end or another control byte.
+void append_field(std::string& text, std::string_view field);
+// The shortest text that reads back as exactly this number; nan, inf, -inf.
+void append_number(std::string& text, double value);
+void append_number(std::string& text, std::int64_t value);
+// Fields of one line, one after another.
+class Line {
+ public:
+  explicit Line(std::string& text) : text_(text) {}
+  Line& field(std::string_view value);
+  Line& number(double value);
+  Line& number(std::int64_t value);
+  // A field without anything in it.
+  Line& nothing();
+  void end() { text_ += '\n'; }
+
+ private:
+  void separate();
+  std::string& text_;
+  bool is_first_ = true;
+};
+
+// The wide table with these statistics. Counts are whole numbers, a statistic that is not there is
+// an empty field.
+class WideTable {
+ public:
+  explicit WideTable(const std::vector<std::string>& statistics);
+  // The line of column names.
+  const std::string& header() const { return header_; }
+  void append(std::string& text, const TableRow& row) const;
+
+ private:
+  std::string header_;
+  std::vector<bool> is_count_;
+};
+
+}  // namespace trainmon::csv_text
