@@ -1,6 +1,12 @@
 // The one list of columns that every wide table has.
 #include "sinks/table.h"
 
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "base/text.h"
+
 namespace trainmon {
 namespace {
 
@@ -16,6 +22,43 @@ constexpr std::array<TableColumn, 19> kKeyColumns = {{
     {"loss_scale", CellType::real},   {"dtype", CellType::text},
     {"replication", CellType::text},
 }};
+
+// The payloads' numbers are little-endian (docs/formats.md).
+std::uint64_t number_at(const std::vector<std::byte>& bytes, std::size_t index) {
+  std::uint64_t number = 0;
+  for (std::size_t i = 0; i < 8; ++i) {
+    number |= std::to_integer<std::uint64_t>(bytes[8 * index + i]) << (8 * i);
+  }
+  return number;
+}
+
+constexpr std::size_t kHistogramHead = 5;  // low, high, below, above, nans
+
+std::string histogram_cell(const std::vector<std::byte>& bytes) {
+  const auto bound = [&](std::size_t index) {
+    const auto value = std::bit_cast<double>(number_at(bytes, index));
+    return std::isfinite(value) ? number_text(value) : "\"" + number_text(value) + "\"";
+  };
+  const auto count = [&](std::size_t index) {
+    return std::to_string(static_cast<std::int64_t>(number_at(bytes, index)));
+  };
+  std::string text = "{\"low\":" + bound(0) + ",\"high\":" + bound(1) + ",\"below\":" + count(2) +
+                     ",\"above\":" + count(3) + ",\"nans\":" + count(4) + ",\"bins\":[";
+  for (std::size_t i = kHistogramHead; i < bytes.size() / 8; ++i) {
+    if (i > kHistogramHead) text += ',';
+    text += count(i);
+  }
+  return text + "]}";
+}
+
+std::string hex_cell(const std::vector<std::byte>& bytes) {
+  std::string text;
+  for (const std::byte byte : bytes) {
+    text += "0123456789abcdef"[std::to_integer<unsigned>(byte >> 4)];
+    text += "0123456789abcdef"[std::to_integer<unsigned>(byte & std::byte{15})];
+  }
+  return text;
+}
 
 }  // namespace
 
@@ -35,6 +78,38 @@ const std::vector<std::string>& all_stat_names() {
 bool is_count(std::string_view statistic) {
   const std::optional<Stat> stat = stat_from_name(statistic);
   return stat && stat_table()[static_cast<std::size_t>(*stat)].type == "int64";
+}
+
+std::string_view payload_type_name(PayloadType type) {
+  switch (type) {
+    case PayloadType::histogram:
+      return "histogram";
+    case PayloadType::sign_bits:
+      return "sign_bits";
+    case PayloadType::digest:
+      return "digest";
+    case PayloadType::text:
+      return "text";
+  }
+  return "unknown";
+}
+
+std::string payload_cell(const Payload& payload) {
+  if (payload.type == PayloadType::text) {
+    return {reinterpret_cast<const char*>(payload.bytes.data()), payload.bytes.size()};
+  }
+  const bool is_histogram =
+      payload.type == PayloadType::histogram && payload.bytes.size() >= 8 * kHistogramHead;
+  return is_histogram ? histogram_cell(payload.bytes) : hex_cell(payload.bytes);
+}
+
+std::string list_cell(std::span<const std::int64_t> numbers) {
+  std::string text = "[";
+  for (const std::int64_t number : numbers) {
+    if (text.size() > 1) text += ',';
+    text += std::to_string(number);
+  }
+  return text + "]";
 }
 
 }  // namespace trainmon

@@ -26,6 +26,11 @@ std::span<const TableColumn> key_columns();
 const std::vector<std::string>& all_stat_names();
 // Whether a statistic of this name is a whole number.
 bool is_count(std::string_view statistic);
+// A payload in one cell: a text as it is, a histogram as JSON, other bytes as hexadecimal digits.
+std::string_view payload_type_name(PayloadType type);
+std::string payload_cell(const Payload& payload);
+// A list of numbers as JSON: "[2,3]".
+std::string list_cell(std::span<const std::int64_t> numbers);
 
 // A line of the table. Statistics are those that whoever hands it over has named before.
 struct TableRow {

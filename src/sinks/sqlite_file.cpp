@@ -1,0 +1,363 @@
+// SQLite's C interface, one statement prepared per table.
+#include "sinks/sqlite_file.h"
+
+#include <sqlite3.h>
+
+#include <cmath>
+
+#include "base/file.h"
+#include "base/text.h"
+
+namespace trainmon {
+namespace {
+
+// Doubles hold every count up to 2^53; beyond it a count is given as the number it is.
+constexpr double kMostExact = 9007199254740992.0;
+constexpr int kFormatVersion = 1;
+constexpr int kApplicationId = 0x746d6f6e;  // "tmon"
+
+std::string_view reason_of(sqlite3* database, int code) {
+  const int system = database == nullptr ? 0 : sqlite3_system_errno(database);
+  switch (code & 0xFF) {
+    case SQLITE_FULL:
+      return "no_space";
+    case SQLITE_READONLY:
+      return (code == SQLITE_READONLY_DBMOVED) ? "deleted" : "read_only";
+    case SQLITE_PERM:
+    case SQLITE_AUTH:
+      return "permission";
+    case SQLITE_NOMEM:
+      return "no_memory";
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+    case SQLITE_PROTOCOL:
+      return "busy";
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+      return "damaged";
+    case SQLITE_TOOBIG:
+      return "too_large";
+    case SQLITE_IOERR:
+      if (code == SQLITE_IOERR_NOMEM) return "no_memory";
+      return system == 0 ? "io_error" : errno_reason(system);
+    case SQLITE_CANTOPEN:
+      return system == 0 ? "io_error" : errno_reason(system);
+    default:
+      return "error";
+  }
+}
+
+SinkError database_error(sqlite3* database, int code, const std::filesystem::path& path) {
+  const char* message = database == nullptr ? sqlite3_errstr(code) : sqlite3_errmsg(database);
+  return {std::string(reason_of(database, code)), "cannot write " + path.string() + ": " + message};
+}
+
+bool is_utf8(std::string_view text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t length = decode_utf8(text, at).length;
+    if (length == 0) return false;
+    at += length;
+  }
+  return true;
+}
+
+std::string quoted_name(std::string_view name) {
+  std::string text = "\"";
+  for (const char c : name) {
+    if (c == '"') text += '"';
+    text += c;
+  }
+  return text + "\"";
+}
+
+std::string declared(const std::vector<std::string>& statistics) {
+  std::string text;
+  for (const std::string& name : statistics) {
+    text += ", " + quoted_name(name) + (is_count(name) ? " INTEGER" : " REAL");
+  }
+  return text;
+}
+
+std::string listed(const std::vector<std::string>& statistics, std::string_view before) {
+  std::string text;
+  for (const std::string& name : statistics) text += ", " + std::string(before) + quoted_name(name);
+  return text;
+}
+
+constexpr const char* kTables = R"sql(
+CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE series (
+  id INTEGER PRIMARY KEY, kind TEXT, chunk INTEGER, name TEXT, element TEXT, optimizer INTEGER,
+  dtype TEXT, replication TEXT, space TEXT, ranges TEXT, full_shape TEXT);
+CREATE TABLE outcomes (
+  restart INTEGER, rank INTEGER, optimizer INTEGER, window INTEGER, step INTEGER, attempt INTEGER,
+  fate TEXT, loss_scale REAL, PRIMARY KEY (restart, rank, optimizer, window)) WITHOUT ROWID;
+CREATE TABLE scalars (
+  restart INTEGER, rank INTEGER, optimizer INTEGER, step INTEGER, window INTEGER, seq INTEGER,
+  name TEXT, value REAL);
+CREATE TABLE payloads (
+  series INTEGER, restart INTEGER, rank INTEGER, step INTEGER, attempt INTEGER,
+  micro_step INTEGER, call INTEGER, seq INTEGER, flags INTEGER, window INTEGER, accum INTEGER,
+  type TEXT, value);
+CREATE TABLE alerts (
+  restart INTEGER, rank INTEGER, rule TEXT, series INTEGER, step INTEGER, window INTEGER,
+  accum INTEGER, call INTEGER, seq INTEGER, flags INTEGER, stat TEXT, value REAL, expected REAL,
+  count INTEGER, message TEXT, PRIMARY KEY (restart, rank, series, seq, rule, stat)) WITHOUT ROWID;
+CREATE TABLE gaps (
+  restart INTEGER, rank INTEGER, reason TEXT, rows INTEGER, first_seq INTEGER, last_seq INTEGER);
+)sql";
+
+constexpr const char* kRowColumns =
+    "series INTEGER, restart INTEGER, rank INTEGER, step INTEGER, attempt INTEGER, "
+    "micro_step INTEGER, call INTEGER, seq INTEGER, flags INTEGER, window INTEGER, accum INTEGER";
+constexpr int kRowKeys = 11;
+
+// The step of a window: its outcome's, else the one that follows from the nearest outcome before
+// it, else what was known when the record was written. As Timeline::at().
+std::string step_of(std::string_view record, std::string_view optimizer) {
+  const std::string r(record);
+  return "coalesce(o.step, (SELECT p.step + (p.fate = 'taken') + (" + r +
+         ".window - p.window - 1) FROM outcomes p WHERE p.restart = " + r +
+         ".restart AND p.rank = " + r + ".rank AND p.optimizer = " + std::string(optimizer) +
+         " AND p.window < " + r + ".window ORDER BY p.window DESC LIMIT 1), " + r + ".step)";
+}
+
+std::string attempt_of() {
+  return "coalesce(o.attempt, (SELECT CASE WHEN p.fate <> 'taken' AND r.window = p.window + 1 THEN "
+         "p.attempt + 1 ELSE 0 END FROM outcomes p WHERE p.restart = r.restart AND p.rank = r.rank "
+         "AND p.optimizer = s.optimizer AND p.window < r.window ORDER BY p.window DESC LIMIT 1), "
+         "r.attempt)";
+}
+
+std::string outcome_of(std::string_view record, std::string_view optimizer) {
+  const std::string r(record);
+  return "LEFT JOIN outcomes o ON o.restart = " + r + ".restart AND o.rank = " + r +
+         ".rank AND o.optimizer = " + std::string(optimizer) + " AND o.window = " + r + ".window";
+}
+
+// The columns of trainmon.read(), in its order.
+std::string views(const std::vector<std::string>& statistics) {
+  return "CREATE VIEW stats AS SELECT r.restart, r.rank, s.kind, s.chunk, s.name, s.element, "
+         "s.optimizer, " +
+         step_of("r", "s.optimizer") + " AS step, " + attempt_of() +
+         " AS attempt, r.micro_step, r.call, r.seq, r.flags, r.window, r.accum, "
+         "coalesce(o.fate, 'unknown') AS fate, CASE WHEN o.fate IS NULL THEN 1.0 ELSE o.loss_scale "
+         "END AS loss_scale, s.dtype, s.replication" +
+         listed(statistics, "r.") + " FROM rows r JOIN series s ON s.id = r.series " +
+         outcome_of("r", "s.optimizer") + ";\nCREATE VIEW logged AS SELECT r.restart, r.rank, " +
+         step_of("r", "r.optimizer") + " AS step, r.name, r.value FROM scalars r " +
+         outcome_of("r", "r.optimizer") + ";";
+}
+
+std::string places(std::size_t count) {
+  std::string text = "?";
+  for (std::size_t i = 1; i < count; ++i) text += ",?";
+  return text;
+}
+
+// Makes everything, so that statements can be prepared. Returns the one that adds a row.
+std::string make_tables(Database& database, const std::vector<std::string>& statistics) {
+  database.run("PRAGMA application_id = " + std::to_string(kApplicationId));
+  database.run("PRAGMA user_version = " + std::to_string(kFormatVersion));
+  database.run("BEGIN");
+  database.run(kTables);
+  database.run("CREATE TABLE rows (" + std::string(kRowColumns) + declared(statistics) + ")");
+  database.run(views(statistics));
+  database.run("COMMIT");
+  return "INSERT INTO rows VALUES (" + places(kRowKeys + statistics.size()) + ")";
+}
+
+}  // namespace
+
+// --- one statement -------------------------------------------------------------------------------
+
+void Statement::Finalize::operator()(sqlite3_stmt* statement) const noexcept {
+  sqlite3_finalize(statement);
+}
+
+Statement::Statement(sqlite3* database, const std::string& sql, const std::filesystem::path& path)
+    : path_(path) {
+  sqlite3_stmt* made = nullptr;
+  const int code = sqlite3_prepare_v3(database, sql.data(), static_cast<int>(sql.size()),
+                                      SQLITE_PREPARE_PERSISTENT, &made, nullptr);
+  statement_.reset(made);
+  if (code != SQLITE_OK) throw database_error(database, code, path_);
+}
+
+void Statement::check(int code) {
+  if (code == SQLITE_OK) return;
+  next_ = 1;
+  throw database_error(sqlite3_db_handle(statement_.get()), code, path_);
+}
+
+Statement& Statement::integer(std::int64_t value) {
+  check(sqlite3_bind_int64(statement_.get(), next_++, value));
+  return *this;
+}
+
+Statement& Statement::real(double value) {
+  check(sqlite3_bind_double(statement_.get(), next_++, value));
+  return *this;
+}
+
+Statement& Statement::text(std::string_view value) {
+  // An empty view may have no address, which would make a NULL.
+  const char* bytes = value.empty() ? "" : value.data();
+  check(is_utf8(value)
+            ? sqlite3_bind_text64(statement_.get(), next_, bytes, value.size(), SQLITE_STATIC,
+                                  SQLITE_UTF8)
+            : sqlite3_bind_blob64(statement_.get(), next_, bytes, value.size(), SQLITE_STATIC));
+  ++next_;
+  return *this;
+}
+
+Statement& Statement::null() {
+  check(sqlite3_bind_null(statement_.get(), next_++));
+  return *this;
+}
+
+void Statement::run() {
+  next_ = 1;
+  const int code = sqlite3_step(statement_.get());
+  if (code == SQLITE_DONE) {
+    sqlite3_reset(statement_.get());
+    return;
+  }
+  const SinkError error = database_error(sqlite3_db_handle(statement_.get()), code, path_);
+  sqlite3_reset(statement_.get());
+  throw error;
+}
+
+// --- one connection ------------------------------------------------------------------------------
+
+void Database::Close::operator()(sqlite3* database) const noexcept {
+  sqlite3_close_v2(database);
+}
+
+Database::Database(const std::filesystem::path& path) : path_(path) {
+  create_file(path);
+  sqlite3* opened = nullptr;
+  const int code =
+      sqlite3_open_v2(path.c_str(), &opened, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, nullptr);
+  database_.reset(opened);
+  if (code != SQLITE_OK) throw database_error(opened, code, path);
+  sqlite3_extended_result_codes(opened, 1);
+}
+
+void Database::run(const std::string& sql) {
+  const int code = sqlite3_exec(database_.get(), sql.c_str(), nullptr, nullptr, nullptr);
+  if (code != SQLITE_OK) throw database_error(database_.get(), code, path_);
+}
+
+std::string Database::value(const std::string& sql) {
+  std::string found;
+  const auto take = [](void* out, int columns, char** values, char**) {
+    auto& text = *static_cast<std::string*>(out);
+    if (text.empty() && columns > 0 && values[0] != nullptr) text = values[0];
+    return 0;
+  };
+  const int code = sqlite3_exec(database_.get(), sql.c_str(), take, &found, nullptr);
+  if (code != SQLITE_OK) throw database_error(database_.get(), code, path_);
+  return found;
+}
+
+bool Database::in_transaction() const {
+  return sqlite3_get_autocommit(database_.get()) == 0;
+}
+
+// --- the tables of a run -------------------------------------------------------------------------
+
+RunTables::RunTables(Database& database, const std::vector<std::string>& statistics)
+    : RunTables(database, make_tables(database, statistics)) {
+  for (const std::string& name : statistics) is_count_.push_back(is_count(name));
+}
+
+RunTables::RunTables(Database& database, const std::string& add_row)
+    : fact_(database.prepare("INSERT OR REPLACE INTO meta VALUES (?,?)")),
+      series_(database.prepare("INSERT OR REPLACE INTO series VALUES (" + places(11) + ")")),
+      row_(database.prepare(add_row)),
+      outcome_(database.prepare("INSERT OR REPLACE INTO outcomes VALUES (" + places(8) + ")")),
+      scalar_(database.prepare("INSERT INTO scalars VALUES (" + places(8) + ")")),
+      payload_(database.prepare("INSERT INTO payloads VALUES (" + places(13) + ")")),
+      alert_(database.prepare("INSERT INTO alerts VALUES (" + places(15) +
+                              ") ON CONFLICT DO UPDATE SET count = max(count, excluded.count)")),
+      gap_(database.prepare("INSERT INTO gaps VALUES (" + places(6) + ")")) {}
+
+void RunTables::add_fact(std::string_view name, std::string_view value) {
+  fact_.text(name).text(value).run();
+}
+
+void RunTables::add_fact(std::string_view name, std::int64_t value) {
+  fact_.text(name).integer(value).run();
+}
+
+void RunTables::add_series(std::int64_t id, const Series& series) {
+  std::vector<std::int64_t> bounds;
+  for (const Range& range : series.ranges) {
+    bounds.push_back(range.begin);
+    bounds.push_back(range.end);
+  }
+  const std::string ranges = list_cell(bounds);
+  const std::string shape = list_cell(series.full_shape);
+  series_.integer(id).text(series.kind).integer(series.chunk).text(series.name);
+  series_.text(series.element).integer(series.optimizer).text(dtype_name(series.dtype));
+  series_.text(replication_name(series.replication)).text(space_name(series.space));
+  series_.text(ranges).text(shape).run();
+}
+
+void RunTables::add_row(std::int64_t series, const TableRow& row) {
+  row_.integer(series).integer(row.restart).integer(row.rank).integer(row.step);
+  row_.integer(row.attempt).integer(row.micro_step).integer(row.call);
+  row_.integer(static_cast<std::int64_t>(row.seq)).integer(row.flags).integer(row.window);
+  row_.integer(row.accum);
+  for (std::size_t i = 0; i < row.values.size(); ++i) {
+    const double value = row.values[i];
+    if ((row.absent >> i & 1) != 0) {
+      row_.null();
+    } else if (is_count_[i] && std::fabs(value) <= kMostExact) {
+      row_.integer(static_cast<std::int64_t>(value));
+    } else {
+      row_.real(value);
+    }
+  }
+  row_.run();
+}
+
+void RunTables::add_outcome(const Owner& owner, const Outcome& outcome) {
+  outcome_.integer(owner.restart).integer(owner.rank).integer(outcome.optimizer);
+  outcome_.integer(outcome.window).integer(outcome.step).integer(outcome.attempt);
+  outcome_.text(fate_name(outcome.fate)).real(outcome.loss_scale).run();
+}
+
+void RunTables::add_scalar(const Owner& owner, std::int64_t optimizer, std::int64_t step,
+                           const Scalar& scalar) {
+  scalar_.integer(owner.restart).integer(owner.rank).integer(optimizer).integer(step);
+  scalar_.integer(scalar.window).integer(static_cast<std::int64_t>(scalar.seq));
+  scalar_.text(scalar.name).real(scalar.value).run();
+}
+
+void RunTables::add_payload(const Owner& owner, std::int64_t series, const Outcome& place,
+                            std::int64_t micro_step, const Payload& payload) {
+  const RowKey& key = payload.key;
+  const std::string cell = payload_cell(payload);
+  payload_.integer(series).integer(owner.restart).integer(owner.rank).integer(place.step);
+  payload_.integer(place.attempt).integer(micro_step).integer(key.call);
+  payload_.integer(static_cast<std::int64_t>(key.seq)).integer(key.flags).integer(key.window);
+  payload_.integer(key.accum).text(payload_type_name(payload.type)).text(cell).run();
+}
+
+void RunTables::add_alert(const Owner& owner, std::int64_t series, const Alert& alert) {
+  const RowKey& key = alert.key;
+  alert_.integer(owner.restart).integer(owner.rank).text(alert.rule).integer(series);
+  alert_.integer(alert.step).integer(key.window).integer(key.accum).integer(key.call);
+  alert_.integer(static_cast<std::int64_t>(key.seq)).integer(key.flags).text(alert.stat);
+  alert_.real(alert.value).real(alert.expected).integer(alert.count).text(alert.message).run();
+}
+
+void RunTables::add_gap(const Owner& owner, const Gap& gap) {
+  gap_.integer(owner.restart).integer(owner.rank).text(gap.reason).integer(gap.rows);
+  gap_.integer(static_cast<std::int64_t>(gap.first_seq));
+  gap_.integer(static_cast<std::int64_t>(gap.last_seq)).run();
+}
+
+}  // namespace trainmon

@@ -1,0 +1,106 @@
+// A SQLite database and the tables of a run in it (docs/formats.md). Every failure is a SinkError
+// with a reason of base/file.h, or `busy` (somebody else has locked it), `damaged`.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sinks/table.h"
+#include "trainmon/error.h"
+
+struct sqlite3;
+struct sqlite3_stmt;
+
+namespace trainmon {
+
+// One prepared statement: bind from the left, then run. Text that is not UTF-8 is bound as a blob
+// of the same bytes, NaN as NULL.
+class Statement {
+ public:
+  Statement(sqlite3* database, const std::string& sql, const std::filesystem::path& path);
+
+  Statement& integer(std::int64_t value);
+  Statement& real(double value);
+  // Of bytes that live until run() has returned.
+  Statement& text(std::string_view value);
+  Statement& null();
+  // Carries it out, without a result, and makes it ready for the next time; also when it throws.
+  void run();
+
+ private:
+  void check(int code);
+  struct Finalize {
+    void operator()(sqlite3_stmt* statement) const noexcept;
+  };
+  std::unique_ptr<sqlite3_stmt, Finalize> statement_;
+  std::filesystem::path path_;
+  int next_ = 1;
+};
+
+// One connection. For one thread.
+class Database {
+ public:
+  // A new file, made as create_file() does; an existing one is an error (reason "exists").
+  explicit Database(const std::filesystem::path& path);
+
+  void run(const std::string& sql);
+  // The first column of the first row of the answer; empty for none.
+  std::string value(const std::string& sql);
+  Statement prepare(const std::string& sql) { return {database_.get(), sql, path_}; }
+  // Whether a transaction is open: after some errors SQLite has taken it back by itself.
+  bool in_transaction() const;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  struct Close {
+    void operator()(sqlite3* database) const noexcept;
+  };
+  std::filesystem::path path_;
+  std::unique_ptr<sqlite3, Close> database_;
+};
+
+// The tables series, rows, outcomes, scalars, payloads, alerts, gaps and meta, and the views that
+// join them. Whoever adds records opens and ends the transactions.
+class RunTables {
+ public:
+  // Makes them in an empty database; rows get a column per statistic.
+  RunTables(Database& database, const std::vector<std::string>& statistics);
+
+  void add_fact(std::string_view name, std::string_view value);
+  void add_fact(std::string_view name, std::int64_t value);
+  void add_series(std::int64_t id, const Series& series);
+  // The fate and loss scale of a row are those of its outcome.
+  void add_row(std::int64_t series, const TableRow& row);
+
+  // Whose the records below are.
+  struct Owner {
+    std::int64_t restart = 0;
+    std::int64_t rank = 0;
+  };
+  void add_outcome(const Owner& owner, const Outcome& outcome);  // a later one replaces it
+  void add_scalar(const Owner& owner, std::int64_t optimizer, std::int64_t step,
+                  const Scalar& scalar);
+  void add_payload(const Owner& owner, std::int64_t series, const Outcome& place,
+                   std::int64_t micro_step, const Payload& payload);
+  void add_alert(const Owner& owner, std::int64_t series, const Alert& alert);  // joins repeats
+  void add_gap(const Owner& owner, const Gap& gap);
+
+ private:
+  RunTables(Database& database, const std::string& add_row);
+
+  Statement fact_;
+  Statement series_;
+  Statement row_;
+  Statement outcome_;
+  Statement scalar_;
+  Statement payload_;
+  Statement alert_;
+  Statement gap_;
+  std::vector<bool> is_count_;
+};
+
+}  // namespace trainmon
