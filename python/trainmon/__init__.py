@@ -10,6 +10,7 @@ _HOME = {
     "Watch": "trainmon.monitor",
     "tensor_stats": "trainmon.stats",
     "read": "trainmon.reading",
+    "read_table": "trainmon.reading",
     "first_bad": "trainmon.reading",
     "top": "trainmon.reading",
     "describe": "trainmon.torch.describe",

@@ -12,6 +12,7 @@ from trainmon import _core
 
 if TYPE_CHECKING:
     import numpy as np
+    import pandas
 
 _STATS = tuple(line["name"] for line in _core.stat_table())
 
@@ -164,8 +165,9 @@ def read(
     steps: int | tuple[int | None, int | None] | None = None,
     all_restarts: bool = False,
     merged: bool = False,
-) -> RunTable:
-    """The rows of a run directory, which may still be written, as a RunTable.
+) -> pandas.DataFrame | dict[str, np.ndarray]:
+    """The rows of a run directory, which may still be written, as a pandas.DataFrame; as a dict of
+    NumPy arrays where pandas is not installed. Only what was asked for is loaded.
 
     stats         statistics to derive (docs/statistics.md); default all
     kinds         kinds or groups (grads, weights, moments, activations); default all
@@ -178,9 +180,33 @@ def read(
 
     Raises FileNotFoundError when `run` holds no run, PermissionError when it may not be read,
     TypeError or ValueError naming the argument.
-    Parts of files that cannot be used are left out, listed in .damage and warned about; so are
-    ranks that should be there and are not, in .missing_ranks.
+    Parts of files that cannot be used are left out and warned about; so are ranks that should be
+    there and are not. Columns as described at RunTable, which read_table() gives.
     """
+    names = _checked_stats(stats)
+    table = RunTable(_read(run, kinds, include, exclude, ranks, steps, all_restarts, merged), names)
+    try:
+        return table.to_pandas()
+    except ModuleNotFoundError as error:
+        if error.name != "pandas":
+            raise
+        return dict(table)
+
+
+def read_table(
+    run: str | os.PathLike,
+    *,
+    stats: str | Iterable[str] | None = None,
+    kinds: str | Iterable[str] | None = None,
+    include: str | Iterable[str] | None = None,
+    exclude: str | Iterable[str] | None = None,
+    ranks: int | Iterable[int] | None = None,
+    steps: int | tuple[int | None, int | None] | None = None,
+    all_restarts: bool = False,
+    merged: bool = False,
+) -> RunTable:
+    """The same as a RunTable: with the alerts, gaps, payloads and scalars of the run, and what
+    could not be read (.damage, .missing_ranks). Arguments as for read()."""
     names = _checked_stats(stats)
     rows = _read(run, kinds, include, exclude, ranks, steps, all_restarts, merged)
     return RunTable(rows, names)

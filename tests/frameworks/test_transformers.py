@@ -49,7 +49,7 @@ def test_a_trainer_is_watched(ranks, tmp_path, monkeypatch):
             )
         }
         assert {"input.hidden_states", "output.0"} <= attention
-    scalars = trainmon.read(str(run)).scalars
+    scalars = trainmon.read_table(str(run)).scalars
     losses = scalars["name"] == "loss"
     assert sorted(scalars["step"][losses]) == sorted([*range(STEPS)] * ranks)
 

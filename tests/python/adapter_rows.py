@@ -11,7 +11,7 @@ KEY = ("kind", "name", "element", "step", "attempt", "micro_step", "call")
 
 def rows(run, **wanted):
     """The rows of a run as dicts, in order of seq, that have these values."""
-    table = trainmon.read(str(run))
+    table = trainmon.read_table(str(run))
     columns = {key: list(table[key]) for key in table}
     found = [dict(zip(columns, values)) for values in zip(*columns.values())]
     found = [row for row in found if all(row[key] == value for key, value in wanted.items())]

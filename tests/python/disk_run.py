@@ -141,7 +141,7 @@ def main():
     watched.monitor.stop()
     report["stop_seconds"] = time.monotonic() - began
     report["end"] = watched.monitor.health()
-    table = trainmon.read(str(out / "run"))
+    table = trainmon.read_table(str(out / "run"))
     report["read"] = [table["step"].tolist(), table["seq"].tolist()]
     report["fates"] = sorted(set(table["fate"]))
     report["gaps"] = [[gap["reason"], gap["rows"]] for gap in table.gaps]

@@ -251,7 +251,7 @@ def test_log_latest_and_summary(tmp_path, caplog):
     assert summary["grad_reduced/largest"] == pytest.approx(largest, rel=1e-9)
     assert len(summary) <= 20 and summary["non_finite"] == 0
     assert all(type(value) is float for value in summary.values())
-    scalars = trainmon.read(str(tmp_path)).scalars
+    scalars = trainmon.read_table(str(tmp_path)).scalars
     assert (list(scalars["name"]), list(scalars["step"]), list(scalars["value"])) == (
         ["loss", "step_twice"] * 2,
         [0, 0, 1, 1],

@@ -10,7 +10,7 @@ import trainmon
 
 
 def steps_of(run, kind="grad_reduced"):
-    table = trainmon.read(run, kinds=[kind], stats=["norm"])
+    table = trainmon.read_table(run, kinds=[kind], stats=["norm"])
     return list(zip(table["step"].tolist(), table["attempt"].tolist(), strict=True))
 
 
@@ -65,7 +65,7 @@ def test_log_never_raises(tmp_path, value):
     with trainmon.watch(model, SGD(model.parameters(), 0.1), out=tmp_path) as monitor:
         monitor.log(bad=value, good=1.5)
         model(torch.ones(2)).sum().backward()
-    scalars = trainmon.read(tmp_path).scalars
+    scalars = trainmon.read_table(tmp_path).scalars
     assert list(scalars["name"]) == ["good"] and list(scalars["value"]) == [1.5]
 
 
@@ -137,7 +137,7 @@ def test_names_that_are_not_text_cost_nothing(tmp_path):
         next(iter(model(torch.ones(2)).values())).sum().backward()
         optimizer.step()
         assert monitor.health()["parts_off"] == {}
-    names = set(trainmon.read(tmp_path)["name"].tolist())
+    names = set(trainmon.read_table(tmp_path)["name"].tolist())
     assert any("ud800" in name for name in names)
 
 
@@ -148,4 +148,4 @@ def test_a_config_file_may_begin_with_a_byte_order_mark(tmp_path):
     out = tmp_path / "run"
     with trainmon.watch(model, SGD(model.parameters(), 0.1), config=path, out=out, every=1):
         model(torch.full((2,), 0.25)).sum().backward()
-    assert np.all(trainmon.read(out, stats=["zeros"])["zeros"] >= 0)
+    assert np.all(trainmon.read_table(out, stats=["zeros"])["zeros"] >= 0)

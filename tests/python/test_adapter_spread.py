@@ -118,7 +118,7 @@ def test_ddp_ranks_merge(tmp_path):
     import trainmon
 
     train(tmp_path, "ddp")
-    table = trainmon.read(str(tmp_path / "run"), merged=True)
+    table = trainmon.read_table(str(tmp_path / "run"), merged=True)
     where = table["kind"] == "grad_reduced"
     assert set(table["rank"][where]) == {-1} and where.sum() == STEPS * len(NAMES)
     where = table["kind"] == "grad_unreduced"
@@ -162,7 +162,7 @@ def assert_merged(run, expected, kind):
     """Shards merged over ranks are the statistics of the whole tensor."""
     import trainmon
 
-    table = trainmon.read(str(run), kinds=[kind], merged=True)
+    table = trainmon.read_table(str(run), kinds=[kind], merged=True)
     assert set(table["rank"]) == {-1}
     for i in range(len(table["kind"])):
         found = {key: table[key][i] for key in table}

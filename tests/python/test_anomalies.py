@@ -212,5 +212,5 @@ def test_alerts_of_a_run(tmp_path):
     assert {(e["step"], e["tag_name"]) for e in entries} == {
         (2, "0:weight/rank0/post_grad"),
     }
-    alerts = trainmon.read(run).alerts
+    alerts = trainmon.read_table(run).alerts
     assert [a["stat"] for a in alerts] == [""] * len(entries)

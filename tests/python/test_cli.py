@@ -142,7 +142,7 @@ def test_show(sound):
     code, out, err = call("show", sound, "--steps", "3:4", "--name", "layers.1", "--stat", "norm")
     lines = [line.split() for line in out.splitlines()]
     assert code == 0 and lines[0] == ["step", "rank", "kind", "tensor", "norm"]
-    table = trainmon.read(sound, steps=(3, 4), include="layers.1")
+    table = trainmon.read_table(sound, steps=(3, 4), include="layers.1")
     assert [(int(w[0]), int(w[1]), w[2], w[3]) for w in lines[1:]] == list(
         zip(table["step"], table["rank"], table["kind"], table["name"], strict=True)
     )
@@ -152,7 +152,7 @@ def test_show(sound):
     assert len(call("show", sound, "--count", "0")[1].splitlines()) == 97
     assert call("show", sound, "--count", "5", "--quiet")[2] == ""
     rows = json.loads(call("show", sound, "--count", "0", "--json")[1])
-    everything = trainmon.read(sound)
+    everything = trainmon.read_table(sound)
     for statistic in ("norm", "min", "max", "mean", "std", "zeros", "nans", "count"):
         assert [row[statistic] for row in rows] == list(everything[statistic])
 
@@ -302,7 +302,7 @@ def without_privilege():
 def test_a_run_that_may_not_be_read_is_named(tmp_path):
     out = tmp_path / "run"
     write(out)
-    code = "import sys, trainmon\ntry: trainmon.read(sys.argv[1])\nexcept PermissionError as e: print(e)"
+    code = "import sys, trainmon\ntry: trainmon.read_table(sys.argv[1])\nexcept PermissionError as e: print(e)"
     commands = [
         [program(), "doctor", out],
         [program(), "show", out],

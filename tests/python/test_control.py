@@ -300,7 +300,7 @@ def test_a_restart_follows_from_its_first_step(tmp_path):
     again = Training(tmp_path)
     again.steps(2)
     healthy(again.monitor)
-    table = trainmon.read(str(training.run), all_restarts=True)
+    table = trainmon.read_table(str(training.run), all_restarts=True)
     assert set(zip(table["restart"], table["kind"])) == {
         (0, "grad_reduced"),
         (1, "param_origin"),

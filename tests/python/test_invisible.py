@@ -67,7 +67,7 @@ def test_training_is_bit_identical(mode, tmp_path):
     assert changed == {}
     # Equal because nothing was watched would be no proof: every kind has rows in every step.
     for name in reports[0]:
-        table = trainmon.read(str(tmp_path / name))
+        table = trainmon.read_table(str(tmp_path / name))
         assert set(table["rank"]) == set(range(len(reports)))
         for rank in range(len(reports)):
             mine = table["rank"] == rank

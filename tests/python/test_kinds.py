@@ -36,7 +36,7 @@ class Trained:
         if watch is not None:
             health = watch.stop()
             assert health["parts_off"] == {} and health["errors"] == 0
-        self.table = trainmon.read(out) if out else None
+        self.table = trainmon.read_table(out) if out else None
 
     def rows(self, kind):
         table = self.table

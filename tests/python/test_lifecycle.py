@@ -23,7 +23,7 @@ STEPS = lifecycle_run.STEPS
 
 
 def rows(out, **keys):
-    return trainmon.read(str(out), **keys)
+    return trainmon.read_table(str(out), **keys)
 
 
 def assert_whole_run(table, steps=STEPS):

@@ -141,7 +141,7 @@ def test_outcomes_and_scalars_in_the_file(written):
 
 
 def test_read_gives_what_numpy_gives(written):
-    table = trainmon.read(written.directory.parents[1])
+    table = trainmon.read_table(written.directory.parents[1])
     assert table.num_rows == len(written.seen) == len(table["norm"])
     place = {}
     for i in range(table.num_rows):
@@ -172,20 +172,22 @@ def test_read_gives_what_numpy_gives(written):
 
 
 def test_steps_attempts_and_order(written):
-    table = trainmon.read(written.directory.parents[1], kinds="grad_reduced", include="normal")
+    table = trainmon.read_table(
+        written.directory.parents[1], kinds="grad_reduced", include="normal"
+    )
     fates = [("taken", 0), ("skipped", 0), ("taken", 1), ("unknown", 0), ("taken", 1)] * 4
     assert list(zip(table["fate"], table["attempt"], strict=True)) == fates
     steps = [0, 1, 1, 2, 2, 3, 4, 4, 5, 5, 6, 7, 7, 8, 8, 9, 10, 10, 11, 11]
     assert list(table["step"]) == steps
     assert list(table["loss_scale"]) == [1024.0 if f == "skipped" else 1.0 for f, _ in fates]
     assert np.all(np.diff(table["seq"]) > 0)
-    scalars = trainmon.read(written.directory.parents[1]).scalars
+    scalars = trainmon.read_table(written.directory.parents[1]).scalars
     assert list(scalars["name"]) == ["loss"] * 20
     assert list(scalars["step"]) == steps
 
 
 def test_columns_are_numpy_arrays_of_fixed_types(written):
-    table = trainmon.read(written.directory.parents[1], stats=["norm", "nans"])
+    table = trainmon.read_table(written.directory.parents[1], stats=["norm", "nans"])
     key = "restart rank kind chunk name element optimizer step attempt micro_step call seq flags"
     assert list(table)[:13] == key.split()
     assert list(table)[-2:] == ["norm", "nans"]
@@ -198,7 +200,7 @@ def test_columns_are_numpy_arrays_of_fixed_types(written):
 
 
 def test_to_pandas(written):
-    table = trainmon.read(written.directory.parents[1], stats=["norm"])
+    table = trainmon.read_table(written.directory.parents[1], stats=["norm"])
     frame = table.to_pandas()
     assert list(frame.columns) == list(table)
     for column in table:
@@ -206,17 +208,54 @@ def test_to_pandas(written):
     assert frame.groupby("kind", observed=True)["norm"].size()["grad_reduced"] == 20 * 11
 
 
+def test_read_is_a_frame(written):
+    """A plain way in: the frame pandas itself makes of the columns, filtered as asked."""
+    import pandas as pd
+
+    run = written.directory.parents[1]
+    frame = trainmon.read(run, kinds="actv", include="special", steps=(2, 4), stats="nans")
+    assert type(frame) is pd.DataFrame
+    expected = [
+        (window, accum, call, int(np.isnan(array).sum()))
+        for (kind, name, _), window, accum, call, array in written.seen
+        if (kind, name) == ("actv", "special") and 3 <= window <= 7
+    ]
+    found = frame[["window", "accum", "call", "nans"]].itertuples(index=False, name=None)
+    assert sorted(found) == sorted(expected) and len(expected) == 5 * 4
+    assert set(frame["step"]) == {2, 3, 4} and set(frame["name"]) == {"special"}
+
+
+def test_read_without_pandas_is_a_dict(written):
+    import subprocess
+    import sys
+
+    code = (
+        "import sys\n"
+        "sys.modules['pandas'] = None  # what import then finds is ModuleNotFoundError\n"
+        "import numpy as np, trainmon\n"
+        f"columns = trainmon.read({os.fspath(written.directory.parents[1])!r}, stats='nans')\n"
+        "assert type(columns) is dict and list(columns)[0] == 'restart'\n"
+        "assert all(type(c) is np.ndarray for c in columns.values())\n"
+        "print(len(columns['name']), columns['nans'].sum())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    nans = sum(int(np.isnan(array.astype(float)).sum()) for *_, array in written.seen)
+    assert done.stdout.split() == [str(len(written.seen)), str(nans)]
+
+
 def test_selections(written):
     run = written.directory.parents[1]
-    everything = trainmon.read(run).num_rows
-    assert trainmon.read(run, kinds=["grads"]).num_rows == 20 * 11
-    assert trainmon.read(run, kinds=["grads", "actv"]).num_rows == everything
-    assert set(trainmon.read(run, include=["normal", "half"])["name"]) == {"normal", "half"}
-    assert set(trainmon.read(run, exclude="normal")["name"]) == set(arrays_names()) - {"normal"}
-    assert set(trainmon.read(run, steps=3)["step"]) == {3}
-    assert set(trainmon.read(run, steps=(10, None))["step"]) == {10, 11}
-    assert trainmon.read(run, ranks=[0]).num_rows == everything
-    assert trainmon.read(run, ranks=7).num_rows == 0
+    everything = trainmon.read_table(run).num_rows
+    assert trainmon.read_table(run, kinds=["grads"]).num_rows == 20 * 11
+    assert trainmon.read_table(run, kinds=["grads", "actv"]).num_rows == everything
+    assert set(trainmon.read_table(run, include=["normal", "half"])["name"]) == {"normal", "half"}
+    assert set(trainmon.read_table(run, exclude="normal")["name"]) == set(arrays_names()) - {
+        "normal"
+    }
+    assert set(trainmon.read_table(run, steps=3)["step"]) == {3}
+    assert set(trainmon.read_table(run, steps=(10, None))["step"]) == {10, 11}
+    assert trainmon.read_table(run, ranks=[0]).num_rows == everything
+    assert trainmon.read_table(run, ranks=7).num_rows == 0
 
 
 def arrays_names():
@@ -243,7 +282,7 @@ def arrays_names():
 )
 def test_wrong_arguments_are_named(written, arguments, error, parts):
     with pytest.raises(error) as caught:
-        trainmon.read(written.directory.parents[1], **arguments)
+        trainmon.read_table(written.directory.parents[1], **arguments)
     for part in parts:
         assert part in str(caught.value)
 
@@ -257,20 +296,20 @@ def test_only_a_wrong_kind_is_blamed_on_kinds(written):
         ({"kinds": ["gradz"], "ranks": [-1]}, "ranks: -1 is no rank"),
     ]:
         with pytest.raises(ValueError, match="^" + said):
-            trainmon.read(run, **arguments)
+            trainmon.read_table(run, **arguments)
     # Kinds of a rank that is not there are not known, so none can be called wrong.
-    assert trainmon.read(run, ranks=7, kinds="exp_avg").num_rows == 0
+    assert trainmon.read_table(run, ranks=7, kinds="exp_avg").num_rows == 0
 
 
 def test_missing_runs_are_named(written, tmp_path):
     with pytest.raises(FileNotFoundError, match="no such directory"):
-        trainmon.read(tmp_path / "none")
+        trainmon.read_table(tmp_path / "none")
     with pytest.raises(FileNotFoundError, match="did you mean .*/run"):
-        trainmon.read(written.directory.parents[2])
+        trainmon.read_table(written.directory.parents[2])
     with pytest.raises(TypeError, match="run must be a path"):
-        trainmon.read(3)
+        trainmon.read_table(3)
     with pytest.raises(KeyError, match="norm"):
-        trainmon.read(written.directory.parents[1])["nrom"]
+        trainmon.read_table(written.directory.parents[1])["nrom"]
     with pytest.raises(ValueError, match="count"):
         trainmon.top(written.directory.parents[1], count=0)
     with pytest.raises(TypeError, match="stat"):
@@ -324,7 +363,7 @@ def test_merged_shards_are_the_concatenated_tensor(tmp_path, cuts):
                          ranges=[(begin, end)], full_shape=[10, 100], replication="union")  # fmt: skip
         rank.end_step()
         rank.stop()
-    table = trainmon.read(out, merged=True)
+    table = trainmon.read_table(out, merged=True)
     assert list(table["name"]) == ["w", "v"] and list(table["rank"]) == [-1, -1]
     assert list(table["count"]) == [1000, 1000]
     assert table["flags"][0] == 0
@@ -334,7 +373,7 @@ def test_merged_shards_are_the_concatenated_tensor(tmp_path, cuts):
     assert table["std"][0] == pytest.approx(wide.std(), rel=1e-12)
     assert table["min"][0] == wide.min() and table["max"][0] == wide.max()
     assert table["norm"][1] == np.inf and table["infs"][1] == 1
-    assert trainmon.read(out).num_rows == 2 * world
+    assert trainmon.read_table(out).num_rows == 2 * world
 
 
 def test_merged_activations_are_the_concatenated_batches(tmp_path):
@@ -348,7 +387,7 @@ def test_merged_activations_are_the_concatenated_batches(tmp_path):
         rank.observe(parts[0], "param_origin", "w", 0, replication="identical")
         rank.end_step()
         rank.stop()
-    table = trainmon.read(out, merged=True)
+    table = trainmon.read_table(out, merged=True)
     wide = np.concatenate(parts).astype(np.float64)
     (i,) = np.flatnonzero(table["kind"] == "actv")
     assert table["count"][i] == wide.size and table["rank"][i] == -1
@@ -364,7 +403,7 @@ def test_a_living_run_can_be_read(tmp_path):
         rank.observe(np.ones(4, np.float32), "grad_reduced", "w", window)
         rank.end_step()
     deadline = time.monotonic() + 20
-    while (rows := trainmon.read(tmp_path / "run").num_rows) < 5:
+    while (rows := trainmon.read_table(tmp_path / "run").num_rows) < 5:
         assert time.monotonic() < deadline, f"only {rows} rows"
         time.sleep(0.02)
     rank.stop()
@@ -387,7 +426,7 @@ def test_damage_is_warned_about_and_listed(tmp_path):
     data[-40] ^= 1
     segment.write_bytes(data)
     with pytest.warns(RuntimeWarning, match="could not be used.*checksum"):
-        table = trainmon.read(tmp_path / "run")
+        table = trainmon.read_table(tmp_path / "run")
     assert 0 < table.num_rows < 10
     assert table.damage[0][0] == os.fspath(segment)
 
@@ -407,7 +446,7 @@ def test_a_lost_log_of_a_closed_run_is_damage(tmp_path, loss):
         assert 0 < left < 10
     what = f"health.json says 10 rows were written, the log holds {left}"
     with pytest.warns(RuntimeWarning, match=f"could not be used.*{what}"):
-        table = trainmon.read(tmp_path / "run")
+        table = trainmon.read_table(tmp_path / "run")
     assert table.num_rows == left
     assert table.damage == [(os.fspath(rank.directory), 0, what)]
     for question in (trainmon.first_bad, trainmon.top):
@@ -424,10 +463,10 @@ def test_a_missing_rank_is_warned_about_and_listed(tmp_path):
         rank.stop()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert trainmon.read(out).missing_ranks == []
+        assert trainmon.read_table(out).missing_ranks == []
     shutil.rmtree(ranks[1].directory.parent)
     with pytest.warns(RuntimeWarning, match="rank 1 of 3 is missing") as caught:
-        table = trainmon.read(out)
+        table = trainmon.read_table(out)
     assert [warning.filename for warning in caught] == [__file__]
     assert table.missing_ranks == [1] and table.ranks == [0, 2] and table.damage == []
     for question in (trainmon.first_bad, trainmon.top):
@@ -435,10 +474,10 @@ def test_a_missing_rank_is_warned_about_and_listed(tmp_path):
             question(out)
         assert [warning.filename for warning in caught] == [__file__]
     with pytest.warns(RuntimeWarning, match="rank 1 of 3 is missing"):
-        trainmon.read(out, ranks=[0, 1])
+        trainmon.read_table(out, ranks=[0, 1])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert trainmon.read(out, ranks=[0, 2]).missing_ranks == []
+        assert trainmon.read_table(out, ranks=[0, 2]).missing_ranks == []
 
 
 def test_ranks_that_the_config_left_out_are_not_missing(tmp_path):
@@ -446,7 +485,7 @@ def test_ranks_that_the_config_left_out_are_not_missing(tmp_path):
     rank.stop()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert trainmon.read(tmp_path / "run").missing_ranks == []
+        assert trainmon.read_table(tmp_path / "run").missing_ranks == []
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -466,7 +505,7 @@ def test_any_name_and_any_value_come_back(tmp_path_factory, names, values):
         rank.observe(np.array(values, np.float32), "grad_reduced", name, 0)
     rank.end_step()
     rank.stop()
-    table = trainmon.read(out)
+    table = trainmon.read_table(out)
     assert list(table["name"]) == names
     assert list(table["nans"]) == [sum(math.isnan(v) for v in values)] * len(names)
     finite = [v for v in values if math.isfinite(v)]
@@ -480,8 +519,8 @@ def test_reading_needs_no_framework(tmp_path, written):
 
     code = (
         "import sys, trainmon\n"
-        "assert callable(trainmon.top) and callable(trainmon.read)\n"
-        f"assert trainmon.read({os.fspath(written.directory.parents[1])!r}).num_rows\n"
+        "assert callable(trainmon.top) and callable(trainmon.read_table)\n"
+        f"assert trainmon.read_table({os.fspath(written.directory.parents[1])!r}).num_rows\n"
         "assert not {'torch', 'mindspore', 'pandas'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

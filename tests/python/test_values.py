@@ -66,7 +66,7 @@ def expected_merged(mode, rows):
 
 def recorded(folder, merged):
     """(rank, key) -> statistics by name."""
-    table = trainmon.read(str(folder / "run"), merged=merged, stats=list(oracle_stats.NAMES))
+    table = trainmon.read_table(str(folder / "run"), merged=merged, stats=list(oracle_stats.NAMES))
     columns = [table[c].tolist() for c in ("rank", *KEY)]
     keys = [
         (int(rank), (k, n, e, int(s), int(m), int(c))) for rank, k, n, e, s, m, c in zip(*columns)
