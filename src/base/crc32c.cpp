@@ -8,6 +8,8 @@
 #include <nmmintrin.h>
 #endif
 
+#include "base/cpu.h"
+
 namespace trainmon {
 namespace {
 
@@ -30,8 +32,8 @@ constexpr Tables make_tables() {
 constexpr Tables kTables = make_tables();
 
 #if defined(__x86_64__)
-__attribute__((target("sse4.2"))) std::uint32_t crc32c_sse42(std::string_view bytes,
-                                                             std::uint32_t before) {
+__attribute__((target("sse4.2,crc32"))) std::uint32_t crc32c_sse42(std::string_view bytes,
+                                                                   std::uint32_t before) {
   std::uint64_t crc = ~before;
   while (bytes.size() >= 8) {
     std::uint64_t word;
@@ -66,7 +68,7 @@ std::uint32_t crc32c_table(std::string_view bytes, std::uint32_t before) {
 
 std::uint32_t crc32c(std::string_view bytes, std::uint32_t before) {
 #if defined(__x86_64__)
-  static const bool has_instruction = __builtin_cpu_supports("sse4.2") != 0;
+  static const bool has_instruction = ask_cpu().sse42;
   if (has_instruction) return crc32c_sse42(bytes, before);
 #endif
   return crc32c_table(bytes, before);

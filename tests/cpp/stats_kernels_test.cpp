@@ -1,9 +1,14 @@
 // Every element type, length, alignment and level against a long double oracle.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
+#include <fstream>
 #include <random>
+#include <set>
+#include <sstream>
+#include <string>
 
 #include "stats_oracle.h"
 
@@ -233,6 +238,27 @@ TEST(Kernels, NonFiniteElementsAreCountedWhereverTheyAre) {
   }
   set_cpu_level(detected_cpu_level());
 }
+
+#if defined(__linux__) && defined(__x86_64__)
+TEST(Kernels, TheLevelFoundIsTheOneTheKernelOfThisMachineLists) {
+  std::set<std::string> flags;
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  for (std::string line; flags.empty() && std::getline(cpuinfo, line);) {
+    if (!line.starts_with("flags")) continue;
+    std::istringstream words(line);
+    for (std::string word; words >> word;) flags.insert(word);
+  }
+  ASSERT_FALSE(flags.empty());
+  const auto has = [&](std::initializer_list<const char*> names) {
+    return std::all_of(names.begin(), names.end(), [&](auto name) { return flags.count(name); });
+  };
+  const bool avx2 = has({"avx2", "fma"});
+  const bool avx512 = avx2 && has({"avx512f", "avx512bw", "avx512dq", "avx512vl"});
+  EXPECT_EQ(detected_cpu_level(), avx512 ? CpuLevel::avx512
+                                  : avx2 ? CpuLevel::avx2
+                                         : CpuLevel::baseline);
+}
+#endif
 
 TEST(Kernels, EpsIsComparedExactlyInEveryFormat) {
   const double inf = std::numeric_limits<double>::infinity();

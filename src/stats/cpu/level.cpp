@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "base/cpu.h"
 #include "stats/cpu/kernels.h"
 
 namespace trainmon {
@@ -39,11 +40,9 @@ std::string_view cpu_level_name(CpuLevel level) {
 
 CpuLevel detected_cpu_level() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-    return CpuLevel::avx512;
-  }
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return CpuLevel::avx2;
+  static const CpuFeatures found = ask_cpu();
+  if (found.avx512) return CpuLevel::avx512;
+  if (found.avx2) return CpuLevel::avx2;
 #endif
   return CpuLevel::baseline;
 }
