@@ -1,0 +1,287 @@
+# Runs as Parquet: one dataset, partitioned by kind and rank, clustered by tensor, then step.
+"""`python -m trainmon.parquet RUN -o OUT`, which is what `trainmon convert --to parquet` runs.
+
+The layout is for questions about some tensors over all steps: a file per kind and rank
+(OUT/kind=grad_reduced/rank=3/part-0.parquet), in it the rows of one tensor side by side, in order
+of steps. Floating-point columns are split into their bytes (BYTE_STREAM_SPLIT), whole numbers are
+stored as differences, names in a dictionary, all of it compressed with zstd. Nothing is rounded,
+unless --float32 asks for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import urllib.parse
+from pathlib import Path
+
+from trainmon import _core
+from trainmon.arguments import (
+    PARTIAL,
+    USAGE,
+    Reader,
+    UsageError,
+    add_selection,
+    selection,
+    what_there_is,
+)
+from trainmon.reading import RunTable, _checked_stats
+
+ROW_GROUP = 122_880  # what DuckDB hands to one thread
+LEVEL = 3  # of zstd; 9 saves 1 %
+ORDER = ("name", "chunk", "element", "restart", "step", "attempt", "seq")
+
+EXAMPLES = """\
+examples:
+  python -m trainmon.parquet runs/a -o a.parquet
+  python -m trainmon.parquet runs/a -o grads.parquet --kind grads --stat norm --stat nans
+  duckdb -c "SELECT max(norm) FROM read_parquet('a.parquet/**/*.parquet', hive_partitioning=true)"
+"""
+
+
+def columns(table: RunTable, float32: bool = False):
+    """The rows of one kind and rank as a pyarrow.Table in the order of a file."""
+    import numpy as np
+    import pyarrow as pa
+
+    ranked = {name: _ranked(column) for name, column in table._columns.items()}
+    order = np.lexsort([_codes(ranked[key]) for key in reversed(ORDER)])
+    out = {}
+    for name, column in ranked.items():
+        if name == "kind":  # in the name of the folder, as the rank will be
+            continue
+        if isinstance(column, tuple):
+            out[name] = pa.DictionaryArray.from_arrays(
+                pa.array(column[0][order]), pa.array(column[1], pa.string())
+            )
+            continue
+        values = column[order]
+        if values.dtype == np.uint32:
+            values = values.astype(np.int32)  # flags; Spark knows no unsigned numbers
+        if float32 and name in table.stats and values.dtype == np.float64:
+            values = _rounded(name, values)
+        out[name] = pa.array(values)
+    return pa.table(out)
+
+
+def _codes(column):
+    return column[0] if isinstance(column, tuple) else column
+
+
+def _ranked(column):
+    """Text as (codes, texts) with the texts sorted, valid UTF-8 and each there once."""
+    if not isinstance(column, tuple):
+        return column
+    import numpy as np
+
+    codes, texts = column
+    valid = [
+        t.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace") for t in texts
+    ]
+    if not valid:
+        return codes, []
+    unique, place = np.unique(np.array(valid, dtype=object), return_inverse=True)
+    return place.astype(np.int32)[codes], unique.tolist()
+
+
+def _rounded(name: str, values):
+    import numpy as np
+
+    with np.errstate(over="ignore"):
+        small = values.astype(np.float32)
+    lost = np.isinf(small) & np.isfinite(values)
+    if lost.any():
+        raise UsageError(
+            f"--float32: {name} has the value {values[lost][0]:g}, beyond what float32 holds"
+        )
+    return small
+
+
+def write_file(table, path: Path) -> None:
+    """One file of the dataset: encodings, compression, order and row groups as promised."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    texts, encodings = [], {}
+    for field in table.schema:
+        if pa.types.is_dictionary(field.type):
+            texts.append(field.name)
+        elif pa.types.is_floating(field.type):
+            encodings[field.name] = "BYTE_STREAM_SPLIT"
+        else:
+            encodings[field.name] = "DELTA_BINARY_PACKED"
+    pq.write_table(
+        table.replace_schema_metadata({"trainmon": _core.__version__}),
+        path,
+        row_group_size=ROW_GROUP,
+        compression="zstd",
+        compression_level=LEVEL,
+        use_dictionary=texts,
+        column_encoding=encodings,
+        sorting_columns=pq.SortingColumn.from_ordering(
+            table.schema, [(key, "ascending") for key in ORDER]
+        ),
+        write_page_index=True,
+    )
+
+
+def write_dataset(
+    run: str,
+    out: str | os.PathLike,
+    *,
+    stats=None,
+    float32: bool = False,
+    overwrite: bool = False,
+    reader: Reader | None = None,
+    progress: bool = False,
+    **which,
+) -> int:
+    """Writes the rows of a run that `which` (arguments of read_table) selects; how many they were.
+
+    All or nothing: the dataset is written beside `out` and renamed when it is whole. One kind of
+    one rank is in memory at a time (one kind of all ranks where they are merged).
+    """
+    reader = reader or Reader("trainmon.parquet")
+    out = Path(os.path.abspath(out))
+    if os.path.lexists(out) and not overwrite:
+        raise UsageError(f"{out} exists; name another place, or say --overwrite to replace it")
+    if overwrite and os.path.lexists(out) and not _is_ours(out):
+        raise UsageError(f"{out} exists and is no Parquet dataset of ours: not overwritten")
+    if not out.parent.is_dir():
+        raise UsageError(f"{out.parent} is no directory")
+    stats = _checked_stats(stats)
+    beside = Path(tempfile.mkdtemp(prefix=out.name + ".tmp-", dir=out.parent))
+    try:
+        os.chmod(beside, 0o777 & ~_umask())
+        rows = 0
+        parts = _parts(run, which, reader)
+        for number, part in enumerate(parts):
+            if progress:
+                _show(number, len(parts), rows)
+            table = reader(run, stats=stats, **part)
+            rows += _write_parts(table, beside, float32)
+        if progress:
+            _show(len(parts), len(parts), rows, end="\n")
+        if rows == 0:
+            raise UsageError(what_there_is(run, which, reader))
+        _put(beside, out)
+    except BaseException:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
+    return rows
+
+
+def _parts(run: str, which: dict, reader: Reader) -> list[dict]:
+    """What to read at a time, as arguments of read_table."""
+    nothing = {**which, "include": ["no tensor is named\nso"], "stats": []}
+    there = reader(run, **{**nothing, "merged": False})
+    wanted = which.get("kinds")
+    kinds = [k for k in there.kinds if not wanted or k in _core.expand_kinds(list(wanted))]
+    if which.get("merged"):
+        return [{**which, "kinds": [kind]} for kind in kinds]
+    ranks = which.get("ranks") or there.ranks
+    return [{**which, "kinds": [kind], "ranks": [rank]} for rank in ranks for kind in kinds]
+
+
+def _write_parts(table: RunTable, beside: Path, float32: bool) -> int:
+    """Rows of one kind, which are of several ranks where they are merged."""
+    import pyarrow.compute as pc
+
+    if table.num_rows == 0:
+        return 0
+    (kind,) = set(table["kind"].tolist())
+    rows = columns(table, float32)
+    ranks = rows["rank"]
+    rows = rows.drop_columns(["rank"])
+    for rank in sorted(pc.unique(ranks).to_pylist()):
+        folder = beside / f"kind={urllib.parse.quote(kind, safe='')}" / f"rank={rank}"
+        folder.mkdir(parents=True)
+        write_file(rows.filter(pc.equal(ranks, rank)), folder / "part-0.parquet")
+    return table.num_rows
+
+
+def _is_ours(out: Path) -> bool:
+    return out.is_dir() and all(entry.name.startswith("kind=") for entry in out.iterdir())
+
+
+def _put(beside: Path, out: Path) -> None:
+    if not os.path.lexists(out):
+        beside.rename(out)
+        return
+    old = Path(tempfile.mkdtemp(prefix=out.name + ".old-", dir=out.parent))
+    out.rename(old / "dataset")
+    beside.rename(out)
+    shutil.rmtree(old)
+
+
+def _umask() -> int:
+    mask = os.umask(0o77)
+    os.umask(mask)
+    return mask
+
+
+def _show(done: int, total: int, rows: int, end: str = "") -> None:
+    width = 30
+    bar = "#" * (width * done // max(total, 1))
+    print(f"\r[{bar:<{width}}] {done}/{total}  {rows:,} rows", end=end, file=sys.stderr, flush=True)
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="trainmon.parquet",
+        description="Writes the rows of a run as a Parquet dataset, partitioned by kind and rank.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_selection(made)
+    made.add_argument("-o", "--out", required=True, metavar="OUT", help="directory to make")
+    made.add_argument("--overwrite", action="store_true", help="replace OUT, if it is a dataset")
+    made.add_argument(
+        "--stat", action="append", metavar="STAT", help="statistic (repeatable); default all"
+    )
+    made.add_argument(
+        "--float32",
+        action="store_true",
+        help="round statistics to float32 (relative error 6e-8): a third smaller",
+    )
+    return made
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    reader = Reader("trainmon.parquet")
+    try:
+        import pyarrow.parquet  # noqa: F401
+    except ModuleNotFoundError:
+        reader.say("Parquet needs pyarrow: pip install 'trainmon[parquet]'")
+        return USAGE
+    # A polite kill tidies up as Ctrl-C does.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        rows = write_dataset(
+            options.run,
+            options.out,
+            stats=options.stat,
+            float32=options.float32,
+            overwrite=options.overwrite,
+            reader=reader,
+            progress=sys.stderr.isatty(),
+            **selection(options),
+        )
+    except (UsageError, OSError, ValueError) as error:
+        reader.say(str(error))
+        return USAGE
+    except KeyboardInterrupt:
+        reader.say("interrupted; nothing was written")
+        return 130
+    partial = " (partial: see above)" if reader.exit_code == PARTIAL else ""
+    reader.say(f"{rows:,} rows in {options.out}{partial}")
+    return reader.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
