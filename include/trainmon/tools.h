@@ -49,7 +49,8 @@ struct ReadOptions {
   std::optional<std::int64_t> first_step;  // inclusive
   std::optional<std::int64_t> last_step;   // inclusive
   bool all_restarts = false;               // false: the newest restart of a step that exists twice
-  bool merged = false;  // union rows of all ranks merged, identical rows taken once
+  bool merged = false;    // union rows of all ranks merged, identical rows taken once
+  bool only_bad = false;  // of the rows, those with a NaN or an infinity
 };
 
 // One row as readers see it: key joined with series and outcome.
@@ -69,6 +70,9 @@ struct ReadRow {
   std::uint32_t flags = 0;
   RowState state;
 };
+
+// Whether a NaN or an infinity is among the row's elements.
+bool is_bad(const ReadRow& row);
 
 struct ReadScalar {
   std::int32_t restart = 0;

@@ -9,11 +9,12 @@
 #include "trainmon/tools.h"
 
 namespace trainmon {
-namespace {
 
 bool is_bad(const ReadRow& row) {
   return (row.flags & flag::kNonFinite) != 0 || row.state.non_finite();
 }
+
+namespace {
 
 // The order in which a fault passes through a step. Weights before the step are what the forward
 // used, so they come before everything else of the step, whatever the backward they were read

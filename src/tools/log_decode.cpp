@@ -82,7 +82,11 @@ bool read_floats(ByteReader& reader, Encoding encoding, Column column, std::vect
   return false;
 }
 
-bool read_rows(std::string_view bytes, std::vector<Row>& rows, std::string& why) {
+bool is_needed(Column column, Detail detail) {
+  return detail == Detail::all || column == Column::series || column == Column::window;
+}
+
+bool read_rows(std::string_view bytes, std::vector<Row>& rows, std::string& why, Detail detail) {
   ByteReader reader(bytes);
   const std::uint64_t count = reader.varint();
   // A row takes a byte at least (seq is never constant), so this bounds what is allocated.
@@ -98,7 +102,7 @@ bool read_rows(std::string_view bytes, std::vector<Row>& rows, std::string& why)
     const auto known = std::find_if(kColumns.begin(), kColumns.end(), [&](const auto& definition) {
       return static_cast<std::uint8_t>(definition.column) == id;
     });
-    if (!reader.ok() || known == kColumns.end()) continue;
+    if (!reader.ok() || known == kColumns.end() || !is_needed(known->column, detail)) continue;
     const bool is_known = known->type == ColumnType::integer
                               ? read_integers(block, encoding, known->column, rows)
                               : read_floats(block, encoding, known->column, rows);
@@ -183,10 +187,11 @@ bool take_gap(ByteReader& r, Gap& g) {
   return true;
 }
 
-bool read_section(Section section, std::string_view bytes, RecordBatch& batch, std::string& why) {
+bool read_section(Section section, std::string_view bytes, RecordBatch& batch, std::string& why,
+                  Detail detail) {
   switch (section) {
     case Section::rows:
-      return read_rows(bytes, batch.rows, why);
+      return read_rows(bytes, batch.rows, why, detail);
     case Section::outcomes:
       return read_records(bytes, batch.outcomes, take_outcome);
     case Section::scalars:
@@ -239,7 +244,7 @@ bool decode_series(std::string_view payload, std::map<SeriesId, Series>& series,
   return reader.ok();
 }
 
-std::optional<RecordBatch> decode_batch(std::string_view payload, std::string& why) {
+std::optional<RecordBatch> decode_batch(std::string_view payload, std::string& why, Detail detail) {
   ByteReader reader(payload);
   RecordBatch batch;
   batch.number = reader.varint();
@@ -249,7 +254,7 @@ std::optional<RecordBatch> decode_batch(std::string_view payload, std::string& w
   while (reader.ok() && reader.left() > 0) {
     const auto section = static_cast<Section>(reader.fixed<std::uint8_t>());
     const std::string_view bytes = reader.text();
-    if (reader.ok() && !read_section(section, bytes, batch, why)) {
+    if (reader.ok() && !read_section(section, bytes, batch, why, detail)) {
       if (why.empty()) {
         why = "section " + std::to_string(static_cast<int>(section)) + " cannot be decoded";
       }

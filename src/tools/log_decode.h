@@ -24,6 +24,10 @@ struct SegmentInfo {
 // Each is nullopt (or false) when the payload is not what docs/formats.md says; `why` tells.
 std::optional<SegmentInfo> decode_segment(std::string_view payload, std::string& why);
 bool decode_series(std::string_view payload, std::map<SeriesId, Series>& series, std::string& why);
-std::optional<RecordBatch> decode_batch(std::string_view payload, std::string& why);
+
+// How much of a batch: everything, or of its rows only which series and windows they are of.
+enum class Detail : std::uint8_t { all, which_rows };
+std::optional<RecordBatch> decode_batch(std::string_view payload, std::string& why,
+                                        Detail detail = Detail::all);
 
 }  // namespace trainmon

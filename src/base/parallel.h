@@ -1,0 +1,18 @@
+// Independent pieces of work shared out to a few threads, for offline tools.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+namespace trainmon {
+
+// Threads worth using on this machine, 1 to 16.
+unsigned useful_threads();
+
+// Calls work(0) ... work(count - 1), each once, on at most `threads` threads, in ascending order of
+// their beginning. Rethrows the first exception once all threads have ended; after one, no further
+// piece is begun.
+void for_each_parallel(std::size_t count, unsigned threads,
+                       const std::function<void(std::size_t)>& work);
+
+}  // namespace trainmon

@@ -1,0 +1,302 @@
+// What is joined here: the logs of all ranks and restarts, run.json, and what became of windows.
+#include "tools/run_stream.h"
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+#include <string_view>
+
+#include "base/parallel.h"
+#include "base/text.h"
+#include "tools/account.h"
+#include "trainmon/config.h"
+
+namespace trainmon {
+namespace {
+
+constexpr std::array kFixedKinds = {kind::kGradUnreduced,
+                                    kind::kGradReduced,
+                                    kind::kParamOrigin,
+                                    kind::kParamUpdated,
+                                    kind::kActv,
+                                    kind::kActvGrad,
+                                    kind::kCc,
+                                    kind::kMgDirection,
+                                    kind::kGradMicro,
+                                    kind::kUpdateRatio,
+                                    kind::kStack,
+                                    kind::kAttnEntropy,
+                                    kind::kAttnMax,
+                                    kind::kAttnMaxLogit,
+                                    kind::kStableRank,
+                                    kind::kSpectralNorm,
+                                    kind::kRouterSimilarity,
+                                    kind::kRouterEntropy};
+constexpr std::array<std::string_view, 7> kGroups = {
+    "grads", "weights", "moments", "activations", "attention", "spectral", "router"};
+
+bool contains(const auto& list, std::string_view name) {
+  return std::find(list.begin(), list.end(), name) != list.end();
+}
+
+bool kind_selected(std::string_view kind, const std::vector<std::string>& kinds) {
+  if (kinds.empty() || contains(kinds, kind)) return true;
+  // Optimizer state goes by the optimizer's own names, so "moments" is every other kind.
+  return contains(kinds, "moments") && !contains(kFixedKinds, kind);
+}
+
+std::vector<std::string> without_groups(const std::vector<std::string>& kinds) {
+  std::vector<std::string> plain;
+  for (const std::string& kind : kinds) {
+    if (!contains(kGroups, kind)) {
+      plain.push_back(kind);
+    } else if (kind == "moments") {
+      plain.push_back(kind);
+    } else {
+      for (std::string& member : expand_kinds({kind})) plain.push_back(std::move(member));
+    }
+  }
+  return plain;
+}
+
+void check_kinds(const std::vector<std::string>& asked, const std::vector<std::string>& present) {
+  // Optimizers name their state as they like: where no kind is known, none can be called wrong.
+  if (present.empty()) return;
+  std::vector<std::string_view> known(kGroups.begin(), kGroups.end());
+  known.insert(known.end(), kFixedKinds.begin(), kFixedKinds.end());
+  for (const std::string& kind : present) {
+    if (!contains(known, kind)) known.push_back(kind);
+  }
+  for (const std::string& kind : asked) {
+    if (contains(known, kind)) continue;
+    std::string text = "unknown kind '" + printable(kind) + "'";
+    if (const auto nearest = nearest_name(kind, known)) {
+      text += " (did you mean '" + *nearest + "'?)";
+    }
+    text += "; this run has";
+    for (const std::string& name : present) text += " " + printable(name);
+    throw std::invalid_argument(text);
+  }
+}
+
+}  // namespace
+
+RunStream::RunStream(const std::filesystem::path& run, const ReadOptions& options)
+    : options_(options), kinds_(without_groups(options.kinds)) {
+  const std::vector<RankDirectory> directories = rank_directories(run);
+  std::map<int, int> restarts;
+  for (const RankDirectory& place : directories) {
+    if (facts_.ranks.empty() || facts_.ranks.back() != place.rank) {
+      facts_.ranks.push_back(place.rank);
+    }
+    if (!is_asked_for(place.rank)) continue;
+    open(place);
+    ++restarts[place.rank];
+  }
+  find_missing(directories);
+  std::sort(facts_.kinds.begin(), facts_.kinds.end());
+  check_kinds(options_.kinds, facts_.kinds);
+  facts_.all_restarts = options_.all_restarts;
+  for (Directory& directory : directories_) {
+    if (!options_.all_restarts && restarts[directory.place.rank] > 1) note_steps(directory);
+  }
+  for (Directory& directory : directories_) {
+    for (const auto& [id, series] : directory.log->contents().series) {
+      if (is_wanted(series)) directory.unified[id] = index_.add(series);
+    }
+    for (const RecordBatch& batch : directory.log->contents().batches) {
+      take_small(directory, batch);
+    }
+  }
+  std::stable_sort(
+      facts_.scalars.begin(), facts_.scalars.end(), [](const ReadScalar& a, const ReadScalar& b) {
+        return std::tie(a.restart, a.step, a.rank) < std::tie(b.restart, b.step, b.rank);
+      });
+  facts_.series = index_.take();
+}
+
+bool RunStream::is_asked_for(int rank) const {
+  const std::vector<int>& asked = options_.ranks;
+  return asked.empty() || std::find(asked.begin(), asked.end(), rank) != asked.end();
+}
+
+bool RunStream::is_wanted(const Series& series) const {
+  return kind_selected(series.kind, kinds_) &&
+         name_selected(series.name, options_.include, options_.exclude);
+}
+
+bool RunStream::in_range(std::int64_t step) const {
+  return step >= options_.first_step.value_or(step) && step <= options_.last_step.value_or(step);
+}
+
+bool RunStream::is_newest(const StepKey& key, int restart) const {
+  const auto found = newest_.find(key);
+  return found == newest_.end() || found->second == restart;
+}
+
+void RunStream::find_missing(const std::vector<RankDirectory>& directories) {
+  const bool has_all = std::all_of(options_.ranks.begin(), options_.ranks.end(), [&](int rank) {
+    return std::binary_search(facts_.ranks.begin(), facts_.ranks.end(), rank);
+  });
+  if (!options_.ranks.empty() && has_all) return;
+  // A rank asked for is not there: the others know whether it should be.
+  for (const RankDirectory& directory : directories) {
+    if (is_asked_for(directory.rank) || directory.error) continue;
+    std::vector<Damage> not_asked_for;
+    expected_.add(read_run_json(directory, not_asked_for));
+  }
+  facts_.missing = expected_.missing(directories);
+  std::erase_if(facts_.missing.ranks, [this](int rank) { return !is_asked_for(rank); });
+}
+
+void RunStream::open(const RankDirectory& place) {
+  if (place.error) {
+    facts_.damage.push_back({place.path, 0, place.error.message()});
+    return;
+  }
+  Directory directory;
+  directory.place = place;
+  directory.facts = read_run_json(place, facts_.damage);
+  expected_.add(directory.facts);
+  // Before the log: a run that ends between the two reads must not look as if it had lost rows.
+  const std::optional<StoredHealth> stored = read_health_json(place, facts_.damage);
+  directory.log =
+      std::make_unique<LogIndex>(place.path, place.rank, place.restart, useful_threads());
+  const LogContents& log = directory.log->contents();
+  facts_.torn_tails += log.torn_tails;
+  facts_.damage.insert(facts_.damage.end(), log.damage.begin(), log.damage.end());
+  if (stored && stored->closed) hold_against_health(place, stored->health, log);
+  for (const auto& [id, series] : log.series) {
+    if (!contains(facts_.kinds, series.kind)) facts_.kinds.push_back(series.kind);
+  }
+  directory.timeline = Timeline(directory.facts.start_steps);
+  for (const RecordBatch& batch : log.batches) directory.timeline.add(batch);
+  for (std::size_t i = 0; i < directory.log->segments(); ++i) {
+    pieces_.push_back(
+        {place.rank, place.restart, directory.log->segment_bytes(i), directories_.size(), i});
+  }
+  directories_.push_back(std::move(directory));
+}
+
+// A segment that is gone or ends early between two frames shows nowhere else. Of a run that was
+// not stopped in order the end is missing as a matter of course.
+void RunStream::hold_against_health(const RankDirectory& place, const Health& health,
+                                    const LogContents& log) {
+  const std::int64_t deleted = rows_deleted(log);
+  for (const SinkHealth& sink : health.sinks) {
+    if (sink.name != "log" || log.rows + deleted >= sink.rows_written) continue;
+    std::string what = "health.json says " + grouped(sink.rows_written) +
+                       " rows were written, the log holds " + grouped(log.rows);
+    if (deleted > 0) what += " and says that " + grouped(deleted) + " were deleted";
+    facts_.damage.push_back({place.path, 0, std::move(what)});
+  }
+}
+
+void RunStream::note_steps(const Directory& directory) {
+  const int rank = directory.place.rank;
+  const auto note = [&](std::int32_t optimizer, std::int64_t step) {
+    int& newest = newest_[{rank, optimizer, step}];
+    newest = std::max(newest, directory.place.restart);
+  };
+  for (const auto& [optimizer, windows] : directory.timeline.outcomes()) {
+    for (const auto& [window, outcome] : windows) note(optimizer, outcome.step);
+  }
+  const LogContents& log = directory.log->contents();
+  for (const auto& [optimizer, window] : log.windows) {
+    note(optimizer, directory.timeline.at(optimizer, window).step);
+  }
+  for (const RecordBatch& batch : log.batches) {
+    for (const Scalar& scalar : batch.scalars) {
+      const int clock = directory.facts.clock;
+      note(clock, directory.timeline.at(clock, scalar.window).step);
+    }
+  }
+}
+
+void RunStream::take_small(Directory& directory, const RecordBatch& batch) {
+  const int rank = directory.place.rank, restart = directory.place.restart;
+  const int clock = directory.facts.clock;
+  for (const Scalar& scalar : batch.scalars) {
+    const std::int64_t step = directory.timeline.at(clock, scalar.window).step;
+    if (!in_range(step) || !is_newest({rank, clock, step}, restart)) continue;
+    facts_.scalars.push_back({restart, rank, step, scalar.name, scalar.value});
+  }
+  for (const Alert& alert : batch.alerts) {
+    ReadAlert out{restart, rank, alert};
+    out.alert.key.series = index_.add(directory.log->contents().series.at(alert.key.series));
+    take_alert(std::move(out));
+  }
+  for (const Gap& gap : batch.gaps) facts_.gaps.push_back({restart, rank, gap});
+}
+
+// Repeats come as further records with a larger count: the last one tells all.
+void RunStream::take_alert(ReadAlert alert) {
+  const Alert& found = alert.alert;
+  const AlertKey key(alert.restart, alert.rank, found.key.series, found.key.seq, found.rule,
+                     found.stat);
+  const auto [known, is_new] = alert_places_.try_emplace(key, facts_.alerts.size());
+  if (is_new) {
+    facts_.alerts.push_back(std::move(alert));
+  } else {
+    ReadAlert& first = facts_.alerts[known->second];
+    first.alert.count = std::max(first.alert.count, alert.alert.count);
+  }
+}
+
+void RunStream::read(const Piece& piece, const Take& take, std::vector<Damage>& damage) const {
+  const Directory& directory = directories_[piece.directory];
+  const std::optional<std::int64_t> acc_steps = directory.facts.grad_acc_steps;
+  std::vector<std::int64_t> numbers;  // by SeriesId; -1 where not wanted
+  for (const auto& [id, number] : directory.unified) {
+    if (id >= numbers.size()) numbers.resize(id + 1, -1);
+    numbers[id] = number;
+  }
+  // What holds for all rows of a window.
+  struct Place {
+    Outcome outcome{-1, -1};
+    bool is_selected = false;
+  } place;
+  const auto find_place = [&](std::int32_t optimizer, std::int64_t window) {
+    if (place.outcome.optimizer == optimizer && place.outcome.window == window) return;
+    place.outcome = directory.timeline.at(optimizer, window);
+    place.outcome.optimizer = optimizer;
+    place.outcome.window = window;
+    place.is_selected = in_range(place.outcome.step) &&
+                        is_newest({piece.rank, optimizer, place.outcome.step}, piece.restart);
+  };
+  ReadRow out;
+  out.restart = piece.restart;
+  out.rank = piece.rank;
+  const auto take_batch = [&](RecordBatch&& batch) {
+    for (const Row& row : batch.rows) {
+      out.series = static_cast<std::uint32_t>(numbers[row.key.series]);
+      find_place(facts_.series[out.series].optimizer, row.key.window);
+      if (!place.is_selected) continue;
+      out.window = row.key.window;
+      out.step = place.outcome.step;
+      out.attempt = place.outcome.attempt;
+      out.fate = place.outcome.fate;
+      out.loss_scale = place.outcome.loss_scale;
+      out.accum = row.key.accum;
+      out.micro_step =
+          acc_steps ? static_cast<std::int32_t>(row.key.accum % *acc_steps) : row.key.accum;
+      out.call = row.key.call;
+      out.seq = row.key.seq;
+      out.flags = row.key.flags;
+      out.state = row.state;
+      take.row(out);
+    }
+    if (!take.payload) return;
+    for (Payload& payload : batch.payloads) {
+      const auto series = static_cast<std::uint32_t>(numbers[payload.key.series]);
+      find_place(facts_.series[series].optimizer, payload.key.window);
+      if (!place.is_selected) continue;
+      take.payload({piece.restart, piece.rank, series, place.outcome.step, place.outcome.attempt,
+                    place.outcome.fate, std::move(payload)});
+    }
+  };
+  const auto wanted = [&](SeriesId id) { return id < numbers.size() && numbers[id] >= 0; };
+  directory.log->read(piece.segment, wanted, take_batch, damage);
+}
+
+}  // namespace trainmon

@@ -1,0 +1,84 @@
+// A run read in two passes: first everything but the rows, then the rows, piece by piece, each with
+// its step. Memory does not grow with the number of rows.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "base/timeline.h"
+#include "tools/log_index.h"
+#include "tools/missing_ranks.h"
+#include "tools/run_layout.h"
+#include "tools/series_index.h"
+#include "trainmon/tools.h"
+
+namespace trainmon {
+
+class RunStream {
+ public:
+  // Throws as read_run().
+  RunStream(const std::filesystem::path& run, const ReadOptions& options);
+
+  // All that read_run() gives, but for rows and payloads; series are those of the rows selected.
+  const RunRows& facts() const { return facts_; }
+  RunRows take_facts() { return std::move(facts_); }
+
+  // One segment of one rank and restart each: by rank, restart, and in the order of writing.
+  struct Piece {
+    int rank = 0;
+    int restart = 0;
+    std::int64_t bytes = 0;
+    std::size_t directory = 0;
+    std::size_t segment = 0;
+  };
+  const std::vector<Piece>& pieces() const { return pieces_; }
+
+  // The selected rows of a piece in the order of the log; several pieces may be read at a time.
+  struct Take {
+    std::function<void(const ReadRow&)> row;
+    std::function<void(ReadPayload&&)> payload;  // empty: not asked for
+  };
+  void read(const Piece& piece, const Take& take, std::vector<Damage>& damage) const;
+
+ private:
+  struct Directory {
+    RankDirectory place;
+    RunFacts facts;
+    std::unique_ptr<LogIndex> log;
+    Timeline timeline;
+    std::map<SeriesId, std::uint32_t> unified;  // of wanted series
+  };
+  // Rank, optimizer, step: which restart was the newest to go through it.
+  using StepKey = std::tuple<int, std::int32_t, std::int64_t>;
+  using AlertKey = std::tuple<int, int, std::uint32_t, std::uint64_t, std::string, std::string>;
+
+  bool is_asked_for(int rank) const;
+  bool is_wanted(const Series& series) const;
+  bool in_range(std::int64_t step) const;
+  bool is_newest(const StepKey& key, int restart) const;
+  void find_missing(const std::vector<RankDirectory>& directories);
+  void open(const RankDirectory& place);
+  void hold_against_health(const RankDirectory& place, const Health& health,
+                           const LogContents& log);
+  void note_steps(const Directory& directory);
+  void take_small(Directory& directory, const RecordBatch& batch);
+  void take_alert(ReadAlert alert);
+
+  const ReadOptions options_;
+  const std::vector<std::string> kinds_;
+  RunRows facts_;
+  ExpectedRanks expected_;
+  SeriesIndex index_;
+  std::vector<Directory> directories_;
+  std::vector<Piece> pieces_;
+  std::map<AlertKey, std::size_t> alert_places_;
+  std::map<StepKey, int> newest_;  // of ranks with several restarts
+};
+
+}  // namespace trainmon
