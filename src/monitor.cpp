@@ -103,6 +103,8 @@ class Monitor::State {
     std::vector<std::unique_ptr<Sink>> sinks;
     for (const std::string& name : config.sinks) {
       if (name == "log") sinks.push_back(make_log_sink(mib(config.segment_mb)));
+      if (name == "csv") sinks.push_back(make_csv_sink(mib(config.segment_mb)));
+      if (name == "sqlite") sinks.push_back(make_sqlite_sink());
       if (name == "memory") {
         auto sink = std::make_unique<MemorySink>();
         memory = sink.get();

@@ -2,7 +2,10 @@
 #include "sinks/sqlite_file.h"
 
 #include <sqlite3.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cmath>
 
 #include "base/file.h"
@@ -16,13 +19,14 @@ constexpr double kMostExact = 9007199254740992.0;
 constexpr int kFormatVersion = 1;
 constexpr int kApplicationId = 0x746d6f6e;  // "tmon"
 
-std::string_view reason_of(sqlite3* database, int code) {
-  const int system = database == nullptr ? 0 : sqlite3_system_errno(database);
+// `system` is errno after the call, which was 0 before it: sqlite3_system_errno() says nothing of
+// commits that fail.
+std::string_view reason_of(int code, int system) {
   switch (code & 0xFF) {
     case SQLITE_FULL:
       return "no_space";
     case SQLITE_READONLY:
-      return (code == SQLITE_READONLY_DBMOVED) ? "deleted" : "read_only";
+      return code == SQLITE_READONLY_DBMOVED ? "deleted" : "read_only";
     case SQLITE_PERM:
     case SQLITE_AUTH:
       return "permission";
@@ -39,17 +43,19 @@ std::string_view reason_of(sqlite3* database, int code) {
       return "too_large";
     case SQLITE_IOERR:
       if (code == SQLITE_IOERR_NOMEM) return "no_memory";
-      return system == 0 ? "io_error" : errno_reason(system);
+      // Files that are looked for and not there are everyday business.
+      return system == ENOENT ? "io_error" : errno_reason(system);
     case SQLITE_CANTOPEN:
-      return system == 0 ? "io_error" : errno_reason(system);
+      return errno_reason(system);
     default:
       return "error";
   }
 }
 
 SinkError database_error(sqlite3* database, int code, const std::filesystem::path& path) {
+  const std::string reason(reason_of(code, errno));
   const char* message = database == nullptr ? sqlite3_errstr(code) : sqlite3_errmsg(database);
-  return {std::string(reason_of(database, code)), "cannot write " + path.string() + ": " + message};
+  return {reason, "cannot write " + path.string() + ": " + message};
 }
 
 bool is_utf8(std::string_view text) {
@@ -178,6 +184,7 @@ void Statement::Finalize::operator()(sqlite3_stmt* statement) const noexcept {
 Statement::Statement(sqlite3* database, const std::string& sql, const std::filesystem::path& path)
     : path_(path) {
   sqlite3_stmt* made = nullptr;
+  errno = 0;
   const int code = sqlite3_prepare_v3(database, sql.data(), static_cast<int>(sql.size()),
                                       SQLITE_PREPARE_PERSISTENT, &made, nullptr);
   statement_.reset(made);
@@ -218,6 +225,7 @@ Statement& Statement::null() {
 
 void Statement::run() {
   next_ = 1;
+  errno = 0;
   const int code = sqlite3_step(statement_.get());
   if (code == SQLITE_DONE) {
     sqlite3_reset(statement_.get());
@@ -235,16 +243,23 @@ void Database::Close::operator()(sqlite3* database) const noexcept {
 }
 
 Database::Database(const std::filesystem::path& path) : path_(path) {
-  create_file(path);
+  struct stat status {};
+  if (::fstat(create_file(path).fd(), &status) != 0) throw file_error(errno, "cannot stat", path);
+  inode_ = {status.st_dev, status.st_ino};
   sqlite3* opened = nullptr;
+  errno = 0;
   const int code =
       sqlite3_open_v2(path.c_str(), &opened, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, nullptr);
   database_.reset(opened);
-  if (code != SQLITE_OK) throw database_error(opened, code, path);
+  if (code != SQLITE_OK) {
+    ::unlink(path.c_str());
+    throw database_error(opened, code, path);
+  }
   sqlite3_extended_result_codes(opened, 1);
 }
 
 void Database::run(const std::string& sql) {
+  errno = 0;
   const int code = sqlite3_exec(database_.get(), sql.c_str(), nullptr, nullptr, nullptr);
   if (code != SQLITE_OK) throw database_error(database_.get(), code, path_);
 }
@@ -256,6 +271,7 @@ std::string Database::value(const std::string& sql) {
     if (text.empty() && columns > 0 && values[0] != nullptr) text = values[0];
     return 0;
   };
+  errno = 0;
   const int code = sqlite3_exec(database_.get(), sql.c_str(), take, &found, nullptr);
   if (code != SQLITE_OK) throw database_error(database_.get(), code, path_);
   return found;
@@ -263,6 +279,12 @@ std::string Database::value(const std::string& sql) {
 
 bool Database::in_transaction() const {
   return sqlite3_get_autocommit(database_.get()) == 0;
+}
+
+bool Database::is_linked() const {
+  struct stat status {};
+  if (::stat(path_.c_str(), &status) != 0) return errno != ENOENT && errno != ENOTDIR;
+  return inode_ == std::pair(status.st_dev, status.st_ino);
 }
 
 // --- the tables of a run -------------------------------------------------------------------------

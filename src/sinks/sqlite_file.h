@@ -2,11 +2,14 @@
 // with a reason of base/file.h, or `busy` (somebody else has locked it), `damaged`.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "sinks/table.h"
@@ -53,6 +56,8 @@ class Database {
   Statement prepare(const std::string& sql) { return {database_.get(), sql, path_}; }
   // Whether a transaction is open: after some errors SQLite has taken it back by itself.
   bool in_transaction() const;
+  // Whether the file still has the name it was made with.
+  bool is_linked() const;
   const std::filesystem::path& path() const { return path_; }
 
  private:
@@ -60,6 +65,7 @@ class Database {
     void operator()(sqlite3* database) const noexcept;
   };
   std::filesystem::path path_;
+  std::pair<dev_t, ino_t> inode_;
   std::unique_ptr<sqlite3, Close> database_;
 };
 

@@ -11,3 +11,7 @@ target_link_libraries(msprobe_anomaly_test PRIVATE nlohmann_json::nlohmann_json)
 
 trainmon_test(tensorboard SOURCES sinks/event_file_test.cpp DEPENDS sinks)
 target_include_directories(tensorboard_test PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+
+trainmon_test(tables SOURCES sinks/tables_test.cpp DEPENDS sinks)
+target_include_directories(tables_test PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+target_link_libraries(tables_test PRIVATE SQLite::SQLite3)

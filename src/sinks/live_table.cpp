@@ -1,0 +1,47 @@
+// A row's fate is not known when it is written: it follows as an outcome of its own.
+#include "sinks/live_table.h"
+
+namespace trainmon {
+namespace {
+
+// Rows of late values refer to windows a little way back.
+constexpr std::size_t kMostWindows = 1024;
+
+}  // namespace
+
+void LiveTable::learn(const RecordBatch& batch) {
+  if (run_.start_steps) timeline_.set_start_steps(run_.start_steps());
+  timeline_.add(batch);
+  timeline_.keep_last(kMostWindows);
+  place_ = {-1, -1};
+}
+
+std::int32_t LiveTable::micro_step(std::int32_t accum) const {
+  const std::int64_t steps = run_.grad_acc_steps.value_or(0);
+  return steps > 0 ? static_cast<std::int32_t>(accum % steps) : accum;
+}
+
+const TableRow& LiveTable::line(const Row& row) {
+  const Series& series = series_->at(row.key.series);
+  if (place_.optimizer != series.optimizer || place_.window != row.key.window) {
+    place_ = place(series.optimizer, row.key.window);
+  }
+  line_.restart = run_.restart;
+  line_.rank = run_.rank;
+  line_.series = &series;
+  line_.step = place_.step;
+  line_.attempt = place_.attempt;
+  line_.micro_step = micro_step(row.key.accum);
+  line_.call = row.key.call;
+  line_.seq = row.key.seq;
+  line_.flags = row.key.flags;
+  line_.window = row.key.window;
+  line_.accum = row.key.accum;
+  for (std::size_t i = 0; i < kStatCount; ++i) {
+    values_[i] = derive(static_cast<Stat>(i), row.state);
+  }
+  line_.values = values_;
+  return line_;
+}
+
+}  // namespace trainmon

@@ -1,0 +1,354 @@
+// The sink `sqlite`. A batch is a savepoint in the transaction that the next flush commits. Rows
+// count as written from then on that write() has taken them: when a transaction fails later they
+// count as left out, and what was said about them is said again.
+#include <sqlite3.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <array>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "base/failpoint.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "sinks/live_table.h"
+#include "sinks/log_encode.h"
+#include "sinks/sinks.h"
+#include "sinks/sqlite_file.h"
+#include "trainmon/version.h"
+
+namespace trainmon {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kBusyMilliseconds = 100;  // the other sinks wait meanwhile
+constexpr int kLastBusyMilliseconds = 2000;
+constexpr std::size_t kMostSaid = 1 << 16;
+constexpr std::int64_t kMostUncommitted = 1 << 18;  // rows held for somebody who keeps it locked
+
+struct NetworkFileSystem {
+  std::uint32_t magic;
+  std::string_view name;
+};
+constexpr std::array<NetworkFileSystem, 12> kNetwork = {{
+    {0x6969, "NFS"},
+    {0x0BD00BD0, "Lustre"},
+    {0x65735546, "FUSE"},
+    {0xFF534D42, "CIFS"},
+    {0xFE534D42, "SMB2"},
+    {0x517B, "SMB"},
+    {0x01021997, "9p"},
+    {0x47504653, "GPFS"},
+    {0x00C36400, "Ceph"},
+    {0x19830326, "BeeGFS"},
+    {0x5346414F, "AFS"},
+    {0xAAD7AAEA, "PanFS"},
+}};
+
+// Its name; nullopt for a local one.
+std::optional<std::string_view> network_file_system(const fs::path& directory) {
+  if (failpoint("sqlite.network").error != 0) return "NFS";
+  struct statfs status {};
+  if (::statfs(directory.c_str(), &status) != 0) return std::nullopt;
+  for (const NetworkFileSystem& known : kNetwork) {
+    if (static_cast<std::uint32_t>(status.f_type) == known.magic) return known.name;
+  }
+  return std::nullopt;
+}
+
+// What was taken and is not committed; or, of a transaction that failed, is to be said again.
+struct Said {
+  std::vector<Outcome> outcomes;
+  std::vector<Alert> alerts;
+  std::vector<Gap> gaps;
+
+  void add(const std::vector<Outcome>& more_outcomes, const std::vector<Alert>& more_alerts,
+           const std::vector<Gap>& more_gaps) {
+    for (const Outcome& outcome : more_outcomes) {
+      if (outcomes.size() < kMostSaid) outcomes.push_back(outcome);
+    }
+    for (const Alert& alert : more_alerts) {
+      if (alerts.size() < kMostSaid) alerts.push_back(alert);
+    }
+    for (const Gap& gap : more_gaps) add_gap(gaps, gap);
+  }
+  void add(const Said& more) { add(more.outcomes, more.alerts, more.gaps); }
+};
+
+struct Counted {
+  std::int64_t rows = 0;
+  std::uint64_t first_seq = 0;
+  std::uint64_t last_seq = 0;
+
+  void add(const Counted& more) {
+    if (more.rows == 0) return;
+    if (rows == 0) first_seq = more.first_seq;
+    last_seq = more.last_seq;
+    rows += more.rows;
+  }
+};
+
+class SqliteSink : public Sink {
+ public:
+  std::string_view name() const override { return "sqlite"; }
+
+  void open(const RunInfo& run, const SeriesTable& series) override {
+    run_ = run;
+    series_ = &series;
+    live_ = LiveTable(run, series);
+    is_network_ = false;
+    if (const auto network = network_file_system(run.directory)) {
+      is_network_ = true;
+      log_line("sink sqlite: " + run.directory.string() + " stands on a network file system (" +
+               std::string(*network) +
+               "): flushes are slow there and readers hold them up; the sink log has neither");
+    }
+    start_file();
+  }
+
+  void write(const RecordBatch& batch) override {
+    notice_deletion();
+    if (!tables_) start_file();
+    if (!database_->in_transaction()) database_->run("BEGIN IMMEDIATE");
+    database_->run("SAVEPOINT batch");
+    Said said;
+    try {
+      insert(batch);
+      said = said_;
+      said.add(owed_);
+      said.add(batch.outcomes, batch.alerts, batch.gaps);
+      database_->run("RELEASE batch");
+    } catch (const SinkError& error) {
+      take_back(error);
+      throw;
+    } catch (...) {
+      take_back({"no_memory", "out of memory"});
+      throw;
+    }
+    said_ = std::move(said);
+    owed_ = {};
+    fresh_in_batch_ = 0;
+    const auto [first, last] = seq_range(batch);
+    uncommitted_.add({batch.row_count(), first, last});
+  }
+
+  void flush() override {
+    if (!database_ || !database_->in_transaction()) return;
+    notice_deletion();
+    if (!database_) return;
+    try {
+      database_->run("COMMIT");
+    } catch (const SinkError& error) {
+      // Somebody reads: all is still there, and the next flush tries again.
+      const bool waits = error.reason() == "busy" && database_->in_transaction();
+      if (!waits || uncommitted_.rows > kMostUncommitted) give_up(error);
+      throw;
+    }
+    in_file_.add(uncommitted_);
+    uncommitted_ = {};
+    said_ = {};
+    fresh_.clear();
+  }
+
+  void close() override {
+    if (!database_) return;
+    try {
+      database_->run("PRAGMA busy_timeout = " + std::to_string(kLastBusyMilliseconds));
+      flush();
+    } catch (const SinkError& error) {
+      if (database_->in_transaction()) give_up(error);
+      end_file();
+      throw;
+    }
+    end_file();
+  }
+
+  std::map<std::string, std::int64_t> rows_left_out() const override {
+    const std::lock_guard lock(mutex_);
+    return left_out_;
+  }
+
+ private:
+  void start_file() {
+    const fs::path path = run_.directory / "stats.db";
+    try {
+      make_database(path);
+    } catch (const SinkError& error) {
+      end_file();
+      if (error.reason() != "deleted") throw;
+      make_directories(run_.directory);
+      make_database(path);
+    }
+  }
+
+  void make_database(const fs::path& path) {
+    // A write-ahead log of a deleted database would be taken for one of the new.
+    if (std::error_code unknown; !fs::exists(path, unknown) && !unknown) {
+      for (const char* end : {"-wal", "-shm", "-journal"}) {
+        ::unlink((path.string() + end).c_str());
+      }
+    }
+    database_.emplace(path);
+    try {
+      database_->run("PRAGMA busy_timeout = " + std::to_string(kBusyMilliseconds));
+      database_->run(is_network_ ? "PRAGMA journal_mode = TRUNCATE" : "PRAGMA journal_mode = WAL");
+      database_->run("PRAGMA synchronous = NORMAL");
+      tables_.emplace(*database_, all_stat_names());
+      add_facts();
+    } catch (...) {
+      // Not half a database: the next attempt starts anew.
+      end_file();
+      ::unlink(path.c_str());
+      throw;
+    }
+    defined_.clear();
+    in_file_ = {};
+    uncommitted_ = {};
+  }
+
+  void add_facts() {
+    tables_->add_fact("trainmon", kVersion);
+    tables_->add_fact("sqlite", sqlite3_libversion());
+    tables_->add_fact("run_id", run_.run_id);
+    tables_->add_fact("rank", run_.rank);
+    tables_->add_fact("world_size", run_.world_size);
+    tables_->add_fact("restart", run_.restart);
+    tables_->add_fact("clock", run_.clock);
+    tables_->add_fact("eps", number_text(run_.eps));
+  }
+
+  // One plain file, if nobody reads it just now.
+  void end_file() {
+    tables_.reset();
+    if (!database_) return;
+    try {
+      database_->run("PRAGMA busy_timeout = " + std::to_string(kBusyMilliseconds));
+      database_->run("PRAGMA journal_mode = DELETE");
+    } catch (const SinkError&) {
+    }
+    database_.reset();
+  }
+
+  // A deleted database took its rows with it: the next one says so.
+  void notice_deletion() {
+    if (!database_ || database_->is_linked()) return;
+    tables_.reset();
+    database_.reset();
+    in_file_.add(uncommitted_);
+    owed_.add(said_);
+    if (in_file_.rows > 0) {
+      add_gap(owed_.gaps, {"deleted", in_file_.rows, in_file_.first_seq, in_file_.last_seq});
+    }
+    in_file_ = {};
+    forget_transaction();
+    log_line_limited("sqlite.deleted",
+                     (run_.directory / "stats.db").string() + " was deleted; a new one follows");
+  }
+
+  RunTables::Owner owner() const { return {run_.restart, run_.rank}; }
+
+  void insert(const RecordBatch& batch) {
+    live_.learn(batch);
+    log_format::for_each_series(batch, [&](SeriesId id) { define(id); });
+    for (const Alert& alert : owed_.alerts) define(alert.key.series);
+    for (const Row& row : batch.rows) tables_->add_row(row.key.series, live_.line(row));
+    for (const Scalar& scalar : batch.scalars) {
+      tables_->add_scalar(owner(), run_.clock, live_.place(run_.clock, scalar.window).step, scalar);
+    }
+    for (const Payload& payload : batch.payloads) {
+      const RowKey& key = payload.key;
+      const Outcome place = live_.place(series_->at(key.series).optimizer, key.window);
+      tables_->add_payload(owner(), key.series, place, live_.micro_step(key.accum), payload);
+    }
+    insert(owed_.outcomes, owed_.alerts, owed_.gaps);
+    insert(batch.outcomes, batch.alerts, batch.gaps);
+  }
+
+  void insert(const std::vector<Outcome>& outcomes, const std::vector<Alert>& alerts,
+              const std::vector<Gap>& gaps) {
+    for (const Outcome& outcome : outcomes) tables_->add_outcome(owner(), outcome);
+    for (const Alert& alert : alerts) tables_->add_alert(owner(), alert.key.series, alert);
+    for (const Gap& gap : gaps) tables_->add_gap(owner(), gap);
+  }
+
+  void define(SeriesId id) {
+    if (id >= defined_.size()) defined_.resize(std::max<std::size_t>(series_->size(), id + 1));
+    if (defined_[id]) return;
+    tables_->add_series(id, series_->at(id));
+    defined_[id] = true;
+    fresh_.push_back(id);
+    ++fresh_in_batch_;
+  }
+
+  // Nothing of the batch stays; what was taken before it does, unless SQLite gave that up as well.
+  void take_back(const SinkError& error) {
+    try {
+      if (database_->in_transaction()) database_->run("ROLLBACK TO batch; RELEASE batch");
+    } catch (const SinkError&) {
+      give_up(error);
+      return;
+    }
+    if (!database_->in_transaction()) {
+      give_up(error);
+      return;
+    }
+    for (; fresh_in_batch_ > 0; --fresh_in_batch_) {
+      defined_[fresh_.back()] = false;
+      fresh_.pop_back();
+    }
+  }
+
+  // The open transaction is lost, with all batches in it.
+  void give_up(const SinkError& error) {
+    try {
+      if (database_->in_transaction()) database_->run("ROLLBACK");
+    } catch (const SinkError&) {  // rolled back by itself
+    }
+    owed_.add(said_);
+    if (uncommitted_.rows > 0) {
+      add_gap(owed_.gaps,
+              {error.reason(), uncommitted_.rows, uncommitted_.first_seq, uncommitted_.last_seq});
+      const std::lock_guard lock(mutex_);
+      left_out_[error.reason()] += uncommitted_.rows;
+    }
+    forget_transaction();
+  }
+
+  void forget_transaction() {
+    uncommitted_ = {};
+    said_ = {};
+    fresh_in_batch_ = 0;
+    for (const SeriesId id : fresh_) defined_[id] = false;
+    fresh_.clear();
+  }
+
+  RunInfo run_;
+  const SeriesTable* series_ = nullptr;
+  LiveTable live_;
+  bool is_network_ = false;
+
+  std::optional<Database> database_;
+  std::optional<RunTables> tables_;  // of database_
+  std::vector<bool> defined_;        // series in it
+  std::vector<SeriesId> fresh_;      // of these, those of the open transaction
+  std::size_t fresh_in_batch_ = 0;   // and of these, those of the batch being written
+  Counted in_file_;                  // rows committed
+  Counted uncommitted_;              // rows in the open transaction
+  Said said_;                        // records in the open transaction
+  Said owed_;                        // records of transactions that failed
+
+  mutable std::mutex mutex_;
+  std::map<std::string, std::int64_t> left_out_;  // rows of transactions that failed, by reason
+};
+
+}  // namespace
+
+std::unique_ptr<Sink> make_sqlite_sink() {
+  return std::make_unique<SqliteSink>();
+}
+
+}  // namespace trainmon
