@@ -105,6 +105,9 @@ class Monitor::State {
       if (name == "log") sinks.push_back(make_log_sink(mib(config.segment_mb)));
       if (name == "csv") sinks.push_back(make_csv_sink(mib(config.segment_mb)));
       if (name == "sqlite") sinks.push_back(make_sqlite_sink());
+      if (name == "tensorboard") {
+        sinks.push_back(make_tensorboard_sink(static_cast<std::size_t>(config.tensorboard_tags)));
+      }
       if (name == "memory") {
         auto sink = std::make_unique<MemorySink>();
         memory = sink.get();

@@ -111,6 +111,8 @@ struct Histogram {
 // As the bytes of a payload (docs/formats.md): low, high (float64), below, above, nans and the bins
 // (uint64), little-endian.
 std::vector<std::byte> histogram_bytes(const Histogram& histogram);
+// The other way; nullopt where the bytes are none.
+std::optional<Histogram> read_histogram(std::span<const std::byte> bytes);
 
 // Adam's numbers for one step: taken (its `step` state, at least 1) and the constants of its group.
 struct AdamStep {

@@ -13,6 +13,9 @@ namespace trainmon {
 // (a single larger batch still gets one).
 std::unique_ptr<Sink> make_log_sink(std::size_t segment_bytes);
 
+// `tensorboard`: event files in RUN/tensorboard/rank_N, at most `tags` curves (docs/formats.md).
+std::unique_ptr<Sink> make_tensorboard_sink(std::size_t tags);
+
 // `csv`: rows-000000.csv, ... and outcomes.csv, scalars.csv, payloads.csv, alerts.csv, gaps.csv, as
 // far as there is something to say (docs/formats.md). The next file of rows is begun before one
 // would exceed `segment_bytes`.

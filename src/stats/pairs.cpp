@@ -151,6 +151,22 @@ std::vector<std::byte> histogram_bytes(const Histogram& histogram) {
   return bytes;
 }
 
+std::optional<Histogram> read_histogram(std::span<const std::byte> bytes) {
+  constexpr std::size_t kFixed = 2 * sizeof(double) + 3 * sizeof(std::int64_t);
+  if (bytes.size() < kFixed || bytes.size() % sizeof(std::int64_t) != 0) return std::nullopt;
+  Histogram histogram;
+  const auto take = [&bytes](auto& value) {
+    std::memcpy(&value, bytes.data(), sizeof value);
+    bytes = bytes.subspan(sizeof value);
+  };
+  take(histogram.low);
+  take(histogram.high);
+  for (std::int64_t* count : {&histogram.below, &histogram.above, &histogram.nans}) take(*count);
+  histogram.bins.resize(bytes.size() / sizeof(std::int64_t));
+  for (std::int64_t& count : histogram.bins) take(count);
+  return histogram;
+}
+
 double sign_agreement(const TensorView& a, const TensorView& b) {
   const bool may_underflow = a.dtype == DType::float64 || b.dtype == DType::float64;
   std::int64_t sum = 0;

@@ -9,7 +9,7 @@ trainmon_test(msprobe_anomaly SOURCES sinks/msprobe_anomaly_test.cpp DEPENDS sin
 target_include_directories(msprobe_anomaly_test PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 target_link_libraries(msprobe_anomaly_test PRIVATE nlohmann_json::nlohmann_json)
 
-trainmon_test(tensorboard SOURCES sinks/event_file_test.cpp DEPENDS sinks)
+trainmon_test(tensorboard SOURCES sinks/event_file_test.cpp sinks/tensorboard_test.cpp DEPENDS sinks)
 target_include_directories(tensorboard_test PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 
 trainmon_test(tables SOURCES sinks/tables_test.cpp DEPENDS sinks)

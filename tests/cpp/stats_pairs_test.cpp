@@ -171,6 +171,17 @@ TEST(HistogramBytes, LayoutIsDocumented) {
   std::memcpy(counts.data(), bytes.data() + 16, 40);
   EXPECT_EQ(range, (std::array<double, 2>{-1.0, 1.0}));
   EXPECT_EQ(counts, (std::array<std::int64_t, 5>{5, 6, 7, 3, 4}));
+
+  const std::optional<Histogram> again = read_histogram(bytes);
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->low, -1.0);
+  EXPECT_EQ(again->high, 1.0);
+  EXPECT_EQ(again->bins, histogram.bins);
+  EXPECT_EQ(again->below, 5);
+  EXPECT_EQ(again->above, 6);
+  EXPECT_EQ(again->nans, 7);
+  EXPECT_FALSE(read_histogram(std::span(bytes).first(39)));
+  EXPECT_FALSE(read_histogram(std::span(bytes).first(41)));
 }
 
 }  // namespace
