@@ -19,6 +19,7 @@ struct MsprobeOptions {
   std::int64_t grad_acc_steps = 1;  // micro-steps of a step
   bool micro_gradients = false;     // grad_unreduced of every micro-step, with its number
   bool files = true;                // false: nothing is written, tensors() alone answers
+  bool events = false;              // TensorBoard's event files in place of CSV
 };
 
 // The value of one tensor, as the formats `csv` and `api` give it.
@@ -36,7 +37,8 @@ struct MsprobeTensor {
 // with a..b the `steps_per_file` steps around the step, counted from 0. Rows of attempts that were
 // skipped are left out, and so are rows whose kind has no file. A step whose files cannot be
 // written as a whole leaves none of its rows behind and is tried again with the next outcome.
-// A kill loses the rows of the step under way.
+// A kill loses the rows of the step under way. With `events` the same steps go to one event file,
+// "{tag}_{op}" each, and histograms of Adam's steps with them (docs/compatibility.md).
 class MsprobeSink : public Sink {
  public:
   // Any thread. Columns from the step of the open window on.

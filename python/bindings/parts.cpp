@@ -25,6 +25,7 @@ MsprobeOptions msprobe_options(const json& given) {
   options.grad_acc_steps = given.value("grad_acc_steps", options.grad_acc_steps);
   options.micro_gradients = given.value("micro_gradients", options.micro_gradients);
   options.files = given.value("files", options.files);
+  options.events = given.value("events", options.events);
   return options;
 }
 

@@ -43,7 +43,8 @@ class AlertQueue {
 
 // What the JSON object `parts` of the Python constructor asks for:
 //   directory   text          the rank's directory, used as it is
-//   msprobe     object        ops, ndigits, steps_per_file, grad_acc_steps, micro_gradients, files
+//   msprobe     object        ops, ndigits, steps_per_file, grad_acc_steps, micro_gradients, files,
+//                             events
 //   anomaly     object        base, pp_stage, group_mates: anomaly.json of msprobe
 //   rules       list          in order, the first that fires wins: {name, deviation, warmup, stats}
 //                             or {name, limit, stats}

@@ -20,9 +20,9 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "sinks/msprobe_csv.h"
+#include "sinks/msprobe_events.h"
 #include "sinks/msprobe_rows.h"
 #include "trainmon/error.h"
-#include "trainmon/msprobe_anomaly.h"
 
 namespace trainmon {
 namespace {
@@ -33,6 +33,23 @@ constexpr std::size_t kMostMoved = 64;
 constexpr std::size_t kMostHeldRows = 1 << 20;  // of steps without an outcome, 0.2 GB
 
 using Rows = std::vector<Row>;
+using Drawn = std::vector<std::pair<SeriesId, Histogram>>;
+
+// What is held by window, back to as much as there was before.
+template <typename Held>
+std::map<std::int64_t, std::size_t> sizes(const Held& held) {
+  std::map<std::int64_t, std::size_t> counts;
+  for (const auto& [window, items] : held) counts[window] = items.size();
+  return counts;
+}
+template <typename Held>
+void cut_back(Held& held, const std::map<std::int64_t, std::size_t>& before) {
+  for (auto at = held.begin(); at != held.end();) {
+    const auto known = before.find(at->first);
+    at->second.resize(known == before.end() ? 0 : known->second);
+    at = at->second.empty() ? held.erase(at) : std::next(at);
+  }
+}
 
 class MsprobeFiles final : public MsprobeSink {
  public:
@@ -42,12 +59,16 @@ class MsprobeFiles final : public MsprobeSink {
     options_.steps_per_file = std::max<std::int64_t>(options.steps_per_file, 1);
   }
 
-  std::string_view name() const override { return options_.files ? "msprobe_csv" : "msprobe_api"; }
+  std::string_view name() const override {
+    if (!options_.files) return "msprobe_api";
+    return options_.events ? "msprobe_tensorboard" : "msprobe_csv";
+  }
 
   void open(const RunInfo& run, const SeriesTable& series) override {
     const std::lock_guard lock(mutex_);
     run_ = run;
     series_ = &series;
+    events_.open(run, options_.micro_gradients);
   }
 
   void write(const RecordBatch& batch) override {
@@ -56,39 +77,45 @@ class MsprobeFiles final : public MsprobeSink {
       throw SinkError("too_many_rows", "more rows wait for the end of their step than are held");
     }
     // Taken back as a whole if the files cannot be written.
-    std::map<std::int64_t, std::size_t> before;
-    for (const auto& [window, rows] : windows_) before[window] = rows.size();
+    const auto before = sizes(windows_);
+    const auto drawn_before = sizes(drawn_);
     std::vector<std::pair<std::int64_t, bool>> ended;
     std::optional<std::map<std::int64_t, Rows>> saved;  // where rows move between windows
     if (std::ranges::any_of(batch.outcomes, leaves_a_forward)) saved = windows_;
     try {
       for (const Row& row : batch.rows) hold(row);
+      for (const Payload& payload : batch.payloads) hold(payload);
       if (options_.files) write_stacks(batch);
       for (const Outcome& outcome : batch.outcomes) {
         if (outcome.optimizer != 0) continue;
         if (leaves_a_forward(outcome)) move_forward(outcome);
-        const auto found = windows_.find(outcome.window);
-        if (found == windows_.end()) continue;
+        if (!windows_.contains(outcome.window) && !drawn_.contains(outcome.window)) continue;
         const bool taken = outcome.fate == Fate::taken;
-        if (taken) write_step(found->second, outcome.step);
+        if (taken && options_.events) {
+          add_events(outcome, batch.time_ns);
+        } else if (taken && windows_.contains(outcome.window)) {
+          write_step(windows_.at(outcome.window), outcome.step);
+        }
         ended.emplace_back(outcome.window, taken);
       }
+      events_.write();
+      not_ready_ += std::exchange(unknown_, 0);
     } catch (...) {
       undo();
+      events_.clear();
+      unknown_ = 0;
+      cut_back(drawn_, drawn_before);
       if (saved) {
         windows_ = std::move(*saved);
         throw;
       }
-      for (auto at = windows_.begin(); at != windows_.end();) {
-        const auto known = before.find(at->first);
-        at->second.resize(known == before.end() ? 0 : known->second);
-        at = at->second.empty() ? windows_.erase(at) : std::next(at);
-      }
+      cut_back(windows_, before);
       throw;
     }
     done_.clear();
     for (const Payload& payload : batch.payloads) {
-      no_file_ += series_->at(payload.key.series).kind != kind::kStack;
+      const std::string& kind = series_->at(payload.key.series).kind;
+      no_file_ += kind != kind::kStack && !is_drawn(payload);
     }
     for (const auto& [window, taken] : ended) finish(window, taken);
   }
@@ -99,7 +126,9 @@ class MsprobeFiles final : public MsprobeSink {
   void close() override {
     const std::lock_guard lock(mutex_);
     for (const auto& [window, rows] : windows_) unfinished_ += std::ssize(rows);
+    for (const auto& [window, drawn] : drawn_) unfinished_ += std::ssize(drawn);
     windows_.clear();
+    drawn_.clear();
   }
 
   std::map<std::string, std::int64_t> rows_left_out() const override {
@@ -108,6 +137,7 @@ class MsprobeFiles final : public MsprobeSink {
     if (skipped_ > 0) rows["attempt_not_taken"] = skipped_;
     if (unfinished_ > 0) rows["step_not_ended"] = unfinished_;
     if (no_file_ > 0) rows["no_file_for_kind"] = no_file_;
+    if (not_ready_ > 0) rows["not_ready"] = not_ready_;
     return rows;
   }
 
@@ -143,6 +173,17 @@ class MsprobeFiles final : public MsprobeSink {
     windows_[row.key.window].push_back(row);
   }
 
+  bool is_drawn(const Payload& payload) const {
+    return options_.files && options_.events && payload.type == PayloadType::histogram;
+  }
+
+  void hold(const Payload& payload) {
+    if (!is_drawn(payload)) return;
+    if (std::optional<Histogram> histogram = read_histogram(payload.bytes)) {
+      drawn_[payload.key.window].emplace_back(payload.key.series, std::move(*histogram));
+    }
+  }
+
   void move_forward(const Outcome& outcome) {
     moved_[outcome.window] = outcome.backwards;
     if (moved_.size() > kMostMoved) moved_.erase(moved_.begin());
@@ -173,11 +214,18 @@ class MsprobeFiles final : public MsprobeSink {
     for (const auto& [window, rows] : windows_) {
       if (!ending.contains(window)) waiting += rows.size();
     }
+    for (const auto& [window, drawn] : drawn_) {
+      if (!ending.contains(window)) waiting += drawn.size();
+    }
     for (const Row& row : batch.rows) waiting += ending.contains(row.key.window) ? 0 : 1;
     return waiting;
   }
 
   void finish(std::int64_t window, bool taken) {
+    if (const auto drawn = drawn_.find(window); drawn != drawn_.end()) {
+      if (!taken) skipped_ += std::ssize(drawn->second);
+      drawn_.erase(drawn);
+    }
     const auto found = windows_.find(window);
     if (found == windows_.end()) return;
     if (taken) {
@@ -217,8 +265,8 @@ class MsprobeFiles final : public MsprobeSink {
   }
 
   // Calls of one collective in the step, merged.
-  std::vector<Line> collective_lines(const std::vector<Placed>& placed,
-                                     const std::vector<Stat>& ops) const {
+  static std::map<std::pair<std::string, std::string>, RowState> collectives(
+      const std::vector<Placed>& placed) {
     std::map<std::pair<std::string, std::string>, RowState> merged;
     for (const Placed& p : placed) {
       if (p.series->kind != kind::kCc || !p.is_known()) continue;
@@ -226,8 +274,13 @@ class MsprobeFiles final : public MsprobeSink {
           merged.try_emplace({p.series->name, p.series->element}, p.row->state);
       if (!fresh) merge(known->second, p.row->state);
     }
+    return merged;
+  }
+
+  std::vector<Line> collective_lines(const std::vector<Placed>& placed,
+                                     const std::vector<Stat>& ops) const {
     std::vector<Line> lines;
-    for (const auto& [place, state] : merged) {
+    for (const auto& [place, state] : collectives(placed)) {
       std::string element = place.second;
       std::replace(element.begin(), element.end(), '.', '_');
       Line line{0, place.first + "." + element, 0, {}};
@@ -283,6 +336,39 @@ class MsprobeFiles final : public MsprobeSink {
     }
     if (text.empty()) return;
     append_to(run_.directory / "stack_info.csv", "module_name,stack_info\n", text);
+  }
+
+  // --- from rows to events -----------------------------------------------------------------------
+
+  void add_events(const Outcome& outcome, std::int64_t time_ns) {
+    events_.begin(time_ns, outcome.step);
+    if (const auto rows = windows_.find(outcome.window); rows != windows_.end()) {
+      const std::vector<Stat>& ops = ops_at(outcome.window);
+      for (const std::string_view prefix : prefixes()) {
+        add_events(placed_rows(rows->second, prefix), prefix, ops);
+      }
+    }
+    if (const auto drawn = drawn_.find(outcome.window); drawn != drawn_.end()) {
+      for (const auto& [id, histogram] : drawn->second) events_.add(series_->at(id), histogram);
+    }
+    events_.end();
+  }
+
+  void add_events(const std::vector<Placed>& placed, std::string_view prefix,
+                  const std::vector<Stat>& ops) {
+    for (const Placed& p : placed) {
+      if (p.series->kind == kind::kCc) continue;
+      if (!p.is_known()) {
+        ++unknown_;
+      } else if (file_kind(p.series->kind, options_)->columns == Columns::feature) {
+        events_.add_feature(p, feature_columns(prefix)[feature_column(p.series->kind)]);
+      } else {
+        events_.add(p, ops);
+      }
+    }
+    for (const auto& [place, state] : collectives(placed)) {
+      events_.add_collective(place.first, place.second, state, ops);
+    }
   }
 
   // --- from lines to files -----------------------------------------------------------------------
@@ -375,18 +461,10 @@ class MsprobeFiles final : public MsprobeSink {
   void collect(const Rows& rows, std::string_view kind, std::vector<MsprobeTensor>& found) const {
     const FileKind* file = file_kind(kind, options_);
     if (file == nullptr) return;
-    MsprobeAnomalyOptions naming;
-    naming.rank = run_.rank;
-    naming.micro_gradients = options_.micro_gradients;
-    const std::vector<Placed> placed = placed_rows(rows, file->prefix);
-    for (const Placed& p : placed) {
+    for (const Placed& p : placed_rows(rows, file->prefix)) {
       if (p.series->kind != kind) continue;
-      RowKey key = p.row->key;
-      key.accum = static_cast<std::int32_t>(p.micro_step);
       const std::vector<std::int64_t>* shape = series_->shape(p.row->shape);
-      Series named = *p.series;
-      named.name = called(p);
-      found.push_back({msprobe_tag(named, key, naming), p.row->state,
+      found.push_back({tag_of(p, run_.rank, options_.micro_gradients), p.row->state,
                        shape == nullptr ? std::vector<std::int64_t>{} : *shape, p.series->dtype});
     }
   }
@@ -395,7 +473,10 @@ class MsprobeFiles final : public MsprobeSink {
   RunInfo run_;
   const SeriesTable* series_ = nullptr;
   mutable std::mutex mutex_;
-  std::map<std::int64_t, Rows> windows_;           // without an outcome
+  std::map<std::int64_t, Rows> windows_;  // without an outcome
+  std::map<std::int64_t, Drawn> drawn_;   // the same, histograms
+  StepEvents events_;
+  std::int64_t unknown_ = 0;                       // rows without a value in the events under way
   std::map<std::int64_t, std::int32_t> moved_;     // backwards of windows given up lately
   Rows last_;                                      // of the last step that was taken
   std::map<std::int64_t, std::vector<Stat>> ops_;  // by the window from which on they hold
@@ -409,6 +490,7 @@ class MsprobeFiles final : public MsprobeSink {
   std::atomic<std::int64_t> skipped_{0};
   std::atomic<std::int64_t> unfinished_{0};
   std::atomic<std::int64_t> no_file_{0};
+  std::atomic<std::int64_t> not_ready_{0};
 };
 
 }  // namespace

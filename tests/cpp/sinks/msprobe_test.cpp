@@ -8,6 +8,7 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
+#include <map>
 #include <set>
 #include <sstream>
 
@@ -343,7 +344,56 @@ TEST_F(Msprobe, AStepTooLargeLosesRowsAndTheNextNone) {
   EXPECT_EQ(files(), std::set<std::string>{"grad_reduced_0-0.csv"});
 }
 
+std::size_t times(const std::string& text, std::string_view what) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) {
+    ++count;
+  }
+  return count;
+}
+
+TEST_F(Msprobe, StepsGoToOneEventFile) {
+  options.events = true;
+  options.ops = {Stat::norm, Stat::max};
+  const auto sink = opened();
+  RecordBatch first = batch({row(weight, 1, 0), row(input, 1, 0), row(sum, 1, 0)});
+  const SeriesId update = add("update_ratio", "fc.weight", "update");
+  Payload drawn{PayloadType::histogram, {update, 0, 0, 0, 0, seq++}, {}};
+  drawn.bytes = histogram_bytes({.low = -1, .high = 1, .bins = {1, 2}});
+  first.payloads.push_back(drawn);
+  sink->write(first);
+  sink->write(batch({}, {outcome(0, 0)}));
+  sink->write(batch({row(weight, 2, 1)}, {outcome(1, 1, Fate::skipped)}));
+  sink->write(batch({row(weight, 3, 2)}, {outcome(2, 1)}));
+  sink->close();
+  ASSERT_EQ(files().size(), 1u);
+  const std::string events = text(*files().begin());
+  for (const char* tag : {"2:fc.input_0:0/rank3/actv_norm", "all_reduce/rank3/post_0_max",
+                          "2:fc.weight/rank3/adam_update"}) {
+    EXPECT_EQ(times(events, tag), 1u) << tag;
+  }
+  EXPECT_EQ(times(events, "2:fc.weight/rank3/post_grad_norm"), 2u);
+  const std::map<std::string, std::int64_t> left = {{"attempt_not_taken", 1}};
+  EXPECT_EQ(sink->rows_left_out(), left);
+}
+
 #if defined(TRAINMON_FAILPOINTS)
+TEST_F(Msprobe, EventsThatCannotBeWrittenAreTriedAgain) {
+  options.events = true;
+  const auto sink = opened();
+  sink->write(batch({row(weight, 1, 0)}, {outcome(0, 0)}));
+  const std::string before = text(*files().begin());
+  sink->write(batch({row(weight, 2, 1)}));
+  set_failpoints("file.write=short:9@1;file.write=errno:28@2");
+  EXPECT_THROW(sink->write(batch({row(unreduced, 2, 1)}, {outcome(1, 1)})), SinkError);
+  set_failpoints("");
+  EXPECT_EQ(text(*files().begin()), before);
+  sink->write(batch({}, {outcome(1, 1)}));
+  const std::string after = text(*files().begin());
+  EXPECT_EQ(times(after, "2:fc.weight/rank3/post_grad_norm"), 2u);
+  EXPECT_EQ(times(after, "acc_grad"), 0u);
+}
+
 TEST_F(Msprobe, AStepThatCannotBeWrittenLeavesNothingAndIsTriedAgain) {
   options.steps_per_file = 10;
   const auto sink = opened();

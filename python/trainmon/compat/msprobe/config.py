@@ -124,8 +124,6 @@ def checked(given: dict) -> dict:
     if config["ur_distribution"] and config["format"] != "tensorboard":
         log.warning("trainmon: ur_distribution needs format tensorboard and is switched off")
         config["ur_distribution"] = False
-    if config["format"] == "tensorboard":
-        log.warning("trainmon: format tensorboard is not written yet; rows go to CSV files")
     if not config["targets"] and config["xy_distribution"]:
         config["all_xy"] = True
     return config

@@ -179,6 +179,7 @@ class TrainerMon:
                 "grad_acc_steps": self._grad_acc_steps,
                 "micro_gradients": config["monitor_mbs_grad"],
                 "files": config["format"] != "api" and not describes,
+                "events": config["format"] == "tensorboard",
             },
             "rules": [self._rule(rule) for rule in config["alert"]["rules"]],
         }
