@@ -163,9 +163,9 @@ std::string places(std::size_t count) {
 
 // Makes everything, so that statements can be prepared. Returns the one that adds a row.
 std::string make_tables(Database& database, const std::vector<std::string>& statistics) {
+  database.run("BEGIN");
   database.run("PRAGMA application_id = " + std::to_string(kApplicationId));
   database.run("PRAGMA user_version = " + std::to_string(kFormatVersion));
-  database.run("BEGIN");
   database.run(kTables);
   database.run("CREATE TABLE rows (" + std::string(kRowColumns) + declared(statistics) + ")");
   database.run(views(statistics));

@@ -1,9 +1,15 @@
 # The kill loop's child is a program of its own: real rows, a real writer thread, a real SIGKILL.
 add_executable(kill_child monitor/kill_child.cpp)
-target_link_libraries(kill_child PRIVATE trainmon_monitor)
+target_include_directories(kill_child PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+target_link_libraries(kill_child PRIVATE trainmon_monitor SQLite::SQLite3)
 trainmon_test(kill_loop SOURCES monitor/kill_loop_test.cpp DEPENDS monitor)
 target_compile_definitions(kill_loop_test PRIVATE KILL_CHILD="$<TARGET_FILE:kill_child>")
 add_dependencies(kill_loop_test kill_child)
+trainmon_test(kill_tables SOURCES monitor/kill_tables_test.cpp DEPENDS monitor)
+target_include_directories(kill_tables_test PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+target_compile_definitions(kill_tables_test PRIVATE KILL_CHILD="$<TARGET_FILE:kill_child>")
+target_link_libraries(kill_tables_test PRIVATE SQLite::SQLite3)
+add_dependencies(kill_tables_test kill_child)
 
 trainmon_test(monitor SOURCES monitor/monitor_test.cpp monitor/faults_test.cpp DEPENDS monitor)
 

@@ -1,5 +1,6 @@
 // Child of the kill loop: two threads produce rows until somebody kills it, and one of them tells
-// through a pipe which sequence number has been sealed. Usage: kill_child RUN FD FLUSH_SECONDS.
+// through a pipe which sequence number has been sealed. Usage: kill_child RUN FD FLUSH_SECONDS
+// SINK.
 #include <time.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "kill_report.h"
+#include "sqlite_faults.h"
 #include "trainmon/monitor.h"
 
 namespace {
@@ -36,12 +38,16 @@ trainmon::SeriesId series_of(trainmon::Monitor& monitor, const std::string& name
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) return 2;
+  if (argc != 5) return 2;
   const int report_fd = std::atoi(argv[2]);
   trainmon::Config config;
   config.out = argv[1];
   config.flush_seconds = std::atof(argv[3]);
   config.segment_mb = 0.0625;
+  config.sinks = {argv[4]};
+#if defined(TRAINMON_FAILPOINTS)
+  trainmon::install_sqlite_faults();
+#endif
   trainmon::Monitor monitor(config, trainmon::Identity{});
   monitor.add_optimizer(0);
 

@@ -1,20 +1,15 @@
 // kill -9 at any instant: the log parses, holds a prefix without holes, and loses at most one flush
 // interval. TRAINMON_KILLS sets the number of kills (300 unless set; make torture uses 5000).
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <random>
-#include <thread>
 #include <vector>
 
-#include "kill_report.h"
+#include "kill_child.h"
 #include "trainmon/tools.h"
 
 namespace trainmon {
@@ -23,47 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double kFlushSeconds = 0.05;
-
-struct Kill {
-  std::int64_t time_ns = 0;
-  std::vector<KillReport> reports;
-  bool by_us = false;  // the child was still producing
-};
-
-// Starts the child, waits for its first report, lets it run for a while and kills it; or lets a
-// failpoint kill it in the middle of a write.
-Kill start_and_kill(const fs::path& run, std::chrono::microseconds life, const char* failpoints) {
-  int ends[2];
-  if (pipe(ends) != 0) std::abort();
-  const pid_t child = fork();
-  if (child == 0) {
-    close(ends[0]);
-    if (failpoints != nullptr) setenv("TRAINMON_FAILPOINTS_SPEC", failpoints, 1);
-    const std::string fd = std::to_string(ends[1]);
-    const std::string flush = std::to_string(kFlushSeconds);
-    execl(KILL_CHILD, KILL_CHILD, run.c_str(), fd.c_str(), flush.c_str(), nullptr);
-    _exit(127);
-  }
-  close(ends[1]);
-  Kill kill_record;
-  // Reports are drained while the child lives: a full pipe would stop it.
-  std::thread drain([&] {
-    KillReport report;
-    while (read(ends[0], &report, sizeof report) == sizeof report) {
-      kill_record.reports.push_back(report);
-    }
-  });
-  std::this_thread::sleep_for(life);
-  kill_record.time_ns = monotonic_ns();
-  ::kill(child, SIGKILL);
-  int status = 0;
-  waitpid(child, &status, 0);
-  drain.join();
-  close(ends[0]);
-  kill_record.by_us = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
-  EXPECT_TRUE(kill_record.by_us) << "child ended by itself, status " << status;
-  return kill_record;
-}
 
 struct Tally {
   int between_writes = 0;  // killed after its first row was written and before its last
@@ -123,7 +77,8 @@ TEST(KillLoop, TheLogIsAPrefixWithoutHoles) {
         torn = "file.write=short:" + std::to_string(1 + random() % 400) + "@" + hit +
                ";file.write=kill@" + next;
       }
-      killed.push_back(start_and_kill(run, life, torn.empty() ? nullptr : torn.c_str()));
+      killed.push_back(
+          start_and_kill(run, life, torn.empty() ? nullptr : torn.c_str(), kFlushSeconds));
     }
     ReadOptions options;
     options.all_restarts = true;

@@ -1,0 +1,121 @@
+// How long a sink takes for a step of many tensors, and a plain write of the same bytes:
+//   sinks_bench DIRECTORY ROWS ROUNDS   prints one JSON object: milliseconds per step
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <filesystem>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "sinks/sinks.h"
+
+namespace {
+
+using namespace trainmon;
+using Clock = std::chrono::steady_clock;
+
+class Listed : public SeriesTable {
+ public:
+  std::deque<Series> list;
+  const Series& at(SeriesId id) const override { return list[id]; }
+  std::size_t size() const override { return list.size(); }
+};
+
+double milliseconds_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+std::vector<RecordBatch> steps(int rows, int rounds) {
+  std::mt19937_64 random(1);
+  std::normal_distribution<double> normal;
+  std::vector<RecordBatch> batches(static_cast<std::size_t>(rounds));
+  std::uint64_t seq = 0;
+  for (std::size_t step = 0; step < batches.size(); ++step) {
+    batches[step].number = step;
+    for (int i = 0; i < rows; ++i) {
+      Row row;
+      row.key.series = static_cast<SeriesId>(i);
+      row.key.window = static_cast<std::int64_t>(step);
+      row.key.seq = ++seq;
+      row.state.count = 65536;
+      row.state.sum = static_cast<float>(normal(random));
+      row.state.mean = row.state.sum / 65536.0;
+      row.state.m2 = row.state.sum_sq = std::abs(normal(random));
+      row.state.min = static_cast<float>(-std::abs(normal(random)));
+      row.state.max = static_cast<float>(std::abs(normal(random)));
+      row.state.absmax = std::max(row.state.max, -row.state.min);
+      batches[step].rows.push_back(row);
+    }
+    Outcome taken;
+    taken.window = taken.step = static_cast<std::int64_t>(step);
+    taken.fate = Fate::taken;
+    batches[step].outcomes.push_back(taken);
+  }
+  return batches;
+}
+
+double time_of(Sink& sink, const std::filesystem::path& directory, const Listed& series,
+               const std::vector<RecordBatch>& batches) {
+  std::filesystem::create_directories(directory);
+  RunInfo run;
+  run.directory = directory;
+  sink.open(run, series);
+  std::vector<double> times;
+  for (const RecordBatch& batch : batches) {
+    const auto start = Clock::now();
+    sink.write(batch);
+    sink.flush();
+    times.push_back(milliseconds_since(start));
+  }
+  sink.close();
+  return median(times);
+}
+
+// The bytes of a log once more, in as many writes.
+double time_of_plain_writes(const std::filesystem::path& log, const std::filesystem::path& copy,
+                            std::size_t pieces) {
+  const std::string bytes = read_file(log);
+  const File file = create_file(copy);
+  const std::size_t piece = bytes.size() / pieces;
+  std::vector<double> times;
+  for (std::size_t i = 0; i < pieces; ++i) {
+    const auto start = Clock::now();
+    write_at(file, static_cast<std::int64_t>(i * piece),
+             std::string_view(bytes).substr(i * piece, piece), copy);
+    times.push_back(milliseconds_since(start));
+  }
+  return median(times);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 4) return 2;
+  const std::filesystem::path out = argv[1];
+  const std::vector<RecordBatch> batches = steps(std::atoi(argv[2]), std::atoi(argv[3]));
+  Listed series;
+  for (std::size_t i = 0; i < batches.front().rows.size(); ++i) {
+    Series one;
+    one.kind = kind::kGradReduced;
+    one.name = "layers." + std::to_string(i / 10) + ".part" + std::to_string(i % 10) + ".weight";
+    series.list.push_back(one);
+  }
+  constexpr std::size_t kSegment = std::size_t{1} << 30;
+  const double log = time_of(*make_log_sink(kSegment), out / "log", series, batches);
+  const double csv = time_of(*make_csv_sink(kSegment), out / "csv", series, batches);
+  const double sqlite = time_of(*make_sqlite_sink(), out / "sqlite", series, batches);
+  const double plain =
+      time_of_plain_writes(out / "log" / "log-000000.tmlog", out / "copy", batches.size());
+  std::printf("{\"log\": %.4f, \"plain\": %.4f, \"csv\": %.4f, \"sqlite\": %.4f}\n", log, plain,
+              csv, sqlite);
+  return 0;
+}
