@@ -126,6 +126,7 @@ def write_file(table, path: Path) -> None:
             table.schema, [(key, "ascending") for key in ORDER]
         ),
         write_page_index=True,
+        store_schema=False,  # names are text to every reader, and no categories to pandas
     )
 
 
