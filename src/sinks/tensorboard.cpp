@@ -83,6 +83,7 @@ struct Window {
   std::vector<Slot> slots;  // by source
   std::vector<std::pair<SourceId, std::string>> texts;
   std::vector<std::pair<std::string, double>> scalars;
+  std::optional<std::int64_t> step;  // once it has ended
   bool is_dirty = false;
   std::int64_t time_ns = 0;
 };
@@ -111,6 +112,10 @@ class TensorboardSink : public Sink {
     timeline_.keep_last(kKnownOutcomes);
     if (has_failed_ || begins_a_window(batch)) write_windows(false);
     hold(batch);
+    for (const Outcome& outcome : batch.outcomes) {
+      const auto ended = windows_.find({outcome.optimizer, outcome.window});
+      if (ended != windows_.end()) ended->second.step = outcome.step;
+    }
   }
 
   void flush() override { write_windows(false); }
@@ -279,11 +284,11 @@ class TensorboardSink : public Sink {
   // --- from windows to events --------------------------------------------------------------------
 
   // The step of a window is known for certain once the one before has ended; the first one's only
-  // at its own end, for a checkpoint may be loaded until then.
+  // at its own end, for a checkpoint may be loaded until then. Windows end in their order.
   bool knows_step(const Place& place) const {
     const auto known = timeline_.outcomes().find(place.first);
-    return known != timeline_.outcomes().end() &&
-           (known->second.contains(place.second) || known->second.contains(place.second - 1));
+    return known != timeline_.outcomes().end() && !known->second.empty() &&
+           known->second.rbegin()->first >= place.second - 1;
   }
 
   bool has_waited(const Place& place) const {
@@ -297,7 +302,9 @@ class TensorboardSink : public Sink {
     std::vector<std::pair<std::int64_t, Window*>> chosen;
     for (auto& [place, window] : windows_) {
       if (!window.is_dirty || !(all || knows_step(place) || has_waited(place))) continue;
-      chosen.emplace_back(timeline_.at(place.first, place.second).step, &window);
+      const std::int64_t step =
+          window.step ? *window.step : timeline_.at(place.first, place.second).step;
+      chosen.emplace_back(step, &window);
     }
     if (chosen.empty()) return;
     has_failed_ = true;

@@ -10,6 +10,10 @@ target_include_directories(kill_tables_test PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 target_compile_definitions(kill_tables_test PRIVATE KILL_CHILD="$<TARGET_FILE:kill_child>")
 target_link_libraries(kill_tables_test PRIVATE SQLite::SQLite3)
 add_dependencies(kill_tables_test kill_child)
+trainmon_test(kill_tensorboard SOURCES monitor/kill_tensorboard_test.cpp DEPENDS monitor)
+target_include_directories(kill_tensorboard_test PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+target_compile_definitions(kill_tensorboard_test PRIVATE KILL_CHILD="$<TARGET_FILE:kill_child>")
+add_dependencies(kill_tensorboard_test kill_child)
 
 trainmon_test(monitor SOURCES monitor/monitor_test.cpp monitor/faults_test.cpp DEPENDS monitor)
 

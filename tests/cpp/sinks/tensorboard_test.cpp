@@ -4,13 +4,13 @@
 
 #include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <map>
 #include <set>
 
 #include "base/failpoint.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "event_reader.h"
 #include "records.h"
 #include "scratch.h"
 #include "sinks/sinks.h"
@@ -19,87 +19,6 @@ namespace trainmon {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct Point {
-  std::int64_t step = 0;
-  float value = 0.0f;
-};
-
-class Fields {
- public:
-  explicit Fields(std::string_view bytes) : rest_(bytes) {}
-  bool next() {
-    if (rest_.empty()) return false;
-    const std::uint64_t key = varint();
-    field = static_cast<int>(key >> 3);
-    switch (key & 7) {
-      case 0:
-        number = varint();
-        break;
-      case 1:
-        bytes = take(8);
-        break;
-      case 5:
-        bytes = take(4);
-        break;
-      default:
-        bytes = take(varint());
-    }
-    return true;
-  }
-  int field = 0;
-  std::uint64_t number = 0;
-  std::string_view bytes;
-
- private:
-  std::uint64_t varint() {
-    std::uint64_t value = 0;
-    for (int shift = 0;; shift += 7) {
-      const auto byte = static_cast<unsigned char>(take(1)[0]);
-      value |= static_cast<std::uint64_t>(byte & 0x7F) << shift;
-      if (byte < 0x80) return value;
-    }
-  }
-  std::string_view take(std::uint64_t size) {
-    const std::string_view part = rest_.substr(0, size);
-    rest_.remove_prefix(size);
-    return part;
-  }
-  std::string_view rest_;
-};
-
-// Every curve of all files in a directory, in the order of their names; torn tails are passed over.
-std::map<std::string, std::vector<Point>> read_curves(const fs::path& directory) {
-  std::map<std::string, std::vector<Point>> curves;
-  std::set<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(directory)) files.insert(entry.path());
-  for (const fs::path& file : files) {
-    const std::string content = read_file(file);
-    for (std::size_t at = 0; at + 16 <= content.size();) {
-      std::uint64_t length = 0;
-      std::memcpy(&length, content.data() + at, sizeof length);
-      if (length > content.size() - at - 16) break;
-      Fields event(std::string_view(content).substr(at + 12, length));
-      at += 16 + length;
-      std::int64_t step = 0;
-      while (event.next()) {
-        if (event.field == 2) step = static_cast<std::int64_t>(event.number);
-        if (event.field != 5) continue;
-        for (Fields summary(event.bytes); summary.next();) {
-          std::string tag;
-          for (Fields value(summary.bytes); value.next();) {
-            if (value.field == 1) tag = value.bytes;
-            if (value.field != 2) continue;
-            float number = 0.0f;
-            std::memcpy(&number, value.bytes.data(), sizeof number);
-            curves[tag].push_back({step, number});
-          }
-        }
-      }
-    }
-  }
-  return curves;
-}
 
 class Tensorboard : public testing::Test {
  protected:
@@ -237,6 +156,28 @@ TEST_F(Tensorboard, ARetryIsAnotherPointOfTheSameStep) {
   EXPECT_EQ(points[1].step, 1);
   EXPECT_EQ(points[2].step, 1);
   EXPECT_EQ(points[2].value, 2.0f);
+}
+
+// Rows of a window whose outcome came long ago, as of a device that is far behind.
+TEST_F(Tensorboard, AWindowRemembersItsStep) {
+  open();
+  RecordBatch first = batch(0);
+  first.outcomes[0].step = 500;
+  sink_->write(first);
+  for (int i = 1; i < 100; ++i) {
+    RecordBatch outcome;
+    outcome.outcomes.push_back({0, i, 500 + i, 0, Fate::taken, 1.0});
+    sink_->write(outcome);
+  }
+  sink_->flush();
+  RecordBatch late = batch(0);
+  late.outcomes.clear();
+  sink_->write(late);
+  sink_->flush();
+  const std::vector<Point> points = curve("mean/grad_reduced/a");
+  ASSERT_EQ(points.size(), 2u);
+  EXPECT_EQ(points[0].step, 500);
+  EXPECT_EQ(points[1].step, 500);
 }
 
 TEST_F(Tensorboard, ValuesThatNeverCameAreLeftOut) {
