@@ -1,7 +1,7 @@
 # What a developer types. Every target brings the machine to a working state first (scripts/setup.sh).
 python := .venv/bin/python
 
-.PHONY: setup demo test bench format asan tsan torture dist test-frameworks test-peer
+.PHONY: setup demo test bench format asan tsan torture dist test-frameworks test-peer test-scale
 
 setup:
 	scripts/setup.sh
@@ -44,3 +44,7 @@ test-frameworks:
 test-peer:
 	scripts/setup.sh
 	scripts/test_peer.sh
+
+test-scale:
+	scripts/setup.sh
+	scripts/test_scale.sh

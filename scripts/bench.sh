@@ -13,4 +13,5 @@ run .venv/bin/python benchmarks/python/bench_stats.py --peer-python $peer
 run .venv/bin/python benchmarks/python/bench_overhead.py
 run .venv/bin/python benchmarks/python/bench_memory.py
 run .venv/bin/python benchmarks/python/bench_peer.py --peer-python $peer
+run .venv/bin/python benchmarks/python/bench_parquet.py
 run .venv/bin/python benchmarks/python/bench_tensorboard.py build/release/benchmarks/cpp/tensorboard_bench
