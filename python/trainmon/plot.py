@@ -379,6 +379,9 @@ def main(arguments: list[str] | None = None) -> int:
     except (UsageError, OSError, ValueError) as error:
         reader.say(str(error))
         return USAGE
+    except KeyboardInterrupt:
+        reader.say("interrupted; nothing was written")
+        return 130
     print(out)
     return reader.exit_code
 
