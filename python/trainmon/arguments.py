@@ -91,13 +91,13 @@ def what_there_is(run: str, arguments: dict, reader: Reader) -> str:
     rest = {"all_restarts": arguments.get("all_restarts", False)}
     table = reader(run, stats=[], **rest)
     kinds = arguments.get("kinds")
-    if kinds and not set(table["kind"].tolist()) & set(reading._core.expand_kinds(kinds)):
+    if kinds and not set(table.distinct("kind")) & set(reading._core.expand_kinds(kinds)):
         return (
             f"no row matches; {run} has kinds {_listed(table.kinds)}, ranks {_listed(table.ranks)}"
         )
     if kinds:
         table = reader(run, stats=[], kinds=kinds, **rest)
-    names = sorted(table._columns["name"][1])
+    names = table.distinct("name")
     steps = table["step"]
     span = f", steps {steps.min()} to {steps.max()}" if len(steps) else ""
     return (

@@ -60,12 +60,11 @@ def step_axis(steps: np.ndarray) -> np.ndarray:
         return there
     apart = np.diff(there)
     beside = np.minimum(np.append(apart[1:], apart[-2]), np.insert(apart[:-1], 0, apart[1]))
-    holes = np.flatnonzero(apart > beside)
-    missing = (apart[holes] - 1) // beside[holes]
+    missing = (apart - 1) // beside
     if missing.sum() > MOST_FILLED:
         missing = np.minimum(missing, 1)
     # Number k of a hole lies k + 1 distances after the step before it.
-    place = np.repeat(holes, missing)
+    place = np.repeat(np.arange(len(apart)), missing)
     k = np.arange(len(place)) - np.repeat(np.cumsum(missing) - missing, missing)
     return np.sort(np.concatenate([there, there[place] + (k + 1) * beside[place]]))
 
@@ -131,7 +130,7 @@ def grid(
 
 
 def _about(table: RunTable) -> str:
-    kinds, names = (sorted(set(table[key].tolist())) for key in ("kind", "name"))
+    kinds, names = (table.distinct(key) for key in ("kind", "name"))
     return " ".join(
         [*([", ".join(kinds)] if len(kinds) <= 3 else []), *(names if len(names) == 1 else [])]
     )

@@ -194,7 +194,7 @@ def _write_parts(table: RunTable, beside: Path, float32: bool) -> int:
 
     if table.num_rows == 0:
         return 0
-    (kind,) = set(table["kind"].tolist())
+    (kind,) = table.distinct("kind")
     rows = columns(table, float32)
     ranks = rows["rank"]
     rows = rows.drop_columns(["rank"])

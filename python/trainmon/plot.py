@@ -70,7 +70,7 @@ def lost_anywhere(lost: dict, axis):
 
 def one_kind(table: RunTable, chosen: list[str] | None, reader: Reader) -> str | None:
     """The kind to show where the question names none and several match."""
-    kinds = sorted(set(table["kind"].tolist()))
+    kinds = table.distinct("kind")
     if len(kinds) == 1 or chosen:
         return None
     kind = next((kind for kind in FIRST_KINDS if kind in kinds), kinds[0])
@@ -88,11 +88,7 @@ def series_grid(run: str, arguments: dict, stat: str, reader: Reader) -> Grid:
         arguments = {**arguments, "kinds": [kind]}
         table = read(run, arguments, stat, reader)
     parts = ("restart", "rank", "chunk", "kind", "name", "element")
-    keys = (
-        parts
-        if len(set(table["restart"].tolist())) > 1 and arguments["all_restarts"]
-        else parts[1:]
-    )
+    keys = parts if len(table.distinct("restart")) > 1 and arguments["all_restarts"] else parts[1:]
     owner, first = marks.numbered(*(_codes(table, key) for key in keys))
     axis = marks.step_axis(table["step"])
     lost = lost_of(run, table, axis, arguments, reader)
@@ -131,7 +127,7 @@ def ranks_grid(run: str, arguments: dict, stat: str, reader: Reader) -> Grid:
     if tensors > 1:
         reader.say(f"each cell shows the largest of {tensors} tensors; choose one with --name")
     wanted = set(arguments["ranks"] or [*table.ranks, *table.missing_ranks])
-    ranks = np.array(sorted(wanted | set(table["rank"].tolist())))
+    ranks = np.array(sorted(wanted | set(table.distinct("rank"))))
     axis = marks.step_axis(table["step"])
     lost = lost_of(run, table, axis, arguments, reader)
     never = np.zeros(len(axis), bool)

@@ -78,6 +78,18 @@ class RunTable(Mapping):
     def __repr__(self) -> str:
         return f"<RunTable: {self.num_rows} rows, columns {', '.join(self)}>"
 
+    def distinct(self, name: str) -> list:
+        """The values that a column has, sorted."""
+        import numpy as np
+
+        if name not in self._columns:
+            raise KeyError(_unknown("column", name, self._columns))
+        column = self._columns[name]
+        if isinstance(column, tuple):
+            codes, names = column
+            return sorted(names[code] for code in np.unique(codes))
+        return np.unique(column).tolist()
+
     @property
     def scalars(self) -> dict[str, np.ndarray]:
         return {name: _decoded(column) for name, column in self._scalars.items()}

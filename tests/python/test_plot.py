@@ -22,6 +22,9 @@ class Rows(dict):
 
     gaps = ()
 
+    def distinct(self, name):
+        return sorted(set(self[name]))
+
 
 def rows(*lines, gaps=()):
     """Of (step, seq, value) or (step, seq, value, flags), all of rank 0."""
@@ -254,6 +257,8 @@ def test_series(run, reader):
     assert shown.state[1].tolist() == [VALUE, VALUE, NAN, INF, VALUE, VALUE]
     few = plot.most_telling(plot.series_grid(str(run), everything(), "max", reader), 2)
     assert few.labels == ["rank 1 b", "rank 1 c"]  # the one that is bad, the largest of the others
+    assert plot.most_telling(few, 1).labels == ["rank 1 b"]
+    assert plot.most_telling(few, 2) is few
 
 
 def test_compare(run, tmp_path, reader):

@@ -199,6 +199,15 @@ def test_columns_are_numpy_arrays_of_fixed_types(written):
     assert table.damage == [] and table.gaps == [] and table.torn_tails == 0
 
 
+def test_distinct(written):
+    table = trainmon.read_table(written.directory.parents[1], include="special", stats=["nans"])
+    assert table.distinct("kind") == ["actv", "grad_reduced"]  # of the rows, not of the run
+    assert table.distinct("name") == ["special"] and table.distinct("nans") == [1]
+    assert table.distinct("step") == list(range(12))
+    with pytest.raises(KeyError, match="did you mean 'name'"):
+        table.distinct("nam")
+
+
 def test_to_pandas(written):
     table = trainmon.read_table(written.directory.parents[1], stats=["norm"])
     frame = table.to_pandas()
