@@ -28,6 +28,7 @@ void add_config(CLI::App& app, Context& context);
 void add_ctl(CLI::App& app, Context& context);
 void add_doctor(CLI::App& app, Context& context);
 void add_first_bad(CLI::App& app, Context& context);
+void add_query(CLI::App& app, Context& context);
 void add_show(CLI::App& app, Context& context);
 void add_top(CLI::App& app, Context& context);
 

@@ -66,6 +66,7 @@ int run(int argc, char** argv) {
   add_first_bad(app, context);
   add_top(app, context);
   add_show(app, context);
+  add_query(app, context);
   add_anomalies(app, context);
   add_ctl(app, context);
   add_doctor(app, context);

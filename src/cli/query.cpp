@@ -1,0 +1,159 @@
+// trainmon query RUN "SQL": SQLite's engine over the logs.
+#include "trainmon/query.h"
+
+#include <iostream>
+#include <memory>
+
+#include "base/text.h"
+#include "cli/output.h"
+
+namespace trainmon::cli {
+namespace {
+
+struct QueryArguments {
+  std::string run;
+  std::string sql;
+  bool csv = false;
+  QueryOptions options;
+};
+
+std::string cell_text(const SqlValue& value) {
+  if (const auto* whole = std::get_if<std::int64_t>(&value)) return std::to_string(*whole);
+  if (const auto* real = std::get_if<double>(&value)) return short_number(*real);
+  if (const auto* text = std::get_if<std::string>(&value)) return printable(*text);
+  return "NULL";
+}
+
+Json cell_json(const SqlValue& value) {
+  if (const auto* whole = std::get_if<std::int64_t>(&value)) return *whole;
+  if (const auto* real = std::get_if<double>(&value)) return json_number(*real);
+  if (const auto* text = std::get_if<std::string>(&value)) return *text;
+  return nullptr;
+}
+
+// As docs/formats.md has it for the sink csv: numbers exact, NULL an empty field.
+std::string csv_field(const SqlValue& value) {
+  if (const auto* whole = std::get_if<std::int64_t>(&value)) return std::to_string(*whole);
+  if (const auto* real = std::get_if<double>(&value)) return number_text(*real);
+  const auto* text = std::get_if<std::string>(&value);
+  if (text == nullptr) return "";
+  if (text->find_first_of(",\"\r\n") == std::string::npos) return *text;
+  std::string quoted = "\"";
+  for (const char c : *text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return quoted + "\"";
+}
+
+// Two columns of one name must not hide each other in an object.
+std::vector<std::string> distinct(std::vector<std::string> names) {
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const std::string name = names[i];
+    for (int n = 2; std::find(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(i),
+                              names[i]) != names.begin() + static_cast<std::ptrdiff_t>(i);
+         ++n) {
+      names[i] = name + "_" + std::to_string(n);
+    }
+  }
+  return names;
+}
+
+void print_csv_line(const auto& cells, const auto& text_of) {
+  std::string line;
+  for (const auto& cell : cells)
+    line += (line.empty() && &cell == &cells.front() ? "" : ",") + text_of(cell);
+  std::cout << line << "\n";
+}
+
+QueryAccount print_answer(const QueryArguments& arguments, const Context& context) {
+  std::vector<std::string> names;
+  std::vector<std::vector<SqlValue>> rows;
+  Json array = Json::array();
+  QueryOutput output;
+  output.columns = [&](const std::vector<std::string>& columns) {
+    names = columns;
+    if (arguments.csv) {
+      print_csv_line(columns, [](const std::string& name) { return csv_field(name); });
+    }
+    names = distinct(std::move(names));
+  };
+  output.row = [&](const std::vector<SqlValue>& cells) {
+    if (arguments.csv) {
+      print_csv_line(cells, csv_field);
+    } else if (context.json) {
+      Json object = Json::object();
+      for (std::size_t i = 0; i < cells.size(); ++i) object[names[i]] = cell_json(cells[i]);
+      array.push_back(std::move(object));
+    } else {
+      rows.push_back(cells);
+    }
+  };
+  const QueryAccount account = query(arguments.run, arguments.sql, output, arguments.options);
+  if (arguments.csv) return account;
+  if (context.json) {
+    print_json(array);
+    return account;
+  }
+  std::vector<TextTable::Column> columns;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const bool has_text = std::any_of(rows.begin(), rows.end(), [i](const auto& row) {
+      return std::holds_alternative<std::string>(row[i]);
+    });
+    columns.push_back({printable(names[i]),
+                       has_text ? TextTable::Align::left : TextTable::Align::right, has_text});
+  }
+  TextTable table(std::move(columns));
+  for (const std::vector<SqlValue>& row : rows) {
+    std::vector<std::string> cells;
+    for (const SqlValue& value : row) cells.push_back(cell_text(value));
+    table.add(std::move(cells));
+  }
+  table.print(context);
+  if (!context.quiet) {
+    std::cerr << grouped(std::ssize(rows)) << (rows.size() == 1 ? " row\n" : " rows\n");
+  }
+  return account;
+}
+
+void run_query(const QueryArguments& arguments, Context& context) {
+  const QueryAccount account = print_answer(arguments, context);
+  if (!account.missing.ranks.empty()) {
+    context.exit_code = kPartial;
+    std::cerr << "trainmon: " << missing_text(account.missing) << "\n";
+  }
+  for (const Damage& damage : account.damage) {
+    context.exit_code = kPartial;
+    std::cerr << "trainmon: not used: " << printable(damage.file.native()) << " at byte "
+              << damage.offset << ": " << printable(damage.what) << "\n";
+  }
+}
+
+}  // namespace
+
+void add_query(CLI::App& app, Context& context) {
+  CLI::App* command = app.add_subcommand("query", "a SELECT of SQL over the rows of a run");
+  const auto arguments = std::make_shared<QueryArguments>();
+  command->add_option("RUN", arguments->run, "run directory, or a stats.db")->required();
+  command->add_option("SQL", arguments->sql, "one SELECT, in SQLite's dialect")->required();
+  command->add_flag("--csv", arguments->csv, "CSV on stdout, numbers exact");
+  command->add_flag("--all-restarts", arguments->options.all_restarts,
+                    "steps that were repeated, too");
+  command->footer(R"(Tables:
+  stats   restart rank kind chunk name element optimizer step attempt micro_step
+          call seq flags window accum fate loss_scale dtype replication, and
+          every statistic (docs/statistics.md)
+  logged  restart rank step name value: what mon.log was given
+  alerts, gaps
+NaN is NULL; nans and infs count what was not finite. Conditions on rank, kind
+and step (=, <, <=, >, >=, BETWEEN) keep the rest from being read.
+
+Examples:
+  trainmon query runs/a "SELECT step, max(norm) FROM stats
+      WHERE kind = 'grad_reduced' GROUP BY step"
+  trainmon query runs/a "SELECT name, step, nans FROM stats WHERE nans > 0
+      ORDER BY step, seq LIMIT 10"
+  trainmon query runs/a "SELECT s.step, s.norm, l.value AS loss FROM stats s
+      JOIN logged l USING (rank, step)
+      WHERE s.name = 'head.weight' AND l.name = 'loss'" --csv)");
+  command->callback([arguments, &context] { run_query(*arguments, context); });
+}
+
+}  // namespace trainmon::cli
