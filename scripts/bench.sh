@@ -14,4 +14,5 @@ run .venv/bin/python benchmarks/python/bench_overhead.py
 run .venv/bin/python benchmarks/python/bench_memory.py
 run .venv/bin/python benchmarks/python/bench_peer.py --peer-python $peer
 run .venv/bin/python benchmarks/python/bench_parquet.py
+run .venv/bin/python benchmarks/python/bench_sinks.py build/release/benchmarks/cpp/sinks_bench --peer-python $peer
 run .venv/bin/python benchmarks/python/bench_tensorboard.py build/release/benchmarks/cpp/tensorboard_bench
