@@ -165,6 +165,8 @@ def write_dataset(
                 _show(number, len(parts), rows)
             table = reader(run, stats=stats, **part)
             rows += _write_parts(table, beside, float32)
+            if table.payloads:
+                reader.say("histograms and texts have no columns: left out")
         if progress:
             _show(len(parts), len(parts), rows, end="\n")
         if rows == 0:
@@ -180,6 +182,8 @@ def _parts(run: str, which: dict, reader: Reader) -> list[dict]:
     """What to read at a time, as arguments of read_table."""
     nothing = {**which, "include": ["no tensor is named\nso"], "stats": []}
     there = reader(run, **{**nothing, "merged": False})
+    if len(there.scalars["step"]):
+        reader.say("what log() of the watch was given is left out (read_table(RUN).scalars has it)")
     wanted = which.get("kinds")
     kinds = [k for k in there.kinds if not wanted or k in _core.expand_kinds(list(wanted))]
     if which.get("merged"):

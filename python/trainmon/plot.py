@@ -22,11 +22,11 @@ from trainmon.marks import DROPPED, VALUE, Grid, Line
 from trainmon.reading import RunTable, _checked_stats
 
 WHATS = {
-    "series": "a statistic over steps, one line per tensor and rank (default)",
+    "series": "a statistic over steps, one line per tensor and rank (default for one run)",
     "layers": "layers x steps, as colours",
     "ranks": "ranks x steps, as colours",
     "histogram": "recorded histograms (kind update_ratio) over steps",
-    "compare": "two runs over each other: RUN RUN",
+    "compare": "two runs over each other (default for two)",
 }
 LOGARITHMIC = ("norm", "absmax", "std")
 MOST_LINES = 12
@@ -40,7 +40,7 @@ examples:
   trainmon plot runs/a --what layers --steps 900:1000      where it went wrong
   trainmon plot runs/a --what ranks --name head.weight     which rank differs
   trainmon plot runs/a --what histogram                    sizes of Adam's steps
-  trainmon plot runs/a runs/b --what compare --stat max    what changed
+  trainmon plot runs/a runs/b --stat max                    what changed
 
 In every picture NaN, Inf, dropped (recorded, then lost) and absent (never recorded) are four
 distinct marks.
@@ -339,7 +339,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add_selection(made, runs="run directory (`out` of trainmon.watch); two with --what compare")
     what = "; ".join(f"{name}: {meaning}" for name, meaning in WHATS.items())
-    made.add_argument("--what", choices=WHATS, default="series", help=what)
+    made.add_argument("--what", choices=WHATS, help=what)
     made.add_argument("--stat", default="norm", metavar="STAT", help="statistic; default norm")
     made.add_argument("-o", "--out", type=Path, metavar="FILE", help="default RUN-WHAT-STAT.png")
     made.add_argument("--size", type=_sized, metavar="WxH", help="in inches")
@@ -355,6 +355,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
+    options.what = options.what or ("compare" if len(options.run) == 2 else "series")
     reader = Reader("trainmon plot")
     try:
         import matplotlib

@@ -213,6 +213,23 @@ def test_names_that_are_no_text():
     assert texts == ["a", "bad\\xff"] and codes.tolist() == [0, 1, 1, 0]
 
 
+def test_what_is_left_out_is_said(tmp_path):
+    import torch
+
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+    kinds = ["grad_reduced", "update_ratio"]
+    with trainmon.watch(model, optimizer, kinds=kinds, every=1, out=tmp_path / "run") as mon:
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        mon.log(loss=1.0)
+    done = convert(tmp_path / "run", "-o", tmp_path / "o")
+    assert done.returncode == 0 and "2 rows" in done.stderr
+    assert done.stderr.count("left out") == 2 and os.listdir(tmp_path / "o") == [
+        "kind=grad_reduced"
+    ]
+
+
 def test_an_existing_output(run, dataset, tmp_path):
     before = sorted(file.read_bytes() for file in dataset.rglob("*.parquet"))
     done = convert(run, "-o", dataset)
@@ -284,5 +301,6 @@ def test_a_missing_rank_is_said(tmp_path):
     writer.end_step()
     writer.stop()
     done = convert(tmp_path / "run", "-o", tmp_path / "o")
+    assert "left out" not in done.stderr
     assert done.returncode == 3 and done.stderr.count("rank 1") == 1
     assert (tmp_path / "o" / "kind=grad_reduced" / "rank=0" / "part-0.parquet").exists()

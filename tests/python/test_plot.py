@@ -368,7 +368,7 @@ def test_files(run, tmp_path):
     for what in ("series", "ranks"):
         assert plot(run, "--what", what, "-o", tmp_path / f"{what}.png").returncode == 0
         assert painted(tmp_path / f"{what}.png", COLOURS[NAN]) > 10
-    done = plot(run, run, "--what", "compare", "--title", "$a_$", "-o", tmp_path / "c.svg")
+    done = plot(run, run, "--title", "$a_$", "-o", tmp_path / "c.svg")
     assert done.returncode == 0 and b"<svg" in (tmp_path / "c.svg").read_bytes()
     assert len(os.listdir(tmp_path)) == 5
 
@@ -394,7 +394,8 @@ def test_what_cannot_be_done(run, tmp_path):
     assert "norm" in refused(run, "--stat", "nrom")
     assert "update_ratio" in refused(run, "--what", "histogram")
     assert "two runs" in refused(run, "--what", "compare")
-    assert "one run" in refused(run, run)
+    assert "not 3" in refused(run, run, run)
+    assert "one run" in refused(run, run, "--what", "layers")
     assert "inches" in refused(run, "--size", "0x3")
     without = (
         "import sys; sys.modules['matplotlib'] = None; import trainmon.plot as p; "
