@@ -296,6 +296,20 @@ def test_killed_at_any_instant(tmp_path):
         assert got == [(step, step) for step in range(len(got))] and len(got) > 3
 
 
+def test_a_restart_that_ends_in_its_first_step_hides_nothing(tmp_path):
+    """Nobody knows yet which step that is: a checkpoint may have been loaded."""
+    first = WrittenRank(tmp_path, sinks=["log", "tensorboard"])
+    for window in range(5):
+        first.observe(np.ones(3, np.float32), "grad_reduced", "w", window)
+        first.end_step()
+    first.stop()
+    again = WrittenRank(tmp_path, sinks=["log", "tensorboard"])
+    again.observe(np.ones(3, np.float32), "actv", "w", 0)
+    again.stop()
+    found = points(events_of(tmp_path / "tensorboard/rank_0"), "mean/grad_reduced/w")
+    assert found == [(step, 1) for step in range(5)]
+
+
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     """A run, and the address of a TensorBoard that shows it."""
