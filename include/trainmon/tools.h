@@ -29,6 +29,7 @@ struct LogContents {
   std::vector<RecordBatch> batches;                         // by number, of wanted series only
   std::set<std::pair<std::int32_t, std::int64_t>> windows;  // (optimizer, window) of every row
   std::int64_t rows = 0;                                    // of all series, payloads among them
+  std::int64_t payloads = 0;
   std::int64_t files = 0;
   std::int64_t bytes = 0;
   std::int64_t torn_tails = 0;  // unfinished last writes: those of a killed or living run

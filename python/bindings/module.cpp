@@ -11,4 +11,5 @@ NB_MODULE(_core, module) {
   trainmon::init_config(module);
   trainmon::init_monitor(module);
   trainmon::init_tools(module);
+  trainmon::init_convert(module);
 }

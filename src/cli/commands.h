@@ -24,10 +24,14 @@ struct Context {
 
 // Each adds its subcommand; running it sets context.exit_code.
 void add_anomalies(CLI::App& app, Context& context);
+void add_completion(CLI::App& app, Context& context);
+void add_convert(CLI::App& app, Context& context);
 void add_config(CLI::App& app, Context& context);
 void add_ctl(CLI::App& app, Context& context);
 void add_doctor(CLI::App& app, Context& context);
 void add_first_bad(CLI::App& app, Context& context);
+void add_merge(CLI::App& app, Context& context);
+void add_plot(CLI::App& app, Context& context);
 void add_query(CLI::App& app, Context& context);
 void add_show(CLI::App& app, Context& context);
 void add_top(CLI::App& app, Context& context);

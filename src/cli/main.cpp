@@ -67,10 +67,14 @@ int run(int argc, char** argv) {
   add_top(app, context);
   add_show(app, context);
   add_query(app, context);
+  add_merge(app, context);
+  add_convert(app, context);
+  add_plot(app, context);
   add_anomalies(app, context);
   add_ctl(app, context);
   add_doctor(app, context);
   add_config(app, context);
+  add_completion(app, context);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -68,7 +68,7 @@ void add_selection(CLI::App& command, Selection& selection) {
   command.add_flag("--merged", selection.merged, "merge shards over ranks (then rank is *)");
 }
 
-RunRows read_selected(const Selection& selection, Context& context) {
+ReadOptions read_options(const Selection& selection) {
   ReadOptions options;
   options.kinds = selection.kinds;
   options.include = selection.names;
@@ -77,6 +77,11 @@ RunRows read_selected(const Selection& selection, Context& context) {
   options.all_restarts = selection.all_restarts;
   options.merged = selection.merged;
   set_steps(selection.steps, options);
+  return options;
+}
+
+RunRows read_selected(const Selection& selection, Context& context) {
+  const ReadOptions options = read_options(selection);
   RunRows rows = read_run(selection.run, options);
   const bool chosen = !options.kinds.empty() || !options.include.empty() ||
                       !options.exclude.empty() || !options.ranks.empty() ||

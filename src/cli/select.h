@@ -22,6 +22,9 @@ struct Selection {
 
 void add_selection(CLI::App& command, Selection& selection);
 
+// Throws std::invalid_argument for wrong steps.
+ReadOptions read_options(const Selection& selection);
+
 // Reads the rows; what could not be used and which ranks are missing is said on stderr and sets
 // kPartial. Throws what read_run throws, and std::invalid_argument for wrong steps.
 RunRows read_selected(const Selection& selection, Context& context);

@@ -90,6 +90,7 @@ std::int64_t count_and_drop_rows(LogContents& contents, RecordBatch& batch) {
   };
   undefined += static_cast<std::int64_t>(std::erase_if(batch.payloads, is_undefined));
   contents.rows += static_cast<std::int64_t>(batch.payloads.size());
+  contents.payloads += static_cast<std::int64_t>(batch.payloads.size());
   batch.payloads = {};
   return undefined + static_cast<std::int64_t>(std::erase_if(batch.alerts, is_undefined));
 }
@@ -206,6 +207,7 @@ void LogIndex::index_frames(const Segment& segment, const SegmentScan& scan, Fou
         contents.batches.clear();
         contents.windows.clear();
         contents.rows = 0;
+        contents.payloads = 0;
         return;
       }
       case log_format::FrameType::series:
@@ -247,6 +249,7 @@ void LogIndex::take(Segment& segment, Found&& found) {
     return;
   }
   contents_.rows += from.rows;
+  contents_.payloads += from.payloads;
   contents_.windows.merge(from.windows);
   for (BatchPlace& place : found.places) place.batch += contents_.batches.size();
   std::move(from.batches.begin(), from.batches.end(), std::back_inserter(contents_.batches));

@@ -2,9 +2,6 @@
 #include "tools/run_stream.h"
 
 #include <algorithm>
-#include <array>
-#include <stdexcept>
-#include <string_view>
 
 #include "base/parallel.h"
 #include "base/text.h"
@@ -12,77 +9,8 @@
 #include "trainmon/config.h"
 
 namespace trainmon {
-namespace {
-
-constexpr std::array kFixedKinds = {kind::kGradUnreduced,
-                                    kind::kGradReduced,
-                                    kind::kParamOrigin,
-                                    kind::kParamUpdated,
-                                    kind::kActv,
-                                    kind::kActvGrad,
-                                    kind::kCc,
-                                    kind::kMgDirection,
-                                    kind::kGradMicro,
-                                    kind::kUpdateRatio,
-                                    kind::kStack,
-                                    kind::kAttnEntropy,
-                                    kind::kAttnMax,
-                                    kind::kAttnMaxLogit,
-                                    kind::kStableRank,
-                                    kind::kSpectralNorm,
-                                    kind::kRouterSimilarity,
-                                    kind::kRouterEntropy};
-constexpr std::array<std::string_view, 7> kGroups = {
-    "grads", "weights", "moments", "activations", "attention", "spectral", "router"};
-
-bool contains(const auto& list, std::string_view name) {
-  return std::find(list.begin(), list.end(), name) != list.end();
-}
-
-bool kind_selected(std::string_view kind, const std::vector<std::string>& kinds) {
-  if (kinds.empty() || contains(kinds, kind)) return true;
-  // Optimizer state goes by the optimizer's own names, so "moments" is every other kind.
-  return contains(kinds, "moments") && !contains(kFixedKinds, kind);
-}
-
-std::vector<std::string> without_groups(const std::vector<std::string>& kinds) {
-  std::vector<std::string> plain;
-  for (const std::string& kind : kinds) {
-    if (!contains(kGroups, kind)) {
-      plain.push_back(kind);
-    } else if (kind == "moments") {
-      plain.push_back(kind);
-    } else {
-      for (std::string& member : expand_kinds({kind})) plain.push_back(std::move(member));
-    }
-  }
-  return plain;
-}
-
-void check_kinds(const std::vector<std::string>& asked, const std::vector<std::string>& present) {
-  // Optimizers name their state as they like: where no kind is known, none can be called wrong.
-  if (present.empty()) return;
-  std::vector<std::string_view> known(kGroups.begin(), kGroups.end());
-  known.insert(known.end(), kFixedKinds.begin(), kFixedKinds.end());
-  for (const std::string& kind : present) {
-    if (!contains(known, kind)) known.push_back(kind);
-  }
-  for (const std::string& kind : asked) {
-    if (contains(known, kind)) continue;
-    std::string text = "unknown kind '" + printable(kind) + "'";
-    if (const auto nearest = nearest_name(kind, known)) {
-      text += " (did you mean '" + *nearest + "'?)";
-    }
-    text += "; this run has";
-    for (const std::string& name : present) text += " " + printable(name);
-    throw std::invalid_argument(text);
-  }
-}
-
-}  // namespace
-
 RunStream::RunStream(const std::filesystem::path& run, const ReadOptions& options)
-    : options_(options), kinds_(without_groups(options.kinds)) {
+    : options_(options), kinds_(options.kinds) {
   const std::vector<RankDirectory> directories = rank_directories(run);
   std::map<int, int> restarts;
   for (const RankDirectory& place : directories) {
@@ -95,7 +23,7 @@ RunStream::RunStream(const std::filesystem::path& run, const ReadOptions& option
   }
   find_missing(directories);
   std::sort(facts_.kinds.begin(), facts_.kinds.end());
-  check_kinds(options_.kinds, facts_.kinds);
+  kinds_.check(facts_.kinds);
   facts_.all_restarts = options_.all_restarts;
   for (Directory& directory : directories_) {
     if (!options_.all_restarts && restarts[directory.place.rank] > 1) note_steps(directory);
@@ -121,7 +49,7 @@ bool RunStream::is_asked_for(int rank) const {
 }
 
 bool RunStream::is_wanted(const Series& series) const {
-  return kind_selected(series.kind, kinds_) &&
+  return kinds_.takes(series.kind) &&
          name_selected(series.name, options_.include, options_.exclude);
 }
 
@@ -164,10 +92,13 @@ void RunStream::open(const RankDirectory& place) {
       std::make_unique<LogIndex>(place.path, place.rank, place.restart, useful_threads());
   const LogContents& log = directory.log->contents();
   facts_.torn_tails += log.torn_tails;
+  payloads_ += log.payloads;
   facts_.damage.insert(facts_.damage.end(), log.damage.begin(), log.damage.end());
   if (stored && stored->closed) hold_against_health(place, stored->health, log);
   for (const auto& [id, series] : log.series) {
-    if (!contains(facts_.kinds, series.kind)) facts_.kinds.push_back(series.kind);
+    if (std::find(facts_.kinds.begin(), facts_.kinds.end(), series.kind) == facts_.kinds.end()) {
+      facts_.kinds.push_back(series.kind);
+    }
   }
   directory.timeline = Timeline(directory.facts.start_steps);
   for (const RecordBatch& batch : log.batches) directory.timeline.add(batch);

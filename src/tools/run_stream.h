@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/timeline.h"
+#include "tools/kind_selection.h"
 #include "tools/log_index.h"
 #include "tools/missing_ranks.h"
 #include "tools/run_layout.h"
@@ -38,6 +39,8 @@ class RunStream {
     std::size_t segment = 0;
   };
   const std::vector<Piece>& pieces() const { return pieces_; }
+  // Of all series, selected or not.
+  std::int64_t payload_count() const { return payloads_; }
 
   // The selected rows of a piece in the order of the log; several pieces may be read at a time.
   struct Take {
@@ -71,12 +74,13 @@ class RunStream {
   void take_alert(ReadAlert alert);
 
   const ReadOptions options_;
-  const std::vector<std::string> kinds_;
+  const KindSelection kinds_;
   RunRows facts_;
   ExpectedRanks expected_;
   SeriesIndex index_;
   std::vector<Directory> directories_;
   std::vector<Piece> pieces_;
+  std::int64_t payloads_ = 0;
   std::map<AlertKey, std::size_t> alert_places_;
   std::map<StepKey, int> newest_;  // of ranks with several restarts
 };

@@ -1,0 +1,123 @@
+// Binds convert.h: one call that takes the options as keywords and gives the report as a dict.
+#include "trainmon/convert.h"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <atomic>
+#include <system_error>
+
+#include "init.h"
+
+namespace nb = nanobind;
+
+namespace trainmon {
+namespace {
+
+std::filesystem::path path_of(const nb::bytes& bytes) {
+  return std::string(bytes.c_str(), bytes.size());
+}
+
+nb::object text(std::string_view bytes) {
+  return nb::steal(
+      PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "surrogateescape"));
+}
+
+nb::dict report_dict(const ConvertReport& report) {
+  nb::list rejections;
+  for (const RejectedRows& one : report.rejections) {
+    rejections.append(nb::make_tuple(text(one.file.native()), one.line, one.rows, text(one.what)));
+  }
+  nb::list remarks, kinds;
+  for (const std::string& remark : report.remarks) remarks.append(text(remark));
+  for (const std::string& kind : report.kinds) kinds.append(text(kind));
+  nb::dict out;
+  out["rows"] = report.rows;
+  out["written"] = report.written;
+  out["rejected"] = report.rejected;
+  out["superseded"] = report.superseded;
+  out["rejections"] = rejections;
+  out["remarks"] = remarks;
+  out["kinds"] = kinds;
+  out["missing_ranks"] = nb::cast(report.missing.ranks);
+  return out;
+}
+
+nb::dict run_convert(const nb::bytes& from, const std::string& from_format, const nb::bytes& to,
+                     const std::string& to_format, std::vector<std::string> kinds,
+                     std::vector<std::string> include, std::vector<std::string> exclude,
+                     std::vector<int> ranks, std::optional<std::int64_t> first_step,
+                     std::optional<std::int64_t> last_step, bool all_restarts, bool merged,
+                     std::vector<std::string> stats, std::string time_start, std::string time_end,
+                     std::int64_t step_partition, bool micro_steps_are_steps, int threads,
+                     bool overwrite, const nb::object& progress) {
+  ConvertOptions options;
+  options.from = path_of(from);
+  options.to = path_of(to);
+  const std::optional<SourceFormat> source = source_format(from_format);
+  if (!source) throw nb::value_error(("from_format: '" + from_format + "' is no format").c_str());
+  const std::optional<TargetFormat> target = target_format(to_format);
+  if (!target) throw nb::value_error(("to_format: '" + to_format + "' is no format").c_str());
+  options.from_format = *source;
+  options.to_format = *target;
+  options.select.kinds = std::move(kinds);
+  options.select.include = std::move(include);
+  options.select.exclude = std::move(exclude);
+  options.select.ranks = std::move(ranks);
+  options.select.first_step = first_step;
+  options.select.last_step = last_step;
+  options.select.all_restarts = all_restarts;
+  options.select.merged = merged;
+  options.stats = std::move(stats);
+  options.time_start = std::move(time_start);
+  options.time_end = std::move(time_end);
+  options.step_partition = step_partition;
+  options.micro_steps_are_steps = micro_steps_are_steps;
+  options.threads = threads;
+  options.overwrite = overwrite;
+  // Ctrl-C is only seen on the main thread, which waits here: it asks as often as rows pass.
+  std::atomic<bool> is_interrupted{false};
+  const unsigned long main_thread = PyThread_get_thread_ident();
+  options.cancelled = [&] {
+    if (is_interrupted || PyThread_get_thread_ident() != main_thread) return is_interrupted.load();
+    const nb::gil_scoped_acquire gil;
+    if (PyErr_CheckSignals() != 0) is_interrupted = true;  // the exception stays set
+    return is_interrupted.load();
+  };
+  if (!progress.is_none()) {
+    options.progress = [&](std::int64_t done, std::int64_t total) {
+      const nb::gil_scoped_acquire gil;
+      if (PyErr_Occurred() != nullptr) return;
+      progress(done, total);
+    };
+  }
+  ConvertReport report;
+  try {
+    const nb::gil_scoped_release release;
+    report = convert(options);
+  } catch (const Cancelled&) {
+    if (PyErr_Occurred() != nullptr) throw nb::python_error();
+    throw;
+  } catch (const std::system_error& error) {
+    const nb::object raised = nb::handle(PyExc_OSError)(error.code().value(), error.what());
+    PyErr_SetObject(raised.type().ptr(), raised.ptr());
+    throw nb::python_error();
+  }
+  return report_dict(report);
+}
+
+}  // namespace
+
+void init_convert(nb::module_& module) {
+  module.def("convert", &run_convert, nb::arg("from_path"), nb::arg("from_format"),
+             nb::arg("to_path"), nb::arg("to_format"), nb::arg("kinds"), nb::arg("include"),
+             nb::arg("exclude"), nb::arg("ranks"), nb::arg("first_step").none(),
+             nb::arg("last_step").none(), nb::arg("all_restarts"), nb::arg("merged"),
+             nb::arg("stats"), nb::arg("time_start"), nb::arg("time_end"),
+             nb::arg("step_partition"), nb::arg("micro_steps_are_steps"), nb::arg("threads"),
+             nb::arg("overwrite"), nb::arg("progress").none());
+}
+
+}  // namespace trainmon

@@ -1,0 +1,109 @@
+# Conversions from Python: the arguments checked, the work done in C++.
+from __future__ import annotations
+
+import dataclasses
+import os
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from trainmon import _core
+from trainmon.reading import _checked_ranks, _checked_steps, _checked_texts
+
+SOURCES = ("auto", "log", "csv", "sqlite", "msprobe_csv")
+TARGETS = ("csv", "jsonl", "sqlite", "tensorboard", "msprobe_db", "msprobe_trend")
+
+
+@dataclasses.dataclass(frozen=True)
+class Conversion:
+    """What became of the rows: rows == written + rejected + superseded."""
+
+    rows: int
+    written: int
+    rejected: int
+    superseded: int  # a restart went through their step again
+    rejections: list[tuple[str, int, int, str]]  # file, line (0: none), rows, what
+    remarks: list[str]
+    kinds: list[str]
+    missing_ranks: list[int]
+
+
+def convert(
+    source: str | os.PathLike,
+    out: str | os.PathLike,
+    to: str,
+    *,
+    format: str = "auto",
+    stats: str | Iterable[str] | None = None,
+    kinds: str | Iterable[str] | None = None,
+    include: str | Iterable[str] | None = None,
+    exclude: str | Iterable[str] | None = None,
+    ranks: int | Iterable[int] | None = None,
+    steps: int | tuple[int | None, int | None] | None = None,
+    all_restarts: bool = False,
+    merged: bool = False,
+    time_start: str | None = None,
+    time_end: str | None = None,
+    step_partition: int = 500,
+    micro_steps_are_steps: bool = True,
+    threads: int = 1,
+    overwrite: bool = False,
+    progress: Callable[[int, int], Any] | None = None,
+) -> Conversion:
+    """Other files from those of a run or of msprobe's monitor, as `trainmon convert` makes them.
+
+    source   a run directory, a directory or database that a conversion wrote, or msprobe's output
+    out      what to write; gets its name when everything is in it
+    to       csv, jsonl, sqlite, tensorboard, msprobe_db or msprobe_trend
+    format   of the source: auto, log, csv, sqlite or msprobe_csv
+    stats, kinds, include, exclude, ranks, steps, all_restarts, merged   as for trainmon.read
+    time_start, time_end    msprobe_csv: times of directories, closed ("Dec03_21-34-40")
+    step_partition          msprobe_db: steps per table
+    micro_steps_are_steps   msprobe_trend: micro steps are counted on as steps
+    threads                 that read
+    overwrite               replace what is there
+    progress                called with bytes done and in all, from any thread
+
+    Raises ValueError naming the argument, RuntimeError when there is nothing to convert or `out` is
+    in the way, OSError. Rows that cannot be used are left out, listed and warned about.
+    """
+    if format not in SOURCES:
+        raise ValueError(f"format: {format!r} is none; there are {', '.join(SOURCES)}")
+    if to not in TARGETS:
+        raise ValueError(f"to: {to!r} is no format; there are {', '.join(TARGETS)}")
+    first, last = _checked_steps(steps)
+    report = Conversion(
+        **_core.convert(
+            os.fsencode(source),
+            format,
+            os.fsencode(out),
+            to,
+            _checked_texts("kinds", kinds),
+            _checked_texts("include", include),
+            _checked_texts("exclude", exclude),
+            _checked_ranks(ranks),
+            first,
+            last,
+            bool(all_restarts),
+            bool(merged),
+            _checked_texts("stats", stats),
+            time_start or "",
+            time_end or "",
+            step_partition,
+            bool(micro_steps_are_steps),
+            threads,
+            bool(overwrite),
+            progress,
+        )
+    )
+    if report.rejections:
+        file, line, _, what = report.rejections[0]
+        place = f"{file} line {line}" if line else file
+        more = len(report.rejections) - 1
+        warnings.warn(
+            f"{report.rejected} rows could not be converted: {place}: {what}"
+            + (f" and {more} more" if more else ""),
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return report

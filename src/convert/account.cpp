@@ -1,0 +1,75 @@
+// The books of a conversion: every row read is written, rejected or superseded.
+#include <algorithm>
+
+#include "convert/source.h"
+#include "trainmon/config.h"
+
+namespace trainmon {
+namespace {
+
+constexpr std::size_t kMostListed = 10000;
+
+}  // namespace
+
+void RowAccount::read(std::int64_t rows) {
+  const std::lock_guard lock(mutex_);
+  report_.rows += rows;
+}
+
+void RowAccount::reject(RejectedRows rows) {
+  const std::lock_guard lock(mutex_);
+  report_.rejected += rows.rows;
+  if (report_.rejections.size() < kMostListed) {
+    report_.rejections.push_back(std::move(rows));
+  } else {
+    ++unlisted_;
+  }
+}
+
+void RowAccount::supersede(std::int64_t rows) {
+  const std::lock_guard lock(mutex_);
+  report_.superseded += rows;
+}
+
+void RowAccount::remark(const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string>& remarks = report_.remarks;
+  if (std::find(remarks.begin(), remarks.end(), text) == remarks.end()) remarks.push_back(text);
+}
+
+void RowAccount::damage(const std::vector<Damage>& found) {
+  for (const Damage& one : found) {
+    reject({one.file, 0, 0, "at byte " + std::to_string(one.offset) + ": " + one.what});
+  }
+}
+
+ConvertReport RowAccount::report() const {
+  const std::lock_guard lock(mutex_);
+  ConvertReport report = report_;
+  std::sort(report.rejections.begin(), report.rejections.end(),
+            [](const RejectedRows& a, const RejectedRows& b) {
+              return std::tie(a.file, a.line) < std::tie(b.file, b.line);
+            });
+  if (unlisted_ > 0) {
+    report.remarks.push_back(std::to_string(unlisted_) +
+                             " further places with rejected rows are "
+                             "counted, not listed");
+  }
+  report.written = report.rows - report.rejected - report.superseded;
+  return report;
+}
+
+bool RowFilter::takes_rank(int rank) const {
+  const std::vector<int>& asked = options_.ranks;
+  return asked.empty() || std::find(asked.begin(), asked.end(), rank) != asked.end();
+}
+
+bool RowFilter::takes_name(std::string_view name) const {
+  return name_selected(name, options_.include, options_.exclude);
+}
+
+bool RowFilter::takes_step(std::int64_t step) const {
+  return step >= options_.first_step.value_or(step) && step <= options_.last_step.value_or(step);
+}
+
+}  // namespace trainmon

@@ -1,0 +1,328 @@
+// From a source to a target: parts are read by several threads; a target that is one file gets
+// their rows in order all the same.
+#include "trainmon/convert.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <stdexcept>
+#include <thread>
+
+#include "base/parallel.h"
+#include "base/text.h"
+#include "convert/source.h"
+#include "convert/staging.h"
+#include "convert/target.h"
+
+namespace trainmon {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array<std::pair<std::string_view, SourceFormat>, 5> kSources = {{
+    {"auto", SourceFormat::automatic},
+    {"log", SourceFormat::log},
+    {"csv", SourceFormat::csv},
+    {"sqlite", SourceFormat::sqlite},
+    {"msprobe_csv", SourceFormat::msprobe_csv},
+}};
+constexpr std::array<std::pair<std::string_view, TargetFormat>, 6> kTargets = {{
+    {"csv", TargetFormat::csv},
+    {"jsonl", TargetFormat::jsonl},
+    {"sqlite", TargetFormat::sqlite},
+    {"tensorboard", TargetFormat::tensorboard},
+    {"msprobe_db", TargetFormat::msprobe_db},
+    {"msprobe_trend", TargetFormat::msprobe_trend},
+}};
+
+bool has_file(const fs::path& directory, std::string_view prefix, std::string_view suffix) {
+  std::error_code error;
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name.starts_with(prefix) && name.ends_with(suffix)) return true;
+  }
+  return false;
+}
+
+// What a path holds; where a run has several, the one that says most.
+SourceFormat detected(const fs::path& from) {
+  std::error_code unknown;
+  if (!fs::exists(from, unknown)) {
+    throw std::runtime_error("there is no " + printable(from.native()));
+  }
+  if (!fs::is_directory(from, unknown)) return SourceFormat::sqlite;
+  if (has_file(from, "rows", ".csv")) return SourceFormat::csv;
+  bool has_csv = false, has_sqlite = false, has_msprobe = false;
+  for (const fs::directory_entry& rank : fs::directory_iterator(from)) {
+    const std::string name = rank.path().filename().string();
+    has_msprobe |= name.find("-rank") != std::string::npos && rank.is_directory(unknown);
+    if (!name.starts_with("rank_") || !rank.is_directory(unknown)) continue;
+    std::error_code error;
+    for (fs::directory_iterator entry(rank.path(), error), end; !error && entry != end;
+         entry.increment(error)) {
+      if (has_file(entry->path(), "log-", ".tmlog")) return SourceFormat::log;
+      has_sqlite |= has_file(entry->path(), "stats", ".db");
+      has_csv |= has_file(entry->path(), "rows", ".csv");
+    }
+  }
+  if (has_sqlite) return SourceFormat::sqlite;
+  if (has_csv) return SourceFormat::csv;
+  if (has_msprobe) return SourceFormat::msprobe_csv;
+  return SourceFormat::log;  // whose reader says what is there instead
+}
+
+std::unique_ptr<Source> open_source(const ConvertOptions& options, RowAccount& account) {
+  switch (options.from_format) {
+    case SourceFormat::csv:
+      return open_csv_source(options, account);
+    case SourceFormat::sqlite:
+      return open_sqlite_source(options, account);
+    case SourceFormat::msprobe_csv:
+      return open_msprobe_source(options, account);
+    case SourceFormat::automatic:
+    case SourceFormat::log:
+      break;
+  }
+  return open_log_source(options, account);
+}
+
+std::unique_ptr<Target> make_target(const TargetPlace& place) {
+  switch (place.options.to_format) {
+    case TargetFormat::csv:
+      return make_csv_target(place);
+    case TargetFormat::jsonl:
+      return make_jsonl_target(place);
+    case TargetFormat::sqlite:
+      return make_sqlite_target(place);
+    case TargetFormat::tensorboard:
+      return make_tensorboard_target(place);
+    case TargetFormat::msprobe_db:
+      return make_msprobe_db_target(place);
+    case TargetFormat::msprobe_trend:
+      break;
+  }
+  return make_msprobe_trend_target(place);
+}
+
+void check(const ConvertOptions& options) {
+  const auto in_range = [](std::string_view name, std::int64_t value, std::int64_t low,
+                           std::int64_t high) {
+    if (value >= low && value <= high) return;
+    throw std::invalid_argument(std::string(name) + " must be from " + std::to_string(low) +
+                                " to " + std::to_string(high) + ", not " + std::to_string(value));
+  };
+  in_range("threads", options.threads, 1, 128);
+  in_range("step_partition", options.step_partition, 10, 10'000'000);
+  if (options.select.merged && options.from_format != SourceFormat::log) {
+    throw std::invalid_argument("rows are merged over ranks from a log, not from " +
+                                std::string(format_name(options.from_format)));
+  }
+}
+
+// Rows on their way from a reading thread to the writing one.
+struct Block {
+  std::vector<TableRow> rows;
+  std::vector<double> values;
+};
+constexpr std::size_t kBlockRows = 4096;
+constexpr std::size_t kMostBlocks = 8;  // waiting, of one part
+
+// One part's blocks; the writer takes parts in order, readers run ahead until they are full.
+class Lane {
+ public:
+  // False when the conversion ended meanwhile.
+  bool put(Block&& block) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return blocks_.size() < kMostBlocks || is_closed_; });
+    if (is_closed_) return false;
+    blocks_.push_back(std::move(block));
+    changed_.notify_all();
+    return true;
+  }
+  void end() {
+    const std::lock_guard lock(mutex_);
+    is_ended_ = true;
+    changed_.notify_all();
+  }
+  void close() {
+    const std::lock_guard lock(mutex_);
+    is_closed_ = true;
+    changed_.notify_all();
+  }
+  std::optional<Block> get() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !blocks_.empty() || is_ended_ || is_closed_; });
+    if (blocks_.empty()) return std::nullopt;
+    Block block = std::move(blocks_.front());
+    blocks_.pop_front();
+    changed_.notify_all();
+    return block;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Block> blocks_;
+  bool is_ended_ = false;
+  bool is_closed_ = false;
+};
+
+class Conversion {
+ public:
+  Conversion(const ConvertOptions& options, Source& source, Target& target, RowAccount& account)
+      : options_(options), source_(source), target_(target), account_(account) {
+    for (const Source::Part& part : source.parts()) total_ += part.bytes;
+  }
+
+  void run() {
+    const std::size_t parts = source_.parts().size();
+    const auto threads = static_cast<unsigned>(options_.threads);
+    if (target_.is_part_by_part()) {
+      for_each_parallel(parts, threads, [&](std::size_t i) {
+        const std::unique_ptr<RowWriter> writer = target_.writer(i);
+        read(i, [&](const TableRow& row) { writer->take(row); });
+        writer->end();
+      });
+      return;
+    }
+    const std::unique_ptr<RowWriter> writer = target_.writer(0);
+    if (threads == 1 || parts < 2) {
+      for (std::size_t i = 0; i < parts; ++i) {
+        read(i, [&](const TableRow& row) { writer->take(row); });
+        writer->end();
+      }
+      return;
+    }
+    run_lanes(*writer, threads);
+  }
+
+ private:
+  void read(std::size_t part, const Source::Take& take) {
+    std::int64_t rows = 0;
+    source_.read(
+        part,
+        [&](const TableRow& row) {
+          if ((++rows & 0x3FF) == 0) ask();
+          take(row);
+        },
+        account_);
+    const std::int64_t done = done_ += source_.parts()[part].bytes;
+    if (options_.progress) options_.progress(done, total_);
+    ask();
+  }
+
+  void ask() {
+    if (stop_ || (options_.cancelled && options_.cancelled())) throw Cancelled();
+  }
+
+  void run_lanes(RowWriter& writer, unsigned threads) {
+    const std::size_t parts = source_.parts().size();
+    std::vector<Lane> lanes(parts);
+    std::exception_ptr failure;
+    std::jthread readers([&] {
+      try {
+        for_each_parallel(parts, threads, [&](std::size_t i) { fill(lanes[i], i); });
+      } catch (...) {
+        failure = std::current_exception();
+        stop_ = true;
+        for (Lane& lane : lanes) lane.close();
+      }
+    });
+    try {
+      for (Lane& lane : lanes) {
+        while (const std::optional<Block> block = lane.get()) {
+          ask();
+          const double* values = block->values.data();
+          for (const TableRow& row : block->rows) {
+            TableRow here = row;
+            here.values = {values, source_.stats().size()};
+            values += source_.stats().size();
+            writer.take(here);
+          }
+        }
+        writer.end();
+      }
+    } catch (...) {
+      stop_ = true;
+      for (Lane& lane : lanes) lane.close();
+      readers.join();
+      throw;
+    }
+    readers.join();
+    if (failure) std::rethrow_exception(failure);
+  }
+
+  void fill(Lane& lane, std::size_t part) {
+    Block block;
+    const auto hand_over = [&] {
+      if (!lane.put(std::exchange(block, {}))) throw Cancelled();
+    };
+    read(part, [&](const TableRow& row) {
+      block.rows.push_back(row);
+      block.values.insert(block.values.end(), row.values.begin(), row.values.end());
+      if (block.rows.size() == kBlockRows) hand_over();
+    });
+    if (!block.rows.empty()) hand_over();
+    lane.end();
+  }
+
+  const ConvertOptions& options_;
+  Source& source_;
+  Target& target_;
+  RowAccount& account_;
+  std::int64_t total_ = 0;
+  std::atomic<std::int64_t> done_{0};
+  std::atomic<bool> stop_{false};
+};
+
+}  // namespace
+
+std::string_view format_name(SourceFormat format) {
+  return kSources[static_cast<std::size_t>(format)].first;
+}
+std::string_view format_name(TargetFormat format) {
+  return kTargets[static_cast<std::size_t>(format)].first;
+}
+std::optional<SourceFormat> source_format(std::string_view name) {
+  for (const auto& [known, format] : kSources) {
+    if (known == name) return format;
+  }
+  return std::nullopt;
+}
+std::optional<TargetFormat> target_format(std::string_view name) {
+  for (const auto& [known, format] : kTargets) {
+    if (known == name) return format;
+  }
+  return std::nullopt;
+}
+
+ConvertReport convert(const ConvertOptions& wanted) {
+  ConvertOptions options = wanted;
+  if (options.from_format == SourceFormat::automatic) options.from_format = detected(options.from);
+  check(options);
+  const bool is_msprobe = options.from_format == SourceFormat::msprobe_csv;
+  if (options.to_format == TargetFormat::tensorboard && options.stats.empty() && !is_msprobe) {
+    options.stats = {"norm", "mean", "min", "max", "nans", "zeros"};
+  }
+  Staging staging(options.to, options.overwrite);
+  RowAccount account;
+  const std::unique_ptr<Source> source = open_source(options, account);
+  {
+    const std::unique_ptr<Target> target =
+        make_target({options, staging.path(), *source, source->stats()});
+    Conversion(options, *source, *target, account).run();
+    target->finish(account);
+  }
+  if (options.cancelled && options.cancelled()) throw Cancelled();
+  staging.publish();
+  ConvertReport report = account.report();
+  if (const RunRows* facts = source->facts()) report.missing = facts->missing;
+  report.kinds = source->kinds();
+  return report;
+}
+
+}  // namespace trainmon

@@ -1,0 +1,87 @@
+// Where rows come from: one source per format.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "sinks/table.h"
+#include "tools/kind_selection.h"
+#include "trainmon/convert.h"
+
+namespace trainmon {
+
+// What became of the rows that were read. Any thread.
+class RowAccount {
+ public:
+  void read(std::int64_t rows);
+  void reject(RejectedRows rows);
+  void supersede(std::int64_t rows);
+  void remark(const std::string& text);  // each once
+  // Files and bytes of runs that cannot be used.
+  void damage(const std::vector<Damage>& found);
+  ConvertReport report() const;
+
+ private:
+  mutable std::mutex mutex_;
+  ConvertReport report_;
+  std::int64_t unlisted_ = 0;
+};
+
+// Which rows of a source are asked for; kinds, names, ranks and steps as read_run() takes them.
+class RowFilter {
+ public:
+  explicit RowFilter(const ReadOptions& options) : options_(options), kinds_(options.kinds) {}
+  bool takes_rank(int rank) const;
+  bool takes_kind(std::string_view kind) const { return kinds_.takes(kind); }
+  bool takes_name(std::string_view name) const;
+  bool takes_step(std::int64_t step) const;
+  void check_kinds(const std::vector<std::string>& present) const { kinds_.check(present); }
+
+ private:
+  const ReadOptions options_;
+  const KindSelection kinds_;
+};
+
+class Source {
+ public:
+  // A part is read by one thread at a time; different parts by several at the same time.
+  struct Part {
+    int rank = 0;
+    std::string kind;              // of all its rows; "" where it has several
+    bool has_micro_steps = false;  // msprobe's: its files have the column micro_step
+    std::int64_t bytes = 0;
+  };
+  // Called with every selected row. `series` and `values` of a row live as long as the call; the
+  // series as long as the source.
+  using Take = std::function<void(const TableRow&)>;
+
+  virtual ~Source() = default;
+  virtual const std::vector<Part>& parts() const = 0;
+  // Of every row's values.
+  virtual const std::vector<std::string>& stats() const = 0;
+  // Those that rows of one kind have, where the source knows; otherwise stats().
+  virtual std::vector<std::string> stats_of(const std::string&) const { return stats(); }
+  virtual void read(std::size_t part, const Take& take, RowAccount& account) = 0;
+  virtual void read_payloads(const std::function<void(const Series&, const ReadPayload&)>&) {}
+  // Scalars, alerts, gaps and missing ranks of a run; nullptr where there are none.
+  virtual const RunRows* facts() const { return nullptr; }
+  // msprobe's files name names and steps by rules of their own.
+  virtual bool is_msprobe() const { return false; }
+  // The steps that names of files speak of; nullopt where rows must tell.
+  virtual std::optional<std::pair<std::int64_t, std::int64_t>> steps_of_names() const {
+    return std::nullopt;
+  }
+  virtual std::vector<std::string> kinds() const = 0;
+};
+
+// Each throws std::runtime_error when the directory holds nothing of its kind.
+std::unique_ptr<Source> open_log_source(const ConvertOptions& options, RowAccount& account);
+std::unique_ptr<Source> open_csv_source(const ConvertOptions& options, RowAccount& account);
+std::unique_ptr<Source> open_sqlite_source(const ConvertOptions& options, RowAccount& account);
+std::unique_ptr<Source> open_msprobe_source(const ConvertOptions& options, RowAccount& account);
+
+}  // namespace trainmon

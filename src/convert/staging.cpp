@@ -1,0 +1,80 @@
+// Names in between: ".{name}.{pid}.tmp", so that whoever comes later knows if it is still written.
+#include "convert/staging.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <stdexcept>
+
+#include "base/file.h"
+#include "base/text.h"
+
+namespace trainmon {
+namespace fs = std::filesystem;
+namespace {
+
+void remove_leftovers(const fs::path& directory, const std::string& stem) {
+  std::error_code error;
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (!name.starts_with(stem) || !name.ends_with(".tmp")) continue;
+    const long pid = std::strtol(name.c_str() + stem.size(), nullptr, 10);
+    const bool is_alive = pid <= 0 || ::kill(static_cast<pid_t>(pid), 0) == 0 || errno == EPERM;
+    std::error_code unknown;
+    if (!is_alive) fs::remove_all(entry->path(), unknown);
+  }
+}
+
+}  // namespace
+
+Staging::Staging(fs::path to, bool overwrite) : to_(std::move(to)), overwrite_(overwrite) {
+  const fs::path name = to_.filename();
+  if (name.empty() || name == "." || name == "..") {
+    throw std::invalid_argument("'" + printable(to_.native()) + "' is no name for an output");
+  }
+  std::error_code unknown;
+  const bool is_there = fs::symlink_status(to_, unknown).type() != fs::file_type::not_found;
+  if (is_there && !overwrite_) {
+    throw std::runtime_error(printable(to_.native()) + " exists already; --overwrite replaces it");
+  }
+  const fs::path directory = to_.has_parent_path() ? to_.parent_path() : fs::path(".");
+  make_directories(directory);
+  const std::string stem = "." + name.string() + ".";
+  remove_leftovers(directory, stem);
+  path_ = directory / (stem + std::to_string(::getpid()) + ".tmp");
+  fs::remove_all(path_, unknown);  // of an earlier conversion of this process
+}
+
+Staging::~Staging() {
+  if (path_.empty()) return;
+  std::error_code unknown;
+  fs::remove_all(path_, unknown);
+}
+
+void Staging::publish() {
+  // An exchange leaves the old output under our name, to be removed.
+  constexpr unsigned kExchange = 1u << 1;
+  constexpr unsigned kNoReplace = 1u << 0;
+  if (::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, to_.c_str(), kNoReplace) == 0) {
+    path_.clear();
+    return;
+  }
+  if (errno == EEXIST && !overwrite_) {
+    throw std::runtime_error(printable(to_.native()) + " exists already; --overwrite replaces it");
+  }
+  if (errno == EEXIST &&
+      ::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, to_.c_str(), kExchange) == 0) {
+    return;
+  }
+  std::error_code error;
+  if (fs::is_directory(to_, error)) fs::remove_all(to_, error);
+  if (::rename(path_.c_str(), to_.c_str()) != 0) throw file_error(errno, "cannot name", to_);
+  path_.clear();
+}
+
+}  // namespace trainmon

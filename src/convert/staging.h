@@ -1,0 +1,29 @@
+// An output that has its name only when it is whole.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace trainmon {
+
+// Makes a name beside `to` for what is being written; removes what stands there again unless it was
+// published. Leftovers of processes that were killed are removed at the start.
+class Staging {
+ public:
+  // Throws std::runtime_error when `to` exists and `overwrite` is false.
+  Staging(std::filesystem::path to, bool overwrite);
+  ~Staging();
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  // Gives it its name, in one step where the file system can exchange names.
+  void publish();
+
+ private:
+  const std::filesystem::path to_;
+  const bool overwrite_;
+  std::filesystem::path path_;
+};
+
+}  // namespace trainmon

@@ -1,0 +1,295 @@
+// The targets csv and jsonl: a directory with rows.csv or rows.jsonl, and one file beside it for
+// each sort of record that is no row.
+#include <cmath>
+#include <memory>
+#include <string>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "convert/target.h"
+#include "sinks/csv_text.h"
+
+namespace trainmon {
+namespace {
+
+constexpr std::size_t kBuffer = 1 << 20;
+
+// A file that is written from front to back.
+class Output {
+ public:
+  explicit Output(std::filesystem::path path) : path_(std::move(path)), file_(create_file(path_)) {}
+  std::string& text() { return text_; }
+  void drain(std::size_t beyond) {
+    if (text_.size() <= beyond) return;
+    write_at(file_, size_, text_, path_);
+    size_ += static_cast<std::int64_t>(text_.size());
+    text_.clear();
+  }
+
+ private:
+  std::filesystem::path path_;
+  File file_;
+  std::int64_t size_ = 0;
+  std::string text_;
+};
+
+// How records of every sort are put into text.
+class TextForm {
+ public:
+  virtual ~TextForm() = default;
+  virtual std::string_view extension() const = 0;
+  virtual void begin_rows(std::string& text) = 0;
+  virtual void row(std::string& text, const TableRow& row) = 0;
+  // Names of the columns, then the cells of one record; numbers are told by is_number.
+  struct Cell {
+    std::string_view name;
+    std::string text;
+    bool is_number = false;
+  };
+  virtual void record(std::string& text, const std::vector<Cell>& cells, bool is_first) = 0;
+};
+
+class CsvForm final : public TextForm {
+ public:
+  explicit CsvForm(const std::vector<std::string>& stats) : table_(stats) {}
+  std::string_view extension() const override { return ".csv"; }
+  void begin_rows(std::string& text) override { text += table_.header(); }
+  void row(std::string& text, const TableRow& row) override { table_.append(text, row); }
+  void record(std::string& text, const std::vector<Cell>& cells, bool is_first) override {
+    if (is_first) {
+      csv_text::Line names(text);
+      for (const Cell& cell : cells) names.field(cell.name);
+      names.end();
+    }
+    csv_text::Line line(text);
+    for (const Cell& cell : cells) line.field(cell.text);
+    line.end();
+  }
+
+ private:
+  const csv_text::WideTable table_;
+};
+
+class JsonForm final : public TextForm {
+ public:
+  explicit JsonForm(const std::vector<std::string>& stats) : stats_(stats) {
+    for (const std::string& name : stats) is_count_.push_back(is_count(name));
+  }
+  std::string_view extension() const override { return ".jsonl"; }
+  void begin_rows(std::string&) override {}
+
+  void row(std::string& text, const TableRow& row) override {
+    const Series& series = *row.series;
+    text += '{';
+    is_first_ = true;
+    integer(text, "restart", row.restart);
+    integer(text, "rank", row.rank);
+    string(text, "kind", series.kind);
+    integer(text, "chunk", series.chunk);
+    string(text, "name", series.name);
+    string(text, "element", series.element);
+    integer(text, "optimizer", series.optimizer);
+    integer(text, "step", row.step);
+    integer(text, "attempt", row.attempt);
+    integer(text, "micro_step", row.micro_step);
+    integer(text, "call", row.call);
+    integer(text, "seq", static_cast<std::int64_t>(row.seq));
+    integer(text, "flags", row.flags);
+    integer(text, "window", row.window);
+    integer(text, "accum", row.accum);
+    string(text, "fate", fate_name(row.fate));
+    number(text, "loss_scale", row.loss_scale);
+    string(text, "dtype", dtype_name(series.dtype));
+    string(text, "replication", replication_name(series.replication));
+    for (std::size_t i = 0; i < stats_.size(); ++i) {
+      if ((row.absent >> i & 1) != 0) continue;
+      if (is_count_[i] && std::isfinite(row.values[i])) {
+        integer(text, stats_[i], static_cast<std::int64_t>(row.values[i]));
+      } else {
+        number(text, stats_[i], row.values[i]);
+      }
+    }
+    text += "}\n";
+  }
+
+  void record(std::string& text, const std::vector<Cell>& cells, bool) override {
+    text += '{';
+    is_first_ = true;
+    for (const Cell& cell : cells) {
+      key(text, cell.name);
+      const bool is_plain = cell.is_number && cell.text.find_first_of("nN") == std::string::npos;
+      text += is_plain ? cell.text : json_string(cell.text);
+    }
+    text += "}\n";
+  }
+
+ private:
+  void key(std::string& text, std::string_view name) {
+    if (!is_first_) text += ',';
+    is_first_ = false;
+    text += '"';
+    text += name;
+    text += "\":";
+  }
+  void integer(std::string& text, std::string_view name, std::int64_t value) {
+    key(text, name);
+    csv_text::append_number(text, value);
+  }
+  void string(std::string& text, std::string_view name, std::string_view value) {
+    key(text, name);
+    text += json_string(value);
+  }
+  // JSON has no NaN and no infinity: they are the strings nan, inf, -inf.
+  void number(std::string& text, std::string_view name, double value) {
+    key(text, name);
+    if (!std::isfinite(value)) text += '"';
+    csv_text::append_number(text, value);
+    if (!std::isfinite(value)) text += '"';
+  }
+
+  const std::vector<std::string>& stats_;
+  std::vector<bool> is_count_;
+  bool is_first_ = true;
+};
+
+class TextTarget final : public Target {
+ public:
+  TextTarget(const TargetPlace& place, std::unique_ptr<TextForm> form)
+      : directory_(place.path), source_(place.source), form_(std::move(form)) {
+    make_directories(directory_);
+  }
+
+  std::unique_ptr<RowWriter> writer(std::size_t) override {
+    return std::make_unique<Rows>(path("rows"), *form_);
+  }
+
+  void finish(RowAccount&) override {
+    write_payloads();
+    const RunRows* facts = source_.facts();
+    if (facts == nullptr) return;
+    write_scalars(*facts);
+    write_alerts(*facts);
+    write_gaps(*facts);
+  }
+
+ private:
+  using Cell = TextForm::Cell;
+
+  class Rows final : public RowWriter {
+   public:
+    Rows(const std::filesystem::path& path, TextForm& form) : output_(path), form_(form) {
+      form_.begin_rows(output_.text());
+    }
+    void take(const TableRow& row) override {
+      form_.row(output_.text(), row);
+      output_.drain(kBuffer);
+    }
+    void end() override { output_.drain(0); }
+
+   private:
+    Output output_;
+    TextForm& form_;
+  };
+
+  std::filesystem::path path(const std::string& name) const {
+    return directory_ / (name + std::string(form_->extension()));
+  }
+
+  template <typename Records, typename Cells>
+  void write(const std::string& name, const Records& records, const Cells& cells) {
+    if (records.empty()) return;
+    Output output(path(name));
+    bool is_first = true;
+    for (const auto& record : records) {
+      form_->record(output.text(), cells(record), is_first);
+      is_first = false;
+      output.drain(kBuffer);
+    }
+    output.drain(0);
+  }
+
+  static Cell integer(std::string_view name, std::int64_t value) {
+    return {name, std::to_string(value), true};
+  }
+  static Cell number(std::string_view name, double value) {
+    return {name, number_text(value), true};
+  }
+  static void add_series(std::vector<Cell>& cells, const Series& series) {
+    cells.push_back({"kind", series.kind});
+    cells.push_back(integer("chunk", series.chunk));
+    cells.push_back({"name", series.name});
+    cells.push_back({"element", series.element});
+  }
+
+  void write_scalars(const RunRows& facts) {
+    write("scalars", facts.scalars, [](const ReadScalar& s) {
+      return std::vector<Cell>{integer("restart", s.restart),
+                               integer("rank", s.rank),
+                               integer("step", s.step),
+                               {"name", s.name},
+                               number("value", s.value)};
+    });
+  }
+
+  void write_alerts(const RunRows& facts) {
+    write("alerts", facts.alerts, [&](const ReadAlert& a) {
+      std::vector<Cell> cells = {integer("restart", a.restart), integer("rank", a.rank)};
+      add_series(cells, facts.series[a.alert.key.series]);
+      cells.push_back(integer("step", a.alert.step));
+      cells.push_back({"rule", a.alert.rule});
+      cells.push_back({"stat", a.alert.stat});
+      cells.push_back(number("value", a.alert.value));
+      cells.push_back(number("expected", a.alert.expected));
+      cells.push_back(integer("count", a.alert.count));
+      cells.push_back({"message", a.alert.message});
+      return cells;
+    });
+  }
+
+  void write_gaps(const RunRows& facts) {
+    write("gaps", facts.gaps, [](const ReadGap& g) {
+      return std::vector<Cell>{integer("restart", g.restart),
+                               integer("rank", g.rank),
+                               {"reason", g.gap.reason},
+                               integer("rows", g.gap.rows),
+                               integer("first_seq", static_cast<std::int64_t>(g.gap.first_seq)),
+                               integer("last_seq", static_cast<std::int64_t>(g.gap.last_seq))};
+    });
+  }
+
+  void write_payloads() {
+    std::unique_ptr<Output> output;
+    source_.read_payloads([&](const Series& series, const ReadPayload& p) {
+      std::vector<Cell> cells = {integer("restart", p.restart), integer("rank", p.rank)};
+      add_series(cells, series);
+      cells.push_back(integer("step", p.step));
+      cells.push_back(integer("attempt", p.attempt));
+      cells.push_back(integer("accum", p.payload.key.accum));
+      cells.push_back(integer("call", p.payload.key.call));
+      cells.push_back(integer("seq", static_cast<std::int64_t>(p.payload.key.seq)));
+      cells.push_back({"type", std::string(payload_type_name(p.payload.type))});
+      cells.push_back({"value", payload_cell(p.payload)});
+      const bool is_first = output == nullptr;
+      if (is_first) output = std::make_unique<Output>(path("payloads"));
+      form_->record(output->text(), cells, is_first);
+      output->drain(kBuffer);
+    });
+    if (output) output->drain(0);
+  }
+
+  const std::filesystem::path directory_;
+  Source& source_;
+  const std::unique_ptr<TextForm> form_;
+};
+
+}  // namespace
+
+std::unique_ptr<Target> make_csv_target(const TargetPlace& place) {
+  return std::make_unique<TextTarget>(place, std::make_unique<CsvForm>(place.stats));
+}
+
+std::unique_ptr<Target> make_jsonl_target(const TargetPlace& place) {
+  return std::make_unique<TextTarget>(place, std::make_unique<JsonForm>(place.stats));
+}
+
+}  // namespace trainmon

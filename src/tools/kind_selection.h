@@ -1,0 +1,24 @@
+// Which kinds of rows are asked for, singly or by group.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trainmon {
+
+class KindSelection {
+ public:
+  // Kinds and groups as in ReadOptions; empty: all.
+  explicit KindSelection(const std::vector<std::string>& asked);
+
+  bool takes(std::string_view kind) const;
+  // Throws std::invalid_argument for a name that neither trainmon nor the run knows.
+  void check(const std::vector<std::string>& present) const;
+
+ private:
+  std::vector<std::string> asked_;
+  std::vector<std::string> plain_;  // without groups, but "moments"
+};
+
+}  // namespace trainmon
