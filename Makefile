@@ -1,7 +1,5 @@
 # What a developer types. Every target brings the machine to a working state first (scripts/setup.sh).
-python := .venv/bin/python
-
-.PHONY: setup demo test bench format asan tsan torture dist test-frameworks test-peer test-scale
+.PHONY: setup demo test bench format asan tsan torture dist test-frameworks test-peer test-scale test-dist
 
 setup:
 	scripts/setup.sh
@@ -34,8 +32,11 @@ torture:
 
 dist:
 	scripts/setup.sh --tools
-	rm -rf dist
-	$(python) -m build --no-isolation
+	scripts/dist.sh
+
+test-dist:
+	scripts/setup.sh
+	scripts/test_dist.sh
 
 test-frameworks:
 	scripts/setup.sh

@@ -89,17 +89,17 @@ PyObject* sweep_call(PyObject*, PyObject* const* args, Py_ssize_t count) {
   Monitor* monitor = monitor_of(args[0]);
   if (monitor == nullptr) return nullptr;
   if (!PyList_Check(args[1]) || !PyList_Check(args[2]) ||
-      PyList_GET_SIZE(args[1]) != PyList_GET_SIZE(args[2])) {
+      PyList_Size(args[1]) != PyList_Size(args[2])) {
     PyErr_SetString(PyExc_TypeError, "sweep() takes two lists of the same length");
     return nullptr;
   }
   const auto flags = count > 4 ? static_cast<std::uint32_t>(PyLong_AsUnsignedLong(args[4])) : 0u;
   if (PyErr_Occurred() != nullptr) return nullptr;
   nb::object elsewhere;
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(args[1]) && i < PyList_GET_SIZE(args[2]); ++i) {
-    const auto series = static_cast<SeriesId>(PyLong_AsUnsignedLong(PyList_GET_ITEM(args[1], i)));
+  for (Py_ssize_t i = 0; i < PyList_Size(args[1]) && i < PyList_Size(args[2]); ++i) {
+    const auto series = static_cast<SeriesId>(PyLong_AsUnsignedLong(PyList_GetItem(args[1], i)));
     if (PyErr_Occurred() != nullptr) return nullptr;
-    nb::object value = nb::borrow(PyList_GET_ITEM(args[2], i));
+    nb::object value = nb::borrow(PyList_GetItem(args[2], i));
     if (args[3] != Py_None) {
       value = nb::steal(PyObject_GetAttr(value.ptr(), args[3]));
       if (!value.is_valid()) return nullptr;

@@ -69,7 +69,7 @@ nb::tuple measure_tensors(const nb::list& tensors, double eps, int threads) {
   const std::size_t n = nb::len(tensors);
   TensorAccess access;
   for (std::size_t i = 0; i < n; ++i) {
-    switch (read_tensor(PyList_GET_ITEM(tensors.ptr(), static_cast<Py_ssize_t>(i)), access)) {
+    switch (read_tensor(PyList_GetItem(tensors.ptr(), static_cast<Py_ssize_t>(i)), access)) {
       case Access::ok:
         batch.add(access, i);
         break;

@@ -51,7 +51,7 @@ bool attribute_is_true(PyObject* object, const char* name) {
 
 std::string text_of(PyObject* object) {
   const Ref text(object == nullptr ? nullptr : PyObject_Str(object));
-  const char* utf8 = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+  const char* utf8 = text ? PyUnicode_AsUTF8AndSize(text.get(), nullptr) : nullptr;
   if (utf8 == nullptr) PyErr_Clear();
   return utf8 == nullptr ? "" : utf8;
 }
@@ -88,7 +88,7 @@ struct TypeInfo {
 
 TypeInfo classify(PyTypeObject* type) {
   PyObject* object = reinterpret_cast<PyObject*>(type);
-  const std::string name = lower(last_part(type->tp_name));
+  const std::string name = lower(text_of(Ref(attribute(object, "__name__")).get()));
   if (is_subtype(type, "torch", "Tensor")) {
     // A subclass that dispatches its own operations has no memory of its own to look at.
     const Ref dispatch(attribute(object, "__torch_dispatch__"));
@@ -120,7 +120,7 @@ const TypeInfo& type_info(PyTypeObject* type) {
   const auto found = known.find(type);
   if (found != known.end()) return found->second;
   if (known.size() >= kMost) return last_unknown = classify(type);
-  Py_INCREF(type);  // so that its address is not used again
+  Py_INCREF(reinterpret_cast<PyObject*>(type));  // so that its address is not used again
   return known.emplace(type, classify(type)).first->second;
 }
 
@@ -223,10 +223,10 @@ Access take(const dlpack::Tensor& tensor, TensorAccess& out) {
 // Reads a tuple of integers; -1 when it is none or too long.
 int read_tuple(PyObject* tuple, std::array<std::int64_t, TensorAccess::kMaxDims>& out) {
   if (tuple == nullptr || !PyTuple_Check(tuple)) return -1;
-  const Py_ssize_t n = PyTuple_GET_SIZE(tuple);
+  const Py_ssize_t n = PyTuple_Size(tuple);
   if (n > TensorAccess::kMaxDims) return -1;
   for (Py_ssize_t i = 0; i < n; ++i) {
-    const long long value = PyLong_AsLongLong(PyTuple_GET_ITEM(tuple, i));
+    const long long value = PyLong_AsLongLong(PyTuple_GetItem(tuple, i));
     if (value == -1 && PyErr_Occurred() != nullptr) {
       PyErr_Clear();
       return -1;
@@ -282,7 +282,7 @@ Access read_by_hand(PyObject* object, TensorAccess& out) {
 // Calls a predicate of torch._C that was looked up once; false where torch lacks it.
 bool holds(PyObject* predicate, PyObject* object) {
   if (predicate == nullptr) return false;
-  const Ref answer(PyObject_CallOneArg(predicate, object));
+  const Ref answer(PyObject_CallFunctionObjArgs(predicate, object, nullptr));
   if (!answer) PyErr_Clear();
   return answer.get() == Py_True;
 }
@@ -342,7 +342,7 @@ Access read_numpy(PyObject* object, TensorAccess& out) {
       read_tuple(strides.get(), out.strides) != ndim) {
     return refuse(out, "unreadable");
   }
-  out.view.data = PyLong_AsVoidPtr(PyTuple_GET_ITEM(data, 0));
+  out.view.data = PyLong_AsVoidPtr(PyTuple_GetItem(data, 0));
   if (PyErr_Occurred() != nullptr) {
     PyErr_Clear();
     return refuse(out, "unreadable");
