@@ -54,7 +54,7 @@ Dir::Cache "$work/apt/cache";
 CONF
   export APT_CONFIG=$work/apt/apt.conf
   apt-get update -qq
-  (cd "$work/apt/debs" && apt-get download -qq libc6 libgcc-s1 zlib1g libexpat1 libffi8 libssl3 libbz2-1.0 liblzma5 \
+  (cd "$work/apt/debs" && apt-get download -qq libc6 libgcc-s1 libstdc++6 zlib1g libexpat1 libffi8 libssl3 libbz2-1.0 liblzma5 \
     python3.11-minimal libpython3.11-minimal libpython3.11-stdlib)
   unset APT_CONFIG
   for deb in "$work"/apt/debs/*.deb; do dpkg-deb -x "$deb" "$arm"; done

@@ -129,10 +129,8 @@ def test_the_quick_start_of_the_readme(tmp_path, wheels, numpy_wheels, arm):
     environment = Environment(sys.executable, tmp_path / "env", wheel, numpy_wheels)
     site = environment.python("-c", "import sysconfig; print(sysconfig.get_path('purelib'))")
     # torch from where the tests run, after what is installed here.
-    torch_home = Path(
-        run(sys.executable, "-c", "import torch; print(torch.__file__)").stdout
-    ).parents[1]
-    (Path(site.stdout.strip()) / "torch.pth").write_text(f"{torch_home}\n")
+    homes = [place for place in sys.path if place.endswith("site-packages")]
+    (Path(site.stdout.strip()) / "torch.pth").write_text("\n".join(homes) + "\n")
 
     (loop,) = README_LOOP.findall((ROOT / "README.md").read_text())
     body = re.sub(r"^    \.\.\. .*\n", STEP, loop, flags=re.MULTILINE).replace(
@@ -171,17 +169,16 @@ class Arm:
         self.base = ["qemu-aarch64-static", "-L", root]
         self.interpreter = root / "usr/bin/python3.11"
         self.prefix = root / "usr"
-        for what in (wheel.path, "numpy"):
-            run(
-                *(sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps"),
-                *("--only-binary=:all:", "--implementation=cp", "--python-version=3.11"),
-                *("--platform=manylinux_2_28_aarch64", "--platform=manylinux_2_27_aarch64"),
-                *("--platform=manylinux2014_aarch64", f"--find-links={numpy_wheels}"),
-                *("--target", folder, what, "--upgrade"),
-            )
+        run(
+            *(sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps"),
+            *("--only-binary=:all:", "--implementation=cp", "--python-version=3.11"),
+            *("--platform=manylinux_2_28_aarch64", "--platform=manylinux_2_27_aarch64"),
+            *("--platform=manylinux2014_aarch64", f"--find-links={numpy_wheels}"),
+            *("--target", folder, wheel.path, "numpy"),
+        )
 
     def python(self, *arguments):
-        variables = {"PATH": "", "PYTHONHOME": str(self.prefix), "PYTHONPATH": str(self.home)}
+        variables = {"PYTHONHOME": str(self.prefix), "PYTHONPATH": str(self.home)}
         return run(*self.base, self.interpreter, "-s", *arguments, env=os.environ | variables)
 
     def trainmon(self, *arguments, check=True):
