@@ -83,17 +83,23 @@ ReadOptions read_options(const Selection& selection) {
 RunRows read_selected(const Selection& selection, Context& context) {
   const ReadOptions options = read_options(selection);
   RunRows rows = read_run(selection.run, options);
+  say_of_run(rows, static_cast<std::int64_t>(rows.rows.size()), options, context);
+  if (options.merged) say_partial(rows);
+  return rows;
+}
+
+void say_of_run(const RunRows& rows, std::int64_t count, const ReadOptions& options,
+                Context& context) {
   const bool chosen = !options.kinds.empty() || !options.include.empty() ||
-                      !options.exclude.empty() || !options.ranks.empty() ||
-                      !selection.steps.empty();
-  if (rows.rows.empty() && chosen) say_nothing_matches(rows);
+                      !options.exclude.empty() || !options.ranks.empty() || options.first_step ||
+                      options.last_step;
+  if (count == 0 && chosen && !options.only_bad) say_nothing_matches(rows);
   if (!rows.missing.ranks.empty()) {
     context.exit_code = kPartial;
     std::cerr << "trainmon: " << missing_text(rows.missing) << ": this answer lacks what "
               << (rows.missing.ranks.size() == 1 ? "it" : "they") << " saw\n";
   }
-  if (options.merged) say_partial(rows);
-  if (rows.damage.empty()) return rows;
+  if (rows.damage.empty()) return;
   context.exit_code = kPartial;
   constexpr std::size_t kShown = 5;
   for (std::size_t i = 0; i < rows.damage.size() && i < kShown; ++i) {
@@ -105,7 +111,6 @@ RunRows read_selected(const Selection& selection, Context& context) {
     std::cerr << "trainmon: and " << rows.damage.size() - kShown
               << " more; `trainmon doctor RUN` lists all\n";
   }
-  return rows;
 }
 
 Stat checked_stat(const std::string& name) {

@@ -28,6 +28,9 @@ ReadOptions read_options(const Selection& selection);
 // Reads the rows; what could not be used and which ranks are missing is said on stderr and sets
 // kPartial. Throws what read_run throws, and std::invalid_argument for wrong steps.
 RunRows read_selected(const Selection& selection, Context& context);
+// Says the same of a run whose rows, this many, were looked at and not kept.
+void say_of_run(const RunRows& run, std::int64_t rows, const ReadOptions& options,
+                Context& context);
 
 // For --stat: throws std::invalid_argument naming the valid ones and the nearest.
 Stat checked_stat(const std::string& name);

@@ -16,37 +16,35 @@ struct TopOptions {
   bool smallest = false;
 };
 
-void print_text(const RunRows& rows, const std::vector<Ranked>& ranked, std::size_t total,
-                const TopOptions& options, const Context& context) {
+void print_text(const TopOfRun& found, const TopOptions& options, const Context& context) {
   TextTable table({{options.stat},
                    {"step"},
                    {"rank"},
                    {"kind", TextTable::Align::left},
                    {"tensor", TextTable::Align::left, true}});
-  for (const Ranked& found : ranked) {
-    const Series& series = rows.series[found.row.series];
-    table.add({short_number(found.value), std::to_string(found.row.step),
-               found.row.rank < 0 ? "*" : std::to_string(found.row.rank), printable(series.kind),
+  for (const Ranked& one : found.ranked) {
+    const Series& series = found.run.series[one.row.series];
+    table.add({short_number(one.value), std::to_string(one.row.step),
+               one.row.rank < 0 ? "*" : std::to_string(one.row.rank), printable(series.kind),
                tensor_text(series)},
-              found.row.state.non_finite());
+              one.row.state.non_finite());
   }
   table.print(context);
   if (context.quiet) return;
   std::cerr << (options.smallest ? "smallest " : "largest ") << options.stat << " of "
-            << grouped(static_cast<std::int64_t>(total)) << " tensors in "
-            << grouped(static_cast<std::int64_t>(rows.rows.size())) << " rows\n";
+            << grouped(found.tensors) << " tensors in " << grouped(found.rows) << " rows\n";
 }
 
 void run_top(const TopOptions& options, Context& context) {
   const Stat stat = checked_stat(options.stat);
-  const RunRows rows = read_selected(options.selection, context);
-  std::vector<Ranked> ranked = top(rows, stat, rows.rows.size(), options.smallest);
-  const std::size_t total = ranked.size();
-  if (ranked.size() > options.count) ranked.resize(options.count);
-  if (!context.json) return print_text(rows, ranked, total, options, context);
+  const ReadOptions selected = read_options(options.selection);
+  const TopOfRun found =
+      top(options.selection.run, selected, stat, options.count, options.smallest);
+  say_of_run(found.run, found.rows, selected, context);
+  if (!context.json) return print_text(found, options, context);
   Json out = Json::array();
-  for (const Ranked& found : ranked) {
-    out.push_back(json_row(found.row, rows.series[found.row.series]));
+  for (const Ranked& one : found.ranked) {
+    out.push_back(json_row(one.row, found.run.series[one.row.series]));
   }
   print_json(out);
 }

@@ -2,10 +2,13 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <string_view>
 #include <tuple>
 
+#include "base/parallel.h"
+#include "tools/run_stream.h"
 #include "trainmon/tools.h"
 
 namespace trainmon {
@@ -74,36 +77,131 @@ std::optional<FirstBad> first_bad(const RunRows& rows) {
   return found;
 }
 
-std::vector<Ranked> top(const RunRows& rows, Stat stat, std::size_t count, bool smallest) {
-  const auto is_better = [&](double a, double b) {
-    if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && !std::isnan(b);
-    return smallest ? a < b : a > b;
-  };
-  const auto when = [&](const ReadRow& row) {
-    return std::tuple(row.step, run_through(rows, row), row.attempt, row.seq, row.rank,
-                      row.restart);
-  };
+namespace {
+
+// What goes before what among ranked rows.
+class RankOrder {
+ public:
+  RankOrder(const RunRows& run, bool smallest) : run_(run), smallest_(smallest) {}
+
   // Among equals the earliest first: of many NaN the one that was there first leads.
-  const auto goes_before = [&](const Ranked& a, const Ranked& b) {
+  bool operator()(const Ranked& a, const Ranked& b) const {
     if (is_better(a.value, b.value)) return true;
     return !is_better(b.value, a.value) && when(a.row) < when(b.row);
-  };
-  // A tensor that changed its dtype is several series, but one line.
-  using Tensor = std::tuple<std::string_view, std::int32_t, std::string_view, std::string_view>;
-  std::map<Tensor, Ranked> best;
-  for (const ReadRow& row : rows.rows) {
-    if (row.state.count == 0 || (row.flags & flag::kNotReady) != 0) continue;
-    const Series& series = rows.series[row.series];
-    const Ranked here{row, derive(stat, row.state)};
-    const auto [so_far, fresh] =
-        best.try_emplace({series.kind, series.chunk, series.name, series.element}, here);
-    if (!fresh && goes_before(here, so_far->second)) so_far->second = here;
   }
-  std::vector<Ranked> ranked;
-  for (const auto& [tensor, found] : best) ranked.push_back(found);
-  std::sort(ranked.begin(), ranked.end(), goes_before);
+  bool is_better(double a, double b) const {
+    if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && !std::isnan(b);
+    return smallest_ ? a < b : a > b;
+  }
+
+ private:
+  std::tuple<std::int64_t, std::int32_t, std::int32_t, std::uint64_t, std::int32_t, std::int32_t>
+  when(const ReadRow& row) const {
+    return {row.step, run_through(run_, row), row.attempt, row.seq, row.rank, row.restart};
+  }
+  const RunRows& run_;
+  const bool smallest_;
+};
+
+// The best row of each series.
+class BestRows {
+ public:
+  BestRows(const RunRows& run, const RankOrder& order, Stat stat)
+      : order_(order), stat_(stat), best_(run.series.size()), has_(run.series.size()) {}
+
+  void add(const ReadRow& row) {
+    ++rows_;
+    if (row.state.count == 0 || (row.flags & flag::kNotReady) != 0) return;
+    add({row, derive(stat_, row.state)});
+  }
+  void add(const Ranked& here) {
+    Ranked& best = best_[here.row.series];
+    if (has_[here.row.series] != 0 &&
+        (order_.is_better(best.value, here.value) || !order_(here, best))) {
+      return;
+    }
+    best = here;
+    has_[here.row.series] = 1;
+  }
+  void add(const BestRows& other) {
+    rows_ += other.rows_;
+    for (std::size_t i = 0; i < other.best_.size(); ++i) {
+      if (other.has_[i] != 0) add(other.best_[i]);
+    }
+  }
+  std::int64_t rows() const { return rows_; }
+
+  // A tensor that changed its dtype is several series, but one line.
+  std::vector<Ranked> ranked(const RunRows& run) const {
+    using Tensor = std::tuple<std::string_view, std::int32_t, std::string_view, std::string_view>;
+    std::map<Tensor, const Ranked*> tensors;
+    for (std::size_t i = 0; i < best_.size(); ++i) {
+      if (has_[i] == 0) continue;
+      const Series& series = run.series[i];
+      const auto [so_far, fresh] =
+          tensors.try_emplace({series.kind, series.chunk, series.name, series.element}, &best_[i]);
+      if (!fresh && order_(best_[i], *so_far->second)) so_far->second = &best_[i];
+    }
+    std::vector<Ranked> list;
+    for (const auto& [tensor, found] : tensors) list.push_back(*found);
+    std::sort(list.begin(), list.end(), order_);
+    return list;
+  }
+
+ private:
+  const RankOrder& order_;
+  const Stat stat_;
+  std::vector<Ranked> best_;
+  std::vector<char> has_;
+  std::int64_t rows_ = 0;
+};
+
+}  // namespace
+
+std::vector<Ranked> top(const RunRows& rows, Stat stat, std::size_t count, bool smallest) {
+  const RankOrder order(rows, smallest);
+  BestRows best(rows, order, stat);
+  for (const ReadRow& row : rows.rows) best.add(row);
+  std::vector<Ranked> ranked = best.ranked(rows);
   if (ranked.size() > count) ranked.resize(count);
   return ranked;
+}
+
+TopOfRun top(const std::filesystem::path& run, const ReadOptions& options, Stat stat,
+             std::size_t count, bool smallest) {
+  TopOfRun found;
+  if (options.merged) {  // which takes all rows of all ranks at once
+    found.run = read_run(run, options);
+    found.ranked = top(found.run, stat, found.run.series.size(), smallest);
+    found.rows = static_cast<std::int64_t>(found.run.rows.size());
+    found.run.rows = {};
+    found.run.payloads = {};
+  } else {
+    RunStream stream(run, options);
+    const RankOrder order(stream.facts(), smallest);
+    BestRows best(stream.facts(), order, stat);
+    std::vector<Damage> damage;
+    std::mutex mutex;
+    const auto& pieces = stream.pieces();
+    const unsigned threads = useful_threads();
+    for_each_parallel(std::min<std::size_t>(threads, pieces.size()), threads, [&](std::size_t t) {
+      BestRows here(stream.facts(), order, stat);
+      std::vector<Damage> bad;
+      for (std::size_t i = t; i < pieces.size(); i += threads) {
+        stream.read(pieces[i], {[&](const ReadRow& row) { here.add(row); }, {}}, bad);
+      }
+      const std::lock_guard lock(mutex);
+      best.add(here);
+      damage.insert(damage.end(), bad.begin(), bad.end());
+    });
+    found.ranked = best.ranked(stream.facts());
+    found.rows = best.rows();
+    found.run = stream.take_facts();
+    found.run.damage.insert(found.run.damage.end(), damage.begin(), damage.end());
+  }
+  found.tensors = static_cast<std::int64_t>(found.ranked.size());
+  if (found.ranked.size() > count) found.ranked.resize(count);
+  return found;
 }
 
 }  // namespace trainmon
