@@ -16,8 +16,6 @@ namespace {
 
 // Doubles hold every count up to 2^53; beyond it a count is given as the number it is.
 constexpr double kMostExact = 9007199254740992.0;
-constexpr int kFormatVersion = 1;
-constexpr int kApplicationId = 0x746d6f6e;  // "tmon"
 
 // `system` is errno after the call, which was 0 before it: sqlite3_system_errno() says nothing of
 // commits that fail.
@@ -164,8 +162,8 @@ std::string places(std::size_t count) {
 // Makes everything, so that statements can be prepared. Returns the one that adds a row.
 std::string make_tables(Database& database, const std::vector<std::string>& statistics) {
   database.run("BEGIN");
-  database.run("PRAGMA application_id = " + std::to_string(kApplicationId));
-  database.run("PRAGMA user_version = " + std::to_string(kFormatVersion));
+  database.run("PRAGMA application_id = " + std::to_string(kSqliteApplicationId));
+  database.run("PRAGMA user_version = " + std::to_string(kSqliteFormatVersion));
   database.run(kTables);
   database.run("CREATE TABLE rows (" + std::string(kRowColumns) + declared(statistics) + ")");
   database.run(views(statistics));

@@ -20,6 +20,9 @@ struct sqlite3_stmt;
 
 namespace trainmon {
 
+inline constexpr int kSqliteFormatVersion = 1;           // user_version
+inline constexpr int kSqliteApplicationId = 0x746d6f6e;  // "tmon"
+
 // One prepared statement: bind from the left, then run. Text that is not UTF-8 is bound as a blob
 // of the same bytes, NaN as NULL.
 class Statement {
