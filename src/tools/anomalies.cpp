@@ -100,8 +100,13 @@ Anomaly anomaly_of(const std::string& key, const Json& entry) {
 void read_file_of(const std::filesystem::path& file, AnomalyList& list) {
   ++list.files;
   Json object;
+  std::size_t keys = 0;
   try {
-    object = Json::parse(read_file(file, kMostBytes));
+    object =
+        Json::parse(read_file(file, kMostBytes), [&](int depth, Json::parse_event_t event, Json&) {
+          if (depth == 1 && event == Json::parse_event_t::key) ++keys;
+          return true;
+        });
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::exception& error) {
@@ -111,6 +116,11 @@ void read_file_of(const std::filesystem::path& file, AnomalyList& list) {
   if (!object.is_object()) {
     list.damage.push_back({file, 0, "not a JSON object"});
     return;
+  }
+  if (keys > object.size()) {
+    list.damage.push_back({file, 0,
+                           std::to_string(keys - object.size()) +
+                               " entries have the key of a later one and are not used"});
   }
   for (const auto& [key, entry] : object.items()) {
     try {

@@ -17,6 +17,9 @@
 
 namespace trainmon {
 
+// Writers number series from 0; a number beyond this is looked up, not a place in a table.
+inline constexpr SeriesId kFewSeries = 1 << 22;
+
 class LogIndex {
  public:
   // Reads everything but rows and payloads. Never throws but std::bad_alloc and std::system_error
@@ -42,6 +45,8 @@ class LogIndex {
     LogFrame frame;  // its payload points nowhere once the file is closed
     std::uint64_t number = 0;
     std::size_t batch = 0;  // in contents_.batches
+    std::int64_t rows = 0;  // counted in contents_, payloads among them
+    std::int64_t payloads = 0;
   };
   struct Segment {
     int number = 0;

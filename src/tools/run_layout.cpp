@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <tuple>
+#include <type_traits>
 
 #include "base/file.h"
 
@@ -99,16 +100,40 @@ bool died_at_start(const fs::path& directory) {
   return !error;
 }
 
-template <typename T>
-void take(const json& object, const char* key, T& value) {
-  try {
-    if (const auto found = object.find(key); found != object.end() && !found->is_null()) {
-      value = found->get<T>();
-    }
-  } catch (const json::exception&) {
-    // Of another type than it should be: the default stays.
-  }
+// nlohmann casts any number to any other: 1e300 and 2^63 are no std::int64_t.
+bool fits(const json& value, int depth = 0) {
+  if (value.is_number_float()) return false;
+  if (value.is_number_unsigned()) return value.get<std::uint64_t>() <= INT64_MAX;
+  if (!value.is_structured() || depth > 0) return true;  // nothing that is taken is deeper
+  return std::all_of(value.begin(), value.end(),
+                     [&](const json& one) { return fits(one, depth + 1); });
 }
+
+// Entries of a JSON file that is read as far as it can be understood.
+struct Entries {
+  const json& object;
+  const fs::path& path;
+  std::vector<Damage>& damage;
+
+  // Of another type than it should be: the default stays, and it is said.
+  template <typename T>
+  void take(const char* key, T& value) const {
+    const auto found = object.find(key);
+    if (found == object.end() || found->is_null()) return;
+    try {
+      if (fits(*found)) {
+        T taken = found->get<T>();
+        if constexpr (std::is_same_v<T, int>) {
+          if (found->get<std::int64_t>() != taken) throw std::out_of_range(key);
+        }
+        value = std::move(taken);
+        return;
+      }
+    } catch (const std::exception&) {  // std::out_of_range, json::exception
+    }
+    damage.push_back({path, 0, std::string(key) + " is not what it should be; it is not used"});
+  }
+};
 
 }  // namespace
 
@@ -132,24 +157,27 @@ std::vector<RankDirectory> rank_directories(const fs::path& run) {
 RunFacts read_run_json(const RankDirectory& directory, std::vector<Damage>& damage) {
   RunFacts facts;
   if (died_at_start(directory.path)) return facts;
-  const std::optional<json> run = load(directory.path / "run.json", damage);
+  const fs::path path = directory.path / "run.json";
+  const std::optional<json> run = load(path, damage);
   if (!run) return facts;
-  take(*run, "run_id", facts.run_id);
-  take(*run, "started", facts.started);
-  take(*run, "host", facts.host);
+  const Entries entries{*run, path, damage};
+  entries.take("run_id", facts.run_id);
+  entries.take("started", facts.started);
+  entries.take("host", facts.host);
   std::int64_t world_size = 0;
-  take(*run, "world_size", world_size);
+  entries.take("world_size", world_size);
   if (world_size > 0 && world_size <= kMaxWorldSize)
     facts.world_size = static_cast<int>(world_size);
-  take(*run, "start_steps", facts.start_steps);
-  take(*run, "covered", facts.covered);
-  take(*run, "not_covered", facts.not_covered);
+  entries.take("start_steps", facts.start_steps);
+  entries.take("covered", facts.covered);
+  entries.take("not_covered", facts.not_covered);
   if (const auto config = run->find("config"); config != run->end() && config->is_object()) {
     std::int64_t grad_acc_steps = 0;
-    take(*config, "grad_acc_steps", grad_acc_steps);
+    const Entries of_config{*config, path, damage};
+    of_config.take("grad_acc_steps", grad_acc_steps);
     if (grad_acc_steps > 0) facts.grad_acc_steps = grad_acc_steps;
-    take(*config, "clock", facts.clock);
-    take(*config, "ranks", facts.ranks);
+    of_config.take("clock", facts.clock);
+    of_config.take("ranks", facts.ranks);
   }
   return facts;
 }
@@ -161,25 +189,30 @@ std::optional<StoredHealth> read_health_json(const RankDirectory& directory,
   if (!fs::exists(path, error)) return std::nullopt;
   const std::optional<json> health = load(path, damage);
   if (!health) return std::nullopt;
+  const Entries entries{*health, path, damage};
   StoredHealth stored;
-  take(*health, "closed", stored.closed);
+  entries.take("closed", stored.closed);
   Health& into = stored.health;
-  take(*health, "rows_produced", into.rows_produced);
-  take(*health, "rows_pending", into.rows_pending);
-  take(*health, "refused", into.refused);
-  take(*health, "parts_off", into.parts_off);
-  take(*health, "errors", into.errors);
-  take(*health, "alerts", into.alerts);
-  take(*health, "queue_bytes_peak", into.queue_bytes_peak);
+  entries.take("rows_produced", into.rows_produced);
+  entries.take("rows_pending", into.rows_pending);
+  entries.take("refused", into.refused);
+  entries.take("parts_off", into.parts_off);
+  entries.take("errors", into.errors);
+  entries.take("alerts", into.alerts);
+  entries.take("queue_bytes_peak", into.queue_bytes_peak);
   const auto sinks = health->find("sinks");
   if (sinks == health->end() || !sinks->is_array()) return stored;
   for (const json& entry : *sinks) {
-    if (!entry.is_object()) continue;
+    if (!entry.is_object()) {
+      damage.push_back({path, 0, "an entry of sinks is no object; it is not used"});
+      continue;
+    }
+    const Entries of_sink{entry, path, damage};
     SinkHealth sink;
-    take(entry, "name", sink.name);
-    take(entry, "rows_written", sink.rows_written);
-    take(entry, "rows_dropped", sink.rows_dropped);
-    take(entry, "degraded", sink.degraded);
+    of_sink.take("name", sink.name);
+    of_sink.take("rows_written", sink.rows_written);
+    of_sink.take("rows_dropped", sink.rows_dropped);
+    of_sink.take("degraded", sink.degraded);
     into.sinks.push_back(std::move(sink));
   }
   return stored;

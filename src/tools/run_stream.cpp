@@ -179,9 +179,15 @@ void RunStream::read(const Piece& piece, const Take& take, std::vector<Damage>& 
   const std::optional<std::int64_t> acc_steps = directory.facts.grad_acc_steps;
   std::vector<std::int64_t> numbers;  // by SeriesId; -1 where not wanted
   for (const auto& [id, number] : directory.unified) {
+    if (id >= kFewSeries) continue;
     if (id >= numbers.size()) numbers.resize(id + 1, -1);
     numbers[id] = number;
   }
+  const auto number_of = [&](SeriesId id) -> std::int64_t {
+    if (id < numbers.size()) return numbers[id];
+    const auto found = directory.unified.find(id);
+    return found == directory.unified.end() ? -1 : std::int64_t{found->second};
+  };
   // What holds for all rows of a window.
   struct Place {
     Outcome outcome{-1, -1};
@@ -200,7 +206,7 @@ void RunStream::read(const Piece& piece, const Take& take, std::vector<Damage>& 
   out.rank = piece.rank;
   const auto take_batch = [&](RecordBatch&& batch) {
     for (const Row& row : batch.rows) {
-      out.series = static_cast<std::uint32_t>(numbers[row.key.series]);
+      out.series = static_cast<std::uint32_t>(number_of(row.key.series));
       find_place(facts_.series[out.series].optimizer, row.key.window);
       if (!place.is_selected) continue;
       out.window = row.key.window;
@@ -219,14 +225,14 @@ void RunStream::read(const Piece& piece, const Take& take, std::vector<Damage>& 
     }
     if (!take.payload) return;
     for (Payload& payload : batch.payloads) {
-      const auto series = static_cast<std::uint32_t>(numbers[payload.key.series]);
+      const auto series = static_cast<std::uint32_t>(number_of(payload.key.series));
       find_place(facts_.series[series].optimizer, payload.key.window);
       if (!place.is_selected) continue;
       take.payload({piece.restart, piece.rank, series, place.outcome.step, place.outcome.attempt,
                     place.outcome.fate, std::move(payload)});
     }
   };
-  const auto wanted = [&](SeriesId id) { return id < numbers.size() && numbers[id] >= 0; };
+  const auto wanted = [&](SeriesId id) { return number_of(id) >= 0; };
   directory.log->read(piece.segment, wanted, take_batch, damage);
 }
 
