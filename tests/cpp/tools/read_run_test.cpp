@@ -190,7 +190,7 @@ TEST(ReadRun, RanksThatShouldBeThereAndAreNot) {
     const RunRows rows = read_run(scratch.path(), options);
     EXPECT_EQ(rows.missing.ranks, expected.missing) << expected.facts;
     EXPECT_EQ(missing_text(rows.missing), expected.text);
-    EXPECT_TRUE(rows.damage.empty());
+    EXPECT_EQ(rows.damage.empty(), expected.facts.find("\"x\"") == std::string::npos);
     if (expected.asked.empty()) {
       EXPECT_EQ(account(scratch.path()).missing.ranks, expected.missing);
     }
@@ -370,7 +370,7 @@ TEST(ReadRun, OddJsonIsDamageAndHidesNothing) {
     write_atomically(rank.directory() / "run.json", text);
     const RunRows rows = read_run(scratch.path());
     EXPECT_EQ(rows.rows.size(), 1u) << text;
-    EXPECT_EQ(rows.damage.empty(), std::string(text).starts_with("{\"start")) << text;
+    EXPECT_FALSE(rows.damage.empty()) << text;
     std::filesystem::remove_all(scratch.path() / "rank_00000");
   }
 }
