@@ -20,6 +20,7 @@ def add_selection(parser: argparse.ArgumentParser, runs: str | None = None) -> N
         parser.add_argument("run", metavar="RUN", help="run directory (`out` of trainmon.watch)")
     else:
         parser.add_argument("run", metavar="RUN", nargs="+", help=runs)
+    parser.add_argument("-q", "--quiet", action="store_true", help="no remarks on stderr")
     which = parser.add_argument_group("which rows")
     add = which.add_argument
     add("--kind", action="append", metavar="KIND", help="kind or group of kinds (repeatable)")
@@ -63,8 +64,9 @@ def _steps(text: str | None) -> tuple[int | None, int | None] | None:
 class Reader:
     """Reads runs and remembers whether anything was missing or unusable; says each thing once."""
 
-    def __init__(self, program: str):
+    def __init__(self, program: str, quiet: bool = False):
         self.program = program
+        self.quiet = quiet
         self.exit_code = OK
         self._said = set()
 
@@ -72,6 +74,11 @@ class Reader:
         if text not in self._said:
             self._said.add(text)
             print(f"{self.program}: {text}", file=sys.stderr)
+
+    def remark(self, text: str) -> None:
+        """What is worth knowing and no fault."""
+        if not self.quiet:
+            self.say(text)
 
     def __call__(self, run: str, **arguments) -> reading.RunTable:
         with warnings.catch_warnings(record=True) as caught:

@@ -166,7 +166,7 @@ def write_dataset(
             table = reader(run, stats=stats, **part)
             rows += _write_parts(table, beside, float32)
             if table.payloads:
-                reader.say("histograms and texts have no columns: left out")
+                reader.remark("histograms and texts have no columns: left out")
         if progress:
             _show(len(parts), len(parts), rows, end="\n")
         if rows == 0:
@@ -183,7 +183,9 @@ def _parts(run: str, which: dict, reader: Reader) -> list[dict]:
     nothing = {**which, "include": ["no tensor is named\nso"], "stats": []}
     there = reader(run, **{**nothing, "merged": False})
     if len(there.scalars["step"]):
-        reader.say("what log() of the watch was given is left out (read_table(RUN).scalars has it)")
+        reader.remark(
+            "what log() of the watch was given is left out (read_table(RUN).scalars has it)"
+        )
     wanted = which.get("kinds")
     kinds = [k for k in there.kinds if not wanted or k in _core.expand_kinds(list(wanted))]
     if which.get("merged"):
@@ -258,7 +260,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
-    reader = Reader("trainmon.parquet")
+    reader = Reader("trainmon.parquet", options.quiet)
     try:
         import pyarrow.parquet  # noqa: F401
     except ModuleNotFoundError:
@@ -274,7 +276,7 @@ def main(arguments: list[str] | None = None) -> int:
             float32=options.float32,
             overwrite=options.overwrite,
             reader=reader,
-            progress=sys.stderr.isatty(),
+            progress=sys.stderr.isatty() and not options.quiet,
             **selection(options),
         )
     except (UsageError, OSError, ValueError) as error:
@@ -284,7 +286,7 @@ def main(arguments: list[str] | None = None) -> int:
         reader.say("interrupted; nothing was written")
         return 130
     partial = " (partial: see above)" if reader.exit_code == PARTIAL else ""
-    reader.say(f"{rows:,} rows in {options.out}{partial}")
+    reader.remark(f"{rows:,} rows in {options.out}{partial}")
     return reader.exit_code
 
 

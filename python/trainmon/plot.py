@@ -74,7 +74,7 @@ def one_kind(table: RunTable, chosen: list[str] | None, reader: Reader) -> str |
     if len(kinds) == 1 or chosen:
         return None
     kind = next((kind for kind in FIRST_KINDS if kind in kinds), kinds[0])
-    reader.say(f"showing {kind} of {', '.join(kinds)}; choose with --kind")
+    reader.remark(f"showing {kind} of {', '.join(kinds)}; choose with --kind")
     return kind
 
 
@@ -125,7 +125,7 @@ def ranks_grid(run: str, arguments: dict, stat: str, reader: Reader) -> Grid:
         table = read(run, {**arguments, "merged": False}, stat, reader)
     tensors = len(marks.numbered(*(_codes(table, k) for k in ("kind", "name", "element")))[1])
     if tensors > 1:
-        reader.say(f"each cell shows the largest of {tensors} tensors; choose one with --name")
+        reader.remark(f"each cell shows the largest of {tensors} tensors; choose one with --name")
     wanted = set(arguments["ranks"] or [*table.ranks, *table.missing_ranks])
     ranks = np.array(sorted(wanted | set(table.distinct("rank"))))
     axis = marks.step_axis(table["step"])
@@ -158,7 +158,7 @@ def histogram_grid(run: str, arguments: dict, reader: Reader, element: str = "up
     edges = found[0]["value"].edges
     same = [p for p in found if np.array_equal(p["value"].edges, edges)]
     if len(same) < len(found):
-        reader.say(f"{len(found) - len(same)} histograms with other bins are left out")
+        reader.remark(f"{len(found) - len(same)} histograms with other bins are left out")
     steps = np.array([p["step"] for p in same])
     axis = marks.step_axis(steps)
     lost = lost_anywhere(lost_of(run, table, axis, arguments, reader), axis)
@@ -259,7 +259,7 @@ def draw(options: argparse.Namespace, reader: Reader):
     if what == "series":
         shown = series_grid(runs[0], arguments, stat, reader)
         if len(shown.labels) > MOST_LINES:
-            reader.say(
+            reader.remark(
                 f"drawing {MOST_LINES} of {len(shown.labels)} lines, not finite or largest; "
                 "choose with --name or --rank, or see all with --what layers"
             )
@@ -268,7 +268,7 @@ def draw(options: argparse.Namespace, reader: Reader):
     elif what == "compare":
         lines, count = compare_lines(runs, arguments, stat, reader)
         if count > MOST_COMPARED:
-            reader.say(
+            reader.remark(
                 f"drawing the {MOST_COMPARED} of {count} that differ most; choose with --name"
             )
         styles = [(drawing.LINES[i // 2], drawing.DASHES[i % 2]) for i in range(len(lines))]
@@ -356,7 +356,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     options.what = options.what or ("compare" if len(options.run) == 2 else "series")
-    reader = Reader("trainmon plot")
+    reader = Reader("trainmon plot", options.quiet)
     try:
         import matplotlib
     except ModuleNotFoundError:

@@ -34,6 +34,7 @@ void add_merge(CLI::App& app, Context& context);
 void add_plot(CLI::App& app, Context& context);
 void add_query(CLI::App& app, Context& context);
 void add_show(CLI::App& app, Context& context);
+void add_tail(CLI::App& app, Context& context);
 void add_top(CLI::App& app, Context& context);
 
 }  // namespace trainmon::cli

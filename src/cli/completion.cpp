@@ -82,6 +82,9 @@ std::string script(const CLI::App& app, bool is_zsh) {
       "  fi\n"
       "}\n"
       "complete -o filenames -F _trainmon trainmon\n";
+  // Found by its name this file is the body of the function at its first call.
+  if (is_zsh)
+    text += "[[ $funcstack[1] == _trainmon ]] && _bash_complete -o filenames -F _trainmon\n";
   return text;
 }
 

@@ -3,6 +3,7 @@
 
 #include <iostream>
 #include <memory>
+#include <stdexcept>
 
 #include "base/text.h"
 #include "cli/output.h"
@@ -85,6 +86,11 @@ void print_report(const ConvertReport& report, const ConvertOptions& options, Co
 }
 
 [[noreturn]] void run_parquet(const ConvertArguments& given, const Context& context) {
+  if (given.from != "auto" && given.from != "log") {
+    throw std::invalid_argument("--to parquet reads the logs of a run only, not --from " +
+                                given.from);
+  }
+  if (context.json) throw std::invalid_argument("--json: not with --to parquet");
   std::vector<std::string> arguments = {given.selection.run, "-o", given.out};
   const auto add = [&](const char* flag, const auto& values) {
     for (const auto& value : values) {

@@ -1,13 +1,11 @@
 // trainmon doctor: this machine, or whether the books of a run are in order.
-#include <sys/resource.h>
-
 #include <filesystem>
 #include <iostream>
 #include <memory>
 
 #include "base/text.h"
+#include "cli/machine.h"
 #include "cli/output.h"
-#include "trainmon/version.h"
 
 namespace trainmon::cli {
 namespace {
@@ -16,42 +14,6 @@ std::int64_t dropped(const SinkHealth& sink) {
   std::int64_t total = 0;
   for (const auto& [reason, rows] : sink.rows_dropped) total += rows;
   return total;
-}
-
-Json limit_json(int resource) {
-  rlimit limit{};
-  if (::getrlimit(static_cast<decltype(RLIMIT_NOFILE)>(resource), &limit) != 0) return nullptr;
-  if (limit.rlim_cur == RLIM_INFINITY) return "unlimited";
-  return static_cast<std::uint64_t>(limit.rlim_cur);
-}
-
-std::string text_of(const Json& value) {
-  return value.is_string() ? value.get<std::string>() : value.dump();
-}
-
-void inspect_machine(const Context& context) {
-  std::error_code error;
-  const std::filesystem::path here = std::filesystem::current_path(error);
-  const std::filesystem::space_info space = std::filesystem::space(here, error);
-  Json out;
-  out["version"] = kVersion;
-  out["cpu_level"] = cpu_level_name(cpu_level());
-  out["cpu_level_detected"] = cpu_level_name(detected_cpu_level());
-  out["directory"] = here.string();
-  out["disk_free_bytes"] = error ? Json() : Json(space.available);
-  out["limit_open_files"] = limit_json(RLIMIT_NOFILE);
-  out["limit_file_bytes"] = limit_json(RLIMIT_FSIZE);
-  if (context.json) return print_json(out);
-  std::cout << "trainmon        " << kVersion << "\n";
-  std::cout << "instructions    " << cpu_level_name(cpu_level());
-  if (cpu_level() != detected_cpu_level()) {
-    std::cout << " (this machine has " << cpu_level_name(detected_cpu_level()) << ")";
-  }
-  std::cout << "\ndisk            "
-            << (error ? "unknown" : bytes_text(static_cast<double>(space.available)) + " free")
-            << " in " << printable(here.native()) << "\n";
-  std::cout << "open files      " << text_of(out["limit_open_files"]) << " at most\n";
-  std::cout << "file size       " << text_of(out["limit_file_bytes"]) << " (bytes)\n";
 }
 
 // What a person should know of one rank, in sentences; empty when there is nothing.
@@ -238,21 +200,32 @@ void inspect_run(const std::string& run, Context& context) {
 
 void add_doctor(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand("doctor", "this machine, or the books of a run");
-  const auto run = std::make_shared<std::string>();
-  command->add_option("RUN", *run, "run directory; without it, this machine");
+  struct DoctorArguments {
+    std::string run;
+    std::string config;
+  };
+  const auto given = std::make_shared<DoctorArguments>();
+  CLI::Option* run =
+      command->add_option("RUN", given->run, "run directory; without it, this machine");
+  command->add_option("--config", given->config, "config file to check with the machine")
+      ->type_name("FILE")
+      ->excludes(run);
   command->footer(
-      R"(For a run: rows produced = written + dropped for every rank, sink and reason,
+      R"(Without RUN: versions, instruction set, and whether a run can be written in the
+working directory (space, speed of writing 16 MiB, kind of file system, limits).
+For a run: rows produced = written + dropped for every rank, sink and reason,
 held against what the log gives back; what was not covered; ranks that are
 missing; damaged files. A torn last write of a killed or living run is no
-damage. Exit code 1 when the books are not in order.
+damage. Exit code 1 when something is not in order.
 
 Examples:
   trainmon doctor
+  trainmon doctor --config monitor.json
   trainmon doctor runs/a
   trainmon doctor runs/a --json)");
-  command->callback([run, &context] {
-    if (run->empty()) return inspect_machine(context);
-    inspect_run(*run, context);
+  command->callback([given, &context] {
+    if (given->run.empty()) return inspect_machine(given->config, context);
+    inspect_run(given->run, context);
   });
 }
 

@@ -22,7 +22,7 @@ Examples:
   trainmon first-bad runs/a
   trainmon top runs/a --stat absmax --kind grads --count 20
   trainmon show runs/a --name layers.1 --steps 100:120
-  trainmon anomalies runs/a -k 20
+  trainmon tail runs/a -f
   trainmon doctor runs/a --json
   trainmon ctl set runs/a every=100 --at-step 5000
 
@@ -63,18 +63,17 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   app.fallthrough();
   app.parse_complete_callback([&] { context.color = wants_color(context); });
-  add_first_bad(app, context);
-  add_top(app, context);
-  add_show(app, context);
-  add_query(app, context);
-  add_merge(app, context);
-  add_convert(app, context);
-  add_plot(app, context);
-  add_anomalies(app, context);
-  add_ctl(app, context);
-  add_doctor(app, context);
-  add_config(app, context);
-  add_completion(app, context);
+  // In the order and under the heading by which --help lists them.
+  const auto add = [&](const char* purpose, const auto&... adders) {
+    const std::size_t before = app.get_subcommands({}).size();
+    (adders(app, context), ...);
+    const auto all = app.get_subcommands({});
+    for (std::size_t i = before; i < all.size(); ++i) all[i]->group(purpose);
+  };
+  add("What went wrong", add_first_bad, add_anomalies, add_top);
+  add("Look at a run", add_tail, add_show, add_query, add_plot);
+  add("Make other files", add_convert, add_merge);
+  add("Set up and control", add_config, add_doctor, add_ctl, add_completion);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -17,30 +17,6 @@ namespace {
 
 constexpr std::string_view kEllipsis = "\xE2\x80\xA6";
 
-// `text` in at most `width` cells, the middle left out.
-std::string shortened(const std::string& text, std::size_t width) {
-  if (display_width(text) <= width) return text;
-  const std::size_t front = (width - 1) / 2, back = width - 1 - front;
-  std::vector<std::string> characters;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t length = std::max<std::size_t>(1, decode_utf8(text, at).length);
-    characters.push_back(text.substr(at, length));
-    at += length;
-  }
-  std::string head, tail;
-  std::size_t used = 0;
-  for (const std::string& c : characters) {
-    if ((used += display_width(c)) > front) break;
-    head += c;
-  }
-  used = 0;
-  for (auto c = characters.rbegin(); c != characters.rend(); ++c) {
-    if ((used += display_width(*c)) > back) break;
-    tail.insert(0, *c);
-  }
-  return head + std::string(kEllipsis) + tail;
-}
-
 std::string painted(const Context& context, std::string_view text, const char* code) {
   if (!context.color) return std::string(text);
   return "\x1b[" + std::string(code) + "m" + std::string(text) + "\x1b[0m";
@@ -89,6 +65,29 @@ std::string tensor_text(const Series& series) {
   std::string text = series.name.empty() ? "(root)" : printable(series.name);
   if (series.chunk != 0) text = "chunk " + std::to_string(series.chunk) + ": " + text;
   return series.element.empty() ? text : text + " " + printable(series.element);
+}
+
+std::string shortened(const std::string& text, std::size_t width) {
+  if (display_width(text) <= width) return text;
+  const std::size_t front = (width - 1) / 2, back = width - 1 - front;
+  std::vector<std::string> characters;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t length = std::max<std::size_t>(1, decode_utf8(text, at).length);
+    characters.push_back(text.substr(at, length));
+    at += length;
+  }
+  std::string head, tail;
+  std::size_t used = 0;
+  for (const std::string& c : characters) {
+    if ((used += display_width(c)) > front) break;
+    head += c;
+  }
+  used = 0;
+  for (auto c = characters.rbegin(); c != characters.rend(); ++c) {
+    if ((used += display_width(*c)) > back) break;
+    tail.insert(0, *c);
+  }
+  return head + std::string(kEllipsis) + tail;
 }
 
 std::string bold(const Context& context, std::string_view text) {

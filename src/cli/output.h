@@ -28,6 +28,9 @@ std::string tensor_text(const Series& series);
 std::string bold(const Context& context, std::string_view text);
 std::string red(const Context& context, std::string_view text);
 
+// `text` in at most `width` cells, the middle left out.
+std::string shortened(const std::string& text, std::size_t width);
+
 // Columns of width of terminal or COLUMNS; without either, as wide as need be.
 std::size_t terminal_width();
 

@@ -12,6 +12,7 @@ void add_plot(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand("plot", "pictures of a run (needs matplotlib)");
   command->prefix_command();
   command->allow_extras();
+  command->fallthrough(false);  // every word that follows is for the Python program
   // Its own help is the one of the Python program.
   command->set_help_flag();
   command->callback([command, &context] {

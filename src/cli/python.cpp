@@ -11,7 +11,6 @@
 #include "base/text.h"
 
 namespace trainmon::cli {
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -27,8 +26,6 @@ std::string interpreter() {
   }
   return "python3";  // of the PATH
 }
-
-}  // namespace
 
 void run_python(const std::string& module, const std::vector<std::string>& arguments) {
   const std::string python = interpreter();

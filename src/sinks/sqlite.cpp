@@ -2,7 +2,6 @@
 // count as written from then on that write() has taken them: when a transaction fails later they
 // count as left out, and what was said about them is said again.
 #include <sqlite3.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <array>
@@ -12,6 +11,7 @@
 
 #include "base/failpoint.h"
 #include "base/file.h"
+#include "base/file_system.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "sinks/live_table.h"
@@ -30,34 +30,10 @@ constexpr int kLastBusyMilliseconds = 2000;
 constexpr std::size_t kMostSaid = 1 << 16;
 constexpr std::int64_t kMostUncommitted = 1 << 18;  // rows held for somebody who keeps it locked
 
-struct NetworkFileSystem {
-  std::uint32_t magic;
-  std::string_view name;
-};
-constexpr std::array<NetworkFileSystem, 12> kNetwork = {{
-    {0x6969, "NFS"},
-    {0x0BD00BD0, "Lustre"},
-    {0x65735546, "FUSE"},
-    {0xFF534D42, "CIFS"},
-    {0xFE534D42, "SMB2"},
-    {0x517B, "SMB"},
-    {0x01021997, "9p"},
-    {0x47504653, "GPFS"},
-    {0x00C36400, "Ceph"},
-    {0x19830326, "BeeGFS"},
-    {0x5346414F, "AFS"},
-    {0xAAD7AAEA, "PanFS"},
-}};
-
 // Its name; nullopt for a local one.
-std::optional<std::string_view> network_file_system(const fs::path& directory) {
+std::optional<std::string_view> network_file_system_of(const fs::path& directory) {
   if (failpoint("sqlite.network").error != 0) return "NFS";
-  struct statfs status {};
-  if (::statfs(directory.c_str(), &status) != 0) return std::nullopt;
-  for (const NetworkFileSystem& known : kNetwork) {
-    if (static_cast<std::uint32_t>(status.f_type) == known.magic) return known.name;
-  }
-  return std::nullopt;
+  return network_file_system(directory);
 }
 
 // What was taken and is not committed; or, of a transaction that failed, is to be said again.
@@ -101,7 +77,7 @@ class SqliteSink : public Sink {
     series_ = &series;
     live_ = LiveTable(run, series);
     is_network_ = false;
-    if (const auto network = network_file_system(run.directory)) {
+    if (const auto network = network_file_system_of(run.directory)) {
       is_network_ = true;
       log_line("sink sqlite: " + run.directory.string() + " stands on a network file system (" +
                std::string(*network) +

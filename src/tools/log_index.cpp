@@ -9,7 +9,6 @@
 
 #include "base/file.h"
 #include "base/parallel.h"
-#include "sinks/compress.h"
 
 namespace trainmon {
 namespace {
@@ -20,27 +19,6 @@ std::string missing_text(int first, int last) {
   return first == last
              ? "segment " + std::to_string(first) + " is missing"
              : "segments " + std::to_string(first) + " to " + std::to_string(last) + " are missing";
-}
-
-// Points the frame's payload at its decompressed bytes.
-bool unpack(LogFrame& frame, std::string& unpacked, std::string& why) {
-  using log_format::Codec;
-  const auto codec = static_cast<Codec>(frame.header.codec);
-  if (codec == Codec::none) return true;
-  std::optional<std::string> bytes;
-  if (codec == Codec::zstd && frame.header.raw <= log_format::kMaxPayload) {
-    bytes = decompressed(frame.payload, frame.header.raw);
-  }
-  if (!bytes) {
-    why = codec == Codec::zstd && has_zstd()
-              ? "the frame cannot be decompressed"
-              : "compressed with codec " + std::to_string(frame.header.codec) +
-                    ", which this build of trainmon cannot read (1 is zstd)";
-    return false;
-  }
-  unpacked = std::move(*bytes);
-  frame.payload = unpacked;
-  return true;
 }
 
 // What the segment says of itself; nullopt where its beginning is damaged.

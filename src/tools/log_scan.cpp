@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/crc32c.h"
+#include "sinks/compress.h"
 
 namespace trainmon {
 namespace {
@@ -83,9 +84,9 @@ void check_preamble(std::string_view bytes, SegmentScan& scan) {
 }
 
 // Puts frames in order of their numbers and reports what is not as it was written.
-void order_frames(SegmentScan& scan, const std::vector<bool>& follows_fault) {
+void order_frames(SegmentScan& scan, const std::vector<bool>& follows_fault,
+                  std::uint32_t expected) {
   std::vector<LogFrame>& frames = scan.frames;
-  std::uint32_t expected = 0;
   for (std::size_t i = 0; i < frames.size(); ++i) {
     const std::uint32_t number = frames[i].header.number;
     if (number > expected && !follows_fault[i]) {
@@ -109,26 +110,19 @@ void order_frames(SegmentScan& scan, const std::vector<bool>& follows_fault) {
   frames.erase(std::unique(frames.begin(), frames.end(), same_number), frames.end());
 }
 
-}  // namespace
-
-SegmentScan scan_segment(std::string_view bytes) {
-  SegmentScan scan;
-  const bool is_begun =
-      bytes.size() < kPreambleBytes && preamble().starts_with(bytes.substr(0, preamble().size()));
-  if (is_begun || bytes.find_first_not_of('\0') == std::string_view::npos) {
-    scan.is_torn = true;
-    return scan;
-  }
-  check_preamble(bytes, scan);
+// Everything from bytes[at], where a frame with the number `expected` should begin.
+void scan_frames(std::string_view bytes, std::size_t at, std::uint32_t expected,
+                 SegmentScan& scan) {
   std::vector<bool> follows_fault;
   bool is_clean = true;
-  std::size_t at = kPreambleBytes;
+  scan.end = at;
   while (at < bytes.size()) {
     if (const std::optional<LogFrame> frame = frame_at(bytes, at)) {
       scan.frames.push_back(*frame);
       follows_fault.push_back(!is_clean);
       is_clean = true;
       at += kFrameHeaderBytes + frame->header.stored;
+      scan.end = at;
       continue;
     }
     is_clean = false;
@@ -143,8 +137,50 @@ SegmentScan scan_segment(std::string_view bytes) {
         {static_cast<std::int64_t>(at), std::to_string(end - at) + " bytes fail their checksum"});
     at = end;
   }
-  order_frames(scan, follows_fault);
+  order_frames(scan, follows_fault, expected);
+}
+
+}  // namespace
+
+SegmentScan scan_segment(std::string_view bytes) {
+  SegmentScan scan;
+  const bool is_begun =
+      bytes.size() < kPreambleBytes && preamble().starts_with(bytes.substr(0, preamble().size()));
+  if (is_begun || bytes.find_first_not_of('\0') == std::string_view::npos) {
+    scan.is_torn = true;
+    return scan;
+  }
+  check_preamble(bytes, scan);
+  scan_frames(bytes, kPreambleBytes, 0, scan);
   return scan;
+}
+
+SegmentScan scan_rest(std::string_view bytes, std::int64_t offset, std::uint32_t frames) {
+  SegmentScan scan;
+  scan_frames(bytes, 0, frames, scan);
+  for (LogFrame& frame : scan.frames) frame.offset += offset;
+  for (ScanFault& fault : scan.faults) fault.offset += offset;
+  return scan;
+}
+
+bool unpack(LogFrame& frame, std::string& unpacked, std::string& why) {
+  using log_format::Codec;
+  const auto codec = static_cast<Codec>(frame.header.codec);
+  if (codec == Codec::none) return true;
+  std::optional<std::string> bytes;
+  if (codec == Codec::zstd && frame.header.raw <= log_format::kMaxPayload) {
+    bytes = decompressed(frame.payload, frame.header.raw);
+  }
+  if (!bytes) {
+    why = codec == Codec::zstd && has_zstd()
+              ? "the frame cannot be decompressed"
+              : "compressed with codec " + std::to_string(frame.header.codec) +
+                    ", which this build of trainmon cannot read (1 is zstd)";
+    return false;
+  }
+  unpacked = std::move(*bytes);
+  frame.payload = unpacked;
+  return true;
 }
 
 }  // namespace trainmon
