@@ -22,47 +22,37 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Close {
-  void operator()(sqlite3 *database) const noexcept {
-    sqlite3_close_v2(database);
-  }
-  void operator()(sqlite3_stmt *statement) const noexcept {
-    sqlite3_finalize(statement);
-  }
+  void operator()(sqlite3* database) const noexcept { sqlite3_close_v2(database); }
+  void operator()(sqlite3_stmt* statement) const noexcept { sqlite3_finalize(statement); }
 };
 using Connection = std::unique_ptr<sqlite3, Close>;
 
-[[noreturn]] void fail(sqlite3 *database, const fs::path &file) {
-  throw std::runtime_error(printable(file.native()) + ": " +
-                           sqlite3_errmsg(database));
+[[noreturn]] void fail(sqlite3* database, const fs::path& file) {
+  throw std::runtime_error(printable(file.native()) + ": " + sqlite3_errmsg(database));
 }
 
-Connection open(const fs::path &file) {
-  sqlite3 *raw = nullptr;
-  const int code =
-      sqlite3_open_v2(file.c_str(), &raw, SQLITE_OPEN_READONLY, nullptr);
+Connection open(const fs::path& file) {
+  sqlite3* raw = nullptr;
+  const int code = sqlite3_open_v2(file.c_str(), &raw, SQLITE_OPEN_READONLY, nullptr);
   Connection connection(raw);
-  if (code != SQLITE_OK)
-    fail(raw, file);
+  if (code != SQLITE_OK) fail(raw, file);
   sqlite3_busy_timeout(raw, 5000);
   return connection;
 }
 
 // One SELECT, row by row.
 class Answer {
-public:
-  Answer(sqlite3 *database, const std::string &sql, const fs::path &file)
+ public:
+  Answer(sqlite3* database, const std::string& sql, const fs::path& file)
       : database_(database), file_(file) {
-    sqlite3_stmt *raw = nullptr;
-    const int code =
-        sqlite3_prepare_v2(database, sql.c_str(), -1, &raw, nullptr);
+    sqlite3_stmt* raw = nullptr;
+    const int code = sqlite3_prepare_v2(database, sql.c_str(), -1, &raw, nullptr);
     statement_.reset(raw);
-    if (code != SQLITE_OK)
-      fail(database_, file_);
+    if (code != SQLITE_OK) fail(database_, file_);
   }
   bool next() {
     const int code = sqlite3_step(statement_.get());
-    if (code != SQLITE_ROW && code != SQLITE_DONE)
-      fail(database_, file_);
+    if (code != SQLITE_ROW && code != SQLITE_DONE) fail(database_, file_);
     return code == SQLITE_ROW;
   }
   bool is_integer(int at) const {
@@ -70,44 +60,31 @@ public:
   }
   bool is_number_or_null(int at) const {
     const int type = sqlite3_column_type(statement_.get(), at);
-    return type == SQLITE_INTEGER || type == SQLITE_FLOAT ||
-           type == SQLITE_NULL;
+    return type == SQLITE_INTEGER || type == SQLITE_FLOAT || type == SQLITE_NULL;
   }
-  std::int64_t integer(int at) const {
-    return sqlite3_column_int64(statement_.get(), at);
-  }
-  double real(int at) const {
-    return sqlite3_column_double(statement_.get(), at);
-  }
-  bool is_null(int at) const {
-    return sqlite3_column_type(statement_.get(), at) == SQLITE_NULL;
-  }
+  std::int64_t integer(int at) const { return sqlite3_column_int64(statement_.get(), at); }
+  double real(int at) const { return sqlite3_column_double(statement_.get(), at); }
+  bool is_null(int at) const { return sqlite3_column_type(statement_.get(), at) == SQLITE_NULL; }
   // Valid until the next row.
   std::string_view text(int at) const {
-    const void *bytes = sqlite3_column_blob(statement_.get(), at);
-    const auto size =
-        static_cast<std::size_t>(sqlite3_column_bytes(statement_.get(), at));
-    return bytes == nullptr
-               ? std::string_view()
-               : std::string_view(static_cast<const char *>(bytes), size);
+    const void* bytes = sqlite3_column_blob(statement_.get(), at);
+    const auto size = static_cast<std::size_t>(sqlite3_column_bytes(statement_.get(), at));
+    return bytes == nullptr ? std::string_view()
+                            : std::string_view(static_cast<const char*>(bytes), size);
   }
   int columns() const { return sqlite3_column_count(statement_.get()); }
-  std::string_view name(int at) const {
-    return sqlite3_column_name(statement_.get(), at);
-  }
+  std::string_view name(int at) const { return sqlite3_column_name(statement_.get(), at); }
 
-private:
-  sqlite3 *database_;
-  const fs::path &file_;
+ private:
+  sqlite3* database_;
+  const fs::path& file_;
   std::unique_ptr<sqlite3_stmt, Close> statement_;
 };
 
 template <typename Enum, typename Name>
-Enum enum_of(std::string_view text, Enum last, Enum otherwise,
-             const Name &name) {
+Enum enum_of(std::string_view text, Enum last, Enum otherwise, const Name& name) {
   for (int i = 0; i <= static_cast<int>(last); ++i) {
-    if (name(static_cast<Enum>(i)) == text)
-      return static_cast<Enum>(i);
+    if (name(static_cast<Enum>(i)) == text) return static_cast<Enum>(i);
   }
   return otherwise;
 }
@@ -117,102 +94,91 @@ std::string column_name(std::string_view name) {
 }
 
 class SqliteSource final : public Source {
-public:
-  SqliteSource(const ConvertOptions &options, RowAccount &account)
-      : filter_(options.select) {
+ public:
+  SqliteSource(const ConvertOptions& options, RowAccount& account) : filter_(options.select) {
     std::error_code unknown;
     if (!fs::is_directory(options.from, unknown)) {
       add_file(options.from, 0, 0);
     } else {
-      for (const RankDirectory &place : rank_directories(options.from)) {
-        if (!filter_.takes_rank(place.rank))
-          continue;
-        for (const fs::path &file : databases(place.path))
+      for (const RankDirectory& place : rank_directories(options.from)) {
+        if (!filter_.takes_rank(place.rank)) continue;
+        for (const fs::path& file : databases(place.path))
           add_file(file, place.rank, place.restart);
       }
     }
     if (files_.empty()) {
-      throw std::runtime_error("no file stats*.db in " +
-                               printable(options.from.native()));
+      throw std::runtime_error("no file stats*.db in " + printable(options.from.native()));
     }
     for (auto at = files_.begin(); at != files_.end();) {
       try {
         look_at(*at);
         ++at;
-      } catch (const std::runtime_error &error) {
-        if (files_.size() == 1)
-          throw;
+      } catch (const std::runtime_error& error) {
+        if (files_.size() == 1) throw;
         account.reject({at->path, 0, 0, error.what()});
         parts_.erase(parts_.begin() + (at - files_.begin()));
         at = files_.erase(at);
       }
     }
     stats_ = options.stats.empty() ? all_stats_ : options.stats;
-    for (const std::string &name : stats_) {
-      if (std::find(all_stats_.begin(), all_stats_.end(), name) !=
-          all_stats_.end())
-        continue;
-      throw std::invalid_argument("'" + printable(name) +
-                                  "' is no statistic of these databases");
+    for (const std::string& name : stats_) {
+      if (std::find(all_stats_.begin(), all_stats_.end(), name) != all_stats_.end()) continue;
+      throw std::invalid_argument("'" + printable(name) + "' is no statistic of these databases");
     }
     filter_.check_kinds(facts_.kinds);
-    if (options.select.all_restarts || files_.size() < 2)
-      return;
-    for (const FileOf &file : files_)
-      restarts_.add(file.rank, file.restart, file.timeline);
-    std::erase_if(facts_.scalars, [&](const ReadScalar &s) {
+    if (options.select.all_restarts || files_.size() < 2) return;
+    for (const FileOf& file : files_) restarts_.add(file.rank, file.restart, file.timeline);
+    std::erase_if(facts_.scalars, [&](const ReadScalar& s) {
       return !restarts_.is_newest(s.rank, 0, s.step, s.restart);
     });
   }
 
-  const std::vector<Part> &parts() const override { return parts_; }
-  const std::vector<std::string> &stats() const override { return stats_; }
-  const RunRows *facts() const override { return &facts_; }
+  const std::vector<Part>& parts() const override { return parts_; }
+  const std::vector<std::string>& stats() const override { return stats_; }
+  const RunRows* facts() const override { return &facts_; }
   std::vector<std::string> kinds() const override { return facts_.kinds; }
 
-  void read(std::size_t part, const Take &take, RowAccount &account) override {
-    FileOf &file = files_[part];
+  void read(std::size_t part, const Take& take, RowAccount& account) override {
+    FileOf& file = files_[part];
     std::int64_t rows = 0, superseded = 0;
     try {
       read_rows(file, take, rows, superseded, account);
-    } catch (const Cancelled &) {
+    } catch (const Cancelled&) {
       throw;
-    } catch (const std::runtime_error &error) {
+    } catch (const std::runtime_error& error) {
       account.reject({file.path, 0, 0, error.what()});
     }
     account.read(rows);
     account.supersede(superseded);
   }
 
-private:
+ private:
   struct FileOf {
     fs::path path;
     int rank = 0;
     int restart = 0;
     Timeline timeline;
     std::deque<Series> series;
-    std::unordered_map<std::string, const Series *> by_key;
+    std::unordered_map<std::string, const Series*> by_key;
     SeenRows seen;
   };
 
-  static std::vector<fs::path> databases(const fs::path &directory) {
+  static std::vector<fs::path> databases(const fs::path& directory) {
     std::vector<fs::path> files;
     std::error_code error;
-    for (fs::directory_iterator entry(directory, error), end;
-         !error && entry != end; entry.increment(error)) {
+    for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
+         entry.increment(error)) {
       const std::string name = entry->path().filename().string();
-      if (name.starts_with("stats") && name.ends_with(".db"))
-        files.push_back(entry->path());
+      if (name.starts_with("stats") && name.ends_with(".db")) files.push_back(entry->path());
     }
     std::sort(files.begin(), files.end());
     return files;
   }
 
-  void add_file(const fs::path &path, int rank, int restart) {
+  void add_file(const fs::path& path, int rank, int restart) {
     std::error_code unknown;
-    parts_.push_back({rank, "", false,
-                      static_cast<std::int64_t>(fs::file_size(path, unknown))});
-    FileOf &file = files_.emplace_back();
+    parts_.push_back({rank, "", false, static_cast<std::int64_t>(fs::file_size(path, unknown))});
+    FileOf& file = files_.emplace_back();
     file.path = path;
     file.rank = rank;
     file.restart = restart;
@@ -220,8 +186,8 @@ private:
 
   // Throws where it is not a sound database of ours: of a damaged one no row
   // can be believed.
-  static void check(sqlite3 *database, const fs::path &file) {
-    const auto number = [&](const char *pragma) {
+  static void check(sqlite3* database, const fs::path& file) {
+    const auto number = [&](const char* pragma) {
       Answer answer(database, std::string("PRAGMA ") + pragma, file);
       return answer.next() ? answer.integer(0) : 0;
     };
@@ -229,11 +195,9 @@ private:
     if (number("application_id") != kSqliteApplicationId) {
       throw std::runtime_error(name + "no database of trainmon");
     }
-    if (const std::int64_t version = number("user_version");
-        version != kSqliteFormatVersion) {
-      throw std::runtime_error(
-          name + "schema version " + std::to_string(version) +
-          ", this reader knows " + std::to_string(kSqliteFormatVersion));
+    if (const std::int64_t version = number("user_version"); version != kSqliteFormatVersion) {
+      throw std::runtime_error(name + "schema version " + std::to_string(version) +
+                               ", this reader knows " + std::to_string(kSqliteFormatVersion));
     }
     Answer answer(database, "PRAGMA quick_check(1)", file);
     if (answer.next() && answer.text(0) != "ok") {
@@ -242,45 +206,36 @@ private:
   }
 
   // Why the row cannot be used; empty for a sound one.
-  std::string fault_of(const Answer &answer, int first_stat) const {
-    constexpr std::array<int, 12> kIntegers = {0, 1, 2, 3, 4,  5,
-                                               6, 7, 8, 9, 13, 16};
+  std::string fault_of(const Answer& answer, int first_stat) const {
+    constexpr std::array<int, 12> kIntegers = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16};
     constexpr std::array<int, 9> kSmall = {0, 1, 3, 4, 5, 7, 9, 13, 16};
-    const auto named = [&](int at) {
-      return "column " + std::string(answer.name(at));
-    };
+    const auto named = [&](int at) { return "column " + std::string(answer.name(at)); };
     for (const int at : kIntegers) {
-      if (!answer.is_integer(at))
-        return named(at) + " is no whole number";
+      if (!answer.is_integer(at)) return named(at) + " is no whole number";
     }
     for (const int at : kSmall) {
       const std::int64_t value = answer.integer(at);
-      if (value < INT32_MIN || value > INT32_MAX)
-        return named(at) + " is out of its range";
+      if (value < INT32_MIN || value > INT32_MAX) return named(at) + " is out of its range";
     }
     for (std::size_t i = 0; i <= stats_.size(); ++i) {
       const int at = i == stats_.size() ? 11 : first_stat + static_cast<int>(i);
-      if (!answer.is_number_or_null(at))
-        return named(at) + " is no number";
+      if (!answer.is_number_or_null(at)) return named(at) + " is no number";
     }
     return {};
   }
 
-  void look_at(FileOf &file) {
+  void look_at(FileOf& file) {
     const Connection database = open(file.path);
     check(database.get(), file.path);
     {
       Answer columns(database.get(), "SELECT * FROM stats LIMIT 0", file.path);
       for (int i = 0; i < columns.columns(); ++i) {
         const std::string name(columns.name(i));
-        const bool is_key = std::any_of(
-            key_columns().begin(), key_columns().end(),
-            [&](const TableColumn &column) { return column.name == name; });
-        if (is_key || name.find('"') != std::string::npos ||
-            all_stats_.size() >= 64)
-          continue;
-        if (std::find(all_stats_.begin(), all_stats_.end(), name) ==
-            all_stats_.end()) {
+        const bool is_key =
+            std::any_of(key_columns().begin(), key_columns().end(),
+                        [&](const TableColumn& column) { return column.name == name; });
+        if (is_key || name.find('"') != std::string::npos || all_stats_.size() >= 64) continue;
+        if (std::find(all_stats_.begin(), all_stats_.end(), name) == all_stats_.end()) {
           all_stats_.push_back(name);
         }
       }
@@ -291,26 +246,23 @@ private:
                     "FROM outcomes",
                     file.path);
     while (outcomes.next()) {
-      Outcome &outcome = batch.outcomes.emplace_back();
+      Outcome& outcome = batch.outcomes.emplace_back();
       outcome.optimizer = static_cast<std::int32_t>(outcomes.integer(0));
       outcome.window = outcomes.integer(1);
       outcome.step = outcomes.integer(2);
       outcome.attempt = static_cast<std::int32_t>(outcomes.integer(3));
-      outcome.fate =
-          enum_of(outcomes.text(4), Fate::unknown, Fate::unknown, fate_name);
+      outcome.fate = enum_of(outcomes.text(4), Fate::unknown, Fate::unknown, fate_name);
       outcome.loss_scale = outcomes.real(5);
     }
     file.timeline.add(batch);
     Answer kinds(database.get(), "SELECT DISTINCT kind FROM series", file.path);
     while (kinds.next()) {
       std::string kind(kinds.text(0));
-      if (std::find(facts_.kinds.begin(), facts_.kinds.end(), kind) ==
-          facts_.kinds.end()) {
+      if (std::find(facts_.kinds.begin(), facts_.kinds.end(), kind) == facts_.kinds.end()) {
         facts_.kinds.push_back(std::move(kind));
       }
     }
-    Answer scalars(database.get(),
-                   "SELECT restart, rank, step, name, value FROM logged",
+    Answer scalars(database.get(), "SELECT restart, rank, step, name, value FROM logged",
                    file.path);
     while (scalars.next()) {
       ReadScalar scalar;
@@ -325,22 +277,22 @@ private:
     }
   }
 
-  void read_rows(FileOf &file, const Take &take, std::int64_t &rows,
-                 std::int64_t &superseded, RowAccount &account) {
+  void read_rows(FileOf& file, const Take& take, std::int64_t& rows, std::int64_t& superseded,
+                 RowAccount& account) {
     const Connection database = open(file.path);
-    std::string sql = "SELECT restart, rank, step, attempt, micro_step, call, "
-                      "seq, flags, window, "
-                      "accum, fate, loss_scale, kind, chunk, name, element, "
-                      "optimizer, dtype, "
-                      "replication";
+    std::string sql =
+        "SELECT restart, rank, step, attempt, micro_step, call, "
+        "seq, flags, window, "
+        "accum, fate, loss_scale, kind, chunk, name, element, "
+        "optimizer, dtype, "
+        "replication";
     constexpr int kFirstStat = 19;
     std::vector<bool> has(stats_.size(), true);
     {
       Answer columns(database.get(), "SELECT * FROM stats LIMIT 0", file.path);
       for (std::size_t i = 0; i < stats_.size(); ++i) {
         has[i] = false;
-        for (int c = 0; c < columns.columns(); ++c)
-          has[i] = has[i] || columns.name(c) == stats_[i];
+        for (int c = 0; c < columns.columns(); ++c) has[i] = has[i] || columns.name(c) == stats_[i];
       }
     }
     for (std::size_t i = 0; i < stats_.size(); ++i)
@@ -350,15 +302,12 @@ private:
     while (answer.next()) {
       if (std::string fault = fault_of(answer, kFirstStat); !fault.empty()) {
         ++rows;
-        account.reject({file.path, 0, 1,
-                        "row with seq " + std::to_string(answer.integer(6)) +
-                            ": " + fault});
+        account.reject(
+            {file.path, 0, 1, "row with seq " + std::to_string(answer.integer(6)) + ": " + fault});
         continue;
       }
       TableRow row;
-      const auto small = [&](int at) {
-        return static_cast<std::int32_t>(answer.integer(at));
-      };
+      const auto small = [&](int at) { return static_cast<std::int32_t>(answer.integer(at)); };
       row.restart = small(0);
       row.rank = small(1);
       row.step = answer.integer(2);
@@ -369,25 +318,20 @@ private:
       row.flags = static_cast<std::uint32_t>(answer.integer(7));
       row.window = answer.integer(8);
       row.accum = small(9);
-      row.fate =
-          enum_of(answer.text(10), Fate::unknown, Fate::unknown, fate_name);
+      row.fate = enum_of(answer.text(10), Fate::unknown, Fate::unknown, fate_name);
       row.loss_scale = answer.is_null(11) ? std::nan("") : answer.real(11);
       row.series = series_of(file, answer);
-      if (!filter_.takes_rank(row.rank) ||
-          !filter_.takes_kind(row.series->kind) ||
-          !filter_.takes_name(row.series->name) ||
-          !filter_.takes_step(row.step)) {
+      if (!filter_.takes_rank(row.rank) || !filter_.takes_kind(row.series->kind) ||
+          !filter_.takes_name(row.series->name) || !filter_.takes_step(row.step)) {
         continue;
       }
       ++rows;
       if (!file.seen.add(row.restart, row.rank, row.seq)) {
         account.reject(
-            {file.path, 0, 1,
-             "row with seq " + std::to_string(row.seq) + " was there before"});
+            {file.path, 0, 1, "row with seq " + std::to_string(row.seq) + " was there before"});
         continue;
       }
-      if (!restarts_.is_newest(row.rank, row.series->optimizer, row.step,
-                               row.restart)) {
+      if (!restarts_.is_newest(row.rank, row.series->optimizer, row.step, row.restart)) {
         ++superseded;
         continue;
       }
@@ -397,43 +341,36 @@ private:
         const int at = kFirstStat + static_cast<int>(i);
         const bool is_null = answer.is_null(at);
         values[i] = is_null ? std::nan("") : answer.real(at);
-        if (is_null && (is_unknown || !has[i]))
-          row.absent |= std::uint64_t{1} << i;
+        if (is_null && (is_unknown || !has[i])) row.absent |= std::uint64_t{1} << i;
       }
       row.values = values;
       take(row);
     }
     // The view has no row of a series that is not there.
-    Answer orphans(
-        database.get(),
-        "SELECT count(*) FROM rows WHERE series NOT IN (SELECT id FROM series)",
-        file.path);
+    Answer orphans(database.get(),
+                   "SELECT count(*) FROM rows WHERE series NOT IN (SELECT id FROM series)",
+                   file.path);
     const std::int64_t lost = orphans.next() ? orphans.integer(0) : 0;
-    if (lost == 0)
-      return;
+    if (lost == 0) return;
     rows += lost;
-    account.reject(
-        {file.path, 0, lost, "rows whose series is not in the table series"});
+    account.reject({file.path, 0, lost, "rows whose series is not in the table series"});
   }
 
-  static const Series *series_of(FileOf &file, const Answer &answer) {
+  static const Series* series_of(FileOf& file, const Answer& answer) {
     std::string key;
     for (int at = 12; at < 19; ++at) {
       key += answer.text(at);
       key += '\x1f';
     }
-    const auto [known, is_new] =
-        file.by_key.try_emplace(std::move(key), nullptr);
-    if (!is_new)
-      return known->second;
+    const auto [known, is_new] = file.by_key.try_emplace(std::move(key), nullptr);
+    if (!is_new) return known->second;
     Series series;
     series.kind = answer.text(12);
     series.chunk = static_cast<std::int32_t>(answer.integer(13));
     series.name = answer.text(14);
     series.element = answer.text(15);
     series.optimizer = static_cast<std::int32_t>(answer.integer(16));
-    series.dtype =
-        enum_of(answer.text(17), DType::bool8, DType::float32, dtype_name);
+    series.dtype = enum_of(answer.text(17), DType::bool8, DType::float32, dtype_name);
     series.replication = enum_of(answer.text(18), Replication::independent,
                                  Replication::independent, replication_name);
     file.series.push_back(std::move(series));
@@ -442,18 +379,17 @@ private:
 
   const RowFilter filter_;
   std::vector<Part> parts_;
-  std::deque<FileOf> files_; // of parts_, same order
+  std::deque<FileOf> files_;  // of parts_, same order
   Restarts restarts_;
   std::vector<std::string> all_stats_;
   std::vector<std::string> stats_;
   RunRows facts_;
 };
 
-} // namespace
+}  // namespace
 
-std::unique_ptr<Source> open_sqlite_source(const ConvertOptions &options,
-                                           RowAccount &account) {
+std::unique_ptr<Source> open_sqlite_source(const ConvertOptions& options, RowAccount& account) {
   return std::make_unique<SqliteSource>(options, account);
 }
 
-} // namespace trainmon
+}  // namespace trainmon
