@@ -174,13 +174,13 @@ void add_convert(CLI::App& app, Context& context) {
       ->capture_default_str()
       ->check(CLI::Range(1, 128));
   command->add_option("--time-start", given->time_start,
-                      "msprobe_csv: first time of a directory, Dec03_21-34-40");
+                      "msprobe_csv: first time, as Dec03_21-34-40");
   command->add_option("--time-end", given->time_end, "msprobe_csv: last time");
   command->add_option("--step-partition", given->step_partition, "msprobe_db: steps per table")
       ->capture_default_str()
       ->check(CLI::Range(10, 10000000));
   command->add_flag("--keep-micro-steps", given->keep_micro_steps,
-                    "msprobe_trend: micro steps are not counted on as steps");
+                    "msprobe_trend: micro steps are no steps");
   command->footer(R"(Formats written: csv, jsonl, tensorboard (directories), parquet (a directory;
 needs pyarrow), sqlite, and msprobe's databases msprobe_db (tables
 metric_*_step_*) and msprobe_trend (table trend_data). The output gets its name
@@ -190,7 +190,7 @@ the exit code 3.
 Examples:
   trainmon convert runs/a --to sqlite -o a.db
   trainmon convert runs/a --to tensorboard -o tb --kind grads --stat norm
-  trainmon convert monitor_output --to msprobe_db -o monitor_metrics.db --threads 8
+  trainmon convert monitor_output --to msprobe_db -o metrics.db --threads 8
   trainmon convert runs/a --to parquet -o a.parquet --merged)");
   command->callback([given, &context] { run_convert(*given, context); });
 }
@@ -206,9 +206,9 @@ void add_merge(CLI::App& app, Context& context) {
       ->capture_default_str()
       ->check(CLI::IsMember({"csv", "jsonl", "sqlite", "tensorboard", "parquet"}));
   command->footer(
-      R"(Parts of one whole are merged exactly, values that are the same on every rank are
-taken once (both get rank -1), the rest stays per rank. A merged row that lacks
-elements has the flag 8 (partial).
+      R"(Parts of one whole are merged exactly, values that are the same on every rank
+are taken once (both get rank -1), the rest stays per rank. A merged row that
+lacks elements has the flag 8 (partial).
 
 Examples:
   trainmon merge runs/a -o a_merged

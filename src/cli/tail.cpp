@@ -395,10 +395,11 @@ void add_tail(CLI::App& app, Context& context) {
   repeatable(command->add_option("--exclude", select.exclude, "names left out (repeatable)"));
   repeatable(command->add_option("--rank", select.ranks, "rank (repeatable)"));
   command->footer(
-      R"(One line per step and rank: norms over all tensors of the rank, how many elements
-are not finite (bad), the first tensor that is not, else the one of the largest
-norm, and what mon.log was given. A step is shown when it has ended. Restarts and
-ranks that appear later are followed, too. With --json one object per line.
+      R"(One line per step and rank: norms over all tensors of the rank, how many
+elements are not finite (bad), the first tensor that is not, else the one of the
+largest norm, and what mon.log was given. A step is shown when it has ended.
+Restarts and ranks that appear later are followed, too. With --json one object
+per line.
 
 Examples:
   trainmon tail runs/a
