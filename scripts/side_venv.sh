@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# side_venv.sh NAME REQUIREMENTS: the environment .venv-NAME, which sees everything in .venv and adds
-# what the file REQUIREMENTS pins. Keeps other people's packages out of .venv.
+# side_venv.sh NAME REQUIREMENTS [PIP OPTION ...]: the environment .venv-NAME, which sees everything in
+# .venv and adds what the file REQUIREMENTS pins. Keeps other people's packages out of .venv.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 venv=.venv-$1
 requirements=$2
+shift 2
 site() { "$1" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
 if [ ! -x "$venv/bin/python" ]; then
   .venv/bin/python -m venv --system-site-packages "$venv"
@@ -19,6 +20,6 @@ from importlib.metadata import version
 print(f"torch=={version('torch')}", f"numpy=={version('numpy')}", sep="\n")
 PYTHON
   "$venv/bin/python" -m pip install -q --disable-pip-version-check -c "$venv/constraints.txt" \
-    -r "$requirements"
+    "$@" -r "$requirements"
   cp "$requirements" "$venv/requirements.stamp"
 fi

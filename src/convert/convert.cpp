@@ -123,6 +123,18 @@ void check(const ConvertOptions& options) {
   }
 }
 
+// Replacing the source by what is made of it would lose it if that is less.
+void refuse_own_source(const ConvertOptions& options) {
+  std::error_code error;
+  const fs::path from = fs::weakly_canonical(options.from, error);
+  const fs::path to = fs::weakly_canonical(options.to, error);
+  if (error) return;
+  if (std::mismatch(to.begin(), to.end(), from.begin(), from.end()).first == to.end()) {
+    throw std::invalid_argument("the output " + printable(options.to.native()) +
+                                " would take the place of what is converted");
+  }
+}
+
 // Rows on their way from a reading thread to the writing one.
 struct Block {
   std::vector<TableRow> rows;
@@ -176,7 +188,12 @@ class Conversion {
   Conversion(const ConvertOptions& options, Source& source, Target& target, RowAccount& account)
       : options_(options), source_(source), target_(target), account_(account) {
     for (const Source::Part& part : source.parts()) total_ += part.bytes;
+    if (!options.progress) return;
+    account.on_advance([this](std::int64_t bytes) {
+      options_.progress(std::min(done_ += bytes, total_), total_);
+    });
   }
+  ~Conversion() { account_.on_advance({}); }
 
   void run() {
     const std::size_t parts = source_.parts().size();
@@ -210,8 +227,6 @@ class Conversion {
           take(row);
         },
         account_);
-    const std::int64_t done = done_ += source_.parts()[part].bytes;
-    if (options_.progress) options_.progress(done, total_);
     ask();
   }
 
@@ -308,9 +323,11 @@ ConvertReport convert(const ConvertOptions& wanted) {
   if (options.to_format == TargetFormat::tensorboard && options.stats.empty() && !is_msprobe) {
     options.stats = {"norm", "mean", "min", "max", "nans", "zeros"};
   }
-  Staging staging(options.to, options.overwrite);
+  refuse_own_source(options);
   RowAccount account;
   const std::unique_ptr<Source> source = open_source(options, account);
+  // Not before: what cannot be converted leaves no directory behind.
+  Staging staging(options.to, options.overwrite);
   {
     const std::unique_ptr<Target> target =
         make_target({options, staging.path(), *source, source->stats()});

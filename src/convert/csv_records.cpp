@@ -1,13 +1,21 @@
 // Plain fields, by far the most, are cut out of the text without a copy.
 #include "convert/csv_records.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <limits>
 
 namespace trainmon {
 namespace {
+
+constexpr std::string_view kUnclosed = "a quote is never closed";
+constexpr std::size_t kChunk = std::size_t{4} << 20;
+// A quote that is not closed within so many bytes never is.
+constexpr std::size_t kLongestRecord = std::size_t{64} << 20;
 
 bool equals_lower(std::string_view text, std::string_view lower) {
   return std::equal(text.begin(), text.end(), lower.begin(), lower.end(), [](char a, char b) {
@@ -54,7 +62,7 @@ bool CsvRecords::split(std::size_t begin) {
       for (++at;;) {
         const std::size_t quote = text_.find('"', at);
         if (quote == std::string_view::npos) {
-          give_up_line("a quote is never closed");
+          give_up_line(kUnclosed);
           return false;
         }
         field += text_.substr(at, quote - at);
@@ -89,6 +97,46 @@ bool CsvRecords::split(std::size_t begin) {
     if (field.data() == nullptr) field = unquoted_[quoted++];
   }
   return true;
+}
+
+CsvFile::CsvFile(std::filesystem::path path) : path_(std::move(path)), file_(open_file(path_)) {
+  refill(0, 1);
+}
+
+bool CsvFile::next() {
+  while (true) {
+    const bool is_there = records_.next();
+    if (is_at_end_) return is_there;
+    if (!is_there) {
+      refill(text_.size(), 1);
+      continue;
+    }
+    // Sound or not, what touches the end of the text, or looked for a quote up to it, is told again
+    // with more of the file.
+    const bool is_open =
+        records_.fault() == kUnclosed && text_.size() - records_.begin() < kLongestRecord;
+    if (records_.end() < text_.size() && !is_open) return true;
+    refill(records_.begin(), records_.line());
+  }
+}
+
+void CsvFile::refill(std::size_t begin, std::int64_t line) {
+  text_.erase(0, begin);
+  const std::size_t kept = text_.size();
+  const std::size_t size = std::max(kChunk, 2 * kept);
+  text_.resize(size);
+  std::size_t at = kept;
+  while (at < size && !is_at_end_) {
+    const ssize_t got = ::pread(file_.fd(), text_.data() + at, size - at, read_);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw file_error(errno, "cannot read", path_);
+    is_at_end_ = got == 0;
+    at += static_cast<std::size_t>(got);
+    read_ += got;
+  }
+  text_.resize(at);
+  records_ = CsvRecords(text_);
+  records_.seek(0, line);
 }
 
 bool parse_number(std::string_view text, double& value) {

@@ -3,9 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "base/file.h"
 
 namespace trainmon {
 
@@ -20,6 +23,7 @@ class CsvRecords {
 
   std::int64_t line() const { return line_; }   // of the record's beginning, from 1
   std::size_t begin() const { return begin_; }  // its first byte
+  std::size_t end() const { return at_; }       // the byte after it
   bool is_sound() const { return fault_.empty(); }
   // Why it cannot be used: an unclosed quote, a NUL byte, no line end (cut off).
   std::string_view fault() const { return fault_; }
@@ -40,6 +44,26 @@ class CsvRecords {
   std::string_view fault_;
   std::vector<std::string_view> fields_;
   std::vector<std::string> unquoted_;  // fields that had doubled quotes
+};
+
+// The records of a file, of which a few megabytes are in memory at a time.
+class CsvFile {
+ public:
+  // Throws SinkError when it cannot be read, as next() does.
+  explicit CsvFile(std::filesystem::path path);
+  bool next();
+  const CsvRecords& record() const { return records_; }
+  std::int64_t bytes_read() const { return read_; }
+
+ private:
+  void refill(std::size_t begin, std::int64_t line);
+
+  std::filesystem::path path_;
+  File file_;
+  std::string text_;
+  std::int64_t read_ = 0;
+  bool is_at_end_ = false;
+  CsvRecords records_{{}};
 };
 
 // A number as CSV files hold it: decimal, nan, inf, -inf in any case; false for anything else.

@@ -1,5 +1,5 @@
-// CSV of ours: the files of the sink `csv` below RUN/rank_*/restart_*, or a
-// directory that a conversion wrote, with rows.csv.
+// CSV of ours: the files of the sink `csv` below RUN/rank_*/restart_*, or a directory that a
+// conversion wrote, with rows.csv.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -79,8 +79,7 @@ std::int64_t rows_written(const Health& health) {
   return 0;
 }
 
-// Payloads count as rows, and rows of deleted files were written too; both
-// stand in other files.
+// Payloads count as rows, and rows of deleted files were written too; both stand in other files.
 std::int64_t not_in_row_files(const fs::path& directory) {
   std::int64_t rows = 0;
   for (const char* const name : {"payloads.csv", "gaps.csv"}) {
@@ -88,14 +87,13 @@ std::int64_t not_in_row_files(const fs::path& directory) {
     const fs::path file = directory / name;
     if (!fs::exists(file, unknown)) continue;
     try {
-      const std::string text = read_file(file);
-      CsvRecords csv(text);
+      CsvFile csv(file);
       if (!csv.next()) continue;
-      const Header header(csv.fields());
+      const Header header(csv.record().fields());
       const int at = header.at("rows");
       while (csv.next()) {
         std::int64_t lost = 1;
-        const auto& fields = csv.fields();
+        const auto& fields = csv.record().fields();
         if (at >= 0 && static_cast<std::size_t>(at) < fields.size()) {
           parse_integer(fields[static_cast<std::size_t>(at)], lost);
         }
@@ -189,24 +187,37 @@ class CsvSource final : public Source {
     directories_.push_back(std::move(directory));
   }
 
-  // Calls use(records) for every sound record of the file's length; others are
-  // rejected.
+  // Calls use(records) for every sound record of the file's length; others are rejected.
   template <typename Use>
-  static void for_each_record(const fs::path& file, RowAccount& account, const Use& use) {
-    std::string text;
+  static void for_each_record(const fs::path& file, RowAccount& account, const Use& use,
+                              bool counts_progress = false) {
     try {
-      text = read_file(file);
+      CsvFile csv(file);
+      std::int64_t counted = 0;
+      const auto advance = [&] {
+        if (!counts_progress || counted == csv.bytes_read()) return;
+        account.advance(csv.bytes_read() - counted);
+        counted = csv.bytes_read();
+      };
+      use_records(csv, file, account, use, advance);
+      advance();
     } catch (const SinkError& error) {
       account.reject({file, 0, 0, error.what()});
-      return;
     }
-    CsvRecords records(text);
-    if (!records.next() || !records.is_sound()) {
-      account.reject({file, 1, 0, text.empty() ? "the file is empty" : "it has no first line"});
+  }
+
+  template <typename Use, typename Advance>
+  static void use_records(CsvFile& csv, const fs::path& file, RowAccount& account, const Use& use,
+                          const Advance& advance) {
+    const CsvRecords& records = csv.record();
+    if (!csv.next() || !records.is_sound()) {
+      account.reject(
+          {file, 1, 0, csv.bytes_read() == 0 ? "the file is empty" : "it has no first line"});
       return;
     }
     const Header header(records.fields());
-    while (records.next()) {
+    while (csv.next()) {
+      advance();
       std::string fault(records.fault().empty() ? header.fault() : records.fault());
       if (fault.empty() && records.fields().size() != header.names().size()) {
         fault = std::to_string(records.fields().size()) + " fields, its first line has " +
@@ -338,70 +349,73 @@ class CsvSource final : public Source {
                  RowAccount& account) {
     std::vector<double> values(stats_.size());
     std::int64_t rows = 0, superseded = 0;
-    for_each_record(file, account, [&](const Header& header, const CsvRecords& records) {
-      std::string fault;
-      if (!header.row_fault().empty()) return header.row_fault();
-      ++directory.found;
-      TableRow row;
-      const auto small = [&](std::string_view name, std::int32_t missing = 0) {
-        const std::int64_t value = integer(header, records, name, fault, missing);
-        if (value < INT32_MIN || value > INT32_MAX) {
-          fault = std::string(name) + " " + std::to_string(value) + " is out of its range";
-        }
-        return static_cast<std::int32_t>(value);
-      };
-      row.restart = small("restart", directory.restart);
-      row.rank = small("rank", directory.rank);
-      row.step = integer(header, records, "step", fault);
-      row.attempt = small("attempt");
-      row.micro_step = small("micro_step");
-      row.call = small("call");
-      row.seq = static_cast<std::uint64_t>(integer(header, records, "seq", fault));
-      row.flags = static_cast<std::uint32_t>(integer(header, records, "flags", fault));
-      row.window = integer(header, records, "window", fault);
-      row.accum = small("accum");
-      row.loss_scale = number(header, records, "loss_scale", fault);
-      const std::string_view fate = text(header, records, "fate");
-      if (!fate.empty() && !parse_enum(fate, Fate::unknown, fate_name, row.fate)) {
-        fault = "fate '" + printable(fate) + "' is none";
-      }
-      for (std::size_t i = 0; i < stats_.size(); ++i) {
-        const std::string_view cell = text(header, records, stats_[i]);
-        if (cell.empty()) {
-          row.absent |= std::uint64_t{1} << i;
-          values[i] = std::nan("");
-        } else if (!parse_number(cell, values[i])) {
-          fault = stats_[i] + " '" + printable(cell) + "' is no number";
-        }
-      }
-      row.series = series_of(directory, header, records, fault);
-      if (!fault.empty()) return fault;
-      if (!directory.seen.add(row.restart, row.rank, row.seq)) {
-        --directory.found;
-        return "a row with seq " + std::to_string(row.seq) + " of rank " +
-               std::to_string(row.rank) + ", restart " + std::to_string(row.restart) +
-               " was there before";
-      }
-      if (directory.has_outcomes) {
-        const Outcome outcome = directory.timeline.at(row.series->optimizer, row.window);
-        row.step = outcome.step;
-        row.attempt = outcome.attempt;
-        row.fate = outcome.fate;
-        row.loss_scale = outcome.loss_scale;
-      }
-      if (!filter_.takes_rank(row.rank) || !filter_.takes_kind(row.series->kind) ||
-          !filter_.takes_name(row.series->name) || !filter_.takes_step(row.step)) {
-        return fault;
-      }
-      ++rows;
-      if (!restarts_.is_newest(row.rank, row.series->optimizer, row.step, row.restart)) {
-        ++superseded;
-        return fault;
-      }
-      row.values = values;
-      take(row);
-      return fault;
-    });
+    for_each_record(
+        file, account,
+        [&](const Header& header, const CsvRecords& records) {
+          std::string fault;
+          if (!header.row_fault().empty()) return header.row_fault();
+          ++directory.found;
+          TableRow row;
+          const auto small = [&](std::string_view name, std::int32_t missing = 0) {
+            const std::int64_t value = integer(header, records, name, fault, missing);
+            if (value < INT32_MIN || value > INT32_MAX) {
+              fault = std::string(name) + " " + std::to_string(value) + " is out of its range";
+            }
+            return static_cast<std::int32_t>(value);
+          };
+          row.restart = small("restart", directory.restart);
+          row.rank = small("rank", directory.rank);
+          row.step = integer(header, records, "step", fault);
+          row.attempt = small("attempt");
+          row.micro_step = small("micro_step");
+          row.call = small("call");
+          row.seq = static_cast<std::uint64_t>(integer(header, records, "seq", fault));
+          row.flags = static_cast<std::uint32_t>(integer(header, records, "flags", fault));
+          row.window = integer(header, records, "window", fault);
+          row.accum = small("accum");
+          row.loss_scale = number(header, records, "loss_scale", fault);
+          const std::string_view fate = text(header, records, "fate");
+          if (!fate.empty() && !parse_enum(fate, Fate::unknown, fate_name, row.fate)) {
+            fault = "fate '" + printable(fate) + "' is none";
+          }
+          for (std::size_t i = 0; i < stats_.size(); ++i) {
+            const std::string_view cell = text(header, records, stats_[i]);
+            if (cell.empty()) {
+              row.absent |= std::uint64_t{1} << i;
+              values[i] = std::nan("");
+            } else if (!parse_number(cell, values[i])) {
+              fault = stats_[i] + " '" + printable(cell) + "' is no number";
+            }
+          }
+          row.series = series_of(directory, header, records, fault);
+          if (!fault.empty()) return fault;
+          if (!directory.seen.add(row.restart, row.rank, row.seq)) {
+            --directory.found;
+            return "a row with seq " + std::to_string(row.seq) + " of rank " +
+                   std::to_string(row.rank) + ", restart " + std::to_string(row.restart) +
+                   " was there before";
+          }
+          if (directory.has_outcomes) {
+            const Outcome outcome = directory.timeline.at(row.series->optimizer, row.window);
+            row.step = outcome.step;
+            row.attempt = outcome.attempt;
+            row.fate = outcome.fate;
+            row.loss_scale = outcome.loss_scale;
+          }
+          if (!filter_.takes_rank(row.rank) || !filter_.takes_kind(row.series->kind) ||
+              !filter_.takes_name(row.series->name) || !filter_.takes_step(row.step)) {
+            return fault;
+          }
+          ++rows;
+          if (!restarts_.is_newest(row.rank, row.series->optimizer, row.step, row.restart)) {
+            ++superseded;
+            return fault;
+          }
+          row.values = values;
+          take(row);
+          return fault;
+        },
+        true);
     account.read(rows);
     account.supersede(superseded);
   }

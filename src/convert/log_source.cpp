@@ -83,6 +83,7 @@ class LogSource final : public Source {
                     },
                     {}},
                    damage);
+      account.advance(piece.bytes);
     }
     account.read(rows);
     account.damage(damage);
@@ -127,6 +128,7 @@ class MergedSource final : public Source {
     Derive derived(stats_);
     for (const ReadRow& row : run_.rows) take(derived(row, run_.series[row.series]));
     account.read(static_cast<std::int64_t>(run_.rows.size()));
+    account.advance(parts_[0].bytes);
   }
   void read_payloads(const std::function<void(const Series&, const ReadPayload&)>& take) override {
     for (const ReadPayload& payload : run_.payloads) take(run_.series[payload.series], payload);

@@ -342,9 +342,17 @@ class TrendTarget final : public Target {
       most = std::max<std::int64_t>(most, row.micro_step + 1);
     });
     RowAccount unused;
+    std::int64_t rows = 0;
     for (std::size_t i = 0; i < place.source.parts().size(); ++i) {
       place.source.read(
-          i, [&](const TableRow& row) { counting.add(row); }, unused);
+          i,
+          [&](const TableRow& row) {
+            if ((++rows & 0x3FF) == 0 && place.options.cancelled && place.options.cancelled()) {
+              throw Cancelled();
+            }
+            counting.add(row);
+          },
+          unused);
       counting.end();
     }
     for (const auto& [step, count] : micro_steps) {

@@ -180,6 +180,7 @@ class MsprobeSource final : public Source {
     part.seen.clear();
     for (std::size_t i = 0; i < part.files.size(); ++i) {
       read_file_rows(part, parts_[index], part.files[i], newest, take, account);
+      account.advance(part.files[i].bytes);
       const bool is_disjoint =
           i + 1 < part.files.size() &&
           std::none_of(part.files.begin(), part.files.begin() + static_cast<std::ptrdiff_t>(i) + 1,

@@ -100,16 +100,19 @@ void MsprobeView::add(const TableRow& row) {
   }
   Held held{row, {row.values.begin(), row.values.end()}};
   held.row.values = {};
-  steps_[row.step].push_back(std::move(held));
+  auto& steps = steps_[{row.rank, row.restart, row.series->optimizer}];
+  steps[row.step].push_back(std::move(held));
   // Rows of a step may come late, but not by more than one step.
-  while (steps_.size() > 2) {
-    flush(steps_.begin()->second);
-    steps_.erase(steps_.begin());
+  while (steps.size() > 2) {
+    flush(steps.begin()->second);
+    steps.erase(steps.begin());
   }
 }
 
 void MsprobeView::end() {
-  for (auto& [step, held] : steps_) flush(held);
+  for (auto& [of, steps] : steps_) {
+    for (auto& [step, held] : steps) flush(held);
+  }
   steps_.clear();
 }
 

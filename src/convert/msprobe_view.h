@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -58,7 +59,8 @@ class MsprobeView {
   const std::vector<std::string> to_;
   const Take take_;
   int mean_ = -1;  // among from_
-  std::map<std::int64_t, std::vector<Held>> steps_;
+  // By rank, restart and optimizer, each of which goes through steps of its own.
+  std::map<std::tuple<int, int, int>, std::map<std::int64_t, std::vector<Held>>> steps_;
   std::int64_t left_out_ = 0;
 };
 

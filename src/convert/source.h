@@ -21,6 +21,11 @@ class RowAccount {
   void reject(RejectedRows rows);
   void supersede(std::int64_t rows);
   void remark(const std::string& text);  // each once
+  // How far a source is: bytes of a part that are done.
+  void advance(std::int64_t bytes) const {
+    if (on_advance_) on_advance_(bytes);
+  }
+  void on_advance(std::function<void(std::int64_t)> call) { on_advance_ = std::move(call); }
   // Files and bytes of runs that cannot be used.
   void damage(const std::vector<Damage>& found);
   ConvertReport report() const;
@@ -29,6 +34,7 @@ class RowAccount {
   mutable std::mutex mutex_;
   ConvertReport report_;
   std::int64_t unlisted_ = 0;
+  std::function<void(std::int64_t)> on_advance_;
 };
 
 // Which rows of a source are asked for; kinds, names, ranks and steps as read_run() takes them.

@@ -1,5 +1,4 @@
-// Databases of ours: RUN/rank_*/restart_*/stats.db of the sink, or one that a
-// conversion wrote.
+// Databases of ours: RUN/rank_*/restart_*/stats.db of the sink, or one that a conversion wrote.
 #include <sqlite3.h>
 
 #include <algorithm>
@@ -142,7 +141,7 @@ class SqliteSource final : public Source {
     FileOf& file = files_[part];
     std::int64_t rows = 0, superseded = 0;
     try {
-      read_rows(file, take, rows, superseded, account);
+      read_rows(file, take, rows, superseded, parts_[part].bytes, account);
     } catch (const Cancelled&) {
       throw;
     } catch (const std::runtime_error& error) {
@@ -184,8 +183,7 @@ class SqliteSource final : public Source {
     file.restart = restart;
   }
 
-  // Throws where it is not a sound database of ours: of a damaged one no row
-  // can be believed.
+  // Throws where it is not a sound database of ours: of a damaged one no row can be believed.
   static void check(sqlite3* database, const fs::path& file) {
     const auto number = [&](const char* pragma) {
       Answer answer(database, std::string("PRAGMA ") + pragma, file);
@@ -242,8 +240,7 @@ class SqliteSource final : public Source {
     }
     RecordBatch batch;
     Answer outcomes(database.get(),
-                    "SELECT optimizer, window, step, attempt, fate, loss_scale "
-                    "FROM outcomes",
+                    "SELECT optimizer, window, step, attempt, fate, loss_scale FROM outcomes",
                     file.path);
     while (outcomes.next()) {
       Outcome& outcome = batch.outcomes.emplace_back();
@@ -278,13 +275,15 @@ class SqliteSource final : public Source {
   }
 
   void read_rows(FileOf& file, const Take& take, std::int64_t& rows, std::int64_t& superseded,
-                 RowAccount& account) {
+                 std::int64_t bytes, RowAccount& account) {
     const Connection database = open(file.path);
+    Answer last(database.get(), "SELECT max(rowid) FROM rows", file.path);
+    const std::int64_t all = last.next() ? std::max<std::int64_t>(last.integer(0), 1) : 1;
+    std::int64_t seen = 0;
+    constexpr std::int64_t kOften = 8192;
     std::string sql =
-        "SELECT restart, rank, step, attempt, micro_step, call, "
-        "seq, flags, window, "
-        "accum, fate, loss_scale, kind, chunk, name, element, "
-        "optimizer, dtype, "
+        "SELECT restart, rank, step, attempt, micro_step, call, seq, flags, window, "
+        "accum, fate, loss_scale, kind, chunk, name, element, optimizer, dtype, "
         "replication";
     constexpr int kFirstStat = 19;
     std::vector<bool> has(stats_.size(), true);
@@ -300,6 +299,10 @@ class SqliteSource final : public Source {
     Answer answer(database.get(), sql + " FROM stats", file.path);
     std::vector<double> values(stats_.size());
     while (answer.next()) {
+      if (++seen % kOften == 0) {
+        account.advance(static_cast<std::int64_t>(static_cast<double>(bytes) * kOften /
+                                                  static_cast<double>(all)));
+      }
       if (std::string fault = fault_of(answer, kFirstStat); !fault.empty()) {
         ++rows;
         account.reject(

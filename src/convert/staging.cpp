@@ -22,8 +22,12 @@ void remove_leftovers(const fs::path& directory, const std::string& stem) {
   for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
        entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    if (!name.starts_with(stem) || !name.ends_with(".tmp")) continue;
-    const long pid = std::strtol(name.c_str() + stem.size(), nullptr, 10);
+    if (!name.starts_with(stem)) continue;
+    char* end_of_pid = nullptr;
+    const long pid = std::strtol(name.c_str() + stem.size(), &end_of_pid, 10);
+    // SQLite puts a journal beside a database.
+    const std::string_view rest(end_of_pid);
+    if (rest != ".tmp" && rest != ".tmp-journal") continue;
     const bool is_alive = pid <= 0 || ::kill(static_cast<pid_t>(pid), 0) == 0 || errno == EPERM;
     std::error_code unknown;
     if (!is_alive) fs::remove_all(entry->path(), unknown);
