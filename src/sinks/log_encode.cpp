@@ -67,66 +67,84 @@ bool same_bits(double a, double b) {
   return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
 }
 
+// A column's values side by side; the memory is used again for the next column.
+const std::vector<std::int64_t>& gathered(const std::vector<Row>& rows, Column column) {
+  static thread_local std::vector<std::int64_t> values;
+  values.resize(rows.size());
+  with_integer(column, [&](const auto& member) {
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      values[i] = static_cast<std::int64_t>(member(rows[i]));
+    }
+  });
+  return values;
+}
+
 void append_integers(ByteWriter& writer, const std::vector<Row>& rows, Column column) {
-  const std::int64_t first = integer_of(rows.front(), column);
-  bool is_constant = column != Column::seq;  // so that rows never outnumber bytes
-  std::size_t plain_bytes = 0, delta_bytes = 0;
-  std::int64_t before = 0;
+  const std::vector<std::int64_t>& values = gathered(rows, column);
+  const std::int64_t first = values.front();
   const auto varint_bytes = [](std::int64_t value) {
     return (static_cast<std::size_t>(std::bit_width(zigzag(value) | 1)) + 6) / 7;
   };
   const auto difference = [](std::int64_t a, std::int64_t b) {
     return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) - static_cast<std::uint64_t>(b));
   };
-  for (const Row& row : rows) {
-    const std::int64_t value = integer_of(row, column);
-    is_constant = is_constant && value == first;
+  std::int64_t differing = 0;
+  for (const std::int64_t value : values) differing |= value ^ first;
+  // Never for seq, so that rows never outnumber bytes.
+  if (differing == 0 && column != Column::seq) {
+    writer.fixed(static_cast<std::uint8_t>(Encoding::constant));
+    return append_block(writer, [&](ByteWriter& block) { block.signed_varint(first); });
+  }
+  std::size_t plain_bytes = 0, delta_bytes = 0;
+  std::int64_t before = 0;
+  for (const std::int64_t value : values) {
     plain_bytes += varint_bytes(value);
     delta_bytes += varint_bytes(difference(value, before));
     before = value;
   }
-  const Encoding encoding = is_constant                 ? Encoding::constant
-                            : delta_bytes < plain_bytes ? Encoding::delta
-                                                        : Encoding::plain;
-  writer.fixed(static_cast<std::uint8_t>(encoding));
-  append_block(writer, [&](ByteWriter& block) {
-    if (encoding == Encoding::constant) return block.signed_varint(first);
-    before = 0;
-    for (const Row& row : rows) {
-      const std::int64_t value = integer_of(row, column);
-      block.signed_varint(encoding == Encoding::delta ? difference(value, before) : value);
-      before = value;
-    }
-  });
+  const bool is_delta = delta_bytes < plain_bytes;
+  writer.fixed(static_cast<std::uint8_t>(is_delta ? Encoding::delta : Encoding::plain));
+  writer.varint(is_delta ? delta_bytes : plain_bytes);
+  before = 0;
+  for (const std::int64_t value : values) {
+    writer.signed_varint(is_delta ? difference(value, before) : value);
+    before = value;
+  }
 }
 
 void append_floats(ByteWriter& writer, const std::vector<Row>& rows, Column column) {
-  const double first = float_of(rows.front(), column);
-  bool is_constant = true, is_implied = true, is_float32 = true;
+  double RowState::*const member = float_member(column);
+  const double first = rows.front().state.*member;
+  bool is_constant = true, is_float32 = true;
+  bool is_implied = column == Column::mean || column == Column::absmax;
   for (const Row& row : rows) {
-    const double value = float_of(row, column);
+    const double value = row.state.*member;
     is_constant = is_constant && same_bits(value, first);
     is_float32 = is_float32 && same_bits(static_cast<double>(static_cast<float>(value)), value);
+    if (!is_implied) continue;
     const std::optional<double> implied = implied_value(row.state, column);
-    is_implied = is_implied && implied && same_bits(*implied, value);
+    is_implied = implied && same_bits(*implied, value);
   }
   const Encoding encoding = is_implied    ? Encoding::implied
                             : is_constant ? Encoding::constant
                             : is_float32  ? Encoding::float32
                                           : Encoding::plain;
   writer.fixed(static_cast<std::uint8_t>(encoding));
-  append_block(writer, [&](ByteWriter& block) {
-    if (encoding == Encoding::implied) return;
-    if (encoding == Encoding::constant) return block.fixed(first);
-    for (const Row& row : rows) {
-      const double value = float_of(row, column);
-      if (encoding == Encoding::float32) {
-        block.fixed(static_cast<float>(value));
-      } else {
-        block.fixed(value);
-      }
+  if (encoding == Encoding::implied) return writer.varint(0);
+  if (encoding == Encoding::constant) {
+    writer.varint(sizeof(double));
+    return writer.fixed(first);
+  }
+  const std::size_t size = encoding == Encoding::float32 ? sizeof(float) : sizeof(double);
+  writer.varint(rows.size() * size);
+  for (const Row& row : rows) {
+    const double value = row.state.*member;
+    if (encoding == Encoding::float32) {
+      writer.fixed(static_cast<float>(value));
+    } else {
+      writer.fixed(value);
     }
-  });
+  }
 }
 
 void append_rows(ByteWriter& writer, const std::vector<Row>& rows) {

@@ -7,87 +7,11 @@
 namespace trainmon::log_format {
 
 std::int64_t integer_of(const Row& row, Column column) {
-  switch (column) {
-    case Column::series:
-      return row.key.series;
-    case Column::flags:
-      return row.key.flags;
-    case Column::window:
-      return row.key.window;
-    case Column::accum:
-      return row.key.accum;
-    case Column::call:
-      return row.key.call;
-    case Column::seq:
-      return static_cast<std::int64_t>(row.key.seq);
-    case Column::count:
-      return row.state.count;
-    case Column::nans:
-      return row.state.nans;
-    case Column::pos_infs:
-      return row.state.pos_infs;
-    case Column::neg_infs:
-      return row.state.neg_infs;
-    case Column::zeros:
-      return row.state.zeros;
-    case Column::subnormals:
-      return row.state.subnormals;
-    case Column::exponent:
-      return row.state.exponent;
-    default:
-      return 0;
-  }
+  std::int64_t value = 0;
+  with_integer(column, [&](const auto& member) { value = static_cast<std::int64_t>(member(row)); });
+  return value;
 }
 
-void set_integer(Row& row, Column column, std::int64_t value) {
-  switch (column) {
-    case Column::series:
-      row.key.series = static_cast<SeriesId>(value);
-      break;
-    case Column::flags:
-      row.key.flags = static_cast<std::uint32_t>(value);
-      break;
-    case Column::window:
-      row.key.window = value;
-      break;
-    case Column::accum:
-      row.key.accum = static_cast<std::int32_t>(value);
-      break;
-    case Column::call:
-      row.key.call = static_cast<std::int32_t>(value);
-      break;
-    case Column::seq:
-      row.key.seq = static_cast<std::uint64_t>(value);
-      break;
-    case Column::count:
-      row.state.count = value;
-      break;
-    case Column::nans:
-      row.state.nans = value;
-      break;
-    case Column::pos_infs:
-      row.state.pos_infs = value;
-      break;
-    case Column::neg_infs:
-      row.state.neg_infs = value;
-      break;
-    case Column::zeros:
-      row.state.zeros = value;
-      break;
-    case Column::subnormals:
-      row.state.subnormals = value;
-      break;
-    case Column::exponent:
-      row.state.exponent = static_cast<std::int32_t>(value);
-      break;
-    default:
-      break;
-  }
-}
-
-namespace {
-
-// The member of a state that a float column stands for.
 double RowState::*float_member(Column column) {
   switch (column) {
     case Column::mean:
@@ -107,14 +31,8 @@ double RowState::*float_member(Column column) {
   }
 }
 
-}  // namespace
-
 double float_of(const Row& row, Column column) {
   return row.state.*float_member(column);
-}
-
-void set_float(Row& row, Column column, double value) {
-  row.state.*float_member(column) = value;
 }
 
 std::optional<double> implied_value(const RowState& state, Column column) {

@@ -108,11 +108,47 @@ inline constexpr std::array<ColumnDefinition, 20> kColumns = {{
     {Column::exponent, ColumnType::integer, "exponent"},
 }};
 
-// A column's value in a row, both ways. Signed and unsigned 64-bit share one representation.
+// Calls use(member) with what picks the integer of a column out of a row, so that a loop over rows
+// asks once which it is; does nothing for a column of another type.
+template <typename Use>
+void with_integer(Column column, const Use& use) {
+  switch (column) {
+    case Column::series:
+      return use([](auto& row) -> auto& { return row.key.series; });
+    case Column::flags:
+      return use([](auto& row) -> auto& { return row.key.flags; });
+    case Column::window:
+      return use([](auto& row) -> auto& { return row.key.window; });
+    case Column::accum:
+      return use([](auto& row) -> auto& { return row.key.accum; });
+    case Column::call:
+      return use([](auto& row) -> auto& { return row.key.call; });
+    case Column::seq:
+      return use([](auto& row) -> auto& { return row.key.seq; });
+    case Column::count:
+      return use([](auto& row) -> auto& { return row.state.count; });
+    case Column::nans:
+      return use([](auto& row) -> auto& { return row.state.nans; });
+    case Column::pos_infs:
+      return use([](auto& row) -> auto& { return row.state.pos_infs; });
+    case Column::neg_infs:
+      return use([](auto& row) -> auto& { return row.state.neg_infs; });
+    case Column::zeros:
+      return use([](auto& row) -> auto& { return row.state.zeros; });
+    case Column::subnormals:
+      return use([](auto& row) -> auto& { return row.state.subnormals; });
+    case Column::exponent:
+      return use([](auto& row) -> auto& { return row.state.exponent; });
+    default:
+      return;
+  }
+}
+
+// A column's value in a row. Signed and unsigned 64-bit share one representation.
 std::int64_t integer_of(const Row& row, Column column);
 double float_of(const Row& row, Column column);
-void set_integer(Row& row, Column column, std::int64_t value);
-void set_float(Row& row, Column column, double value);
+// The member of a row's state that a float column holds.
+double RowState::*float_member(Column column);
 // What Encoding::implied stands for; nullopt for a column without such a rule.
 std::optional<double> implied_value(const RowState& state, Column column);
 

@@ -158,6 +158,12 @@ class BestRows {
 
 }  // namespace
 
+std::int64_t partial_rows(const RunRows& rows) {
+  return std::count_if(rows.rows.begin(), rows.rows.end(), [](const ReadRow& row) {
+    return (row.flags & flag::kPartial) != 0;
+  });
+}
+
 std::vector<Ranked> top(const RunRows& rows, Stat stat, std::size_t count, bool smallest) {
   const RankOrder order(rows, smallest);
   BestRows best(rows, order, stat);
@@ -174,6 +180,7 @@ TopOfRun top(const std::filesystem::path& run, const ReadOptions& options, Stat 
     found.run = read_run(run, options);
     found.ranked = top(found.run, stat, found.run.series.size(), smallest);
     found.rows = static_cast<std::int64_t>(found.run.rows.size());
+    found.partial = partial_rows(found.run);
     found.run.rows = {};
     found.run.payloads = {};
   } else {

@@ -40,40 +40,53 @@ std::optional<Series> read_series(ByteReader& reader) {
 }
 
 bool read_integers(ByteReader& reader, Encoding encoding, Column column, std::vector<Row>& rows) {
-  if (encoding == Encoding::constant) {
-    const std::int64_t value = reader.signed_varint();
-    for (Row& row : rows) set_integer(row, column, value);
-    return true;
+  if (encoding != Encoding::constant && encoding != Encoding::plain &&
+      encoding != Encoding::delta) {
+    return false;
   }
-  if (encoding != Encoding::plain && encoding != Encoding::delta) return false;
-  std::uint64_t before = 0;
-  for (Row& row : rows) {
-    auto value = static_cast<std::uint64_t>(reader.signed_varint());
-    if (encoding == Encoding::delta) value += before;
-    before = value;
-    set_integer(row, column, static_cast<std::int64_t>(value));
-  }
+  with_integer(column, [&](const auto& member) {
+    using Member = std::decay_t<decltype(member(rows.front()))>;
+    if (encoding == Encoding::constant) {
+      const auto value = static_cast<Member>(reader.signed_varint());
+      for (Row& row : rows) member(row) = value;
+    } else if (encoding == Encoding::plain) {
+      for (Row& row : rows) member(row) = static_cast<Member>(reader.signed_varint());
+    } else {
+      std::uint64_t value = 0;
+      for (Row& row : rows) {
+        value += static_cast<std::uint64_t>(reader.signed_varint());
+        member(row) = static_cast<Member>(value);
+      }
+    }
+  });
   return true;
 }
 
+template <typename T>
+void read_fixed(ByteReader& reader, double RowState::*member, std::vector<Row>& rows) {
+  ByteReader block(reader.take(rows.size() * sizeof(T)));
+  for (Row& row : rows) row.state.*member = static_cast<double>(block.fixed<T>());
+}
+
 bool read_floats(ByteReader& reader, Encoding encoding, Column column, std::vector<Row>& rows) {
+  double RowState::*const member = float_member(column);
   switch (encoding) {
     case Encoding::constant: {
       const auto value = reader.fixed<double>();
-      for (Row& row : rows) set_float(row, column, value);
+      for (Row& row : rows) row.state.*member = value;
       return true;
     }
     case Encoding::plain:
-      for (Row& row : rows) set_float(row, column, reader.fixed<double>());
+      read_fixed<double>(reader, member, rows);
       return true;
     case Encoding::float32:
-      for (Row& row : rows) set_float(row, column, static_cast<double>(reader.fixed<float>()));
+      read_fixed<float>(reader, member, rows);
       return true;
     case Encoding::implied:
       for (Row& row : rows) {
         const std::optional<double> value = implied_value(row.state, column);
         if (!value) return false;
-        set_float(row, column, *value);
+        row.state.*member = *value;
       }
       return true;
     case Encoding::delta:
@@ -94,6 +107,7 @@ bool read_rows(std::string_view bytes, std::vector<Row>& rows, std::string& why,
     why = "more rows than bytes";
     return false;
   }
+  rows.clear();
   rows.resize(count);
   for (std::uint64_t columns = reader.varint(); columns > 0 && reader.ok(); --columns) {
     const auto id = reader.fixed<std::uint8_t>();
@@ -244,9 +258,14 @@ bool decode_series(std::string_view payload, std::map<SeriesId, Series>& series,
   return reader.ok();
 }
 
-std::optional<RecordBatch> decode_batch(std::string_view payload, std::string& why, Detail detail) {
+bool decode_batch(std::string_view payload, RecordBatch& batch, std::string& why, Detail detail) {
   ByteReader reader(payload);
-  RecordBatch batch;
+  batch.rows.clear();
+  batch.outcomes.clear();
+  batch.scalars.clear();
+  batch.payloads.clear();
+  batch.alerts.clear();
+  batch.gaps.clear();
   batch.number = reader.varint();
   batch.moment = static_cast<Moment>(reader.fixed<std::uint8_t>());
   batch.time_ns = reader.fixed<std::int64_t>();
@@ -258,12 +277,17 @@ std::optional<RecordBatch> decode_batch(std::string_view payload, std::string& w
       if (why.empty()) {
         why = "section " + std::to_string(static_cast<int>(section)) + " cannot be decoded";
       }
-      return std::nullopt;
+      return false;
     }
   }
-  if (reader.ok()) return batch;
-  why = "the batch is cut short";
-  return std::nullopt;
+  if (!reader.ok()) why = "the batch is cut short";
+  return reader.ok();
+}
+
+std::optional<RecordBatch> decode_batch(std::string_view payload, std::string& why) {
+  RecordBatch batch;
+  if (!decode_batch(payload, batch, why, Detail::all)) return std::nullopt;
+  return batch;
 }
 
 }  // namespace trainmon

@@ -25,9 +25,10 @@ struct SegmentInfo {
 std::optional<SegmentInfo> decode_segment(std::string_view payload, std::string& why);
 bool decode_series(std::string_view payload, std::map<SeriesId, Series>& series, std::string& why);
 
+std::optional<RecordBatch> decode_batch(std::string_view payload, std::string& why);
 // How much of a batch: everything, or of its rows only which series and windows they are of.
 enum class Detail : std::uint8_t { all, which_rows };
-std::optional<RecordBatch> decode_batch(std::string_view payload, std::string& why,
-                                        Detail detail = Detail::all);
+// The same into a batch whose memory is used again; what it holds after false means nothing.
+bool decode_batch(std::string_view payload, RecordBatch& batch, std::string& why, Detail detail);
 
 }  // namespace trainmon

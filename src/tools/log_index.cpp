@@ -40,36 +40,55 @@ std::optional<SegmentInfo> first_frame(const fs::path& path) {
   return std::nullopt;
 }
 
+// Whose windows the rows of a series follow: asked for each row.
+class Optimizers {
+ public:
+  explicit Optimizers(const std::map<SeriesId, Series>& series) : series_(series) {}
+  // After definitions were added.
+  void refresh() {
+    few_.assign(few_.size(), std::nullopt);
+    for (const auto& [id, definition] : series_) {
+      if (id >= kFewSeries) break;
+      if (id >= few_.size()) few_.resize(id + 1);
+      few_[id] = definition.optimizer;
+    }
+  }
+  std::optional<std::int32_t> of(SeriesId id) const {
+    if (id < few_.size()) return few_[id];
+    const auto found = series_.find(id);
+    return found == series_.end() ? std::nullopt : std::optional(found->second.optimizer);
+  }
+
+ private:
+  const std::map<SeriesId, Series>& series_;
+  std::vector<std::optional<std::int32_t>> few_;
+};
+
 // Counts the rows and payloads of a batch, notes their windows and lets them go. Returns how many
 // records are of series that nobody defined before them.
-std::int64_t count_and_drop_rows(LogContents& contents, RecordBatch& batch) {
+std::int64_t count_and_drop_rows(LogContents& contents, const Optimizers& optimizers,
+                                 RecordBatch& batch) {
   std::int64_t undefined = 0;
   std::pair<std::int32_t, std::int64_t> last_window = {-1, -1};
-  SeriesId last_series = 0;
-  const Series* of_row = nullptr;
   for (const Row& row : batch.rows) {
-    if (of_row == nullptr || row.key.series != last_series) {
-      const auto found = contents.series.find(row.key.series);
-      of_row = found == contents.series.end() ? nullptr : &found->second;
-      last_series = row.key.series;
-    }
-    if (of_row == nullptr) {
+    const std::optional<std::int32_t> optimizer = optimizers.of(row.key.series);
+    if (!optimizer) {
       ++undefined;
       continue;
     }
-    const std::pair window(of_row->optimizer, row.key.window);
+    const std::pair window(*optimizer, row.key.window);
     if (window != last_window) contents.windows.insert(window);
     last_window = window;
     ++contents.rows;
   }
-  batch.rows = {};
+  batch.rows.clear();
   const auto is_undefined = [&](const auto& record) {
     return !contents.series.contains(record.key.series);
   };
   undefined += static_cast<std::int64_t>(std::erase_if(batch.payloads, is_undefined));
   contents.rows += static_cast<std::int64_t>(batch.payloads.size());
   contents.payloads += static_cast<std::int64_t>(batch.payloads.size());
-  batch.payloads = {};
+  batch.payloads.clear();
   return undefined + static_cast<std::int64_t>(std::erase_if(batch.alerts, is_undefined));
 }
 
@@ -159,6 +178,8 @@ LogIndex::Found LogIndex::index_segment(Segment& segment) const {
 
 void LogIndex::index_frames(const Segment& segment, const SegmentScan& scan, Found& found) const {
   LogContents& contents = found.contents;
+  Optimizers optimizers(contents.series);
+  RecordBatch batch;
   std::string unpacked;
   for (const LogFrame& stored : scan.frames) {
     LogFrame frame = stored;
@@ -190,17 +211,17 @@ void LogIndex::index_frames(const Segment& segment, const SegmentScan& scan, Fou
       }
       case log_format::FrameType::series:
         is_used = decode_series(frame.payload, contents.series, why);
+        optimizers.refresh();
         break;
       case log_format::FrameType::batch:
-        if (std::optional<RecordBatch> batch =
-                decode_batch(frame.payload, why, Detail::which_rows)) {
+        if (decode_batch(frame.payload, batch, why, Detail::which_rows)) {
           LogFrame place = stored;
           place.payload = {};
           const std::int64_t rows = contents.rows, payloads = contents.payloads;
-          const std::int64_t undefined = count_and_drop_rows(contents, *batch);
-          found.places.push_back({place, batch->number, contents.batches.size(),
+          const std::int64_t undefined = count_and_drop_rows(contents, optimizers, batch);
+          found.places.push_back({place, batch.number, contents.batches.size(),
                                   contents.rows - rows, contents.payloads - payloads});
-          contents.batches.push_back(std::move(*batch));
+          contents.batches.push_back(batch);  // without rows, which keep their memory
           if (undefined == 0) break;
           why = std::to_string(undefined) + " records of series whose definition is lost";
           fault();
@@ -285,17 +306,20 @@ std::int64_t LogIndex::read(std::size_t number, const std::function<bool(SeriesI
     return known[id];
   };
   std::int64_t rows = 0;
+  RecordBatch batch;
+  std::string unpacked;
   for (const BatchPlace& place : segment.batches) {
     LogFrame frame = place.frame;
-    std::string unpacked;
     std::string why = "the file has changed since its first bytes were read";
     const auto begin = static_cast<std::size_t>(frame.offset) + log_format::kFrameHeaderBytes;
-    std::optional<RecordBatch> batch;
+    bool is_used = false;
     if (begin + frame.header.stored <= content.size()) {
       frame.payload = std::string_view(content).substr(begin, frame.header.stored);
-      if (unpack(frame, unpacked, why)) batch = decode_batch(frame.payload, why, Detail::all);
+      if (unpack(frame, unpacked, why)) {
+        is_used = decode_batch(frame.payload, batch, why, Detail::all);
+      }
     }
-    if (!batch || batch->number != place.number) {
+    if (!is_used || batch.number != place.number) {
       damage.push_back({segment.path, frame.offset, why});
       continue;
     }
@@ -304,11 +328,11 @@ std::int64_t LogIndex::read(std::size_t number, const std::function<bool(SeriesI
       rows += use == Use::undefined ? 0 : 1;
       return use != Use::wanted;
     };
-    std::erase_if(batch->rows, drop);
-    std::erase_if(batch->payloads, drop);
-    std::erase_if(batch->alerts,
+    std::erase_if(batch.rows, drop);
+    std::erase_if(batch.payloads, drop);
+    std::erase_if(batch.alerts,
                   [&](const Alert& a) { return !contents_.series.contains(a.key.series); });
-    take(std::move(*batch));
+    take(std::move(batch));
   }
   return rows;
 }
