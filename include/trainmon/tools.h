@@ -165,13 +165,17 @@ struct Ranked {
 };
 std::vector<Ranked> top(const RunRows& rows, Stat stat, std::size_t count, bool smallest = false);
 
-// The same over a run on disk, whose rows are looked at one by one and not kept. Throws as
+// Rows that lack elements of their tensor.
+std::int64_t partial_rows(const RunRows& rows);
+
+// top() over a run on disk, whose rows are looked at one by one and not kept. Throws as
 // read_run().
 struct TopOfRun {
   RunRows run;                 // without rows and payloads
   std::vector<Ranked> ranked;  // series of its rows are those of `run`
   std::int64_t rows = 0;       // that were looked at
   std::int64_t tensors = 0;    // among which these are the first
+  std::int64_t partial = 0;    // rows that were merged and lack elements
 };
 TopOfRun top(const std::filesystem::path& run, const ReadOptions& options, Stat stat,
              std::size_t count, bool smallest = false);

@@ -44,16 +44,6 @@ void say_nothing_matches(const RunRows& rows) {
   std::cerr << "; `trainmon show RUN` lists names and steps\n";
 }
 
-void say_partial(const RunRows& rows) {
-  const auto count = std::count_if(rows.rows.begin(), rows.rows.end(), [](const ReadRow& row) {
-    return (row.flags & flag::kPartial) != 0;
-  });
-  if (count == 0) return;
-  std::cerr << "trainmon: " << grouped(count)
-            << (count == 1 ? " merged row is partial" : " merged rows are partial")
-            << ": not all of the tensor was there\n";
-}
-
 }  // namespace
 
 void add_selection(CLI::App& command, Selection& selection) {
@@ -66,6 +56,13 @@ void add_selection(CLI::App& command, Selection& selection) {
   command.add_option("--steps", selection.steps, "A:B (inclusive), A:, :B or A");
   command.add_flag("--all-restarts", selection.all_restarts, "steps that were repeated, too");
   command.add_flag("--merged", selection.merged, "merge shards over ranks (then rank is *)");
+}
+
+void say_partial(std::int64_t count) {
+  if (count == 0) return;
+  std::cerr << "trainmon: " << grouped(count)
+            << (count == 1 ? " merged row is partial" : " merged rows are partial")
+            << ": not all of the tensor was there\n";
 }
 
 ReadOptions read_options(const Selection& selection) {
@@ -84,7 +81,7 @@ RunRows read_selected(const Selection& selection, Context& context) {
   const ReadOptions options = read_options(selection);
   RunRows rows = read_run(selection.run, options);
   say_of_run(rows, static_cast<std::int64_t>(rows.rows.size()), options, context);
-  if (options.merged) say_partial(rows);
+  if (options.merged) say_partial(partial_rows(rows));
   return rows;
 }
 

@@ -28,6 +28,8 @@ ReadOptions read_options(const Selection& selection);
 // Reads the rows; what could not be used and which ranks are missing is said on stderr and sets
 // kPartial. Throws what read_run throws, and std::invalid_argument for wrong steps.
 RunRows read_selected(const Selection& selection, Context& context);
+// Says how many merged rows lack elements.
+void say_partial(std::int64_t count);
 // Says the same of a run whose rows, this many, were looked at and not kept.
 void say_of_run(const RunRows& run, std::int64_t rows, const ReadOptions& options,
                 Context& context);

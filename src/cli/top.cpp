@@ -41,6 +41,7 @@ void run_top(const TopOptions& options, Context& context) {
   const TopOfRun found =
       top(options.selection.run, selected, stat, options.count, options.smallest);
   say_of_run(found.run, found.rows, selected, context);
+  if (selected.merged) say_partial(found.partial);
   if (!context.json) return print_text(found, options, context);
   Json out = Json::array();
   for (const Ranked& one : found.ranked) {

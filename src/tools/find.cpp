@@ -159,9 +159,8 @@ class BestRows {
 }  // namespace
 
 std::int64_t partial_rows(const RunRows& rows) {
-  return std::count_if(rows.rows.begin(), rows.rows.end(), [](const ReadRow& row) {
-    return (row.flags & flag::kPartial) != 0;
-  });
+  return std::count_if(rows.rows.begin(), rows.rows.end(),
+                       [](const ReadRow& row) { return (row.flags & flag::kPartial) != 0; });
 }
 
 std::vector<Ranked> top(const RunRows& rows, Stat stat, std::size_t count, bool smallest) {
