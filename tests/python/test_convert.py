@@ -113,7 +113,9 @@ def test_every_value(run, table, tmp_path, source, to, threads):
 
 def test_the_run_has_what_it_should(table):
     assert set(table["rank"]) == {0, 1} and set(table["restart"]) == {0, 1}
-    assert "skipped" in set(table["fate"]) | {"skipped"} and any("\n" in n for n in table["name"])
+    assert {"taken", "skipped"} <= set(table["fate"]) and any("\n" in n for n in table["name"])
+    assert {p["kind"] for p in table.payloads} == {"stack", "update_ratio"}
+    assert len(table.scalars["value"]) > 0
     assert np.isnan(table["norm"]).any() and np.isinf(table["norm"]).any()
     assert {"grad_unreduced", "actv", "exp_avg"} <= set(table["kind"])
 

@@ -1,0 +1,208 @@
+"""trainmon convert, further: DuckDB and pandas on what it writes, scalars and payloads by value, msprobe's
+layout to our formats, rows merged over ranks, the bar on a terminal, memory on a long log."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pty
+import select
+import sqlite3
+import subprocess
+import sys
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pytest
+
+import launch
+import trainmon
+from test_convert import run  # noqa: F401  (a fixture)
+
+
+def test_duckdb_and_pandas_read_the_csv(run, tmp_path):  # noqa: F811
+    trainmon.convert(run, tmp_path / "out", "csv", kinds=["grad_reduced"], stats=["norm", "count"])
+    file = str(tmp_path / "out/rows.csv")
+    found = duckdb.sql(
+        f"SELECT rank, step, name, norm, count FROM read_csv('{file}', nullstr='') "
+        "WHERE restart = 0 ORDER BY rank, step, seq"
+    ).fetchall()
+    frame = pd.read_csv(
+        file, keep_default_na=False, na_values=["nan"], float_precision="round_trip"
+    )
+    frame = frame[frame.restart == 0].sort_values(["rank", "step", "seq"])
+    table = trainmon.read_table(run, kinds=["grad_reduced"])
+    wanted = sorted(
+        (r, st, seq, name, norm, count)
+        for r, st, seq, name, norm, count, restart in zip(
+            *(table[c] for c in ("rank", "step", "seq", "name", "norm", "count", "restart"))
+        )
+        if restart == 0
+    )
+    assert len(found) == len(frame) == len(wanted) > 20
+    for (rank, step, name, norm, count), line, want in zip(found, frame.itertuples(), wanted):
+        assert (rank, step, name, count) == (want[0], want[1], want[3], want[5])
+        assert (line.rank, line.step, line.name, line.count) == (rank, step, name, count)
+        for value in (norm, line.norm):
+            assert value == want[4] or (math.isnan(value) and math.isnan(want[4]))
+
+
+@pytest.mark.parametrize("to", ["csv", "jsonl", "sqlite"])
+def test_scalars_and_payloads(run, tmp_path, to):  # noqa: F811
+    table = trainmon.read_table(run)
+    out = tmp_path / "out"
+    trainmon.convert(run, out, to)
+    if to == "csv":
+        scalars = pd.read_csv(out / "scalars.csv", float_precision="round_trip")
+        payloads = pd.read_csv(out / "payloads.csv")
+    elif to == "jsonl":
+        lines = (out / "scalars.jsonl").read_text().splitlines()
+        scalars = pd.DataFrame([json.loads(line) for line in lines])
+        lines = (out / "payloads.jsonl").read_text().splitlines()
+        payloads = pd.DataFrame([json.loads(line) for line in lines])
+    else:
+        database = sqlite3.connect(out)
+        scalars = pd.read_sql("SELECT * FROM logged", database)
+        payloads = pd.read_sql(
+            "SELECT p.*, s.kind FROM payloads p JOIN series s ON s.id = p.series", database
+        )
+    wanted = sorted(
+        zip(*(table.scalars[c].tolist() for c in ("restart", "rank", "step", "name", "value")))
+    )
+    found = sorted(
+        zip(
+            scalars.restart.tolist(),
+            scalars["rank"].tolist(),
+            scalars.step.tolist(),
+            scalars.name.tolist(),
+            (float(v) for v in scalars.value),
+        )
+    )
+    assert found == wanted and len(found) >= 5
+    texts = [p["value"] for p in table.payloads if p["kind"] == "stack"]
+    assert sorted(payloads[payloads.kind == "stack"].value) == sorted(texts) and texts
+    histograms = [p["value"] for p in table.payloads if p["kind"] == "update_ratio"]
+    bins = [json.loads(v)["bins"] for v in payloads[payloads.kind == "update_ratio"].value]
+    assert sorted(bins) == sorted(h.counts.tolist() for h in histograms) and bins
+
+
+MSPROBE = """vpp_stage,name,step,micro_step,norm,nans,shape,dtype
+0,fc.input,4,0,3.5,0,"[5, 4]",torch.float32
+0,"a,b.output",4,1,nan,2,[3],torch.bfloat16
+1,fc.input,5,0,inf,0,"[5, 4]",torch.float32
+"""
+
+
+@pytest.mark.parametrize("to", ["csv", "jsonl", "sqlite"])
+def test_msprobe_to_ours(tmp_path, to):
+    directory = tmp_path / "in/Dec03_21-34-40-rank3-5f3a9c01"
+    directory.mkdir(parents=True)
+    (directory / "actv_0-9.csv").write_text(MSPROBE)
+    out = tmp_path / "out"
+    report = trainmon.convert(tmp_path / "in", out, to)
+    assert (report.rows, report.written, report.kinds) == (3, 3, ["actv"])
+    if to == "csv":
+        frame = pd.read_csv(out / "rows.csv", float_precision="round_trip")
+    elif to == "jsonl":
+        frame = pd.DataFrame(
+            [json.loads(line) for line in (out / "rows.jsonl").read_text().splitlines()]
+        )
+        frame["norm"] = frame["norm"].astype(float)
+    else:
+        frame = pd.read_sql("SELECT * FROM stats", sqlite3.connect(out))
+    assert frame["rank"].tolist() == [3, 3, 3] and frame["kind"].tolist() == ["actv"] * 3
+    assert frame["name"].tolist() == ["fc.input", "a,b.output", "fc.input"]
+    assert frame["chunk"].tolist() == [0, 0, 1] and frame["step"].tolist() == [4, 4, 5]
+    assert frame["micro_step"].tolist() == [0, 1, 0] and frame["nans"].tolist() == [0, 2, 0]
+    assert frame["dtype"].tolist() == ["float32", "bfloat16", "float32"]
+    np.testing.assert_equal(frame["norm"].to_numpy(float), [3.5, math.nan, math.inf])
+
+
+def test_merged_values(run, tmp_path):  # noqa: F811
+    wanted = trainmon.read_table(run, merged=True)
+    trainmon.convert(run, tmp_path / "out", "csv", merged=True)
+    frame = pd.read_csv(
+        tmp_path / "out/rows.csv",
+        keep_default_na=False,
+        na_values=["nan"],
+        float_precision="round_trip",
+    )
+    assert len(frame) == wanted.num_rows > 100
+    for column in ("rank", "step", "name", "seq", "norm", "mean", "std", "count"):
+        values = wanted[column]
+        if values.dtype.kind == "f":
+            np.testing.assert_array_equal(frame[column].to_numpy(float), values)
+        else:
+            assert frame[column].tolist() == values.tolist()
+
+
+def write_log(out, tensors, steps):
+    """A long log of tiny tensors, written by the monitor itself."""
+    code = """
+import sys, torch, trainmon
+out, tensors, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+model = torch.nn.ParameterList([torch.nn.Parameter(torch.randn(2)) for _ in range(tensors)])
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for p in model: p.grad = torch.randn(2)
+mon = trainmon.watch(model, optimizer, kinds=["grad_reduced"], out=out, every=1,
+                     overflow="block", allow_volume=True)
+for step in range(steps): optimizer.step()
+mon.stop()
+"""
+    subprocess.run(
+        [sys.executable, "-c", code, out, str(tensors), str(steps)], check=True, capture_output=True
+    )
+
+
+def test_a_long_log_in_bounded_memory_with_a_bar(tmp_path):
+    write_log(tmp_path / "run", 2000, 300)
+    primary, secondary = pty.openpty()
+    process = subprocess.Popen(
+        [launch.command_line(), "convert", tmp_path / "run", "--to", "csv", "-o", tmp_path / "out"],
+        stderr=secondary,
+        env={**os.environ, "TERM": "xterm"},
+    )
+    os.close(secondary)
+    shown, peak = b"", 0
+    while True:
+        ready, _, _ = select.select([primary], [], [], 0.005)
+        peak = max(peak, peak_kb(process.pid))
+        try:
+            chunk = os.read(primary, 65536) if ready else None
+        except OSError:  # nobody holds the other end any more
+            break
+        if chunk == b"":
+            break
+        shown += chunk or b""
+    os.close(primary)
+    assert process.wait() == 0
+    with open(tmp_path / "out/rows.csv", "rb") as rows:
+        assert sum(1 for _ in rows) == 600_001
+    # The text alone is 0.12 GB; one segment and one batch of it are less than 80 MB.
+    assert (tmp_path / "out/rows.csv").stat().st_size > 100e6
+    assert 0 < peak / 1024 < 80, "MB"
+    assert b"600,000 rows written" in shown
+    if b"[" in shown.replace(b"\x1b[K", b""):  # a fast machine is done before there is a bar
+        assert b"\r" in shown and b"%" in shown
+
+
+def peak_kb(pid):
+    """What /proc says of the program itself, not of the process it was forked from."""
+    try:
+        with open(f"/proc/{pid}/status") as status:
+            lines = dict(line.split(":", 1) for line in status)
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    is_it = lines["Name"].strip() == "trainmon"
+    return int(lines["VmHWM"].split()[0]) if is_it and "VmHWM" in lines else 0
+
+
+def test_no_bar_where_nobody_looks(run, tmp_path):  # noqa: F811
+    done = subprocess.run(
+        [launch.command_line(), "convert", run, "--to", "csv", "-o", tmp_path / "out"],
+        capture_output=True,
+    )
+    assert done.returncode == 0 and b"\r" not in done.stderr and b"\x1b" not in done.stderr
+    assert done.stdout == b"" and b"rows written" in done.stderr
