@@ -41,7 +41,11 @@ struct RowState {
   double absmax = 0.0;
   std::int32_t exponent = 0;
 
-  std::int64_t finite() const { return count - nans - pos_infs - neg_infs; }
+  // Unsigned inside, for a damaged file may hold counts that no tensor has.
+  std::int64_t finite() const {
+    const auto n = [](std::int64_t number) { return static_cast<std::uint64_t>(number); };
+    return static_cast<std::int64_t>(n(count) - n(nans) - n(pos_infs) - n(neg_infs));
+  }
   bool non_finite() const { return nans + pos_infs + neg_infs > 0; }
 };
 

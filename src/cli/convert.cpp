@@ -73,7 +73,8 @@ void print_report(const ConvertReport& report, const ConvertOptions& options, Co
     std::cerr << "trainmon: " << printable(remark) << "\n";
   }
   if (report.rows == 0) {
-    std::cerr << "trainmon: no row matches; the source has kinds";
+    std::cerr << "trainmon: no row matches"
+              << (report.kinds.empty() ? "" : "; the source has kinds");
     for (const std::string& kind : report.kinds) std::cerr << " " << printable(kind);
     std::cerr << "\n";
   }

@@ -82,7 +82,9 @@ int run(int argc, char** argv) {
     return app.exit(error) == 0 ? kOk : kUsage;
   }
   std::cout.flush();
-  return std::cout ? context.exit_code : kInternal;
+  if (std::cout) return context.exit_code;
+  std::cerr << "trainmon: the answer could not be written to stdout\n";
+  return kInternal;
 }
 
 }  // namespace

@@ -128,11 +128,19 @@ void refuse_own_source(const ConvertOptions& options) {
   std::error_code error;
   const fs::path from = fs::weakly_canonical(options.from, error);
   const fs::path to = fs::weakly_canonical(options.to, error);
+  if (options.to.empty()) throw std::invalid_argument("the output has no name");
   if (error) return;
-  if (std::mismatch(to.begin(), to.end(), from.begin(), from.end()).first == to.end()) {
+  const auto at = std::mismatch(to.begin(), to.end(), from.begin(), from.end());
+  if (at.first == to.end()) {
     throw std::invalid_argument("the output " + printable(options.to.native()) +
                                 " would take the place of what is converted");
   }
+  if (at.second != from.end()) return;
+  // Inside of the source; msprobe's converters write there, but not into the directory of a rank.
+  const bool is_msprobe = options.from_format == SourceFormat::msprobe_csv;
+  if (is_msprobe && at.first->string().find("-rank") == std::string::npos) return;
+  throw std::invalid_argument("the output " + printable(options.to.native()) +
+                              " lies inside of what is converted");
 }
 
 // Rows on their way from a reading thread to the writing one.
@@ -319,6 +327,10 @@ ConvertReport convert(const ConvertOptions& wanted) {
   ConvertOptions options = wanted;
   if (options.from_format == SourceFormat::automatic) options.from_format = detected(options.from);
   check(options);
+  for (auto stat = options.stats.begin(); stat != options.stats.end();) {
+    stat = std::find(options.stats.begin(), stat, *stat) == stat ? stat + 1
+                                                                 : options.stats.erase(stat);
+  }
   const bool is_msprobe = options.from_format == SourceFormat::msprobe_csv;
   if (options.to_format == TargetFormat::tensorboard && options.stats.empty() && !is_msprobe) {
     options.stats = {"norm", "mean", "min", "max", "nans", "zeros"};
@@ -327,7 +339,10 @@ ConvertReport convert(const ConvertOptions& wanted) {
   RowAccount account;
   const std::unique_ptr<Source> source = open_source(options, account);
   // Not before: what cannot be converted leaves no directory behind.
-  Staging staging(options.to, options.overwrite);
+  const bool is_directory = options.to_format == TargetFormat::csv ||
+                            options.to_format == TargetFormat::jsonl ||
+                            options.to_format == TargetFormat::tensorboard;
+  Staging staging(options.to, is_directory, options.overwrite);
   {
     const std::unique_ptr<Target> target =
         make_target({options, staging.path(), *source, source->stats()});

@@ -125,6 +125,9 @@ class SqliteSource final : public Source {
       throw std::invalid_argument("'" + printable(name) + "' is no statistic of these databases");
     }
     filter_.check_kinds(facts_.kinds);
+    if (has_others_) {
+      account.remark("alerts, gaps and payloads of a database are not converted; a log's are");
+    }
     if (options.select.all_restarts || files_.size() < 2) return;
     for (const FileOf& file : files_) restarts_.add(file.rank, file.restart, file.timeline);
     std::erase_if(facts_.scalars, [&](const ReadScalar& s) {
@@ -259,6 +262,11 @@ class SqliteSource final : public Source {
         facts_.kinds.push_back(std::move(kind));
       }
     }
+    Answer others(database.get(),
+                  "SELECT (SELECT count(*) FROM alerts) + (SELECT count(*) FROM gaps) + "
+                  "(SELECT count(*) FROM payloads)",
+                  file.path);
+    if (others.next() && others.integer(0) > 0) has_others_ = true;
     Answer scalars(database.get(), "SELECT restart, rank, step, name, value FROM logged",
                    file.path);
     while (scalars.next()) {
@@ -384,6 +392,7 @@ class SqliteSource final : public Source {
   std::vector<Part> parts_;
   std::deque<FileOf> files_;  // of parts_, same order
   Restarts restarts_;
+  bool has_others_ = false;
   std::vector<std::string> all_stats_;
   std::vector<std::string> stats_;
   RunRows facts_;

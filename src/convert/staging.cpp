@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
 
@@ -34,9 +35,42 @@ void remove_leftovers(const fs::path& directory, const std::string& stem) {
   }
 }
 
+bool is_part_of_output(const std::string& name) {
+  for (const char* stem : {"rows.", "scalars.", "alerts.", "gaps.", "payloads."}) {
+    if (name.starts_with(stem)) return name.ends_with(".csv") || name.ends_with(".jsonl");
+  }
+  return name.starts_with("rank") || name == "merged";
+}
+
+// What is there goes for good: only what a conversion has made.
+void check_replaceable(const fs::path& to, bool is_directory) {
+  const auto refuse = [&](const std::string& why) {
+    throw std::runtime_error(printable(to.native()) + " is not replaced: " + why);
+  };
+  std::error_code unknown;
+  const fs::file_status status = fs::symlink_status(to, unknown);
+  if (is_directory) {
+    if (!fs::is_directory(status)) refuse("it is no directory");
+    for (const fs::directory_entry& entry : fs::directory_iterator(to)) {
+      const std::string name = entry.path().filename().string();
+      if (is_part_of_output(name)) continue;
+      refuse("it holds " + printable(name) + ", which no conversion wrote");
+    }
+    return;
+  }
+  if (!fs::is_regular_file(status)) refuse("it is no file");
+  std::string head(15, '\0');
+  std::FILE* const file = std::fopen(to.c_str(), "rb");
+  if (file == nullptr) return refuse("it cannot be read");
+  head.resize(std::fread(head.data(), 1, head.size(), file));
+  std::fclose(file);
+  if (!head.empty() && head != "SQLite format 3") refuse("it is no SQLite database");
+}
+
 }  // namespace
 
-Staging::Staging(fs::path to, bool overwrite) : to_(std::move(to)), overwrite_(overwrite) {
+Staging::Staging(fs::path to, bool is_directory, bool overwrite)
+    : to_(std::move(to)), overwrite_(overwrite) {
   const fs::path name = to_.filename();
   if (name.empty() || name == "." || name == "..") {
     throw std::invalid_argument("'" + printable(to_.native()) + "' is no name for an output");
@@ -46,6 +80,7 @@ Staging::Staging(fs::path to, bool overwrite) : to_(std::move(to)), overwrite_(o
   if (is_there && !overwrite_) {
     throw std::runtime_error(printable(to_.native()) + " exists already; --overwrite replaces it");
   }
+  if (is_there) check_replaceable(to_, is_directory);
   const fs::path directory = to_.has_parent_path() ? to_.parent_path() : fs::path(".");
   make_directories(directory);
   const std::string stem = "." + name.string() + ".";

@@ -10,8 +10,9 @@ namespace trainmon {
 // published. Leftovers of processes that were killed are removed at the start.
 class Staging {
  public:
-  // Throws std::runtime_error when `to` exists and `overwrite` is false.
-  Staging(std::filesystem::path to, bool overwrite);
+  // Throws std::runtime_error when `to` exists and `overwrite` is false, or when it is something
+  // that no conversion to a directory, or to a database, has made.
+  Staging(std::filesystem::path to, bool is_directory, bool overwrite);
   ~Staging();
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;

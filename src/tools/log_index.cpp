@@ -103,6 +103,11 @@ LogIndex::LogIndex(fs::path directory, int rank, int restart, unsigned threads)
     int number = -1, length = 0;
     if (std::sscanf(name.c_str(), "log-%9d.tmlog%n", &number, &length) == 1 && number >= 0 &&
         static_cast<std::size_t>(length) == name.size()) {
+      std::error_code unknown;
+      if (!entry->is_regular_file(unknown)) {
+        contents_.damage.push_back({entry->path(), 0, "is no file"});
+        continue;
+      }
       Segment& segment = segments_.emplace_back();
       segment.number = number;
       segment.path = entry->path();

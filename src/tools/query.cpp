@@ -334,6 +334,8 @@ int best_index(sqlite3_vtab* table, sqlite3_index_info* info) {
     for (int i = 0; i < info->nConstraint; ++i) {
       const char term = term_of(info->aConstraint[i]);
       if (term == 0) continue;
+      // What other collations call equal, the reader does not.
+      if (std::string_view(sqlite3_vtab_collation(info, i)) != "BINARY") continue;
       terms += term;
       info->aConstraintUsage[i].argvIndex = static_cast<int>(terms.size());
       cost /= term == kStepIs ? 1000 : 4;

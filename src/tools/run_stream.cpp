@@ -95,6 +95,7 @@ void RunStream::open(const RankDirectory& place) {
   payloads_ += log.payloads;
   facts_.damage.insert(facts_.damage.end(), log.damage.begin(), log.damage.end());
   if (stored && stored->closed) hold_against_health(place, stored->health, log);
+  if (log.files == 0 && log.damage.empty()) look_for_others(place, stored);
   for (const auto& [id, series] : log.series) {
     if (std::find(facts_.kinds.begin(), facts_.kinds.end(), series.kind) == facts_.kinds.end()) {
       facts_.kinds.push_back(series.kind);
@@ -121,6 +122,24 @@ void RunStream::hold_against_health(const RankDirectory& place, const Health& he
     if (deleted > 0) what += " and says that " + grouped(deleted) + " were deleted";
     facts_.damage.push_back({place.path, 0, std::move(what)});
   }
+}
+
+// A run whose rows went elsewhere: an empty answer must not look like good news. (A start that was
+// killed at once has nothing at all.)
+void RunStream::look_for_others(const RankDirectory& place,
+                                const std::optional<StoredHealth>& stored) {
+  std::error_code unknown;
+  std::string what;
+  if (std::filesystem::exists(place.path / "stats.db", unknown)) {
+    what = "; stats.db is read by `trainmon query` and `trainmon convert`";
+  } else if (std::filesystem::exists(place.path / "rows-000000.csv", unknown)) {
+    what = "; the CSV files are read by `trainmon convert`";
+  } else if (!stored || (!stored->closed && stored->health.sinks.empty()) ||
+             std::any_of(stored->health.sinks.begin(), stored->health.sinks.end(),
+                         [](const SinkHealth& sink) { return sink.name == "log"; })) {
+    return;
+  }
+  facts_.damage.push_back({place.path, 0, "there is no log here" + what});
 }
 
 void RunStream::note_steps(const Directory& directory) {

@@ -69,6 +69,7 @@ class RunStream {
   void open(const RankDirectory& place);
   void hold_against_health(const RankDirectory& place, const Health& health,
                            const LogContents& log);
+  void look_for_others(const RankDirectory& place, const std::optional<StoredHealth>& stored);
   void note_steps(const Directory& directory);
   void take_small(Directory& directory, const RecordBatch& batch);
   void take_alert(ReadAlert alert);

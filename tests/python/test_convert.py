@@ -231,12 +231,12 @@ def test_rejected_rows_are_listed_by_line(run, table, tmp_path):
 def test_existing_output(run, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
-    (out / "mine").write_text("kept")
+    (out / "rows.csv").write_text("kept")
     done = cli("convert", run, "--to", "csv", "-o", out)
     assert done.returncode != 0 and "exists already" in done.stderr
-    assert os.listdir(out) == ["mine"]
+    assert (out / "rows.csv").read_text() == "kept"
     assert cli("convert", run, "--to", "csv", "-o", out, "--overwrite").returncode == 0
-    assert "rows.csv" in os.listdir(out) and "mine" not in os.listdir(out)
+    assert len((out / "rows.csv").read_text()) > 1000
     assert os.listdir(tmp_path) == ["out"]
 
 

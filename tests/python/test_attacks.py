@@ -1,0 +1,119 @@
+"""What an attack on conversions and readers found: each once lost data or gave a false all-clear."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+
+import pytest
+import torch
+
+import launch
+import trainmon
+
+
+@pytest.fixture
+def run(tmp_path):
+    write(tmp_path / "run", sinks=["log", "csv", "sqlite"])
+    return tmp_path / "run"
+
+
+def write(out, **keys):
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with trainmon.watch(model, optimizer, out=str(out), **keys) as monitor:
+        for step in range(4):
+            optimizer.zero_grad()
+            model(torch.full((2, 3), float("nan") if step == 2 else 1.0)).sum().backward()
+            optimizer.step()
+            monitor.log(**{"a\0b": step})
+
+
+def cli(*arguments, **keys):
+    return subprocess.run(
+        [launch.command_line(), *map(str, arguments)], capture_output=True, text=True, **keys
+    )
+
+
+def everything(directory):
+    return sorted((p, p.read_bytes()) for p in directory.rglob("*") if p.is_file())
+
+
+@pytest.mark.parametrize(
+    "inside", ["new", "rank_00000", "rank_00000/restart_0000", "rank_00000/restart_0000/stats.db"]
+)
+@pytest.mark.parametrize("to", ["csv", "sqlite"])
+def test_nothing_is_written_into_the_source(run, inside, to):
+    before = everything(run)
+    done = cli("convert", run, "--to", to, "-o", run / inside, "--overwrite")
+    assert done.returncode == 2 and "lies inside of what is converted" in done.stderr
+    assert everything(run) == before
+
+
+def test_only_outputs_are_replaced(run, tmp_path):
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "thesis.txt").write_text("hi")
+    for to, out, why in (
+        ("csv", precious, "it holds thesis.txt"),
+        ("csv", precious / "thesis.txt", "it is no directory"),
+        ("sqlite", precious / "thesis.txt", "it is no SQLite database"),
+        ("sqlite", precious, "it is no file"),
+        ("sqlite", "/dev/null", "it is no file"),
+    ):
+        done = cli("convert", run, "--to", to, "-o", out, "--overwrite")
+        assert done.returncode == 2 and why in done.stderr, (to, out, done.stderr)
+    assert (precious / "thesis.txt").read_text() == "hi" and os.listdir(precious) == ["thesis.txt"]
+    for to in ("csv", "sqlite"):
+        for keys in ([], ["--overwrite"]):
+            assert cli("convert", run, "--to", to, "-o", tmp_path / to, *keys).returncode == 0
+
+
+@pytest.mark.parametrize("sinks", [["sqlite"], ["csv"], []])
+def test_a_run_without_a_log_is_no_all_clear(tmp_path, sinks):
+    write(tmp_path / "run", sinks=sinks)
+    for command in ("first-bad", "top", "show"):
+        done = cli(command, tmp_path / "run")
+        assert done.returncode == 3 and "there is no log here" in done.stderr, command
+    with pytest.warns(RuntimeWarning, match="there is no log here"):
+        assert trainmon.first_bad(tmp_path / "run") is None
+
+
+def test_collations_are_left_to_sqlite(run):
+    for where in ("kind COLLATE NOCASE = 'GRAD_reduced'", "'grad_reduced' = kind"):
+        done = cli("query", run, "--csv", f"SELECT count(*) FROM stats WHERE {where}")
+        assert done.stdout.split() == ["count(*)", "8"], done
+
+
+def test_a_name_with_a_nul_byte(run, tmp_path):
+    assert (
+        cli("convert", run, "--from", "csv", "--to", "sqlite", "-o", tmp_path / "a.db").returncode
+        == 0
+    )
+    names = (
+        sqlite3.connect(tmp_path / "a.db").execute("SELECT DISTINCT name FROM logged").fetchall()
+    )
+    assert names in ([("a\0b",)], [(b"a\0b",)])
+
+
+def test_a_statistic_named_twice_counts_once(run, tmp_path):
+    done = cli(
+        "convert", run, "--to", "csv", "-o", tmp_path / "o", "--stat", "norm", "--stat", "norm"
+    )
+    assert done.returncode == 0
+    assert (tmp_path / "o/rows.csv").read_text().splitlines()[0].split(",").count("norm") == 1
+
+
+def test_a_full_stdout_is_said(run):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [launch.command_line(), "show", run], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 70 and "could not be written to stdout" in done.stderr
+
+
+def test_a_pipe_in_place_of_a_segment(run):
+    os.mkfifo(run / "rank_00000/restart_0000/log-000001.tmlog")
+    done = cli("first-bad", run, timeout=30)
+    assert done.returncode == 3 and "is no file" in done.stderr and "step 2" in done.stdout
