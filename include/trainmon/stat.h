@@ -46,7 +46,7 @@ struct RowState {
     const auto n = [](std::int64_t number) { return static_cast<std::uint64_t>(number); };
     return static_cast<std::int64_t>(n(count) - n(nans) - n(pos_infs) - n(neg_infs));
   }
-  bool non_finite() const { return nans + pos_infs + neg_infs > 0; }
+  bool non_finite() const { return (nans | pos_infs | neg_infs) != 0; }
 };
 
 // Adds the elements of `from` to `into`. Counts, min, max and absmax are exact under any split;

@@ -38,6 +38,11 @@ double as_double(std::int64_t count) {
   return static_cast<double>(count);
 }
 
+// Unsigned inside, for a damaged file may hold counts that no tensor has.
+std::int64_t sum(std::int64_t a, std::int64_t b) {
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
+}
+
 // Brings m2 and sum_sq to another exponent.
 void rescale(RowState& state, std::int32_t exponent) {
   if (state.exponent == exponent) return;
@@ -106,12 +111,12 @@ void merge(RowState& into, const RowState& from) {
       into.subnormals = before.subnormals;
     }
   }
-  into.count += from.count;
-  into.nans += from.nans;
-  into.pos_infs += from.pos_infs;
-  into.neg_infs += from.neg_infs;
-  into.zeros += from.zeros;
-  into.subnormals += from.subnormals;
+  into.count = sum(into.count, from.count);
+  into.nans = sum(into.nans, from.nans);
+  into.pos_infs = sum(into.pos_infs, from.pos_infs);
+  into.neg_infs = sum(into.neg_infs, from.neg_infs);
+  into.zeros = sum(into.zeros, from.zeros);
+  into.subnormals = sum(into.subnormals, from.subnormals);
 }
 
 double derive(Stat stat, const RowState& state) {
@@ -122,7 +127,7 @@ double derive(Stat stat, const RowState& state) {
     case Stat::nans:
       return as_double(state.nans);
     case Stat::infs:
-      return as_double(state.pos_infs + state.neg_infs);
+      return as_double(sum(state.pos_infs, state.neg_infs));
     case Stat::subnormals:
       return as_double(state.subnormals);
     case Stat::zeros:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+import launch
+
 DAMAGED = Path(__file__).parents[1] / "data" / "damaged"
 BASE = DAMAGED / "base"
 CASES = json.loads((DAMAGED / "expected.json").read_text())
@@ -23,7 +25,7 @@ KEYS_OF_MSPROBE = ("name", "step", "micro_step")
 def command(*arguments, cwd):
     """The command line as a process; a crash and an internal error are never an answer."""
     done = subprocess.run(
-        ["trainmon", *map(str, arguments)],
+        [launch.command_line(), *map(str, arguments)],
         cwd=cwd,
         capture_output=True,
         timeout=120,

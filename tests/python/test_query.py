@@ -12,6 +12,7 @@ import subprocess
 import numpy as np
 import pytest
 
+import launch
 import trainmon
 from written_run import WrittenRank
 
@@ -61,7 +62,10 @@ def oracle(run):
 
 def query(run, sql, *options):
     return subprocess.run(
-        ["trainmon", "query", str(run), sql, *options], capture_output=True, text=True, timeout=60
+        [launch.command_line(), "query", str(run), sql, *options],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
 
 
@@ -149,7 +153,9 @@ def test_what_is_wrong_is_said(run, sql, says):
 
 
 def test_usage(run, tmp_path):
-    no_sql = subprocess.run(["trainmon", "query", str(run)], capture_output=True, timeout=60)
+    no_sql = subprocess.run(
+        [launch.command_line(), "query", str(run)], capture_output=True, timeout=60
+    )
     assert no_sql.returncode == 2
     assert query(tmp_path / "nothing", "SELECT 1").returncode == 2
     text = tmp_path / "text"

@@ -231,6 +231,14 @@ def test_ranks_are_runs_and_files_are_private(tmp_path):
         assert points(events, "mean/grad_reduced/w") == [(0, rank)]
 
 
+# For programs given as text: they import from this directory, too.
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": os.pathsep.join(
+        [os.path.dirname(__file__), *filter(None, [os.getenv("PYTHONPATH")])]
+    ),
+}
+
 KILLED = """
 import os, signal, sys
 import numpy as np
@@ -250,7 +258,7 @@ def test_a_killed_and_resumed_run_shows_all_steps(tmp_path):
     """The restart goes through steps 6 to 9 again: its values hold."""
     for first, steps in ((0, 10), (6, 8)):
         command = [sys.executable, "-c", KILLED, str(tmp_path), str(first), str(steps)]
-        died = subprocess.run(command, timeout=60)
+        died = subprocess.run(command, timeout=60, env=ENVIRONMENT)
         assert died.returncode == -signal.SIGKILL
     directory = tmp_path / "tensorboard/rank_0"
     assert len(os.listdir(directory)) == 2
@@ -281,7 +289,7 @@ def test_killed_at_any_instant(tmp_path):
     random = np.random.default_rng(int(time.time()))
     for i in range(4):
         out = tmp_path / str(i)
-        environment = dict(os.environ)
+        environment = dict(ENVIRONMENT)
         if i % 2:
             hit, size = random.integers(20, 200), random.integers(1, 60)
             spec = f"file.write=short:{size}@{hit};file.write=kill@{hit + 1}"
