@@ -66,8 +66,9 @@ make_root() {
   cp "$work"/zstandard-*/zstd/*.h "$root/include"
   "${cc[@]}" -c "$work"/zstandard-*/zstd/zstd.c -o "$root/zstd.o"
   "$root/bin/ar" rcs "$root/lib/libzstd.a" "$root/zstd.o"
-  # Its header is in the one source file, too.
-  sed -n '/^\/\*\{14\} Begin file sqlite3\.h /,/^\/\*\{14\} End of sqlite3\.h /p' \
+  # Its header is in the one source file, too; there its two variables are definitions.
+  sed -n -e 's/^SQLITE_API char/SQLITE_API extern char/' \
+    -e '/^\/\*\{14\} Begin file sqlite3\.h /,/^\/\*\{14\} End of sqlite3\.h /p' \
     "$work"/rotki_sqlite-*/sqlite3.c >"$root/include/sqlite3.h"
   "${cc[@]}" -w -DSQLITE_THREADSAFE=1 -DSQLITE_OMIT_LOAD_EXTENSION -DSQLITE_ENABLE_MATH_FUNCTIONS \
     -c "$work"/rotki_sqlite-*/sqlite3.c -o "$root/sqlite3.o"

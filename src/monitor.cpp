@@ -251,7 +251,14 @@ class Monitor::State {
     if (!last && (produced == told_produced || now < next_health)) return;
     next_health = now + kHealthInterval;
     told_produced = produced;
-    write_atomically(run.directory / "health.json", health_json(health(), last));
+    const std::filesystem::path path = run.directory / "health.json";
+    const std::string text = health_json(health(), last);
+    try {
+      write_atomically(path, text);
+    } catch (const SinkError& error) {
+      if (error.reason() != "no_space") throw;
+      write_over(path, text);  // a full disk is when people ask what was lost
+    }
   }
 
   const Config config;

@@ -135,9 +135,13 @@ class Watch:
         for name, value in scalars.items():
             try:
                 value = float(value.detach() if hasattr(value, "detach") else value)
-                self._core.add_scalar(name, value, self._adapter.window_of_scalars())
             except Exception as error:
                 self._adapter.coverage.say_once(f"log({name}=...) takes a number: {error}")
+                continue
+            try:
+                self._core.add_scalar(name, value, self._adapter.window_of_scalars())
+            except Exception as error:
+                self._adapter.coverage.say_once(f"log({name}=...) is not recorded: {error}")
 
     def latest(self) -> list[dict[str, Any]]:
         """The rows of the last step that is complete and has passed the writer, on this rank."""

@@ -50,6 +50,8 @@ std::int64_t linked_size(const File& file, const std::filesystem::path& path);
 // The whole file; an error when it is longer than `limit` bytes.
 std::string read_file(const std::filesystem::path& path,
                       std::int64_t limit = std::int64_t{1} << 40);
+// At most its first `bytes`.
+std::string read_beginning(const std::filesystem::path& path, std::int64_t bytes);
 // A file to append to, made with mode 0640 (less the umask) where it is missing; never a link.
 // `size` is where to write: after the last whole line of what is there.
 struct Appendable {
@@ -61,6 +63,10 @@ Appendable open_to_append(const std::filesystem::path& path);
 // Replaces `path` by a file with this content; readers see the old or the new one, never a part.
 // The name during writing is `path` + ".tmp"; whatever stands there is removed first.
 void write_atomically(const std::filesystem::path& path, std::string_view content);
+// Writes over the content of a file, spaces after it up to the old length, in the room that the
+// file takes already; the error "no_space" when that is too little. For a full disk: readers may
+// see a part.
+void write_over(const std::filesystem::path& path, std::string_view content);
 // Makes `path` and missing parents, mode 0750 (less the umask). Fine when it exists.
 void make_directories(const std::filesystem::path& path);
 

@@ -92,6 +92,12 @@ void print_report(const ConvertReport& report, const ConvertOptions& options, Co
                                 given.from);
   }
   if (context.json) throw std::invalid_argument("--json: not with --to parquet");
+  const ConvertOptions defaults;
+  if (!given.time_start.empty() || !given.time_end.empty() ||
+      given.step_partition != defaults.step_partition || given.keep_micro_steps) {
+    throw std::invalid_argument(
+        "--time-start, --time-end, --step-partition, --keep-micro-steps: not with --to parquet");
+  }
   std::vector<std::string> arguments = {given.selection.run, "-o", given.out};
   const auto add = [&](const char* flag, const auto& values) {
     for (const auto& value : values) {
@@ -200,6 +206,7 @@ void add_merge(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand("merge", "one row per tensor from those of all ranks");
   const auto given = std::make_shared<ConvertArguments>();
   add_common(*command, *given);
+  command->remove_option(command->get_option("--merged"));  // always
   given->from = "log";
   given->to = "csv";
   command->add_option("-o,--out", given->out, "what to write; must not exist")->required();

@@ -15,8 +15,6 @@
 namespace trainmon::cli {
 namespace {
 
-constexpr std::string_view kEllipsis = "\xE2\x80\xA6";
-
 std::string painted(const Context& context, std::string_view text, const char* code) {
   if (!context.color) return std::string(text);
   return "\x1b[" + std::string(code) + "m" + std::string(text) + "\x1b[0m";

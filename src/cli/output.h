@@ -28,6 +28,7 @@ std::string tensor_text(const Series& series);
 std::string bold(const Context& context, std::string_view text);
 std::string red(const Context& context, std::string_view text);
 
+inline constexpr std::string_view kEllipsis = "\xE2\x80\xA6";
 // `text` in at most `width` cells, the middle left out.
 std::string shortened(const std::string& text, std::size_t width);
 

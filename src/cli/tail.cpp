@@ -13,6 +13,8 @@
 
 #include "base/text.h"
 #include "cli/output.h"
+#include "cli/select.h"
+#include "cli/text_lines.h"
 
 namespace trainmon::cli {
 namespace {
@@ -71,69 +73,6 @@ std::optional<double> norm_of(const TailStep& step, std::span<const std::string_
 
 constexpr std::array kGradients = {kind::kGradReduced, kind::kGradUnreduced};
 constexpr std::array kWeights = {kind::kParamUpdated, kind::kParamOrigin};
-
-// Lines that come one by one: a column may grow wider, never narrower, and its title is repeated
-// when the columns change.
-class Lines {
- public:
-  explicit Lines(const Context& context) : context_(context) {}
-
-  // `flexible` is the column that gives way on a narrow terminal; text is left, numbers right.
-  void columns(std::vector<TextTable::Column> columns) {
-    std::vector<std::string> titles;
-    for (const TextTable::Column& column : columns) titles.push_back(column.title);
-    if (titles == titles_) return;
-    titles_ = std::move(titles);
-    columns_ = std::move(columns);
-    widths_.assign(columns_.size(), 0);
-    fit(titles_);
-    is_new_ = true;
-  }
-  void fit(const std::vector<std::string>& cells) {
-    for (std::size_t i = 0; i < cells.size(); ++i) {
-      widths_[i] = std::max(widths_[i], display_width(cells[i]));
-    }
-  }
-  void print(const std::vector<std::string>& cells, bool is_red) {
-    fit(cells);
-    if (is_new_) std::cout << bold(context_, text_of(titles_)) << "\n";
-    is_new_ = false;
-    const std::string text = text_of(cells);
-    std::cout << (is_red ? red(context_, text) : text) << "\n";
-  }
-
- private:
-  std::string text_of(const std::vector<std::string>& cells) const {
-    const std::size_t room = terminal_width();
-    std::size_t total = 2 * (widths_.size() - 1);
-    for (const std::size_t width : widths_) total += width;
-    std::string text;
-    std::size_t used = 0;
-    for (std::size_t i = 0; i < cells.size(); ++i) {
-      std::size_t width = widths_[i];
-      if (columns_[i].is_flexible && total > room) {
-        const std::size_t shorter =
-            std::max(std::min<std::size_t>(16, width), width - std::min(width, total - room));
-        total -= width - shorter;
-        width = shorter;
-      }
-      if (i + 1 == cells.size() && room > used + 8) width = std::min(width, room - used);
-      const std::string cell = shortened(cells[i], width);
-      const std::string gap(width - display_width(cell), ' ');
-      text += columns_[i].align == TextTable::Align::right ? gap + cell : cell + gap;
-      text += "  ";
-      used += width + 2;
-    }
-    text.erase(text.find_last_not_of(' ') + 1);
-    return text;
-  }
-
-  const Context& context_;
-  std::vector<TextTable::Column> columns_;
-  std::vector<std::string> titles_;
-  std::vector<std::size_t> widths_;
-  bool is_new_ = true;
-};
 
 class TailPrinter {
  public:
@@ -267,7 +206,7 @@ class TailPrinter {
 
   const TailArguments& arguments_;
   Context& context_;
-  Lines lines_;
+  TextLines lines_;
   bool has_restart_ = false;
   bool has_optimizer_ = false;
   bool has_gradient_ = false;
@@ -343,12 +282,20 @@ void run_tail(const TailArguments& arguments, Context& context) {
     news.rows.erase(news.rows.begin(),
                     news.rows.end() - static_cast<std::ptrdiff_t>(arguments.count));
   }
+  const bool is_empty = news.steps.empty() && news.rows.empty();
   steps.add(std::move(news.steps));
   steps.keep_last(arguments.count);
   printer.damage(news.damage);
   printer.rows(std::move(news.rows));
   steps.print(printer, tail.ranks(), true);
   std::cout.flush();
+  if (is_empty && !arguments.follow && arguments.count > 0) {  // the whole run says why
+    const RunRows run = read_run(arguments.run, arguments.select);
+    say_of_run(run, 0, arguments.select, context);
+    if (run.kinds.empty() && run.damage.empty()) {
+      std::cerr << "trainmon: nothing has been recorded yet\n";
+    }
+  }
   if (!context.quiet && arguments.follow) {
     std::cerr << "following " << grouped(static_cast<std::int64_t>(tail.ranks()))
               << (tail.ranks() == 1 ? " rank" : " ranks") << "; Ctrl-C ends\n";

@@ -142,7 +142,7 @@ const std::array<Key, 38> kTable = {
            "after this long a value still missing from a device is marked not ready"),
     number("segment_mb", &Config::segment_mb, 0.001, 1e6, "size of one log file, in MB"),
     integer(
-        "tensorboard_tags", &Config::tensorboard_tags, 1, kMaxInt,
+        "tensorboard_tags", &Config::tensorboard_tags, 2, kMaxInt,
         "curves that the sink tensorboard writes per rank; what is beyond is aggregated per layer"),
     number("latest_mb", &Config::latest_mb, 0.001, 1e6, "limit of what latest() keeps, in MB"),
     plain("allow_volume", &Config::allow_volume, "permit an estimated volume over 50 GB a day"),

@@ -117,6 +117,18 @@ void check(const ConvertOptions& options) {
   };
   in_range("threads", options.threads, 1, 128);
   in_range("step_partition", options.step_partition, 10, 10'000'000);
+  const auto only = [](std::string_view name, bool is_given, bool is_used, std::string_view where) {
+    if (!is_given || is_used) return;
+    throw std::invalid_argument(std::string(name) + " is for " + std::string(where) + " only");
+  };
+  const bool has_times = !options.time_start.empty() || !options.time_end.empty();
+  only("time_start or time_end", has_times, options.from_format == SourceFormat::msprobe_csv,
+       "rows from msprobe_csv");
+  const ConvertOptions defaults;
+  only("step_partition", options.step_partition != defaults.step_partition,
+       options.to_format == TargetFormat::msprobe_db, "msprobe_db");
+  only("micro_steps_are_steps", options.micro_steps_are_steps != defaults.micro_steps_are_steps,
+       options.to_format == TargetFormat::msprobe_trend, "msprobe_trend");
   if (options.select.merged && options.from_format != SourceFormat::log) {
     throw std::invalid_argument("rows are merged over ranks from a log, not from " +
                                 std::string(format_name(options.from_format)));

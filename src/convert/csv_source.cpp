@@ -11,9 +11,10 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "convert/csv_records.h"
-#include "convert/restarts.h"
+#include "convert/enum_names.h"
 #include "convert/seen_rows.h"
 #include "convert/source.h"
+#include "tools/restarts.h"
 #include "tools/run_layout.h"
 
 namespace trainmon {
@@ -49,15 +50,13 @@ class Header {
   std::string row_fault_;
 };
 
+// A column that holds the name of an enumerator; `value` stays where the name is none.
 template <typename Enum, typename Name>
-bool parse_enum(std::string_view text, Enum last, const Name& name, Enum& value) {
-  for (int i = 0; i <= static_cast<int>(last); ++i) {
-    if (name(static_cast<Enum>(i)) == text) {
-      value = static_cast<Enum>(i);
-      return true;
-    }
-  }
-  return false;
+void take_enum(std::string_view column, std::string_view text, Enum last, const Name& name,
+               Enum& value, std::string& fault) {
+  const std::optional<Enum> found = enum_from_name(text, last, name);
+  if (!found) fault = std::string(column) + " '" + printable(text) + "' is none";
+  value = found.value_or(value);
 }
 
 std::vector<fs::path> row_files(const fs::path& directory) {
@@ -124,7 +123,8 @@ class CsvSource final : public Source {
       throw std::runtime_error("no file rows*.csv in " + printable(options.from.native()));
     }
     if (!options.select.all_restarts) {
-      for (const Directory& d : directories_) restarts_.add(d.rank, d.restart, d.timeline);
+      for (const Directory& d : directories_)
+        restarts_.add_with_open(d.rank, d.restart, d.timeline);
     }
     find_stats(options);
     filter_.check_kinds(kinds());
@@ -272,9 +272,8 @@ class CsvSource final : public Source {
       outcome.step = integer(header, records, "step", fault);
       outcome.attempt = static_cast<std::int32_t>(integer(header, records, "attempt", fault));
       outcome.loss_scale = number(header, records, "loss_scale", fault);
-      if (!parse_enum(text(header, records, "fate"), Fate::unknown, fate_name, outcome.fate)) {
-        fault = "fate '" + printable(text(header, records, "fate")) + "' is none";
-      }
+      take_enum("fate", text(header, records, "fate"), Fate::unknown, fate_name, outcome.fate,
+                fault);
       if (fault.empty()) batch.outcomes.push_back(outcome);
       return fault;
     });
@@ -285,11 +284,12 @@ class CsvSource final : public Source {
     std::vector<std::string> all;
     for (const Directory& directory : directories_) {
       for (const fs::path& file : directory.files) {
-        std::string head(1 << 16, '\0');
-        std::FILE* const stream = std::fopen(file.c_str(), "rb");
-        if (stream == nullptr) continue;
-        head.resize(std::fread(head.data(), 1, head.size(), stream));
-        std::fclose(stream);
+        std::string head;
+        try {
+          head = read_beginning(file, 1 << 16);
+        } catch (const SinkError&) {
+          continue;  // said when its rows are read
+        }
         CsvRecords records(head);
         if (!records.next() || !records.is_sound()) continue;
         const Header header(records.fields());
@@ -375,8 +375,8 @@ class CsvSource final : public Source {
           row.accum = small("accum");
           row.loss_scale = number(header, records, "loss_scale", fault);
           const std::string_view fate = text(header, records, "fate");
-          if (!fate.empty() && !parse_enum(fate, Fate::unknown, fate_name, row.fate)) {
-            fault = "fate '" + printable(fate) + "' is none";
+          if (!fate.empty()) {
+            take_enum("fate", fate, Fate::unknown, fate_name, row.fate, fault);
           }
           for (std::size_t i = 0; i < stats_.size(); ++i) {
             const std::string_view cell = text(header, records, stats_[i]);
@@ -447,13 +447,13 @@ class CsvSource final : public Source {
     series.element = text(header, records, "element");
     series.optimizer = static_cast<std::int32_t>(integer(header, records, "optimizer", fault));
     const std::string_view dtype = text(header, records, "dtype");
-    if (!dtype.empty() && !parse_enum(dtype, DType::bool8, dtype_name, series.dtype)) {
-      fault = "dtype '" + printable(dtype) + "' is none";
+    if (!dtype.empty()) {
+      take_enum("dtype", dtype, DType::bool8, dtype_name, series.dtype, fault);
     }
     const std::string_view replication = text(header, records, "replication");
-    if (!replication.empty() &&
-        !parse_enum(replication, Replication::independent, replication_name, series.replication)) {
-      fault = "replication '" + printable(replication) + "' is none";
+    if (!replication.empty()) {
+      take_enum("replication", replication, Replication::independent, replication_name,
+                series.replication, fault);
     }
     if (!fault.empty()) {
       directory.by_key.erase(known);

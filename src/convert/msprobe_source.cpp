@@ -12,6 +12,8 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "convert/csv_records.h"
+#include "convert/enum_names.h"
+#include "convert/msprobe_tables.h"
 #include "convert/source.h"
 
 namespace trainmon {
@@ -19,19 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 13> kTypes = {"actv",
-                                                     "actv_grad",
-                                                     "exp_avg",
-                                                     "exp_avg_sq",
-                                                     "grad_unreduced",
-                                                     "grad_reduced",
-                                                     "param_origin",
-                                                     "param_updated",
-                                                     "other",
-                                                     "attention_hook",
-                                                     "linear_hook",
-                                                     "moe_router_weight_hook",
-                                                     "moe_router_logit_hook"};
+// Types of files.
+constexpr const auto& kTypes = msprobe_tables::kMetrics;
 constexpr std::size_t kMostStats = 64;
 
 // "Dec03_21-34-40" as a number that sorts by time within a year; -1 for anything else.
@@ -325,11 +316,11 @@ class MsprobeSource final : public Source {
   }
 
   std::vector<std::string_view> first_record(const fs::path& path) {
-    header_.assign(1 << 16, '\0');
-    std::FILE* const file = std::fopen(path.c_str(), "rb");
-    if (file == nullptr) return {};
-    header_.resize(std::fread(header_.data(), 1, header_.size(), file));
-    std::fclose(file);
+    try {
+      header_ = read_beginning(path, 1 << 16);
+    } catch (const SinkError&) {
+      return {};  // said when its rows are read
+    }
     CsvRecords records(header_);
     std::vector<std::string_view> fields = split_header(records);
     header_fields_.assign(fields.begin(), fields.end());
@@ -502,11 +493,8 @@ class MsprobeSource final : public Source {
       series.chunk = chunk;
       series.name = std::string(name);
       if (dtype.starts_with("torch.")) {
-        for (int i = 0; i <= static_cast<int>(DType::bool8); ++i) {
-          if (dtype.substr(6) == dtype_name(static_cast<DType>(i))) {
-            series.dtype = static_cast<DType>(i);
-          }
-        }
+        series.dtype =
+            enum_from_name(dtype.substr(6), DType::bool8, dtype_name).value_or(series.dtype);
       }
       part.series.push_back(std::move(series));
       known->second = &part.series.back();

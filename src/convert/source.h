@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "sinks/table.h"
-#include "tools/kind_selection.h"
+#include "tools/row_filter.h"
 #include "trainmon/convert.h"
 
 namespace trainmon {
@@ -35,21 +35,6 @@ class RowAccount {
   ConvertReport report_;
   std::int64_t unlisted_ = 0;
   std::function<void(std::int64_t)> on_advance_;
-};
-
-// Which rows of a source are asked for; kinds, names, ranks and steps as read_run() takes them.
-class RowFilter {
- public:
-  explicit RowFilter(const ReadOptions& options) : options_(options), kinds_(options.kinds) {}
-  bool takes_rank(int rank) const;
-  bool takes_kind(std::string_view kind) const { return kinds_.takes(kind); }
-  bool takes_name(std::string_view name) const;
-  bool takes_step(std::int64_t step) const;
-  void check_kinds(const std::vector<std::string>& present) const { kinds_.check(present); }
-
- private:
-  const ReadOptions options_;
-  const KindSelection kinds_;
 };
 
 class Source {

@@ -9,10 +9,11 @@
 #include <unordered_map>
 
 #include "base/text.h"
-#include "convert/restarts.h"
+#include "convert/enum_names.h"
 #include "convert/seen_rows.h"
 #include "convert/source.h"
 #include "sinks/sqlite_file.h"
+#include "tools/restarts.h"
 #include "tools/run_layout.h"
 
 namespace trainmon {
@@ -80,14 +81,6 @@ class Answer {
   std::unique_ptr<sqlite3_stmt, Close> statement_;
 };
 
-template <typename Enum, typename Name>
-Enum enum_of(std::string_view text, Enum last, Enum otherwise, const Name& name) {
-  for (int i = 0; i <= static_cast<int>(last); ++i) {
-    if (name(static_cast<Enum>(i)) == text) return static_cast<Enum>(i);
-  }
-  return otherwise;
-}
-
 std::string column_name(std::string_view name) {
   return "\"" + std::string(name) + "\"";
 }
@@ -129,7 +122,8 @@ class SqliteSource final : public Source {
       account.remark("alerts, gaps and payloads of a database are not converted; a log's are");
     }
     if (options.select.all_restarts || files_.size() < 2) return;
-    for (const FileOf& file : files_) restarts_.add(file.rank, file.restart, file.timeline);
+    for (const FileOf& file : files_)
+      restarts_.add_with_open(file.rank, file.restart, file.timeline);
     std::erase_if(facts_.scalars, [&](const ReadScalar& s) {
       return !restarts_.is_newest(s.rank, 0, s.step, s.restart);
     });
@@ -251,7 +245,8 @@ class SqliteSource final : public Source {
       outcome.window = outcomes.integer(1);
       outcome.step = outcomes.integer(2);
       outcome.attempt = static_cast<std::int32_t>(outcomes.integer(3));
-      outcome.fate = enum_of(outcomes.text(4), Fate::unknown, Fate::unknown, fate_name);
+      outcome.fate =
+          enum_from_name(outcomes.text(4), Fate::unknown, fate_name).value_or(Fate::unknown);
       outcome.loss_scale = outcomes.real(5);
     }
     file.timeline.add(batch);
@@ -329,7 +324,7 @@ class SqliteSource final : public Source {
       row.flags = static_cast<std::uint32_t>(answer.integer(7));
       row.window = answer.integer(8);
       row.accum = small(9);
-      row.fate = enum_of(answer.text(10), Fate::unknown, Fate::unknown, fate_name);
+      row.fate = enum_from_name(answer.text(10), Fate::unknown, fate_name).value_or(Fate::unknown);
       row.loss_scale = answer.is_null(11) ? std::nan("") : answer.real(11);
       row.series = series_of(file, answer);
       if (!filter_.takes_rank(row.rank) || !filter_.takes_kind(row.series->kind) ||
@@ -381,9 +376,10 @@ class SqliteSource final : public Source {
     series.name = answer.text(14);
     series.element = answer.text(15);
     series.optimizer = static_cast<std::int32_t>(answer.integer(16));
-    series.dtype = enum_of(answer.text(17), DType::bool8, DType::float32, dtype_name);
-    series.replication = enum_of(answer.text(18), Replication::independent,
-                                 Replication::independent, replication_name);
+    series.dtype =
+        enum_from_name(answer.text(17), DType::bool8, dtype_name).value_or(DType::float32);
+    series.replication = enum_from_name(answer.text(18), Replication::independent, replication_name)
+                             .value_or(Replication::independent);
     file.series.push_back(std::move(series));
     return known->second = &file.series.back();
   }

@@ -59,11 +59,12 @@ void check_replaceable(const fs::path& to, bool is_directory) {
     return;
   }
   if (!fs::is_regular_file(status)) refuse("it is no file");
-  std::string head(15, '\0');
-  std::FILE* const file = std::fopen(to.c_str(), "rb");
-  if (file == nullptr) return refuse("it cannot be read");
-  head.resize(std::fread(head.data(), 1, head.size(), file));
-  std::fclose(file);
+  std::string head;
+  try {
+    head = read_beginning(to, 15);
+  } catch (const SinkError&) {
+    return refuse("it cannot be read");
+  }
   if (!head.empty() && head != "SQLite format 3") refuse("it is no SQLite database");
 }
 

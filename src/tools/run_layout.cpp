@@ -82,8 +82,9 @@ std::optional<json> load(const fs::path& path, std::vector<Damage>& damage) {
     json value = json::parse(read_file(path, kMaxJson));
     if (value.is_object()) return value;
     damage.push_back({path, 0, "not a JSON object"});
-  } catch (const json::exception& error) {
-    damage.push_back({path, 0, error.what()});
+  } catch (const json::parse_error& error) {
+    const auto at = static_cast<std::int64_t>(error.byte == 0 ? 0 : error.byte - 1);
+    damage.push_back({path, at, "no JSON from here on"});
   } catch (const SinkError& error) {
     damage.push_back({path, 0, error.what()});
   }

@@ -10,27 +10,27 @@
 
 namespace trainmon {
 RunStream::RunStream(const std::filesystem::path& run, const ReadOptions& options)
-    : options_(options), kinds_(options.kinds) {
+    : options_(options), filter_(options) {
   const std::vector<RankDirectory> directories = rank_directories(run);
   std::map<int, int> restarts;
   for (const RankDirectory& place : directories) {
     if (facts_.ranks.empty() || facts_.ranks.back() != place.rank) {
       facts_.ranks.push_back(place.rank);
     }
-    if (!is_asked_for(place.rank)) continue;
+    if (!filter_.takes_rank(place.rank)) continue;
     open(place);
     ++restarts[place.rank];
   }
   find_missing(directories);
   std::sort(facts_.kinds.begin(), facts_.kinds.end());
-  kinds_.check(facts_.kinds);
+  filter_.check_kinds(facts_.kinds);
   facts_.all_restarts = options_.all_restarts;
   for (Directory& directory : directories_) {
     if (!options_.all_restarts && restarts[directory.place.rank] > 1) note_steps(directory);
   }
   for (Directory& directory : directories_) {
     for (const auto& [id, series] : directory.log->contents().series) {
-      if (is_wanted(series)) directory.unified[id] = index_.add(series);
+      if (filter_.takes(series)) directory.unified[id] = index_.add(series);
     }
     for (const RecordBatch& batch : directory.log->contents().batches) {
       take_small(directory, batch);
@@ -43,25 +43,6 @@ RunStream::RunStream(const std::filesystem::path& run, const ReadOptions& option
   facts_.series = index_.take();
 }
 
-bool RunStream::is_asked_for(int rank) const {
-  const std::vector<int>& asked = options_.ranks;
-  return asked.empty() || std::find(asked.begin(), asked.end(), rank) != asked.end();
-}
-
-bool RunStream::is_wanted(const Series& series) const {
-  return kinds_.takes(series.kind) &&
-         name_selected(series.name, options_.include, options_.exclude);
-}
-
-bool RunStream::in_range(std::int64_t step) const {
-  return step >= options_.first_step.value_or(step) && step <= options_.last_step.value_or(step);
-}
-
-bool RunStream::is_newest(const StepKey& key, int restart) const {
-  const auto found = newest_.find(key);
-  return found == newest_.end() || found->second == restart;
-}
-
 void RunStream::find_missing(const std::vector<RankDirectory>& directories) {
   const bool has_all = std::all_of(options_.ranks.begin(), options_.ranks.end(), [&](int rank) {
     return std::binary_search(facts_.ranks.begin(), facts_.ranks.end(), rank);
@@ -69,12 +50,12 @@ void RunStream::find_missing(const std::vector<RankDirectory>& directories) {
   if (!options_.ranks.empty() && has_all) return;
   // A rank asked for is not there: the others know whether it should be.
   for (const RankDirectory& directory : directories) {
-    if (is_asked_for(directory.rank) || directory.error) continue;
+    if (filter_.takes_rank(directory.rank) || directory.error) continue;
     std::vector<Damage> not_asked_for;
     expected_.add(read_run_json(directory, not_asked_for));
   }
   facts_.missing = expected_.missing(directories);
-  std::erase_if(facts_.missing.ranks, [this](int rank) { return !is_asked_for(rank); });
+  std::erase_if(facts_.missing.ranks, [this](int rank) { return !filter_.takes_rank(rank); });
 }
 
 void RunStream::open(const RankDirectory& place) {
@@ -143,22 +124,16 @@ void RunStream::look_for_others(const RankDirectory& place,
 }
 
 void RunStream::note_steps(const Directory& directory) {
-  const int rank = directory.place.rank;
-  const auto note = [&](std::int32_t optimizer, std::int64_t step) {
-    int& newest = newest_[{rank, optimizer, step}];
-    newest = std::max(newest, directory.place.restart);
-  };
-  for (const auto& [optimizer, windows] : directory.timeline.outcomes()) {
-    for (const auto& [window, outcome] : windows) note(optimizer, outcome.step);
-  }
+  const int rank = directory.place.rank, restart = directory.place.restart;
+  restarts_.add(rank, restart, directory.timeline);
   const LogContents& log = directory.log->contents();
   for (const auto& [optimizer, window] : log.windows) {
-    note(optimizer, directory.timeline.at(optimizer, window).step);
+    restarts_.add(rank, optimizer, directory.timeline.at(optimizer, window).step, restart);
   }
+  const int clock = directory.facts.clock;
   for (const RecordBatch& batch : log.batches) {
     for (const Scalar& scalar : batch.scalars) {
-      const int clock = directory.facts.clock;
-      note(clock, directory.timeline.at(clock, scalar.window).step);
+      restarts_.add(rank, clock, directory.timeline.at(clock, scalar.window).step, restart);
     }
   }
 }
@@ -168,7 +143,7 @@ void RunStream::take_small(Directory& directory, const RecordBatch& batch) {
   const int clock = directory.facts.clock;
   for (const Scalar& scalar : batch.scalars) {
     const std::int64_t step = directory.timeline.at(clock, scalar.window).step;
-    if (!in_range(step) || !is_newest({rank, clock, step}, restart)) continue;
+    if (!filter_.takes_step(step) || !restarts_.is_newest(rank, clock, step, restart)) continue;
     facts_.scalars.push_back({restart, rank, step, scalar.name, scalar.value});
   }
   for (const Alert& alert : batch.alerts) {
@@ -217,8 +192,9 @@ void RunStream::read(const Piece& piece, const Take& take, std::vector<Damage>& 
     place.outcome = directory.timeline.at(optimizer, window);
     place.outcome.optimizer = optimizer;
     place.outcome.window = window;
-    place.is_selected = in_range(place.outcome.step) &&
-                        is_newest({piece.rank, optimizer, place.outcome.step}, piece.restart);
+    place.is_selected =
+        filter_.takes_step(place.outcome.step) &&
+        restarts_.is_newest(piece.rank, optimizer, place.outcome.step, piece.restart);
   };
   ReadRow out;
   out.restart = piece.restart;

@@ -12,9 +12,10 @@
 #include <vector>
 
 #include "base/timeline.h"
-#include "tools/kind_selection.h"
 #include "tools/log_index.h"
 #include "tools/missing_ranks.h"
+#include "tools/restarts.h"
+#include "tools/row_filter.h"
 #include "tools/run_layout.h"
 #include "tools/series_index.h"
 #include "trainmon/tools.h"
@@ -57,14 +58,8 @@ class RunStream {
     Timeline timeline;
     std::map<SeriesId, std::uint32_t> unified;  // of wanted series
   };
-  // Rank, optimizer, step: which restart was the newest to go through it.
-  using StepKey = std::tuple<int, std::int32_t, std::int64_t>;
   using AlertKey = std::tuple<int, int, std::uint32_t, std::uint64_t, std::string, std::string>;
 
-  bool is_asked_for(int rank) const;
-  bool is_wanted(const Series& series) const;
-  bool in_range(std::int64_t step) const;
-  bool is_newest(const StepKey& key, int restart) const;
   void find_missing(const std::vector<RankDirectory>& directories);
   void open(const RankDirectory& place);
   void hold_against_health(const RankDirectory& place, const Health& health,
@@ -75,7 +70,7 @@ class RunStream {
   void take_alert(ReadAlert alert);
 
   const ReadOptions options_;
-  const KindSelection kinds_;
+  const RowFilter filter_;
   RunRows facts_;
   ExpectedRanks expected_;
   SeriesIndex index_;
@@ -83,7 +78,7 @@ class RunStream {
   std::vector<Piece> pieces_;
   std::int64_t payloads_ = 0;
   std::map<AlertKey, std::size_t> alert_places_;
-  std::map<StepKey, int> newest_;  // of ranks with several restarts
+  Restarts restarts_;  // of ranks with several
 };
 
 }  // namespace trainmon

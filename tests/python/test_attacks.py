@@ -27,7 +27,7 @@ def write(out, **keys):
             optimizer.zero_grad()
             model(torch.full((2, 3), float("nan") if step == 2 else 1.0)).sum().backward()
             optimizer.step()
-            monitor.log(**{"a\0b": step})
+            monitor.log(**{"a\0b": step}, loss=2.0 / 3.0, accuracy=1.0 / 3.0)
 
 
 def cli(*arguments, **keys):
@@ -80,6 +80,21 @@ def test_a_run_without_a_log_is_no_all_clear(tmp_path, sinks):
         assert trainmon.first_bad(tmp_path / "run") is None
 
 
+def test_tail_of_a_run_without_a_log(tmp_path):
+    write(tmp_path / "run", sinks=["csv"])
+    done = cli("tail", tmp_path / "run")
+    assert done.returncode == 3 and "there is no log here; the CSV files are read" in done.stderr
+
+
+def test_tail_leaves_out_whole_numbers(run):
+    done = cli("tail", run, "-n", "1", env={**os.environ, "COLUMNS": "80"})
+    title, line = done.stdout.splitlines()
+    logged = line[title.index("logged") :].split()
+    whole = {"accuracy=0.33333", "loss=0.66667"}
+    assert len(line) <= 80 and logged[-1] == "\N{HORIZONTAL ELLIPSIS}"
+    assert len(logged) > 1 and set(logged[:-1]) < whole | {"a\\x00b=3"}
+
+
 def test_collations_are_left_to_sqlite(run):
     for where in ("kind COLLATE NOCASE = 'GRAD_reduced'", "'grad_reduced' = kind"):
         done = cli("query", run, "--csv", f"SELECT count(*) FROM stats WHERE {where}")
@@ -94,7 +109,7 @@ def test_a_name_with_a_nul_byte(run, tmp_path):
     names = (
         sqlite3.connect(tmp_path / "a.db").execute("SELECT DISTINCT name FROM logged").fetchall()
     )
-    assert names in ([("a\0b",)], [(b"a\0b",)])
+    assert {("a\0b",), (b"a\0b",)} & set(names)
 
 
 def test_a_statistic_named_twice_counts_once(run, tmp_path):
@@ -111,6 +126,28 @@ def test_a_full_stdout_is_said(run):
             [launch.command_line(), "show", run], stdout=full, stderr=subprocess.PIPE, text=True
         )
     assert done.returncode == 70 and "could not be written to stdout" in done.stderr
+
+
+def test_a_pipe_in_place_of_a_file_of_rows(run, tmp_path):
+    os.mkfifo(run / "rank_00000" / "restart_0000" / "rows-000001.csv")
+    done = cli("convert", run, "--from", "csv", "--to", "jsonl", "-o", tmp_path / "o", timeout=60)
+    assert done.returncode == 3 and "rows-000001.csv: " in done.stderr
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--step-partition", "100"),
+        ("--keep-micro-steps",),
+        ("--time-start", "Dec03_21-34-40"),
+        ("--time-end", "Dec03_21-34-40"),
+    ],
+)
+@pytest.mark.parametrize("to", ["csv", "parquet"])
+def test_options_of_other_formats_are_refused(run, tmp_path, option, to):
+    done = cli("convert", run, "--to", to, "-o", tmp_path / "out", *option)
+    assert done.returncode == 2 and not (tmp_path / "out").exists()
+    assert option[0].split("-")[3] in done.stderr
 
 
 def test_a_pipe_in_place_of_a_segment(run):

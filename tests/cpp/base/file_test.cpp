@@ -120,6 +120,29 @@ TEST(File, LinkedSizeNoticesDeletion) {
   EXPECT_EQ(linked_size(file, path), -1);
 }
 
+TEST(File, OverWhatIsThereGoesWhatFitsIntoItsRoom) {
+  const Scratch scratch;
+  const fs::path path = scratch.path() / "f";
+  write_atomically(path, std::string(10, 'x'));
+  write_over(path, "short");
+  EXPECT_EQ(read_file(path), "short     ");
+  write_over(path, "longer than before");
+  EXPECT_EQ(read_file(path), "longer than before");
+  EXPECT_EQ(reason_of([&] { write_over(path, std::string(1 << 20, 'y')); }), "no_space");
+  EXPECT_EQ(read_file(path), "longer than before");
+  EXPECT_EQ(reason_of([&] { write_over(scratch.path() / "none", "x"); }), "deleted");
+}
+
+TEST(File, ReadingTheBeginning) {
+  const Scratch scratch;
+  const fs::path path = scratch.path() / "f";
+  write_atomically(path, "0123456789");
+  EXPECT_EQ(read_beginning(path, 4), "0123");
+  EXPECT_EQ(read_beginning(path, 40), "0123456789");
+  ASSERT_EQ(::mkfifo((scratch.path() / "pipe").c_str(), 0640), 0);
+  EXPECT_EQ(reason_of([&] { read_beginning(scratch.path() / "pipe", 4); }), "io_error");
+}
+
 TEST(File, ReadingOddThings) {
   const Scratch scratch;
   ASSERT_EQ(::mkfifo((scratch.path() / "pipe").c_str(), 0640), 0);

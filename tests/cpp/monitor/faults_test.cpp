@@ -95,6 +95,30 @@ TEST(DiskFaults, AlertsOfAFullDiskAreWrittenWhenItHasRoomAgain) {
   EXPECT_NEAR(run.alerts[1].alert.expected, 0.99 + 0.01 * 100, 1e-9);
 }
 
+// No new file fits: the counts go into the room of the old health.json.
+TEST(DiskFaults, WhatAFullDiskLostIsTold) {
+  const Scratch scratch;
+  Monitor monitor(scratch.config(), Identity{});
+  monitor.add_optimizer(0);
+  const SeriesId w = series_of(monitor, "w");
+  observe(monitor, w, {1.0f});
+  EXPECT_TRUE(monitor.settle(10.0));
+  const auto health = monitor.run().directory / "health.json";
+  for (int i = 0; i < 500 && !std::filesystem::exists(health); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  const std::string no_space = std::to_string(ENOSPC);
+  set_failpoints("file.open=errno:" + no_space + "@1+;file.write=errno:" + no_space + "@1");
+  observe(monitor, w, {2.0f});
+  EXPECT_TRUE(monitor.settle(10.0));
+  monitor.stop();
+  set_failpoints("");
+  const Account books = trainmon::account(scratch.path);
+  ASSERT_EQ(books.ranks.size(), 1u);
+  EXPECT_TRUE(books.ranks[0].closed);
+  EXPECT_EQ(books.ranks[0].health.sinks.at(0).rows_dropped.at("no_space"), 1);
+}
+
 TEST(DiskFaults, AShortWriteThenNoSpaceLeavesNoTornFrame) {
   const Scratch scratch;
   const Outcomes outcomes =

@@ -1,6 +1,7 @@
 // Starts the kill loop's child and kills it.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -8,6 +9,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -57,6 +60,61 @@ inline Kill start_and_kill(const std::filesystem::path& run, std::chrono::micros
   kill_record.by_us = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
   EXPECT_TRUE(kill_record.by_us) << "child ended by itself, status " << status;
   return kill_record;
+}
+
+// How a sink is killed in the middle of a write: by which failpoint, and at which of its hits.
+struct TornWrite {
+  const char* site;
+  int first_hit;
+  int hits;
+};
+
+// Kills children that write to `sink`, TRAINMON_KILLS of them (40 unless set) and, where the
+// machine is so slow that the kills come before the rows, more, each living longer. `rows_of` looks
+// at what one left, reports what is wrong with it, and gives the number of rows in it.
+inline void kill_often(const std::filesystem::path& scratch, const std::string& sink,
+                       const TornWrite& torn_write,
+                       const std::function<std::uint64_t(const std::filesystem::path&)>& rows_of) {
+  constexpr double kFlushSeconds = 0.05;
+  const char* wanted = std::getenv("TRAINMON_KILLS");
+  const int kills = wanted != nullptr ? std::atoi(wanted) : 40;
+  ASSERT_GT(kills, 0);
+  const unsigned seed = std::random_device{}();
+  std::printf("%d kills, seed %u\n", kills, seed);
+  std::mt19937 random(seed);
+  unsigned longest_us = 250000;
+  int done = 0, with_rows = 0, with_bound = 0;
+  const auto is_enough = [&] { return with_rows * 3 >= done && with_bound * 5 > done; };
+  for (; done < kills || (!is_enough() && done < 4 * kills); ++done) {
+    if (done >= kills && done % 10 == 0) longest_us += longest_us / 2;
+    const std::filesystem::path run = scratch / std::to_string(done);
+    const auto life = std::chrono::microseconds(15000 + random() % longest_us);
+    // Every third child dies between two parts of one write.
+    std::string torn;
+    if (done % 3 == 2) {
+      const std::string site = torn_write.site;
+      const int hit = torn_write.first_hit +
+                      static_cast<int>(random() % static_cast<unsigned>(torn_write.hits));
+      torn = site + "=short:" + std::to_string(1 + random() % 400) + "@" + std::to_string(hit) +
+             ";" + site + "=kill@" + std::to_string(hit + 1);
+    }
+    const Kill killed =
+        start_and_kill(run, life, torn.empty() ? nullptr : torn.c_str(), kFlushSeconds, sink);
+    const std::uint64_t rows = std::filesystem::exists(run) ? rows_of(run) : 0;
+    with_rows += rows > 0;
+    // A child that a failpoint killed died before the parent's kill: no bound to check.
+    // One flush interval, and one for a flush that is under way.
+    std::uint64_t due = 0;
+    const auto interval = static_cast<std::int64_t>(kFlushSeconds * 1e9);
+    for (const KillReport& report : killed.reports) {
+      if (torn.empty() && report.time_ns <= killed.time_ns - 2 * interval) due = report.sealed;
+    }
+    with_bound += due > 0;
+    EXPECT_GE(rows, due) << "sealed before the last flush, yet lost";
+    std::filesystem::remove_all(run);
+  }
+  std::printf("%d of %d kills with rows, %d with a bound\n", with_rows, done, with_bound);
+  EXPECT_TRUE(is_enough());
 }
 
 }  // namespace trainmon
