@@ -66,10 +66,14 @@ make_root() {
   cp "$work"/zstandard-*/zstd/*.h "$root/include"
   "${cc[@]}" -c "$work"/zstandard-*/zstd/zstd.c -o "$root/zstd.o"
   "$root/bin/ar" rcs "$root/lib/libzstd.a" "$root/zstd.o"
-  # Its header is in the one source file, too; there its two variables are definitions.
-  sed -n -e 's/^SQLITE_API char/SQLITE_API extern char/' \
-    -e '/^\/\*\{14\} Begin file sqlite3\.h /,/^\/\*\{14\} End of sqlite3\.h /p' \
-    "$work"/rotki_sqlite-*/sqlite3.c >"$root/include/sqlite3.h"
+  # Its header is in the one source file, too, as C alone and its two variables as definitions.
+  {
+    printf '#pragma once\n#ifdef __cplusplus\nextern "C" {\n#endif\n'
+    sed -n -e 's/^SQLITE_API char/SQLITE_API extern char/' \
+      -e '/^\/\*\{14\} Begin file sqlite3\.h /,/^\/\*\{14\} End of sqlite3\.h /p' \
+      "$work"/rotki_sqlite-*/sqlite3.c
+    printf '#ifdef __cplusplus\n}\n#endif\n'
+  } >"$root/include/sqlite3.h"
   "${cc[@]}" -w -DSQLITE_THREADSAFE=1 -DSQLITE_OMIT_LOAD_EXTENSION -DSQLITE_ENABLE_MATH_FUNCTIONS \
     -c "$work"/rotki_sqlite-*/sqlite3.c -o "$root/sqlite3.o"
   "$root/bin/ar" rcs "$root/lib/libsqlite3.a" "$root/sqlite3.o"

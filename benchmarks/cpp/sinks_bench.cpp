@@ -1,4 +1,5 @@
-// How long a sink takes for a step of many tensors, and a plain write of the same bytes:
+// How long a sink takes for a step of many tensors, a plain write of the same bytes, and the
+// training thread for handing the step over:
 //   sinks_bench DIRECTORY ROWS ROUNDS   prints one JSON object: milliseconds per step
 #include <algorithm>
 #include <chrono>
@@ -12,6 +13,7 @@
 
 #include "base/file.h"
 #include "sinks/sinks.h"
+#include "trainmon/monitor.h"
 
 namespace {
 
@@ -80,6 +82,34 @@ double time_of(Sink& sink, const std::filesystem::path& directory, const Listed&
   return median(times);
 }
 
+// What the training thread does for writing, whatever the sinks: it hands over the rows of a step.
+double time_of_handing_over(const std::filesystem::path& out, const Listed& series, int rounds) {
+  Config config;
+  config.out = out;
+  config.sinks = {"csv"};
+  Monitor monitor(config, Identity{});
+  monitor.add_optimizer(0);
+  std::vector<SeriesId> ids;
+  for (const Series& one : series.list) ids.push_back(monitor.add_series(one));
+  const float values[] = {1, 2, 3, 4};
+  const std::int64_t size = 4;
+  TensorView view;
+  view.data = values;
+  view.ndim = 1;
+  view.sizes = &size;
+  std::vector<double> times;
+  for (int step = 0; step < rounds; ++step) {
+    for (const SeriesId id : ids) monitor.observe(id, view);
+    monitor.begin_attempt(0);
+    monitor.end_attempt(0, Fate::taken, 1.0);
+    const auto start = Clock::now();
+    monitor.seal(Moment::after_step);
+    times.push_back(milliseconds_since(start));
+    monitor.settle(10.0);
+  }
+  return median(times);
+}
+
 // The bytes of a log once more, in as many writes.
 double time_of_plain_writes(const std::filesystem::path& log, const std::filesystem::path& copy,
                             std::size_t pieces) {
@@ -115,7 +145,9 @@ int main(int argc, char** argv) {
   const double sqlite = time_of(*make_sqlite_sink(), out / "sqlite", series, batches);
   const double plain =
       time_of_plain_writes(out / "log" / "log-000000.tmlog", out / "copy", batches.size());
-  std::printf("{\"log\": %.4f, \"plain\": %.4f, \"csv\": %.4f, \"sqlite\": %.4f}\n", log, plain,
-              csv, sqlite);
+  const double handed = time_of_handing_over(out / "run", series, std::atoi(argv[3]));
+  std::printf(
+      "{\"log\": %.4f, \"plain\": %.4f, \"csv\": %.4f, \"sqlite\": %.4f, \"handed\": %.5f}\n", log,
+      plain, csv, sqlite, handed);
   return 0;
 }

@@ -86,8 +86,8 @@ def main():
             rounds.append(found)
     median = {name: statistics.median(r[name] for r in rounds) for name in rounds[0]}
     for name, value in median.items():
-        print(f"{name:12} {value:9.3f} ms")
-    pairs = [("executemany", "sqlite"), ("log", "plain")]
+        print(f"{name:12} {value:9.4f} ms")
+    pairs = [("executemany", "sqlite"), ("log", "plain"), ("csv", "handed")]
     pairs += [("peer", "csv")] if options.peer_python else []
     for above, below in pairs:
         ratios = sorted(r[above] / r[below] for r in rounds)

@@ -42,8 +42,8 @@ examples:
   trainmon plot runs/a --what histogram                    sizes of Adam's steps
   trainmon plot runs/a runs/b --stat max                    what changed
 
-In every picture NaN, Inf, dropped (recorded, then lost) and absent (never recorded) are four
-distinct marks.
+In every picture NaN, Inf, dropped (recorded, then lost) and absent (never
+recorded) are four distinct marks.
 """
 
 

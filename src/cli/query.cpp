@@ -65,8 +65,9 @@ void print_csv_line(const auto& cells, const auto& text_of) {
 
 QueryAccount print_answer(const QueryArguments& arguments, const Context& context) {
   std::vector<std::string> names;
-  std::vector<std::vector<SqlValue>> rows;
-  Json array = Json::array();
+  std::vector<std::vector<SqlValue>> rows;  // of a table; JSON and CSV are written as they come
+  constexpr std::size_t kShown = 10'000;
+  std::int64_t count = 0;
   QueryOutput output;
   output.columns = [&](const std::vector<std::string>& columns) {
     names = columns;
@@ -76,20 +77,22 @@ QueryAccount print_answer(const QueryArguments& arguments, const Context& contex
     names = distinct(std::move(names));
   };
   output.row = [&](const std::vector<SqlValue>& cells) {
+    ++count;
     if (arguments.csv) {
       print_csv_line(cells, csv_field);
     } else if (context.json) {
       Json object = Json::object();
       for (std::size_t i = 0; i < cells.size(); ++i) object[names[i]] = cell_json(cells[i]);
-      array.push_back(std::move(object));
-    } else {
+      std::cout << (count == 1 ? "[\n " : ",\n ")
+                << object.dump(-1, ' ', false, Json::error_handler_t::replace);
+    } else if (rows.size() < kShown) {
       rows.push_back(cells);
     }
   };
   const QueryAccount account = query(arguments.run, arguments.sql, output, arguments.options);
   if (arguments.csv) return account;
   if (context.json) {
-    print_json(array);
+    std::cout << (count == 0 ? "[]\n" : "\n]\n");
     return account;
   }
   std::vector<TextTable::Column> columns;
@@ -108,7 +111,12 @@ QueryAccount print_answer(const QueryArguments& arguments, const Context& contex
   }
   table.print(context);
   if (!context.quiet) {
-    std::cerr << grouped(std::ssize(rows)) << (rows.size() == 1 ? " row\n" : " rows\n");
+    if (count > std::ssize(rows)) {
+      std::cerr << "the first " << grouped(std::ssize(rows)) << " of " << grouped(count)
+                << " rows; --csv and --json give all\n";
+    } else {
+      std::cerr << grouped(count) << (count == 1 ? " row\n" : " rows\n");
+    }
   }
   return account;
 }
@@ -144,6 +152,7 @@ void add_query(CLI::App& app, Context& context) {
   alerts, gaps
 NaN is NULL; nans and infs count what was not finite. Conditions on rank, kind
 and step (=, <, <=, >, >=, BETWEEN) keep the rest from being read.
+A table shows 10,000 rows at most; --json and --csv give all.
 
 Examples:
   trainmon query runs/a "SELECT step, max(norm) FROM stats

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import subprocess
+import sys
 
 import pytest
 import torch
@@ -148,6 +149,19 @@ def test_options_of_other_formats_are_refused(run, tmp_path, option, to):
     done = cli("convert", run, "--to", to, "-o", tmp_path / "out", *option)
     assert done.returncode == 2 and not (tmp_path / "out").exists()
     assert option[0].split("-")[3] in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command", [("plot", "-o"), ("convert", "--to", "parquet", "-o"), ("merge", "-o")]
+)
+def test_missing_ranks_make_every_output_partial(tmp_path, monkeypatch, command):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    write(tmp_path / "run")
+    out = tmp_path / ("out.png" if command[0] == "plot" else "out")
+    environment = {**os.environ, "TRAINMON_PYTHON": sys.executable}
+    done = cli(command[0], tmp_path / "run", *command[1:], out, env=environment)
+    assert done.returncode == 3 and "rank 1" in done.stderr and out.exists()
 
 
 def test_a_pipe_in_place_of_a_segment(run):
