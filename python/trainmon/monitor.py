@@ -15,7 +15,8 @@ from typing import Any
 from trainmon import _core, alerts
 from trainmon.config import config_json
 
-ROW_BYTES = 45  # of one row in a log; 32 to 43 were seen
+ROW_BYTES = {"log": 45, "csv": 260, "sqlite": 110}  # seen: 19 to 43, 150 to 240, 92
+CURVE_BYTES = 60  # of one point of a curve in an event file, with its tag; a row has up to four
 DAY = 86400
 MOST_PER_DAY = 50e9  # bytes; more must be asked for with allow_volume
 STEPS_TO_TIME = 20  # steps after which the size of a day is measured instead of assumed
@@ -219,10 +220,13 @@ class Watch:
         self._chosen = config["ranks"]
         ranks = len(self._chosen) or identity["world_size"]
         every = config["every"] or (1 if identity["world_size"] <= 4 else 10)
-        self._bytes_per_step = rows * ROW_BYTES * ranks / every
+        row_bytes = sum(ROW_BYTES.get(sink, 0) for sink in config["sinks"])
+        curves = config["tensorboard_tags"] if "tensorboard" in config["sinks"] else 0
+        per_step = rows * row_bytes + min(curves, 4 * rows) * CURVE_BYTES
+        self._bytes_per_step = per_step * ranks / every
         self._files_per_byte = 1 / (config["segment_mb"] * 2**20)
         self._ranks = ranks
-        self._bounded = not config["allow_volume"] and "log" in config["sinks"]
+        self._bounded = not config["allow_volume"] and per_step > 0
         per_day = self._bytes_per_step * DAY
         if self._bounded and per_day > MOST_PER_DAY:
             raise ValueError(
@@ -237,7 +241,7 @@ class Watch:
         text = f"watching {' '.join(self._adapter.coverage.kinds())} into {self.directory}"
         if self._core.restart > 0:
             text += f" (restart {self._core.restart} of the run there)"
-        if "log" in config["sinks"]:
+        if per_day > 0:
             text += f", about {_size(per_day)} in {files:.0f} files a day at one step a second"
         absent = [str(rank) for rank in self._chosen if rank >= self._core.world_size]
         if absent:
