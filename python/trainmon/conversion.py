@@ -101,7 +101,7 @@ def convert(
         place = f"{file} line {line}" if line else file
         more = len(report.rejections) - 1
         warnings.warn(
-            f"{report.rejected} rows could not be converted: {place}: {what}"
+            f"not all could be converted ({report.rejected} rows rejected): {place}: {what}"
             + (f" and {more} more" if more else ""),
             RuntimeWarning,
             stacklevel=2,

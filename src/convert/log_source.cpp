@@ -89,7 +89,7 @@ class LogSource final : public Source {
     account.damage(damage);
   }
 
-  void read_payloads(const std::function<void(const Series&, const ReadPayload&)>& take) override {
+  void read_payloads(const UsePayload& take, RowAccount&) override {
     if (stream_.payload_count() == 0) return;
     std::vector<Damage> said_before;
     for (const std::vector<RunStream::Piece>& pieces : pieces_) {
@@ -130,7 +130,7 @@ class MergedSource final : public Source {
     account.read(static_cast<std::int64_t>(run_.rows.size()));
     account.advance(parts_[0].bytes);
   }
-  void read_payloads(const std::function<void(const Series&, const ReadPayload&)>& take) override {
+  void read_payloads(const UsePayload& take, RowAccount&) override {
     for (const ReadPayload& payload : run_.payloads) take(run_.series[payload.series], payload);
   }
 

@@ -57,7 +57,9 @@ class Source {
   // Those that rows of one kind have, where the source knows; otherwise stats().
   virtual std::vector<std::string> stats_of(const std::string&) const { return stats(); }
   virtual void read(std::size_t part, const Take& take, RowAccount& account) = 0;
-  virtual void read_payloads(const std::function<void(const Series&, const ReadPayload&)>&) {}
+  // The series lives as long as the source.
+  using UsePayload = std::function<void(const Series&, const ReadPayload&)>;
+  virtual void read_payloads(const UsePayload&, RowAccount&) {}
   // Scalars, alerts, gaps and missing ranks of a run; nullptr where there are none.
   virtual const RunRows* facts() const { return nullptr; }
   // msprobe's files name names and steps by rules of their own.

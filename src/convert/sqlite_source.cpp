@@ -12,6 +12,8 @@
 #include "convert/enum_names.h"
 #include "convert/seen_rows.h"
 #include "convert/source.h"
+#include "convert/sqlite_answer.h"
+#include "convert/sqlite_facts.h"
 #include "sinks/sqlite_file.h"
 #include "tools/restarts.h"
 #include "tools/run_layout.h"
@@ -21,73 +23,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Close {
-  void operator()(sqlite3* database) const noexcept { sqlite3_close_v2(database); }
-  void operator()(sqlite3_stmt* statement) const noexcept { sqlite3_finalize(statement); }
-};
-using Connection = std::unique_ptr<sqlite3, Close>;
-
-[[noreturn]] void fail(sqlite3* database, const fs::path& file) {
-  throw std::runtime_error(printable(file.native()) + ": " + sqlite3_errmsg(database));
-}
-
-Connection open(const fs::path& file) {
-  sqlite3* raw = nullptr;
-  const int code = sqlite3_open_v2(file.c_str(), &raw, SQLITE_OPEN_READONLY, nullptr);
-  Connection connection(raw);
-  if (code != SQLITE_OK) fail(raw, file);
-  sqlite3_busy_timeout(raw, 5000);
-  return connection;
-}
-
-// One SELECT, row by row.
-class Answer {
- public:
-  Answer(sqlite3* database, const std::string& sql, const fs::path& file)
-      : database_(database), file_(file) {
-    sqlite3_stmt* raw = nullptr;
-    const int code = sqlite3_prepare_v2(database, sql.c_str(), -1, &raw, nullptr);
-    statement_.reset(raw);
-    if (code != SQLITE_OK) fail(database_, file_);
-  }
-  bool next() {
-    const int code = sqlite3_step(statement_.get());
-    if (code != SQLITE_ROW && code != SQLITE_DONE) fail(database_, file_);
-    return code == SQLITE_ROW;
-  }
-  bool is_integer(int at) const {
-    return sqlite3_column_type(statement_.get(), at) == SQLITE_INTEGER;
-  }
-  bool is_number_or_null(int at) const {
-    const int type = sqlite3_column_type(statement_.get(), at);
-    return type == SQLITE_INTEGER || type == SQLITE_FLOAT || type == SQLITE_NULL;
-  }
-  std::int64_t integer(int at) const { return sqlite3_column_int64(statement_.get(), at); }
-  double real(int at) const { return sqlite3_column_double(statement_.get(), at); }
-  bool is_null(int at) const { return sqlite3_column_type(statement_.get(), at) == SQLITE_NULL; }
-  // Valid until the next row.
-  std::string_view text(int at) const {
-    const void* bytes = sqlite3_column_blob(statement_.get(), at);
-    const auto size = static_cast<std::size_t>(sqlite3_column_bytes(statement_.get(), at));
-    return bytes == nullptr ? std::string_view()
-                            : std::string_view(static_cast<const char*>(bytes), size);
-  }
-  int columns() const { return sqlite3_column_count(statement_.get()); }
-  std::string_view name(int at) const { return sqlite3_column_name(statement_.get(), at); }
-
- private:
-  sqlite3* database_;
-  const fs::path& file_;
-  std::unique_ptr<sqlite3_stmt, Close> statement_;
-};
-
 std::string column_name(std::string_view name) {
   return "\"" + std::string(name) + "\"";
 }
 
 class SqliteSource final : public Source {
  public:
-  SqliteSource(const ConvertOptions& options, RowAccount& account) : filter_(options.select) {
+  SqliteSource(const ConvertOptions& options, RowAccount& account)
+      : filter_(options.select), facts_(filter_) {
     std::error_code unknown;
     if (!fs::is_directory(options.from, unknown)) {
       add_file(options.from, 0, 0);
@@ -117,22 +60,23 @@ class SqliteSource final : public Source {
       if (std::find(all_stats_.begin(), all_stats_.end(), name) != all_stats_.end()) continue;
       throw std::invalid_argument("'" + printable(name) + "' is no statistic of these databases");
     }
-    filter_.check_kinds(facts_.kinds);
-    if (has_others_) {
-      account.remark("alerts, gaps and payloads of a database are not converted; a log's are");
-    }
+    filter_.check_kinds(kinds_);
     if (options.select.all_restarts || files_.size() < 2) return;
     for (const FileOf& file : files_)
       restarts_.add_with_open(file.rank, file.restart, file.timeline);
-    std::erase_if(facts_.scalars, [&](const ReadScalar& s) {
-      return !restarts_.is_newest(s.rank, 0, s.step, s.restart);
-    });
+    facts_.keep_newest(restarts_);
   }
 
   const std::vector<Part>& parts() const override { return parts_; }
   const std::vector<std::string>& stats() const override { return stats_; }
-  const RunRows* facts() const override { return &facts_; }
-  std::vector<std::string> kinds() const override { return facts_.kinds; }
+  const RunRows* facts() const override { return &facts_.rows(); }
+  std::vector<std::string> kinds() const override { return kinds_; }
+  void read_payloads(const UsePayload& use, RowAccount& account) override {
+    for (const FileOf& file : files_) {
+      const SqliteConnection database = open_database(file.path);
+      facts_.read_payloads(database.get(), file.path, restarts_, use, account);
+    }
+  }
 
   void read(std::size_t part, const Take& take, RowAccount& account) override {
     FileOf& file = files_[part];
@@ -183,7 +127,7 @@ class SqliteSource final : public Source {
   // Throws where it is not a sound database of ours: of a damaged one no row can be believed.
   static void check(sqlite3* database, const fs::path& file) {
     const auto number = [&](const char* pragma) {
-      Answer answer(database, std::string("PRAGMA ") + pragma, file);
+      SqliteAnswer answer(database, std::string("PRAGMA ") + pragma, file);
       return answer.next() ? answer.integer(0) : 0;
     };
     const std::string name = printable(file.native()) + ": ";
@@ -194,14 +138,14 @@ class SqliteSource final : public Source {
       throw std::runtime_error(name + "schema version " + std::to_string(version) +
                                ", this reader knows " + std::to_string(kSqliteFormatVersion));
     }
-    Answer answer(database, "PRAGMA quick_check(1)", file);
+    SqliteAnswer answer(database, "PRAGMA quick_check(1)", file);
     if (answer.next() && answer.text(0) != "ok") {
       throw std::runtime_error(name + "damaged: " + printable(answer.text(0)));
     }
   }
 
   // Why the row cannot be used; empty for a sound one.
-  std::string fault_of(const Answer& answer, int first_stat) const {
+  std::string fault_of(const SqliteAnswer& answer, int first_stat) const {
     constexpr std::array<int, 12> kIntegers = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16};
     constexpr std::array<int, 9> kSmall = {0, 1, 3, 4, 5, 7, 9, 13, 16};
     const auto named = [&](int at) { return "column " + std::string(answer.name(at)); };
@@ -220,10 +164,10 @@ class SqliteSource final : public Source {
   }
 
   void look_at(FileOf& file) {
-    const Connection database = open(file.path);
+    const SqliteConnection database = open_database(file.path);
     check(database.get(), file.path);
     {
-      Answer columns(database.get(), "SELECT * FROM stats LIMIT 0", file.path);
+      SqliteAnswer columns(database.get(), "SELECT * FROM stats LIMIT 0", file.path);
       for (int i = 0; i < columns.columns(); ++i) {
         const std::string name(columns.name(i));
         const bool is_key =
@@ -236,9 +180,9 @@ class SqliteSource final : public Source {
       }
     }
     RecordBatch batch;
-    Answer outcomes(database.get(),
-                    "SELECT optimizer, window, step, attempt, fate, loss_scale FROM outcomes",
-                    file.path);
+    SqliteAnswer outcomes(database.get(),
+                          "SELECT optimizer, window, step, attempt, fate, loss_scale FROM outcomes",
+                          file.path);
     while (outcomes.next()) {
       Outcome& outcome = batch.outcomes.emplace_back();
       outcome.optimizer = static_cast<std::int32_t>(outcomes.integer(0));
@@ -250,37 +194,20 @@ class SqliteSource final : public Source {
       outcome.loss_scale = outcomes.real(5);
     }
     file.timeline.add(batch);
-    Answer kinds(database.get(), "SELECT DISTINCT kind FROM series", file.path);
+    SqliteAnswer kinds(database.get(), "SELECT DISTINCT kind FROM series", file.path);
     while (kinds.next()) {
       std::string kind(kinds.text(0));
-      if (std::find(facts_.kinds.begin(), facts_.kinds.end(), kind) == facts_.kinds.end()) {
-        facts_.kinds.push_back(std::move(kind));
+      if (std::find(kinds_.begin(), kinds_.end(), kind) == kinds_.end()) {
+        kinds_.push_back(std::move(kind));
       }
     }
-    Answer others(database.get(),
-                  "SELECT (SELECT count(*) FROM alerts) + (SELECT count(*) FROM gaps) + "
-                  "(SELECT count(*) FROM payloads)",
-                  file.path);
-    if (others.next() && others.integer(0) > 0) has_others_ = true;
-    Answer scalars(database.get(), "SELECT restart, rank, step, name, value FROM logged",
-                   file.path);
-    while (scalars.next()) {
-      ReadScalar scalar;
-      scalar.restart = static_cast<std::int32_t>(scalars.integer(0));
-      scalar.rank = static_cast<std::int32_t>(scalars.integer(1));
-      scalar.step = scalars.integer(2);
-      scalar.name = scalars.text(3);
-      scalar.value = scalars.is_null(4) ? std::nan("") : scalars.real(4);
-      if (filter_.takes_step(scalar.step) && filter_.takes_rank(scalar.rank)) {
-        facts_.scalars.push_back(std::move(scalar));
-      }
-    }
+    facts_.add(database.get(), file.path);
   }
 
   void read_rows(FileOf& file, const Take& take, std::int64_t& rows, std::int64_t& superseded,
                  std::int64_t bytes, RowAccount& account) {
-    const Connection database = open(file.path);
-    Answer last(database.get(), "SELECT max(rowid) FROM rows", file.path);
+    const SqliteConnection database = open_database(file.path);
+    SqliteAnswer last(database.get(), "SELECT max(rowid) FROM rows", file.path);
     const std::int64_t all = last.next() ? std::max<std::int64_t>(last.integer(0), 1) : 1;
     std::int64_t seen = 0;
     constexpr std::int64_t kOften = 8192;
@@ -291,7 +218,7 @@ class SqliteSource final : public Source {
     constexpr int kFirstStat = 19;
     std::vector<bool> has(stats_.size(), true);
     {
-      Answer columns(database.get(), "SELECT * FROM stats LIMIT 0", file.path);
+      SqliteAnswer columns(database.get(), "SELECT * FROM stats LIMIT 0", file.path);
       for (std::size_t i = 0; i < stats_.size(); ++i) {
         has[i] = false;
         for (int c = 0; c < columns.columns(); ++c) has[i] = has[i] || columns.name(c) == stats_[i];
@@ -299,7 +226,7 @@ class SqliteSource final : public Source {
     }
     for (std::size_t i = 0; i < stats_.size(); ++i)
       sql += ", " + (has[i] ? column_name(stats_[i]) : "NULL");
-    Answer answer(database.get(), sql + " FROM stats", file.path);
+    SqliteAnswer answer(database.get(), sql + " FROM stats", file.path);
     std::vector<double> values(stats_.size());
     while (answer.next()) {
       if (++seen % kOften == 0) {
@@ -353,16 +280,16 @@ class SqliteSource final : public Source {
       take(row);
     }
     // The view has no row of a series that is not there.
-    Answer orphans(database.get(),
-                   "SELECT count(*) FROM rows WHERE series NOT IN (SELECT id FROM series)",
-                   file.path);
+    SqliteAnswer orphans(database.get(),
+                         "SELECT count(*) FROM rows WHERE series NOT IN (SELECT id FROM series)",
+                         file.path);
     const std::int64_t lost = orphans.next() ? orphans.integer(0) : 0;
     if (lost == 0) return;
     rows += lost;
     account.reject({file.path, 0, lost, "rows whose series is not in the table series"});
   }
 
-  static const Series* series_of(FileOf& file, const Answer& answer) {
+  static const Series* series_of(FileOf& file, const SqliteAnswer& answer) {
     std::string key;
     for (int at = 12; at < 19; ++at) {
       key += answer.text(at);
@@ -370,17 +297,7 @@ class SqliteSource final : public Source {
     }
     const auto [known, is_new] = file.by_key.try_emplace(std::move(key), nullptr);
     if (!is_new) return known->second;
-    Series series;
-    series.kind = answer.text(12);
-    series.chunk = static_cast<std::int32_t>(answer.integer(13));
-    series.name = answer.text(14);
-    series.element = answer.text(15);
-    series.optimizer = static_cast<std::int32_t>(answer.integer(16));
-    series.dtype =
-        enum_from_name(answer.text(17), DType::bool8, dtype_name).value_or(DType::float32);
-    series.replication = enum_from_name(answer.text(18), Replication::independent, replication_name)
-                             .value_or(Replication::independent);
-    file.series.push_back(std::move(series));
+    file.series.push_back(series_from(answer, 12));
     return known->second = &file.series.back();
   }
 
@@ -388,10 +305,10 @@ class SqliteSource final : public Source {
   std::vector<Part> parts_;
   std::deque<FileOf> files_;  // of parts_, same order
   Restarts restarts_;
-  bool has_others_ = false;
   std::vector<std::string> all_stats_;
   std::vector<std::string> stats_;
-  RunRows facts_;
+  std::vector<std::string> kinds_;
+  SqliteFacts facts_;
 };
 
 }  // namespace

@@ -21,14 +21,16 @@ class SqliteTarget final : public Target {
 
   std::unique_ptr<RowWriter> writer(std::size_t) override { return std::make_unique<Rows>(*this); }
 
-  void finish(RowAccount&) override {
-    source_.read_payloads([&](const Series& series, const ReadPayload& p) {
-      Outcome place;
-      place.step = p.step;
-      place.attempt = p.attempt;
-      tables_.add_payload({p.restart, p.rank}, id_of(series), place, p.payload.key.accum,
-                          p.payload);
-    });
+  void finish(RowAccount& account) override {
+    source_.read_payloads(
+        [&](const Series& series, const ReadPayload& p) {
+          Outcome place;
+          place.step = p.step;
+          place.attempt = p.attempt;
+          tables_.add_payload({p.restart, p.rank}, id_of(series), place, p.payload.key.accum,
+                              p.payload);
+        },
+        account);
     if (const RunRows* facts = source_.facts()) {
       for (const ReadScalar& s : facts->scalars) {
         tables_.add_scalar({s.restart, s.rank}, 0, s.step, {s.name, -1, 0, s.value});

@@ -157,21 +157,24 @@ class TensorboardTarget final : public Target {
   void write_histograms(RowAccount& account) {
     std::map<int, std::unique_ptr<Events>> ranks;
     std::int64_t others = 0;
-    source_.read_payloads([&](const Series& series, const ReadPayload& p) {
-      const std::optional<Histogram> histogram =
-          p.payload.type == PayloadType::histogram ? read_histogram(p.payload.bytes) : std::nullopt;
-      if (!histogram) {
-        ++others;
-        return;
-      }
-      std::unique_ptr<Events>& events = ranks[p.rank];
-      if (!events) {
-        events = std::make_unique<Events>(rank_directory(p.rank), p.restart, kHistograms);
-      }
-      std::string tag = series.kind + "/" + series.name;
-      if (!series.element.empty()) tag += "." + series.element;
-      events->at(p.step).histogram(tag, *histogram);
-    });
+    source_.read_payloads(
+        [&](const Series& series, const ReadPayload& p) {
+          const std::optional<Histogram> histogram = p.payload.type == PayloadType::histogram
+                                                         ? read_histogram(p.payload.bytes)
+                                                         : std::nullopt;
+          if (!histogram) {
+            ++others;
+            return;
+          }
+          std::unique_ptr<Events>& events = ranks[p.rank];
+          if (!events) {
+            events = std::make_unique<Events>(rank_directory(p.rank), p.restart, kHistograms);
+          }
+          std::string tag = series.kind + "/" + series.name;
+          if (!series.element.empty()) tag += "." + series.element;
+          events->at(p.step).histogram(tag, *histogram);
+        },
+        account);
     for (auto& [rank, events] : ranks) events->end();
     if (others > 0) account.remark(std::to_string(others) + " texts have no place in event files");
   }

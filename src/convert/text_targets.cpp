@@ -163,8 +163,8 @@ class TextTarget final : public Target {
     return std::make_unique<Rows>(path("rows"), *form_);
   }
 
-  void finish(RowAccount&) override {
-    write_payloads();
+  void finish(RowAccount& account) override {
+    write_payloads(account);
     const RunRows* facts = source_.facts();
     if (facts == nullptr) return;
     write_scalars(*facts);
@@ -221,6 +221,14 @@ class TextTarget final : public Target {
     cells.push_back({"element", series.element});
   }
 
+  static void add_place(std::vector<Cell>& cells, const RowKey& key) {
+    cells.push_back(integer("window", key.window));
+    cells.push_back(integer("accum", key.accum));
+    cells.push_back(integer("call", key.call));
+    cells.push_back(integer("seq", static_cast<std::int64_t>(key.seq)));
+    cells.push_back(integer("flags", key.flags));
+  }
+
   void write_scalars(const RunRows& facts) {
     write("scalars", facts.scalars, [](const ReadScalar& s) {
       return std::vector<Cell>{integer("restart", s.restart),
@@ -234,8 +242,12 @@ class TextTarget final : public Target {
   void write_alerts(const RunRows& facts) {
     write("alerts", facts.alerts, [&](const ReadAlert& a) {
       std::vector<Cell> cells = {integer("restart", a.restart), integer("rank", a.rank)};
-      add_series(cells, facts.series[a.alert.key.series]);
+      const RowKey& key = a.alert.key;
+      const Series& series = facts.series[key.series];
+      add_series(cells, series);
+      cells.push_back(integer("optimizer", series.optimizer));
       cells.push_back(integer("step", a.alert.step));
+      add_place(cells, key);
       cells.push_back({"rule", a.alert.rule});
       cells.push_back({"stat", a.alert.stat});
       cells.push_back(number("value", a.alert.value));
@@ -257,23 +269,24 @@ class TextTarget final : public Target {
     });
   }
 
-  void write_payloads() {
+  void write_payloads(RowAccount& account) {
     std::unique_ptr<Output> output;
-    source_.read_payloads([&](const Series& series, const ReadPayload& p) {
-      std::vector<Cell> cells = {integer("restart", p.restart), integer("rank", p.rank)};
-      add_series(cells, series);
-      cells.push_back(integer("step", p.step));
-      cells.push_back(integer("attempt", p.attempt));
-      cells.push_back(integer("accum", p.payload.key.accum));
-      cells.push_back(integer("call", p.payload.key.call));
-      cells.push_back(integer("seq", static_cast<std::int64_t>(p.payload.key.seq)));
-      cells.push_back({"type", std::string(payload_type_name(p.payload.type))});
-      cells.push_back({"value", payload_cell(p.payload)});
-      const bool is_first = output == nullptr;
-      if (is_first) output = std::make_unique<Output>(path("payloads"));
-      form_->record(output->text(), cells, is_first);
-      output->drain(kBuffer);
-    });
+    source_.read_payloads(
+        [&](const Series& series, const ReadPayload& p) {
+          std::vector<Cell> cells = {integer("restart", p.restart), integer("rank", p.rank)};
+          add_series(cells, series);
+          cells.push_back(integer("optimizer", series.optimizer));
+          cells.push_back(integer("step", p.step));
+          cells.push_back(integer("attempt", p.attempt));
+          add_place(cells, p.payload.key);
+          cells.push_back({"type", std::string(payload_type_name(p.payload.type))});
+          cells.push_back({"value", payload_cell(p.payload)});
+          const bool is_first = output == nullptr;
+          if (is_first) output = std::make_unique<Output>(path("payloads"));
+          form_->record(output->text(), cells, is_first);
+          output->drain(kBuffer);
+        },
+        account);
     if (output) output->drain(0);
   }
 

@@ -11,8 +11,8 @@
 #include <stdexcept>
 #include <tuple>
 
+#include "tools/query_tables.h"
 #include "tools/run_layout.h"
-#include "tools/run_tables.h"
 
 namespace trainmon {
 namespace {
@@ -152,7 +152,7 @@ QueryAccount query(const fs::path& run, const std::string& sql, const QueryOutpu
   const int code = sqlite3_open_v2(":memory:", &made, SQLITE_OPEN_READWRITE, nullptr);
   const OpenDatabase database(made);
   if (code != SQLITE_OK) throw std::bad_alloc();
-  add_run_tables(made, source);
+  add_query_tables(made, source);
   carry_out(made, sql, output);
   QueryAccount account{source.facts().damage, source.facts().missing};
   for (const Damage& found : source.damage()) {

@@ -85,6 +85,8 @@ std::optional<json> load(const fs::path& path, std::vector<Damage>& damage) {
   } catch (const json::parse_error& error) {
     const auto at = static_cast<std::int64_t>(error.byte == 0 ? 0 : error.byte - 1);
     damage.push_back({path, at, "no JSON from here on"});
+  } catch (const json::exception&) {
+    damage.push_back({path, 0, "a number in it is out of range"});
   } catch (const SinkError& error) {
     damage.push_back({path, 0, error.what()});
   }

@@ -149,23 +149,9 @@ void RunStream::take_small(Directory& directory, const RecordBatch& batch) {
   for (const Alert& alert : batch.alerts) {
     ReadAlert out{restart, rank, alert};
     out.alert.key.series = index_.add(directory.log->contents().series.at(alert.key.series));
-    take_alert(std::move(out));
+    alerts_.add(std::move(out), facts_.alerts);
   }
   for (const Gap& gap : batch.gaps) facts_.gaps.push_back({restart, rank, gap});
-}
-
-// Repeats come as further records with a larger count: the last one tells all.
-void RunStream::take_alert(ReadAlert alert) {
-  const Alert& found = alert.alert;
-  const AlertKey key(alert.restart, alert.rank, found.key.series, found.key.seq, found.rule,
-                     found.stat);
-  const auto [known, is_new] = alert_places_.try_emplace(key, facts_.alerts.size());
-  if (is_new) {
-    facts_.alerts.push_back(std::move(alert));
-  } else {
-    ReadAlert& first = facts_.alerts[known->second];
-    first.alert.count = std::max(first.alert.count, alert.alert.count);
-  }
 }
 
 void RunStream::read(const Piece& piece, const Take& take, std::vector<Damage>& damage) const {

@@ -8,10 +8,10 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
 #include "base/timeline.h"
+#include "tools/joined_alerts.h"
 #include "tools/log_index.h"
 #include "tools/missing_ranks.h"
 #include "tools/restarts.h"
@@ -58,8 +58,6 @@ class RunStream {
     Timeline timeline;
     std::map<SeriesId, std::uint32_t> unified;  // of wanted series
   };
-  using AlertKey = std::tuple<int, int, std::uint32_t, std::uint64_t, std::string, std::string>;
-
   void find_missing(const std::vector<RankDirectory>& directories);
   void open(const RankDirectory& place);
   void hold_against_health(const RankDirectory& place, const Health& health,
@@ -67,7 +65,6 @@ class RunStream {
   void look_for_others(const RankDirectory& place, const std::optional<StoredHealth>& stored);
   void note_steps(const Directory& directory);
   void take_small(Directory& directory, const RecordBatch& batch);
-  void take_alert(ReadAlert alert);
 
   const ReadOptions options_;
   const RowFilter filter_;
@@ -77,7 +74,7 @@ class RunStream {
   std::vector<Directory> directories_;
   std::vector<Piece> pieces_;
   std::int64_t payloads_ = 0;
-  std::map<AlertKey, std::size_t> alert_places_;
+  JoinedAlerts alerts_;
   Restarts restarts_;  // of ranks with several
 };
 

@@ -21,6 +21,8 @@ import launch
 import trainmon
 from test_convert import run  # noqa: F401  (a fixture)
 
+ALERT = ["restart", "rank", "kind", "name", "element", "step", "rule", "count", "message"]
+
 
 def test_duckdb_and_pandas_read_the_csv(run, tmp_path):  # noqa: F811
     trainmon.convert(run, tmp_path / "out", "csv", kinds=["grad_reduced"], stats=["norm", "count"])
@@ -49,25 +51,45 @@ def test_duckdb_and_pandas_read_the_csv(run, tmp_path):  # noqa: F811
             assert value == want[4] or (math.isnan(value) and math.isnan(want[4]))
 
 
+@pytest.fixture(scope="module", params=["log", "csv", "sqlite", "csv twice", "sqlite twice"])
+def source(request, run, tmp_path_factory):  # noqa: F811
+    """The run as this format, as its sink or as a conversion wrote it."""
+    form, _, twice = request.param.partition(" ")
+    if not twice:
+        return run, form
+    made = tmp_path_factory.mktemp("made") / "out"
+    trainmon.convert(run, made, form, format="log")
+    return made, form
+
+
 @pytest.mark.parametrize("to", ["csv", "jsonl", "sqlite"])
-def test_scalars_and_payloads(run, tmp_path, to):  # noqa: F811
+def test_what_stands_beside_the_rows(run, source, tmp_path, to):  # noqa: F811
     table = trainmon.read_table(run)
     out = tmp_path / "out"
-    trainmon.convert(run, out, to)
+    report = trainmon.convert(source[0], out, to, format=source[1])
+    assert report.rejected == 0 and report.remarks == []
+    series = ["kind", "chunk", "name", "element"]
     if to == "csv":
-        scalars = pd.read_csv(out / "scalars.csv", float_precision="round_trip")
-        payloads = pd.read_csv(out / "payloads.csv")
+        text = {"keep_default_na": False, "na_values": ["nan"], "float_precision": "round_trip"}
+        scalars, payloads, alerts = (
+            pd.read_csv(out / f"{name}.csv", **text) for name in ("scalars", "payloads", "alerts")
+        )
     elif to == "jsonl":
-        lines = (out / "scalars.jsonl").read_text().splitlines()
-        scalars = pd.DataFrame([json.loads(line) for line in lines])
-        lines = (out / "payloads.jsonl").read_text().splitlines()
-        payloads = pd.DataFrame([json.loads(line) for line in lines])
+        scalars, payloads, alerts = (
+            pd.DataFrame([json.loads(line) for line in file.read_text().splitlines()])
+            for file in (out / f"{name}.jsonl" for name in ("scalars", "payloads", "alerts"))
+        )
     else:
         database = sqlite3.connect(out)
         scalars = pd.read_sql("SELECT * FROM logged", database)
-        payloads = pd.read_sql(
-            "SELECT p.*, s.kind FROM payloads p JOIN series s ON s.id = p.series", database
+        payloads, alerts = (
+            pd.read_sql(f"SELECT p.*, s.* FROM {name} p JOIN series s ON s.id = p.series", database)
+            for name in ("payloads", "alerts")
         )
+    assert sorted(zip(*(alerts[c].tolist() for c in ALERT))) == sorted(
+        tuple(alert[c] for c in ALERT) for alert in table.alerts
+    )
+    assert len(table.alerts) >= 2
     wanted = sorted(
         zip(*(table.scalars[c].tolist() for c in ("restart", "rank", "step", "name", "value")))
     )
@@ -81,11 +103,58 @@ def test_scalars_and_payloads(run, tmp_path, to):  # noqa: F811
         )
     )
     assert found == wanted and len(found) >= 5
-    texts = [p["value"] for p in table.payloads if p["kind"] == "stack"]
-    assert sorted(payloads[payloads.kind == "stack"].value) == sorted(texts) and texts
-    histograms = [p["value"] for p in table.payloads if p["kind"] == "update_ratio"]
-    bins = [json.loads(v)["bins"] for v in payloads[payloads.kind == "update_ratio"].value]
-    assert sorted(bins) == sorted(h.counts.tolist() for h in histograms) and bins
+    key = ["restart", "rank", "step", "seq", *series]
+    known = {tuple(p[c] for c in key): p for p in table.payloads}
+    assert len(payloads) == len(known) > 10
+    for line in payloads.to_dict("records"):
+        value = known[tuple(line[c] for c in key)]["value"]
+        if line["kind"] == "stack":
+            assert line["value"] == value
+        else:
+            assert json.loads(line["value"])["bins"] == value.counts.tolist()
+    assert set(payloads.kind) == {"stack", "update_ratio"}
+
+
+GAPS = [(0, 0, "queue_full", 7, 3, 9), (1, 1, 'odd, "reason"', 2, 5, 6)]
+
+
+@pytest.mark.parametrize("start", ["csv", "sqlite"])
+@pytest.mark.parametrize("to", ["csv", "sqlite"])
+def test_gaps(run, tmp_path, start, to):  # noqa: F811
+    trainmon.convert(run, tmp_path / "start", start)
+    if start == "csv":
+        columns = ["restart", "rank", "reason", "rows", "first_seq", "last_seq"]
+        pd.DataFrame(GAPS, columns=columns).to_csv(tmp_path / "start/gaps.csv", index=False)
+    else:
+        with sqlite3.connect(tmp_path / "start") as database:
+            database.executemany("INSERT INTO gaps VALUES (?,?,?,?,?,?)", GAPS)
+    trainmon.convert(tmp_path / "start", tmp_path / "end", to)
+    if to == "csv":
+        frame = pd.read_csv(tmp_path / "end/gaps.csv")
+        assert [tuple(line) for line in frame.itertuples(index=False)] == GAPS
+    else:
+        assert sqlite3.connect(tmp_path / "end").execute("SELECT * FROM gaps").fetchall() == GAPS
+
+
+@pytest.mark.parametrize("start", ["csv", "sqlite"])
+def test_damaged_payloads_and_alerts_are_told(run, tmp_path, start):  # noqa: F811
+    trainmon.convert(run, tmp_path / "start", start)
+    if start == "csv":
+        file = tmp_path / "start/payloads.csv"
+        file.write_text(file.read_text().replace('""bins"":[', '""bins"":[""a"",', 1))
+        file = tmp_path / "start/alerts.csv"
+        file.write_text(file.read_text().replace(",non_finite,", ",non_finite,x,", 1))
+    else:
+        with sqlite3.connect(tmp_path / "start") as database:
+            database.execute(
+                "UPDATE payloads SET value = '{' WHERE rowid = "
+                "(SELECT min(rowid) FROM payloads WHERE type = 'histogram')"
+            )
+    report = trainmon.convert(tmp_path / "start", tmp_path / "end", "jsonl")
+    assert report.rejected == 0  # they are no rows
+    told = [str(rejection) for rejection in report.rejections]
+    assert sum("its value is no histogram" in text for text in told) == 1, told
+    assert len(told) == (2 if start == "csv" else 1)
 
 
 MSPROBE = """vpp_stage,name,step,micro_step,norm,nans,shape,dtype

@@ -68,6 +68,6 @@ class QueriedRun {
 // Adds the tables of docs/formats.md, whose rows are read piece by piece when a statement asks for
 // them; what it asks of rank, step and kind decides what is read at all. `run` outlives the
 // database.
-void add_run_tables(sqlite3* database, QueriedRun& run);
+void add_query_tables(sqlite3* database, QueriedRun& run);
 
 }  // namespace trainmon

@@ -1,5 +1,5 @@
 // Virtual tables: SQLite asks, by functions in C, for one row after another.
-#include "tools/run_tables.h"
+#include "tools/query_tables.h"
 
 #include <array>
 #include <cstring>
@@ -392,7 +392,7 @@ sqlite3_module module_of_tables() {
 
 }  // namespace
 
-void add_run_tables(sqlite3* database, QueriedRun& run) {
+void add_query_tables(sqlite3* database, QueriedRun& run) {
   static const sqlite3_module module = module_of_tables();
   for (const Table& table : kTables) {
     const auto forget = [](void* registered) { delete static_cast<Registered*>(registered); };

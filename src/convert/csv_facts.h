@@ -1,0 +1,51 @@
+// What the CSV files beside the rows hold: scalars, alerts, gaps, payloads.
+#pragma once
+
+#include <filesystem>
+
+#include "base/timeline.h"
+#include "convert/csv_columns.h"
+#include "convert/kept_series.h"
+#include "tools/joined_alerts.h"
+#include "tools/restarts.h"
+#include "tools/row_filter.h"
+#include "tools/series_index.h"
+
+namespace trainmon {
+
+// Whose files a directory holds. `timeline` is null where no outcomes are known: then steps are
+// those of the lines.
+struct CsvPlace {
+  std::filesystem::path directory;
+  int rank = 0;
+  int restart = 0;
+  const Timeline* timeline = nullptr;
+  int clock = 0;
+};
+
+class CsvFacts {
+ public:
+  // `restarts` must outlive it.
+  CsvFacts(const ReadOptions& select, const Restarts& restarts)
+      : filter_(select), restarts_(restarts) {}
+
+  // Reads scalars, alerts and gaps; lines that are none are rejected, but count as no rows.
+  void add(const CsvPlace& place, RowAccount& account);
+  void read_payloads(const CsvPlace& place, const Source::UsePayload& use, RowAccount& account);
+  // Series of it are those of alerts.
+  const RunRows& rows();
+
+ private:
+  void add_scalars(const CsvPlace& place, RowAccount& account);
+  void add_alerts(const CsvPlace& place, RowAccount& account);
+  void add_gaps(const CsvPlace& place, RowAccount& account);
+
+  const RowFilter filter_;
+  const Restarts& restarts_;
+  RunRows rows_;
+  SeriesIndex series_;
+  JoinedAlerts alerts_;
+  KeptSeries payload_series_;
+};
+
+}  // namespace trainmon

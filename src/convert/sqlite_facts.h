@@ -1,0 +1,38 @@
+// What a database holds beside rows: scalars, alerts, gaps, payloads.
+#pragma once
+
+#include <filesystem>
+
+#include "convert/kept_series.h"
+#include "convert/source.h"
+#include "convert/sqlite_answer.h"
+#include "tools/restarts.h"
+#include "tools/row_filter.h"
+#include "tools/series_index.h"
+
+namespace trainmon {
+
+// From the columns kind, chunk, name, element, optimizer, dtype, replication, the first of which
+// is `first`.
+Series series_from(const SqliteAnswer& answer, int first);
+
+class SqliteFacts {
+ public:
+  // `filter` must outlive it.
+  explicit SqliteFacts(const RowFilter& filter) : filter_(filter) {}
+  // Throws std::runtime_error.
+  void add(sqlite3* database, const std::filesystem::path& file);
+  void keep_newest(const Restarts& restarts);
+  // Those that the filter takes, of the newest restarts. One that cannot be read is rejected.
+  void read_payloads(sqlite3* database, const std::filesystem::path& file, const Restarts& restarts,
+                     const Source::UsePayload& use, RowAccount& account);
+  // Series of it are those of alerts.
+  const RunRows& rows() const { return rows_; }
+
+ private:
+  const RowFilter& filter_;
+  RunRows rows_;
+  KeptSeries payload_series_;
+};
+
+}  // namespace trainmon
