@@ -3,11 +3,9 @@ import copy
 import json
 
 import numpy as np
-import pytest
+from tensorboard.backend.event_processing import event_accumulator as accumulators
 
 import compat_case as case
-
-accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
 
 TASKS = {
     "actv": "actv",

@@ -16,8 +16,6 @@ import launch
 import trainmon
 from written_run import WrittenRank
 
-pytest.importorskip("pandas")
-
 QUERIES = [
     "SELECT step, kind, count(*), max(norm), sum(nans) FROM stats GROUP BY step, kind",
     "SELECT name, step, norm FROM stats WHERE kind = 'actv' AND step BETWEEN 2 AND 5",

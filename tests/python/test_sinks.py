@@ -10,6 +10,7 @@ import math
 import sqlite3
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import trainmon
@@ -116,7 +117,6 @@ def test_csv_holds_what_the_log_holds(rank):
 
 
 def test_pandas_reads_the_csv(rank):
-    pd = pytest.importorskip("pandas")
     files = sorted(rank.directory.glob("rows-*.csv"))
     frame = pd.concat(
         [

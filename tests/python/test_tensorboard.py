@@ -16,12 +16,11 @@ import urllib.request
 import numpy as np
 import pytest
 import torch
+from tensorboard.backend.event_processing import event_accumulator as accumulators
 from torch import nn
 
 import trainmon
 from written_run import WrittenRank
-
-accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
 
 STATS = ("norm", "mean", "min", "max")
 

@@ -364,9 +364,13 @@ TEST_P(Tables, AFileAtItsLimitIsSaidAndCounted) {
   EXPECT_EQ(left_out() > 0, !is_csv());
 }
 
+// Files with locks.
+class LockedTables : public Tables {};
+INSTANTIATE_TEST_SUITE_P(Sinks, LockedTables, testing::Values("sqlite"),
+                         [](const auto& info) { return std::string(info.param); });
+
 // What a reader that stays does to the writer: nothing but to delay it.
-TEST_P(Tables, AReaderDoesNotLoseRows) {
-  if (is_csv()) GTEST_SKIP() << "files without locks";
+TEST_P(LockedTables, AReaderDoesNotLoseRows) {
   open();
   for (int i = 0; i < 5; ++i) EXPECT_EQ(write(), "");
   EXPECT_EQ(flush(), "");
@@ -384,8 +388,7 @@ TEST_P(Tables, AReaderDoesNotLoseRows) {
 
 #if defined(TRAINMON_FAILPOINTS)
 
-TEST_P(Tables, ANetworkFileSystemIsSaidAndItsLocksAreWaitedFor) {
-  if (is_csv()) GTEST_SKIP() << "files without locks";
+TEST_P(LockedTables, ANetworkFileSystemIsSaidAndItsLocksAreWaitedFor) {
   set_failpoints("sqlite.network=errno:1");
   open();
   set_failpoints("");
