@@ -1,8 +1,5 @@
-// msprobe's CSV layout, whoever wrote it: DIRECTORY/{time}-rank{r}-{id}/{type}_{a}-{b}.csv.
+// Rows of msprobe's CSV files, whoever wrote them, in the order of steps.
 #include <algorithm>
-#include <array>
-#include <charconv>
-#include <cstdio>
 #include <deque>
 #include <map>
 #include <set>
@@ -13,6 +10,7 @@
 #include "base/text.h"
 #include "convert/csv_records.h"
 #include "convert/enum_names.h"
+#include "convert/msprobe_files.h"
 #include "convert/msprobe_tables.h"
 #include "convert/source.h"
 
@@ -25,107 +23,19 @@ namespace fs = std::filesystem;
 constexpr const auto& kTypes = msprobe_tables::kMetrics;
 constexpr std::size_t kMostStats = 64;
 
-// "Dec03_21-34-40" as a number that sorts by time within a year; -1 for anything else.
-std::int64_t time_digits(std::string_view text) {
-  constexpr std::string_view kMonths = "JanFebMarAprMayJunJulAugSepOctNovDec";
-  const std::string copy(text);
-  std::array<char, 4> month{};
-  int day = 0, hour = 0, minute = 0, second = 0, length = 0;
-  if (std::sscanf(copy.c_str(), "%3[A-Za-z]%2d_%2d-%2d-%2d%n", month.data(), &day, &hour, &minute,
-                  &second, &length) != 5 ||
-      static_cast<std::size_t>(length) != text.size()) {
-    return -1;
-  }
-  const std::size_t at = kMonths.find(month.data());
-  if (at == std::string_view::npos || at % 3 != 0 || day < 1 || day > 31 || hour > 23 ||
-      minute > 59 || second > 61 || hour < 0 || minute < 0 || second < 0) {
-    return -1;
-  }
-  return ((((static_cast<std::int64_t>(at) / 3 * 32 + day) * 24 + hour) * 60) + minute) * 62 +
-         second;
-}
-
-std::int64_t checked_time(const std::string& text, const char* argument) {
-  const std::int64_t digits = time_digits(text);
-  if (digits >= 0) return digits;
-  throw std::invalid_argument(std::string(argument) + ": '" + printable(text) +
-                              "' is no time such as \"Dec03_21-34-40\"");
-}
-
-struct RunDirectory {
-  std::int64_t time = 0;
-  fs::path path;
-};
-
-struct CsvFile {
-  fs::path path;
-  std::int64_t first = 0;  // steps of its name, closed
-  std::int64_t last = 0;
-  std::int64_t bytes = 0;
-  std::size_t directory = 0;  // in order of time: a later one supersedes
-};
-
-// "{type}_{a}-{b}.csv"
-bool parse_name(std::string_view name, std::string_view& type, CsvFile& file) {
-  if (!name.ends_with(".csv")) return false;
-  const std::string_view stem = name.substr(0, name.size() - 4);
-  const std::size_t low = stem.rfind('_');
-  const std::size_t dash = stem.rfind('-');
-  if (low == std::string_view::npos || dash == std::string_view::npos || dash < low) return false;
-  type = stem.substr(0, low);
-  return parse_integer(stem.substr(low + 1, dash - low - 1), file.first) &&
-         parse_integer(stem.substr(dash + 1), file.last) && file.first >= 0;
-}
-
-bool is_identifier(std::string_view text) {
-  const auto is_word = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-  };
-  return !text.empty() && text.size() <= 64 && !(text[0] >= '0' && text[0] <= '9') &&
-         std::all_of(text.begin(), text.end(), is_word);
-}
-
-// What the columns of one file are.
-struct Columns {
-  int chunk = -1, name = -1, step = -1, micro = -1, dtype = -1;
-  std::vector<std::pair<int, std::string>> stats;  // column, name
-  std::size_t count = 0;
-  std::string fault;  // set: the file cannot be used
-};
-
-Columns columns_of(const std::vector<std::string_view>& header) {
-  Columns found;
-  found.count = header.size();
-  for (std::size_t i = 0; i < header.size(); ++i) {
-    const auto at = static_cast<int>(i);
-    const std::string_view name = header[i];
-    if (name == "vpp_stage")
-      found.chunk = at;
-    else if (name == "name")
-      found.name = at;
-    else if (name == "step")
-      found.step = at;
-    else if (name == "micro_step")
-      found.micro = at;
-    else if (name == "dtype")
-      found.dtype = at;
-    else if (name == "shape")
-      continue;
-    else if (is_identifier(name))
-      found.stats.emplace_back(at, std::string(name));
-    else
-      found.fault = "column '" + printable(name) + "' of its first line is no statistic";
-  }
-  if (found.name < 0 || found.step < 0)
-    found.fault = "its first line names no columns name and step";
-  if (found.stats.empty() && found.fault.empty()) found.fault = "its first line names no statistic";
-  return found;
-}
-
 class MsprobeSource final : public Source {
  public:
   MsprobeSource(const ConvertOptions& options, RowAccount& account) : filter_(options.select) {
-    find_files(options);
+    MsprobeFiles found = find_msprobe_files(options, filter_);
+    present_ = std::move(found.types);
+    for (MsprobePart& part : found.parts) {
+      std::int64_t bytes = 0;
+      for (const MsprobeFile& file : part.files) bytes += file.bytes;
+      parts_.push_back({part.rank, part.type, false, bytes});
+      PartFiles& files = files_.emplace_back();
+      files.files = std::move(part.files);
+      files.several_directories = part.several_directories;
+    }
     look_at_headers(options, account);
     filter_.check_kinds({kTypes.begin(), kTypes.end()});
   }
@@ -152,7 +62,7 @@ class MsprobeSource final : public Source {
   std::optional<std::pair<std::int64_t, std::int64_t>> steps_of_names() const override {
     std::optional<std::pair<std::int64_t, std::int64_t>> steps;
     for (const PartFiles& part : files_) {
-      for (const CsvFile& file : part.files) {
+      for (const MsprobeFile& file : part.files) {
         if (!steps) steps.emplace(file.first, file.last);
         steps->first = std::min(steps->first, file.first);
         steps->second = std::max(steps->second, file.last);
@@ -166,7 +76,7 @@ class MsprobeSource final : public Source {
     // The steps each directory has, where there are several.
     std::map<std::int64_t, std::size_t> newest;
     if (part.several_directories) {
-      for (const CsvFile& file : part.files) note_steps(file, newest);
+      for (const MsprobeFile& file : part.files) note_steps(file, newest);
     }
     part.seen.clear();
     for (std::size_t i = 0; i < part.files.size(); ++i) {
@@ -175,7 +85,7 @@ class MsprobeSource final : public Source {
       const bool is_disjoint =
           i + 1 < part.files.size() &&
           std::none_of(part.files.begin(), part.files.begin() + static_cast<std::ptrdiff_t>(i) + 1,
-                       [&](const CsvFile& f) { return f.last >= part.files[i + 1].first; });
+                       [&](const MsprobeFile& f) { return f.last >= part.files[i + 1].first; });
       if (is_disjoint) {
         for (auto& [id, seen] : part.seen) seen.clear();
       }
@@ -186,108 +96,18 @@ class MsprobeSource final : public Source {
  private:
   using Place = std::pair<std::int64_t, std::int64_t>;  // step, micro step
   struct PartFiles {
-    std::vector<CsvFile> files;  // by steps, then by directory
+    std::vector<MsprobeFile> files;  // by steps, then by directory
     bool several_directories = false;
     std::deque<Series> series;
     std::unordered_map<std::string, const Series*> by_name;      // "chunk:name"
     std::unordered_map<const Series*, std::vector<Place>> seen;  // ascending
   };
 
-  void find_files(const ConvertOptions& options) {
-    const std::int64_t from =
-        options.time_start.empty() ? -1 : checked_time(options.time_start, "time_start");
-    const std::int64_t to =
-        options.time_end.empty() ? INT64_MAX : checked_time(options.time_end, "time_end");
-    if (from > to) {
-      throw std::invalid_argument("time_start " + options.time_start + " is later than time_end " +
-                                  options.time_end);
-    }
-    std::map<int, std::vector<RunDirectory>> ranks;
-    std::error_code error;
-    std::int64_t others = 0;
-    for (fs::directory_iterator entry(options.from, error), end; !error && entry != end;
-         entry.increment(error)) {
-      const std::string name = entry->path().filename().string();
-      int rank = -1, length = 0;
-      std::error_code unknown;
-      const std::size_t mark = name.find("-rank");
-      if (mark == std::string::npos || mark > 20 || !entry->is_directory(unknown) ||
-          std::sscanf(name.c_str() + mark, "-rank%5d-%n", &rank, &length) != 1 || length == 0 ||
-          rank < 0) {
-        continue;
-      }
-      const std::int64_t digits = time_digits(std::string_view(name).substr(0, mark));
-      const bool is_bounded = from >= 0 || to != INT64_MAX;
-      if ((is_bounded && (digits < from || digits > to)) || !filter_.takes_rank(rank)) {
-        ++others;
-        continue;
-      }
-      ranks[rank].push_back({digits, entry->path()});
-    }
-    if (error) {
-      throw std::system_error(error, "cannot read " + printable(options.from.native()));
-    }
-    if (ranks.empty()) {
-      throw std::runtime_error(printable(options.from.native()) +
-                               " holds no directory {time}-rank{r}-{id} of msprobe's monitor" +
-                               (others > 0 ? " in this range of times and ranks, " +
-                                                 std::to_string(others) + " outside it"
-                                           : ""));
-    }
-    for (auto& [rank, directories] : ranks) add_rank(rank, directories);
-    if (files_.empty()) {
-      throw std::runtime_error("no files {type}_{a}-{b}.csv of the types asked for in " +
-                               printable(options.from.native()));
-    }
-  }
-
-  void add_rank(int rank, std::vector<RunDirectory>& directories) {
-    std::sort(directories.begin(), directories.end(),
-              [](const RunDirectory& a, const RunDirectory& b) {
-                return std::tie(a.time, a.path) < std::tie(b.time, b.path);
-              });
-    std::map<std::string, PartFiles> types;
-    for (std::size_t i = 0; i < directories.size(); ++i) {
-      for (const fs::directory_entry& entry : fs::directory_iterator(directories[i].path)) {
-        const std::string name = entry.path().filename().string();
-        std::string_view type;
-        CsvFile file;
-        if (!parse_name(name, type, file) ||
-            std::find(kTypes.begin(), kTypes.end(), type) == kTypes.end()) {
-          continue;
-        }
-        present_.emplace(type);
-        if (!filter_.takes_kind(type)) continue;
-        std::error_code unknown;
-        file.path = entry.path();
-        file.bytes = static_cast<std::int64_t>(entry.file_size(unknown));
-        file.directory = i;
-        types[std::string(type)].files.push_back(std::move(file));
-      }
-    }
-    for (const std::string_view type : kTypes) {
-      const auto found = types.find(std::string(type));
-      if (found == types.end()) continue;
-      PartFiles& part = found->second;
-      std::sort(part.files.begin(), part.files.end(), [](const CsvFile& a, const CsvFile& b) {
-        return std::tie(a.first, a.last, a.directory, a.path) <
-               std::tie(b.first, b.last, b.directory, b.path);
-      });
-      std::int64_t bytes = 0;
-      for (const CsvFile& file : part.files) {
-        bytes += file.bytes;
-        part.several_directories |= file.directory != part.files[0].directory;
-      }
-      files_.push_back(std::move(part));
-      parts_.push_back({rank, std::string(type), false, bytes});
-    }
-  }
-
   void look_at_headers(const ConvertOptions& options, RowAccount& account) {
     std::vector<std::string> all;
     for (std::size_t i = 0; i < files_.size(); ++i) {
-      for (const CsvFile& file : files_[i].files) {
-        const Columns columns = columns_of(first_record(file.path));
+      for (const MsprobeFile& file : files_[i].files) {
+        const MsprobeColumns columns = msprobe_columns(first_record(file.path));
         parts_[i].has_micro_steps |= columns.micro >= 0;
         if (!columns.fault.empty()) continue;  // said when its rows are read
         for (const auto& [at, name] : columns.stats) {
@@ -327,7 +147,7 @@ class MsprobeSource final : public Source {
     return {header_fields_.begin(), header_fields_.end()};
   }
 
-  static void note_steps(const CsvFile& file, std::map<std::int64_t, std::size_t>& newest) {
+  static void note_steps(const MsprobeFile& file, std::map<std::int64_t, std::size_t>& newest) {
     std::string text;
     try {
       text = read_file(file.path);
@@ -335,7 +155,7 @@ class MsprobeSource final : public Source {
       return;  // said when its rows are read
     }
     CsvRecords records(text);
-    const Columns columns = columns_of(split_header(records));
+    const MsprobeColumns columns = msprobe_columns(split_header(records));
     if (!columns.fault.empty()) return;
     while (records.next()) {
       std::int64_t step = 0;
@@ -356,7 +176,7 @@ class MsprobeSource final : public Source {
   };
   // The records after the first line such that steps ascend: one after another as they are, where
   // they do already.
-  static std::vector<Record> by_step(std::string_view text, const Columns& columns) {
+  static std::vector<Record> by_step(std::string_view text, const MsprobeColumns& columns) {
     CsvRecords records(text);
     records.next();
     std::vector<Record> all;
@@ -380,7 +200,7 @@ class MsprobeSource final : public Source {
     return all;
   }
 
-  void read_file_rows(PartFiles& part, const Part& of, const CsvFile& file,
+  void read_file_rows(PartFiles& part, const Part& of, const MsprobeFile& file,
                       const std::map<std::int64_t, std::size_t>& newest, const Take& take,
                       RowAccount& account) {
     std::string text;
@@ -391,7 +211,7 @@ class MsprobeSource final : public Source {
       return;
     }
     CsvRecords records(text);
-    const Columns columns = columns_of(split_header(records));
+    const MsprobeColumns columns = msprobe_columns(split_header(records));
     if (!columns.fault.empty()) {
       std::int64_t rows = 0;
       while (records.next()) ++rows;
