@@ -1,12 +1,13 @@
-// Child of the kill loop: two threads produce rows until somebody kills it, and one of them tells
-// through a pipe which sequence number has been sealed. Usage: kill_child RUN FD FLUSH_SECONDS
-// SINK.
+// Child of the kill loop: two threads produce rows until somebody kills it, and tells through a
+// pipe which sequence number has been sealed and how many rows have been flushed. Usage: kill_child
+// RUN FD FLUSH_SECONDS SINK.
 #include <time.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -28,6 +29,26 @@ void observe(trainmon::Monitor& monitor, trainmon::SeriesId series, int number) 
   monitor.observe_at(series, view, 0, 0, number);
 }
 
+// Stands behind the sink that is tested, and so is flushed after it.
+class FlushReport final : public trainmon::Sink {
+ public:
+  explicit FlushReport(int fd) : fd_(fd) {}
+  std::string_view name() const override { return "flush_report"; }
+  void open(const trainmon::RunInfo&, const trainmon::SeriesTable&) override {}
+  void write(const trainmon::RecordBatch& batch) override {
+    rows_ += static_cast<std::uint64_t>(batch.row_count());
+  }
+  void flush() override {
+    const KillReport report{monotonic_ns(), 0, rows_};
+    (void)!::write(fd_, &report, sizeof report);
+  }
+  void close() override {}
+
+ private:
+  const int fd_;
+  std::uint64_t rows_ = 0;
+};
+
 trainmon::SeriesId series_of(trainmon::Monitor& monitor, const std::string& name) {
   trainmon::Series series;
   series.kind = "grad_reduced";
@@ -48,7 +69,9 @@ int main(int argc, char** argv) {
 #if defined(TRAINMON_FAILPOINTS)
   trainmon::install_sqlite_faults();
 #endif
-  trainmon::Monitor monitor(config, trainmon::Identity{});
+  trainmon::MonitorParts parts;
+  parts.sinks.push_back(std::make_unique<FlushReport>(report_fd));
+  trainmon::Monitor monitor(config, trainmon::Identity{}, std::move(parts));
   monitor.add_optimizer(0);
 
   std::atomic<bool> go_on{true};

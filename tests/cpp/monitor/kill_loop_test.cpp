@@ -44,7 +44,8 @@ void check_restart(const std::vector<const ReadRow*>& rows, const Kill& killed, 
   std::uint64_t due = 0;
   const auto interval = static_cast<std::int64_t>(kFlushSeconds * 1e9);
   for (const KillReport& report : killed.reports) {
-    if (report.time_ns <= killed.time_ns - interval) due = report.sealed;
+    if (report.time_ns <= killed.time_ns - interval) due = std::max(due, report.sealed);
+    EXPECT_GE(seqs.size(), report.flushed) << "flushed, yet lost";
   }
   if (due > 0) {
     ++tally.bound_checked;

@@ -6,8 +6,9 @@
 #include <cstdint>
 
 struct KillReport {
-  std::int64_t time_ns = 0;  // monotonic clock, after the seal
-  std::uint64_t sealed = 0;  // every row up to this seq was in a sealed batch then
+  std::int64_t time_ns = 0;   // monotonic clock, after the seal
+  std::uint64_t sealed = 0;   // every row up to this seq was in a sealed batch then
+  std::uint64_t flushed = 0;  // so many rows had been written and flushed
 };
 
 inline std::int64_t monotonic_ns() {
