@@ -78,8 +78,17 @@ TEST(KillLoop, TheLogIsAPrefixWithoutHoles) {
         torn = "file.write=short:" + std::to_string(1 + random() % 400) + "@" + hit +
                ";file.write=kill@" + next;
       }
-      killed.push_back(
-          start_and_kill(run, life, torn.empty() ? nullptr : torn.c_str(), kFlushSeconds));
+      Kill one = start_and_kill(run, life, torn.empty() ? nullptr : torn.c_str(), kFlushSeconds);
+      // On a starved machine one may die before it has a directory; it has sealed nothing then.
+      char name_of_restart[16];
+      std::snprintf(name_of_restart, sizeof name_of_restart, "restart_%04zu", killed.size());
+      if (!fs::exists(run / "rank_00000" / name_of_restart)) {
+        EXPECT_TRUE(one.reports.empty());
+        continue;
+      }
+      // One that a failpoint killed died earlier than the parent's kill: no bound to check.
+      if (!torn.empty()) one.time_ns = 0;
+      killed.push_back(std::move(one));
     }
     ReadOptions options;
     options.all_restarts = true;
@@ -91,10 +100,7 @@ TEST(KillLoop, TheLogIsAPrefixWithoutHoles) {
     std::map<int, std::vector<const ReadRow*>> by_restart;
     for (const ReadRow& row : rows.rows) by_restart[row.restart].push_back(&row);
     for (std::size_t i = 0; i < killed.size(); ++i) {
-      // A child that a failpoint killed died earlier than the parent's kill: no bound to check.
-      Kill one = killed[i];
-      if (i % 3 == 2) one.reports.clear();
-      check_restart(by_restart[static_cast<int>(i)], one, tally);
+      check_restart(by_restart[static_cast<int>(i)], killed[i], tally);
     }
     fs::remove_all(run);
   }
