@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "cli/output.h"
+#include "cli/select.h"
 
 namespace trainmon::cli {
 namespace {
@@ -129,8 +130,7 @@ void run_query(const QueryArguments& arguments, Context& context) {
   }
   for (const Damage& damage : account.damage) {
     context.exit_code = kPartial;
-    std::cerr << "trainmon: not used: " << printable(damage.file.native()) << " at byte "
-              << damage.offset << ": " << printable(damage.what) << "\n";
+    say_not_used(damage);
   }
 }
 

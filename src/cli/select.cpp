@@ -65,6 +65,11 @@ void say_partial(std::int64_t count) {
             << ": not all of the tensor was there\n";
 }
 
+void say_not_used(const Damage& damage) {
+  std::cerr << "trainmon: not used: " << printable(damage.file.native()) << " at byte "
+            << damage.offset << ": " << printable(damage.what) << "\n";
+}
+
 ReadOptions read_options(const Selection& selection) {
   ReadOptions options;
   options.kinds = selection.kinds;
@@ -100,9 +105,7 @@ void say_of_run(const RunRows& rows, std::int64_t count, const ReadOptions& opti
   context.exit_code = kPartial;
   constexpr std::size_t kShown = 5;
   for (std::size_t i = 0; i < rows.damage.size() && i < kShown; ++i) {
-    const Damage& damage = rows.damage[i];
-    std::cerr << "trainmon: not used: " << printable(damage.file.native()) << " at byte "
-              << damage.offset << ": " << printable(damage.what) << "\n";
+    say_not_used(rows.damage[i]);
   }
   if (rows.damage.size() > kShown) {
     std::cerr << "trainmon: and " << rows.damage.size() - kShown

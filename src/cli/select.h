@@ -30,6 +30,8 @@ ReadOptions read_options(const Selection& selection);
 RunRows read_selected(const Selection& selection, Context& context);
 // Says how many merged rows lack elements.
 void say_partial(std::int64_t count);
+// Says where one damaged place is.
+void say_not_used(const Damage& damage);
 // Says the same of a run whose rows, this many, were looked at and not kept.
 void say_of_run(const RunRows& run, std::int64_t rows, const ReadOptions& options,
                 Context& context);

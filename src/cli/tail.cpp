@@ -144,8 +144,7 @@ class TailPrinter {
   void damage(const std::vector<Damage>& damage) {
     for (const Damage& one : damage) {
       context_.exit_code = kPartial;
-      std::cerr << "trainmon: not used: " << printable(one.file.native()) << " at byte "
-                << one.offset << ": " << printable(one.what) << "\n";
+      say_not_used(one);
     }
   }
 

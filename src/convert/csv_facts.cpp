@@ -18,6 +18,14 @@ RowKey key_of(const CsvColumns& columns, const CsvRecords& records, std::string&
   return key;
 }
 
+// Whose a record is: by its columns, else the directory's.
+template <typename Record>
+void take_owner(const CsvColumns& columns, const CsvRecords& records, const CsvPlace& place,
+                Record& record, std::string& fault) {
+  record.restart = columns.small(records, "restart", fault, place.restart);
+  record.rank = columns.small(records, "rank", fault, place.rank);
+}
+
 }  // namespace
 
 void CsvFacts::add(const CsvPlace& place, RowAccount& account) {
@@ -30,8 +38,7 @@ void CsvFacts::add_scalars(const CsvPlace& place, RowAccount& account) {
   const auto use = [&](const CsvColumns& columns, const CsvRecords& records) {
     std::string fault;
     ReadScalar scalar;
-    scalar.restart = columns.small(records, "restart", fault, place.restart);
-    scalar.rank = columns.small(records, "rank", fault, place.rank);
+    take_owner(columns, records, place, scalar, fault);
     scalar.step = columns.integer(records, "step", fault);
     if (place.timeline != nullptr && columns.at("window") >= 0) {
       const std::int64_t window = columns.integer(records, "window", fault);
@@ -52,8 +59,7 @@ void CsvFacts::add_alerts(const CsvPlace& place, RowAccount& account) {
   const auto use = [&](const CsvColumns& columns, const CsvRecords& records) {
     std::string fault;
     ReadAlert out;
-    out.restart = columns.small(records, "restart", fault, place.restart);
-    out.rank = columns.small(records, "rank", fault, place.rank);
+    take_owner(columns, records, place, out, fault);
     Alert& alert = out.alert;
     const Series series = columns.series(records, fault);
     alert.key = key_of(columns, records, fault);
@@ -76,8 +82,7 @@ void CsvFacts::add_gaps(const CsvPlace& place, RowAccount& account) {
   const auto use = [&](const CsvColumns& columns, const CsvRecords& records) {
     std::string fault;
     ReadGap out;
-    out.restart = columns.small(records, "restart", fault, place.restart);
-    out.rank = columns.small(records, "rank", fault, place.rank);
+    take_owner(columns, records, place, out, fault);
     out.gap.reason = columns.text(records, "reason");
     out.gap.rows = columns.integer(records, "rows", fault);
     out.gap.first_seq = static_cast<std::uint64_t>(columns.integer(records, "first_seq", fault));
@@ -93,8 +98,7 @@ void CsvFacts::read_payloads(const CsvPlace& place, const Source::UsePayload& us
   const auto use = [&](const CsvColumns& columns, const CsvRecords& records) -> std::string {
     std::string fault;
     ReadPayload out;
-    out.restart = columns.small(records, "restart", fault, place.restart);
-    out.rank = columns.small(records, "rank", fault, place.rank);
+    take_owner(columns, records, place, out, fault);
     const Series series = columns.series(records, fault);
     out.step = columns.integer(records, "step", fault);
     out.attempt = columns.small(records, "attempt", fault);

@@ -254,8 +254,8 @@ class CsvSource final : public Source {
             row.fate = outcome.fate;
             row.loss_scale = outcome.loss_scale;
           }
-          if (!filter_.takes_rank(row.rank) || !filter_.takes_kind(row.series->kind) ||
-              !filter_.takes_name(row.series->name) || !filter_.takes_step(row.step)) {
+          if (!filter_.takes_rank(row.rank) || !filter_.takes(*row.series) ||
+              !filter_.takes_step(row.step)) {
             return fault;
           }
           ++rows;

@@ -5,10 +5,10 @@
 
 #include "convert/kept_series.h"
 #include "convert/source.h"
-#include "convert/sqlite_answer.h"
 #include "tools/restarts.h"
 #include "tools/row_filter.h"
 #include "tools/series_index.h"
+#include "tools/sqlite_answer.h"
 
 namespace trainmon {
 

@@ -12,11 +12,11 @@
 #include "convert/enum_names.h"
 #include "convert/seen_rows.h"
 #include "convert/source.h"
-#include "convert/sqlite_answer.h"
 #include "convert/sqlite_facts.h"
 #include "sinks/sqlite_file.h"
 #include "tools/restarts.h"
 #include "tools/run_layout.h"
+#include "tools/sqlite_answer.h"
 
 namespace trainmon {
 namespace {
@@ -254,8 +254,8 @@ class SqliteSource final : public Source {
       row.fate = enum_from_name(answer.text(10), Fate::unknown, fate_name).value_or(Fate::unknown);
       row.loss_scale = answer.is_null(11) ? std::nan("") : answer.real(11);
       row.series = series_of(file, answer);
-      if (!filter_.takes_rank(row.rank) || !filter_.takes_kind(row.series->kind) ||
-          !filter_.takes_name(row.series->name) || !filter_.takes_step(row.step)) {
+      if (!filter_.takes_rank(row.rank) || !filter_.takes(*row.series) ||
+          !filter_.takes_step(row.step)) {
         continue;
       }
       ++rows;

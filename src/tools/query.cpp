@@ -13,6 +13,7 @@
 
 #include "tools/query_tables.h"
 #include "tools/run_layout.h"
+#include "tools/sqlite_answer.h"
 
 namespace trainmon {
 namespace {
@@ -35,14 +36,6 @@ SqlValue value_of(sqlite3_stmt* statement, int column) {
     }
   }
 }
-struct CloseDatabase {
-  void operator()(sqlite3* database) const { sqlite3_close_v2(database); }
-};
-struct EndStatement {
-  void operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
-};
-using OpenDatabase = std::unique_ptr<sqlite3, CloseDatabase>;
-
 // Reading, and nothing else.
 int allowed(void*, int action, const char*, const char* function, const char*, const char*) {
   const bool loads = action == SQLITE_FUNCTION && function != nullptr &&
@@ -76,7 +69,7 @@ void carry_out(sqlite3* database, const std::string& sql, const QueryOutput& out
   const char* rest = nullptr;
   sqlite3_stmt* made = nullptr;
   const int prepared = sqlite3_prepare_v2(database, sql.c_str(), -1, &made, &rest);
-  const std::unique_ptr<sqlite3_stmt, EndStatement> statement(made);
+  const std::unique_ptr<sqlite3_stmt, CloseSqlite> statement(made);
   if (prepared != SQLITE_OK) refuse(database, sql, offset_of_error(database));
   if (made == nullptr) throw std::invalid_argument("SQL: there is no statement in it");
   const std::string_view more = rest;
@@ -118,10 +111,10 @@ std::vector<fs::path> databases_alone(const fs::path& run) {
   return databases;
 }
 
-OpenDatabase opened(const fs::path& path) {
+SqliteConnection opened(const fs::path& path) {
   sqlite3* made = nullptr;
   const int code = sqlite3_open_v2(path.c_str(), &made, SQLITE_OPEN_READONLY, nullptr);
-  OpenDatabase database(made);
+  SqliteConnection database(made);
   if (code != SQLITE_OK) {
     throw std::runtime_error("cannot read " + path.string() + ": " + sqlite3_errstr(code));
   }
@@ -150,7 +143,7 @@ QueryAccount query(const fs::path& run, const std::string& sql, const QueryOutpu
   QueriedRun source(run, options);
   sqlite3* made = nullptr;
   const int code = sqlite3_open_v2(":memory:", &made, SQLITE_OPEN_READWRITE, nullptr);
-  const OpenDatabase database(made);
+  const SqliteConnection database(made);
   if (code != SQLITE_OK) throw std::bad_alloc();
   add_query_tables(made, source);
   carry_out(made, sql, output);

@@ -11,8 +11,8 @@
 
 #include "base/text.h"
 #include "base/timeline.h"
-#include "tools/kind_selection.h"
 #include "tools/log_tail.h"
+#include "tools/row_filter.h"
 #include "tools/run_layout.h"
 
 namespace trainmon {
@@ -50,11 +50,9 @@ double norm_of(const std::map<SeriesId, Series>& series, const OpenWindow& windo
 
 class RunTail::Place {
  public:
-  Place(RankDirectory directory, const ReadOptions& options, const KindSelection& kinds,
-        bool wants_rows, std::size_t segments)
+  Place(RankDirectory directory, const RowFilter& filter, bool wants_rows, std::size_t segments)
       : directory_(std::move(directory)),
-        options_(options),
-        kinds_(kinds),
+        filter_(filter),
         wants_rows_(wants_rows),
         log_(directory_.path, directory_.rank, directory_.restart, segments) {}
 
@@ -80,11 +78,6 @@ class RunTail::Place {
 
  private:
   using WindowKey = std::pair<std::int32_t, std::int64_t>;  // optimizer, window
-
-  bool is_wanted(const Series& series) const {
-    return kinds_.takes(series.kind) &&
-           name_selected(series.name, options_.include, options_.exclude);
-  }
 
   void read_facts(std::vector<Damage>& damage) {
     if (has_facts_) return;
@@ -125,7 +118,7 @@ class RunTail::Place {
     }
     for (const Alert& alert : batch.alerts) {
       const Series& series = log_.series().at(alert.key.series);
-      if (alert.count != 1 || !is_wanted(series)) continue;
+      if (alert.count != 1 || !filter_.takes(series)) continue;
       if (OpenWindow* const found = window(series.optimizer, alert.key.window, batch)) {
         ++found->step.alerts;
       }
@@ -140,7 +133,7 @@ class RunTail::Place {
 
   void take_row(const Row& row, const RecordBatch& batch, TailNews& news) {
     const Series& series = log_.series().at(row.key.series);
-    if (!is_wanted(series)) return;
+    if (!filter_.takes(series)) return;
     if (wants_rows_) return tell_row(row, series, news);
     OpenWindow* const found = window(series.optimizer, row.key.window, batch);
     if (found == nullptr) {
@@ -246,8 +239,7 @@ class RunTail::Place {
   }
 
   const RankDirectory directory_;
-  const ReadOptions& options_;
-  const KindSelection kinds_;
+  const RowFilter filter_;
   const bool wants_rows_;
   LogTail log_;
   RunFacts facts_;
@@ -291,15 +283,12 @@ TailNews RunTail::look() {
 // beginning.
 void RunTail::find_places(TailNews& news) {
   std::vector<RankDirectory> there = rank_directories(run_);
-  const std::vector<int>& asked = options_.ranks;
-  const KindSelection kinds(options_.kinds);
+  const RowFilter filter(options_);
   std::vector<std::string> present;
   std::reverse(there.begin(), there.end());  // newest restart of each rank first
   std::set<int> found_some;
   for (const RankDirectory& directory : there) {
-    if (!asked.empty() && std::find(asked.begin(), asked.end(), directory.rank) == asked.end()) {
-      continue;
-    }
+    if (!filter.takes_rank(directory.rank)) continue;
     if (directory.error) {
       if (is_first_) news.damage.push_back({directory.path, 0, directory.error.message()});
       continue;
@@ -309,12 +298,12 @@ void RunTail::find_places(TailNews& news) {
     if (!is_first_) {
       const auto newer = places_.upper_bound(key);
       if (newer != places_.end() && newer->first.first == directory.rank) continue;  // an old one
-      places_[key] = std::make_unique<Place>(directory, options_, kinds, wants_rows_,
+      places_[key] = std::make_unique<Place>(directory, filter, wants_rows_,
                                              std::numeric_limits<std::size_t>::max());
       continue;
     }
     for (std::size_t segments = 1;; segments *= 4) {
-      auto place = std::make_unique<Place>(directory, options_, kinds, wants_rows_, segments);
+      auto place = std::make_unique<Place>(directory, filter, wants_rows_, segments);
       TailNews here;
       place->look(here);
       const std::size_t count = here.steps.size() + here.rows.size();
@@ -335,7 +324,7 @@ void RunTail::find_places(TailNews& news) {
       break;
     }
   }
-  if (is_first_) kinds.check(present);
+  if (is_first_) filter.check_kinds(present);
 }
 
 TailNews RunTail::unfinished() {

@@ -66,9 +66,22 @@ inline Kill start_and_kill(const std::filesystem::path& run, std::chrono::micros
 // How a sink is killed in the middle of a write: by which failpoint, and at which of its hits.
 struct TornWrite {
   const char* site;
-  int first_hit;
-  int hits;
+  unsigned first_hit;
+  unsigned hits;
+
+  // As failpoints are told: part of a write, then death.
+  std::string spec(std::mt19937& random) const {
+    const unsigned hit = first_hit + static_cast<unsigned>(random() % hits);
+    return std::string(site) + "=short:" + std::to_string(1 + random() % 400) + "@" +
+           std::to_string(hit) + ";" + site + "=kill@" + std::to_string(hit + 1);
+  }
 };
+
+// TRAINMON_KILLS, or what is usual.
+inline int wanted_kills(int usual) {
+  const char* wanted = std::getenv("TRAINMON_KILLS");
+  return wanted != nullptr ? std::atoi(wanted) : usual;
+}
 
 // Kills children that write to `sink`, TRAINMON_KILLS of them (40 unless set) and, where the
 // machine is so slow that the kills come before the rows, more, each living longer. `rows_of` looks
@@ -77,8 +90,7 @@ inline void kill_often(const std::filesystem::path& scratch, const std::string& 
                        const TornWrite& torn_write,
                        const std::function<std::uint64_t(const std::filesystem::path&)>& rows_of) {
   constexpr double kFlushSeconds = 0.05;
-  const char* wanted = std::getenv("TRAINMON_KILLS");
-  const int kills = wanted != nullptr ? std::atoi(wanted) : 40;
+  const int kills = wanted_kills(40);
   ASSERT_GT(kills, 0);
   const unsigned seed = std::random_device{}();
   std::printf("%d kills, seed %u\n", kills, seed);
@@ -92,19 +104,13 @@ inline void kill_often(const std::filesystem::path& scratch, const std::string& 
     const auto life = std::chrono::microseconds(15000 + random() % longest_us);
     // Every third child dies between two parts of one write.
     std::string torn;
-    if (done % 3 == 2) {
-      const std::string site = torn_write.site;
-      const int hit = torn_write.first_hit +
-                      static_cast<int>(random() % static_cast<unsigned>(torn_write.hits));
-      torn = site + "=short:" + std::to_string(1 + random() % 400) + "@" + std::to_string(hit) +
-             ";" + site + "=kill@" + std::to_string(hit + 1);
-    }
+    if (done % 3 == 2) torn = torn_write.spec(random);
     const Kill killed =
         start_and_kill(run, life, torn.empty() ? nullptr : torn.c_str(), kFlushSeconds, sink);
     const std::uint64_t rows = std::filesystem::exists(run) ? rows_of(run) : 0;
     with_rows += rows > 0;
-    // How long a flush takes is the machine's affair; that it comes every interval, the pipe's
-    // test's.
+    // How long a flush takes is the machine's affair. That no more than an interval is lost, the
+    // kill loop of the log asserts: the same pipe flushes these sinks.
     std::uint64_t flushed = 0;
     for (const KillReport& report : killed.reports) flushed = std::max(flushed, report.flushed);
     with_bound += flushed > 0;

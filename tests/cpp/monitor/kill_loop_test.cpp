@@ -54,8 +54,7 @@ void check_restart(const std::vector<const ReadRow*>& rows, const Kill& killed, 
 }
 
 TEST(KillLoop, TheLogIsAPrefixWithoutHoles) {
-  const char* wanted = std::getenv("TRAINMON_KILLS");
-  const int kills = wanted != nullptr ? std::atoi(wanted) : 300;
+  const int kills = wanted_kills(300);
   ASSERT_GT(kills, 0);
   const unsigned seed = std::random_device{}();
   std::printf("%d kills, seed %u\n", kills, seed);
@@ -72,12 +71,7 @@ TEST(KillLoop, TheLogIsAPrefixWithoutHoles) {
       const auto life = std::chrono::microseconds(15000 + random() % 160000);
       // Every third child dies between two parts of one write, which tears a frame in half.
       std::string torn;
-      if (i % 3 == 2) {
-        const std::string hit = std::to_string(10 + random() % 60);
-        const std::string next = std::to_string(std::stoi(hit) + 1);
-        torn = "file.write=short:" + std::to_string(1 + random() % 400) + "@" + hit +
-               ";file.write=kill@" + next;
-      }
+      if (i % 3 == 2) torn = TornWrite{"file.write", 10, 60}.spec(random);
       Kill one = start_and_kill(run, life, torn.empty() ? nullptr : torn.c_str(), kFlushSeconds);
       // On a starved machine one may die before it has a directory; it has sealed nothing then.
       char name_of_restart[16];
