@@ -1,0 +1,56 @@
+// What a gradient probe takes of one tensor, all in one pass: its state, how many elements lie in
+// which interval, the signs of its elements, a digest of its bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trainmon/stat.h"
+#include "trainmon/tensor.h"
+
+namespace trainmon {
+
+// What a sign is. `positive`: one bit per element, x > 0 (zero, negative and NaN alike are false,
+// as the peer has it). `ternary`: two planes, x > 0 and x < 0, so that zero is not negative.
+enum class Signs : std::uint8_t { none, positive, ternary };
+
+// Digests of the elements as float32 in C order, little-endian (what the peer hashes): `md5` (32
+// hex digits), `crc32` (zlib's, 8 hex digits). `fast64` (16 hex digits): a 64-bit hash of the
+// elements as they are stored, in C order; not for adversaries.
+enum class Digest : std::uint8_t { none, md5, crc32, fast64 };
+std::string_view digest_name(Digest digest);
+std::optional<Digest> digest_from_name(std::string_view name);
+
+struct ProbeRequest {
+  bool intervals = false;
+  // Strictly ascending; compared in float32 where the tensor has a floating type of at most 32
+  // bits, else in float64. Empty: one interval that holds everything.
+  std::vector<double> bounds;
+  Signs signs = Signs::none;
+  Digest digest = Digest::none;
+  double eps = kDefaultEps;  // of RowState::zeros
+};
+
+struct Probe {
+  RowState state;
+  // bounds.size() + 1 counts where asked for: (-inf, b0], (b0, b1], ..., (bn, inf). NaN and +inf
+  // are in the last one.
+  std::vector<std::int64_t> intervals;
+  std::int64_t exact_zeros = 0;  // elements equal to 0 (both zeros); counted with `intervals`
+  // Per plane ceil(count / 8) bytes, element i of the C order in bit i % 8 of byte i / 8, unused
+  // bits 0. `positive`: one plane; `ternary`: the plane of x > 0, then the plane of x < 0.
+  std::vector<std::byte> signs;
+  std::string digest;  // lower-case hex; "" where not asked for
+};
+
+// CPU tensors of any layout and dtype, empty and 0-dim ones too. Same result for any number of
+// threads and on every CpuLevel. Throws std::invalid_argument when tensor.device is not cpu or the
+// bounds are not strictly ascending (NaN included).
+Probe probe(const TensorView& tensor, const ProbeRequest& request, int threads = 1);
+
+}  // namespace trainmon
