@@ -64,7 +64,17 @@ def any_bits(dtype, n, seed):
 
 def as_float32(tensor):
     """The elements in C order as float32, by torch."""
-    return tensor.contiguous().float().numpy().reshape(-1)
+    values = tensor.contiguous().float().numpy().reshape(-1)
+    if tensor.dtype in (torch.float16, torch.float8_e5m2):
+        # Which bits a NaN gets varies with its place there; the processor keeps its own, quiet.
+        half = tensor.contiguous().view(-1)
+        if tensor.dtype == torch.float16:
+            bits = half.view(torch.int16).numpy().astype(np.uint32)
+        else:
+            bits = half.view(torch.uint8).numpy().astype(np.uint32) << 8
+        quiet = (bits & 0x8000) << 16 | 0x7FC00000 | (bits & 0x3FF) << 13
+        values = np.where(np.isnan(values), quiet.view(np.float32), values)
+    return values
 
 
 def compared(tensor):
