@@ -9,6 +9,7 @@ _HOME = {
     "watch": "trainmon.monitor",
     "Watch": "trainmon.monitor",
     "tensor_stats": "trainmon.stats",
+    "probe_tensor": "trainmon.stats",
     "read": "trainmon.reading",
     "read_table": "trainmon.reading",
     "first_bad": "trainmon.reading",
