@@ -10,6 +10,7 @@ NB_MODULE(_core, module) {
   trainmon::init_stat(module);
   trainmon::init_config(module);
   trainmon::init_monitor(module);
+  trainmon::init_probe(module);
   trainmon::init_tools(module);
   trainmon::init_convert(module);
 }

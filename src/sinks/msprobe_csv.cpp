@@ -89,7 +89,11 @@ std::string rounded_text(double value, int ndigits) {
   // As numpy.round: to the nearest multiple, ties to even.
   const double scale = std::pow(10.0, ndigits);
   const double scaled = value * scale;
-  if (std::isfinite(scaled)) value = std::nearbyint(scaled) / scale;
+  return repr_text(std::isfinite(scaled) ? std::nearbyint(scaled) / scale : value);
+}
+
+std::string repr_text(double value) {
+  if (!std::isfinite(value)) return number_text(value);
   const double size = std::fabs(value);
   std::array<char, 400> buffer;
   char* const end = buffer.data() + buffer.size();
