@@ -22,7 +22,6 @@ namespace trainmon {
 namespace {
 
 using csv_text::append_field;
-using msprobe_csv::repr_text;
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 constexpr std::string_view kLineEnd = "\r\n";
@@ -177,7 +176,7 @@ class GradProbeFiles final : public Sink {
       append_share(text, found.probe.exact_zeros, state);
     }
     for (const Stat stat : {Stat::max, Stat::min, Stat::norm}) {
-      text += "," + repr_text(static_cast<float>(derive(stat, state)));
+      text += "," + python_text(static_cast<float>(derive(stat, state)));
     }
     text += ',';
     append_field(text, msprobe_csv::shape_text(found.sizes));
@@ -186,7 +185,7 @@ class GradProbeFiles final : public Sink {
 
   static void append_share(std::string& text, std::int64_t count, const RowState& state) {
     const auto all = static_cast<double>(state.count);
-    text += "," + repr_text(all > 0 ? static_cast<double>(count) / all : 0.0);
+    text += "," + python_text(all > 0 ? static_cast<double>(count) / all : 0.0);
   }
 
   // The header, or what this run has written of the step so far.

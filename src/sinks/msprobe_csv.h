@@ -43,8 +43,6 @@ void append_stack(std::string& text, const Series& series, std::string_view stac
 // A statistic: counts as integers, others rounded to `ndigits` decimals, as repr() writes them.
 std::string value_text(Stat stat, const RowState& state, int ndigits);
 std::string rounded_text(double value, int ndigits);
-// As repr() of a Python float: the shortest exact text, "nan", "inf", "1e-05", "2.0".
-std::string repr_text(double value);
 // "[5, 4]"
 std::string shape_text(const std::vector<std::int64_t>& shape);
 
