@@ -1,6 +1,4 @@
 // Binds grad_probe.h: one call measures all gradients of a step.
-#include "trainmon/grad_probe.h"
-
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
@@ -10,6 +8,7 @@
 #include "init.h"
 #include "parts.h"
 #include "tensor.h"
+#include "trainmon/grad_probe.h"
 
 namespace nb = nanobind;
 

@@ -17,8 +17,8 @@ std::vector<std::byte> probe_payload(std::span<const std::int64_t> sizes, int pl
 
 struct ProbePayload {
   std::vector<std::int64_t> sizes;
-  int planes = 0;  // of signs: 0 to 2
-  Probe probe;     // without its signs
+  int planes = 0;                    // of signs: 0 to 2
+  Probe probe;                       // without its signs
   std::span<const std::byte> signs;  // views the bytes given
 };
 // nullopt where the bytes are none.

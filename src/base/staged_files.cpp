@@ -15,9 +15,8 @@ std::filesystem::path temporary_of(const std::filesystem::path& path) {
 
 }  // namespace
 
-void StagedFiles::add(
-    const std::filesystem::path& path,
-    const std::function<void(const File&, const std::filesystem::path&)>& fill) {
+void StagedFiles::add(const std::filesystem::path& path,
+                      const std::function<void(const File&, const std::filesystem::path&)>& fill) {
   const std::filesystem::path temporary = temporary_of(path);
   if (::unlink(temporary.c_str()) != 0 && errno != ENOENT) {
     throw file_error(errno, "cannot remove", temporary);

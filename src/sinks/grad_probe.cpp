@@ -115,8 +115,8 @@ class GradProbeFiles final : public Sink {
     std::int64_t others = std::ssize(batch.rows);
     StagedFiles files;
     for (const Payload& payload : batch.payloads) {
-      const auto found = payload.type == PayloadType::probe ? read_probe_payload(payload.bytes)
-                                                            : std::nullopt;
+      const auto found =
+          payload.type == PayloadType::probe ? read_probe_payload(payload.bytes) : std::nullopt;
       if (!found) {
         ++others;
         continue;
@@ -236,7 +236,8 @@ std::string file_name_of(std::string_view parameter) {
   std::array<char, 16> mark;
   std::snprintf(mark.data(), mark.size(), "~%08x", crc32c(parameter));
   std::size_t kept = kLongestName - 9;
-  while (kept > 0 && (static_cast<unsigned char>(name[kept]) & 0xC0) == 0x80) --kept;  // whole UTF-8
+  while (kept > 0 && (static_cast<unsigned char>(name[kept]) & 0xC0) == 0x80)
+    --kept;  // whole UTF-8
   return name.substr(0, kept) + mark.data();
 }
 
