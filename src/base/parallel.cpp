@@ -5,6 +5,7 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -32,7 +33,11 @@ void for_each_parallel(std::size_t count, unsigned threads,
   };
   std::vector<std::jthread> workers;
   const std::size_t wanted = std::min<std::size_t>(std::max(threads, 1u), count);
-  for (std::size_t i = 1; i < wanted; ++i) workers.emplace_back(run);
+  try {
+    for (std::size_t i = 1; i < wanted; ++i) workers.emplace_back(run);
+  } catch (const std::system_error&) {
+    // No more threads to be had: those there are do it all.
+  }
   run();
   workers.clear();
   if (failure) std::rethrow_exception(failure);

@@ -1,4 +1,4 @@
-// Independent pieces of work shared out to a few threads, for offline tools.
+// Independent pieces of work shared out to a few threads.
 #pragma once
 
 #include <cstddef>

@@ -18,22 +18,42 @@ void copy_run(const std::byte* from, std::int64_t stride, std::int64_t n, std::b
   for (std::int64_t i = 0; i < n; ++i, from += step, to += item) std::memcpy(to, from, item);
 }
 
-}  // namespace
-
-Layout layout_of(const TensorView& tensor) {
+// What every layout begins with: one run, which a tensor without strides is.
+Layout start(const TensorView& tensor) {
   if (tensor.ndim > kMaxDims) throw std::invalid_argument("a tensor of more than 64 dimensions");
   Layout out;
   out.base = static_cast<const std::byte*>(tensor.data);
   out.item = dtype_size(tensor.dtype);
-  const std::int64_t count = element_count(tensor);
-  if (count == 0) return out;
-  if (tensor.strides == nullptr) {
-    out.elements = count;
-    out.ndim = 1;
-    out.sizes[0] = count;
-    out.strides[0] = 1;
-    return out;
+  out.elements = element_count(tensor);
+  if (out.elements == 0) return out;
+  out.ndim = 1;
+  out.sizes[0] = out.elements;
+  out.strides[0] = 1;
+  return out;
+}
+
+// Neighbours that are one run become one dimension.
+void join_dimensions(Layout& out) {
+  if (out.ndim == 0) return;
+  std::size_t joined = 0;
+  for (std::size_t i = 1; i < static_cast<std::size_t>(out.ndim); ++i) {
+    if (out.strides[i] == out.strides[joined] * out.sizes[joined]) {
+      out.sizes[joined] *= out.sizes[i];
+    } else {
+      ++joined;
+      out.sizes[joined] = out.sizes[i];
+      out.strides[joined] = out.strides[i];
+    }
   }
+  out.ndim = static_cast<int>(joined) + 1;
+}
+
+}  // namespace
+
+Layout layout_of(const TensorView& tensor) {
+  Layout out = start(tensor);
+  if (out.elements == 0 || tensor.strides == nullptr) return out;
+  out.ndim = 0;
   for (int i = 0; i < tensor.ndim; ++i) {
     const std::int64_t size = tensor.sizes[i];
     std::int64_t stride = tensor.strides[i];
@@ -54,19 +74,32 @@ Layout layout_of(const TensorView& tensor) {
     out.sizes[static_cast<std::size_t>(at)] = size;
     out.strides[static_cast<std::size_t>(at)] = stride;
   }
-  out.elements = count / out.multiplicity;
-  std::size_t joined = 0;
-  for (std::size_t i = 1; i < static_cast<std::size_t>(out.ndim); ++i) {
-    if (out.strides[i] == out.strides[joined] * out.sizes[joined]) {
-      out.sizes[joined] *= out.sizes[i];
-    } else {
-      ++joined;
-      out.sizes[joined] = out.sizes[i];
-      out.strides[joined] = out.strides[i];
-    }
-  }
-  if (out.ndim > 0) out.ndim = static_cast<int>(joined) + 1;
+  out.elements /= out.multiplicity;
+  join_dimensions(out);
   return out;
+}
+
+Layout c_order_of(const TensorView& tensor) {
+  Layout out = start(tensor);
+  if (out.elements == 0 || tensor.strides == nullptr) return out;
+  out.ndim = 0;
+  for (int i = tensor.ndim - 1; i >= 0; --i) {
+    if (tensor.sizes[i] == 1) continue;
+    out.sizes[static_cast<std::size_t>(out.ndim)] = tensor.sizes[i];
+    out.strides[static_cast<std::size_t>(out.ndim)] = tensor.strides[i];
+    ++out.ndim;
+  }
+  join_dimensions(out);
+  return out;
+}
+
+Layout checked_layout(const TensorView& tensor) {
+  if (tensor.device != Device::cpu) throw std::invalid_argument("the tensor is not on the CPU");
+  Layout layout = layout_of(tensor);
+  if (layout.elements > 0 && tensor.data == nullptr) {
+    throw std::invalid_argument("the tensor has elements but no data");
+  }
+  return layout;
 }
 
 void copy_elements(const Layout& layout, std::int64_t begin, std::int64_t n, std::byte* to) {

@@ -28,8 +28,15 @@ struct Layout {
 
 // Throws std::invalid_argument for more than kMaxDims dimensions.
 Layout layout_of(const TensorView& tensor);
+// The same for what must not be reordered: the dimensions as they are (those of stride 0 too, so
+// `multiplicity` is 1), joined where they can be. A C-contiguous tensor ends as one run, and then
+// layout_of() describes the same run.
+Layout c_order_of(const TensorView& tensor);
+// layout_of(), for a tensor that is to be read: throws std::invalid_argument also when it is not on
+// the CPU or has elements but no data.
+Layout checked_layout(const TensorView& tensor);
 
-// Copies elements [begin, begin + n) of the layout's order to `to`.
+// Copies elements [begin, begin + n) of the layout's order to `to`. Strides may have any sign here.
 void copy_elements(const Layout& layout, std::int64_t begin, std::int64_t n, std::byte* to);
 
 }  // namespace trainmon

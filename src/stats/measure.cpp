@@ -1,17 +1,13 @@
 // Measures tensors: the fixed tree of blocks, walked by one thread or several.
 #include <algorithm>
 #include <atomic>
-#include <bit>
-#include <stdexcept>
 #include <system_error>
 #include <thread>
 #include <vector>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
+#include "stats/block_tree.h"
 #include "stats/cpu/block.h"
+#include "stats/cpu/float_mode.h"
 #include "stats/layout.h"
 #include "trainmon/stat.h"
 
@@ -20,70 +16,22 @@ namespace {
 
 using cpu::kBlock;
 
-// Elements one thread takes at a time; a power of two, so that it is a subtree.
-constexpr std::int64_t kChunk = std::int64_t{1} << 18;
-static_assert(kChunk % kBlock == 0 && std::has_single_bit(static_cast<std::uint64_t>(kChunk)));
-
-// Round to nearest and keep subnormal numbers, whatever the training set
-// (torch.set_flush_denormal); the caller's mode and flags come back as they were.
-class FloatMode {
- public:
-  FloatMode() : before_(get()) { set(0x1f80); }
-  ~FloatMode() { set(before_); }
-  FloatMode(const FloatMode&) = delete;
-  FloatMode& operator=(const FloatMode&) = delete;
-
- private:
-#if defined(__x86_64__)
-  static unsigned get() {
-    return _mm_getcsr();
-  }
-  static void set(unsigned mode) {
-    _mm_setcsr(mode);
-  }
-#else
-  static unsigned get() {
-    return 0;
-  }
-  static void set(unsigned) {}
-#endif
-  unsigned before_;
-};
-
 struct Pass {
   cpu::Thresholds eps;
   const cpu::Kernels& kernels;
 };
 
-// Where a sum of n > 1 leaves divides: the largest power of two below n.
-std::int64_t split(std::int64_t n) {
-  return static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(n - 1)));
-}
-
 RowState measure_range(const Layout& layout, DType dtype, const Pass& pass, std::int64_t begin,
                        std::int64_t n) {
-  if (n > kBlock) {
-    const std::int64_t left = split((n + kBlock - 1) / kBlock) * kBlock;
-    RowState state = measure_range(layout, dtype, pass, begin, left);
-    merge(state, measure_range(layout, dtype, pass, begin + left, n - left));
-    return state;
-  }
-  if (layout.contiguous()) {
-    const std::byte* data = layout.base + begin * static_cast<std::int64_t>(layout.item);
-    return cpu::measure_block(dtype, data, n, pass.eps, pass.kernels);
-  }
-  std::byte copy[kBlock * sizeof(double)];
-  copy_elements(layout, begin, n, copy);
-  return cpu::measure_block(dtype, copy, n, pass.eps, pass.kernels);
-}
-
-// The rest of the same tree, from the states of its chunks.
-RowState join(std::span<const RowState> chunks) {
-  if (chunks.size() == 1) return chunks[0];
-  const auto left = static_cast<std::size_t>(split(static_cast<std::int64_t>(chunks.size())));
-  RowState state = join(chunks.first(left));
-  merge(state, join(chunks.subspan(left)));
-  return state;
+  return sum_blocks(begin, n, [&](std::int64_t from, std::int64_t size) {
+    if (layout.contiguous()) {
+      const std::byte* data = layout.base + from * static_cast<std::int64_t>(layout.item);
+      return cpu::measure_block(dtype, data, size, pass.eps, pass.kernels);
+    }
+    std::byte copy[kBlock * sizeof(double)];
+    copy_elements(layout, from, size, copy);
+    return cpu::measure_block(dtype, copy, size, pass.eps, pass.kernels);
+  });
 }
 
 void multiply(RowState& state, std::int64_t times) {
@@ -93,19 +41,6 @@ void multiply(RowState& state, std::int64_t times) {
     *count *= times;
   }
   for (double* sum : {&state.sum, &state.m2, &state.sum_sq}) *sum *= static_cast<double>(times);
-}
-
-Layout checked_layout(const TensorView& tensor) {
-  if (tensor.device != Device::cpu) throw std::invalid_argument("the tensor is not on the CPU");
-  Layout layout = layout_of(tensor);
-  if (layout.elements > 0 && tensor.data == nullptr) {
-    throw std::invalid_argument("the tensor has elements but no data");
-  }
-  return layout;
-}
-
-std::int64_t chunk_count(std::int64_t elements) {
-  return (elements + kChunk - 1) / kChunk;
 }
 
 // Several threads: chunks of all tensors in one queue, each state in a place of its own.
@@ -118,7 +53,7 @@ void measure_parallel(std::span<const TensorView> tensors, std::span<RowState> o
   std::vector<RowState> chunks(static_cast<std::size_t>(first_chunk.back()));
   std::atomic<std::int64_t> next = 0;
   const auto work = [&] {
-    const FloatMode mode;
+    const cpu::FloatMode mode;
     std::size_t tensor = 0;
     std::size_t described = tensors.size();
     Layout layout;
@@ -145,7 +80,7 @@ void measure_parallel(std::span<const TensorView> tensors, std::span<RowState> o
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const auto begin = static_cast<std::size_t>(first_chunk[i]);
     const auto n = static_cast<std::size_t>(first_chunk[i + 1]) - begin;
-    out[i] = n == 0 ? RowState{} : join(std::span(chunks).subspan(begin, n));
+    out[i] = n == 0 ? RowState{} : sum_chunks(std::span(chunks).subspan(begin, n));
     multiply(out[i], layout_of(tensors[i]).multiplicity);
   }
 }
@@ -160,7 +95,7 @@ RowState measure(const TensorView& tensor, double eps, int threads) {
 
 void measure(std::span<const TensorView> tensors, std::span<RowState> out, double eps,
              int threads) {
-  const FloatMode mode;
+  const cpu::FloatMode mode;
   const Pass pass{cpu::Thresholds(eps), cpu::kernels()};
   if (threads > 1) {
     std::int64_t work = 0;

@@ -1,14 +1,16 @@
 // The one source of the block kernels, compiled once per instruction-set level by the file that
 // defines TRAINMON_VECTOR_BYTES and TRAINMON_KERNELS and includes it.
 //
-// Nothing here may use an inline function of another header: the linker would keep one copy of it,
-// perhaps the one compiled for AVX-512, for the whole program.
+// Nothing here may use an inline function of another header (vectors.h has none but local ones):
+// the linker would keep one copy of it, perhaps the one compiled for AVX-512, for the whole
+// program.
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
 #include "stats/cpu/kernels.h"
+#include "stats/cpu/vectors.h"
 
 namespace trainmon::cpu {
 namespace {
@@ -19,22 +21,9 @@ constexpr int kParts = kLanes / kDoubles;            // registers that hold the 
 constexpr int kStep = 32;                            // elements per turn of the main loop
 constexpr int kPrefetchBytes = 2048;
 
-template <class T, int bytes>
-struct VectorOf {
-  typedef T type __attribute__((vector_size(bytes)));
-};
-template <class T>
-using Vector = typename VectorOf<T, TRAINMON_VECTOR_BYTES>::type;
 template <class T>
 using PerDouble = typename VectorOf<T, kDoubles* static_cast<int>(sizeof(T))>::type;
 using Doubles = Vector<double>;
-
-template <class To>
-inline To load(const void* from) {
-  To value;
-  __builtin_memcpy(&value, from, sizeof value);
-  return value;
-}
 
 template <class V>
 inline V lesser(V a, V b) {

@@ -7,6 +7,7 @@
 
 #include "base/cpu.h"
 #include "stats/cpu/kernels.h"
+#include "stats/cpu/probe_kernels.h"
 
 namespace trainmon {
 namespace {
@@ -14,6 +15,9 @@ namespace {
 constexpr std::array<std::string_view, 3> kNames = {"baseline", "avx2", "avx512"};
 constexpr std::array<const cpu::Kernels*, 3> kKernels = {&cpu::kBaselineKernels, &cpu::kAvx2Kernels,
                                                          &cpu::kAvx512Kernels};
+
+constexpr std::array<const cpu::ProbeKernels*, 3> kProbeKernels = {
+    &cpu::kBaselineProbeKernels, &cpu::kAvx2ProbeKernels, &cpu::kAvx512ProbeKernels};
 
 CpuLevel initial_level() {
   const CpuLevel detected = detected_cpu_level();
@@ -60,6 +64,10 @@ void set_cpu_level(CpuLevel wanted) {
 
 const cpu::Kernels& cpu::kernels() {
   return *kKernels[static_cast<std::size_t>(cpu_level())];
+}
+
+const cpu::ProbeKernels& cpu::probe_kernels() {
+  return *kProbeKernels[static_cast<std::size_t>(cpu_level())];
 }
 
 }  // namespace trainmon
