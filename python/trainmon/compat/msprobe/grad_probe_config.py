@@ -75,7 +75,9 @@ def numbers(what: str, given) -> list[int]:
         elif isinstance(one, str):
             match = RANGE.fullmatch(one)
             if match is None:
-                raise ValueError(f"{what} should hold integers and ranges such as '4-6', not {one!r}")
+                raise ValueError(
+                    f"{what} should hold integers and ranges such as '4-6', not {one!r}"
+                )
             first, last = int(match[1]), int(match[2])
         else:
             raise TypeError(f"{what} should hold integers and ranges such as '4-6', not {one!r}")

@@ -38,7 +38,9 @@ class PrecisionDebugger:
         self, config_path=None, task=None, dump_path=None, level=None, model=None, step=None
     ):
         if self._ready:
-            log.warning("trainmon: there is a PrecisionDebugger: its configuration holds until stop()")
+            log.warning(
+                "trainmon: there is a PrecisionDebugger: its configuration holds until stop()"
+            )
             return
         self._probe: PeerFiles | None = None
         self._settings: grad_probe_config.Settings | None = None
@@ -81,7 +83,9 @@ class PrecisionDebugger:
     def _monitor(self, model) -> None:
         settings = self._settings
         if settings is None:
-            log.warning("trainmon: task is %r: monitor() is for grad_probe and does nothing", self.task)
+            log.warning(
+                "trainmon: task is %r: monitor() is for grad_probe and does nothing", self.task
+            )
             return
         if self._probe is not None:
             log.warning("trainmon: monitor() was called before: the new model is looked at now")
