@@ -13,7 +13,7 @@ from torch import nn
 
 from trainmon import _core
 from trainmon.torch import given
-from trainmon.torch.contract import as_text, dtype_name, wrapper_of
+from trainmon.torch.contract import as_text, dtype_name
 from trainmon.torch.hooks import Part, log
 from trainmon.torch.step_calls import Owners, StepCalls
 
@@ -98,7 +98,6 @@ class GradProbe:
         if world > 1 and ranks and self.rank not in ranks:
             return
         self._model = weakref.ref(model)
-        self._wrapper = wrapper_of(model)
         self._series: dict[str, int] = {}
         self._last: dict[str, int] = {}  # the last step of a parameter, by name
         self._told: set[str] = set()
@@ -167,8 +166,7 @@ class GradProbe:
             names = [name for name in names if name in self._params]
         found = [(name, _gradient(named[name])) for name in names]
         found = [(name, gradient) for name, gradient in found if gradient is not None]
-        gradients, _ = self._wrapper.locals([gradient for _, gradient in found])
-        gradients = [_on_cpu(gradient) for gradient in gradients]
+        gradients = [_here(gradient) for _, gradient in found]
         series = [self._series_of(n, g) for (n, _), g in zip(found, gradients, strict=True)]
         for index, reason in _core.probe_gradients(self._core, series, gradients, step):
             self._tell(reason, f"gradient of {found[index][0]} is not measured: {reason}")
@@ -287,9 +285,12 @@ def _gradient(parameter):
     return parameter.grad if main is None else main
 
 
-def _on_cpu(gradient):
-    """Signs and digests of other devices are taken here: until there are kernels for them, their
-    elements are copied."""
+def _here(gradient):
+    """The shard of this rank, on the CPU: until there are kernels for other devices, elements are
+    copied from there."""
+    if hasattr(gradient, "to_local"):
+        with torch.no_grad():
+            gradient = gradient.to_local()
     if gradient.is_cpu or gradient.is_meta:
         return gradient
     return gradient.detach().to("cpu")
