@@ -69,6 +69,9 @@ def build(small):
 def attach(candidate, model, folder):
     """A function that waits for the files."""
     if candidate == "peer":
+        import numpy as np
+
+        np.unicode_ = np.str_  # 8.3.3 was written for NumPy 1
         from msprobe.pytorch import PrecisionDebugger
 
         config = folder / "config.json"

@@ -176,7 +176,7 @@ class GradProbeFiles final : public Sink {
       append_share(text, found.probe.exact_zeros, state);
     }
     for (const Stat stat : {Stat::max, Stat::min, Stat::norm}) {
-      text += "," + python_text(static_cast<float>(derive(stat, state)));
+      text += "," + python_text(static_cast<float>(derive(stat, state)) + 0.0F);  // -0 is 0
     }
     text += ',';
     append_field(text, msprobe_csv::shape_text(found.sizes));

@@ -2,11 +2,13 @@
 # The same numbers go in on both sides; what is written is compared by test_grad_probe.py.
 import sys
 
+import numpy as np
 import torch
 from torch import nn
 
 face, config = sys.argv[1:3]
 if face == "peer":
+    np.unicode_ = np.str_  # 8.3.3 was written for NumPy 1
     from msprobe.pytorch import PrecisionDebugger
 else:
     from trainmon.compat.msprobe.pytorch import PrecisionDebugger

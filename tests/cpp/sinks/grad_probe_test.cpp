@@ -136,7 +136,7 @@ TEST_F(GradProbe, EmptyBoundsEmptyTensorsAndNumbersThatAreNone) {
                             "nothing,0.0,0.0,nan,nan,0.0,\"[0, 3]\"\r\n"
                             "nan,1.0,0.0,nan,nan,nan,[2]\r\n"
                             "inf,1.0,0.0,inf,-inf,inf,[2]\r\n"
-                            "zero,1.0,1.0,-0.0,-0.0,0.0,[1]\r\n");
+                            "zero,1.0,1.0,0.0,0.0,0.0,[1]\r\n");
   const std::string nothing = content(scratch.path() / "step0" / "nothing.npy");
   const NpyHead head = read_npy_head(std::as_bytes(std::span(nothing)));
   EXPECT_EQ(head.descr, "|b1");
