@@ -437,6 +437,16 @@ void Monitor::add_payload_at(Payload payload) {
   if (state_->alive()) state_->collector.add_payload_at(std::move(payload));
 }
 
+void Monitor::probe(std::span<const ProbeItem> items, std::int64_t step,
+                    const ProbeRequest& request) {
+  if (!state_->alive()) return;
+  try {
+    state_->collector.probe(items, step, request);
+  } catch (const std::exception& error) {
+    part_failed("probe", error.what());
+  }
+}
+
 void Monitor::seal(Moment moment) {
   if (state_->alive()) state_->collector.seal(moment);
 }

@@ -16,6 +16,7 @@
 
 #include "trainmon/config.h"
 #include "trainmon/control.h"
+#include "trainmon/grad_probe.h"
 #include "trainmon/record.h"
 #include "trainmon/rule.h"
 #include "trainmon/sink.h"
@@ -138,6 +139,11 @@ class Monitor {
   // Counts as a row; seq of the key is filled in, in the first form window and accum too.
   void add_payload(Payload payload);
   void add_payload_at(Payload payload);
+  // Takes all that `request` asks for of these tensors, one pass over each, and hands it to the
+  // writer as one batch of one payload each, kept or lost together. `step` names the files of
+  // make_grad_probe_sink(); the windows of optimizers have no part in it. What cannot be probed
+  // (a tensor that is not on the CPU, bounds that do not ascend) is part_failed().
+  void probe(std::span<const ProbeItem> items, std::int64_t step, const ProbeRequest& request);
   // Closes the open batch and hands it to the writer.
   void seal(Moment moment);
   // The same, and waits until all that was sealed before has passed the sinks, at most this long;

@@ -138,7 +138,13 @@ struct Scalar {
 
 // Typed bytes beside rows, counted as a row wherever rows are counted; the layout of each type is
 // in docs/formats.md.
-enum class PayloadType : std::uint8_t { histogram = 1, sign_bits = 2, digest = 3, text = 4 };
+enum class PayloadType : std::uint8_t {
+  histogram = 1,
+  sign_bits = 2,
+  digest = 3,
+  text = 4,
+  probe = 5,  // what a gradient probe took of a tensor; the window of its key is its step
+};
 struct Payload {
   PayloadType type = PayloadType::text;
   RowKey key;

@@ -29,6 +29,19 @@ MsprobeOptions msprobe_options(const json& given) {
   return options;
 }
 
+GradProbeOptions grad_probe_options(const json& given) {
+  GradProbeOptions options;
+  ProbeRequest& request = options.request;
+  request.intervals = given.at("intervals");
+  request.bounds = given.at("bounds").get<std::vector<double>>();
+  request.signs = static_cast<Signs>(given.at("planes").get<int>());
+  request.digest = digest_from_name(given.at("digest").get<std::string>()).value();
+  options.bound_texts = given.at("bound_texts").get<std::vector<std::string>>();
+  options.sign_files = given.at("npy").get<bool>() ? SignFiles::npy : SignFiles::packed;
+  options.digest_column = given.value("digest_column", "");
+  return options;
+}
+
 StatisticRule rule_of(const json& given) {
   if (given.contains("deviation")) {
     return DeviationRule{given.at("deviation"), stats_of(given.at("stats")), given.at("warmup"),
@@ -72,6 +85,11 @@ BoundParts parts_from_json(const std::string& text, const Identity& identity) {
     naming.pp_stage = anomaly.at("pp_stage");
     naming.group_mates = anomaly.at("group_mates").get<std::vector<int>>();
     parts.sinks.push_back(make_msprobe_anomaly_sink(naming));
+  }
+  if (given.contains("grad_probe")) {
+    const GradProbeOptions options = grad_probe_options(given.at("grad_probe"));
+    bound.grad_probe = options.request;
+    parts.sinks.push_back(make_grad_probe_sink(options));
   }
   if (given.contains("rules") && !given.at("rules").empty()) {
     std::vector<StatisticRule> rules;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "trainmon/grad_probe.h"
 #include "trainmon/monitor.h"
 #include "trainmon/msprobe.h"
 
@@ -46,6 +47,8 @@ class AlertQueue {
 //   msprobe     object        ops, ndigits, steps_per_file, grad_acc_steps, micro_gradients, files,
 //                             events
 //   anomaly     object        base, pp_stage, group_mates: anomaly.json of msprobe
+//   grad_probe  object        intervals, bounds, bound_texts, planes (0 to 2), npy, digest,
+//                             digest_column: the files of a gradient probe
 //   rules       list          in order, the first that fires wins: {name, deviation, warmup, stats}
 //                             or {name, limit, stats}
 //   queue       bool          alerts() may be asked for
@@ -53,6 +56,7 @@ class AlertQueue {
 struct BoundParts {
   MonitorParts parts;
   MsprobeSink* msprobe = nullptr;  // owned by `parts`, later by the monitor
+  ProbeRequest grad_probe;         // what probe_gradients() measures
   std::shared_ptr<AlertQueue> alerts;
 };
 BoundParts parts_from_json(const std::string& text, const Identity& identity);
@@ -61,8 +65,10 @@ struct BoundMonitor : Monitor {
   BoundMonitor(const Config& config, const Identity& identity, BoundParts&& bound)
       : Monitor(config, identity, std::move(bound.parts)),
         msprobe(bound.msprobe),
+        grad_probe(std::move(bound.grad_probe)),
         alerts(std::move(bound.alerts)) {}
   MsprobeSink* const msprobe;
+  const ProbeRequest grad_probe;
   const std::shared_ptr<AlertQueue> alerts;
 };
 

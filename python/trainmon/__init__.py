@@ -8,6 +8,7 @@ from trainmon._core import __version__
 _HOME = {
     "watch": "trainmon.monitor",
     "Watch": "trainmon.monitor",
+    "GradProbe": "trainmon.torch.grad_probe",
     "tensor_stats": "trainmon.stats",
     "probe_tensor": "trainmon.stats",
     "read": "trainmon.reading",

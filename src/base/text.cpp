@@ -72,6 +72,19 @@ std::string number_text(double value, int significant) {
   return {buffer.data(), result.ptr};
 }
 
+std::string python_text(double value) {
+  if (!std::isfinite(value)) return special_text(value);
+  const double size = std::fabs(value);
+  const bool is_fixed = size == 0.0 || (size >= 1e-4 && size < 1e16);
+  std::array<char, 32> buffer;
+  const auto result =
+      std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,
+                    is_fixed ? std::chars_format::fixed : std::chars_format::scientific);
+  std::string text(buffer.data(), result.ptr);
+  if (is_fixed && text.find('.') == std::string::npos) text += ".0";
+  return text;
+}
+
 std::string grouped(std::int64_t value) {
   std::string digits = std::to_string(value);
   const std::size_t first = value < 0 ? 1 : 0;

@@ -13,6 +13,9 @@ namespace trainmon {
 std::string number_text(double value);
 // At most `significant` digits (1 to 17), trailing zeros dropped.
 std::string number_text(double value, int significant);
+// The same number as Python's repr() of a float and NumPy's str() of a float64 write it: "1.0",
+// "1e-05", "0.0001".
+std::string python_text(double value);
 // 1234567 -> "1,234,567".
 std::string grouped(std::int64_t value);
 // 1536 -> "1.5 KiB".

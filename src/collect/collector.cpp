@@ -5,6 +5,8 @@
 #include <cmath>
 #include <utility>
 
+#include "base/probe_payload.h"
+
 namespace trainmon {
 
 // Values of one late batch: the adapter brings them, the writer thread picks them up.
@@ -143,6 +145,27 @@ void Collector::add_payload(Payload payload) {
 void Collector::add_payload_at(Payload payload) {
   open_.append(std::move(payload));
   produced_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Collector::probe(std::span<const ProbeItem> items, std::int64_t step,
+                      const ProbeRequest& request) {
+  RecordBatch batch;
+  batch.payloads.reserve(items.size());
+  const int planes = request.signs == Signs::none ? 0 : request.signs == Signs::ternary ? 2 : 1;
+  for (const auto& [series, tensor] : items) {
+    Payload payload;
+    payload.type = PayloadType::probe;
+    payload.key.series = series_.with_dtype(series, tensor.dtype);
+    payload.key.window = step;
+    payload.key.seq = open_.take_seq();
+    payload.bytes = probe_payload({tensor.sizes, static_cast<std::size_t>(tensor.ndim)}, planes,
+                                  trainmon::probe(tensor, request, options_.threads));
+    batch.payloads.push_back(std::move(payload));
+  }
+  if (batch.empty()) return;
+  const std::lock_guard order(seal_mutex_);
+  produced_.fetch_add(batch.row_count(), std::memory_order_relaxed);
+  submit_(stamp(std::move(batch), Moment::before_step));
 }
 
 void Collector::seal(Moment moment) {

@@ -17,6 +17,7 @@
 #include "collect/open_batch.h"
 #include "collect/series_registry.h"
 #include "collect/windows.h"
+#include "trainmon/grad_probe.h"
 #include "trainmon/record.h"
 
 namespace trainmon {
@@ -62,6 +63,8 @@ class Collector {
                   std::optional<std::int64_t> window = std::nullopt);
   void add_payload(Payload payload);
   void add_payload_at(Payload payload);
+  // Measures on the calling thread, then submits one batch of one payload per item.
+  void probe(std::span<const ProbeItem> items, std::int64_t step, const ProbeRequest& request);
 
   // Rows whose largest element or norm is beyond this are flagged, from now on; infinity: none.
   void set_limit(double limit) { limit_.store(limit, std::memory_order_relaxed); }

@@ -56,7 +56,7 @@ std::optional<std::vector<std::byte>> bytes_from_hex(std::string_view cell) {
 std::optional<Payload> payload_from_cell(std::string_view type, std::string_view cell) {
   Payload payload;
   constexpr std::array kTypes = {PayloadType::histogram, PayloadType::sign_bits,
-                                 PayloadType::digest, PayloadType::text};
+                                 PayloadType::digest, PayloadType::text, PayloadType::probe};
   const auto known = std::find_if(kTypes.begin(), kTypes.end(),
                                   [&](PayloadType t) { return payload_type_name(t) == type; });
   if (known == kTypes.end()) return std::nullopt;

@@ -2,7 +2,6 @@
 #include "sinks/msprobe_csv.h"
 
 #include <array>
-#include <charconv>
 #include <cmath>
 
 #include "base/text.h"
@@ -90,17 +89,7 @@ std::string rounded_text(double value, int ndigits) {
   const double scale = std::pow(10.0, ndigits);
   const double scaled = value * scale;
   if (std::isfinite(scaled)) value = std::nearbyint(scaled) / scale;
-  const double size = std::fabs(value);
-  std::array<char, 400> buffer;
-  char* const end = buffer.data() + buffer.size();
-  if (size != 0.0 && (size < 1e-4 || size >= 1e16)) {
-    return {buffer.data(),
-            std::to_chars(buffer.data(), end, value, std::chars_format::scientific).ptr};
-  }
-  std::string text(buffer.data(),
-                   std::to_chars(buffer.data(), end, value, std::chars_format::fixed).ptr);
-  if (text.find('.') == std::string::npos) text += ".0";
-  return text;
+  return python_text(value);
 }
 
 std::string value_text(Stat stat, const RowState& state, int ndigits) {

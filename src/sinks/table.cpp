@@ -90,6 +90,8 @@ std::string_view payload_type_name(PayloadType type) {
       return "digest";
     case PayloadType::text:
       return "text";
+    case PayloadType::probe:
+      return "probe";
   }
   return "unknown";
 }

@@ -150,7 +150,7 @@ class Steps:
             self.inner += 1
             return None
         self.caller, self.inner, self.abandoned = id(caller), 0, 0
-        self.ignored = _initialises_state(self.optimizer, caller)
+        self.ignored = initialises_state(self.optimizer, caller)
         if self.ignored:
             return None
         self.adapter.backward.settle()
@@ -315,7 +315,7 @@ def step_in_state(optimizer) -> int:
     return taken
 
 
-def _initialises_state(optimizer, frame) -> bool:
+def initialises_state(optimizer, frame) -> bool:
     """Whether torch.distributed.checkpoint is calling step(), with lr 0 and zero gradients, to make
     the state that it is about to load."""
     for group in optimizer.param_groups:

@@ -45,6 +45,19 @@ TEST(Text, NumbersPeopleKnow) {
   EXPECT_EQ(bytes_text(64.0 * 1024 * 1024), "64 MiB");
 }
 
+// The texts on the right are those of Python 3.11's repr().
+TEST(Text, NumbersAsPythonWritesThem) {
+  EXPECT_EQ(python_text(1.0), "1.0");
+  EXPECT_EQ(python_text(-0.0), "-0.0");
+  EXPECT_EQ(python_text(0.0001), "0.0001");
+  EXPECT_EQ(python_text(0.00001), "1e-05");
+  EXPECT_EQ(python_text(2.0 / 3.0), "0.6666666666666666");
+  EXPECT_EQ(python_text(9999999999999998.0), "9999999999999998.0");
+  EXPECT_EQ(python_text(1e16), "1e+16");
+  EXPECT_EQ(python_text(1.5e300), "1.5e+300");
+  EXPECT_EQ(python_text(std::numeric_limits<double>::infinity()), "inf");
+}
+
 TEST(Text, NearestName) {
   const std::vector<std::string_view> known = {"norm", "min", "max", "mean", "zeros", "nans"};
   EXPECT_EQ(nearest_name("nomr", known), "norm");

@@ -1,0 +1,1 @@
+# Where msprobe keeps PrecisionDebugger.

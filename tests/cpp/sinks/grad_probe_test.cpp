@@ -1,0 +1,308 @@
+// Files of a gradient probe: their text and bytes, steps of several optimizers, disks that fail.
+#include "trainmon/grad_probe.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <random>
+#include <sstream>
+
+#include "base/failpoint.h"
+#include "base/npy.h"
+#include "base/probe_payload.h"
+#include "base/sign_file.h"
+#include "records.h"
+#include "scratch.h"
+#include "trainmon/error.h"
+
+namespace trainmon {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+std::string content(const fs::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+// Every file below a directory with what it holds.
+std::map<std::string, std::string> files_below(const fs::path& directory) {
+  std::map<std::string, std::string> found;
+  for (const auto& entry : fs::recursive_directory_iterator(directory)) {
+    if (entry.is_regular_file()) {
+      found[fs::relative(entry.path(), directory).string()] = content(entry.path());
+    }
+  }
+  return found;
+}
+
+class GradProbe : public ::testing::Test {
+ protected:
+  SeriesId add(const std::string& name) {
+    Series series;
+    series.kind = "grad_reduced";
+    series.name = name;
+    return table.add(series);
+  }
+
+  std::unique_ptr<Sink> opened() {
+    auto sink = make_grad_probe_sink(options);
+    RunInfo run;
+    run.directory = scratch.path();
+    sink->open(run, table);
+    return sink;
+  }
+
+  Payload probed(SeriesId series, std::int64_t step, const std::vector<float>& values,
+                 std::vector<std::int64_t> sizes = {}) {
+    if (sizes.empty()) sizes = {static_cast<std::int64_t>(values.size())};
+    TensorView view;
+    view.data = values.data();
+    view.ndim = static_cast<int>(sizes.size());
+    view.sizes = sizes.data();
+    Payload payload;
+    payload.type = PayloadType::probe;
+    payload.key.series = series;
+    payload.key.window = step;
+    payload.bytes =
+        probe_payload(sizes, static_cast<int>(options.request.signs), probe(view, options.request));
+    return payload;
+  }
+
+  RecordBatch batch(std::vector<Payload> payloads) {
+    RecordBatch b;
+    b.payloads = std::move(payloads);
+    return b;
+  }
+
+  std::string summary(int step) const {
+    return content(scratch.path() / ("grad_summary_" + std::to_string(step) + ".csv"));
+  }
+
+  Scratch scratch;
+  ListedSeries table;
+  GradProbeOptions options;
+};
+
+const std::vector<float> kPeer = {-2.0f, 2.0f, 0.2f, 0.3f};
+constexpr const char* kMark = "\xEF\xBB\xBF";
+
+TEST_F(GradProbe, RowsOfThePeersOwnTest) {
+  const SeriesId weight = add("fc.weight");
+  options.request.digest = Digest::crc32;
+  options.digest_column = "MD5";
+  opened()->write(batch({probed(weight, 0, kPeer, {2, 2})}));
+  EXPECT_EQ(summary(0), std::string(kMark) +
+                            "param_name,MD5,max,min,norm,shape\r\n"
+                            "fc.weight,e2863940,2.0,-2.0,2.851315498352051,\"[2, 2]\"\r\n");
+  options = {};
+  options.request.intervals = true;
+  options.request.bounds = {-1, 0, 1};
+  opened()->write(batch({probed(weight, 1, kPeer, {2, 2})}));
+  EXPECT_EQ(summary(1),
+            std::string(kMark) +
+                "param_name,\"(-inf, -1]\",\"(-1, 0]\",\"(0, 1]\",\"(1, inf)\",=0,max,min,norm,"
+                "shape\r\n"
+                "fc.weight,0.25,0.0,0.5,0.25,0.0,2.0,-2.0,2.851315498352051,\"[2, 2]\"\r\n");
+}
+
+TEST_F(GradProbe, DigestsUnderTheirOwnNames) {
+  const SeriesId weight = add("w");
+  options.request.digest = Digest::md5;  // the value: Python's hashlib
+  opened()->write(batch({probed(weight, 0, kPeer)}));
+  EXPECT_EQ(summary(0),
+            std::string(kMark) +
+                "param_name,md5,max,min,norm,shape\r\n"
+                "w,678a6c7d9d9716682b56fda097d0936c,2.0,-2.0,2.851315498352051,[4]\r\n");
+}
+
+TEST_F(GradProbe, EmptyBoundsEmptyTensorsAndNumbersThatAreNone) {
+  options.request.intervals = true;
+  options.request.signs = Signs::positive;
+  options.sign_files = SignFiles::npy;
+  auto sink = opened();
+  sink->write(batch({probed(add("nothing"), 0, {}, {0, 3}), probed(add("nan"), 0, {kNan, 1.0f}),
+                     probed(add("inf"), 0, {kInf, -kInf}), probed(add("zero"), 0, {-0.0f})}));
+  EXPECT_EQ(summary(0), std::string(kMark) +
+                            "param_name,\"(-inf, inf)\",=0,max,min,norm,shape\r\n"
+                            "nothing,0.0,0.0,nan,nan,0.0,\"[0, 3]\"\r\n"
+                            "nan,1.0,0.0,nan,nan,nan,[2]\r\n"
+                            "inf,1.0,0.0,inf,-inf,inf,[2]\r\n"
+                            "zero,1.0,1.0,0.0,0.0,0.0,[1]\r\n");
+  const std::string nothing = content(scratch.path() / "step0" / "nothing.npy");
+  const NpyHead head = read_npy_head(std::as_bytes(std::span(nothing)));
+  EXPECT_EQ(head.descr, "|b1");
+  EXPECT_EQ(head.sizes, (std::vector<std::int64_t>{0, 3}));
+  EXPECT_EQ(nothing.size(), head.data_offset);
+}
+
+TEST_F(GradProbe, SignsPackedAndAsBytesAreTheSigns) {
+  std::mt19937 random(7);
+  const SeriesId weight = add("layers.0.weight");
+  for (const std::int64_t count : {1, 7, 8, 9, 64, 1000, 8 * (1 << 16) + 13}) {
+    std::vector<float> values(static_cast<std::size_t>(count));
+    for (float& value : values) {
+      const std::uint32_t kind = random() % 8;
+      value = kind == 0 ? 0.0f : kind == 1 ? kNan : std::normal_distribution<float>()(random);
+    }
+    for (const Signs signs : {Signs::positive, Signs::ternary}) {
+      options.request.signs = signs;
+      const int planes = static_cast<int>(signs);
+      for (const SignFiles form : {SignFiles::packed, SignFiles::npy}) {
+        options.sign_files = form;
+        opened()->write(batch({probed(weight, 3, values)}));
+      }
+      const std::string packed = content(scratch.path() / "step3" / "layers.0.weight.sign");
+      const SignFile read = read_sign_file(std::as_bytes(std::span(packed)));
+      ASSERT_EQ(read.sizes, std::vector<std::int64_t>{count});
+      ASSERT_EQ(std::ssize(read.planes), planes);
+      // About one bit for an element.
+      EXPECT_LE(std::ssize(packed), planes * (count / 8 + 1) + 64);
+      const std::string npy = content(scratch.path() / "step3" / "layers.0.weight.npy");
+      const NpyHead head = read_npy_head(std::as_bytes(std::span(npy)));
+      ASSERT_EQ(head.descr, planes == 2 ? "|i1" : "|b1");
+      ASSERT_EQ(npy.size(), head.data_offset + values.size());
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        const auto bit = [&](int plane) {
+          return std::to_integer<int>(read.planes[static_cast<std::size_t>(plane)][i / 8]) >>
+                     (i % 8) &
+                 1;
+        };
+        ASSERT_EQ(bit(0) == 1, values[i] > 0) << i;
+        ASSERT_EQ(planes == 2 && bit(1) == 1, planes == 2 && values[i] < 0) << i;
+        const int sign = values[i] > 0 ? 1 : values[i] < 0 && planes == 2 ? -1 : 0;
+        ASSERT_EQ(static_cast<signed char>(npy[head.data_offset + i]), sign) << i;
+      }
+    }
+  }
+}
+
+TEST_F(GradProbe, AStepOfTwoOptimizersIsOneSummaryAndAnEarlierRunIsReplaced) {
+  const SeriesId a = add("a");
+  const SeriesId b = add("b");
+  {
+    std::ofstream(scratch.path() / "grad_summary_0.csv") << "of an earlier run";
+    std::ofstream(scratch.path() / "grad_summary_9.csv") << "not touched";
+  }
+  auto sink = opened();
+  // b lags behind: steps come out of order.
+  for (const int step : {0, 1, 2, 5, 4, 3}) sink->write(batch({probed(a, step, {1.0f})}));
+  for (const int step : {0, 1, 2, 3, 4, 5}) sink->write(batch({probed(b, step, {2.0f})}));
+  const std::string both = std::string(kMark) +
+                           "param_name,max,min,norm,shape\r\n"
+                           "a,1.0,1.0,1.0,[1]\r\n"
+                           "b,2.0,2.0,2.0,[1]\r\n";
+  for (const int step : {0, 1, 2, 3, 4, 5}) EXPECT_EQ(summary(step), both) << step;
+  EXPECT_EQ(summary(9), "not touched");
+  EXPECT_TRUE(sink->rows_left_out().empty());
+}
+
+TEST_F(GradProbe, WhatIsNoProbeIsCounted) {
+  auto sink = opened();
+  RecordBatch mixed = batch({probed(add("a"), 0, {1.0f})});
+  mixed.rows.emplace_back();
+  mixed.payloads.emplace_back().type = PayloadType::text;
+  mixed.payloads.emplace_back().type = PayloadType::probe;  // no bytes
+  sink->write(mixed);
+  EXPECT_EQ(sink->rows_left_out(), (std::map<std::string, std::int64_t>{{"no_file_for_kind", 3}}));
+}
+
+TEST_F(GradProbe, PayloadsComeBackAndBrokenOnesAreRefused) {
+  options.request.intervals = true;
+  options.request.bounds = {0};
+  options.request.signs = Signs::ternary;
+  options.request.digest = Digest::fast64;
+  const Payload payload = probed(0, 0, {1.0f, -2.0f, 0.0f, kNan, 5.0f, 6.0f}, {2, 3});
+  const auto found = read_probe_payload(payload.bytes);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->sizes, (std::vector<std::int64_t>{2, 3}));
+  EXPECT_EQ(found->planes, 2);
+  EXPECT_EQ(found->probe.state.count, 6);
+  EXPECT_EQ(found->probe.state.nans, 1);
+  EXPECT_EQ(found->probe.state.max, 6.0);
+  EXPECT_EQ(found->probe.intervals, (std::vector<std::int64_t>{2, 4}));
+  EXPECT_EQ(found->probe.exact_zeros, 1);
+  EXPECT_EQ(found->probe.digest.size(), 16u);
+  EXPECT_EQ(std::to_integer<int>(found->signs[0]), 0b110001);
+  EXPECT_EQ(std::to_integer<int>(found->signs[1]), 0b000010);
+  for (std::size_t size = 0; size < payload.bytes.size(); ++size) {
+    EXPECT_FALSE(read_probe_payload(std::span(payload.bytes).first(size))) << size;
+  }
+  for (std::size_t at = 0; at < payload.bytes.size(); ++at) {
+    std::vector<std::byte> damaged = payload.bytes;
+    damaged[at] = ~damaged[at];
+    const auto read = read_probe_payload(damaged);
+    EXPECT_LE(read ? read->signs.size() : 0, 2u);
+  }
+}
+
+#if defined(TRAINMON_FAILPOINTS)
+TEST_F(GradProbe, ABatchThatCannotBeWrittenLeavesEverythingAsItWas) {
+  options.request.signs = Signs::positive;
+  const SeriesId a = add("a");
+  const SeriesId b = add("b");
+  opened()->write(batch({probed(a, 0, {1.0f}), probed(b, 0, {1.0f, 2.0f})}));
+  const auto before = files_below(scratch.path());
+  ASSERT_EQ(before.size(), 3u);
+  const RecordBatch next = batch({probed(a, 0, {-1.0f}), probed(b, 0, {-1.0f, 3.0f})});
+  for (const char* site : {"file.open", "file.write"}) {
+    for (int hit = 1; hit <= 3; ++hit) {
+      auto sink = opened();
+      set_failpoints(std::string(site) + "=errno:28@" + std::to_string(hit));
+      EXPECT_THROW(sink->write(next), SinkError) << site << hit;
+      set_failpoints("");
+      EXPECT_EQ(files_below(scratch.path()), before) << site << hit;
+    }
+  }
+  auto sink = opened();
+  sink->write(next);  // the disk has room again
+  const auto after = files_below(scratch.path());
+  EXPECT_EQ(after.size(), 3u);
+  EXPECT_NE(after, before);
+}
+#endif
+
+TEST_F(GradProbe, ANameThatCannotBeTakenLeavesNothingOfItsBatch) {
+  options.request.signs = Signs::positive;
+  fs::create_directories(scratch.path() / "step0" / "b.sign" / "in the way");
+  auto sink = opened();
+  EXPECT_THROW(sink->write(batch({probed(add("a"), 0, {1.0f}), probed(add("b"), 0, {1.0f})})),
+               SinkError);
+  EXPECT_TRUE(files_below(scratch.path()).empty());
+}
+
+TEST_F(GradProbe, ADirectoryThatIsRemovedIsMadeAgain) {
+  auto sink = opened();
+  const SeriesId a = add("a");
+  sink->write(batch({probed(a, 0, {1.0f})}));
+  fs::remove_all(scratch.path());
+  sink->write(batch({probed(a, 0, {2.0f})}));
+  EXPECT_EQ(summary(0),
+            std::string(kMark) + "param_name,max,min,norm,shape\r\na,2.0,2.0,2.0,[1]\r\n");
+}
+
+TEST(GradProbeNames, AreFileNames) {
+  EXPECT_EQ(file_name_of("module.layers.0.weight"), "module.layers.0.weight");
+  EXPECT_EQ(file_name_of("a/b"), "a%2Fb");
+  EXPECT_EQ(file_name_of("../x"), "..%2Fx");
+  const std::string one = file_name_of(std::string(300, 'x') + "1");
+  const std::string two = file_name_of(std::string(300, 'x') + "2");
+  EXPECT_EQ(one.size(), 200u);
+  EXPECT_NE(one, two);
+  std::string wide;
+  for (int i = 0; i < 100; ++i) wide += "\xE6\xA2\xAF";  // three bytes each
+  const std::string cut = file_name_of(wide);
+  EXPECT_LE(cut.size(), 200u);
+  EXPECT_EQ(cut.find('~') % 3, 0u);  // no character is cut in two
+}
+
+}  // namespace
+}  // namespace trainmon
