@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "trainmon/grad_stats.h"
 #include "trainmon/msprobe_anomaly.h"
 
 namespace trainmon {
@@ -26,6 +27,15 @@ MsprobeOptions msprobe_options(const json& given) {
   options.micro_gradients = given.value("micro_gradients", options.micro_gradients);
   options.files = given.value("files", options.files);
   options.events = given.value("events", options.events);
+  return options;
+}
+
+GradStatsOptions grad_stats_options(const json& given) {
+  GradStatsOptions options;
+  options.stats = stats_of(given.at("stats"));
+  options.local = given.at("local").get<std::string>();
+  options.global = given.at("global").get<std::string>();
+  options.write_interval = given.at("write_interval");
   return options;
 }
 
@@ -72,6 +82,9 @@ BoundParts parts_from_json(const std::string& text, const Identity& identity) {
     naming.pp_stage = anomaly.at("pp_stage");
     naming.group_mates = anomaly.at("group_mates").get<std::vector<int>>();
     parts.sinks.push_back(make_msprobe_anomaly_sink(naming));
+  }
+  if (given.contains("grad_stats")) {
+    parts.sinks.push_back(make_grad_stats_sink(grad_stats_options(given.at("grad_stats"))));
   }
   if (given.contains("rules") && !given.at("rules").empty()) {
     std::vector<StatisticRule> rules;

@@ -46,6 +46,7 @@ class AlertQueue {
 //   msprobe     object        ops, ndigits, steps_per_file, grad_acc_steps, micro_gradients, files,
 //                             events
 //   anomaly     object        base, pp_stage, group_mates: anomaly.json of msprobe
+//   grad_stats  object        local, global, stats, write_interval: the files of ColossalAIMonitor
 //   rules       list          in order, the first that fires wins: {name, deviation, warmup, stats}
 //                             or {name, limit, stats}
 //   queue       bool          alerts() may be asked for
