@@ -12,6 +12,7 @@ from torch.optim.optimizer import (
 
 from trainmon.torch.hooks import Hook
 from trainmon.torch.parameters import Sweeps
+from trainmon.torch.shards import Shards
 from trainmon.torch.steps import is_inside
 
 
@@ -39,11 +40,12 @@ class DeclaredSteps:
 
     def __init__(self, reduce_shards: bool = False):
         self.reduce_shards = reduce_shards
+        self.shards: Shards | None = None
         self.steps = None  # of the adapter, once it is installed
         self.count = 0  # windows ended
         self.caller = 0  # id of the frame that runs the optimizer step under way
         self.read: set[int] = set()  # ids of the parameters whose gradients were read
-        self.known: dict[int, tuple] = {}  # id of optimizer -> (it, what it held, its Sweeps)
+        self.known: dict[int, tuple] = {}  # id of optimizer -> (it, what it held, its parts)
         self.said = False
         self.handles = [
             register_optimizer_step_pre_hook(OptimizerBegins(self)),
@@ -52,11 +54,13 @@ class DeclaredSteps:
 
     def follow(self, steps) -> None:
         self.steps = steps
+        if self.reduce_shards:
+            self.shards = Shards(steps.adapter)
 
     def remove(self) -> None:
         for handle in self.handles:
             handle.remove()
-        self.handles, self.steps = [], None
+        self.handles, self.steps, self.shards = [], None, None
         self.known.clear()
 
     # --- while training --------------------------------------------------------------------------
@@ -76,24 +80,25 @@ class DeclaredSteps:
             self._read_of(optimizer)
 
     def end(self) -> None:
-        """The training loop says that a step is over."""
+        """The training loop says that a step is over. With `reduce_shards` all ranks must say so."""
         self.count += 1
         self.caller = 0
         steps = self.steps
-        if steps is None or not steps.part.on:
+        if steps is None:
             return
         try:
-            self._prepare()
-            had_backward = steps.pending
-            parameters = steps.sweeps.parameters if steps.recording else []
-            rest = [p for p in parameters if id(p.tensor) not in self.read]
-            if rest:
-                self._read(Sweeps(steps.adapter, steps.adapter.registry, steps, rest))
-            if had_backward and not self.read and steps.recording:
-                self._say_cleared()
-            self.read.clear()
-            steps.abandoned = 0
-            steps.after_step()
+            if steps.part.on:
+                self._read_rest()
+        except Exception as error:
+            steps.failed(error)
+        try:
+            # Though something failed here: other ranks wait for this one.
+            if self.shards is not None:
+                self.shards.gather(steps, steps.sweeps.parameters)
+            if steps.part.on:
+                self.read.clear()
+                steps.abandoned = 0
+                steps.after_step()
         except Exception as error:
             steps.failed(error)
 
@@ -107,38 +112,58 @@ class DeclaredSteps:
             steps.core.begin_attempt(steps.index)
             steps.in_step = True  # from now on cleared gradients are no abandoned ones
 
+    def _read_rest(self) -> None:
+        steps = self.steps
+        self._prepare()
+        if not steps.recording:
+            return
+        rest = [p for p in steps.sweeps.parameters if id(p.tensor) not in self.read]
+        if rest:
+            self._read(*self._split(rest))
+        if steps.pending and not self.read:
+            self._say_cleared()
+
     def _read_of(self, optimizer) -> None:
         steps = self.steps
         if steps is None or not steps.part.on or not steps.recording:
-            return
-        if optimizer is steps.optimizer:
             return
         try:
             held = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
             if not any(id(p.tensor) in held for p in steps.sweeps.parameters):
                 return
             self._prepare()
-            self._read(self._sweeps_of(optimizer, held))
+            self._read(*self._of(optimizer, held))
             steps.adapter.seal("before_step")
         except Exception as error:
             steps.failed(error)
 
-    def _sweeps_of(self, optimizer, held: set[int]) -> Sweeps:
+    def _of(self, optimizer, held: set[int]) -> tuple:
         every = self.steps.sweeps  # another one when parameters were found again
         known = self.known.get(id(optimizer))
         if known is not None:
-            its, then, parent, sweeps = known
+            its, then, parent, parts = known
             if its() is optimizer and then == held and parent is every:
-                return sweeps
-        mine = [p for p in every.parameters if id(p.tensor) in held]
-        sweeps = Sweeps(self.steps.adapter, self.steps.adapter.registry, self.steps, mine)
+                return parts
+        parts = self._split([p for p in every.parameters if id(p.tensor) in held])
         self.known = {key: value for key, value in self.known.items() if value[0]() is not None}
-        self.known[id(optimizer)] = weakref.ref(optimizer), held, every, sweeps
-        return sweeps
+        self.known[id(optimizer)] = weakref.ref(optimizer), held, every, parts
+        return parts
 
-    def _read(self, sweeps: Sweeps) -> None:
+    def _split(self, parameters: list) -> tuple:
+        """(what one call reads, what is merged over ranks)."""
+        adapter, shards = self.steps.adapter, self.shards
+        rest, apart = [], []
+        for parameter in parameters:
+            takes = shards is not None and shards.takes(parameter)
+            (apart if takes else rest).append(parameter)
+        return Sweeps(adapter, adapter.registry, self.steps, rest), apart
+
+    def _read(self, sweeps: Sweeps, apart: list) -> None:
         sweeps.read("grad_reduced", "grad")
-        self.read.update(id(p.tensor) for p in sweeps.parameters if p.tensor.grad is not None)
+        if apart:
+            self.shards.read([p for p in apart if p.selected])
+        found = (*sweeps.parameters, *apart)
+        self.read.update(id(p.tensor) for p in found if p.tensor.grad is not None)
 
     def _say_cleared(self) -> None:
         if self.said:
