@@ -49,7 +49,7 @@ def listen(model, seen):
     """Hooks of our own on the parameters: what each backward contributes."""
 
     def listener(name):
-        return lambda gradient: seen.append((seen.step, name, _whole(gradient)))
+        return lambda gradient: seen.append((seen.step, name, _own(gradient)))
 
     for name, parameter in model.named_parameters():
         parameter.register_hook(listener(name))
@@ -59,13 +59,18 @@ class Seen(list):
     step = 0
 
 
-def _whole(gradient):
+def is_dtensor(gradient):
+    return hasattr(gradient, "full_tensor")
+
+
+def _own(gradient):
     gradient = gradient.detach()
-    return (gradient.to_local() if hasattr(gradient, "to_local") else gradient).clone()
+    return (gradient.to_local() if is_dtensor(gradient) else gradient).clone()
 
 
-def train(name, model, micro=1, before=None, optimizer=None, **config):
+def train(name, model, micro=1, before=None, optimizer=None, after=None, whole=None, **config):
     seen, reduced = Seen(), []
+    whole = config.get("reduce_shards", False) if whole is None else whole
     if before is None:
         listen(model, seen)
     optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1)
@@ -78,9 +83,11 @@ def train(name, model, micro=1, before=None, optimizer=None, **config):
             quiet = index + 1 < micro and isinstance(model, DistributedDataParallel)
             with model.no_sync() if quiet else torch.enable_grad():
                 loss_of(model, step, index).backward()
+        if after is not None:
+            after(model)
         for key, parameter in model.named_parameters():
             if parameter.grad is not None:
-                reduced.append((step, key, _kept(parameter.grad, config)))
+                reduced.append((step, key, _kept(parameter.grad, whole)))
         optimizer.step()
         optimizer.zero_grad()
         monitor.step_end(model)
@@ -88,11 +95,9 @@ def train(name, model, micro=1, before=None, optimizer=None, **config):
     torch.save({"local": list(seen), "global": reduced}, OUT / f"{name}.{RANK}.pt")
 
 
-def _kept(gradient, config):
+def _kept(gradient, whole):
     """Asks for the full tensor only where the monitor was asked to merge, too."""
-    if config.get("reduce_shards") and hasattr(gradient, "full_tensor"):
-        return gradient.full_tensor().clone()
-    return _whole(gradient)
+    return gradient.full_tensor().clone() if whole and is_dtensor(gradient) else _own(gradient)
 
 
 def ddp():
@@ -142,7 +147,7 @@ def fsdp2_merged():
     sharded("fsdp2_merged", reduce_shards=True)
 
 
-def parallel(name, **config):
+def parallel(name, after=None, whole=None, **config):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor.parallel import (
         ColwiseParallel,
@@ -156,7 +161,7 @@ def parallel(name, **config):
     # Ranks of tensor parallelism see the same batch.
     global batch
     own, batch = batch, lambda step, micro=0, rank=0: own(step, micro, 0)
-    train(name, model, parallel_mode="tp", **config)
+    train(name, model, after=after, whole=whole, parallel_mode="tp", **config)
     batch = own
 
 
@@ -166,6 +171,16 @@ def tp():
 
 def tp_merged():
     parallel("tp_merged", reduce_shards=True)
+
+
+def tp_absent():
+    """One rank lets go of its part of a gradient: nobody waits for it for ever."""
+
+    def let_go(model):
+        if RANK == 1:
+            model.up.weight.grad = None
+
+    parallel("tp_absent", after=let_go, whole=False, reduce_shards=True)
 
 
 def pp():
@@ -182,7 +197,18 @@ def main():
     dist.init_process_group(
         "gloo", init_method=os.environ["MEETING_POINT"], rank=RANK, world_size=2
     )
-    for run in (ddp, accumulated, zero1, fsdp2, fsdp2_merged, tp, tp_merged, pp, not_reduced):
+    for run in (
+        ddp,
+        accumulated,
+        zero1,
+        fsdp2,
+        fsdp2_merged,
+        tp,
+        tp_merged,
+        tp_absent,
+        pp,
+        not_reduced,
+    ):
         run()
         dist.barrier()
     dist.destroy_process_group()

@@ -67,6 +67,21 @@ def test_the_reduced_mean_is_the_mean_of_the_local_ones(out):
             assert values["mean"] == pytest.approx(wanted, rel=1e-6, abs=1e-6 * scale)
 
 
+def test_a_rank_without_a_gradient_is_not_waited_for(out):
+    """What is merged is what there is, and both ranks write it."""
+    _, reduced = read(out, "tp_absent")
+    seen = {
+        rank: {(step, name): tensor for step, name, tensor in both["global"]}
+        for rank, both in ((r, torch.load(out / f"tp_absent.{r}.pt")) for r in (0, 1))
+    }
+    assert (0, "up.weight") in seen[0] and (0, "up.weight") not in seen[1]
+    assert len(reduced) == 2 * 4 * STEPS
+    for step, _, name, values in reduced:
+        parts = [seen[rank][step, name] for rank in (0, 1) if (step, name) in seen[rank]]
+        is_part = name in ("up.weight", "up.bias", "down.weight")
+        case.assert_is(values, torch.cat([p.ravel() for p in parts]) if is_part else parts[0])
+
+
 def test_every_backward_has_its_local_rows(out):
     local, reduced = read(out, "accumulated")
     assert len(local) == 3 * len([r for r in reduced if "unused" not in r[2]])
