@@ -1,25 +1,30 @@
 #!/usr/bin/env bash
 # side_venv.sh NAME REQUIREMENTS [PIP OPTION ...]: the environment .venv-NAME, which sees everything in
-# .venv and adds what the file REQUIREMENTS pins. Keeps other people's packages out of .venv.
+# .venv and adds what the file REQUIREMENTS pins; where X_requirements.txt has an X_constraints.txt
+# beside it, that holds too. Keeps other people's packages out of .venv.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 venv=.venv-$1
 requirements=$2
 shift 2
+constraints=()
+beside=${requirements%_requirements.txt}_constraints.txt
+if [ -f "$beside" ]; then constraints=(-c "$beside"); fi
+pins=("$requirements" "${constraints[@]:1}")
 site() { "$1" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
 if [ ! -x "$venv/bin/python" ]; then
   .venv/bin/python -m venv --system-site-packages "$venv"
 fi
 site .venv/bin/python >"$(site "$venv/bin/python")/base.pth"
 
-if ! cmp -s "$requirements" "$venv/requirements.stamp"; then
+if ! cat "${pins[@]}" | cmp -s - "$venv/requirements.stamp"; then
   # The torch at hand is a constraint: nothing may pull another one, with its CUDA libraries, in.
   "$venv/bin/python" - >"$venv/constraints.txt" <<'PYTHON'
 from importlib.metadata import version
 print(f"torch=={version('torch')}", f"numpy=={version('numpy')}", sep="\n")
 PYTHON
   "$venv/bin/python" -m pip install -q --disable-pip-version-check -c "$venv/constraints.txt" \
-    "$@" -r "$requirements"
-  cp "$requirements" "$venv/requirements.stamp"
+    "${constraints[@]}" "$@" -r "$requirements"
+  cat "${pins[@]}" >"$venv/requirements.stamp"
 fi

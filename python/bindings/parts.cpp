@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "trainmon/grad_stats.h"
 #include "trainmon/msprobe_anomaly.h"
 
 namespace trainmon {
@@ -39,6 +40,15 @@ GradProbeOptions grad_probe_options(const json& given) {
   options.bound_texts = given.at("bound_texts").get<std::vector<std::string>>();
   options.sign_files = given.at("npy").get<bool>() ? SignFiles::npy : SignFiles::packed;
   options.digest_column = given.value("digest_column", "");
+  return options;
+}
+
+GradStatsOptions grad_stats_options(const json& given) {
+  GradStatsOptions options;
+  options.stats = stats_of(given.at("stats"));
+  options.local = given.at("local").get<std::string>();
+  options.global = given.at("global").get<std::string>();
+  options.write_interval = given.at("write_interval");
   return options;
 }
 
@@ -90,6 +100,9 @@ BoundParts parts_from_json(const std::string& text, const Identity& identity) {
     const GradProbeOptions options = grad_probe_options(given.at("grad_probe"));
     bound.grad_probe = options.request;
     parts.sinks.push_back(make_grad_probe_sink(options));
+  }
+  if (given.contains("grad_stats")) {
+    parts.sinks.push_back(make_grad_stats_sink(grad_stats_options(given.at("grad_stats"))));
   }
   if (given.contains("rules") && !given.at("rules").empty()) {
     std::vector<StatisticRule> rules;

@@ -49,6 +49,7 @@ class AlertQueue {
 //   anomaly     object        base, pp_stage, group_mates: anomaly.json of msprobe
 //   grad_probe  object        intervals, bounds, bound_texts, planes (0 to 2), npy, digest,
 //                             digest_column: the files of a gradient probe
+//   grad_stats  object        local, global, stats, write_interval: the files of ColossalAIMonitor
 //   rules       list          in order, the first that fires wins: {name, deviation, warmup, stats}
 //                             or {name, limit, stats}
 //   queue       bool          alerts() may be asked for

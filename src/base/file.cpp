@@ -104,19 +104,43 @@ Appendable open_to_append(const std::filesystem::path& path) {
   if (fd < 0 && errno == EEXIST) fd = open_retrying(path, O_RDWR | O_NOFOLLOW);
   if (fd < 0) throw file_error(errno, "cannot open", path);
   found.file = File(fd);
+  found.size = cut_torn_line(found.file, "\n", path);
+  return found;
+}
+
+File open_to_share(const std::filesystem::path& path) {
+  const int fd = open_retrying(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW);
+  if (fd < 0) throw file_error(errno, "cannot open", path);
+  return File(fd);
+}
+
+std::int64_t cut_torn_line(const File& file, std::string_view line_end,
+                           const std::filesystem::path& path) {
+  constexpr std::int64_t kMostAtOnce = 1 << 20;
   struct stat status {};
-  if (::fstat(fd, &status) != 0) throw file_error(errno, "cannot stat", path);
-  // A kill may have left part of a line.
-  for (found.size = status.st_size; found.size > 0; --found.size) {
-    char last = 0;
-    const ssize_t got = ::pread(fd, &last, 1, found.size - 1);
+  if (::fstat(file.fd(), &status) != 0) throw file_error(errno, "cannot stat", path);
+  std::int64_t size = 0;  // after the last whole line
+  std::string block;
+  std::int64_t at_once = 256;  // most often the last bytes are all that it takes
+  for (std::int64_t end = status.st_size; end > 0;) {
+    const std::int64_t begin = std::max<std::int64_t>(end - at_once, 0);
+    at_once = std::min(at_once * 16, kMostAtOnce);
+    block.resize(static_cast<std::size_t>(end - begin));
+    const ssize_t got = ::pread(file.fd(), block.data(), block.size(), begin);
     if (got < 0) throw file_error(errno, "cannot read", path);
-    if (got == 1 && last == '\n') break;
+    block.resize(static_cast<std::size_t>(got));
+    const std::size_t at = block.rfind(line_end);
+    if (at != std::string::npos) {
+      size = begin + static_cast<std::int64_t>(at + line_end.size());
+      break;
+    }
+    // A line end may lie across two blocks.
+    end = begin == 0 ? 0 : begin + static_cast<std::int64_t>(line_end.size()) - 1;
   }
-  if (found.size < status.st_size && ::ftruncate(fd, found.size) != 0) {
+  if (size < status.st_size && ::ftruncate(file.fd(), size) != 0) {
     throw file_error(errno, "cannot cut", path);
   }
-  return found;
+  return size;
 }
 
 File open_file(const std::filesystem::path& path) {

@@ -60,6 +60,12 @@ struct Appendable {
   bool is_new = false;
 };
 Appendable open_to_append(const std::filesystem::path& path);
+// The same for a file that other processes append to at the same time: every write goes to its end,
+// and what is there is left alone.
+File open_to_share(const std::filesystem::path& path);
+// Cuts off what follows the last `line_end` (a kill may have left part of a line); the size then.
+std::int64_t cut_torn_line(const File& file, std::string_view line_end,
+                           const std::filesystem::path& path);
 // Replaces `path` by a file with this content; readers see the old or the new one, never a part.
 // The name during writing is `path` + ".tmp"; whatever stands there is removed first.
 void write_atomically(const std::filesystem::path& path, std::string_view content);

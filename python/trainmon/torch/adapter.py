@@ -22,6 +22,7 @@ from trainmon.torch.contract import (
 )
 from trainmon.torch.control import Control
 from trainmon.torch.coverage import FIXED_KINDS, Coverage
+from trainmon.torch.dtensors import DTensors
 from trainmon.torch.elements import of_output
 from trainmon.torch.features import KINDS as FEATURES
 from trainmon.torch.features import Features
@@ -47,6 +48,7 @@ class Adapter:
         self.scaler = given.scaler(scaler)
         self.wrappers = [wrapper_of(root) for root in self.roots]
         self.parameters = parameters_of(self.roots)
+        self.has_dtensors = any(isinstance(w, DTensors) for w in self.wrappers)
         self.on_step = None  # called with whether the clock's step that ended was recorded
         self.paused = False
         self.attached = False  # whether there are hooks but those of the steps

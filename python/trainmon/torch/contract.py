@@ -13,6 +13,9 @@ from torch import Tensor, nn
 
 from trainmon.torch import modules
 
+# Kinds of gradients that differ between the ranks that will reduce them.
+BEFORE_REDUCTION = ("grad_unreduced", "grad_micro")
+
 
 @dataclass(frozen=True)
 class Placement:
@@ -117,10 +120,11 @@ def parameters_of(roots: list[nn.Module]) -> list[Parameter]:
 
 def wrapper_of(root: nn.Module) -> Wrapper:
     """The wrapper of a model chunk; the last one takes what no other claims."""
+    from trainmon.torch.dtensors import DTensors
     from trainmon.torch.fsdp2 import Fsdp2
     from trainmon.torch.plain import Plain
 
-    wrappers = (Fsdp2, Plain)
+    wrappers = (Fsdp2, DTensors, Plain)
     return next(wrapper(root) for wrapper in wrappers if wrapper.claims(root))
 
 

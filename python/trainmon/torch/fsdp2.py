@@ -3,21 +3,17 @@ from __future__ import annotations
 
 import sys
 
-import torch
-
-from trainmon.torch.contract import Placement, Wrapper
+from trainmon.torch.contract import Placement
+from trainmon.torch.dtensors import DTensors
 from trainmon.torch.forward import compiling
 from trainmon.torch.hooks import Hook
 
 
-class Fsdp2(Wrapper):
+class Fsdp2(DTensors):
     name = "fsdp2"
 
     def __init__(self, root):
-        from torch.distributed.tensor import DTensor  # slow to import, and needed here only
-
         super().__init__(root)
-        self.dtensor = DTensor
         self.finders: dict[int, tuple] = {}  # id of module -> (module, FindGathered)
 
     @classmethod
@@ -32,18 +28,7 @@ class Fsdp2(Wrapper):
     def placement(self, kind, tensor):
         if tensor is None:
             return Placement("union")
-        shape = tuple(tensor.shape)
-        if not isinstance(tensor, self.dtensor):  # a parameter that fully_shard was told to ignore
-            return Placement("independent", full_shape=shape)
-        if kind == "grad_unreduced":
-            return Placement("partial", full_shape=shape)
-        return Placement("union", "box", box_of(tensor), shape)
-
-    def locals(self, tensors, attribute=None):
-        with torch.no_grad():
-            if attribute is not None:
-                tensors = [getattr(tensor, attribute) for tensor in tensors]
-            return [t.to_local() if isinstance(t, self.dtensor) else t for t in tensors], None
+        return super().placement(kind, tensor)
 
     def hook_gradients(self, parameters, registry):
         """Gradients before reduction belong to the gathered parameters, which modules hold during
@@ -119,15 +104,3 @@ def _accumulates_apart(root) -> bool:
         if reduce is not None and reduce != getattr(policy, "param_dtype", None):
             return True
     return False
-
-
-def box_of(tensor) -> tuple:
-    """(begin, end) of the local part in each dimension of the full tensor."""
-    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
-
-    shape, mesh, placements = tensor.shape, tensor.device_mesh, tensor.placements
-    sizes, offsets = compute_local_shape_and_global_offset(shape, mesh, placements)
-    return tuple(
-        (min(offset, full), min(offset, full) + size)
-        for offset, size, full in zip(offsets, sizes, shape, strict=True)
-    )

@@ -5,6 +5,7 @@ import weakref
 
 from torch import Tensor
 
+from trainmon.torch.dtensors import local_of
 from trainmon.torch.hooks import Hook
 from trainmon.torch.parameters import ELSEWHERE
 
@@ -26,6 +27,8 @@ class Contribution(Hook):
             steps = adapter.backward_of(self.optimizer)
             if not steps.recording or gradient is None:
                 return
+            if adapter.has_dtensors:
+                gradient = local_of(gradient)
             if adapter.observe(adapter.handle, self.series, gradient, steps.flags) == ELSEWHERE:
                 accum = adapter.core.accum(steps.index)
                 adapter.late.add(self.series, gradient, steps.window, accum, 0, steps.flags)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from trainmon.torch.backward import IDLE
 from trainmon.torch.contract import Parameter
+from trainmon.torch.dtensors import local_of
 from trainmon.torch.hooks import Hook
 
 ELSEWHERE = 2  # observe(): not a CPU tensor, measure it with operations
@@ -159,12 +160,12 @@ class Accumulated(Hook):
             series = self.series
             if series == NO_SERIES or not steps.recording:
                 return
+            gradient = local_of(tensor.grad) if adapter.has_dtensors else tensor.grad
             if self.task == adapter.backward.task:
                 self.call += 1
-                self._again(adapter, steps, tensor.grad)
+                self._again(adapter, steps, gradient)
                 return
             self.task, self.call = adapter.backward.task, 0
-            gradient = tensor.grad
             if adapter.observe(adapter.handle, series, gradient, steps.flags) == ELSEWHERE:
                 accum = adapter.core.accum(steps.index)
                 adapter.late.add(series, gradient, steps.window, accum, 0, steps.flags)

@@ -6,7 +6,7 @@ import gc
 import torch
 from torch import nn
 
-from trainmon.torch.contract import Placement, Wrapper
+from trainmon.torch.contract import BEFORE_REDUCTION, Placement, Wrapper
 
 
 class Plain(Wrapper):
@@ -39,7 +39,8 @@ class Plain(Wrapper):
             return Placement("independent", full_shape=shape)
         if tensor is None:
             return Placement("union")
-        return Placement("partial" if kind == "grad_unreduced" else "identical", full_shape=shape)
+        is_sum = kind not in BEFORE_REDUCTION
+        return Placement("identical" if is_sum else "partial", full_shape=shape)
 
     def hook_gradients(self, parameters, registry):
         for parameter in parameters:

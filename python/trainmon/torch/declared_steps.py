@@ -1,0 +1,195 @@
+# Steps that the training loop declares: for a monitor that is given no optimizer.
+from __future__ import annotations
+
+import sys
+import weakref
+
+import torch
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from trainmon.torch.hooks import Hook
+from trainmon.torch.parameters import Sweeps
+from trainmon.torch.shards import Shards
+from trainmon.torch.steps import is_inside
+
+
+class NoOptimizer(torch.optim.Optimizer):
+    """What an Adapter takes for one: it has the parameters of the model and takes no step."""
+
+    def __init__(self, roots: list):
+        tensors = {id(p): p for root in roots for p in root.parameters()}
+        if not tensors:
+            raise ValueError("model has no parameters: there is nothing to watch")
+        super().__init__(list(tensors.values()), {"lr": 0.0})
+
+    def step(self, closure=None):
+        raise RuntimeError("this optimizer takes no steps")
+
+
+class DeclaredSteps:
+    """In the place of an Adapter's relay. A window ends when end() is called, whatever stepped.
+
+    Reduced gradients are read when any optimizer of the process that has some of the parameters
+    begins a step (with a closure: has ended it), so it does not matter what clears them afterwards.
+    Those no optimizer has touched are read in end(). An optimizer that steps more than once in a
+    window gives as many rows.
+    """
+
+    def __init__(self, reduce_shards: bool = False):
+        self.reduce_shards = reduce_shards
+        self.shards: Shards | None = None
+        self.steps = None  # of the adapter, once it is installed
+        self.count = 0  # windows ended
+        self.caller = 0  # id of the frame that runs the optimizer step under way
+        self.read: set[int] = set()  # ids of the parameters whose gradients were read
+        self.known: dict[int, tuple] = {}  # id of optimizer -> (it, what it held, its parts)
+        self.said = False
+        self.handles = [
+            register_optimizer_step_pre_hook(OptimizerBegins(self)),
+            register_optimizer_step_post_hook(OptimizerEnds(self)),
+        ]
+
+    def follow(self, steps) -> None:
+        self.steps = steps
+        if self.reduce_shards:
+            self.shards = Shards(steps.adapter)
+
+    def remove(self) -> None:
+        for handle in self.handles:
+            handle.remove()
+        self.handles, self.steps, self.shards = [], None, None
+        self.known.clear()
+
+    # --- while training --------------------------------------------------------------------------
+
+    def begins(self, optimizer, args: tuple, kwargs: dict, caller) -> None:
+        if self.caller and is_inside(caller, self.caller):
+            return  # a sharded optimizer calls the one inside it
+        self.caller = id(caller)
+        if not callable(kwargs.get("closure", args[1] if len(args) > 1 else None)):
+            self._read_of(optimizer)
+
+    def ends(self, optimizer, args: tuple, kwargs: dict, caller) -> None:
+        if id(caller) != self.caller:
+            return
+        self.caller = 0
+        if callable(kwargs.get("closure", args[1] if len(args) > 1 else None)):
+            self._read_of(optimizer)
+
+    def end(self) -> None:
+        """The training loop says that a step is over. With `reduce_shards` all ranks must say so."""
+        self.count += 1
+        self.caller = 0
+        steps = self.steps
+        if steps is None:
+            return
+        try:
+            if steps.part.on:
+                self._read_rest()
+        except Exception as error:
+            steps.failed(error)
+        try:
+            # Though something failed here: other ranks wait for this one.
+            if self.shards is not None:
+                self.shards.gather(steps, steps.sweeps.parameters)
+            if steps.part.on:
+                self.read.clear()
+                steps.abandoned = 0
+                steps.after_step()
+        except Exception as error:
+            steps.failed(error)
+
+    def _prepare(self) -> None:
+        """Before gradients are read."""
+        steps = self.steps
+        steps.adapter.backward.settle()
+        if steps.recording:
+            steps.sweeps.check()
+        if not steps.in_step:
+            steps.core.begin_attempt(steps.index)
+            steps.in_step = True  # from now on cleared gradients are no abandoned ones
+
+    def _read_rest(self) -> None:
+        steps = self.steps
+        self._prepare()
+        if not steps.recording:
+            return
+        rest = [p for p in steps.sweeps.parameters if id(p.tensor) not in self.read]
+        if rest:
+            self._read(*self._split(rest))
+        if steps.pending and not self.read:
+            self._say_cleared()
+
+    def _read_of(self, optimizer) -> None:
+        steps = self.steps
+        if steps is None or not steps.part.on or not steps.recording:
+            return
+        try:
+            held = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
+            if not any(id(p.tensor) in held for p in steps.sweeps.parameters):
+                return
+            self._prepare()
+            self._read(*self._of(optimizer, held))
+            steps.adapter.seal("before_step")
+        except Exception as error:
+            steps.failed(error)
+
+    def _of(self, optimizer, held: set[int]) -> tuple:
+        every = self.steps.sweeps  # another one when parameters were found again
+        known = self.known.get(id(optimizer))
+        if known is not None:
+            its, then, parent, parts = known
+            if its() is optimizer and then == held and parent is every:
+                return parts
+        parts = self._split([p for p in every.parameters if id(p.tensor) in held])
+        self.known = {key: value for key, value in self.known.items() if value[0]() is not None}
+        self.known[id(optimizer)] = weakref.ref(optimizer), held, every, parts
+        return parts
+
+    def _split(self, parameters: list) -> tuple:
+        """(what one call reads, what is merged over ranks)."""
+        adapter, shards = self.steps.adapter, self.shards
+        rest, apart = [], []
+        for parameter in parameters:
+            takes = shards is not None and shards.takes(parameter)
+            (apart if takes else rest).append(parameter)
+        return Sweeps(adapter, adapter.registry, self.steps, rest), apart
+
+    def _read(self, sweeps: Sweeps, apart: list) -> None:
+        sweeps.read("grad_reduced", "grad")
+        if apart:
+            self.shards.read([p for p in apart if p.selected])
+        found = (*sweeps.parameters, *apart)
+        self.read.update(id(p.tensor) for p in found if p.tensor.grad is not None)
+
+    def _say_cleared(self) -> None:
+        if self.said:
+            return
+        self.said = True
+        self.steps.adapter.coverage.say_once(
+            "gradients were gone when the end of a step was declared, and no optimizer of torch had "
+            "stepped with them: the step has no reduced gradients (clear them afterwards)"
+        )
+
+
+class OptimizerBegins(Hook):
+    __slots__ = ("declared",)
+
+    def __init__(self, declared):
+        self.declared = declared
+
+    def __call__(self, optimizer, args, kwargs):
+        self.declared.begins(optimizer, args, kwargs, sys._getframe(1))
+
+
+class OptimizerEnds(Hook):
+    __slots__ = ("declared",)
+
+    def __init__(self, declared):
+        self.declared = declared
+
+    def __call__(self, optimizer, args, kwargs):
+        self.declared.ends(optimizer, args, kwargs, sys._getframe(1))

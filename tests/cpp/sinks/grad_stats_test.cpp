@@ -1,0 +1,400 @@
+// The two files that all ranks share: read back as text; writers killed at any moment; faults of
+// the disk.
+#include "trainmon/grad_stats.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <random>
+#include <sstream>
+#include <thread>
+
+#include "base/failpoint.h"
+#include "records.h"
+#include "scratch.h"
+#include "sinks/shared_csv.h"
+#include "trainmon/error.h"
+
+namespace trainmon {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string content(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void put(const fs::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+std::string reason_of(const auto& call) {
+  try {
+    call();
+  } catch (const SinkError& error) {
+    return error.reason();
+  }
+  return "";
+}
+
+// --- SharedCsv -----------------------------------------------------------------------------------
+
+class Shared : public ::testing::Test {
+ protected:
+  void append(const std::string& text) {
+    SharedCsv csv{path, "writer,number,text\r\n", text};
+    append_together({&csv, 1});
+  }
+  void TearDown() override { set_failpoints(""); }
+
+  Scratch scratch;
+  fs::path path = scratch.path() / "deep" / "shared.csv";
+};
+
+TEST_F(Shared, BeginsWithOneHeaderAndGrows) {
+  append("");
+  EXPECT_EQ(content(path), "writer,number,text\r\n");
+  append("0,0,a\r\n");
+  append("1,0,b\r\n");
+  EXPECT_EQ(content(path), "writer,number,text\r\n0,0,a\r\n1,0,b\r\n");
+}
+
+TEST_F(Shared, RepairsWhatAKilledWriterLeft) {
+  const std::string sound = "writer,number,text\r\n0,0,a\r\n";
+  const std::string line = "1,1,bbbbbbbb\r\n";
+  for (const std::size_t long_line : {0, 255, 256, 257, 5000, 2000000}) {
+    const std::string torn = line + std::string(long_line, 'x') + "\r";
+    for (const std::size_t cut : {std::size_t{1}, line.size() - 1, line.size(), torn.size()}) {
+      append("");
+      put(path, sound + torn.substr(0, cut));
+      append("2,2,c\r\n");
+      const std::string whole = cut < line.size() ? sound : sound + line;
+      EXPECT_EQ(content(path), whole + "2,2,c\r\n") << long_line << " " << cut;
+    }
+  }
+  for (std::size_t cut = 0; cut < 20; ++cut) {
+    put(path, sound.substr(0, cut));
+    append("2,2,c\r\n");
+    EXPECT_EQ(content(path), "writer,number,text\r\n2,2,c\r\n") << cut;
+  }
+}
+
+TEST_F(Shared, LeavesOtherFilesAlone) {
+  append("");
+  for (const std::string there :
+       {"writer,other\r\n1,2\r\n", "notes without an end", "\r\n", "writer,number,text\n0,0,a\n"}) {
+    put(path, there);
+    EXPECT_EQ(reason_of([&] { append("0,0,a\r\n"); }), "other_columns");
+    EXPECT_EQ(content(path), there);
+  }
+  fs::remove(path);
+  fs::create_symlink(scratch.path() / "elsewhere", path);
+  EXPECT_EQ(reason_of([&] { append("0,0,a\r\n"); }), "link");
+}
+
+TEST_F(Shared, AppendsWithoutLocksWhereThereAreNone) {
+  set_failpoints("shared_csv.lock=errno:37+");  // ENOLCK
+  append("0,0,a\r\n");
+  append("1,0,b\r\n");
+  EXPECT_EQ(content(path), "writer,number,text\r\n0,0,a\r\n1,0,b\r\n");
+  set_failpoints("shared_csv.lock=errno:5+");  // EIO
+  EXPECT_EQ(reason_of([&] { append("0,1,a\r\n"); }), "io_error");
+}
+
+TEST_F(Shared, AllFilesOrNone) {
+  std::array<SharedCsv, 2> files = {
+      SharedCsv{scratch.path() / "b.csv", "x\r\n", "1\r\n"},
+      SharedCsv{scratch.path() / "a.csv", "y\r\n", "2\r\n"},
+  };
+  append_together(files);
+  EXPECT_EQ(files[0].text + files[1].text, "");
+  for (const char* fault :
+       {"file.write=errno:28", "file.write=errno:28@2", "file.write=short:2@1;file.write=errno:5@2",
+        "file.write=short:1@2;file.write=errno:28@3"}) {
+    files[0].text = files[1].text = "lost\r\n";
+    set_failpoints(fault);
+    EXPECT_THROW(append_together(files), SinkError) << fault;
+    set_failpoints("");
+    EXPECT_EQ(content(files[0].path), "x\r\n1\r\n") << fault;
+    EXPECT_EQ(content(files[1].path), "y\r\n2\r\n") << fault;
+    EXPECT_EQ(files[0].text, "lost\r\n");
+  }
+  append_together(files);
+  EXPECT_EQ(content(files[1].path), "y\r\n2\r\nlost\r\n");
+}
+
+// One writer: blocks of lines with its number and theirs, each acknowledged once it was appended.
+// The length of a line's text follows from its number, so a torn one shows.
+constexpr int kLines = 4000;
+
+std::string line_of(int writer, int number) {
+  const auto length = static_cast<std::size_t>(number * 7919 % 200);
+  return std::to_string(writer) + "," + std::to_string(number) + "," + std::string(length, 'x') +
+         "\r\n";
+}
+
+[[noreturn]] void write_lines(const fs::path& path, int writer, int acknowledge) {
+  std::mt19937 random(static_cast<unsigned>(writer));
+  // Some die in the middle of a write.
+  if (writer % 3 == 0) {
+    const std::string at = std::to_string(random() % 100 + 1);
+    set_failpoints("file.write=short:" + std::to_string(random() % 60) + "@" + at +
+                   ";file.write=kill@" + std::to_string(std::stoi(at) + 1));
+  }
+  for (int number = 0; number < kLines;) {
+    SharedCsv csv{path, "writer,number,text\r\n", ""};
+    for (int n = static_cast<int>(random() % 40 + 1); n > 0 && number < kLines; --n) {
+      csv.text += line_of(writer, number++);
+    }
+    try {
+      append_together({&csv, 1});
+    } catch (const std::exception&) {
+      _exit(3);
+    }
+    if (write(acknowledge, &number, sizeof number) != sizeof number) _exit(4);
+  }
+  _exit(0);
+}
+
+struct Writer {
+  pid_t process = 0;
+  int end = -1;
+};
+
+Writer start_writer(const fs::path& path, int writer) {
+  int ends[2];
+  if (pipe(ends) != 0) std::abort();
+  const pid_t child = fork();
+  if (child == 0) {
+    close(ends[0]);
+    write_lines(path, writer, ends[1]);
+  }
+  close(ends[1]);
+  return {child, ends[0]};
+}
+
+// Lines acknowledged by a writer that has ended.
+int acknowledged(const Writer& writer) {
+  int number = 0;
+  int last = 0;
+  while (read(writer.end, &number, sizeof number) == sizeof number) last = number;
+  close(writer.end);
+  return last;
+}
+
+TEST_F(Shared, EightProcessesAreKilledAndNoLineIsTornOrLost) {
+  constexpr int kAtOnce = 8;
+  std::mt19937 random(20240607);
+  std::map<int, Writer> writers;
+  int next = 0;
+  while (next < kAtOnce) {
+    writers[next] = start_writer(path, next);
+    ++next;
+  }
+  std::map<int, int> least;  // lines of each writer that must be there
+  int killed = 0;
+  std::vector<std::pair<int, Writer>> alive(writers.begin(), writers.end());
+  for (int round = 0; round < 32; ++round) {
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 4000));
+    auto& [number, writer] = alive[random() % alive.size()];
+    kill(writer.process, SIGKILL);
+    int status = 0;
+    waitpid(writer.process, &status, 0);
+    killed += WIFSIGNALED(status) ? 1 : 0;
+    least[number] = acknowledged(writer);
+    number = next++;
+    writer = start_writer(path, number);
+  }
+  for (const auto& [number, writer] : alive) {
+    least[number] = acknowledged(writer);
+    int status = 0;
+    waitpid(writer.process, &status, 0);
+    EXPECT_TRUE(WIFSIGNALED(status) || WEXITSTATUS(status) == 0) << WEXITSTATUS(status);
+  }
+  EXPECT_GT(killed, 0);
+  append("");  // the repair of what the last one left, if it was killed
+  std::string text = content(path);
+  const std::string header = "writer,number,text\r\n";
+  ASSERT_TRUE(text.starts_with(header));
+  std::map<int, int> found;
+  for (std::size_t at = header.size(); at < text.size();) {
+    const std::size_t end = text.find("\r\n", at) + 2;
+    ASSERT_NE(end, std::string::npos + 2);
+    const std::string line = text.substr(at, end - at);
+    const int writer = std::stoi(line);
+    ASSERT_EQ(line, line_of(writer, found[writer])) << writer;
+    ++found[writer];
+    at = end;
+  }
+  for (const auto& [writer, lines] : least) EXPECT_GE(found[writer], lines) << writer;
+}
+
+// --- the sink ------------------------------------------------------------------------------------
+
+class GradStatsSink : public ::testing::Test {
+ protected:
+  GradStatsSink() {
+    options.local = scratch.path() / "local.csv";
+    options.global = scratch.path() / "global.csv";
+    options.stats = {Stat::norm, Stat::mean, Stat::max, Stat::min};
+    micro = add("grad_micro", "module.fc.weight");
+    reduced = add("grad_reduced", "module.fc.weight");
+    odd = add("grad_reduced", "a \"b\",\r\nc");
+    weight = add("param_origin", "module.fc.weight");
+  }
+  void TearDown() override { set_failpoints(""); }
+
+  SeriesId add(const char* kind, const char* name) {
+    Series series;
+    series.kind = kind;
+    series.name = name;
+    return table.add(series);
+  }
+  std::unique_ptr<Sink> opened(int rank = 3) {
+    auto sink = make_grad_stats_sink(options);
+    RunInfo run;
+    run.directory = scratch.path();
+    run.rank = rank;
+    run.start_steps = [] { return std::vector<std::int64_t>{0}; };
+    sink->open(run, table);
+    return sink;
+  }
+  // Of the elements 3 and -4.
+  Row row(SeriesId series, std::int64_t window, std::uint32_t flags = 0) {
+    Row made;
+    made.key = {series, flags, window, 0, 0, seq++};
+    RowState& s = made.state;
+    s.count = 2;
+    s.sum = -1;
+    s.mean = -0.5;
+    s.sum_sq = 25;
+    s.min = -4;
+    s.max = 3;
+    s.absmax = 4;
+    return made;
+  }
+  static Outcome taken(std::int64_t window, std::int64_t step) {
+    return {0, window, step, 0, Fate::taken, 1.0};
+  }
+  static RecordBatch batch(std::vector<Row> rows, std::vector<Outcome> outcomes = {}) {
+    RecordBatch made;
+    made.rows = std::move(rows);
+    made.outcomes = std::move(outcomes);
+    return made;
+  }
+  std::string local() const { return content(options.local); }
+  std::string global() const { return content(options.global); }
+
+  Scratch scratch;
+  GradStatsOptions options;
+  ListedSeries table;
+  SeriesId micro = 0, reduced = 0, odd = 0, weight = 0;
+  std::uint64_t seq = 1;
+  const std::string head = "step,rank,param_name,norm,mean,max,min\r\n";
+  static std::string line(int step, const std::string& name = "module.fc.weight") {
+    return std::to_string(step) + ",3," + name + ",5,-0.5,3,-4\r\n";
+  }
+};
+
+TEST_F(GradStatsSink, BothFilesHaveTheSameStep) {
+  auto sink = opened();
+  EXPECT_EQ(local(), head);
+  EXPECT_EQ(global(), head);
+  sink->write(batch({row(micro, 0), row(micro, 0)}));
+  EXPECT_EQ(local(), head);
+  sink->write(batch({row(reduced, 0)}, {taken(0, 0)}));
+  EXPECT_EQ(local(), head + line(0) + line(0));
+  EXPECT_EQ(global(), head + line(0));
+  sink->write(batch({row(micro, 1), row(reduced, 1)}, {taken(1, 1)}));
+  EXPECT_EQ(local(), head + line(0) + line(0) + line(1));
+  EXPECT_EQ(global(), head + line(0) + line(1));
+  EXPECT_TRUE(sink->rows_left_out().empty());
+}
+
+TEST_F(GradStatsSink, ColumnsAndNames) {
+  options.stats = {Stat::mean, Stat::min};
+  auto sink = opened(12);
+  RecordBatch one = batch({row(odd, 0)}, {taken(0, 0)});
+  one.rows.push_back(row(reduced, 0));
+  one.rows.back().state.nans = 1;
+  one.rows.back().state.count = 3;
+  sink->write(one);
+  EXPECT_EQ(global(),
+            "step,rank,param_name,mean,min\r\n"
+            "0,12,\"a \"\"b\"\",\\x0d\\x0ac\",-0.5,-4\r\n"
+            "0,12,module.fc.weight,nan,nan\r\n");
+}
+
+TEST_F(GradStatsSink, WriteInterval) {
+  options.write_interval = 3;
+  auto sink = opened();
+  for (std::int64_t step = 0; step < 5; ++step) {
+    sink->write(batch({row(reduced, step)}, {taken(step, step)}));
+    EXPECT_EQ(global() != head, step >= 2) << step;
+  }
+  EXPECT_EQ(global(), head + line(0) + line(1) + line(2));
+  sink->flush();
+  EXPECT_EQ(global(), head + line(0) + line(1) + line(2) + line(3) + line(4));
+}
+
+TEST_F(GradStatsSink, WhatHasNoPlaceIsCounted) {
+  auto sink = opened();
+  RecordBatch mixed = batch({row(weight, 0), row(micro, 0, flag::kNotReady), row(micro, 0)});
+  mixed.payloads.push_back({PayloadType::text, mixed.rows[0].key, {}});
+  sink->write(mixed);
+  sink->close();
+  const std::map<std::string, std::int64_t> left = {{"no_file_for_kind", 2}, {"not_ready", 1}};
+  EXPECT_EQ(sink->rows_left_out(), left);
+  EXPECT_EQ(local(), head + line(0));
+}
+
+TEST_F(GradStatsSink, ABatchThatCannotBeWrittenLeavesNothing) {
+  auto sink = opened();
+  sink->write(batch({row(micro, 0)}));
+  for (const char* fault : {"file.write=errno:28", "file.write=errno:28@2", "file.open=errno:24"}) {
+    set_failpoints(fault);
+    EXPECT_THROW(sink->write(batch({row(reduced, 0), row(micro, 0)}, {taken(0, 0)})), SinkError);
+    set_failpoints("");
+    EXPECT_EQ(local(), head);
+    EXPECT_EQ(global(), head);
+  }
+  sink->write(batch({row(reduced, 0)}, {taken(0, 0)}));
+  EXPECT_EQ(local(), head + line(0));
+  EXPECT_EQ(global(), head + line(0));
+  // What was taken and can never be written counts as dropped.
+  sink->write(batch({row(micro, 1), row(micro, 1)}));
+  set_failpoints("file.write=errno:28+");
+  EXPECT_THROW(sink->close(), SinkError);
+  EXPECT_EQ(sink->rows_left_out().at("not_written"), 2);
+}
+
+TEST_F(GradStatsSink, AFolderThatVanishesIsMadeAgain) {
+  options.local = scratch.path() / "out" / "local.csv";
+  options.global = scratch.path() / "out" / "global.csv";
+  auto sink = opened();
+  fs::remove_all(scratch.path() / "out");
+  sink->write(batch({row(micro, 0)}, {taken(0, 0)}));
+  EXPECT_EQ(local(), head + line(0));
+  EXPECT_EQ(global(), head);
+}
+
+TEST_F(GradStatsSink, AnotherStartAppendsAndOtherColumnsAreRefused) {
+  opened()->write(batch({row(micro, 0)}, {taken(0, 0)}));
+  opened()->write(batch({row(micro, 0)}, {taken(0, 0)}));
+  EXPECT_EQ(local(), head + line(0) + line(0));
+  options.stats = {Stat::norm};
+  EXPECT_EQ(reason_of([&] { (void)make_grad_stats_sink(options); }), "other_columns");
+  EXPECT_EQ(local(), head + line(0) + line(0));
+}
+
+}  // namespace
+}  // namespace trainmon
