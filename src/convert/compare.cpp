@@ -27,6 +27,11 @@ constexpr double kOwnWeights = 4.0;
 bool is_weight(std::string_view kind) {
   return kind == kind::kParamOrigin || kind == kind::kParamUpdated;
 }
+// What one micro step of one rank computes from its share of the batch.
+bool is_of_share(std::string_view kind) {
+  const int moment = moment_of(kind);
+  return moment == 1 || moment == 2 || kind == kind::kGradMicro;
+}
 bool is_of_module(std::string_view kind) {
   return kind == kind::kActv || kind == kind::kActvGrad;
 }
@@ -75,15 +80,16 @@ class Comparison {
   Comparison(const CompareOptions& options, ComparedRun& a, ComparedRun& b, CompareReport& report)
       : options_(options), a_(a), b_(b), report_(report), pairs_(pair_rows(a, b)) {
     find_owners();
+    // Sizes that differ prove that shares do.
+    for (const RowPair& pair : pairs_) {
+      has_other_shares_ = has_other_shares_ || (has_other_size(pair) && is_of_share(kind(pair)));
+    }
   }
 
   void add_null(ComparedRun& null) {
     const std::vector<RowPair> pairs = pair_rows(a_, null);
     for (const RowPair& pair : pairs) {
-      if (pair.a->values[kCount] != pair.b->values[kCount] &&
-          !std::isnan(pair.a->values[kCount] + pair.b->values[kCount])) {
-        continue;
-      }
+      if (has_other_size(pair)) continue;
       noise_.add(pair.a->tensor, a_.tensors[pair.a->tensor].kind, pair.a->step,
                  levels_of(relative_differences(pair.a->values, pair.b->values)));
     }
@@ -114,6 +120,34 @@ class Comparison {
   std::size_t pairs() const { return pairs_.size(); }
 
  private:
+  const std::string& kind(const RowPair& pair) const { return a_.tensors[pair.a->tensor].kind; }
+
+  static bool has_other_size(const RowPair& pair) {
+    const double a = pair.a->values[kCount], b = pair.b->values[kCount];
+    return a != b && !std::isnan(a) && !std::isnan(b);
+  }
+
+  // A batch that is split otherwise, among micro steps or ranks: only what is summed over it is the
+  // same.
+  bool is_split_otherwise(const RowPair& pair) {
+    if (!has_other_shares_ || !is_of_share(kind(pair))) return false;
+    const std::int32_t here = a_.backwards.at(pair.a->step), there = b_.backwards.at(pair.b->step);
+    const bool has_other_world = a_.world_size != b_.world_size;
+    if (here == there && !has_other_world) return false;
+    if (!has_said_split_) {
+      has_said_split_ = true;
+      report_.remarks.push_back("the batch is split otherwise (" +
+                                (has_other_world
+                                     ? "ranks: " + std::to_string(a_.world_size) + " in A, " +
+                                           std::to_string(b_.world_size) + " in B"
+                                     : "backwards in step " + std::to_string(pair.a->step) + ": " +
+                                           std::to_string(here) + " in A, " +
+                                           std::to_string(there) + " in B") +
+                                "): what belongs to a part of it is not compared");
+    }
+    return true;
+  }
+
   // Which module a tensor belongs to: a parameter to the one that holds it.
   void find_owners() {
     std::map<std::string, std::uint32_t> modules;
@@ -198,7 +232,7 @@ class Comparison {
   }
 
   void look_at(const RowPair& pair, double moved) {
-    if (has_other_form(pair)) return;
+    if (has_other_form(pair) || is_split_otherwise(pair)) return;
     const auto differences = relative_differences(pair.a->values, pair.b->values);
     std::optional<Difference> found = not_finite(pair);
     const bool is_bad = found.has_value();
@@ -245,8 +279,8 @@ class Comparison {
       report_.different_dtype.push_back(text() + std::string(dtype_name(tensor.dtype)) + " and " +
                                         std::string(dtype_name(other.dtype)));
     }
+    if (!has_other_size(pair)) return false;
     const double a = pair.a->values[kCount], b = pair.b->values[kCount];
-    if (a == b || std::isnan(a) || std::isnan(b)) return false;
     if (said_size_.insert(pair.a->tensor).second) {
       report_.different_size.push_back(text() + grouped(static_cast<std::int64_t>(a)) + " and " +
                                        grouped(static_cast<std::int64_t>(b)) + " elements");
@@ -262,6 +296,8 @@ class Comparison {
   std::int64_t first_step_ = 0;
   NoiseLevels noise_;
   bool has_noise_ = false;
+  bool has_other_shares_ = false;
+  bool has_said_split_ = false;
   std::vector<std::uint32_t> owners_;  // tensor of A -> module
   std::vector<double> owned_;          // module -> how far its weights are apart, at most so far
   std::map<std::uint32_t, Difference> worst_;  // by tensor of A

@@ -123,6 +123,8 @@ void describe(ComparedRun& run) {
     ranks.insert(row.rank);
     if (side.first_step < 0 || row.step < side.first_step) side.first_step = row.step;
     side.last_step = std::max(side.last_step, row.step);
+    std::int32_t& backwards = run.backwards[row.step];
+    backwards = std::max(backwards, row.accum + 1);
   }
   for (const ComparedTensor& tensor : run.tensors) {
     kinds.insert(tensor.kind);
@@ -161,8 +163,9 @@ ComparedRun read_compared(const std::filesystem::path& path, const ReadOptions& 
                                 (one.line > 0 ? " line " + std::to_string(one.line) : "") + ": " +
                                 one.what);
   }
-  if (const RunRows* facts = source->facts(); facts != nullptr && !facts->missing.ranks.empty()) {
-    run.side.not_used.push_back(missing_text(facts->missing));
+  if (const RunRows* facts = source->facts()) {
+    run.world_size = facts->missing.world_size;
+    if (!facts->missing.ranks.empty()) run.side.not_used.push_back(missing_text(facts->missing));
   }
   set_matches(run.tensors);
   set_places(run);

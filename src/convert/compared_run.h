@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -39,7 +40,10 @@ struct ComparedRow {
 struct ComparedRun {
   std::vector<ComparedTensor> tensors;
   std::vector<ComparedRow> rows;
-  ComparedSide side;  // but for unmatched and only_here
+  ComparedSide side;   // but for unmatched and only_here
+  int world_size = 0;  // 0: not known
+  // Backwards of each step, as far as rows tell.
+  std::map<std::int64_t, std::int32_t> backwards;
   // The coarsest unit round-off among activations and gradients.
   double roundoff = 0.0;
 };
