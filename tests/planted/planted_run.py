@@ -16,9 +16,8 @@ import torch.nn.functional as F
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
 
-import models  # noqa: E402
-
-import trainmon  # noqa: E402
+import models
+import trainmon
 
 KINDS = ["activations", "grads", "param_updated"]
 WIDTH, DEPTH, HEADS, LENGTH, BATCH = 64, 3, 4, 32, 8
@@ -42,17 +41,18 @@ class Run:
     step: int = 0
     rank: int = 0  # all_reduce: where the gradient stays the rank's own
     factor: float = 10.0  # learning_rate
-    shift: int = 1  # mask: diagonals of the future that are seen
+    transposed: bool = False  # mask: only the future is seen, else one position of it, too
 
 
-def wrong_mask(attention, shift):
-    """As Attention.forward, but positions see `shift` others of the future."""
+def wrong_mask(attention, transposed):
+    """As Attention.forward, but for the mask."""
 
     def forward(self, x):
         batch, length, width = x.shape
         shape = (batch, length, self.heads, width // self.heads)
         q, k, v = (part.view(shape).transpose(1, 2) for part in self.qkv(x).chunk(3, dim=-1))
-        mask = torch.ones(length, length, dtype=torch.bool).tril(shift)
+        mask = torch.ones(length, length, dtype=torch.bool).tril(0 if transposed else 1)
+        mask = mask.T if transposed else mask
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         return self.out(y.transpose(1, 2).reshape(batch, length, width))
 
@@ -140,7 +140,7 @@ def plant(run, block, optimizer, reduction, rank):
     if run.bug == "learning_rate":
         optimizer.param_groups[run.layer]["lr"] *= run.factor
     elif run.bug == "mask":
-        wrong_mask(block.attention, run.shift)
+        wrong_mask(block.attention, run.transposed)
     elif run.bug == "bf16":
         low_precision(block.up)
     elif run.bug == "all_reduce":
