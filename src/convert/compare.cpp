@@ -272,19 +272,17 @@ class Comparison {
   bool has_other_form(const RowPair& pair) {
     const ComparedTensor& tensor = a_.tensors[pair.a->tensor];
     const ComparedTensor& other = b_.tensors[pair.b->tensor];
-    const auto text = [&] {
-      return tensor.kind + " " + tensor.name +
-             (tensor.element.empty() ? "" : " " + tensor.element) + ": ";
-    };
     if (tensor.has_dtype && other.has_dtype && tensor.dtype != other.dtype &&
         said_dtype_.insert(pair.a->tensor).second) {
-      report_.different_dtype.push_back(text() + std::string(dtype_name(tensor.dtype)) + " and " +
+      report_.different_dtype.push_back(tensor_text(tensor) + ": " +
+                                        std::string(dtype_name(tensor.dtype)) + " and " +
                                         std::string(dtype_name(other.dtype)));
     }
     if (!has_other_size(pair)) return false;
     const double a = pair.a->values[kCount], b = pair.b->values[kCount];
     if (said_size_.insert(pair.a->tensor).second) {
-      report_.different_size.push_back(text() + grouped(static_cast<std::int64_t>(a)) + " and " +
+      report_.different_size.push_back(tensor_text(tensor) + ": " +
+                                       grouped(static_cast<std::int64_t>(a)) + " and " +
                                        grouped(static_cast<std::int64_t>(b)) + " elements");
     }
     return true;

@@ -48,7 +48,7 @@ double drift(std::int64_t steps);
 // optimizers that divide by a gradient's size turn rounding of a gradient that is zero but for
 // rounding into steps of full size. Less where a repeated run shows which weights those are.
 inline constexpr double kNoisyShare = 1.0 / 8;
-inline constexpr double kNoisyShareBesideNull = 1.0 / 32;
+inline constexpr double kNoisyShareBesideNull = 1.0 / 16;
 
 // Noise of a repeated run, by tensor and by kind; at a step the largest up to it.
 class NoiseLevels {
@@ -63,7 +63,7 @@ class NoiseLevels {
   double at(std::uint32_t tensor, const std::string& kind, std::int64_t step, Spread spread) const;
 
   static constexpr double kSafety = 10.0;
-  static constexpr double kRounding = 0.25;  // of rounding_level(), which this is never below
+  static constexpr double kRounding = 0.5;  // of rounding_level(), which this is never below
 
  private:
   using OverSteps = std::map<std::int64_t, SpreadLevels>;

@@ -76,7 +76,7 @@ class Collect {
 void set_matches(std::vector<ComparedTensor>& tensors) {
   std::map<std::string, int> uses;
   const auto match_of = [](const ComparedTensor& tensor, const std::string& name) {
-    return tensor.kind + '\x1f' + std::to_string(tensor.chunk) + '\x1f' +
+    return tensor.kind + kMatchSeparator + std::to_string(tensor.chunk) + kMatchSeparator +
            matched_name(name, tensor.element);
   };
   for (ComparedTensor& tensor : tensors) {
@@ -138,6 +138,11 @@ void describe(ComparedRun& run) {
 }
 
 }  // namespace
+
+std::string tensor_text(const ComparedTensor& tensor) {
+  return tensor.kind + " " + (tensor.name.empty() ? "(root)" : tensor.name) +
+         (tensor.element.empty() ? "" : " " + tensor.element);
+}
 
 ComparedRun read_compared(const std::filesystem::path& path, const ReadOptions& select) {
   ComparedRun run;

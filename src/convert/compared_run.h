@@ -13,6 +13,9 @@
 
 namespace trainmon {
 
+// Between the parts of ComparedTensor::match, of which the name is the last.
+inline constexpr char kMatchSeparator = '\x1f';
+
 struct ComparedTensor {
   std::string kind;
   std::int32_t chunk = 0;
@@ -22,6 +25,9 @@ struct ComparedTensor {
   bool has_dtype = true;  // false: the source does not say
   std::string match;      // equal for the same tensor of another run: kind, chunk, matched_name()
 };
+
+// "actv blocks.0 input.0"; the root module is "(root)".
+std::string tensor_text(const ComparedTensor& tensor);
 
 struct ComparedRow {
   std::uint32_t tensor = 0;  // index into ComparedRun::tensors

@@ -2,6 +2,7 @@
 #include "convert/row_pairs.h"
 
 #include <algorithm>
+#include <set>
 #include <span>
 #include <tuple>
 
@@ -119,14 +120,45 @@ void list_only_here(ComparedRun& run, const ComparedRun& other) {
   run.side.only_here.clear();
   for (const ComparedTensor& tensor : run.tensors) {
     if (there.contains(tensor.match)) continue;
-    run.side.only_here.push_back(tensor.kind + " " + tensor.name +
-                                 (tensor.element.empty() ? "" : " " + tensor.element));
+    run.side.only_here.push_back(tensor_text(tensor));
+  }
+}
+
+// msprobe's monitor leaves out the beginning of some names: encoder.layers.0 is its layers.0. A
+// tensor that only one run has goes with the only one of the other whose name ends with its own.
+void match_endings(const ComparedRun& a, ComparedRun& b) {
+  if ((a.side.format == "msprobe_csv") == (b.side.format == "msprobe_csv")) return;
+  std::set<std::string_view> of_a, of_b;
+  for (const ComparedTensor& tensor : a.tensors) of_a.insert(tensor.match);
+  for (const ComparedTensor& tensor : b.tensors) of_b.insert(tensor.match);
+  const auto ends_with = [](const std::string& x, const std::string& y) {
+    const std::size_t name_x = x.rfind(kMatchSeparator) + 1, name_y = y.rfind(kMatchSeparator) + 1;
+    const std::string_view longer = std::string_view(x).substr(name_x);
+    const std::string_view shorter = std::string_view(y).substr(name_y);
+    return x.substr(0, name_x) == y.substr(0, name_y) && longer.size() > shorter.size() + 1 &&
+           longer.ends_with(shorter) && longer[longer.size() - shorter.size() - 1] == '.';
+  };
+  std::map<std::string, std::vector<ComparedTensor*>> candidates;  // by the name in A
+  for (ComparedTensor& tensor : b.tensors) {
+    if (of_a.contains(tensor.match)) continue;
+    std::vector<const std::string*> found;
+    for (const ComparedTensor& other : a.tensors) {
+      if (of_b.contains(other.match)) continue;
+      if (ends_with(other.match, tensor.match) || ends_with(tensor.match, other.match)) {
+        found.push_back(&other.match);
+      }
+    }
+    if (found.size() == 1) candidates[*found[0]].push_back(&tensor);
+  }
+  for (auto& [match, tensors] : candidates) {
+    if (tensors.size() == 1) tensors[0]->match = match;
   }
 }
 
 }  // namespace
 
 std::vector<RowPair> pair_rows(ComparedRun& a, ComparedRun& b) {
+  match_endings(a, b);
   a.side.unmatched = b.side.unmatched = 0;
   list_only_here(a, b);
   list_only_here(b, a);

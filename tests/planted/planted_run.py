@@ -1,6 +1,6 @@
 # One watched training of a small GPT on real text, clean or with one bug planted at a known step.
 """`python planted_run.py '{"out": ..., "seed": ...}' ...`, one after another; keys and defaults: `Run`.
-With several ranks (RANK, WORLD_SIZE, MEETING_POINT in the environment) the model is trained with DDP."""
+With several ranks (RANK, WORLD_SIZE, MEETING_POINT in the environment) the model is trained by all."""
 
 import contextlib
 import dataclasses
@@ -35,6 +35,9 @@ class Run:
     reversed_batch: bool = False  # the same sequences in the opposite order
     mkldnn: bool = True
     math_attention: bool = False
+    # With several ranks: how they train, and whether each takes its part of one rank's batch.
+    mode: str = "ddp"  # or fsdp2
+    one_batch: bool = False
     # The bug: learning_rate, mask, bf16 or all_reduce; in which block, from which step on.
     bug: str = ""
     layer: int = 0
@@ -97,7 +100,9 @@ def groups_of(model):
     return [{"params": group} for group in [*blocks, rest]]
 
 
-def batch_of(run, text, step, rank):
+def batch_of(run, text, step, rank, world):
+    if run.one_batch:
+        return [part.chunk(world)[rank] for part in batch_of(Run("", run.seed), text, step, 0, 1)]
     generator = torch.Generator().manual_seed(run.seed * 100_003 + step * 11 + rank)
     starts = torch.randint(len(text) - LENGTH - 1, (BATCH,), generator=generator)
     windows = torch.stack([text[i : i + LENGTH + 1] for i in starts.tolist()])
@@ -114,7 +119,8 @@ def train(run):
     block = plain.blocks[run.layer]
     model, reduction = plain, None
     if world > 1:
-        model = torch.nn.parallel.DistributedDataParallel(plain)
+        model = models.spread(plain, run.mode)
+    if model is not plain:
         reduction = Reduction(block.parameters())
         model.register_comm_hook(None, reduction.__call__)
     optimizer = torch.optim.AdamW(groups_of(plain), lr=RATE)
@@ -127,7 +133,7 @@ def train(run):
         for step in range(run.steps):
             if run.bug and step == run.step:
                 plant(run, block, optimizer, reduction, rank)
-            ids, target = batch_of(run, text, step, rank)
+            ids, target = batch_of(run, text, step, rank, world)
             optimizer.zero_grad()
             parts = run.micro_batches
             for some, wanted in zip(ids.chunk(parts), target.chunk(parts), strict=True):
