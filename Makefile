@@ -1,5 +1,5 @@
 # What a developer types. Every target brings the machine to a working state first (scripts/setup.sh).
-.PHONY: setup demo test bench format asan tsan torture dist test-frameworks test-peer test-scale test-dist
+.PHONY: setup demo test bench format asan tsan torture dist test-frameworks test-peer test-planted test-scale test-dist
 
 setup:
 	scripts/setup.sh
@@ -45,6 +45,10 @@ test-frameworks:
 test-peer:
 	scripts/setup.sh
 	scripts/test_peer.sh
+
+test-planted:
+	scripts/setup.sh
+	scripts/planted.sh
 
 test-scale:
 	scripts/setup.sh

@@ -1,4 +1,4 @@
-// Binds convert.h: one call that takes the options as keywords and gives the report as a dict.
+// Binds convert.h and compare.h: one call each that takes the options as keywords.
 #include "trainmon/convert.h"
 
 #include <nanobind/nanobind.h>
@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "init.h"
+#include "trainmon/compare.h"
 
 namespace nb = nanobind;
 
@@ -108,9 +109,39 @@ nb::dict run_convert(const nb::bytes& from, const std::string& from_format, cons
   return report_dict(report);
 }
 
+// The report as JSON.
+nb::object run_compare(const nb::bytes& a, const nb::bytes& b, const std::optional<nb::bytes>& null,
+                       std::vector<std::string> kinds, std::vector<std::string> include,
+                       std::vector<std::string> exclude, std::vector<int> ranks,
+                       std::optional<std::int64_t> first_step,
+                       std::optional<std::int64_t> last_step, double factor, std::size_t worst) {
+  CompareOptions options;
+  options.a = path_of(a);
+  options.b = path_of(b);
+  if (null) options.null = path_of(*null);
+  options.select.kinds = std::move(kinds);
+  options.select.include = std::move(include);
+  options.select.exclude = std::move(exclude);
+  options.select.ranks = std::move(ranks);
+  options.select.first_step = first_step;
+  options.select.last_step = last_step;
+  options.factor = factor;
+  options.worst = worst;
+  std::string json;
+  {
+    const nb::gil_scoped_release release;
+    json = compare_json(compare(options));
+  }
+  return text(json);
+}
+
 }  // namespace
 
 void init_convert(nb::module_& module) {
+  module.def("compare", &run_compare, nb::arg("a"), nb::arg("b"), nb::arg("null").none(),
+             nb::arg("kinds"), nb::arg("include"), nb::arg("exclude"), nb::arg("ranks"),
+             nb::arg("first_step").none(), nb::arg("last_step").none(), nb::arg("factor"),
+             nb::arg("worst"));
   module.def("convert", &run_convert, nb::arg("from_path"), nb::arg("from_format"),
              nb::arg("to_path"), nb::arg("to_format"), nb::arg("kinds"), nb::arg("include"),
              nb::arg("exclude"), nb::arg("ranks"), nb::arg("first_step").none(),

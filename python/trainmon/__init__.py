@@ -15,6 +15,7 @@ _HOME = {
     "read_table": "trainmon.reading",
     "first_bad": "trainmon.reading",
     "top": "trainmon.reading",
+    "compare": "trainmon.comparison",
     "convert": "trainmon.conversion",
     "describe": "trainmon.torch.describe",
     "ConfigError": "trainmon.config",

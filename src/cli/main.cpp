@@ -20,6 +20,7 @@ constexpr const char* kFooter = R"(Exit codes:
 
 Examples:
   trainmon first-bad runs/a
+  trainmon compare runs/a runs/b
   trainmon top runs/a --stat absmax --kind grads --count 20
   trainmon show runs/a --name layers.1 --steps 100:120
   trainmon tail runs/a -f
@@ -70,7 +71,7 @@ int run(int argc, char** argv) {
     const auto all = app.get_subcommands({});
     for (std::size_t i = before; i < all.size(); ++i) all[i]->group(purpose);
   };
-  add("What went wrong", add_first_bad, add_anomalies, add_top);
+  add("What went wrong", add_first_bad, add_compare, add_anomalies, add_top);
   add("Look at a run", add_tail, add_show, add_query, add_plot);
   add("Make other files", add_convert, add_merge);
   add("Set up and control", add_config, add_doctor, add_ctl, add_completion);

@@ -48,48 +48,6 @@ bool has_file(const fs::path& directory, std::string_view prefix, std::string_vi
   return false;
 }
 
-// What a path holds; where a run has several, the one that says most.
-SourceFormat detected(const fs::path& from) {
-  std::error_code unknown;
-  if (!fs::exists(from, unknown)) {
-    throw std::runtime_error("there is no " + printable(from.native()));
-  }
-  if (!fs::is_directory(from, unknown)) return SourceFormat::sqlite;
-  if (has_file(from, "rows", ".csv")) return SourceFormat::csv;
-  bool has_csv = false, has_sqlite = false, has_msprobe = false;
-  for (const fs::directory_entry& rank : fs::directory_iterator(from)) {
-    const std::string name = rank.path().filename().string();
-    has_msprobe |= name.find("-rank") != std::string::npos && rank.is_directory(unknown);
-    if (!name.starts_with("rank_") || !rank.is_directory(unknown)) continue;
-    std::error_code error;
-    for (fs::directory_iterator entry(rank.path(), error), end; !error && entry != end;
-         entry.increment(error)) {
-      if (has_file(entry->path(), "log-", ".tmlog")) return SourceFormat::log;
-      has_sqlite |= has_file(entry->path(), "stats", ".db");
-      has_csv |= has_file(entry->path(), "rows", ".csv");
-    }
-  }
-  if (has_sqlite) return SourceFormat::sqlite;
-  if (has_csv) return SourceFormat::csv;
-  if (has_msprobe) return SourceFormat::msprobe_csv;
-  return SourceFormat::log;  // whose reader says what is there instead
-}
-
-std::unique_ptr<Source> open_source(const ConvertOptions& options, RowAccount& account) {
-  switch (options.from_format) {
-    case SourceFormat::csv:
-      return open_csv_source(options, account);
-    case SourceFormat::sqlite:
-      return open_sqlite_source(options, account);
-    case SourceFormat::msprobe_csv:
-      return open_msprobe_source(options, account);
-    case SourceFormat::automatic:
-    case SourceFormat::log:
-      break;
-  }
-  return open_log_source(options, account);
-}
-
 std::unique_ptr<Target> make_target(const TargetPlace& place) {
   switch (place.options.to_format) {
     case TargetFormat::csv:
@@ -316,6 +274,47 @@ class Conversion {
 
 }  // namespace
 
+SourceFormat detected_format(const fs::path& from) {
+  std::error_code unknown;
+  if (!fs::exists(from, unknown)) {
+    throw std::runtime_error("there is no " + printable(from.native()));
+  }
+  if (!fs::is_directory(from, unknown)) return SourceFormat::sqlite;
+  if (has_file(from, "rows", ".csv")) return SourceFormat::csv;
+  bool has_csv = false, has_sqlite = false, has_msprobe = false;
+  for (const fs::directory_entry& rank : fs::directory_iterator(from)) {
+    const std::string name = rank.path().filename().string();
+    has_msprobe |= name.find("-rank") != std::string::npos && rank.is_directory(unknown);
+    if (!name.starts_with("rank_") || !rank.is_directory(unknown)) continue;
+    std::error_code error;
+    for (fs::directory_iterator entry(rank.path(), error), end; !error && entry != end;
+         entry.increment(error)) {
+      if (has_file(entry->path(), "log-", ".tmlog")) return SourceFormat::log;
+      has_sqlite |= has_file(entry->path(), "stats", ".db");
+      has_csv |= has_file(entry->path(), "rows", ".csv");
+    }
+  }
+  if (has_sqlite) return SourceFormat::sqlite;
+  if (has_csv) return SourceFormat::csv;
+  if (has_msprobe) return SourceFormat::msprobe_csv;
+  return SourceFormat::log;  // whose reader says what is there instead
+}
+
+std::unique_ptr<Source> open_source(const ConvertOptions& options, RowAccount& account) {
+  switch (options.from_format) {
+    case SourceFormat::csv:
+      return open_csv_source(options, account);
+    case SourceFormat::sqlite:
+      return open_sqlite_source(options, account);
+    case SourceFormat::msprobe_csv:
+      return open_msprobe_source(options, account);
+    case SourceFormat::automatic:
+    case SourceFormat::log:
+      break;
+  }
+  return open_log_source(options, account);
+}
+
 std::string_view format_name(SourceFormat format) {
   return kSources[static_cast<std::size_t>(format)].first;
 }
@@ -337,7 +336,8 @@ std::optional<TargetFormat> target_format(std::string_view name) {
 
 ConvertReport convert(const ConvertOptions& wanted) {
   ConvertOptions options = wanted;
-  if (options.from_format == SourceFormat::automatic) options.from_format = detected(options.from);
+  if (options.from_format == SourceFormat::automatic)
+    options.from_format = detected_format(options.from);
   check(options);
   for (auto stat = options.stats.begin(); stat != options.stats.end();) {
     stat = std::find(options.stats.begin(), stat, *stat) == stat ? stat + 1

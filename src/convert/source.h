@@ -76,5 +76,11 @@ std::unique_ptr<Source> open_log_source(const ConvertOptions& options, RowAccoun
 std::unique_ptr<Source> open_csv_source(const ConvertOptions& options, RowAccount& account);
 std::unique_ptr<Source> open_sqlite_source(const ConvertOptions& options, RowAccount& account);
 std::unique_ptr<Source> open_msprobe_source(const ConvertOptions& options, RowAccount& account);
+// The one for options.from_format; a log where that is automatic.
+std::unique_ptr<Source> open_source(const ConvertOptions& options, RowAccount& account);
+
+// What a path holds; where a run has several, the one that says most. Throws std::runtime_error
+// where there is nothing.
+SourceFormat detected_format(const std::filesystem::path& from);
 
 }  // namespace trainmon

@@ -8,20 +8,12 @@
 #include <tuple>
 
 #include "base/parallel.h"
+#include "tools/kind_order.h"
 #include "tools/run_stream.h"
 #include "trainmon/tools.h"
 
 namespace trainmon {
 
-bool is_bad(const ReadRow& row) {
-  return (row.flags & flag::kNonFinite) != 0 || row.state.non_finite();
-}
-
-namespace {
-
-// The order in which a fault passes through a step. Weights before the step are what the forward
-// used, so they come before everything else of the step, whatever the backward they were read
-// after.
 int moment_of(std::string_view kind) {
   if (kind == kind::kParamOrigin) return 0;
   if (kind == kind::kActv) return 1;
@@ -31,6 +23,12 @@ int moment_of(std::string_view kind) {
   if (kind == kind::kParamUpdated) return 6;
   return 5;
 }
+
+bool is_bad(const ReadRow& row) {
+  return (row.flags & flag::kNonFinite) != 0 || row.state.non_finite();
+}
+
+namespace {
 
 bool is_gradient(std::string_view kind) {
   return kind == kind::kActvGrad || kind == kind::kGradUnreduced || kind == kind::kGradReduced ||

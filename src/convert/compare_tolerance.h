@@ -1,0 +1,78 @@
+// How far two sound runs may be apart: rounding, its growth over steps, and the noise of a repeat.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "trainmon/stat.h"
+
+namespace trainmon {
+
+// The statistics that are compared, in this order. Counts come last: they are equal or not.
+inline constexpr std::array<Stat, 9> kComparedStats = {Stat::norm, Stat::mean, Stat::std,
+                                                       Stat::min,  Stat::max,  Stat::absmax,
+                                                       Stat::nans, Stat::infs, Stat::count};
+inline constexpr std::size_t kValueStats = 6;
+
+// NaN where a statistic is not there or is one.
+using ComparedValues = std::array<double, kComparedStats.size()>;
+
+// Of two classes: rounding of many elements partly cancels in a norm, a mean or a standard
+// deviation, and not in an extreme element.
+enum class Spread : std::uint8_t { averaged, single };
+Spread spread_of(std::size_t stat);
+
+// Relative differences of the statistics kComparedStats[0 .. kValueStats), relative to the norm
+// (norm), to the root mean square (mean, std) and to the largest element of both (min, max,
+// absmax); NaN where one has no value, 0 where both are equal, infinities included.
+std::array<double, kValueStats> relative_differences(const ComparedValues& a,
+                                                     const ComparedValues& b);
+// The larger one of each class; 0 where there is none.
+using SpreadLevels = std::array<double, 2>;
+SpreadLevels levels_of(const std::array<double, kValueStats>& differences);
+
+// Half the distance from 1 to the next number; 0 for integers.
+double unit_roundoff(DType dtype);
+
+// What rounding alone may come to, for a tensor of `count` elements (0: not known) that is, or was
+// computed from, numbers with this unit round-off.
+double rounding_level(Spread spread, double roundoff, std::int64_t count);
+
+// Rounding is fed back into training: by so much its trace may have grown after so many steps.
+double drift(std::int64_t steps);
+
+// The share of what a weight moved (root of the sum of its squared steps) that may be noise:
+// optimizers that divide by a gradient's size turn rounding of a gradient that is zero but for
+// rounding into steps of full size. Less where a repeated run shows which weights those are.
+inline constexpr double kNoisyShare = 1.0 / 8;
+inline constexpr double kNoisyShareBesideNull = 1.0 / 16;
+
+// Noise of a repeated run, by tensor and by kind; at a step the largest up to it.
+class NoiseLevels {
+ public:
+  // In ascending order of steps.
+  void add(std::uint32_t tensor, const std::string& kind, std::int64_t step,
+           const SpreadLevels& levels);
+  void end();  // nothing is added afterwards
+  bool is_zero() const { return is_zero_; }
+  // What a sound run may differ by: the noise of the tensor, or the median over tensors of its
+  // kind where that is larger, times a safety factor.
+  double at(std::uint32_t tensor, const std::string& kind, std::int64_t step, Spread spread) const;
+
+  static constexpr double kSafety = 10.0;
+  static constexpr double kRounding = 0.5;  // of rounding_level(), which this is never below
+
+ private:
+  using OverSteps = std::map<std::int64_t, SpreadLevels>;
+  static double last_until(const OverSteps& levels, std::int64_t step, Spread spread);
+
+  std::map<std::uint32_t, OverSteps> tensors_;
+  std::map<std::string, std::map<std::int64_t, std::array<std::vector<double>, 2>>> collected_;
+  std::map<std::string, OverSteps> kinds_;
+  bool is_zero_ = true;
+};
+
+}  // namespace trainmon

@@ -1,0 +1,181 @@
+// Rows of any source, shards merged as far as the source can tell them.
+#include "convert/compared_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <tuple>
+#include <unordered_map>
+
+#include "base/text.h"
+#include "convert/compared_names.h"
+#include "convert/source.h"
+#include "tools/kind_order.h"
+
+namespace trainmon {
+namespace {
+
+constexpr int kReduced = 4;  // moment_of(): from here on there is one row a step
+
+bool is_left_out(std::string_view kind) {
+  return kind == kind::kMgDirection || kind == kind::kUpdateRatio || kind == kind::kStack;
+}
+
+class Collect {
+ public:
+  Collect(ComparedRun& run, const std::vector<std::string>& stats, bool is_msprobe)
+      : run_(run), is_msprobe_(is_msprobe) {
+    for (const Stat stat : kComparedStats) {
+      const auto at = std::find(stats.begin(), stats.end(), stat_name(stat));
+      columns_.push_back(at == stats.end() ? -1 : static_cast<int>(at - stats.begin()));
+    }
+  }
+
+  void add(const TableRow& row) {
+    if (is_left_out(row.series->kind)) return;
+    ComparedRow out;
+    out.tensor = tensor_of(*row.series);
+    out.step = row.step;
+    out.attempt = row.attempt;
+    out.rank = row.rank;
+    out.accum = row.accum;
+    out.call = row.call;
+    out.seq = row.seq != 0 || !is_msprobe_ ? row.seq : run_.rows.size();
+    for (std::size_t i = 0; i < columns_.size(); ++i) {
+      const int at = columns_[i];
+      const bool is_absent = at < 0 || (row.absent >> static_cast<unsigned>(at) & 1u) != 0;
+      out.values[i] = is_absent ? std::nan("") : row.values[static_cast<std::size_t>(at)];
+    }
+    run_.rows.push_back(out);
+  }
+
+ private:
+  std::uint32_t tensor_of(const Series& series) {
+    const auto [known, is_new] =
+        by_series_.try_emplace(&series, static_cast<std::uint32_t>(run_.tensors.size()));
+    if (!is_new) return known->second;
+    const auto [same, fresh] = by_name_.try_emplace(
+        std::tuple(series.kind, series.chunk, series.name, series.element), known->second);
+    known->second = same->second;
+    if (fresh) {
+      run_.tensors.push_back(
+          {series.kind, series.chunk, series.name, series.element, series.dtype, !is_msprobe_, ""});
+    }
+    return known->second;
+  }
+
+  ComparedRun& run_;
+  const bool is_msprobe_;
+  std::vector<int> columns_;
+  std::unordered_map<const Series*, std::uint32_t> by_series_;
+  std::map<std::tuple<std::string, std::int32_t, std::string, std::string>, std::uint32_t> by_name_;
+};
+
+// Two tensors that differ in what looks like a wrapper are two all the same.
+void set_matches(std::vector<ComparedTensor>& tensors) {
+  std::map<std::string, int> uses;
+  const auto match_of = [](const ComparedTensor& tensor, const std::string& name) {
+    return tensor.kind + kMatchSeparator + std::to_string(tensor.chunk) + kMatchSeparator +
+           matched_name(name, tensor.element);
+  };
+  for (ComparedTensor& tensor : tensors) {
+    tensor.match = match_of(tensor, unwrapped_name(tensor.name));
+    ++uses[tensor.match];
+  }
+  for (ComparedTensor& tensor : tensors) {
+    if (uses[tensor.match] > 1) tensor.match = match_of(tensor, tensor.name);
+  }
+}
+
+void set_places(ComparedRun& run) {
+  std::vector<char> moments;
+  for (const ComparedTensor& tensor : run.tensors) {
+    moments.push_back(static_cast<char>(moment_of(tensor.kind)));
+  }
+  // Of gradients that add up, the last backward of each step.
+  std::map<std::tuple<std::uint32_t, std::int32_t, std::int64_t, std::int32_t>, std::int32_t> last;
+  const auto sums = [&](const ComparedRow& row) {
+    return run.tensors[row.tensor].kind == kind::kGradUnreduced;
+  };
+  const auto of_step = [](const ComparedRow& row) {
+    return std::tuple(row.tensor, row.rank, row.step, row.attempt);
+  };
+  for (const ComparedRow& row : run.rows) {
+    if (!sums(row)) continue;
+    std::int32_t& known = last.try_emplace(of_step(row), row.accum).first->second;
+    known = std::max(known, row.accum);
+  }
+  for (ComparedRow& row : run.rows) {
+    const int moment = moments[row.tensor];
+    row.place = sums(row)                           ? row.accum - last[of_step(row)]
+                : moment >= kReduced || moment == 0 ? 0
+                                                    : row.accum;
+  }
+}
+
+void describe(ComparedRun& run) {
+  ComparedSide& side = run.side;
+  std::set<int> ranks;
+  std::set<std::string> kinds;
+  side.rows = static_cast<std::int64_t>(run.rows.size());
+  for (const ComparedRow& row : run.rows) {
+    ranks.insert(row.rank);
+    if (side.first_step < 0 || row.step < side.first_step) side.first_step = row.step;
+    side.last_step = std::max(side.last_step, row.step);
+    std::int32_t& backwards = run.backwards[row.step];
+    backwards = std::max(backwards, row.accum + 1);
+  }
+  for (const ComparedTensor& tensor : run.tensors) {
+    kinds.insert(tensor.kind);
+    const int moment = moment_of(tensor.kind);
+    if (moment == 1 || moment == 2) {
+      run.roundoff = std::max(run.roundoff, unit_roundoff(tensor.dtype));
+    }
+  }
+  side.ranks.assign(ranks.begin(), ranks.end());
+  side.kinds.assign(kinds.begin(), kinds.end());
+}
+
+}  // namespace
+
+std::string tensor_text(const ComparedTensor& tensor) {
+  return tensor.kind + " " + (tensor.name.empty() ? "(root)" : tensor.name) +
+         (tensor.element.empty() ? "" : " " + tensor.element);
+}
+
+ComparedRun read_compared(const std::filesystem::path& path, const ReadOptions& select) {
+  ComparedRun run;
+  run.side.path = path;
+  ConvertOptions options;
+  options.from = path;
+  options.from_format = detected_format(path);
+  options.select = select;
+  options.select.merged = options.from_format == SourceFormat::log;
+  if (options.from_format == SourceFormat::log) {
+    for (const Stat stat : kComparedStats) options.stats.emplace_back(stat_name(stat));
+  }
+  run.side.format = format_name(options.from_format);
+  RowAccount account;
+  const std::unique_ptr<Source> source = open_source(options, account);
+  Collect collect(run, source->stats(), source->is_msprobe());
+  for (std::size_t part = 0; part < source->parts().size(); ++part) {
+    source->read(
+        part, [&](const TableRow& row) { collect.add(row); }, account);
+  }
+  for (const RejectedRows& one : account.report().rejections) {
+    run.side.not_used.push_back(one.file.native() +
+                                (one.line > 0 ? " line " + std::to_string(one.line) : "") + ": " +
+                                one.what);
+  }
+  if (const RunRows* facts = source->facts()) {
+    run.world_size = facts->missing.world_size;
+    if (!facts->missing.ranks.empty()) run.side.not_used.push_back(missing_text(facts->missing));
+  }
+  set_matches(run.tensors);
+  set_places(run);
+  describe(run);
+  return run;
+}
+
+}  // namespace trainmon
