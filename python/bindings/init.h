@@ -10,6 +10,7 @@ void init_config(nanobind::module_& module);
 void init_monitor(nanobind::module_& module);
 void add_fast_calls(nanobind::module_& module);
 void init_convert(nanobind::module_& module);
+void init_directions(nanobind::module_& module);
 void init_tools(nanobind::module_& module);
 
 }  // namespace trainmon

@@ -12,4 +12,5 @@ NB_MODULE(_core, module) {
   trainmon::init_monitor(module);
   trainmon::init_tools(module);
   trainmon::init_convert(module);
+  trainmon::init_directions(module);
 }
