@@ -78,7 +78,10 @@ std::string verdict_json(const RankDirections& rank, const DirectionsReport& rep
     const bool is_first = one.step == rank.suspicions.front().step;
     object[is_first ? "parameters" : "later"].push_back(suspicion_json(rank, one));
   }
-  object["compared"] = {{"steps", rank.steps}, {"parameters", rank.parameters.size()}};
+  object["compared"] = {{"steps", rank.steps.size()},
+                        {"first_step", rank.steps.front()},
+                        {"last_step", rank.steps.back()},
+                        {"parameters", rank.parameters.size()}};
   object["not_compared"] = Json::array();
   for (const NotCompared& one : report.not_compared) {
     object["not_compared"].push_back(not_compared_json(one));

@@ -2,12 +2,18 @@
 # two of them.
 from __future__ import annotations
 
+import collections
 import csv
 import io
 import pathlib
 import struct
+import warnings
 
 import numpy as np
+
+import trainmon
+
+Pair = collections.namedtuple("Pair", "a b out first second")
 
 
 def write_summary(rank_dir, step, names, head="param_name"):
@@ -99,3 +105,18 @@ def csv_bytes(rows) -> bytes:
     text = io.StringIO()
     csv.writer(text).writerows(rows)
     return text.getvalue().encode("utf-8-sig")
+
+
+def write_pair(folder):
+    """Two dumps of two ranks, three steps; a fifth of the signs differs in rank 1."""
+    first = {rank: random_gradients(rank) for rank in range(2)}
+    second = {0: random_gradients(0), 1: random_gradients(1, drift=0.2)}
+    write_dump(folder / "a", first)
+    write_dump(folder / "b", second)
+    return Pair(folder / "a", folder / "b", folder / "out", first, second)
+
+
+def compared(*dumps_and_out, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return trainmon.compare_directions(*dumps_and_out, pictures=False, **options)
