@@ -17,6 +17,7 @@ _HOME = {
     "top": "trainmon.reading",
     "compare": "trainmon.comparison",
     "convert": "trainmon.conversion",
+    "compare_directions": "trainmon.directions",
     "describe": "trainmon.torch.describe",
     "ConfigError": "trainmon.config",
 }
