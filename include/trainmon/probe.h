@@ -19,9 +19,17 @@ namespace trainmon {
 // as the peer has it). `ternary`: two planes, x > 0 and x < 0, so that zero is not negative.
 enum class Signs : std::uint8_t { none, positive, ternary };
 
-// Digests of the elements as float32 in C order, little-endian (what the peer hashes): `md5` (32
-// hex digits), `crc32` (zlib's, 8 hex digits). `fast64` (16 hex digits): a 64-bit hash of the
-// elements as they are stored, in C order; not for adversaries.
+// Digests of the elements as float32 in C order, little-endian (what the peer hashes; numbers that
+// float32 lacks are rounded to nearest, as torch's .float() does): `md5` (32 hex digits; serial by
+// definition, so one thread works and at a fraction of the speed of the rest), `crc32` (zlib's, 8
+// hex digits). `fast64` (16 hex digits): a 64-bit hash of the elements as they are stored, in C
+// order, so that -0.0 differs from 0.0 and bfloat16 from float32; not for adversaries.
+//
+// fast64, with take(h, w) = x ^ (x >> 29) for x = (h ^ w) * 0x9E3779B97F4A7C15, modulo 2^64: the
+// bytes of each 262144 elements, the last ones of a tensor filled up with zeros to a multiple of
+// 256, are 64-bit words that 32 lanes take in turn, lane j from (j + 1) * 0x9E3779B97F4A7C15 on.
+// Their value is taken from their number of bytes (not filled up) on: the lanes, in order. The
+// digest is taken from 0x9E3779B97F4A7C15 on: these values, in order, then the number of bytes.
 enum class Digest : std::uint8_t { none, md5, crc32, fast64 };
 std::string_view digest_name(Digest digest);
 std::optional<Digest> digest_from_name(std::string_view name);
@@ -29,7 +37,8 @@ std::optional<Digest> digest_from_name(std::string_view name);
 struct ProbeRequest {
   bool intervals = false;
   // Strictly ascending; compared in float32 where the tensor has a floating type of at most 32
-  // bits, else in float64. Empty: one interval that holds everything.
+  // bits, else in float64. Beyond the largest number of that type, infinities included, a bound
+  // holds every number but +inf. Empty: one interval that holds everything.
   std::vector<double> bounds;
   Signs signs = Signs::none;
   Digest digest = Digest::none;
@@ -48,8 +57,10 @@ struct Probe {
   std::string digest;  // lower-case hex; "" where not asked for
 };
 
-// CPU tensors of any layout and dtype, empty and 0-dim ones too. Same result for any number of
-// threads and on every CpuLevel. Throws std::invalid_argument when tensor.device is not cpu or the
+// CPU tensors of any layout and dtype, empty and 0-dim ones too; `state` is what measure() gives.
+// Same result for any number of threads and on every CpuLevel, whatever the caller's floating-point
+// mode. One pass over a C-contiguous tensor; the state of any other takes one of its own. Throws
+// std::invalid_argument when tensor.device is not cpu, there are elements but no data, or the
 // bounds are not strictly ascending (NaN included).
 Probe probe(const TensorView& tensor, const ProbeRequest& request, int threads = 1);
 

@@ -9,8 +9,9 @@ void init_stat(nanobind::module_& module);
 void init_config(nanobind::module_& module);
 void init_monitor(nanobind::module_& module);
 void add_fast_calls(nanobind::module_& module);
-void init_convert(nanobind::module_& module);
 void init_probe(nanobind::module_& module);
+void init_convert(nanobind::module_& module);
+void init_grad_probe(nanobind::module_& module);
 void init_tools(nanobind::module_& module);
 
 }  // namespace trainmon

@@ -1,53 +1,89 @@
-// Binds grad_probe.h: one call measures all gradients of a step.
-#include <nanobind/nanobind.h>
-#include <nanobind/stl/string.h>
+// Binds probe.h: the bare probe of one tensor.
+#include "trainmon/probe.h"
 
-#include <deque>
-#include <vector>
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <utility>
 
 #include "init.h"
-#include "parts.h"
+#include "states.h"
 #include "tensor.h"
-#include "trainmon/grad_probe.h"
 
 namespace nb = nanobind;
 
 namespace trainmon {
 namespace {
 
-nb::list probe_gradients(BoundMonitor& monitor, const nb::list& series, const nb::list& tensors,
-                         std::int64_t step) {
-  nb::list refused;
-  std::deque<TensorAccess> read;  // items point into them
-  std::vector<ProbeItem> items;
-  for (std::size_t i = 0; i < nb::len(series) && i < nb::len(tensors); ++i) {
-    TensorAccess& tensor = read.emplace_back();
-    const nb::object object = tensors[i];
-    switch (read_tensor(object.ptr(), tensor)) {
-      case Access::ok:
-        items.push_back({nb::cast<SeriesId>(series[i]), tensor.view});
-        break;
-      case Access::not_cpu:
-        tensor.reason = "not on the CPU";
-        [[fallthrough]];
-      case Access::refused:
-        monitor.refuse(tensor.reason);
-        refused.append(nb::make_tuple(i, tensor.reason));
-        break;
-    }
+// An array of what `values` holds, which it keeps alive.
+template <class Element, class Value>
+nb::ndarray<nb::numpy, Element> array_of(std::vector<Value> values,
+                                         std::initializer_list<std::size_t> shape) {
+  static_assert(sizeof(Element) == sizeof(Value));
+  auto kept = std::make_unique<std::vector<Value>>(std::move(values));
+  void* data = kept->data();
+  const nb::capsule owner(kept.release(),
+                          [](void* p) noexcept { delete static_cast<std::vector<Value>*>(p); });
+  return nb::ndarray<nb::numpy, Element>(static_cast<Element*>(data), shape, owner);
+}
+
+// (state, intervals, exact zeros, signs, digest): what was not asked for is None. `signs` has a
+// row per plane. Or the one word that says why the tensor cannot be read.
+nb::object probe_tensor(nb::handle tensor, std::optional<std::vector<double>> bounds, int planes,
+                        const std::string& digest, double eps, int threads) {
+  TensorAccess access;
+  switch (read_tensor(tensor.ptr(), access)) {
+    case Access::ok:
+      break;
+    case Access::not_cpu:
+      return nb::str("device");
+    case Access::refused:
+      return nb::str(access.reason.c_str());
   }
-  const nb::gil_scoped_release release;
-  monitor.probe(items, step, monitor.grad_probe);
-  return refused;
+  ProbeRequest request;
+  request.intervals = bounds.has_value();
+  if (bounds) request.bounds = std::move(*bounds);
+  request.signs = static_cast<Signs>(planes);
+  request.digest = digest_from_name(digest).value();
+  request.eps = eps;
+  Probe found;
+  {
+    const nb::gil_scoped_release release;
+    found = probe(access.view, request, threads);
+  }
+  auto state = std::vector<double>(kColumns);
+  write_state(found.state, state.data());
+  nb::object intervals = nb::none(), zeros = nb::none(), signs = nb::none(), text = nb::none();
+  if (request.intervals) {
+    const std::size_t n = found.intervals.size();
+    intervals = nb::cast(array_of<std::int64_t>(std::move(found.intervals), {n}));
+    zeros = nb::int_(found.exact_zeros);
+  }
+  if (planes > 0) {
+    const auto rows = static_cast<std::size_t>(planes);
+    const std::size_t bytes = found.signs.size() / rows;
+    signs = nb::cast(array_of<std::uint8_t>(std::move(found.signs), {rows, bytes}));
+  }
+  if (request.digest != Digest::none) text = nb::str(found.digest.c_str());
+  return nb::make_tuple(array_of<double>(std::move(state), {1, kColumns}), intervals, zeros, signs,
+                        text);
 }
 
 }  // namespace
 
 void init_probe(nb::module_& module) {
-  module.def("probe_gradients", &probe_gradients, nb::arg("monitor"), nb::arg("series"),
-             nb::arg("tensors"), nb::arg("step"),
-             "measures what the part grad_probe asks for of each tensor, and hands it to the "
-             "writer as one batch;\n[(index, reason), ...] of those that are not measured");
+  nb::list digests;
+  for (const Digest digest : {Digest::none, Digest::md5, Digest::crc32, Digest::fast64}) {
+    const std::string_view name = digest_name(digest);
+    digests.append(nb::str(name.data(), name.size()));
+  }
+  module.attr("DIGESTS") = nb::tuple(digests);
+  module.def("probe_tensor", &probe_tensor, nb::arg("tensor"), nb::arg("bounds").none(),
+             nb::arg("planes"), nb::arg("digest"), nb::arg("eps"), nb::arg("threads"));
 }
 
 }  // namespace trainmon

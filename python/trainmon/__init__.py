@@ -10,6 +10,7 @@ _HOME = {
     "Watch": "trainmon.monitor",
     "GradProbe": "trainmon.torch.grad_probe",
     "tensor_stats": "trainmon.stats",
+    "probe_tensor": "trainmon.stats",
     "read": "trainmon.reading",
     "read_table": "trainmon.reading",
     "first_bad": "trainmon.reading",

@@ -1,11 +1,11 @@
-# The bare measure: statistics of tensors, without a monitor.
+# The bare measure: statistics of tensors and the probe of one, without a monitor.
 from __future__ import annotations
 
 import difflib
 import math
 import numbers
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainmon import _core
 
@@ -50,6 +50,80 @@ def tensor_stats(
         column = _core.derive(name, states)
         out[name] = column.astype("int64") if name in _INTEGERS else column
     return out
+
+
+# Planes of bits for each kind of signs.
+_SIGNS = {"none": 0, "positive": 1, "ternary": 2}
+
+
+class TensorProbe(NamedTuple):
+    """What `probe_tensor` found; None for what was not asked for."""
+
+    stats: dict[str, float | int]  # every statistic of docs/statistics.md
+    intervals: np.ndarray | None  # int64, len(bounds) + 1 counts: x <= b0, b0 < x <= b1, ...
+    exact_zeros: int | None  # elements equal to 0, counted with the intervals
+    signs: np.ndarray | None  # uint8, a row of ceil(count / 8) bytes per plane
+    digest: str | None  # lower-case hex
+
+
+def probe_tensor(
+    tensor: Any,
+    *,
+    bounds: Iterable[float] | None = None,
+    signs: str = "none",
+    digest: str = "none",
+    eps: float = _core.DEFAULT_EPS,
+    threads: int = 1,
+) -> TensorProbe:
+    """Statistics, interval counts, signs and a digest of one CPU tensor, in one pass.
+
+    `bounds` ascend strictly; NaN and +inf are in the last interval. `signs` is "positive" (one
+    plane of bits, x > 0) or "ternary" (x > 0, then x < 0); element i of the C order is bit i % 8 of
+    byte i // 8: `numpy.unpackbits(p.signs, axis=1, count=n, bitorder="little")`. `digest` is "md5"
+    or "crc32", of the elements as little-endian float32, or "fast64", of the elements as they are
+    stored, each in C order. `eps` is the threshold of the statistic `zeros`; `threads` changes the
+    speed only. The GIL is released; the tensor must not be written meanwhile.
+
+    Raises TypeError for a tensor that cannot be read (those of `tensor_stats`, and those of another
+    device), and TypeError or ValueError for the rest, each naming the argument.
+    """
+    if signs not in _SIGNS:
+        raise ValueError(f"signs must be one of {', '.join(_SIGNS)}, not {signs!r}")
+    if digest not in _core.DIGESTS:
+        raise ValueError(f"digest must be one of {', '.join(_core.DIGESTS)}, not {digest!r}")
+    found = _core.probe_tensor(
+        tensor,
+        None if bounds is None else _checked_bounds(bounds),
+        _SIGNS[signs],
+        digest,
+        _checked_eps(eps),
+        _checked_threads(threads),
+    )
+    if isinstance(found, str):
+        raise TypeError(
+            "tensor is on another device; only CPU tensors are probed"
+            if found == "device"
+            else f"tensor cannot be probed: {found}"
+        )
+    state, *rest = found
+    stats = {}
+    for name in STATS:
+        value = _core.derive(name, state)[0]
+        stats[name] = int(value) if name in _INTEGERS else float(value)
+    return TensorProbe(stats, *rest)
+
+
+def _checked_bounds(bounds: Any) -> list[float]:
+    if isinstance(bounds, (str, bytes)) or not isinstance(bounds, Iterable):
+        raise TypeError(f"bounds must be an iterable of numbers, not {type(bounds).__name__}")
+    values = list(bounds)
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            raise TypeError(f"bounds must hold numbers, not {type(value).__name__}")
+    try:
+        return [float(value) for value in values]
+    except OverflowError:
+        raise ValueError("bounds must be numbers that float64 can hold") from None
 
 
 def _measured_elsewhere(tensor: Any, eps: float, name: str):

@@ -132,6 +132,7 @@ class Chunk {
 }  // namespace
 
 Probe probe(const TensorView& tensor, const ProbeRequest& request, int threads) {
+  const cpu::FloatMode mode;  // for the bounds; each chunk sets its thread's
   checked_layout(tensor);
   const Layout layout = c_order_of(tensor);
   const std::int64_t elements = layout.elements;
@@ -162,7 +163,7 @@ Probe probe(const TensorView& tensor, const ProbeRequest& request, int threads) 
   Md5 md5;
   std::mutex mutex;
   const auto work = [&](std::size_t i) {
-    const cpu::FloatMode mode;
+    const cpu::FloatMode chunk_mode;
     Chunk chunk(pass, md5);
     const std::int64_t begin = static_cast<std::int64_t>(i) * kChunk;
     const std::int64_t n = std::min(kChunk, elements - begin);

@@ -2,4 +2,5 @@
 trainmon_test(stats_kernels SOURCES stats_kernels_test.cpp DEPENDS stats)
 trainmon_test(stats_layout SOURCES stats_layout_test.cpp DEPENDS stats)
 trainmon_test(stats_pairs SOURCES stats_pairs_test.cpp DEPENDS stats)
+trainmon_test(stats_probe SOURCES stats_probe_test.cpp DEPENDS stats)
 trainmon_test(stats_state SOURCES stats_state_test.cpp DEPENDS stats)

@@ -424,7 +424,7 @@ def test_what_is_said_at_the_start(tmp_path, caplog):
     [
         ({"level": "L3"}, ValueError, "level must be one of L0, L1, L2, not 'L3'"),
         ({"signs": "bits"}, ValueError, "signs must be one of packed, npy, none"),
-        ({"digest": "sha"}, ValueError, "digest must be one of fast64, md5, crc32, none"),
+        ({"digest": "sha"}, ValueError, "digest must be one of none, md5, crc32, fast64"),
         ({"bounds": [0, 0]}, ValueError, "bounds must ascend: 0 follows 0"),
         ({"bounds": [math.nan]}, ValueError, "bounds"),
         ({"bounds": [2**63]}, ValueError, "bounds must be from"),
