@@ -134,6 +134,7 @@ def test_what_is_said_at_the_start(tmp_path, caplog):
         ({"signs": "bits"}, ValueError, "signs must be one of packed, npy, none"),
         ({"digest": "sha"}, ValueError, "digest must be one of none, md5, crc32, fast64"),
         ({"bounds": [0, 0]}, ValueError, "bounds must ascend: 0 follows 0"),
+        ({"bounds": [2**60, 2**60 + 1]}, ValueError, "bounds must ascend"),  # one float64
         ({"bounds": [math.nan]}, ValueError, "bounds"),
         ({"bounds": [2**63]}, ValueError, "bounds must be from"),
         ({"bounds": ["1"]}, TypeError, "bounds must be numbers, not '1'"),

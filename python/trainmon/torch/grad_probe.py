@@ -48,7 +48,8 @@ class GradProbe:
     params     names of the parameters to look at, empty for all
     steps      the steps to look at, empty for all. A step of a parameter is a call of step() of an
                optimizer that has it, counted from 0
-    ranks      the ranks to look at, of several; empty for all
+    ranks      the ranks to look at, of several; empty for all. Where no launcher such as torchrun
+               tells them, a process has its rank from init_process_group() on
     signs      packed (a bit per element), npy (a byte, as NumPy reads it) or none
     ternary    signs of three values: zero is not negative
     digest     fast64 (of L0, if unset), md5, crc32 or none (if unset elsewhere); md5 and crc32 are
@@ -116,7 +117,7 @@ class GradProbe:
         part = {
             "intervals": level == "L2",
             "bounds": [float(bound) for bound in bounds],
-            "bound_texts": [repr(bound) for bound in bounds],
+            "bound_texts": [json.dumps(bound) for bound in bounds],
             "planes": planes,
             "npy": signs == "npy",
             "digest": digest,
@@ -252,7 +253,7 @@ def _bounds(bounds) -> list:
         if not math.isfinite(bound) or not -(2**63) <= bound < 2**63:
             raise ValueError(f"bounds must be from -2**63 to 2**63 - 1, not {bound!r}")
     for low, high in zip(bounds, bounds[1:]):
-        if low >= high:
+        if float(low) >= float(high):
             raise ValueError(f"bounds must ascend: {high!r} follows {low!r}")
     return bounds
 
