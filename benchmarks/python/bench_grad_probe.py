@@ -90,9 +90,9 @@ def attach(candidate, model, folder):
 
 def work(candidate, small, folder):
     """A line on standard input is a step; answers with seconds and the bytes it wrote."""
+    say, sys.stdout = sys.stdout, sys.stderr  # the peer prints
     model, optimizer = build(small)
     flush = attach(candidate, model, folder)
-    say, sys.stdout = sys.stdout, sys.stderr  # the peer prints
     print("ready", file=say, flush=True)
     for _ in sys.stdin:
         begin = time.perf_counter()

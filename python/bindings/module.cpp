@@ -8,10 +8,10 @@ NB_MODULE(_core, module) {
   // Static objects of ours live until the process ends; a leak report at exit would only name them.
   nanobind::set_leak_warnings(false);
   trainmon::init_stat(module);
-  trainmon::init_grad_probe(module);
+  trainmon::init_probe(module);
   trainmon::init_config(module);
   trainmon::init_monitor(module);
-  trainmon::init_probe(module);
+  trainmon::init_grad_probe(module);
   trainmon::init_tools(module);
   trainmon::init_convert(module);
   trainmon::init_directions(module);

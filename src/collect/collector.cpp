@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/parallel.h"
 #include "base/probe_payload.h"
 
 namespace trainmon {
@@ -150,18 +151,24 @@ void Collector::add_payload_at(Payload payload) {
 void Collector::probe(std::span<const ProbeItem> items, std::int64_t step,
                       const ProbeRequest& request) {
   RecordBatch batch;
-  batch.payloads.reserve(items.size());
-  const int planes = request.signs == Signs::none ? 0 : request.signs == Signs::ternary ? 2 : 1;
-  for (const auto& [series, tensor] : items) {
-    Payload payload;
-    payload.type = PayloadType::probe;
-    payload.key.series = series_.with_dtype(series, tensor.dtype);
-    payload.key.window = step;
-    payload.key.seq = open_.take_seq();
-    payload.bytes = probe_payload({tensor.sizes, static_cast<std::size_t>(tensor.ndim)}, planes,
-                                  trainmon::probe(tensor, request, options_.threads));
-    batch.payloads.push_back(std::move(payload));
+  batch.payloads.resize(items.size());
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    batch.payloads[i].type = PayloadType::probe;
+    RowKey& key = batch.payloads[i].key;
+    key.series = series_.with_dtype(items[i].series, items[i].tensor.dtype);
+    key.window = step;
+    key.seq = open_.take_seq();
   }
+  // An MD5 is one thread's work: then the tensors are shared out, else the parts of each.
+  const bool is_serial = request.digest == Digest::md5;
+  const int threads = is_serial ? 1 : options_.threads;
+  for_each_parallel(
+      items.size(), is_serial ? static_cast<unsigned>(options_.threads) : 1, [&](std::size_t i) {
+        const TensorView& tensor = items[i].tensor;
+        batch.payloads[i].bytes = probe_payload(
+            {tensor.sizes, static_cast<std::size_t>(tensor.ndim)}, static_cast<int>(request.signs),
+            trainmon::probe(tensor, request, threads));
+      });
   if (batch.empty()) return;
   const std::lock_guard order(seal_mutex_);
   produced_.fetch_add(batch.row_count(), std::memory_order_relaxed);

@@ -1,5 +1,5 @@
 # One rank of a DDP run under PrecisionDebugger, the gradients that it saw kept beside its files.
-"""compat_grad_probe_run.py CONFIG OUT"""
+"""compat_grad_probe_run.py CONFIG OUT WRAPPER, ddp or fsdp2"""
 
 import os
 import sys
@@ -11,14 +11,27 @@ from trainmon.compat.msprobe.pytorch import PrecisionDebugger
 
 STEPS = 3
 
+
+def local(gradient):
+    """What this rank holds of it."""
+    return (gradient.to_local() if hasattr(gradient, "to_local") else gradient).clone()
+
+
 if __name__ == "__main__":
-    config, out = sys.argv[1:3]
+    config, out, wrapper = sys.argv[1:4]
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.distributed.init_process_group(
         "gloo", init_method=os.environ["MEETING_POINT"], rank=rank, world_size=ranks
     )
     torch.manual_seed(3)
-    model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 4)))
+    model = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 4))
+    if wrapper == "ddp":
+        model = nn.parallel.DistributedDataParallel(model)
+    else:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        fully_shard(model, mesh=init_device_mesh("cpu", (ranks,)))
     optimizer = torch.optim.AdamW(model.parameters())
     debugger = PrecisionDebugger(config)
     debugger.monitor(model)
@@ -27,7 +40,7 @@ if __name__ == "__main__":
     for _ in range(STEPS):
         optimizer.zero_grad()
         model(torch.randn(3, 6)).square().mean().backward()
-        seen.append({name: p.grad.clone() for name, p in model.named_parameters()})
+        seen.append({name: local(p.grad) for name, p in model.named_parameters()})
         optimizer.step()
     debugger.stop()
     torch.save(seen, os.path.join(out, f"seen{rank}.pt"))

@@ -1,6 +1,7 @@
 # What tests of the gradient probe share: its files read back by other means, and NumPy as the oracle.
 import csv
 import hashlib
+import json
 import math
 import pathlib
 import struct
@@ -8,6 +9,7 @@ import zlib
 
 import numpy as np
 import torch
+from torch import nn
 
 
 def summary(folder, step):
@@ -107,20 +109,16 @@ def assert_signs(folder, step, name, tensor, form="npy", ternary=False):
         np.testing.assert_array_equal(plane, true)
 
 
-class Gradients(torch.nn.Module):
+class Gradients(nn.Module):
     """Parameters whose gradients are given rather than computed."""
 
     def __init__(self, **gradients):
         super().__init__()
         for name, gradient in gradients.items():
             shape, dtype = gradient.shape, gradient.dtype
-            value = torch.nn.Parameter(torch.zeros(shape, dtype=dtype), requires_grad=True)
+            value = nn.Parameter(torch.zeros(shape, dtype=dtype), requires_grad=True)
             self.register_parameter(name, value)
-        self.give(**gradients)
-
-    def give(self, **gradients):
-        for name, gradient in gradients.items():
-            getattr(self, name).grad = gradient
+            value.grad = gradient
 
 
 class Still(torch.optim.Optimizer):
@@ -131,3 +129,30 @@ class Still(torch.optim.Optimizer):
 
     def step(self, closure=None):
         return closure() if closure is not None else None
+
+
+def net():
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4))
+
+
+def train(model, optimizer, count, first=0, micro=1):
+    """`count` steps of `micro` backwards; the gradients that each saw, by name."""
+    seen = []
+    for step in range(first, first + count):
+        optimizer.zero_grad()
+        for m in range(micro):
+            data = torch.randn(3, 6, generator=torch.Generator().manual_seed(17 * step + m))
+            model(data).square().mean().backward()
+        seen.append({n: p.grad.clone() for n, p in model.named_parameters()})
+        optimizer.step()
+    return seen
+
+
+def config_file(folder, block=None, **fields):
+    given = {"task": "grad_probe", "dump_path": str(folder / "dump"), **fields}
+    if block is not None:
+        given["grad_probe"] = block
+    path = pathlib.Path(folder, "config.json")
+    path.write_text(json.dumps(given))
+    return str(path)

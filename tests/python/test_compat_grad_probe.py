@@ -1,7 +1,5 @@
 # PrecisionDebugger of the compatible face: every field of the manual, the files it documents, its faults.
 import json
-import logging
-import pathlib
 
 import pytest
 import torch
@@ -14,12 +12,15 @@ from grad_probe_case import (
     Still,
     assert_numbers,
     assert_signs,
+    config_file,
     crc32,
     md5,
+    net,
     shares,
     steps,
     summary,
 )
+from grad_probe_case import train as train_with
 from trainmon.compat.msprobe.pytorch import PrecisionDebugger
 from trainmon.compat.msprobe.pytorch.debugger import precision_debugger
 
@@ -37,30 +38,8 @@ def stopped():
     assert not hooks._global_optimizer_pre_hooks
 
 
-def config_file(folder, block=None, **fields):
-    given = {"task": "grad_probe", "dump_path": str(folder / "dump"), **fields}
-    if block is not None:
-        given["grad_probe"] = block
-    path = pathlib.Path(folder, "config.json")
-    path.write_text(json.dumps(given))
-    return str(path)
-
-
-def net():
-    torch.manual_seed(3)
-    return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4))
-
-
 def train(model, count=1, optimizer=None):
-    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1)
-    seen = []
-    for step in range(count):
-        optimizer.zero_grad()
-        data = torch.randn(3, 6, generator=torch.Generator().manual_seed(step))
-        model(data).square().mean().backward()
-        seen.append({n: p.grad.clone() for n, p in model.named_parameters()})
-        optimizer.step()
-    return seen
+    return train_with(model, optimizer or torch.optim.SGD(model.parameters(), lr=0.1), count)
 
 
 def probed(folder, gradients, block=None, **fields):
@@ -255,16 +234,18 @@ def test_two_optimizers_count_for_themselves(tmp_path):
             assert_numbers(lines[name], gradient)
 
 
-def test_two_ranks_under_ddp(tmp_path):
+@pytest.mark.parametrize("wrapper", ["ddp", "fsdp2"])
+def test_two_ranks(tmp_path, wrapper):
     path = config_file(tmp_path, {"grad_level": "L2"})
-    launch.run("compat_grad_probe_run.py", path, tmp_path, ranks=2, timeout=180)
+    launch.run("compat_grad_probe_run.py", path, tmp_path, wrapper, ranks=2, timeout=180)
     for rank in (0, 1):
         seen = torch.load(tmp_path / f"seen{rank}.pt")
         folder = tmp_path / "dump" / f"rank{rank}"
         assert steps(folder) == [0, 1, 2]
         for step, gradients in enumerate(seen):
             lines = summary(folder, step)
-            assert list(lines) == list(gradients) and all(n.startswith("module.") for n in lines)
+            assert list(lines) == list(gradients)
+            assert all(name.startswith("module.") == (wrapper == "ddp") for name in lines)
             for name, gradient in gradients.items():
                 assert_numbers(lines[name], gradient)
                 assert_signs(folder, step, name, gradient)
@@ -272,7 +253,7 @@ def test_two_ranks_under_ddp(tmp_path):
 
 def test_ranks_are_chosen(tmp_path):
     path = config_file(tmp_path, rank=["1-3"])
-    launch.run("compat_grad_probe_run.py", path, tmp_path, ranks=2, timeout=180)
+    launch.run("compat_grad_probe_run.py", path, tmp_path, "ddp", ranks=2, timeout=180)
     assert [p.name for p in (tmp_path / "dump").iterdir()] == ["rank1"]
 
 
@@ -351,62 +332,3 @@ def test_traced_models_are_refused_by_name(tmp_path):
     with pytest.raises(TypeError, match="must be a torch.nn.Module, not int"):
         debugger.monitor(3)
     assert not hooks._global_optimizer_pre_hooks
-
-
-# --- the configuration ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "fields, block, error, text",
-    [
-        ({"dump_path": None}, {}, TypeError, "dump_path should be a str, not None"),
-        ({"dump_path": 5}, {}, TypeError, "dump_path"),
-        ({"step": 3}, {}, TypeError, "step should be a list, not 3"),
-        ({"step": [1.5]}, {}, TypeError, "step"),
-        ({"step": [True]}, {}, TypeError, "step"),
-        ({"step": ["3"]}, {}, ValueError, "step should hold integers and ranges such as '4-6'"),
-        ({"step": ["5-4"]}, {}, ValueError, "step"),
-        ({"step": ["a-b"]}, {}, ValueError, "step"),
-        ({"step": [1000001]}, {}, ValueError, "step should be from 0 to 1000000"),
-        ({"rank": [-1]}, {}, ValueError, "rank"),
-        ({"rank": ["0-1000001"]}, {}, ValueError, "rank"),
-        ({}, 3, TypeError, "grad_probe should be an object"),
-        ({}, {"grad_level": "L3"}, ValueError, "grad_level should be one of L0, L1, L2, not 'L3'"),
-        ({}, {"param_list": "fc"}, TypeError, "param_list should be a list of str"),
-        ({}, {"param_list": [1]}, TypeError, "param_list"),
-        ({}, {"bounds": 1}, TypeError, "bounds should be a list"),
-        ({}, {"bounds": ["1"]}, TypeError, "bounds should hold numbers"),
-        ({}, {"bounds": [0, 0]}, ValueError, "bounds should ascend: 0 follows 0"),
-        ({}, {"bounds": [1, 0]}, ValueError, "bounds should ascend"),
-        ({}, {"bounds": [2**63]}, ValueError, "range of int64"),
-        ({}, {"bounds": [float("nan")]}, ValueError, "range of int64"),
-        ({}, {"digest": "sha1"}, ValueError, "grad_probe.digest should be one of md5, crc32"),
-    ],
-)
-def test_wrong_values_are_named(tmp_path, fields, block, error, text):
-    with pytest.raises(error, match=text):
-        PrecisionDebugger(config_file(tmp_path, block, **fields))
-    assert PrecisionDebugger._instance is None  # the next one is read anew
-
-
-def test_files_that_are_no_configuration(tmp_path):
-    with pytest.raises(RuntimeError, match="none.json"):
-        PrecisionDebugger(str(tmp_path / "none.json"))
-    with pytest.raises(TypeError, match="config_path should be a str"):
-        PrecisionDebugger(5)
-
-
-def test_unknown_keys_warn(tmp_path, caplog):
-    with caplog.at_level(logging.WARNING):
-        PrecisionDebugger(
-            config_file(tmp_path, {"grad_levle": "L2"}, steps=[1], level="L1", tensor={})
-        )
-    assert "did you mean grad_probe.grad_level" in caplog.text
-    assert "config key steps is not known" in caplog.text
-    assert "tensor" not in caplog.text  # of another task
-
-
-def test_the_largest_values_are_taken(tmp_path):
-    block = {"bounds": [-(2**63), 2**63 - 1]}
-    debugger = PrecisionDebugger(config_file(tmp_path, block, step=["0-1000000"], rank=[1000000]))
-    assert len(debugger._settings.steps) == 1_000_001

@@ -19,7 +19,6 @@ from trainmon.torch.step_calls import Owners, StepCalls
 
 LEVELS = ("L0", "L1", "L2")
 SIGNS = ("packed", "npy", "none")
-DIGESTS = ("fast64", "md5", "crc32", "none")
 LEAST_QUEUE = 64.0  # MB
 STOP_TIMEOUT = 60.0  # seconds for the disk; a step is worth having as a whole
 
@@ -40,7 +39,8 @@ class GradProbe:
         {out}/rank{rank}/step{step}/{parameter}.sign or .npy
 
     model      a torch.nn.Module, not one that torch.jit.trace or torch.jit.script made
-    optimizer  its optimizer, or a list or dict of several; None: every one that has parameters of it
+    optimizer  its optimizer, or a list or dict of several: the parameters that these have; None: every
+               one that has parameters of it
     out        the output directory; files of the same name are replaced
     level      L0: a digest, max, min, norm and shape of each gradient. L1: signs instead of the
                digest. L2: also the share of elements in each interval, and of zeros
@@ -48,7 +48,8 @@ class GradProbe:
     params     names of the parameters to look at, empty for all
     steps      the steps to look at, empty for all. A step of a parameter is a call of step() of an
                optimizer that has it, counted from 0
-    ranks      the ranks to look at, of several; empty for all
+    ranks      the ranks to look at, of several; empty for all. Where no launcher such as torchrun
+               tells them, a process has its rank from init_process_group() on
     signs      packed (a bit per element), npy (a byte, as NumPy reads it) or none
     ternary    signs of three values: zero is not negative
     digest     fast64 (of L0, if unset), md5, crc32 or none (if unset elsewhere); md5 and crc32 are
@@ -81,17 +82,16 @@ class GradProbe:
         overflow: str = "drop_newest",
     ):
         _check_model(model)
-        for name, value, valid in (("level", level, LEVELS), ("signs", signs, SIGNS)):
-            if value not in valid:
-                raise ValueError(f"{name} must be one of {', '.join(valid)}, not {value!r}")
         if digest is None:
             digest = "fast64" if level == "L0" else "none"
-        if digest not in DIGESTS:
-            raise ValueError(f"digest must be one of {', '.join(DIGESTS)}, not {digest!r}")
+        _check_choice("level", level, LEVELS)
+        _check_choice("signs", signs, SIGNS)
+        _check_choice("digest", digest, _core.DIGESTS)
         bounds = _bounds(bounds)
         optimizers = None if optimizer is None else list(given.optimizers(optimizer).values())
         self._params, self._steps = _names(params), _numbers("steps", steps)
         self.rank, world = _place()
+        self.directory = os.path.join(os.path.abspath(os.fspath(out)), f"rank{self.rank}")
         self._process, self._ended = os.getpid(), None
         self._core = self._calls = None
         ranks = _numbers("ranks", ranks)
@@ -104,7 +104,6 @@ class GradProbe:
         named = dict(model.named_parameters())
         planes = 0 if level == "L0" or signs == "none" else 2 if ternary else 1
         bits = planes * sum(p.numel() for p in named.values() if not _is_lazy(p))
-        self.directory = os.path.join(os.path.abspath(os.fspath(out)), f"rank{self.rank}")
         if os.path.isdir(self.directory) and os.listdir(self.directory):
             self._say(f"{self.directory} exists: files of the same name are replaced in it")
         self._tell_unknown(named)
@@ -118,7 +117,7 @@ class GradProbe:
         part = {
             "intervals": level == "L2",
             "bounds": [float(bound) for bound in bounds],
-            "bound_texts": [repr(bound) for bound in bounds],
+            "bound_texts": [json.dumps(bound) for bound in bounds],
             "planes": planes,
             "npy": signs == "npy",
             "digest": digest,
@@ -241,6 +240,11 @@ def _check_model(model) -> None:
         )
 
 
+def _check_choice(what: str, value, valid) -> None:
+    if value not in valid:
+        raise ValueError(f"{what} must be one of {', '.join(valid)}, not {value!r}")
+
+
 def _bounds(bounds) -> list:
     bounds = list(bounds)
     for bound in bounds:
@@ -249,7 +253,7 @@ def _bounds(bounds) -> list:
         if not math.isfinite(bound) or not -(2**63) <= bound < 2**63:
             raise ValueError(f"bounds must be from -2**63 to 2**63 - 1, not {bound!r}")
     for low, high in zip(bounds, bounds[1:]):
-        if low >= high:
+        if float(low) >= float(high):
             raise ValueError(f"bounds must ascend: {high!r} follows {low!r}")
     return bounds
 

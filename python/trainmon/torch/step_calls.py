@@ -111,13 +111,13 @@ class Owners:
     def __init__(self, optimizers):
         """`optimizers` None: they are looked for when the first one steps."""
         self._known = [weakref.ref(one) for one in optimizers or ()]
-        self._searched = optimizers is not None
+        self._searched = self._given = optimizers is not None
         self._first = None  # the first one that stepped, it takes what nobody has
 
     def of(self, optimizer, named: dict) -> list[str]:
-        """The names of those that step with this optimizer: those it has, and what no optimizer has
-        with the first one that steps. None if it has nothing to do with the model, unless nobody
-        has: then it keeps copies of the parameters, as for mixed precision."""
+        """The names of those that step with this optimizer: those it has. Where no optimizer was
+        given, what nobody has steps with the first one. None of them if it has nothing to do with
+        the model, unless nobody has: then it keeps copies of them, as for mixed precision."""
         if not self._searched:
             self._searched = True
             everyone = (one for one in gc.get_objects() if issubclass(type(one), Optimizer))
@@ -134,7 +134,7 @@ class Owners:
         first = self._first and self._first()
         if first is None:
             self._first, first = weakref.ref(optimizer), optimizer
-        if first is optimizer:
+        if first is optimizer and not (self._given and ids & anybody):
             mine = mine | (ids - anybody)
         return [name for name, parameter in named.items() if id(parameter) in mine]
 

@@ -318,6 +318,58 @@ TEST(Monitor, SixtyFourRanksInOneDirectory) {
   for (const ReadRow& row : rows.rows) EXPECT_EQ(row.state.max, static_cast<double>(row.rank));
 }
 
+TEST(Monitor, AProbeIsOneBatchAndItsTensorsCountAsRows) {
+  const Scratch scratch;
+  Config config = scratch.config();
+  config.sinks = {"memory"};
+  config.flush_seconds = 0.001;  // seals of the writer thread never part it
+  GradProbeOptions options;
+  options.request.signs = Signs::positive;
+  MonitorParts parts;
+  parts.directory = scratch.path / "rank0";
+  parts.sinks.push_back(make_grad_probe_sink(options));
+  Monitor monitor(config, Identity{}, std::move(parts));
+  const std::vector<float> values(100000, 1.0f);
+  const auto size = static_cast<std::int64_t>(values.size());
+  const TensorView view{.data = values.data(), .ndim = 1, .sizes = &size};
+  std::vector<ProbeItem> items;
+  for (const char* name : {"a", "b", "c"}) items.push_back({series_of(monitor, name), view});
+  for (std::int64_t at = 0; at < 20; ++at) monitor.probe(items, at, options.request);
+  const Health health = monitor.stop();
+  EXPECT_EQ(health.rows_produced, 60);
+  for (const SinkHealth& sink : health.sinks) EXPECT_EQ(sink.rows_written, 60) << sink.name;
+  std::int64_t at = 0;
+  for (const RecordBatch& batch : monitor.memory()) {
+    ASSERT_EQ(batch.payloads.size(), 3u);
+    for (const Payload& payload : batch.payloads) {
+      EXPECT_EQ(payload.type, PayloadType::probe);
+      EXPECT_EQ(payload.key.window, at);
+    }
+    EXPECT_LT(batch.payloads[0].key.seq, batch.payloads[2].key.seq);
+    ++at;
+    const std::string step = std::to_string(at - 1);
+    EXPECT_TRUE(std::filesystem::exists(scratch.path / "rank0" / ("step" + step) / "c.sign"));
+  }
+  EXPECT_EQ(at, 20);
+}
+
+TEST(Monitor, WhatCannotBeProbedIsToldAndNothingIsThrown) {
+  const Scratch scratch;
+  Monitor monitor(scratch.config(), Identity{});
+  const float value = 1.0f;
+  ProbeItem item{series_of(monitor, "w"), {.data = &value}};
+  ProbeRequest request;
+  request.intervals = true;
+  request.bounds = {1.0, 0.0};
+  monitor.probe({&item, 1}, 0, request);
+  item.tensor.device = Device::cuda;
+  monitor.probe({&item, 1}, 1, {});
+  const Health health = monitor.stop();
+  EXPECT_EQ(health.rows_produced, 0);
+  EXPECT_EQ(health.parts_off.count("probe"), 1u);
+  EXPECT_EQ(health.errors, 2);
+}
+
 TEST(Monitor, ProducersSealsAndStopMayMeet) {
   for (int round = 0; round < 20; ++round) {
     const Scratch scratch;
