@@ -241,6 +241,17 @@ def test_a_folder_that_vanishes_for_good_costs_rows_not_training(tmp_path, capfd
     assert "cannot write" in said and "rows of rank 0 are missing" in said
 
 
+def test_gradients_that_are_not_measured_are_counted(tmp_path, capfd):
+    """Sparse ones; the peer raises in the middle of the backward."""
+    monitor, model = ColossalAIMonitor(), nn.Embedding(5, 3, sparse=True)
+    monitor.monitor(model)
+    model(torch.tensor([1, 4])).sum().backward()
+    monitor.step_end(model)
+    monitor.stop()
+    assert read(tmp_path) == [[], []]
+    assert "2 rows of rank 0 are missing" in capfd.readouterr().err
+
+
 def test_copies_and_pickles_leave_it_behind():
     monitor, model = ColossalAIMonitor(), net()
     monitor.monitor(model)

@@ -1,6 +1,7 @@
 # When ColossalAIMonitor reads reduced gradients: whatever steps with them, and whatever clears them.
 import pytest
 import torch
+from torch import nn
 
 from compat_colossalai_case import Seen, assert_files, loss_of, net, read
 from trainmon.compat.colossalai import ColossalAIMonitor
