@@ -20,7 +20,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kPatience = std::chrono::seconds(10);
 constexpr auto kPause = std::chrono::microseconds(500);
 
 bool has_no_locks(int error) {
@@ -35,8 +34,7 @@ class Locked {
   Locked& operator=(Locked&&) = delete;
   ~Locked() { unlock(); }
 
-  void take() {
-    const Clock::time_point deadline = Clock::now() + kPatience;
+  void take(Clock::time_point deadline) {
     do {
       unlock();
       open();
@@ -129,14 +127,15 @@ class Locked {
 
 }  // namespace
 
-void append_together(std::span<SharedCsv> files) {
+void append_together(std::span<SharedCsv> files, std::chrono::nanoseconds patience) {
+  const Clock::time_point deadline = Clock::now() + patience;
   std::vector<SharedCsv*> order;
   for (SharedCsv& file : files) order.push_back(&file);
   // One order for all processes, so that no two wait for each other.
   std::ranges::sort(order, {}, &SharedCsv::path);
   std::vector<Locked> locked;
   locked.reserve(order.size());
-  for (SharedCsv* file : order) locked.emplace_back(*file).take();
+  for (SharedCsv* file : order) locked.emplace_back(*file).take(deadline);
   std::size_t done = 0;
   try {
     for (; done < locked.size(); ++done) locked[done].append();

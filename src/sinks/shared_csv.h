@@ -1,6 +1,7 @@
 // CSV files that several processes append to at the same time: whole lines, one header.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <span>
@@ -18,7 +19,6 @@ namespace trainmon {
 //   - takes its own lines back if not all of them could be written.
 //
 // On a file system without locks lines are appended with one write each time, unrepaired.
-// A lock that somebody keeps for more than ten seconds is the SinkError "locked".
 // Thread-safe as far as objects differ.
 struct SharedCsv {
   std::filesystem::path path;
@@ -31,7 +31,8 @@ inline constexpr std::string_view kSharedLineEnd = "\r\n";
 // Appends the texts, all of them or none, and empties them. Makes missing files (and folders) with
 // their header, also where there is nothing to append. The order of `files` does not matter: locks
 // are taken in the order of their paths. Throws SinkError: "other_columns" for a file that begins
-// with another line.
-void append_together(std::span<SharedCsv> files);
+// with another line, "locked" where somebody keeps a lock longer than `patience`.
+void append_together(std::span<SharedCsv> files,
+                     std::chrono::nanoseconds patience = std::chrono::seconds(10));
 
 }  // namespace trainmon

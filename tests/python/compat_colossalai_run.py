@@ -119,13 +119,13 @@ def zero1():
     train("zero1", model, optimizer=optimizer, parallel_mode="zero1")
 
 
-def sharded(name, **config):
+def sharded(name, reshard=True, mode="zero3", **config):
     from torch.distributed.fsdp import fully_shard
 
     model, twin = Net(), Net()
     del model.unused, twin.unused
-    fully_shard(model.up)
-    fully_shard(model)
+    fully_shard(model.up, reshard_after_forward=reshard)
+    fully_shard(model, reshard_after_forward=reshard)
 
     def alone(model, step):
         """The same step of the same weights, by this rank alone."""
@@ -136,11 +136,15 @@ def sharded(name, **config):
         loss_of(twin, step).backward()
         return [(step, key, p.grad.clone()) for key, p in twin.named_parameters()]
 
-    train(name, model, before=alone, parallel_mode="zero3", **config)
+    train(name, model, before=alone, parallel_mode=mode, **config)
 
 
 def fsdp2():
     sharded("fsdp2")
+
+
+def fsdp2_zero2():
+    sharded("fsdp2_zero2", reshard=False, mode="zero2")
 
 
 def fsdp2_merged():
@@ -202,6 +206,7 @@ def main():
         accumulated,
         zero1,
         fsdp2,
+        fsdp2_zero2,
         fsdp2_merged,
         tp,
         tp_merged,

@@ -20,7 +20,7 @@ from torch import nn
 import compat_colossalai_case as case
 import marks
 import trainmon
-from compat_colossalai_case import Seen, assert_files, loss_of, made, net, read, train
+from compat_colossalai_case import assert_files, loss_of, made, net, read, train
 from trainmon.compat.colossalai import ColossalAIMonitor
 
 # Absolute, for programs started in other folders.
@@ -102,99 +102,6 @@ def test_every_statistic_of_every_step(micro, clear, set_to_none, tmp_path):
     assert len(local) == 3 * micro * 4
     used = {"first.weight", "first.bias", "second.weight", "second.bias"}
     assert {r[2] for r in local} == {r[2] for r in reduced} == used
-
-
-def test_a_closure_is_read_after_its_last_backward(tmp_path):
-    model, monitor = net(), ColossalAIMonitor()
-    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
-    seen = Seen(model)
-    monitor.monitor(model)
-
-    def closure():
-        optimizer.zero_grad()
-        loss = loss_of(model)
-        loss.backward()
-        return loss
-
-    for _ in range(2):
-        optimizer.step(closure)
-        seen.note()
-        monitor.step_end(model)
-        seen.next()
-    monitor.stop()
-    assert_files(tmp_path, seen)
-
-
-def test_a_loop_without_an_optimizer(tmp_path):
-    model, monitor = net(), ColossalAIMonitor()
-    seen = Seen(model)
-    monitor.monitor(model)
-    for step in range(3):
-        loss_of(model, step).backward()
-        seen.note()
-        with torch.no_grad():
-            for parameter in model.parameters():
-                if parameter.grad is not None:
-                    parameter -= 0.1 * parameter.grad
-        monitor.step_end(model)
-        model.zero_grad()
-        seen.next()
-    monitor.stop()
-    assert_files(tmp_path, seen)
-
-
-def test_two_optimizers_each_read_their_own(tmp_path):
-    """The gradients of one are cleared before the other has any."""
-    model, monitor = net(), ColossalAIMonitor()
-    one = torch.optim.SGD(model.first.parameters(), lr=0.1)
-    two = torch.optim.Adam(model.second.parameters(), lr=0.1)
-    stranger = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
-    seen = Seen(model)
-    monitor.monitor(model)
-    for step in range(2):
-        for optimizer, module in ((one, "first"), (two, "second")):
-            loss_of(model, step).backward()
-            seen.reduced += [
-                (step, name, p.grad.clone())
-                for name, p in model.named_parameters()
-                if name.startswith(module)
-            ]
-            stranger.step()
-            optimizer.step()
-            model.zero_grad()
-        monitor.step_end(model)
-        seen.next()
-    monitor.stop()
-    assert_files(tmp_path, seen)
-
-
-def test_gradients_that_nobody_stepped_with_are_said_to_be_gone(tmp_path, caplog):
-    model, monitor = net(), ColossalAIMonitor()
-    monitor.monitor(model)
-    for step in range(3):
-        loss_of(model, step).backward()
-        model.zero_grad()  # a loss scaler that found an infinity, say
-        monitor.step_end(model)
-    monitor.stop()
-    local, reduced = read(tmp_path)
-    assert [r[0] for r in local] == [0] * 4 + [1] * 4 + [2] * 4 and reduced == []
-    assert caplog.text.count("gradients were gone") == 1
-
-
-def test_backwards_that_are_thrown_away_stay_in_their_step(tmp_path):
-    model, monitor = net(), ColossalAIMonitor()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    monitor.monitor(model)
-    for step in range(3):
-        for _ in range(2):  # the first is of a probe
-            optimizer.zero_grad()
-            loss_of(model, step).backward()
-        optimizer.step()
-        monitor.step_end(model)
-    monitor.stop()
-    local, reduced = read(tmp_path)
-    assert [r[0] for r in local] == [0] * 8 + [1] * 8 + [2] * 8
-    assert [r[0] for r in reduced] == [0] * 4 + [1] * 4 + [2] * 4
 
 
 class Held(nn.Module):
@@ -332,6 +239,17 @@ def test_a_folder_that_vanishes_for_good_costs_rows_not_training(tmp_path, capfd
     assert sum(sink["rows_dropped"].values()) >= 4 * 8
     said = capfd.readouterr().err
     assert "cannot write" in said and "rows of rank 0 are missing" in said
+
+
+def test_gradients_that_are_not_measured_are_counted(tmp_path, capfd):
+    """Sparse ones; the peer raises in the middle of the backward."""
+    monitor, model = ColossalAIMonitor(), nn.Embedding(5, 3, sparse=True)
+    monitor.monitor(model)
+    model(torch.tensor([1, 4])).sum().backward()
+    monitor.step_end(model)
+    monitor.stop()
+    assert read(tmp_path) == [[], []]
+    assert "2 rows of rank 0 are missing" in capfd.readouterr().err
 
 
 def test_copies_and_pickles_leave_it_behind():

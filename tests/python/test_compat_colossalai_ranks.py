@@ -7,7 +7,7 @@ import compat_colossalai_case as case
 import launch
 
 STEPS = 3
-CASES = ["ddp", "accumulated", "zero1", "fsdp2", "fsdp2_merged", "tp", "tp_merged", "pp",
+CASES = ["ddp", "accumulated", "zero1", "fsdp2", "fsdp2_zero2", "fsdp2_merged", "tp", "tp_merged", "pp",
          "not_reduced"]  # fmt: skip
 REDUCED_IN_FULL = ["ddp", "accumulated", "zero1", "fsdp2_merged", "tp_merged"]
 
@@ -46,7 +46,7 @@ def test_local_differs_and_global_is_the_same_on_all_ranks(name, out):
         assert all(differ.values())
     if name in REDUCED_IN_FULL:
         assert same and not any(same.values())
-    elif name in ("fsdp2", "pp", "not_reduced"):
+    elif name in ("fsdp2", "fsdp2_zero2", "pp", "not_reduced"):
         assert all(same.values())
 
 
@@ -97,6 +97,6 @@ def test_names_and_unused_parameters(out):
 
 def test_what_the_mode_contradicts_is_said(ended):
     said = ended[1][0].err
-    assert said.count("parameters are sharded") == 2  # fsdp2 and tp, not where they are merged
+    assert said.count("parameters are sharded") == 3  # not where they are merged
     assert said.count("nothing in the model reduces gradients") == 1
     assert "sharded" not in ended[1][1].err

@@ -128,23 +128,25 @@ class DeclaredSteps:
         if steps is None or not steps.part.on or not steps.recording:
             return
         try:
-            held = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
-            if not any(id(p.tensor) in held for p in steps.sweeps.parameters):
+            if self._of(optimizer) is None:
                 return
-            self._prepare()
-            self._read(*self._of(optimizer, held))
+            self._prepare()  # may find parameters again
+            self._read(*self._of(optimizer))
             steps.adapter.seal("before_step")
         except Exception as error:
             steps.failed(error)
 
-    def _of(self, optimizer, held: set[int]) -> tuple:
+    def _of(self, optimizer) -> tuple | None:
+        """What is to be read of the parameters that an optimizer holds; None if it has none."""
         every = self.steps.sweeps  # another one when parameters were found again
+        held = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
         known = self.known.get(id(optimizer))
         if known is not None:
             its, then, parent, parts = known
             if its() is optimizer and then == held and parent is every:
                 return parts
-        parts = self._split([p for p in every.parameters if id(p.tensor) in held])
+        mine = [p for p in every.parameters if id(p.tensor) in held]
+        parts = self._split(mine) if mine else None
         self.known = {key: value for key, value in self.known.items() if value[0]() is not None}
         self.known[id(optimizer)] = weakref.ref(optimizer), held, every, parts
         return parts

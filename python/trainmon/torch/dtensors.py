@@ -40,7 +40,8 @@ class DTensors(Wrapper):
     def locals(self, tensors, attribute=None):
         if attribute is not None:
             tensors = [getattr(tensor, attribute) for tensor in tensors]
-        return [local_of(t) for t in tensors], None
+        with torch.no_grad():
+            return [_local(t) for t in tensors], None
 
     def hook_gradients(self, parameters, registry):
         for parameter in parameters:
@@ -55,10 +56,14 @@ def dtensor_type():
 def local_of(tensor):
     """The part of a DTensor that is on this rank, waited for if it is still on its way; any other
     tensor as it is."""
+    with torch.no_grad():
+        return _local(tensor)
+
+
+def _local(tensor):
     if not hasattr(tensor, "to_local"):
         return tensor
-    with torch.no_grad():
-        local = tensor.to_local()
+    local = tensor.to_local()
     return local.wait() if hasattr(local, "trigger_wait") else local
 
 

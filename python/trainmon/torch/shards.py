@@ -29,23 +29,25 @@ class Shards:
         return bool(_sharded_dims(parameter.tensor))
 
     def read(self, parameters: list[Parameter]) -> None:
-        eps = self.adapter.config["eps"]
+        adapter, held, locals_ = self.adapter, [], []
         for parameter in parameters:
             gradient = parameter.tensor.grad
-            if gradient is None:
-                continue
             if any(placement.is_partial() for placement in getattr(gradient, "placements", ())):
                 why = "a sum still to be made over the ranks that hold it"
-                self.adapter.coverage.not_covered(f"grad_reduced of {parameter.label}", why)
-                continue
-            local = local_of(gradient)
-            states, elsewhere, refused = _core.measure_tensors([local], eps, 1)
-            if elsewhere:  # waits for the device, as the all_gather will
-                states = ops.measure(local, eps).to("cpu", torch.float64).numpy()[None]
-            if refused:
-                self.adapter.core.refuse(refused[0][1])
-                continue
-            self.states[id(parameter.tensor)] = numpy.array(states)
+                adapter.coverage.not_covered(f"grad_reduced of {parameter.label}", why)
+            elif gradient is not None:
+                held.append(parameter)
+                locals_.append(local_of(gradient))
+        eps = adapter.config["eps"]
+        states, elsewhere, refused = _core.measure_tensors(locals_, eps, 1)
+        for place in elsewhere:  # waits for the device, as the all_gather will
+            state = ops.measure(locals_[place], eps)
+            states[place] = state.to("cpu", torch.float64).numpy()
+        for place, why in refused:
+            adapter.core.refuse(why)
+            states[place] = ABSENT
+        for parameter, state in zip(held, states, strict=True):
+            self.states[id(parameter.tensor)] = state
 
     def gather(self, steps, parameters: list[Parameter]) -> None:
         """Rows of the open window. `parameters` must be the same ones on all ranks."""

@@ -2,8 +2,10 @@
 // the disk.
 #include "trainmon/grad_stats.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -99,6 +101,39 @@ TEST_F(Shared, LeavesOtherFilesAlone) {
   fs::remove(path);
   fs::create_symlink(scratch.path() / "elsewhere", path);
   EXPECT_EQ(reason_of([&] { append("0,0,a\r\n"); }), "link");
+}
+
+TEST_F(Shared, DoesNotWaitForEverForALock) {
+  append("0,0,a\r\n");
+  const int held = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(flock(held, LOCK_EX), 0);
+  SharedCsv csv{path, "writer,number,text\r\n", "1,0,b\r\n"};
+  const auto patience = std::chrono::milliseconds(20);
+  EXPECT_EQ(reason_of([&] { append_together({&csv, 1}, patience); }), "locked");
+  EXPECT_EQ(content(path), "writer,number,text\r\n0,0,a\r\n");
+  close(held);
+  append_together({&csv, 1}, patience);
+  EXPECT_EQ(content(path), "writer,number,text\r\n0,0,a\r\n1,0,b\r\n");
+}
+
+// A data loader's worker, say, which has a copy of every descriptor.
+TEST_F(Shared, AProcessForkedInTheMiddleKeepsNoLock) {
+  append("0,0,a\r\n");
+  SharedCsv csv{path, "writer,number,text\r\n", "1,0,b\r\n"};
+  set_failpoints("file.write=sleep:200");
+  std::thread writer([&] { append_together({&csv, 1}); });
+  while (failpoint_hits("file.write") == 0) std::this_thread::yield();
+  const pid_t child = fork();
+  if (child == 0) {
+    pause();
+    _exit(0);
+  }
+  writer.join();
+  SharedCsv more{path, "writer,number,text\r\n", "2,0,c\r\n"};
+  EXPECT_EQ(reason_of([&] { append_together({&more, 1}, std::chrono::milliseconds(20)); }), "");
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  EXPECT_EQ(content(path), "writer,number,text\r\n0,0,a\r\n1,0,b\r\n2,0,c\r\n");
 }
 
 TEST_F(Shared, AppendsWithoutLocksWhereThereAreNone) {

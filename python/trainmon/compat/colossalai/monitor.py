@@ -128,8 +128,9 @@ class ColossalAIMonitor:
         if watch is None or self.rank != 0:
             return
         health = watch.health()
-        dropped = sum(sum(sink["rows_dropped"].values()) for sink in health.get("sinks", ()))
-        lost = f"; {dropped} rows of rank 0 are missing (health.json)" if dropped else ""
+        missing = sum(sum(sink["rows_dropped"].values()) for sink in health.get("sinks", ()))
+        missing += sum(health.get("refused", {}).values())  # sparse ones, say
+        lost = f"; {missing} rows of rank 0 are missing (health.json)" if missing else ""
         print(
             f"trainmon: gradient statistics are in {self.output_file_local} and "
             f"{self.output_file_global}{lost}",
