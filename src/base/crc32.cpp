@@ -55,16 +55,20 @@ constexpr std::uint32_t shift_by(std::uint64_t bytes) {
 }
 
 #if defined(__x86_64__)
-// By what the halves of a register are multiplied to move it on by `bytes`. The carry-less product
-// of two reflected numbers comes out one bit too low, hence the shift to the left; its remainder
-// stands eight bytes from the end of the lower half and none from that of the upper, less the four
-// that the factor has.
-constexpr long long lower_factor(std::uint64_t bytes) {
-  return static_cast<long long>(shift_by(bytes + 4)) << 1;
+// By what the halves of a register are multiplied to move it on by `bytes`: the lower half stands
+// eight bytes further from the end than the upper one. The other four bytes are where a factor of
+// 32 bits lies in its half; the product of two reflected numbers comes out one bit too low, hence
+// the shift.
+struct Factors {
+  long long lower;
+  long long upper;
+};
+constexpr Factors factors_for(std::uint64_t bytes) {
+  return {static_cast<long long>(shift_by(bytes + 4)) << 1,
+          static_cast<long long>(shift_by(bytes - 4)) << 1};
 }
-constexpr long long upper_factor(std::uint64_t bytes) {
-  return static_cast<long long>(shift_by(bytes - 4)) << 1;
-}
+constexpr Factors kBy64 = factors_for(64);
+constexpr Factors kBy16 = factors_for(16);
 
 __attribute__((target("pclmul"))) inline __m128i move_on(__m128i x, __m128i by, const char* next) {
   const __m128i data = _mm_loadu_si128(reinterpret_cast<const __m128i*>(next));
@@ -75,8 +79,8 @@ __attribute__((target("pclmul"))) inline __m128i move_on(__m128i x, __m128i by, 
 // At least 64 bytes. Sixteen bytes that have the same remainder take the place of all before them.
 __attribute__((target("pclmul"))) std::uint32_t crc32_clmul(std::string_view bytes,
                                                             std::uint32_t before) {
-  const __m128i by64 = _mm_set_epi64x(upper_factor(64), lower_factor(64));
-  const __m128i by16 = _mm_set_epi64x(upper_factor(16), lower_factor(16));
+  const __m128i by64 = _mm_set_epi64x(kBy64.upper, kBy64.lower);
+  const __m128i by16 = _mm_set_epi64x(kBy16.upper, kBy16.lower);
   __m128i x[4];
   for (int i = 0; i < 4; ++i) {
     x[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes.data() + 16 * i));
