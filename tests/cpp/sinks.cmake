@@ -2,7 +2,7 @@ trainmon_test(sinks SOURCES sinks/log_faults_test.cpp sinks/log_test.cpp sinks/m
               DEPENDS sinks tools)
 target_include_directories(sinks_test PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 
-trainmon_test(grad_stats SOURCES sinks/grad_stats_test.cpp DEPENDS sinks)
+trainmon_test(grad_stats SOURCES sinks/grad_stats_test.cpp sinks/shared_csv_test.cpp DEPENDS sinks)
 target_include_directories(grad_stats_test PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 
 trainmon_test(msprobe SOURCES sinks/msprobe_test.cpp DEPENDS sinks)
