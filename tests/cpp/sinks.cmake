@@ -5,7 +5,7 @@ target_include_directories(sinks_test PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 trainmon_test(grad_probe SOURCES sinks/grad_probe_test.cpp DEPENDS sinks)
 target_include_directories(grad_probe_test PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 
-trainmon_test(grad_stats SOURCES sinks/grad_stats_test.cpp DEPENDS sinks)
+trainmon_test(grad_stats SOURCES sinks/grad_stats_test.cpp sinks/shared_csv_test.cpp DEPENDS sinks)
 target_include_directories(grad_stats_test PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 
 trainmon_test(msprobe SOURCES sinks/msprobe_test.cpp DEPENDS sinks)

@@ -37,7 +37,7 @@ def test_local_differs_and_global_is_the_mean(script, parameter, tmp_path):
         env={**os.environ, "PYTHONPATH": PACKAGE},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     for rank in (0, 1):

@@ -49,6 +49,11 @@ def test_param_list(tmp_path, caplog):
     for rows in read(tmp_path):
         assert {r[2] for r in rows} == {"first.weight", "second.bias"}
     assert "'third.weight'" in caplog.text and "'first.weight'" not in caplog.text
+    assert "nothing is watched" not in caplog.text
+    monitor = made(param_list=["frozen"])
+    train(monitor, net())
+    monitor.stop()
+    assert caplog.text.count("nothing is watched") == 1
 
 
 def test_write_interval(tmp_path):

@@ -82,6 +82,8 @@ class ColossalAIMonitor:
             declared.remove()
             raise
         self._declared = declared
+        if not any(parameter.selected for parameter in adapter.parameters):
+            log.warning("trainmon: nothing is watched: no parameter chosen requires gradients")
         self._judge_mode(adapter.wrappers)
 
     def _parts(self) -> dict:
