@@ -74,11 +74,12 @@ struct DirectionsReport {
 };
 
 // Compares what can be compared and writes similarities.csv and verdict.json per rank, in place of
-// older ones. Bool arrays of one byte per element (not zero: true) and packed signs compare with
-// each other; three-valued signs as such where both are, else what is positive. Of a large file
-// only a part is in memory, of a packed one all of it. Throws std::runtime_error where nothing at
-// all can be compared, saying what each dump has, and Cancelled (trainmon/convert.h), SinkError
-// when the output cannot be written, std::invalid_argument for threads outside 1 to 128.
+// older ones. Arrays of one byte per element (bool, not zero: true; or int8: its sign) and packed
+// signs compare with each other; three-valued signs as such where both are, else what is positive.
+// Of a large file only a part is in memory, of a packed one all of it. Throws std::runtime_error
+// where nothing at all can be compared, saying what each dump has, and Cancelled
+// (trainmon/convert.h), SinkError when the output cannot be written, std::invalid_argument for
+// threads outside 1 to 128.
 DirectionsReport compare_directions(const DirectionsOptions& options);
 
 }  // namespace trainmon

@@ -12,7 +12,8 @@
 
 namespace trainmon {
 
-// A `.npy` of bools, of which a block is read at a time, or a `.sign`, which is read whole.
+// A `.npy` of bools, or of signs as int8 (-1, 0, 1), of which a block is read at a time, or a
+// `.sign`, which is read whole.
 class DirectionFile {
  public:
   // Throws std::runtime_error that says what is wrong, without the path, and SinkError when the
@@ -41,10 +42,11 @@ class DirectionFile {
   std::int64_t count_ = 0;
   bool is_fortran_ = false;
   File file_;  // a .npy
+  bool is_signed_ = false;
   std::int64_t data_offset_ = 0;
   std::string packed_;  // a .sign
   std::vector<std::span<const std::byte>> planes_;
-  std::vector<std::uint64_t> rows_;  // what put_in_rows() made
+  std::vector<std::vector<std::uint64_t>> rows_;  // [plane]: what put_in_rows() made
 };
 
 }  // namespace trainmon

@@ -18,7 +18,8 @@ import direction_dumps as dumps
 import trainmon
 from direction_dumps import compared
 
-FORMS = ("npy", "columns", "odd bytes", "sign", "ternary")
+FORMS = ("npy", "columns", "odd bytes", "sign", "ternary", "int8", "int8 in columns")
+TERNARY = {"ternary", "int8", "int8 in columns"}
 
 
 def put(folder, gradient, form):
@@ -29,6 +30,9 @@ def put(folder, gradient, form):
         np.save(path / "w.npy", gradient > 0)
     elif form == "columns":
         np.save(path / "w.npy", np.array(gradient > 0, order="F"))
+    elif form.startswith("int8"):
+        signs = np.nan_to_num(np.sign(gradient)).astype(np.int8)
+        np.save(path / "w.npy", np.array(signs, order="F" if "columns" in form else "C"))
     elif form == "odd bytes":  # what NumPy takes for true, too
         odd = np.where(gradient > 0, np.arange(gradient.size).reshape(gradient.shape) % 255 + 1, 0)
         np.save(path / "w.npy", odd.astype(np.uint8).view(bool))
@@ -66,7 +70,7 @@ def test_every_form_against_every_form(shape, seed, forms):
         put(f"{folder}/a", a, forms[0])
         put(f"{folder}/b", b, forms[1])
         (rank,) = compared(f"{folder}/a", f"{folder}/b", f"{folder}/out").ranks
-    equal = same_sign(a, b, forms == ("ternary", "ternary")).sum()
+    equal = same_sign(a, b, TERNARY.issuperset(forms)).sum()
     assert rank.rank is None and rank.parameters == ["w"] and rank.steps == [0]
     assert rank.elements.tolist() == [[a.size]] and rank.equal.tolist() == [[equal]]
     assert rank.similarity.tolist() == [[equal / a.size if a.size else 0.0]]
@@ -78,7 +82,7 @@ def test_tensors_of_many_blocks(tmp_path, forms):
     put(tmp_path / "a", a, forms[0])
     put(tmp_path / "b", b, forms[1])
     (rank,) = compared(tmp_path / "a", tmp_path / "b", tmp_path / "out").ranks
-    equal = same_sign(a, b, forms == ("ternary", "ternary")).sum()
+    equal = same_sign(a, b, TERNARY.issuperset(forms)).sum()
     assert (rank.equal[0, 0], rank.elements[0, 0]) == (equal, a.size)
 
 
