@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 namespace trainmon {
 namespace {
@@ -24,18 +25,23 @@ constexpr std::array<std::uint32_t, 64> kSines = {
 
 using Words = std::array<std::uint32_t, 4>;
 
-// Sixteen steps over the words of a block: step i takes word (first + i * stride) % 16.
+// Step i of a round; it takes word (first + i * stride) % 16 of the block.
+template <int round, int first, int stride, int i, class Mix>
+inline void step(Words& s, const char* block, const std::array<int, 4>& shifts, Mix mix) {
+  constexpr auto at = [](int k) { return static_cast<std::size_t>((k - i) & 3); };
+  std::uint32_t word;
+  std::memcpy(&word, block + 4 * ((first + i * stride) % 16), 4);
+  const std::uint32_t sum =
+      s[at(0)] + mix(s[at(1)], s[at(2)], s[at(3)]) + word + kSines[round * 16 + i];
+  s[at(0)] = s[at(1)] + std::rotl(sum, shifts[i % 4]);
+}
+
 template <int round, int first, int stride, class Mix>
-void turn(Words& s, const char* block, const std::array<int, 4>& shifts, Mix mix) {
-#pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i) {
-    std::uint32_t word;
-    std::memcpy(&word, block + 4 * ((first + i * stride) % 16), 4);
-    const auto at = [i](int k) { return static_cast<std::size_t>((k - i) & 3); };
-    const std::uint32_t sum = s[at(0)] + mix(s[at(1)], s[at(2)], s[at(3)]) + word +
-                              kSines[static_cast<std::size_t>(round * 16 + i)];
-    s[at(0)] = s[at(1)] + std::rotl(sum, shifts[static_cast<std::size_t>(i % 4)]);
+inline void turn(Words& s, const char* block, const std::array<int, 4>& shifts, Mix mix) {
+  [&]<int... i>(std::integer_sequence<int, i...>) {
+    (step<round, first, stride, i>(s, block, shifts, mix), ...);
   }
+  (std::make_integer_sequence<int, 16>());
 }
 
 }  // namespace

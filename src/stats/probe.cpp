@@ -74,7 +74,10 @@ class Chunk {
   void look() {
     if (pass_.positive != nullptr) signs();
     if (pass_.request.intervals) {
-      const void* values = pass_.intervals.float32() ? floats() : doubles();
+      const DType taken = pass_.intervals.taken();
+      const void* values = taken == pass_.dtype      ? data_
+                           : taken == DType::float32 ? floats()
+                                                     : doubles();
       exact_zeros_ += pass_.intervals.count(values, n_, totals_.data());
     }
     if (pass_.request.digest != Digest::none) {

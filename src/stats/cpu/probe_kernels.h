@@ -27,6 +27,8 @@ struct ProbeKernels {
   // Adds to at_most[i] the number of elements x <= bounds[i]; returns how many are 0.
   std::int64_t (*count_float32)(const void* data, std::int64_t n, const float* bounds,
                                 std::int64_t bound_count, std::int64_t* at_most);
+  std::int64_t (*count_bfloat16)(const void* data, std::int64_t n, const float* bounds,
+                                 std::int64_t bound_count, std::int64_t* at_most);
   std::int64_t (*count_float64)(const void* data, std::int64_t n, const double* bounds,
                                 std::int64_t bound_count, std::int64_t* at_most);
   // Takes whole stripes of 8 * kHashLanes bytes into `lanes`.

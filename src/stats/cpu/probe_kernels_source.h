@@ -113,9 +113,14 @@ inline std::uint32_t negative_word(const Format& format, const typename Format::
   return word;
 }
 
-// The first of `count` bytes of a word, the least significant one first.
-inline void store(std::uint32_t word, std::int64_t count, unsigned char* out) {
-  for (std::int64_t i = 0; i < count; ++i) out[i] = static_cast<unsigned char>(word >> (8 * i));
+// These kernels find their block in the cache, so the memory would rest meanwhile: step i of a walk
+// over `n` elements at `p` asks for as much of what follows them.
+constexpr std::int64_t kLine = 64;
+template <std::int64_t elements, class Element>
+inline void prefetch_next(const Element* p, std::int64_t n, std::int64_t i) {
+  constexpr std::int64_t kBytes = elements * static_cast<std::int64_t>(sizeof(Element)) / 2;
+  const char* next = reinterpret_cast<const char*>(p + n) + i / elements * kBytes;
+  for (std::int64_t line = 0; line < kBytes; line += kLine) __builtin_prefetch(next + line);
 }
 
 template <class Format>
@@ -126,42 +131,83 @@ void signs(const Format& format, const void* data, std::int64_t n, unsigned char
   std::int64_t i = 0;
   if (negative == nullptr) {
     for (; i + kSignStep <= n; i += kSignStep) {
-      store(positive_word(format, p + i), 4, positive + i / 8);
+      prefetch_next<kSignStep>(p, n, i);
+      const std::uint32_t word = positive_word(format, p + i);
+      __builtin_memcpy(positive + i / 8, &word, sizeof word);
     }
   } else {
     for (; i + kSignStep <= n; i += kSignStep) {
-      store(positive_word(format, p + i), 4, positive + i / 8);
-      store(negative_word(format, p + i), 4, negative + i / 8);
+      prefetch_next<kSignStep>(p, n, i);
+      const std::uint32_t word = positive_word(format, p + i);
+      __builtin_memcpy(positive + i / 8, &word, sizeof word);
+      const std::uint32_t other = negative_word(format, p + i);
+      __builtin_memcpy(negative + i / 8, &other, sizeof other);
     }
   }
   if (i == n) return;
   Element rest[kSignStep] = {};
   __builtin_memcpy(rest, p + i, static_cast<std::size_t>(n - i) * sizeof(Element));
-  const std::int64_t bytes = (n - i + 7) / 8;
-  store(positive_word(format, rest), bytes, positive + i / 8);
-  if (negative != nullptr) store(negative_word(format, rest), bytes, negative + i / 8);
+  const auto bytes = static_cast<std::size_t>((n - i + 7) / 8);
+  const std::uint32_t word = positive_word(format, rest);
+  __builtin_memcpy(positive + i / 8, &word, bytes);
+  if (negative == nullptr) return;
+  const std::uint32_t other = negative_word(format, rest);
+  __builtin_memcpy(negative + i / 8, &other, bytes);
 }
 
-// counter + 1 in every lane where x <= limit.
-template <class Counter, class V>
-inline Counter count_at_most(Counter counter, V x, V limit) {
+// counter + 1 in every lane where x <= limit, or x == limit.
+enum class Where { at_most, equal };
+template <Where where, class Counter, class V>
+inline Counter count_where(Counter counter, V x, V limit) {
 #if defined(__x86_64__) && TRAINMON_VECTOR_BYTES == 64
+  constexpr int kCompare = where == Where::at_most ? _CMP_LE_OQ : _CMP_EQ_OQ;
   if constexpr (sizeof(x[0]) == 4) {
-    const __mmask16 where = _mm512_cmp_ps_mask((__m512)x, (__m512)limit, _CMP_LE_OQ);
-    return (Counter)_mm512_mask_sub_epi32((__m512i)counter, where, (__m512i)counter,
+    const __mmask16 lanes = _mm512_cmp_ps_mask((__m512)x, (__m512)limit, kCompare);
+    return (Counter)_mm512_mask_sub_epi32((__m512i)counter, lanes, (__m512i)counter,
                                           _mm512_set1_epi32(-1));
   } else {
-    const __mmask8 where = _mm512_cmp_pd_mask((__m512d)x, (__m512d)limit, _CMP_LE_OQ);
-    return (Counter)_mm512_mask_sub_epi64((__m512i)counter, where, (__m512i)counter,
+    const __mmask8 lanes = _mm512_cmp_pd_mask((__m512d)x, (__m512d)limit, kCompare);
+    return (Counter)_mm512_mask_sub_epi64((__m512i)counter, lanes, (__m512i)counter,
                                           _mm512_set1_epi64(-1));
   }
 #else
-  return counter - (x <= limit);
+  return counter - (where == Where::at_most ? x <= limit : x == limit);
 #endif
 }
 
-template <class Number, class Counted>
+// How numbers lie in memory, and reading them one by one or a register full.
+template <class Number>
+struct Plain {
+  using Element = Number;
+  static Vector<Number> lanes(const Element* p) { return load<Vector<Number>>(p); }
+  static Number one(const Element* p) { return load<Number>(p); }
+};
+struct Bfloat16 {
+  using Element = std::uint16_t;
+  static Vector<float> lanes(const Element* p) {
+#if defined(__x86_64__) && TRAINMON_VECTOR_BYTES == 64
+    // Masked, for gcc 12 takes the register behind the plain one for uninitialised.
+    const __m512i bits = _mm512_maskz_cvtepu16_epi32(0xffff, load<__m256i>(p));
+    return (Vector<float>)((Vector<std::uint32_t>)bits << 16);
+#elif defined(__x86_64__) && TRAINMON_VECTOR_BYTES == 32
+    return (Vector<float>)((Vector<std::uint32_t>)_mm256_cvtepu16_epi32(load<__m128i>(p)) << 16);
+#elif defined(__x86_64__)
+    const __m128i bits = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+    return (Vector<float>)_mm_unpacklo_epi16(_mm_setzero_si128(), bits);
+#else
+    using Bits = VectorOf<std::uint16_t, TRAINMON_VECTOR_BYTES / 2>::type;
+    return (Vector<float>)(__builtin_convertvector(load<Bits>(p), Vector<std::uint32_t>) << 16);
+#endif
+  }
+  static float one(const Element* p) {
+    const std::uint32_t bits = static_cast<std::uint32_t>(load<Element>(p)) << 16;
+    return load<float>(&bits);
+  }
+};
+
+template <class Number, class Counted, class Format = Plain<Number>>
 struct Counting {
+  using Element = typename Format::Element;
   using Lanes = Vector<Number>;
   using Counter = Vector<Counted>;
   static constexpr int kWidth = TRAINMON_VECTOR_BYTES / static_cast<int>(sizeof(Number));
@@ -172,48 +218,51 @@ struct Counting {
     return sum;
   }
 
-  // `k` bounds in one walk over the elements.
-  template <int k>
-  static void at_most(const Number* p, std::int64_t n, const Number* bounds, std::int64_t* out) {
-    Lanes limit[k] = {};
-    Counter counter[k] = {};
+  // `k` bounds in one walk over the elements; the first walk counts zeros as well.
+  template <int k, bool with_zeros>
+  static std::int64_t walk(const Element* p, std::int64_t n, const Number* bounds,
+                           std::int64_t* out) {
+    Lanes limit[k + 1] = {};
+    Counter counter[k + 1] = {};
     for (int j = 0; j < k; ++j) limit[j] = limit[j] + bounds[j];
     std::int64_t i = 0;
     for (; i + kWidth <= n; i += kWidth) {
-      const auto x = load<Lanes>(p + i);
-      for (int j = 0; j < k; ++j) counter[j] = count_at_most(counter[j], x, limit[j]);
+      const Lanes x = Format::lanes(p + i);
+      for (int j = 0; j < k; ++j) counter[j] = count_where<Where::at_most>(counter[j], x, limit[j]);
+      if (with_zeros) counter[k] = count_where<Where::equal>(counter[k], x, limit[k]);
     }
     for (int j = 0; j < k; ++j) out[j] += total(counter[j]);
+    std::int64_t zeros = total(counter[k]);
     for (; i < n; ++i) {
-      for (int j = 0; j < k; ++j) out[j] += load<Number>(p + i) <= bounds[j];
+      const Number x = Format::one(p + i);
+      for (int j = 0; j < k; ++j) out[j] += x <= bounds[j];
+      if (with_zeros) zeros += x == Number{0};
     }
-  }
-
-  static std::int64_t zeros(const Number* p, std::int64_t n) {
-    Counter counter = {};
-    std::int64_t i = 0;
-    for (; i + kWidth <= n; i += kWidth) counter = counter - (load<Lanes>(p + i) == Number{0});
-    std::int64_t sum = total(counter);
-    for (; i < n; ++i) sum += load<Number>(p + i) == Number{0};
-    return sum;
+    return zeros;
   }
 
   static std::int64_t count(const void* data, std::int64_t n, const Number* bounds,
                             std::int64_t bound_count, std::int64_t* out) {
-    const auto* p = static_cast<const Number*>(data);
-    std::int64_t j = 0;
-    for (; j + 4 <= bound_count; j += 4) at_most<4>(p, n, bounds + j, out + j);
-    switch (bound_count - j) {
-      case 3:
-        at_most<3>(p, n, bounds + j, out + j);
-        break;
-      case 2:
-        at_most<2>(p, n, bounds + j, out + j);
+    const auto* p = static_cast<const Element*>(data);
+    const std::int64_t first = bound_count % 4;
+    std::int64_t zeros = 0;
+    switch (first) {
+      case 0:
+        zeros = walk<0, true>(p, n, bounds, out);
         break;
       case 1:
-        at_most<1>(p, n, bounds + j, out + j);
+        zeros = walk<1, true>(p, n, bounds, out);
+        break;
+      case 2:
+        zeros = walk<2, true>(p, n, bounds, out);
+        break;
+      default:
+        zeros = walk<3, true>(p, n, bounds, out);
     }
-    return zeros(p, n);
+    for (std::int64_t j = first; j < bound_count; j += 4) {
+      walk<4, false>(p, n, bounds + j, out + j);
+    }
+    return zeros;
   }
 };
 
@@ -232,7 +281,9 @@ void hash(const void* data, std::int64_t stripes, std::uint64_t* lanes) {
   const auto* p = static_cast<const char*>(data);
   Words part[kParts];
   __builtin_memcpy(part, lanes, sizeof part);
-  for (std::int64_t stripe = 0; stripe < stripes; ++stripe) {
+  constexpr std::int64_t kStripe = kParts * sizeof(Words);
+  for (std::int64_t i = 0; i < stripes * kStripe; i += kStripe) {
+    prefetch_next<kStripe>(static_cast<const char*>(data), stripes * kStripe, i);
     for (int k = 0; k < kParts; ++k, p += sizeof(Words)) {
       part[k] = (part[k] ^ load<Words>(p)) * kHashFactor;
       part[k] ^= part[k] >> kHashShift;
@@ -254,6 +305,7 @@ const ProbeKernels TRAINMON_KERNELS = {
        unsigned char* negative) { signs(HalfBits{infinity}, data, n, positive, negative); },
     float32_of_bfloat16,
     Counting<float, std::int32_t>::count,
+    Counting<float, std::int32_t, Bfloat16>::count,
     Counting<double, std::int64_t>::count,
     hash,
 };
