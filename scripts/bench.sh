@@ -18,5 +18,6 @@ run .venv/bin/python benchmarks/python/bench_parquet.py
 scripts/side_venv.sh peer833 scripts/peer833_requirements.txt --no-deps
 run .venv/bin/python benchmarks/python/bench_convert.py --peer-python .venv-peer833/bin/python
 run .venv/bin/python benchmarks/python/bench_grad_probe.py --peer-python .venv-peer833/bin/python
+run .venv/bin/python benchmarks/python/bench_directions.py --peer-python .venv-peer833/bin/python
 run .venv/bin/python benchmarks/python/bench_sinks.py build/release/benchmarks/cpp/sinks_bench --peer-python $peer
 run .venv/bin/python benchmarks/python/bench_tensorboard.py build/release/benchmarks/cpp/tensorboard_bench

@@ -6,24 +6,13 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <atomic>
-#include <system_error>
-
 #include "init.h"
+#include "offline_call.h"
 
 namespace nb = nanobind;
 
 namespace trainmon {
 namespace {
-
-std::filesystem::path path_of(const nb::bytes& bytes) {
-  return std::string(bytes.c_str(), bytes.size());
-}
-
-nb::object text(std::string_view bytes) {
-  return nb::steal(
-      PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "surrogateescape"));
-}
 
 nb::dict report_dict(const ConvertReport& report) {
   nb::list rejections;
@@ -77,35 +66,8 @@ nb::dict run_convert(const nb::bytes& from, const std::string& from_format, cons
   options.micro_steps_are_steps = micro_steps_are_steps;
   options.threads = threads;
   options.overwrite = overwrite;
-  // Ctrl-C is only seen on the main thread, which waits here: it asks as often as rows pass.
-  std::atomic<bool> is_interrupted{false};
-  const unsigned long main_thread = PyThread_get_thread_ident();
-  options.cancelled = [&] {
-    if (is_interrupted || PyThread_get_thread_ident() != main_thread) return is_interrupted.load();
-    const nb::gil_scoped_acquire gil;
-    if (PyErr_CheckSignals() != 0) is_interrupted = true;  // the exception stays set
-    return is_interrupted.load();
-  };
-  if (!progress.is_none()) {
-    options.progress = [&](std::int64_t done, std::int64_t total) {
-      const nb::gil_scoped_acquire gil;
-      if (PyErr_Occurred() != nullptr) return;
-      progress(done, total);
-    };
-  }
-  ConvertReport report;
-  try {
-    const nb::gil_scoped_release release;
-    report = convert(options);
-  } catch (const Cancelled&) {
-    if (PyErr_Occurred() != nullptr) throw nb::python_error();
-    throw;
-  } catch (const std::system_error& error) {
-    const nb::object raised = nb::handle(PyExc_OSError)(error.code().value(), error.what());
-    PyErr_SetObject(raised.type().ptr(), raised.ptr());
-    throw nb::python_error();
-  }
-  return report_dict(report);
+  return report_dict(
+      run_offline(options, progress, [](const ConvertOptions& o) { return convert(o); }));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@ void add_fast_calls(nanobind::module_& module);
 void init_probe(nanobind::module_& module);
 void init_convert(nanobind::module_& module);
 void init_grad_probe(nanobind::module_& module);
+void init_directions(nanobind::module_& module);
 void init_tools(nanobind::module_& module);
 
 }  // namespace trainmon

@@ -14,4 +14,5 @@ NB_MODULE(_core, module) {
   trainmon::init_grad_probe(module);
   trainmon::init_tools(module);
   trainmon::init_convert(module);
+  trainmon::init_directions(module);
 }

@@ -13,17 +13,12 @@
 #include <utility>
 
 #include "init.h"
+#include "offline_call.h"
 
 namespace nb = nanobind;
 
 namespace trainmon {
 namespace {
-
-// Names hold whatever bytes the user's did; what is no UTF-8 becomes lone surrogates.
-nb::object text(std::string_view bytes) {
-  return nb::steal(
-      PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "surrogateescape"));
-}
 
 nb::object path_text(const std::filesystem::path& path) {
   return text(path.native());

@@ -16,6 +16,7 @@ _HOME = {
     "first_bad": "trainmon.reading",
     "top": "trainmon.reading",
     "convert": "trainmon.conversion",
+    "compare_directions": "trainmon.directions",
     "describe": "trainmon.torch.describe",
     "ConfigError": "trainmon.config",
 }

@@ -606,6 +606,52 @@ def json_cases(corpus: Corpus) -> None:
     )
 
 
+# --- directions -----------------------------------------------------------------------------------
+def direction_cases(corpus: Corpus) -> None:
+    import io
+
+    import numpy as np
+
+    from direction_dumps import sign_bytes
+
+    positive = np.random.default_rng(12).normal(size=(5, 7)) > 0
+
+    def saved(array, version=None):
+        file = io.BytesIO()
+        np.lib.format.write_array(file, array, version=version)
+        return file.getvalue()
+
+    def add(reader, name, data, says):
+        corpus.add(reader, name, {f"w.{reader}": data}, says=says, exit={})
+
+    npy, sign = saved(positive), sign_bytes([positive])
+    for reader, sound in (("npy", npy), ("sign", sign)):
+        add(reader, "sound", sound, "")
+        add(reader, "truncated_in_the_magic", sound[:5], "cut short")
+        add(reader, "truncated_in_the_head", sound[:15], "cut short")
+        add(reader, "truncated_at_the_end", sound[:-1], "cut short")
+        add(reader, "longer", sound + b"\0", "longer")
+        add(reader, "bitflip_in_the_magic", flipped(sound, 2), f"no .{reader} file")
+        for name, data in FOREIGN.items():
+            add(reader, f"foreign_{name}", data, f"no .{reader} file")
+    add("npy", "version_3", saved(positive, (3, 0)), "")
+    add("npy", "in_columns", saved(np.asfortranarray(positive)), "")
+    add("npy", "float32", saved(positive.astype(np.float32)), "<f4, not bool")
+    add("npy", "records", saved(np.zeros(3, [("a", "?")])), "records")
+    add("npy", "other_sizes", saved(positive.T), "sizes")
+    add("npy", "bitflip_in_the_version", flipped(npy, 6, 6), "version 65.0")
+    add("npy", "bitflip_in_a_key", npy.replace(b"shape", b"shbpe"), "shbpe")
+    add("npy", "sizes_too_large", npy.replace(b"(5, 7)", b"(%d, 7)" % 2**62)[: len(npy)], "large")
+    add("npy", "deep", npy.replace(b"(5, 7)", b"((((((((((((("), "damaged")
+    add("sign", "three_valued", sign_bytes([positive, ~positive]), "")
+    add("sign", "other_sizes", sign_bytes([positive.T]), "sizes")
+    add("sign", "bitflip_in_a_plane", flipped(sign, len(sign) - 6, 3), "checksum")
+    add("sign", "bitflip_in_the_checksum", flipped(sign, len(sign) - 2, 3), "checksum")
+    add("sign", "three_planes", sign[:8] + b"\3" + sign[9:], "head is damaged")
+    add("sign", "sizes_too_large", sign[:22] + b"\xff\x7f" + sign[24:], "head is damaged")
+    add("sign", "sizes_beyond_the_file", sign[:20] + b"\1" + sign[21:], "cut short")
+
+
 def main() -> None:
     sys.path.insert(0, str(HERE.parent / "python"))
     if "--base" in sys.argv:
@@ -614,7 +660,7 @@ def main() -> None:
         if directory.is_dir() and directory != BASE:
             shutil.rmtree(directory)
     corpus = Corpus()
-    for cases in (log_cases, csv_cases, sqlite_cases, msprobe_cases, json_cases):
+    for cases in (log_cases, csv_cases, sqlite_cases, msprobe_cases, json_cases, direction_cases):
         cases(corpus)
     corpus.write()
     print(sum(map(len, corpus.cases.values())), "cases")

@@ -9,11 +9,13 @@ import os
 import re
 import shutil
 import subprocess
+import warnings
 from pathlib import Path
 
 import pytest
 
 import launch
+import trainmon
 
 DAMAGED = Path(__file__).parents[1] / "data" / "damaged"
 BASE = DAMAGED / "base"
@@ -164,6 +166,33 @@ def test_what_is_lost_is_said_and_what_is_given_is_right(reader, name, tool, tmp
     if tool == "show" and reader == "log" and case["written"] is not None:
         rows = re.findall(r"^ *\d+ +0 +grad_reduced", done.stdout.decode(), re.MULTILINE)
         assert len(rows) == case["written"]
+
+
+@pytest.mark.parametrize(
+    "reader, name", [(reader, name) for reader in ("npy", "sign") for name in CASES[reader]]
+)
+def test_directions(reader, name, tmp_path):
+    """The damaged file beside a sound one and another parameter, which is compared all the same."""
+    case = CASES[reader][name]
+    (place,) = case["files"]
+    sound = CASES[reader]["sound"]["files"][place]
+    for dump, source in (("a", sound), ("b", case["files"][place])):
+        (tmp_path / dump / "step0").mkdir(parents=True)
+        shutil.copyfile(DAMAGED / source, tmp_path / dump / "step0" / place)
+        shutil.copyfile(DAMAGED / sound, tmp_path / dump / "step0" / f"other.{reader}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        comparison = trainmon.compare_directions(
+            tmp_path / "a", tmp_path / "b", tmp_path / "out", pictures=False
+        )
+    (rank,) = comparison.ranks
+    if not case["says"]:
+        assert rank.parameters == ["other", "w"] and rank.equal.tolist() == [[35], [35]]
+        assert comparison.remarks() == []
+        return
+    assert rank.parameters == ["other"] and rank.equal.tolist() == [[35]]
+    (remark,) = comparison.remarks()
+    assert remark.startswith("w at step 0: ") and case["says"] in remark
 
 
 def test_the_corpus_is_what_its_script_makes():

@@ -1,4 +1,4 @@
-# What the two converters share: times, defaults, the checks of arguments, and where output goes.
+# What the converters and the comparator share: progress, times, defaults, the checks of arguments, and where output goes.
 from __future__ import annotations
 
 import datetime
@@ -71,7 +71,7 @@ def checked_time(name: str, value) -> str | None:
     return value
 
 
-class _Progress:
+class Progress:
     """A bar on a terminal, a line every five seconds elsewhere."""
 
     def __init__(self, what: str):
@@ -92,7 +92,10 @@ class _Progress:
         else:
             print(f"{self.what}: {share:.0%}", file=sys.stderr, flush=True)
 
-    def end(self) -> None:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_) -> None:
         if self.drawn:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
@@ -100,15 +103,12 @@ class _Progress:
 def convert(source: str, out: str, to: str, types: list[str], **options) -> None:
     """Converts and says what could not be: as warnings of the log, the first ones by file and
     line."""
-    progress = _Progress(f"converting {os.path.basename(source) or source}")
-    try:
+    with Progress(f"converting {os.path.basename(source) or source}") as progress:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # said below, in full
             report = conversion.convert(
                 source, out, to, format="msprobe_csv", kinds=types, progress=progress, **options
             )
-    finally:
-        progress.end()
     for file, line, _, what in report.rejections[:20]:
         log.warning("not converted: %s%s: %s", file, f" line {line}" if line else "", what)
     if len(report.rejections) > 20:

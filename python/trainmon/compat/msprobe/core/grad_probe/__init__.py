@@ -1,0 +1,1 @@
+# Modules that msprobe keeps under core/grad_probe.

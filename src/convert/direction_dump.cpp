@@ -1,0 +1,151 @@
+// Directories of grad_probe, this one's and the peer's.
+#include "convert/direction_dump.h"
+
+#include <algorithm>
+#include <list>
+#include <set>
+#include <stdexcept>
+#include <unordered_map>
+
+#include "base/sign_file.h"
+#include "base/text.h"
+#include "convert/csv_records.h"
+
+namespace trainmon {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kSummary = "grad_summary_";
+
+// The number that "{prefix}{n}" or "{prefix}_{n}" ends with; -1 for another name.
+std::int64_t number_of(std::string_view name, std::string_view prefix) {
+  if (!name.starts_with(prefix)) return -1;
+  name.remove_prefix(prefix.size());
+  if (name.starts_with('_')) name.remove_prefix(1);
+  const bool is_number = !name.empty() && name.size() <= 18 &&
+                         name.find_first_not_of("0123456789") == std::string_view::npos;
+  std::int64_t number = -1;
+  return is_number && parse_integer(name, number) ? number : -1;
+}
+
+Numbered numbered(const fs::path& directory, std::string_view prefix) {
+  Numbered found;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+    const std::string name = entry.path().filename().string();
+    const std::int64_t number = number_of(name, prefix);
+    std::error_code unknown;
+    if (number < 0 || !entry.is_directory(unknown)) continue;
+    const auto [at, is_new] = found.try_emplace(number, entry.path());
+    if (!is_new && name == std::string(prefix) + std::to_string(number)) at->second = entry.path();
+  }
+  return found;
+}
+
+// By step.
+std::map<std::int64_t, fs::path> summaries(const fs::path& rank) {
+  std::map<std::int64_t, fs::path> found;
+  for (const fs::directory_entry& entry : fs::directory_iterator(rank)) {
+    const std::string name = entry.path().filename().string();
+    std::error_code unknown;
+    if (!name.starts_with(kSummary) || entry.path().extension() != ".csv" ||
+        !entry.is_regular_file(unknown)) {
+      continue;
+    }
+    std::int64_t step = 0;
+    if (!parse_integer(entry.path().stem().string().substr(kSummary.size()), step)) continue;
+    found.emplace(step, entry.path());
+  }
+  return found;
+}
+
+// The parameters of one summary: those of the peer's static graph are headed "Param_name".
+std::vector<std::string> parameters_of(const fs::path& summary) {
+  std::vector<std::string> names;
+  CsvFile file(summary);
+  std::size_t column = 0;
+  for (bool is_head = true; file.next();) {
+    if (!file.record().is_sound()) continue;
+    const std::vector<std::string_view>& fields = file.record().fields();
+    if (!is_head) {
+      if (column < fields.size()) names.emplace_back(fields[column]);
+      continue;
+    }
+    is_head = false;
+    const auto at = std::find_if(fields.begin(), fields.end(), [](std::string_view field) {
+      if (field.starts_with("\xEF\xBB\xBF")) field.remove_prefix(3);
+      return field == "param_name" || field == "Param_name";
+    });
+    if (at == fields.end()) break;
+    column = static_cast<std::size_t>(at - fields.begin());
+  }
+  return names;
+}
+
+}  // namespace
+
+DirectionDump find_directions(const fs::path& path) {
+  std::error_code unknown;
+  if (!fs::is_directory(path, unknown)) {
+    throw std::runtime_error("there is no directory " + printable(path.native()));
+  }
+  DirectionDump dump{path, true, numbered(path, "rank")};
+  if (!dump.ranks.empty()) return dump;
+  dump.has_ranks = false;
+  if (!find_steps(path).empty() || !summaries(path).empty()) dump.ranks.emplace(0, path);
+  return dump;
+}
+
+Numbered find_steps(const fs::path& rank) {
+  return numbered(rank, "step");
+}
+
+std::map<std::string, std::string> find_parameters(const fs::path& step) {
+  std::map<std::string, std::string> found;
+  for (const fs::directory_entry& entry : fs::directory_iterator(step)) {
+    const fs::path name = entry.path().filename();
+    const bool is_packed = name.extension() == kSignFileEnding;
+    std::error_code unknown;
+    if ((!is_packed && name.extension() != ".npy") || !entry.is_regular_file(unknown)) continue;
+    std::string& file = found[name.stem().string()];
+    if (file.empty() || is_packed) file = name.string();
+  }
+  return found;
+}
+
+std::vector<std::string> in_summary_order(const std::vector<fs::path>& ranks,
+                                          std::vector<std::string> names) {
+  std::sort(names.begin(), names.end());
+  std::set<std::string_view> left(names.begin(), names.end());
+  std::list<std::string> order;
+  std::unordered_map<std::string, std::list<std::string>::iterator> places;
+  const auto take = [&](const std::vector<std::string>& summary) {
+    auto after = order.begin();  // what is new follows the one before it in its summary
+    for (const std::string& name : summary) {
+      if (const auto known = places.find(name); known != places.end()) {
+        after = std::next(known->second);
+      } else if (left.erase(name) > 0) {
+        places.emplace(name, order.insert(after, name));
+      }
+    }
+  };
+  for (const fs::path& rank : ranks) {
+    std::map<std::int64_t, fs::path> files;
+    try {
+      files = summaries(rank);
+    } catch (const fs::filesystem_error&) {
+    }
+    for (const auto& [step, file] : files) {
+      if (left.empty()) break;
+      try {
+        take(parameters_of(file));
+      } catch (const SinkError&) {  // the order is a comfort
+      }
+    }
+  }
+  std::vector<std::string> result(order.begin(), order.end());
+  result.insert(result.end(), left.begin(), left.end());
+  return result;
+}
+
+}  // namespace trainmon

@@ -1,0 +1,7 @@
+// A .npy file of directions.
+#include "direction_case.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  trainmon::fuzz::read_directions("w.npy", trainmon::fuzz::text_of(data, size));
+  return 0;
+}
