@@ -1,4 +1,6 @@
 // Binds grad_probe.h: one call measures all gradients of a step.
+#include "trainmon/grad_probe.h"
+
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
@@ -8,7 +10,6 @@
 #include "init.h"
 #include "parts.h"
 #include "tensor.h"
-#include "trainmon/grad_probe.h"
 
 namespace nb = nanobind;
 
