@@ -52,7 +52,10 @@ def wide(tensor):
 
 
 def narrow(tensor):
-    """The elements as float32 in C order: what digests are of."""
+    """The elements as float32 in C order: what digests are of. (torch makes two different NaN of one
+    of float16, by the place it is in.)"""
+    if tensor.dtype == torch.float16:
+        return tensor.detach().numpy().astype(np.float32).tobytes()
     return tensor.detach().float().contiguous().numpy().tobytes()
 
 
