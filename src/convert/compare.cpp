@@ -199,9 +199,7 @@ class Comparison {
     } else {
       allowed = rounding * drift(pair.a->step - first_step_);
     }
-    if (is_weight(tensor.kind)) {
-      allowed += (has_noise_ ? kNoisyShareBesideNull : kNoisyShare) * moved;
-    }
+    if (is_weight(tensor.kind)) allowed += kNoisyShare * moved;
     if (is_of_module(tensor.kind)) allowed += kOwnWeights * owned_[owners_[pair.a->tensor]];
     return allowed * options_.factor;
   }
