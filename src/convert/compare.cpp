@@ -80,12 +80,18 @@ std::vector<WeightStep> weight_steps(const ComparedRun& a, const std::vector<Row
   return steps;
 }
 
-// Of weights, what this step did: the difference without the one that was there before.
-std::array<double, kValueStats> differences_of(const RowPair& pair, const WeightStep& step) {
+// Of weights, what this step did: the difference without the one that was there before. What lies
+// within the resolution of the files is none.
+std::array<double, kValueStats> differences_of(const RowPair& pair, const WeightStep& step,
+                                               double resolution) {
   ComparedValues b = pair.b->values;
   for (std::size_t i = 0; step.before != nullptr && i < kValueStats; ++i) {
     const double there_before = step.before->b->values[i] - step.before->a->values[i];
     if (std::isfinite(there_before)) b[i] -= there_before;
+  }
+  for (std::size_t i = 0; resolution > 0.0 && i < kValueStats; ++i) {
+    // Twice, for a weight is written in two steps; somewhat more, for decimals are not binary.
+    if (std::fabs(b[i] - pair.a->values[i]) <= 2.01 * resolution) b[i] = pair.a->values[i];
   }
   return relative_differences(pair.a->values, b);
 }
@@ -107,7 +113,7 @@ class Comparison {
     for (std::size_t i = 0; i < pairs.size(); ++i) {
       if (has_other_size(pairs[i])) continue;
       noise_.add(pairs[i].a->tensor, kind(pairs[i]), pairs[i].a->step,
-                 levels_of(differences_of(pairs[i], steps[i])));
+                 levels_of(differences_of(pairs[i], steps[i], a_.resolution + null.resolution)));
     }
     noise_.end();
     if (pairs.empty()) throw std::runtime_error("--null has no row in common with A");
@@ -249,7 +255,7 @@ class Comparison {
 
   void look_at(const RowPair& pair, const WeightStep& step) {
     if (has_other_form(pair) || is_split_otherwise(pair)) return;
-    const auto differences = differences_of(pair, step);
+    const auto differences = differences_of(pair, step, a_.resolution + b_.resolution);
     std::optional<Difference> found = not_finite(pair);
     const bool is_bad = found.has_value();
     for (std::size_t stat = 0; stat < kValueStats && !is_bad; ++stat) {
