@@ -23,8 +23,8 @@ struct CompareOptions {
 
 // One statistic of one tensor at one place, where the runs are furthest apart for what the place
 // allows. `difference` and `tolerance` are relative to the size of the tensor's values
-// (docs/compare.md); ratio = difference / tolerance, infinite where only one run has a NaN or an
-// infinity.
+// (docs/compare.md); of weights, what this step added. ratio = difference / tolerance, infinite
+// where only one run has a NaN or an infinity.
 struct Difference {
   std::int64_t step = 0;
   std::int32_t attempt = 0;

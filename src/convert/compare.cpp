@@ -22,6 +22,7 @@ namespace {
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr std::size_t kNans = 6, kInfs = 7, kCount = 8;
 constexpr double kUnknownMovement = 1.0 / 64;  // of a weight that is there in one step only
+constexpr std::size_t kRecentSteps = 4;
 constexpr double kOwnWeights = 4.0;
 
 bool is_weight(std::string_view kind) {
@@ -42,37 +43,57 @@ double largest(const std::array<double, kValueStats>& differences) {
   return found;
 }
 
-// What each pair of weights moved until then, in both runs: the root of the sum of the squared
-// relative changes from step to step. Before the first step a weight before the step has not moved;
-// what one after the step did is taken from the next.
-std::vector<double> movements(const ComparedRun& a, const std::vector<RowPair>& pairs) {
-  std::vector<double> moved(pairs.size(), 0.0);
+// Of a pair of weights: the pair of the step before, nullptr at the first, and the furthest that
+// either run moved in one of the last steps, relative to the tensor. Before the first step a weight
+// before the step has not moved; what one after the step did is taken from the next.
+struct WeightStep {
+  const RowPair* before = nullptr;
+  double moved = 0.0;
+};
+
+std::vector<WeightStep> weight_steps(const ComparedRun& a, const std::vector<RowPair>& pairs) {
+  std::vector<WeightStep> steps(pairs.size());
   std::map<std::tuple<std::uint32_t, std::int32_t>, std::vector<std::size_t>> tensors;
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     if (!is_weight(a.tensors[pairs[i].a->tensor].kind)) continue;
     tensors[{pairs[i].a->tensor, pairs[i].rank()}].push_back(i);
   }
   for (const auto& [of, list] : tensors) {
-    const bool is_before = a.tensors[std::get<0>(of)].kind == kind::kParamOrigin;
-    double squares = 0.0;
-    const auto step = [&](std::size_t k) {
+    std::vector<double> moved(list.size(), 0.0);
+    for (std::size_t k = 1; k < list.size(); ++k) {
       const RowPair &before = pairs[list[k - 1]], &here = pairs[list[k]];
       const double change =
           std::fmax(largest(relative_differences(before.a->values, here.a->values)),
                     largest(relative_differences(before.b->values, here.b->values)));
-      return std::isfinite(change) ? change : 0.0;
-    };
-    if (!is_before) {
-      const double first = list.size() > 1 ? step(1) : kUnknownMovement;
-      squares = first * first;
-      moved[list[0]] = first;
+      moved[k] = std::isfinite(change) ? change : 0.0;
+      steps[list[k]].before = &before;
     }
-    for (std::size_t k = 1; k < list.size(); ++k) {
-      squares += step(k) * step(k);
-      moved[list[k]] = std::sqrt(squares);
+    if (a.tensors[std::get<0>(of)].kind == kind::kParamUpdated) {
+      moved[0] = list.size() > 1 ? moved[1] : kUnknownMovement;
+    }
+    for (std::size_t k = 0; k < list.size(); ++k) {
+      const std::size_t since = k - std::min(k, kRecentSteps);
+      steps[list[k]].moved = *std::max_element(moved.begin() + static_cast<std::ptrdiff_t>(since),
+                                               moved.begin() + static_cast<std::ptrdiff_t>(k) + 1);
     }
   }
-  return moved;
+  return steps;
+}
+
+// Of weights, what this step did: the difference without the one that was there before. What lies
+// within the resolution of the files is none.
+std::array<double, kValueStats> differences_of(const RowPair& pair, const WeightStep& step,
+                                               double resolution) {
+  ComparedValues b = pair.b->values;
+  for (std::size_t i = 0; step.before != nullptr && i < kValueStats; ++i) {
+    const double there_before = step.before->b->values[i] - step.before->a->values[i];
+    if (std::isfinite(there_before)) b[i] -= there_before;
+  }
+  for (std::size_t i = 0; resolution > 0.0 && i < kValueStats; ++i) {
+    // Twice, for a weight is written in two steps; somewhat more, for decimals are not binary.
+    if (std::fabs(b[i] - pair.a->values[i]) <= 2.01 * resolution) b[i] = pair.a->values[i];
+  }
+  return relative_differences(pair.a->values, b);
 }
 
 class Comparison {
@@ -88,10 +109,11 @@ class Comparison {
 
   void add_null(ComparedRun& null) {
     const std::vector<RowPair> pairs = pair_rows(a_, null);
-    for (const RowPair& pair : pairs) {
-      if (has_other_size(pair)) continue;
-      noise_.add(pair.a->tensor, a_.tensors[pair.a->tensor].kind, pair.a->step,
-                 levels_of(relative_differences(pair.a->values, pair.b->values)));
+    const std::vector<WeightStep> steps = weight_steps(a_, pairs);
+    for (std::size_t i = 0; i < pairs.size(); ++i) {
+      if (has_other_size(pairs[i])) continue;
+      noise_.add(pairs[i].a->tensor, kind(pairs[i]), pairs[i].a->step,
+                 levels_of(differences_of(pairs[i], steps[i], a_.resolution + null.resolution)));
     }
     noise_.end();
     if (pairs.empty()) throw std::runtime_error("--null has no row in common with A");
@@ -103,9 +125,9 @@ class Comparison {
   }
 
   void run() {
-    const std::vector<double> moved = movements(a_, pairs_);
+    const std::vector<WeightStep> steps = weight_steps(a_, pairs_);
     if (!pairs_.empty()) first_step_ = pairs_.front().a->step;
-    for (std::size_t i = 0; i < pairs_.size(); ++i) look_at(pairs_[i], moved[i]);
+    for (std::size_t i = 0; i < pairs_.size(); ++i) look_at(pairs_[i], steps[i]);
     report_.tensors = static_cast<std::int64_t>(worst_.size());
     for (const auto& [tensor, worst] : worst_) {
       report_.tensors_beyond += worst.ratio > 1.0 ? 1 : 0;
@@ -183,9 +205,7 @@ class Comparison {
     } else {
       allowed = rounding * drift(pair.a->step - first_step_);
     }
-    if (is_weight(tensor.kind)) {
-      allowed += (has_noise_ ? kNoisyShareBesideNull : kNoisyShare) * moved;
-    }
+    if (is_weight(tensor.kind)) allowed += kNoisyShare * moved;
     if (is_of_module(tensor.kind)) allowed += kOwnWeights * owned_[owners_[pair.a->tensor]];
     return allowed * options_.factor;
   }
@@ -233,14 +253,14 @@ class Comparison {
     return std::nullopt;
   }
 
-  void look_at(const RowPair& pair, double moved) {
+  void look_at(const RowPair& pair, const WeightStep& step) {
     if (has_other_form(pair) || is_split_otherwise(pair)) return;
-    const auto differences = relative_differences(pair.a->values, pair.b->values);
+    const auto differences = differences_of(pair, step, a_.resolution + b_.resolution);
     std::optional<Difference> found = not_finite(pair);
     const bool is_bad = found.has_value();
     for (std::size_t stat = 0; stat < kValueStats && !is_bad; ++stat) {
       if (std::isnan(differences[stat])) continue;
-      const double allowed = tolerance(pair, spread_of(stat), moved);
+      const double allowed = tolerance(pair, spread_of(stat), step.moved);
       const double ratio = differences[stat] == 0.0 ? 0.0 : differences[stat] / allowed;
       if (found && ratio <= found->ratio) continue;
       found = difference(pair, stat);
@@ -251,7 +271,7 @@ class Comparison {
     const ComparedTensor& tensor = a_.tensors[pair.a->tensor];
     if (is_weight(tensor.kind)) {
       double& owned = owned_[owners_[pair.a->tensor]];
-      owned = std::max(owned, largest(differences));
+      owned = std::max(owned, largest(relative_differences(pair.a->values, pair.b->values)));
     }
     if (found) take(pair, *found);
   }

@@ -44,11 +44,10 @@ double rounding_level(Spread spread, double roundoff, std::int64_t count);
 // Rounding is fed back into training: by so much its trace may have grown after so many steps.
 double drift(std::int64_t steps);
 
-// The share of what a weight moved (root of the sum of its squared steps) that may be noise:
+// The share of what a weight moves in a step that may be noise:
 // optimizers that divide by a gradient's size turn rounding of a gradient that is zero but for
-// rounding into steps of full size. Less where a repeated run shows which weights those are.
-inline constexpr double kNoisyShare = 1.0 / 8;
-inline constexpr double kNoisyShareBesideNull = 1.0 / 16;
+// rounding into steps of full size.
+inline constexpr double kNoisyShare = 1.0 / 4;
 
 // Noise of a repeated run, by tensor and by kind; at a step the largest up to it.
 class NoiseLevels {

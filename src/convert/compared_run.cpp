@@ -158,6 +158,7 @@ ComparedRun read_compared(const std::filesystem::path& path, const ReadOptions& 
   run.side.format = format_name(options.from_format);
   RowAccount account;
   const std::unique_ptr<Source> source = open_source(options, account);
+  if (source->is_msprobe()) run.resolution = 0.5e-6;
   Collect collect(run, source->stats(), source->is_msprobe());
   for (std::size_t part = 0; part < source->parts().size(); ++part) {
     source->read(

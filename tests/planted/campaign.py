@@ -50,9 +50,10 @@ def train(runs, ranks=1):
     launch.run(SCRIPT, *(json.dumps(run) for run in runs), ranks=ranks, timeout=900)
 
 
-def found_at(first):
+def found_at(report):
+    first = report["first"]
     if first is None:
-        return "nothing"
+        return f"nothing ({report['worst'][0]['ratio']:.2f})"
     element = f" {first['element']}" if first["element"] else ""
     rank = "" if first["rank"] < 0 else f", rank {first['rank']}"
     return f"{first['step']}, {first['kind']} {first['name']}{element}{rank}, {first['ratio']:.3g}"
@@ -81,7 +82,7 @@ def campaign(out, seeds):
         def compared(a, b, null, seed=seed):
             runs = [out / f"{seed}-{name}" for name in (a, b, null)]
             alone = trainmon.compare(runs[0], runs[1])
-            return alone["first"], trainmon.compare(runs[0], runs[1], null=runs[2])["first"]
+            return alone, trainmon.compare(runs[0], runs[1], null=runs[2])
 
         planned = plans(seed)
         alone = [run("a-1"), *(run(name, **order) for name, order in ORDERS.items())]
@@ -94,7 +95,7 @@ def campaign(out, seeds):
         for bug, ranks, planted, truth in planned:
             null = "2 threads" if ranks == 1 else "null-2"
             answers = compared(f"a-{ranks}", bug, null)
-            right += [is_right(first, planted, truth) for first in answers]
+            right += [is_right(one["first"], planted, truth) for one in answers]
             what = ", ".join(f"{k} {v}" for k, v in planted.items() if k not in ("step", "layer"))
             bugs.append(
                 f"| {bug}{' (' + what + ')' if what else ''} | {seed} | {planted['step']}, blocks.{planted['layer']} | "
@@ -104,10 +105,10 @@ def campaign(out, seeds):
         for name in ORDERS:
             null = "batch reversed" if name == "2 threads" else "2 threads"
             answers = compared("a-1", name, null)
-            right += [first is None for first in answers]
+            right += [one["first"] is None for one in answers]
             clean.append(f"| {name} | {seed} | " + " | ".join(map(found_at, answers)) + " |")
         answers = compared("a-2", "null-2", "null-2")
-        right.append(answers[0] is None)
+        right.append(answers[0]["first"] is None)
         clean.append(f"| DDP, 2 ranks: 2 threads each | {seed} | {found_at(answers[0])} | - |")
         shutil.rmtree(out, ignore_errors=True)
     return bugs, clean, right
