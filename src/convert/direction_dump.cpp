@@ -10,6 +10,7 @@
 #include "base/sign_file.h"
 #include "base/text.h"
 #include "convert/csv_records.h"
+#include "trainmon/grad_probe.h"
 
 namespace trainmon {
 namespace {
@@ -121,7 +122,8 @@ std::vector<std::string> in_summary_order(const std::vector<fs::path>& ranks,
   std::unordered_map<std::string, std::list<std::string>::iterator> places;
   const auto take = [&](const std::vector<std::string>& summary) {
     auto after = order.begin();  // what is new follows the one before it in its summary
-    for (const std::string& name : summary) {
+    for (const std::string& parameter : summary) {
+      const std::string name = file_name_of(parameter);
       if (const auto known = places.find(name); known != places.end()) {
         after = std::next(known->second);
       } else if (left.erase(name) > 0) {
