@@ -57,6 +57,7 @@ def new_figure(size: tuple[float, float], title: str):
 def draw_lines(figure, lines: list[Line], ylabel: str, log: bool, styles=None) -> None:
     """Values above, and below for each line that lacks some a row of marks that say why."""
     import numpy as np
+    from matplotlib.ticker import MaxNLocator
 
     marked = [i for i, line in enumerate(lines) if (line.state != VALUE).any()]
     strip = 0.16 * len(marked) + 0.1
@@ -82,6 +83,7 @@ def draw_lines(figure, lines: list[Line], ylabel: str, log: bool, styles=None) -
         top.plot(line.steps[points], values[points], ".", color=colour, markersize=4)
     if log:
         top.set_yscale("log", nonpositive="clip")
+    top.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     top.set_ylabel(ylabel)
     top.grid(axis="y", color="#E6E6E6", linewidth=0.6)
     top.set_axisbelow(True)
