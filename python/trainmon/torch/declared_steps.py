@@ -16,6 +16,9 @@ from trainmon.torch.shards import Shards
 from trainmon.torch.steps import is_inside
 
 
+SETTLE = 10.0  # seconds
+
+
 class NoOptimizer(torch.optim.Optimizer):
     """What an Adapter takes for one: it has the parameters of the model and takes no step."""
 
@@ -57,9 +60,16 @@ class DeclaredSteps:
         if self.reduce_shards:
             self.shards = Shards(steps.adapter)
 
+    def settle(self) -> None:
+        """Before the adapter goes: rows whose values other ranks still owe."""
+        if self.shards is not None:
+            self.shards.settle(SETTLE)
+
     def remove(self) -> None:
         for handle in self.handles:
             handle.remove()
+        if self.shards is not None:
+            self.shards.close()
         self.handles, self.steps, self.shards = [], None, None
         self.known.clear()
 
@@ -80,7 +90,7 @@ class DeclaredSteps:
             self._read_of(optimizer)
 
     def end(self) -> None:
-        """The training loop says that a step is over. With `reduce_shards` all ranks must say so."""
+        """The training loop says that a step is over. With `reduce_shards` all ranks should say so."""
         self.count += 1
         self.caller = 0
         steps = self.steps
@@ -94,7 +104,7 @@ class DeclaredSteps:
         try:
             # Though something failed here: other ranks wait for this one.
             if self.shards is not None:
-                self.shards.gather(steps, steps.sweeps.parameters)
+                self.shards.gather(steps, steps.sweeps.parameters, self.count)
             if steps.part.on:
                 self.read.clear()
                 steps.abandoned = 0
@@ -131,7 +141,10 @@ class DeclaredSteps:
             if self._of(optimizer) is None:
                 return
             self._prepare()  # may find parameters again
-            self._read(*self._of(optimizer))
+            sweeps, apart = self._of(optimizer)
+            if apart:
+                self.shards.reads += 1
+            self._read(sweeps, apart)
             steps.adapter.seal("before_step")
         except Exception as error:
             steps.failed(error)

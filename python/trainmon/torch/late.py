@@ -74,6 +74,10 @@ class Late:
             self._send(vectors, lambda values: self.core.fulfil(ticket, values))
         self.poll()
 
+    def follow(self, copy, then) -> None:
+        """Calls then(copy.values()) once copy.ready(), in the order of everything else."""
+        self.waiting.append(([(None, copy)], 0, then))
+
     def poll(self) -> None:
         while self.waiting and all(copy.ready() for _, copy in self.waiting[0][0]):
             copies, rows, then = self.waiting.popleft()

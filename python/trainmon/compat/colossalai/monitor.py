@@ -144,6 +144,8 @@ class ColossalAIMonitor:
         self._steps_before = self.global_step
         watch, self._watch = self._watch, None
         declared, self._declared = self._declared, None
+        if declared is not None:
+            declared.settle()
         if watch is not None:
             watch.stop()
         if declared is not None:
