@@ -108,10 +108,12 @@ class Locked {
     if (got < 0) throw file_error(errno, "cannot read", csv_->path);
     found.resize(static_cast<std::size_t>(got));
     if (!header.starts_with(found)) {
-      throw SinkError("other_columns", csv_->path.string() +
-                                           " is there and does not begin with the line \"" +
-                                           header.substr(0, header.size() - kSharedLineEnd.size()) +
-                                           "\": move it away, or name another file");
+      const std::string line = header.substr(0, header.size() - kSharedLineEnd.size());
+      const std::string why =
+          found.starts_with(line + '\n')
+              ? " is there and its lines end with LF, not CRLF: convert it"
+              : " is there and does not begin with the line \"" + line + "\": move it away";
+      throw SinkError("other_columns", csv_->path.string() + why + ", or name another file");
     }
     if (is_locked_ && found.size() < header.size() && size_ > 0) {
       if (::ftruncate(file_.fd(), 0) != 0) throw file_error(errno, "cannot cut", csv_->path);

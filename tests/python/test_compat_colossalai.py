@@ -219,6 +219,25 @@ def test_two_monitors_at_once(tmp_path):
     assert len(case.rows(tmp_path / "one.csv")) == len(seen.local)
 
 
+def test_two_monitors_in_one_folder_are_said_and_each_has_its_health(tmp_path, caplog):
+    one, two, model, other = ColossalAIMonitor(), ColossalAIMonitor(), net(), net()
+    one.monitor(model)
+    assert "at work" not in caplog.text
+    seen = train(two, other, steps=2)
+    assert caplog.text.count("another ColossalAIMonitor of rank 0 is at work") == 1
+    two.stop()
+    one.stop()
+    runs = tmp_path / "grad_stats_runs"
+    written = {
+        name: json.loads((runs / name / "health.json").read_text())["sinks"][0]["rows_written"]
+        for name in ("rank0", "rank0.2")
+    }
+    assert written == {"rank0": 0, "rank0.2": len(seen.local) + len(seen.reduced)}
+    one.monitor(net())
+    one.stop()
+    assert caplog.text.count("is at work") == 1
+
+
 def test_a_folder_that_vanishes_for_good_costs_rows_not_training(tmp_path, capfd):
     monitor, model = made(output_dir="out"), net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -107,6 +107,9 @@ def test_unknown_keys_are_said_and_ignored(tmp_path, caplog):
         ({"write_interval": 2**60}, ["write_interval"]),
         ({"output_dir": 1}, ["output_dir"]),
         ({"output_dir": ""}, ["output_dir"]),
+        ({"output_dir": "\ud800"}, ["output_dir", "UTF-8"]),
+        ({"output_dir": "x" * 5000}, ["output_dir", "at most 4095 bytes", "5002 characters"]),
+        ({"output_file_local": "x" * 300}, ["output_file_local", "255"]),
         ({"output_file_local": None}, ["output_file_local"]),
         ({"output_file_global": "a\0b"}, ["output_file_global"]),
         ({"output_file_local": "x.csv", "output_file_global": "./x.csv"}, ["two files", "x.csv"]),
@@ -131,6 +134,17 @@ def test_bad_files_are_named_at_the_start(tmp_path):
             ColossalAIMonitor("bad.json")
 
 
+@pytest.mark.parametrize("path", [True, 7, 1.5, [], {}, b"monitor_config.json"])
+def test_what_is_no_path_is_not_opened(path):
+    with pytest.raises(TypeError, match="config_path"):
+        ColossalAIMonitor(path)
+
+
+def test_a_folder_is_no_configuration(tmp_path):
+    with pytest.raises(IsADirectoryError, match=f"config_path.*{tmp_path.name} is a folder"):
+        ColossalAIMonitor(tmp_path)
+
+
 def test_what_cannot_be_watched_is_named():
     with pytest.raises(TypeError, match="dict"):
         ColossalAIMonitor().monitor({})
@@ -151,4 +165,7 @@ def test_files_that_cannot_be_made_or_are_others_are_named(tmp_path):
     with pytest.raises(RuntimeError, match="grad_stats_local.csv.*norm,mean,max,min"):
         made().monitor(net())
     assert other.read_bytes() == b"step,rank,param_name,norm\r\n0,0,a,1.0\r\n"
+    other.write_bytes(b"step,rank,param_name,norm,mean,max,min\n0,0,a,1.0,1,1,1\n")
+    with pytest.raises(RuntimeError, match="grad_stats_local.csv.*lines end with LF, not CRLF"):
+        made().monitor(net())
     assert marks.of_objects(net(), []) == marks.of_objects(Net(), [])

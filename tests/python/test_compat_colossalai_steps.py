@@ -130,3 +130,44 @@ def test_backwards_that_are_thrown_away_stay_in_their_step(tmp_path):
     local, reduced = read(tmp_path)
     assert [r[0] for r in local] == [0] * 8 + [1] * 8 + [2] * 8
     assert [r[0] for r in reduced] == [0] * 4 + [1] * 4 + [2] * 4
+
+
+@pytest.mark.parametrize("change", ["thawed", "replaced"])
+def test_a_parameter_that_changes_between_steps_has_all_its_rows(change, tmp_path):
+    model, monitor = net(), ColossalAIMonitor()
+    if change == "thawed":
+        model.first.weight.requires_grad_(False)
+    seen = Seen(model)
+    monitor.monitor(model)
+    for step in range(4):
+        if step == 2:
+            if change == "thawed":
+                model.first.weight.requires_grad_(True)
+            else:
+                model.first.weight = nn.Parameter(torch.zeros(3, 4))
+            model.first.weight.register_hook(seen._hook("first.weight"))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loss_of(model, step).backward()
+        seen.note()
+        optimizer.step()
+        optimizer.zero_grad()
+        monitor.step_end(model)
+        seen.next()
+    monitor.stop()
+    assert {step for step, name, _ in seen.local if name == "first.weight"} >= {2, 3}
+    assert_files(tmp_path, seen)
+
+
+def test_a_parameter_that_changes_behind_the_forward_is_counted(tmp_path, capfd):
+    """Nobody can put a hook on what is thawed and used without the model's forward."""
+    model, monitor = net(), ColossalAIMonitor()
+    model.first.weight.requires_grad_(False)
+    monitor.monitor(model)
+    model.first.weight.requires_grad_(True)
+    torch.tanh(model.first(torch.ones(2, 4))).sum().backward()
+    monitor.step_end(model)
+    monitor.stop()
+    local, reduced = read(tmp_path)
+    assert [r[2] for r in local] == ["first.bias"]
+    assert [r[2] for r in reduced] == ["first.weight", "first.bias"]
+    assert "1 rows of rank 0 are missing" in capfd.readouterr().err

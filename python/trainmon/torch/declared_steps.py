@@ -57,6 +57,9 @@ class DeclaredSteps:
 
     def follow(self, steps) -> None:
         self.steps = steps
+        for root in steps.adapter.roots:
+            if not isinstance(root, torch.jit.ScriptModule):
+                self.handles.append(root.register_forward_pre_hook(ForwardBegins(self)))
         if self.reduce_shards:
             self.shards = Shards(steps.adapter)
 
@@ -117,10 +120,32 @@ class DeclaredSteps:
         steps = self.steps
         steps.adapter.backward.settle()
         if steps.recording:
-            steps.sweeps.check()
+            self._check()
         if not steps.in_step:
             steps.core.begin_attempt(steps.index)
             steps.in_step = True  # from now on cleared gradients are no abandoned ones
+
+    def _check(self) -> None:
+        """Whatever changed only after the forward had begun had no hook: counted."""
+        steps = self.steps
+        before, hooked = steps.sweeps, set(steps.adapter.registry.hooked)
+        before.check()
+        if steps.sweeps is before:
+            return
+        for parameter in steps.sweeps.parameters:
+            tensor = parameter.tensor
+            if parameter.selected and id(tensor) not in hooked and tensor.grad is not None:
+                steps.core.refuse("a gradient came before its parameter was seen to be trained")
+
+    def forward_begins(self) -> None:
+        """Parameters thawed or replaced since the last step get their hooks before their gradients."""
+        steps = self.steps
+        if steps is None or not steps.part.on or not steps.recording or steps.in_step:
+            return
+        try:
+            steps.sweeps.check()
+        except Exception as error:
+            steps.failed(error)
 
     def _read_rest(self) -> None:
         steps = self.steps
@@ -188,6 +213,16 @@ class DeclaredSteps:
             "gradients were gone when the end of a step was declared, and no optimizer of torch had "
             "stepped with them: the step has no reduced gradients (clear them afterwards)"
         )
+
+
+class ForwardBegins(Hook):
+    __slots__ = ("declared",)
+
+    def __init__(self, declared):
+        self.declared = declared
+
+    def __call__(self, module, args):
+        self.declared.forward_begins()
 
 
 class OptimizerBegins(Hook):

@@ -55,7 +55,9 @@ class Exchange:
         while not farewell.is_completed() and time.monotonic() < end:
             time.sleep(0.001)
         if not farewell.is_completed():  # the group's destructor waits for it
-            threading.Thread(target=_outlive, args=([group, farewell],), daemon=True).start()
+            held = [group, farewell]
+            del group, farewell  # this frame must not be the last to hold it
+            threading.Thread(target=_outlive, args=(held,), daemon=True).start()
 
 
 class Sent:

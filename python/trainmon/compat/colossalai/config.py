@@ -25,11 +25,15 @@ FIELDS: dict[str, Any] = {
 
 
 def load(path) -> dict:
-    """The JSON object in a file; {} for None. FileNotFoundError, ValueError or TypeError names it."""
+    """The JSON object in a file; {} for None. An OSError, ValueError or TypeError names it."""
     if path is None:
         return {}
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"config_path should be the path of a JSON file or None, not {path!r}")
     if not os.path.exists(path):
         raise FileNotFoundError(f"Config file not found at: {path}")
+    if os.path.isdir(path):
+        raise IsADirectoryError(f"config_path should be a JSON file, but {path} is a folder")
     try:
         with open(path, encoding="utf-8") as file:
             found = json.load(file)
@@ -59,8 +63,8 @@ def checked(given: dict) -> dict:
     if isinstance(interval, bool) or not isinstance(interval, int) or not 1 <= interval <= LARGEST:
         _fault(faults, config, "write_interval", "an int from 1 to 2**53")
     for key in ("output_dir", "output_file_local", "output_file_global"):
-        if not isinstance(config[key], str) or not config[key] or "\0" in config[key]:
-            _fault(faults, config, key, "a path")
+        if not _is_path(config[key]):
+            _fault(faults, config, key, "a path, in UTF-8 at most 4095 bytes, 255 between two /")
     if not isinstance(config["reduce_shards"], bool):
         _fault(faults, config, "reduce_shards", "true or false")
     if not faults and _same_file(config):
@@ -87,6 +91,17 @@ def _stats(names, faults: list[str]) -> list[str]:
     return [name for name in STATS if name in names]
 
 
+def _is_path(value) -> bool:
+    """Whether a file may have it for a name."""
+    if not isinstance(value, str) or not value or "\0" in value:
+        return False
+    try:
+        path = value.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+    return len(path) < 4096 and all(len(part) < 256 for part in path.split(b"/"))
+
+
 def _same_file(config: dict) -> bool:
     local, reduced = (
         os.path.normpath(os.path.join(config["output_dir"], config[key]))
@@ -96,4 +111,7 @@ def _same_file(config: dict) -> bool:
 
 
 def _fault(faults: list[str], config: dict, key: str, valid: str) -> None:
-    faults.append(f"{key} should be {valid}, not {config[key]!r}")
+    value = repr(config[key])
+    if len(value) > 200:
+        value = f"{value[:100]}... ({len(value)} characters)"
+    faults.append(f"{key} should be {valid}, not {value}")

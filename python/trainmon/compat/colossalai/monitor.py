@@ -1,6 +1,7 @@
 # ColossalAIMonitor: its configuration and names put into the words of trainmon.
 from __future__ import annotations
 
+import fcntl
 import os
 import pathlib
 import sys
@@ -48,6 +49,7 @@ class ColossalAIMonitor:
         self._watch: Watch | None = None
         self._declared: DeclaredSteps | None = None
         self._told = False
+        self._lock = -1  # descriptor of the folder that is ours
         self.rank, self.world_size = _place()
 
     def __reduce__(self):
@@ -80,15 +82,49 @@ class ColossalAIMonitor:
             self._watch = Watch(adapter, config_json(settings), self._parts())
         except BaseException:
             declared.remove()
+            self._unlock()
             raise
         self._declared = declared
         if not any(parameter.selected for parameter in adapter.parameters):
             log.warning("trainmon: nothing is watched: no parameter chosen requires gradients")
         self._judge_mode(adapter.wrappers)
 
+    def _own_folder(self) -> str:
+        """Where this monitor's facts go: none that another one, of any process, writes into."""
+        first = folder = self._folder / "grad_stats_runs" / f"rank{self.rank}"
+        for number in range(2, 100):
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                self._lock = os.open(folder, os.O_RDONLY)
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                self._unlock()
+                folder = first.with_name(f"{first.name}.{number}")
+            except OSError:  # no locks there; what cannot be written the core will say
+                break
+        if folder != first:
+            log.warning(
+                "trainmon: another ColossalAIMonitor of rank %s is at work in %s: the rows of both mix "
+                "if their files are the same; health.json of this one is in %s",
+                self.rank,
+                self._folder,
+                folder,
+            )
+        return str(folder)
+
+    def _unlock(self) -> None:
+        lock, self._lock = self._lock, -1
+        if lock >= 0:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_UN)  # forked processes have the descriptor, too
+            except OSError:
+                pass
+            os.close(lock)
+
     def _parts(self) -> dict:
         return {
-            "directory": str(self._folder / "grad_stats_runs" / f"rank{self.rank}"),
+            "directory": self._own_folder(),
             "grad_stats": {
                 "local": self.output_file_local,
                 "global": self.output_file_global,
@@ -112,7 +148,7 @@ class ColossalAIMonitor:
         if names & set(SHARDED) and not self.config["reduce_shards"]:
             log.warning(
                 "trainmon: parameters are sharded: each rank's global values are those of its part "
-                "(reduce_shards: true merges them, by one small all_gather in each step_end())"
+                "(reduce_shards: true merges them, by a small all_gather beside the training)"
             )
 
     def step_end(self, model=None) -> None:
@@ -125,7 +161,7 @@ class ColossalAIMonitor:
 
     def stop(self) -> None:
         """Takes every hook off and writes what is left. Nothing of the monitor remains."""
-        watch = self._watch
+        watch, shards = self._watch, getattr(self._declared, "shards", None)
         self._unwatch()
         if watch is None or self.rank != 0:
             return
@@ -133,6 +169,8 @@ class ColossalAIMonitor:
         missing = sum(sum(sink["rows_dropped"].values()) for sink in health.get("sinks", ()))
         missing += sum(health.get("refused", {}).values())  # sparse ones, say
         lost = f"; {missing} rows of rank 0 are missing (health.json)" if missing else ""
+        if shards is not None and shards.alone:
+            lost += f"; {shards.alone} global rows of rank 0 are of its shards ({shards.why})"
         print(
             f"trainmon: gradient statistics are in {self.output_file_local} and "
             f"{self.output_file_global}{lost}",
@@ -150,6 +188,7 @@ class ColossalAIMonitor:
             watch.stop()
         if declared is not None:
             declared.remove()
+        self._unlock()
 
 
 class Chosen(Selection):

@@ -1,0 +1,65 @@
+# Two ranks train sharded under ColossalAIMonitor and go different ways with it.
+"""compat_colossalai_apart_run.py OUT: OUT/<case> gets the files, OUT/<case>.<rank>.pt the gradients
+that torch shows at each step, of this rank's part and of the whole."""
+
+import datetime
+import json
+import os
+import pathlib
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+from trainmon.compat.colossalai import ColossalAIMonitor
+from trainmon.torch import exchange
+
+OUT, RANK = pathlib.Path(sys.argv[1]), int(os.environ["RANK"])
+STEPS = 6
+
+
+def train(name):
+    other = RANK == 1
+    torch.manual_seed(1)
+    model = fully_shard(nn.Sequential(nn.Linear(8, 7), nn.Linear(7, 3)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    config = OUT / f"{name}.config{RANK}"
+    config.write_text(json.dumps({"output_dir": str(OUT / name), "reduce_shards": True}))
+    monitor = None if name == "absent" and other else ColossalAIMonitor(config)
+    if monitor is not None:
+        monitor.monitor(model)
+    seen = []
+    generator = torch.Generator().manual_seed(RANK)
+    for step in range(STEPS):
+        model(torch.randn(2, 8, generator=generator)).square().sum().backward()
+        for key, parameter in model.named_parameters():
+            part, whole = parameter.grad.to_local().clone(), parameter.grad.full_tensor().clone()
+            seen.append((step, key, part, whole))
+        optimizer.step()
+        optimizer.zero_grad()
+        if monitor is None or (name == "skips" and other and step == 2):
+            continue
+        monitor.step_end(model)
+        if name == "stops" and other and step == 2:
+            monitor.stop()
+            monitor = None
+    if monitor is not None:
+        monitor.stop()
+    torch.save(seen, OUT / f"{name}.{RANK}.pt")
+
+
+def main():
+    exchange.MEETING = datetime.timedelta(seconds=3)
+    dist.init_process_group(
+        "gloo", init_method=os.environ["MEETING_POINT"], rank=RANK, world_size=2
+    )
+    for name in ("together", "skips", "stops", "absent"):
+        train(name)
+        dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
