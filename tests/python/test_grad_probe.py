@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from torch.optim import optimizer as hooks
 
+import launch
 import trainmon
 from grad_probe_case import (
     Gradients,
@@ -20,6 +21,7 @@ from grad_probe_case import (
     net,
     shares,
     summary,
+    train,
 )
 
 ODD = [0.0, -0.0, 1.0, -1.0, 0.1, math.nan, math.inf, -math.inf, 1e-40, 65504.0, -3e38, 2.0**-149]
@@ -162,3 +164,88 @@ def test_models_that_cannot_be_probed(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RuntimeError, match="file"):
         trainmon.GradProbe(model, out=tmp_path / "file")
+
+
+# --- ranks and directories -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "ranks, chosen, said",
+    [(1, [5], "there is one process, of rank 0"), (2, [9], "there are ranks 0 to 1, none"), (2, [1, 9], "")],
+)  # fmt: skip
+def test_ranks_that_do_not_exist_are_said(tmp_path, caplog, monkeypatch, ranks, chosen, said):
+    monkeypatch.setenv("WORLD_SIZE", str(ranks))
+    monkeypatch.setenv("RANK", "0")
+    model = net()
+    optimizer = Still(model.parameters())
+    model(torch.ones(1, 6)).sum().backward()
+    probe = trainmon.GradProbe(model, out=tmp_path, ranks=chosen)
+    optimizer.step()
+    assert said in caplog.text and bool(said) == ("ranks" in caplog.text)
+    assert probe.directory == str(tmp_path / "rank0")  # of a rank that is not chosen, too
+    assert probe.flush() and (probe.health() == {}) == (ranks > 1)
+    probe.stop()
+    assert (tmp_path / "rank0" / "grad_summary_0.csv").exists() == (ranks == 1)
+
+
+def test_a_directory_has_one_writer(tmp_path):
+    model = net()
+    first = trainmon.GradProbe(model, out=tmp_path)
+    with pytest.raises(RuntimeError, match="rank0 is being written by another live probe"):
+        trainmon.GradProbe(model, out=tmp_path)
+    assert len(hooks._global_optimizer_pre_hooks) == 1
+    first.stop()
+    with pytest.raises(ValueError, match="threads"):
+        trainmon.GradProbe(model, out=tmp_path, threads=0)
+    dropped = trainmon.GradProbe(model, out=tmp_path)
+    dropped.stop()
+
+
+def test_two_processes_in_one_directory(tmp_path):
+    """As under mp.spawn before init_process_group(), where each takes itself for rank 0."""
+    launch.run("grad_probe_spawn_run.py", tmp_path, timeout=180)
+    ended = [(tmp_path / f"ended{rank}").read_text() for rank in (0, 1)]
+    assert sorted(text[:7] for text in ended) == ["refused", "wrote 0"]
+    assert "is being written by another live probe" in max(ended, key=len)
+
+
+# --- why nothing was written ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "case, why",
+    [
+        ("no_step", "no optimizer stepped that has parameters of the model"),
+        ("foreign", "no optimizer stepped that has parameters of the model"),
+        ("skipped", "GradScaler skipped every step"),
+        ("steps", "no step was one of those asked for"),
+        ("params", "no optimizer that stepped has one of the parameters asked for"),
+        ("gradients", "no parameter had a gradient"),
+        ("refused", "no gradient could be measured"),
+        ("error", "an error switched it off (health.json: parts_off); 2 steps"),
+    ],
+)
+def test_the_true_reason_is_said(tmp_path, caplog, case, why):
+    model, other = net(), net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=case == "skipped")
+    keys = {"steps": {"steps": [7]}, "params": {"params": ["none"]}}.get(case, {})
+    probe = trainmon.GradProbe(model, out=tmp_path, **keys)
+    if case == "foreign":
+        train(other, torch.optim.SGD(other.parameters(), lr=0.1), 1)
+    elif case == "skipped":
+        scaler = torch.amp.GradScaler("cpu")
+        scaler.scale(model(torch.ones(1, 6)).sum() * math.inf).backward()
+        scaler.step(optimizer)
+    elif case == "gradients":
+        optimizer.step()
+    elif case == "refused":
+        for parameter in model.parameters():
+            parameter.main_grad = "none"
+        optimizer.step()
+    elif case != "no_step":
+        if case == "error":
+            probe._last = None
+        train(model, optimizer, 3)
+    probe.stop()
+    (said,) = [r.message for r in caplog.records if why in r.message]
+    assert sum("nothing was written" in r.message for r in caplog.records) == (case != "error")

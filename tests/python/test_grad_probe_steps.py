@@ -1,10 +1,12 @@
 # GradProbe: which gradients of which optimizers it looks at, and how it counts their steps.
+import gc
 import math
 
 import pytest
 import torch
 from torch import nn
 
+import launch
 import trainmon
 from grad_probe_case import Still, assert_numbers, assert_signs, net, steps, summary, train
 
@@ -167,28 +169,28 @@ def test_an_optimizer_of_copies_counts(tmp_path):
     assert steps(probe.directory) == [0, 1, 2]
 
 
-def test_closures_are_looked_at_when_they_have_run(tmp_path):
+def test_closures_are_looked_at_when_the_step_has_ended(tmp_path):
     model = net()
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4)
-    first = []
+    seen = []
 
     def closure():
         optimizer.zero_grad()
         loss = model(torch.ones(3, 6)).square().mean()
         loss.backward()
-        first.append(model[0].weight.grad.clone())
+        seen.append(model[0].weight.grad.clone())
         return loss
 
     with trainmon.GradProbe(model, out=tmp_path) as probe:
-        begins = []
+        left = []
         for _ in range(2):
-            begins.append(len(first))
             optimizer.step(closure)
-        begins.append(len(first))
+            left.append(seen[-1])
         optimizer.step(closure=closure)
-    assert steps(probe.directory) == [0, 1, 2] and len(first) > 3
-    for step, place in enumerate(begins):
-        assert_numbers(summary(probe.directory, step)["0.weight"], first[place])
+        left.append(seen[-1])
+    assert steps(probe.directory) == [0, 1, 2] and len(seen) > 3
+    for step, gradient in enumerate(left):
+        assert_numbers(summary(probe.directory, step)["0.weight"], gradient)
 
 
 def test_a_step_inside_a_step_is_one(tmp_path):
@@ -201,6 +203,212 @@ def test_a_step_inside_a_step_is_one(tmp_path):
     with trainmon.GradProbe(model, out=tmp_path) as probe:
         train(model, optimizer, 3)
     assert steps(probe.directory) == [0, 1, 2]
+
+
+def test_what_step_is_given_arrives_as_it_is(tmp_path):
+    class OfModel(torch.optim.SGD):
+        def step(self, model=None, *, hint=None):
+            got.append((model, hint))
+            return super().step()
+
+    model, other, hint, got = net(), net(), str.upper, []
+    mine, foreign = OfModel(model.parameters(), lr=0.1), OfModel(other.parameters(), lr=0.1)
+    with trainmon.GradProbe(model, out=tmp_path) as probe:
+        for step in range(2):  # callables that nobody calls
+            model.zero_grad()
+            model(torch.randn(3, 6)).square().mean().backward()
+            gradient = model[0].weight.grad.clone()
+            foreign.step(other)
+            mine.step(model, hint=hint)
+            assert probe.flush()
+            assert_numbers(summary(probe.directory, step)["0.weight"], gradient)
+    assert steps(probe.directory) == [0, 1]
+    for given_model, given_hint in got:
+        assert given_model in (model, other) and given_hint in (None, hint)
+    assert [place is model for place, _ in got] == [False, True, False, True]
+
+
+@pytest.mark.parametrize("bound", [True, False])
+def test_a_fused_optimizer_under_the_scaler_is_seen_unscaled(tmp_path, bound):
+    model, twin = net(), net()
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    true = []
+    given = (optimizer,) if bound else ()
+    with trainmon.GradProbe(model, *given, out=tmp_path) as probe:
+        for step in range(4):
+            data = torch.randn(3, 6)
+            twin.load_state_dict(model.state_dict())
+            twin.zero_grad()
+            twin(data).square().mean().backward()
+            optimizer.zero_grad()
+            infinite = math.inf if step == 1 else 1.0
+            scaler.scale(model(data).square().mean() * infinite).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            if step != 1:
+                true.append(twin[0].weight.grad.clone())
+    assert steps(probe.directory) == [0, 1, 2]
+    for step, gradient in enumerate(true):  # scales are powers of two
+        assert_numbers(summary(probe.directory, step)["0.weight"], gradient)
+
+
+@pytest.mark.parametrize("which", ["found", "outer", "both", "inner", "twice"])
+def test_a_step_inside_that_of_another_optimizer_is_one(tmp_path, which):
+    class Around(torch.optim.Optimizer):
+        def __init__(self, inner):
+            self.inner = inner
+            super().__init__(inner.param_groups, {})
+
+        def step(self, closure=None):
+            return self.inner.step(closure)
+
+    model = net()
+    inner = torch.optim.SGD(model.parameters(), lr=0.1)
+    outer = Around(inner)
+    given = {"found": None, "outer": outer, "both": [inner, outer], "inner": inner}
+    given["twice"] = [outer, outer]
+    with trainmon.GradProbe(model, given[which], out=tmp_path) as probe:
+        seen = train(model, outer, 3)
+    assert steps(probe.directory) == [0, 1, 2] and probe.health()["rows_produced"] == 12
+    for step, gradients in enumerate(seen):
+        assert_numbers(summary(probe.directory, step)["2.weight"], gradients["2.weight"])
+
+
+def test_a_step_inside_has_what_the_outer_one_leaves_and_may_raise(tmp_path):
+    class Around(torch.optim.SGD):
+        def step(self, closure=None):
+            try:
+                self.inner.step(fail=True)
+            except RuntimeError:
+                self.inner.step()
+            return super().step(closure)
+
+    class Inner(torch.optim.SGD):
+        def step(self, closure=None, fail=False):
+            if fail:
+                raise RuntimeError("once")
+            return super().step(closure)
+
+    model = net()
+    outer = Around(model[0].parameters(), lr=0.1)
+    outer.inner = Inner(model[2].parameters(), lr=0.1)
+    with trainmon.GradProbe(model, outer, out=tmp_path / "one") as one:
+        with trainmon.GradProbe(model, out=tmp_path / "all") as both:
+            train(model, outer, 2)
+    assert steps(one.directory) == [0, 1]
+    assert list(summary(one.directory, 1)) == ["0.weight", "0.bias"]
+    # The one that raised is one that was tried: its gradients had been seen.
+    assert [sorted(summary(both.directory, step)) for step in range(4)] == [
+        ["0.bias", "0.weight", "2.bias", "2.weight"],
+        ["0.bias", "0.weight", "2.bias", "2.weight"],
+        ["2.bias", "2.weight"],
+        ["2.bias", "2.weight"],
+    ]
+
+
+def test_zero_redundancy_steps_are_counted_once(tmp_path):
+    launch.run("grad_probe_zero_run.py", tmp_path, ranks=2, timeout=180)
+    for rank in (0, 1):
+        assert steps(tmp_path / f"rank{rank}") == [0, 1, 2]
+        for step in range(3):
+            assert len(summary(tmp_path / f"rank{rank}", step)) == 4
+
+
+def test_optimizers_that_are_half_made_are_no_bother(tmp_path):
+    class Bare(torch.optim.Optimizer):
+        def __init__(self):
+            pass
+
+    model = net()
+    bare = Bare()
+    with pytest.raises(ValueError) as kept:
+        torch.optim.SGD(model.parameters(), lr=-1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with trainmon.GradProbe(model, out=tmp_path) as probe:
+        train(model, optimizer, 2)
+    assert steps(probe.directory) == [0, 1] and not probe.health()["parts_off"]
+    assert bare is not None and kept.tb is not None
+
+
+@pytest.mark.parametrize("how", ["made_late", "frozen", "foreign_first"])
+def test_optimizers_that_are_not_known_at_first(tmp_path, how, caplog):
+    model, other = net(), net()
+    one = torch.optim.SGD(model[0].parameters(), lr=0.1)
+    two = torch.optim.SGD(model[2].parameters(), lr=0.1) if how == "frozen" else None
+    probe = trainmon.GradProbe(model, out=tmp_path)
+    if how == "frozen":
+        gc.freeze()
+    if how == "foreign_first":
+        train(other, torch.optim.SGD(other.parameters(), lr=0.1), 1)
+    seen = []
+    try:
+        for step in range(5):
+            model.zero_grad()
+            model(torch.randn(3, 6)).square().mean().backward()
+            seen.append({n: p.grad.clone() for n, p in model.named_parameters()})
+            if step == 2 and two is None:
+                two = torch.optim.SGD(model[2].parameters(), lr=0.1)
+            one.step()
+            if two is not None:
+                two.step()
+    finally:
+        gc.unfreeze()
+    probe.stop()
+    # Each gradient once, whoever steps with it.
+    assert steps(probe.directory) == [0, 1, 2, 3, 4]
+    for step, gradients in enumerate(seen):
+        lines = summary(probe.directory, step)
+        assert sorted(lines) == sorted(gradients)
+        for name, gradient in gradients.items():
+            assert_numbers(lines[name], gradient)
+    assert "was not known before it stepped" in caplog.text
+
+
+def test_what_nobody_has_does_not_follow_a_foreign_optimizer(tmp_path):
+    model, other = net(), net()
+    foreign = torch.optim.SGD(other.parameters(), lr=0.1)
+    with trainmon.GradProbe(model, out=tmp_path) as probe:
+        train(other, foreign, 1)
+        mine = torch.optim.SGD(model[0].parameters(), lr=0.1)
+        for _ in range(3):
+            train(model, mine, 1)
+            train(other, foreign, 2)
+    assert steps(probe.directory) == [0, 1, 2]
+    assert len(summary(probe.directory, 2)) == 4
+
+
+def test_one_optimizer_per_parameter_walks_the_model_once_per_round(tmp_path):
+    class Counted(nn.ParameterList):
+        walks = 0
+
+        def named_parameters(self, *args, **keys):
+            Counted.walks += 1
+            return super().named_parameters(*args, **keys)
+
+    model = Counted(torch.zeros(3) for _ in range(50))
+    optimizers = [torch.optim.SGD([p], lr=0.1) for p in model]
+    with trainmon.GradProbe(model, out=tmp_path) as probe:
+        before = Counted.walks
+        for _ in range(4):
+            for parameter, optimizer in zip(model, optimizers, strict=True):
+                parameter.grad = torch.ones(3)
+                optimizer.step()
+        assert Counted.walks == before + 4
+    assert steps(probe.directory) == [0, 1, 2, 3]
+    assert all(len(summary(probe.directory, step)) == 50 for step in range(4))
+
+
+def test_a_tied_parameter_has_any_of_its_names(tmp_path, caplog):
+    model = nn.ModuleDict({"table": nn.Embedding(5, 3), "head": nn.Linear(3, 5)})
+    model["head"].weight = model["table"].weight
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with trainmon.GradProbe(model, out=tmp_path, params=["head.weight"]) as probe:
+        model["head"](model["table"](torch.tensor([1, 2]))).sum().backward()
+        optimizer.step()
+    assert list(summary(probe.directory, 0)) == ["table.weight"]
+    assert "head.weight is table.weight" in caplog.text
+    assert "has no parameter" not in caplog.text
 
 
 def test_odd_gradients_are_counted_and_the_others_written(tmp_path, caplog):
@@ -219,3 +427,20 @@ def test_odd_gradients_are_counted_and_the_others_written(tmp_path, caplog):
         assert list(summary(probe.directory, step)) == ["head.weight", "head.bias"]
     assert probe.health()["refused"] == {"sparse_coo": 3, "complex64": 3, "meta": 3}
     assert sum("sparse_coo" in record.message for record in caplog.records) == 1
+
+
+def test_odd_main_grads_are_counted_and_the_others_written(tmp_path, caplog):
+    class Property(nn.Parameter):
+        @property
+        def main_grad(self):
+            raise RuntimeError("not yet")
+
+    model = net()
+    model[0].weight.main_grad = "later"
+    model[0].bias.main_grad = 0
+    model[2].bias = Property(torch.zeros(4))
+    with trainmon.GradProbe(model, out=tmp_path) as probe:
+        train(model, torch.optim.SGD(model.parameters(), lr=0.1), 2)
+    assert [list(summary(probe.directory, step)) for step in (0, 1)] == [["2.weight"]] * 2
+    assert probe.health()["refused"] == {"str": 2, "int": 2, "runtimeerror": 2}
+    assert not probe.health()["parts_off"] and "gradient of 0.weight is not measured" in caplog.text

@@ -11,7 +11,7 @@ TASK = "grad_probe"
 LEVELS = ("L0", "L1", "L2")
 DIGESTS = ("md5", "crc32")
 MOST = 1_000_000  # the largest step and rank
-RANGE = re.compile(r"(\d{1,7})-(\d{1,7})")
+RANGE = re.compile(r"([0-9]{1,7})-([0-9]{1,7})")
 KEYS = ("task", "dump_path", "rank", "step", "grad_probe")
 # Of the peer's other tasks: files for all of them exist, so that these are no slips.
 OTHERS = (
