@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from torch.optim import optimizer as hooks
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import launch
 import trainmon
@@ -207,6 +208,20 @@ def test_two_processes_in_one_directory(tmp_path):
     ended = [(tmp_path / f"ended{rank}").read_text() for rank in (0, 1)]
     assert sorted(text[:7] for text in ended) == ["refused", "wrote 0"]
     assert "is being written by another live probe" in max(ended, key=len)
+
+
+def test_a_rank_that_comes_late_is_said(tmp_path, caplog):
+    model = net()
+    model(torch.ones(1, 6)).sum().backward()
+    probe = trainmon.GradProbe(model, out=tmp_path)
+    torch.distributed.init_process_group("fake", rank=1, world_size=2, store=FakeStore())
+    try:
+        for _ in range(2):
+            Still(model.parameters()).step()
+    finally:
+        torch.distributed.destroy_process_group()
+    probe.stop()
+    assert caplog.text.count("this process became rank 1 after the probe was made") == 1
 
 
 # --- why nothing was written ---------------------------------------------------------------------

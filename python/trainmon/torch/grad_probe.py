@@ -235,8 +235,8 @@ class GradProbe:
         before, version = self._seen.pop(name)
         self._tell(
             "adopted",
-            f"the optimizer of {name} was not known before it stepped: its gradients counted with "
-            "the steps of another one until then",
+            f"no known optimizer had {name} until now: its gradients counted with the steps of the "
+            "first one that stepped",
         )
         return gradient is not None and before() is gradient and gradient._version == version
 
