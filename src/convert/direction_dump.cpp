@@ -135,14 +135,16 @@ std::map<std::string, DirectionName> find_parameters(const fs::path& step) {
 
 std::set<std::string> find_nans(const fs::path& rank, std::int64_t step) {
   std::set<std::string> found;
+  const fs::path summary = rank / (std::string(kSummary) + std::to_string(step) + ".csv");
+  std::error_code unknown;
+  if (!fs::is_regular_file(summary, unknown)) return found;
   try {
-    for_each_line(rank / (std::string(kSummary) + std::to_string(step) + ".csv"),
-                  [&](std::string_view parameter, std::string_view norm) {
-                    double value = 0;
-                    if (!parse_number(norm, value) || !std::isnan(value)) return;
-                    found.insert(file_name_of(parameter));
-                    found.emplace(parameter);  // as the peer names files
-                  });
+    for_each_line(summary, [&](std::string_view parameter, std::string_view norm) {
+      double value = 0;
+      if (!parse_number(norm, value) || !std::isnan(value)) return;
+      found.insert(file_name_of(parameter));
+      found.emplace(parameter);  // as the peer names files
+    });
   } catch (const SinkError&) {
   }
   return found;

@@ -193,6 +193,8 @@ def test_what_is_no_file_is_not_opened(pair):
     os.mkfifo(pair.a / "rank0" / "step0" / "scale.npy")
     (pair.a / "rank0" / "step0" / "odd.npy").mkdir()
     (pair.a / "rank0" / "step77").write_text("")
+    (pair.a / "rank0" / "grad_summary_0.csv").unlink()
+    os.mkfifo(pair.a / "rank0" / "grad_summary_0.csv")
     with pytest.warns(RuntimeWarning):
         comparison = trainmon.compare_directions(pair.a, pair.b, pair.out, pictures=False)
     assert places(comparison) == {
