@@ -86,6 +86,8 @@ def probe_tensor(
     Raises TypeError for a tensor that cannot be read (those of `tensor_stats`, and those of another
     device), and TypeError or ValueError for the rest, each naming the argument.
     """
+    if tensor is None:
+        raise TypeError("tensor cannot be probed: it is NoneType")
     found = _core.probe_tensor(
         tensor,
         None if bounds is None else list(map(float, checks.real_numbers("bounds", bounds))),
