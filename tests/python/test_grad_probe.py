@@ -4,6 +4,7 @@ import pathlib
 import tempfile
 
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -140,7 +141,27 @@ def test_what_is_said_at_the_start(tmp_path, caplog):
         ({"bounds": [2**60, 2**60 + 1]}, ValueError, "bounds must ascend"),  # one float64
         ({"bounds": [math.nan]}, ValueError, "bounds"),
         ({"bounds": [2**63]}, ValueError, "bounds must be from"),
-        ({"bounds": ["1"]}, TypeError, "bounds must be numbers, not '1'"),
+        ({"bounds": ["1"]}, TypeError, "bounds must hold numbers, not str"),
+        ({"bounds": 5}, TypeError, "bounds must be an iterable of numbers, not int"),
+        ({"bounds": None}, TypeError, "bounds must be an iterable of numbers, not NoneType"),
+        ({"bounds": [10**400]}, ValueError, "bounds must be"),
+        ({"bounds": [2**53, 2**53 + 1]}, ValueError, "bounds must ascend"),
+        ({"steps": 5}, TypeError, "steps must be an iterable of integers from 0 on, not int"),
+        ({"steps": [1.0]}, ValueError, "steps must be integers from 0 on, not 1.0"),
+        ({"ranks": None}, TypeError, "ranks must be an iterable of integers"),
+        ({"params": 5}, TypeError, "params must be an iterable of names of parameters, not int"),
+        ({"params": None}, TypeError, "params must be an iterable of names"),
+        ({"level": None}, TypeError, "level must be one of L0, L1, L2, not None"),
+        ({"signs": []}, TypeError, "signs must be one of packed, npy, none, not []"),
+        ({"overflow": b"block"}, TypeError, "overflow must be one of drop_newest, drop_oldest"),
+        ({"ternary": "no"}, TypeError, "ternary must be True or False, not 'no'"),
+        ({"threads": 1.5}, TypeError, "threads must be an int, not float"),
+        ({"threads": 257}, ValueError, "threads must be from 1 to 256, not 257"),
+        ({"out": None}, TypeError, "out must be a path, not NoneType"),
+        ({"out": 5}, TypeError, "out must be a path, not int"),
+        ({"out": ""}, ValueError, "out must be a path, not empty"),
+        ({"out": "a\0b"}, ValueError, "out must be a path without NUL"),
+        ({"out": b"a\xe9"}, ValueError, "out must be a path in UTF-8"),
         ({"steps": [-1]}, ValueError, "steps must be integers from 0 on, not -1"),
         ({"ranks": ["0"]}, ValueError, "ranks"),
         ({"params": [3]}, TypeError, "params must be names"),
@@ -151,8 +172,84 @@ def test_what_is_said_at_the_start(tmp_path, caplog):
 )
 def test_bad_arguments_are_named(tmp_path, keys, error, text):
     with pytest.raises(error, match=text.replace("[", r"\[")):
-        trainmon.GradProbe(net(), out=tmp_path, **keys)
+        trainmon.GradProbe(net(), **({"out": tmp_path / "out"} | keys))
+    assert not list(tmp_path.iterdir())
     assert not hooks._global_optimizer_pre_hooks
+
+
+@pytest.mark.parametrize(
+    "bounds", [np.array([-0.5, 2]), np.float64([-0.5, 2]), np.float32([-0.5, 2]),
+               [np.float32(-0.5), np.int64(2)], torch.tensor([-0.5, 2]), [torch.tensor(-0.5), 2.0]],
+)  # fmt: skip
+def test_numbers_of_numpy_and_torch(tmp_path, bounds):
+    gradient = torch.tensor([-1.0, 0.0, 1.0, 3.0])
+    lines, _ = one_step(
+        tmp_path, {"w": gradient}, level="L2", bounds=bounds, steps=np.arange(3), threads=np.int64(2),
+        ranks=torch.tensor([0]), ternary=np.bool_(True),
+    )  # fmt: skip
+    last = "2" if isinstance(bounds, list) and not isinstance(bounds[1], float) else "2.0"
+    assert [v for k, v in lines["w"].items() if k[0] == "("] == ["0.25", "0.5", "0.25"]
+    assert list(lines["w"])[1:4] == ["(-inf, -0.5]", f"(-0.5, {last}]", f"({last}, inf)"]
+
+
+def test_a_shorter_run_tells_of_older_steps_and_changes_form(tmp_path, caplog):
+    model = Gradients(w=torch.ones(3))
+    optimizer = Still(model.parameters())
+    for form, steps in (("packed", 5), ("npy", 2)):
+        with trainmon.GradProbe(model, optimizer, out=tmp_path, signs=form) as probe:
+            for _ in range(steps):
+                optimizer.step()
+    assert "of the 5 older steps, those that do not come again stay" in caplog.text
+    files = sorted(
+        str(p.relative_to(probe.directory)) for p in pathlib.Path(probe.directory).rglob("w.*")
+    )
+    assert files == ["step0/w.npy", "step1/w.npy", "step2/w.sign", "step3/w.sign", "step4/w.sign"]
+
+
+class Named(torch.nn.Module):
+    """Parameters of any names, each with a gradient of its own size."""
+
+    def __init__(self, names):
+        super().__init__()
+        for size, name in enumerate(names, 1):
+            parameter = self._parameters[name] = torch.nn.Parameter(torch.zeros(size))
+            parameter.grad = torch.ones(size)
+
+
+def test_names_that_are_nearly_one(tmp_path):
+    model = Named(["a/b", "a%2Fb", "a%252Fb", "nul\0byte", "nul_byte"])
+    optimizer = Still(model.parameters())
+    with trainmon.GradProbe(model, optimizer, out=tmp_path) as probe:
+        optimizer.step()
+    files = {path.stem for path in pathlib.Path(probe.directory, "step0").iterdir()}
+    assert files == {"a%2Fb", "a%252Fb", "a%25252Fb", "nul%00byte", "nul_byte"}
+    assert probe.stop()["sinks"][0]["rows_dropped"] == {}
+
+
+def test_of_names_that_are_one_the_first_is_written(tmp_path):
+    model = Named(["sur\udce9", "sur\\udce9", "other"])
+    optimizer = Still(model.parameters())
+    with trainmon.GradProbe(model, optimizer, out=tmp_path) as probe:
+        optimizer.step()
+        optimizer.step()
+    for step in (0, 1):
+        rows = summary(probe.directory, step)
+        assert rows["sur\\udce9"]["shape"] == "[1]" and len(rows) == 2 and "other" in rows
+    (sink,) = probe.stop()["sinks"]
+    assert sink["rows_written"] == 4 and sink["rows_dropped"] == {"same_file_name": 2}
+
+
+def test_flush_takes_any_time(tmp_path):
+    model = Gradients(w=torch.ones(3))
+    optimizer = Still(model.parameters())
+    with trainmon.GradProbe(model, optimizer, out=tmp_path) as probe:
+        for step, seconds in enumerate((math.inf, 1e300, 10**6, 60)):
+            optimizer.step()
+            assert probe.flush(seconds)
+            assert len(summary(probe.directory, step)) == 1
+        for seconds, error in (("x", TypeError), (math.nan, ValueError), (-1, ValueError)):
+            with pytest.raises(error, match="seconds must be a number"):
+                probe.flush(seconds)
 
 
 def test_models_that_cannot_be_probed(tmp_path):

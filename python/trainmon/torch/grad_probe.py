@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import atexit
 import json
-import math
 import os
 import threading
 import weakref
@@ -13,6 +12,7 @@ import torch
 from torch import nn
 
 from trainmon import _core
+from trainmon.checks import arguments as checks
 from trainmon.torch import given, probe_place
 from trainmon.torch.contract import as_text, dtype_name
 from trainmon.torch.hooks import Part, log
@@ -21,6 +21,7 @@ from trainmon.torch.step_gradient import gradient_of, on_cpu
 
 LEVELS = ("L0", "L1", "L2")
 SIGNS = ("packed", "npy", "none")
+OVERFLOWS = ("drop_newest", "drop_oldest", "block")
 LEAST_QUEUE = 64.0  # MB
 STOP_TIMEOUT = 60.0  # seconds for the disk; a step is worth having as a whole
 # Why nothing was written: how far the steps got, the last of these holds.
@@ -100,21 +101,25 @@ class GradProbe:
         overflow: str = "drop_newest",
     ):
         check_model(model)
+        level = checks.choice("level", level, LEVELS)
+        signs = checks.choice("signs", signs, SIGNS)
         if digest is None:
             digest = "fast64" if level == "L0" else "none"
-        _check_choice("level", level, LEVELS)
-        _check_choice("signs", signs, SIGNS)
-        _check_choice("digest", digest, _core.DIGESTS)
+        digest = checks.choice("digest", digest, _core.DIGESTS)
+        overflow = checks.choice("overflow", overflow, OVERFLOWS)
+        ternary, threads = checks.flag("ternary", ternary), checks.threads(threads)
         bounds = _bounds(bounds)
+        out = checks.path("out", out, is_utf8=True)
         optimizers = None if optimizer is None else list(given.optimizers(optimizer).values())
         if optimizers is not None:  # each once
             optimizers = list({id(one): one for one in optimizers}.values())
-        self._params, self._steps = _names(params), _numbers("steps", steps)
+        self._params = checks.names("params", params, "names of parameters")
+        self._steps = checks.counts("steps", steps)
         self.rank, self._world = probe_place.rank_and_world()
-        self.directory = os.path.join(os.path.abspath(os.fspath(out)), f"rank{self.rank}")
+        self.directory = os.path.join(os.path.abspath(out), f"rank{self.rank}")
         self._process, self._ended = os.getpid(), None
         self._core = self._calls = None
-        ranks = _numbers("ranks", ranks)
+        ranks = checks.counts("ranks", ranks)
         self._tell_ranks(ranks)
         if self._world > 1 and ranks and self.rank not in ranks:
             return
@@ -129,8 +134,12 @@ class GradProbe:
         named = dict(model.named_parameters())
         planes = 0 if level == "L0" or signs == "none" else 2 if ternary else 1
         bits = planes * sum(p.numel() for p in named.values() if not _is_lazy(p))
-        if os.path.isdir(self.directory) and os.listdir(self.directory):
-            self._say(f"{self.directory} exists: files of the same name are replaced in it")
+        if older := _names_in(self.directory):
+            steps_there = {name for name in older if name.startswith("grad_summary_")}
+            self._say(
+                f"{self.directory} exists: files of the same name are replaced in it; of the"
+                f" {len(steps_there)} older steps, those that do not come again stay"
+            )
         self._resolve_tied(model, named)
         self._tell_unknown(named)
         settings = {
@@ -308,6 +317,7 @@ class GradProbe:
 
     def flush(self, seconds: float = 30.0) -> bool:
         """Waits until the files of all steps so far are written; False if that took longer."""
+        seconds = checks.seconds("seconds", seconds)
         return self._core is None or self._ended is not None or self._core.settle(seconds)
 
     def stop(self) -> dict:
@@ -348,17 +358,10 @@ def check_model(model) -> None:
         )
 
 
-def _check_choice(what: str, value, valid) -> None:
-    if value not in valid:
-        raise ValueError(f"{what} must be one of {', '.join(valid)}, not {value!r}")
-
-
 def _bounds(bounds) -> list:
-    bounds = list(bounds)
+    bounds = checks.real_numbers("bounds", bounds)
     for bound in bounds:
-        if isinstance(bound, bool) or not isinstance(bound, (int, float)):
-            raise TypeError(f"bounds must be numbers, not {bound!r}")
-        if not math.isfinite(bound) or not -(2**63) <= bound < 2**63:
+        if not -(2**63) <= bound < 2**63:  # no NaN either
             raise ValueError(f"bounds must be from -2**63 to 2**63 - 1, not {bound!r}")
     for low, high in zip(bounds, bounds[1:]):
         if float(low) >= float(high):
@@ -366,20 +369,8 @@ def _bounds(bounds) -> list:
     return bounds
 
 
-def _names(params) -> frozenset[str]:
-    names = [params] if isinstance(params, str) else list(params)
-    for name in names:
-        if not isinstance(name, str):
-            raise TypeError(f"params must be names of parameters, not {name!r}")
-    return frozenset(names)
-
-
-def _numbers(what: str, numbers) -> frozenset[int]:
-    numbers = list(numbers)
-    for number in numbers:
-        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            raise ValueError(f"{what} must be integers from 0 on, not {number!r}")
-    return frozenset(numbers)
+def _names_in(directory: str) -> list[str]:
+    return os.listdir(directory) if os.path.isdir(directory) else []
 
 
 def _is_lazy(parameter) -> bool:

@@ -96,7 +96,7 @@ def _bounds(bounds) -> list:
         if not -(2**63) <= bound < 2**63:  # no NaN either
             raise ValueError(f"bounds should be in the range of int64, not {bound!r}")
     for low, high in zip(bounds, bounds[1:]):
-        if low >= high:
+        if float(low) >= float(high):
             raise ValueError(f"bounds should ascend: {high!r} follows {low!r}")
     return bounds
 
