@@ -327,11 +327,13 @@ CompareReport compare(const CompareOptions& options) {
   }
   ComparedRun a = read_compared(options.a, options.select);
   ComparedRun b = read_compared(options.b, options.select);
+  take_common_ranks(a, b);
   CompareReport report;
   Comparison comparison(options, a, b, report);
   const ComparedSide side_a = a.side, side_b = b.side;
   if (options.null) {
     ComparedRun null = read_compared(*options.null, options.select);
+    take_common_ranks(a, null);
     comparison.add_null(null);
     report.null = null.side;
   }

@@ -32,7 +32,7 @@ class Collect {
     }
   }
 
-  void add(const TableRow& row) {
+  void add(const TableRow& row, std::vector<ComparedRow>& rows) {
     if (is_left_out(row.series->kind)) return;
     ComparedRow out;
     out.tensor = tensor_of(*row.series);
@@ -47,7 +47,7 @@ class Collect {
       const bool is_absent = at < 0 || (row.absent >> static_cast<unsigned>(at) & 1u) != 0;
       out.values[i] = is_absent ? std::nan("") : row.values[static_cast<std::size_t>(at)];
     }
-    run_.rows.push_back(out);
+    rows.push_back(out);
   }
 
  private:
@@ -137,6 +137,37 @@ void describe(ComparedRun& run) {
   side.kinds.assign(kinds.begin(), kinds.end());
 }
 
+bool is_activation(const ComparedRun& run, const ComparedRow& row) {
+  const std::string& kind = run.tensors[row.tensor].kind;
+  return kind == kind::kActv || kind == kind::kActvGrad;
+}
+
+std::set<std::int32_t> ranks_of_activations(const ComparedRun& run) {
+  std::set<std::int32_t> ranks;
+  for (const auto* rows : {&run.rows, &run.by_rank}) {
+    for (const ComparedRow& row : *rows) {
+      if (row.rank >= 0 && is_activation(run, row)) ranks.insert(row.rank);
+    }
+  }
+  return ranks;
+}
+
+// Of what was merged over several ranks, the activations once more; nullptr where there are none.
+std::unique_ptr<Source> source_by_rank(ConvertOptions options, const ComparedRun& run,
+                                       const RunRows* facts) {
+  if (!options.select.merged || facts == nullptr) return nullptr;
+  if (facts->ranks.size() < 2 && facts->missing.world_size < 2) return nullptr;
+  std::set<std::string> kinds;
+  for (const ComparedRow& row : run.rows) {
+    if (row.rank < 0 && is_activation(run, row)) kinds.insert(run.tensors[row.tensor].kind);
+  }
+  if (kinds.empty()) return nullptr;
+  options.select.kinds.assign(kinds.begin(), kinds.end());
+  options.select.merged = false;
+  RowAccount said_before;
+  return open_source(options, said_before);
+}
+
 }  // namespace
 
 std::string tensor_text(const ComparedTensor& tensor) {
@@ -162,7 +193,7 @@ ComparedRun read_compared(const std::filesystem::path& path, const ReadOptions& 
   Collect collect(run, source->stats(), source->is_msprobe());
   for (std::size_t part = 0; part < source->parts().size(); ++part) {
     source->read(
-        part, [&](const TableRow& row) { collect.add(row); }, account);
+        part, [&](const TableRow& row) { collect.add(row, run.rows); }, account);
   }
   for (const RejectedRows& one : account.report().rejections) {
     run.side.not_used.push_back(one.file.native() +
@@ -173,10 +204,31 @@ ComparedRun read_compared(const std::filesystem::path& path, const ReadOptions& 
     run.world_size = facts->missing.world_size;
     if (!facts->missing.ranks.empty()) run.side.not_used.push_back(missing_text(facts->missing));
   }
+  const std::unique_ptr<Source> shares = source_by_rank(options, run, source->facts());
+  for (std::size_t part = 0; shares && part < shares->parts().size(); ++part) {
+    RowAccount said_before;
+    shares->read(
+        part, [&](const TableRow& row) { collect.add(row, run.by_rank); }, said_before);
+  }
   set_matches(run.tensors);
   set_places(run);
   describe(run);
   return run;
+}
+
+void take_common_ranks(ComparedRun& a, ComparedRun& b) {
+  if (a.world_size != 0 && b.world_size != 0 && a.world_size != b.world_size) return;
+  const std::set<std::int32_t> of_a = ranks_of_activations(a), of_b = ranks_of_activations(b);
+  if (std::none_of(of_a.begin(), of_a.end(), [&](auto rank) { return of_b.contains(rank); }))
+    return;
+  for (ComparedRun* run : {&a, &b}) {
+    if (run->by_rank.empty()) continue;
+    std::erase_if(run->rows, [&](const ComparedRow& row) { return is_activation(*run, row); });
+    run->rows.insert(run->rows.end(), run->by_rank.begin(), run->by_rank.end());
+    run->by_rank.clear();
+    set_places(*run);
+    describe(*run);
+  }
 }
 
 }  // namespace trainmon

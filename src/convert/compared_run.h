@@ -46,6 +46,8 @@ struct ComparedRow {
 struct ComparedRun {
   std::vector<ComparedTensor> tensors;
   std::vector<ComparedRow> rows;
+  // Activations as every rank saw them, where `rows` holds them merged over ranks.
+  std::vector<ComparedRow> by_rank;
   ComparedSide side;   // but for unmatched and only_here
   int world_size = 0;  // 0: not known
   // Backwards of each step, as far as rows tell.
@@ -58,5 +60,9 @@ struct ComparedRun {
 // Throws what the sources throw. Kinds whose values jump with a rounding (mg_direction) or are no
 // rows are left out.
 ComparedRun read_compared(const std::filesystem::path& run, const ReadOptions& select);
+
+// Where both runs have activations of the same rank (and as many ranks, as far as is known), they
+// are taken rank by rank instead of merged.
+void take_common_ranks(ComparedRun& a, ComparedRun& b);
 
 }  // namespace trainmon

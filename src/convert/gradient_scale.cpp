@@ -12,6 +12,10 @@ namespace trainmon {
 namespace {
 
 constexpr std::size_t kNorm = 0, kCount = 8;
+// The gradient of a weight is smaller than what it was summed of: signs cancel, inputs are small.
+// Matters where a gradient is so far below the others of its module that it may be rounding alone.
+constexpr double kCancelled = 4.0;
+constexpr double kFarBelow = 1.0 / 16;
 
 bool is_of_module(std::string_view kind) {
   return kind == kind::kActv || kind == kind::kActvGrad;
@@ -80,10 +84,11 @@ GradientScales::Place GradientScales::place(const RowPair& pair, std::int64_t mo
 
 double GradientScales::at(const RowPair& pair) const {
   if (kinds_[pair.a->tensor] < 0) return 0.0;
-  const auto own = scales_.find(place(pair, modules_[pair.a->tensor]));
-  if (own != scales_.end() && own->second.members > 1) return own->second.largest;
-  const auto all = scales_.find(place(pair, -1));
-  return all == scales_.end() ? 0.0 : all->second.largest;
+  auto found = scales_.find(place(pair, modules_[pair.a->tensor]));
+  if (found == scales_.end() || found->second.members < 2) found = scales_.find(place(pair, -1));
+  if (found == scales_.end()) return 0.0;
+  const double largest = found->second.largest;
+  return root_mean_square(pair) < kFarBelow * largest ? kCancelled * largest : largest;
 }
 
 bool GradientScales::is_gradient(const RowPair& pair) const {

@@ -94,13 +94,38 @@ class Pairing {
     }
   }
 
+  // Reduced gradients are read after the backward, in the order of the model. Here: where the
+  // unreduced gradient of the same parameter came in the backward, if A has it, else the reverse.
+  std::vector<std::uint64_t> backward_seqs() const {
+    constexpr std::uint64_t kUnknown = std::uint64_t{1} << 62;
+    std::vector<std::uint64_t> first(a_.tensors.size(), kUnknown);
+    for (const ComparedRow& row : a_.rows) first[row.tensor] = std::min(first[row.tensor], row.seq);
+    std::map<std::string, std::uint64_t> by_name;
+    const auto name_of = [](const ComparedTensor& tensor) {
+      return std::to_string(tensor.chunk) + ":" + tensor.name;
+    };
+    for (std::size_t i = 0; i < first.size(); ++i) {
+      if (a_.tensors[i].kind == kind::kGradUnreduced) by_name[name_of(a_.tensors[i])] = first[i];
+    }
+    std::vector<std::uint64_t> seqs;
+    for (const ComparedTensor& tensor : a_.tensors) {
+      const auto known = by_name.find(name_of(tensor));
+      seqs.push_back(known == by_name.end() ? kUnknown : known->second);
+    }
+    return seqs;
+  }
+
   void sort_as_executed() {
+    constexpr int kReduced = 4;
     std::vector<int> moments;
     for (const ComparedTensor& tensor : a_.tensors) moments.push_back(moment_of(tensor.kind));
+    const std::vector<std::uint64_t> backward = backward_seqs();
     const auto order = [&](const RowPair& pair) {
       const int moment = moments[pair.a->tensor];
+      const std::uint64_t seq = pair.a->seq;
       return std::tuple(pair.a->step, pair.a->attempt, moment == 0 ? -1 : pair.a->accum, moment,
-                        pair.a->seq, pair.rank());
+                        moment == kReduced ? backward[pair.a->tensor] : 0,
+                        moment == kReduced ? ~seq : seq, pair.rank());
     };
     std::stable_sort(pairs_.begin(), pairs_.end(),
                      [&](const RowPair& x, const RowPair& y) { return order(x) < order(y); });
