@@ -63,7 +63,7 @@ class Comparison {
     }
     noise_.end();
     if (pairs.empty()) throw std::runtime_error("--null has no row in common with A");
-    if (noise_.is_zero()) {
+    if (noise_.is_zero() && null.side.not_used.empty() && a_.side.unmatched == 0) {
       report_.remarks.emplace_back(
           "the repeated run is equal to A to the bit: it says nothing of how runs wander");
     }
@@ -309,7 +309,11 @@ class Comparison {
 std::string contents(const char* which, const ComparedRun& run) {
   std::string text = std::string(which) + ", " + printable(run.side.path.native()) + " (" +
                      run.side.format + "), has ";
-  if (run.rows.empty()) return text + "no row that was selected";
+  if (run.rows.empty()) {
+    return text + "no row that was selected" +
+           (run.side.not_used.empty() ? "" : " (" + printable(run.side.not_used[0]) + ")") +
+           (run.holds.empty() ? "" : "; it has " + run.holds);
+  }
   text += "steps " + std::to_string(run.side.first_step) + " to " +
           std::to_string(run.side.last_step) + ", kinds";
   for (const std::string& kind : run.side.kinds) text += " " + printable(kind);

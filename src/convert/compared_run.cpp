@@ -12,6 +12,7 @@
 #include "convert/compared_names.h"
 #include "convert/source.h"
 #include "tools/kind_order.h"
+#include "tools/run_layout.h"
 
 namespace trainmon {
 namespace {
@@ -152,6 +153,24 @@ std::set<std::int32_t> ranks_of_activations(const ComparedRun& run) {
   return ranks;
 }
 
+// A run that was cut is not all there, though every byte of it is sound.
+void say_not_stopped(ComparedRun& run) {
+  std::map<int, const RankDirectory*> newest;
+  const std::vector<RankDirectory> directories = rank_directories(run.side.path);
+  for (const RankDirectory& one : directories) {
+    const RankDirectory*& known = newest[one.rank];
+    if (known == nullptr || one.restart > known->restart) known = &one;
+  }
+  for (const auto& [rank, directory] : newest) {
+    std::vector<Damage> said_before;
+    const auto stored = read_health_json(*directory, said_before);
+    if (!stored || stored->closed) continue;
+    run.side.not_used.push_back("rank " + std::to_string(rank) +
+                                " was not stopped in order (killed, or still running): what came "
+                                "after its last rows is not there");
+  }
+}
+
 // Of what was merged over several ranks, the activations once more; nullptr where there are none.
 std::unique_ptr<Source> source_by_rank(ConvertOptions options, const ComparedRun& run,
                                        const RunRows* facts) {
@@ -202,6 +221,8 @@ ComparedRun read_compared(const std::filesystem::path& path, const ReadOptions& 
   }
   if (const RunRows* facts = source->facts()) {
     run.world_size = facts->missing.world_size;
+    run.holds = "ranks " + ranks_text(facts->ranks) + " and kinds";
+    for (const std::string& kind : facts->kinds) run.holds += " " + printable(kind);
     if (!facts->missing.ranks.empty()) run.side.not_used.push_back(missing_text(facts->missing));
   }
   const std::unique_ptr<Source> shares = source_by_rank(options, run, source->facts());
@@ -210,6 +231,13 @@ ComparedRun read_compared(const std::filesystem::path& path, const ReadOptions& 
     shares->read(
         part, [&](const TableRow& row) { collect.add(row, run.by_rank); }, said_before);
   }
+  if (source->is_msprobe()) {
+    for (const std::string& name : source->stats()) {
+      if (stat_from_name(name)) continue;
+      run.side.not_used.push_back("column '" + printable(name) + "': no statistic that is known");
+    }
+  }
+  if (run.side.format == format_name(SourceFormat::log)) say_not_stopped(run);
   set_matches(run.tensors);
   set_places(run);
   describe(run);

@@ -52,6 +52,7 @@ struct ComparedRun {
   int world_size = 0;  // 0: not known
   // Backwards of each step, as far as rows tell.
   std::map<std::int64_t, std::int32_t> backwards;
+  std::string holds;        // ranks and kinds, selected or not; empty: not known
   double resolution = 0.0;  // of the values as written: msprobe's files hold six decimals
   // The coarsest unit round-off among activations and gradients.
   double roundoff = 0.0;

@@ -45,7 +45,9 @@ std::vector<WeightStep> weight_steps(const ComparedRun& a, const std::vector<Row
       steps[list[k]].before = &before;
     }
     if (a.tensors[std::get<0>(of)].kind == kind::kParamUpdated) {
-      moved[0] = list.size() > 1 ? moved[1] : kUnknownMovement;
+      moved[0] = list.size() > 2   ? std::max(moved[1], moved[2])
+                 : list.size() > 1 ? moved[1]
+                                   : kUnknownMovement;
     }
     for (std::size_t k = 0; k < list.size(); ++k) {
       const std::size_t since = k - std::min(k, kRecentSteps);
