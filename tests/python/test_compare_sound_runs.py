@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -13,7 +16,6 @@ from torch import nn
 
 import trainmon
 from test_compare import command, scaled, write
-from written_run import WrittenRank
 
 
 class Attention(nn.Module):
@@ -103,21 +105,31 @@ def test_activations_of_two_ranks_are_compared_rank_by_rank(tmp_path, lost):
     assert (first["step"], first["rank"], first["name"]) == (1, 1, "fc")
 
 
+CUT = """
+import sys, pathlib
+import numpy as np
+one = WrittenRank(pathlib.Path(sys.argv[1]))
+for step in range(5000):
+    for number, name in enumerate(("fc.weight", "out.weight")):
+        array = np.random.default_rng([0, step, number]).normal(size=50).astype(np.float32)
+        one.observe(array, "grad_reduced", name, step)
+    one.end_step()
+print("written", flush=True)
+sys.stdin.read()
+"""
+
+
 def test_a_run_that_was_cut(tmp_path):
-    a = write(tmp_path / "a")
-    b = tmp_path / "b"
-    if (child := os.fork()) == 0:
-        one = WrittenRank(b, 0, 1)
-        for step in range(3):
-            for number, name in enumerate(("fc.weight", "out.weight")):
-                rng = np.random.default_rng([0, step, number])
-                one.observe(rng.normal(size=50).astype(np.float32), "grad_reduced", name, step)
-            one.end_step()
-        one.flush() if hasattr(one, "flush") else None
-        os._exit(0)
-    os.waitpid(child, 0)
-    _, _, err = command(a, b, code=3)
-    assert "rank 0 was not stopped in order" in err
+    a, b = write(tmp_path / "a"), tmp_path / "b"
+    child = subprocess.Popen([sys.executable, "-c", CUT, b], stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
+    assert child.stdout.readline() == b"written\n"
+    while not (list(b.glob("rank_00000/restart_0000/health.json")) and command(a, b)[0] != 2):
+        assert child.poll() is None
+        time.sleep(0.2)
+    child.kill()
+    child.communicate()
+    _, out, err = command(a, b, code=3)
+    assert out.startswith("no difference") and "rank 0 was not stopped in order" in err
 
 
 def test_a_damaged_repeat(tmp_path):
