@@ -259,7 +259,7 @@ def test_the_statistic_furthest_off_is_named_with_its_values(tmp_path):
 
     a, b = write(tmp_path / "a", size=2000), write(tmp_path / "b", change, size=2000)
     first = trainmon.compare(a, b)["first"]
-    array = np.random.default_rng([0, 2, 0]).normal(size=2000).astype(np.float32)
+    array = np.random.default_rng([0, 2, 1]).normal(size=2000).astype(np.float32)
     largest = np.abs(array).max()
     assert first["stat"] in ("min", "max", "absmax") and first["step"] == 2
     assert abs(first["a"]) == largest
@@ -350,7 +350,7 @@ def test_sizes_and_types_that_differ(tmp_path):
     assert report["rows"] == 5 and report["first"] is None
     c = write(tmp_path / "c", lambda x, r, s, n: x.astype(np.float16), dtype=np.float32)
     report = trainmon.compare(c, write(tmp_path / "d", dtype=np.float32))
-    assert report["different_dtype"][0] == "grad_reduced fc.weight: float16 and float32"
+    assert "grad_reduced fc.weight: float16 and float32" in report["different_dtype"]
     assert report["first"] is None  # one rounding to the coarser type
     everything = write(tmp_path / "e", size=20)
     assert "fc.weight: 50 and 20 elements" in command(a, everything, code=2)[2]

@@ -108,6 +108,7 @@ def test_activations_of_two_ranks_are_compared_rank_by_rank(tmp_path, lost):
 CUT = """
 import sys, pathlib
 import numpy as np
+from written_run import WrittenRank
 one = WrittenRank(pathlib.Path(sys.argv[1]))
 for step in range(5000):
     for number, name in enumerate(("fc.weight", "out.weight")):
