@@ -353,7 +353,7 @@ def test_sizes_and_types_that_differ(tmp_path):
     assert "grad_reduced fc.weight: float16 and float32" in report["different_dtype"]
     assert report["first"] is None  # one rounding to the coarser type
     everything = write(tmp_path / "e", size=20)
-    assert "fc.weight: 50 and 20 elements" in command(a, everything, code=2)[2]
+    assert "out.weight: 50 and 20 elements" in command(a, everything, code=2)[2]
 
 
 def test_nothing_in_common(tmp_path):
