@@ -54,7 +54,9 @@ struct ComparedSide {
   std::vector<int> ranks;              // ascending; -1: merged
   std::vector<std::string> kinds;      // ascending
   std::vector<std::string> only_here;  // "kind name element", of tensors the other one lacks
-  std::vector<std::string> not_used;   // damage, rejected rows, missing ranks
+  // "kind name element: step 10", of rows that the other one lacks among the steps it has
+  std::vector<std::string> rows_only_here;
+  std::vector<std::string> not_used;  // damage, rejected rows, missing ranks
 };
 
 struct CompareReport {

@@ -34,8 +34,9 @@ struct Agreement {
   double similarity() const;  // 0 of no elements, as the peer has it; NaN where not compared
 };
 
-// What could not be compared, and why. Without steps and without parameter: a rank.
-struct NotCompared {
+// What could not be compared, or was and is in doubt, and why. Without steps and without parameter:
+// a rank.
+struct Remark {
   std::optional<std::int64_t> rank;
   std::string parameter;            // "": whole steps
   std::vector<std::int64_t> steps;  // ascending; empty: a whole rank
@@ -65,12 +66,15 @@ struct RankDirections {
   std::vector<Agreement> summary;                  // [step]: all parameters' elements together
   // Each parameter's first bad step: by step, then in backward order.
   std::vector<Suspicion> suspicions;
-  std::vector<NotCompared> not_compared;
+  std::vector<Remark> not_compared;
+  // Compared, but: a NaN (as the summaries' norms tell) counts as not positive; of two files of one
+  // parameter, .sign and .npy, the newer was taken.
+  std::vector<Remark> doubts;
 };
 
 struct DirectionsReport {
-  std::vector<RankDirections> ranks;      // that both dumps have, ascending
-  std::vector<NotCompared> not_compared;  // ranks that one has
+  std::vector<RankDirections> ranks;  // that both dumps have, ascending
+  std::vector<Remark> not_compared;   // ranks that one has
 };
 
 // Compares what can be compared and writes similarities.csv and verdict.json per rank, in place of
@@ -79,7 +83,7 @@ struct DirectionsReport {
 // Of a large file only a part is in memory, of a packed one all of it. Throws std::runtime_error
 // where nothing at all can be compared, saying what each dump has, and Cancelled
 // (trainmon/convert.h), SinkError when the output cannot be written, std::invalid_argument for
-// threads outside 1 to 128.
+// threads outside 1 to 256.
 DirectionsReport compare_directions(const DirectionsOptions& options);
 
 }  // namespace trainmon

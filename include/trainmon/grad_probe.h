@@ -35,7 +35,7 @@ struct GradProbeOptions {
 //   grad_summary_{step}.csv   param_name[,digest][,intervals...,=0],max,min,norm,shape
 //   step{step}/{file_name_of(param_name)}.sign or .npy
 //
-// with the step that probe() was given. Files of that name that an earlier run left are replaced;
+// with the step that probe() was given. An earlier run's files of that name, .sign or .npy, go;
 // what further probes of the same step measured (another optimizer's parameters) is added to its
 // summary. Every file is whole or not there, and all files of one probe() appear together: what
 // cannot be written as a whole leaves nothing behind. An interval's value is its share of all
@@ -43,8 +43,8 @@ struct GradProbeOptions {
 // prints the double of it; max and min of nothing are nan.
 std::unique_ptr<Sink> make_grad_probe_sink(const GradProbeOptions& options);
 
-// A parameter's name as the beginning of a file name: "/" becomes "%2F", and of a name longer than
-// 200 bytes its end becomes "~" and 8 hex digits (CRC-32C of the whole).
+// A parameter's name as the beginning of a file name: "/" is "%2F", "%" "%25", NUL "%00"; of a long
+// one the end is "~" and the CRC-32C, 200 bytes in all. Of two that are one, the first is written.
 std::string file_name_of(std::string_view parameter);
 
 }  // namespace trainmon

@@ -29,9 +29,9 @@ nb::object table(const Rows& rows, std::size_t steps, std::int64_t Agreement::*n
                                                                     {rows.size(), steps}, owner));
 }
 
-nb::list not_compared_list(const std::vector<NotCompared>& all) {
+nb::list remark_list(const std::vector<Remark>& all) {
   nb::list list;
-  for (const NotCompared& one : all) {
+  for (const Remark& one : all) {
     list.append(nb::make_tuple(one.rank, text(one.parameter), one.steps, text(one.what)));
   }
   return list;
@@ -57,7 +57,8 @@ nb::dict rank_dict(const RankDirections& rank) {
   out["summary_equal"] = table({rank.summary}, steps, &Agreement::equal);
   out["summary_elements"] = table({rank.summary}, steps, &Agreement::elements);
   out["suspicions"] = suspicions;
-  out["not_compared"] = not_compared_list(rank.not_compared);
+  out["not_compared"] = remark_list(rank.not_compared);
+  out["doubts"] = remark_list(rank.doubts);
   return out;
 }
 
@@ -72,7 +73,7 @@ nb::tuple run_compare_directions(const nb::bytes& first, const nb::bytes& second
       options, progress, [](const DirectionsOptions& o) { return compare_directions(o); });
   nb::list ranks;
   for (const RankDirections& rank : report.ranks) ranks.append(rank_dict(rank));
-  return nb::make_tuple(ranks, not_compared_list(report.not_compared));
+  return nb::make_tuple(ranks, remark_list(report.not_compared));
 }
 
 }  // namespace

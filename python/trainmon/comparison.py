@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from trainmon import _core
-from trainmon.reading import _checked_ranks, _checked_steps, _checked_texts
+from trainmon.reading import _checked_ranks, _checked_steps, _checked_texts, _is_int
 
 
 def compare(
@@ -38,19 +38,42 @@ def compare(
     """
     first, last = _checked_steps(steps)
     report = _core.compare(
-        os.fsencode(a),
-        os.fsencode(b),
-        None if null is None else os.fsencode(null),
+        _path("a", a),
+        _path("b", b),
+        None if null is None else _path("null", null),
         _checked_texts("kinds", kinds),
         _checked_texts("include", include),
         _checked_texts("exclude", exclude),
         _checked_ranks(ranks),
         first,
         last,
-        float(tolerance),
-        int(worst),
+        _positive(tolerance),
+        _count(worst),
     )
     return json.loads(report)
+
+
+def _path(argument: str, value) -> bytes:
+    try:
+        return os.fsencode(value)
+    except TypeError:
+        raise TypeError(f"{argument} must be a path, not {type(value).__name__}") from None
+
+
+def _positive(tolerance) -> float:
+    if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)):
+        raise TypeError(f"tolerance must be a number, not {type(tolerance).__name__}")
+    if not 0 < tolerance < float("inf"):
+        raise ValueError(f"tolerance must be positive and finite, not {tolerance}")
+    return float(tolerance)
+
+
+def _count(worst) -> int:
+    if not _is_int(worst):
+        raise TypeError(f"worst must be an int, not {type(worst).__name__}")
+    if not 1 <= worst <= 1_000_000:
+        raise ValueError(f"worst must be 1 to 1000000, not {worst}")
+    return int(worst)
 
 
 def figure_of(report: dict):

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -59,11 +59,21 @@ class _Paper:
         return self.canvas.buffer_rgba()
 
 
-def _pictures(rank: RankComparison) -> Iterator[tuple[str, np.ndarray, int | None]]:
+def _pictures(rank: RankComparison) -> Iterator[tuple[str, str, np.ndarray, int | None]]:
+    """(title, file name without .png, similarities, bad step)"""
     bad = {one.parameter: one.step for one in rank.suspicions}
     for name, values in zip(rank.parameters, rank.similarity):
-        yield name, values, bad.get(name)
-    yield SUMMARY, rank.summary, rank.first_bad_step
+        yield name, _file_name(name, rank.parameters), values, bad.get(name)
+    yield SUMMARY, SUMMARY, rank.summary, rank.first_bad_step
+
+
+def _file_name(name: str, taken: Collection[str]) -> str:
+    """The parameter's, but for one named like the picture of all together: that has a ~ behind it."""
+    if name != SUMMARY:
+        return name
+    while name == SUMMARY or name in taken:
+        name += "~"
+    return name
 
 
 def _draw_rank(rank: RankComparison, done: Callable[[], None]) -> None:
@@ -75,7 +85,7 @@ def _draw_rank(rank: RankComparison, done: Callable[[], None]) -> None:
     folder = os.path.join(rank.out, FOLDER)
     os.makedirs(folder, mode=0o750, exist_ok=True)
     papers = {}
-    for name, values, bad in _pictures(rank):
+    for name, file_name, values, bad in _pictures(rank):
         known = values[~np.isnan(values)]
         lowest = known.min() if len(known) else 1.0
         floor = next(floor for floor in FLOORS if lowest >= floor)
@@ -83,14 +93,17 @@ def _draw_rank(rank: RankComparison, done: Callable[[], None]) -> None:
             papers[floor] = _Paper(rank.steps, floor)
         title = plain(name, 70) + (f", suspicious at step {bad}" if bad is not None else "")
         pixels = papers[floor].draw(rank.steps, values, title, bad)
-        out = os.path.join(folder, f"{name}.png")
+        out = os.path.join(folder, f"{file_name}.png")
         beside = os.path.join(folder, f".{os.getpid()}.tmp")
         try:
             imsave(beside, pixels, format="png", pil_kwargs={"compress_level": 1})
             os.replace(beside, out)
-        except BaseException:
+        except BaseException as error:
             if os.path.lexists(beside):
                 os.unlink(beside)
+            if isinstance(error, OSError):
+                what = f"the picture cannot be written: {error.strerror}"
+                raise OSError(error.errno, what, out) from None
             raise
         done()
 

@@ -8,16 +8,19 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from trainmon import _core
+from trainmon.checks import arguments as checks
 
 if TYPE_CHECKING:
     import numpy as np
 
-MOST_THREADS = 16
+USEFUL_THREADS = 16
 MOST_NAMED = 5  # parameters in a line of the verdict
 
 
 @dataclasses.dataclass(frozen=True)
-class NotCompared:
+class Remark:
+    """What could not be compared, or was and is in doubt."""
+
     rank: int | None  # where a whole rank was not
     parameter: str  # "": whole steps, or the whole rank
     steps: list[int]
@@ -58,7 +61,8 @@ class RankComparison:
     similarity: np.ndarray  # float64 [parameter, step]; NaN where nothing was compared
     summary: np.ndarray  # float64 [step]: all elements together
     suspicions: list[Suspicion]  # by step, then in backward order; one per parameter at most
-    not_compared: list[NotCompared]
+    not_compared: list[Remark]
+    doubts: list[Remark]  # compared, but NaN, or of two files one
 
     @property
     def first_bad_step(self) -> int | None:
@@ -85,7 +89,7 @@ class DirectionsComparison:
     """str() of it is the verdict, a line per rank."""
 
     ranks: list[RankComparison]
-    not_compared: list[NotCompared]  # ranks that only one dump has
+    not_compared: list[Remark]  # ranks that only one dump has
 
     @property
     def first_bad_step(self) -> int | None:
@@ -93,11 +97,12 @@ class DirectionsComparison:
         return min(steps, default=None)
 
     def remarks(self) -> list[str]:
-        """A line for everything that could not be compared."""
-        found = [str(one) for one in self.not_compared]
-        for rank in self.ranks:
-            place = "" if rank.rank is None else f"rank {rank.rank}: "
-            found += [place + str(one) for one in rank.not_compared]
+        """A line for everything that could not be compared, or is in doubt."""
+        found = [f"not compared: {one}" for one in self.not_compared]
+        for what, field in (("not compared", "not_compared"), ("in doubt", "doubts")):
+            for rank in self.ranks:
+                place = "" if rank.rank is None else f"rank {rank.rank}: "
+                found += [f"{what}: {place}{one}" for one in getattr(rank, field)]
         return found
 
     def __str__(self) -> str:
@@ -117,19 +122,22 @@ def compare_directions(
 
     path1, path2   dumps: rank{r}/step{n}/{parameter}.npy or .sign; or the directories of one rank
     out            similarities.csv, verdict.json and similarities_picture, of each rank in rank{r}
-    threads        default: one per processor, 16 at most
+    threads        default: one per processor, 16 at most; 256 are the most
     pictures       False: none are drawn (they need matplotlib)
     progress       called with files compared and in all, from any thread
 
-    Whatever can be compared is; the rest is a RuntimeWarning and stands in verdict.json. Raises
-    FileNotFoundError for a path that is no directory, RuntimeError where nothing at all can be
-    compared, ValueError naming the argument, OSError when the output cannot be written.
+    Whatever can be compared is; the rest is a RuntimeWarning and stands in verdict.json, and so does
+    what is in doubt: gradients with NaN, and one parameter in two files. Raises FileNotFoundError for a
+    path that is no directory, RuntimeError where nothing at all can be compared, TypeError or ValueError
+    naming the argument, OSError when the output cannot be written.
     """
+    path1, path2 = checks.directory("path1", path1), checks.directory("path2", path2)
+    pictures = checks.flag("pictures", pictures)
     comparison = count_agreements(path1, path2, out, threads=threads, progress=progress)
     remarks = comparison.remarks()
     if remarks:
         more = f" and {len(remarks) - 1} more (verdict.json)" if len(remarks) > 1 else ""
-        warnings.warn(f"not compared: {remarks[0]}{more}", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"{remarks[0]}{more}", RuntimeWarning, stacklevel=2)
     if pictures:
         from trainmon import direction_pictures
 
@@ -138,25 +146,28 @@ def compare_directions(
 
 
 def count_agreements(path1, path2, out, *, threads, progress) -> DirectionsComparison:
-    """compare_directions without pictures and without warning."""
+    """compare_directions without pictures and without warning; the paths are of directories."""
     import numpy as np
 
-    for name, path in (("path1", path1), ("path2", path2)):
-        if not os.path.isdir(path):
-            raise FileNotFoundError(f"{name}: there is no directory {os.fspath(path)}")
+    out = checks.path("out", out)
     if threads is None:
-        threads = min(len(os.sched_getaffinity(0)), MOST_THREADS)
+        threads = min(len(os.sched_getaffinity(0)), USEFUL_THREADS)
     found, missing = _core.compare_directions(
-        os.fsencode(path1), os.fsencode(path2), os.fsencode(out), threads, progress
+        os.fsencode(path1),
+        os.fsencode(path2),
+        os.fsencode(out),
+        checks.threads(threads),
+        checks.called("progress", progress),
     )
     ranks = []
     for one in found:
         (summary,) = _quotients(np, one.pop("summary_equal"), one.pop("summary_elements"))
         one["suspicions"] = [Suspicion(*each) for each in one["suspicions"]]
-        one["not_compared"] = [NotCompared(*each) for each in one["not_compared"]]
+        for field in ("not_compared", "doubts"):
+            one[field] = [Remark(*each) for each in one[field]]
         similarity = _quotients(np, one["equal"], one["elements"])
         ranks.append(RankComparison(similarity=similarity, summary=summary, **one))
-    return DirectionsComparison(ranks, [NotCompared(*each) for each in missing])
+    return DirectionsComparison(ranks, [Remark(*each) for each in missing])
 
 
 def _quotients(np, equal, elements):

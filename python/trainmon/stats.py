@@ -2,12 +2,11 @@
 from __future__ import annotations
 
 import difflib
-import math
-import numbers
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainmon import _core
+from trainmon.checks import arguments as checks
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,8 +35,8 @@ def tensor_stats(
     naming the argument.
     """
     names = _checked_stats(stats)
-    eps = _checked_eps(eps)
-    threads = _checked_threads(threads)
+    eps = checks.eps(eps)
+    threads = checks.threads(threads)
     values = _checked_tensors(tensors)
     states, elsewhere, refused = _core.measure_tensors(values, eps, threads)
     if refused:
@@ -87,17 +86,15 @@ def probe_tensor(
     Raises TypeError for a tensor that cannot be read (those of `tensor_stats`, and those of another
     device), and TypeError or ValueError for the rest, each naming the argument.
     """
-    if signs not in _SIGNS:
-        raise ValueError(f"signs must be one of {', '.join(_SIGNS)}, not {signs!r}")
-    if digest not in _core.DIGESTS:
-        raise ValueError(f"digest must be one of {', '.join(_core.DIGESTS)}, not {digest!r}")
+    if tensor is None:
+        raise TypeError("tensor cannot be probed: it is NoneType")
     found = _core.probe_tensor(
         tensor,
-        None if bounds is None else _checked_bounds(bounds),
-        _SIGNS[signs],
-        digest,
-        _checked_eps(eps),
-        _checked_threads(threads),
+        None if bounds is None else list(map(float, checks.real_numbers("bounds", bounds))),
+        _SIGNS[checks.choice("signs", signs, _SIGNS)],
+        checks.choice("digest", digest, _core.DIGESTS),
+        checks.eps(eps),
+        checks.threads(threads),
     )
     if isinstance(found, str):
         raise TypeError(
@@ -111,19 +108,6 @@ def probe_tensor(
         value = _core.derive(name, state)[0]
         stats[name] = int(value) if name in _INTEGERS else float(value)
     return TensorProbe(stats, *rest)
-
-
-def _checked_bounds(bounds: Any) -> list[float]:
-    if isinstance(bounds, (str, bytes)) or not isinstance(bounds, Iterable):
-        raise TypeError(f"bounds must be an iterable of numbers, not {type(bounds).__name__}")
-    values = list(bounds)
-    for value in values:
-        if isinstance(value, bool) or not isinstance(value, numbers.Real):
-            raise TypeError(f"bounds must hold numbers, not {type(value).__name__}")
-    try:
-        return [float(value) for value in values]
-    except OverflowError:
-        raise ValueError("bounds must be numbers that float64 can hold") from None
 
 
 def _measured_elsewhere(tensor: Any, eps: float, name: str):
@@ -171,19 +155,3 @@ def _checked_stats(stats: Iterable[str] | None) -> tuple[str, ...]:
             hint = f" (did you mean {near[0]!r}?)" if near else ""
             raise ValueError(f"stats: {name!r} is none of {', '.join(STATS)}{hint}")
     return names
-
-
-def _checked_eps(eps: Any) -> float:
-    if isinstance(eps, bool) or not isinstance(eps, numbers.Real):
-        raise TypeError(f"eps must be a number, not {type(eps).__name__}")
-    if not (math.isfinite(eps) and eps >= 0):
-        raise ValueError(f"eps must be a finite number of at least 0, not {eps!r}")
-    return float(eps)
-
-
-def _checked_threads(threads: Any) -> int:
-    if isinstance(threads, bool) or not isinstance(threads, numbers.Integral):
-        raise TypeError(f"threads must be an int, not {type(threads).__name__}")
-    if not 1 <= threads <= 1024:
-        raise ValueError(f"threads must be between 1 and 1024, not {threads}")
-    return int(threads)

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <stdexcept>
@@ -22,6 +23,8 @@ struct CompareArguments {
   std::string b;
   std::string null;
   std::string plot;
+  CLI::Option* plot_option = nullptr;
+  bool has_plot() const { return plot_option != nullptr && plot_option->count() > 0; }
   double factor = 1.0;
   std::size_t count = 10;
 };
@@ -74,6 +77,8 @@ void say_list(const char* what, const std::vector<std::string>& list) {
 void say_rest(const CompareReport& report) {
   say_list("tensors of A that B lacks", report.a.only_here);
   say_list("tensors of B that A lacks", report.b.only_here);
+  say_list("rows of A that B lacks", report.a.rows_only_here);
+  say_list("rows of B that A lacks", report.b.rows_only_here);
   say_list("not compared, for sizes differ", report.different_size);
   say_list("types differ", report.different_dtype);
   const auto say_unmatched = [](const char* which, const ComparedSide& side) {
@@ -104,7 +109,8 @@ void print_text(const CompareReport& report, const Context& context) {
     std::cout << "no difference beyond tolerance in " << grouped(report.rows) << " rows of "
               << grouped(report.tensors) << " tensors\n";
   }
-  print_table(report, context);
+  // Ten lines of zeros say nothing.
+  if (!report.worst.empty() && report.worst[0].ratio > 0.0) print_table(report, context);
   if (!context.quiet) say_rest(report);
 }
 
@@ -135,7 +141,30 @@ void draw(const std::string& report, const std::string& file) {
   }
 }
 
+// Before the work, not after it.
+void check_picture(const std::string& file) {
+  const std::filesystem::path path = file, folder = path.parent_path();
+  const std::string kind = path.extension().native();
+  if (kind != ".png" && kind != ".svg" && kind != ".pdf") {
+    throw std::invalid_argument("--plot: '" + printable(file) +
+                                "' ends in none of .png, .svg, .pdf");
+  }
+  std::error_code error;
+  if (!folder.empty() && !std::filesystem::is_directory(folder, error)) {
+    throw std::invalid_argument("--plot: there is no directory " + printable(folder.native()));
+  }
+  if (std::filesystem::is_directory(path, error)) {
+    throw std::invalid_argument("--plot: " + printable(file) + " is a directory");
+  }
+}
+
 void run_compare(const CompareArguments& given, Context& context) {
+  if (given.has_plot()) check_picture(given.plot);
+  for (const int rank : given.selection.ranks) {
+    if (rank >= 0) continue;
+    throw std::invalid_argument("--rank: " + std::to_string(rank) +
+                                " is no rank; ranks count from 0");
+  }
   CompareOptions options;
   options.a = given.selection.run;
   options.b = given.b;
@@ -148,7 +177,10 @@ void run_compare(const CompareArguments& given, Context& context) {
     if (!side->not_used.empty()) context.exit_code = kPartial;
     say_list(side == &report.a ? "not used of A" : "not used of B", side->not_used);
   }
-  if (report.null) say_list("not used of the repeated run", report.null->not_used);
+  if (report.null && !report.null->not_used.empty()) {
+    context.exit_code = kPartial;
+    say_list("not used of the repeated run", report.null->not_used);
+  }
   // A finding stands, whatever else may be missing.
   if (report.first) context.exit_code = kFindings;
   const std::string json = compare_json(report);
@@ -158,7 +190,13 @@ void run_compare(const CompareArguments& given, Context& context) {
     print_text(report, context);
   }
   std::cout.flush();
-  if (!given.plot.empty()) draw(json, given.plot);
+  if (given.plot.empty()) return;
+  try {
+    draw(json, given.plot);
+  } catch (const std::exception& error) {
+    if (!report.first) throw;
+    std::cerr << "trainmon: " << error.what() << "\n";  // the finding stands
+  }
 }
 
 }  // namespace
@@ -179,13 +217,15 @@ void add_compare(CLI::App& app, Context& context) {
   command->add_option("--count", given->count, "lines of the table of the worst")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000000));
-  command->add_option("--plot", given->plot, "picture to write, .png .svg .pdf (needs matplotlib)");
+  given->plot_option = command->add_option("--plot", given->plot,
+                                           "picture to write, .png .svg .pdf (needs matplotlib)");
   command->footer(R"(Runs are directories of trainmon (log, csv, sqlite) or of msprobe's monitor.
 Tensors are matched without module., _orig_mod. and other prefixes of wrappers;
 shards are merged first. Every statistic is compared with what rounding may do
 in its type (docs/compare.md), or with what it did between A and --null.
 The first difference is the first in the order of execution. Exit code 1 when
-there is one, 0 when there is none, 2 when nothing can be compared.
+there is one, 0 when there is none, 2 when nothing can be compared, 3 when
+there is none in what could be read of runs that are damaged or cut.
 
 Examples:
   trainmon compare runs/gpu runs/npu

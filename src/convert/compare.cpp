@@ -13,7 +13,9 @@
 #include "base/text.h"
 #include "convert/compare_tolerance.h"
 #include "convert/compared_run.h"
+#include "convert/gradient_scale.h"
 #include "convert/row_pairs.h"
+#include "convert/weight_steps.h"
 #include "tools/kind_order.h"
 
 namespace trainmon {
@@ -21,13 +23,8 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr std::size_t kNans = 6, kInfs = 7, kCount = 8;
-constexpr double kUnknownMovement = 1.0 / 64;  // of a weight that is there in one step only
-constexpr std::size_t kRecentSteps = 4;
 constexpr double kOwnWeights = 4.0;
 
-bool is_weight(std::string_view kind) {
-  return kind == kind::kParamOrigin || kind == kind::kParamUpdated;
-}
 // What one micro step of one rank computes from its share of the batch.
 bool is_of_share(std::string_view kind) {
   const int moment = moment_of(kind);
@@ -37,70 +34,19 @@ bool is_of_module(std::string_view kind) {
   return kind == kind::kActv || kind == kind::kActvGrad;
 }
 
-double largest(const std::array<double, kValueStats>& differences) {
-  double found = 0.0;
-  for (const double one : differences) found = std::fmax(found, one);
-  return found;
-}
-
-// Of a pair of weights: the pair of the step before, nullptr at the first, and the furthest that
-// either run moved in one of the last steps, relative to the tensor. Before the first step a weight
-// before the step has not moved; what one after the step did is taken from the next.
-struct WeightStep {
-  const RowPair* before = nullptr;
-  double moved = 0.0;
-};
-
-std::vector<WeightStep> weight_steps(const ComparedRun& a, const std::vector<RowPair>& pairs) {
-  std::vector<WeightStep> steps(pairs.size());
-  std::map<std::tuple<std::uint32_t, std::int32_t>, std::vector<std::size_t>> tensors;
-  for (std::size_t i = 0; i < pairs.size(); ++i) {
-    if (!is_weight(a.tensors[pairs[i].a->tensor].kind)) continue;
-    tensors[{pairs[i].a->tensor, pairs[i].rank()}].push_back(i);
-  }
-  for (const auto& [of, list] : tensors) {
-    std::vector<double> moved(list.size(), 0.0);
-    for (std::size_t k = 1; k < list.size(); ++k) {
-      const RowPair &before = pairs[list[k - 1]], &here = pairs[list[k]];
-      const double change =
-          std::fmax(largest(relative_differences(before.a->values, here.a->values)),
-                    largest(relative_differences(before.b->values, here.b->values)));
-      moved[k] = std::isfinite(change) ? change : 0.0;
-      steps[list[k]].before = &before;
-    }
-    if (a.tensors[std::get<0>(of)].kind == kind::kParamUpdated) {
-      moved[0] = list.size() > 1 ? moved[1] : kUnknownMovement;
-    }
-    for (std::size_t k = 0; k < list.size(); ++k) {
-      const std::size_t since = k - std::min(k, kRecentSteps);
-      steps[list[k]].moved = *std::max_element(moved.begin() + static_cast<std::ptrdiff_t>(since),
-                                               moved.begin() + static_cast<std::ptrdiff_t>(k) + 1);
-    }
-  }
-  return steps;
-}
-
-// Of weights, what this step did: the difference without the one that was there before. What lies
-// within the resolution of the files is none.
-std::array<double, kValueStats> differences_of(const RowPair& pair, const WeightStep& step,
-                                               double resolution) {
-  ComparedValues b = pair.b->values;
-  for (std::size_t i = 0; step.before != nullptr && i < kValueStats; ++i) {
-    const double there_before = step.before->b->values[i] - step.before->a->values[i];
-    if (std::isfinite(there_before)) b[i] -= there_before;
-  }
-  for (std::size_t i = 0; resolution > 0.0 && i < kValueStats; ++i) {
-    // Twice, for a weight is written in two steps; somewhat more, for decimals are not binary.
-    if (std::fabs(b[i] - pair.a->values[i]) <= 2.01 * resolution) b[i] = pair.a->values[i];
-  }
-  return relative_differences(pair.a->values, b);
-}
-
 class Comparison {
  public:
   Comparison(const CompareOptions& options, ComparedRun& a, ComparedRun& b, CompareReport& report)
-      : options_(options), a_(a), b_(b), report_(report), pairs_(pair_rows(a, b)) {
-    find_owners();
+      : options_(options),
+        a_(a),
+        b_(b),
+        report_(report),
+        pairs_(pair_rows(a, b)),
+        modules_(modules_of(a)),
+        scales_(a, modules_, pairs_) {
+    owned_.resize(a.tensors.size(), 0.0);
+    is_bias_.resize(a.tensors.size(), 0);
+    find_biases();
     // Sizes that differ prove that shares do.
     for (const RowPair& pair : pairs_) {
       has_other_shares_ = has_other_shares_ || (has_other_size(pair) && is_of_share(kind(pair)));
@@ -117,7 +63,7 @@ class Comparison {
     }
     noise_.end();
     if (pairs.empty()) throw std::runtime_error("--null has no row in common with A");
-    if (noise_.is_zero()) {
+    if (noise_.is_zero() && null.side.not_used.empty() && a_.side.unmatched == 0) {
       report_.remarks.emplace_back(
           "the repeated run is equal to A to the bit: it says nothing of how runs wander");
     }
@@ -170,20 +116,28 @@ class Comparison {
     return true;
   }
 
-  // Which module a tensor belongs to: a parameter to the one that holds it.
-  void find_owners() {
-    std::map<std::string, std::uint32_t> modules;
-    for (const ComparedTensor& tensor : a_.tensors) {
-      std::string module = unwrapped_name(tensor.name);
-      if (!is_of_module(tensor.kind)) {
-        const std::size_t dot = module.rfind('.');
-        module.resize(dot == std::string::npos ? 0 : dot);
-      }
-      module = std::to_string(tensor.chunk) + ":" + module;
-      const auto next = static_cast<std::uint32_t>(modules.size());
-      owners_.push_back(modules.try_emplace(std::move(module), next).first->second);
+  // A parameter smaller than another one of its module, as the bias of a linear layer.
+  void find_biases() {
+    std::vector<double> largest_of(owned_.size(), 0.0);
+    const auto size = [](const RowPair& pair) { return std::fmax(pair.a->values[kCount], 0.0); };
+    for (const RowPair& pair : pairs_) {
+      if (!is_weight(kind(pair))) continue;
+      double& known = largest_of[modules_[pair.a->tensor]];
+      known = std::max(known, size(pair));
     }
-    owned_.resize(modules.size(), 0.0);
+    for (const RowPair& pair : pairs_) {
+      is_bias_[pair.a->tensor] = size(pair) < largest_of[modules_[pair.a->tensor]];
+    }
+  }
+
+  static std::string parameter_of(const ComparedTensor& tensor) {
+    return std::to_string(tensor.chunk) + ":" + unwrapped_name(tensor.name);
+  }
+
+  // How much of a weight's movement may be made of rounding.
+  double share_of(const RowPair& pair) const {
+    if (is_bias_[pair.a->tensor] != 0) return kNoiseShare;
+    return noisy_.contains(parameter_of(a_.tensors[pair.a->tensor])) ? kNoiseShare : kNoisyShare;
   }
 
   double tolerance(const RowPair& pair, Spread spread, double moved) const {
@@ -205,8 +159,8 @@ class Comparison {
     } else {
       allowed = rounding * drift(pair.a->step - first_step_);
     }
-    if (is_weight(tensor.kind)) allowed += kNoisyShare * moved;
-    if (is_of_module(tensor.kind)) allowed += kOwnWeights * owned_[owners_[pair.a->tensor]];
+    if (is_weight(tensor.kind)) allowed += share_of(pair) * moved;
+    if (is_of_module(tensor.kind)) allowed += kOwnWeights * weights_apart_;
     return allowed * options_.factor;
   }
 
@@ -253,9 +207,29 @@ class Comparison {
     return std::nullopt;
   }
 
+  // How far the weights are apart that an activation was computed with: those of its module, and
+  // of the module whose output it is, which is told by equal values.
+  void find_weights_apart(const RowPair& pair) {
+    weights_apart_ = owned_[modules_[pair.a->tensor]];
+    const ComparedValues& values = pair.a->values;
+    if (kind(pair) != kind::kActv || std::isnan(values[0] + values[1] + values[4])) return;
+    if (pair.a->step != outputs_step_) outputs_.clear();
+    outputs_step_ = pair.a->step;
+    double& known = outputs_[{pair.rank(), pair.a->place, values[0], values[1], values[4]}];
+    weights_apart_ = known = std::max(known, weights_apart_);
+  }
+
   void look_at(const RowPair& pair, const WeightStep& step) {
     if (has_other_form(pair) || is_split_otherwise(pair)) return;
-    const auto differences = differences_of(pair, step, a_.resolution + b_.resolution);
+    if (is_of_module(kind(pair))) find_weights_apart(pair);
+    const double scale = scales_.at(pair);
+    const auto differences = differences_of(pair, step, a_.resolution + b_.resolution, scale);
+    if (scales_.is_gradient(pair)) {
+      const double own = root_mean_square(pair);
+      if (own > 0.0 && own < tolerance(pair, Spread::single, 0.0) * scale) {
+        noisy_.insert(parameter_of(a_.tensors[pair.a->tensor]));
+      }
+    }
     std::optional<Difference> found = not_finite(pair);
     const bool is_bad = found.has_value();
     for (std::size_t stat = 0; stat < kValueStats && !is_bad; ++stat) {
@@ -270,7 +244,7 @@ class Comparison {
     }
     const ComparedTensor& tensor = a_.tensors[pair.a->tensor];
     if (is_weight(tensor.kind)) {
-      double& owned = owned_[owners_[pair.a->tensor]];
+      double& owned = owned_[modules_[pair.a->tensor]];
       owned = std::max(owned, largest(relative_differences(pair.a->values, pair.b->values)));
     }
     if (found) take(pair, *found);
@@ -313,13 +287,19 @@ class Comparison {
   ComparedRun& b_;
   CompareReport& report_;
   const std::vector<RowPair> pairs_;
+  const std::vector<std::uint32_t> modules_;  // tensor of A -> module
+  const GradientScales scales_;
+  std::vector<char> is_bias_;  // tensor of A
+  double weights_apart_ = 0.0;
+  std::map<std::tuple<std::int32_t, std::int32_t, double, double, double>, double> outputs_;
+  std::int64_t outputs_step_ = 0;  // that outputs_ are of
+  std::set<std::string> noisy_;    // parameters whose gradient was rounding and nothing else
   std::int64_t first_step_ = 0;
   NoiseLevels noise_;
   bool has_noise_ = false;
   bool has_other_shares_ = false;
   bool has_said_split_ = false;
-  std::vector<std::uint32_t> owners_;  // tensor of A -> module
-  std::vector<double> owned_;          // module -> how far its weights are apart, at most so far
+  std::vector<double> owned_;  // module -> how far its weights are apart, at most so far
   std::map<std::uint32_t, Difference> worst_;  // by tensor of A
   std::map<std::pair<std::string, std::int64_t>, CompareReport::Level> levels_;
   std::set<std::uint32_t> said_size_;
@@ -329,7 +309,11 @@ class Comparison {
 std::string contents(const char* which, const ComparedRun& run) {
   std::string text = std::string(which) + ", " + printable(run.side.path.native()) + " (" +
                      run.side.format + "), has ";
-  if (run.rows.empty()) return text + "no row that was selected";
+  if (run.rows.empty()) {
+    return text + "no row that was selected" +
+           (run.side.not_used.empty() ? "" : " (" + printable(run.side.not_used[0]) + ")") +
+           (run.holds.empty() ? "" : "; it has " + run.holds);
+  }
   text += "steps " + std::to_string(run.side.first_step) + " to " +
           std::to_string(run.side.last_step) + ", kinds";
   for (const std::string& kind : run.side.kinds) text += " " + printable(kind);
@@ -347,11 +331,13 @@ CompareReport compare(const CompareOptions& options) {
   }
   ComparedRun a = read_compared(options.a, options.select);
   ComparedRun b = read_compared(options.b, options.select);
+  take_common_ranks(a, b);
   CompareReport report;
   Comparison comparison(options, a, b, report);
   const ComparedSide side_a = a.side, side_b = b.side;
   if (options.null) {
     ComparedRun null = read_compared(*options.null, options.select);
+    take_common_ranks(a, null);
     comparison.add_null(null);
     report.null = null.side;
   }

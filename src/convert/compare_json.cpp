@@ -33,9 +33,16 @@ Json difference(const Difference& found) {
 }
 
 Json side(const ComparedSide& of) {
-  return {{"path", of.path.native()},  {"format", of.format},         {"rows", of.rows},
-          {"unmatched", of.unmatched}, {"first_step", of.first_step}, {"last_step", of.last_step},
-          {"ranks", of.ranks},         {"kinds", of.kinds},           {"only_here", of.only_here},
+  return {{"path", of.path.native()},
+          {"format", of.format},
+          {"rows", of.rows},
+          {"unmatched", of.unmatched},
+          {"first_step", of.first_step},
+          {"last_step", of.last_step},
+          {"ranks", of.ranks},
+          {"kinds", of.kinds},
+          {"only_here", of.only_here},
+          {"rows_only_here", of.rows_only_here},
           {"not_used", of.not_used}};
 }
 

@@ -36,10 +36,14 @@ Spread spread_of(std::size_t stat) {
 }
 
 std::array<double, kValueStats> relative_differences(const ComparedValues& a,
-                                                     const ComparedValues& b) {
-  const double elements = largest_element(a, b);
-  const double norm = larger(a[kNorm], b[kNorm]);
-  double rms = norm / std::sqrt(std::fmax(a[kCount], b[kCount]));
+                                                     const ComparedValues& b, double at_least) {
+  const double roots = std::sqrt(std::fmax(a[kCount], b[kCount]));
+  double elements = largest_element(a, b), norm = larger(a[kNorm], b[kNorm]);
+  if (at_least > 0.0) {
+    elements = std::fmax(elements, at_least);
+    norm = std::fmax(norm, at_least * roots);
+  }
+  double rms = norm / roots;
   if (std::isnan(rms)) rms = elements;  // a source without sizes
   std::array<double, kValueStats> differences{};
   for (std::size_t i = 0; i < kValueStats; ++i) {

@@ -27,9 +27,11 @@ Spread spread_of(std::size_t stat);
 
 // Relative differences of the statistics kComparedStats[0 .. kValueStats), relative to the norm
 // (norm), to the root mean square (mean, std) and to the largest element of both (min, max,
-// absmax); NaN where one has no value, 0 where both are equal, infinities included.
+// absmax); NaN where one has no value, 0 where both are equal, infinities included. Elements count
+// as not smaller than `at_least`, in root mean square.
 std::array<double, kValueStats> relative_differences(const ComparedValues& a,
-                                                     const ComparedValues& b);
+                                                     const ComparedValues& b,
+                                                     double at_least = 0.0);
 // The larger one of each class; 0 where there is none.
 using SpreadLevels = std::array<double, 2>;
 SpreadLevels levels_of(const std::array<double, kValueStats>& differences);
@@ -48,6 +50,8 @@ double drift(std::int64_t steps);
 // optimizers that divide by a gradient's size turn rounding of a gradient that is zero but for
 // rounding into steps of full size.
 inline constexpr double kNoisyShare = 1.0 / 4;
+// The same where all of a gradient may be rounding: steps of both runs in opposite directions.
+inline constexpr double kNoiseShare = 2.0;
 
 // Noise of a repeated run, by tensor and by kind; at a step the largest up to it.
 class NoiseLevels {

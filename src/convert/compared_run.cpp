@@ -12,6 +12,7 @@
 #include "convert/compared_names.h"
 #include "convert/source.h"
 #include "tools/kind_order.h"
+#include "tools/run_layout.h"
 
 namespace trainmon {
 namespace {
@@ -32,7 +33,7 @@ class Collect {
     }
   }
 
-  void add(const TableRow& row) {
+  void add(const TableRow& row, std::vector<ComparedRow>& rows) {
     if (is_left_out(row.series->kind)) return;
     ComparedRow out;
     out.tensor = tensor_of(*row.series);
@@ -47,7 +48,7 @@ class Collect {
       const bool is_absent = at < 0 || (row.absent >> static_cast<unsigned>(at) & 1u) != 0;
       out.values[i] = is_absent ? std::nan("") : row.values[static_cast<std::size_t>(at)];
     }
-    run_.rows.push_back(out);
+    rows.push_back(out);
   }
 
  private:
@@ -137,6 +138,55 @@ void describe(ComparedRun& run) {
   side.kinds.assign(kinds.begin(), kinds.end());
 }
 
+bool is_activation(const ComparedRun& run, const ComparedRow& row) {
+  const std::string& kind = run.tensors[row.tensor].kind;
+  return kind == kind::kActv || kind == kind::kActvGrad;
+}
+
+std::set<std::int32_t> ranks_of_activations(const ComparedRun& run) {
+  std::set<std::int32_t> ranks;
+  for (const auto* rows : {&run.rows, &run.by_rank}) {
+    for (const ComparedRow& row : *rows) {
+      if (row.rank >= 0 && is_activation(run, row)) ranks.insert(row.rank);
+    }
+  }
+  return ranks;
+}
+
+// A run that was cut is not all there, though every byte of it is sound.
+void say_not_stopped(ComparedRun& run) {
+  std::map<int, const RankDirectory*> newest;
+  const std::vector<RankDirectory> directories = rank_directories(run.side.path);
+  for (const RankDirectory& one : directories) {
+    const RankDirectory*& known = newest[one.rank];
+    if (known == nullptr || one.restart > known->restart) known = &one;
+  }
+  for (const auto& [rank, directory] : newest) {
+    std::vector<Damage> said_before;
+    const auto stored = read_health_json(*directory, said_before);
+    if (!stored || stored->closed) continue;
+    run.side.not_used.push_back("rank " + std::to_string(rank) +
+                                " was not stopped in order (killed, or still running): what came "
+                                "after its last rows is not there");
+  }
+}
+
+// Of what was merged over several ranks, the activations once more; nullptr where there are none.
+std::unique_ptr<Source> source_by_rank(ConvertOptions options, const ComparedRun& run,
+                                       const RunRows* facts) {
+  if (!options.select.merged || facts == nullptr) return nullptr;
+  if (facts->ranks.size() < 2 && facts->missing.world_size < 2) return nullptr;
+  std::set<std::string> kinds;
+  for (const ComparedRow& row : run.rows) {
+    if (row.rank < 0 && is_activation(run, row)) kinds.insert(run.tensors[row.tensor].kind);
+  }
+  if (kinds.empty()) return nullptr;
+  options.select.kinds.assign(kinds.begin(), kinds.end());
+  options.select.merged = false;
+  RowAccount said_before;
+  return open_source(options, said_before);
+}
+
 }  // namespace
 
 std::string tensor_text(const ComparedTensor& tensor) {
@@ -162,7 +212,7 @@ ComparedRun read_compared(const std::filesystem::path& path, const ReadOptions& 
   Collect collect(run, source->stats(), source->is_msprobe());
   for (std::size_t part = 0; part < source->parts().size(); ++part) {
     source->read(
-        part, [&](const TableRow& row) { collect.add(row); }, account);
+        part, [&](const TableRow& row) { collect.add(row, run.rows); }, account);
   }
   for (const RejectedRows& one : account.report().rejections) {
     run.side.not_used.push_back(one.file.native() +
@@ -171,12 +221,42 @@ ComparedRun read_compared(const std::filesystem::path& path, const ReadOptions& 
   }
   if (const RunRows* facts = source->facts()) {
     run.world_size = facts->missing.world_size;
+    run.holds = "ranks " + ranks_text(facts->ranks) + " and kinds";
+    for (const std::string& kind : facts->kinds) run.holds += " " + printable(kind);
     if (!facts->missing.ranks.empty()) run.side.not_used.push_back(missing_text(facts->missing));
   }
+  const std::unique_ptr<Source> shares = source_by_rank(options, run, source->facts());
+  for (std::size_t part = 0; shares && part < shares->parts().size(); ++part) {
+    RowAccount said_before;
+    shares->read(
+        part, [&](const TableRow& row) { collect.add(row, run.by_rank); }, said_before);
+  }
+  if (source->is_msprobe()) {
+    for (const std::string& name : source->stats()) {
+      if (stat_from_name(name)) continue;
+      run.side.not_used.push_back("column '" + printable(name) + "': no statistic that is known");
+    }
+  }
+  if (run.side.format == format_name(SourceFormat::log)) say_not_stopped(run);
   set_matches(run.tensors);
   set_places(run);
   describe(run);
   return run;
+}
+
+void take_common_ranks(ComparedRun& a, ComparedRun& b) {
+  if (a.world_size != 0 && b.world_size != 0 && a.world_size != b.world_size) return;
+  const std::set<std::int32_t> of_a = ranks_of_activations(a), of_b = ranks_of_activations(b);
+  if (std::none_of(of_a.begin(), of_a.end(), [&](auto rank) { return of_b.contains(rank); }))
+    return;
+  for (ComparedRun* run : {&a, &b}) {
+    if (run->by_rank.empty()) continue;
+    std::erase_if(run->rows, [&](const ComparedRow& row) { return is_activation(*run, row); });
+    run->rows.insert(run->rows.end(), run->by_rank.begin(), run->by_rank.end());
+    run->by_rank.clear();
+    set_places(*run);
+    describe(*run);
+  }
 }
 
 }  // namespace trainmon

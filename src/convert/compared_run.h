@@ -46,10 +46,13 @@ struct ComparedRow {
 struct ComparedRun {
   std::vector<ComparedTensor> tensors;
   std::vector<ComparedRow> rows;
+  // Activations as every rank saw them, where `rows` holds them merged over ranks.
+  std::vector<ComparedRow> by_rank;
   ComparedSide side;   // but for unmatched and only_here
   int world_size = 0;  // 0: not known
   // Backwards of each step, as far as rows tell.
   std::map<std::int64_t, std::int32_t> backwards;
+  std::string holds;        // ranks and kinds, selected or not; empty: not known
   double resolution = 0.0;  // of the values as written: msprobe's files hold six decimals
   // The coarsest unit round-off among activations and gradients.
   double roundoff = 0.0;
@@ -58,5 +61,9 @@ struct ComparedRun {
 // Throws what the sources throw. Kinds whose values jump with a rounding (mg_direction) or are no
 // rows are left out.
 ComparedRun read_compared(const std::filesystem::path& run, const ReadOptions& select);
+
+// Where both runs have activations of the same rank (and as many ranks, as far as is known), they
+// are taken rank by rank instead of merged.
+void take_common_ranks(ComparedRun& a, ComparedRun& b);
 
 }  // namespace trainmon

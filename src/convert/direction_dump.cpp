@@ -2,8 +2,9 @@
 #include "convert/direction_dump.h"
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 #include <list>
-#include <set>
 #include <stdexcept>
 #include <unordered_map>
 
@@ -60,16 +61,17 @@ std::map<std::int64_t, fs::path> summaries(const fs::path& rank) {
   return found;
 }
 
-// The parameters of one summary: those of the peer's static graph are headed "Param_name".
-std::vector<std::string> parameters_of(const fs::path& summary) {
-  std::vector<std::string> names;
+// Calls row(parameter, norm) for each line of a summary: those of the peer's static graph are
+// headed "Param_name". The norm is "" where there is none.
+void for_each_line(const fs::path& summary,
+                   const std::function<void(std::string_view, std::string_view)>& row) {
   CsvFile file(summary);
-  std::size_t column = 0;
+  std::size_t name = 0, norm = 0;
   for (bool is_head = true; file.next();) {
     if (!file.record().is_sound()) continue;
     const std::vector<std::string_view>& fields = file.record().fields();
     if (!is_head) {
-      if (column < fields.size()) names.emplace_back(fields[column]);
+      if (name < fields.size()) row(fields[name], norm < fields.size() ? fields[norm] : "");
       continue;
     }
     is_head = false;
@@ -78,9 +80,18 @@ std::vector<std::string> parameters_of(const fs::path& summary) {
       return field == "param_name" || field == "Param_name";
     });
     if (at == fields.end()) break;
-    column = static_cast<std::size_t>(at - fields.begin());
+    name = static_cast<std::size_t>(at - fields.begin());
+    norm =
+        static_cast<std::size_t>(std::find(fields.begin(), fields.end(), "norm") - fields.begin());
   }
-  return names;
+}
+
+// The newer of the two files of a parameter is packed; of two of one age it is.
+bool is_packed_newer(const fs::path& step, const std::string& name) {
+  std::error_code unknown;
+  const auto packed = fs::last_write_time(step / (name + std::string(kSignFileEnding)), unknown);
+  const auto bytes = fs::last_write_time(step / (name + ".npy"), unknown);
+  return packed >= bytes;
 }
 
 }  // namespace
@@ -101,15 +112,40 @@ Numbered find_steps(const fs::path& rank) {
   return numbered(rank, "step");
 }
 
-std::map<std::string, std::string> find_parameters(const fs::path& step) {
-  std::map<std::string, std::string> found;
+std::map<std::string, DirectionName> find_parameters(const fs::path& step) {
+  std::map<std::string, DirectionName> found;
   for (const fs::directory_entry& entry : fs::directory_iterator(step)) {
     const fs::path name = entry.path().filename();
     const bool is_packed = name.extension() == kSignFileEnding;
+    if (!is_packed && name.extension() != ".npy") continue;
     std::error_code unknown;
-    if ((!is_packed && name.extension() != ".npy") || !entry.is_regular_file(unknown)) continue;
-    std::string& file = found[name.stem().string()];
-    if (file.empty() || is_packed) file = name.string();
+    const bool is_file = entry.is_regular_file(unknown);
+    const std::string stem = name.stem().string();
+    const auto [at, is_new] = found.try_emplace(stem, DirectionName{is_packed, is_file, false});
+    DirectionName& known = at->second;
+    if (is_new || !is_file) continue;
+    if (known.is_file) {
+      known = {is_packed_newer(step, stem), true, true};
+    } else {
+      known = {is_packed, true, false};
+    }
+  }
+  return found;
+}
+
+std::set<std::string> find_nans(const fs::path& rank, std::int64_t step) {
+  std::set<std::string> found;
+  const fs::path summary = rank / (std::string(kSummary) + std::to_string(step) + ".csv");
+  std::error_code unknown;
+  if (!fs::is_regular_file(summary, unknown)) return found;
+  try {
+    for_each_line(summary, [&](std::string_view parameter, std::string_view norm) {
+      double value = 0;
+      if (!parse_number(norm, value) || !std::isnan(value)) return;
+      found.insert(file_name_of(parameter));
+      found.emplace(parameter);  // as the peer names files
+    });
+  } catch (const SinkError&) {
   }
   return found;
 }
@@ -120,16 +156,21 @@ std::vector<std::string> in_summary_order(const std::vector<fs::path>& ranks,
   std::set<std::string_view> left(names.begin(), names.end());
   std::list<std::string> order;
   std::unordered_map<std::string, std::list<std::string>::iterator> places;
-  const auto take = [&](const std::vector<std::string>& summary) {
+  const auto take = [&](const fs::path& summary) {
     auto after = order.begin();  // what is new follows the one before it in its summary
-    for (const std::string& parameter : summary) {
-      const std::string name = file_name_of(parameter);
-      if (const auto known = places.find(name); known != places.end()) {
-        after = std::next(known->second);
-      } else if (left.erase(name) > 0) {
-        places.emplace(name, order.insert(after, name));
+    for_each_line(summary, [&](std::string_view parameter, std::string_view) {
+      // The peer's files have a parameter's name as it is.
+      for (const std::string& name : {file_name_of(parameter), std::string(parameter)}) {
+        if (const auto known = places.find(name); known != places.end()) {
+          after = std::next(known->second);
+        } else if (left.erase(name) > 0) {
+          places.emplace(name, order.insert(after, name));
+        } else {
+          continue;
+        }
+        break;
       }
-    }
+    });
   };
   for (const fs::path& rank : ranks) {
     std::map<std::int64_t, fs::path> files;
@@ -140,7 +181,7 @@ std::vector<std::string> in_summary_order(const std::vector<fs::path>& ranks,
     for (const auto& [step, file] : files) {
       if (left.empty()) break;
       try {
-        take(parameters_of(file));
+        take(file);
       } catch (const SinkError&) {  // the order is a comfort
       }
     }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,8 +25,17 @@ struct DirectionDump {
 DirectionDump find_directions(const std::filesystem::path& path);
 
 Numbered find_steps(const std::filesystem::path& rank);
-// The file name of each parameter's directions, packed ones before others.
-std::map<std::string, std::string> find_parameters(const std::filesystem::path& step);
+// Where the directions of a parameter are.
+struct DirectionName {
+  bool is_packed = false;  // .sign, else .npy
+  bool is_file = false;    // false: a directory, a pipe, a link to nothing
+  bool has_both = false;   // of two files the newer is meant: one was left by an earlier run
+};
+// By file name without its ending, which is file_name_of() the parameter.
+std::map<std::string, DirectionName> find_parameters(const std::filesystem::path& step);
+// The parameters whose gradient had a NaN at that step, by file name: their norm in the summary
+// says so. Empty where there is no summary that can be read.
+std::set<std::string> find_nans(const std::filesystem::path& rank, std::int64_t step);
 
 // `names` in the order of the grad_summary_{step}.csv of these directories, read as far as they
 // bring anything new; then those that no summary has. A file that cannot be read is passed over.

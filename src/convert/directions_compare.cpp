@@ -72,6 +72,11 @@ Agreement agreement_of(const fs::path& first, const fs::path& second) {
   return {a.count() - unequal, a.count()};
 }
 
+std::string both_files(const char* which, const DirectionName& name) {
+  return std::string("the ") + which + " has .sign and .npy, of which " +
+         (name.is_packed ? ".sign" : ".npy") + " is newer and counts";
+}
+
 // Two files to compare. Paths are put together when they are needed: there may be millions.
 struct Pair {
   std::uint32_t rank = 0;
@@ -101,6 +106,7 @@ class Comparison {
     for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) list(rank);
     if (pairs_.empty()) nothing_in_common();
     compare();
+    look_for_nans();
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) conclude(rank);
     bool has_any = false;
     for (const RankDirections& rank : report_.ranks) has_any |= !rank.parameters.empty();
@@ -144,6 +150,7 @@ class Comparison {
     RankPair& pair = ranks_[rank];
     RankDirections& result = report_.ranks[rank];
     Reasons& reasons = reasons_.emplace_back();
+    Reasons& doubts = doubts_.emplace_back();
     try {
       pair.first_steps = find_steps(pair.first);
       pair.second_steps = find_steps(pair.second);
@@ -166,7 +173,7 @@ class Comparison {
       }
       const auto number = static_cast<std::uint32_t>(result.steps.size());
       result.steps.push_back(step);
-      std::map<std::string, std::string> first, second;
+      std::map<std::string, DirectionName> first, second;
       try {
         first = find_parameters(path);
         second = find_parameters(other->second);
@@ -176,18 +183,24 @@ class Comparison {
       }
       for (const auto& [name, file] : second) {
         if (!first.contains(name)) reasons[{name, kOnlySecond}].insert(step);
+        if (file.has_both) doubts[{name, both_files("second", file)}].insert(step);
       }
       for (const auto& [name, file] : first) {
+        if (file.has_both) doubts[{name, both_files("first", file)}].insert(step);
         const auto other_file = second.find(name);
         if (other_file == second.end()) {
           reasons[{name, kOnlyFirst}].insert(step);
           continue;
         }
+        if (!file.is_file || !other_file->second.is_file) {
+          reasons[{name, file.is_file ? "the second: it is no file" : "the first: it is no file"}]
+              .insert(step);
+          continue;
+        }
         const auto [at, is_new] =
             numbers.try_emplace(name, static_cast<std::uint32_t>(names.size()));
         if (is_new) names.push_back(name);
-        pairs.push_back({rank, number, at->second, file.ends_with(kSignFileEnding),
-                         other_file->second.ends_with(kSignFileEnding)});
+        pairs.push_back({rank, number, at->second, file.is_packed, other_file->second.is_packed});
       }
     }
     result.parameters = in_summary_order({pair.first, pair.second}, names);
@@ -229,6 +242,34 @@ class Comparison {
     ask();
   }
 
+  // A NaN is not positive, which hides it among negative elements.
+  void look_for_nans() {
+    for (std::size_t number = 0; number < ranks_.size(); ++number) {
+      const RankPair& rank = ranks_[number];
+      const RankDirections& result = report_.ranks[number];
+      std::mutex mutex;
+      for_each_parallel(
+          result.steps.size(), static_cast<unsigned>(options_.threads), [&](std::size_t i) {
+            ask();
+            const std::int64_t step = result.steps[i];
+            const std::set<std::string> first = find_nans(rank.first, step);
+            const std::set<std::string> second = find_nans(rank.second, step);
+            if (first.empty() && second.empty()) return;
+            const std::lock_guard lock(mutex);
+            for (std::size_t p = 0; p < result.parameters.size(); ++p) {
+              const std::string& name = result.parameters[p];
+              const bool in_first = first.contains(name), in_second = second.contains(name);
+              if (!result.agreements[p][i].is_compared() || (!in_first && !in_second)) continue;
+              const char* where = in_first && in_second ? "both"
+                                  : in_first            ? "the first"
+                                                        : "the second";
+              doubts_[number][{name, std::string("its gradient has NaN in ") + where}].insert(step);
+            }
+          });
+    }
+    ask();
+  }
+
   // Summary, verdict, and what was not compared, of one rank.
   void conclude(std::size_t number) {
     RankDirections& rank = report_.ranks[number];
@@ -249,10 +290,8 @@ class Comparison {
       }
     }
     rank.suspicions = suspicions(rank.steps, rank.agreements);
-    for (const auto& [key, steps] : reasons_[number]) {
-      rank.not_compared.push_back(
-          {std::nullopt, key.first, {steps.begin(), steps.end()}, key.second});
-    }
+    rank.not_compared = remarks_of(reasons_[number]);
+    rank.doubts = remarks_of(doubts_[number]);
     if (rank.parameters.empty()) return;
     rank.out = options_.out;
     if (rank.rank) rank.out /= "rank" + std::to_string(*rank.rank);
@@ -265,6 +304,14 @@ class Comparison {
       write_atomically(rank.out / "similarities.csv", similarities_csv(rank));
       write_atomically(rank.out / "verdict.json", verdict_json(rank, report_, options_));
     }
+  }
+
+  static std::vector<Remark> remarks_of(const Reasons& reasons) {
+    std::vector<Remark> remarks;
+    for (const auto& [key, steps] : reasons) {
+      remarks.push_back({std::nullopt, key.first, {steps.begin(), steps.end()}, key.second});
+    }
+    return remarks;
   }
 
   static std::string listed(const Numbered& numbers, const char* what) {
@@ -303,7 +350,8 @@ class Comparison {
   const DirectionsOptions& options_;
   DirectionDump first_, second_;
   std::vector<RankPair> ranks_;   // as report_.ranks
-  std::vector<Reasons> reasons_;  // as report_.ranks
+  std::vector<Reasons> reasons_;  // why something was not compared; as report_.ranks
+  std::vector<Reasons> doubts_;   // of what was; as report_.ranks
   std::vector<Pair> pairs_;
   DirectionsReport report_;
 };
@@ -317,8 +365,8 @@ double Agreement::similarity() const {
 }
 
 DirectionsReport compare_directions(const DirectionsOptions& options) {
-  if (options.threads < 1 || options.threads > 128) {
-    throw std::invalid_argument("threads must be from 1 to 128, not " +
+  if (options.threads < 1 || options.threads > 256) {
+    throw std::invalid_argument("threads must be from 1 to 256, not " +
                                 std::to_string(options.threads));
   }
   return Comparison(options).run();

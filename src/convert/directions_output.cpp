@@ -40,7 +40,7 @@ Json suspicion_json(const RankDirections& rank, const Suspicion& one) {
   return object;
 }
 
-Json not_compared_json(const NotCompared& one) {
+Json remark_json(const Remark& one) {
   Json object;
   if (one.rank) object["rank"] = *one.rank;
   if (!one.parameter.empty()) object["parameter"] = one.parameter;
@@ -83,12 +83,10 @@ std::string verdict_json(const RankDirections& rank, const DirectionsReport& rep
                         {"last_step", rank.steps.back()},
                         {"parameters", rank.parameters.size()}};
   object["not_compared"] = Json::array();
-  for (const NotCompared& one : report.not_compared) {
-    object["not_compared"].push_back(not_compared_json(one));
-  }
-  for (const NotCompared& one : rank.not_compared) {
-    object["not_compared"].push_back(not_compared_json(one));
-  }
+  for (const Remark& one : report.not_compared) object["not_compared"].push_back(remark_json(one));
+  for (const Remark& one : rank.not_compared) object["not_compared"].push_back(remark_json(one));
+  object["doubts"] = Json::array();
+  for (const Remark& one : rank.doubts) object["doubts"].push_back(remark_json(one));
   // Names that are no UTF-8 are shown, not refused.
   return object.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -40,6 +40,7 @@ class Pairing {
       match({first, last});
       first = last;
     }
+    list_lacks();
     sort_as_executed();
     return std::move(pairs_);
   }
@@ -90,22 +91,76 @@ class Pairing {
          {std::tuple(&a_, used_a, &of_a), std::tuple(&b_, used_b, &of_b)}) {
       std::size_t all = 0;
       for (const auto& [rank, list] : *rows) all += list.size();
-      side->side.unmatched += static_cast<std::int64_t>(all - std::min(all, used));
+      if (all <= used) continue;
+      side->side.unmatched += static_cast<std::int64_t>(all - used);
+      Lack& lack = (side == &a_ ? lacks_a_ : lacks_b_)[rows->begin()->second[0]->tensor];
+      const ComparedSide& other = (side == &a_ ? b_ : a_).side;
+      const std::int64_t step = group.front().row->step;
+      if (step < other.first_step || step > other.last_step) continue;
+      if (lack.rows == 0) lack.first_step = step;
+      lack.rows += static_cast<std::int64_t>(all - used);
+    }
+  }
+
+  // Reduced gradients are read after the backward, in the order of the model. Here: where the
+  // unreduced gradient of the same parameter came in the backward, if A has it, else the reverse.
+  std::vector<std::uint64_t> backward_seqs() const {
+    constexpr std::uint64_t kUnknown = std::uint64_t{1} << 62;
+    std::vector<std::uint64_t> first(a_.tensors.size(), kUnknown);
+    for (const ComparedRow& row : a_.rows) first[row.tensor] = std::min(first[row.tensor], row.seq);
+    std::map<std::string, std::uint64_t> by_name;
+    const auto name_of = [](const ComparedTensor& tensor) {
+      return std::to_string(tensor.chunk) + ":" + tensor.name;
+    };
+    for (std::size_t i = 0; i < first.size(); ++i) {
+      if (a_.tensors[i].kind == kind::kGradUnreduced) by_name[name_of(a_.tensors[i])] = first[i];
+    }
+    std::vector<std::uint64_t> seqs;
+    for (const ComparedTensor& tensor : a_.tensors) {
+      const auto known = by_name.find(name_of(tensor));
+      seqs.push_back(known == by_name.end() ? kUnknown : known->second);
+    }
+    return seqs;
+  }
+
+  // Rows within the steps of the other run, of tensors that it has.
+  void list_lacks() {
+    for (const auto& [run, other, lacks] :
+         {std::tuple(&a_, &b_, &lacks_a_), std::tuple(&b_, &a_, &lacks_b_)}) {
+      std::set<std::string_view> there;
+      for (const ComparedTensor& tensor : other->tensors) there.insert(tensor.match);
+      run->side.rows_only_here.clear();
+      for (const auto& [number, lack] : *lacks) {
+        const ComparedTensor& tensor = run->tensors[number];
+        if (lack.rows == 0 || !there.contains(tensor.match)) continue;
+        run->side.rows_only_here.push_back(
+            tensor_text(tensor) + ": step " + std::to_string(lack.first_step) +
+            (lack.rows > 1 ? " and later, " + std::to_string(lack.rows) + " rows" : ""));
+      }
     }
   }
 
   void sort_as_executed() {
+    constexpr int kReduced = 4;
     std::vector<int> moments;
     for (const ComparedTensor& tensor : a_.tensors) moments.push_back(moment_of(tensor.kind));
+    const std::vector<std::uint64_t> backward = backward_seqs();
     const auto order = [&](const RowPair& pair) {
       const int moment = moments[pair.a->tensor];
+      const std::uint64_t seq = pair.a->seq;
       return std::tuple(pair.a->step, pair.a->attempt, moment == 0 ? -1 : pair.a->accum, moment,
-                        pair.a->seq, pair.rank());
+                        moment == kReduced ? backward[pair.a->tensor] : 0,
+                        moment == kReduced ? ~seq : seq, pair.rank());
     };
     std::stable_sort(pairs_.begin(), pairs_.end(),
                      [&](const RowPair& x, const RowPair& y) { return order(x) < order(y); });
   }
 
+  struct Lack {
+    std::int64_t first_step = 0;
+    std::int64_t rows = 0;
+  };
+  std::map<std::uint32_t, Lack> lacks_a_, lacks_b_;  // by tensor of the run that has the rows
   ComparedRun& a_;
   ComparedRun& b_;
   std::map<std::string, std::uint32_t> numbers_;

@@ -1,11 +1,14 @@
 // One batch is one probe(): its sign files and its summary are staged, then named together.
 #include "trainmon/grad_probe.h"
 
+#include <unistd.h>
+
 #include <array>
 #include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <map>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -111,8 +114,33 @@ class GradProbeFiles final : public Sink {
   }
 
   void write(const RecordBatch& batch) override {
+    std::set<std::filesystem::path> folders;
+    try {
+      write(batch, folders);
+    } catch (...) {
+      for (const auto& folder : folders) ::rmdir(folder.c_str());  // those that are empty
+      throw;
+    }
+  }
+
+  void flush() override {}
+  void close() override {}
+
+  std::map<std::string, std::int64_t> rows_left_out() const override {
+    std::map<std::string, std::int64_t> rows;
+    if (no_file_ != 0) rows["no_file_for_kind"] = no_file_;
+    if (same_file_ != 0) rows["same_file_name"] = same_file_;
+    return rows;
+  }
+
+ private:
+  // `folders` gets those that it makes or uses.
+  void write(const RecordBatch& batch, std::set<std::filesystem::path>& folders) {
     std::map<std::int64_t, std::string> lines;  // by step
     std::int64_t others = std::ssize(batch.rows);
+    std::int64_t twice = 0;
+    std::set<std::pair<std::int64_t, SeriesId>> seen;
+    std::vector<std::filesystem::path> stale;
     StagedFiles files;
     for (const Payload& payload : batch.payloads) {
       const auto found =
@@ -122,7 +150,19 @@ class GradProbeFiles final : public Sink {
         continue;
       }
       const std::string& parameter = series_->at(payload.key.series).name;
-      if (found->planes > 0) add_signs(files, payload.key.window, parameter, *found);
+      if (found->planes > 0) {
+        // Two names may be one file name, and two odd ones one series: the first has it.
+        const std::string name = file_name_of(parameter);
+        const bool is_owner =
+            owners_.try_emplace(name, payload.key.series).first->second == payload.key.series;
+        if (!is_owner || !seen.emplace(payload.key.window, payload.key.series).second) {
+          ++twice;
+          continue;
+        }
+        const auto folder = run_.directory / ("step" + std::to_string(payload.key.window));
+        if (folders.insert(folder).second) make_directories(folder);
+        stale.push_back(add_signs(files, folder / name, *found));
+      }
       append_line(lines[payload.key.window], parameter, *found);
     }
     for (const auto& [step, text] : lines) {
@@ -130,19 +170,12 @@ class GradProbeFiles final : public Sink {
       files.add(summary_path(step), summary_before(step) + text);
     }
     files.commit();
+    for (const auto& path : stale) ::unlink(path.c_str());  // of an earlier run, in the other form
     for (const auto& [step, text] : lines) written_.insert(step);
     no_file_ += others;
+    same_file_ += twice;
   }
 
-  void flush() override {}
-  void close() override {}
-
-  std::map<std::string, std::int64_t> rows_left_out() const override {
-    if (no_file_ == 0) return {};
-    return {{"no_file_for_kind", no_file_}};
-  }
-
- private:
   std::filesystem::path summary_path(std::int64_t step) const {
     return run_.directory / ("grad_summary_" + std::to_string(step) + ".csv");
   }
@@ -199,26 +232,28 @@ class GradProbeFiles final : public Sink {
     }
   }
 
-  void add_signs(StagedFiles& files, std::int64_t step, const std::string& parameter,
-                 const ProbePayload& found) const {
-    const std::filesystem::path folder = run_.directory / ("step" + std::to_string(step));
-    make_directories(folder);
-    const std::string name = file_name_of(parameter);
+  // Adds `base`.sign or `base`.npy, and gives the other of the two.
+  std::filesystem::path add_signs(StagedFiles& files, const std::filesystem::path& base,
+                                  const ProbePayload& found) const {
+    const std::filesystem::path packed = base.native() + std::string(kSignFileEnding);
+    const std::filesystem::path npy = base.native() + ".npy";
     if (options_.sign_files == SignFiles::packed) {
-      const auto bytes = sign_file(found.sizes, found.planes, found.signs);
-      files.add(folder / (name + std::string(kSignFileEnding)), as_text(bytes));
-    } else {
-      files.add(folder / (name + ".npy"), [&](const File& file, const std::filesystem::path& path) {
-        write_npy(found, file, path);
-      });
+      files.add(packed, as_text(sign_file(found.sizes, found.planes, found.signs)));
+      return npy;
     }
+    files.add(npy, [&](const File& file, const std::filesystem::path& path) {
+      write_npy(found, file, path);
+    });
+    return packed;
   }
 
   GradProbeOptions options_;
   RunInfo run_;
   const SeriesTable* series_ = nullptr;
   StepSet written_;
+  std::map<std::string, SeriesId> owners_;  // of file names
   std::atomic<std::int64_t> no_file_{0};
+  std::atomic<std::int64_t> same_file_{0};
 };
 
 }  // namespace
@@ -228,8 +263,12 @@ std::string file_name_of(std::string_view parameter) {
   for (const char c : parameter) {
     if (c == '/') {
       name += "%2F";
+    } else if (c == '%') {
+      name += "%25";
+    } else if (c == '\0') {
+      name += "%00";
     } else {
-      name += c == '\0' ? '_' : c;
+      name += c;
     }
   }
   if (name.size() <= kLongestName) return name;

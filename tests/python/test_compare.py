@@ -122,7 +122,8 @@ def test_one_process_and_two_of_the_same_batch(runs, mode):
 def test_a_rank_whose_gradients_were_not_reduced(runs):
     first = trainmon.compare(runs / "own_batches", runs / "no_all_reduce")["first"]
     assert (first["step"], first["kind"], first["rank"]) == (4, "grad_reduced", 1)
-    assert first["name"] == "blocks.1.norm1.weight"
+    backward = trainmon.read_table(runs / "own_batches", kinds=["grad_unreduced"], steps=4, ranks=[0])["name"]  # fmt: skip
+    assert first["name"] == next(name for name in backward if name.startswith("blocks.1."))
     clean = trainmon.compare(runs / "own_batches", runs / "no_all_reduce", ranks=[0], steps=(0, 4), kinds=["grad_unreduced"])  # fmt: skip
     assert clean["first"] is None and clean["rows"] > 0
 
@@ -258,7 +259,7 @@ def test_the_statistic_furthest_off_is_named_with_its_values(tmp_path):
 
     a, b = write(tmp_path / "a", size=2000), write(tmp_path / "b", change, size=2000)
     first = trainmon.compare(a, b)["first"]
-    array = np.random.default_rng([0, 2, 0]).normal(size=2000).astype(np.float32)
+    array = np.random.default_rng([0, 2, 1]).normal(size=2000).astype(np.float32)
     largest = np.abs(array).max()
     assert first["stat"] in ("min", "max", "absmax") and first["step"] == 2
     assert abs(first["a"]) == largest
@@ -349,10 +350,10 @@ def test_sizes_and_types_that_differ(tmp_path):
     assert report["rows"] == 5 and report["first"] is None
     c = write(tmp_path / "c", lambda x, r, s, n: x.astype(np.float16), dtype=np.float32)
     report = trainmon.compare(c, write(tmp_path / "d", dtype=np.float32))
-    assert report["different_dtype"][0] == "grad_reduced fc.weight: float16 and float32"
+    assert "grad_reduced fc.weight: float16 and float32" in report["different_dtype"]
     assert report["first"] is None  # one rounding to the coarser type
     everything = write(tmp_path / "e", size=20)
-    assert "fc.weight: 50 and 20 elements" in command(a, everything, code=2)[2]
+    assert "out.weight: 50 and 20 elements" in command(a, everything, code=2)[2]
 
 
 def test_nothing_in_common(tmp_path):

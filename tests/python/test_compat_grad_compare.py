@@ -114,8 +114,14 @@ def test_a_missing_gradient_is_logged_and_the_rest_compared(pair, caplog):
 
 def test_errors(pair, tmp_path):
     compare = GradComparator.compare_distributed
-    with pytest.raises(FileNotFoundError, match="path1: there is no directory .*missing"):
+    with pytest.raises(FileNotFoundError, match="^dump_path1: there is no directory .*missing"):
         compare(str(tmp_path / "missing"), str(pair.b), str(pair.out))
+    with pytest.raises(FileNotFoundError, match="^path2: there is no directory .*missing"):
+        compare(str(pair.a), path2=str(tmp_path / "missing"), output_path=str(pair.out))
+    for given in (("", pair.b, pair.out), (pair.a, "", pair.out), (pair.a, pair.b, "")):
+        name = ("dump_path1", "dump_path2", "output_path")[given.index("")]
+        with pytest.raises(ValueError, match=f"^{name} must be a path, not empty"):
+            compare(*given)
     with pytest.raises(TypeError, match="dump_path2 must be a path, not int"):
         compare(str(pair.a), 3, str(pair.out))
     with pytest.raises(TypeError, match="output_path must be a path, not NoneType"):

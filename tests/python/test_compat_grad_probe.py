@@ -308,6 +308,24 @@ def test_monitor_again_takes_the_new_model(tmp_path, caplog):
     assert list(summary(tmp_path / "dump" / "rank0", 0)) == ["weight", "bias"]
 
 
+def test_a_monitor_call_that_fails_leaves_the_first(tmp_path):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    debugger = PrecisionDebugger(config_file(tmp_path))
+    debugger.monitor(model)
+    with pytest.raises(TypeError, match="must be a torch.nn.Module, not SGD"):
+        debugger.monitor(optimizer)
+    train(model, 2, optimizer)
+    debugger.stop()
+    assert steps(tmp_path / "dump" / "rank0") == [0, 1]
+
+
+def test_a_rank_that_does_not_exist_is_said(tmp_path, caplog):
+    debugger = PrecisionDebugger(config_file(tmp_path, rank=[5]))
+    debugger.monitor(net())
+    assert "ranks 5: there is one process, of rank 0" in caplog.text
+
+
 def test_other_tasks_do_nothing_but_warn(tmp_path, caplog):
     debugger = PrecisionDebugger(config_file(tmp_path, task="statistics", level="L1"))
     debugger.monitor(net())

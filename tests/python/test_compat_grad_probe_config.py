@@ -25,6 +25,7 @@ def stopped():
         ({"step": [1.5]}, {}, TypeError, "step"),
         ({"step": [True]}, {}, TypeError, "step"),
         ({"step": ["3"]}, {}, ValueError, "step should hold integers and ranges such as '4-6'"),
+        ({"rank": ["\uff11-\uff12"]}, {}, ValueError, "rank should hold"),  # full-width digits
         ({"step": ["5-4"]}, {}, ValueError, "step"),
         ({"step": ["a-b"]}, {}, ValueError, "step"),
         ({"step": [1000001]}, {}, ValueError, "step should be from 0 to 1000000"),

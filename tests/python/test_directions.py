@@ -119,7 +119,9 @@ def test_numbers_as_python_writes_them(tmp_path):
 
 
 def places(comparison):
-    return set(comparison.remarks())
+    remarks = comparison.remarks()
+    assert all(remark.startswith("not compared: ") for remark in remarks)
+    return {remark.removeprefix("not compared: ") for remark in remarks}
 
 
 def test_what_is_missing_is_told_and_the_rest_compared(pair):
@@ -131,7 +133,7 @@ def test_what_is_missing_is_told_and_the_rest_compared(pair):
     (pair.a / "rank1" / "step0" / "scale.npy").unlink()
     (pair.b / "rank1" / "step0" / "fc1.bias.npy").unlink()
     (pair.b / "rank1" / "step2" / "fc1.bias.npy").unlink()
-    with pytest.warns(RuntimeWarning, match="rank 4: only in the first and 4 more"):
+    with pytest.warns(RuntimeWarning, match="^not compared: rank 4: only in the first and 4 more"):
         comparison = trainmon.compare_directions(pair.a, pair.b, pair.out, pictures=False)
     assert places(comparison) == {
         "rank 4: only in the first",
@@ -191,9 +193,56 @@ def test_what_is_no_file_is_not_opened(pair):
     os.mkfifo(pair.a / "rank0" / "step0" / "scale.npy")
     (pair.a / "rank0" / "step0" / "odd.npy").mkdir()
     (pair.a / "rank0" / "step77").write_text("")
+    (pair.a / "rank0" / "grad_summary_0.csv").unlink()
+    os.mkfifo(pair.a / "rank0" / "grad_summary_0.csv")
     with pytest.warns(RuntimeWarning):
         comparison = trainmon.compare_directions(pair.a, pair.b, pair.out, pictures=False)
-    assert places(comparison) == {"rank 0: scale at step 0: only in the second"}
+    assert places(comparison) == {
+        "rank 0: scale at step 0: the first: it is no file",
+        "rank 0: odd at step 0: only in the first",
+    }
+
+
+@pytest.mark.parametrize("newer", ["sign", "npy"])
+def test_of_two_files_of_a_parameter_the_newer_counts(pair, newer):
+    step = pair.a / "rank0" / "step1"
+    signs = np.load(step / "scale.npy")
+    (step / "scale.sign").write_bytes(dumps.sign_bytes([signs ^ (newer == "npy")]))
+    np.save(step / "scale.npy", signs ^ (newer == "sign"))
+    os.utime(step / f"scale.{'npy' if newer == 'sign' else 'sign'}", (1e9, 1e9))
+    with pytest.warns(RuntimeWarning, match="^in doubt: rank 0: scale at step 1: the first has"):
+        comparison = trainmon.compare_directions(pair.a, pair.b, pair.out, pictures=False)
+    said = f"rank 0: scale at step 1: the first has .sign and .npy, of which .{newer} is newer"
+    assert comparison.remarks() == [f"in doubt: {said} and counts"]
+    assert (comparison.ranks[0].equal == comparison.ranks[0].elements).all()
+    verdict = json.loads((pair.out / "rank0" / "verdict.json").read_text())
+    assert verdict["not_compared"] == [] and len(verdict["doubts"]) == 1
+
+
+def test_gradients_with_nan_are_in_doubt(tmp_path):
+    """A NaN counts as a negative element does: only the summary knows."""
+    names = ["a/b", "w%", "sound"]
+    for dump, bad in (("a", {"a/b": "nan", "w%": "NaN"}), ("b", {"w%": "nan"})):
+        folder = tmp_path / dump / "rank0"
+        for step in (0, 1):
+            (folder / f"step{step}").mkdir(parents=True)
+            for file in ("a%2Fb", "w%25", "sound"):
+                np.save(folder / f"step{step}" / f"{file}.npy", np.zeros(5, bool))
+            norms = bad if step == 1 else {}
+            lines = [f'{name},1.0,-1.0,{norms.get(name, "1.0")},"[5]"\r\n' for name in names]
+            text = "\ufeffparam_name,max,min,norm,shape\r\n" + "".join(lines)
+            (folder / f"grad_summary_{step}.csv").write_text(text, newline="")
+    with pytest.warns(RuntimeWarning, match="^in doubt: .* and 1 more"):
+        comparison = trainmon.compare_directions(
+            tmp_path / "a", tmp_path / "b", tmp_path / "out", pictures=False
+        )
+    assert comparison.remarks() == [
+        "in doubt: rank 0: a%2Fb at step 1: its gradient has NaN in the first",
+        "in doubt: rank 0: w%25 at step 1: its gradient has NaN in both",
+    ]
+    assert comparison.ranks[0].parameters == ["a%2Fb", "w%25", "sound"]
+    doubts = json.loads((tmp_path / "out" / "rank0" / "verdict.json").read_text())["doubts"]
+    assert doubts[1] == {"parameter": "w%25", "steps": [1], "what": "its gradient has NaN in both"}
 
 
 def fault(*arguments):
@@ -292,8 +341,26 @@ def compare_with_gaps(folder):
 def test_wrong_arguments(pair, tmp_path):
     with pytest.raises(FileNotFoundError, match="path2: there is no directory .*missing"):
         compared(pair.a, tmp_path / "missing", pair.out)
-    with pytest.raises(ValueError, match="threads must be from 1 to 128, not 0"):
-        compared(pair.a, pair.b, pair.out, threads=0)
+    for keys, error, said in (
+        ({"threads": 0}, ValueError, "threads must be from 1 to 256, not 0"),
+        ({"threads": "x"}, TypeError, "threads must be an int, not str"),
+        ({"threads": 1.5}, TypeError, "threads must be an int, not float"),
+        ({"threads": True}, TypeError, "threads must be an int, not bool"),
+        ({"progress": 5}, TypeError, "progress must be a function, not int"),
+    ):
+        with pytest.raises(error, match=said):
+            compared(pair.a, pair.b, pair.out, **keys)
+    good = {"path1": pair.a, "path2": pair.b, "out": pair.out}
+    for name in good:
+        for value, error, said in (
+            (None, TypeError, "must be a path, not NoneType"),
+            ("", ValueError, "must be a path, not empty"),
+            ("a\0b", ValueError, "must be a path without NUL"),
+        ):
+            with pytest.raises(error, match=f"^{name} {said}"):
+                trainmon.compare_directions(**(good | {name: value}), pictures=False)
+    with pytest.raises(TypeError, match="pictures must be True or False, not 'no'"):
+        trainmon.compare_directions(**good, pictures="no")
     (tmp_path / "taken").write_text("mine")
     with pytest.raises((OSError, RuntimeError), match="taken"):
         compared(pair.a, pair.b, tmp_path / "taken")

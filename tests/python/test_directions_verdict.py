@@ -113,8 +113,26 @@ def test_pictures(tmp_path):
     for path in folder.iterdir():
         assert path.suffix == ".png" and has_colour(path, "#0072B2")
     good = (folder / "good.png").read_bytes()
+    (tmp_path / "taken" / "rank0" / "similarities_picture" / "good.png").mkdir(parents=True)
+    with pytest.raises(IsADirectoryError, match="the picture cannot be written.*/good.png"):
+        trainmon.compare_directions(a, b, tmp_path / "taken")
     trainmon.compare_directions(a, b, tmp_path / "out")
     assert (folder / "good.png").read_bytes() == good
+
+
+def test_parameters_named_like_the_summary(tmp_path):
+    rows = {"summary": [0, 0], "summary_similarities": [0, 0], "bad": [1000, 0]}
+    a = dump_of(tmp_path / "a", {name: [0, 0] for name in rows})
+    b = dump_of(tmp_path / "b", rows)
+    trainmon.compare_directions(a, b, tmp_path / "out")
+    folder = tmp_path / "out" / "rank0"
+    pictures = folder / "similarities_picture"
+    assert {path.stem: has_colour(path, "#D55E00") for path in pictures.iterdir()} == {
+        "summary": False, "summary_similarities~": False, "bad": True, "summary_similarities": True,
+    }  # fmt: skip
+    with open(folder / "similarities.csv", encoding="utf-8-sig", newline="") as file:
+        lines = [line for line in csv.reader(file) if line[0] == "summary"]
+    assert len(lines) == 2 and float(lines[0][1]) == 1.0 and float(lines[1][1]) < 1.0
 
 
 @pytest.mark.parametrize("threads", [1, 4])

@@ -1,4 +1,4 @@
-# GradProbe: which gradients of which optimizers it looks at, and how it counts their steps.
+# GradProbe: which gradients it looks at, when, and which it cannot read.
 import math
 
 import pytest
@@ -85,122 +85,88 @@ def test_a_step_that_the_scaler_skips_is_no_step(tmp_path):
         assert_numbers(summary(probe.directory, step)["0.weight"], gradient)
 
 
-def test_each_parameter_at_the_steps_of_its_own_optimizer(tmp_path):
-    model = net()
-    one = torch.optim.SGD(model[0].parameters(), lr=0.1)
-    two = torch.optim.SGD(model[2].parameters(), lr=0.1)
-    torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)
-    with trainmon.GradProbe(model, out=tmp_path) as probe:
-        values = {"0.weight": [], "2.weight": []}
-        for step in range(6):
-            model.zero_grad()
-            model(torch.randn(3, 6)).square().mean().backward()
-            values["0.weight"].append(model[0].weight.grad.clone())
-            one.step()
-            if step % 3 == 0:  # a third as often
-                values["2.weight"].append(model[2].weight.grad.clone())
-                two.step()
-    assert steps(probe.directory) == list(range(6))
-    for name, seen in values.items():
-        for step, gradient in enumerate(seen):
-            assert_numbers(summary(probe.directory, step)[name], gradient)
-            assert_signs(probe.directory, step, name, gradient, "packed")
-    assert "2.weight" not in summary(probe.directory, 2)
-    assert probe.health()["sinks"][0]["rows_written"] == 6 * 2 + 2 * 2
-
-
-def test_a_given_optimizer_has_its_own_parameters_only(tmp_path):
-    model = net()
-    one = torch.optim.SGD(model[0].parameters(), lr=0.1)
-    two = torch.optim.SGD(model[2].parameters(), lr=0.1)
-    with trainmon.GradProbe(model, two, out=tmp_path) as probe:
-        for _ in range(2):
-            train(model, one, 1)
-            two.step()
-    assert steps(probe.directory) == [0, 1]
-    assert list(summary(probe.directory, 0)) == ["2.weight", "2.bias"]
-
-
-def test_what_no_optimizer_has_follows_the_first(tmp_path):
-    model = net()
-    one = torch.optim.SGD([model[0].weight], lr=0.1)
-    two = torch.optim.SGD([model[2].weight], lr=0.1)
-    with trainmon.GradProbe(model, out=tmp_path) as probe:
-        for _ in range(2):
-            train(model, one, 1)
-            two.step()
-    names = ["0.weight", "0.bias", "2.bias", "2.weight"]  # the biases with the first
-    assert [list(summary(probe.directory, step)) for step in (0, 1)] == [names, names]
-
-
-def test_an_optimizer_made_anew_goes_on_with_the_steps(tmp_path):
-    model = net()
-    with trainmon.GradProbe(model, out=tmp_path) as probe:
-        train(model, torch.optim.SGD(model.parameters(), lr=0.1), 2)
-        seen = train(model, torch.optim.AdamW(model.parameters()), 2, first=2)
-    assert steps(probe.directory) == [0, 1, 2, 3]
-    assert_numbers(summary(probe.directory, 3)["0.bias"], seen[1]["0.bias"])
-
-
-def test_other_models_do_not_count(tmp_path):
-    model, other = net(), net()
-    mine = torch.optim.SGD(model.parameters(), lr=0.1)
-    foreign = torch.optim.SGD(other.parameters(), lr=0.1)
-    with trainmon.GradProbe(model, out=tmp_path) as probe:
-        for _ in range(2):
-            train(other, foreign, 2)
-            train(model, mine, 1)
-    assert steps(probe.directory) == [0, 1]
-
-
-def test_an_optimizer_of_copies_counts(tmp_path):
-    model = net().to(torch.bfloat16)
-    copies = [p.detach().float().requires_grad_() for p in model.parameters()]
-    optimizer = torch.optim.SGD(copies, lr=0.1)
-    with trainmon.GradProbe(model, out=tmp_path) as probe:
-        for _ in range(3):
-            model.zero_grad()
-            model(torch.randn(3, 6, dtype=torch.bfloat16)).square().mean().backward()
-            for copy_, parameter in zip(copies, model.parameters()):
-                copy_.grad = parameter.grad.float()
-            optimizer.step()
-    assert steps(probe.directory) == [0, 1, 2]
-
-
-def test_closures_are_looked_at_when_they_have_run(tmp_path):
+def test_closures_are_looked_at_when_the_step_has_ended(tmp_path):
     model = net()
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4)
-    first = []
+    seen = []
 
     def closure():
         optimizer.zero_grad()
         loss = model(torch.ones(3, 6)).square().mean()
         loss.backward()
-        first.append(model[0].weight.grad.clone())
+        seen.append(model[0].weight.grad.clone())
         return loss
 
     with trainmon.GradProbe(model, out=tmp_path) as probe:
-        begins = []
+        left = []
         for _ in range(2):
-            begins.append(len(first))
             optimizer.step(closure)
-        begins.append(len(first))
+            left.append(seen[-1])
         optimizer.step(closure=closure)
-    assert steps(probe.directory) == [0, 1, 2] and len(first) > 3
-    for step, place in enumerate(begins):
-        assert_numbers(summary(probe.directory, step)["0.weight"], first[place])
+        left.append(seen[-1])
+    assert steps(probe.directory) == [0, 1, 2] and len(seen) > 3
+    for step, gradient in enumerate(left):
+        assert_numbers(summary(probe.directory, step)["0.weight"], gradient)
 
 
-def test_a_step_inside_a_step_is_one(tmp_path):
-    class Twice(torch.optim.SGD):
-        def step(self, closure=None):
-            return super().step(closure)
+def test_what_step_is_given_arrives_as_it_is(tmp_path):
+    class OfModel(torch.optim.SGD):
+        def step(self, model=None, *, hint=None):
+            got.append((model, hint))
+            return super().step()
 
-    model = net()
-    optimizer = Twice(model.parameters(), lr=0.1)
+    model, other, hint, got = net(), net(), str.upper, []
+    mine, foreign = OfModel(model.parameters(), lr=0.1), OfModel(other.parameters(), lr=0.1)
     with trainmon.GradProbe(model, out=tmp_path) as probe:
-        train(model, optimizer, 3)
+        for step in range(2):  # callables that nobody calls
+            model.zero_grad()
+            model(torch.randn(3, 6)).square().mean().backward()
+            gradient = model[0].weight.grad.clone()
+            foreign.step(other)
+            mine.step(model, hint=hint)
+            assert probe.flush()
+            assert_numbers(summary(probe.directory, step)["0.weight"], gradient)
+    assert steps(probe.directory) == [0, 1]
+    for given_model, given_hint in got:
+        assert given_model in (model, other) and given_hint in (None, hint)
+    assert [place is model for place, _ in got] == [False, True, False, True]
+
+
+@pytest.mark.parametrize("bound", [True, False])
+def test_a_fused_optimizer_under_the_scaler_is_seen_unscaled(tmp_path, bound):
+    model, twin = net(), net()
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    true = []
+    given = (optimizer,) if bound else ()
+    with trainmon.GradProbe(model, *given, out=tmp_path) as probe:
+        for step in range(4):
+            data = torch.randn(3, 6)
+            twin.load_state_dict(model.state_dict())
+            twin.zero_grad()
+            twin(data).square().mean().backward()
+            optimizer.zero_grad()
+            infinite = math.inf if step == 1 else 1.0
+            scaler.scale(model(data).square().mean() * infinite).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            if step != 1:
+                true.append(twin[0].weight.grad.clone())
     assert steps(probe.directory) == [0, 1, 2]
+    for step, gradient in enumerate(true):  # scales are powers of two
+        assert_numbers(summary(probe.directory, step)["0.weight"], gradient)
+
+
+def test_a_tied_parameter_has_any_of_its_names(tmp_path, caplog):
+    model = nn.ModuleDict({"table": nn.Embedding(5, 3), "head": nn.Linear(3, 5)})
+    model["head"].weight = model["table"].weight
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with trainmon.GradProbe(model, out=tmp_path, params=["head.weight"]) as probe:
+        model["head"](model["table"](torch.tensor([1, 2]))).sum().backward()
+        optimizer.step()
+    assert list(summary(probe.directory, 0)) == ["table.weight"]
+    assert "head.weight is table.weight" in caplog.text
+    assert "has no parameter" not in caplog.text
 
 
 def test_odd_gradients_are_counted_and_the_others_written(tmp_path, caplog):
@@ -219,3 +185,20 @@ def test_odd_gradients_are_counted_and_the_others_written(tmp_path, caplog):
         assert list(summary(probe.directory, step)) == ["head.weight", "head.bias"]
     assert probe.health()["refused"] == {"sparse_coo": 3, "complex64": 3, "meta": 3}
     assert sum("sparse_coo" in record.message for record in caplog.records) == 1
+
+
+def test_odd_main_grads_are_counted_and_the_others_written(tmp_path, caplog):
+    class Property(nn.Parameter):
+        @property
+        def main_grad(self):
+            raise RuntimeError("not yet")
+
+    model = net()
+    model[0].weight.main_grad = "later"
+    model[0].bias.main_grad = 0
+    model[2].bias = Property(torch.zeros(4))
+    with trainmon.GradProbe(model, out=tmp_path) as probe:
+        train(model, torch.optim.SGD(model.parameters(), lr=0.1), 2)
+    assert [list(summary(probe.directory, step)) for step in (0, 1)] == [["2.weight"]] * 2
+    assert probe.health()["refused"] == {"str": 2, "int": 2, "runtimeerror": 2}
+    assert not probe.health()["parts_off"] and "gradient of 0.weight is not measured" in caplog.text

@@ -353,11 +353,14 @@ def test_several_python_threads_at_once():
         ({"bounds": "abc"}, TypeError, "bounds must be an iterable of numbers, not str"),
         ({"bounds": [True]}, TypeError, "bounds must hold numbers, not bool"),
         ({"bounds": 3}, TypeError, "bounds must be an iterable of numbers, not int"),
+        ({"bounds": [None]}, TypeError, "bounds must hold numbers, not NoneType"),
         ({"bounds": [10**400]}, ValueError, "bounds.*float64"),
         ({"signs": "both"}, ValueError, "signs must be one of none, positive, ternary, not 'both'"),
+        ({"signs": []}, TypeError, r"signs must be one of none, positive, ternary, not \[\]"),
         ({"digest": "sha1"}, ValueError, "digest must be one of none, md5, crc32, fast64"),
         ({"eps": -1}, ValueError, "eps"),
-        ({"threads": 0}, ValueError, "threads"),
+        ({"threads": 0}, ValueError, "threads must be from 1 to 256, not 0"),
+        ({"threads": 1.5}, TypeError, "threads must be an int, not float"),
     ],
 )
 def test_wrong_arguments(arguments, error, words):
@@ -372,6 +375,7 @@ def test_wrong_arguments(arguments, error, words):
         (torch.ones(3, device="meta"), "meta"),
         (torch.ones(3).to_sparse(), "sparse"),
         ([1.0, 2.0], "list"),
+        (None, "tensor .*NoneType"),
     ],
 )
 def test_tensors_that_cannot_be_probed(tensor, words):

@@ -3,8 +3,8 @@ from __future__ import annotations
 
 import atexit
 import json
-import math
 import os
+import threading
 import weakref
 from collections.abc import Iterable
 
@@ -12,15 +12,28 @@ import torch
 from torch import nn
 
 from trainmon import _core
-from trainmon.torch import given
+from trainmon.checks import arguments as checks
+from trainmon.torch import given, probe_place
 from trainmon.torch.contract import as_text, dtype_name
 from trainmon.torch.hooks import Part, log
 from trainmon.torch.step_calls import Owners, StepCalls
+from trainmon.torch.step_gradient import gradient_of, on_cpu
 
 LEVELS = ("L0", "L1", "L2")
 SIGNS = ("packed", "npy", "none")
+OVERFLOWS = ("drop_newest", "drop_oldest", "block")
 LEAST_QUEUE = 64.0  # MB
 STOP_TIMEOUT = 60.0  # seconds for the disk; a step is worth having as a whole
+# Why nothing was written: how far the steps got, the last of these holds.
+NO_STEP, SKIPPED, OTHER_STEPS, OTHER_PARAMS, NO_GRADIENT, REFUSED = range(6)
+WHY_NOTHING = (
+    "no optimizer stepped that has parameters of the model",
+    "GradScaler skipped every step",
+    "no step was one of those asked for",
+    "no optimizer that stepped has one of the parameters asked for",
+    "no parameter had a gradient",
+    "no gradient could be measured (health.json: refused)",
+)
 
 _at_work: weakref.WeakSet = weakref.WeakSet()
 
@@ -45,11 +58,13 @@ class GradProbe:
     level      L0: a digest, max, min, norm and shape of each gradient. L1: signs instead of the
                digest. L2: also the share of elements in each interval, and of zeros
     bounds     numbers in ascending order that part the intervals of L2
-    params     names of the parameters to look at, empty for all
+    params     names of the parameters to look at, empty for all; of a tied one any of its names, it
+               is written under its first
     steps      the steps to look at, empty for all. A step of a parameter is a call of step() of an
-               optimizer that has it, counted from 0
+               optimizer that has it, counted from 0. A step() inside another counts once, for the
+               outer one that has the parameter; steps that GradScaler skips do not count
     ranks      the ranks to look at, of several; empty for all. Where no launcher such as torchrun
-               tells them, a process has its rank from init_process_group() on
+               tells them, a process has its rank from init_process_group() on: before, it is rank 0
     signs      packed (a bit per element), npy (a byte, as NumPy reads it) or none
     ternary    signs of three values: zero is not negative
     digest     fast64 (of L0, if unset), md5, crc32 or none (if unset elsewhere); md5 and crc32 are
@@ -59,9 +74,13 @@ class GradProbe:
                out steps, and count them; block waits
 
     A gradient is main_grad where a parameter has that, else grad; as the optimizer sees it, so after
-    clipping, and after the closure has run for the first time where there is one. Parameters without
-    one have no line in that step. TypeError or ValueError names a bad argument, RuntimeError an
-    output directory that cannot be made. After that nothing raises into training.
+    clipping. It is looked at when step() begins. Where step() is given a closure or any other
+    callable, and under a fused optimizer that unscales for GradScaler, it is looked at when step()
+    has ended: what the last run of the closure left, unscaled as torch's fused kernels leave it.
+    What no known optimizer has counts with the first one that stepped, until its own one is seen to
+    step; a gradient that both saw is written once. Parameters without a gradient have no line in
+    that step. TypeError or ValueError names a bad argument, RuntimeError an output directory that
+    cannot be made or that another live probe writes. After that nothing raises into training.
     """
 
     def __init__(
@@ -81,31 +100,47 @@ class GradProbe:
         threads: int = 1,
         overflow: str = "drop_newest",
     ):
-        _check_model(model)
+        check_model(model)
+        level = checks.choice("level", level, LEVELS)
+        signs = checks.choice("signs", signs, SIGNS)
         if digest is None:
             digest = "fast64" if level == "L0" else "none"
-        _check_choice("level", level, LEVELS)
-        _check_choice("signs", signs, SIGNS)
-        _check_choice("digest", digest, _core.DIGESTS)
+        digest = checks.choice("digest", digest, _core.DIGESTS)
+        overflow = checks.choice("overflow", overflow, OVERFLOWS)
+        ternary, threads = checks.flag("ternary", ternary), checks.threads(threads)
         bounds = _bounds(bounds)
+        out = checks.path("out", out, is_utf8=True)
         optimizers = None if optimizer is None else list(given.optimizers(optimizer).values())
-        self._params, self._steps = _names(params), _numbers("steps", steps)
-        self.rank, world = _place()
-        self.directory = os.path.join(os.path.abspath(os.fspath(out)), f"rank{self.rank}")
+        if optimizers is not None:  # each once
+            optimizers = list({id(one): one for one in optimizers}.values())
+        self._params = checks.names("params", params, "names of parameters")
+        self._steps = checks.counts("steps", steps)
+        self.rank, self._world = probe_place.rank_and_world()
+        self.directory = os.path.join(os.path.abspath(out), f"rank{self.rank}")
         self._process, self._ended = os.getpid(), None
         self._core = self._calls = None
-        ranks = _numbers("ranks", ranks)
-        if world > 1 and ranks and self.rank not in ranks:
+        ranks = checks.counts("ranks", ranks)
+        self._tell_ranks(ranks)
+        if self._world > 1 and ranks and self.rank not in ranks:
             return
         self._model = weakref.ref(model)
         self._series: dict[str, int] = {}
         self._last: dict[str, int] = {}  # the last step of a parameter, by name
+        self._seen: dict[str, tuple] = {}  # gradients of what no known optimizer has
         self._told: set[str] = set()
+        self._reached = NO_STEP
+        self._unseen = 0  # steps after an error switched the probe off
+        self._lock = threading.RLock()  # optimizers may step in several threads
         named = dict(model.named_parameters())
         planes = 0 if level == "L0" or signs == "none" else 2 if ternary else 1
         bits = planes * sum(p.numel() for p in named.values() if not _is_lazy(p))
-        if os.path.isdir(self.directory) and os.listdir(self.directory):
-            self._say(f"{self.directory} exists: files of the same name are replaced in it")
+        if older := _names_in(self.directory):
+            steps_there = {name for name in older if name.startswith("grad_summary_")}
+            self._say(
+                f"{self.directory} exists: files of the same name are replaced in it; of the"
+                f" {len(steps_there)} older steps, those that do not come again stay"
+            )
+        self._resolve_tied(model, named)
         self._tell_unknown(named)
         settings = {
             "sinks": [],
@@ -123,14 +158,19 @@ class GradProbe:
             "digest": digest,
             "digest_column": self._digest_column(digest),
         }
-        self._core = _core.Monitor(
-            json.dumps(settings),
-            json.dumps({"rank": self.rank, "world_size": world}),
-            json.dumps({"directory": self.directory, "grad_probe": part}),
-        )
+        self._release = probe_place.claim(self, self.directory)
+        try:
+            self._core = _core.Monitor(
+                json.dumps(settings),
+                json.dumps({"rank": self.rank, "world_size": self._world}),
+                json.dumps({"directory": self.directory, "grad_probe": part}),
+            )
+        except BaseException:
+            self._release()
+            raise
         self._part = Part(self._core, "grad probe")
         self._owners = Owners(optimizers)
-        self._calls = StepCalls(optimizers, self._step_begins, self._failed)
+        self._calls = StepCalls(optimizers, self._names_of, self._look, self._failed)
         _at_work.add(self)
 
     def __reduce__(self):
@@ -148,27 +188,69 @@ class GradProbe:
 
     # --- while training --------------------------------------------------------------------------
 
-    def _step_begins(self, optimizer) -> None:
+    def _names_of(self, optimizer) -> list[str]:
         model = self._model()
-        if model is None or not self._part.on:
-            return
-        named = dict(model.named_parameters())
-        names = self._owners.of(optimizer, named)
-        if not names:
-            return
+        if model is None:
+            return []
+        with self._lock:
+            if not self._part.on:
+                self._unseen += 1
+                return []
+            return self._owners.of(optimizer, model)
+
+    def _look(self, names: list[str]) -> None:
+        with self._lock:
+            if self._part.on:
+                self._look_at(names)
+
+    def _look_at(self, names: list[str]) -> None:
+        self._tell_late_rank()
+        found = []
+        for name in names:
+            parameter = self._owners.parameter(name)
+            gradient = None if parameter is None else gradient_of(parameter)
+            # Whether an optimizer steps with what it has not is a guess: no gradient, no step.
+            if gradient is None and name in self._owners.rest:
+                continue
+            if not self._was_seen(name, gradient):
+                found.append((name, gradient))
+        if not found:
+            return self._reach(NO_GRADIENT)
         last = self._last
-        step = 1 + max(last.get(name, -1) for name in names)
-        last.update(dict.fromkeys(names, step))
+        step = 1 + max(last.get(name, -1) for name, _ in found)
+        last.update((name, step) for name, _ in found)
         if self._steps and step not in self._steps:
-            return
+            return self._reach(OTHER_STEPS)
         if self._params:
-            names = [name for name in names if name in self._params]
-        found = [(name, _gradient(named[name])) for name in names]
+            found = [(name, gradient) for name, gradient in found if name in self._params]
+        if not found:
+            return self._reach(OTHER_PARAMS)
         found = [(name, gradient) for name, gradient in found if gradient is not None]
-        gradients = [_here(gradient) for _, gradient in found]
+        self._reach(REFUSED if found else NO_GRADIENT)
+        gradients = [on_cpu(gradient) for _, gradient in found]
         series = [self._series_of(n, g) for (n, _), g in zip(found, gradients, strict=True)]
         for index, reason in _core.probe_gradients(self._core, series, gradients, step):
             self._tell(reason, f"gradient of {found[index][0]} is not measured: {reason}")
+
+    def _was_seen(self, name: str, gradient) -> bool:
+        """Whether this very gradient was written with the step of another optimizer, before the one
+        that has the parameter was known."""
+        if name in self._owners.rest:
+            if isinstance(gradient, torch.Tensor) and not gradient.is_inference():
+                self._seen[name] = weakref.ref(gradient), gradient._version
+            return False
+        if name not in self._seen:
+            return False
+        before, version = self._seen.pop(name)
+        self._tell(
+            "adopted",
+            f"no known optimizer had {name} until now: its gradients counted with the steps of the "
+            "first one that stepped",
+        )
+        return gradient is not None and before() is gradient and gradient._version == version
+
+    def _reach(self, how_far: int) -> None:
+        self._reached = max(self._reached, how_far)
 
     def _series_of(self, name: str, gradient) -> int:
         series = self._series.get(name)
@@ -176,7 +258,7 @@ class GradProbe:
             wanted = {"kind": "grad_reduced", "name": as_text(name)}
             try:
                 series = self._core.add_series(dtype=dtype_name(gradient), **wanted)
-            except ValueError:  # a dtype that is refused, by name, when it is looked at
+            except (ValueError, AttributeError):  # refused, by name, when it is looked at
                 series = self._core.add_series(**wanted)
             self._series[name] = series
         return series
@@ -191,6 +273,33 @@ class GradProbe:
 
     def _say(self, text: str) -> None:
         log.warning("trainmon: grad probe: %s", text)
+
+    def _tell_ranks(self, ranks) -> None:
+        if ranks and all(rank >= self._world for rank in ranks):
+            which = ", ".join(map(str, sorted(ranks)[:5])) + (", ..." if len(ranks) > 5 else "")
+            if self._world == 1:
+                self._say(
+                    f"ranks {which}: there is one process, of rank 0, it is looked at (no launcher "
+                    "and no init_process_group() before tell of others)"
+                )
+            else:
+                self._say(f"ranks {which}: there are ranks 0 to {self._world - 1}, none is chosen")
+
+    def _tell_late_rank(self) -> None:
+        if "rank" not in self._told and (rank := probe_place.rank_and_world()[0]) != self.rank:
+            self._told.add("rank")
+            self._say(
+                f"this process became rank {rank} after the probe was made: its files are in "
+                f"{self.directory}; make the probe after init_process_group()"
+            )
+
+    def _resolve_tied(self, model, named: dict) -> None:
+        """A parameter of several names is known by its first."""
+        first = {id(parameter): name for name, parameter in named.items()}
+        for name, parameter in model.named_parameters(remove_duplicate=False):
+            if name in self._params and name not in named:
+                self._params = self._params - {name} | {first[id(parameter)]}
+                self._say(f"{name} is {first[id(parameter)]}: it is written under that name")
 
     def _tell_unknown(self, named: dict) -> None:
         unknown = sorted(self._params - named.keys())
@@ -208,6 +317,7 @@ class GradProbe:
 
     def flush(self, seconds: float = 30.0) -> bool:
         """Waits until the files of all steps so far are written; False if that took longer."""
+        seconds = checks.seconds("seconds", seconds)
         return self._core is None or self._ended is not None or self._core.settle(seconds)
 
     def stop(self) -> dict:
@@ -219,8 +329,16 @@ class GradProbe:
         _at_work.discard(self)
         self._calls.remove()
         self._ended = self._core.stop()
-        if self._ended["rows_produced"] == 0:
-            self._say("nothing was written: no optimizer stepped that has parameters of the model")
+        self._release()
+        if not self._part.on:
+            self._say(
+                f"an error switched it off (health.json: parts_off); {self._unseen} steps of "
+                "optimizers after that were not looked at"
+            )
+        elif self._ended["rows_produced"] == 0:
+            if self._calls.skipped:
+                self._reach(SKIPPED)
+            self._say(f"nothing was written: {WHY_NOTHING[self._reached]}")
         (sink,) = self._ended["sinks"]
         if dropped := sum(sink["rows_dropped"].values()):
             self._say(
@@ -230,7 +348,7 @@ class GradProbe:
         return self._ended
 
 
-def _check_model(model) -> None:
+def check_model(model) -> None:
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
     if isinstance(model, torch.jit.ScriptModule):
@@ -240,17 +358,10 @@ def _check_model(model) -> None:
         )
 
 
-def _check_choice(what: str, value, valid) -> None:
-    if value not in valid:
-        raise ValueError(f"{what} must be one of {', '.join(valid)}, not {value!r}")
-
-
 def _bounds(bounds) -> list:
-    bounds = list(bounds)
+    bounds = checks.real_numbers("bounds", bounds)
     for bound in bounds:
-        if isinstance(bound, bool) or not isinstance(bound, (int, float)):
-            raise TypeError(f"bounds must be numbers, not {bound!r}")
-        if not math.isfinite(bound) or not -(2**63) <= bound < 2**63:
+        if not -(2**63) <= bound < 2**63:  # no NaN either
             raise ValueError(f"bounds must be from -2**63 to 2**63 - 1, not {bound!r}")
     for low, high in zip(bounds, bounds[1:]):
         if float(low) >= float(high):
@@ -258,46 +369,8 @@ def _bounds(bounds) -> list:
     return bounds
 
 
-def _names(params) -> frozenset[str]:
-    names = [params] if isinstance(params, str) else list(params)
-    for name in names:
-        if not isinstance(name, str):
-            raise TypeError(f"params must be names of parameters, not {name!r}")
-    return frozenset(names)
-
-
-def _numbers(what: str, numbers) -> frozenset[int]:
-    numbers = list(numbers)
-    for number in numbers:
-        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            raise ValueError(f"{what} must be integers from 0 on, not {number!r}")
-    return frozenset(numbers)
-
-
-def _place() -> tuple[int, int]:
-    """(rank, number of ranks), from the launcher's environment before there is a process group."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_rank(), torch.distributed.get_world_size()
-    ranks = os.environ.get("WORLD_SIZE", ""), os.environ.get("RANK", "")
-    if all(text.isdecimal() for text in ranks) and int(ranks[0]) > 1:
-        return int(ranks[1]), int(ranks[0])
-    return 0, 1
-
-
-def _gradient(parameter):
-    main = getattr(parameter, "main_grad", None)
-    return parameter.grad if main is None else main
-
-
-def _here(gradient):
-    """The shard of this rank, on the CPU: until there are kernels for other devices, elements are
-    copied from there."""
-    if hasattr(gradient, "to_local"):
-        with torch.no_grad():
-            gradient = gradient.to_local()
-    if gradient.is_cpu or gradient.is_meta:
-        return gradient
-    return gradient.detach().to("cpu")
+def _names_in(directory: str) -> list[str]:
+    return os.listdir(directory) if os.path.isdir(directory) else []
 
 
 def _is_lazy(parameter) -> bool:

@@ -162,7 +162,7 @@ class Steps:
                 self.refresh()
         self.core.begin_attempt(self.index)
         self.in_step = True
-        self.fused = _fused_scaling(self.optimizer)
+        self.fused = fused_scaling(self.optimizer)
         if self.recording:
             self._read(self.sweeps.check)
         fn = kwargs.get("closure", args[1] if len(args) > 1 else None)
@@ -318,7 +318,7 @@ def step_in_state(optimizer) -> int:
 def initialises_state(optimizer, frame) -> bool:
     """Whether torch.distributed.checkpoint is calling step(), with lr 0 and zero gradients, to make
     the state that it is about to load."""
-    for group in optimizer.param_groups:
+    for group in getattr(optimizer, "param_groups", ()):
         lr = group.get("lr", 0)
         if (isinstance(lr, Tensor) and not lr.is_cpu) or lr != 0:
             return False
@@ -331,7 +331,7 @@ def initialises_state(optimizer, frame) -> bool:
     return False
 
 
-def _fused_scaling(optimizer) -> tuple | None:
+def fused_scaling(optimizer) -> tuple | None:
     """(grad_scale, found_inf) while GradScaler leaves both to the optimizer's own kernel."""
     found_inf = getattr(optimizer, "found_inf", None)
     if not isinstance(found_inf, Tensor):

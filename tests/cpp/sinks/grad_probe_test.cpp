@@ -156,11 +156,11 @@ TEST_F(GradProbe, SignsPackedAndAsBytesAreTheSigns) {
     for (const Signs signs : {Signs::positive, Signs::ternary}) {
       options.request.signs = signs;
       const int planes = static_cast<int>(signs);
-      for (const SignFiles form : {SignFiles::packed, SignFiles::npy}) {
-        options.sign_files = form;
-        opened()->write(batch({probed(weight, 3, values)}));
-      }
+      options.sign_files = SignFiles::packed;
+      opened()->write(batch({probed(weight, 3, values)}));
       const std::string packed = content(scratch.path() / "step3" / "layers.0.weight.sign");
+      options.sign_files = SignFiles::npy;
+      opened()->write(batch({probed(weight, 3, values)}));
       const SignFile read = read_sign_file(std::as_bytes(std::span(packed)));
       ASSERT_EQ(read.sizes, std::vector<std::int64_t>{count});
       ASSERT_EQ(std::ssize(read.planes), planes);
@@ -262,6 +262,13 @@ TEST_F(GradProbe, ABatchThatCannotBeWrittenLeavesEverythingAsItWas) {
       EXPECT_EQ(files_below(scratch.path()), before) << site << hit;
     }
   }
+  {
+    auto sink = opened();
+    set_failpoints("file.write=errno:28@1");
+    EXPECT_THROW(sink->write(batch({probed(a, 1, {1.0f})})), SinkError);
+    set_failpoints("");
+    EXPECT_FALSE(fs::exists(scratch.path() / "step1"));  // no empty directories
+  }
   auto sink = opened();
   sink->write(next);  // the disk has room again
   const auto after = files_below(scratch.path());
@@ -279,6 +286,37 @@ TEST_F(GradProbe, ANameThatCannotBeTakenLeavesNothingOfItsBatch) {
   EXPECT_TRUE(files_below(scratch.path()).empty());
 }
 
+TEST_F(GradProbe, TheOtherFormOfAnEarlierRunIsRemoved) {
+  options.request.signs = Signs::positive;
+  const SeriesId w = add("w");
+  for (const SignFiles form : {SignFiles::packed, SignFiles::npy, SignFiles::packed}) {
+    options.sign_files = form;
+    opened()->write(batch({probed(w, 0, {1.0f})}));
+    const bool is_packed = form == SignFiles::packed;
+    EXPECT_EQ(fs::exists(scratch.path() / "step0" / "w.sign"), is_packed);
+    EXPECT_EQ(fs::exists(scratch.path() / "step0" / "w.npy"), !is_packed);
+  }
+}
+
+TEST_F(GradProbe, OfTwoParametersWithOneFileNameOnlyTheSecondIsLost) {
+  options.request.signs = Signs::positive;
+  // What the second is called on purpose: the first, cut.
+  const SeriesId one = add(std::string(300, 'x'));
+  const SeriesId two = add(file_name_of(std::string(300, 'x')));
+  const SeriesId other = add("other");
+  auto sink = opened();
+  sink->write(batch({probed(one, 0, {1.0f}), probed(two, 0, {2.0f}), probed(other, 0, {3.0f})}));
+  sink->write(batch({probed(two, 1, {2.0f}), probed(other, 1, {3.0f})}));
+  sink->write(batch({probed(one, 1, {1.0f}), probed(one, 1, {1.0f})}));  // a name that came twice
+  EXPECT_EQ(sink->rows_left_out(), (std::map<std::string, std::int64_t>{{"same_file_name", 3}}));
+  for (const int step : {0, 1}) {
+    EXPECT_NE(summary(step).find(",1.0,1.0,1.0,[1]"), std::string::npos);
+    EXPECT_NE(summary(step).find("other,3.0,3.0,3.0,[1]"), std::string::npos);
+    EXPECT_EQ(summary(step).find(",2.0"), std::string::npos);
+  }
+  EXPECT_EQ(files_below(scratch.path()).size(), 6u);
+}
+
 TEST_F(GradProbe, ADirectoryThatIsRemovedIsMadeAgain) {
   auto sink = opened();
   const SeriesId a = add("a");
@@ -293,6 +331,9 @@ TEST(GradProbeNames, AreFileNames) {
   EXPECT_EQ(file_name_of("module.layers.0.weight"), "module.layers.0.weight");
   EXPECT_EQ(file_name_of("a/b"), "a%2Fb");
   EXPECT_EQ(file_name_of("../x"), "..%2Fx");
+  EXPECT_EQ(file_name_of("a%2Fb"), "a%252Fb");
+  EXPECT_EQ(file_name_of(std::string("a\0b", 3)), "a%00b");
+  EXPECT_EQ(file_name_of("a_b"), "a_b");
   const std::string one = file_name_of(std::string(300, 'x') + "1");
   const std::string two = file_name_of(std::string(300, 'x') + "2");
   EXPECT_EQ(one.size(), 200u);

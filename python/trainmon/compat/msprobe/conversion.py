@@ -10,6 +10,7 @@ import time
 import warnings
 
 from trainmon import conversion
+from trainmon.checks import arguments as checks
 
 log = logging.getLogger("trainmon.compat.msprobe")
 
@@ -33,10 +34,7 @@ def now() -> str:
 
 
 def checked_path(name: str, path) -> str:
-    try:
-        return os.path.abspath(os.path.expanduser(os.fspath(path)))
-    except TypeError:
-        raise TypeError(f"{name} must be a path, not {type(path).__name__}") from None
+    return os.path.abspath(os.path.expanduser(checks.path(name, path)))
 
 
 def checked_directory(path) -> str:

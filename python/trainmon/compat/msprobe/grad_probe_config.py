@@ -11,7 +11,7 @@ TASK = "grad_probe"
 LEVELS = ("L0", "L1", "L2")
 DIGESTS = ("md5", "crc32")
 MOST = 1_000_000  # the largest step and rank
-RANGE = re.compile(r"(\d{1,7})-(\d{1,7})")
+RANGE = re.compile(r"([0-9]{1,7})-([0-9]{1,7})")
 KEYS = ("task", "dump_path", "rank", "step", "grad_probe")
 # Of the peer's other tasks: files for all of them exist, so that these are no slips.
 OTHERS = (
@@ -96,7 +96,7 @@ def _bounds(bounds) -> list:
         if not -(2**63) <= bound < 2**63:  # no NaN either
             raise ValueError(f"bounds should be in the range of int64, not {bound!r}")
     for low, high in zip(bounds, bounds[1:]):
-        if low >= high:
+        if float(low) >= float(high):
             raise ValueError(f"bounds should ascend: {high!r} follows {low!r}")
     return bounds
 

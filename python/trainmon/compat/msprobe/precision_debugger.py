@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from trainmon.compat.msprobe import grad_probe_config
 from trainmon.compat.msprobe.config import load
-from trainmon.torch.grad_probe import GradProbe
+from trainmon.torch.grad_probe import GradProbe, check_model
 from trainmon.torch.hooks import log
 
 
@@ -87,6 +87,7 @@ class PrecisionDebugger:
                 "trainmon: task is %r: monitor() is for grad_probe and does nothing", self.task
             )
             return
+        check_model(model)  # a bad one leaves the old one monitored
         if self._probe is not None:
             log.warning("trainmon: monitor() was called before: the new model is looked at now")
             self._probe.stop()

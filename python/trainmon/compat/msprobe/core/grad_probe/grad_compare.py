@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from trainmon import direction_pictures, directions
+from trainmon.checks import arguments as checks
 from trainmon.compat.msprobe import conversion
 
 _MOST_LOGGED = 20
@@ -26,18 +27,16 @@ class GradComparator:
         Raises FileNotFoundError for a dump that is no directory, RuntimeError where nothing at all
         can be compared. What one of the dumps lacks is logged and stands in verdict.json.
         """
-        first = conversion.checked_path("dump_path1", path1 if dump_path1 is None else dump_path1)
-        second = conversion.checked_path("dump_path2", path2 if dump_path2 is None else dump_path2)
-        out = conversion.checked_path(
-            "output_path", output_dir if output_path is None else output_path
-        )
+        first = _directory("dump_path1", dump_path1, "path1", path1)
+        second = _directory("dump_path2", dump_path2, "path2", path2)
+        out = conversion.checked_path(*_given("output_path", output_path, "output_dir", output_dir))
         with conversion.Progress("comparing") as progress:
             comparison = directions.count_agreements(
                 first, second, out, threads=None, progress=progress
             )
         remarks = comparison.remarks()
         for remark in remarks[:_MOST_LOGGED]:
-            conversion.log.warning("not compared: %s", remark)
+            conversion.log.warning("%s", remark)
         if len(remarks) > _MOST_LOGGED:
             conversion.log.warning("and %d more (verdict.json)", len(remarks) - _MOST_LOGGED)
         with conversion.Progress("drawing") as progress:
@@ -46,3 +45,13 @@ class GradComparator:
 
     # The directories of one rank; the same call takes them.
     compare = compare_distributed
+
+
+def _given(name: str, value, other_name: str, other) -> tuple:
+    """The argument of two names, and the one it was given under."""
+    return (name, value) if other is None or value is not None else (other_name, other)
+
+
+def _directory(*argument) -> str:
+    name, value = _given(*argument)
+    return checks.directory(name, conversion.checked_path(name, value))

@@ -1,0 +1,1 @@
+# What is given by users, checked.
