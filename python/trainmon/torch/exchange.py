@@ -96,7 +96,9 @@ def _agree(store, ranks: list[int], mine: int, terms: str) -> None:
         raise RuntimeError(f"ranks {absent} did not come to monitor()") from None
     if store.check(["off"]):
         raise RuntimeError("this rank came to monitor() too late")
-    others = [rank for rank, key in zip(ranks, keys, strict=True) if store.get(key) != terms.encode()]
+    others = [
+        rank for rank, key in zip(ranks, keys, strict=True) if store.get(key) != terms.encode()
+    ]
     if others:
         raise RuntimeError(f"ranks {others} have other parameters than rank {mine}")
 

@@ -46,9 +46,10 @@ class Shards:
                 found.setdefault((parameter.tensor.device_mesh, dims), []).append(parameter)
         for (mesh, dims), parameters in found.items():
             keys = [_key(p) for p in parameters]
-            self.rows.update((key, row) for row, key in enumerate(keys))
             terms = repr([(*_key(p), tuple(p.tensor.shape)) for p in parameters])
             exchange = Exchange(_ranks(mesh, dims), terms, (len(keys), COLUMNS))
+            # Not before: those of a mesh that cannot be met are read as any other parameter.
+            self.rows.update((key, row) for row, key in enumerate(keys))
             self.meshes.append((exchange, keys))
 
     def takes(self, parameter: Parameter) -> bool:
