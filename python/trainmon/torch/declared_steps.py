@@ -15,7 +15,6 @@ from trainmon.torch.parameters import Sweeps
 from trainmon.torch.shards import Shards
 from trainmon.torch.steps import is_inside
 
-
 SETTLE = 10.0  # seconds
 
 
