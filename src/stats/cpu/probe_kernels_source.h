@@ -58,10 +58,13 @@ struct AsIntegers {
 
   std::uint32_t positive(Lanes x) const {
 #if defined(__x86_64__) && TRAINMON_VECTOR_BYTES == 64
+    // Unsigned: a zero turns into the largest number.
     if constexpr (sizeof(Bits) == 4) {
-      return _mm512_cmplt_epu32_mask((__m512i)(x - 1), _mm512_set1_epi32(infinity));
+      return _mm512_cmplt_epu32_mask((__m512i)((Vector<std::uint32_t>)x - 1),
+                                     _mm512_set1_epi32(infinity));
     } else {
-      return _mm512_cmplt_epu16_mask((__m512i)(x - 1), _mm512_set1_epi16(infinity));
+      return _mm512_cmplt_epu16_mask((__m512i)((Vector<std::uint16_t>)x - 1),
+                                     _mm512_set1_epi16(infinity));
     }
 #else
     return bits_of((x > 0) & (x < static_cast<Bits>(infinity + 1)));
