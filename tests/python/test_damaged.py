@@ -192,7 +192,7 @@ def test_directions(reader, name, tmp_path):
         return
     assert rank.parameters == ["other"] and rank.equal.tolist() == [[35]]
     (remark,) = comparison.remarks()
-    assert remark.startswith("w at step 0: ") and case["says"] in remark
+    assert remark.startswith("not compared: w at step 0: ") and case["says"] in remark
 
 
 def test_the_corpus_is_what_its_script_makes():
