@@ -107,6 +107,7 @@ def test_activations_of_two_ranks_are_compared_rank_by_rank(tmp_path, lost):
 
 CUT = """
 import sys, pathlib
+sys.path.insert(0, sys.argv[2])
 import numpy as np
 from written_run import WrittenRank
 one = WrittenRank(pathlib.Path(sys.argv[1]))
@@ -122,7 +123,8 @@ sys.stdin.read()
 
 def test_a_run_that_was_cut(tmp_path):
     a, b = write(tmp_path / "a"), tmp_path / "b"
-    child = subprocess.Popen([sys.executable, "-c", CUT, b], stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
+    here = os.path.dirname(os.path.abspath(__file__))
+    child = subprocess.Popen([sys.executable, "-c", CUT, b, here], stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
     assert child.stdout.readline() == b"written\n"
     while not (list(b.glob("rank_00000/restart_0000/health.json")) and command(a, b)[0] != 2):
         assert child.poll() is None
