@@ -58,13 +58,13 @@ struct AsIntegers {
 
   std::uint32_t positive(Lanes x) const {
 #if defined(__x86_64__) && TRAINMON_VECTOR_BYTES == 64
-    // Unsigned: a zero turns into the largest number.
+    const __m512i zero = _mm512_setzero_si512();
     if constexpr (sizeof(Bits) == 4) {
-      return _mm512_cmplt_epu32_mask((__m512i)((Vector<std::uint32_t>)x - 1),
-                                     _mm512_set1_epi32(infinity));
+      return _mm512_mask_cmplt_epi32_mask(_mm512_cmplt_epi32_mask(zero, (__m512i)x), (__m512i)x,
+                                          _mm512_set1_epi32(infinity + 1));
     } else {
-      return _mm512_cmplt_epu16_mask((__m512i)((Vector<std::uint16_t>)x - 1),
-                                     _mm512_set1_epi16(infinity));
+      return _mm512_mask_cmplt_epi16_mask(_mm512_cmplt_epi16_mask(zero, (__m512i)x), (__m512i)x,
+                                          _mm512_set1_epi16(static_cast<Bits>(infinity + 1)));
     }
 #else
     return bits_of((x > 0) & (x < static_cast<Bits>(infinity + 1)));
