@@ -152,12 +152,10 @@ class Comparison {
     const double size = pair.a->values[kCount];
     const double rounding =
         rounding_level(spread, roundoff, std::isnan(size) ? 0 : static_cast<std::int64_t>(size));
-    double allowed = 0.0;
+    // A repeat may be quieter than another order of summation: it only ever widens.
+    double allowed = rounding * drift(pair.a->step - first_step_);
     if (has_noise_) {
-      allowed = std::max(NoiseLevels::kRounding * rounding,
-                         noise_.at(pair.a->tensor, tensor.kind, pair.a->step, spread));
-    } else {
-      allowed = rounding * drift(pair.a->step - first_step_);
+      allowed = std::max(allowed, noise_.at(pair.a->tensor, tensor.kind, pair.a->step, spread));
     }
     if (is_weight(tensor.kind)) allowed += share_of(pair) * moved;
     if (is_of_module(tensor.kind)) allowed += kOwnWeights * weights_apart_;

@@ -66,7 +66,6 @@ class NoiseLevels {
   double at(std::uint32_t tensor, const std::string& kind, std::int64_t step, Spread spread) const;
 
   static constexpr double kSafety = 10.0;
-  static constexpr double kRounding = 1.0;  // of rounding_level(), which this is never below
 
  private:
   using OverSteps = std::map<std::int64_t, SpreadLevels>;
