@@ -50,10 +50,7 @@ int main(int argc, char** argv) {
   const std::size_t bytes = static_cast<std::size_t>(argc > 1 ? std::atoi(argv[1]) : 256) << 20;
   const int rounds = argc > 2 ? std::atoi(argv[2]) : 7;
   std::vector<char> buffer(bytes);
-  std::vector<CpuLevel> levels;
-  for (const CpuLevel level : {CpuLevel::baseline, CpuLevel::avx2, CpuLevel::avx512}) {
-    if (level <= trainmon::detected_cpu_level()) levels.push_back(level);
-  }
+  const std::vector<CpuLevel> levels = levels_here();
   std::printf("{\"bytes\": %zu, \"rounds\": %d, \"results\": [", bytes, rounds);
   const char* comma = "";
   for (const DType dtype : {DType::float32, DType::bfloat16}) {

@@ -24,6 +24,15 @@ namespace bench {
 using trainmon::CpuLevel;
 using trainmon::DType;
 
+// The levels of the CPU kernels that this machine has.
+inline std::vector<CpuLevel> levels_here() {
+  std::vector<CpuLevel> levels;
+  for (const CpuLevel level : {CpuLevel::baseline, CpuLevel::avx2, CpuLevel::avx512}) {
+    if (level <= trainmon::detected_cpu_level()) levels.push_back(level);
+  }
+  return levels;
+}
+
 using ReadLoop = std::uint64_t (*)(const char*, std::size_t);
 
 #if defined(__x86_64__)

@@ -8,10 +8,11 @@ import argparse
 import random
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from timed import seconds
 
 ROOT = Path(__file__).resolve().parents[2]
 PEER = ROOT / "tests/peer/peer_convert.py"
@@ -51,14 +52,6 @@ def write_files(root: Path, files: int, rows: int, ranks: int = 2) -> None:
                     )
             name = f"grad_reduced_{first}-{first + steps - 1}.csv"
             (directory / name).write_text("\n".join(lines) + "\n")
-
-
-def seconds(command: list[str]) -> float:
-    done = subprocess.run(command, capture_output=True, text=True)
-    found = [line for line in done.stdout.splitlines() if line.startswith("seconds ")]
-    if not found:
-        sys.exit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
-    return float(found[-1].split()[1])
 
 
 def main() -> None:

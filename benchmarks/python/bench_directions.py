@@ -8,12 +8,12 @@ from __future__ import annotations
 import argparse
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
+from timed import seconds
 
 ROOT = Path(__file__).resolve().parents[2]
 PEER = ROOT / "tests/peer/peer_grad_compare.py"
@@ -63,14 +63,6 @@ def write_dumps(root: Path, steps: int) -> int:
                 packed = root / f"{which}-packed" / "rank0" / f"step{step}" / f"{name}.sign"
                 packed.write_bytes(sign_bytes([positive]))
     return total
-
-
-def seconds(command: list[str]) -> float:
-    done = subprocess.run(command, capture_output=True, text=True)
-    found = [line for line in done.stdout.splitlines() if line.startswith("seconds ")]
-    if not found:
-        sys.exit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
-    return float(found[-1].split()[1])
 
 
 def main() -> None:
