@@ -121,15 +121,23 @@ inline void time(Times& times, const std::function<void()>& work) {
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
 }
 
-// Numbers of a gradient's size; bits of the type asked for.
+// Numbers of a gradient's size; bits of the type asked for (of the narrow types any finite ones).
 inline void fill(char* data, std::size_t bytes, DType dtype) {
   std::uint32_t state = 1;
   const std::size_t size = trainmon::dtype_size(dtype);
   for (std::size_t i = 0; i < bytes; i += size) {
     state = state * 1664525u + 1013904223u;
     const float value = static_cast<float>(static_cast<std::int32_t>(state)) * 1e-12f;
-    const std::uint32_t bits = std::bit_cast<std::uint32_t>(value) >> (size == 2 ? 16 : 0);
-    __builtin_memcpy(data + i, &bits, size);
+    const double wide = static_cast<double>(value);
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    const std::uint32_t narrow = dtype == DType::bfloat16 ? bits >> 16
+                                 : size == 2              ? state >> 16 & 0xbfff
+                                                          : state >> 24 & 0xbf;
+    if (size == 8) {
+      __builtin_memcpy(data + i, &wide, size);
+    } else {
+      __builtin_memcpy(data + i, size == 4 ? &bits : &narrow, size);
+    }
   }
 }
 
@@ -142,9 +150,11 @@ inline double median(std::vector<double> values) {
 struct ReadLimit {
   std::map<std::string, Times> loops;
 
-  void round(const char* data, std::size_t n, int threads) {
+  void round(const char* data, std::size_t n, int threads, std::size_t repeats = 1) {
     for (const auto& [name, loop] : read_loops()) {
-      time(loops[name], [&, loop = loop] { read_threads(loop, data, n, threads); });
+      time(loops[name], [&, loop = loop] {
+        for (std::size_t i = 0; i < repeats; ++i) read_threads(loop, data, n, threads);
+      });
     }
   }
   double wall() const { return shortest(&Times::wall); }

@@ -1,11 +1,16 @@
 // The statistics against the fastest loop that only reads the same bytes, turn by turn in one run.
 //
-// Usage: stats_bench [MiB of the buffer] [rounds]. Prints one JSON object. Shared machines vary:
-// only the ratios within a run mean something.
+// Usage: stats_bench [--mib N] [--rounds N] [--json FILE]
+// Lines: every float type in a buffer of N MiB (768) and in the second-level cache (512 KiB), one
+// thread; float32 and bfloat16 on two threads as well; contents and layouts that take longer than
+// ordinary ones. A line has the yardstick of its own turns. Shared machines vary: only the ratios
+// within a run mean something.
 #include <bit>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -15,44 +20,145 @@
 
 using namespace bench;
 
-int main(int argc, char** argv) {
-  const std::size_t bytes = static_cast<std::size_t>(argc > 1 ? std::atoi(argv[1]) : 768) << 20;
-  const int rounds = argc > 2 ? std::atoi(argv[2]) : 7;
-  std::vector<char> buffer(bytes);
-  const std::vector<CpuLevel> levels = levels_here();
-  std::printf("{\"bytes\": %zu, \"rounds\": %d, \"results\": [", bytes, rounds);
-  const char* comma = "";
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
-    fill(buffer.data(), bytes, dtype);
-    const auto n = static_cast<std::int64_t>(bytes / trainmon::dtype_size(dtype));
-    const trainmon::TensorView view{buffer.data(), dtype, 1, &n, nullptr};
-    for (const int threads : {1, 2}) {
-      ReadLimit limit;
-      std::map<CpuLevel, Times> stats;
-      for (int round = 0; round < rounds; ++round) {
-        limit.round(buffer.data(), bytes, threads);
-        for (const CpuLevel level : levels) {
-          trainmon::set_cpu_level(level);
-          time(stats[level], [&] {
-            sink += std::bit_cast<std::uint64_t>(
-                trainmon::measure(view, trainmon::kDefaultEps, threads).sum);
-          });
+namespace {
+
+// What the elements are. `gradient`: of a gradient's size. `relu`: every second one is 0. `rare`:
+// one in a thousand is below the threshold of the statistic zeros. `halves`: rows of 4 KiB, every
+// second half of which is left out, as a chunk of a tensor has them. `stepped`: every second
+// element.
+struct Case {
+  DType dtype;
+  const char* contents;
+  std::size_t bytes;  // of the buffer
+  int threads;
+};
+
+void fill_case(char* data, const Case& line) {
+  fill(data, line.bytes, line.dtype);
+  const std::size_t size = trainmon::dtype_size(line.dtype);
+  const std::size_t every = std::strcmp(line.contents, "relu") == 0   ? 2
+                            : std::strcmp(line.contents, "rare") == 0 ? 1000
+                                                                      : 0;
+  if (every == 0) return;
+  for (std::size_t i = 0; i < line.bytes; i += every * size) std::memset(data + i, 0, size);
+}
+
+struct Results {
+  double read_gb_per_s = 0;
+  double stats_gb_per_s = 0;
+  double ratio = 0;
+  double cpu_ratio = 0;
+};
+
+std::map<CpuLevel, Results> measure_case(char* buffer, const Case& line, int rounds) {
+  fill_case(buffer, line);
+  const auto item = static_cast<std::int64_t>(trainmon::dtype_size(line.dtype));
+  const auto n = static_cast<std::int64_t>(line.bytes) / item;
+  std::int64_t sizes[] = {n, 1};
+  std::int64_t strides[] = {1, 1};
+  std::size_t read = line.bytes;
+  if (std::strcmp(line.contents, "halves") == 0) {
+    const std::int64_t row = 4096 / item;
+    sizes[0] = n / row;
+    sizes[1] = row / 2;
+    strides[0] = row;
+    read /= 2;
+  } else if (std::strcmp(line.contents, "stepped") == 0) {
+    sizes[0] = n / 2;
+    strides[0] = 2;
+  }
+  const trainmon::TensorView view{buffer, line.dtype, 2, sizes, strides};
+  // Long enough for the clocks.
+  const std::size_t repeats = std::max<std::size_t>(1, (std::size_t{64} << 20) / line.bytes);
+  ReadLimit limit;
+  std::map<CpuLevel, Times> stats;
+  for (int round = 0; round < rounds; ++round) {
+    limit.round(buffer, read, line.threads, repeats);
+    for (const CpuLevel level : levels_here()) {
+      trainmon::set_cpu_level(level);
+      time(stats[level], [&] {
+        for (std::size_t i = 0; i < repeats; ++i) {
+          sink += std::bit_cast<std::uint64_t>(
+              trainmon::measure(view, trainmon::kDefaultEps, line.threads).sum);
         }
-      }
-      for (const CpuLevel level : levels) {
-        const double wall = median(stats[level].wall);
-        std::printf(
-            "%s\n  {\"dtype\": \"%s\", \"threads\": %d, \"level\": \"%s\", "
-            "\"read_gb_per_s\": %.1f, \"stats_gb_per_s\": %.1f, \"ratio\": %.2f, "
-            "\"cpu_time_ratio\": %.2f}",
-            comma, std::string(trainmon::dtype_name(dtype)).c_str(), threads,
-            std::string(trainmon::cpu_level_name(level)).c_str(),
-            static_cast<double>(bytes) / limit.wall() / 1e9,
-            static_cast<double>(bytes) / wall / 1e9, limit.wall() / wall,
-            limit.cpu() / median(stats[level].cpu));
-        comma = ",";
+      });
+    }
+  }
+  std::map<CpuLevel, Results> out;
+  const double gb = static_cast<double>(read * repeats) / 1e9;
+  for (const auto& [level, times] : stats) {
+    const double wall = median(times.wall);
+    out[level] = {gb / limit.wall(), gb / wall, limit.wall() / wall,
+                  limit.cpu() / median(times.cpu)};
+  }
+  return out;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::size_t mib = 768;
+  int rounds = 7;
+  const char* json = nullptr;
+  for (int i = 1; i < argc; i += 2) {
+    const std::string name = argv[i];
+    if (i + 1 == argc || (name != "--mib" && name != "--rounds" && name != "--json")) {
+      std::fprintf(stderr, "usage: stats_bench [--mib N] [--rounds N] [--json FILE]\n");
+      return 2;
+    }
+    if (name == "--mib") mib = static_cast<std::size_t>(std::atoi(argv[i + 1]));
+    if (name == "--rounds") rounds = std::atoi(argv[i + 1]);
+    if (name == "--json") json = argv[i + 1];
+  }
+  std::FILE* file = json == nullptr ? nullptr : std::fopen(json, "w");
+  if (json != nullptr && file == nullptr) {
+    std::fprintf(stderr, "stats_bench: cannot write %s\n", json);
+    return 1;
+  }
+
+  constexpr DType kTypes[] = {DType::float32, DType::bfloat16,      DType::float16,
+                              DType::float64, DType::float8_e4m3fn, DType::float8_e5m2};
+  const std::size_t large = mib << 20;
+  const std::size_t cached = 512 << 10;
+  std::vector<Case> cases;
+  for (const std::size_t bytes : {large, cached}) {
+    for (const DType dtype : kTypes) cases.push_back({dtype, "gradient", bytes, 1});
+    for (const DType dtype : {DType::float32, DType::bfloat16}) {
+      if (bytes == large) cases.push_back({dtype, "gradient", bytes, 2});
+      for (const char* contents : {"relu", "rare", "halves", "stepped"}) {
+        cases.push_back({dtype, contents, bytes, 1});
       }
     }
   }
-  std::printf("\n], \"check\": %d}\n", sink != 0);
+  std::vector<char> buffer(large);
+  std::printf("%-14s %-9s %9s %7s %-9s %10s %11s %6s %9s\n", "type", "contents", "KiB", "threads",
+              "level", "read GB/s", "stats GB/s", "ratio", "cpu ratio");
+  if (file != nullptr) std::fprintf(file, "{\"rounds\": %d, \"results\": [", rounds);
+  const char* comma = "";
+  for (const Case& line : cases) {
+    for (const auto& [level, got] : measure_case(buffer.data(), line, rounds)) {
+      const std::string type(trainmon::dtype_name(line.dtype));
+      const std::string name(trainmon::cpu_level_name(level));
+      std::printf("%-14s %-9s %9zu %7d %-9s %10.1f %11.1f %6.2f %9.2f\n", type.c_str(),
+                  line.contents, line.bytes >> 10, line.threads, name.c_str(), got.read_gb_per_s,
+                  got.stats_gb_per_s, got.ratio, got.cpu_ratio);
+      std::fflush(stdout);
+      if (file == nullptr) continue;
+      std::fprintf(file,
+                   "%s\n  {\"dtype\": \"%s\", \"contents\": \"%s\", \"bytes\": %zu, "
+                   "\"threads\": %d, \"level\": \"%s\", \"read_gb_per_s\": %.2f, "
+                   "\"stats_gb_per_s\": %.2f, \"ratio\": %.3f, \"cpu_time_ratio\": %.3f}",
+                   comma, type.c_str(), line.contents, line.bytes, line.threads, name.c_str(),
+                   got.read_gb_per_s, got.stats_gb_per_s, got.ratio, got.cpu_ratio);
+      comma = ",";
+    }
+  }
+  if (file != nullptr) {
+    std::fprintf(file, "\n]}\n");
+    if (std::fclose(file) != 0) {
+      std::fprintf(stderr, "stats_bench: cannot write %s\n", json);
+      return 1;
+    }
+  }
+  return sink == 0;
 }

@@ -12,7 +12,7 @@ namespace trainmon {
 struct CpuFeatures {
   bool sse42 = false;
   bool pclmul = false;
-  bool avx2 = false;    // with FMA
+  bool avx2 = false;    // with FMA and F16C
   bool avx512 = false;  // F, BW, DQ and VL
 };
 
@@ -22,7 +22,7 @@ inline CpuFeatures ask_cpu() {
   if (__get_cpuid(1, &a, &b, &c, &d) == 0) return found;
   found.sse42 = (c & bit_SSE4_2) != 0;
   found.pclmul = (c & bit_PCLMUL) != 0;
-  const bool fma = (c & bit_FMA) != 0;
+  const bool fma = (c & bit_FMA) != 0 && (c & bit_F16C) != 0;
   if ((c & bit_OSXSAVE) == 0) return found;
   // The wide registers count only where the kernel saves them.
   std::uint32_t saved = 0, high = 0;

@@ -1,4 +1,5 @@
-// Fast kernels where all elements are finite float32 or bfloat16, the gathering path for the rest.
+// Fast kernels where all elements are finite floating-point numbers of ordinary size, the gathering
+// path for the rest.
 #include "stats/cpu/block.h"
 
 #include <algorithm>
@@ -6,14 +7,16 @@
 #include <cmath>
 #include <limits>
 
+#include "stats/cpu/float32.h"
 #include "stats/cpu/gather.h"
 
 namespace trainmon::cpu {
 namespace {
 
 // Below this share of the sum of squares, the second moment left by subtraction has lost digits
-// and is summed again about the mean.
+// and is summed again about the mean; sooner where the squares were summed in float32.
 constexpr double kCancelled = 0x1p-10;
+constexpr double kCancelledNarrow = 0x1p-3;
 
 double second_moment(const BlockSums& sums, double n) {
   return sums.sum_sq - sums.sum * (sums.sum / n);
@@ -24,7 +27,8 @@ double second_moment(const CentredSums& sums, double n) {
 
 // Everything except the counts of non-finite elements; `centred` sums again about a point.
 template <class Centred>
-RowState state_of(const BlockSums& sums, std::int64_t n, Centred centred) {
+RowState state_of(const BlockSums& sums, std::int64_t n, Centred centred,
+                  double cancelled = kCancelled) {
   RowState state;
   const double size = static_cast<double>(n);
   state.count = n;
@@ -32,7 +36,7 @@ RowState state_of(const BlockSums& sums, std::int64_t n, Centred centred) {
   state.mean = sums.sum / size;
   state.sum_sq = sums.sum_sq;
   state.m2 = second_moment(sums, size);
-  if (state.m2 < kCancelled * sums.sum_sq) state.m2 = second_moment(centred(state.mean), size);
+  if (state.m2 < cancelled * sums.sum_sq) state.m2 = second_moment(centred(state.mean), size);
   state.zeros = sums.zeros;
   state.subnormals = sums.subnormals;
   state.min = sums.min + 0.0;  // which zero was met first must not show: -0.0 becomes 0.0
@@ -51,7 +55,7 @@ RowState measure_scaled(double* values, std::int64_t n, const BlockSums& unscale
   const double half = std::ldexp(1.0, -(exponent / 2));
   const double rest = std::ldexp(1.0, -(exponent - exponent / 2));
   for (std::int64_t i = 0; i < n; ++i) values[i] = values[i] * half * rest;
-  RowState state = state_of(kernels.float64(values, n), n, [&](double centre) {
+  RowState state = state_of(kernels.float64(values, n, 0), n, [&](double centre) {
     return kernels.centred_float64(values, n, centre);
   });
   state.exponent = exponent;
@@ -63,12 +67,15 @@ RowState measure_scaled(double* values, std::int64_t n, const BlockSums& unscale
   return state;
 }
 
-RowState measure_values(double* values, std::int64_t n, const Kernels& kernels) {
-  const BlockSums sums = kernels.float64(values, n);
+// Whether squares of float64 numbers, and their sums, stay in its range.
+bool in_range(const BlockSums& sums) {
   const double absmax = std::max(std::fabs(sums.min), std::fabs(sums.max));
-  // Only float64 has numbers beyond.
-  const bool safe = absmax == 0.0 || (absmax > 0x1p-400 && absmax < 0x1p400);
-  if (!safe) return measure_scaled(values, n, sums, kernels);
+  return absmax == 0.0 || (absmax > 0x1p-400 && absmax < 0x1p400);
+}
+
+RowState measure_values(double* values, std::int64_t n, const Kernels& kernels) {
+  const BlockSums sums = kernels.float64(values, n, 0);
+  if (!in_range(sums)) return measure_scaled(values, n, sums, kernels);
   return state_of(sums, n,
                   [&](double centre) { return kernels.centred_float64(values, n, centre); });
 }
@@ -88,32 +95,70 @@ RowState measure_gathered(DType dtype, const void* data, std::int64_t n, const T
   return state;
 }
 
-}  // namespace
-
-Thresholds::Thresholds(double eps) : exact(eps), float32(0), bfloat16(0) {
-  if (!(eps > 0.0)) return;
+std::uint32_t float32_up(double eps) {
   float up = static_cast<float>(eps);
   if (static_cast<double>(up) < eps) {
     up = std::nextafter(up, std::numeric_limits<float>::infinity());
   }
-  float32 = std::bit_cast<std::uint32_t>(up);
-  bfloat16 = (float32 + 0xffffu) >> 16;
+  return std::bit_cast<std::uint32_t>(up);
+}
+
+// The smallest float16 number that is not below eps > 0, or infinity.
+std::int16_t float16_up(double eps) {
+  constexpr std::uint32_t kInfinity = 0x7c00;
+  if (eps > 65504.0) return kInfinity;
+  if (eps < 0x1p-14) return static_cast<std::int16_t>(std::ceil(eps * 0x1p24));
+  const std::uint32_t wide = float32_up(eps) + 0x1fffu - (112u << 23);
+  return static_cast<std::int16_t>(std::min(wide >> 13, kInfinity));
+}
+
+}  // namespace
+
+Thresholds::Thresholds(double eps)
+    : exact(eps), float64(0), float32(0), bfloat16(0), float16(0), float8_e4m3fn(0) {
+  if (!(eps > 0.0)) return;
+  float64 = std::bit_cast<std::int64_t>(eps);
+  const std::uint32_t bits = float32_up(eps);
+  float32 = static_cast<std::int32_t>(bits);
+  bfloat16 = static_cast<std::int16_t>((bits + 0xffffu) >> 16);
+  float16 = float16_up(eps);
+  float8_e4m3fn = float16_up(std::max(eps * 0x1p-8, 0x1p-1000));  // not 0
 }
 
 RowState measure_block(DType dtype, const void* data, std::int64_t n, const Thresholds& eps,
                        const Kernels& kernels) {
-  if (dtype == DType::float32) {
-    const BlockSums sums = kernels.float32(data, n, eps.float32);
-    if (std::isfinite(sums.sum_sq)) {
+  const auto narrow = [&](const BlockSums& sums) {
+    const auto centred = [&](double centre) {
+      float numbers[kBlock];
+      to_float32(dtype, data, n, numbers);
+      return kernels.centred_float32(numbers, n, centre);
+    };
+    return std::isfinite(sums.sum_sq) ? state_of(sums, n, centred, kCancelledNarrow)
+                                      : measure_gathered(dtype, data, n, eps, kernels);
+  };
+  switch (dtype) {
+    case DType::float64: {
+      const BlockSums sums = kernels.float64(data, n, eps.float64);
+      if (!std::isfinite(sums.sum_sq) || !in_range(sums)) break;
+      return state_of(sums, n,
+                      [&](double centre) { return kernels.centred_float64(data, n, centre); });
+    }
+    case DType::float32: {
+      const BlockSums sums = kernels.float32(data, n, eps.float32);
+      if (!std::isfinite(sums.sum_sq)) break;
       return state_of(sums, n,
                       [&](double centre) { return kernels.centred_float32(data, n, centre); });
     }
-  } else if (dtype == DType::bfloat16) {
-    const BlockSums sums = kernels.bfloat16(data, n, eps.bfloat16);
-    if (std::isfinite(sums.sum_sq)) {
-      return state_of(sums, n,
-                      [&](double centre) { return kernels.centred_bfloat16(data, n, centre); });
-    }
+    case DType::bfloat16:
+      return narrow(kernels.bfloat16(data, n, eps.bfloat16));
+    case DType::float16:
+      return narrow(kernels.float16(data, n, eps.float16));
+    case DType::float8_e4m3fn:
+      return narrow(kernels.float8_e4m3fn(data, n, eps.float8_e4m3fn));
+    case DType::float8_e5m2:
+      return narrow(kernels.float8_e5m2(data, n, eps.float16));
+    default:
+      break;
   }
   return measure_gathered(dtype, data, n, eps, kernels);
 }

@@ -13,8 +13,11 @@ namespace trainmon::cpu {
 struct Thresholds {
   explicit Thresholds(double eps);
   double exact;
-  std::uint32_t float32;
-  std::uint32_t bfloat16;
+  std::int64_t float64;
+  std::int32_t float32;
+  std::int16_t bfloat16;
+  std::int16_t float16;
+  std::int16_t float8_e4m3fn;  // of eps / 2^8, in float16
 };
 
 // `data` holds `n` elements in a row, 1 <= n <= kBlock, and needs no alignment.

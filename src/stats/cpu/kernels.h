@@ -11,16 +11,18 @@ namespace trainmon::cpu {
 // block to come from the first-level cache.
 inline constexpr std::int64_t kBlock = 4096;
 
-// Sums over one block. Every level adds in the same order: sixteen interleaved float64 lanes, then
-// a fixed tree. When an element is NaN or infinite sum_sq is not finite and the rest has no
-// meaning.
+// Sums over one block, in the same order on every level: float32 and float64 numbers in sixteen
+// interleaved float64 lanes, then a fixed tree; narrower formats in thirty-two lanes of float32,
+// where their squares are exact, which go into such float64 lanes every 1,024 elements.
+// When an element is NaN or infinite, or a bfloat16 number has a square out of float32's range,
+// sum_sq is not finite and the rest has no meaning.
 struct BlockSums {
   double sum;
   double sum_sq;
   double min;
   double max;
-  std::int64_t zeros;       // elements below the threshold; 0 from the float64 kernels
-  std::int64_t subnormals;  // 0 from the float64 kernels
+  std::int64_t zeros;       // elements below the threshold
+  std::int64_t subnormals;  // of the format
 };
 
 // Second moment about a point close to the mean.
@@ -30,14 +32,17 @@ struct CentredSums {
 };
 
 // `data` needs no alignment; 1 <= n <= kBlock. Bytes past the block are prefetched, never read.
-// `threshold` is the bit pattern of the smallest number of the format that is not below eps.
+// `threshold` is the bit pattern of the smallest number of the format that is not below eps (of the
+// 8-bit formats: of the float16 number that the kernel takes them for).
 struct Kernels {
-  BlockSums (*float32)(const void* data, std::int64_t n, std::uint32_t threshold);
-  BlockSums (*bfloat16)(const void* data, std::int64_t n, std::uint32_t threshold);
-  BlockSums (*float64)(const double* data, std::int64_t n);
+  BlockSums (*float32)(const void* data, std::int64_t n, std::int32_t threshold);
+  BlockSums (*float64)(const void* data, std::int64_t n, std::int64_t threshold);
+  BlockSums (*bfloat16)(const void* data, std::int64_t n, std::int16_t threshold);
+  BlockSums (*float16)(const void* data, std::int64_t n, std::int16_t threshold);
+  BlockSums (*float8_e4m3fn)(const void* data, std::int64_t n, std::int16_t threshold);
+  BlockSums (*float8_e5m2)(const void* data, std::int64_t n, std::int16_t threshold);
   CentredSums (*centred_float32)(const void* data, std::int64_t n, double centre);
-  CentredSums (*centred_bfloat16)(const void* data, std::int64_t n, double centre);
-  CentredSums (*centred_float64)(const double* data, std::int64_t n, double centre);
+  CentredSums (*centred_float64)(const void* data, std::int64_t n, double centre);
 };
 
 extern const Kernels kBaselineKernels;

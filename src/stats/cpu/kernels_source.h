@@ -9,6 +9,9 @@
 #include <immintrin.h>
 #endif
 
+#include <limits>
+#include <type_traits>
+
 #include "stats/cpu/kernels.h"
 #include "stats/cpu/vectors.h"
 
@@ -18,12 +21,13 @@ namespace {
 constexpr int kLanes = 16;                           // float64 lanes, the same on every level
 constexpr int kDoubles = TRAINMON_VECTOR_BYTES / 8;  // per vector register
 constexpr int kParts = kLanes / kDoubles;            // registers that hold the lanes
-constexpr int kStep = 32;                            // elements per turn of the main loop
+constexpr int kStep = 32;                            // elements per turn of the main loops
 constexpr int kPrefetchBytes = 2048;
 
 template <class T>
 using PerDouble = typename VectorOf<T, kDoubles* static_cast<int>(sizeof(T))>::type;
 using Doubles = Vector<double>;
+using Floats = Vector<float>;
 
 template <class V>
 inline V lesser(V a, V b) {
@@ -34,9 +38,34 @@ inline V greater(V a, V b) {
   return a > b ? a : b;
 }
 
+// The one number that `pick` leaves of all lanes, by halves. By value, so that the registers of a
+// loop stay registers.
+template <class T, int bytes, class Pick>
+inline T reduce(typename VectorOf<T, bytes>::type lanes, Pick pick) {
+  if constexpr (bytes > 16) {
+    typename VectorOf<T, bytes / 2>::type half[2];
+    __builtin_memcpy(half, &lanes, sizeof lanes);
+    return reduce<T, bytes / 2>(pick(half[0], half[1]), pick);
+  } else {
+    T picked = lanes[0];
+    for (int i = 1; i < bytes / static_cast<int>(sizeof(T)); ++i) {
+      picked = pick(picked, static_cast<T>(lanes[i]));
+    }
+    return picked;
+  }
+}
+template <class T>
+inline T least(Vector<T> lanes) {
+  return reduce<T, TRAINMON_VECTOR_BYTES>(lanes, [](auto a, auto b) { return lesser(a, b); });
+}
+template <class T>
+inline T most(Vector<T> lanes) {
+  return reduce<T, TRAINMON_VECTOR_BYTES>(lanes, [](auto a, auto b) { return greater(a, b); });
+}
+
 // The next kDoubles elements as float64. Intrinsics where there are any: gcc 12 turns
 // __builtin_convertvector to a wider type into halves of halves.
-inline Doubles widen_float32(const float* p) {
+inline Doubles widen(const float* p) {
 #if defined(__x86_64__) && TRAINMON_VECTOR_BYTES == 64
   return (Doubles)_mm512_maskz_cvtps_pd(0xff, _mm256_loadu_ps(p));
 #elif defined(__x86_64__) && TRAINMON_VECTOR_BYTES == 32
@@ -47,25 +76,13 @@ inline Doubles widen_float32(const float* p) {
   return __builtin_convertvector(load<PerDouble<float>>(p), Doubles);
 #endif
 }
-inline Doubles widen_bfloat16(const std::uint16_t* p) {
-#if defined(__x86_64__) && TRAINMON_VECTOR_BYTES == 64
-  const __m256i bits = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)p));
-  return (Doubles)_mm512_maskz_cvtps_pd(0xff, _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16)));
-#elif defined(__x86_64__) && TRAINMON_VECTOR_BYTES == 32
-  const __m128i bits = _mm_cvtepu16_epi32(_mm_loadl_epi64((const __m128i*)p));
-  return (Doubles)_mm256_cvtps_pd(_mm_castsi128_ps(_mm_slli_epi32(bits, 16)));
-#elif defined(__x86_64__)
-  const __m128i bits = _mm_cvtsi32_si128(load<std::int32_t>(p));
-  return (Doubles)_mm_cvtps_pd(_mm_castsi128_ps(_mm_unpacklo_epi16(_mm_setzero_si128(), bits)));
-#else
-  const auto bits =
-      __builtin_convertvector(load<PerDouble<std::uint16_t>>(p), PerDouble<std::uint32_t>) << 16;
-  return __builtin_convertvector((PerDouble<float>)bits, Doubles);
-#endif
+inline Doubles widen(const double* p) {
+  return load<Doubles>(p);
 }
 
-// sum + x^2, for x with at most 26 significant bits. The square of such an x is exact in float64,
-// so a fused multiply-add rounds as a multiplication and an addition do, and every level agrees.
+// sum + x^2 for an x whose square is exact: then a fused multiply-add rounds as a multiplication
+// and an addition do, and every level agrees. In float64 that holds for numbers of 26 significant
+// bits, in float32 for those of 12, away from the ends of its range.
 inline Doubles add_exact_square(Doubles sum, Doubles x) {
 #if defined(__x86_64__) && TRAINMON_VECTOR_BYTES == 64
   return (Doubles)_mm512_fmadd_pd((__m512d)x, (__m512d)x, (__m512d)sum);
@@ -75,13 +92,48 @@ inline Doubles add_exact_square(Doubles sum, Doubles x) {
   return sum + x * x;
 #endif
 }
+inline Floats add_exact_square(Floats sum, Floats x) {
+#if defined(__x86_64__) && TRAINMON_VECTOR_BYTES == 64
+  return (Floats)_mm512_fmadd_ps((__m512)x, (__m512)x, (__m512)sum);
+#elif defined(__x86_64__) && TRAINMON_VECTOR_BYTES == 32
+  return (Floats)_mm256_fmadd_ps((__m256)x, (__m256)x, (__m256)sum);
+#else
+  return sum + x * x;
+#endif
+}
+
+// The least magnitude of the lanes of a, b and smallest, which has none with a sign.
+inline Floats least_magnitude(Floats a, Floats b, Floats smallest) {
+#if defined(__x86_64__) && TRAINMON_VECTOR_BYTES == 64
+  const __m512 lesser_of_two = _mm512_range_ps((__m512)a, (__m512)b, 0x0a);
+  return (Floats)_mm512_range_ps(lesser_of_two, (__m512)smallest, 0x0a);
+#else
+  const auto magnitude = [](Floats x) { return (Floats)((Vector<std::uint32_t>)x & 0x7fffffff); };
+  return lesser(lesser(magnitude(a), magnitude(b)), smallest);
+#endif
+}
+inline Doubles least_magnitude(Doubles a, Doubles b, Doubles smallest) {
+#if defined(__x86_64__) && TRAINMON_VECTOR_BYTES == 64
+  const __m512d lesser_of_two = _mm512_range_pd((__m512d)a, (__m512d)b, 0x0a);
+  return (Doubles)_mm512_range_pd(lesser_of_two, (__m512d)smallest, 0x0a);
+#else
+  const auto magnitude = [](Doubles x) {
+    return (Doubles)((Vector<std::uint64_t>)x & 0x7fffffffffffffff);
+  };
+  return lesser(lesser(magnitude(a), magnitude(b)), smallest);
+#endif
+}
 
 // counter + 1 in every lane where value < limit.
 template <class V>
 inline V count_less(V counter, V value, V limit) {
 #if defined(__x86_64__) && TRAINMON_VECTOR_BYTES == 64
   const __m512i ones = _mm512_set1_epi32(-1);
-  if constexpr (sizeof(value[0]) == 4) {
+  if constexpr (sizeof(value[0]) == 8) {
+    return (V)_mm512_mask_sub_epi64((__m512i)counter,
+                                    _mm512_cmplt_epi64_mask((__m512i)value, (__m512i)limit),
+                                    (__m512i)counter, ones);
+  } else if constexpr (sizeof(value[0]) == 4) {
     return (V)_mm512_mask_sub_epi32((__m512i)counter,
                                     _mm512_cmplt_epi32_mask((__m512i)value, (__m512i)limit),
                                     (__m512i)counter, ones);
@@ -95,9 +147,63 @@ inline V count_less(V counter, V value, V limit) {
 #endif
 }
 
-struct Lanes {
-  Doubles part[kParts];
-};
+// Calls step(p) for every kStep elements; what is left at the end is copied and filled up with
+// `padding` first.
+template <class Element, class Step>
+inline void each_step(const Element* p, std::int64_t n, Element padding, Step step) {
+  std::int64_t i = 0;
+  for (; i + kStep <= n; i += kStep) step(p + i);
+  if (i == n) return;
+  Element rest[kStep];
+  for (Element& element : rest) element = padding;
+  __builtin_memcpy(rest, p + i, static_cast<std::size_t>(n - i) * sizeof(Element));
+  step(rest);
+}
+
+template <class Element>
+inline void prefetch(const Element* p) {
+  constexpr int kStepBytes = kStep * static_cast<int>(sizeof(Element));
+  for (int line = 0; line < kStepBytes; line += 64) {
+    __builtin_prefetch(reinterpret_cast<const char*>(p) + kPrefetchBytes + line);
+  }
+}
+
+// A second look at a block, from the cache, where some magnitude is below the threshold or a normal
+// number. `Signed` are the bits; returns the smallest magnitude other than 0.
+template <class Signed>
+Signed count_small(const void* data, std::int64_t n, Signed threshold, Signed min_normal,
+                   BlockSums& out) {
+  using Unsigned = std::make_unsigned_t<Signed>;
+  using Bits = Vector<Signed>;
+  constexpr int kWidth = TRAINMON_VECTOR_BYTES / static_cast<int>(sizeof(Signed));
+  constexpr Signed kMagnitude = std::numeric_limits<Signed>::max();
+  const auto* p = static_cast<const Signed*>(data);
+  const Bits below = Bits{} + threshold;
+  const Bits normal = Bits{} + min_normal;
+  Bits zeros = {};
+  Vector<Unsigned> smallest = ~Vector<Unsigned>{};  // magnitude - 1
+  each_step(p, n, kMagnitude, [&](const Signed* at) {
+    for (int i = 0; i < kStep; i += kWidth) {
+      const Bits magnitude = load<Bits>(at + i) & kMagnitude;
+      zeros = count_less(zeros, magnitude, below);
+      smallest = lesser((Vector<Unsigned>)magnitude - 1, smallest);
+    }
+  });
+  for (int i = 0; i < kWidth; ++i) out.zeros += zeros[i];
+  const auto nonzero = static_cast<Signed>(least<Unsigned>(smallest) + 1);
+  if (nonzero >= min_normal) return nonzero;
+  Bits less = {};
+  Bits exact = {};
+  each_step(p, n, kMagnitude, [&](const Signed* at) {
+    for (int i = 0; i < kStep; i += kWidth) {
+      const Bits magnitude = load<Bits>(at + i) & kMagnitude;
+      less = count_less(less, magnitude, normal);
+      exact = count_less(exact, magnitude, Bits{} + Signed{1});
+    }
+  });
+  for (int i = 0; i < kWidth; ++i) out.subnormals += less[i] - exact[i];
+  return nonzero;
+}
 
 // Lane i takes the elements i, i + 16, ...; the tree below is part of the definition of a sum.
 inline double total(const double* lane) {
@@ -107,247 +213,286 @@ inline double total(const double* lane) {
   return (half[0] + half[2]) + (half[1] + half[3]);
 }
 
-struct Float32 {
-  using Element = float;
-  static Doubles widen(const Element* p) { return widen_float32(p); }
-  static Doubles add_square(Doubles sum, Doubles x) { return add_exact_square(sum, x); }
-  static double widen_one(const Element* p) { return static_cast<double>(load<float>(p)); }
-
-  struct Extremes {
-    using Integers = Vector<std::int32_t>;
-    static constexpr int kWidth = TRAINMON_VECTOR_BYTES / 4;
-    Vector<float> min = {};
-    Vector<float> max = {};
-    Integers zeros = {};
-    Vector<std::uint32_t> smallest = {};  // magnitude - 1
-    Integers threshold = {};
-
-    Extremes(const Element* p, std::uint32_t below) {
-      min = min + load<float>(p);
-      max = min;
-      smallest = ~smallest;
-      threshold = threshold + static_cast<std::int32_t>(below);
-    }
-    void take(const Element* p) {
-      for (int i = 0; i < kStep; i += kWidth) {
-        const auto value = load<Vector<float>>(p + i);
-        const Integers magnitude = load<Integers>(p + i) & 0x7fffffff;
-        min = lesser(value, min);
-        max = greater(value, max);
-        zeros = count_less(zeros, magnitude, threshold);
-        smallest = lesser((Vector<std::uint32_t>)magnitude - 1, smallest);
-      }
-    }
-    // `done` elements from `p` were taken, `n` are in the block.
-    void finish(const Element* p, std::int64_t done, std::int64_t n, BlockSums& out) const {
-      float low = min[0], high = max[0];
-      bool any_subnormal = done < n;
-      for (int i = 0; i < kWidth; ++i) {
-        low = lesser(min[i], low);
-        high = greater(max[i], high);
-        out.zeros += zeros[i];
-        any_subnormal |= smallest[i] < 0x7fffff;
-      }
-      for (std::int64_t i = done; i < n; ++i) {
-        const float value = load<float>(p + i);
-        low = lesser(value, low);
-        high = greater(value, high);
-        out.zeros += (load<std::int32_t>(p + i) & 0x7fffffff) < threshold[0];
-      }
-      if (any_subnormal) {
-        for (std::int64_t i = 0; i < n; ++i) {
-          out.subnormals += (load<std::uint32_t>(p + i) & 0x7fffffffu) - 1u < 0x7fffffu;
-        }
-      }
-      out.min = static_cast<double>(low);
-      out.max = static_cast<double>(high);
-    }
-  };
-};
-
-struct Bfloat16 {
-  using Element = std::uint16_t;
-  static Doubles widen(const Element* p) { return widen_bfloat16(p); }
-  static Doubles add_square(Doubles sum, Doubles x) { return add_exact_square(sum, x); }
-  static double number(std::uint32_t bits) {
-    bits <<= 16;
-    return static_cast<double>(load<float>(&bits));
-  }
-  static double widen_one(const Element* p) { return number(load<Element>(p)); }
-
-  // Works on the sixteen bits. As unsigned integers the negative numbers come last and in falling
-  // order, so the extremes of the bits, signed and unsigned, give those of the numbers.
-  struct Extremes {
-    using Signed = Vector<std::int16_t>;
-    using Unsigned = Vector<std::uint16_t>;
-    static constexpr int kWidth = TRAINMON_VECTOR_BYTES / 2;
-    Signed most = {};
-    Unsigned first = {};
-    Unsigned last = {};
-    Signed zeros = {};
-    Unsigned smallest = {};  // magnitude - 1
-    Signed threshold = {};
-
-    Extremes(const Element* p, std::uint32_t below) {
-      first = first + load<Element>(p);
-      last = first;
-      most = (Signed)first;
-      smallest = ~smallest;
-      threshold = threshold + static_cast<std::int16_t>(below);
-    }
-    void take(const Element* p) {
-      for (int i = 0; i < kStep; i += kWidth) {
-        const auto bits = load<Unsigned>(p + i);
-        const Unsigned magnitude = bits & 0x7fff;
-        most = greater((Signed)bits, most);
-        first = lesser(bits, first);
-        last = greater(bits, last);
-        zeros = count_less(zeros, (Signed)magnitude, threshold);
-        smallest = lesser(magnitude - 1, smallest);
-      }
-    }
-    void finish(const Element* p, std::int64_t done, std::int64_t n, BlockSums& out) const {
-      std::int16_t top = most[0];
-      std::uint16_t begin = first[0], end = last[0];
-      bool any_subnormal = done < n;
-      for (int i = 0; i < kWidth; ++i) {
-        top = greater(most[i], top);
-        begin = lesser(first[i], begin);
-        end = greater(last[i], end);
-        out.zeros += zeros[i];
-        any_subnormal |= smallest[i] < 0x7f;
-      }
-      for (std::int64_t i = done; i < n; ++i) {
-        const auto bits = load<Element>(p + i);
-        top = greater(static_cast<std::int16_t>(bits), top);
-        begin = lesser(bits, begin);
-        end = greater(bits, end);
-        out.zeros += static_cast<std::int16_t>(bits & 0x7fff) < threshold[0];
-      }
-      if (any_subnormal) {
-        for (std::int64_t i = 0; i < n; ++i) {
-          out.subnormals += (load<Element>(p + i) & 0x7fffu) - 1u < 0x7fu;
-        }
-      }
-      const bool no_negative = end < 0x8000;
-      const bool no_positive = top < 0;
-      out.min = number(no_negative ? begin : end);
-      out.max = number(no_positive ? begin : static_cast<std::uint16_t>(top));
-    }
-  };
-};
-
-struct Float64 {
-  using Element = double;
-  static Doubles widen(const Element* p) { return load<Doubles>(p); }
-  static Doubles add_square(Doubles sum, Doubles x) { return sum + x * x; }
-  static double widen_one(const Element* p) { return *p; }
-
-  struct Extremes {
-    Doubles min = {};
-    Doubles max = {};
-    static constexpr int kWidth = kDoubles;
-
-    Extremes(const Element* p, std::uint32_t) {
-      min = min + *p;
-      max = min;
-    }
-    void take(const Element* p) {
-      for (int i = 0; i < kStep; i += kWidth) {
-        const auto value = load<Doubles>(p + i);
-        min = lesser(value, min);
-        max = greater(value, max);
-      }
-    }
-    void finish(const Element* p, std::int64_t done, std::int64_t n, BlockSums& out) const {
-      double low = min[0], high = max[0];
-      for (int i = 0; i < kWidth; ++i) {
-        low = lesser(min[i], low);
-        high = greater(max[i], high);
-      }
-      for (std::int64_t i = done; i < n; ++i) {
-        low = lesser(p[i], low);
-        high = greater(p[i], high);
-      }
-      out.min = low;
-      out.max = high;
-    }
-  };
-};
-
-template <class Format>
-BlockSums block(const void* data, std::int64_t n, std::uint32_t threshold) {
-  const auto* p = static_cast<const typename Format::Element*>(data);
-  Lanes sum = {};
-  Lanes sum_sq = {};
-  typename Format::Extremes extremes(p, threshold);
-  std::int64_t i = 0;
-  for (; i + kStep <= n; i += kStep) {
-    constexpr int kStepBytes = kStep * static_cast<int>(sizeof *p);
-    for (int line = 0; line < kStepBytes; line += 64) {
-      __builtin_prefetch(reinterpret_cast<const char*>(p + i) + kPrefetchBytes + line);
-    }
-    for (int j = 0; j < kStep; j += kLanes) {
-      for (int k = 0; k < kParts; ++k) {
-        const Doubles x = Format::widen(p + i + j + k * kDoubles);
-        sum.part[k] += x;
-        sum_sq.part[k] = Format::add_square(sum_sq.part[k], x);
-      }
-    }
-    extremes.take(p + i);
-  }
-  double lane_sum[kLanes];
-  double lane_sq[kLanes];
-  __builtin_memcpy(lane_sum, &sum, sizeof lane_sum);
-  __builtin_memcpy(lane_sq, &sum_sq, sizeof lane_sq);
-  BlockSums out = {};
-  extremes.finish(p, i, n, out);
-  for (; i < n; ++i) {
-    const double x = Format::widen_one(p + i);
-    lane_sum[i % kLanes] += x;
-    lane_sq[i % kLanes] += x * x;
-  }
-  out.sum = total(lane_sum);
-  out.sum_sq = total(lane_sq);
-  return out;
+template <class Registers>
+inline double total_of(const Registers& lanes) {
+  static_assert(sizeof lanes == kLanes * sizeof(double));
+  double lane[kLanes];
+  __builtin_memcpy(lane, &lanes, sizeof lane);
+  return total(lane);
 }
 
-template <class Format>
-CentredSums centred(const void* data, std::int64_t n, double centre) {
-  const auto* p = static_cast<const typename Format::Element*>(data);
-  Lanes sum = {};
-  Lanes sum_sq = {};
-  std::int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    for (int k = 0; k < kParts; ++k) {
-      const Doubles x = Format::widen(p + i + k * kDoubles) - centre;
-      sum.part[k] += x;
-      sum_sq.part[k] += x * x;
+// float32 and float64, summed in float64.
+template <class Number>
+struct Wide {
+  using Numbers = Vector<Number>;
+  using Signed = std::conditional_t<sizeof(Number) == 4, std::int32_t, std::int64_t>;
+  static constexpr int kWidth = TRAINMON_VECTOR_BYTES / static_cast<int>(sizeof(Number));
+  static constexpr Signed kMinNormal = Signed{1} << (std::numeric_limits<Number>::digits - 1);
+
+  static Doubles add_square(Doubles sum, Doubles x) {
+    if constexpr (sizeof(Number) == 4) return add_exact_square(sum, x);
+    return sum + x * x;
+  }
+
+  static BlockSums block(const void* data, std::int64_t n, Signed threshold) {
+    const auto* p = static_cast<const Number*>(data);
+    Doubles sum[kParts] = {};
+    Doubles sum_sq[kParts] = {};
+    Numbers low = Numbers{} + load<Number>(p);
+    Numbers high = low;
+    Numbers smallest = Numbers{} + std::numeric_limits<Number>::max();
+    const auto add = [&](const Number* at) {
+      for (int j = 0; j < kStep; j += kLanes) {
+        for (int k = 0; k < kParts; ++k) {
+          const Doubles x = widen(at + j + k * kDoubles);
+          sum[k] += x;
+          sum_sq[k] = add_square(sum_sq[k], x);
+        }
+      }
+    };
+    const auto bound = [&](const Number* at) {
+      for (int i = 0; i < kStep; i += 2 * kWidth) {  // by pairs, for chains half as long
+        const auto a = load<Numbers>(at + i);
+        const auto b = load<Numbers>(at + i + kWidth);
+        low = lesser(lesser(a, b), low);
+        high = greater(greater(a, b), high);
+        smallest = least_magnitude(a, b, smallest);
+      }
+    };
+    std::int64_t i = 0;
+    for (; i + kStep <= n; i += kStep) {
+      prefetch(p + i);
+      add(p + i);
+      bound(p + i);
+    }
+    if (i < n) {
+      each_step(p + i, n - i, Number{0}, add);
+      each_step(p + i, n - i, load<Number>(p), bound);
+    }
+    BlockSums out = {};
+    out.sum = total_of(sum);
+    out.sum_sq = total_of(sum_sq);
+    out.min = static_cast<double>(least<Number>(low));
+    out.max = static_cast<double>(most<Number>(high));
+    const auto nearest = least<Number>(smallest);
+    if (load<Signed>(&nearest) < (threshold > kMinNormal ? threshold : kMinNormal)) {
+      count_small<Signed>(data, n, threshold, kMinNormal, out);
+    }
+    return out;
+  }
+
+  static CentredSums centred(const void* data, std::int64_t n, double centre) {
+    const auto* p = static_cast<const Number*>(data);
+    Doubles sum[kParts] = {};
+    Doubles sum_sq[kParts] = {};
+    std::int64_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) {
+      for (int k = 0; k < kParts; ++k) {
+        const Doubles x = widen(p + i + k * kDoubles) - centre;
+        sum[k] += x;
+        sum_sq[k] += x * x;
+      }
+    }
+    double lane_sum[kLanes];
+    double lane_sq[kLanes];
+    __builtin_memcpy(lane_sum, &sum, sizeof lane_sum);
+    __builtin_memcpy(lane_sq, &sum_sq, sizeof lane_sq);
+    for (; i < n; ++i) {
+      const double x = static_cast<double>(load<Number>(p + i)) - centre;
+      lane_sum[i % kLanes] += x;
+      lane_sq[i % kLanes] += x * x;
+    }
+    return {total(lane_sum), total(lane_sq)};
+  }
+};
+
+constexpr int kPairs = kStep * 4 / TRAINMON_VECTOR_BYTES;  // registers of kStep float32 numbers
+constexpr int kFloats = TRAINMON_VECTOR_BYTES / 4;
+
+// The next kStep elements of a 16-bit format as float32; fold() brings the numbers so laid out to
+// kLanes float64 numbers, the same on every level.
+struct Bfloat16 {
+  // Squares of smaller numbers leave the range of float32, and sums of those of larger ones.
+  static constexpr std::int16_t kLeast = (127 - 63) << 7;
+  static constexpr std::int16_t kBeyond = (127 + 60) << 7;
+  static constexpr std::int16_t kMinNormal = 0x80;
+
+  // Even elements in one register, odd ones in the next.
+  static void widen(const std::int16_t* p, Floats (&x)[kPairs]) {
+    for (int k = 0; k < kPairs; k += 2) {
+      const auto both = load<Vector<std::uint32_t>>(p + k * kFloats);
+      x[k] = (Floats)(both << 16);
+      x[k + 1] = (Floats)(both & 0xffff0000u);
     }
   }
-  double lane_sum[kLanes];
-  double lane_sq[kLanes];
-  __builtin_memcpy(lane_sum, &sum, sizeof lane_sum);
-  __builtin_memcpy(lane_sq, &sum_sq, sizeof lane_sq);
-  for (; i < n; ++i) {
-    const double x = Format::widen_one(p + i) - centre;
-    lane_sum[i % kLanes] += x;
-    lane_sq[i % kLanes] += x * x;
+  // Lane i: elements 2 i and 2 i + 1.
+  static void fold(const float* x, double* lane) {
+    for (int k = 0; k < kPairs; k += 2) {
+      for (int i = 0; i < kFloats; ++i) {
+        lane[k / 2 * kFloats + i] +=
+            static_cast<double>(x[k * kFloats + i]) + static_cast<double>(x[(k + 1) * kFloats + i]);
+      }
+    }
   }
-  return {total(lane_sum), total(lane_sq)};
+  static double number(std::uint16_t bits) {
+    const auto wide = static_cast<std::uint32_t>(bits) << 16;
+    return static_cast<double>(load<float>(&wide));
+  }
+};
+
+struct Float16 {
+  using Integers = Vector<std::int32_t>;
+  static constexpr std::int16_t kLeast = 1;  // every square is exact
+  static constexpr std::int16_t kBeyond = 0x7c00;
+  static constexpr std::int16_t kMinNormal = 0x400;
+
+  // Sign-extended.
+  static Integers widen_bits(const std::int16_t* p) {
+#if defined(__x86_64__) && TRAINMON_VECTOR_BYTES == 16
+    const __m128i bits = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+    return (Integers)_mm_unpacklo_epi16(bits, bits) >> 16;
+#else
+    using Halves = VectorOf<std::int16_t, TRAINMON_VECTOR_BYTES / 2>::type;
+    return __builtin_convertvector(load<Halves>(p), Integers);
+#endif
+  }
+  static void widen(const std::int16_t* p, Floats (&x)[kPairs]) {
+    for (int k = 0; k < kPairs; ++k) {
+#if defined(__x86_64__) && TRAINMON_VECTOR_BYTES == 64
+      x[k] = (Floats)_mm512_maskz_cvtph_ps(0xffff, load<__m256i>(p + k * kFloats));
+#elif defined(__x86_64__) && TRAINMON_VECTOR_BYTES == 32
+      x[k] = (Floats)_mm256_cvtph_ps(load<__m128i>(p + k * kFloats));
+#else
+      const Integers bits = widen_bits(p + k * kFloats);
+      const Integers magnitude = bits & 0x7fff;
+      const Floats subnormal = __builtin_convertvector(magnitude, Floats) * 0x1p-24f;
+      const Integers normal = (magnitude << 13) + (112 << 23);
+      const Integers value = magnitude < 0x400 ? (Integers)subnormal : normal;
+      x[k] = (Floats)(value | (bits & std::numeric_limits<std::int32_t>::min()));
+#endif
+    }
+  }
+  // Lane i: elements i and i + 16.
+  static void fold(const float* x, double* lane) {
+    for (int i = 0; i < kLanes; ++i) {
+      lane[i] += static_cast<double>(x[i]) + static_cast<double>(x[i + kLanes]);
+    }
+  }
+  static double number(std::uint16_t bits) {
+    const auto wide = (bits & 0x7fffu) << 13;
+    const double value = static_cast<double>(load<float>(&wide)) * 0x1p112;
+    return (bits & 0x8000) != 0 ? -value : value;
+  }
+};
+
+// Sixteen bits a number, whose squares are exact in float32: summed in kStep lanes of float32,
+// which go into float64 every kRun elements.
+template <class Format>
+struct Half {
+  using Signed = Vector<std::int16_t>;
+  using Unsigned = Vector<std::uint16_t>;
+  static constexpr int kWidth = TRAINMON_VECTOR_BYTES / 2;
+  static constexpr std::int64_t kRun = 1024;
+
+  // `beyond`: the first magnitude that has no place in the sums.
+  static BlockSums block(const void* data, std::int64_t n, std::int16_t threshold,
+                         std::int16_t beyond) {
+    const auto* p = static_cast<const std::int16_t*>(data);
+    double lane_sum[kLanes] = {};
+    double lane_sq[kLanes] = {};
+    // As unsigned integers the negative numbers come last and in falling order.
+    Signed top = Signed{} + load<std::int16_t>(p);
+    Unsigned last = (Unsigned)top;
+    Signed smallest = top & 0x7fff;
+    const auto bound = [&](const std::int16_t* at) {
+      for (int i = 0; i < kStep; i += kWidth) {
+        const auto bits = load<Signed>(at + i);
+        top = greater(bits, top);
+        last = greater((Unsigned)bits, last);
+        smallest = lesser((Signed)(bits & 0x7fff), smallest);
+      }
+    };
+    for (std::int64_t from = 0; from < n; from += kRun) {
+      Floats sum[kPairs] = {};
+      Floats sum_sq[kPairs] = {};
+      const auto add = [&](const std::int16_t* at) {
+        Floats x[kPairs];
+        Format::widen(at, x);
+        for (int k = 0; k < kPairs; ++k) {
+          sum[k] += x[k];
+          sum_sq[k] = add_exact_square(sum_sq[k], x[k]);
+        }
+      };
+      const std::int64_t end = n - from < kRun ? n : from + kRun;
+      std::int64_t i = from;
+      for (; i + kStep <= end; i += kStep) {
+        prefetch(p + i);
+        add(p + i);
+        bound(p + i);
+      }
+      if (i < end) {
+        each_step(p + i, end - i, std::int16_t{0}, add);
+        each_step(p + i, end - i, load<std::int16_t>(p), bound);
+      }
+      float numbers[kStep];
+      __builtin_memcpy(numbers, &sum, sizeof numbers);
+      Format::fold(numbers, lane_sum);
+      __builtin_memcpy(numbers, &sum_sq, sizeof numbers);
+      Format::fold(numbers, lane_sq);
+    }
+    BlockSums out = {};
+    const auto positive = most<std::int16_t>(top);  // negative if there are no positive signs
+    const auto negative = most<std::uint16_t>(last);
+    std::int16_t nearest = least<std::int16_t>(smallest);
+    const bool in_range = positive < beyond && negative < beyond + 0x8000;
+    out.min = Format::number(negative >= 0x8000 ? negative : static_cast<std::uint16_t>(nearest));
+    out.max = Format::number(positive >= 0 ? static_cast<std::uint16_t>(positive)
+                                           : static_cast<std::uint16_t>(nearest | 0x8000));
+    if (in_range && nearest < (threshold > Format::kMinNormal ? threshold : Format::kMinNormal)) {
+      nearest = count_small<std::int16_t>(data, n, threshold, Format::kMinNormal, out);
+    }
+    const bool exact = in_range && nearest >= Format::kLeast;
+    out.sum = total(lane_sum);
+    out.sum_sq = exact ? total(lane_sq) : std::numeric_limits<double>::infinity();
+    return out;
+  }
+};
+
+// 8-bit formats are float16 numbers with fewer bits, e4m3fn divided by 2^8.
+template <bool e4m3fn>
+BlockSums float8(const void* data, std::int64_t n, std::int16_t threshold) {
+  const auto* p = static_cast<const std::uint8_t*>(data);
+  std::uint16_t halves[kBlock];
+  for (std::int64_t i = 0; i < n; ++i) {
+    const unsigned bits = p[i];
+    halves[i] =
+        static_cast<std::uint16_t>(e4m3fn ? (bits & 0x80) << 8 | (bits & 0x7f) << 7 : bits << 8);
+  }
+  BlockSums out = Half<Float16>::block(halves, n, threshold, e4m3fn ? 0x7f << 7 : 0x7c00);
+  if (e4m3fn) {
+    out.sum *= 0x1p8;
+    out.sum_sq *= 0x1p16;
+    out.min *= 0x1p8;
+    out.max *= 0x1p8;
+  }
+  return out;
 }
 
 }  // namespace
 
 const Kernels TRAINMON_KERNELS = {
-    block<Float32>,
-    block<Bfloat16>,
-    [](const double* data, std::int64_t n) { return block<Float64>(data, n, 0); },
-    centred<Float32>,
-    centred<Bfloat16>,
-    [](const double* data, std::int64_t n, double centre) {
-      return centred<Float64>(data, n, centre);
+    Wide<float>::block,
+    Wide<double>::block,
+    [](const void* data, std::int64_t n, std::int16_t threshold) {
+      return Half<Bfloat16>::block(data, n, threshold, Bfloat16::kBeyond);
     },
+    [](const void* data, std::int64_t n, std::int16_t threshold) {
+      return Half<Float16>::block(data, n, threshold, Float16::kBeyond);
+    },
+    float8<true>,
+    float8<false>,
+    Wide<float>::centred,
+    Wide<double>::centred,
 };
 
 }  // namespace trainmon::cpu
