@@ -9,6 +9,7 @@ cmake --preset release >/dev/null
 cmake --build --preset release
 run() { echo "== $*"; "$@"; }
 run build/release/benchmarks/cpp/stats_bench
+run build/release/benchmarks/cpp/accuracy_bench
 run build/release/benchmarks/cpp/probe_bench
 run .venv/bin/python benchmarks/python/bench_stats.py --peer-python $peer
 run .venv/bin/python benchmarks/python/bench_overhead.py

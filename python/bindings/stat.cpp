@@ -20,7 +20,6 @@ namespace trainmon {
 namespace {
 
 using Matrix = nb::ndarray<nb::numpy, double, nb::ndim<2>>;
-using Vector = nb::ndarray<nb::numpy, double, nb::ndim<1>>;
 
 template <class Array>
 Array new_array(std::initializer_list<std::size_t> shape) {
@@ -38,6 +37,11 @@ struct Batch {
   std::vector<std::int64_t> extents;  // sizes and strides of all views, one after another
   std::vector<nb::object> owners;     // DLPack capsules
 
+  explicit Batch(std::size_t n) {
+    views.reserve(n);
+    places.reserve(n);
+    extents.reserve(4 * n);  // most tensors have two dimensions at most
+  }
   void add(TensorAccess& access, std::size_t place) {
     const auto ndim = static_cast<std::size_t>(access.view.ndim);
     extents.insert(extents.end(), access.sizes.begin(), access.sizes.begin() + ndim);
@@ -64,9 +68,9 @@ struct Batch {
 // (states, elsewhere, refused): a row per tensor; the places of tensors on another device, whose
 // rows are empty; (place, reason) of those that cannot be measured.
 nb::tuple measure_tensors(const nb::list& tensors, double eps, int threads) {
-  Batch batch;
   nb::list elsewhere, refused;
   const std::size_t n = nb::len(tensors);
+  Batch batch(n);
   TensorAccess access;
   for (std::size_t i = 0; i < n; ++i) {
     switch (read_tensor(PyList_GetItem(tensors.ptr(), static_cast<Py_ssize_t>(i)), access)) {
@@ -88,7 +92,9 @@ nb::tuple measure_tensors(const nb::list& tensors, double eps, int threads) {
     measure(batch.views, measured, eps, threads);
   }
   auto states = new_array<Matrix>({n, kColumns});
-  for (std::size_t i = 0; i < n; ++i) write_state(RowState{}, states.data() + i * kColumns);
+  if (measured.size() < n) {
+    for (std::size_t i = 0; i < n; ++i) write_state(RowState{}, states.data() + i * kColumns);
+  }
   for (std::size_t i = 0; i < measured.size(); ++i) {
     write_state(measured[i], states.data() + batch.places[i] * kColumns);
   }
@@ -122,13 +128,18 @@ Matrix merge_states(const States& states) {
   return out;
 }
 
-Vector derive_states(const std::string& name, const States& states) {
+// A row per statistic, a column per state.
+Matrix derive_states(const std::vector<std::string>& names, const States& states) {
   check_columns(states);
-  const std::optional<Stat> stat = stat_from_name(name);
-  if (!stat) throw nb::value_error(("'" + name + "' is not a statistic").c_str());
-  auto out = new_array<Vector>({states.shape(0)});
-  for (std::size_t i = 0; i < states.shape(0); ++i) {
-    out.data()[i] = derive(*stat, read_state(states.data() + i * kColumns));
+  const std::size_t n = states.shape(0);
+  auto out = new_array<Matrix>({names.size(), n});
+  double* next = out.data();
+  for (const std::string& name : names) {
+    const std::optional<Stat> stat = stat_from_name(name);
+    if (!stat) throw nb::value_error(("'" + name + "' is not a statistic").c_str());
+    for (std::size_t i = 0; i < n; ++i) {
+      *next++ = derive(*stat, read_state(states.data() + i * kColumns));
+    }
   }
   return out;
 }
@@ -154,10 +165,9 @@ std::string level_name(CpuLevel level) {
 }
 
 void set_level(const std::string& name) {
-  for (const CpuLevel level : {CpuLevel::baseline, CpuLevel::avx2, CpuLevel::avx512}) {
-    if (cpu_level_name(level) == name) return set_cpu_level(level);
-  }
-  throw nb::value_error("level must be one of baseline, avx2, avx512");
+  const std::optional<CpuLevel> level = cpu_level_from_name(name);
+  if (!level) throw nb::value_error("level must be one of baseline, avx2, avx512");
+  set_cpu_level(*level);
 }
 
 }  // namespace
@@ -168,7 +178,7 @@ void init_stat(nb::module_& module) {
              nb::arg("threads"));
   module.def("first_row_is_zero", &first_row_is_zero, nb::arg("tensor"));
   module.def("merge_states", &merge_states, nb::arg("states"));
-  module.def("derive", &derive_states, nb::arg("stat"), nb::arg("states"));
+  module.def("derive", &derive_states, nb::arg("stats"), nb::arg("states"));
   module.def("stat_table", &table);
   module.def("cpu_level", [] { return level_name(cpu_level()); });
   module.def("detected_cpu_level", [] { return level_name(detected_cpu_level()); });

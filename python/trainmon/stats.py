@@ -44,10 +44,9 @@ def tensor_stats(
         raise TypeError(f"{_named(tensors, place)} cannot be measured: {reason}")
     for place in elsewhere:
         states[place] = _measured_elsewhere(values[place], eps, _named(tensors, place))
-    out = {}
-    for name in names:
-        column = _core.derive(name, states)
-        out[name] = column.astype("int64") if name in _INTEGERS else column
+    out = dict(zip(names, _core.derive(names, states), strict=True))
+    for name in _INTEGERS.intersection(names):
+        out[name] = out[name].astype("int64")
     return out
 
 
@@ -103,10 +102,8 @@ def probe_tensor(
             else f"tensor cannot be probed: {found}"
         )
     state, *rest = found
-    stats = {}
-    for name in STATS:
-        value = _core.derive(name, state)[0]
-        stats[name] = int(value) if name in _INTEGERS else float(value)
+    values = zip(STATS, _core.derive(STATS, state)[:, 0], strict=True)
+    stats = {name: int(x) if name in _INTEGERS else float(x) for name, x in values}
     return TensorProbe(stats, *rest)
 
 

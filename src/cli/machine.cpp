@@ -187,6 +187,12 @@ void inspect_machine(const std::string& config_file, Context& context) {
   out["system"] = std::string(system.sysname) + " " + system.release + " " + system.machine;
   out["cpu_level"] = cpu_level_name(cpu_level());
   out["cpu_level_detected"] = cpu_level_name(detected_cpu_level());
+  if (const char* wanted = std::getenv("TRAINMON_CPU_LEVEL")) {
+    const std::optional<CpuLevel> level = cpu_level_from_name(wanted);
+    const std::string text = "TRAINMON_CPU_LEVEL=" + std::string(wanted);
+    if (!level) findings.push_back(text + " is ignored: it must be baseline, avx2 or avx512");
+    if (level > detected_cpu_level()) notes.push_back(text + " is ignored: not on this machine");
+  }
   out["directory"] = here.string();
   out["disk_free_bytes"] = error ? Json() : Json(space.available);
   if (!error && space.available < kLittleSpace) {

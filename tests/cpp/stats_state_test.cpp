@@ -182,6 +182,8 @@ TEST(State, LevelsAboveTheMachineAreRefused) {
     EXPECT_THROW(set_cpu_level(CpuLevel::avx512), std::invalid_argument);
   }
   set_cpu_level(before);
+  EXPECT_EQ(cpu_level_from_name("avx2"), CpuLevel::avx2);
+  EXPECT_EQ(cpu_level_from_name("AVX2"), std::nullopt);
 }
 
 }  // namespace

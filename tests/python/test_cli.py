@@ -193,6 +193,9 @@ def test_doctor_of_the_machine():
     assert found["cpu_level_detected"] == _core.detected_cpu_level()
     assert found["disk_free_bytes"] > 0
     assert call("doctor", TRAINMON_CPU_LEVEL="baseline")[1].count("baseline") == 1
+    code, out, _ = call("doctor", TRAINMON_CPU_LEVEL="sse9")
+    assert code == 1
+    assert "TRAINMON_CPU_LEVEL=sse9 is ignored: it must be baseline, avx2 or avx512" in out
 
 
 def test_damage_is_exit_code_3_and_never_silent(damaged):

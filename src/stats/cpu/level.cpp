@@ -1,4 +1,5 @@
 // Which instruction-set level the kernels use.
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdlib>
@@ -23,12 +24,7 @@ CpuLevel initial_level() {
   const CpuLevel detected = detected_cpu_level();
   const char* wanted = std::getenv("TRAINMON_CPU_LEVEL");
   if (wanted == nullptr) return detected;
-  for (std::size_t i = 0; i < kNames.size(); ++i) {
-    if (kNames[i] == wanted && i < static_cast<std::size_t>(detected)) {
-      return static_cast<CpuLevel>(i);
-    }
-  }
-  return detected;
+  return std::min(cpu_level_from_name(wanted).value_or(detected), detected);
 }
 
 std::atomic<CpuLevel>& level() {
@@ -40,6 +36,12 @@ std::atomic<CpuLevel>& level() {
 
 std::string_view cpu_level_name(CpuLevel level) {
   return kNames[static_cast<std::size_t>(level)];
+}
+
+std::optional<CpuLevel> cpu_level_from_name(std::string_view name) {
+  const auto found = std::ranges::find(kNames, name);
+  if (found == kNames.end()) return std::nullopt;
+  return static_cast<CpuLevel>(found - kNames.begin());
 }
 
 CpuLevel detected_cpu_level() {
