@@ -132,14 +132,16 @@ Matrix merge_states(const States& states) {
 Matrix derive_states(const std::vector<std::string>& names, const States& states) {
   check_columns(states);
   const std::size_t n = states.shape(0);
-  auto out = new_array<Matrix>({names.size(), n});
-  double* next = out.data();
+  std::vector<Stat> stats;
   for (const std::string& name : names) {
     const std::optional<Stat> stat = stat_from_name(name);
     if (!stat) throw nb::value_error(("'" + name + "' is not a statistic").c_str());
-    for (std::size_t i = 0; i < n; ++i) {
-      *next++ = derive(*stat, read_state(states.data() + i * kColumns));
-    }
+    stats.push_back(*stat);
+  }
+  auto out = new_array<Matrix>({stats.size(), n});
+  for (std::size_t i = 0; i < n; ++i) {
+    const RowState state = read_state(states.data() + i * kColumns);
+    for (std::size_t j = 0; j < stats.size(); ++j) out.data()[j * n + i] = derive(stats[j], state);
   }
   return out;
 }
