@@ -96,22 +96,15 @@ struct Doubles {
   }
 };
 
-// The bits of kSignStep elements.
-template <class Format>
-inline std::uint32_t positive_word(const Format& format, const typename Format::Element* p) {
+// The bits of kSignStep elements, of one sign.
+enum class Sign { positive, negative };
+template <Sign sign, class Format>
+inline std::uint32_t sign_word(const Format& format, const typename Format::Element* p) {
   constexpr int kWidth = TRAINMON_VECTOR_BYTES / static_cast<int>(sizeof *p);
   std::uint32_t word = 0;
   for (int i = 0; i < kSignStep; i += kWidth) {
-    word |= format.positive(load<typename Format::Lanes>(p + i)) << i;
-  }
-  return word;
-}
-template <class Format>
-inline std::uint32_t negative_word(const Format& format, const typename Format::Element* p) {
-  constexpr int kWidth = TRAINMON_VECTOR_BYTES / static_cast<int>(sizeof *p);
-  std::uint32_t word = 0;
-  for (int i = 0; i < kSignStep; i += kWidth) {
-    word |= format.negative(load<typename Format::Lanes>(p + i)) << i;
+    const auto x = load<typename Format::Lanes>(p + i);
+    word |= (sign == Sign::positive ? format.positive(x) : format.negative(x)) << i;
   }
   return word;
 }
@@ -135,15 +128,15 @@ void signs(const Format& format, const void* data, std::int64_t n, unsigned char
   if (negative == nullptr) {
     for (; i + kSignStep <= n; i += kSignStep) {
       prefetch_next<kSignStep>(p, n, i);
-      const std::uint32_t word = positive_word(format, p + i);
+      const std::uint32_t word = sign_word<Sign::positive>(format, p + i);
       __builtin_memcpy(positive + i / 8, &word, sizeof word);
     }
   } else {
     for (; i + kSignStep <= n; i += kSignStep) {
       prefetch_next<kSignStep>(p, n, i);
-      const std::uint32_t word = positive_word(format, p + i);
+      const std::uint32_t word = sign_word<Sign::positive>(format, p + i);
       __builtin_memcpy(positive + i / 8, &word, sizeof word);
-      const std::uint32_t other = negative_word(format, p + i);
+      const std::uint32_t other = sign_word<Sign::negative>(format, p + i);
       __builtin_memcpy(negative + i / 8, &other, sizeof other);
     }
   }
@@ -151,10 +144,10 @@ void signs(const Format& format, const void* data, std::int64_t n, unsigned char
   Element rest[kSignStep] = {};
   __builtin_memcpy(rest, p + i, static_cast<std::size_t>(n - i) * sizeof(Element));
   const auto bytes = static_cast<std::size_t>((n - i + 7) / 8);
-  const std::uint32_t word = positive_word(format, rest);
+  const std::uint32_t word = sign_word<Sign::positive>(format, rest);
   __builtin_memcpy(positive + i / 8, &word, bytes);
   if (negative == nullptr) return;
-  const std::uint32_t other = negative_word(format, rest);
+  const std::uint32_t other = sign_word<Sign::negative>(format, rest);
   __builtin_memcpy(negative + i / 8, &other, bytes);
 }
 
