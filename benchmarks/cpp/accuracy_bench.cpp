@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "lines.h"
 #include "read_limit.h"
 #include "trainmon/stat.h"
 
@@ -53,8 +54,12 @@ bool same(const RowState& a, const RowState& b) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::int64_t n = argc > 1 ? std::atoll(argv[1]) : 100'000'000;
-  if (n < 1) return 2;
+  const std::int64_t n = std::atoll(take_argument(argc, argv, "--elements", "100000000").c_str());
+  const std::string json = take_argument(argc, argv, "--json", "");
+  if (argc != 1 || n < 1) {
+    std::fprintf(stderr, "usage: accuracy_bench [--elements N] [--json FILE]\n");
+    return 2;
+  }
   const auto size = static_cast<std::size_t>(n);
   std::mt19937_64 random(1);
   std::vector<float> normal(size);
@@ -70,10 +75,11 @@ int main(int argc, char** argv) {
       {"N(0, 1e-3)", [](float x) { return x * 1e-3f; }},
       {"N(1, 1e-3)", [](float x) { return 1.0f + x * 1e-3f; }},
       {"|N(0, 1)|", [](float x) { return std::fabs(x); }},
-      {"lognormal, sigma 4", [](float x) { return std::exp(4 * x); }},
+      {"exp(4 N(0, 1))", [](float x) { return std::exp(4 * x); }},
       {"N(0, 1e20)", [](float x) { return x * 1e18f * 100.0f; }},
   };
   bool equal = true;
+  std::vector<Line> lines;
   std::printf("%-10s %-20s %10s %10s %s\n", "type", "elements", "norm", "mean",
               "threads and levels");
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
@@ -109,13 +115,21 @@ int main(int argc, char** argv) {
       equal &= all_same;
       const long double norm = std::sqrt(want.square);
       const auto count = static_cast<long double>(n);
-      std::printf("%-10s %-20s %10.1Le %10.1Le %s\n",
-                  std::string(trainmon::dtype_name(dtype)).c_str(), line.name,
-                  std::fabs(trainmon::derive(trainmon::Stat::norm, got) - norm) / norm,
-                  std::fabs(got.mean - want.x / count) / (want.magnitude / count),
+      const auto norm_error =
+          static_cast<double>(std::fabs(trainmon::derive(trainmon::Stat::norm, got) - norm) / norm);
+      const auto mean_error =
+          static_cast<double>(std::fabs(got.mean - want.x / count) / (want.magnitude / count));
+      const std::string type(trainmon::dtype_name(dtype));
+      std::printf("%-10s %-20s %10.1e %10.1e %s\n", type.c_str(), line.name, norm_error, mean_error,
                   all_same ? "bit-equal" : "DIFFERENT");
       std::fflush(stdout);
+      const std::string what = " of " + type + ", " + line.name;
+      lines.push_back({"norm" + what, norm_error, "", "at most", 2e-8, true});
+      if (dtype == DType::float32) {
+        lines.push_back({"mean" + what, mean_error, "", "at most", 1e-15, true});
+      }
     }
   }
+  write_lines(json, lines);
   return equal ? 0 : 1;
 }

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "lines.h"
 #include "read_limit.h"
 #include "trainmon/stat.h"
 
@@ -97,28 +98,16 @@ std::map<CpuLevel, Results> measure_case(char* buffer, const Case& line, int rou
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::size_t mib = 768;
-  int rounds = 7;
-  const char* json = nullptr;
-  for (int i = 1; i < argc; i += 2) {
-    const std::string name = argv[i];
-    if (i + 1 == argc || (name != "--mib" && name != "--rounds" && name != "--json")) {
-      std::fprintf(stderr, "usage: stats_bench [--mib N] [--rounds N] [--json FILE]\n");
-      return 2;
-    }
-    if (name == "--mib") mib = static_cast<std::size_t>(std::atoi(argv[i + 1]));
-    if (name == "--rounds") rounds = std::atoi(argv[i + 1]);
-    if (name == "--json") json = argv[i + 1];
+  const std::string mib = take_argument(argc, argv, "--mib", "768");
+  const int rounds = std::atoi(take_argument(argc, argv, "--rounds", "7").c_str());
+  const std::string json = take_argument(argc, argv, "--json", "");
+  if (argc != 1) {
+    std::fprintf(stderr, "usage: stats_bench [--mib N] [--rounds N] [--json FILE]\n");
+    return 2;
   }
-  std::FILE* file = json == nullptr ? nullptr : std::fopen(json, "w");
-  if (json != nullptr && file == nullptr) {
-    std::fprintf(stderr, "stats_bench: cannot write %s\n", json);
-    return 1;
-  }
-
   constexpr DType kTypes[] = {DType::float32, DType::bfloat16,      DType::float16,
                               DType::float64, DType::float8_e4m3fn, DType::float8_e5m2};
-  const std::size_t large = mib << 20;
+  const std::size_t large = static_cast<std::size_t>(std::atoi(mib.c_str())) << 20;
   const std::size_t cached = 512 << 10;
   std::vector<Case> cases;
   for (const std::size_t bytes : {large, cached}) {
@@ -131,34 +120,22 @@ int main(int argc, char** argv) {
     }
   }
   std::vector<char> buffer(large);
-  std::printf("%-14s %-9s %9s %7s %-9s %10s %11s %6s %9s\n", "type", "contents", "KiB", "threads",
-              "level", "read GB/s", "stats GB/s", "ratio", "cpu ratio");
-  if (file != nullptr) std::fprintf(file, "{\"rounds\": %d, \"results\": [", rounds);
-  const char* comma = "";
+  std::vector<Line> lines;
   for (const Case& line : cases) {
     for (const auto& [level, got] : measure_case(buffer.data(), line, rounds)) {
-      const std::string type(trainmon::dtype_name(line.dtype));
-      const std::string name(trainmon::cpu_level_name(level));
-      std::printf("%-14s %-9s %9zu %7d %-9s %10.1f %11.1f %6.2f %9.2f\n", type.c_str(),
-                  line.contents, line.bytes >> 10, line.threads, name.c_str(), got.read_gb_per_s,
-                  got.stats_gb_per_s, got.ratio, got.cpu_ratio);
+      const std::string size = line.bytes == large ? mib + " MiB" : "512 KiB";
+      const std::string name = "statistics: " + std::string(trainmon::dtype_name(line.dtype)) +
+                               ", " + line.contents + ", " + size + ", " +
+                               std::to_string(line.threads) +
+                               (line.threads == 1 ? " thread, " : " threads, ") +
+                               std::string(trainmon::cpu_level_name(level));
+      std::printf("%-66s %6.2f GB/s of %5.1f  ratio %.2f, of CPU time %.2f\n", name.c_str(),
+                  got.stats_gb_per_s, got.read_gb_per_s, got.ratio, got.cpu_ratio);
       std::fflush(stdout);
-      if (file == nullptr) continue;
-      std::fprintf(file,
-                   "%s\n  {\"dtype\": \"%s\", \"contents\": \"%s\", \"bytes\": %zu, "
-                   "\"threads\": %d, \"level\": \"%s\", \"read_gb_per_s\": %.2f, "
-                   "\"stats_gb_per_s\": %.2f, \"ratio\": %.3f, \"cpu_time_ratio\": %.3f}",
-                   comma, type.c_str(), line.contents, line.bytes, line.threads, name.c_str(),
-                   got.read_gb_per_s, got.stats_gb_per_s, got.ratio, got.cpu_ratio);
-      comma = ",";
+      lines.push_back({name, got.stats_gb_per_s, "GB/s", "fastest loop that only reads",
+                       got.read_gb_per_s, false});
     }
   }
-  if (file != nullptr) {
-    std::fprintf(file, "\n]}\n");
-    if (std::fclose(file) != 0) {
-      std::fprintf(stderr, "stats_bench: cannot write %s\n", json);
-      return 1;
-    }
-  }
-  return sink == 0;
+  std::printf("check %d\n", sink != 0);
+  write_lines(json, lines);
 }
