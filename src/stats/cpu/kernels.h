@@ -13,7 +13,8 @@ inline constexpr std::int64_t kBlock = 4096;
 
 // Sums over one block, in the same order on every level: float32 and float64 numbers in sixteen
 // interleaved float64 lanes, then a fixed tree; narrower formats in thirty-two lanes of float32,
-// where their squares are exact, which go into such float64 lanes every 1,024 elements.
+// where their squares are exact, which go into such float64 lanes every 1,024 elements (bfloat16)
+// or 256.
 // When an element is NaN or infinite, or a bfloat16 number has a square out of float32's range,
 // sum_sq is not finite and the rest has no meaning.
 struct BlockSums {

@@ -316,6 +316,7 @@ struct Bfloat16 {
   static constexpr std::int16_t kLeast = (127 - 63) << 7;
   static constexpr std::int16_t kBeyond = (127 + 60) << 7;
   static constexpr std::int16_t kMinNormal = 0x80;
+  static constexpr std::int64_t kRun = 1024;
 
   // Even elements in one register, odd ones in the next.
   static void widen(const std::int16_t* p, Floats (&x)[kPairs]) {
@@ -345,6 +346,7 @@ struct Float16 {
   static constexpr std::int16_t kLeast = 1;  // every square is exact
   static constexpr std::int16_t kBeyond = 0x7c00;
   static constexpr std::int16_t kMinNormal = 0x400;
+  static constexpr std::int64_t kRun = 256;
 
   // Sign-extended.
   static Integers widen_bits(const std::int16_t* p) {
@@ -386,15 +388,14 @@ struct Float16 {
 };
 
 // Sixteen bits a number, whose squares are exact in float32: summed in kStep lanes of float32,
-// which go into float64 every kRun elements.
+// which go into float64 every kRun elements. The low bits of squares are not spread evenly, so what
+// rounding takes does not average out, and longer runs lose more: norms of bfloat16 are 1.1e-8 too
+// small at most.
 template <class Format>
 struct Half {
   using Signed = Vector<std::int16_t>;
   using Unsigned = Vector<std::uint16_t>;
   static constexpr int kWidth = TRAINMON_VECTOR_BYTES / 2;
-  // The low bits of squares are not spread evenly, so what rounding takes does not average out: the
-  // norm of bfloat16 numbers is 1.1e-8 too small or less, and more in longer runs.
-  static constexpr std::int64_t kRun = 1024;
 
   // `beyond`: the first magnitude that has no place in the sums.
   static BlockSums block(const void* data, std::int64_t n, std::int16_t threshold,
@@ -414,7 +415,7 @@ struct Half {
         smallest = lesser((Signed)(bits & 0x7fff), smallest);
       }
     };
-    for (std::int64_t from = 0; from < n; from += kRun) {
+    for (std::int64_t from = 0; from < n; from += Format::kRun) {
       Floats sum[kPairs] = {};
       Floats sum_sq[kPairs] = {};
       const auto add = [&](const std::int16_t* at) {
@@ -425,7 +426,7 @@ struct Half {
           sum_sq[k] = add_exact_square(sum_sq[k], x[k]);
         }
       };
-      const std::int64_t end = n - from < kRun ? n : from + kRun;
+      const std::int64_t end = n - from < Format::kRun ? n : from + Format::kRun;
       std::int64_t i = from;
       for (; i + kStep <= end; i += kStep) {
         prefetch(p + i);
