@@ -23,10 +23,10 @@ TAIL = """
 - Every element is read once, whatever the number of statistics, and no copy of the tensor is made.
 - Sums are taken in float64 over blocks of 4096 elements, sixteen interleaved lanes each, and joined
   in a fixed tree. Floating-point types of 16 and 8 bits, whose squares are exact in float32, are
-  summed in thirty-two lanes of float32 first, which go into the float64 lanes every 1024 (float16 and 8 bits: 256) elements:
-  the norm is then off by about 1e-8, the mean by at most a few 1e-8 of the mean of |x|, instead of
-  1e-15. The result has the same bits for any number of threads and any instruction set
-  (`TRAINMON_CPU_LEVEL` = `baseline`, `avx2`, `avx512` lowers the one in use).
+  summed in thirty-two lanes of float32 first, which go into the float64 lanes every 1024 (float16
+  and 8 bits: 256) elements: the norm is then off by about 1e-8, the mean by at most a few 1e-8 of
+  the mean of |x|, instead of 1e-15. The result has the same bits for any number of threads and any
+  instruction set (`TRAINMON_CPU_LEVEL` = `baseline`, `avx2`, `avx512` lowers the one in use).
 - What is kept of a tensor can be merged: counts, `min`, `max` and `absmax` exactly, sums within
   rounding. A statistic is derived only when it is read.
 - `norm` is correct for any scale of any type: squares of float64 are scaled where they would leave
