@@ -1,7 +1,7 @@
 // The statistics against the fastest loop that only reads the same bytes, turn by turn in one run.
 //
-// Usage: stats_bench [MiB of the buffer] [rounds]. Prints one JSON object. Shared machines vary:
-// only the ratios within a run mean something.
+// Usage: stats_bench [--mib N] [--rounds N] [--json FILE]. Shared machines vary: only the ratios
+// within a run mean something.
 #include <bit>
 #include <cstdint>
 #include <cstdio>
@@ -10,18 +10,24 @@
 #include <string>
 #include <vector>
 
+#include "lines.h"
 #include "read_limit.h"
 #include "trainmon/stat.h"
 
 using namespace bench;
 
 int main(int argc, char** argv) {
-  const std::size_t bytes = static_cast<std::size_t>(argc > 1 ? std::atoi(argv[1]) : 768) << 20;
-  const int rounds = argc > 2 ? std::atoi(argv[2]) : 7;
+  const std::string mib = take_argument(argc, argv, "--mib", "768");
+  const int rounds = std::atoi(take_argument(argc, argv, "--rounds", "7").c_str());
+  const std::string json = take_argument(argc, argv, "--json", "");
+  if (argc != 1) {
+    std::fprintf(stderr, "usage: stats_bench [--mib N] [--rounds N] [--json FILE]\n");
+    return 2;
+  }
+  const std::size_t bytes = static_cast<std::size_t>(std::atoi(mib.c_str())) << 20;
   std::vector<char> buffer(bytes);
   const std::vector<CpuLevel> levels = levels_here();
-  std::printf("{\"bytes\": %zu, \"rounds\": %d, \"results\": [", bytes, rounds);
-  const char* comma = "";
+  std::vector<Line> lines;
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     fill(buffer.data(), bytes, dtype);
     const auto n = static_cast<std::int64_t>(bytes / trainmon::dtype_size(dtype));
@@ -40,19 +46,20 @@ int main(int argc, char** argv) {
         }
       }
       for (const CpuLevel level : levels) {
-        const double wall = median(stats[level].wall);
-        std::printf(
-            "%s\n  {\"dtype\": \"%s\", \"threads\": %d, \"level\": \"%s\", "
-            "\"read_gb_per_s\": %.1f, \"stats_gb_per_s\": %.1f, \"ratio\": %.2f, "
-            "\"cpu_time_ratio\": %.2f}",
-            comma, std::string(trainmon::dtype_name(dtype)).c_str(), threads,
-            std::string(trainmon::cpu_level_name(level)).c_str(),
-            static_cast<double>(bytes) / limit.wall() / 1e9,
-            static_cast<double>(bytes) / wall / 1e9, limit.wall() / wall,
-            limit.cpu() / median(stats[level].cpu));
-        comma = ",";
+        const double gb = static_cast<double>(bytes) / 1e9;
+        const double here = gb / median(stats[level].wall);
+        const double read = gb / limit.wall();
+        const std::string name = "statistics: " + std::string(trainmon::dtype_name(dtype)) +
+                                 ", gradient, " + mib + " MiB, " + std::to_string(threads) +
+                                 (threads == 1 ? " thread, " : " threads, ") +
+                                 std::string(trainmon::cpu_level_name(level));
+        std::printf("%-60s %6.2f GB/s of %5.1f  ratio %.2f, of CPU time %.2f\n", name.c_str(), here,
+                    read, here / read, limit.cpu() / median(stats[level].cpu));
+        std::fflush(stdout);
+        lines.push_back({name, here, "GB/s", "fastest loop that only reads", read, false});
       }
     }
   }
-  std::printf("\n], \"check\": %d}\n", sink != 0);
+  std::printf("check %d\n", sink != 0);
+  write_lines(json, lines);
 }
