@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The C++ tests for 64-bit Arm: cross-compiled by Debian's g++-aarch64-linux-gnu, run by qemu.
-# Arguments go to ctest.
+# Left out: the kill loops, whose programs start another program, which the kernel of this machine
+# cannot run. Arguments go to ctest.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/apt_packages.sh

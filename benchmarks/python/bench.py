@@ -125,7 +125,8 @@ def table(lines):
         sign = {"<=": "at most", ">=": "at least"}[bar.sign]
         start = f"| {bar.id} | {bar.what} | {sign} {number(bar.bound)} {bar.unit}".rstrip()
         if line is None:
-            rows.append(f"{start} | not measured | | | `bench.py --only {bar.program}` |")
+            command = f"`bench.py --only {bar.program}`" if bar.program in PROGRAMS else ""
+            rows.append(f"{start} | not measured | | | {command} |")
             continue
         used[line["program"]] = line
         yardstick = f"{line['yardstick']}: {number(line['yardstick_figure'])}"
