@@ -1,5 +1,6 @@
 # What a developer types. Every target brings the machine to a working state first (scripts/setup.sh).
-.PHONY: setup demo test bench format asan tsan torture dist test-frameworks test-peer test-planted test-scale test-dist
+.PHONY: setup demo test bench count-instructions format asan tsan torture dist test-aarch64 test-frameworks test-peer
+.PHONY: test-planted test-scale test-dist
 
 setup:
 	scripts/setup.sh
@@ -16,7 +17,11 @@ test:
 
 bench:
 	scripts/setup.sh
-	scripts/bench.sh
+	scripts/bench.sh $(ARGS)
+
+count-instructions:
+	scripts/setup.sh --tools
+	scripts/count_instructions.sh $(ARGS)
 
 format:
 	scripts/setup.sh --tools
@@ -33,6 +38,10 @@ torture:
 dist:
 	scripts/setup.sh --tools
 	scripts/dist.sh
+
+test-aarch64:
+	scripts/setup.sh --tools
+	scripts/test_aarch64.sh
 
 test-dist:
 	scripts/setup.sh

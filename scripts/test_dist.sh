@@ -4,6 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/pythons.sh
+. scripts/debian_arm64.sh
 
 die() {
   echo "test-dist: $*" >&2
@@ -40,26 +41,8 @@ numpy_for 11 aarch64
 
 # --- an arm64 Debian 12 with Python, unpacked -----------------------------------------------------
 arm=$work/aarch64
-if [ ! -e "$arm/ready" ]; then
-  rm -rf "$arm" "$work/apt"
-  mkdir -p "$arm" "$work"/apt/{lists/partial,cache/archives/partial,debs}
-  : >"$work/apt/status"
-  cat >"$work/apt/apt.conf" <<CONF
-APT::Architecture "arm64";
-APT::Architectures { "arm64"; };
-APT::Sandbox::User "$(id -un)";
-Dir::State "$work/apt";
-Dir::State::status "$work/apt/status";
-Dir::Cache "$work/apt/cache";
-CONF
-  export APT_CONFIG=$work/apt/apt.conf
-  apt-get update -qq
-  (cd "$work/apt/debs" && apt-get download -qq libc6 libgcc-s1 libstdc++6 zlib1g libexpat1 libffi8 libssl3 libbz2-1.0 liblzma5 \
-    python3.11-minimal libpython3.11-minimal libpython3.11-stdlib)
-  unset APT_CONFIG
-  for deb in "$work"/apt/debs/*.deb; do dpkg-deb -x "$deb" "$arm"; done
-  touch "$arm/ready"
-fi
+unpack_arm64 "$arm" libc6 libgcc-s1 libstdc++6 zlib1g libexpat1 libffi8 libssl3 libbz2-1.0 liblzma5 \
+  python3.11-minimal libpython3.11-minimal libpython3.11-stdlib
 
 timeout --kill-after=10 1800 "$python" -m pytest -q -s tests/dist "${pythons[@]}" --arm-root "$arm" \
   --numpy-wheels "$work/numpy"

@@ -1,14 +1,15 @@
 // What the probe takes of a tensor against the fastest loop that only reads the same bytes, turn by
 // turn in one run.
 //
-// Usage: probe_bench [MiB of the buffer] [rounds]. Prints one JSON object. Shared machines vary:
-// only the ratios within a run mean something.
+// Usage: probe_bench [--mib N] [--rounds N] [--json FILE]. Shared machines vary: only the
+// ratios within a run mean something.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "lines.h"
 #include "read_limit.h"
 #include "trainmon/probe.h"
 
@@ -47,12 +48,18 @@ Requests requests() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::size_t bytes = static_cast<std::size_t>(argc > 1 ? std::atoi(argv[1]) : 256) << 20;
-  const int rounds = argc > 2 ? std::atoi(argv[2]) : 7;
+  const std::string mib = take_argument(argc, argv, "--mib", "256");
+  const int rounds = std::atoi(take_argument(argc, argv, "--rounds", "7").c_str());
+  const std::string json = take_argument(argc, argv, "--json", "");
+  if (argc != 1) {
+    std::fprintf(stderr, "usage: probe_bench [--mib N] [--rounds N] [--json FILE]\n");
+    return 2;
+  }
+  const std::size_t bytes = static_cast<std::size_t>(std::atoi(mib.c_str())) << 20;
   std::vector<char> buffer(bytes);
   const std::vector<CpuLevel> levels = levels_here();
-  std::printf("{\"bytes\": %zu, \"rounds\": %d, \"results\": [", bytes, rounds);
-  const char* comma = "";
+  std::vector<Line> lines;
+  std::printf("%zu MiB, %d rounds, one thread\n", bytes >> 20, rounds);
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     fill(buffer.data(), bytes, dtype);
     const auto n = static_cast<std::int64_t>(bytes / trainmon::dtype_size(dtype));
@@ -70,20 +77,19 @@ int main(int argc, char** argv) {
         }
       }
       for (const CpuLevel level : levels) {
-        const double wall = median(times[level].wall);
-        std::printf(
-            "%s\n  {\"dtype\": \"%s\", \"what\": \"%s\", \"level\": \"%s\", "
-            "\"read_gb_per_s\": %.1f, \"probe_gb_per_s\": %.2f, \"ratio\": %.2f, "
-            "\"cpu_time_ratio\": %.2f}",
-            comma, std::string(trainmon::dtype_name(dtype)).c_str(), what,
-            std::string(trainmon::cpu_level_name(level)).c_str(),
-            static_cast<double>(bytes) / limit.wall() / 1e9,
-            static_cast<double>(bytes) / wall / 1e9, limit.wall() / wall,
-            limit.cpu() / median(times[level].cpu));
-        comma = ",";
+        const double gb = static_cast<double>(bytes) / 1e9;
+        const double wall = gb / median(times[level].wall);
+        const double read = gb / limit.wall();
+        const std::string name = std::string("probe: ") + what + ", " +
+                                 std::string(trainmon::dtype_name(dtype)) + ", " +
+                                 std::string(trainmon::cpu_level_name(level));
+        std::printf("%-44s %6.2f GB/s of %5.1f  ratio %.2f, of CPU time %.2f\n", name.c_str(), wall,
+                    read, wall / read, limit.cpu() / median(times[level].cpu));
+        lines.push_back({name, wall, "GB/s", "fastest loop that only reads", read, false});
         std::fflush(stdout);
       }
     }
   }
-  std::printf("\n], \"check\": %d}\n", sink != 0);
+  write_lines(json, lines);
+  std::printf("check %d\n", sink != 0);
 }

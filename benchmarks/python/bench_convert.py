@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from timed import seconds
+from timed import line, seconds, write_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 PEER = ROOT / "tests/peer/peer_convert.py"
@@ -61,7 +61,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    lines = []
     scratch = Path(tempfile.mkdtemp(prefix="bench_convert-"))
     try:
         write_files(scratch / "in", options.files, options.rows)
@@ -83,6 +85,11 @@ def main() -> None:
                 f"ratio {statistics.median(ratios):.0f} ({min(ratios):.0f} to {max(ratios):.0f}), "
                 f"{total / statistics.median(ours):,.0f} rows a second"
             )
+            best, theirs, ratio = map(statistics.median, (ours, peer, ratios))
+            lines.append(
+                line(f"conversion: {what}", best, "s", "mindstudio-probe 8.3.3", theirs, 1 / ratio)
+            )
+        write_lines(options.json, lines)
     finally:
         shutil.rmtree(scratch)
 

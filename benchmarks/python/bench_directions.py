@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from timed import seconds
+from timed import line, seconds, write_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 PEER = ROOT / "tests/peer/peer_grad_compare.py"
@@ -70,7 +70,9 @@ def main() -> None:
     parser.add_argument("--peer-python", required=True)
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    lines = []
     scratch = Path(tempfile.mkdtemp(prefix="bench_directions-"))
     try:
         elements = write_dumps(scratch, options.steps)
@@ -96,6 +98,10 @@ def main() -> None:
                     f" {statistics.median(ratios):.1f} ({min(ratios):.1f} to {max(ratios):.1f}),"
                     f" {elements / ours / 1e9:.2f} G elements a second"
                 )
+                theirs, ratio = statistics.median(times["peer"]), statistics.median(ratios)
+                name = f"directions: {what}, {pictures}"
+                lines.append(line(name, ours, "s", "mindstudio-probe 8.3.3", theirs, 1 / ratio))
+        write_lines(options.json, lines)
     finally:
         shutil.rmtree(scratch)
 

@@ -18,6 +18,8 @@ import sys
 import tempfile
 import time
 
+import timed
+
 CANDIDATES = ("peer", "packed", "npy", "packed 2 threads")
 
 
@@ -158,7 +160,18 @@ def report(elements, found):
             f"{candidate:20}{1e3 * row['thread']:8.1f}ms{1e3 * row['total']:8.1f}ms{faster:>18}"
             f"{row['bits']:14.3f}"
         )
-    return {"elements": elements, "candidates": rows}
+    return [
+        timed.line(
+            f"gradient probe: {candidate}, {which}",
+            1e3 * row[which],
+            "ms a step",
+            "mindstudio-probe 8.3.3",
+            1e3 * peer[which],
+        )
+        for candidate, row in rows.items()
+        if candidate != "peer"
+        for which in ("thread", "total")
+    ]
 
 
 def main():
@@ -166,7 +179,7 @@ def main():
     parser.add_argument("--peer-python")
     parser.add_argument("--steps", type=int, default=7)
     parser.add_argument("--small", action="store_true", help="0.6 M gradients, to try it")
-    parser.add_argument("--json")
+    parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--work")
     parser.add_argument("--folder", type=pathlib.Path)
     options = parser.parse_args()
@@ -174,9 +187,7 @@ def main():
         return work(options.work, options.small, options.folder)
     if not options.peer_python:
         parser.error("--peer-python is needed")
-    numbers = report(*measure(options))
-    if options.json:
-        pathlib.Path(options.json).write_text(json.dumps(numbers, indent=1))
+    timed.write_lines(options.json, report(*measure(options)))
 
 
 if __name__ == "__main__":

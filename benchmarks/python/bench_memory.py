@@ -20,6 +20,7 @@ import sys
 import tempfile
 
 import reference
+import timed
 
 MODES = {
     "bare": None,
@@ -72,7 +73,7 @@ def main():
     if options.child:
         train(options.child, options.steps)
         return
-    report = {"machine": reference.machine(), "results": {}}
+    lines, bare = [], None
     environment = dict(os.environ)
     if not options.default_malloc:
         blocks = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536"}
@@ -92,8 +93,8 @@ def main():
             "series": runs[0][1],
             "queue": max(run[2] for run in runs),
         }
-        report["results"][mode] = result
-        added = result["peak"] - report["results"]["bare"]["peak"]
+        bare = bare or result
+        added = result["peak"] - bare["peak"]
         budget = 4 * 2**20 + 256 * result["series"]
         print(
             f"{mode:34s} {result['peak'] / 2**20:8.1f} MiB (spread {result['spread'] / 2**20:.1f})"
@@ -101,8 +102,17 @@ def main():
             f" and the queue, which held {result['queue'] / 2**20:.2f} MiB",
             flush=True,
         )
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=1))
+        if MODES[mode] is not None:
+            lines.append(
+                timed.line(
+                    f"memory: {mode}",
+                    (added - result["queue"]) / 2**20,
+                    "MiB added, beside the queue",
+                    f"4 MiB and 256 B for each of {result['series']} series",
+                    budget / 2**20,
+                )
+            )
+    timed.write_lines(options.json, lines)
 
 
 if __name__ == "__main__":

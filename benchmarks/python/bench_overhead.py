@@ -7,13 +7,13 @@ line, where neither is watched, shows the noise of the measurement.
 """
 
 import argparse
-import json
 import pathlib
 import random
 import statistics
 import tempfile
 
 import reference
+import timed
 
 import trainmon
 
@@ -94,22 +94,32 @@ def main():
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--only", choices=list(MODES))
     options = parser.parse_args()
-    report = {"machine": reference.machine(), "results": {}}
+    lines = []
     print(f"{'recorded each step':44s} {'bare':>11s} {'share':>10s}   [5 %, 95 % of the median]")
     for name, keys in MODES.items():
         if options.only in (None, name):
             trainer = reference.SplitTrainer if name in SPLIT else reference.Trainer
             is_off = name in OFF
             result = measure(keys, options.pairs, trainer, is_off)
-            report["results"][name] = result
+            lines.append(
+                timed.line(
+                    f"overhead: {name}",
+                    result["median_percent"],
+                    "% of a bare step",
+                    "a bare step, ms",
+                    result["bare_ms"],
+                    1 + result["median_percent"] / 100,
+                    lower=result["low_percent"],
+                    upper=result["high_percent"],
+                )
+            )
             assert (result["rows_per_step"] == 0) == (is_off or keys is None)
             print(
                 f"{reference.line(name, result)}\n{reference.line('  CPU of the thread', result['cpu'])}"
                 f"\n  {result['rows_per_step']:.0f} rows a step, writer {result['other_threads_ms']:.2f} ms",
                 flush=True,
             )
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=1))
+    timed.write_lines(options.json, lines)
 
 
 if __name__ == "__main__":

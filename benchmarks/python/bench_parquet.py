@@ -1,6 +1,6 @@
-"""Bytes on disk per row and per derived scalar: the log and Parquet, of a real training run.
+"""Bytes on disk per row and per derived scalar: the log, CSV and Parquet, of a real training run.
 
-    python benchmarks/python/bench_parquet.py [--steps 1000]
+    python benchmarks/python/bench_parquet.py [--steps 1000] [--json FILE]
 
 A byte-level GPT of 53 tensors (237 k parameters) learns Python's standard library; gradients,
 updated weights and second moments are recorded every step. What is divided is whole files, keys
@@ -16,6 +16,8 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "python"))
+import timed
+
 import models
 import trainmon
 import trainmon.parquet
@@ -33,7 +35,7 @@ def train(out: Path, steps: int) -> None:
     text = torch.frombuffer(bytearray(b"\n".join(f.read_bytes() for f in files)), dtype=torch.uint8)
     kinds = ["grad_reduced", "param_updated", "exp_avg_sq"]
     generator = torch.Generator().manual_seed(1)
-    with trainmon.watch(model, optimizer, kinds=kinds, every=1, out=out):
+    with trainmon.watch(model, optimizer, kinds=kinds, every=1, out=out, sinks=["log", "csv"]):
         for _ in range(steps):
             starts = torch.randint(len(text) - LENGTH - 1, (8,), generator=generator)
             batch = torch.stack([text[s : s + LENGTH + 1] for s in starts.tolist()]).long()
@@ -44,20 +46,26 @@ def train(out: Path, steps: int) -> None:
             optimizer.step()
 
 
-def line(what: str, size: int, rows: int, stats: int) -> None:
+def show(what: str, size: int, rows: int, stats: int) -> float:
+    """Prints the size; returns bytes a scalar."""
     print(f"{what:<42} {size / rows:6.2f} bytes a row {size / rows / stats:6.3f} a scalar")
+    return size / rows / stats
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=1000)
-    steps = parser.parse_args().steps
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    lines = []
     with tempfile.TemporaryDirectory() as folder:
         run, out = Path(folder) / "run", Path(folder) / "set"
-        train(run, steps)
+        train(run, options.steps)
         table = trainmon.read_table(run)
+        text = sum(file.stat().st_size for file in run.rglob("*.csv"))
+        csv = show("csv", text, table.num_rows, len(table.stats))
         size = sum(file.stat().st_size for file in run.rglob("*.tmlog"))
-        line("log", size, table.num_rows, len(table.stats))
+        stored = {"log": show("log", size, table.num_rows, len(table.stats))}
         for stats in (list(table.stats), SIX):
             for float32 in (False, True):
                 trainmon.parquet.write_dataset(
@@ -65,10 +73,15 @@ def main() -> None:
                 )
                 name = f"Parquet, {len(stats)} statistics, {'float32' if float32 else 'lossless'}"
                 sizes = {file.parts[-3]: file.stat().st_size for file in out.rglob("*.parquet")}
-                line(name, sum(sizes.values()), table.num_rows, len(stats))
+                stored[name] = show(name, sum(sizes.values()), table.num_rows, len(stats))
                 for kind, size in sorted(sizes.items()):
                     rows = int((table["kind"] == kind.removeprefix("kind=")).sum())
-                    line(f"  {kind}", size, rows, len(stats))
+                    show(f"  {kind}", size, rows, len(stats))
+        for name, scalar in stored.items():
+            lines.append(
+                timed.line(f"stored: {name}", scalar, "bytes a scalar", "our csv, same run", csv)
+            )
+    timed.write_lines(options.json, lines)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import sys
 import tempfile
 
 import reference
+import timed
 
 SIX = ["norm", "min", "max", "mean", "zeros", "nans"]
 MODES = {
@@ -130,15 +131,25 @@ def main():
         parser.error(
             "--peer-python is needed: an interpreter with torch and mindstudio-probe==26.2.0"
         )
-    report = {"machine": reference.machine(), "results": {}}
+    lines = []
     for mode in MODES:
         if options.only in (None, mode):
-            result = report["results"][mode] = measure(mode, options.pairs, options.peer_python)
+            result = measure(mode, options.pairs, options.peer_python)
+            ours, theirs = (result[who]["median_percent"] for who in ("trainmon", "peer"))
+            lines.append(
+                timed.line(
+                    f"beside the peer: {mode}",
+                    ours,
+                    "% of a bare step",
+                    "mindstudio-probe 26.2.0, same step",
+                    theirs,
+                    upper=result["trainmon"]["high_percent"],
+                )
+            )
             for who in result:
                 print(reference.line(f"{mode}: {who}", result[who]))
                 print(reference.line("  CPU of the thread", result[who]["cpu"]), flush=True)
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=1))
+    timed.write_lines(options.json, lines)
 
 
 if __name__ == "__main__":

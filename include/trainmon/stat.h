@@ -87,7 +87,7 @@ double derive(Stat stat, const RowState& state);
 
 inline constexpr double kDefaultEps = 1e-8;
 
-// Instruction-set levels of the CPU kernels; each gives bit-identical states.
+// Levels of the CPU kernels, bit-identical states all. On 64-bit Arm baseline is named "neon".
 enum class CpuLevel : std::uint8_t { baseline, avx2, avx512 };
 std::string_view cpu_level_name(CpuLevel level);
 std::optional<CpuLevel> cpu_level_from_name(std::string_view name);

@@ -11,6 +11,7 @@
 #include <string>
 #include <tuple>
 
+#include "odd_float_mode.h"
 #include "stats_oracle.h"
 
 namespace trainmon {
@@ -366,22 +367,26 @@ TEST(Kernels, EpsIsComparedExactlyInEveryFormat) {
   EXPECT_EQ(measure(view, inf).zeros, 5);
 }
 
+#ifdef TRAINMON_HAS_ODD_FLOAT_MODE
 TEST(Kernels, TheCallersFloatingPointModeIsNeitherUsedNorChanged) {
-#if defined(__x86_64__)
-  const unsigned before = __builtin_ia32_stmxcsr();
-  __builtin_ia32_ldmxcsr(0x1f80 | 0x8040 | 0x6000);  // flush subnormals, round towards zero
-  const unsigned odd = __builtin_ia32_stmxcsr();
   const std::vector<float> x = {1e-40f, -1e-40f, 1e-45f};
   const std::int64_t n = 3;
-  const RowState got = measure({x.data(), DType::float32, 1, &n, nullptr, Device::cpu, 0, nullptr});
-  const unsigned after = __builtin_ia32_stmxcsr();
-  __builtin_ia32_ldmxcsr(before);
-  EXPECT_EQ(after, odd);
-  EXPECT_EQ(got.subnormals, 3);
-  EXPECT_EQ(got.absmax, static_cast<double>(1e-40f));
-  EXPECT_GT(got.sum_sq, 1e-80);
-#endif
+  for (const CpuLevel level : levels()) {
+    set_cpu_level(level);
+    RowState got;
+    {
+      const test::OddFloatMode odd;
+      const auto before = odd.read();
+      got = measure({x.data(), DType::float32, 1, &n, nullptr, Device::cpu, 0, nullptr});
+      EXPECT_EQ(odd.read(), before);
+    }
+    EXPECT_EQ(got.subnormals, 3);
+    EXPECT_EQ(got.absmax, static_cast<double>(1e-40f));
+    EXPECT_GT(got.sum_sq, 1e-80);
+  }
+  set_cpu_level(detected_cpu_level());
 }
+#endif
 
 }  // namespace
 }  // namespace trainmon

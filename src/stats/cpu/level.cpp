@@ -13,7 +13,12 @@
 namespace trainmon {
 namespace {
 
-constexpr std::array<std::string_view, 3> kNames = {"baseline", "avx2", "avx512"};
+#if defined(__aarch64__)
+constexpr std::string_view kBaseline = "neon";  // what every 64-bit Arm has
+#else
+constexpr std::string_view kBaseline = "baseline";
+#endif
+constexpr std::array<std::string_view, 3> kNames = {kBaseline, "avx2", "avx512"};
 constexpr std::array<const cpu::Kernels*, 3> kKernels = {&cpu::kBaselineKernels, &cpu::kAvx2Kernels,
                                                          &cpu::kAvx512Kernels};
 
