@@ -142,7 +142,10 @@ class Monitor::State {
   static void start(const std::shared_ptr<State>& state) {
     State* self = state.get();
     PipeCalls calls;
-    calls.before_flush = [self] { self->collector.try_seal(Moment::interval); };
+    calls.before_flush = [self] {
+      self->collector.collect_replays();
+      self->collector.try_seal(Moment::interval);
+    };
     calls.annotate = [self](Alert& alert) {
       const int optimizer = self->collector.series().at(alert.key.series).optimizer;
       alert.step = self->collector.windows().step_of(optimizer, alert.key.window);
@@ -163,6 +166,57 @@ class Monitor::State {
            forks.load(std::memory_order_relaxed) == born_after_forks;
   }
   bool forked() const { return forks.load(std::memory_order_relaxed) != born_after_forks; }
+
+  Observed observe_on_device(SeriesId series, const TensorView& tensor, std::uint32_t flags,
+                             const std::optional<Address>& address = std::nullopt) {
+    thread_local DeviceSweep sweep;
+    sweep.clear();
+    const Observed done = add_to(sweep, series, tensor, flags, address);
+    return done == Observed::recorded ? launch(sweep) : done;
+  }
+
+  void observe_all(std::span<const SeriesId> series, std::span<const TensorView> tensors,
+                   std::span<Observed> out, std::uint32_t flags) {
+    thread_local DeviceSweep sweep;
+    sweep.clear();
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      if (tensors[i].device == Device::cpu) {
+        collector.observe(series[i], tensors[i], flags);
+        out[i] = Observed::recorded;
+      } else {
+        out[i] = add_to(sweep, series[i], tensors[i], flags, std::nullopt);
+      }
+    }
+    launch(sweep);
+  }
+
+  Observed add_to(DeviceSweep& sweep, SeriesId series, const TensorView& tensor,
+                  std::uint32_t flags, const std::optional<Address>& address) {
+    if (tensor.device != Device::cuda) return Observed::elsewhere;
+    try {
+      if (sweep.device != nullptr && sweep.stream != tensor.stream) launch(sweep);
+      const bool added = collector.observe_on_device(sweep, series, tensor, flags, address);
+      return added ? Observed::recorded : Observed::elsewhere;
+    } catch (const std::invalid_argument& error) {
+      refuse(error.what(), 1);
+      return Observed::refused;
+    }
+  }
+
+  // Counts what was not launched.
+  Observed launch(DeviceSweep& sweep) {
+    const auto rows = static_cast<std::int64_t>(sweep.rows.size());
+    const std::string why = collector.launch_on_device(sweep);
+    if (why.empty()) return Observed::recorded;
+    refuse(why, rows);
+    return Observed::refused;
+  }
+
+  void refuse(std::string_view reason, std::int64_t tensors) {
+    const std::lock_guard lock(facts_mutex);
+    refused[std::string(reason)] += tensors;
+    facts_changed = true;
+  }
 
   // The first bad value of a run is told at once; the rest is in the data and the stop line.
   void tell_first(const Alert& alert) {
@@ -370,11 +424,15 @@ void Monitor::begin_attempt(int optimizer) {
 }
 
 void Monitor::end_attempt(int optimizer, std::optional<Fate> fate, double loss_scale) {
-  if (state_->alive()) state_->collector.windows().end_attempt(optimizer, fate, loss_scale);
+  if (!state_->alive()) return;
+  state_->collector.windows().end_attempt(optimizer, fate, loss_scale);
+  state_->collector.window_closed(optimizer);
 }
 
 void Monitor::abandon_window(int optimizer, Fate fate, double loss_scale) {
-  if (state_->alive()) state_->collector.windows().abandon(optimizer, fate, loss_scale);
+  if (!state_->alive()) return;
+  state_->collector.windows().abandon(optimizer, fate, loss_scale);
+  state_->collector.window_closed(optimizer);
 }
 
 void Monitor::decide(int optimizer, std::int64_t window, Fate fate, double loss_scale) {
@@ -383,8 +441,8 @@ void Monitor::decide(int optimizer, std::int64_t window, Fate fate, double loss_
 
 Observed Monitor::observe(SeriesId series, const TensorView& tensor, std::uint32_t flags) {
   if (!state_->alive()) return Observed::idle;
-  if (tensor.device != Device::cpu) return Observed::elsewhere;
   try {
+    if (tensor.device != Device::cpu) return state_->observe_on_device(series, tensor, flags);
     state_->collector.observe(series, tensor, flags);
   } catch (const std::exception& error) {
     part_failed("observe", error.what());
@@ -396,14 +454,32 @@ Observed Monitor::observe(SeriesId series, const TensorView& tensor, std::uint32
 Observed Monitor::observe_at(SeriesId series, const TensorView& tensor, std::int64_t window,
                              std::int32_t accum, std::int32_t call, std::uint32_t flags) {
   if (!state_->alive()) return Observed::idle;
-  if (tensor.device != Device::cpu) return Observed::elsewhere;
+  const Address address{window, accum, call};
   try {
-    state_->collector.observe_at(series, tensor, {window, accum, call}, flags);
+    if (tensor.device != Device::cpu) {
+      return state_->observe_on_device(series, tensor, flags, address);
+    }
+    state_->collector.observe_at(series, tensor, address, flags);
   } catch (const std::exception& error) {
     part_failed("observe", error.what());
     return Observed::refused;
   }
   return Observed::recorded;
+}
+
+void Monitor::observe_all(std::span<const SeriesId> series, std::span<const TensorView> tensors,
+                          std::span<Observed> out, std::uint32_t flags) {
+  std::ranges::fill(out, Observed::idle);
+  if (!state_->alive()) return;
+  try {
+    state_->observe_all(series, tensors, out, flags);
+  } catch (const std::exception& error) {
+    part_failed("observe", error.what());
+  }
+}
+
+std::string Monitor::reserve_device(int device, std::int64_t tensors, std::int64_t bytes) {
+  return state_->collector.reserve_device(device, tensors, bytes);
 }
 
 void Monitor::add_late_row(SeriesId series, DType dtype, std::span<const std::int64_t> sizes,
@@ -453,6 +529,7 @@ void Monitor::seal(Moment moment) {
 
 bool Monitor::settle(double timeout) {
   if (!state_->alive()) return false;
+  state_->collector.collect_replays();
   state_->collector.seal(Moment::interval);
   return state_->pipe->settle(seconds(timeout));
 }
@@ -540,6 +617,7 @@ Health Monitor::stop() {
   if (state_->forked()) return {};
   if (!state_->stopped.exchange(true)) {
     state_->collector.seal_late();
+    state_->collector.collect_replays();
     state_->collector.seal(Moment::stop);
     state_->pipe->stop(seconds(state_->config.stop_timeout_seconds));
   }

@@ -40,7 +40,7 @@ Identity identity_from_environment();
 enum class Observed : std::uint8_t {
   recorded = 0,   // one row
   idle = 1,       // nothing to do: stopped, forked, not this step, no value
-  elsewhere = 2,  // not on the CPU: the caller measures it and adds a late row
+  elsewhere = 2,  // on a device without kernels here: the caller measures it, adds a late row
   refused = 3,    // a dtype or layout that is not measured; counted and said once in run.json
 };
 
@@ -124,6 +124,13 @@ class Monitor {
   Observed observe(SeriesId series, const TensorView& tensor, std::uint32_t flags = 0);
   Observed observe_at(SeriesId series, const TensorView& tensor, std::int64_t window,
                       std::int32_t accum, std::int32_t call, std::uint32_t flags = 0);
+  // The same for many tensors at once: those of a CUDA device are measured by one launch on the
+  // stream of each. out[i] tells what became of tensors[i].
+  void observe_all(std::span<const SeriesId> series, std::span<const TensorView> tensors,
+                   std::span<Observed> out, std::uint32_t flags = 0);
+  // Memory for launches on this device over so many tensors and bytes, so that none is allocated
+  // while training; "" or why its tensors are not measured by kernels here.
+  std::string reserve_device(int device, std::int64_t tensors, std::int64_t bytes);
   // A row whose values a device still computes; rows of one late batch are in call order.
   void add_late_row(SeriesId series, DType dtype, std::span<const std::int64_t> sizes,
                     std::int64_t window, std::int32_t accum, std::int32_t call,

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <stdexcept>
+#include <vector>
 
 #include "init.h"
 #include "parts.h"
@@ -40,13 +41,50 @@ Observed look_at(Monitor& monitor, PyObject* object, Observe&& observe) {
     case Access::ok:
       return measured(tensor, observe);
     case Access::not_cpu:
-      return Observed::elsewhere;
+      return tensor.is_complete ? observe(tensor.view) : Observed::elsewhere;
     case Access::refused:
       monitor.refuse(tensor.reason);
       return Observed::refused;
   }
   return Observed::refused;
 }
+
+// Tensors of CUDA devices, to be measured by one launch. Reused, so that nothing is allocated.
+struct OnDevice {
+  std::vector<SeriesId> series;
+  std::vector<TensorView> views;
+  std::vector<std::int64_t> extents;  // sizes, then strides, of one after another
+  std::vector<Py_ssize_t> places;     // in the list that was given
+  std::vector<Observed> done;
+
+  void clear() {
+    series.clear();
+    views.clear();
+    extents.clear();
+    places.clear();
+  }
+  void add(SeriesId id, const TensorAccess& tensor, Py_ssize_t place) {
+    const auto ndim = static_cast<std::size_t>(tensor.view.ndim);
+    series.push_back(id);
+    views.push_back(tensor.view);
+    places.push_back(place);
+    extents.insert(extents.end(), tensor.sizes.begin(), tensor.sizes.begin() + ndim);
+    if (tensor.view.strides == nullptr) return;
+    extents.insert(extents.end(), tensor.strides.begin(), tensor.strides.begin() + ndim);
+  }
+  void measure(Monitor& monitor, std::uint32_t flags) {
+    const std::int64_t* next = extents.data();
+    for (TensorView& view : views) {
+      view.sizes = next;
+      next += view.ndim;
+      if (view.strides == nullptr) continue;
+      view.strides = next;
+      next += view.ndim;
+    }
+    done.resize(views.size());
+    monitor.observe_all(series, views, done, flags);
+  }
+};
 
 bool enough(Py_ssize_t given, Py_ssize_t least, Py_ssize_t most, const char* name) {
   if (given >= least && given <= most) return true;
@@ -96,6 +134,12 @@ PyObject* sweep_call(PyObject*, PyObject* const* args, Py_ssize_t count) {
   const auto flags = count > 4 ? static_cast<std::uint32_t>(PyLong_AsUnsignedLong(args[4])) : 0u;
   if (PyErr_Occurred() != nullptr) return nullptr;
   nb::object elsewhere;
+  const auto measure_elsewhere = [&](Py_ssize_t i) {
+    if (!elsewhere.is_valid()) elsewhere = nb::list();
+    nb::cast<nb::list>(elsewhere).append(i);
+  };
+  thread_local OnDevice on_device;
+  on_device.clear();
   for (Py_ssize_t i = 0; i < PyList_Size(args[1]) && i < PyList_Size(args[2]); ++i) {
     const auto series = static_cast<SeriesId>(PyLong_AsUnsignedLong(PyList_GetItem(args[1], i)));
     if (PyErr_Occurred() != nullptr) return nullptr;
@@ -104,12 +148,24 @@ PyObject* sweep_call(PyObject*, PyObject* const* args, Py_ssize_t count) {
       value = nb::steal(PyObject_GetAttr(value.ptr(), args[3]));
       if (!value.is_valid()) return nullptr;
     }
-    const Observed done = look_at(*monitor, value.ptr(), [&](const TensorView& view) {
-      return monitor->observe(series, view, flags);
-    });
-    if (done == Observed::elsewhere) {
-      if (!elsewhere.is_valid()) elsewhere = nb::list();
-      nb::cast<nb::list>(elsewhere).append(i);
+    if (value.is_none()) continue;
+    TensorAccess tensor;
+    const Access access = read_tensor(value.ptr(), tensor);
+    if (access == Access::refused) monitor->refuse(tensor.reason);
+    if (access == Access::ok) {
+      measured(tensor, [&](const TensorView& view) { return monitor->observe(series, view, flags); });
+    }
+    if (access != Access::not_cpu) continue;
+    if (tensor.is_complete) {
+      on_device.add(series, tensor, i);
+    } else {
+      measure_elsewhere(i);
+    }
+  }
+  if (!on_device.views.empty()) {
+    on_device.measure(*monitor, flags);
+    for (std::size_t i = 0; i < on_device.done.size(); ++i) {
+      if (on_device.done[i] == Observed::elsewhere) measure_elsewhere(on_device.places[i]);
     }
   }
   if (elsewhere.is_valid()) return elsewhere.release().ptr();
@@ -120,7 +176,7 @@ PyMethodDef fast_calls[] = {
     {"observe", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(observe_call)),
      METH_FASTCALL,
      "observe(handle, series, tensor, flags=0) -> int\n\nMeasures one tensor at the open window "
-     "and accum of the series' optimizer.\n0 recorded, 1 idle, 2 not on the CPU, 3 refused."},
+     "and accum of the series' optimizer.\n0 recorded, 1 idle, 2 on a device without kernels here, 3 refused."},
     {"observe_at", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(observe_at_call)),
      METH_FASTCALL,
      "observe_at(handle, series, tensor, window, accum, call, flags=0) -> int\n\nMeasures one "
@@ -129,7 +185,7 @@ PyMethodDef fast_calls[] = {
      METH_FASTCALL,
      "sweep(handle, series, tensors, attribute, flags=0) -> list[int] | None\n\nobserve() for each "
      "pair; with an attribute name, of that attribute of each; None is skipped.\nReturns the "
-     "indices of tensors that are not on the CPU."},
+     "indices of tensors on devices without kernels here."},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -350,6 +350,8 @@ void init_monitor(nb::module_& module) {
           },
           nb::arg("series"), nb::arg("dtype"), nb::arg("sizes"), nb::arg("window"),
           nb::arg("accum"), nb::arg("call"), nb::arg("flags") = 0)
+      .def("reserve_device", &Monitor::reserve_device, nb::arg("device"), nb::arg("tensors"),
+           nb::arg("bytes"), "'' or why tensors of this CUDA device are not measured by kernels")
       .def("seal_late", &Monitor::seal_late)
       .def("fulfil", [](Monitor& self, std::int64_t ticket,
                         const States& values) { self.fulfil(ticket, states_of(values)); })

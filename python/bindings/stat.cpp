@@ -7,12 +7,14 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <utility>
 
 #include "init.h"
 #include "states.h"
 #include "tensor.h"
+#include "trainmon/cuda.h"
 
 namespace nb = nanobind;
 
@@ -65,9 +67,10 @@ struct Batch {
   }
 };
 
-// (states, elsewhere, refused): a row per tensor; the places of tensors on another device, whose
-// rows are empty; (place, reason) of those that cannot be measured.
+// (states, elsewhere, refused): a row per tensor; the places of tensors on a device without kernels
+// here, whose rows are empty; (place, reason) of those that cannot be measured.
 nb::tuple measure_tensors(const nb::list& tensors, double eps, int threads) {
+  std::map<std::pair<int, void*>, Batch> on_devices;  // by device and stream
   nb::list elsewhere, refused;
   const std::size_t n = nb::len(tensors);
   Batch batch(n);
@@ -78,7 +81,12 @@ nb::tuple measure_tensors(const nb::list& tensors, double eps, int threads) {
         batch.add(access, i);
         break;
       case Access::not_cpu:
-        elsewhere.append(i);
+        if (access.is_complete && cuda_unavailable(access.view.device_index).empty()) {
+          on_devices.try_emplace({access.view.device_index, access.view.stream}, n)
+              .first->second.add(access, i);
+        } else {
+          elsewhere.append(i);
+        }
         break;
       case Access::refused:
         refused.append(nb::make_tuple(i, access.reason));
@@ -95,8 +103,20 @@ nb::tuple measure_tensors(const nb::list& tensors, double eps, int threads) {
   if (measured.size() < n) {
     for (std::size_t i = 0; i < n; ++i) write_state(RowState{}, states.data() + i * kColumns);
   }
-  for (std::size_t i = 0; i < measured.size(); ++i) {
-    write_state(measured[i], states.data() + batch.places[i] * kColumns);
+  const auto write = [&](const Batch& from) {
+    for (std::size_t i = 0; i < measured.size(); ++i) {
+      write_state(measured[i], states.data() + from.places[i] * kColumns);
+    }
+  };
+  write(batch);
+  for (auto& [device, tensors_there] : on_devices) {
+    tensors_there.point_at_extents();
+    measured.assign(tensors_there.views.size(), {});
+    {
+      const nb::gil_scoped_release release;
+      measure_cuda(tensors_there.views, measured, eps);
+    }
+    write(tensors_there);
   }
   return nb::make_tuple(states, elsewhere, refused);
 }
@@ -182,6 +202,12 @@ void init_stat(nb::module_& module) {
   module.def("merge_states", &merge_states, nb::arg("states"));
   module.def("derive", &derive_states, nb::arg("stats"), nb::arg("states"));
   module.def("stat_table", &table);
+  module.def("cuda_architectures", [] {
+    const std::string_view names = cuda_architectures();
+    return nb::str(names.data(), names.size());
+  });
+  module.def("cuda_unavailable", &cuda_unavailable, nb::arg("device") = 0,
+             "why tensors of this CUDA device are not measured by kernels; '' when they are");
   module.def("cpu_level", [] { return level_name(cpu_level()); });
   module.def("detected_cpu_level", [] { return level_name(detected_cpu_level()); });
   module.def("set_cpu_level", &set_level, nb::arg("level"));

@@ -192,7 +192,6 @@ Device device_of(dlpack::DeviceType type) {
     case dlpack::kRocmHost:
       return Device::cpu;
     case dlpack::kCuda:
-    case dlpack::kRocm:
     case dlpack::kCudaManaged:
       return Device::cuda;
     default:
@@ -203,10 +202,13 @@ Device device_of(dlpack::DeviceType type) {
 Access take(const dlpack::Tensor& tensor, TensorAccess& out) {
   out.view.device = device_of(tensor.device_type);
   out.view.device_index = tensor.device_id;
-  if (out.view.device != Device::cpu) return Access::not_cpu;
+  if (out.view.device == Device::other) return Access::not_cpu;
+  const bool on_device = out.view.device != Device::cpu;
   const std::optional<DType> dtype = dtype_of(tensor.dtype);
+  const bool is_readable = tensor.ndim >= 0 && tensor.ndim <= TensorAccess::kMaxDims;
+  if (on_device && !(dtype && is_readable)) return Access::not_cpu;
   if (!dtype) return refuse(out, name_of(tensor.dtype));
-  if (tensor.ndim < 0 || tensor.ndim > TensorAccess::kMaxDims) return refuse(out, "dimensions");
+  if (!is_readable) return refuse(out, "dimensions");
   out.view.dtype = *dtype;
   out.view.ndim = tensor.ndim;
   out.view.data = static_cast<const char*>(tensor.data) + tensor.byte_offset;
@@ -217,7 +219,7 @@ Access take(const dlpack::Tensor& tensor, TensorAccess& out) {
   }
   out.view.sizes = out.sizes.data();
   out.view.strides = tensor.strides != nullptr ? out.strides.data() : nullptr;
-  return Access::ok;
+  return on_device ? Access::not_cpu : Access::ok;
 }
 
 // Reads a tuple of integers; -1 when it is none or too long.
@@ -236,6 +238,19 @@ int read_tuple(PyObject* tuple, std::array<std::int64_t, TensorAccess::kMaxDims>
   return static_cast<int>(n);
 }
 
+// The number of a torch.device and its current stream; false where torch does not tell.
+bool find_stream(PyObject* device, TensorView& view) {
+  static PyObject* const current = imported("torch._C", "_cuda_getCurrentRawStream");
+  const Ref index(attribute(device, "index"));
+  if (current == nullptr || !index || index.get() == Py_None) return false;
+  const Ref stream(PyObject_CallFunctionObjArgs(current, index.get(), nullptr));
+  view.device_index = static_cast<int>(PyLong_AsLong(index.get()));
+  if (stream) view.stream = PyLong_AsVoidPtr(stream.get());
+  if (PyErr_Occurred() == nullptr) return static_cast<bool>(stream);
+  PyErr_Clear();
+  return false;
+}
+
 // torch without the C exchange (before 2.10), tensors that the exchange would change (copy on
 // write), and the names of what it cannot describe.
 Access read_by_hand(PyObject* object, TensorAccess& out) {
@@ -249,14 +264,17 @@ Access read_by_hand(PyObject* object, TensorAccess& out) {
   const Ref device_type(device ? attribute(device.get(), "type") : nullptr);
   const std::string device_name = text_of(device_type.get());
   if (device_name == "meta") return refuse(out, "meta");
-  if (device_name != "cpu") {
+  const bool on_device = device_name != "cpu";
+  out.view.device = Device::cpu;
+  if (on_device) {
     if (device_name.empty()) return refuse(out, "unreadable");
     out.view.device = device_name == "cuda" ? Device::cuda : Device::other;
-    return Access::not_cpu;
+    if (out.view.device == Device::other) return Access::not_cpu;
   }
   const Ref dtype_object(attribute(object, "dtype"));
   const std::string dtype_text = last_part(text_of(dtype_object.get()));
   const std::optional<DType> dtype = dtype_from_name(dtype_text);
+  if (!dtype && on_device) return Access::not_cpu;
   if (!dtype) return refuse(out, dtype_text);
   if (call_is_true(object, "is_neg")) return refuse(out, "neg_view");
   const Ref shape(attribute(object, "shape"));
@@ -270,13 +288,14 @@ Access read_by_hand(PyObject* object, TensorAccess& out) {
     PyErr_Clear();
     return refuse(out, "unreadable");
   }
-  out.view.device = Device::cpu;
   out.view.dtype = *dtype;
   out.view.ndim = ndim;
   out.view.sizes = out.sizes.data();
   out.view.strides = out.strides.data();
   if (out.view.data == nullptr && element_count(out.view) > 0) return refuse(out, "unreadable");
-  return Access::ok;
+  if (!on_device) return Access::ok;
+  out.is_complete = find_stream(device.get(), out.view);
+  return Access::not_cpu;
 }
 
 // Calls a predicate of torch._C that was looked up once; false where torch lacks it.
@@ -318,8 +337,15 @@ Access read_exchange(const dlpack::ExchangeApi& api, PyObject* object, TensorAcc
     return read_by_hand(object, out);
   }
   const Access access = take(tensor, out);
-  if (access != Access::ok) return access == Access::refused ? read_by_hand(object, out) : access;
+  if (access == Access::refused) return read_by_hand(object, out);
+  const bool on_device = access == Access::not_cpu;
+  if (on_device && out.view.sizes == nullptr) return access;
   if (may_be_negative(out.view) && is_negative(object)) return refuse(out, "neg_view");
+  if (on_device && api.current_stream != nullptr) {
+    out.is_complete =
+        api.current_stream(tensor.device_type, tensor.device_id, &out.view.stream) == 0;
+    if (!out.is_complete) PyErr_Clear();
+  }
   return access;
 }
 
@@ -419,6 +445,7 @@ Access read(PyObject* object, TensorAccess& out) {
 Access read_tensor(PyObject* object, TensorAccess& out) noexcept {
   Py_CLEAR(out.owner);
   out.view = {};
+  out.is_complete = false;
   out.reason.clear();
   Access access = Access::refused;
   try {

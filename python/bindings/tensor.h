@@ -14,7 +14,7 @@ namespace trainmon {
 
 enum class Access : std::uint8_t {
   ok,       // `view` can be measured
-  not_cpu,  // on another device: `view.device` says which kind; nothing else is filled in
+  not_cpu,  // on another device, `view.device`; `view` is filled in where `is_complete` says so
   refused,  // never measured: `reason` says why in one short stable word
 };
 
@@ -31,6 +31,7 @@ struct TensorAccess {
   // "complex64", "sparse_coo", "neg_view", "meta", "quantized", "nested", "dtensor", "object",
   // "byte_order", "unreadable", or the name of a dtype or type that is not measured
   std::string reason;
+  bool is_complete = false;   // not_cpu: a CUDA tensor, with everything a kernel needs
   PyObject* owner = nullptr;  // keeps the memory described by a DLPack capsule
   std::array<std::int64_t, kMaxDims> sizes;
   std::array<std::int64_t, kMaxDims> strides;

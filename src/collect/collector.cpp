@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <stdexcept>
 #include <utility>
 
 #include "base/parallel.h"
@@ -53,35 +54,8 @@ void Collector::observe(SeriesId series, const TensorView& tensor, std::uint32_t
   observe_at(series, tensor, address_of(series), flags);
 }
 
-void Collector::observe_at(SeriesId series, const TensorView& tensor, const Address& address,
-                           std::uint32_t flags) {
-  Row row;
-  row.key.series = series_.with_dtype(series, tensor.dtype);
-  row.key.flags = flags;
-  row.key.window = address.window;
-  row.key.accum = address.accum;
-  row.key.call = address.call;
-  row.state = measure(tensor, options_.eps, options_.threads);
-  row.shape =
-      series_.shape_of(row.key.series, {tensor.sizes, static_cast<std::size_t>(tensor.ndim)});
-  const bool non_finite = row.state.non_finite();
-  if (non_finite) {
-    row.key.flags |= flag::kNonFinite;
-    windows_.note_non_finite(series_.at(series).optimizer, address.window);
-  }
-  // Every other statistic with a size is bounded by these two.
-  const double limit = limit_.load(std::memory_order_relaxed);
-  if (std::isfinite(limit) && (row.state.absmax > limit || derive(Stat::norm, row.state) > limit)) {
-    row.key.flags |= flag::kOverLimit;
-  }
-  open_.append(row);
-  produced_.fetch_add(1, std::memory_order_relaxed);
-  // The first one must be on its way to the disk before anything else can happen.
-  if (non_finite && !seen_non_finite_.exchange(true)) seal(Moment::alert);
-}
-
-void Collector::add_late_row(SeriesId series, DType dtype, std::span<const std::int64_t> sizes,
-                             const Address& address, std::uint32_t flags) {
+Row Collector::row_of(SeriesId series, DType dtype, std::span<const std::int64_t> sizes,
+                      const Address& address, std::uint32_t flags) {
   Row row;
   row.key.series = series_.with_dtype(series, dtype);
   row.key.flags = flags;
@@ -89,6 +63,79 @@ void Collector::add_late_row(SeriesId series, DType dtype, std::span<const std::
   row.key.accum = address.accum;
   row.key.call = address.call;
   row.shape = series_.shape_of(row.key.series, sizes);
+  return row;
+}
+
+// The flags that depend on the values.
+void Collector::judge(Row& row) {
+  if (row.state.non_finite()) {
+    row.key.flags |= flag::kNonFinite;
+    windows_.note_non_finite(series_.at(row.key.series).optimizer, row.key.window);
+  }
+  // Every other statistic with a size is bounded by these two.
+  const double limit = limit_.load(std::memory_order_relaxed);
+  if (std::isfinite(limit) && (row.state.absmax > limit || derive(Stat::norm, row.state) > limit)) {
+    row.key.flags |= flag::kOverLimit;
+  }
+}
+
+void Collector::observe_at(SeriesId series, const TensorView& tensor, const Address& address,
+                           std::uint32_t flags) {
+  Row row = row_of(series, tensor.dtype, {tensor.sizes, static_cast<std::size_t>(tensor.ndim)},
+                   address, flags);
+  row.state = measure(tensor, options_.eps, options_.threads);
+  judge(row);
+  const bool non_finite = row.state.non_finite();
+  open_.append(row);
+  produced_.fetch_add(1, std::memory_order_relaxed);
+  // The first one must be on its way to the disk before anything else can happen.
+  if (non_finite && !seen_non_finite_.exchange(true)) seal(Moment::alert);
+}
+
+bool Collector::observe_on_device(DeviceSweep& sweep, SeriesId series, const TensorView& tensor,
+                                  std::uint32_t flags, const std::optional<Address>& address) {
+  std::string why;
+  cuda::CudaDevice* device = cuda::CudaDevice::of(tensor.device_index, why);
+  if (device == nullptr) return false;
+  if (sweep.device != device || sweep.stream != tensor.stream) launch_on_device(sweep);
+  sweep.device = device;
+  sweep.stream = tensor.stream;
+  sweep.pieces.emplace_back();
+  if (!cuda::describe(tensor, sweep.pieces.back(), why)) {
+    sweep.pieces.pop_back();
+    throw std::invalid_argument(why);
+  }
+  const int optimizer = series_.at(series).optimizer;
+  sweep.pieces.back().entry.window = static_cast<std::uint16_t>(optimizer);
+  sweep.optimizers.push_back(optimizer);
+  sweep.rows.push_back(row_of(series, tensor.dtype,
+                              {tensor.sizes, static_cast<std::size_t>(tensor.ndim)},
+                              address ? *address : address_of(series), flags));
+  sweep.rows.back().key.seq = open_.take_seq();
+  return true;
+}
+
+std::string Collector::reserve_device(int device, std::int64_t tensors, std::int64_t bytes) {
+  std::string why;
+  cuda::CudaDevice* found = cuda::CudaDevice::of(device, why);
+  if (found != nullptr) found->reserve(static_cast<std::size_t>(tensors), bytes);
+  return why;
+}
+
+std::string Collector::launch_on_device(DeviceSweep& sweep) {
+  return device_.launch(sweep, options_.eps);
+}
+
+void Collector::collect_replays() {
+  for (Row& row : device_.collect_replays()) {
+    open_.append(row);
+    produced_.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+void Collector::add_late_row(SeriesId series, DType dtype, std::span<const std::int64_t> sizes,
+                             const Address& address, std::uint32_t flags) {
+  Row row = row_of(series, dtype, sizes, address, flags);
   const std::lock_guard lock(late_mutex_);
   row.key.seq = open_.take_seq();
   late_rows_.push_back(row);
@@ -193,6 +240,10 @@ bool Collector::try_seal(Moment moment) {
 }
 
 void Collector::seal_locked(Moment moment) {
+  if (RecordBatch batch = device_.seal(); !batch.empty()) {
+    produced_.fetch_add(batch.row_count(), std::memory_order_relaxed);
+    submit_(stamp(std::move(batch), moment));
+  }
   RecordBatch batch = open_.take();
   if (batch.empty()) return;
   submit_(stamp(std::move(batch), moment));

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "collect/device_rows.h"
 #include "collect/open_batch.h"
 #include "collect/series_registry.h"
 #include "collect/windows.h"
@@ -54,6 +55,19 @@ class Collector {
   void observe(SeriesId series, const TensorView& tensor, std::uint32_t flags);
   void observe_at(SeriesId series, const TensorView& tensor, const Address& address,
                   std::uint32_t flags);
+  // Adds a tensor of a CUDA device to what the next launch_on_device() measures. False, with no row,
+  // where there are no kernels for it; throws std::invalid_argument for a layout they do not have.
+  bool observe_on_device(DeviceSweep& sweep, SeriesId series, const TensorView& tensor,
+                         std::uint32_t flags, const std::optional<Address>& address = std::nullopt);
+  // "" or why its tensors are not measured by kernels here.
+  std::string reserve_device(int device, std::int64_t tensors, std::int64_t bytes);
+  // "" or why the rows were not measured.
+  std::string launch_on_device(DeviceSweep& sweep);
+  // What replays of captured graphs have left becomes rows.
+  void collect_replays();
+  // The optimizer's window has closed.
+  void window_closed(int optimizer) { device_.set_window(optimizer, windows_.window(optimizer)); }
+  std::uint64_t replays_lost() const { return device_.replays_lost(); }
   void add_late_row(SeriesId series, DType dtype, std::span<const std::int64_t> sizes,
                     const Address& address, std::uint32_t flags);
   std::int64_t seal_late();
@@ -83,6 +97,9 @@ class Collector {
   void seal_locked(Moment moment);
   RecordBatch stamp(RecordBatch&& batch, Moment moment);
   Address address_of(SeriesId series) const;
+  Row row_of(SeriesId series, DType dtype, std::span<const std::int64_t> sizes,
+             const Address& address, std::uint32_t flags);
+  void judge(Row& row);
 
   const CollectorOptions options_;
   const Submit submit_;
@@ -95,6 +112,8 @@ class Collector {
   std::atomic<std::int64_t> produced_{0};
   std::atomic<bool> seen_non_finite_{false};
   std::atomic<double> limit_{std::numeric_limits<double>::infinity()};
+
+  DeviceRows device_{[this](Row& row) { judge(row); }};
 
   class Ticket;
   std::mutex late_mutex_;

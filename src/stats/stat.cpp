@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "stats/merge.h"
+
 namespace trainmon {
 namespace {
 
@@ -38,48 +40,6 @@ double as_double(std::int64_t count) {
   return static_cast<double>(count);
 }
 
-// Unsigned inside, for a damaged file may hold counts that no tensor has.
-std::int64_t sum(std::int64_t a, std::int64_t b) {
-  return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
-}
-
-// Brings m2 and sum_sq to another exponent.
-void rescale(RowState& state, std::int32_t exponent) {
-  if (state.exponent == exponent) return;
-  const int shift = 2 * (state.exponent - exponent);
-  state.m2 = std::ldexp(state.m2, shift);
-  state.sum_sq = std::ldexp(state.sum_sq, shift);
-  state.exponent = exponent;
-}
-
-// Adds the finite elements of `from`; both have some.
-void merge_values(RowState& into, RowState from) {
-  // A state of zeros only fits every exponent; otherwise the larger one loses nothing that counts.
-  std::int32_t exponent = std::max(into.exponent, from.exponent);
-  if (into.absmax == 0.0) exponent = from.exponent;
-  if (from.absmax == 0.0) exponent = into.exponent;
-  rescale(into, exponent);
-  rescale(from, exponent);
-
-  const double n_into = as_double(into.finite());
-  const double n_from = as_double(from.finite());
-  const double n = n_into + n_from;
-  double delta = from.mean - into.mean;
-  if (exponent != 0) delta = std::ldexp(from.mean, -exponent) - std::ldexp(into.mean, -exponent);
-  into.m2 += from.m2 + delta * delta * (n_into * (n_from / n));
-  into.sum_sq += from.sum_sq;
-  into.min = std::min(into.min, from.min);
-  into.max = std::max(into.max, from.max);
-  into.absmax = std::max(into.absmax, from.absmax);
-  into.sum += from.sum;
-  if (std::isfinite(into.sum)) {
-    into.mean = into.sum / n;
-  } else {
-    into.mean = std::clamp(into.mean * (n_into / n) + from.mean * (n_from / n), into.min, into.max);
-    into.sum = into.mean * n;
-  }
-}
-
 }  // namespace
 
 const std::array<StatDefinition, kStatCount>& stat_table() {
@@ -97,26 +57,7 @@ std::string_view stat_name(Stat stat) {
 }
 
 void merge(RowState& into, const RowState& from) {
-  if (from.finite() > 0) {
-    if (into.finite() > 0) {
-      merge_values(into, from);
-    } else {
-      const RowState before = into;
-      into = from;
-      into.count = before.count;
-      into.nans = before.nans;
-      into.pos_infs = before.pos_infs;
-      into.neg_infs = before.neg_infs;
-      into.zeros = before.zeros;
-      into.subnormals = before.subnormals;
-    }
-  }
-  into.count = sum(into.count, from.count);
-  into.nans = sum(into.nans, from.nans);
-  into.pos_infs = sum(into.pos_infs, from.pos_infs);
-  into.neg_infs = sum(into.neg_infs, from.neg_infs);
-  into.zeros = sum(into.zeros, from.zeros);
-  into.subnormals = sum(into.subnormals, from.subnormals);
+  merge_states(into, from);
 }
 
 double derive(Stat stat, const RowState& state) {
@@ -127,7 +68,7 @@ double derive(Stat stat, const RowState& state) {
     case Stat::nans:
       return as_double(state.nans);
     case Stat::infs:
-      return as_double(sum(state.pos_infs, state.neg_infs));
+      return as_double(add_counts(state.pos_infs, state.neg_infs));
     case Stat::subnormals:
       return as_double(state.subnormals);
     case Stat::zeros:

@@ -1,6 +1,7 @@
 # What is covered, what is not and why: for the start line, run.json and one loud line.
 from __future__ import annotations
 
+import collections
 import json
 
 from trainmon.torch.hooks import log
@@ -56,6 +57,8 @@ class Coverage:
         for key, note in notes.items():
             if note:
                 core.set_note(key, json.dumps(note))
+        if devices := self._devices():
+            core.set_note("devices", json.dumps(devices))
         known = {id(p.tensor) for p in parameters}
         foreign = sum(
             id(tensor) not in known
@@ -65,6 +68,21 @@ class Coverage:
         )
         if foreign:
             self.not_covered(f"{foreign} parameters of the optimizers", "not in the model given")
+
+    def _devices(self) -> dict[str, str]:
+        """How the tensors of each CUDA device are measured; makes it ready to."""
+        held: dict = collections.defaultdict(list)
+        for parameter in self.adapter.parameters:
+            if parameter.tensor.device.type == "cuda":
+                held[parameter.tensor.device].append(parameter.tensor)
+        how = {}
+        for device, tensors in held.items():
+            size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+            why = "backend is ops"
+            if not self.adapter.is_elsewhere:
+                why = self.core.reserve_device(device.index, len(tensors), size)
+            how[str(device)] = f"framework operations: {why}" if why else "kernels"
+        return how
 
     def after_first_step(self) -> None:
         """Says what gave nothing, now that all should have."""

@@ -1,0 +1,91 @@
+#include "collect/device_rows.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace trainmon {
+
+// Filled on the writer thread, once every launch of the batch is done.
+class DeviceRows::Values final : public LateValues {
+ public:
+  Values(std::vector<Waiting> waiting, std::function<void(Row&)> finish)
+      : waiting_(std::move(waiting)), finish_(std::move(finish)) {}
+
+  bool ready() const noexcept override {
+    for (; ready_ < waiting_.size(); ++ready_) {
+      if (!waiting_[ready_].launch->ready()) return false;
+    }
+    return true;
+  }
+
+  void fill(RecordBatch& batch) noexcept override {
+    // A full queue may have dropped rows; those left are still in order.
+    std::size_t next = 0;
+    for (Row& row : batch.rows) {
+      while (next < waiting_.size() && waiting_[next].row.key.seq != row.key.seq) ++next;
+      if (next == waiting_.size()) return;
+      row.state = waiting_[next].launch->state(waiting_[next].index);
+      finish_(row);
+    }
+  }
+
+ private:
+  const std::vector<Waiting> waiting_;
+  const std::function<void(Row&)> finish_;
+  mutable std::size_t ready_ = 0;
+};
+
+std::string DeviceRows::launch(DeviceSweep& sweep, double eps) {
+  if (sweep.pieces.empty()) return "";
+  const cuda::Launched launched = sweep.device->launch(sweep.pieces, eps, sweep.stream, inbox_);
+  if (launched) {
+    const std::lock_guard lock(mutex_);
+    if (streams_.insert_or_assign(sweep.device, sweep.stream).second) {
+      sweep.device->set_window(sweep.optimizers[0], sweep.rows[0].key.window, sweep.stream);
+    }
+    if (launched.captured != 0) {
+      captured_[launched.captured] = sweep.rows;
+    } else {
+      for (std::size_t i = 0; i < sweep.rows.size(); ++i) {
+        waiting_.push_back({sweep.rows[i], launched.launch, static_cast<std::uint32_t>(i)});
+      }
+    }
+  }
+  sweep.clear();
+  return launched ? "" : launched.why;
+}
+
+RecordBatch DeviceRows::seal() {
+  RecordBatch batch;
+  const std::lock_guard lock(mutex_);
+  if (waiting_.empty()) return batch;
+  std::ranges::sort(waiting_, {}, [](const Waiting& w) { return w.row.key.seq; });
+  batch.rows.reserve(waiting_.size());
+  for (const Waiting& waiting : waiting_) batch.rows.push_back(waiting.row);
+  batch.late = std::make_shared<Values>(std::exchange(waiting_, {}), finish_);
+  return batch;
+}
+
+void DeviceRows::set_window(int optimizer, std::int64_t window) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [device, stream] : streams_) device->set_window(optimizer, window, stream);
+}
+
+std::vector<Row> DeviceRows::collect_replays() {
+  std::vector<Row> rows;
+  const std::lock_guard lock(mutex_);
+  if (captured_.empty()) return rows;
+  lost_ = 0;
+  for (const auto& [device, stream] : streams_) lost_ += device->collect_replays();
+  for (const cuda::Replay& replay : inbox_->take()) {
+    const auto found = captured_.find(replay.launch);
+    if (found == captured_.end() || replay.row >= found->second.size()) continue;
+    rows.push_back(found->second[replay.row]);
+    rows.back().key.window = replay.window;
+    rows.back().state = replay.state;
+    finish_(rows.back());
+  }
+  return rows;
+}
+
+}  // namespace trainmon

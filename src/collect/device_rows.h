@@ -1,0 +1,70 @@
+// Rows whose values a CUDA device computes: launched together, sealed as a late batch, and, where a
+// launch was captured in a graph, one more row for every replay.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "stats/cuda/device.h"
+#include "trainmon/record.h"
+
+namespace trainmon {
+
+// Tensors of one device, for one launch on one stream. Reused, so that nothing is allocated.
+struct DeviceSweep {
+  cuda::CudaDevice* device = nullptr;
+  void* stream = nullptr;
+  std::vector<cuda::Piece> pieces;
+  std::vector<Row> rows;
+  std::vector<std::int32_t> optimizers;  // of each row
+
+  void clear() {
+    device = nullptr;
+    pieces.clear();
+    rows.clear();
+    optimizers.clear();
+  }
+};
+
+// Thread-safe.
+class DeviceRows {
+ public:
+  // `finish` completes a row whose state has arrived: flags, and what is told of it. Called on the
+  // writer thread; must outlive this and every batch sealed.
+  explicit DeviceRows(std::function<void(Row&)> finish) : finish_(std::move(finish)) {}
+
+  // Launches what `sweep` holds and clears it. "" or why none of it will be measured.
+  std::string launch(DeviceSweep& sweep, double eps);
+  // The rows launched so far as a batch that waits for them; none leaves it empty.
+  RecordBatch seal();
+  // The optimizer's window has ended and this one is open, for whatever runs on the device later.
+  void set_window(int optimizer, std::int64_t window);
+  // A row for every replay since the last call, without its seq.
+  std::vector<Row> collect_replays();
+  // Replays that found no room.
+  std::uint64_t replays_lost() const { return lost_; }
+
+ private:
+  struct Waiting {
+    Row row;
+    std::shared_ptr<const cuda::Launch> launch;
+    std::uint32_t index = 0;
+  };
+  class Values;
+
+  const std::function<void(Row&)> finish_;
+  std::mutex mutex_;
+  std::vector<Waiting> waiting_;
+  std::map<cuda::CudaDevice*, void*> streams_;  // used last, of every device in use
+  std::map<std::uint32_t, std::vector<Row>> captured_;
+  std::shared_ptr<cuda::ReplayInbox> inbox_ = std::make_shared<cuda::ReplayInbox>();
+  std::uint64_t lost_ = 0;
+};
+
+}  // namespace trainmon

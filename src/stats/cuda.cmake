@@ -1,0 +1,66 @@
+# The CUDA kernels: compiled by nvcc to a fat binary that is part of the library. The rest of the
+# backend is plain C++ and finds the driver when it runs, so no CUDA library is linked.
+set(TRAINMON_CUDA AUTO CACHE STRING "CUDA kernels: AUTO (when nvcc is found), ON or OFF")
+set_property(CACHE TRAINMON_CUDA PROPERTY STRINGS AUTO ON OFF)
+if(NOT TRAINMON_CUDA MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "TRAINMON_CUDA is \"${TRAINMON_CUDA}\"; valid are AUTO, ON and OFF")
+endif()
+
+set(summary "off (TRAINMON_CUDA=OFF)")
+set(with_cuda FALSE)
+if(NOT TRAINMON_CUDA STREQUAL "OFF")
+  find_program(CMAKE_CUDA_COMPILER nvcc HINTS $ENV{CUDA_HOME}/bin $ENV{CUDA_PATH}/bin
+    /usr/local/cuda/bin)
+  set(why "nvcc was not found")
+  if(CMAKE_CUDA_COMPILER)
+    execute_process(COMMAND ${CMAKE_CUDA_COMPILER} --version OUTPUT_VARIABLE nvcc_says
+      RESULT_VARIABLE nvcc_failed ERROR_QUIET)
+    string(REGEX MATCH "release ([0-9]+\\.[0-9]+)" found "${nvcc_says}")
+    set(nvcc_version ${CMAKE_MATCH_1})
+    set(why "${CMAKE_CUDA_COMPILER} is CUDA \"${nvcc_version}\", 12.0 or newer is needed")
+    if(NOT nvcc_failed AND nvcc_version AND NOT nvcc_version VERSION_LESS 12.0)
+      set(with_cuda TRUE)
+    endif()
+  endif()
+  if(NOT with_cuda AND TRAINMON_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "TRAINMON_CUDA=ON, but ${why}. Install the CUDA toolkit, or name nvcc with "
+      "-DCMAKE_CUDA_COMPILER=/path/to/nvcc.")
+  endif()
+  set(summary "off (${why})")
+endif()
+
+if(with_cuda)
+  set(newest 90)
+  if(NOT nvcc_version VERSION_LESS 12.8)
+    set(newest 90 100)
+  endif()
+  set(TRAINMON_CUDA_ARCHITECTURES 80 ${newest} CACHE STRING
+    "compute capabilities to compile for; the last one is added as PTX for newer devices")
+  set(codes)
+  set(names)
+  foreach(architecture ${TRAINMON_CUDA_ARCHITECTURES})
+    list(APPEND codes -gencode arch=compute_${architecture},code=sm_${architecture})
+    list(APPEND names sm_${architecture})
+    set(last ${architecture})
+  endforeach()
+  list(APPEND codes -gencode arch=compute_${last},code=compute_${last})
+  list(JOIN names " " names)
+  set(image ${CMAKE_CURRENT_BINARY_DIR}/measure.fatbin)
+  set(sources ${CMAKE_CURRENT_SOURCE_DIR}/cuda)
+  add_custom_command(OUTPUT ${image}
+    COMMAND ${CMAKE_CUDA_COMPILER} -fatbin -std=c++20 -O3 --expt-relaxed-constexpr
+      -ccbin ${CMAKE_CXX_COMPILER} -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_SOURCE_DIR}/src
+      ${codes} -o ${image} ${sources}/measure.cu
+    DEPENDS ${sources}/measure.cu ${sources}/sums.h ${sources}/element.h ${sources}/work.h
+      ${sources}/both.h ${CMAKE_CURRENT_SOURCE_DIR}/merge.h
+      ${PROJECT_SOURCE_DIR}/include/trainmon/stat.h ${PROJECT_SOURCE_DIR}/include/trainmon/tensor.h
+    COMMENT "CUDA kernels for ${names}" VERBATIM)
+  target_sources(trainmon_stats PRIVATE cuda/image.cpp)
+  set_source_files_properties(cuda/image.cpp PROPERTIES OBJECT_DEPENDS ${image}
+    COMPILE_DEFINITIONS
+    "TRAINMON_CUDA_IMAGE=\"${image}\";TRAINMON_CUDA_ARCHITECTURES=\"${names}\"")
+  set(summary "${names} (CUDA ${nvcc_version})")
+else()
+  target_sources(trainmon_stats PRIVATE no_cuda/image.cpp)
+endif()
+message(STATUS "CUDA kernels: ${summary}")

@@ -1,0 +1,140 @@
+// One CUDA device: its memory, launches on the streams of training, and the results they leave in
+// mapped host memory. Nothing here waits for the device unless it says so.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "stats/cuda/driver.h"
+#include "stats/cuda/work.h"
+#include "trainmon/tensor.h"
+
+namespace trainmon::cuda {
+
+// A tensor without the order of its elements.
+struct Piece {
+  Entry entry;  // row and the places in a launch are filled in by it
+  bool has_gaps = false;
+  Gaps gaps;
+};
+// False, and why in a word, for what cannot be measured: more than kStrides dimensions with gaps.
+bool describe(const TensorView& tensor, Piece& out, std::string& why);
+
+// What a captured launch found, each time its graph was replayed.
+struct Replay {
+  std::uint32_t launch = 0;
+  std::uint32_t row = 0;
+  std::int64_t window = 0;
+  RowState state;
+};
+// Where replays wait for the writer thread of one monitor. Thread-safe.
+class ReplayInbox {
+ public:
+  void put(const Replay& replay);
+  std::vector<Replay> take();
+
+ private:
+  std::mutex mutex_;
+  std::vector<Replay> replays_;
+};
+
+class Arena;
+struct Flight;
+
+// The results of one launch. Its memory is used again once it is gone and the device is done.
+class Launch {
+ public:
+  Launch(std::shared_ptr<Arena> arena, std::shared_ptr<Flight> flight);
+  ~Launch();
+  Launch(const Launch&) = delete;
+  Launch& operator=(const Launch&) = delete;
+
+  bool ready() const noexcept;
+  RowState state(std::size_t row) const noexcept;  // of a launch that is ready
+
+ private:
+  std::shared_ptr<Arena> arena_;
+  std::shared_ptr<Flight> flight_;
+  mutable std::size_t seen_ = 0;  // rows that were ready when asked last
+};
+
+// What became of a call. `captured`: the stream is being captured; results come by the inbox, under
+// this number, for every replay.
+struct Launched {
+  std::shared_ptr<Launch> launch;
+  std::uint32_t captured = 0;
+  std::string why;  // set when nothing was launched
+  bool is_lasting = false;  // and nothing ever will be
+  explicit operator bool() const { return launch != nullptr || captured != 0; }
+};
+
+// Thread-safe. Made on first use, never destroyed: the driver may be gone before static objects.
+class CudaDevice {
+ public:
+  // nullptr where there are no kernels for it; `why` says which is missing.
+  static CudaDevice* of(int index, std::string& why);
+
+  // One kernel for all of them, on `stream`. `inbox` may be null: then a capture is refused.
+  Launched launch(std::vector<Piece>& pieces, double eps, Stream stream,
+                  const std::shared_ptr<ReplayInbox>& inbox);
+  // Memory for this many tensors and elements in one launch, so that none is needed later.
+  void reserve(std::size_t tensors, std::int64_t bytes);
+
+  // In what is launched on `stream` from now on, `optimizer` is in this window: needed once
+  // there are captured launches, and nothing before. In a capture: one further with each replay.
+  void set_window(int optimizer, std::int64_t window, Stream stream);
+  bool has_captures() const { return captures_.load(std::memory_order_acquire) > 0; }
+  // Puts what replays have left into the inboxes; how many found no room so far.
+  std::uint64_t collect_replays();
+
+  const std::string& name() const { return name_; }
+  // Blocks of the grid at most.
+  unsigned grid() const { return grid_; }
+
+ private:
+  CudaDevice() = default;
+  bool start(int index, std::string& why);
+  bool is_capturing(Stream stream);
+  std::shared_ptr<Arena> make_arena(std::size_t rows, std::size_t blob, std::size_t partials,
+                                    std::size_t counters, std::string& why);
+  Launched launch_captured(const std::vector<Piece>& pieces, Work& work, Stream stream,
+                           const std::shared_ptr<ReplayInbox>& inbox);
+  Status launch_kernel(Work& work, Stream stream);
+  Pointer lasting(std::size_t bytes, Status& status);
+
+  const Driver* driver_ = nullptr;
+  Context context_ = nullptr;
+  Function measure_ = nullptr;
+  Function next_window_ = nullptr;
+  std::string name_;
+  unsigned grid_ = 0;
+  std::string broken_;  // set when a launch failed for good
+
+  std::mutex mutex_;
+  std::shared_ptr<Arena> arena_;
+  std::uint64_t serial_ = 0;
+
+  // for captured graphs
+  Stream own_stream_ = nullptr;
+  Pointer windows_ = 0;  // std::int32_t each
+  std::array<std::int32_t, 256> window_now_{};
+  ReplayRing ring_ = {};  // addresses of the device
+  const Result* replay_results_ = nullptr;  // the same memory
+  std::uint64_t replays_taken_ = 0;
+  volatile std::uint64_t* ring_words_ = nullptr;  // tail, dropped
+  std::mutex replay_mutex_;
+  std::vector<std::weak_ptr<ReplayInbox>> inboxes_;  // by captured launch - 1
+  std::atomic<std::uint32_t> captures_{0};
+  Pointer lasting_ = 0;
+  std::size_t lasting_left_ = 0;
+};
+
+}  // namespace trainmon::cuda

@@ -1,0 +1,43 @@
+// Measuring on a device outside a monitor, and what this build has for devices.
+#include "trainmon/cuda.h"
+
+#include <chrono>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "stats/cuda/device.h"
+#include "stats/cuda/image.h"
+
+namespace trainmon {
+
+std::string_view cuda_architectures() {
+  return cuda::architectures();
+}
+
+std::string cuda_unavailable(int device) {
+  std::string why;
+  cuda::CudaDevice::of(device, why);
+  return why;
+}
+
+void measure_cuda(std::span<const TensorView> tensors, std::span<RowState> out, double eps) {
+  if (tensors.size() != out.size()) throw std::invalid_argument("as many states as tensors");
+  if (tensors.empty()) return;
+  std::string why;
+  std::vector<cuda::Piece> pieces(tensors.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].device != Device::cuda || tensors[i].device_index != tensors[0].device_index) {
+      throw std::invalid_argument("the tensors are not on one CUDA device");
+    }
+    if (!cuda::describe(tensors[i], pieces[i], why)) throw std::invalid_argument(why);
+  }
+  cuda::CudaDevice* device = cuda::CudaDevice::of(tensors[0].device_index, why);
+  if (device == nullptr) throw std::runtime_error(why);
+  const cuda::Launched launched = device->launch(pieces, eps, tensors[0].stream, nullptr);
+  if (!launched) throw std::runtime_error(launched.why);
+  while (!launched.launch->ready()) std::this_thread::sleep_for(std::chrono::microseconds(20));
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = launched.launch->state(i);
+}
+
+}  // namespace trainmon
