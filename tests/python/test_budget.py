@@ -174,7 +174,7 @@ def test_bad_budgets_are_named(budget, tmp_path):
         Training(tmp_path, budget=budget)
     (fault,) = error.value.faults
     assert fault.startswith("budget = ") and json.dumps(budget) in fault
-    assert 'a number from 0.0001 to 0.5, text such as "1%", or null' in fault
+    assert 'a number from 1e-04 to 0.5, text such as "1%", or null' in fault
     assert not (tmp_path / "run").exists()
 
 
