@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "budget.h"
 #include "collect/collector.h"
 #include "control_file.h"
 #include "pipe/pipe.h"
@@ -48,11 +49,12 @@ std::chrono::nanoseconds seconds(double value) {
   return std::chrono::nanoseconds(static_cast<std::int64_t>(value * 1e9));
 }
 
-Schedule schedule_of(const Config& config, const Identity& identity) {
+Schedule schedule_of(const Config& config, const Identity& identity, const Keep& keep = {}) {
   Schedule schedule;
   schedule.start = config.start_step;
   schedule.stop = config.stop_step;
   schedule.every = config.every.value_or(identity.world_size <= 4 ? 1 : 10);
+  schedule.keep = keep;
   schedule.rank_selected =
       config.ranks.empty() ||
       std::find(config.ranks.begin(), config.ranks.end(), identity.rank) != config.ranks.end();
@@ -96,8 +98,9 @@ class Monitor::State {
         on_alert(std::move(parts.on_alert)),
         console(parts.alert_text ? std::move(parts.alert_text) : plain_alert_text(who.rank)),
         started(utc_now()),
+        budget(config.budget, schedule_of(config, who).every),
         collector(
-            {schedule_of(config, who), config.eps, config.threads, config.clock},
+            {schedule_of(config, who, budget.keep()), config.eps, config.threads, config.clock},
             [this](RecordBatch&& batch) { pipe->submit(std::move(batch)); },
             [this] { pipe->wake(); }) {
     std::vector<std::unique_ptr<Sink>> sinks;
@@ -151,6 +154,7 @@ class Monitor::State {
       alert.step = self->collector.windows().step_of(optimizer, alert.key.window);
     };
     calls.on_alert = [self](const Alert& alert) {
+      self->alerts.fetch_add(1, std::memory_order_relaxed);
       self->tell_first(alert);
       const Series& series = self->collector.series().at(alert.key.series);
       if (!alert.stat.empty()) self->console.tell(alert, series);
@@ -321,6 +325,9 @@ class Monitor::State {
   const std::function<void(const Alert&, const Series&)> on_alert;
   AlertConsole console;  // writer thread only
   const std::string started;
+  std::mutex budget_mutex;
+  Budget budget;                        // under budget_mutex
+  std::atomic<std::int64_t> alerts{0};  // told so far
   std::shared_ptr<Pipe> pipe;
   Collector collector;
   MemorySink* memory = nullptr;
@@ -596,8 +603,51 @@ std::optional<ControlChange> Monitor::control() const {
 
 void Monitor::follow(const Config& config) {
   if (!state_->alive()) return;
-  state_->collector.windows().set_schedule(schedule_of(config, state_->identity));
+  Schedule schedule = schedule_of(config, state_->identity);
+  std::optional<std::string> note;
+  {
+    const std::lock_guard lock(state_->budget_mutex);
+    Budget& budget = state_->budget;
+    const std::int64_t step = state_->collector.windows().step(state_->config.clock);
+    if (budget.follow(config.budget, schedule.every, step)) note = budget.note();
+    schedule.keep = budget.keep();
+  }
+  if (note) set_note("budget", *note);
+  state_->collector.windows().set_schedule(schedule);
   state_->follow_alerts(config);
+}
+
+bool Monitor::step_timed(double seconds, double own_seconds, bool recorded) {
+  if (!state_->alive()) return false;
+  State& state = *state_;
+  Windows& windows = state.collector.windows();
+  const int clock = state.config.clock;
+  const std::int64_t window = windows.window(clock) - 1;
+  bool changed = false;
+  std::optional<std::string> note;
+  double share = 0.0;
+  {
+    const std::lock_guard lock(state.budget_mutex);
+    Budget& budget = state.budget;
+    if (!budget.is_set()) return false;
+    changed = budget.take({seconds, own_seconds, recorded}, windows.step(clock),
+                          state.alerts.load(std::memory_order_relaxed));
+    if (changed) windows.set_keep(budget.keep());
+    share = budget.share();
+    if (changed || budget.is_note_due()) note = budget.note();
+  }
+  state.collector.add_scalar("trainmon/recorded", recorded ? 1.0 : 0.0, window);
+  if (note) {
+    if (share > 0.0) state.collector.add_scalar("trainmon/share", share, window);
+    set_note("budget", *note);
+  }
+  return changed;
+}
+
+std::string Monitor::budget() const {
+  if (state_->forked()) return "";
+  const std::lock_guard lock(state_->budget_mutex);
+  return state_->budget.is_set() ? state_->budget.note() : "";
 }
 
 std::vector<Row> Monitor::latest() const {
@@ -615,6 +665,7 @@ std::vector<RecordBatch> Monitor::memory() const {
 
 Health Monitor::stop() {
   if (state_->forked()) return {};
+  if (const std::string note = budget(); !note.empty()) set_note("budget", note);
   if (!state_->stopped.exchange(true)) {
     state_->collector.seal_late();
     state_->collector.collect_replays();

@@ -22,7 +22,8 @@ struct Config {
   std::vector<std::string> include;            // name patterns; empty = every name
   std::vector<std::string> exclude;            // name patterns taken out again
   std::optional<std::int64_t> every;  // record one step in `every`; unset: 1 up to 4 ranks, else 10
-  std::int64_t start_step = 0;        // first step that may be recorded
+  std::optional<double> budget;  // most of the step's time for monitoring (0.01: 1 %); unset: any
+  std::int64_t start_step = 0;   // first step that may be recorded
   std::optional<std::int64_t> stop_step;  // first step no longer recorded; unset: none
   std::vector<int> ranks;                 // ranks that record; empty = all
   std::string out;                        // run directory; "" = trainmon_runs/<run id or "local">

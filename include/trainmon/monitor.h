@@ -175,6 +175,16 @@ class Monitor {
   // caller's.
   void follow(const Config& config);
 
+  // --- a budget -----------------------------------------------------------------------------
+  // The clock's step that has just ended took so long (0: not known), `own_seconds` of it in hooks
+  // on the training thread (what a device did is not in it). True when other steps than before are
+  // recorded from the open window on. Without config.budget nothing happens. Call it at every step
+  // or at none. Notes what it decides under "budget" in run.json and, as scalars of the step,
+  // trainmon/recorded (0 or 1) and, now and then, trainmon/share.
+  bool step_timed(double seconds, double own_seconds, bool recorded);
+  // That note (docs/formats.md); "" without a budget.
+  std::string budget() const;
+
   // --- reading while running ----------------------------------------------------------------
   // Rows of the last completed window of each optimizer, bounded by latest_mb.
   std::vector<Row> latest() const;

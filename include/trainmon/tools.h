@@ -211,6 +211,17 @@ void sort_anomalies(std::vector<Anomaly>& anomalies);
 // Replaces `file` by one JSON object of these entries, in order. Throws SinkError.
 void write_anomalies(const std::filesystem::path& file, const std::vector<Anomaly>& anomalies);
 
+// What a monitor with a budget chose, as it last said.
+struct RankBudget {
+  double budget = 0.0;          // share of the step's time
+  std::optional<double> share;  // of it that is used, as measured; unset: too few steps so far
+  std::int64_t part = 1;        // of one step in `every`, `part` in `of` are recorded
+  std::int64_t of = 1;
+  std::int64_t every = 1;
+  std::int64_t since_step = 0;
+  bool out_of_reach = false;  // recording as little as possible is over budget
+};
+
 // What one rank and restart produced, and where it went.
 struct RankAccount {
   int rank = 0;
@@ -222,6 +233,7 @@ struct RankAccount {
   bool has_health = false;  // health.json was there and readable
   bool closed = false;      // stopped in order
   Health health;
+  std::optional<RankBudget> budget;
   std::int64_t log_rows = 0;  // rows that can be read from the log
   std::int64_t log_files = 0;
   std::int64_t log_bytes = 0;

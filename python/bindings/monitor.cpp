@@ -388,6 +388,9 @@ void init_monitor(nb::module_& module) {
            [](Monitor& self, const std::string& config_json) {
              self.follow(config_from_json(config_json));
            })
+      .def("step_timed", &Monitor::step_timed, nb::arg("seconds"), nb::arg("own_seconds"),
+           nb::arg("recorded"))
+      .def("budget", &Monitor::budget)
       .def("latest", &latest)
       .def("health", [](Monitor& self) { return health_dict(self.health()); })
       .def("stop", [](Monitor& self) {

@@ -29,6 +29,7 @@ def watch(
     *,
     kinds: str | list[str] | None = None,
     every: int | None = None,
+    budget: str | float | None = None,
     out: str | os.PathLike | None = None,
     config: Mapping[str, Any] | str | os.PathLike | None = None,
     scaler=None,
@@ -41,6 +42,8 @@ def watch(
     optimizer  its optimizer, or a list or dict of several
     kinds      grads, weights, moments, activations, or single ones such as exp_avg; gradients if unset
     every      record one step in `every`
+    budget     most of the step's time that monitoring may take, "1%" or 0.01: fewer steps are
+               recorded to keep to it
     out        the run directory
     config     settings as a dict or the path of a JSON file; keyword arguments win over it
     scaler     the GradScaler of the run: makes it certain which steps it skipped
@@ -52,7 +55,7 @@ def watch(
     RuntimeError when the run directory cannot be made or holds the run of another model. After that
     nothing raises into the training loop.
     """
-    given = {"kinds": kinds, "every": every, "out": out}
+    given = {"kinds": kinds, "every": every, "budget": budget, "out": out}
     keys.update({key: value for key, value in given.items() if value is not None})
     settings = config_json(config, **keys)
     torch = sys.modules.get("torch")  # whoever has a module to give has loaded it
@@ -243,6 +246,8 @@ class Watch:
             text += f" (restart {self._core.restart} of the run there)"
         if per_day > 0:
             text += f", about {_size(per_day)} in {files:.0f} files a day at one step a second"
+        if config["budget"] is not None:
+            text += f"; for at most {_percent(config['budget'])} of the step's time"
         absent = [str(rank) for rank in self._chosen if rank >= self._core.world_size]
         if absent:
             text += f"; ranks {', '.join(absent)} do not exist: there are {self._core.world_size}"
@@ -281,6 +286,18 @@ class Watch:
             when = "the first step" if self._steps else "the whole run"
             self._say(f"NOTHING WAS RECORDED in {when}: {self._adapter.coverage.why_nothing()}")
 
+    def _budget_text(self) -> str:
+        note = json.loads(self._core.budget() or "null")
+        if note is None:
+            return ""
+        text = f"; budget {_percent(note['budget'])}"
+        if note["share"] is None:
+            return f"{text}: too few steps to keep to it"
+        part, of = note["kept"]
+        of *= note["every"]
+        which = "every step" if part == of else f"{part} of {of} steps"
+        return f"{text}: {which} recorded, {_percent(note['share'])} of the time"
+
     def _say_stop(self, health: dict) -> None:
         written = max((sink["rows_written"] for sink in health["sinks"]), default=0)
         dropped = sum(sum(sink["rows_dropped"].values()) for sink in health["sinks"])
@@ -289,6 +306,7 @@ class Watch:
             text += f", {sum(health['refused'].values())} not measured"
         if health["parts_off"]:
             text += f", switched off: {', '.join(health['parts_off'])}"
+        text += self._budget_text()
         if health["alerts"]:
             tool = "anomalies" if self._has_rules else "first-bad"
             found = "alerts" if self._has_rules else "non-finite findings"
@@ -296,6 +314,10 @@ class Watch:
         else:
             where = " on rank 0" if self._core.world_size > 1 else ""
             self._say(f"{text}; nothing found{where}; next: trainmon top {self.directory}")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g}%"
 
 
 def _has_rules(config: dict) -> bool:

@@ -37,6 +37,41 @@ std::vector<std::string> findings_of(const RankAccount& rank) {
   return findings;
 }
 
+std::string percent(double share) {
+  return number_text(100.0 * share, 3) + "%";
+}
+
+// Empty without a budget.
+std::string budget_text(const RankAccount& rank) {
+  if (!rank.budget) return "";
+  const RankBudget& budget = *rank.budget;
+  std::string text = percent(budget.budget) + ": ";
+  if (!budget.share) return text + "too few steps to keep to it";
+  text += "measured share " + percent(*budget.share) + ", ";
+  const bool is_every = budget.part == budget.of && budget.every == 1;
+  text +=
+      is_every
+          ? "every step"
+          : std::to_string(budget.part) + " of " +
+                number_text(static_cast<double>(budget.of) * static_cast<double>(budget.every)) +
+                " steps";
+  text += " recorded since step " + std::to_string(budget.since_step);
+  if (budget.out_of_reach) text += "; recording less would not keep to it";
+  return text;
+}
+
+Json budget_json(const RankAccount& rank) {
+  if (!rank.budget) return {};
+  const RankBudget& budget = *rank.budget;
+  return {{"budget", budget.budget},
+          {"share", budget.share ? Json(*budget.share) : Json()},
+          {"part", budget.part},
+          {"of", budget.of},
+          {"every", budget.every},
+          {"since_step", budget.since_step},
+          {"out_of_reach", budget.out_of_reach}};
+}
+
 std::string state_of(const RankAccount& rank) {
   if (!rank.has_health) return "no health.json";
   return rank.closed ? "closed" : "open";
@@ -72,6 +107,7 @@ Json rank_json(const RankAccount& rank) {
   out["torn_tails"] = rank.torn_tails;
   out["covered"] = rank.covered;
   out["not_covered"] = rank.not_covered;
+  out["budget"] = budget_json(rank);
   out["findings"] = findings_of(rank);
   return out;
 }
@@ -128,13 +164,16 @@ void print_shared(const std::string& title,
 
 void print_account(const Account& account, const std::string& run, const Context& context) {
   std::int64_t files = 0, bytes = 0, open = 0;
-  std::map<std::string, std::vector<int>> findings, not_covered, refused;
+  std::map<std::string, std::vector<int>> findings, not_covered, refused, budgets;
   if (!account.missing.ranks.empty()) findings[missing_text(account.missing)];
   for (const RankAccount& rank : account.ranks) {
     files += rank.log_files;
     bytes += rank.log_bytes;
     open += rank.closed ? 0 : 1;
     for (const std::string& finding : findings_of(rank)) findings[finding].push_back(rank.rank);
+    if (std::string budget = budget_text(rank); !budget.empty()) {
+      budgets[std::move(budget)].push_back(rank.rank);
+    }
     for (const auto& [what, why] : rank.not_covered) {
       not_covered[what + ": " + why].push_back(rank.rank);
     }
@@ -156,6 +195,7 @@ void print_account(const Account& account, const std::string& run, const Context
   }
   std::cout << "\n\n";
   print_ranks(account, context);
+  print_shared("budget of the step's time", budgets);
   print_shared("not covered", not_covered);
   print_shared("not measured", refused);
   print_shared("findings", findings);

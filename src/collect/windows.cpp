@@ -6,7 +6,8 @@
 namespace trainmon {
 
 bool Schedule::takes(std::int64_t step) const {
-  return rank_selected && step >= start && (!stop || step < *stop) && (step - start) % every == 0;
+  return rank_selected && step >= start && (!stop || step < *stop) && (step - start) % every == 0 &&
+         keep.takes((step - start) / every);
 }
 
 Windows::Windows(Schedule schedule, Emit emit) : emit_(std::move(emit)), schedule_(schedule) {}
@@ -19,6 +20,16 @@ Windows::Track* Windows::track(int optimizer) const {
 void Windows::set_schedule(const Schedule& schedule) {
   const std::lock_guard lock(mutex_);
   schedule_ = schedule;
+  refresh_all();
+}
+
+void Windows::set_keep(const Keep& keep) {
+  const std::lock_guard lock(mutex_);
+  schedule_.keep = keep;
+  refresh_all();
+}
+
+void Windows::refresh_all() {
   for (int i = 0; i < count_.load(std::memory_order_relaxed); ++i) {
     refresh(*tracks_[static_cast<std::size_t>(i)]);
   }

@@ -12,16 +12,19 @@
 #include <optional>
 #include <vector>
 
+#include "collect/governor.h"
 #include "trainmon/record.h"
 
 namespace trainmon {
 
-// Which steps are recorded: start <= step < stop and (step - start) divisible by every.
+// Which steps are recorded: start <= step < stop, (step - start) divisible by every, and of those
+// what the governor keeps.
 struct Schedule {
   std::int64_t start = 0;
   std::optional<std::int64_t> stop;
   std::int64_t every = 1;
   bool rank_selected = true;
+  Keep keep = {};
 
   bool takes(std::int64_t step) const;
 };
@@ -36,6 +39,7 @@ class Windows {
 
   // Of the windows that open from now on, and of those open now, whose rows so far stay.
   void set_schedule(const Schedule& schedule);
+  void set_keep(const Keep& keep);  // the same; the rest of the schedule stays
 
   int add_optimizer(std::int64_t start_step);
   void set_start_step(int optimizer, std::int64_t step);
@@ -87,6 +91,7 @@ class Windows {
   void close(int optimizer, Track& track, std::optional<Fate> fate, double loss_scale);
   void settle(int optimizer, Track& track);
   void refresh(Track& track);
+  void refresh_all();
 
   static constexpr int kMaxOptimizers = 256;
   static constexpr std::size_t kRecent = 64;

@@ -2,7 +2,9 @@
 #include "config/check.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <regex>
 #include <set>
 #include <type_traits>
 
@@ -46,6 +48,20 @@ bool is_text_allowed(const Key& key, const json& value) {
   return std::find(key.choices.begin(), key.choices.end(), text) != key.choices.end();
 }
 
+bool is_percent(const json& value) {
+  static const std::regex form{std::string(kPercentRegex)};
+  if (!value.is_string()) return false;
+  const auto& text = value.get_ref<const std::string&>();
+  return text.size() <= kLongestPercent && std::regex_match(text, form);
+}
+
+// Not of the locale, as std::stod would be.
+double percent_of(const std::string& text) {
+  double number = 0.0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number / 100.0;
+}
+
 std::string hint(const Key& key, const json& value) {
   if (key.text != Text::choice || !value.is_string()) return "";
   return choice_hint(key, value.get_ref<const std::string&>());
@@ -62,6 +78,8 @@ bool is_field_value(const Key& key, const json& value) {
           return is_number_in_range(key, value, true);
         } else if constexpr (std::is_same_v<T, std::optional<std::int64_t>>) {
           return value.is_null() || is_number_in_range(key, value, true);
+        } else if constexpr (std::is_same_v<T, std::optional<double>>) {
+          return value.is_null() || is_percent(value) || is_number_in_range(key, value, false);
         } else {
           return is_text_allowed(key, value);
         }
@@ -133,6 +151,14 @@ void set_field(Config& config, const Key& key, const json& value) {
         } else if constexpr (std::is_same_v<T, std::optional<std::int64_t>>) {
           config.*member =
               value.is_null() ? std::nullopt : std::optional(value.get<std::int64_t>());
+        } else if constexpr (std::is_same_v<T, std::optional<double>>) {
+          if (value.is_null()) {
+            config.*member = std::nullopt;
+          } else if (value.is_string()) {
+            config.*member = percent_of(value.get_ref<const std::string&>());
+          } else {
+            config.*member = value.get<double>();
+          }
         } else {
           config.*member = value.get<T>();
         }
@@ -147,7 +173,8 @@ json field_value(const Config& config, const Key& key) {
         if constexpr (std::is_enum_v<T>) {
           const auto index = static_cast<std::size_t>(value);
           return index < key.choices.size() ? json(key.choices[index]) : json(index);
-        } else if constexpr (std::is_same_v<T, std::optional<std::int64_t>>) {
+        } else if constexpr (std::is_same_v<T, std::optional<std::int64_t>> ||
+                             std::is_same_v<T, std::optional<double>>) {
           return value ? json(*value) : json(nullptr);
         } else {
           return value;

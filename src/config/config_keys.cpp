@@ -9,11 +9,12 @@
 namespace trainmon {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 38> kExamples = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 39> kExamples = {{
     {"kinds", R"(["grads", "activations"])"},
     {"include", R"(["layers.*.mlp", "head"])"},
     {"exclude", R"(["**.bias"])"},
     {"every", "10"},
+    {"budget", R"("1%")"},
     {"start_step", "1000"},
     {"stop_step", "2000"},
     {"ranks", "[0, 8]"},

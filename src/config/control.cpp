@@ -14,10 +14,11 @@ using json = nlohmann::json;
 constexpr int kFormat = 1;
 constexpr std::array<std::string_view, 5> kKeys = {"format", "number", "on", "set",
                                                    "apply_at_step"};
-constexpr std::array<std::string_view, 22> kChangeable = {"kinds",
+constexpr std::array<std::string_view, 23> kChangeable = {"kinds",
                                                           "include",
                                                           "exclude",
                                                           "every",
+                                                          "budget",
                                                           "start_step",
                                                           "stop_step",
                                                           "ranks",

@@ -81,12 +81,16 @@ Key patterns(string_view name, Field field, string_view meaning) {
 }
 
 // One line each: name, field, range or choices, meaning.
-const std::array<Key, 38> kTable = {
+const std::array<Key, 39> kTable = {
     choice("kinds", &Config::kinds, kKinds, "what to watch: kinds, or groups of them"),
     patterns("include", &Config::include, "name patterns to watch; empty: every name"),
     patterns("exclude", &Config::exclude, "name patterns not to watch"),
     integer("every", &Config::every, 1, kMaxInteger,
             "record one step in this many; null: 1 up to four ranks, else 10"),
+    number(
+        "budget", &Config::budget, 0.0001, 0.5,
+        "most of the step's time that monitoring may take: fewer steps are recorded to keep to it; "
+        "null: no limit"),
     integer("start_step", &Config::start_step, 0, kMaxInteger, "first step that may be recorded"),
     integer("stop_step", &Config::stop_step, 1, kMaxInteger,
             "first step no longer recorded, greater than start_step; null: none"),
@@ -185,6 +189,9 @@ struct Expectation {
   std::string operator()(std::int64_t Config::*) const { return "an integer" + range_text(key); }
   std::string operator()(std::optional<std::int64_t> Config::*) const {
     return "an integer" + range_text(key) + ", or null";
+  }
+  std::string operator()(std::optional<double> Config::*) const {
+    return "a number" + range_text(key) + ", text such as \"1%\", or null";
   }
   std::string operator()(double Config::*) const { return "a number" + range_text(key); }
   std::string operator()(std::string Config::*) const { return text_expectation(key); }

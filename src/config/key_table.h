@@ -18,10 +18,11 @@ namespace trainmon {
 inline constexpr std::int64_t kMaxInteger = std::int64_t{1} << 53;
 inline constexpr std::int64_t kMaxInt = std::numeric_limits<int>::max();
 
-using Field = std::variant<bool Config::*, int Config::*, double Config::*, std::string Config::*,
-                           std::optional<std::int64_t> Config::*, std::int64_t Config::*,
-                           BackendChoice Config::*, Overflow Config::*, std::vector<int> Config::*,
-                           std::vector<std::string> Config::*>;
+using Field =
+    std::variant<bool Config::*, int Config::*, double Config::*, std::string Config::*,
+                 std::optional<std::int64_t> Config::*, std::int64_t Config::*,
+                 std::optional<double> Config::*, BackendChoice Config::*, Overflow Config::*,
+                 std::vector<int> Config::*, std::vector<std::string> Config::*>;
 
 enum class Text : std::uint8_t { path, choice, name_pattern };
 
@@ -46,6 +47,12 @@ std::string element_expectation(const Key& key);
 bool is_list(const Key& key);
 // "; did you mean X?" for the choice nearest to `text`, else "".
 std::string choice_hint(const Key& key, std::string_view text);
+
+// A share of something: a number, or text of this form, which is per cent. The bounds of the key
+// `budget` are in it, as in its numbers.
+inline constexpr std::size_t kLongestPercent = 20;
+inline constexpr std::string_view kPercentRegex =
+    R"(^(?:50(?:\.0+)?|[1-4][0-9](?:\.[0-9]+)?|[1-9](?:\.[0-9]+)?|0\.(?:[1-9]|0[1-9])[0-9]*)%$)";
 
 // Whether a name pattern is well formed: components between single dots, "**" only on its own.
 bool pattern_ok(std::string_view pattern);

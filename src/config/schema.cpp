@@ -46,6 +46,11 @@ struct FieldSchema {
     schema["type"] = {"integer", "null"};
     return schema;
   }
+  ordered_json operator()(std::optional<double> Config::*) const {
+    const ordered_json percent = {
+        {"type", "string"}, {"pattern", kPercentRegex}, {"maxLength", kLongestPercent}};
+    return {{"anyOf", {number_schema(key), percent, {{"type", "null"}}}}};
+  }
   ordered_json operator()(double Config::*) const { return number_schema(key); }
   ordered_json operator()(std::string Config::*) const { return text_schema(key); }
   ordered_json operator()(BackendChoice Config::*) const { return text_schema(key); }

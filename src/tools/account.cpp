@@ -76,6 +76,7 @@ Account account(const std::filesystem::path& run) {
     rank.host = std::move(facts.host);
     rank.covered = std::move(facts.covered);
     rank.not_covered = std::move(facts.not_covered);
+    rank.budget = facts.budget;
     if (std::optional<StoredHealth> stored = read_health_json(directory, result.damage)) {
       rank.has_health = true;
       rank.closed = stored->closed;

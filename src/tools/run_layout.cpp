@@ -16,6 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
+constexpr std::int64_t kMostSteps = std::int64_t{1} << 53;
 constexpr std::int64_t kMaxJson = std::int64_t{1} << 26;
 constexpr std::int64_t kMaxWorldSize = std::int64_t{1} << 20;  // whoever says more is not believed
 
@@ -138,6 +139,30 @@ struct Entries {
   }
 };
 
+// The note of a monitor with a budget; nullopt without one, or of another form than ours.
+std::optional<RankBudget> budget_of(const json& run) {
+  try {
+    const json& note = run.at("notes").at("budget");
+    RankBudget budget;
+    budget.budget = note.at("budget").get<double>();
+    if (!note.at("share").is_null()) budget.share = note.at("share").get<double>();
+    budget.out_of_reach = note.at("out_of_reach").get<bool>();
+    const json& kept = note.at("kept");
+    for (const json* count : {&kept.at(0), &kept.at(1), &note.at("every")}) {
+      if (!count->is_number_unsigned() || *count < 1 || *count > kMostSteps) return std::nullopt;
+    }
+    budget.part = kept.at(0).get<std::int64_t>();
+    budget.of = kept.at(1).get<std::int64_t>();
+    budget.every = note.at("every").get<std::int64_t>();
+    if (note.at("since_step").is_number_unsigned() && fits(note.at("since_step"))) {
+      budget.since_step = note.at("since_step").get<std::int64_t>();
+    }
+    return budget;
+  } catch (const json::exception&) {
+    return std::nullopt;
+  }
+}
+
 }  // namespace
 
 std::vector<RankDirectory> rank_directories(const fs::path& run) {
@@ -182,6 +207,7 @@ RunFacts read_run_json(const RankDirectory& directory, std::vector<Damage>& dama
     of_config.take("clock", facts.clock);
     of_config.take("ranks", facts.ranks);
   }
+  facts.budget = budget_of(*run);
   return facts;
 }
 

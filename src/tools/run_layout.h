@@ -35,6 +35,7 @@ struct RunFacts {
   std::vector<int> ranks;  // of the configuration: those that record, empty for all
   std::vector<std::string> covered;
   std::map<std::string, std::string> not_covered;
+  std::optional<RankBudget> budget;
 };
 // A missing or unreadable file is damage.
 RunFacts read_run_json(const RankDirectory& directory, std::vector<Damage>& damage);

@@ -47,7 +47,7 @@ TEST(ConfigParse, EveryKeyIsRead) {
     "start_step": 3, "stop_step": 30, "ranks": [0, 5], "out": "a/ü", "sinks": ["memory", "log"],
     "eps": 1e-5, "threads": 4, "input_grads": false, "grad_acc_steps": 8, "start_iteration": 100,
     "clock": 1, "backend": "ops", "queue_mb": 1.5, "overflow": "block", "flush_seconds": 0.25,
-    "stop_timeout_seconds": 5, "device_timeout_seconds": 9.5, "segment_mb": 2, "latest_mb": 3, "tensorboard_tags": 50,
+    "stop_timeout_seconds": 5, "device_timeout_seconds": 9.5, "segment_mb": 2, "latest_mb": 3, "tensorboard_tags": 50, "budget": "2.5%",
     "allow_volume": true, "moments_at": "before_step", "attention_modules": ["**.attn"],
     "attention_layout": "sbhd", "attention_causal": "yes", "spectral_modules": ["head"],
     "router_modules": ["**.gate"], "collectives": "all", "collective_inputs": true,
@@ -70,6 +70,7 @@ TEST(ConfigParse, EveryKeyIsRead) {
   EXPECT_EQ(config.include, std::vector<std::string>{"layers.*"});
   EXPECT_EQ(config.exclude, std::vector<std::string>{"**.bias"});
   EXPECT_EQ(config.every, 7);
+  EXPECT_EQ(config.budget, 0.025);
   EXPECT_EQ(config.start_step, 3);
   EXPECT_EQ(config.stop_step, 30);
   EXPECT_EQ(config.ranks, (std::vector<int>{0, 5}));

@@ -117,9 +117,9 @@ class Activations:
             return
         watched = Watched(name, chunk)
         self.watched[id(module)] = weakref.ref(module), watched
-        hook = BeforeForward(self, watched)
+        hook = self.adapter.timed(BeforeForward(self, watched))
         handles.add(module.register_forward_pre_hook(hook, with_kwargs=True))
-        hook = AfterForward(self, watched)
+        hook = self.adapter.timed(AfterForward(self, watched))
         handles.add(module.register_forward_hook(hook, with_kwargs=True))
 
     # --- forward ---------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ class Activations:
             if tensor.grad_fn is None:
                 self._follow_leaf(tensor, hook)
             else:
-                tensor.register_hook(hook)
+                tensor.register_hook(self.adapter.timed(hook))
         if noted is not None and followed:
             self._follow_inputs(watched, noted, followed, frame, call)
 
@@ -224,7 +224,7 @@ class Activations:
             self._release(*self.leaves.pop(place))
         if tensor._backward_hooks is None:  # torch makes a dictionary for the first
             self.bare.add(id(tensor))
-        self.leaves[place] = tensor.register_hook(hook), tensor
+        self.leaves[place] = tensor.register_hook(self.adapter.timed(hook)), tensor
 
     def _follow_inputs(self, watched, noted, outputs, frame, call) -> None:
         given, oldest = noted
@@ -245,7 +245,7 @@ class Activations:
             for _, through in uses:
                 through.parts += 1
             if uses:
-                node.register_hook(InputGradient(uses))
+                node.register_hook(self.adapter.timed(InputGradient(uses)))
         for through in sums.values():
             if through.parts == 0:
                 self._not_covered(watched, through.row.element, "no output depends on it")

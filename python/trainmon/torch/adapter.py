@@ -30,6 +30,7 @@ from trainmon.torch.forward import BackwardBegins, ForwardBegins, ForwardEnds
 from trainmon.torch.hooks import Handles, Part
 from trainmon.torch.late import Late
 from trainmon.torch.main_grad import read_due
+from trainmon.torch.own_time import OwnTime, TimedAfterStep, TimedBeforeStep
 from trainmon.torch.parameters import ELSEWHERE
 from trainmon.torch.registry import Registry
 from trainmon.torch.selection import Selection
@@ -53,6 +54,8 @@ class Adapter:
         self.paused = False
         self.attached = False  # whether there are hooks but those of the steps
         self.control = None  # follows RUN/control.json
+        self.own_time: OwnTime | None = None  # where there is a budget
+        self.was_recorded = False  # the clock's step that ended last
         self.frame: Frame | None = None
         self.lock = threading.Lock()
         self.last_frame: Frame | None = None
@@ -179,13 +182,14 @@ class Adapter:
     def attach(self) -> None:
         """Puts every hook on but those of the steps."""
         self.attached = True
+        self.own_time = OwnTime(self.core) if self.config["budget"] is not None else None
         self.gradients, self.root_part = self._part("gradients"), self._part("forward")
         self.registry = Registry(self)
         self.registry.install()
         for root in self.roots:
             if not isinstance(root, torch.jit.ScriptModule):
-                self.handles.add(root.register_forward_pre_hook(ForwardBegins(self)))
-                self.handles.add(root.register_forward_hook(ForwardEnds(self)))
+                self.handles.add(root.register_forward_pre_hook(self.timed(ForwardBegins(self))))
+                self.handles.add(root.register_forward_hook(self.timed(ForwardEnds(self))))
         self._install_modules()
         if "cc" in self.kinds:
             self._install_collectives()
@@ -253,6 +257,12 @@ class Adapter:
             if part is not None:
                 for chunk, name, module in self._selected_modules(everything=True):
                     part.install(name, module, chunk, self.handles)
+
+    def timed(self, hook):
+        return hook if self.own_time is None else self.own_time.hook(hook)
+
+    def step_hooks(self, steps) -> tuple:
+        return TimedBeforeStep(steps), TimedAfterStep(steps)
 
     def activation_series(self, kind, name, element, chunk, tensor) -> int:
         return self.add_series(
@@ -326,10 +336,13 @@ class Adapter:
         if torch.is_grad_enabled():
             for _, tensor in of_output(output):
                 if tensor.requires_grad and tensor.grad_fn is not None:
-                    tensor.register_hook(BackwardBegins(self))
+                    tensor.register_hook(self.timed(BackwardBegins(self)))
         self.seal("forward_end")
 
     def _backward_ended(self) -> None:
+        self.timed(self._end_backward)()
+
+    def _end_backward(self) -> None:
         read_due(self)
         for steps in self.steps:
             steps.backward_ended()
@@ -350,12 +363,20 @@ class Adapter:
 
     def step_ended(self, steps) -> None:
         """Before the window advances."""
-        if steps is self.clock and self.on_step is not None:
+        if steps is not self.clock:
+            return
+        self.was_recorded = steps.recording
+        if self.on_step is not None:
             self.on_step(steps.recording)
 
     def step_over(self, steps) -> None:
         """Between two windows."""
-        if steps is self.clock and self.control is not None:
+        if steps is not self.clock:
+            return
+        if self.own_time is not None:
+            if self.own_time.step_over(self.was_recorded):
+                steps.refresh()
+        if self.control is not None:
             self.control.look()
 
     def seal(self, moment: str) -> None:

@@ -109,7 +109,7 @@ class Features:
         if watched is None:
             return
         self.watched[id(module)] = weakref.ref(module), watched
-        hook = AfterForward(self, watched)
+        hook = self.adapter.timed(AfterForward(self, watched))
         handles.add(module.register_forward_hook(hook, with_kwargs=True))
 
     def _watched(self, name: str, module: nn.Module, chunk: int) -> Watched | None:

@@ -51,7 +51,7 @@ class Fsdp2(DTensors):
             elif wanted:
                 hook = FindGathered(wanted, registry, self.dtensor)
                 self.finders[id(module)] = module, hook
-                registry.handles.add(module.register_forward_pre_hook(hook))
+                registry.handles.add(module.register_forward_pre_hook(registry.adapter.timed(hook)))
         if _accumulates_apart(self.root):
             what = "grad_unreduced of accumulated micro-steps"
             why = "with reduce_dtype FSDP2 keeps the sum apart: each row is its micro-step's own"

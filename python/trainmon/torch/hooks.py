@@ -52,15 +52,15 @@ class Handles:
 
 class AfterAccumulation:
     """A post-accumulate-grad hook on one tensor. Holds it: with a weak reference to it, torch would
-    refuse to swap it in model.to() and the like."""
+    refuse to swap it in model.to() and the like. `called` is `hook`, or calls it."""
 
     __slots__ = ("tensor", "hook", "_content", "_handle", "_bare")
 
-    def __init__(self, tensor, hook):
+    def __init__(self, tensor, hook, called):
         self.tensor, self.hook = tensor, hook
         self._content = tensor._cdata
         self._bare = tensor._post_accumulate_grad_hooks is None  # torch makes a dictionary for it
-        self._handle = tensor.register_post_accumulate_grad_hook(hook)
+        self._handle = tensor.register_post_accumulate_grad_hook(called)
 
     def is_lost(self) -> bool:
         """torch swapped the tensor's content for another, and the hook left with the old one."""

@@ -37,14 +37,14 @@ class Contribution(Hook):
 
 
 class OnGradient:
-    """The tensor hook on one parameter, taken off without a trace."""
+    """The tensor hook on one parameter, taken off without a trace. `called` is `hook`, or calls it."""
 
     __slots__ = ("tensor", "hook", "_handle", "_bare")
 
-    def __init__(self, tensor: Tensor, hook: Contribution):
+    def __init__(self, tensor: Tensor, hook: Contribution, called):
         self.tensor, self.hook = tensor, hook
         self._bare = tensor._backward_hooks is None  # torch makes a dictionary for it
-        self._handle = tensor.register_hook(hook)
+        self._handle = tensor.register_hook(called)
 
     def remove(self) -> None:
         self._handle.remove()

@@ -77,7 +77,7 @@ class Registry:
             if parameter.selected and "grad_micro" in self.adapter.kinds:
                 series = self.series_of(parameter, "grad_micro", tensor)
                 hook = Contribution(self.adapter, parameter.optimizer, series)
-                self.contributions[id(tensor)] = OnGradient(tensor, hook)
+                self.contributions[id(tensor)] = OnGradient(tensor, hook, self.adapter.timed(hook))
         parameter.hooked = True
         return True
 
@@ -88,7 +88,7 @@ class Registry:
             self._after_accumulation(parameter.tensor, hook)
 
     def _after_accumulation(self, tensor: Tensor, hook) -> None:
-        self.hooked[id(tensor)] = AfterAccumulation(tensor, hook)
+        self.hooked[id(tensor)] = AfterAccumulation(tensor, hook, self.adapter.timed(hook))
 
     def lost_hook(self, tensor: Tensor) -> bool:
         hooked = self.hooked.get(id(tensor))

@@ -45,8 +45,9 @@ class Steps:
         if self.adapter.relay is not None:
             self.adapter.relay.follow(self)
             return
-        handles.add(self.optimizer.register_step_pre_hook(BeforeStep(self)))
-        handles.add(self.optimizer.register_step_post_hook(AfterStep(self)))
+        before, after = self.adapter.step_hooks(self)
+        handles.add(self.optimizer.register_step_pre_hook(before))
+        handles.add(self.optimizer.register_step_post_hook(after))
 
     def advance(self) -> None:
         """A new window is open."""
