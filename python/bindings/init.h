@@ -10,6 +10,8 @@ void init_config(nanobind::module_& module);
 void init_monitor(nanobind::module_& module);
 void add_fast_calls(nanobind::module_& module);
 void init_forwards(nanobind::module_& module);
+void init_gradient_hooks(nanobind::module_& module);
+void init_accumulated(nanobind::module_& module);
 void init_grad_probe(nanobind::module_& module);
 void init_convert(nanobind::module_& module);
 void init_directions(nanobind::module_& module);
