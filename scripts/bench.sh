@@ -11,6 +11,7 @@ run() { echo "== $*"; "$@"; }
 run build/release/benchmarks/cpp/stats_bench
 run build/release/benchmarks/cpp/probe_bench
 run .venv/bin/python benchmarks/python/bench_stats.py --peer-python $peer
+run .venv/bin/python benchmarks/python/bench_hooks.py
 run .venv/bin/python benchmarks/python/bench_overhead.py
 run .venv/bin/python benchmarks/python/bench_memory.py
 run .venv/bin/python benchmarks/python/bench_peer.py --peer-python $peer

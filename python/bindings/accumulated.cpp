@@ -17,7 +17,7 @@ struct Accumulated {
   bool has_dtensors = false;
   bool elsewhere = false;  // nothing is measured here
   std::int64_t task = -1;  // the backward of the last call,
-  std::int32_t call = 0;   // and how many there were in it before: runs inside it add piece by piece
+  std::int32_t call = 0;  // and how many there were in it before: runs inside it add piece by piece
 
   template <typename Visit>
   void each(Visit&& visit) {
@@ -85,9 +85,14 @@ void init_accumulated(nb::module_& module) {
           "__init__",
           [](Accumulated* self, nb::object adapter, nb::object current_task, nb::handle core,
              int optimizer, std::int64_t series, bool keeps, bool has_dtensors, bool elsewhere) {
-            new (self) Accumulated{std::move(adapter), std::move(current_task),
-                                   nb::cast<Monitor*>(core), optimizer, series, keeps,
-                                   has_dtensors, elsewhere};
+            new (self) Accumulated{std::move(adapter),
+                                   std::move(current_task),
+                                   nb::cast<Monitor*>(core),
+                                   optimizer,
+                                   series,
+                                   keeps,
+                                   has_dtensors,
+                                   elsewhere};
             names();
           },
           nb::kw_only(), nb::arg("adapter"), nb::arg("current_task"), nb::arg("core"),

@@ -137,8 +137,8 @@ void entered(nb::handle_t<Forwards> self, nb::handle_t<Watched> watched, nb::han
   all.calls.push_back(std::move(call));
 }
 
-// Moves calls of this thread from `begin` on out of `calls`. What they hold may run anything when it
-// goes, so that must not happen inside the vector.
+// Moves calls of this thread from `begin` on out of `calls`. What they hold may run anything when
+// it goes, so that must not happen inside the vector.
 std::vector<Call> taken_from(std::vector<Call>& calls, std::size_t begin) {
   std::vector<Call> taken, kept;
   for (std::size_t i = begin; i < calls.size(); ++i) {
@@ -244,6 +244,7 @@ void init_forwards(nb::module_& module) {
                                 plain_inputs,
                                 plain_outputs,
                                 {},
+                                {},
                                 {}};
             names();
           },
@@ -254,6 +255,7 @@ void init_forwards(nb::module_& module) {
       .def("entered", &entered, nb::arg("watched"), nb::arg("args"), nb::arg("kwargs").none())
       .def("left", &left, nb::arg("watched"), nb::arg("output").none())
       .def("forward_begins", [](Forwards& self) { taken_from(self.calls, 0); })
+      .def_rw("weak", &Forwards::weak)
       .def_rw("live", &Forwards::live)
       .def_ro("part", &Forwards::part)
       .def_ro("adapter", &Forwards::adapter)

@@ -61,6 +61,7 @@ struct Forwards {
   bool elsewhere = false;  // nothing is measured here
   bool plain_inputs = false, plain_outputs = false;
   nb::list unfinished;
+  nb::object weak;          // a weak reference to this
   std::vector<Call> calls;  // of all threads, outermost first
 
   bool in_backward() const { return integer(current_task()) != -1; }

@@ -9,27 +9,25 @@
 namespace trainmon {
 namespace {
 
+// The objects made at every call are unknown to the garbage collector, which would otherwise run
+// far more often: nothing they hold leads back to them, as the reference to Forwards is weak.
+
 // The row of one gradient, at the place of the forward it comes from. Tensor hook of an output.
 struct GradientRow {
   nb::object forwards, watched, element, place;
   std::int32_t call = 0;
   nb::object burst;  // of a recomputed call: knows which call it is when gradients arrive
 
-  void observe(nb::handle gradient) {
-    const Forwards& all = forwards_of(forwards);
+  // `self`: the Forwards.
+  void observe(nb::handle self, nb::handle gradient) {
+    const Forwards& all = forwards_of(self);
     enter_backward(all.backward, all.current_task);
     if (gradient.is_none()) return;  // a node with several outputs, of which this was not used
     if (burst.is_valid()) {
       call = static_cast<std::int32_t>(integer(burst.attr("call")(call)));
       burst.reset();
     }
-    add_row(forwards, watched, true, element, gradient, place, call,
-            nb::inst_ptr<Place>(place)->flags);
-  }
-
-  template <typename Visit>
-  void each(Visit&& visit) {
-    visit(forwards), visit(watched), visit(element), visit(place), visit(burst);
+    add_row(self, watched, true, element, gradient, place, call, nb::inst_ptr<Place>(place)->flags);
   }
 };
 
@@ -42,33 +40,28 @@ struct InputSum {
 
   GradientRow& target() const { return *nb::inst_ptr<GradientRow>(row); }
 
-  void add(nb::handle self, nb::handle gradient) {
+  // `self`: the Forwards; `mine`: this object in Python.
+  void add(nb::handle self, nb::handle mine, nb::handle gradient) {
     if (parts == 1) {
-      if (!gradient.is_none()) target().observe(gradient);
+      if (!gradient.is_none()) target().observe(self, gradient);
       return;
     }
-    const nb::object forwards = target().forwards;
     if (missing < 0) {
       missing = parts;
-      forwards_of(forwards).unfinished.append(self);
+      forwards_of(self).unfinished.append(mine);
     }
     --missing;
     if (!gradient.is_none()) {
-      total = total.is_valid() ? forwards.attr("added")(total, gradient) : nb::borrow(gradient);
+      total = total.is_valid() ? self.attr("added")(total, gradient) : nb::borrow(gradient);
     }
-    if (missing == 0) finish();
+    if (missing == 0) finish(self);
   }
 
-  void finish() {
+  void finish(nb::handle self) {
     missing = -1;
     if (const nb::object whole = std::exchange(total, {}); whole.is_valid()) {
-      target().observe(whole);
+      target().observe(self, whole);
     }
-  }
-
-  template <typename Visit>
-  void each(Visit&& visit) {
-    visit(row), visit(total);
   }
 };
 
@@ -79,14 +72,10 @@ struct InputGradient {
     nb::object sum;
   };
   std::vector<Use> uses;
-
-  template <typename Visit>
-  void each(Visit&& visit) {
-    for (Use& use : uses) visit(use.sum);
-  }
 };
 
-// tensor.register_hook(hook), step by step as torch does it in Python: at a sixth of the cost.
+// tensor.register_hook(hook), step by step as torch does it in Python, but for the handle that
+// would take the hook off again.
 void hook_tensor(nb::handle tensor, nb::handle node, nb::handle hook) {
   const Names& known = names();
   const nb::handle type = tensor.type();
@@ -166,8 +155,12 @@ std::vector<Use> uses_of(const std::vector<Given>& given, const std::vector<nb::
 nb::object new_row(nb::handle self, nb::handle watched, nb::handle element, nb::handle place,
                    std::int32_t call, const nb::object& burst) {
   auto [object, row] = make<GradientRow>();
-  *row = {nb::borrow(self),  nb::borrow(watched), nb::borrow(element),
-          nb::borrow(place), call,                burst};
+  *row = {forwards_of(self).weak,
+          nb::borrow(watched),
+          nb::borrow(element),
+          nb::borrow(place),
+          call,
+          burst};
   return object;
 }
 
@@ -242,38 +235,50 @@ void follow_gradients(nb::handle self, nb::handle watched, const Call* begun,
 
 namespace {
 
-PyObject* call_row(PyObject* self, PyObject* args, PyObject*) {
-  GradientRow& row = *nb::inst_ptr<GradientRow>(self);
-  const nb::object keep = nb::borrow(self);
-  return guarded([&] { return forwards_of(row.forwards).part; }, [&] { row.observe(PyTuple_GetItem(args, 0)); });
+// Calls work(forwards) for a hook with this row, while its Forwards are there and on.
+template <typename Work>
+PyObject* followed(PyObject* hook, const GradientRow& row, Work&& work) noexcept {
+  const nb::object keep = nb::borrow(hook);
+  nb::object forwards;
+  return guarded(
+      [&] {
+        forwards = row.forwards();
+        return forwards.is_none() ? nb::object() : forwards_of(forwards).part;
+      },
+      [&] { work(forwards); });
 }
 
-PyObject* call_input(PyObject* self, PyObject* args, PyObject*) {
-  const InputGradient& hook = *nb::inst_ptr<InputGradient>(self);
-  const nb::object keep = nb::borrow(self);
-  const GradientRow& first = nb::inst_ptr<InputSum>(hook.uses[0].sum)->target();
-  return guarded([&] { return forwards_of(first.forwards).part; }, [&] {
+PyObject* call_row(PyObject* hook, PyObject* args, PyObject*) {
+  GradientRow& row = *nb::inst_ptr<GradientRow>(hook);
+  return followed(hook, row,
+                  [&](nb::handle forwards) { row.observe(forwards, PyTuple_GetItem(args, 0)); });
+}
+
+PyObject* call_input(PyObject* hook, PyObject* args, PyObject*) {
+  const InputGradient& input = *nb::inst_ptr<InputGradient>(hook);
+  const GradientRow& first = nb::inst_ptr<InputSum>(input.uses[0].sum)->target();
+  return followed(hook, first, [&](nb::handle forwards) {
     PyObject* gradients = PyTuple_GetItem(args, 0);
-    for (const InputGradient::Use& use : hook.uses) {
+    for (const InputGradient::Use& use : input.uses) {
       PyObject* gradient = PyTuple_GetItem(gradients, use.index);
       if (gradient == nullptr) nb::raise_python_error();
-      nb::inst_ptr<InputSum>(use.sum)->add(use.sum, gradient);
+      nb::inst_ptr<InputSum>(use.sum)->add(forwards, use.sum, gradient);
     }
   });
 }
 
+template <ternaryfunc call>
+PyType_Slot called[] = {{Py_tp_call, reinterpret_cast<void*>(call)}, {0, nullptr}};
+
 }  // namespace
 
 void init_gradient_hooks(nb::module_& module) {
-  nb::class_<GradientRow> row(module, "GradientRow",
-                              nb::type_slots(collected_hook<GradientRow, call_row>));
+  nb::class_<GradientRow> row(module, "GradientRow", nb::type_slots(called<call_row>));
   row.def_ro("watched", &GradientRow::watched)
       .def_ro("element", &GradientRow::element)
       .def("__reduce__", &inert);
-  nb::class_<InputSum>(module, "InputSum", nb::type_slots(collected<InputSum>))
-      .def("finish", &InputSum::finish);
-  nb::class_<InputGradient> hook(module, "InputGradient",
-                                 nb::type_slots(collected_hook<InputGradient, call_input>));
+  nb::class_<InputSum>(module, "InputSum").def("finish", &InputSum::finish, nb::arg("forwards"));
+  nb::class_<InputGradient> hook(module, "InputGradient", nb::type_slots(called<call_input>));
   hook.def("__reduce__", &inert);
   // torch warns about hooks on a saved tensor without this.
   row.attr("__torch_unserializable__") = hook.attr("__torch_unserializable__") = true;

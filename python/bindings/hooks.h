@@ -57,8 +57,8 @@ inline void enter_backward(nb::handle backward, const nb::object& current_task) 
   }
 }
 
-// The call of a hook: an error switches its part off, what is no error (an interrupt) is the user's.
-// find_part() may return null: then there is nothing to do.
+// The call of a hook: an error switches its part off, what is no error (an interrupt) is the
+// user's. find_part() may return null: then there is nothing to do.
 template <typename FindPart, typename Work>
 PyObject* guarded(FindPart&& find_part, Work&& work) noexcept {
   try {
@@ -69,14 +69,17 @@ PyObject* guarded(FindPart&& find_part, Work&& work) noexcept {
     } catch (nb::python_error& error) {
       if (!error.matches(PyExc_Exception)) throw;
       part.attr("failed")(error.value());
+    } catch (const std::exception& error) {
+      part.attr("failed")(nb::handle(PyExc_RuntimeError)(error.what()));
     }
-    Py_RETURN_NONE;
   } catch (nb::python_error& error) {
-    error.restore();
-  } catch (const std::exception& error) {
-    PyErr_SetString(PyExc_RuntimeError, error.what());
+    if (!error.matches(PyExc_Exception)) {
+      error.restore();
+      return nullptr;
+    }
+  } catch (const std::exception&) {  // there is nobody to tell: training goes on
   }
-  return nullptr;
+  Py_RETURN_NONE;
 }
 
 // A new object of a bound type.
@@ -103,9 +106,8 @@ template <typename T>
 int clear(PyObject* self) {
   if (!nb::inst_ready(self)) return 0;
   std::vector<nb::object> dropped;  // only once nothing of ours refers to them
-  nb::inst_ptr<T>(self)->each([&](nb::object& held) {
-    dropped.push_back(std::exchange(held, nb::object()));
-  });
+  nb::inst_ptr<T>(self)->each(
+      [&](nb::object& held) { dropped.push_back(std::exchange(held, nb::object())); });
   return 0;
 }
 

@@ -603,9 +603,9 @@ def test_a_graph_that_changes_between_steps(tmp_path):
         calls = {}  # full hooks are called in the reverse order of the forwards
         handles = [
             module.register_full_backward_hook(
-                lambda module, inputs, outputs, name=name: calls.setdefault(name, []).append(
-                    [g.clone() for g in inputs if g is not None]
-                )
+                lambda module, inputs, outputs, name=name, calls=calls: calls.setdefault(
+                    name, []
+                ).append([g.clone() for g in inputs if g is not None])
             )
             for name, module in model.named_modules()
             if name.startswith("mixed")

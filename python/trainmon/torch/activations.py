@@ -93,6 +93,7 @@ class Activations(_core.Forwards):
             plain_inputs=kind.inputs is Selection.inputs,
             plain_outputs=kind.outputs is Selection.outputs,
         )
+        self.weak = weakref.ref(self)  # what hooks in a graph hold
         self.watched: dict[int, tuple] = {}  # id of module -> (reference to it, Watched)
         self.leaves: dict[tuple, tuple] = {}  # (watched, element) -> (handle of a hook, leaf)
         self.bare: set[int] = set()  # ids of leaves that had no hooks before ours
@@ -157,7 +158,7 @@ class Activations(_core.Forwards):
     def backward_ended(self) -> None:
         """Sums whose last part never came (a use that led to no loss) are whole now."""
         for through in self.unfinished:
-            through.finish()
+            through.finish(self)
         self.unfinished.clear()
         self.release_leaves()
 
