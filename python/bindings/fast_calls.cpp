@@ -7,47 +7,12 @@
 #include <vector>
 
 #include "init.h"
-#include "parts.h"
-#include "tensor.h"
-#include "trainmon/monitor.h"
+#include "look_at.h"
 
 namespace nb = nanobind;
 
 namespace trainmon {
 namespace {
-
-// Above this many elements the work is long enough for other Python threads to go on meanwhile.
-constexpr std::int64_t kReleaseGilAbove = 1 << 16;
-
-Monitor* monitor_of(PyObject* capsule) {
-  return static_cast<Monitor*>(PyCapsule_GetPointer(capsule, kCapsule));
-}
-
-// Measures without the GIL when that is worth it.
-template <typename Observe>
-Observed measured(const TensorAccess& tensor, Observe&& observe) {
-  if (element_count(tensor.view) < kReleaseGilAbove) return observe(tensor.view);
-  PyThreadState* thread = PyEval_SaveThread();
-  const Observed done = observe(tensor.view);
-  PyEval_RestoreThread(thread);
-  return done;
-}
-
-template <typename Observe>
-Observed look_at(Monitor& monitor, PyObject* object, Observe&& observe) {
-  if (object == Py_None) return Observed::idle;
-  TensorAccess tensor;
-  switch (read_tensor(object, tensor)) {
-    case Access::ok:
-      return measured(tensor, observe);
-    case Access::not_cpu:
-      return tensor.is_complete ? observe(tensor.view) : Observed::elsewhere;
-    case Access::refused:
-      monitor.refuse(tensor.reason);
-      return Observed::refused;
-  }
-  return Observed::refused;
-}
 
 // Tensors of CUDA devices, to be measured by one launch. Reused, so that nothing is allocated.
 struct OnDevice {

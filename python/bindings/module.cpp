@@ -11,6 +11,9 @@ NB_MODULE(_core, module) {
   trainmon::init_probe(module);
   trainmon::init_config(module);
   trainmon::init_monitor(module);
+  trainmon::init_forwards(module);
+  trainmon::init_gradient_hooks(module);
+  trainmon::init_accumulated(module);
   trainmon::init_grad_probe(module);
   trainmon::init_tools(module);
   trainmon::init_convert(module);

@@ -117,8 +117,13 @@ const TypeInfo& type_info(PyTypeObject* type) {
   constexpr std::size_t kMost = 1000;  // a program that makes types without end must not grow us
   static std::unordered_map<PyTypeObject*, TypeInfo> known;
   static TypeInfo last_unknown;
+  static const std::pair<PyTypeObject* const, TypeInfo>* last = nullptr;  // its address is stable
+  if (last != nullptr && last->first == type) return last->second;
   const auto found = known.find(type);
-  if (found != known.end()) return found->second;
+  if (found != known.end()) {
+    last = &*found;
+    return found->second;
+  }
   if (known.size() >= kMost) return last_unknown = classify(type);
   Py_INCREF(reinterpret_cast<PyObject*>(type));  // so that its address is not used again
   return known.emplace(type, classify(type)).first->second;

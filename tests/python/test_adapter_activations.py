@@ -1,6 +1,8 @@
 # Forward rows and their gradients: every shape of module, calls, recomputation, compiled regions.
 import collections
+import copy
 import dataclasses
+import pickle
 
 import pytest
 import torch
@@ -568,3 +570,98 @@ def test_a_scripted_part_of_a_model(tmp_path):
     assert {n for (n,) in keys(tmp_path, "name", kind="actv")} == {"", "0"}
     assert len(rows(tmp_path, kind="grad_reduced")) == 4
     assert run_json(monitor)["not_covered"] == {"actv of scripted 1": "torch.jit takes no hooks"}
+
+
+def test_a_graph_that_changes_between_steps(tmp_path):
+    """Modules called twice, others between, a use more or less: each step as full hooks see it."""
+
+    class Mixed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.two = nn.Linear(3, 3), nn.Linear(3, 3)
+
+        def forward(self, x, turn):
+            y = self.one(x)
+            if turn % 2:
+                y = self.two(y) * x
+            kept = y if turn % 3 else x
+            return self.one(kept) + (x.sigmoid() * y if turn > 2 else y)
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem, self.mixed = nn.Linear(3, 3), Mixed()
+
+        def forward(self, x, turn):
+            return self.mixed(self.stem(x), turn)
+
+    torch.manual_seed(3)
+    model = Model()
+    steps, data = 6, torch.randn(4, 3)
+    expected = {}
+    for turn in range(steps):
+        calls = {}  # full hooks are called in the reverse order of the forwards
+        handles = [
+            module.register_full_backward_hook(
+                lambda module, inputs, outputs, name=name, calls=calls: calls.setdefault(
+                    name, []
+                ).append([g.clone() for g in inputs if g is not None])
+            )
+            for name, module in model.named_modules()
+            if name.startswith("mixed")
+        ]
+        model(data, turn).pow(2).sum().backward()
+        for handle in handles:
+            handle.remove()
+        for name, gradients in calls.items():
+            for call, (gradient,) in enumerate(reversed(gradients)):
+                expected[turn, name, call] = gradient
+    model.zero_grad()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    monitor = trainmon.watch(model, optimizer, kinds=["actv_grad"], every=1, out=tmp_path)
+    for turn in range(steps):
+        model(data, turn).pow(2).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    healthy(monitor)
+    found = {
+        (r["step"], r["name"], r["call"]): r
+        for r in rows(tmp_path, kind="actv_grad", element="input.0")
+        if r["name"].startswith("mixed")
+    }
+    assert found.keys() == expected.keys()
+    for key, gradient in expected.items():
+        assert_is(found[key], gradient, 1e-6)
+
+
+def test_hooks_of_the_user_on_the_same_tensors(tmp_path, recwarn):
+    """Put on before and after ours, taken off again; the tensor saved; its hooks copied."""
+    seen, kept, copies = [], [], []
+
+    def before(module, args, output):
+        kept.append(output.register_hook(lambda gradient: seen.append("before")))
+
+    def after(module, args, output):
+        output.register_hook(lambda gradient: seen.append("after"))
+        gone = output.register_hook(lambda gradient: seen.append("gone"))
+        gone.remove()
+        kept[-1].remove()
+        (ours,) = [h for h in output._backward_hooks.values() if "lambda" not in repr(h)]
+        copies.extend([copy.deepcopy(ours), pickle.loads(pickle.dumps(ours))])
+        torch.save(output, tmp_path / "output.pt")
+
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+    model[0].register_forward_hook(before)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    out = tmp_path / "run"
+    monitor = trainmon.watch(model, optimizer, kinds=["actv_grad"], every=1, out=out)
+    model[0].register_forward_hook(after)
+    model(torch.randn(2, 3)).sum().backward()
+    for hook in copies:
+        assert hook(torch.ones(2, 3)) is None
+    optimizer.step()
+    healthy(monitor)
+    assert len(copies) == 2 and seen == ["after"]
+    assert len(rows(out, kind="actv_grad", name="0", element="output")) == 1
+    said = [str(w.message) for w in recwarn if "hooks" in str(w.message)]
+    assert len(said) == 1 and "lambda" in said[0], said  # of the user's own

@@ -19,9 +19,19 @@ from trainmon.torch import activations, backward, elements, late, ops, parameter
 KINDS = ["grads", "grad_unreduced", "weights", "moments", "activations"]
 
 
-def training(seed=0):
+class Listed(nn.Module):
+    def forward(self, x):
+        return [x]
+
+
+class First(nn.Module):
+    def forward(self, given):
+        return given[0]
+
+
+def training(seed=0, middle=()):
     torch.manual_seed(seed)
-    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(inplace=True), nn.Linear(4, 2))
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(inplace=True), *middle, nn.Linear(4, 2))
     return model, torch.optim.AdamW(model.parameters(), lr=0.1)
 
 
@@ -46,7 +56,7 @@ BREAKABLE = {
     "entered": (activations.Activations, "entered", "activations", "grad_reduced"),
     "left": (activations.Activations, "left", "activations", "grad_reduced"),
     "outputs": (elements, "of_output", None, "grad_reduced"),
-    "observe": (activations.Activations, "observe", "activations", "grad_reduced"),
+    "series": (activations.Activations, "new_series", "activations", "grad_reduced"),
     "backward ended": (activations.Activations, "backward_ended", "backward", "grad_reduced"),
     "late values": (late.Late, "seal", "late values", "grad_reduced"),
 }
@@ -56,7 +66,8 @@ BREAKABLE = {
 def test_an_error_of_ours_switches_one_part_off_and_nothing_else(
     broken, tmp_path, monkeypatch, capfd
 ):
-    expected = train(*training())
+    listed = Listed(), First()  # what is no plain tensor is taken apart in Python
+    expected = train(*training(middle=listed))
     owner, name, part, goes_on = BREAKABLE[broken]
     calls = []
 
@@ -64,7 +75,7 @@ def test_an_error_of_ours_switches_one_part_off_and_nothing_else(
         calls.append(1)
         raise ZeroDivisionError("planted")
 
-    model, optimizer = training()
+    model, optimizer = training(middle=listed)
     monitor = trainmon.watch(model, optimizer, kinds=KINDS, out=tmp_path)
     monkeypatch.setattr(owner, name, fail)
     result = train(model, optimizer)

@@ -9,7 +9,7 @@ import torch
 
 from trainmon import _core
 from trainmon.torch import given
-from trainmon.torch.activations import Activations, Frame
+from trainmon.torch.activations import Activations
 from trainmon.torch.backward import Backward, current_task
 from trainmon.torch.collective_calls import compiled
 from trainmon.torch.collectives import Collectives
@@ -56,9 +56,9 @@ class Adapter:
         self.control = None  # follows RUN/control.json
         self.own_time: OwnTime | None = None  # where there is a budget
         self.was_recorded = False  # the clock's step that ended last
-        self.frame: Frame | None = None
+        self.frame: _core.Place | None = None
         self.lock = threading.Lock()
-        self.last_frame: Frame | None = None
+        self.last_frame: _core.Place | None = None
         self.coverage = Coverage(self)
         self.fixed_selection = selection  # None: that of the configuration
         self.relay = relay  # step hooks that are there already
@@ -303,7 +303,7 @@ class Adapter:
         if seen == ELSEWHERE:
             self.late.add(series, tensor, window, accum, call, flags)
 
-    def open_frame(self) -> Frame:
+    def open_frame(self) -> _core.Place:
         """The place of the forward that begins now, or is under way."""
         self.backward.settle()
         for steps in self.steps:
@@ -316,7 +316,7 @@ class Adapter:
             accum,
             clock.recording,
         ):
-            frame = self.last_frame = Frame(window, accum, clock.recording, clock.flags)
+            frame = self.last_frame = _core.Place(window, accum, clock.recording, clock.flags)
         self.frame = frame
         return frame
 

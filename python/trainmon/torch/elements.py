@@ -9,13 +9,13 @@ from torch import Tensor
 DEEPEST = 8  # containers inside containers; deeper ones are not looked into
 MOST = 1000  # items looked at per call, about: token ids as lists must not cost a step
 _PLAIN = frozenset((int, float, bool, str, bytes, type(None)))
-_POSITIONAL = tuple(f"input.{index}" for index in range(256))
+POSITIONAL = tuple(f"input.{index}" for index in range(256))
 
 
 def of_inputs(args: tuple, kwargs: dict) -> list[tuple[str, Tensor]]:
     """(element, tensor) for positional and keyword arguments: input.0, input.mask, input.1.2."""
     found: list[tuple[str, Tensor]] = []
-    for name, value in zip(_POSITIONAL, args):
+    for name, value in zip(POSITIONAL, args):
         if isinstance(value, Tensor):
             found.append((name, value))
         elif value is not None:

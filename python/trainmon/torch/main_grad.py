@@ -8,8 +8,6 @@ class InMainGrad(Accumulated):
     """The framework's own hook may run after this one. So main_grad is read when the next parameter
     has got its gradient, or the backward has ended. That .grad is gone tells nothing here."""
 
-    __slots__ = ()
-
     def __call__(self, tensor):
         adapter = self.adapter()
         if adapter is None or not adapter.gradients.on:

@@ -5,7 +5,8 @@ import weakref
 
 from torch import Tensor
 
-from trainmon.torch.backward import IDLE
+from trainmon import _core
+from trainmon.torch.backward import current_task
 from trainmon.torch.contract import Parameter
 from trainmon.torch.dtensors import local_of
 from trainmon.torch.hooks import Hook
@@ -129,53 +130,40 @@ class Sweeps:
                 adapter.late.add(series[i], value, steps.window, accum, 0, flags)
 
 
-class Accumulated(Hook):
+class Accumulated(_core.Accumulated):
     """Post-accumulate-grad hook: the gradient before any reduction, and the sign that a backward of
-    this optimizer's parameters is under way (series NO_SERIES: only that)."""
-
-    __slots__ = ("adapter", "optimizer", "series", "keeps", "task", "call")
+    this optimizer's parameters is under way (series NO_SERIES: only that). `keeps`: whether its .grad
+    stays there until the step. The call is in C++; what is here is rare."""
 
     def __init__(self, adapter, optimizer: int, series: int, keeps: bool):
-        # Weak, for the garbage collector does not see through torch's reference to this hook: the
-        # hooks of modules and optimizers keep the adapter.
-        self.adapter = weakref.ref(adapter)
-        self.optimizer, self.series = optimizer, series
-        self.keeps = keeps  # whether its .grad stays there until the step
-        self.task = IDLE  # the backward of the last call,
-        self.call = 0  # and how many there were in it before: runs inside it add piece by piece
+        super().__init__(
+            # Weak, for the garbage collector does not see through torch's reference to this hook:
+            # the hooks of modules and optimizers keep the adapter.
+            adapter=weakref.ref(adapter),
+            current_task=current_task,
+            core=adapter.core,
+            optimizer=optimizer,
+            series=series,
+            keeps=keeps,
+            has_dtensors=adapter.has_dtensors,
+            elsewhere=adapter.is_elsewhere,
+        )
 
-    def __call__(self, tensor):
-        adapter = self.adapter()
-        if adapter is None or not adapter.gradients.on:
-            return
-        try:
-            if tensor.grad is None:  # a hook before ours took it, or an autograd.Function gave none
-                if self.series != NO_SERIES:
-                    why = "an earlier hook takes gradients away as they arrive, or there is none"
-                    adapter.coverage.not_covered("grad_unreduced", why)
-                return
-            steps = adapter.backward_of(self.optimizer, tensor if self.keeps else None)
-            if self.keeps:
-                steps.previous, steps.last = steps.last, tensor
-            series = self.series
-            if series == NO_SERIES or not steps.recording:
-                return
-            gradient = local_of(tensor.grad) if adapter.has_dtensors else tensor.grad
-            if self.task == adapter.backward.task:
-                self.call += 1
-                self._again(adapter, steps, gradient)
-                return
-            self.task, self.call = adapter.backward.task, 0
-            if adapter.observe(adapter.handle, series, gradient, steps.flags) == ELSEWHERE:
-                accum = adapter.core.accum(steps.index)
-                adapter.late.add(series, gradient, steps.window, accum, 0, steps.flags)
-        except Exception as error:
-            adapter.gradients.failed(error)
+    local_of = staticmethod(local_of)
 
-    def _again(self, adapter, steps, gradient) -> None:
-        flags = steps.flags
-        place = steps.window, adapter.core.accum(steps.index), self.call
-        adapter.row(self.series, gradient, *place, flags)
+    def found_none(self, adapter) -> None:
+        """A hook before ours took the gradient, or an autograd.Function gave none."""
+        if self.series != NO_SERIES:
+            why = "an earlier hook takes gradients away as they arrive, or there is none"
+            adapter.coverage.not_covered("grad_unreduced", why)
+
+    def is_elsewhere(self, adapter, steps, gradient) -> None:
+        accum = adapter.core.accum(steps.index)
+        adapter.late.add(self.series, gradient, steps.window, accum, 0, steps.flags)
+
+    def again(self, adapter, steps, gradient, call: int) -> None:
+        place = steps.window, adapter.core.accum(steps.index), call
+        adapter.row(self.series, gradient, *place, steps.flags)
 
 
 class Reduced(Hook):

@@ -1,0 +1,287 @@
+// Hooks on the nodes of autograd through which gradients of outputs and inputs of modules come, and
+// the walk that finds those nodes without inserting any.
+#include <climits>
+#include <unordered_set>
+
+#include "forwards.h"
+#include "init.h"
+
+namespace trainmon {
+namespace {
+
+// The objects made at every call are unknown to the garbage collector, which would otherwise run
+// far more often: nothing they hold leads back to them, as the reference to Forwards is weak.
+
+// The row of one gradient, at the place of the forward it comes from. Tensor hook of an output.
+struct GradientRow {
+  nb::object forwards, watched, element, place;
+  std::int32_t call = 0;
+  nb::object burst;  // of a recomputed call: knows which call it is when gradients arrive
+
+  // `self`: the Forwards.
+  void observe(nb::handle self, nb::handle gradient) {
+    const Forwards& all = forwards_of(self);
+    enter_backward(all.backward, all.current_task);
+    if (gradient.is_none()) return;  // a node with several outputs, of which this was not used
+    if (burst.is_valid()) {
+      call = static_cast<std::int32_t>(integer(burst.attr("call")(call)));
+      burst.reset();
+    }
+    add_row(self, watched, true, element, gradient, place, call, nb::inst_ptr<Place>(place)->flags);
+  }
+};
+
+// The gradient of one input of one call: the sum over the nodes that use it.
+struct InputSum {
+  nb::object row;
+  std::int32_t parts = 0;     // nodes that use it; -1: not covered
+  std::int32_t missing = -1;  // of them, once the first part came; -1 before and afterwards
+  nb::object total;
+
+  GradientRow& target() const { return *nb::inst_ptr<GradientRow>(row); }
+
+  // `self`: the Forwards; `mine`: this object in Python.
+  void add(nb::handle self, nb::handle mine, nb::handle gradient) {
+    if (parts == 1) {
+      if (!gradient.is_none()) target().observe(self, gradient);
+      return;
+    }
+    if (missing < 0) {
+      missing = parts;
+      forwards_of(self).unfinished.append(mine);
+    }
+    --missing;
+    if (!gradient.is_none()) {
+      total = total.is_valid() ? self.attr("added")(total, gradient) : nb::borrow(gradient);
+    }
+    if (missing == 0) finish(self);
+  }
+
+  void finish(nb::handle self) {
+    missing = -1;
+    if (const nb::object whole = std::exchange(total, {}); whole.is_valid()) {
+      target().observe(self, whole);
+    }
+  }
+};
+
+// Hook of an autograd node that uses inputs.
+struct InputGradient {
+  struct Use {
+    Py_ssize_t index;  // among its gradients
+    nb::object sum;
+  };
+  std::vector<Use> uses;
+};
+
+// tensor.register_hook(hook), step by step as torch does it in Python, but for the handle that
+// would take the hook off again.
+void hook_tensor(nb::handle tensor, nb::handle node, nb::handle hook) {
+  const Names& known = names();
+  const nb::handle type = tensor.type();
+  if (!type.is(known.tensor) && !type.is(known.parameter)) {
+    tensor.attr("register_hook")(hook);
+    return;
+  }
+  nb::object hooks = nb::getattr(tensor, known.backward_hooks);
+  if (hooks.is_none()) {
+    const nb::object add = nb::getattr(node, known.register_hook_dict);
+    hooks = known.ordered_dict();
+    nb::setattr(tensor, known.backward_hooks, hooks);
+    add(tensor);
+  }
+  // torch numbers its keys: the hook itself as a key meets none of them.
+  if (PyObject_SetItem(hooks.ptr(), hook.ptr(), hook.ptr()) != 0) nb::raise_python_error();
+}
+
+struct Use {
+  nb::object node;  // null: the edge is an output's, the module returns its input
+  Py_ssize_t index;
+  std::size_t input;
+};
+
+// Every use of the given edges among nodes that the outputs depend on and that are not older than
+// the call: the walk stops at each edge it looks for.
+std::vector<Use> uses_of(const std::vector<Given>& given, const std::vector<nb::object>& outputs,
+                         unsigned long long oldest) {
+  const Names& known = names();
+  std::vector<Use> found;
+  std::vector<nb::object> nodes;  // to look into; held, for torch makes their Python objects anew
+  std::unordered_set<PyObject*> seen;
+  const auto input_of = [&](PyObject* node, PyObject* index) {
+    for (std::size_t i = 0; i < given.size(); ++i) {
+      if (given[i].node.ptr() == node && given[i].index == PyLong_AsLong(index)) return i;
+    }
+    return given.size();
+  };
+  for (const nb::object& output : outputs) {
+    const nb::object node = nb::getattr(output, known.grad_fn);
+    if (node.is_none()) continue;
+    const nb::object index = nb::getattr(output, known.output_nr);
+    if (const std::size_t input = input_of(node.ptr(), index.ptr()); input < given.size()) {
+      found.push_back({{}, 0, input});
+    } else if (seen.insert(node.ptr()).second) {
+      nodes.push_back(node);
+    }
+  }
+  for (std::size_t at = 0; at < nodes.size(); ++at) {
+    const nb::object node = nodes[at];
+    const nb::object edges = nb::getattr(node, known.next_functions);
+    const Py_ssize_t size = PyTuple_Size(edges.ptr());
+    if (size < 0) nb::raise_python_error();
+    for (Py_ssize_t i = 0; i < size; ++i) {
+      PyObject* edge = PyTuple_GetItem(edges.ptr(), i);
+      PyObject* child = PyTuple_GetItem(edge, 0);
+      if (child == nullptr) nb::raise_python_error();
+      if (child == Py_None) continue;
+      const std::size_t input = input_of(child, PyTuple_GetItem(edge, 1));
+      if (input < given.size()) {
+        found.push_back({node, i, input});
+        continue;
+      }
+      if (seen.contains(child)) continue;
+      const nb::object number = nb::handle(child).attr(known.sequence_nr)();
+      const unsigned long long sequence = PyLong_AsUnsignedLongLong(number.ptr());
+      if (PyErr_Occurred() != nullptr) nb::raise_python_error();
+      // Nodes that accumulate into leaves have the largest number, and nothing behind them.
+      if (sequence < oldest || sequence == ULLONG_MAX) continue;
+      seen.insert(child);
+      nodes.push_back(nb::borrow(child));
+    }
+  }
+  return found;
+}
+
+nb::object new_row(nb::handle self, nb::handle watched, nb::handle element, nb::handle place,
+                   std::int32_t call, const nb::object& burst) {
+  auto [object, row] = make<GradientRow>();
+  *row = {forwards_of(self).weak,
+          nb::borrow(watched),
+          nb::borrow(element),
+          nb::borrow(place),
+          call,
+          burst};
+  return object;
+}
+
+void follow_inputs(nb::handle self, nb::handle watched, const std::vector<Given>& given,
+                   unsigned long long oldest, const std::vector<nb::object>& outputs,
+                   nb::handle place, std::int32_t call, const nb::object& burst) {
+  std::vector<std::pair<nb::object, InputSum*>> sums;
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    bool is_known = false;
+    for (std::size_t j = 0; j < i && !is_known; ++j) {
+      is_known = given[j].node.is(given[i].node) && given[j].index == given[i].index;
+    }
+    if (is_known) {  // the walk finds the first of equal edges
+      self.attr("not_covered")(watched, given[i].element, "the same tensor as another input");
+      sums.emplace_back();
+    } else {
+      sums.push_back(make<InputSum>());
+      sums[i].second->row = new_row(self, watched, given[i].element, place, call, burst);
+    }
+  }
+  const std::vector<Use> uses = uses_of(given, outputs, oldest);
+  for (const Use& use : uses) {
+    if (use.node.is_valid() || sums[use.input].second->parts < 0) continue;
+    sums[use.input].second->parts = -1;
+    self.attr("not_covered")(watched, given[use.input].element, "the module returns its input");
+  }
+  // Uses by one node come one after another.
+  for (std::size_t i = 0; i < uses.size();) {
+    const nb::object node = uses[i].node;
+    InputGradient hook;
+    for (; i < uses.size() && uses[i].node.is(node); ++i) {
+      const auto& [object, sum] = sums[uses[i].input];
+      if (!node.is_valid() || sum->parts < 0) continue;
+      ++sum->parts;
+      hook.uses.push_back({uses[i].index, object});
+    }
+    if (hook.uses.empty()) continue;
+    auto [object, made] = make<InputGradient>();
+    *made = std::move(hook);
+    nb::getattr(node, names().register_hook)(object);
+  }
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    if (sums[i].second != nullptr && sums[i].second->parts == 0) {
+      self.attr("not_covered")(watched, given[i].element, "no output depends on it");
+    }
+  }
+}
+
+}  // namespace
+
+void follow_gradients(nb::handle self, nb::handle watched, const Call* begun,
+                      const std::vector<Element>& outputs, nb::handle place, std::int32_t call,
+                      const nb::object& burst) {
+  const Names& known = names();
+  std::vector<nb::object> followed;
+  for (const Element& output : outputs) {
+    const nb::object node = nb::getattr(output.tensor, known.grad_fn);
+    const bool is_leaf = node.is_none();
+    if (is_leaf && !nb::getattr(output.tensor, known.requires_grad).is(Py_True)) continue;
+    const nb::object hook = new_row(self, watched, output.name, place, call, burst);
+    if (is_leaf) {
+      self.attr("follow_leaf")(output.tensor, hook);
+    } else {
+      hook_tensor(output.tensor, node, hook);
+    }
+    followed.push_back(output.tensor);
+  }
+  if (begun != nullptr && !begun->given.empty() && !followed.empty()) {
+    follow_inputs(self, watched, begun->given, begun->oldest, followed, place, call, burst);
+  }
+}
+
+namespace {
+
+// Calls work(forwards) for a hook with this row, while its Forwards are there and on.
+template <typename Work>
+PyObject* followed(PyObject* hook, const GradientRow& row, Work&& work) noexcept {
+  const nb::object keep = nb::borrow(hook);
+  nb::object forwards;
+  return guarded(
+      [&] {
+        forwards = row.forwards();
+        return forwards.is_none() ? nb::object() : forwards_of(forwards).part;
+      },
+      [&] { work(forwards); });
+}
+
+PyObject* call_row(PyObject* hook, PyObject* args, PyObject*) {
+  GradientRow& row = *nb::inst_ptr<GradientRow>(hook);
+  return followed(hook, row,
+                  [&](nb::handle forwards) { row.observe(forwards, PyTuple_GetItem(args, 0)); });
+}
+
+PyObject* call_input(PyObject* hook, PyObject* args, PyObject*) {
+  const InputGradient& input = *nb::inst_ptr<InputGradient>(hook);
+  const GradientRow& first = nb::inst_ptr<InputSum>(input.uses[0].sum)->target();
+  return followed(hook, first, [&](nb::handle forwards) {
+    PyObject* gradients = PyTuple_GetItem(args, 0);
+    for (const InputGradient::Use& use : input.uses) {
+      PyObject* gradient = PyTuple_GetItem(gradients, use.index);
+      if (gradient == nullptr) nb::raise_python_error();
+      nb::inst_ptr<InputSum>(use.sum)->add(forwards, use.sum, gradient);
+    }
+  });
+}
+
+template <ternaryfunc call>
+PyType_Slot called[] = {{Py_tp_call, reinterpret_cast<void*>(call)}, {0, nullptr}};
+
+}  // namespace
+
+void init_gradient_hooks(nb::module_& module) {
+  nb::class_<GradientRow> row(module, "GradientRow", nb::type_slots(called<call_row>));
+  row.def_ro("watched", &GradientRow::watched)
+      .def_ro("element", &GradientRow::element)
+      .def("__reduce__", &inert);
+  nb::class_<InputSum>(module, "InputSum").def("finish", &InputSum::finish, nb::arg("forwards"));
+  nb::class_<InputGradient> hook(module, "InputGradient", nb::type_slots(called<call_input>));
+  hook.def("__reduce__", &inert);
+  // torch warns about hooks on a saved tensor without this.
+  row.attr("__torch_unserializable__") = hook.attr("__torch_unserializable__") = true;
+}
+
+}  // namespace trainmon

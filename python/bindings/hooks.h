@@ -1,0 +1,131 @@
+// What types of ours that torch calls have in common.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <exception>
+#include <new>
+#include <utility>
+#include <vector>
+
+namespace trainmon {
+
+namespace nb = nanobind;
+
+inline nb::object interned(const char* text) {
+  return nb::steal(PyUnicode_InternFromString(text));
+}
+
+// Names that are looked up at every call, and what torch offers under its own.
+struct Names {
+  nb::object on = interned("on"), now = interned("now"), task = interned("task");
+  nb::object frame = interned("frame"), gradients = interned("gradients");
+  nb::object backward = interned("backward"), steps = interned("steps");
+  nb::object previous = interned("previous"), last = interned("last");
+  nb::object recording = interned("recording"), flags = interned("flags");
+  nb::object grad = interned("grad"), grad_fn = interned("grad_fn");
+  nb::object output_nr = interned("output_nr"), requires_grad = interned("requires_grad");
+  nb::object next_functions = interned("next_functions");
+  nb::object sequence_nr = interned("_sequence_nr");
+  nb::object backward_hooks = interned("_backward_hooks");
+  nb::object register_hook_dict = interned("_register_hook_dict");
+  nb::object register_hook = interned("register_hook");
+  nb::object tensor = nb::module_::import_("torch").attr("Tensor");
+  nb::object parameter = nb::module_::import_("torch").attr("nn").attr("Parameter");
+  nb::object ordered_dict = nb::module_::import_("collections").attr("OrderedDict");
+};
+inline const Names& names() {
+  static const Names* const known = new Names;  // never destroyed: the interpreter ends first
+  return *known;
+}
+
+inline long integer(const nb::object& number) {
+  const long value = PyLong_AsLong(number.ptr());
+  if (value == -1 && PyErr_Occurred() != nullptr) nb::raise_python_error();
+  return value;
+}
+inline bool is_true(nb::handle object, const nb::object& attribute) {
+  return nb::getattr(object, attribute).is(Py_True);
+}
+
+// Tells the Backward of backward.py about the run that calls a hook, when it is another than the
+// last one.
+inline void enter_backward(nb::handle backward, const nb::object& current_task) {
+  const nb::object now = current_task();
+  if (integer(nb::getattr(backward, names().now)) != integer(now)) {
+    backward.attr("enter")(now);
+  }
+}
+
+// The call of a hook: an error switches its part off, what is no error (an interrupt) is the
+// user's. find_part() may return null: then there is nothing to do.
+template <typename FindPart, typename Work>
+PyObject* guarded(FindPart&& find_part, Work&& work) noexcept {
+  try {
+    const nb::object part = find_part();
+    if (!part.is_valid() || !is_true(part, names().on)) Py_RETURN_NONE;
+    try {
+      work();
+    } catch (nb::python_error& error) {
+      if (!error.matches(PyExc_Exception)) throw;
+      part.attr("failed")(error.value());
+    } catch (const std::exception& error) {
+      part.attr("failed")(nb::handle(PyExc_RuntimeError)(error.what()));
+    }
+  } catch (nb::python_error& error) {
+    if (!error.matches(PyExc_Exception)) {
+      error.restore();
+      return nullptr;
+    }
+  } catch (const std::exception&) {  // there is nobody to tell: training goes on
+  }
+  Py_RETURN_NONE;
+}
+
+// A new object of a bound type.
+template <typename T>
+std::pair<nb::object, T*> make() {
+  nb::object object = nb::inst_alloc(nb::type<T>());
+  T* fields = new (nb::inst_ptr<T>(object)) T();
+  nb::inst_mark_ready(object);
+  return {std::move(object), fields};
+}
+
+// For the garbage collector. T::each(visit) visits all references it holds.
+template <typename T>
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (!nb::inst_ready(self)) return 0;
+  int stopped = 0;
+  nb::inst_ptr<T>(self)->each([&](nb::handle held) {
+    if (stopped == 0 && held.is_valid()) stopped = visit(held.ptr(), arg);
+  });
+  return stopped;
+}
+template <typename T>
+int clear(PyObject* self) {
+  if (!nb::inst_ready(self)) return 0;
+  std::vector<nb::object> dropped;  // only once nothing of ours refers to them
+  nb::inst_ptr<T>(self)->each(
+      [&](nb::object& held) { dropped.push_back(std::exchange(held, nb::object())); });
+  return 0;
+}
+
+template <typename T>
+PyType_Slot collected[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse<T>)},
+                           {Py_tp_clear, reinterpret_cast<void*>(clear<T>)},
+                           {0, nullptr}};
+template <typename T, ternaryfunc call>
+PyType_Slot collected_hook[] = {{Py_tp_call, reinterpret_cast<void*>(call)},
+                                {Py_tp_traverse, reinterpret_cast<void*>(traverse<T>)},
+                                {Py_tp_clear, reinterpret_cast<void*>(clear<T>)},
+                                {0, nullptr}};
+
+// Copies and pickles of hooks do nothing, wherever they are loaded: as those of hooks.py.
+inline nb::tuple inert(nb::handle) {
+  const nb::object context = nb::module_::import_("contextlib").attr("nullcontext")();
+  return nb::make_tuple(nb::module_::import_("builtins").attr("getattr"),
+                        nb::make_tuple(context, "__exit__"));
+}
+
+}  // namespace trainmon
