@@ -6,7 +6,7 @@ import weakref
 
 import torch
 
-from trainmon.torch import edges
+from trainmon.torch import compiled, edges
 from trainmon.torch.backward import IDLE, current_task
 from trainmon.torch.forward import compiling
 from trainmon.torch.hooks import Hook
@@ -102,6 +102,8 @@ class Activations:
         self.adapter, self.part, self.selection = adapter, part, adapter.selection
         self.values, self.gradients, self.inputs = values, gradients, inputs
         self.live = False  # whether the clock's open window is recorded
+        self.points = adapter.points  # None: compiled code is not looked into
+        self.serial = 0 if self.points is None else self.points.next_serial()
         self.watched: dict[int, tuple] = {}  # id of module -> (reference to it, Watched)
         self.under_way = UnderWay()
         self.unfinished: list[InputSum] = []
@@ -117,10 +119,11 @@ class Activations:
             return
         watched = Watched(name, chunk)
         self.watched[id(module)] = weakref.ref(module), watched
-        hook = BeforeForward(self, watched)
-        handles.add(module.register_forward_pre_hook(hook, with_kwargs=True))
-        hook = AfterForward(self, watched)
-        handles.add(module.register_forward_hook(hook, with_kwargs=True))
+        point = None if self.points is None else self.points.of(module, self, watched)
+        hook = BeforeForward(self, watched, point)
+        handles.hook(module, "register_forward_pre_hook", hook, with_kwargs=True)
+        hook = AfterForward(self, watched, point)
+        handles.hook(module, "register_forward_hook", hook, with_kwargs=True)
 
     # --- forward ---------------------------------------------------------------------------------
 
@@ -368,14 +371,16 @@ class InputSum:
 class BeforeForward(Hook):
     """Forward pre-hook: reads the inputs and notes their edges, before the module can change them."""
 
-    __slots__ = ("activations", "watched")
+    __slots__ = ("activations", "watched", "point")
 
-    def __init__(self, activations, watched):
-        self.activations, self.watched = activations, watched
+    def __init__(self, activations, watched, point):
+        self.activations, self.watched, self.point = activations, watched, point
 
     # Libraries that move hooks to another module register them again without with_kwargs.
     def __call__(self, module, args, kwargs=None):
         if compiling():
+            if self.point is not None:
+                self.point.enters(module, args, kwargs or {})
             return
         activations = self.activations
         if not (activations.live and module.training and activations.part.on):
@@ -387,13 +392,15 @@ class BeforeForward(Hook):
 
 
 class AfterForward(Hook):
-    __slots__ = ("activations", "watched")
+    __slots__ = ("activations", "watched", "point")
 
-    def __init__(self, activations, watched):
-        self.activations, self.watched = activations, watched
+    def __init__(self, activations, watched, point):
+        self.activations, self.watched, self.point = activations, watched, point
 
     def __call__(self, module, args, *rest):  # kwargs and output, or output alone
         if compiling():
+            if self.point is not None:
+                self.point.leaves(module, args, rest[0] if len(rest) > 1 else {}, rest[-1])
             return
         activations = self.activations
         if not (activations.live and module.training and activations.part.on):
@@ -421,3 +428,6 @@ class InputGradient(Hook):
                 through.add(gradients[index])
         except Exception as error:
             part.failed(error)
+
+
+HOOKS = (BeforeForward, AfterForward)

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import logging
 import traceback
+import weakref
+from collections.abc import Callable
 from contextlib import nullcontext
 
 log = logging.getLogger("trainmon")
@@ -40,14 +42,39 @@ class Handles:
 
     def __init__(self):
         self._handles = []
+        self._on_modules: list[tuple] = []  # (reference to a module, hook, handle)
+        self._left: dict[tuple, tuple] = {}  # (id of module, class of hook) -> such a tuple
 
     def add(self, handle) -> None:
         self._handles.append(handle)
 
-    def remove(self) -> None:
+    def hook(self, module, register: str, hook, **how) -> None:
+        """Registers a hook of a module. One of its class that was left there becomes it."""
+        reference, left, handle = self._left.pop((id(module), type(hook)), (None, None, None))
+        if reference is None or reference() is not module:
+            handle = getattr(module, register)(hook, **how)
+        else:
+            for name in type(hook).__slots__:
+                setattr(left, name, getattr(hook, name))
+            hook = left
+        self._on_modules.append((weakref.ref(module), hook, handle))
+
+    def remove(self, stays: Callable | None = None) -> None:
+        """Takes hooks off, but for those of modules that `stays` says true of: compiled code has them in
+        it, and would be compiled again without. What they belong to must be off."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        left = {}
+        for entry in [*self._left.values(), *self._on_modules]:
+            reference, hook, handle = entry
+            module = reference()
+            if stays is not None and module is not None and stays(module):
+                left[id(module), type(hook)] = entry
+            else:
+                handle.remove()
+        self._left = left
+        self._on_modules.clear()
 
 
 class AfterAccumulation:

@@ -17,7 +17,7 @@ class Stacks:
         self.window = None
 
     def install(self, name: str, module, chunk: int, handles) -> None:
-        handles.add(module.register_forward_hook(Called(self, name, chunk)))
+        handles.hook(module, "register_forward_hook", Called(self, name, chunk))
 
     def called(self, name: str, chunk: int) -> bool:
         """False: not yet. After the first window that had some, everything has been seen."""
