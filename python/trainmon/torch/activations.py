@@ -428,6 +428,3 @@ class InputGradient(Hook):
                 through.add(gradients[index])
         except Exception as error:
             part.failed(error)
-
-
-HOOKS = (BeforeForward, AfterForward)

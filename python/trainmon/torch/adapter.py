@@ -9,7 +9,7 @@ import torch
 
 from trainmon import _core
 from trainmon.torch import compiled, given
-from trainmon.torch.activations import HOOKS, Activations, Frame
+from trainmon.torch.activations import Activations, Frame
 from trainmon.torch.backward import Backward, current_task
 from trainmon.torch.collective_calls import compiled as patterns_of
 from trainmon.torch.collectives import Collectives
@@ -181,7 +181,6 @@ class Adapter:
     def attach(self) -> None:
         """Puts every hook on but those of the steps."""
         self.attached = True
-        compiled.run_eagerly(ForwardBegins, ForwardEnds, *HOOKS)
         self.gradients, self.root_part = self._part("gradients"), self._part("forward")
         self.registry = Registry(self)
         self.registry.install()

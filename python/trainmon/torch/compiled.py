@@ -153,6 +153,11 @@ class Point:
             watched, "actv_grad", watched.gradients, element, gradient, place, call, flags
         )
 
+    def cannot_see(self, element: str, why: str) -> None:
+        if self.activations is not None:
+            self.ran = self.watched.ever = True
+            self.not_covered(f"actv {self.watched.name} {element}".replace("  ", " "), why)
+
     def not_covered(self, what: str, why: str) -> None:
         if self.activations is not None:
             self.activations.adapter.coverage.not_covered(what, why)
@@ -210,20 +215,6 @@ class Points:
         for _, point in self.known.values():
             _points.pop(point.number, None)
         self.known.clear()
-
-
-def run_eagerly(*hooks: type) -> None:
-    """Hooks of the outermost module of a region are called from outside its graph. Dynamo would compile
-    each of them by itself; from now on it leaves them alone there, and still traces them inside."""
-    try:
-        from torch._C._dynamo import eval_frame
-
-        skip = eval_frame._FrameAction.SKIP
-        strategy = eval_frame._FrameExecStrategy(skip, skip)
-        for hook in hooks:
-            eval_frame.set_code_exec_strategy(hook.__call__.__code__, strategy)
-    except (ImportError, AttributeError):  # before torch 2.8: they become small graphs of their own
-        pass
 
 
 def _device_of(module: nn.Module, activations) -> torch.device:
@@ -337,9 +328,8 @@ def _observe_gradient(gradient, ticket, point, element) -> None:
 
 def _unseen(slots, point, element) -> None:
     at = _points.get(point)
-    if at is not None and at.watched is not None:
-        name = f"actv {at.watched.name} {element}".replace("  ", " ")
-        at.not_covered(name, "inside torch.compile this structure is not looked into")
+    if at is not None:
+        at.cannot_see(element, "inside torch.compile only tensors, tuples, lists and dicts are read")
 
 
 def _is_captured(value: Tensor, at: Point) -> bool:
@@ -366,5 +356,7 @@ def _observe_with_autograd(value, slots, point, element, begins, values, gradien
 
 
 def _mapped(value, slots, point, element, begins, values, gradients) -> Tensor:
-    """Under torch.vmap there is no tensor with values of its own."""
+    """Under torch.vmap, while Dynamo traces: the tensor has no values of its own."""
+    if (at := _points.get(point)) is not None:
+        at.cannot_see(element, "under torch.vmap tensors are not read")
     return torch.zeros(FIELDS, dtype=torch.int64, device=slots.device)

@@ -50,6 +50,7 @@ class Handles:
 
     def hook(self, module, register: str, hook, **how) -> None:
         """Registers a hook of a module. One of its class that was left there becomes it."""
+        run_eagerly(type(hook))
         reference, left, handle = self._left.pop((id(module), type(hook)), (None, None, None))
         if reference is None or reference() is not module:
             handle = getattr(module, register)(hook, **how)
@@ -75,6 +76,25 @@ class Handles:
                 handle.remove()
         self._left = left
         self._on_modules.clear()
+
+
+def run_eagerly(hook: type) -> None:
+    """Hooks of the outermost module of a compiled region are called from outside its graph, where Dynamo
+    would compile each by itself: from now on it leaves them alone. Inside it traces them all the same."""
+    if hook in _eager:
+        return
+    _eager.add(hook)
+    try:
+        from torch._C._dynamo import eval_frame
+
+        skip = eval_frame._FrameAction.SKIP
+        strategy = eval_frame._FrameExecStrategy(skip, skip)
+        eval_frame.set_code_exec_strategy(hook.__call__.__code__, strategy)
+    except (ImportError, AttributeError):  # an older torch: there they become graphs of their own
+        pass
+
+
+_eager: set[type] = set()
 
 
 class AfterAccumulation:

@@ -48,8 +48,10 @@ class Called(Hook):
         self.stacks, self.name, self.chunk, self.done = stacks, name, chunk, False
 
     def __call__(self, module, args, output):
+        if compiling():
+            return
         stacks = self.stacks
-        if self.done or not stacks.part.on or compiling() or not module.training:
+        if self.done or not stacks.part.on or not module.training:
             return
         try:
             if current_task() == IDLE:
