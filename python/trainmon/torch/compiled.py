@@ -14,11 +14,15 @@ reads, is neither removed nor reordered, and no activation is copied for it. Gra
 AOTAutograd traces the backward, the operator's autograd kernel puts a tensor hook on `value`, as the eager
 hook does, and the hook's call of observe_gradient becomes part of the backward graph. `ticket` goes along as a
 saved tensor and says which forward a gradient belongs to: int64 (FIELDS,), on the device of `value`.
+
+The overload r1 is a revision. torch keeps compiled code on disk under the names in the graph, so whoever
+changes what tracing makes of an operator must give it the next one.
 """
 
 from __future__ import annotations
 
 import itertools
+import operator
 import weakref
 
 import torch
@@ -95,9 +99,9 @@ class Point:
         operators = torch.ops.trainmon
         for element, tensor in found:
             if tensor is None or type(tensor) not in (Tensor, nn.Parameter):
-                operators.unseen.default(self.slots, self.number, element)
+                operators.unseen.r1(self.slots, self.number, element)
             else:
-                operators.observe.default(
+                operators.observe.r1(
                     tensor, self.slots, self.number, element, begins, self.values, gradients
                 )
                 begins = False
@@ -269,28 +273,28 @@ def _define() -> None:
     library = torch.library.Library("trainmon", "FRAGMENT")
     any_layout = (torch.Tag.flexible_layout,)  # else inductor copies a value into its eager layout
     library.define(
-        "observe(Tensor value, Tensor(a!) slots, int point, str element, bool begins, bool values, "
+        "observe.r1(Tensor value, Tensor(a!) slots, int point, str element, bool begins, bool values, "
         "bool gradients) -> Tensor",
         tags=any_layout,
     )
     library.define(
-        "observe_gradient(Tensor gradient, Tensor ticket, int point, str element) -> ()",
+        "observe_gradient.r1(Tensor gradient, Tensor ticket, int point, str element) -> ()",
         tags=any_layout,
     )
-    library.define("unseen(Tensor(a!) slots, int point, str element) -> ()")
-    library.impl("observe", _observe, "CompositeExplicitAutograd")
-    library.impl("observe", _observe_with_autograd, "Autograd")
-    library.impl("observe_gradient", _observe_gradient, "CompositeExplicitAutograd")
-    library.impl("unseen", _unseen, "CompositeExplicitAutograd")
-    library.impl("observe", _mapped, "FuncTorchBatched")
+    library.define("unseen.r1(Tensor(a!) slots, int point, str element) -> ()")
+    library.impl("observe.r1", _observe, "CompositeExplicitAutograd")
+    library.impl("observe.r1", _observe_with_autograd, "Autograd")
+    library.impl("observe_gradient.r1", _observe_gradient, "CompositeExplicitAutograd")
+    library.impl("unseen.r1", _unseen, "CompositeExplicitAutograd")
+    library.impl("observe.r1", _mapped, "FuncTorchBatched")
     for name, shapes in (
         ("observe", lambda value, *_: value.new_empty(FIELDS, dtype=torch.int64)),
         ("observe_gradient", lambda *_: None),
         ("unseen", lambda *_: None),
     ):
-        torch.library.register_fake(f"trainmon::{name}", shapes, lib=library)
+        torch.library.register_fake(f"trainmon::{name}.r1", shapes, lib=library)
     # It writes to nothing: a saved tensor that a backward wrote to would fail torch's version check.
-    torch.fx.node.has_side_effect(torch.ops.trainmon.observe_gradient.default)
+    torch.fx.node.has_side_effect(torch.ops.trainmon.observe_gradient.r1)
     _library = library
 
 
@@ -344,15 +348,39 @@ def _observe_with_autograd(value, slots, point, element, begins, values, gradien
     """Runs while AOTAutograd traces, or where a compiler backend leaves autograd to torch."""
     operators = torch.ops.trainmon
     arguments = (value, slots, point, element, begins, values, gradients)
+    graph = _traced_into()
+    already = 0 if graph is None else len(graph.nodes)
     with torch._C._AutoDispatchBelowAutograd():
-        ticket = operators.observe.default(*arguments)
+        ticket = operators.observe.r1(*arguments)
+    if graph is not None:
+        _never_recompute(graph, already)
     if gradients and value.grad_fn is not None and torch.is_grad_enabled():
 
         def hook(gradient):
-            operators.observe_gradient.default(gradient, ticket, point, element)
+            operators.observe_gradient.r1(gradient, ticket, point, element)
 
         value.register_hook(hook)
     return ticket
+
+
+def _traced_into():
+    """The graph that is being traced, None while nothing is."""
+    try:
+        from torch.fx.experimental.proxy_tensor import get_proxy_mode
+
+        mode = get_proxy_mode()
+        return None if mode is None else mode.tracer.graph
+    except (ImportError, AttributeError):  # another torch has it elsewhere
+        return None
+
+
+def _never_recompute(graph, already: int) -> None:
+    """Inside a checkpoint that is compiled itself, the partitioner would have the backward run the operator
+    again. Its ticket is saved instead, so a gradient finds its forward whatever the order of that code."""
+    for node in itertools.islice(reversed(graph.nodes), len(graph.nodes) - already):
+        if node.meta.pop("recompute", None) is not None:
+            if node.target is operator.getitem and node.args[1] == 0:
+                node.meta["recompute"] = torch.utils.checkpoint.CheckpointPolicy.MUST_SAVE
 
 
 def _mapped(value, slots, point, element, begins, values, gradients) -> Tensor:
