@@ -77,8 +77,9 @@ class Oracle:
 
     def _entered(self, name):
         def hook(module, args):
-            if module.training and not inside_backward():
-                self.calls[name] = call = self.calls.get(name, -1) + 1
+            if module.training:
+                place = name, inside_backward()  # one segment is recomputed, as a whole
+                self.calls[place] = call = self.calls.get(place, -1) + 1
                 for i, value in enumerate(args):
                     self._keep("actv", name, f"input.{i}", call, value)
 
@@ -88,9 +89,8 @@ class Oracle:
         def hook(module, args, output):
             if not module.training:
                 return
-            call = self.calls[name]
-            if not inside_backward():
-                self._keep("actv", name, "output", call, output)
+            call = self.calls[name, inside_backward()]
+            self._keep("actv", name, "output", call, output)
             if output.requires_grad:
                 place = name, "output", self.step, self.micro, call
                 output.register_hook(
@@ -101,7 +101,7 @@ class Oracle:
 
     def _keep(self, kind, name, element, call, value):
         place = kind, name, element, self.step, self.micro, call
-        self.found[place] = value.detach().clone()
+        self.found.setdefault(place, value.detach().clone())  # recomputed, it is the same again
 
 
 def inside_backward():
@@ -153,13 +153,13 @@ def same(one, two):
     return one.losses == two.losses and all(map(torch.equal, one.weights, two.weights))
 
 
-def check(tmp_path, make, compile, tolerance=1e-9, **how):
+def check(tmp_path, make, compile, tolerance=1e-9, more_graphs=0, **how):
     """Watched and compiled against compiled alone (bits), and against plain torch (rows)."""
     plain = Trained(make, lambda model: model, "oracle", **how)
     bare = Trained(make, compile, **how)
     watched = Trained(make, compile, tmp_path, **how)
     assert same(bare, watched)
-    assert (watched.graphs, watched.breaks) == (bare.graphs, bare.breaks)
+    assert (watched.graphs, watched.breaks) == (bare.graphs + more_graphs, bare.breaks)
     assert watched.graphs > 0
     found = {}
     for r in rows(tmp_path):
@@ -186,13 +186,13 @@ def test_inductor(tmp_path):
     assert watched.not_covered == unseen
 
 
-def test_inductor_with_checkpoints_and_a_part_compiled(tmp_path):
+def test_inductor_with_a_checkpoint_and_a_part_compiled(tmp_path):
     def compile(model):
-        model.block.compile(fullgraph=True, backend="inductor")
+        model.segment.compile(fullgraph=True, backend="inductor")
         return model
 
-    check(tmp_path / "part", Around, compile, 1e-4)
-    check(tmp_path / "segments", Segments, whole("inductor"), 1e-4)
+    check(tmp_path / "part", Segments, compile, 1e-4)
+    check(tmp_path / "whole", Segments, whole("inductor"), 1e-4)
 
 
 @pytest.mark.parametrize("micros", [1, 2])
@@ -208,7 +208,7 @@ def test_the_hooks_of_the_outermost_module_are_in_its_graph_too(tmp_path):
 
 
 def test_two_forwards_before_their_backward(tmp_path):
-    check(tmp_path, Block, whole(), loss=lambda run, x: (run(x) * run(x + 1)).mean())
+    check(tmp_path, Block, whole(), 1e-5, loss=lambda run, x: (run(x) * run(x + 1)).mean())
 
 
 def test_backwards_in_another_order_than_their_forwards(tmp_path):
@@ -256,22 +256,20 @@ def test_without_gradients_and_in_eval_mode(tmp_path):
     def begin(trained, step):
         trained.model.train(step != 1)
 
-    check(tmp_path / "modes", Block, whole(), begin=begin)
+    # Code that does not ask for the mode is compiled once more, without the operators.
+    check(tmp_path / "modes", Block, whole(), begin=begin, more_graphs=1)
 
     def loss(run, x):
         with torch.no_grad():
             aim = run(x)
         return (run(x) - aim / 2).pow(2).mean()
 
-    check(tmp_path / "no_grad", Block, whole(), loss=loss)
+    check(tmp_path / "no_grad", Block, whole(), 1e-5, loss=loss)
 
 
 def test_compiled_autograd(tmp_path):
-    def loss(run, x):
-        return squares(run, x)
-
     with torch._dynamo.config.patch(compiled_autograd=True):
-        check(tmp_path, Block, lambda model: torch.compile(model, backend="aot_eager"), loss=loss)
+        check(tmp_path, Block, lambda model: torch.compile(model, backend="aot_eager"))
 
 
 class Tree(nn.Module):

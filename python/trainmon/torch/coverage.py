@@ -115,6 +115,8 @@ class Coverage:
         adapter = self.adapter
         if adapter.activations.inputs:
             self.not_covered("actv_grad of inputs inside torch.compile", INPUTS_UNSEEN)
+        if adapter.stacks is not None:
+            self.not_covered("stack inside torch.compile", "modules are not called there")
 
     def steps_unseen(self, count: int) -> None:
         self.say_once(

@@ -65,7 +65,7 @@ def callable_ones(
             if compiled is not module:
                 inside.add(id(compiled))
         else:
-            not_covered(f"actv inside compiled {name or 'model'}", "torch.compile")
+            not_covered(f"modules inside compiled {name or 'model'}", "torch.compile")
             inside.update(id(m) for m in compiled.modules())
     for name, module in named(root):
         if id(module) in inside or id(module) in seen:
