@@ -112,7 +112,16 @@ class Trained:
     """One training: losses, final weights, and how often Dynamo compiled or broke a graph."""
 
     def __init__(
-        self, make, compile, out=None, steps=3, micros=1, loss=squares, begin=None, data=None, **keys
+        self,
+        make,
+        compile,
+        out=None,
+        steps=3,
+        micros=1,
+        loss=squares,
+        begin=None,
+        data=None,
+        **keys,
     ):
         torch._dynamo.reset()
         counters.clear()
@@ -164,9 +173,7 @@ def check(tmp_path, make, compile, tolerance=1e-9, more_graphs=0, **how):
     found = {}
     for r in rows(tmp_path):
         if r["kind"] == "actv" or r["element"] == "output":
-            place = tuple(
-                r[k] for k in ("kind", "name", "element", "step", "micro_step", "call")
-            )
+            place = tuple(r[k] for k in ("kind", "name", "element", "step", "micro_step", "call"))
             assert place not in found
             found[place] = r
     assert found.keys() == plain.oracle.found.keys() and found
@@ -297,7 +304,7 @@ def test_structures(tmp_path):
     eager = Trained(Tree, lambda model: model, tmp_path / "eager")
     Trained(Tree, whole(), tmp_path / "compiled")
     names = ("kind", "name", "element", "step", "call")
-    wanted = {r: None for r in keys(tmp_path / "eager", *names)}
+    wanted = dict.fromkeys(keys(tmp_path / "eager", *names))
     wanted = [k for k in wanted if k[0] == "actv" or k[2].startswith("output")]
     assert len(wanted) > 20 and eager.not_covered == {}
     for place in wanted:
@@ -440,6 +447,31 @@ def test_what_is_not_looked_into_is_said(tmp_path):
     assert "actv inner output" in watched.not_covered
     assert "torch.vmap" in watched.not_covered["actv linear output"]
     assert {n for (n,) in keys(tmp_path, "name")} == {"", "inner"}
+
+
+def test_gradients_that_never_come_are_said(tmp_path):
+    """Of a compiled part that no loss depends on, and of no other."""
+
+    class Unused(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.unused = nn.Linear(8, 8), nn.Linear(8, 8)
+
+        def forward(self, x):
+            return self.used(x), self.unused(x)
+
+    def loss(run, x):
+        return run(x)[0].pow(2).mean()
+
+    def compile(model):
+        model.unused.compile(backend="aot_eager")
+        return model
+
+    watched = Trained(Unused, compile, tmp_path, loss=loss)
+    said = {what for what in watched.not_covered if "of inputs" not in what}
+    assert said <= {"actv_grad of unused inside torch.compile"}
+    assert {n for (n,) in keys(tmp_path, "name", kind="actv")} == {"", "used", "unused"}
+    assert {n for (n,) in keys(tmp_path, "name", kind="actv_grad")} == {"", "used"}
 
 
 def test_an_older_torch_is_told(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ import weakref
 
 import torch
 
-from trainmon.torch import compiled, edges
+from trainmon.torch import edges
 from trainmon.torch.backward import IDLE, current_task
 from trainmon.torch.forward import compiling
 from trainmon.torch.hooks import Hook
@@ -371,7 +371,7 @@ class InputSum:
 class BeforeForward(Hook):
     """Forward pre-hook: reads the inputs and notes their edges, before the module can change them."""
 
-    __slots__ = ("activations", "watched", "point")
+    __slots__ = ("activations", "watched", "__dict__")  # point: Dynamo once could not read slots
 
     def __init__(self, activations, watched, point):
         self.activations, self.watched, self.point = activations, watched, point
@@ -392,7 +392,7 @@ class BeforeForward(Hook):
 
 
 class AfterForward(Hook):
-    __slots__ = ("activations", "watched", "point")
+    __slots__ = ("activations", "watched", "__dict__")  # point: Dynamo once could not read slots
 
     def __init__(self, activations, watched, point):
         self.activations, self.watched, self.point = activations, watched, point

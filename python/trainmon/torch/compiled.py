@@ -32,12 +32,18 @@ from trainmon.torch.backward import IDLE, current_task
 
 DEEPEST = 8  # containers inside containers; deeper ones are not looked into
 LONGEST = 64  # containers with more items are left alone: looking at an item makes Dynamo guard it
-FIELDS = 5  # of a ticket: serial of the monitor, window, accum, call or -1 - place of a replay, flags
+FIELDS = (
+    5  # of a ticket: serial of the monitor, window, accum, call or -1 - place of a replay, flags
+)
 EARLIEST = (2, 4)
 TOO_OLD = "activations inside a compiled region need torch >= 2.4"
 COMPILED_BEFORE = (
     "compiled before watch() put hooks in: call watch() before the first compiled step, or "
     "torch._dynamo.reset() after it"
+)
+NO_GRADIENT = (
+    "the compiled backward gave none in the first step: this torch leaves them out (2.13 does not), or "
+    "no loss depends on them"
 )
 INPUTS_UNSEEN = "compiled code has no nodes of single modules: their gradients are not apart there"
 # What is surely no tensor and holds none.
@@ -69,16 +75,12 @@ class Point:
     """One module inside compiled code. Dynamo guards what enters() and leaves() read: nothing that
     changes while training, and not with an `every` or a `trainmon ctl off` either."""
 
-    __slots__ = (
-        "number", "slots", "values", "gradients", "activations", "watched", "ran", "by_address",
-        "__weakref__",
-    )  # fmt: skip
-
     def __init__(self, number: int, slots: Tensor):
         self.number, self.slots = number, slots
         self.values = self.gradients = False
         self.activations = self.watched = None
         self.ran = False  # compiled code has called it
+        self.asked = self.got = False  # for a gradient, and one came
         self.by_address: dict[int, tuple] = {}  # tickets that are not on the CPU
 
     # --- traced ----------------------------------------------------------------------------------
@@ -131,14 +133,14 @@ class Point:
                     watched.replays.calls.append(watched.calls - 1)
             call = watched.calls - 1
             if values:
-                activations.observe(
-                    watched, "actv", watched.values, element, value, frame, call, 0
-                )
+                activations.observe(watched, "actv", watched.values, element, value, frame, call, 0)
         if not gradients:
             return None
+        self.asked = True
         return activations.serial, frame.window, frame.accum, call, frame.flags
 
     def seen_gradient(self, gradient, ticket, element: str) -> None:
+        self.got = True
         fields = ticket.tolist() if ticket.is_cpu else self.by_address.get(ticket.data_ptr())
         activations, watched = self.activations, self.watched
         if not fields or activations is None or fields[0] != activations.serial:
@@ -206,6 +208,11 @@ class Points:
         reference, point = self.known.get(id(module), (None, None))
         return point is not None and reference() is module and point.ran
 
+    def without_gradient(self) -> list[str]:
+        """Names of modules whose compiled code was to give gradients, and gave none."""
+        points = [point for _, point in self.known.values() if point.watched is not None]
+        return [point.watched.name for point in points if point.asked and not point.got]
+
     def any_compiled(self) -> bool:
         return any(point.ran for _, point in self.known.values())
 
@@ -271,7 +278,8 @@ def _define() -> None:
     if _library is not None:
         return
     library = torch.library.Library("trainmon", "FRAGMENT")
-    any_layout = (torch.Tag.flexible_layout,)  # else inductor copies a value into its eager layout
+    # Else inductor may copy a value into its eager layout. (Before torch had the tag it never did.)
+    any_layout = (torch.Tag.flexible_layout,) if hasattr(torch.Tag, "flexible_layout") else ()
     library.define(
         "observe.r1(Tensor value, Tensor(a!) slots, int point, str element, bool begins, bool values, "
         "bool gradients) -> Tensor",
@@ -333,7 +341,9 @@ def _observe_gradient(gradient, ticket, point, element) -> None:
 def _unseen(slots, point, element) -> None:
     at = _points.get(point)
     if at is not None:
-        at.cannot_see(element, "inside torch.compile only tensors, tuples, lists and dicts are read")
+        at.cannot_see(
+            element, "inside torch.compile only tensors, tuples, lists and dicts are read"
+        )
 
 
 def _is_captured(value: Tensor, at: Point) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 
-from trainmon.torch.compiled import COMPILED_BEFORE, INPUTS_UNSEEN, TOO_OLD
+from trainmon.torch.compiled import COMPILED_BEFORE, INPUTS_UNSEEN, NO_GRADIENT, TOO_OLD
 from trainmon.torch.hooks import log
 from trainmon.torch.modules import inside_compiled
 
@@ -82,7 +82,9 @@ class Coverage:
             never = {key: w.name for key, (_, w) in watched.items() if not w.ever}
             if not any(root.training for root in adapter.roots):
                 if never:
-                    self.not_covered(f"actv of {_listed(never.values())}", "the model is in eval mode")
+                    self.not_covered(
+                        f"actv of {_listed(never.values())}", "the model is in eval mode"
+                    )
                 never = {}
             known = set().union(*(inside_compiled(root) for root in adapter.roots))
             inside = [name for key, name in never.items() if key in known]
@@ -115,6 +117,8 @@ class Coverage:
         adapter = self.adapter
         if adapter.activations.inputs:
             self.not_covered("actv_grad of inputs inside torch.compile", INPUTS_UNSEEN)
+        if never := adapter.points.without_gradient():
+            self.not_covered(f"actv_grad of {_listed(never)} inside torch.compile", NO_GRADIENT)
         if adapter.stacks is not None:
             self.not_covered("stack inside torch.compile", "modules are not called there")
 
