@@ -184,6 +184,7 @@ class Points:
 
     def __init__(self):
         self.known: dict[int, tuple] = {}  # id of module -> (reference to it, Point)
+        self.least = 0  # no number below is free
 
     def next_serial(self) -> int:
         return next(_serials)
@@ -196,7 +197,8 @@ class Points:
                 _points.pop(point.number, None)
             _define()
             # The smallest free one: what is cached on disk for a model finds its numbers again.
-            number = next(n for n in range(len(_points) + 1) if n not in _points)
+            number = next(n for n in itertools.count(self.least) if n not in _points)
+            self.least = number + 1
             point = _points[number] = Point(number, _slots_on(_device_of(module, activations)))
             self.known[id(module)] = weakref.ref(module), point
         point.activations, point.watched = activations, watched
