@@ -217,7 +217,9 @@ void init_forwards(nb::module_& module) {
       .def_rw("values", &Watched::values)
       .def_rw("gradients", &Watched::gradients)
       .def_rw("replays", &Watched::replays, nb::arg().none())
-      .def_ro("ever", &Watched::ever);
+      .def_ro("place", &Watched::place)
+      .def_ro("calls", &Watched::calls)
+      .def_rw("ever", &Watched::ever);
   nb::class_<Forwards>(module, "Forwards", nb::type_slots(collected<Forwards>))
       .def(
           "__init__",
@@ -254,6 +256,14 @@ void init_forwards(nb::module_& module) {
           nb::arg("plain_outputs"))
       .def("entered", &entered, nb::arg("watched"), nb::arg("args"), nb::arg("kwargs").none())
       .def("left", &left, nb::arg("watched"), nb::arg("output").none())
+      .def(
+          "next_call",
+          [](Forwards&, Watched& watched, const nb::object& place) {
+            return next_call(watched, place);
+          },
+          nb::arg("watched"), nb::arg("place"))
+      .def("row", &add_row, nb::arg("watched"), nb::arg("is_gradient"), nb::arg("element"),
+           nb::arg("tensor"), nb::arg("place"), nb::arg("call"), nb::arg("flags"))
       .def("forward_begins", [](Forwards& self) { taken_from(self.calls, 0); })
       .def_rw("weak", &Forwards::weak)
       .def_rw("live", &Forwards::live)

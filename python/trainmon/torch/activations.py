@@ -94,6 +94,8 @@ class Activations(_core.Forwards):
             plain_outputs=kind.outputs is Selection.outputs,
         )
         self.weak = weakref.ref(self)  # what hooks in a graph hold
+        self.points = adapter.points  # None: compiled code is not looked into
+        self.serial = 0 if self.points is None else self.points.next_serial()
         self.watched: dict[int, tuple] = {}  # id of module -> (reference to it, Watched)
         self.leaves: dict[tuple, tuple] = {}  # (watched, element) -> (handle of a hook, leaf)
         self.bare: set[int] = set()  # ids of leaves that had no hooks before ours
@@ -107,10 +109,11 @@ class Activations(_core.Forwards):
             return
         watched = Watched(name, chunk)
         self.watched[id(module)] = weakref.ref(module), watched
-        hook = self.adapter.timed(BeforeForward(self, watched))
-        handles.add(module.register_forward_pre_hook(hook, with_kwargs=True))
-        hook = self.adapter.timed(AfterForward(self, watched))
-        handles.add(module.register_forward_hook(hook, with_kwargs=True))
+        point = None if self.points is None else self.points.of(module, self, watched)
+        hook = self.adapter.timed(BeforeForward(self, watched, point))
+        handles.hook(module, "register_forward_pre_hook", hook, with_kwargs=True)
+        hook = self.adapter.timed(AfterForward(self, watched, point))
+        handles.hook(module, "register_forward_hook", hook, with_kwargs=True)
 
     # --- called by the core -----------------------------------------------------------------------
 
@@ -177,14 +180,16 @@ class Activations(_core.Forwards):
 class BeforeForward(Hook):
     """Forward pre-hook: reads the inputs and notes their edges, before the module can change them."""
 
-    __slots__ = ("activations", "watched")
+    __slots__ = ("activations", "watched", "__dict__")  # point: Dynamo once could not read slots
 
-    def __init__(self, activations, watched):
-        self.activations, self.watched = activations, watched
+    def __init__(self, activations, watched, point):
+        self.activations, self.watched, self.point = activations, watched, point
 
     # Libraries that move hooks to another module register them again without with_kwargs.
     def __call__(self, module, args, kwargs=None):
         if compiling():
+            if self.point is not None:
+                self.point.enters(module, args, kwargs or {})
             return
         activations = self.activations
         if not (activations.live and module.training and activations.part.on):
@@ -196,13 +201,15 @@ class BeforeForward(Hook):
 
 
 class AfterForward(Hook):
-    __slots__ = ("activations", "watched")
+    __slots__ = ("activations", "watched", "__dict__")  # point: Dynamo once could not read slots
 
-    def __init__(self, activations, watched):
-        self.activations, self.watched = activations, watched
+    def __init__(self, activations, watched, point):
+        self.activations, self.watched, self.point = activations, watched, point
 
     def __call__(self, module, args, *rest):  # kwargs and output, or output alone
         if compiling():
+            if self.point is not None:
+                self.point.leaves(module, args, rest[0] if len(rest) > 1 else {}, rest[-1])
             return
         activations = self.activations
         if not (activations.live and module.training and activations.part.on):

@@ -8,10 +8,10 @@ import threading
 import torch
 
 from trainmon import _core
-from trainmon.torch import given
+from trainmon.torch import compiled, given
 from trainmon.torch.activations import Activations
 from trainmon.torch.backward import Backward, current_task
-from trainmon.torch.collective_calls import compiled
+from trainmon.torch.collective_calls import compiled as patterns_of
 from trainmon.torch.collectives import Collectives
 from trainmon.torch.contract import (
     as_text,
@@ -93,7 +93,7 @@ class Adapter:
         self.kinds = self._kinds(config["kinds"])
         self.wants_state = bool(self.kinds - FIXED_KINDS)
         self.state_before = config["moments_at"] == "before_step"
-        compiled(config["collective_callers"])  # raises
+        patterns_of(config["collective_callers"])  # raises
         self.selection = self.fixed_selection or Selection(config)
         for parameter in self.parameters:
             parameter.selected = self.selection.parameter(parameter)
@@ -153,6 +153,8 @@ class Adapter:
         self.failed: set[str] = set()  # parts that failed before hooks were taken off
         self.steps_part, self.sweeps_part = self._part("steps"), self._part("sweeps")
         self.step_handles, self.handles = Handles(), Handles()
+        follows = self.selection.names_as_compiled and compiled.is_supported()
+        self.points = compiled.Points() if follows else None
         self.registry = None
         self.forwards = 0
         self.late = Late(core, Part(core, "late values"), config["eps"])
@@ -171,7 +173,7 @@ class Adapter:
                 steps.refresh()
         except BaseException:
             self.step_handles.remove()
-            self.detach()
+            self._detach_for_good()
             raise
 
     def _part(self, name: str) -> Part:
@@ -188,15 +190,17 @@ class Adapter:
         self.registry.install()
         for root in self.roots:
             if not isinstance(root, torch.jit.ScriptModule):
-                self.handles.add(root.register_forward_pre_hook(self.timed(ForwardBegins(self))))
-                self.handles.add(root.register_forward_hook(self.timed(ForwardEnds(self))))
+                hook = self.timed(ForwardBegins(self))
+                self.handles.hook(root, "register_forward_pre_hook", hook)
+                self.handles.hook(root, "register_forward_hook", self.timed(ForwardEnds(self)))
         self._install_modules()
         if "cc" in self.kinds:
             self._install_collectives()
         self.coverage.start()
 
     def detach(self) -> None:
-        """Takes them off again; those in a graph still alive do nothing any more."""
+        """Takes them off again; those in a graph still alive, and those that compiled code has in it, do
+        nothing any more."""
         self.attached = False
         if self.activations is not None:
             self.activations.release_leaves()
@@ -207,7 +211,11 @@ class Adapter:
         del self.parts[self.lasting :]
         if self.collectives is not None:
             self.collectives.remove()
-        self.handles.remove()
+        if self.points is None:
+            self.handles.remove()
+        else:
+            self.points.detach()
+            self.handles.remove(stays=self._is_compiled)
         if self.registry is not None:
             self.registry.remove()
         for wrapper in self.wrappers:
@@ -217,6 +225,18 @@ class Adapter:
         self.parameters = []  # they may be replaced while nobody looks
         for steps in self.steps:
             steps.detached()
+
+    def _is_compiled(self, module) -> bool:
+        """A root's own hooks may be in the same code as those of its modules."""
+        if any(module is root for root in self.roots):
+            return self.points.any_compiled()
+        return self.points.is_compiled(module)
+
+    def _detach_for_good(self) -> None:
+        self.detach()
+        self.handles.remove()
+        if self.points is not None:
+            self.points.remove()
 
     def follow_control(self, allowed, say, changed) -> None:
         """From now on; what RUN/control.json asks for already, at once."""
@@ -416,7 +436,7 @@ class Adapter:
         for part in self.parts[: self.lasting]:
             part.on = False
         self.step_handles.remove()
-        self.detach()
+        self._detach_for_good()
         self.backward.settle()
         # The core has its own time for the disk; what a device owes is a matter of milliseconds.
         self.late.drain(self.config["stop_timeout_seconds"] / 4)

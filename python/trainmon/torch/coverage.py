@@ -3,8 +3,11 @@ from __future__ import annotations
 
 import collections
 import json
+from collections.abc import Collection
 
+from trainmon.torch.compiled import COMPILED_BEFORE, INPUTS_UNSEEN, NO_GRADIENT, TOO_OLD
 from trainmon.torch.hooks import log
+from trainmon.torch.modules import inside_compiled
 
 MOST = 200  # things said not to be covered; beyond, more of the same
 ORDER = (
@@ -93,12 +96,27 @@ class Coverage:
             if never:
                 self.not_covered(f"grad_unreduced of {_listed(never)}", "never seen in a forward")
         if adapter.activations is not None:
-            never = [w.name for _, w in adapter.activations.watched.values() if not w.ever]
-            if never:
+            watched = adapter.activations.watched
+            never = {key: w.name for key, (_, w) in watched.items() if not w.ever}
+            if not any(root.training for root in adapter.roots):
+                if never:
+                    self.not_covered(
+                        f"actv of {_listed(never.values())}", "the model is in eval mode"
+                    )
+                never = {}
+            known = set().union(*(inside_compiled(root) for root in adapter.roots))
+            inside = [name for key, name in never.items() if key in known]
+            others = [name for key, name in never.items() if key not in known]
+            if inside:
+                why = TOO_OLD if adapter.points is None else COMPILED_BEFORE
+                self.not_covered(f"actv of {_listed(inside)}", why)
+            if others:
                 why = "no call was seen in the first step: unused, or inside torch.compile"
-                if not any(root.training for root in adapter.roots):
-                    why = "the model is in eval mode"
-                self.not_covered(f"actv of {_listed(never)}", why)
+                if adapter.points is not None:
+                    why = f"no call was seen in the first step: unused, or {COMPILED_BEFORE}"
+                self.not_covered(f"actv of {_listed(others)}", why)
+            if adapter.points is not None and adapter.points.any_compiled():
+                self._inside_compiled()
         if adapter.features is not None:
             adapter.features.first_step_ended()
         # Before the first step an optimizer has made no state.
@@ -112,6 +130,15 @@ class Coverage:
                     "will be taken for what they are not"
                 )
                 self.not_covered(f"how ranks relate under {too_early}", "watch() came before it")
+
+    def _inside_compiled(self) -> None:
+        adapter = self.adapter
+        if adapter.activations.inputs:
+            self.not_covered("actv_grad of inputs inside torch.compile", INPUTS_UNSEEN)
+        if never := adapter.points.without_gradient():
+            self.not_covered(f"actv_grad of {_listed(never)} inside torch.compile", NO_GRADIENT)
+        if adapter.stacks is not None:
+            self.not_covered("stack inside torch.compile", "modules are not called there")
 
     def steps_unseen(self, count: int) -> None:
         self.say_once(
@@ -154,6 +181,7 @@ class Coverage:
         return f"{', '.join(off)} switched off after an error" if off else "no reason found"
 
 
-def _listed(names: list[str]) -> str:
+def _listed(names: Collection[str]) -> str:
+    names = list(names)
     text = ", ".join(name or "model" for name in names[:10])
     return f"{text} and {len(names) - 10} more" if len(names) > 10 else text

@@ -110,7 +110,7 @@ class Features:
             return
         self.watched[id(module)] = weakref.ref(module), watched
         hook = self.adapter.timed(AfterForward(self, watched))
-        handles.add(module.register_forward_hook(hook, with_kwargs=True))
+        handles.hook(module, "register_forward_hook", hook, with_kwargs=True)
 
     def _watched(self, name: str, module: nn.Module, chunk: int) -> Watched | None:
         watched, choice = Watched(name, chunk), self.choice

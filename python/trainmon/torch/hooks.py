@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import logging
 import traceback
+import weakref
+from collections.abc import Callable
 from contextlib import nullcontext
 
 log = logging.getLogger("trainmon")
@@ -40,14 +42,63 @@ class Handles:
 
     def __init__(self):
         self._handles = []
+        self._on_modules: list[tuple] = []  # (reference to a module, hook, handle)
+        self._left: dict[tuple, tuple] = {}  # _place() of the hook -> such a tuple
 
     def add(self, handle) -> None:
         self._handles.append(handle)
 
-    def remove(self) -> None:
+    def hook(self, module, register: str, hook, **how) -> None:
+        """Registers a hook of a module. One of its class that was left there becomes it."""
+        run_eagerly(type(hook))
+        reference, left, handle = self._left.pop(_place(module, hook), (None, None, None))
+        if reference is None or reference() is not module:
+            handle = getattr(module, register)(hook, **how)
+        else:
+            for name in type(hook).__slots__:
+                setattr(left, name, getattr(hook, name))
+            hook = left
+        self._on_modules.append((weakref.ref(module), hook, handle))
+
+    def remove(self, stays: Callable | None = None) -> None:
+        """Takes hooks off, but for those of modules that `stays` says true of: compiled code has them in
+        it, and would be compiled again without. What they belong to must be off."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        left = {}
+        for entry in [*self._left.values(), *self._on_modules]:
+            reference, hook, handle = entry
+            module = reference()
+            if stays is not None and module is not None and stays(module):
+                left[_place(module, hook)] = entry
+            else:
+                handle.remove()
+        self._left = left
+        self._on_modules.clear()
+
+
+def _place(module, hook) -> tuple:
+    return id(module), type(hook), type(getattr(hook, "call", None))
+
+
+def run_eagerly(hook: type) -> None:
+    """Hooks of the outermost module of a compiled region are called from outside its graph, where Dynamo
+    would compile each by itself: from now on it leaves them alone. Inside it traces them all the same."""
+    if hook in _eager:
+        return
+    _eager.add(hook)
+    try:
+        from torch._C._dynamo import eval_frame
+
+        skip = eval_frame._FrameAction.SKIP
+        strategy = eval_frame._FrameExecStrategy(skip, skip)
+        eval_frame.set_code_exec_strategy(hook.__call__.__code__, strategy)
+    except (ImportError, AttributeError):  # an older torch: there they become graphs of their own
+        pass
+
+
+_eager: set[type] = set()
 
 
 class AfterAccumulation:

@@ -44,11 +44,13 @@ def callable_ones(
     seen: set[int],
     not_covered: Callable[[str, str], None],
     wrappers: bool = False,
+    follows_compiled: bool = False,
 ) -> Iterator[tuple[str, nn.Module]]:
     """Every module whose hooks will be called, once (`seen` has ids), under its first name; what
     merely wraps the user's module only with `wrappers`.
 
-    A compiled module stands for all that is in it: code inside runs without hooks.
+    A compiled module stands for all that is in it, where hooks vanish; with `follows_compiled` they
+    need not (compiled.py), and what torch.compile() gave back stands only for the module it was given.
     """
     inside: set[int] = set()
     for name, module in named(root):
@@ -56,11 +58,14 @@ def callable_ones(
             if id(module) not in inside:
                 not_covered(f"actv of scripted {name or 'model'}", "torch.jit takes no hooks")
             inside.update(id(m) for m in module.modules())
-        compiled = getattr(module, "_orig_mod", None)
-        if compiled is None and getattr(module, "_compiled_call_impl", None) is not None:
-            compiled = module
-        if compiled is not None and id(compiled) not in inside:
-            not_covered(f"actv inside compiled {name or 'model'}", "torch.compile")
+        compiled = _compiled(module)
+        if compiled is None or id(compiled) in inside:
+            continue
+        if follows_compiled:
+            if compiled is not module:
+                inside.add(id(compiled))
+        else:
+            not_covered(f"modules inside compiled {name or 'model'}", "torch.compile")
             inside.update(id(m) for m in compiled.modules())
     for name, module in named(root):
         if id(module) in inside or id(module) in seen:
@@ -70,6 +75,23 @@ def callable_ones(
         wraps = any(_is_inner(module, key) for key in keys)
         if (wrappers or not wraps) and _has_forward(module):
             yield name, module
+
+
+def inside_compiled(root: nn.Module) -> set[int]:
+    """Ids of the modules of which it is known that torch.compile has them."""
+    found: set[int] = set()
+    for _, module in named(root):
+        if (compiled := _compiled(module)) is not None:
+            found.update(id(m) for m in compiled.modules())
+    return found
+
+
+def _compiled(module: nn.Module) -> nn.Module | None:
+    """What is compiled when `module` is called: by torch.compile(module), by module.compile()."""
+    inner = getattr(module, "_orig_mod", None)
+    if inner is None and getattr(module, "_compiled_call_impl", None) is not None:
+        return module
+    return inner
 
 
 def _has_forward(module: nn.Module) -> bool:

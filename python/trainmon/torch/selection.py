@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from torch import nn
 
 from trainmon import _core
-from trainmon.torch import elements, modules
+from trainmon.torch import compiled, elements, modules
 from trainmon.torch.contract import as_text
 from trainmon.torch.features import Choice
 
@@ -15,6 +15,9 @@ PATTERNS = ("include", "exclude", "attention_modules", "spectral_modules", "rout
 
 class Selection:
     """By include and exclude of the configuration. A face with rules of its own has a subclass."""
+
+    # Whether inputs() and outputs() name tensors as the operators in compiled code do (compiled.py).
+    names_as_compiled = True
 
     def __init__(self, config: dict):
         self.include, self.exclude = config["include"], config["exclude"]
@@ -34,7 +37,12 @@ class Selection:
 
     def modules(self, root: nn.Module, chunk: int, seen: set[int], not_covered) -> Iterator[tuple]:
         """(label, module) of those whose tensors are watched."""
-        for name, module in modules.callable_ones(root, seen, not_covered):
+        follows = compiled.is_supported()
+        if not follows and modules.inside_compiled(root):
+            not_covered("actv inside torch.compile", compiled.TOO_OLD)
+        for name, module in modules.callable_ones(
+            root, seen, not_covered, follows_compiled=follows
+        ):
             if self._takes(name):
                 yield name, module
 

@@ -17,7 +17,7 @@ class Stacks:
         self.window = None
 
     def install(self, name: str, module, chunk: int, handles) -> None:
-        handles.add(module.register_forward_hook(Called(self, name, chunk)))
+        handles.hook(module, "register_forward_hook", Called(self, name, chunk))
 
     def called(self, name: str, chunk: int) -> bool:
         """False: not yet. After the first window that had some, everything has been seen."""
@@ -48,8 +48,10 @@ class Called(Hook):
         self.stacks, self.name, self.chunk, self.done = stacks, name, chunk, False
 
     def __call__(self, module, args, output):
+        if compiling():
+            return
         stacks = self.stacks
-        if self.done or not stacks.part.on or compiling() or not module.training:
+        if self.done or not stacks.part.on or not module.training:
             return
         try:
             if current_task() == IDLE:

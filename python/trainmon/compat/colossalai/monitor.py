@@ -195,6 +195,8 @@ class Chosen(Selection):
     """What param_list names, as named_parameters() or without the components that wrappers add; all
     that require gradients if it is empty. Rows bear the name of named_parameters()."""
 
+    names_as_compiled = False
+
     def __init__(self, roots, wanted: list[str]):
         self.wanted = set(wanted)
         self.roots = roots

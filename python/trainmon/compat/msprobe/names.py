@@ -48,6 +48,8 @@ class Names:
 class Targets(Selection):
     """What the fields targets, all_xy, squash_name and l2_targets choose."""
 
+    names_as_compiled = False
+
     def __init__(self, config: dict, model, dp_group=None, tp_group=None):
         self.config = config
         self.roots = model

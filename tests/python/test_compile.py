@@ -1,0 +1,540 @@
+# Activations of compiled models: nothing breaks or recompiles, and the rows are those of plain torch.
+import copy
+import io
+
+import pytest
+import torch
+from torch import nn
+from torch._dynamo.utils import counters
+from torch.utils.checkpoint import checkpoint
+
+import launch
+import trainmon
+from adapter_rows import assert_is, healthy, keys, row, rows, run_json
+from test_control import ctl, seen
+from trainmon.torch import compiled
+
+KINDS = ["activations"]
+needs_operators = pytest.mark.skipif(
+    not compiled.is_supported(), reason="activations inside compiled code need torch >= 2.4"
+)
+pytestmark = needs_operators
+
+
+class Block(nn.Module):
+    """Writes in place, uses a layer twice and has a residual: what fusion would rather keep to itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.relu = nn.Linear(8, 16), nn.ReLU(inplace=True)
+        self.twice, self.norm, self.gelu = nn.Linear(16, 16), nn.LayerNorm(16), nn.GELU()
+        self.out = nn.Linear(16, 4)
+
+    def forward(self, x):
+        h = self.relu(self.up(x))
+        h = h + self.norm(self.gelu(self.twice(h)))
+        return self.out(h + self.twice(h))
+
+
+class Around(nn.Module):
+    def __init__(self, block=None):
+        super().__init__()
+        self.first, self.block, self.last = nn.Linear(8, 8), block or Block(), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.last(self.block(self.first(x)))
+
+
+class Segments(nn.Module):
+    def __init__(self, reentrant=False):
+        super().__init__()
+        self.reentrant, self.first = reentrant, nn.Linear(8, 8)
+        self.segment, self.last = Around(Around(Block())).block, nn.Linear(2, 2)
+
+    def forward(self, x):
+        x = self.first(x)
+        return self.last(checkpoint(self.segment, x, use_reentrant=self.reentrant))
+
+
+def squares(model, data):
+    return model(data).pow(2).mean()
+
+
+class Oracle:
+    """The same training in plain torch: what goes into and comes out of each module, and the gradient of
+    each output, copied by its own hooks: {(kind, name, element, step, micro_step, call): tensor}."""
+
+    def __init__(self, model):
+        self.model, self.found, self.step, self.micro = model, {}, 0, 0
+        for name, module in model.named_modules():
+            module.register_forward_pre_hook(self._entered(name))
+            module.register_forward_hook(self._left(name))
+        self.calls = {}
+
+    def begin(self, step, micro):
+        self.step, self.micro = step, micro
+        self.calls.clear()
+
+    def _entered(self, name):
+        def hook(module, args):
+            if module.training:
+                place = name, inside_backward()  # one segment is recomputed, as a whole
+                self.calls[place] = call = self.calls.get(place, -1) + 1
+                for i, value in enumerate(args):
+                    self._keep("actv", name, f"input.{i}", call, value)
+
+        return hook
+
+    def _left(self, name):
+        def hook(module, args, output):
+            if not module.training:
+                return
+            call = self.calls[name, inside_backward()]
+            self._keep("actv", name, "output", call, output)
+            if output.requires_grad:
+                place = name, "output", self.step, self.micro, call
+                output.register_hook(
+                    lambda g: self.found.update({("actv_grad", *place): g.clone()})
+                )
+
+        return hook
+
+    def _keep(self, kind, name, element, call, value):
+        place = kind, name, element, self.step, self.micro, call
+        self.found.setdefault(place, value.detach().clone())  # recomputed, it is the same again
+
+
+def inside_backward():
+    return torch._C._current_graph_task_id() != -1
+
+
+class Trained:
+    """One training: losses, final weights, and how often Dynamo compiled or broke a graph."""
+
+    def __init__(
+        self,
+        make,
+        compile,
+        out=None,
+        steps=3,
+        micros=1,
+        loss=squares,
+        begin=None,
+        data=None,
+        **keys,
+    ):
+        torch._dynamo.reset()
+        counters.clear()
+        torch.manual_seed(0)
+        self.model = make()
+        self.oracle = Oracle(self.model) if out == "oracle" else None
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.monitor = None
+        if out is not None and self.oracle is None:
+            keys = {"kinds": KINDS, "out": out, **keys}
+            self.monitor = trainmon.watch(self.model, optimizer, **keys)
+        run = compile(self.model)
+        torch.manual_seed(1)
+        self.losses = []
+        for step in range(steps):
+            if begin is not None:
+                begin(self, step)
+            optimizer.zero_grad()
+            for micro in range(micros):
+                if self.oracle is not None:
+                    self.oracle.begin(step, micro)
+                value = loss(run, torch.randn(6, 8) if data is None else data(step))
+                value.backward()
+                self.losses.append(value.item())
+            optimizer.step()
+        self.graphs, self.breaks = counters["stats"]["unique_graphs"], dict(counters["graph_break"])
+        self.weights = [p.detach().clone() for p in self.model.parameters()]
+        if self.monitor is not None:
+            healthy(self.monitor)
+            self.not_covered = run_json(self.monitor)["not_covered"]
+
+
+def whole(backend="aot_eager", **options):
+    return lambda model: torch.compile(model, fullgraph=True, backend=backend, **options)
+
+
+def same(one, two):
+    return one.losses == two.losses and all(map(torch.equal, one.weights, two.weights))
+
+
+def check(tmp_path, make, compile, tolerance=1e-9, more_graphs=0, **how):
+    """Watched and compiled against compiled alone (bits), and against plain torch (rows)."""
+    plain = Trained(make, lambda model: model, "oracle", **how)
+    bare = Trained(make, compile, **how)
+    watched = Trained(make, compile, tmp_path, **how)
+    assert same(bare, watched)
+    assert (watched.graphs, watched.breaks) == (bare.graphs + more_graphs, bare.breaks)
+    assert watched.graphs > 0
+    found = {}
+    for r in rows(tmp_path):
+        if r["kind"] == "actv" or r["element"] == "output":
+            place = tuple(r[k] for k in ("kind", "name", "element", "step", "micro_step", "call"))
+            assert place not in found
+            found[place] = r
+    assert found.keys() == plain.oracle.found.keys() and found
+    for place, tensor in plain.oracle.found.items():
+        assert_is(found[place], tensor, tolerance)
+    return watched
+
+
+# --- the rows ------------------------------------------------------------------------------------
+
+
+def test_inductor(tmp_path):
+    """Its kernels round otherwise than eager ones do, by themselves."""
+    watched = check(tmp_path, Block, whole("inductor"), 1e-4)
+    assert watched.graphs == 1 and watched.breaks == {}
+    unseen = {"actv_grad of inputs inside torch.compile": compiled.INPUTS_UNSEEN}
+    assert watched.not_covered == unseen
+
+
+def test_inductor_with_a_checkpoint_and_a_part_compiled(tmp_path):
+    def compile(model):
+        model.segment.compile(fullgraph=True, backend="inductor")
+        return model
+
+    check(tmp_path / "part", Segments, compile, 1e-4)
+    check(tmp_path / "whole", Segments, whole("inductor"), 1e-4)
+
+
+@pytest.mark.parametrize("micros", [1, 2])
+def test_several_backwards_in_a_step(micros, tmp_path):
+    assert check(tmp_path, Block, whole(), micros=micros).graphs == 1
+
+
+def test_the_hooks_of_the_outermost_module_are_in_its_graph_too(tmp_path):
+    def make():  # torch.compile takes a container of torch's own as a whole, hooks and all
+        return nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 4))
+
+    assert check(tmp_path, make, whole()).graphs == 1
+
+
+def test_two_forwards_before_their_backward(tmp_path):
+    check(tmp_path, Block, whole(), 1e-5, loss=lambda run, x: (run(x) * run(x + 1)).mean())
+
+
+def test_backwards_in_another_order_than_their_forwards(tmp_path):
+    """Gradients find the call of their forward: the first forward's backward comes first."""
+    model = Around()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    torch._dynamo.reset()
+    monitor = trainmon.watch(model, optimizer, kinds=KINDS, out=tmp_path)
+    run = torch.compile(model, fullgraph=True, backend="aot_eager")
+    twin = copy.deepcopy(model)
+    kept = []
+    twin.block.register_forward_hook(lambda m, a, out: (out.retain_grad(), kept.append(out))[0])
+    data = torch.randn(6, 8), torch.randn(6, 8)
+    for x in [run(x).pow(2).sum() for x in data]:
+        x.backward()
+    for x in [twin(x).pow(2).sum() for x in data]:
+        x.backward()
+    optimizer.step()
+    healthy(monitor)
+    for call in range(2):
+        assert_is(row(tmp_path, kind="actv_grad", name="block", element="output", call=call),
+                  kept[call].grad)  # fmt: skip
+    assert keys(tmp_path, "call", kind="actv_grad", name="block", element="output") == [(0,), (1,)]
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("where", ["inside", "around"])
+def test_checkpoints(where, reentrant, tmp_path):
+    def compile(model):
+        if where == "inside":
+            return torch.compile(model, backend="aot_eager")
+        model.segment.compile(fullgraph=True, backend="aot_eager")
+        return model
+
+    check(tmp_path, lambda: Segments(reentrant), compile)
+
+
+def test_shapes_that_change(tmp_path):
+    sizes = {"data": lambda step: torch.randn(6 + step, 8), "steps": 4}
+    assert check(tmp_path / "a", Block, whole(), **sizes).graphs == 2  # the second is dynamic
+    assert check(tmp_path / "b", Block, whole(dynamic=True), **sizes).graphs == 1
+
+
+def test_without_gradients_and_in_eval_mode(tmp_path):
+    def begin(trained, step):
+        trained.model.train(step != 1)
+
+    # Code that does not ask for the mode is compiled once more, without the operators.
+    check(tmp_path / "modes", Block, whole(), begin=begin, more_graphs=1)
+
+    def loss(run, x):
+        with torch.no_grad():
+            aim = run(x)
+        return (run(x) - aim / 2).pow(2).mean()
+
+    check(tmp_path / "no_grad", Block, whole(), 1e-5, loss=loss)
+
+
+def test_compiled_autograd(tmp_path):
+    with torch._dynamo.config.patch(compiled_autograd=True):
+        check(tmp_path, Block, lambda model: torch.compile(model, backend="aot_eager"))
+
+
+class Tree(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = Leaves()
+
+    def forward(self, x):
+        found = self.inner(x, scale=torch.ones(8), number=3, text="a")
+        return found["h"] + found["t"][0]
+
+
+class Leaves(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x, scale=None, number=1, text=""):
+        h = self.linear(x) * scale * number
+        return {"h": h, "t": (h + 1, None, [h * 2])}
+
+
+def test_structures(tmp_path):
+    """The names are those of eager rows, and so are the numbers."""
+    eager = Trained(Tree, lambda model: model, tmp_path / "eager")
+    Trained(Tree, whole(), tmp_path / "compiled")
+    names = ("kind", "name", "element", "step", "call")
+    wanted = dict.fromkeys(keys(tmp_path / "eager", *names))
+    wanted = [k for k in wanted if k[0] == "actv" or k[2].startswith("output")]
+    assert len(wanted) > 20 and eager.not_covered == {}
+    for place in wanted:
+        here = dict(zip(names, place))
+        one, two = row(tmp_path / "eager", **here), row(tmp_path / "compiled", **here)
+        assert (one["norm"], one["max"]) == (two["norm"], two["max"]), here
+
+
+# --- switching -----------------------------------------------------------------------------------
+
+
+def test_every_and_pause_compile_nothing_again(tmp_path):
+    def begin(trained, step):
+        if trained.monitor is not None and step in (4, 7):
+            (trained.monitor.pause if step == 4 else trained.monitor.resume)()
+
+    how = {"steps": 9, "begin": begin}
+    bare = Trained(Block, whole(), **how)
+    watched = Trained(Block, whole(), tmp_path, every=2, **how)
+    assert same(bare, watched) and watched.graphs == 1
+    assert {step for (step,) in keys(tmp_path, "step")} == {0, 2, 8}
+
+
+def test_ctl_compiles_nothing_again(tmp_path):
+    """Off leaves the hooks that compiled code has in it, and they do nothing; on finds them again."""
+    graphs = {}
+
+    def begin(trained, step):
+        graphs[step] = counters["stats"]["unique_graphs"]
+        if trained.monitor is None:
+            return
+        if step in (2, 4):
+            ctl("off" if step == 2 else "on", tmp_path / "run")
+            seen(trained.monitor, step // 2)
+
+    how = {"steps": 7, "begin": begin}
+    bare = Trained(Block, whole(), **how)
+    watched = Trained(Block, whole(), tmp_path / "run", kinds=[*KINDS, "grads", "stack"], **how)
+    assert same(bare, watched) and watched.graphs == 1, graphs
+    # A change is taken in between two steps: after the step that follows it.
+    assert {s for (s,) in keys(tmp_path / "run", "step")} == {0, 1, 2, 5, 6}
+    assert {s for (s,) in keys(tmp_path / "run", "step", kind="actv")} == {0, 1, 2, 5, 6}
+    assert hooks_of(watched.model) == 0
+
+
+def hooks_of(model):
+    return sum(
+        len(m._forward_hooks) + len(m._forward_pre_hooks) + len(m._backward_hooks)
+        for m in model.modules()
+    )
+
+
+def test_after_stop_nothing_is_left(tmp_path):
+    def compile(model):
+        model.kept = [torch.compile(model, fullgraph=True, backend="aot_eager")]
+        return model.kept[0]
+
+    watched = Trained(Block, compile, tmp_path)
+    before = len(rows(tmp_path))
+    assert hooks_of(watched.model) == 0
+    data = torch.randn(6, 8)
+    watched.model.kept[0](data).sum().backward()
+    torch._dynamo.reset()
+    bare = torch.compile(watched.model, fullgraph=True, backend="aot_eager")
+    assert torch.equal(bare(data), watched.model.kept[0](data))
+    assert len(rows(tmp_path)) == before
+
+
+def test_a_backward_that_outlives_its_monitor(tmp_path):
+    """Its code still has the operator, which finds nobody: not even another monitor of the model."""
+    torch._dynamo.reset()
+    model = Block()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run = torch.compile(model, fullgraph=True, backend="aot_eager")
+    first = trainmon.watch(model, optimizer, kinds=KINDS, out=tmp_path / "a")
+    loss = run(torch.randn(6, 8)).sum()
+    healthy(first)
+    second = trainmon.watch(model, optimizer, kinds=KINDS, out=tmp_path / "b")
+    loss.backward()
+    optimizer.step()
+    healthy(second)
+    assert rows(tmp_path / "a", kind="actv") and rows(tmp_path / "b") == []
+    assert rows(tmp_path / "a", kind="actv_grad") == []
+
+
+# --- what cannot be seen -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_compiled_before_watch(known, tmp_path):
+    """The hooks of its modules are not in the code. Only the outermost module calls them."""
+    torch._dynamo.reset()
+    model, data = Block(), torch.randn(6, 8)
+    run = torch.compile(model, fullgraph=True, backend="aot_eager")
+    run(data).sum().backward()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    watch = {"kinds": KINDS, "out": tmp_path / "late"}
+    monitor = trainmon.watch(run if known else model, optimizer, **watch)
+    for _ in range(2):
+        run(data).sum().backward()
+        optimizer.step()
+    healthy(monitor)
+    assert {n for (n,) in keys(tmp_path / "late", "name")} == {""}
+    (why,) = (
+        why
+        for what, why in run_json(monitor)["not_covered"].items()
+        if what == "actv of up, relu, twice, norm, gelu, out"
+    )
+    assert why.endswith(compiled.COMPILED_BEFORE) and "torch._dynamo.reset()" in why
+    assert (why == compiled.COMPILED_BEFORE) == known
+    # And what it says to do helps.
+    monitor = trainmon.watch(model, optimizer, **{**watch, "out": tmp_path / "reset"})
+    torch._dynamo.reset()
+    run(data).sum().backward()
+    optimizer.step()
+    healthy(monitor)
+    assert len({n for (n,) in keys(tmp_path / "reset", "name", kind="actv_grad")}) == 7
+
+
+def test_what_is_not_looked_into_is_said(tmp_path):
+    class Odd:
+        def __init__(self, x):
+            self.x = x
+
+    class Inner(nn.Module):
+        def forward(self, x):
+            return Odd(x * 2)
+
+    class Mapped(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.linear = Inner(), nn.Linear(8, 8)
+
+        def forward(self, x):
+            return torch.func.vmap(self.linear)(self.inner(x).x)
+
+    bare = Trained(Mapped, whole())
+    watched = Trained(Mapped, whole(), tmp_path)
+    assert same(bare, watched)
+    assert "actv inner output" in watched.not_covered
+    assert "torch.vmap" in watched.not_covered["actv linear output"]
+    assert {n for (n,) in keys(tmp_path, "name")} == {"", "inner"}
+
+
+def test_gradients_that_never_come_are_said(tmp_path):
+    """Of a compiled part that no loss depends on, and of no other."""
+
+    class Unused(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.unused = nn.Linear(8, 8), nn.Linear(8, 8)
+
+        def forward(self, x):
+            return self.used(x), self.unused(x)
+
+    def loss(run, x):
+        return run(x)[0].pow(2).mean()
+
+    def compile(model):
+        model.unused.compile(backend="aot_eager")
+        return model
+
+    watched = Trained(Unused, compile, tmp_path, loss=loss)
+    said = {what for what in watched.not_covered if "of inputs" not in what}
+    assert said <= {"actv_grad of unused inside torch.compile"}
+    assert {n for (n,) in keys(tmp_path, "name", kind="actv")} == {"", "used", "unused"}
+    assert {n for (n,) in keys(tmp_path, "name", kind="actv_grad")} == {"", "used"}
+
+
+def test_an_older_torch_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(compiled, "EARLIEST", (99, 0))
+    torch._dynamo.reset()
+    model = Around()
+    model.block.compile(fullgraph=True, backend="aot_eager")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    monitor = trainmon.watch(model, optimizer, kinds=KINDS, out=tmp_path)
+    model(torch.randn(6, 8)).sum().backward()
+    optimizer.step()
+    healthy(monitor)
+    assert {n for (n,) in keys(tmp_path, "name", kind="actv")} == {"", "first", "last"}
+    assert run_json(monitor)["not_covered"]["actv inside torch.compile"] == compiled.TOO_OLD
+
+
+# --- harm ----------------------------------------------------------------------------------------
+
+
+def test_an_operator_that_fails_is_switched_off(tmp_path, monkeypatch):
+    def fails(*_):
+        raise RuntimeError("planted")
+
+    bare = Trained(Block, whole())
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    model = Block()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    monitor = trainmon.watch(model, optimizer, kinds=KINDS, out=tmp_path)
+    run = torch.compile(model, fullgraph=True, backend="aot_eager")
+    monkeypatch.setattr(compiled.Point, "seen", fails)
+    monkeypatch.setattr(compiled.Point, "seen_gradient", fails)
+    torch.manual_seed(1)
+    for loss in bare.losses:
+        optimizer.zero_grad()
+        value = squares(run, torch.randn(6, 8))
+        value.backward()
+        optimizer.step()
+        assert value.item() == loss
+    assert "planted" in monitor.stop()["parts_off"]["activations"]
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_an_exported_program_is_free_of_it(strict, tmp_path):
+    model = Block()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    monitor = trainmon.watch(model, optimizer, kinds=KINDS, out=tmp_path)
+    program = torch.export.export(model, (torch.randn(6, 8),), strict=strict)
+    assert "trainmon" not in str(program.graph)
+    copied = copy.deepcopy(model)
+    torch.save(model, io.BytesIO())
+    healthy(monitor)
+    assert copied(torch.randn(6, 8)).shape == (6, 4)
+
+
+def test_ranks_under_ddp(tmp_path):
+    """Two processes, each with its own rows; training is as without trainmon."""
+    launch.run("compile_ddp_run.py", tmp_path, ranks=2)
+    for rank in range(2):
+        report = torch.load(tmp_path / f"{rank}.pt")
+        assert report["bare"] == report["watched"] and len(report["bare"]) == 3
+        assert report["health"]["parts_off"] == {} and report["graphs"][0] == report["graphs"][1]
+        for step, output in enumerate(report["outputs"]):
+            here = {"rank": rank, "kind": "actv", "name": "block.twice", "step": step, "call": 1}
+            assert_is(row(tmp_path / "run", element="output", **here), output, 1e-6)
+        assert len(rows(tmp_path / "run", rank=rank, kind="actv_grad", name="block.twice")) == 6
