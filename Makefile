@@ -1,5 +1,5 @@
 # What a developer types. Every target brings the machine to a working state first (scripts/setup.sh).
-.PHONY: setup demo test bench count-instructions format asan tsan torture dist test-aarch64 test-frameworks test-peer
+.PHONY: setup demo test bench count-instructions format asan tsan torture dist test-aarch64 test-frameworks test-peer test-gpu
 .PHONY: test-planted test-scale test-dist
 
 setup:
@@ -62,3 +62,7 @@ test-planted:
 test-scale:
 	scripts/setup.sh
 	scripts/test_scale.sh
+
+test-gpu:
+	scripts/setup.sh
+	scripts/test_gpu.sh

@@ -20,15 +20,14 @@ namespace trainmon {
 struct DeviceSweep {
   cuda::CudaDevice* device = nullptr;
   void* stream = nullptr;
-  std::vector<cuda::Piece> pieces;
+  cuda::Order order;
   std::vector<Row> rows;
-  std::vector<std::int32_t> optimizers;  // of each row
+  int optimizer = 0;  // of the first row
 
   void clear() {
     device = nullptr;
-    pieces.clear();
+    order.clear();
     rows.clear();
-    optimizers.clear();
   }
 };
 
@@ -52,9 +51,8 @@ class DeviceRows {
 
  private:
   struct Waiting {
-    Row row;
+    std::vector<Row> rows;  // of one launch, in order
     std::shared_ptr<const cuda::Launch> launch;
-    std::uint32_t index = 0;
   };
   class Values;
 
