@@ -87,7 +87,7 @@ RowState state_of_chunk(const Chunk& chunk) {
 
 template <class Format>
 RowState state_of_tensor(DType dtype, const void* data, std::int64_t n) {
-  const std::int64_t each = kChunkBytes / item_bytes(dtype);
+  const std::int64_t each = chunk_elements(n, dtype);
   RowState state;
   for (std::int64_t begin = 0; begin < n; begin += each) {
     const Chunk chunk{static_cast<const std::byte*>(data), nullptr, dtype, begin,
@@ -151,7 +151,7 @@ std::vector<float> normal_floats(std::int64_t n, double scale, unsigned seed) {
 }
 
 TEST(CudaSums, FloatsOfManyLengths) {
-  const std::int64_t each = kChunkBytes / 4;
+  const std::int64_t each = chunk_elements(1, DType::float32);
   for (const std::int64_t n : {1L, 3L, 4L, 255L, 1023L, 1024L, 1025L, each - 1, each, each + 1,
                                3 * each + 7}) {
     std::vector<float> values = normal_floats(n, 1e-3, static_cast<unsigned>(n));

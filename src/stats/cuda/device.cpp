@@ -19,7 +19,7 @@ constexpr std::uint64_t kReplays = 16384;
 constexpr std::size_t kLastingBytes = std::size_t{1} << 20;
 
 std::int64_t chunks_of(const Entry& entry) {
-  const std::int64_t each = kChunkBytes / item_bytes(entry.dtype);
+  const std::int64_t each = chunk_elements(entry.elements, entry.dtype);
   return (entry.elements + each - 1) / each;
 }
 std::int64_t groups_of(std::int64_t chunks) {
@@ -436,7 +436,7 @@ std::shared_ptr<Arena> CudaDevice::make_arena(std::size_t rows, std::size_t blob
 }
 
 void CudaDevice::reserve(std::size_t tensors, std::int64_t bytes) {
-  const std::size_t chunks = static_cast<std::size_t>(bytes / kChunkBytes) + tensors;
+  const std::size_t chunks = static_cast<std::size_t>(bytes / 32768) + tensors;
   const Tree tree = tree_of(static_cast<std::int64_t>(chunks));
   const auto partials = static_cast<std::size_t>(tree.partials) + 4 * tensors;
   const auto counters = static_cast<std::size_t>(tree.counters) + 4 * tensors + kOwnCounters;

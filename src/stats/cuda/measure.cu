@@ -398,7 +398,7 @@ __device__ void find_range(const Work& work, std::uint32_t at, Range* range) {
   const std::uint32_t tensor = tensor_of(work, at);
   if (threadIdx.x % 32 != 0) return;
   const Entry& entry = entry_of(work, tensor);
-  const std::int64_t each = kChunkBytes / item_bytes(entry.dtype);
+  const std::int64_t each = chunk_elements(entry.elements, entry.dtype);
   range->tensor = tensor;
   range->index = at - entry.first_chunk;
   range->chunks = static_cast<std::uint32_t>((entry.elements + each - 1) / each);

@@ -9,7 +9,7 @@
 namespace trainmon::cuda {
 
 inline constexpr int kThreads = 256;             // of a block, 8 warps
-inline constexpr std::int64_t kChunkBytes = 131072;  // the leaf of every sum on a device
+inline constexpr std::int64_t kSmall = std::int64_t{64} << 20;  // bytes: below, shorter chunks
 inline constexpr int kGroup = 32;                // partial states merged at a time
 inline constexpr int kInline = 4;                // tensors that fit into the kernel's parameters
 inline constexpr int kStrides = 8;               // dimensions of a layout with gaps
@@ -34,6 +34,13 @@ TRAINMON_BOTH std::int64_t item_bytes(DType dtype) {
     default:
       return 1;
   }
+}
+
+// Elements of a chunk, the leaf of every sum on a device: few enough that a tensor of an activation's
+// size keeps all multiprocessors busy, many enough that merging does not count.
+TRAINMON_BOTH std::int64_t chunk_elements(std::int64_t elements, DType dtype) {
+  const std::int64_t item = item_bytes(dtype);
+  return (elements * item < kSmall ? 32768 : 131072) / item;
 }
 
 // One tensor. Chunks are numbered through all tensors of the launch, partial states through those
