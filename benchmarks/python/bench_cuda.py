@@ -21,7 +21,6 @@ import torch
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "python"))
 import models
-
 import trainmon
 from trainmon import _core
 
@@ -177,7 +176,9 @@ def mixed(kernels, cub, rounds):
         name = f"P18 2,000 tensors {str(dtype)[6:]}, 64 to 1e8 elements"
         say(name, ms["ours"], "ms", "CUB sum", ms["cub"], ms["cub"] / ms["ours"], 0.80, False)
         peer_operations(tensors)
-        peer = statistics.median(device_ms(lambda t=tensors: peer_operations(t), 1) for _ in range(3))
+        peer = statistics.median(
+            device_ms(lambda t=tensors: peer_operations(t), 1) for _ in range(3)
+        )
         say(name, ms["ours"], "ms", "peer's operations", peer, peer / ms["ours"], 10, False)
         host, peer_host = [], []
         for _ in range(rounds):
@@ -194,7 +195,16 @@ def mixed(kernels, cub, rounds):
             peer_host.append((time.perf_counter() - begin) * 1e3)
         ours, peers = statistics.median(host), statistics.median(peer_host)
         say(f"P19 host time, {name[4:]}", ours, "ms", "0.5 ms", 0.5, ours, 0.5, True)
-        say(f"P19 host time, {name[4:]}", ours, "ms", "peer until on the host", peers, ours / peers, 0.01, True)
+        say(
+            f"P19 host time, {name[4:]}",
+            ours,
+            "ms",
+            "peer until on the host",
+            peers,
+            ours / peers,
+            0.01,
+            True,
+        )
         kernels.check(tensors)
         del flat, tensors
         torch.cuda.empty_cache()
@@ -222,9 +232,7 @@ class Gpt:
 
 def bootstrap(values, draws=2000):
     draw = random.Random(0)
-    medians = sorted(
-        statistics.median(draw.choices(values, k=len(values))) for _ in range(draws)
-    )
+    medians = sorted(statistics.median(draw.choices(values, k=len(values))) for _ in range(draws))
     return medians[int(0.05 * draws)], medians[int(0.95 * draws)]
 
 
@@ -232,18 +240,15 @@ def whole_step(pairs):
     micro, sequences, length = 4, 16, 1024
     bare, seen = Gpt(micro, length), Gpt(micro, length)
     parameters = sum(p.numel() for p in bare.model.parameters())
+    blocks = [f"blocks.{i}" for i in range(16)]
     lines = {
         "gradients": ({"kinds": ["grads"]}, 0.3),
-        
+        "gradients, moments, weights": ({"kinds": ["grads", "moments", "weights"]}, 1.0),
         "layer activations and their gradients": (
-            {
-                "kinds": ["activations"],
-                "include": ["blocks.*"],
-                "exclude": ["blocks.*.*"],
-                "input_grads": False,
-            },
+            {"kinds": ["activations"], "include": blocks, "input_grads": False},
             1.0,
         ),
+        "every module's activations and gradients": ({"kinds": ["activations"]}, 3.0),
     }
     for name, (options, bar) in lines.items():
         shares, times = [], []
@@ -282,8 +287,11 @@ def main():
     parser.add_argument("--json", type=pathlib.Path, help="write the lines there")
     options = parser.parse_args()
     random.seed(0)
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, kernels for "
-          f"{_core.cuda_architectures()}", flush=True)
+    print(
+        f"{torch.cuda.get_device_name()}, torch {torch.__version__}, kernels for "
+        f"{_core.cuda_architectures()}",
+        flush=True,
+    )
     with tempfile.TemporaryDirectory() as out:
         if options.only != "step":
             kernels, cub = Kernels(out), Cub()

@@ -118,7 +118,8 @@ PyObject* sweep_call(PyObject*, PyObject* const* args, Py_ssize_t count) {
     const Access access = read_tensor(value.ptr(), tensor);
     if (access == Access::refused) monitor->refuse(tensor.reason);
     if (access == Access::ok) {
-      measured(tensor, [&](const TensorView& view) { return monitor->observe(series, view, flags); });
+      measured(tensor,
+               [&](const TensorView& view) { return monitor->observe(series, view, flags); });
     }
     if (access != Access::not_cpu) continue;
     if (tensor.is_complete) {
@@ -141,7 +142,8 @@ PyMethodDef fast_calls[] = {
     {"observe", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(observe_call)),
      METH_FASTCALL,
      "observe(handle, series, tensor, flags=0) -> int\n\nMeasures one tensor at the open window "
-     "and accum of the series' optimizer.\n0 recorded, 1 idle, 2 on a device without kernels here, 3 refused."},
+     "and accum of the series' optimizer.\n0 recorded, 1 idle, 2 on a device without kernels here, "
+     "3 refused."},
     {"observe_at", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(observe_at_call)),
      METH_FASTCALL,
      "observe_at(handle, series, tensor, window, accum, call, flags=0) -> int\n\nMeasures one "

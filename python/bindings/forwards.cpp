@@ -246,6 +246,8 @@ void init_forwards(nb::module_& module) {
                                 plain_inputs,
                                 plain_outputs,
                                 {},
+                                false,
+                                0.0,
                                 {},
                                 {}};
             names();
@@ -266,6 +268,8 @@ void init_forwards(nb::module_& module) {
            nb::arg("tensor"), nb::arg("place"), nb::arg("call"), nb::arg("flags"))
       .def("forward_begins", [](Forwards& self) { taken_from(self.calls, 0); })
       .def_rw("weak", &Forwards::weak)
+      .def_rw("is_timed", &Forwards::is_timed)
+      .def("taken_seconds", [](Forwards& self) { return std::exchange(self.seconds, 0.0); })
       .def_rw("live", &Forwards::live)
       .def_ro("part", &Forwards::part)
       .def_ro("adapter", &Forwards::adapter)

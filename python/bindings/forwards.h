@@ -61,6 +61,8 @@ struct Forwards {
   bool elsewhere = false;  // nothing is measured here
   bool plain_inputs = false, plain_outputs = false;
   nb::list unfinished;
+  bool is_timed = false;
+  double seconds = 0.0;     // in hooks on gradients since somebody asked, where that is timed
   nb::object weak;          // a weak reference to this
   std::vector<Call> calls;  // of all threads, outermost first
 

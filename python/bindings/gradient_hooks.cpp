@@ -1,5 +1,6 @@
 // Hooks on the nodes of autograd through which gradients of outputs and inputs of modules come, and
 // the walk that finds those nodes without inserting any.
+#include <chrono>
 #include <climits>
 #include <unordered_set>
 
@@ -245,7 +246,14 @@ PyObject* followed(PyObject* hook, const GradientRow& row, Work&& work) noexcept
         forwards = row.forwards();
         return forwards.is_none() ? nb::object() : forwards_of(forwards).part;
       },
-      [&] { work(forwards); });
+      [&] {
+        Forwards& all = forwards_of(forwards);
+        if (!all.is_timed) return work(forwards);
+        const auto began = std::chrono::steady_clock::now();
+        work(forwards);
+        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+        all.seconds += took.count();
+      });
 }
 
 PyObject* call_row(PyObject* hook, PyObject* args, PyObject*) {

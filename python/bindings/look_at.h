@@ -29,8 +29,8 @@ Observed measured(const TensorAccess& tensor, Observe&& observe) {
   return done;
 }
 
-// Calls observe(view) for a tensor of the CPU or of CUDA; None is idle. No tensor makes it raise. Call with
-// the GIL held and no exception set, while somebody holds `object`.
+// Calls observe(view) for a tensor of the CPU or of CUDA; None is idle. No tensor makes it raise.
+// Call with the GIL held and no exception set, while somebody holds `object`.
 template <typename Observe>
 Observed look_at(Monitor& monitor, PyObject* object, Observe&& observe) {
   if (object == Py_None) return Observed::idle;

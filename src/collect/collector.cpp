@@ -100,9 +100,14 @@ bool Collector::observe_on_device(DeviceSweep& sweep, SeriesId series, const Ten
   if (sweep.device != device || sweep.stream != tensor.stream) launch_on_device(sweep);
   sweep.device = device;
   sweep.stream = tensor.stream;
+  sweep.pieces.emplace_back();
+  if (!cuda::describe(tensor, sweep.pieces.back(), why)) {
+    sweep.pieces.pop_back();
+    throw std::invalid_argument(why);
+  }
   const int optimizer = series_.at(series).optimizer;
-  if (!sweep.order.add(tensor, optimizer, why)) throw std::invalid_argument(why);
-  if (sweep.rows.empty()) sweep.optimizer = optimizer;
+  sweep.pieces.back().entry.window = static_cast<std::uint16_t>(optimizer);
+  sweep.optimizers.push_back(optimizer);
   sweep.rows.push_back(row_of(series, tensor.dtype,
                               {tensor.sizes, static_cast<std::size_t>(tensor.ndim)},
                               address ? *address : address_of(series), flags));

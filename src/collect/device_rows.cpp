@@ -19,24 +19,12 @@ class DeviceRows::Values final : public LateValues {
   }
 
   void fill(RecordBatch& batch) noexcept override {
-    // The rows of all launches by their seq, as those of the batch are.
-    struct Source {
-      std::uint64_t seq;
-      const cuda::Launch* launch;
-      std::size_t index;
-    };
-    std::vector<Source> sources;
-    for (const Waiting& waiting : waiting_) {
-      for (std::size_t i = 0; i < waiting.rows.size(); ++i) {
-        sources.push_back({waiting.rows[i].key.seq, waiting.launch.get(), i});
-      }
-    }
-    std::ranges::sort(sources, {}, &Source::seq);
-    auto source = sources.begin();
-    for (Row& row : batch.rows) {  // a full queue may have dropped some
-      while (source != sources.end() && source->seq < row.key.seq) ++source;
-      if (source == sources.end()) return;
-      row.state = source->launch->state(source->index);
+    // A full queue may have dropped rows; those left are still in order.
+    std::size_t next = 0;
+    for (Row& row : batch.rows) {
+      while (next < waiting_.size() && waiting_[next].row.key.seq != row.key.seq) ++next;
+      if (next == waiting_.size()) return;
+      row.state = waiting_[next].launch->state(waiting_[next].index);
       finish_(row);
     }
   }
@@ -48,17 +36,19 @@ class DeviceRows::Values final : public LateValues {
 };
 
 std::string DeviceRows::launch(DeviceSweep& sweep, double eps) {
-  if (sweep.rows.empty()) return "";
-  const cuda::Launched launched = sweep.device->launch(sweep.order, eps, sweep.stream, inbox_);
+  if (sweep.pieces.empty()) return "";
+  const cuda::Launched launched = sweep.device->launch(sweep.pieces, eps, sweep.stream, inbox_);
   if (launched) {
     const std::lock_guard lock(mutex_);
     if (streams_.insert_or_assign(sweep.device, sweep.stream).second) {
-      sweep.device->set_window(sweep.optimizer, sweep.rows[0].key.window, sweep.stream);
+      sweep.device->set_window(sweep.optimizers[0], sweep.rows[0].key.window, sweep.stream);
     }
     if (launched.captured != 0) {
       captured_[launched.captured] = sweep.rows;
     } else {
-      waiting_.push_back({sweep.rows, launched.launch});
+      for (std::size_t i = 0; i < sweep.rows.size(); ++i) {
+        waiting_.push_back({sweep.rows[i], launched.launch, static_cast<std::uint32_t>(i)});
+      }
     }
   }
   sweep.clear();
@@ -69,12 +59,9 @@ RecordBatch DeviceRows::seal() {
   RecordBatch batch;
   const std::lock_guard lock(mutex_);
   if (waiting_.empty()) return batch;
-  for (const Waiting& waiting : waiting_) {
-    batch.rows.insert(batch.rows.end(), waiting.rows.begin(), waiting.rows.end());
-  }
-  if (waiting_.size() > 1) {
-    std::ranges::sort(batch.rows, {}, [](const Row& row) { return row.key.seq; });
-  }
+  std::ranges::sort(waiting_, {}, [](const Waiting& w) { return w.row.key.seq; });
+  batch.rows.reserve(waiting_.size());
+  for (const Waiting& waiting : waiting_) batch.rows.push_back(waiting.row);
   batch.late = std::make_shared<Values>(std::exchange(waiting_, {}), finish_);
   return batch;
 }

@@ -20,14 +20,15 @@ namespace trainmon {
 struct DeviceSweep {
   cuda::CudaDevice* device = nullptr;
   void* stream = nullptr;
-  cuda::Order order;
+  std::vector<cuda::Piece> pieces;
   std::vector<Row> rows;
-  int optimizer = 0;  // of the first row
+  std::vector<std::int32_t> optimizers;  // of each row
 
   void clear() {
     device = nullptr;
-    order.clear();
+    pieces.clear();
     rows.clear();
+    optimizers.clear();
   }
 };
 
@@ -51,8 +52,9 @@ class DeviceRows {
 
  private:
   struct Waiting {
-    std::vector<Row> rows;  // of one launch, in order
+    Row row;
     std::shared_ptr<const cuda::Launch> launch;
+    std::uint32_t index = 0;
   };
   class Values;
 

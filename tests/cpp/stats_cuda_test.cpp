@@ -20,6 +20,10 @@ namespace {
 
 constexpr double kEps = 1e-8;
 
+void add(std::uint32_t& into, std::uint32_t from) {
+  into += from;
+}
+
 // As the threads of a block do: lanes of a warp halve, then the warps.
 template <class T>
 T sum_of_threads(std::vector<T> thread) {
@@ -37,10 +41,6 @@ T sum_of_threads(std::vector<T> thread) {
     }
   }
   return thread[0];
-}
-
-void add(std::uint32_t& into, std::uint32_t from) {
-  into += from;
 }
 
 template <class Each>
@@ -68,8 +68,7 @@ RowState careful(const Chunk& chunk) {
 template <class Format>
 RowState state_of_chunk(const Chunk& chunk) {
   const std::byte* data = chunk.data + chunk.begin * item_bytes(chunk.dtype);
-  const auto sums =
-      by_threads([&](int t) { return sums_of<Format>(data, chunk.n, t, kEps); });
+  const auto sums = by_threads([&](int t) { return sums_of<Format>(data, chunk.n, t, kEps); });
   if (!plain(sums)) return careful(chunk);
   RowState state = state_of(sums, chunk.n);
   const unsigned more = needs<Format>(sums, state);
@@ -87,7 +86,7 @@ RowState state_of_chunk(const Chunk& chunk) {
 
 template <class Format>
 RowState state_of_tensor(DType dtype, const void* data, std::int64_t n) {
-  const std::int64_t each = chunk_elements(n, dtype);
+  const std::int64_t each = kChunkBytes / item_bytes(dtype);
   RowState state;
   for (std::int64_t begin = 0; begin < n; begin += each) {
     const Chunk chunk{static_cast<const std::byte*>(data), nullptr, dtype, begin,
@@ -151,9 +150,9 @@ std::vector<float> normal_floats(std::int64_t n, double scale, unsigned seed) {
 }
 
 TEST(CudaSums, FloatsOfManyLengths) {
-  const std::int64_t each = chunk_elements(1, DType::float32);
-  for (const std::int64_t n : {1L, 3L, 4L, 255L, 1023L, 1024L, 1025L, each - 1, each, each + 1,
-                               3 * each + 7}) {
+  const std::int64_t each = kChunkBytes / 4;
+  for (const std::int64_t n :
+       {1L, 3L, 4L, 255L, 1023L, 1024L, 1025L, each - 1, each, each + 1, 3 * each + 7}) {
     std::vector<float> values = normal_floats(n, 1e-3, static_cast<unsigned>(n));
     if (n > 100) values[50] = 0.0f, values[60] = 1e-40f, values[70] = -1e-9f;
     expect_state(values, 0x1p-126, state_of_tensor<Float32>(DType::float32, values.data(), n));
@@ -206,7 +205,8 @@ float decoded(std::uint32_t bits, int exponent_bits, int mantissa_bits, bool has
   const float sign = (bits >> (exponent_bits + mantissa_bits)) != 0 ? -1.0f : 1.0f;
   if (exponent == top && has_infinity) return mantissa == 0 ? sign * INFINITY : std::nanf("");
   if (exponent == top && mantissa == (1 << mantissa_bits) - 1) return std::nanf("");
-  if (exponent == 0) return sign * std::ldexp(static_cast<float>(mantissa), 1 - bias - mantissa_bits);
+  if (exponent == 0)
+    return sign * std::ldexp(static_cast<float>(mantissa), 1 - bias - mantissa_bits);
   return sign * std::ldexp(static_cast<float>(mantissa + (1 << mantissa_bits)),
                            exponent - bias - mantissa_bits);
 }
@@ -262,10 +262,12 @@ TEST(CudaSums, Integers) {
 TEST(CudaSums, LayoutsWithGaps) {
   const std::vector<float> values = normal_floats(24 * 20, 1.0, 13);
   const Gaps gaps{2, {5, 6}, {3, 40}};
-  const Chunk chunk{reinterpret_cast<const std::byte*>(values.data()), &gaps, DType::float32, 0, 30};
+  const Chunk chunk{reinterpret_cast<const std::byte*>(values.data()), &gaps, DType::float32, 0,
+                    30};
   std::vector<float> picked;
   for (std::size_t row = 0; row < 6; ++row) {
-    for (std::size_t column = 0; column < 5; ++column) picked.push_back(values[row * 40 + column * 3]);
+    for (std::size_t column = 0; column < 5; ++column)
+      picked.push_back(values[row * 40 + column * 3]);
   }
   expect_state(picked, 0x1p-126, careful(chunk));
 }

@@ -214,7 +214,11 @@ def test_a_captured_step_is_recorded_at_every_replay(tmp_path):
     by_step = {r["step"]: r["norm"] for r in table}
     for i, norm in enumerate(norms):
         assert abs(by_step[i + 3] - norm) <= 1e-12 * norm, i
-    outputs = [r for r in rows(str(tmp_path), kinds=["actv"]) if r["name"] == "2" and r["element"] == "output"]
+    outputs = [
+        r
+        for r in rows(str(tmp_path), kinds=["actv"])
+        if r["name"] == "2" and r["element"] == "output"
+    ]
     assert sorted(r["step"] for r in outputs) == list(range(103))
 
 
@@ -243,7 +247,11 @@ def test_a_captured_forward_and_backward_with_an_eager_optimizer(tmp_path):
         torch.cuda.synchronize()
     grads = [r for r in rows(str(tmp_path), kinds=["grad_reduced"]) if r["name"] == "0.weight"]
     assert sorted(r["step"] for r in grads) == list(range(23))
-    seen = [r for r in rows(str(tmp_path), kinds=["actv"]) if r["name"] == "2" and r["element"] == "output"]
+    seen = [
+        r
+        for r in rows(str(tmp_path), kinds=["actv"])
+        if r["name"] == "2" and r["element"] == "output"
+    ]
     assert sorted(r["step"] for r in seen) == list(range(23))
 
 
@@ -257,7 +265,10 @@ def test_the_framework_operations_give_the_same(tmp_path):
                 step(model, optimizer, batch)
             torch.cuda.synchronize()
         tables.append(
-            {(r["kind"], r["name"], r["element"], r["step"], r["accum"], r["call"]): r for r in rows(out)}
+            {
+                (r["kind"], r["name"], r["element"], r["step"], r["accum"], r["call"]): r
+                for r in rows(out)
+            }
         )
     assert tables[0].keys() == tables[1].keys()
     for key, row in tables[0].items():

@@ -94,6 +94,7 @@ class Activations(_core.Forwards):
             plain_outputs=kind.outputs is Selection.outputs,
         )
         self.weak = weakref.ref(self)  # what hooks in a graph hold
+        self.is_timed = adapter.own_time is not None
         self.points = adapter.points  # None: compiled code is not looked into
         self.serial = 0 if self.points is None else self.points.next_serial()
         self.watched: dict[int, tuple] = {}  # id of module -> (reference to it, Watched)

@@ -394,6 +394,8 @@ class Adapter:
         if steps is not self.clock:
             return
         if self.own_time is not None:
+            if self.activations is not None:
+                self.own_time.seconds += self.activations.taken_seconds()
             if self.own_time.step_over(self.was_recorded):
                 steps.refresh()
         if self.control is not None:

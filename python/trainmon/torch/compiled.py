@@ -342,12 +342,8 @@ def _unseen(slots, point, element) -> None:
 
 
 def _is_captured(value: Tensor, at: Point) -> bool:
-    """A CUDA graph is being captured whose replays would not be recorded: they run no Python, so only
-    kernels that are captured with it could."""
+    """A CUDA graph is being captured. Its replays run no Python, and a row now would be measured then."""
     if not (value.is_cuda and torch.cuda.is_current_stream_capturing()):
-        return False
-    adapter = at.activations.adapter if at.activations is not None else None
-    if adapter is None or not (adapter.is_elsewhere or _core.cuda_unavailable(value.device.index)):
         return False
     at.not_covered("activations inside a CUDA graph", "replays of it run no code of the host")
     return True

@@ -11,15 +11,15 @@
 namespace trainmon::cuda {
 namespace {
 
-constexpr std::size_t kRows = 16384;              // results of launches under way
+constexpr std::size_t kRows = 16384;  // results of launches under way
 constexpr std::size_t kBlobBytes = std::size_t{2} << 20;
-constexpr std::size_t kPartials = 65536;          // states of 128 KiB each: 8 GiB of tensors
+constexpr std::size_t kPartials = 65536;  // states of 128 KiB each: 8 GiB of tensors
 constexpr std::size_t kCounters = 8192;
 constexpr std::uint64_t kReplays = 16384;
 constexpr std::size_t kLastingBytes = std::size_t{1} << 20;
 
 std::int64_t chunks_of(const Entry& entry) {
-  const std::int64_t each = chunk_elements(entry.elements, entry.dtype);
+  const std::int64_t each = kChunkBytes / item_bytes(entry.dtype);
   return (entry.elements + each - 1) / each;
 }
 std::int64_t groups_of(std::int64_t chunks) {
@@ -113,21 +113,23 @@ constexpr std::size_t kOwnCounters = 2;
 struct Table {
   Need need;
   std::uint32_t chunks = 0;
+  std::size_t strided = 0;
 };
 
-// Fills in the places of every entry.
-Table lay_out(std::vector<Entry>& entries) {
+// Fills in the places of every piece.
+Table lay_out(std::vector<Piece>& pieces) {
   Table table;
   std::int64_t chunks = 0;
   std::int64_t partials = 0;
   std::int64_t counters = 0;
-  for (Entry& entry : entries) {
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    Entry& entry = pieces[i].entry;
     const std::int64_t own = chunks_of(entry);
     entry.first_chunk = static_cast<std::uint32_t>(chunks);
     entry.first_partial = static_cast<std::uint32_t>(partials);
     entry.first_counter = static_cast<std::uint32_t>(counters);
+    entry.strides = pieces[i].has_gaps ? static_cast<std::int32_t>(table.strided++) : -1;
     chunks += own;
-    if (own == 1) continue;
     const Tree tree = tree_of(own);
     partials += tree.partials;
     counters += tree.counters;
@@ -162,19 +164,21 @@ struct BlobLayout {
   }
 };
 
-void write_blob(const std::vector<Entry>& from, const std::vector<Gaps>& gaps,
-                const BlobLayout& layout, std::byte* to) {
-  std::ranges::copy(from, reinterpret_cast<Entry*>(to + layout.entries));
-  std::ranges::copy(gaps, reinterpret_cast<Gaps*>(to + layout.gaps));
+void write_blob(const std::vector<Piece>& pieces, const BlobLayout& layout, std::byte* to) {
+  auto* entries = reinterpret_cast<Entry*>(to + layout.entries);
   auto* first_chunk = reinterpret_cast<std::uint32_t*>(to + layout.first_chunk);
   auto* coarse = reinterpret_cast<std::uint32_t*>(to + layout.coarse);
+  auto* gaps = reinterpret_cast<Gaps*>(to + layout.gaps);
   std::size_t next_coarse = 0;
-  for (std::size_t i = 0; i < from.size(); ++i) {
-    first_chunk[i] = from[i].first_chunk;
-    const std::size_t end = from[i].first_chunk + static_cast<std::size_t>(chunks_of(from[i]));
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const Entry& entry = pieces[i].entry;
+    entries[i] = entry;
+    first_chunk[i] = entry.first_chunk;
+    const std::size_t end = entry.first_chunk + static_cast<std::size_t>(chunks_of(entry));
     for (; next_coarse * kCoarse < end; ++next_coarse) {
       coarse[next_coarse] = static_cast<std::uint32_t>(i);
     }
+    if (entry.strides >= 0) gaps[entry.strides] = pieces[i].gaps;
   }
 }
 
@@ -188,46 +192,29 @@ void point_into_blob(Work& work, const BlobLayout& layout, Pointer at) {
 
 }  // namespace
 
-bool Order::add(const TensorView& tensor, int window, std::string& why) {
+bool describe(const TensorView& tensor, Piece& out, std::string& why) {
   const Layout layout = layout_of(tensor);
-  const auto row = static_cast<std::uint32_t>(rows_);
-  if (layout.elements == 0) {
-    empty_.push_back(row);
-    ++rows_;
-    return true;
-  }
-  const bool has_gaps = !layout.contiguous();
-  if (layout.base == nullptr || (has_gaps && layout.ndim > kStrides)) {
-    why = layout.base == nullptr ? "no_data" : "dimensions";
+  out.entry = {};
+  out.entry.data = layout.base;
+  out.entry.elements = layout.elements;
+  out.entry.multiplicity = layout.multiplicity;
+  out.entry.dtype = tensor.dtype;
+  out.has_gaps = layout.elements > 0 && !layout.contiguous();
+  if (layout.elements > 0 && layout.base == nullptr) {
+    why = "no_data";
     return false;
   }
-  Entry entry = {};
-  entry.data = layout.base;
-  entry.elements = layout.elements;
-  entry.multiplicity = layout.multiplicity;
-  entry.row = row;
-  entry.window = static_cast<std::uint16_t>(window);
-  entry.dtype = tensor.dtype;
-  entry.strides = -1;
-  if (has_gaps) {
-    entry.strides = static_cast<std::int32_t>(gaps_.size());
-    Gaps& gaps = gaps_.emplace_back();
-    gaps.ndim = layout.ndim;
-    for (int d = 0; d < layout.ndim; ++d) {
-      gaps.sizes[d] = layout.sizes[static_cast<std::size_t>(d)];
-      gaps.strides[d] = layout.strides[static_cast<std::size_t>(d)];
-    }
+  if (!out.has_gaps) return true;
+  if (layout.ndim > kStrides) {
+    why = "dimensions";
+    return false;
   }
-  entries_.push_back(entry);
-  ++rows_;
+  out.gaps.ndim = layout.ndim;
+  for (int d = 0; d < layout.ndim; ++d) {
+    out.gaps.sizes[d] = layout.sizes[static_cast<std::size_t>(d)];
+    out.gaps.strides[d] = layout.strides[static_cast<std::size_t>(d)];
+  }
   return true;
-}
-
-void Order::clear() {
-  rows_ = 0;
-  entries_.clear();
-  gaps_.clear();
-  empty_.clear();
 }
 
 void ReplayInbox::put(const Replay& replay) {
@@ -436,14 +423,13 @@ std::shared_ptr<Arena> CudaDevice::make_arena(std::size_t rows, std::size_t blob
 }
 
 void CudaDevice::reserve(std::size_t tensors, std::int64_t bytes) {
-  const std::size_t chunks = static_cast<std::size_t>(bytes / 32768) + tensors;
+  const std::size_t chunks = static_cast<std::size_t>(bytes / kChunkBytes) + tensors;
   const Tree tree = tree_of(static_cast<std::int64_t>(chunks));
   const auto partials = static_cast<std::size_t>(tree.partials) + 4 * tensors;
   const auto counters = static_cast<std::size_t>(tree.counters) + 4 * tensors + kOwnCounters;
   // Several launches may be under way: those of two steps, with all that is taken around a step.
   constexpr std::size_t kLaunches = 8;
-  const Need need{kLaunches * tensors,
-                  kLaunches * BlobLayout(tensors, chunks, 0).bytes,
+  const Need need{kLaunches * tensors, kLaunches * BlobLayout(tensors, chunks, 0).bytes,
                   kLaunches * partials, kLaunches * counters};
   const std::lock_guard lock(mutex_);
   if (arena_->fits(need)) return;
@@ -468,15 +454,23 @@ Status CudaDevice::launch_kernel(Work& work, Stream stream) {
                          stream, parameters, nullptr);
 }
 
-Launched CudaDevice::launch(Order& order, double eps, Stream stream,
+Launched CudaDevice::launch(std::vector<Piece>& pieces, double eps, Stream stream,
                             const std::shared_ptr<ReplayInbox>& inbox) {
   const std::lock_guard lock(mutex_);
   Launched out;
   if (!broken_.empty()) {
     out.why = broken_;
+    out.is_lasting = true;
     return out;
   }
   const InContext in_context(*driver_, context_);
+  // Tensors without elements are answered here, the others by the device.
+  const std::size_t rows = pieces.size();
+  for (std::size_t i = 0; i < rows; ++i) pieces[i].entry.row = static_cast<std::uint32_t>(i);
+  const auto full = std::stable_partition(pieces.begin(), pieces.end(),
+                                          [](const Piece& p) { return p.entry.elements > 0; });
+  const std::vector<Piece> empty(full, pieces.end());
+  pieces.erase(full, pieces.end());
   Work work = {};
   work.eps = eps;
   work.window = reinterpret_cast<const std::int32_t*>(windows_);
@@ -486,24 +480,23 @@ Launched CudaDevice::launch(Order& order, double eps, Stream stream,
       out.why = "a graph is being captured";
       return out;
     }
-    return launch_captured(order, work, stream, inbox);
+    return launch_captured(pieces, work, stream, inbox);
   }
-  const std::size_t rows = order.rows_;
-  Table table = lay_out(order.entries_);
-  work.tensors = static_cast<std::uint32_t>(order.entries_.size());
+  Table table = lay_out(pieces);
+  work.tensors = static_cast<std::uint32_t>(pieces.size());
   work.chunks = table.chunks;
-  const bool is_inline = order.entries_.size() <= kInline && order.gaps_.empty();
-  const BlobLayout layout(order.entries_.size(), table.chunks, order.gaps_.size());
+  const bool is_inline = pieces.size() <= kInline && table.strided == 0;
+  const BlobLayout layout(pieces.size(), table.chunks, table.strided);
   table.need.rows = rows;
   table.need.blob = is_inline ? 0 : layout.bytes;
   arena_->reclaim();
   if (!arena_->fits(table.need)) {
     const Relaxed relaxed(*driver_);
-    auto larger = make_arena(std::max(4 * table.need.rows, arena_->rows.capacity()),
-                             std::max(4 * table.need.blob, arena_->blobs.capacity()),
-                             std::max(4 * table.need.partials, arena_->partials.capacity()),
-                             std::max(4 * table.need.counters, arena_->counters.capacity()),
-                             out.why);
+    auto larger =
+        make_arena(std::max(4 * table.need.rows, arena_->rows.capacity()),
+                   std::max(4 * table.need.blob, arena_->blobs.capacity()),
+                   std::max(4 * table.need.partials, arena_->partials.capacity()),
+                   std::max(4 * table.need.counters, arena_->counters.capacity()), out.why);
     if (larger == nullptr) return out;
     arena_ = std::move(larger);
   }
@@ -526,8 +519,8 @@ Launched CudaDevice::launch(Order& order, double eps, Stream stream,
   flight->serial = work.serial = ++serial_;
   flight->results = arena.results + row;
   flight->rows = rows;
-  for (const std::uint32_t empty : order.empty_) {  // answered here, not by the device
-    Result& result = arena.results[row + empty];
+  for (const Piece& piece : empty) {
+    Result& result = arena.results[row + piece.entry.row];
     result.state = {};
     std::atomic_ref(result.stamp).store(work.serial, std::memory_order_release);
   }
@@ -536,17 +529,18 @@ Launched CudaDevice::launch(Order& order, double eps, Stream stream,
   point_at_counters(work, reinterpret_cast<unsigned*>(arena.counters_device) + counter);
   Status status = 0;
   if (is_inline) {
-    std::ranges::copy(order.entries_, work.inlined);
+    for (std::size_t i = 0; i < pieces.size(); ++i) work.inlined[i] = pieces[i].entry;
   } else {
-    write_blob(order.entries_, order.gaps_, layout, arena.blob + blob);
+    write_blob(pieces, layout, arena.blob + blob);
     point_into_blob(work, layout, arena.blob_device + blob);
-    status = driver_->copy_to_device(arena.blob_device + blob, arena.blob + blob, layout.bytes,
-                                     stream);
+    status =
+        driver_->copy_to_device(arena.blob_device + blob, arena.blob + blob, layout.bytes, stream);
   }
-  if (status == 0 && work.tensors > 0) status = launch_kernel(work, stream);
+  if (status == 0 && !pieces.empty()) status = launch_kernel(work, stream);
   if (status != 0) {
     // Its memory stays taken: the device may still write there.
     out.why = broken_ = "a kernel could not be launched: " + driver_->name_of(status);
+    out.is_lasting = true;
     return out;
   }
   arena.flights.push_back(flight);
@@ -569,22 +563,23 @@ Pointer CudaDevice::lasting(std::size_t bytes, Status& status) {
 
 // A graph keeps the addresses it was captured with, so what it uses is never used again; and its
 // table is on the device before the first replay, by a stream that is not captured.
-Launched CudaDevice::launch_captured(Order& order, Work& work, Stream stream,
+Launched CudaDevice::launch_captured(const std::vector<Piece>& given, Work& work, Stream stream,
                                      const std::shared_ptr<ReplayInbox>& inbox) {
   Launched out;
-  if (order.entries_.empty()) {
+  if (given.empty()) {
     out.why = "empty_in_graph";
     return out;
   }
+  std::vector<Piece> pieces = given;
   const Relaxed relaxed(*driver_);
-  const Table table = lay_out(order.entries_);
-  const BlobLayout layout(order.entries_.size(), table.chunks, order.gaps_.size());
+  const Table table = lay_out(pieces);
+  const BlobLayout layout(pieces.size(), table.chunks, table.strided);
   Status status = 0;
   const Pointer partials = lasting(table.need.partials * sizeof(RowState) + 1, status);
   const Pointer counters = lasting(table.need.counters * sizeof(unsigned) + 1, status);
   const Pointer blob = lasting(layout.bytes, status);
   std::vector<std::byte> staging(layout.bytes);
-  write_blob(order.entries_, order.gaps_, layout, staging.data());
+  write_blob(pieces, layout, staging.data());
   if (status == 0) {
     status = driver_->copy_to_device(blob, staging.data(), layout.bytes, own_stream_);
   }
@@ -602,7 +597,7 @@ Launched CudaDevice::launch_captured(Order& order, Work& work, Stream stream,
   point_into_blob(work, layout, blob);
   work.partials = reinterpret_cast<RowState*>(partials);
   point_at_counters(work, reinterpret_cast<unsigned*>(counters));
-  work.tensors = static_cast<std::uint32_t>(order.entries_.size());
+  work.tensors = static_cast<std::uint32_t>(pieces.size());
   work.chunks = table.chunks;
   {
     const std::lock_guard lock(replay_mutex_);
@@ -639,8 +634,8 @@ std::uint64_t CudaDevice::collect_replays() {
   const std::lock_guard lock(replay_mutex_);
   for (;;) {
     const Result& result = replay_results_[replays_taken_ % kReplays];
-    if (std::atomic_ref(const_cast<std::uint64_t&>(result.stamp))
-            .load(std::memory_order_acquire) != replays_taken_ + 1) {
+    if (std::atomic_ref(const_cast<std::uint64_t&>(result.stamp)).load(std::memory_order_acquire) !=
+        replays_taken_ + 1) {
       break;
     }
     const std::uint32_t launch = result.launch;

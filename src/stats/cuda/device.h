@@ -19,23 +19,14 @@
 
 namespace trainmon::cuda {
 
-// What one launch is to measure. Reused, so that nothing is allocated.
-class Order {
- public:
-  // Adds a tensor, whose row is the number of tensors so far. False, and why in a word, for what
-  // cannot be measured: more than kStrides dimensions with gaps. `window`: which of the windows it
-  // belongs to.
-  bool add(const TensorView& tensor, int window, std::string& why);
-  void clear();
-  std::size_t rows() const { return rows_; }
-
- private:
-  friend class CudaDevice;
-  std::size_t rows_ = 0;
-  std::vector<Entry> entries_;        // places in the launch are filled in by it
-  std::vector<Gaps> gaps_;            // of those that have any
-  std::vector<std::uint32_t> empty_;  // rows of tensors without elements
+// A tensor without the order of its elements.
+struct Piece {
+  Entry entry;  // row and the places in a launch are filled in by it
+  bool has_gaps = false;
+  Gaps gaps;
 };
+// False, and why in a word, for what cannot be measured: more than kStrides dimensions with gaps.
+bool describe(const TensorView& tensor, Piece& out, std::string& why);
 
 // What a captured launch found, each time its graph was replayed.
 struct Replay {
@@ -80,7 +71,8 @@ class Launch {
 struct Launched {
   std::shared_ptr<Launch> launch;
   std::uint32_t captured = 0;
-  std::string why;  // set when nothing was launched
+  std::string why;          // set when nothing was launched
+  bool is_lasting = false;  // and nothing ever will be
   explicit operator bool() const { return launch != nullptr || captured != 0; }
 };
 
@@ -91,7 +83,7 @@ class CudaDevice {
   static CudaDevice* of(int index, std::string& why);
 
   // One kernel for all of them, on `stream`. `inbox` may be null: then a capture is refused.
-  Launched launch(Order& order, double eps, Stream stream,
+  Launched launch(std::vector<Piece>& pieces, double eps, Stream stream,
                   const std::shared_ptr<ReplayInbox>& inbox);
   // Memory for this many tensors and elements in one launch, so that none is needed later.
   void reserve(std::size_t tensors, std::int64_t bytes);
@@ -113,7 +105,7 @@ class CudaDevice {
   bool is_capturing(Stream stream);
   std::shared_ptr<Arena> make_arena(std::size_t rows, std::size_t blob, std::size_t partials,
                                     std::size_t counters, std::string& why);
-  Launched launch_captured(Order& order, Work& work, Stream stream,
+  Launched launch_captured(const std::vector<Piece>& pieces, Work& work, Stream stream,
                            const std::shared_ptr<ReplayInbox>& inbox);
   Status launch_kernel(Work& work, Stream stream);
   Pointer lasting(std::size_t bytes, Status& status);
@@ -134,7 +126,7 @@ class CudaDevice {
   Stream own_stream_ = nullptr;
   Pointer windows_ = 0;  // std::int32_t each
   std::array<std::int32_t, 256> window_now_{};
-  ReplayRing ring_ = {};  // addresses of the device
+  ReplayRing ring_ = {};                    // addresses of the device
   const Result* replay_results_ = nullptr;  // the same memory
   std::uint64_t replays_taken_ = 0;
   volatile std::uint64_t* ring_words_ = nullptr;  // tail, dropped

@@ -16,13 +16,13 @@ using Function = void*;
 using Module = void*;
 using Stream = void*;
 
-inline constexpr unsigned kHostPortable = 1;   // CU_MEMHOSTALLOC_PORTABLE
-inline constexpr unsigned kHostMapped = 2;     // CU_MEMHOSTALLOC_DEVICEMAP
-inline constexpr int kMultiprocessors = 16;    // CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
-inline constexpr int kCapabilityMajor = 75;    // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+inline constexpr unsigned kHostPortable = 1;  // CU_MEMHOSTALLOC_PORTABLE
+inline constexpr unsigned kHostMapped = 2;    // CU_MEMHOSTALLOC_DEVICEMAP
+inline constexpr int kMultiprocessors = 16;   // CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+inline constexpr int kCapabilityMajor = 75;   // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
 inline constexpr int kCapabilityMinor = 76;
-inline constexpr int kCaptureRelaxed = 2;      // CU_STREAM_CAPTURE_MODE_RELAXED
-inline constexpr unsigned kNonBlocking = 1;    // CU_STREAM_NON_BLOCKING
+inline constexpr int kCaptureRelaxed = 2;    // CU_STREAM_CAPTURE_MODE_RELAXED
+inline constexpr unsigned kNonBlocking = 1;  // CU_STREAM_NON_BLOCKING
 
 struct Driver {
   Status (*init)(unsigned flags) = nullptr;
@@ -38,7 +38,8 @@ struct Driver {
   Status (*device_alloc)(Pointer* address, std::size_t bytes) = nullptr;
   Status (*host_alloc)(void** address, std::size_t bytes, unsigned flags) = nullptr;
   Status (*host_address)(Pointer* device, void* host, unsigned flags) = nullptr;
-  Status (*copy_to_device)(Pointer to, const void* from, std::size_t bytes, Stream stream) = nullptr;
+  Status (*copy_to_device)(Pointer to, const void* from, std::size_t bytes,
+                           Stream stream) = nullptr;
   Status (*set_words)(Pointer to, unsigned value, std::size_t count, Stream stream) = nullptr;
   Status (*launch)(Function function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
                    unsigned by, unsigned bz, unsigned shared, Stream stream, void** parameters,

@@ -46,9 +46,7 @@ struct Float32 {
   TRAINMON_BOTH static void decode(const std::uint32_t* word, float* out) {
     for (int i = 0; i < 4; ++i) out[i] = bits_as<float>(word[i]);
   }
-  TRAINMON_BOTH static float one(const void* p) {
-    return *static_cast<const float*>(p);
-  }
+  TRAINMON_BOTH static float one(const void* p) { return *static_cast<const float*>(p); }
 };
 struct Bfloat16 {
   using Real = float;
@@ -83,7 +81,8 @@ struct Float8E5m2 {
   static constexpr int kPerVector = 16;
   static constexpr std::uint32_t kMinNormal = 0x38800000u;  // 2^-14
   TRAINMON_BOTH static void decode(const std::uint32_t* word, float* out) {
-    for (int i = 0; i < 16; ++i) out[i] = half_to_float((word[i / 4] >> (8 * (i % 4)) & 0xffu) << 8);
+    for (int i = 0; i < 16; ++i)
+      out[i] = half_to_float((word[i / 4] >> (8 * (i % 4)) & 0xffu) << 8);
   }
   TRAINMON_BOTH static float one(const void* p) {
     return half_to_float(static_cast<std::uint32_t>(*static_cast<const std::uint8_t*>(p)) << 8);
@@ -109,9 +108,7 @@ struct Float64 {
                                static_cast<std::uint64_t>(word[2 * i + 1]) << 32);
     }
   }
-  TRAINMON_BOTH static double one(const void* p) {
-    return *static_cast<const double*>(p);
-  }
+  TRAINMON_BOTH static double one(const void* p) { return *static_cast<const double*>(p); }
 };
 
 // Any type, one element: its value, and what only the type knows of it.
@@ -142,7 +139,7 @@ template <class Format>
 TRAINMON_BOTH Element float_element(const void* p, double eps) {
   const auto x = static_cast<double>(Format::one(p));
   const double size = x < 0.0 ? -x : x;
-  return {x, size < eps, size > 0.0 && size < static_cast<double>(bits_as<float>(Format::kMinNormal))};
+  return {x, size<eps, size> 0.0 && size < static_cast<double>(bits_as<float>(Format::kMinNormal))};
 }
 
 TRAINMON_BOTH Element element(DType dtype, const void* p, double eps) {
@@ -150,7 +147,7 @@ TRAINMON_BOTH Element element(DType dtype, const void* p, double eps) {
     case DType::float64: {
       const double x = Float64::one(p);
       const double size = x < 0.0 ? -x : x;
-      return {x, size < eps, size > 0.0 && size < 0x1p-1022};
+      return {x, size<eps, size> 0.0 && size < 0x1p-1022};
     }
     case DType::float32:
       return float_element<Float32>(p, eps);

@@ -26,7 +26,7 @@ struct alignas(16) Block {
   unsigned char states[sizeof(RowState)];  // of the first warp
   unsigned char sums[kWarps * 64];
   unsigned char ranges[3 * sizeof(Range)];  // the last one, this one and the next
-  std::uint32_t at[3];  // the chunk of each, of the whole launch
+  std::uint32_t at[3];                      // the chunk of each, of the whole launch
   unsigned needs;
   __device__ RowState* state() { return reinterpret_cast<RowState*>(states); }
   __device__ Range* range(unsigned i) { return reinterpret_cast<Range*>(ranges) + i % 3; }
@@ -223,7 +223,8 @@ __device__ std::uint32_t tensor_of(const Work& work, std::uint32_t chunk) {
   const std::uint32_t first = work.coarse[chunk / kCoarse];
   const std::uint32_t candidate = first + lane;
   const bool begun = candidate < work.tensors && work.first_chunk[candidate] <= chunk;
-  return first + 31 - static_cast<std::uint32_t>(__clz(static_cast<int>(__ballot_sync(0xffffffffu, begun))));
+  return first + 31 -
+         static_cast<std::uint32_t>(__clz(static_cast<int>(__ballot_sync(0xffffffffu, begun))));
 }
 
 // By a warp: eight bytes each, then the stamp once they are visible to the host.
@@ -398,7 +399,7 @@ __device__ void find_range(const Work& work, std::uint32_t at, Range* range) {
   const std::uint32_t tensor = tensor_of(work, at);
   if (threadIdx.x % 32 != 0) return;
   const Entry& entry = entry_of(work, tensor);
-  const std::int64_t each = chunk_elements(entry.elements, entry.dtype);
+  const std::int64_t each = kChunkBytes / item_bytes(entry.dtype);
   range->tensor = tensor;
   range->index = at - entry.first_chunk;
   range->chunks = static_cast<std::uint32_t>((entry.elements + each - 1) / each);
@@ -438,9 +439,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
     const Chunk& chunk = block.range(turn)->chunk;  // in shared memory: its address is taken
     const bool is_plain = chunk.gaps == nullptr && chunk.dtype <= DType::float8_e5m2;
     if (is_plain) {
-      by_format(chunk.dtype, [&](auto format) {
-        plain_run<decltype(format)>(chunk, work.eps, block);
-      });
+      by_format(chunk.dtype,
+                [&](auto format) { plain_run<decltype(format)>(chunk, work.eps, block); });
     }
     __syncthreads();
     if (block.at[(turn + 1) % 3] < work.chunks) begin_loads(block.range(turn + 1)->chunk, block);

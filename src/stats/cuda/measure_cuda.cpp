@@ -1,6 +1,4 @@
 // Measuring on a device outside a monitor, and what this build has for devices.
-#include "trainmon/cuda.h"
-
 #include <chrono>
 #include <stdexcept>
 #include <thread>
@@ -8,6 +6,7 @@
 
 #include "stats/cuda/device.h"
 #include "stats/cuda/image.h"
+#include "trainmon/cuda.h"
 
 namespace trainmon {
 
@@ -25,16 +24,16 @@ void measure_cuda(std::span<const TensorView> tensors, std::span<RowState> out, 
   if (tensors.size() != out.size()) throw std::invalid_argument("as many states as tensors");
   if (tensors.empty()) return;
   std::string why;
-  cuda::Order order;
-  for (const TensorView& tensor : tensors) {
-    if (tensor.device != Device::cuda || tensor.device_index != tensors[0].device_index) {
+  std::vector<cuda::Piece> pieces(tensors.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].device != Device::cuda || tensors[i].device_index != tensors[0].device_index) {
       throw std::invalid_argument("the tensors are not on one CUDA device");
     }
-    if (!order.add(tensor, 0, why)) throw std::invalid_argument(why);
+    if (!cuda::describe(tensors[i], pieces[i], why)) throw std::invalid_argument(why);
   }
   cuda::CudaDevice* device = cuda::CudaDevice::of(tensors[0].device_index, why);
   if (device == nullptr) throw std::runtime_error(why);
-  const cuda::Launched launched = device->launch(order, eps, tensors[0].stream, nullptr);
+  const cuda::Launched launched = device->launch(pieces, eps, tensors[0].stream, nullptr);
   if (!launched) throw std::runtime_error(launched.why);
   while (!launched.launch->ready()) std::this_thread::sleep_for(std::chrono::microseconds(20));
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = launched.launch->state(i);

@@ -103,8 +103,8 @@ class Accumulator {
 };
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-// Sixteen-bit floats, two at a time but for the sums: extremes, and counts as numbers of the format,
-// which holds every integer up to 256.
+// Sixteen-bit floats, two at a time but for the sums: extremes, and counts as numbers of the
+// format, which holds every integer up to 256.
 template <class Format, class Pair>
 class PairAccumulator {
  public:
@@ -146,26 +146,26 @@ class PairAccumulator {
   Sums<float> sums_;
 };
 
-#define TRAINMON_PAIR_OPERATIONS(TYPE)                                                        \
-  __device__ static std::uint32_t min(std::uint32_t a, std::uint32_t b) {                     \
-    std::uint32_t out;                                                                        \
-    asm("min." TYPE " %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));                             \
-    return out;                                                                               \
-  }                                                                                           \
-  __device__ static std::uint32_t max(std::uint32_t a, std::uint32_t b) {                     \
-    std::uint32_t out;                                                                        \
-    asm("max." TYPE " %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));                             \
-    return out;                                                                               \
-  }                                                                                           \
-  __device__ static std::uint32_t add(std::uint32_t a, std::uint32_t b) {                     \
-    std::uint32_t out;                                                                        \
-    asm("add.rn." TYPE " %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));                          \
-    return out;                                                                               \
-  }                                                                                           \
-  __device__ static std::uint32_t is_less(std::uint32_t a, std::uint32_t b) {                 \
-    std::uint32_t out;                                                                        \
-    asm("set.lt." TYPE "." TYPE " %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));                 \
-    return out;                                                                               \
+#define TRAINMON_PAIR_OPERATIONS(TYPE)                                        \
+  __device__ static std::uint32_t min(std::uint32_t a, std::uint32_t b) {     \
+    std::uint32_t out;                                                        \
+    asm("min." TYPE " %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));             \
+    return out;                                                               \
+  }                                                                           \
+  __device__ static std::uint32_t max(std::uint32_t a, std::uint32_t b) {     \
+    std::uint32_t out;                                                        \
+    asm("max." TYPE " %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));             \
+    return out;                                                               \
+  }                                                                           \
+  __device__ static std::uint32_t add(std::uint32_t a, std::uint32_t b) {     \
+    std::uint32_t out;                                                        \
+    asm("add.rn." TYPE " %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));          \
+    return out;                                                               \
+  }                                                                           \
+  __device__ static std::uint32_t is_less(std::uint32_t a, std::uint32_t b) { \
+    std::uint32_t out;                                                        \
+    asm("set.lt." TYPE "." TYPE " %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b)); \
+    return out;                                                               \
   }
 
 struct BfloatPair {

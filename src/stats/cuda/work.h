@@ -8,12 +8,12 @@
 
 namespace trainmon::cuda {
 
-inline constexpr int kThreads = 256;             // of a block, 8 warps
-inline constexpr std::int64_t kSmall = std::int64_t{64} << 20;  // bytes: below, shorter chunks
-inline constexpr int kGroup = 32;                // partial states merged at a time
-inline constexpr int kInline = 4;                // tensors that fit into the kernel's parameters
-inline constexpr int kStrides = 8;               // dimensions of a layout with gaps
-inline constexpr int kCoarse = 32;               // chunks between two entries of the coarse index
+inline constexpr int kThreads = 256;                 // of a block, 8 warps
+inline constexpr std::int64_t kChunkBytes = 131072;  // the leaf of every sum on a device
+inline constexpr int kGroup = 32;                    // partial states merged at a time
+inline constexpr int kInline = 4;   // tensors that fit into the kernel's parameters
+inline constexpr int kStrides = 8;  // dimensions of a layout with gaps
+inline constexpr int kCoarse = 32;  // chunks between two entries of the coarse index
 
 // Bytes per element; dtype_size() for both sides.
 TRAINMON_BOTH std::int64_t item_bytes(DType dtype) {
@@ -34,13 +34,6 @@ TRAINMON_BOTH std::int64_t item_bytes(DType dtype) {
     default:
       return 1;
   }
-}
-
-// Elements of a chunk, the leaf of every sum on a device: few enough that a tensor of an activation's
-// size keeps all multiprocessors busy, many enough that merging does not count.
-TRAINMON_BOTH std::int64_t chunk_elements(std::int64_t elements, DType dtype) {
-  const std::int64_t item = item_bytes(dtype);
-  return (elements * item < kSmall ? 32768 : 131072) / item;
 }
 
 // One tensor. Chunks are numbered through all tensors of the launch, partial states through those
@@ -76,20 +69,20 @@ struct Result {
 
 // The results of captured launches, which run any number of times: a ring that the device fills.
 struct ReplayRing {
-  Result* results;                    // mapped host memory
+  Result* results;  // mapped host memory
   std::uint64_t capacity;
-  unsigned long long* head;           // device memory: how many were begun
-  const volatile std::uint64_t* tail;   // mapped: how many the host has taken
-  unsigned long long* dropped;        // device memory: found no room
+  unsigned long long* head;              // device memory: how many were begun
+  const volatile std::uint64_t* tail;    // mapped: how many the host has taken
+  unsigned long long* dropped;           // device memory: found no room
   volatile std::uint64_t* dropped_seen;  // mapped copy of it
 };
 
 // Parameters of one launch. `results[entry.row]` gets the state and then `serial` as its stamp; of
 // a captured launch (`launch` != 0) the ring gets it.
 struct Work {
-  const Entry* entries;               // nullptr: `inlined`
-  const std::uint32_t* first_chunk;   // of every tensor, as in its entry
-  const std::uint32_t* coarse;        // the tensor of every kCoarse-th chunk
+  const Entry* entries;              // nullptr: `inlined`
+  const std::uint32_t* first_chunk;  // of every tensor, as in its entry
+  const std::uint32_t* coarse;       // the tensor of every kCoarse-th chunk
   const Gaps* gaps;
   RowState* partials;
   unsigned int* counters;  // zero before and after, as these two:
@@ -106,6 +99,5 @@ struct Work {
   Entry inlined[kInline];
 };
 static_assert(sizeof(Work) <= 4096);
-
 
 }  // namespace trainmon::cuda
