@@ -317,6 +317,7 @@ struct Bfloat16 {
   static constexpr std::int16_t kBeyond = (127 + 60) << 7;
   static constexpr std::int16_t kMinNormal = 0x80;
   static constexpr std::int64_t kRun = 1024;
+  static constexpr bool kCounts = false;  // in a second look, where there are any
 
   // Even elements in one register, odd ones in the next.
   static void widen(const std::int16_t* p, Floats (&x)[kPairs]) {
@@ -347,6 +348,7 @@ struct Float16 {
   static constexpr std::int16_t kBeyond = 0x7c00;
   static constexpr std::int16_t kMinNormal = 0x400;
   static constexpr std::int64_t kRun = 256;
+  static constexpr bool kCounts = true;  // its gradients are full of subnormal numbers
 
   // Sign-extended.
   static Integers widen_bits(const std::int16_t* p) {
@@ -407,6 +409,17 @@ struct Half {
     Signed top = Signed{} + load<std::int16_t>(p);
     Unsigned last = (Unsigned)top;
     Signed smallest = top & 0x7fff;
+    Signed zeros = {};
+    Signed less = {};
+    Signed exact_zeros = {};
+    const auto count = [&](const std::int16_t* at) {
+      for (int i = 0; i < kStep; i += kWidth) {
+        const auto magnitude = (Signed)(load<Signed>(at + i) & 0x7fff);
+        zeros = count_less(zeros, magnitude, Signed{} + threshold);
+        less = count_less(less, magnitude, Signed{} + Format::kMinNormal);
+        exact_zeros = count_less(exact_zeros, magnitude, Signed{} + std::int16_t{1});
+      }
+    };
     const auto bound = [&](const std::int16_t* at) {
       for (int i = 0; i < kStep; i += kWidth) {
         const auto bits = load<Signed>(at + i);
@@ -432,8 +445,10 @@ struct Half {
         prefetch(p + i);
         add(p + i);
         bound(p + i);
+        if constexpr (Format::kCounts) count(p + i);
       }
       if (i < end) {
+        if constexpr (Format::kCounts) each_step(p + i, end - i, std::int16_t{0x7fff}, count);
         each_step(p + i, end - i, std::int16_t{0}, add);
         each_step(p + i, end - i, load<std::int16_t>(p), bound);
       }
@@ -451,7 +466,14 @@ struct Half {
     out.min = Format::number(negative >= 0x8000 ? negative : static_cast<std::uint16_t>(nearest));
     out.max = Format::number(positive >= 0 ? static_cast<std::uint16_t>(positive)
                                            : static_cast<std::uint16_t>(nearest | 0x8000));
-    if (in_range && nearest < (threshold > Format::kMinNormal ? threshold : Format::kMinNormal)) {
+    if constexpr (Format::kCounts) {
+      for (int i = 0; i < kWidth; ++i) {
+        out.zeros += zeros[i];
+        out.subnormals += less[i] - exact_zeros[i];
+      }
+      nearest = Format::kLeast;
+    } else if (in_range &&
+               nearest < (threshold > Format::kMinNormal ? threshold : Format::kMinNormal)) {
       nearest = count_small<std::int16_t>(data, n, threshold, Format::kMinNormal, out);
     }
     const bool exact = in_range && nearest >= Format::kLeast;
