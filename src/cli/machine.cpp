@@ -25,6 +25,7 @@
 #include "cli/output.h"
 #include "cli/python.h"
 #include "trainmon/config.h"
+#include "trainmon/cuda.h"
 #include "trainmon/version.h"
 
 extern char** environ;
@@ -148,6 +149,8 @@ void print_text(const Json& out, const Context& context) {
     level += " (this machine has " + text_of(out["cpu_level_detected"]) + ")";
   }
   line("instructions", level);
+  const std::string cuda = text_of(out["cuda_kernels"]);
+  line("CUDA kernels", cuda.empty() ? "none in this build: it was made without nvcc" : cuda);
   line("directory", printable(text_of(out["directory"])));
   std::string disk = out["disk_free_bytes"].is_null() ? "free space unknown"
                                                       : bytes_of(out["disk_free_bytes"]) + " free";
@@ -187,6 +190,7 @@ void inspect_machine(const std::string& config_file, Context& context) {
   out["system"] = std::string(system.sysname) + " " + system.release + " " + system.machine;
   out["cpu_level"] = cpu_level_name(cpu_level());
   out["cpu_level_detected"] = cpu_level_name(detected_cpu_level());
+  out["cuda_kernels"] = cuda_architectures();
   if (const char* wanted = std::getenv("TRAINMON_CPU_LEVEL")) {
     const std::optional<CpuLevel> level = cpu_level_from_name(wanted);
     const std::string text = "TRAINMON_CPU_LEVEL=" + std::string(wanted);

@@ -192,6 +192,7 @@ def test_doctor_of_the_machine():
     assert code == 0 and found["version"] == trainmon.__version__
     assert found["cpu_level_detected"] == _core.detected_cpu_level()
     assert found["disk_free_bytes"] > 0
+    assert found["cuda_kernels"] == _core.cuda_architectures()
     assert call("doctor", TRAINMON_CPU_LEVEL="baseline")[1].count("baseline") == 1
     code, out, _ = call("doctor", TRAINMON_CPU_LEVEL="sse9")
     assert code == 1
