@@ -16,15 +16,19 @@ class Bar:
     sign: str  # "<=" or ">="
     bound: float
     unit: str = ""
+    worst: bool = False  # several lines fit: the worst of them counts
 
     def line(self, lines: list[dict]) -> dict | None:
-        """None when nothing fits; ValueError when several lines do."""
+        """None when nothing fits; ValueError when several lines do, and one should."""
         found = [
             line
             for line in lines
             if line["program"] == self.program
             and all(word in line["name"].lower() + "|" for word in self.words)
         ]
+        if self.worst and found:
+            choose = max if self.sign == "<=" else min
+            return choose(found, key=self.value)
         if len(found) > 1:
             names = ", ".join(line["name"] for line in found)
             raise ValueError(f"{self.id} ({', '.join(self.words)}) fits several lines: {names}")
@@ -99,10 +103,10 @@ BARS = [
     Bar("P11", "the same, csv", "sinks", ("cpu of the writer, csv",), "figure", "<=", 1.5, "ms"),
     Bar("P11", "12,000 scalars as csv, beside the peer's writer", "sinks",
         ("12,000 scalars: csv",), "times", ">=", 40, "times"),
-    Bar("P12", "norm of 1e8 elements, relative error", "accuracy", ("norm",),
-        "figure", "<=", 2e-8),
-    Bar("P13", "mean of float32, error by the mean absolute value", "accuracy", ("mean",),
-        "figure", "<=", 1e-15),
+    Bar("P12", "norm of 1e8 elements, relative error", "accuracy", ("norm of",),
+        "figure", "<=", 2e-8, worst=True),
+    Bar("P13", "mean of float32, error by the mean absolute value", "accuracy", ("mean of float32",),
+        "figure", "<=", 1e-15, worst=True),
     Bar("P14", "memory added, of its budget, all kinds", "memory",
         ("all kinds with input gradients",), "ratio", "<=", 1.0),
     Bar("P15", "Parquet, lossless, all statistics", "parquet", ("11 statistics, lossless",),
