@@ -198,7 +198,7 @@ class Monitor::State {
                   std::uint32_t flags, const std::optional<Address>& address) {
     if (tensor.device != Device::cuda) return Observed::elsewhere;
     try {
-      if (sweep.device != nullptr && sweep.stream != tensor.stream) launch(sweep);
+      if (!sweep.takes(tensor)) launch(sweep);
       const bool added = collector.observe_on_device(sweep, series, tensor, flags, address);
       return added ? Observed::recorded : Observed::elsewhere;
     } catch (const std::invalid_argument& error) {
@@ -216,10 +216,12 @@ class Monitor::State {
     return Observed::refused;
   }
 
-  void refuse(std::string_view reason, std::int64_t tensors) {
+  // True for the first of its reason.
+  bool refuse(std::string_view reason, std::int64_t tensors) {
     const std::lock_guard lock(facts_mutex);
-    refused[std::string(reason)] += tensors;
-    facts_changed = true;
+    std::int64_t& count = refused[std::string(reason)];
+    count += tensors;
+    return count == tensors;
   }
 
   // The first bad value of a run is told at once; the rest is in the data and the stop line.
@@ -566,12 +568,7 @@ void Monitor::set_note(std::string_view key, std::string_view json) {
 
 void Monitor::refuse(std::string_view reason) {
   if (!state_->alive()) return;
-  bool first = false;
-  {
-    const std::lock_guard lock(state_->facts_mutex);
-    first = ++state_->refused[std::string(reason)] == 1;
-  }
-  if (first) {
+  if (state_->refuse(reason, 1)) {
     set_not_covered("tensors: " + std::string(reason), "this kind of tensor is not measured");
   }
 }

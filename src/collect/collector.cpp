@@ -97,8 +97,8 @@ bool Collector::observe_on_device(DeviceSweep& sweep, SeriesId series, const Ten
   std::string why;
   cuda::CudaDevice* device = cuda::CudaDevice::of(tensor.device_index, why);
   if (device == nullptr) return false;
-  if (sweep.device != device || sweep.stream != tensor.stream) launch_on_device(sweep);
   sweep.device = device;
+  sweep.device_index = tensor.device_index;
   sweep.stream = tensor.stream;
   sweep.pieces.emplace_back();
   if (!cuda::describe(tensor, sweep.pieces.back(), why)) {
@@ -107,7 +107,7 @@ bool Collector::observe_on_device(DeviceSweep& sweep, SeriesId series, const Ten
   }
   const int optimizer = series_.at(series).optimizer;
   sweep.pieces.back().entry.window = static_cast<std::uint16_t>(optimizer);
-  sweep.optimizers.push_back(optimizer);
+  if (sweep.rows.empty()) sweep.optimizer = optimizer;
   sweep.rows.push_back(row_of(series, tensor.dtype,
                               {tensor.sizes, static_cast<std::size_t>(tensor.ndim)},
                               address ? *address : address_of(series), flags));

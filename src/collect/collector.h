@@ -55,7 +55,7 @@ class Collector {
   void observe(SeriesId series, const TensorView& tensor, std::uint32_t flags);
   void observe_at(SeriesId series, const TensorView& tensor, const Address& address,
                   std::uint32_t flags);
-  // Adds a tensor of a CUDA device to what the next launch_on_device() measures. False, with no
+  // Adds a tensor that `sweep` takes to what the next launch_on_device() measures. False, with no
   // row, where there are no kernels for it; throws std::invalid_argument for a layout they do not
   // have.
   bool observe_on_device(DeviceSweep& sweep, SeriesId series, const TensorView& tensor,

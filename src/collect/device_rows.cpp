@@ -41,7 +41,7 @@ std::string DeviceRows::launch(DeviceSweep& sweep, double eps) {
   if (launched) {
     const std::lock_guard lock(mutex_);
     if (streams_.insert_or_assign(sweep.device, sweep.stream).second) {
-      sweep.device->set_window(sweep.optimizers[0], sweep.rows[0].key.window, sweep.stream);
+      sweep.device->set_window(sweep.optimizer, sweep.rows[0].key.window, sweep.stream);
     }
     if (launched.captured != 0) {
       captured_[launched.captured] = sweep.rows;

@@ -19,16 +19,19 @@ namespace trainmon {
 // Tensors of one device, for one launch on one stream. Reused, so that nothing is allocated.
 struct DeviceSweep {
   cuda::CudaDevice* device = nullptr;
+  int device_index = 0;
   void* stream = nullptr;
   std::vector<cuda::Piece> pieces;
   std::vector<Row> rows;
-  std::vector<std::int32_t> optimizers;  // of each row
+  int optimizer = 0;  // of the first row
 
+  bool takes(const TensorView& tensor) const {
+    return rows.empty() || (device_index == tensor.device_index && stream == tensor.stream);
+  }
   void clear() {
     device = nullptr;
     pieces.clear();
     rows.clear();
-    optimizers.clear();
   }
 };
 

@@ -460,7 +460,6 @@ Launched CudaDevice::launch(std::vector<Piece>& pieces, double eps, Stream strea
   Launched out;
   if (!broken_.empty()) {
     out.why = broken_;
-    out.is_lasting = true;
     return out;
   }
   const InContext in_context(*driver_, context_);
@@ -540,7 +539,6 @@ Launched CudaDevice::launch(std::vector<Piece>& pieces, double eps, Stream strea
   if (status != 0) {
     // Its memory stays taken: the device may still write there.
     out.why = broken_ = "a kernel could not be launched: " + driver_->name_of(status);
-    out.is_lasting = true;
     return out;
   }
   arena.flights.push_back(flight);

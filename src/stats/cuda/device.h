@@ -71,8 +71,7 @@ class Launch {
 struct Launched {
   std::shared_ptr<Launch> launch;
   std::uint32_t captured = 0;
-  std::string why;          // set when nothing was launched
-  bool is_lasting = false;  // and nothing ever will be
+  std::string why;  // set when nothing was launched
   explicit operator bool() const { return launch != nullptr || captured != 0; }
 };
 
@@ -95,10 +94,6 @@ class CudaDevice {
   // Puts what replays have left into the inboxes; how many found no room so far.
   std::uint64_t collect_replays();
 
-  const std::string& name() const { return name_; }
-  // Blocks of the grid at most.
-  unsigned grid() const { return grid_; }
-
  private:
   CudaDevice() = default;
   bool start(int index, std::string& why);
@@ -115,7 +110,7 @@ class CudaDevice {
   Function measure_ = nullptr;
   Function next_window_ = nullptr;
   std::string name_;
-  unsigned grid_ = 0;
+  unsigned grid_ = 0;   // blocks at most
   std::string broken_;  // set when a launch failed for good
 
   std::mutex mutex_;
