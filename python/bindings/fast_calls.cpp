@@ -15,37 +15,23 @@ namespace trainmon {
 namespace {
 
 // Tensors of CUDA devices, to be measured by one launch. Reused, so that nothing is allocated.
-struct OnDevice {
+struct OnDevice : TensorViews {
   std::vector<SeriesId> series;
-  std::vector<TensorView> views;
-  std::vector<std::int64_t> extents;  // sizes, then strides, of one after another
-  std::vector<Py_ssize_t> places;     // in the list that was given
+  std::vector<Py_ssize_t> places;  // in the list that was given
   std::vector<Observed> done;
 
   void clear() {
+    TensorViews::clear();
     series.clear();
-    views.clear();
-    extents.clear();
     places.clear();
   }
   void add(SeriesId id, const TensorAccess& tensor, Py_ssize_t place) {
-    const auto ndim = static_cast<std::size_t>(tensor.view.ndim);
+    TensorViews::add(tensor);
     series.push_back(id);
-    views.push_back(tensor.view);
     places.push_back(place);
-    extents.insert(extents.end(), tensor.sizes.begin(), tensor.sizes.begin() + ndim);
-    if (tensor.view.strides == nullptr) return;
-    extents.insert(extents.end(), tensor.strides.begin(), tensor.strides.begin() + ndim);
   }
   void measure(Monitor& monitor, std::uint32_t flags) {
-    const std::int64_t* next = extents.data();
-    for (TensorView& view : views) {
-      view.sizes = next;
-      next += view.ndim;
-      if (view.strides == nullptr) continue;
-      view.strides = next;
-      next += view.ndim;
-    }
+    point_at_extents();
     done.resize(views.size());
     monitor.observe_all(series, views, done, flags);
   }

@@ -33,11 +33,9 @@ Array new_array(std::initializer_list<std::size_t> shape) {
 }
 
 // Tensors read while the GIL is held, to be measured while it is not.
-struct Batch {
-  std::vector<TensorView> views;
-  std::vector<std::size_t> places;    // of each view among the tensors given
-  std::vector<std::int64_t> extents;  // sizes and strides of all views, one after another
-  std::vector<nb::object> owners;     // DLPack capsules
+struct Batch : TensorViews {
+  std::vector<std::size_t> places;  // of each view among the tensors given
+  std::vector<nb::object> owners;   // DLPack capsules
 
   explicit Batch(std::size_t n) {
     views.reserve(n);
@@ -45,25 +43,9 @@ struct Batch {
     extents.reserve(4 * n);  // most tensors have two dimensions at most
   }
   void add(TensorAccess& access, std::size_t place) {
-    const auto ndim = static_cast<std::size_t>(access.view.ndim);
-    extents.insert(extents.end(), access.sizes.begin(), access.sizes.begin() + ndim);
-    if (access.view.strides != nullptr) {
-      extents.insert(extents.end(), access.strides.begin(), access.strides.begin() + ndim);
-    }
-    views.push_back(access.view);
+    TensorViews::add(access);
     places.push_back(place);
     if (access.owner != nullptr) owners.push_back(nb::steal(std::exchange(access.owner, nullptr)));
-  }
-  // Once nothing moves any more.
-  void point_at_extents() {
-    const std::int64_t* next = extents.data();
-    for (TensorView& view : views) {
-      view.sizes = next;
-      next += view.ndim;
-      if (view.strides == nullptr) continue;
-      view.strides = next;
-      next += view.ndim;
-    }
   }
 };
 

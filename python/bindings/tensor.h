@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "trainmon/tensor.h"
 
@@ -35,6 +36,35 @@ struct TensorAccess {
   PyObject* owner = nullptr;  // keeps the memory described by a DLPack capsule
   std::array<std::int64_t, kMaxDims> sizes;
   std::array<std::int64_t, kMaxDims> strides;
+};
+
+// Descriptions of several tensors, kept after what read_tensor() found is used again.
+struct TensorViews {
+  std::vector<TensorView> views;
+  std::vector<std::int64_t> extents;  // sizes, then strides, of one after another
+
+  void add(const TensorAccess& tensor) {
+    const auto ndim = static_cast<std::size_t>(tensor.view.ndim);
+    views.push_back(tensor.view);
+    extents.insert(extents.end(), tensor.sizes.begin(), tensor.sizes.begin() + ndim);
+    if (tensor.view.strides == nullptr) return;
+    extents.insert(extents.end(), tensor.strides.begin(), tensor.strides.begin() + ndim);
+  }
+  // Once nothing moves any more.
+  void point_at_extents() {
+    const std::int64_t* next = extents.data();
+    for (TensorView& view : views) {
+      view.sizes = next;
+      next += view.ndim;
+      if (view.strides == nullptr) continue;
+      view.strides = next;
+      next += view.ndim;
+    }
+  }
+  void clear() {
+    views.clear();
+    extents.clear();
+  }
 };
 
 // Describes `object`. Call with the GIL held and no Python exception set; none is set afterwards.

@@ -9,6 +9,7 @@
 #include "stats/cpu/block.h"
 #include "stats/cpu/float_mode.h"
 #include "stats/layout.h"
+#include "stats/merge.h"
 #include "trainmon/stat.h"
 
 namespace trainmon {
@@ -32,15 +33,6 @@ RowState measure_range(const Layout& layout, DType dtype, const Pass& pass, std:
     copy_elements(layout, from, size, copy);
     return cpu::measure_block(dtype, copy, size, pass.eps, pass.kernels);
   });
-}
-
-void multiply(RowState& state, std::int64_t times) {
-  if (times == 1) return;
-  for (std::int64_t* count : {&state.count, &state.nans, &state.pos_infs, &state.neg_infs,
-                              &state.zeros, &state.subnormals}) {
-    *count *= times;
-  }
-  for (double* sum : {&state.sum, &state.m2, &state.sum_sq}) *sum *= static_cast<double>(times);
 }
 
 // Several threads: chunks of all tensors in one queue, each state in a place of its own.

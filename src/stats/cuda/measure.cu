@@ -251,18 +251,7 @@ __device__ void write_result(const RowState& state, volatile Result* to, std::ui
 // By the first warp: state() of the block is the tensor's.
 __device__ void publish(const Work& work, const Entry& entry, Block& block) {
   RowState& state = *block.state();
-  if (threadIdx.x == 0 && entry.multiplicity != 1) {
-    const auto times = entry.multiplicity;
-    state.count *= times;
-    state.nans *= times;
-    state.pos_infs *= times;
-    state.neg_infs *= times;
-    state.zeros *= times;
-    state.subnormals *= times;
-    state.sum *= static_cast<double>(times);
-    state.m2 *= static_cast<double>(times);
-    state.sum_sq *= static_cast<double>(times);
-  }
+  if (threadIdx.x == 0) multiply(state, entry.multiplicity);
   __syncwarp();
   if (work.launch == 0) {
     write_result(state, work.results + entry.row, work.serial, work, entry);
