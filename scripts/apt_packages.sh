@@ -1,7 +1,9 @@
-# Sourced by scripts that need more of the system than setup.sh installs.
+# Sourced by scripts that need system packages: need ... for each, then install_missing.
 missing=()
-need() {  # need PACKAGE COMMAND: the package is missing where the command is
-  command -v "$2" >/dev/null || missing+=("$1")
+need() {  # need PACKAGE CHECK...: the package is missing when the check fails
+  local package=$1
+  shift
+  "$@" >/dev/null 2>&1 || missing+=("$package")
 }
 install_missing() {  # install_missing WHO: installs as root or by sudo, else says what to type
   [ ${#missing[@]} -gt 0 ] || return 0
@@ -14,9 +16,11 @@ install_missing() {  # install_missing WHO: installs as root or by sudo, else sa
   elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
     run=sudo
   else
-    echo "$1: some system packages are missing. Type this, then try again: sudo $install" >&2
+    echo "$1: some system packages are missing. Type this, then try again:" >&2
+    echo "  sudo $install" >&2
     exit 1
   fi
+  echo "$1: installing ${missing[*]}"
   $run apt-get update -qq
   # shellcheck disable=SC2086
   DEBIAN_FRONTEND=noninteractive $run $install >/dev/null

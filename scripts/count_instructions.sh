@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/apt_packages.sh
 
-need valgrind valgrind
+need valgrind command -v valgrind
 install_missing count-instructions
 cmake --preset dev >/dev/null
 cmake --build --preset dev --target hot_paths

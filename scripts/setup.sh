@@ -22,12 +22,7 @@ find_python() {
 }
 
 # --- system packages --------------------------------------------------------------------------
-missing=()
-need() {  # need PACKAGE CHECK...: the package is missing when the check fails
-  local package=$1
-  shift
-  "$@" >/dev/null 2>&1 || missing+=("$package")
-}
+. scripts/apt_packages.sh
 header() {
   printf '#if !__has_include(<%s>)\n#error\n#endif\n' "$1" | "${CXX:-c++}" -std=c++17 -E -x c++ -
 }
@@ -57,23 +52,7 @@ find_missing() {
 
 find_missing
 if [ ${#missing[@]} -gt 0 ]; then
-  install="apt-get install -y --no-install-recommends ${missing[*]}"
-  if ! command -v apt-get >/dev/null; then
-    echo "setup: missing, by their Debian names: ${missing[*]}" >&2
-    exit 1
-  elif [ "$(id -u)" = 0 ]; then
-    run=env
-  elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
-    run=sudo
-  else
-    echo "setup: some system packages are missing. Type this, then try again:" >&2
-    echo "  sudo $install" >&2
-    exit 1
-  fi
-  say "installing ${missing[*]}"
-  $run apt-get update -qq
-  # shellcheck disable=SC2086
-  DEBIAN_FRONTEND=noninteractive $run $install >/dev/null
+  install_missing setup
   find_missing
   if [ ${#missing[@]} -gt 0 ]; then
     echo "setup: still missing after installing: ${missing[*]}" >&2

@@ -7,8 +7,8 @@ cd "$(dirname "$0")/.."
 . scripts/apt_packages.sh
 . scripts/debian_arm64.sh
 
-need g++-aarch64-linux-gnu aarch64-linux-gnu-g++
-need qemu-user-static qemu-aarch64-static
+need g++-aarch64-linux-gnu command -v aarch64-linux-gnu-g++
+need qemu-user-static command -v qemu-aarch64-static
 install_missing test-aarch64
 export TRAINMON_TARGET_ROOT=$PWD/build/aarch64-root
 unpack_arm64 "$TRAINMON_TARGET_ROOT" libzstd-dev libsqlite3-dev libgtest-dev nlohmann-json3-dev libcli11-dev
