@@ -256,8 +256,7 @@ bool find_stream(PyObject* device, TensorView& view) {
   return false;
 }
 
-// torch without the C exchange (before 2.10), tensors that the exchange would change (copy on
-// write), and the names of what it cannot describe.
+// torch without the C exchange (before 2.10), and the names of what it cannot describe.
 Access read_by_hand(PyObject* object, TensorAccess& out) {
   const Ref layout(attribute(object, "layout"));
   const std::string layout_name = last_part(text_of(layout.get()));
@@ -310,10 +309,6 @@ bool holds(PyObject* predicate, PyObject* object) {
   if (!answer) PyErr_Clear();
   return answer.get() == Py_True;
 }
-bool copies_on_write(PyObject* object) {
-  static PyObject* const predicate = imported("torch._C", "_is_cow_tensor");
-  return holds(predicate, object);
-}
 bool is_negative(PyObject* object) {
   static PyObject* const predicate = [] {
     const Ref tensor(imported("torch", "Tensor"));
@@ -334,8 +329,6 @@ bool may_be_negative(const TensorView& view) {
 }
 
 Access read_exchange(const dlpack::ExchangeApi& api, PyObject* object, TensorAccess& out) {
-  // The exchange would give a copy-on-write tensor memory of its own.
-  if (copies_on_write(object)) return read_by_hand(object, out);
   dlpack::Tensor tensor;
   if (api.tensor_from_object(object, &tensor) != 0) {
     PyErr_Clear();

@@ -14,11 +14,14 @@ struct CpuFeatures {
   bool pclmul = false;
   bool avx2 = false;    // with FMA and F16C
   bool avx512 = false;  // F, BW, DQ and VL
+  bool amd = false;
 };
 
 inline CpuFeatures ask_cpu() {
   CpuFeatures found;
   std::uint32_t a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid(0, &a, &b, &c, &d) == 0) return found;
+  found.amd = b == signature_AMD_ebx && c == signature_AMD_ecx && d == signature_AMD_edx;
   if (__get_cpuid(1, &a, &b, &c, &d) == 0) return found;
   found.sse42 = (c & bit_SSE4_2) != 0;
   found.pclmul = (c & bit_PCLMUL) != 0;

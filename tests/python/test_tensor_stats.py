@@ -331,17 +331,20 @@ def test_more_than_2_to_31_elements():
     assert got["std"][0] == pytest.approx(math.sqrt(6.25 / 3 - (0.5 / 3) ** 2), rel=1e-15)
 
 
-def test_copy_on_write_is_not_materialised():
+def test_copy_on_write_clones_keep_their_values():
+    """Looking at one gives it memory of its own, as data_ptr() does; nothing else."""
     for dtype in [*FLOATS, torch.int32, torch.bool]:
         base = (torch.arange(6000).reshape(2, 3000) % 7).to(dtype)
         want = trainmon.tensor_stats([base, base.t(), base[:, 1:]])
         copy = torch._lazy_clone(base)
-        assert torch._C._is_cow_tensor(base) and torch._C._is_cow_tensor(copy)
+        version = copy._version
         for tensor in (base, copy):
             got = trainmon.tensor_stats([tensor, tensor.t(), tensor[:, 1:]])
             for name, values in want.items():
                 assert values.tobytes() == got[name].tobytes(), name
-        assert torch._C._is_cow_tensor(base) and torch._C._is_cow_tensor(copy)
+        assert torch.equal(base, copy) and copy._version == version
+        copy.zero_()
+        assert not torch.equal(base, copy)
 
 
 def test_autograd_and_generators_are_left_alone():

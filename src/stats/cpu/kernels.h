@@ -32,6 +32,9 @@ struct CentredSums {
   double sum_sq;  // of (x - centre)^2
 };
 
+// How far ahead of what they read the kernels prefetch, in bytes; no result depends on it.
+extern const std::int64_t kPrefetchBytes;
+
 // `data` needs no alignment; 1 <= n <= kBlock. Bytes past the block are prefetched, never read.
 // `threshold` is the bit pattern of the smallest number of the format that is not below eps (of the
 // 8-bit formats: of the float16 number that the kernel takes them for).

@@ -22,7 +22,6 @@ constexpr int kLanes = 16;                           // float64 lanes, the same 
 constexpr int kDoubles = TRAINMON_VECTOR_BYTES / 8;  // per vector register
 constexpr int kParts = kLanes / kDoubles;            // registers that hold the lanes
 constexpr int kStep = 32;                            // elements per turn of the main loops
-constexpr int kPrefetchBytes = 2048;
 
 template <class T>
 using PerDouble = typename VectorOf<T, kDoubles* static_cast<int>(sizeof(T))>::type;
@@ -163,9 +162,8 @@ inline void each_step(const Element* p, std::int64_t n, Element padding, Step st
 template <class Element>
 inline void prefetch(const Element* p) {
   constexpr int kStepBytes = kStep * static_cast<int>(sizeof(Element));
-  for (int line = 0; line < kStepBytes; line += 64) {
-    __builtin_prefetch(reinterpret_cast<const char*>(p) + kPrefetchBytes + line);
-  }
+  const char* ahead = reinterpret_cast<const char*>(p) + kPrefetchBytes;
+  for (int line = 0; line < kStepBytes; line += 64) __builtin_prefetch(ahead + line);
 }
 
 // A second look at a block, from the cache, where some magnitude is below the threshold or a normal

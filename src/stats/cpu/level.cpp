@@ -32,6 +32,15 @@ CpuLevel initial_level() {
   return std::min(cpu_level_from_name(wanted).value_or(detected), detected);
 }
 
+// Measured on memory of 37 GB/s (EPYC, Zen 5), of the read limit: 2 KiB 0.75, 4 KiB 0.92, 8 KiB
+// 0.98; of 10 to 17 GB/s (Xeon): 2 KiB 0.96, 8 KiB 0.61.
+std::int64_t prefetch_bytes() {
+#if defined(__x86_64__)
+  if (ask_cpu().amd) return 8192;
+#endif
+  return 2048;
+}
+
 std::atomic<CpuLevel>& level() {
   static std::atomic<CpuLevel> value = initial_level();
   return value;
@@ -68,6 +77,8 @@ void set_cpu_level(CpuLevel wanted) {
   }
   level().store(wanted, std::memory_order_relaxed);
 }
+
+const std::int64_t cpu::kPrefetchBytes = prefetch_bytes();
 
 const cpu::Kernels& cpu::kernels() {
   return *kKernels[static_cast<std::size_t>(cpu_level())];
