@@ -21,7 +21,7 @@ class Steps:
         "adapter", "core", "index", "optimizer", "part", "sweeps", "directions", "updates",
         "recording", "window", "flags",
         "task", "pending", "in_step", "first", "previous", "last", "zero", "scale", "fused",
-        "start_known", "caller", "inner", "ignored", "abandoned",
+        "start_known", "caller", "inner", "ignored", "turns_left", "abandoned",
     )  # fmt: skip
 
     def __init__(self, adapter, optimizer, start_iteration: int | None):
@@ -38,6 +38,7 @@ class Steps:
         self.caller = 0  # id of the frame that runs the step under way
         self.inner = 0  # steps begun inside it: an optimizer whose step() calls super().step()
         self.ignored = False  # the step under way is none of training's
+        self.turns_left = 0  # further calls of step() that are part of the step under way
         self.abandoned = 0  # windows in a row whose gradients reached no step
         self.advance()
 
@@ -154,6 +155,11 @@ class Steps:
         self.ignored = initialises_state(self.optimizer, caller)
         if self.ignored:
             return None
+        turn, turns = self.adapter.turn(self.optimizer)
+        self.turns_left = turns - turn - 1
+        if turn and self.in_step:
+            self.read_before()
+            return None
         self.adapter.backward.settle()
         if not self.start_known:
             self.start_known = True
@@ -228,6 +234,9 @@ class Steps:
             self._read(self.sweeps.read, "param_updated")
             if not self.adapter.state_before:
                 self._read_state()
+        if self.turns_left:
+            self.caller = 0  # its frame is gone, and another may take its place
+            return
         scale, found_inf = self.scale, None
         if self.fused is not None:
             self.flags = STILL_SCALED  # there is a scaler, though nobody showed it to us
@@ -318,18 +327,21 @@ def step_in_state(optimizer) -> int:
 
 def initialises_state(optimizer, frame) -> bool:
     """Whether torch.distributed.checkpoint is calling step(), with lr 0 and zero gradients, to make
-    the state that it is about to load."""
-    for group in getattr(optimizer, "param_groups", ()):
-        lr = group.get("lr", 0)
-        if (isinstance(lr, Tensor) and not lr.is_cpu) or lr != 0:
-            return False
+    the state that it is about to load, or DeepSpeed, before training, to have it made."""
     for _ in range(6):  # decorators of step() lie between
         if frame is None:
             return False
-        if frame.f_code.co_name == "_init_optim_state":
+        name = frame.f_code.co_name
+        if name == "initialize_optimizer_states":
             return True
+        if name == "_init_optim_state":
+            return all(_is_zero(group.get("lr", 0)) for group in optimizer.param_groups)
         frame = frame.f_back
     return False
+
+
+def _is_zero(lr) -> bool:
+    return (not isinstance(lr, Tensor) or lr.is_cpu) and lr == 0
 
 
 def fused_scaling(optimizer) -> tuple | None:
