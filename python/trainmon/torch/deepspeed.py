@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from trainmon.torch import holders
-from trainmon.torch.contract import BEFORE_REDUCTION, Placement, Wrapper
+from trainmon.torch.contract import BEFORE_REDUCTION, CLIP_AFTER, InPieces, Placement
 
 WHOLE = -1  # `at` of a piece that is all of the tensor that the optimizer updates
 
@@ -23,13 +23,13 @@ class Piece:
     size: int
 
 
-class DeepSpeed(Wrapper):
+class DeepSpeed(InPieces):
     """DeepSpeed's optimizers give the torch optimizer inside them other tensors than the model's: flat
     partitions of it, as a rule in float32. Weights, reduced gradients and moments are theirs, the
     gradients after unscaling and clipping."""
 
-    def __init__(self, root):
-        super().__init__(root)
+    def __init__(self, root, optimizers=()):
+        super().__init__(root, optimizers)
         self.engine = engine_of(root)
         self.stage = int(self.engine.zero_optimization_stage())
         self.name = f"deepspeed zero {self.stage}"
@@ -39,22 +39,28 @@ class DeepSpeed(Wrapper):
             self.flats, self.pieces = _layout(self.outer)
         except AttributeError as error:
             self.missing = str(error)
+        # Otherwise the torch optimizer has the parameters themselves.
+        self.is_apart = bool(self.flats or self.missing)
+        self.keeps_gradients = not self.is_apart
         self.skipped = self._skipped_steps()
 
     @classmethod
-    def claims(cls, root):
+    def claims(cls, root, optimizers):
         return engine_of(root) is not None
 
     def reduces(self):
         return True
 
-    def full_shape(self, parameter):
-        return tuple(getattr(parameter.tensor, "ds_shape", parameter.tensor.shape))
+    def parameters(self, chunk):
+        found = super().parameters(chunk)
+        for parameter in found:  # stage 3 leaves no elements in a parameter between forwards
+            parameter.shape = tuple(getattr(parameter.tensor, "ds_shape", parameter.shape))
+        return found
 
     def placement(self, kind, parameter):
         if parameter is None:
             return Placement("union")
-        shape = self.full_shape(parameter)
+        shape = parameter.shape
         if kind in BEFORE_REDUCTION:
             return Placement("partial", full_shape=shape)
         piece = self.pieces.get(id(parameter.tensor))
@@ -64,88 +70,80 @@ class DeepSpeed(Wrapper):
 
     # --- what the optimizer updates --------------------------------------------------------------
 
-    def updates(self, parameter, optimizer):
-        if not self.flats:
-            return super().updates(parameter, optimizer)
-        return id(parameter.tensor) in self.pieces
+    def stepped(self, parameter):
+        if not self.is_apart:
+            return parameter.tensor
+        piece = self.pieces.get(id(parameter.tensor))
+        return None if piece is None else self.flats[piece.flat]
+
+    def piece(self, parameter, tensor):
+        piece = self.pieces.get(id(parameter.tensor))
+        if piece is None or piece.at == WHOLE:
+            return tensor
+        return tensor.narrow(0, piece.at, piece.size)
 
     def values(self, kind, parameters, optimizer):
-        if not self.flats:
-            return super().values(kind, parameters, optimizer)
-        held = _held(optimizer)
-        found = []
-        for parameter in parameters:
-            piece = self.pieces.get(id(parameter.tensor))
-            flat = None if piece is None else self.flats[piece.flat]
-            if id(flat) not in held:
-                found.append(None)  # another rank's, or the turn of another of the flat tensors
-                continue
-            found.append(_part(flat.grad if kind == "grad_reduced" else flat, piece))
-        return found
+        if not self.is_apart:
+            return None
+        found, held = super().values(kind, parameters, optimizer), _held(optimizer)
+        return [
+            value if id(parameter.stepped) in held else None  # its flat tensor has another turn
+            for parameter, value in zip(parameters, found, strict=True)
+        ]
 
     def state(self, parameter, optimizer):
-        if not self.flats:
-            return super().state(parameter, optimizer)
-        piece = self.pieces.get(id(parameter.tensor))
-        flat = None if piece is None else self.flats[piece.flat]
-        if id(flat) not in _held(optimizer):
-            return {}
-        return {
-            key: _part(value, piece)
-            for key, value in optimizer.state.get(flat, {}).items()
-            if isinstance(value, torch.Tensor) and value.shape == flat.shape
-        }
+        held = not self.is_apart or id(parameter.stepped) in _held(optimizer)
+        return super().state(parameter, optimizer) if held else None
+
+    def stepped_by(self, optimizer):
+        inner = self.is_apart and getattr(self.outer, "optimizer", None) is optimizer
+        return self.flats if inner else None
+
+    def is_replaced(self, parameter):
+        return parameter.held is not parameter.tensor
 
     # --- steps -----------------------------------------------------------------------------------
 
     def turn(self, optimizer):
         """ZeRO calls step() of the inner optimizer once for each of its flat tensors."""
-        if self.stage == 0 or len(self.flats) < 2:
-            return 0, 1
-        held = [t for group in optimizer.param_groups for t in group["params"]]
-        if len(held) != 1:
-            return 0, 1  # all at once
-        turn = next((i for i, flat in enumerate(self.flats) if flat is held[0]), 0)
-        return turn, len(self.flats)
+        held = _held(optimizer)
+        turns = [i for i, flat in enumerate(self.flats) if id(flat) in held]
+        one = self.stage > 0 and len(held) == len(turns) == 1
+        return (turns[0], len(self.flats)) if one else (0, 1)
 
-    def skips(self):
-        """Whether a step was left out since this was asked last, as after an overflow."""
+    def skipped_step(self):
         before, self.skipped = self.skipped, self._skipped_steps()
         return self.skipped > before
 
-    def scale(self):
-        """The loss scale, None where there is none."""
-        scale = getattr(self.outer, "loss_scale", None)
-        return scale if isinstance(scale, float) else None
+    def loss_scale(self):
+        if not self.engine.fp16_enabled():
+            return None
+        return float(getattr(self.outer, "loss_scale", 1.0))
+
+    def flags(self, kind):
+        clips = self.engine.gradient_clipping() > 0
+        return CLIP_AFTER if clips and kind == "grad_reduced" else 0
 
     def _skipped_steps(self):
         return getattr(self.engine, "skipped_steps", 0)
 
     # --- gradients before they are reduced -------------------------------------------------------
 
-    @property
-    def keeps_gradients(self):
-        """Whether .grad stays where it is from the backward to the step."""
-        return not self.flats
-
     def hook_gradients(self, parameters, registry):
         for parameter in parameters:
             registry.unreduced(parameter, parameter.tensor)
-        coverage = registry.adapter.coverage
+        not_covered = registry.adapter.coverage.not_covered
         if self.missing:
-            for what in ("grad_reduced", "weights and moments"):
-                coverage.not_covered(what, f"this version of DeepSpeed differs: {self.missing}")
-        if not self._accumulates() and self._micro_steps() > 1:
-            why = "physically absent: each micro-step is reduced, or added up, apart from .grad"
-            coverage.not_covered("grad_unreduced of accumulated micro-steps", f"{why} (row by row)")
+            for what in ("grad_reduced", "weights", "moments"):
+                not_covered(what, f"this version of DeepSpeed is another: {self.missing}")
+        if not self._accumulates() and self.engine.gradient_accumulation_steps() > 1:
+            why = "physically absent, each is reduced or added up apart: a row is its micro-step's own"
+            not_covered("grad_unreduced of accumulated micro-steps", why)
 
     def _accumulates(self):
         """Whether .grad is the sum over micro-steps until it is reduced."""
         apart = getattr(self.outer, "use_grad_accum_attribute", False)
         return self.stage < 2 and not apart and not hasattr(self.outer, "grad_acc_dtype")
-
-    def _micro_steps(self):
-        return self.engine.gradient_accumulation_steps()
 
 
 def engine_of(root):
@@ -156,13 +154,6 @@ def engine_of(root):
 
 def _held(optimizer) -> set[int]:
     return {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
-
-
-def _part(tensor, piece: Piece):
-    if tensor is None or piece.at == WHOLE:
-        return tensor
-    with torch.no_grad():
-        return tensor.detach().narrow(0, piece.at, piece.size)
 
 
 def _layout(outer) -> tuple[list, dict[int, Piece]]:
