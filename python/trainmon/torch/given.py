@@ -23,7 +23,23 @@ def optimizers(given) -> dict:
         found = {"0": given}
     if not found:
         raise TypeError("optimizer must be an optimizer, a list or a dict of them, not empty")
-    return {name: _bare(optimizer) for name, optimizer in found.items()}
+    bare: dict = {}
+    for name, optimizer in found.items():
+        inner = _bare(optimizer)
+        for index, one in enumerate(inner):
+            bare[name if len(inner) == 1 else f"{name}.{index}"] = one
+    return bare
+
+
+def around(given) -> tuple:
+    """What was given as optimizers, what that wraps, and so on, down to those of torch: wrappers of
+    models are judged by them, too."""
+    values = given.values() if isinstance(given, dict) else given
+    values = values if isinstance(given, (dict, list, tuple)) else [given]
+    found: list = []
+    for value in values:
+        _inside(value, found)
+    return tuple(found)
 
 
 def scaler(given):
@@ -35,16 +51,32 @@ def scaler(given):
     return given if given.is_enabled() else None
 
 
-def _bare(optimizer):
-    """The torch optimizer inside wrappers such as accelerate's."""
-    inner = optimizer
-    for _ in range(8):
-        if hasattr(inner, "_optimizer_step_pre_hooks"):
-            return inner
-        inner = getattr(inner, "optimizer", None) or getattr(inner, "optim", None)
-        if inner is None:
-            break
+def _bare(optimizer) -> list:
+    """The torch optimizers inside wrappers such as accelerate's: several in a chain of Megatron's."""
+    found = [one for one in _inside(optimizer, []) if _has_step_hooks(one)]
+    if found:
+        return found
     raise TypeError(
         "optimizer must be a torch.optim.Optimizer, a list or a dict of them, not "
         + type(optimizer).__name__
     )
+
+
+def _inside(optimizer, found: list) -> list:
+    """Adds the optimizer and what it wraps, itself first, and nothing that a torch optimizer wraps."""
+    if any(optimizer is one for one in found) or len(found) > 100:
+        return found
+    found.append(optimizer)
+    if _has_step_hooks(optimizer):
+        return found
+    inner = getattr(optimizer, "chained_optimizers", None)
+    if not isinstance(inner, (list, tuple)):
+        inner = [getattr(optimizer, "optimizer", None) or getattr(optimizer, "optim", None)]
+    for one in inner:
+        if one is not None:
+            _inside(one, found)
+    return found
+
+
+def _has_step_hooks(optimizer) -> bool:
+    return hasattr(optimizer, "_optimizer_step_pre_hooks")
