@@ -31,7 +31,7 @@ class Sweeps:
 
     def _held(self) -> int:
         """Another number when the optimizer was given other tensors."""
-        return sum(sum(map(id, group["params"])) for group in self.steps.optimizer.param_groups)
+        return sum(map(id, self.registry.stepped_by(self.steps.optimizer)))
 
     def _list(self, kind: str) -> list:
         lists = []

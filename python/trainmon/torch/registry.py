@@ -36,10 +36,9 @@ class Registry:
         owners: dict[int, int] = {}
         shared = 0
         for steps in adapter.steps:
-            for group in steps.optimizer.param_groups:
-                for tensor in group["params"]:
-                    shared += owners.setdefault(id(tensor), steps.index) != steps.index
-                    owners[id(tensor)] = steps.index
+            for tensor in self.stepped_by(steps.optimizer):
+                shared += owners.setdefault(id(tensor), steps.index) != steps.index
+                owners[id(tensor)] = steps.index
         if shared:
             what = f"{shared} parameters in the steps of an optimizer"
             adapter.coverage.not_covered(what, "a later optimizer of watch() has them, too")
@@ -50,6 +49,12 @@ class Registry:
             parameter.optimizer = adapter.clock.index if owner is None else owner
             parameter.selected = adapter.selection.parameter(parameter)
             parameter.label = adapter.selection.label(parameter)
+
+    def stepped_by(self, optimizer) -> list[Tensor]:
+        """What a torch optimizer updates."""
+        found = (wrapper.stepped_by(optimizer) for wrapper in self.adapter.wrappers)
+        held = [t for group in optimizer.param_groups for t in group["params"]]
+        return next((tensors for tensors in found if tensors is not None), held)
 
     def _hook(self) -> None:
         adapter = self.adapter

@@ -31,7 +31,7 @@ class Steps:
         self.start_known = start_iteration is not None
         start = start_iteration if self.start_known else step_in_state(optimizer)
         self.index = self.core.add_optimizer(start)
-        self.flags = STILL_SCALED if adapter.scaler is not None else 0
+        self.flags = STILL_SCALED if adapter.is_scaled() else 0
         self.scale = 1.0
         self.fused = None
         self.in_step = False
@@ -61,6 +61,11 @@ class Steps:
         self.window = self.core.window(self.index)
         self.refresh()
         self.adapter.window_opened(self)
+
+    def attached_anew(self) -> None:
+        """The model is spread in another way than it was thought to be."""
+        self.flags = STILL_SCALED if self.adapter.is_scaled() else 0
+        self.refresh()
 
     def detached(self) -> None:
         """No hook but those of the step is left, and no loss scale is seen any more."""
@@ -108,8 +113,9 @@ class Steps:
         """Gradients that vanished since the last backward never reached a step."""
         if self.pending and not self.in_step:
             with self.adapter.lock:
-                if self._was_cleared() or self._scale_fell():
-                    self._abandon()
+                skipped = self.adapter.skipped_step()
+                if skipped or self._was_cleared() or self._scale_fell():
+                    self._abandon(skipped)
 
     def _was_cleared(self, besides: Tensor | None = None) -> bool:
         if not self.pending or self.in_step:
@@ -131,13 +137,13 @@ class Steps:
         now = self.adapter.scale()
         return isinstance(now, float) and isinstance(self.scale, float) and now < self.scale
 
-    def _abandon(self) -> None:
+    def _abandon(self, skipped: bool = False) -> None:
         self.abandoned += 1
         if self.abandoned == UNSEEN:
             self.adapter.coverage.steps_unseen(UNSEEN)
         before, now = self.scale, self.adapter.scale()
         if isinstance(before, float):
-            skipped = self._scale_fell() or self.core.saw_non_finite(self.index)
+            skipped = skipped or self._scale_fell() or self.core.saw_non_finite(self.index)
             self.core.abandon_window(self.index, "skipped" if skipped else "unknown", before)
         else:
             self._end_when_known(
