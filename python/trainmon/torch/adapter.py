@@ -451,7 +451,7 @@ class Adapter:
         return next((turn for turn in turns if turn != (0, 1)), (0, 1))
 
     def skipped_step(self) -> bool:
-        return any([wrapper.skipped_step() for wrapper in self.wrappers])
+        return sum(wrapper.skipped_step() for wrapper in self.wrappers) > 0
 
     def steps_failed(self) -> None:
         """Nothing can be recorded any more: no row would know its step."""
