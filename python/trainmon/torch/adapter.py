@@ -35,7 +35,7 @@ from trainmon.torch.parameters import ELSEWHERE
 from trainmon.torch.registry import Registry
 from trainmon.torch.selection import Selection
 from trainmon.torch.stacks import Stacks
-from trainmon.torch.steps import Steps
+from trainmon.torch.steps import Steps, step_in_state
 
 IDLE_CLOCK = 1000  # forwards without a step of the clock that are worth a word
 
@@ -350,6 +350,7 @@ class Adapter:
             return
         self.detach()
         self.wrappers = wrappers
+        self.has_dtensors = any(isinstance(w, DTensors) for w in wrappers)
         self.parameters = parameters_under(wrappers)
         self.prepare(self.config)
         self.attach()
@@ -444,6 +445,10 @@ class Adapter:
         """Whether gradients come scaled out of a backward."""
         scales = (wrapper.loss_scale() for wrapper in self.wrappers)
         return self.scaler is not None or any(scale is not None for scale in scales)
+
+    def steps_taken(self, optimizer) -> int:
+        taken = (wrapper.steps_taken() for wrapper in self.wrappers)
+        return next((count for count in taken if count is not None), step_in_state(optimizer))
 
     def turn(self, optimizer) -> tuple[int, int]:
         """Which of how many calls of its step() that are one step of training is beginning."""

@@ -92,6 +92,10 @@ class Wrapper:
         """What that torch optimizer updates, where its groups do not always say so; else None."""
         return None
 
+    def steps_taken(self) -> int | None:
+        """How many steps training has taken, where the optimizer's own state does not say so."""
+        return None
+
     def turn(self, optimizer) -> tuple[int, int]:
         """(which, how many) calls of its step() are one step of training: the one that is beginning."""
         return 0, 1

@@ -104,6 +104,10 @@ class DeepSpeed(InPieces):
 
     # --- steps -----------------------------------------------------------------------------------
 
+    def steps_taken(self):
+        # In low precision, stage 0 has the optimizer take a step for nothing before training.
+        return getattr(self.engine, "global_steps", 0) - self._skipped_steps()
+
     def turn(self, optimizer):
         """ZeRO calls step() of the inner optimizer once for each of its flat tensors."""
         held = _held(optimizer)

@@ -29,7 +29,7 @@ class Steps:
         self.part = adapter.steps_part
         self.sweeps = self.directions = self.updates = None
         self.start_known = start_iteration is not None
-        start = start_iteration if self.start_known else step_in_state(optimizer)
+        start = start_iteration if self.start_known else adapter.steps_taken(optimizer)
         self.index = self.core.add_optimizer(start)
         self.flags = STILL_SCALED if adapter.is_scaled() else 0
         self.scale = 1.0
@@ -169,7 +169,7 @@ class Steps:
         self.adapter.backward.settle()
         if not self.start_known:
             self.start_known = True
-            step = step_in_state(self.optimizer)
+            step = self.adapter.steps_taken(self.optimizer)
             if self.window == 0 and step != self.core.step(self.index):
                 self.core.set_start_step(self.index, step)
                 self.refresh()
