@@ -14,7 +14,7 @@ class LowLevelZero(InPieces):
 
     def __init__(self, root, optimizers=()):
         super().__init__(root, optimizers)
-        self.outer = outer_of(optimizers)
+        self.outer = outer_of(root, optimizers)
         self.stage = 2 if getattr(self.outer, "_partition_grads", False) else 1
         self.name = f"colossalai low level zero {self.stage}"
         self.keeps_gradients = False  # they are put into buckets once they are reduced
@@ -29,7 +29,7 @@ class LowLevelZero(InPieces):
 
     @classmethod
     def claims(cls, root, optimizers):
-        outer = outer_of(optimizers)
+        outer = outer_of(root, optimizers)
         ours = getattr(outer, "pid_to_bucket_store", {})
         return any(id(p) in ours for p in root.parameters())
 
@@ -83,8 +83,8 @@ class LowLevelZero(InPieces):
         not_covered("grad_unreduced of accumulated micro-steps", why)
 
 
-def outer_of(optimizers):
-    """The LowLevelZeroOptimizer among them, or around one of them; None where there is none."""
+def outer_of(root, optimizers):
+    """The LowLevelZeroOptimizer among them, or the one that has the model's parameters."""
     module = sys.modules.get("colossalai.zero.low_level.low_level_optim")
     kind = getattr(module, "LowLevelZeroOptimizer", None)
     if kind is None:
@@ -92,12 +92,12 @@ def outer_of(optimizers):
     for optimizer in optimizers:
         if isinstance(optimizer, kind):
             return optimizer
-    for optimizer in optimizers:  # the way from the one inside to what keeps it as `optim`
-        for holder in gc.get_referrers(optimizer):
-            if isinstance(holder, kind):
-                return holder
-            if isinstance(holder, dict) and holder.get("optim") is optimizer:
-                for owner in gc.get_referrers(holder):
-                    if isinstance(owner, kind):
+    # The only way from a parameter to what has it: a dictionary of which it is a key.
+    trained = next((p for p in root.parameters() if p.requires_grad), None)
+    for table in gc.get_referrers(trained):
+        if isinstance(table, dict):
+            for holder in gc.get_referrers(table):
+                for owner in [holder, *gc.get_referrers(holder)]:
+                    if isinstance(owner, kind) and getattr(owner, "param_to_pg", None) is table:
                         return owner
     return None

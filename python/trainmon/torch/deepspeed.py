@@ -34,6 +34,7 @@ class DeepSpeed(InPieces):
         self.stage = int(self.engine.zero_optimization_stage())
         self.name = f"deepspeed zero {self.stage}"
         self.outer = getattr(self.engine, "optimizer", None)
+        self.inner = getattr(self.outer, "optimizer", self.outer)
         self.flats, self.pieces, self.missing = [], {}, ""
         try:
             self.flats, self.pieces = _layout(self.outer)
@@ -85,19 +86,18 @@ class DeepSpeed(InPieces):
     def values(self, kind, parameters, optimizer):
         if not self.is_apart:
             return None
-        found, held = super().values(kind, parameters, optimizer), _held(optimizer)
+        found, held = super().values(kind, parameters, optimizer), _held(self.inner)
         return [
             value if id(parameter.stepped) in held else None  # its flat tensor has another turn
             for parameter, value in zip(parameters, found, strict=True)
         ]
 
     def state(self, parameter, optimizer):
-        held = not self.is_apart or id(parameter.stepped) in _held(optimizer)
-        return super().state(parameter, optimizer) if held else None
+        held = not self.is_apart or id(parameter.stepped) in _held(self.inner)
+        return super().state(parameter, self.inner) if held else None
 
     def stepped_by(self, optimizer):
-        inner = self.is_apart and getattr(self.outer, "optimizer", None) is optimizer
-        return self.flats if inner else None
+        return self.flats if self.is_apart and optimizer is self.inner else None
 
     def is_replaced(self, parameter):
         return parameter.held is not parameter.tensor
