@@ -31,7 +31,7 @@ def plugin_of(case: dict):
         precision=case.get("precision", "fp32"),
         max_norm=case.get("clip", 0.0),
         reduce_bucket_size_in_m=1,
-        communication_dtype=None,
+        overlap_communication=False,  # there are no streams to overlap on
     )
 
 

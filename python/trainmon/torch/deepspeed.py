@@ -81,6 +81,8 @@ class DeepSpeed(InPieces):
         piece = self.pieces.get(id(parameter.tensor))
         if piece is None or piece.at == WHOLE:
             return tensor
+        if tensor.numel() < piece.at + piece.size:  # swapped out, to a disk
+            return None
         return tensor.narrow(0, piece.at, piece.size)
 
     def values(self, kind, parameters, optimizer):
