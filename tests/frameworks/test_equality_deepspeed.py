@@ -14,7 +14,10 @@ import launch
 RUN = pathlib.Path(__file__).with_name("equality_deepspeed_run.py")
 MICRO = {"each_micro": True}  # stages 2 and 3 reduce each micro step: nothing is added up before
 BF16 = {"compute": torch.bfloat16}
-IDLE = {**BF16, "idle_steps": 1}  # initialize() has the optimizer make its state by a step for nothing
+IDLE = {
+    **BF16,
+    "idle_steps": 1,
+}  # initialize() has the optimizer make its state by a step for nothing
 # name -> (title, what is run, precision, what the oracle does)
 ROWS = {
     "zero0": ("DeepSpeed ZeRO 0", {"stage": 0}, "fp32", {}),

@@ -2,6 +2,7 @@
 """equality_torch_run.py OUT ROW watched|bare: losses and local weights go to OUT/<how>.<rank>.pt."""
 
 import contextlib
+import functools
 import pathlib
 import sys
 
@@ -43,13 +44,81 @@ def fsdp2_bf16(model):
     return fsdp2(model, param_dtype=torch.bfloat16)
 
 
-ROWS = {row.__name__: row for row in (plain, ddp, fsdp2, fsdp2_bf16)}
+def fsdp1(model, strategy="FULL_SHARD", original=True, **precision):
+    from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, ShardingStrategy
+
+    def wrap(module):
+        return FullyShardedDataParallel(
+            module,
+            device_id=torch.device("cpu"),
+            use_orig_params=original,
+            sharding_strategy=ShardingStrategy[strategy],
+            mixed_precision=MixedPrecision(**precision) if precision else None,
+        )
+
+    for index, block in enumerate(model.blocks):
+        model.blocks[index] = wrap(block)
+    model = wrap(model)
+    return model, None, lambda last: contextlib.nullcontext() if last else model.no_sync()
+
+
+def zero_redundancy(model):
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    model, _, micro_step = ddp(model)
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, **gpt.ADAMW)
+    return model, optimizer, micro_step
+
+
+def tensor_parallel(model, sequence=False):
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        SequenceParallel,
+        parallelize_module,
+    )
+
+    here = Shard(1) if sequence else Replicate()  # of what goes from one module to the next
+    column, row = ColwiseParallel(input_layouts=here), RowwiseParallel(output_layouts=here)
+    places = ColwiseParallel(output_layouts=Shard(0) if sequence else Replicate())
+    plan = {
+        "tokens": RowwiseParallel(input_layouts=Replicate(), output_layouts=here),
+        "places": places,
+        "head": ColwiseParallel(input_layouts=here, output_layouts=Replicate()),
+    }
+    for key, style in {"qkv": column, "out": row, "up": column, "down": row}.items():
+        plan[f"blocks.*.{key}"] = style
+    if sequence:
+        plan |= {key: SequenceParallel() for key in ("blocks.*.norm1", "blocks.*.norm2", "norm")}
+    mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
+    return parallelize_module(model, mesh, plan), None, None
+
+
+MAKERS = {
+    "zero_redundancy": zero_redundancy,
+    "tensor_parallel": tensor_parallel,
+    "sequence_parallel": functools.partial(tensor_parallel, sequence=True),
+    "plain": plain,
+    "ddp": ddp,
+    "fsdp2": fsdp2,
+    "fsdp2_bf16": fsdp2_bf16,
+    "fsdp1": fsdp1,
+    "fsdp1_flat": functools.partial(fsdp1, original=False),
+    "fsdp1_grad_op": functools.partial(fsdp1, strategy="SHARD_GRAD_OP"),
+    "fsdp1_grad_op_flat": functools.partial(fsdp1, strategy="SHARD_GRAD_OP", original=False),
+    "fsdp1_no_shard": functools.partial(fsdp1, strategy="NO_SHARD"),
+    "fsdp1_no_shard_flat": functools.partial(fsdp1, strategy="NO_SHARD", original=False),
+    "fsdp1_bf16": functools.partial(fsdp1, param_dtype=torch.bfloat16),
+    "fsdp1_bf16_flat": functools.partial(fsdp1, original=False, param_dtype=torch.bfloat16),
+}
+SAME_DATA = ("tensor_parallel", "sequence_parallel")  # on all ranks
 
 
 def main():
     out, row, how = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     rank = gpt.begin()
-    model, optimizer, micro_step = ROWS[row](gpt.make())
+    model, optimizer, micro_step = MAKERS[row](gpt.make())
     if optimizer is None:
         optimizer = torch.optim.AdamW(model.parameters(), **gpt.ADAMW)
     monitor = None
@@ -62,7 +131,8 @@ def main():
             out=str(out / "run"),
             grad_acc_steps=gpt.MICRO_STEPS,
         )
-    losses = gpt.train(model, optimizer, rank, micro_step)
+    data_rank = 0 if row in SAME_DATA else rank
+    losses = gpt.train(model, optimizer, data_rank, micro_step)
     if monitor is not None:
         monitor.stop()
         health = monitor.health()

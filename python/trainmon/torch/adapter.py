@@ -441,7 +441,7 @@ class Adapter:
             return 1.0  # nothing was scaled yet
         return float(scale) if scale.device.type == "cpu" else scale.clone()
 
-    def is_scaled(self) -> bool:
+    def scales(self) -> bool:
         """Whether gradients come scaled out of a backward."""
         scales = (wrapper.loss_scale() for wrapper in self.wrappers)
         return self.scaler is not None or any(scale is not None for scale in scales)

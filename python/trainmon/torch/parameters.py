@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import weakref
 
+import torch
 from torch import Tensor
 
 from trainmon import _core
@@ -183,6 +184,19 @@ class Accumulated(_core.Accumulated):
         adapter.row(self.series, gradient, *place, steps.flags)
 
 
+class OfDTensor(Accumulated):
+    """Of a parameter that is a DTensor: how its gradient lies is known when there is one."""
+
+    parameter = None  # the registry sets it
+
+    def local_of(self, gradient):
+        adapter, parameter = self.adapter(), self.parameter
+        wrapper = adapter.wrappers[parameter.chunk]
+        if wrapper.placed_as(parameter, "grad_unreduced", gradient):
+            self.series = adapter.registry.series_of(parameter, "grad_unreduced", gradient)
+        return local_of(gradient)
+
+
 class CallAfter(Hook):
     """Post-accumulate-grad hook of a tensor that is not read itself: find() gives (parameter, local
     value) of each gradient before reduction that is complete now, for one backward."""
@@ -198,12 +212,13 @@ class CallAfter(Hook):
         if adapter is None or not adapter.gradients.on:
             return
         try:
-            steps = adapter.backward_of(self.optimizer)
+            adapter.backward_of(self.optimizer)
             self.call = self.call + 1 if self.task == adapter.backward.task else 0
             self.task = adapter.backward.task
-            if steps.recording:
-                for parameter, value in self.find():
-                    adapter.registry.report(parameter, value, self.call)
+            if any(each.recording for each in adapter.steps):
+                with torch.no_grad():
+                    for parameter, value in self.find():
+                        adapter.registry.report(parameter, value, self.call)
         except Exception as error:
             adapter.gradients.failed(error)
 

@@ -19,9 +19,9 @@ class Steps:
 
     __slots__ = (
         "adapter", "core", "index", "optimizer", "part", "sweeps", "directions", "updates",
-        "recording", "window", "flags",
+        "recording", "window", "flags", "turns_left",
         "task", "pending", "in_step", "first", "previous", "last", "zero", "scale", "fused",
-        "start_known", "caller", "inner", "ignored", "turns_left", "abandoned",
+        "start_known", "caller", "inner", "ignored", "abandoned",
     )  # fmt: skip
 
     def __init__(self, adapter, optimizer, start_iteration: int | None):
@@ -31,7 +31,7 @@ class Steps:
         self.start_known = start_iteration is not None
         start = start_iteration if self.start_known else adapter.steps_taken(optimizer)
         self.index = self.core.add_optimizer(start)
-        self.flags = STILL_SCALED if adapter.is_scaled() else 0
+        self.flags = STILL_SCALED if adapter.scales() else 0
         self.scale = 1.0
         self.fused = None
         self.in_step = False
@@ -64,14 +64,14 @@ class Steps:
 
     def attached_anew(self) -> None:
         """The model is spread in another way than it was thought to be."""
-        self.flags = STILL_SCALED if self.adapter.is_scaled() else 0
+        self.flags = STILL_SCALED if self.adapter.scales() else 0
         self.refresh()
 
     def detached(self) -> None:
         """No hook but those of the step is left, and no loss scale is seen any more."""
         self.sweeps = self.directions = self.updates = None
         self.recording = False
-        self.scale = 1.0 if self.adapter.scaler is None else math.nan
+        self.scale = math.nan if self.adapter.scales() else 1.0
 
     def refresh(self) -> None:
         # Rows without steps would go to the wrong ones.
