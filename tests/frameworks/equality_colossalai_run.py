@@ -12,12 +12,12 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "python"))
 
 import colossalai
+import colossalai_shim
 import torch
 import torch.distributed as dist
 from colossalai.booster import Booster
 from colossalai.booster.plugin import LowLevelZeroPlugin, TorchDDPPlugin
 
-import colossalai_shim
 import equality_gpt as gpt
 import trainmon
 

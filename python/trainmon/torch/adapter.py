@@ -431,6 +431,10 @@ class Adapter:
             self.late.part.failed(error)
         self.core.seal(moment)
 
+    def scales(self) -> bool:
+        """Whether losses are scaled, by somebody who is known."""
+        return self.scaler is not None or any(w.loss_scale() is not None for w in self.wrappers)
+
     def scale(self):
         """The loss scale: a number, or a tensor on a device that must not be waited for."""
         if self.scaler is None:
@@ -440,11 +444,6 @@ class Adapter:
         if scale is None:
             return 1.0  # nothing was scaled yet
         return float(scale) if scale.device.type == "cpu" else scale.clone()
-
-    def scales(self) -> bool:
-        """Whether gradients come scaled out of a backward."""
-        scales = (wrapper.loss_scale() for wrapper in self.wrappers)
-        return self.scaler is not None or any(scale is not None for scale in scales)
 
     def steps_taken(self, optimizer) -> int:
         taken = (wrapper.steps_taken() for wrapper in self.wrappers)
