@@ -64,7 +64,6 @@ class Adapter:
         self.fixed_selection = selection  # None: that of the configuration
         self.relay = relay  # step hooks that are there already
         self.logs_collectives = False  # they are noted, not measured
-        self.main_grad = False  # gradients are in an attribute main_grad, where there is one
         self.main_grad_due = None  # what is to be read once the framework has added to it
 
     # --- facts for the core, before it exists ----------------------------------------------------
@@ -300,6 +299,9 @@ class Adapter:
         for key in ("kind", "name", "element"):
             if key in arguments:
                 arguments[key] = as_text(arguments[key])
+        if "chunk" in arguments and self.fixed_selection is None:  # faces count those of their rank
+            chunk = arguments["chunk"]
+            arguments["chunk"] = self.wrappers[chunk].chunk_number(chunk)
         try:
             return self.core.add_series(**arguments)
         except ValueError:  # a dtype that is refused, by name, when it is looked at
@@ -409,6 +411,10 @@ class Adapter:
         except Exception as error:
             self.late.part.failed(error)
         self.core.seal(moment)
+
+    def scales(self) -> bool:
+        """Whether losses are scaled, by somebody who is known."""
+        return self.scaler is not None or any(w.loss_scale() is not None for w in self.wrappers)
 
     def scale(self):
         """The loss scale: a number, or a tensor on a device that must not be waited for."""

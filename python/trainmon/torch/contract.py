@@ -69,6 +69,7 @@ class Wrapper:
 
     name = ""
     keeps_gradients = True  # the .grad that a backward adds to is there until the optimizer's step
+    main_grad = False  # gradients add up in an attribute main_grad of parameters, where they have one
 
     def __init__(self, root: nn.Module, optimizers: tuple = ()):
         self.root, self.optimizers = root, optimizers
@@ -131,6 +132,15 @@ class Wrapper:
         registry.reduced(parameter) where the reduced one appears on another tensor. Where no tensor's
         .grad has it: registry.call_after(tensor, find) and registry.report(parameter, value)."""
         raise NotImplementedError
+
+    def gradient_now(self, parameter: Parameter) -> Tensor | None:
+        """Between a backward and the step, whose gradient this will be if nothing more happens to it."""
+        gradient = parameter.tensor.grad
+        return getattr(parameter.tensor, "main_grad", gradient) if self.main_grad else gradient
+
+    def chunk_number(self, chunk: int) -> int:
+        """Of the chunk among those of all ranks, where ranks have different ones."""
+        return chunk
 
     def unhooked(self) -> None:
         """All hooks that the registry was given have been taken off; hook_gradients() may follow."""
@@ -217,9 +227,10 @@ def wrapper_of(root: nn.Module, optimizers: tuple = ()) -> Wrapper:
     """The wrapper of a model chunk; the last one takes what no other claims."""
     from trainmon.torch.dtensors import DTensors
     from trainmon.torch.fsdp2 import Fsdp2
+    from trainmon.torch.megatron import Megatron
     from trainmon.torch.plain import Plain
 
-    wrappers = (Fsdp2, DTensors, Plain)
+    wrappers = (Fsdp2, Megatron, DTensors, Plain)
     return next(w(root, optimizers) for w in wrappers if w.claims(root, optimizers))
 
 
