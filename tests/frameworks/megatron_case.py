@@ -58,8 +58,11 @@ def gpt(seed=0, **more):
     )
 
 
-def wrap(models, bf16=False, fp16=False, overlap=False, distributed=False, **optimizer):
-    """(chunks, Megatron's optimizer): what setup_model_and_optimizer() of Megatron-LM gives."""
+def wrap(
+    models, bf16=False, fp16=False, overlap=False, distributed=False, overrides=None, **optimizer
+):
+    """(chunks, Megatron's optimizer): what setup_model_and_optimizer() of Megatron-LM gives.
+    `overrides` {}: weight decay of biases and norms, too."""
     from megatron.core import distributed as parallel
     from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
     from megatron.core.transformer.module import Float16Module
@@ -81,7 +84,7 @@ def wrap(models, bf16=False, fp16=False, overlap=False, distributed=False, **opt
     settings.update(bf16=bf16, fp16=fp16, use_distributed_optimizer=distributed)
     if bf16 or fp16:
         settings["params_dtype"] = torch.bfloat16 if bf16 else torch.float16
-    return chunks, get_megatron_optimizer(OptimizerConfig(**settings), chunks)
+    return chunks, get_megatron_optimizer(OptimizerConfig(**settings), chunks, overrides)
 
 
 def batch(step, micro, rank):

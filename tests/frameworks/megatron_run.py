@@ -49,7 +49,10 @@ def train(settings, rank, out=None, truth=None, of_torch=False):
         if of_torch:
             given = [one.optimizer for one in optimizer.chained_optimizers]
         watched = trainmon.watch(
-            chunks, given, kinds=["grads", "grad_micro", "weights", "moments", "activations"], out=out
+            chunks,
+            given,
+            kinds=["grads", "grad_micro", "weights", "moments", "activations"],
+            out=out,
         )
 
     def each(step):
@@ -63,7 +66,9 @@ def train(settings, rank, out=None, truth=None, of_torch=False):
                 dist.all_reduce(gradient)
                 gradient /= dist.get_world_size()
             truth["reduced"].append((number, step, mean))
-            truth["weights"].append((number, step, {n: p.clone() for n, p in twin.named_parameters()}))
+            truth["weights"].append(
+                (number, step, {n: p.clone() for n, p in twin.named_parameters()})
+            )
 
     twins = []
     if truth is not None:
@@ -84,9 +89,19 @@ def main():
     settings = CASES[name]
     rank = case.start(tp=settings.get("tp", 1))
     truth = {"unreduced": [], "reduced": [], "weights": []}
-    compares = name in ("plain", "overlap", "distributed", "distributed-overlap", "chunks", "bf16", "bf16-distributed")
+    compares = name in (
+        "plain",
+        "overlap",
+        "distributed",
+        "distributed-overlap",
+        "chunks",
+        "bf16",
+        "bf16-distributed",
+    )
     lost = train(settings, rank)
-    seen = train(settings, rank, out / "run", truth if compares else None, of_torch="overlap" in name)
+    seen = train(
+        settings, rank, out / "run", truth if compares else None, of_torch="overlap" in name
+    )
     same = lost[0] == seen[0] and all(
         torch.equal(one[n], two[n]) for one, two in zip(lost[1], seen[1]) for n in one
     )

@@ -58,9 +58,7 @@ def test_rows_are_those_of_the_same_model_unwrapped(watched):
                     assert found[chunk, step, micro, parameter]["dtype"] == "float32"
         micros = [r for r in rows if r["kind"] == "grad_micro"]
         assert len(micros) == expected * run.MICROS
-    merged = {
-        (r["kind"], r["chunk"], r["step"], r["name"]): r for r in table(path, merged=True)
-    }
+    merged = {(r["kind"], r["chunk"], r["step"], r["name"]): r for r in table(path, merged=True)}
     truth = reports[0]["truth"]
     for chunk, step, gradients in truth["reduced"]:
         for parameter, gradient in gradients.items():

@@ -69,7 +69,9 @@ class Wrapper:
 
     name = ""
     keeps_gradients = True  # the .grad that a backward adds to is there until the optimizer's step
-    main_grad = False  # gradients add up in an attribute main_grad of parameters, where they have one
+    main_grad = (
+        False  # gradients add up in an attribute main_grad of parameters, where they have one
+    )
 
     def __init__(self, root: nn.Module, optimizers: tuple = ()):
         self.root, self.optimizers = root, optimizers
