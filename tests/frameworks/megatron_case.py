@@ -1,10 +1,9 @@
 # A small GPT of Megatron-core on a few ranks, its training, and its gradients without Megatron's wrappers.
 import os
 
+import megatron_shim
 import torch
 import torch.distributed as dist
-
-import megatron_shim
 
 WORDS, LENGTH, ROWS = 64, 16, 2
 

@@ -4,14 +4,14 @@ import pathlib
 
 import pytest
 import torch
+from equality_megatron_run import ROWS
 
 import equality_compare
 import equality_gpt as gpt
 import equality_oracle
 import launch
-from equality_megatron_run import ROWS
 
-BF16 = {"compute": torch.bfloat16, "accumulate": torch.float32}
+BF16 = {"begin": torch.bfloat16, "compute": torch.bfloat16, "accumulate": torch.float32}
 
 
 def _title(settings):

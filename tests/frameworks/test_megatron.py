@@ -1,11 +1,11 @@
 # Megatron-core's GPT on two ranks: rows of every wrapper and optimizer of it, and an undisturbed training.
 import pathlib
 
+import megatron_run as run
 import pytest
 import torch
 
 import launch
-import megatron_run as run
 import trainmon
 from adapter_rows import assert_is
 
