@@ -46,7 +46,9 @@ def main():
         # 挂载监控对象
         monitor.monitor_gnorm_with_ad(
             model,
-            grad_acc_steps=args.global_batch_size // args.data_parallel_size // args.micro_batch_size,
+            grad_acc_steps=args.global_batch_size
+            // args.data_parallel_size
+            // args.micro_batch_size,
             optimizer=optimizer,
             dp_group=None,
             tp_group=None,
@@ -60,7 +62,9 @@ def main():
         )
         monitor.set_monitor(
             model,
-            grad_acc_steps=args.global_batch_size // args.data_parallel_size // args.micro_batch_size,
+            grad_acc_steps=args.global_batch_size
+            // args.data_parallel_size
+            // args.micro_batch_size,
             optimizer=optimizer.optimizer,
             dp_group=mpu.get_data_parallel_group(),
             tp_group=mpu.get_tensor_model_parallel_group(),
@@ -74,7 +78,9 @@ def main():
         # 挂载监控对象
         monitor.set_monitor(
             model,
-            grad_acc_steps=args.global_batch_size // args.data_parallel_size // args.micro_batch_size,
+            grad_acc_steps=args.global_batch_size
+            // args.data_parallel_size
+            // args.micro_batch_size,
             optimizer=optimizer,
             dp_group=None,
             tp_group=None,

@@ -1,5 +1,7 @@
 # A small GPT of Megatron-core on a few ranks, its training, and its gradients without Megatron's wrappers.
+import contextlib
 import os
+import tempfile
 
 import megatron_shim
 import torch
@@ -12,9 +14,8 @@ def start(tp=1, pp=1):
     """Joins the other ranks; from then on Megatron can be used."""
     torch.set_num_threads(1)
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    dist.init_process_group(
-        "gloo", init_method=os.environ["MEETING_POINT"], rank=rank, world_size=ranks
-    )
+    meeting = os.environ.get("MEETING_POINT") or f"file://{tempfile.mkdtemp()}/meeting"
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=ranks)
     megatron_shim.install()
     from megatron.core import parallel_state
 
@@ -98,11 +99,10 @@ def loss_of(model, step, micro, rank):
     return model(ids, positions, mask, labels=ids).float().mean()
 
 
-def train(chunks, optimizer, steps, micros, rank, each=None):
+def train(chunks, optimizer, steps, micros, rank, each=None, poison=None):
     """As Megatron-LM's train_step() goes, without a pipeline; one chunk after the other is trained.
-    each(step) is called between finalize_model_grads() and the optimizer's step."""
-    import contextlib
-
+    each(step) is called between finalize_model_grads() and the optimizer's step. `poison`: a step whose
+    loss is infinite on rank 0."""
     from megatron.core.distributed import finalize_model_grads
 
     losses = []
@@ -115,6 +115,8 @@ def train(chunks, optimizer, steps, micros, rank, each=None):
                 is_last = micro == micros - 1
                 with contextlib.nullcontext() if is_last else chunk.no_sync():
                     loss = loss_of(chunk, step, micro, rank) / micros
+                    if step == poison and rank == 0:
+                        loss = loss * torch.inf
                     optimizer.scale_loss(loss).backward()
                 losses.append(loss.item())
         finalize_model_grads(chunks)

@@ -46,7 +46,7 @@ def is_near(row, gradient, close):
 def test_gradients_are_those_of_the_same_model_unwrapped(name, tmp_path, monkeypatch):
     close = 0.1 if name == "bf16" else 1e-4
     shards = {}
-    for rank, (folder, seen, _) in enumerate(run(name, tmp_path, monkeypatch)):
+    for folder, seen, _ in run(name, tmp_path, monkeypatch):
         unreduced = compat_case.rows(folder, "grad_unreduced")
         reduced = compat_case.rows(folder, "grad_reduced")
         places = ["vpp_stage", "name", "step"]
