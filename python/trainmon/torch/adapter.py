@@ -46,7 +46,7 @@ class Adapter:
     def __init__(self, model, optimizers, scaler, selection=None, relay=None):
         self.roots = given.chunks(model)
         self.optimizers = given.optimizers(optimizers)
-        self.scaler = given.scaler(scaler)
+        self.scaler = given.scaler(scaler, optimizers)
         self.wrappers = [wrapper_of(root) for root in self.roots]
         self.parameters = parameters_of(self.roots)
         self.has_dtensors = any(isinstance(w, DTensors) for w in self.wrappers)

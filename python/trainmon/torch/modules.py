@@ -7,7 +7,10 @@ import torch
 from torch import nn
 
 # Attributes under which wrappers keep the user's module.
-_INNER = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
+_INNER = {
+    "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module",
+    "_forward_module", "_original_module",  # Fabric
+}  # fmt: skip
 
 
 def named(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:
