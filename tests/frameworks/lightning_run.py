@@ -182,8 +182,7 @@ def fabric(out, callbacks):
         strategy="ddp" if RANKS > 1 else "auto",
         callbacks=callbacks,
     )
-    if RANKS == 1:
-        fabric.launch()
+    fabric.launch()
     bare = net()
     optimizer = seeing(bare.parameters(), lr=0.01)
     model, prepared = fabric.setup(bare, optimizer)
