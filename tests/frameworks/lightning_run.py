@@ -18,29 +18,12 @@ if RANKS == 1:
 
 import lightning as L  # noqa: E402
 from lightning.pytorch.plugins import MixedPrecision  # noqa: E402
+from seeing import seeing  # noqa: E402
 
 from trainmon.integrations.lightning import FabricCallback, TrainmonCallback  # noqa: E402
 
 STEPS, MICROS, BATCH = 3, 2, 4
 KINDS = ["grads", "grad_unreduced", "weights", "moments", "activations"]
-
-
-class Seeing(torch.optim.AdamW):
-    """AdamW that notes what it updates with: after the closure, whatever the trainer does in it."""
-
-    def step(self, closure=None):
-        loss = None if closure is None else closure()
-        self.seen.append(
-            [None if p.grad is None else p.grad.clone() for p in self.param_groups[0]["params"]]
-        )
-        super().step()
-        return loss
-
-
-def seeing(parameters, **settings):
-    optimizer = Seeing(parameters, **settings)
-    optimizer.seen = []
-    return optimizer
 
 
 def net():

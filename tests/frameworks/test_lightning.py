@@ -72,7 +72,7 @@ def test_unreduced_gradients_are_those_of_the_rank(case, ended):
         assert len(by_place) == len(found)
         (names,), local = report["names"], report["local"]
         if case == "automatic":  # running sums of what was divided by their number
-            for index, gradients in enumerate(local):
+            for index in range(len(local)):
                 step, micro = divmod(index, MICROS)
                 for place, name in enumerate(names):
                     parts = local[step * MICROS : index + 1]
@@ -86,9 +86,9 @@ def test_unreduced_gradients_are_those_of_the_rank(case, ended):
         else:  # still multiplied with the loss scale, which fell by half after the infinite loss
             scales = {(0, 0): 1024.0, (1, 1): 512.0, (2, 0): 512.0}
             assert {key[1:3] for key in by_place} == {*scales, (1, 0)}
-            for (update, scale), gradients in zip(scales.items(), local):
+            for ((step, attempt), scale), gradients in zip(scales.items(), local):
                 for name, gradient in zip(names, gradients):
-                    row = by_place[name, *update, 0]
+                    row = by_place[name, step, attempt, 0]
                     assert row["flags"] & STILL_SCALED
                     # 16-bit activations round, and a scaled loss rounds elsewhere.
                     assert row["norm"] / scale == pytest.approx(float(gradient.norm()), rel=5e-2)
