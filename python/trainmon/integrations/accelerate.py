@@ -1,5 +1,5 @@
-# An Accelerate tracker: Accelerator(log_with=TrainmonTracker(model, optimizer, every=10)).
-# trainmon.watch() itself takes objects that were prepared, and those that will be.
+# An Accelerate tracker: Accelerator(log_with=TrainmonTracker(every=10)), and tracker.watch(model,
+# optimizer) after prepare(). trainmon.watch() itself takes prepared objects, too.
 from __future__ import annotations
 
 from typing import Any
@@ -27,21 +27,20 @@ def _make() -> type:
     import trainmon
 
     class TrainmonTracker(GeneralTracker):
-        """Watches from accelerator.init_trackers() to accelerator.end_training(), on every process.
+        """Numbers given to accelerator.log() become scalars of the run, and end_training() ends it.
         Takes the settings of trainmon.watch.
 
-        Where model and optimizer are made after the Accelerator: TrainmonTracker(every=10), and
-        tracker.watch(model, optimizer) once they are there. Numbers given to accelerator.log() are
-        recorded as scalars.
+        Call watch(model, optimizer) on every process, after prepare(): Accelerate tells trackers
+        of nothing but numbers, and those of the main process only.
         """
 
         name = "trainmon"
         requires_logging_directory = False
         main_process_only = False
 
-        def __init__(self, model=None, optimizer=None, **settings: Any):
+        def __init__(self, **settings: Any):
             super().__init__()
-            self.model, self.optimizer, self.settings = model, optimizer, settings
+            self.settings = settings
             self.monitor = None
 
         @property
@@ -49,17 +48,9 @@ def _make() -> type:
             """The Watch, None before there is one."""
             return self.monitor
 
-        def start(self):
-            if self.model is not None:
-                self.watch(self.model, self.optimizer)
-
         def watch(self, model, optimizer):
             self.monitor = trainmon.watch(model, optimizer, **self.settings)
-            self.model = self.optimizer = None
             return self.monitor
-
-        def store_init_configuration(self, values: dict):
-            pass  # run.json says what ran
 
         def log(self, values: dict, step: int | None = None, **kwargs):
             if self.monitor is not None:

@@ -17,7 +17,7 @@ from trainmon.torch.contract import (
     as_text,
     dtype_name,
     has_post_accumulate_hook,
-    parameters_of,
+    parameters_under,
     wrapper_of,
 )
 from trainmon.torch.control import Control
@@ -47,8 +47,9 @@ class Adapter:
         self.roots = given.chunks(model)
         self.optimizers = given.optimizers(optimizers)
         self.scaler = given.scaler(scaler, optimizers)
-        self.wrappers = [wrapper_of(root) for root in self.roots]
-        self.parameters = parameters_of(self.roots)
+        around = given.around(optimizers)
+        self.wrappers = [wrapper_of(root, around) for root in self.roots]
+        self.parameters = parameters_under(self.wrappers)
         self.has_dtensors = any(isinstance(w, DTensors) for w in self.wrappers)
         self.on_step = None  # called with whether the clock's step that ended was recorded
         self.paused = False
@@ -78,7 +79,7 @@ class Adapter:
         return who
 
     def _digest(self) -> str:
-        lines = [f"{p.chunk} {p.name} {tuple(p.tensor.shape)}" for p in self.parameters]
+        lines = [f"{p.chunk} {p.name} {p.shape}" for p in self.parameters]
         return hashlib.sha256(as_text("\n".join(sorted(lines))).encode()).hexdigest()[:16]
 
     # --- start -----------------------------------------------------------------------------------
@@ -412,7 +413,8 @@ class Adapter:
     def scale(self):
         """The loss scale: a number, or a tensor on a device that must not be waited for."""
         if self.scaler is None:
-            return 1.0
+            scales = (wrapper.loss_scale() for wrapper in self.wrappers)
+            return next((scale for scale in scales if scale is not None), 1.0)
         scale = getattr(self.scaler, "_get_scale_async", lambda: None)()
         if scale is None:
             return 1.0  # nothing was scaled yet

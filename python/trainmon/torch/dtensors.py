@@ -13,22 +13,22 @@ class DTensors(Wrapper):
 
     name = "dtensor"
 
-    def __init__(self, root):
-        super().__init__(root)
+    def __init__(self, root, optimizers=()):
+        super().__init__(root, optimizers)
         self.dtensor = dtensor_type()
 
     @classmethod
-    def claims(cls, root):
+    def claims(cls, root, optimizers):
         dtensor = dtensor_type()
         return dtensor is not None and any(isinstance(p, dtensor) for p in root.parameters())
 
     def reduces(self):
         return False
 
-    def placement(self, kind, tensor):
-        if tensor is None:
+    def placement(self, kind, parameter):
+        if parameter is None:
             return Placement("independent")
-        shape = tuple(tensor.shape)
+        tensor, shape = parameter.tensor, parameter.shape
         if not isinstance(tensor, self.dtensor):
             return Placement("independent", full_shape=shape)
         if kind in BEFORE_REDUCTION:

@@ -12,12 +12,12 @@ from trainmon.torch.hooks import Hook
 class Fsdp2(DTensors):
     name = "fsdp2"
 
-    def __init__(self, root):
-        super().__init__(root)
+    def __init__(self, root, optimizers=()):
+        super().__init__(root, optimizers)
         self.finders: dict[int, tuple] = {}  # id of module -> (module, FindGathered)
 
     @classmethod
-    def claims(cls, root):
+    def claims(cls, root, optimizers):
         fsdp = sys.modules.get("torch.distributed.fsdp")  # loaded by whoever called fully_shard
         sharded = getattr(fsdp, "FSDPModule", ())
         return any(isinstance(module, sharded) for module in root.modules())
@@ -25,10 +25,10 @@ class Fsdp2(DTensors):
     def reduces(self):
         return True
 
-    def placement(self, kind, tensor):
-        if tensor is None:
+    def placement(self, kind, parameter):
+        if parameter is None:
             return Placement("union")
-        return super().placement(kind, tensor)
+        return super().placement(kind, parameter)
 
     def hook_gradients(self, parameters, registry):
         """Gradients before reduction belong to the gathered parameters, which modules hold during

@@ -15,24 +15,37 @@ def chunks(model) -> list[nn.Module]:
 
 def optimizers(given) -> dict:
     """torch optimizers by name, in the order given."""
-    found = _named(given)
+    if isinstance(given, dict):
+        found = {str(name): optimizer for name, optimizer in given.items()}
+    elif isinstance(given, (list, tuple)):
+        found = {str(index): optimizer for index, optimizer in enumerate(given)}
+    else:
+        found = {"0": given}
     if not found:
         raise TypeError("optimizer must be an optimizer, a list or a dict of them, not empty")
-    return {name: _bare(optimizer) for name, optimizer in found.items()}
+    bare: dict = {}
+    for name, optimizer in found.items():
+        inner = _bare(optimizer)
+        for index, one in enumerate(inner):
+            bare[name if len(inner) == 1 else f"{name}.{index}"] = one
+    return bare
 
 
-def _named(given) -> dict:
-    if isinstance(given, dict):
-        return {str(name): optimizer for name, optimizer in given.items()}
-    if isinstance(given, (list, tuple)):
-        return {str(index): optimizer for index, optimizer in enumerate(given)}
-    return {"0": given}
+def around(given) -> tuple:
+    """What was given as optimizers, what that wraps, and so on, down to those of torch: wrappers of
+    models are judged by them, too."""
+    values = given.values() if isinstance(given, dict) else given
+    values = values if isinstance(given, (dict, list, tuple)) else [given]
+    found: list = []
+    for value in values:
+        _inside(value, found)
+    return tuple(found)
 
 
 def scaler(given, optimizers=()):
-    """The GradScaler, None if there is none or it does nothing. Prepared optimizers have theirs."""
+    """The GradScaler, None if there is none or it does nothing. Accelerate's optimizers have theirs."""
     if given is None:
-        theirs = (getattr(optimizer, "scaler", None) for optimizer in _named(optimizers).values())
+        theirs = (getattr(optimizer, "scaler", None) for optimizer in around(optimizers))
         given = next(filter(_is_scaler, theirs), None)
     if given is None:
         return None
@@ -45,26 +58,40 @@ def _is_scaler(given) -> bool:
     return hasattr(given, "is_enabled") and hasattr(given, "get_scale")
 
 
-def _bare(optimizer):
-    """The torch optimizer inside wrappers such as accelerate's."""
-    inner = optimizer
-    for _ in range(8):
-        within = getattr(inner, "optimizer", None) or getattr(inner, "optim", None)
-        if _has_hooks(inner) and not _merely_forwards(inner, within):
-            return inner
-        inner = within
-        if inner is None:
-            break
+def _bare(optimizer) -> list:
+    """The torch optimizers inside wrappers such as accelerate's: several in a chain of Megatron's."""
+    found = [one for one in _inside(optimizer, []) if _is_torchs(one)]
+    if found:
+        return found
     raise TypeError(
         "optimizer must be a torch.optim.Optimizer, a list or a dict of them, not "
         + type(optimizer).__name__
     )
 
 
-def _has_hooks(optimizer) -> bool:
+def _inside(optimizer, found: list) -> list:
+    """Adds the optimizer and what it wraps, itself first, and nothing that a torch optimizer wraps."""
+    if any(optimizer is one for one in found) or len(found) > 100:
+        return found
+    found.append(optimizer)
+    if _is_torchs(optimizer):
+        return found
+    inner = getattr(optimizer, "chained_optimizers", None)
+    if not isinstance(inner, (list, tuple)):
+        inner = [getattr(optimizer, "optimizer", None) or getattr(optimizer, "optim", None)]
+    for one in inner:
+        if one is not None:
+            _inside(one, found)
+    return found
+
+
+def _is_torchs(optimizer) -> bool:
+    """Whether its step hooks are its own: Fabric's optimizers forward all they have to another."""
+    if not _has_step_hooks(optimizer):
+        return False
+    inner = getattr(optimizer, "optimizer", None)
+    return not _has_step_hooks(inner) or inner.param_groups is not optimizer.param_groups
+
+
+def _has_step_hooks(optimizer) -> bool:
     return hasattr(optimizer, "_optimizer_step_pre_hooks")
-
-
-def _merely_forwards(outer, within) -> bool:
-    """Whether all that `outer` has is that of the optimizer within it (Fabric's)."""
-    return _has_hooks(within) and within.param_groups is outer.param_groups

@@ -12,15 +12,15 @@ from trainmon.torch.contract import BEFORE_REDUCTION, Placement, Wrapper
 class Plain(Wrapper):
     name = "plain"
 
-    def __init__(self, root):
-        super().__init__(root)
+    def __init__(self, root, optimizers=()):
+        super().__init__(root, optimizers)
         self.ddp = _ddp_of(root)
         self.ranks = _ranks()
         if self.ddp:
             self.name = "ddp"
 
     @classmethod
-    def claims(cls, root):
+    def claims(cls, root, optimizers):
         return True
 
     def reduces(self):
@@ -31,13 +31,13 @@ class Plain(Wrapper):
             return "DistributedDataParallel"
         return "init_process_group" if self.ranks == 1 and _ranks() > 1 else ""
 
-    def placement(self, kind, tensor):
-        shape = () if tensor is None else tuple(tensor.shape)
+    def placement(self, kind, parameter):
+        shape = () if parameter is None else parameter.shape
         if self.ranks == 1:
             return Placement("identical", full_shape=shape)
         if not self.ddp:  # several processes, and nothing that says how they relate
             return Placement("independent", full_shape=shape)
-        if tensor is None:
+        if parameter is None:
             return Placement("union")
         is_sum = kind not in BEFORE_REDUCTION
         return Placement("identical" if is_sum else "partial", full_shape=shape)
