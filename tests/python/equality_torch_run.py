@@ -1,0 +1,79 @@
+# The training of the equality table under torch's own wrappers, watched or bare.
+"""equality_torch_run.py OUT ROW watched|bare: losses and local weights go to OUT/<how>.<rank>.pt."""
+
+import contextlib
+import pathlib
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import equality_gpt as gpt
+import trainmon
+
+
+def plain(model):
+    return model, None, None
+
+
+def ddp(model):
+    model = nn.parallel.DistributedDataParallel(model)
+    return model, None, lambda last: contextlib.nullcontext() if last else model.no_sync()
+
+
+def fsdp2(model, **options):
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
+    policy = MixedPrecisionPolicy(**options)
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+
+    @contextlib.contextmanager
+    def micro_step(last):
+        model.set_requires_gradient_sync(last)
+        yield
+
+    return model, None, micro_step
+
+
+def fsdp2_bf16(model):
+    return fsdp2(model, param_dtype=torch.bfloat16)
+
+
+ROWS = {row.__name__: row for row in (plain, ddp, fsdp2, fsdp2_bf16)}
+
+
+def main():
+    out, row, how = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    rank = gpt.begin()
+    model, optimizer, micro_step = ROWS[row](gpt.make())
+    if optimizer is None:
+        optimizer = torch.optim.AdamW(model.parameters(), **gpt.ADAMW)
+    monitor = None
+    if how == "watched":
+        monitor = trainmon.watch(
+            model,
+            optimizer,
+            kinds=["grad_unreduced", "grad_reduced", "weights", "moments"],
+            every=1,
+            out=str(out / "run"),
+            grad_acc_steps=gpt.MICRO_STEPS,
+        )
+    losses = gpt.train(model, optimizer, rank, micro_step)
+    if monitor is not None:
+        monitor.stop()
+        health = monitor.health()
+        assert health["parts_off"] == {} and health["errors"] == 0, health
+        assert health["refused"] == {}, health
+    final = [p.detach() for p in model.parameters()]
+    final = [p.to_local() if hasattr(p, "to_local") else p for p in final]
+    torch.save({"losses": losses, "final": final}, out / f"{how}.{rank}.pt")
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

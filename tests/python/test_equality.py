@@ -1,0 +1,62 @@
+# The equality table, torch's own wrappers: the same model gives the same rows, whatever wraps it.
+import copy
+import functools
+
+import pytest
+import torch
+
+import equality_compare
+import equality_gpt as gpt
+import equality_oracle
+import launch
+
+BF16 = {"compute": torch.bfloat16}
+# name -> (title, ranks, precision, what the oracle does)
+ROWS = {
+    "plain": ("plain", 1, "fp32", {"data_ranks": 1}),
+    "ddp": ("DDP", 2, "fp32", {}),
+    "fsdp2": ("FSDP2", 2, "fp32", {}),
+    "fsdp2_bf16": ("FSDP2, bf16 policy", 2, "bf16", BF16),
+}
+
+
+@functools.cache
+def _oracle(options):
+    return equality_oracle.train(**dict(options))
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_rows_equal_those_of_the_oracle_and_training_is_untouched(row, tmp_path):
+    title, ranks, precision, options = ROWS[row]
+    for how in ("watched", "bare"):
+        launch.run("equality_torch_run.py", tmp_path, row, how, ranks=ranks, timeout=120)
+    for rank in range(ranks):
+        watched, bare = (torch.load(tmp_path / f"{how}.{rank}.pt") for how in ("watched", "bare"))
+        for what in ("losses", "final"):
+            pairs = list(zip(watched[what], bare[what], strict=True))
+            assert pairs and all(torch.equal(a, b) for a, b in pairs), what
+    expected = _oracle(tuple(options.items()))
+    if ranks == 1:  # nothing is reduced: every row is that of the whole run
+        expected = {(*key[:-1], -1): value for key, value in expected.items()}
+    result = equality_compare.compare(tmp_path / "run", expected, row, title, precision)
+    cells = result["cells"].values()
+    assert [c["compared"] for c in cells] == [29] * len(gpt.KINDS)
+    assert sum(c["rows"] for c in cells) == 29 * gpt.STEPS * (5 + ranks * gpt.MICRO_STEPS)
+
+
+def test_the_comparison_sees_every_planted_difference(tmp_path):
+    launch.run("equality_torch_run.py", tmp_path, "plain", "watched", timeout=120)
+    exact = {(*k[:-1], -1): v for k, v in _oracle((("data_ranks", 1),)).items()}
+
+    def fails(expected, message):
+        with pytest.raises(AssertionError, match=message):
+            equality_compare.compare(tmp_path / "run", expected, "planted", "planted")
+
+    key = ("exp_avg_sq", "blocks.1.down.bias", 2, -1, -1)
+    for statistic in equality_oracle.STATISTICS:
+        wrong = copy.deepcopy(exact)
+        wrong[key][statistic] += 1 if statistic == "count" else 0.1 * (wrong[key]["absmax"] + 1)
+        fails(wrong, "down.bias")
+    fails({**exact, ("grad_reduced", "no.such", 0, -1, -1): exact[key]}, "no row")
+    fails({k: v for k, v in exact.items() if k != key}, "a row too many")
+    assert not (equality_compare.FOLDER / "planted.json").exists()
