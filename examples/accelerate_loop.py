@@ -33,10 +33,10 @@ def train(out, steps):
             accelerator.backward(loss)
             if accelerator.sync_gradients:
                 accelerator.clip_grad_norm_(model.parameters(), 1.0)
+                show(accelerator.process_index, index // MICRO_STEPS, loss.item())
             optimizer.step()
             optimizer.zero_grad()
         accelerator.log({"loss": loss.item()})
-        show(accelerator.process_index, index // MICRO_STEPS, loss.item())
     tracker.finish()  # end_training() ends it on the main process only
     accelerator.end_training()
 

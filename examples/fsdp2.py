@@ -19,7 +19,7 @@ def train(out, steps):
     mesh = dist.init_device_mesh("cpu", (ranks,))
     torch.manual_seed(0)
     model = build_gpt(width=96, heads=4, depth=3)
-    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
     for block in model.blocks:
         fully_shard(block, mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh, mp_policy=policy)
