@@ -2,6 +2,7 @@
 """equality_torch_run.py OUT ROW watched|bare: losses and local weights go to OUT/<how>.<rank>.pt."""
 
 import contextlib
+import functools
 import pathlib
 import sys
 
@@ -43,13 +44,44 @@ def fsdp2_bf16(model):
     return fsdp2(model, param_dtype=torch.bfloat16)
 
 
-ROWS = {row.__name__: row for row in (plain, ddp, fsdp2, fsdp2_bf16)}
+def fsdp1(model, strategy="FULL_SHARD", original=True, **precision):
+    from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, ShardingStrategy
+
+    def wrap(module):
+        return FullyShardedDataParallel(
+            module,
+            device_id=torch.device("cpu"),
+            use_orig_params=original,
+            sharding_strategy=ShardingStrategy[strategy],
+            mixed_precision=MixedPrecision(**precision) if precision else None,
+        )
+
+    for index, block in enumerate(model.blocks):
+        model.blocks[index] = wrap(block)
+    model = wrap(model)
+    return model, None, lambda last: contextlib.nullcontext() if last else model.no_sync()
+
+
+MAKERS = {
+    "plain": plain,
+    "ddp": ddp,
+    "fsdp2": fsdp2,
+    "fsdp2_bf16": fsdp2_bf16,
+    "fsdp1": fsdp1,
+    "fsdp1_flat": functools.partial(fsdp1, original=False),
+    "fsdp1_grad_op": functools.partial(fsdp1, strategy="SHARD_GRAD_OP"),
+    "fsdp1_grad_op_flat": functools.partial(fsdp1, strategy="SHARD_GRAD_OP", original=False),
+    "fsdp1_no_shard": functools.partial(fsdp1, strategy="NO_SHARD"),
+    "fsdp1_no_shard_flat": functools.partial(fsdp1, strategy="NO_SHARD", original=False),
+    "fsdp1_bf16": functools.partial(fsdp1, param_dtype=torch.bfloat16),
+    "fsdp1_bf16_flat": functools.partial(fsdp1, original=False, param_dtype=torch.bfloat16),
+}
 
 
 def main():
     out, row, how = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     rank = gpt.begin()
-    model, optimizer, micro_step = ROWS[row](gpt.make())
+    model, optimizer, micro_step = MAKERS[row](gpt.make())
     if optimizer is None:
         optimizer = torch.optim.AdamW(model.parameters(), **gpt.ADAMW)
     monitor = None

@@ -17,6 +17,14 @@ ROWS = {
     "ddp": ("DDP", 2, "fp32", {}),
     "fsdp2": ("FSDP2", 2, "fp32", {}),
     "fsdp2_bf16": ("FSDP2, bf16 policy", 2, "bf16", BF16),
+    "fsdp1": ("FSDP1, use_orig_params", 2, "fp32", {}),
+    "fsdp1_flat": ("FSDP1, flat parameters", 2, "fp32", {}),
+    "fsdp1_grad_op": ("FSDP1 SHARD_GRAD_OP, use_orig_params", 2, "fp32", {}),
+    "fsdp1_grad_op_flat": ("FSDP1 SHARD_GRAD_OP, flat parameters", 2, "fp32", {}),
+    "fsdp1_no_shard": ("FSDP1 NO_SHARD, use_orig_params", 2, "fp32", {}),
+    "fsdp1_no_shard_flat": ("FSDP1 NO_SHARD, flat parameters", 2, "fp32", {}),
+    "fsdp1_bf16": ("FSDP1, bf16 policy, use_orig_params", 2, "bf16", BF16),
+    "fsdp1_bf16_flat": ("FSDP1, bf16 policy, flat parameters", 2, "bf16", BF16),
 }
 
 

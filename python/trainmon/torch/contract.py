@@ -216,10 +216,11 @@ def parameters_under(wrappers: list[Wrapper]) -> list[Parameter]:
 def wrapper_of(root: nn.Module, optimizers: tuple = ()) -> Wrapper:
     """The wrapper of a model chunk; the last one takes what no other claims."""
     from trainmon.torch.dtensors import DTensors
+    from trainmon.torch.fsdp1 import Fsdp1
     from trainmon.torch.fsdp2 import Fsdp2
     from trainmon.torch.plain import Plain
 
-    wrappers = (Fsdp2, DTensors, Plain)
+    wrappers = (Fsdp1, Fsdp2, DTensors, Plain)
     return next(w(root, optimizers) for w in wrappers if w.claims(root, optimizers))
 
 

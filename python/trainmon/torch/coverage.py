@@ -76,8 +76,9 @@ class Coverage:
         """How the tensors of each CUDA device are measured; makes it ready to."""
         held: dict = collections.defaultdict(list)
         for parameter in self.adapter.parameters:
-            if parameter.tensor.device.type == "cuda":
-                held[parameter.tensor.device].append(parameter.tensor)
+            tensor = parameter.tensor if parameter.stepped is None else parameter.stepped
+            if tensor.device.type == "cuda":
+                held[tensor.device].append(tensor)
         how = {}
         for device, tensors in held.items():
             size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import weakref
 
+import torch
 from torch import Tensor
 
 from trainmon import _core
@@ -198,12 +199,13 @@ class CallAfter(Hook):
         if adapter is None or not adapter.gradients.on:
             return
         try:
-            steps = adapter.backward_of(self.optimizer)
+            adapter.backward_of(self.optimizer)
             self.call = self.call + 1 if self.task == adapter.backward.task else 0
             self.task = adapter.backward.task
-            if steps.recording:
-                for parameter, value in self.find():
-                    adapter.registry.report(parameter, value, self.call)
+            if any(each.recording for each in adapter.steps):
+                with torch.no_grad():
+                    for parameter, value in self.find():
+                        adapter.registry.report(parameter, value, self.call)
         except Exception as error:
             adapter.gradients.failed(error)
 

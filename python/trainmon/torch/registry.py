@@ -45,7 +45,7 @@ class Registry:
             adapter.coverage.not_covered(what, "a later optimizer of watch() has them, too")
         for parameter in adapter.parameters:
             parameter.stepped = adapter.wrappers[parameter.chunk].stepped(parameter)
-            owner = owners.get(id(parameter.stepped))
+            owner = owners.get(id(parameter.stepped), owners.get(id(parameter.tensor)))
             parameter.owned = owner is not None
             parameter.optimizer = adapter.clock.index if owner is None else owner
             parameter.selected = adapter.selection.parameter(parameter)
