@@ -19,7 +19,7 @@ RUN = pathlib.Path(__file__).with_name("equality_colossalai_run.py")
 PYTHON = os.environ.get("COLOSSALAI_PYTHON", ".venv-colossalai/bin/python")
 MICRO = {"each_micro": True}  # each micro step is reduced, so nothing is added up before
 ZERO = {"plugin": "zero"}
-BF16 = {"compute": torch.bfloat16, **MICRO}
+BF16 = {"compute": torch.bfloat16, "begin": torch.bfloat16, **MICRO}
 # name -> (title, what is run, precision, what the oracle does)
 ROWS = {
     "colossalai_ddp": (

@@ -13,7 +13,7 @@ import launch
 
 RUN = pathlib.Path(__file__).with_name("equality_deepspeed_run.py")
 MICRO = {"each_micro": True}  # stages 2 and 3 reduce each micro step: nothing is added up before
-BF16 = {"compute": torch.bfloat16}
+BF16 = {"compute": torch.bfloat16, "begin": torch.bfloat16}
 IDLE = {
     **BF16,
     "idle_steps": 1,

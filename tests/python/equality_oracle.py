@@ -34,9 +34,10 @@ def train(
     reduce=None,  # dtype in which ranks are averaged (None: `accumulate`)
     each_micro: bool = False,  # grad_unreduced is what each micro step gives, not their sum so far
     idle_steps: int = 0,  # steps with gradients of 0 that the optimizer takes before training
+    begin=None,  # dtype to which the first weights are rounded before masters are made of them
     clip: float = 0.0,  # grad_reduced, moments and weights are those after clipping to this norm
 ) -> dict:
-    masters = gpt.make()
+    masters = gpt.make().to(begin).to(torch.float32) if begin else gpt.make()
     model = gpt.make().to(compute)
     accumulate = accumulate or compute
     optimizer = torch.optim.AdamW(masters.parameters(), foreach=False, **gpt.ADAMW)

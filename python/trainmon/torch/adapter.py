@@ -46,7 +46,7 @@ class Adapter:
     def __init__(self, model, optimizers, scaler, selection=None, relay=None):
         self.roots = given.chunks(model)
         self.optimizers = given.optimizers(optimizers)
-        self.scaler = given.scaler(scaler)
+        self.scaler = given.scaler(scaler, optimizers)
         self.around = given.around(optimizers)
         self.wrappers = [wrapper_of(root, self.around) for root in self.roots]
         self.looked_again = False  # whether they were found to be the same in the first forward
@@ -65,7 +65,6 @@ class Adapter:
         self.fixed_selection = selection  # None: that of the configuration
         self.relay = relay  # step hooks that are there already
         self.logs_collectives = False  # they are noted, not measured
-        self.main_grad = False  # gradients are in an attribute main_grad, where there is one
         self.main_grad_due = None  # what is to be read once the framework has added to it
 
     # --- facts for the core, before it exists ----------------------------------------------------
@@ -301,6 +300,9 @@ class Adapter:
         for key in ("kind", "name", "element"):
             if key in arguments:
                 arguments[key] = as_text(arguments[key])
+        if "chunk" in arguments and self.fixed_selection is None:  # faces count those of their rank
+            chunk = arguments["chunk"]
+            arguments["chunk"] = self.wrappers[chunk].chunk_number(chunk)
         try:
             return self.core.add_series(**arguments)
         except ValueError:  # a dtype that is refused, by name, when it is looked at
@@ -349,6 +351,8 @@ class Adapter:
         if [type(w) for w in wrappers] == [type(w) for w in self.wrappers]:
             return
         self.detach()
+        for new, old in zip(wrappers, self.wrappers, strict=True):
+            new.main_grad |= old.main_grad
         self.wrappers = wrappers
         self.has_dtensors = any(isinstance(w, DTensors) for w in wrappers)
         self.parameters = parameters_under(wrappers)

@@ -78,7 +78,7 @@ class Registry:
                 return False
             series = self._unreduced_series(parameter, tensor)
             keeps = tensor is parameter.tensor and self._wrapper(parameter).keeps_gradients
-            apart = self.adapter.main_grad and hasattr(tensor, "main_grad")
+            apart = self._wrapper(parameter).main_grad and hasattr(tensor, "main_grad")
             kind = InMainGrad if apart else kind
             hook = kind(self.adapter, parameter.optimizer, series, keeps)
             if kind is OfDTensor:
@@ -146,7 +146,10 @@ class Registry:
 
     def _unreduced_series(self, parameter: Parameter, tensor: Tensor) -> int:
         if parameter.selected and "grad_unreduced" in self.adapter.kinds:
-            return self.series_of(parameter, "grad_unreduced", tensor)
+            gradient = tensor
+            if self._wrapper(parameter).main_grad:
+                gradient = getattr(tensor, "main_grad", tensor)
+            return self.series_of(parameter, "grad_unreduced", gradient)
         return NO_SERIES
 
     def find_again(self) -> None:

@@ -21,7 +21,7 @@ class Steps:
         "adapter", "core", "index", "optimizer", "part", "sweeps", "directions", "updates",
         "recording", "window", "flags", "turns_left",
         "task", "pending", "in_step", "first", "previous", "last", "zero", "scale", "fused",
-        "start_known", "caller", "inner", "ignored", "abandoned",
+        "start_known", "caller", "inner", "ignored", "abandoned", "attribute",
     )  # fmt: skip
 
     def __init__(self, adapter, optimizer, start_iteration: int | None):
@@ -32,6 +32,7 @@ class Steps:
         start = start_iteration if self.start_known else adapter.steps_taken(optimizer)
         self.index = self.core.add_optimizer(start)
         self.flags = STILL_SCALED if adapter.scales() else 0
+        self.attribute = "grad"  # in which gradients of parameters add up
         self.scale = 1.0
         self.fused = None
         self.in_step = False
@@ -106,8 +107,8 @@ class Steps:
 
     def backward_ended(self) -> None:
         probes = (self.first, self.previous, self.last)
-        found = [p for p in probes if p is not None and p.grad is not None]
-        self.zero = {id(p) for p in found if _core.first_row_is_zero(p.grad)}
+        found = [(id(p), getattr(p, self.attribute, None)) for p in probes if p is not None]
+        self.zero = {key for key, g in found if g is not None and _core.first_row_is_zero(g)}
 
     def forward_begins(self) -> None:
         """Gradients that vanished since the last backward never reached a step."""
@@ -125,10 +126,11 @@ class Steps:
         for tensor in (self.first, self.previous, self.last):
             if tensor is None or tensor is besides:
                 continue
-            if tensor.grad is not None:
+            gradient = getattr(tensor, self.attribute, None)
+            if gradient is not None:
                 if id(tensor) in self.zero:
                     continue
-                if not _core.first_row_is_zero(tensor.grad):
+                if not _core.first_row_is_zero(gradient):
                     return False
             cleared = True
         return cleared

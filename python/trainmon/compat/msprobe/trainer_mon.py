@@ -164,7 +164,8 @@ class TrainerMon:
         selection = Targets(config, self._model, self._dp_group, self._tp_group)
         adapter = Adapter(self._model, self._optimizer, None, selection, self._relay)
         selection.hides_reduced &= not _is_sharded(adapter)
-        adapter.main_grad = bool(self.params_have_main_grad)
+        for wrapper in adapter.wrappers:
+            wrapper.main_grad |= bool(self.params_have_main_grad)
         adapter.logs_collectives = config["cc_distribution"]["cc_log_only"]
         self._watch = Watch(adapter, config_json(settings), self._parts(describes))
         adapter.on_step = self._count
@@ -362,8 +363,7 @@ class TrainerMon:
     def _reduced(self) -> dict:
         adapter = self._watch._adapter
         if adapter.clock.pending and "grad_reduced" in adapter.kinds:
-            attribute = "main_grad" if self.params_have_main_grad else "grad"
-            return metrics.of_gradients(adapter, attribute, self.config, self.rank)
+            return metrics.of_gradients(adapter, self.config, self.rank)
         return self._metrics("grad_reduced")
 
     def generate_xy_metrics(self) -> tuple[dict, dict]:
