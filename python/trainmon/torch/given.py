@@ -42,18 +42,25 @@ def around(given) -> tuple:
     return tuple(found)
 
 
-def scaler(given):
-    """The GradScaler, None if there is none or it does nothing."""
+def scaler(given, optimizers=()):
+    """The GradScaler, None if there is none or it does nothing. Accelerate's optimizers have theirs."""
+    if given is None:
+        theirs = (getattr(optimizer, "scaler", None) for optimizer in around(optimizers))
+        given = next(filter(_is_scaler, theirs), None)
     if given is None:
         return None
-    if not (hasattr(given, "is_enabled") and hasattr(given, "get_scale")):
+    if not _is_scaler(given):
         raise TypeError(f"scaler must be a torch.amp.GradScaler, not {type(given).__name__}")
     return given if given.is_enabled() else None
 
 
+def _is_scaler(given) -> bool:
+    return hasattr(given, "is_enabled") and hasattr(given, "get_scale")
+
+
 def _bare(optimizer) -> list:
     """The torch optimizers inside wrappers such as accelerate's: several in a chain of Megatron's."""
-    found = [one for one in _inside(optimizer, []) if _has_step_hooks(one)]
+    found = [one for one in _inside(optimizer, []) if _is_torchs(one)]
     if found:
         return found
     raise TypeError(
@@ -67,7 +74,7 @@ def _inside(optimizer, found: list) -> list:
     if any(optimizer is one for one in found) or len(found) > 100:
         return found
     found.append(optimizer)
-    if _has_step_hooks(optimizer):
+    if _is_torchs(optimizer):
         return found
     inner = getattr(optimizer, "chained_optimizers", None)
     if not isinstance(inner, (list, tuple)):
@@ -76,6 +83,14 @@ def _inside(optimizer, found: list) -> list:
         if one is not None:
             _inside(one, found)
     return found
+
+
+def _is_torchs(optimizer) -> bool:
+    """Whether its step hooks are its own: Fabric's optimizers forward all they have to another."""
+    if not _has_step_hooks(optimizer):
+        return False
+    inner = getattr(optimizer, "optimizer", None)
+    return not _has_step_hooks(inner) or inner.param_groups is not optimizer.param_groups
 
 
 def _has_step_hooks(optimizer) -> bool:

@@ -8,13 +8,16 @@ import torch
 from torch import nn
 
 # Attributes under which wrappers keep the user's module.
-_INNER = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
+_INNER = {
+    "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module",
+    "_forward_module", "_original_module",  # Fabric
+}  # fmt: skip
 # Modules that keep it under `module`: a class, where it is if anybody has loaded it.
 _AROUND = (
     ("torch.nn.parallel", "DistributedDataParallel"),
     ("torch.nn.parallel", "DataParallel"),
     ("deepspeed.runtime.engine", "DeepSpeedEngine"),
-    ("megatron.core.distributed", "DistributedDataParallel"),
+    ("megatron.core.distributed.data_parallel_base", "_BaseDataParallel"),
     ("megatron.core.transformer.module", "Float16Module"),
     ("colossalai.interface", "ModelWrapper"),
 )

@@ -163,7 +163,9 @@ class TrainerMon:
             settings["collective_callers"] = config["cc_distribution"]["cc_codeline"]
         selection = Targets(config, self._model, self._dp_group, self._tp_group)
         adapter = Adapter(self._model, self._optimizer, None, selection, self._relay)
-        adapter.main_grad = bool(self.params_have_main_grad)
+        selection.hides_reduced &= not _is_sharded(adapter)
+        for wrapper in adapter.wrappers:
+            wrapper.main_grad |= bool(self.params_have_main_grad)
         adapter.logs_collectives = config["cc_distribution"]["cc_log_only"]
         self._watch = Watch(adapter, config_json(settings), self._parts(describes))
         adapter.on_step = self._count
@@ -361,8 +363,7 @@ class TrainerMon:
     def _reduced(self) -> dict:
         adapter = self._watch._adapter
         if adapter.clock.pending and "grad_reduced" in adapter.kinds:
-            attribute = "main_grad" if self.params_have_main_grad else "grad"
-            return metrics.of_gradients(adapter, attribute, self.config, self.rank)
+            return metrics.of_gradients(adapter, self.config, self.rank)
         return self._metrics("grad_reduced")
 
     def generate_xy_metrics(self) -> tuple[dict, dict]:
@@ -377,6 +378,12 @@ class TrainerMon:
     def _metrics(self, kind: str) -> dict:
         self._settle()
         return metrics.of_rows(self._watch._core.msprobe_tensors(kind), self.config["ops"])
+
+
+def _is_sharded(adapter) -> bool:
+    """Whether ranks have different parts of reduced gradients, as under a distributed optimizer."""
+    places = (adapter.wrappers[p.chunk].placement("grad_reduced", p) for p in adapter.parameters)
+    return any(place.replication == "union" for place in places)
 
 
 def _is_distributed() -> bool:
