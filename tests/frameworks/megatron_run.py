@@ -81,12 +81,24 @@ def train(name, rank, out=None, truth=None):
     return torch.tensor(losses), weights, left
 
 
+def none(rank, out):
+    """A rank on which Megatron has nothing to optimise trains on like the others."""
+    from megatron.core.optimizer import ChainedOptimizer
+
+    (chunk,), _ = case.wrap(models({}))
+    watch = trainmon.watch(chunk, ChainedOptimizer([]), out=out / "none")
+    case.loss_of(chunk, 0, 0, rank).backward()
+    watch.stop()
+
+
 def main():
     out, name = pathlib.Path(sys.argv[1]), sys.argv[2]
     tp = CASES[name].get("tp", 1)
     rank = case.start(tp=tp) // tp  # ranks of one tensor parallel group read the same text
     truth = [] if name in ("overlap", "chunks", "chained", "single") else None
     losses, weights, _ = train(name, rank)
+    if name == "chained":
+        none(rank, out)
     seen, watched, left = train(name, rank, out / "run", truth)
     same = torch.equal(losses.nan_to_num(-1), seen.nan_to_num(-1))
     same = same and all(torch.equal(*pair) for pair in zip(weights, watched, strict=True))

@@ -91,6 +91,9 @@ class Megatron(InPieces):
 
     def hook_gradients(self, parameters, registry):
         adapter = registry.adapter
+        if not self.outer and any(getattr(o, "is_stub_optimizer", False) for o in self.optimizers):
+            why = "Megatron's optimizer has nothing to update on this rank"
+            adapter.coverage.not_covered("steps", why)
         if self.moved:
             what = "grad_reduced, weights and moments of Megatron's optimizer"
             adapter.coverage.not_covered(what, f"it has no {self.moved}")
