@@ -1,6 +1,7 @@
 # The equality table, torch's own wrappers: the same model gives the same rows, whatever wraps it.
 import copy
 import functools
+import json
 
 import pytest
 import torch
@@ -25,6 +26,8 @@ ROWS = {
     "fsdp1_no_shard_flat": ("FSDP1 NO_SHARD, flat parameters", 2, "fp32", {}),
     "fsdp1_bf16": ("FSDP1, bf16 policy, use_orig_params", 2, "bf16", BF16),
     "fsdp1_bf16_flat": ("FSDP1, bf16 policy, flat parameters", 2, "bf16", BF16),
+    "zero_redundancy": ("DDP, ZeroRedundancyOptimizer", 2, "fp32", {}),
+    "tensor_parallel": ("DTensor tensor parallel", 2, "fp32", {"data_ranks": 1}),
 }
 
 
@@ -43,13 +46,17 @@ def test_rows_equal_those_of_the_oracle_and_training_is_untouched(row, tmp_path)
         for what in ("losses", "final"):
             pairs = list(zip(watched[what], bare[what], strict=True))
             assert pairs and all(torch.equal(a, b) for a, b in pairs), what
+        health = json.loads((tmp_path / f"health.{rank}.json").read_text())
+        assert health["parts_off"] == {} and health["errors"] == 0, health
+        assert health["refused"] == {}, health
     expected = _oracle(tuple(options.items()))
-    if ranks == 1:  # nothing is reduced: every row is that of the whole run
+    data_ranks = options.get("data_ranks", gpt.RANKS)
+    if data_ranks == 1:  # nothing is reduced: every row is that of the whole run
         expected = {(*key[:-1], -1): value for key, value in expected.items()}
     result = equality_compare.compare(tmp_path / "run", expected, row, title, precision)
     cells = result["cells"].values()
     assert [c["compared"] for c in cells] == [29] * len(gpt.KINDS)
-    assert sum(c["rows"] for c in cells) == 29 * gpt.STEPS * (5 + ranks * gpt.MICRO_STEPS)
+    assert sum(c["rows"] for c in cells) == 29 * gpt.STEPS * (5 + data_ranks * gpt.MICRO_STEPS)
 
 
 def test_the_comparison_sees_every_planted_difference(tmp_path):

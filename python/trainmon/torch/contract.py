@@ -219,8 +219,9 @@ def wrapper_of(root: nn.Module, optimizers: tuple = ()) -> Wrapper:
     from trainmon.torch.fsdp1 import Fsdp1
     from trainmon.torch.fsdp2 import Fsdp2
     from trainmon.torch.plain import Plain
+    from trainmon.torch.zero_redundancy import ZeroRedundancy
 
-    wrappers = (Fsdp1, Fsdp2, DTensors, Plain)
+    wrappers = (Fsdp1, Fsdp2, DTensors, ZeroRedundancy, Plain)
     return next(w(root, optimizers) for w in wrappers if w.claims(root, optimizers))
 
 

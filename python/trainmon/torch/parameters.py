@@ -184,6 +184,19 @@ class Accumulated(_core.Accumulated):
         adapter.row(self.series, gradient, *place, steps.flags)
 
 
+class OfDTensor(Accumulated):
+    """Of a parameter that is a DTensor: how its gradient lies is known when there is one."""
+
+    parameter = None  # the registry sets it
+
+    def local_of(self, gradient):
+        adapter, parameter = self.adapter(), self.parameter
+        wrapper = adapter.wrappers[parameter.chunk]
+        if wrapper.placed_as(parameter, "grad_unreduced", gradient):
+            self.series = adapter.registry.series_of(parameter, "grad_unreduced", gradient)
+        return local_of(gradient)
+
+
 class CallAfter(Hook):
     """Post-accumulate-grad hook of a tensor that is not read itself: find() gives (parameter, local
     value) of each gradient before reduction that is complete now, for one backward."""
