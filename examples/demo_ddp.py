@@ -13,9 +13,10 @@ import os
 import statistics
 import subprocess
 import sys
-import sysconfig
 import time
 from pathlib import Path
+
+from small_text import build_gpt, corpus
 
 STEPS = 104
 BATCH, CONTEXT = 8, 128
@@ -33,7 +34,7 @@ def train(out: Path) -> None:
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     torch.manual_seed(1234)
-    model = DistributedDataParallel(build_gpt(torch.nn))
+    model = DistributedDataParallel(build_gpt())
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     text = torch.frombuffer(bytearray(corpus()), dtype=torch.uint8)
     generator = torch.Generator().manual_seed(rank)
@@ -89,54 +90,6 @@ def plant_fault(torch, model, optimizer, rank: int) -> None:
 
     if rank == FAULT["rank"]:
         parameter.register_hook(damage)
-
-
-def build_gpt(nn, width: int = 192, heads: int = 6, depth: int = 6):
-    import torch
-
-    class Block(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.ln1 = nn.LayerNorm(width)
-            self.qkv = nn.Linear(width, 3 * width)
-            self.proj = nn.Linear(width, width)
-            self.ln2 = nn.LayerNorm(width)
-            self.mlp = nn.Sequential(
-                nn.Linear(width, 4 * width),
-                nn.GELU(),
-                nn.Linear(4 * width, width),
-                nn.Dropout(0.1),
-            )
-
-        def forward(self, x):
-            shape = (x.shape[0], x.shape[1], heads, width // heads)
-            q, k, v = (t.view(shape).transpose(1, 2) for t in self.qkv(self.ln1(x)).chunk(3, -1))
-            attended = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = x + self.proj(attended.transpose(1, 2).flatten(2))
-            return x + self.mlp(self.ln2(x))
-
-    class GPT(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.tokens = nn.Embedding(256, width)
-            self.positions = nn.Embedding(CONTEXT, width)
-            self.blocks = nn.ModuleList(Block() for _ in range(depth))
-            self.ln = nn.LayerNorm(width)
-            self.head = nn.Linear(width, 256, bias=False)
-
-        def forward(self, bytes_):
-            x = self.tokens(bytes_) + self.positions(torch.arange(bytes_.shape[1]))
-            for block in self.blocks:
-                x = block(x)
-            return self.head(self.ln(x))
-
-    return GPT()
-
-
-def corpus() -> bytes:
-    """Python's standard library, as text to learn from: every machine that runs this has it."""
-    library = Path(sysconfig.get_path("stdlib"))
-    return b"\n".join(file.read_bytes() for file in sorted(library.glob("*.py")))
 
 
 def progress(step: int, loss: float, finite: bool) -> None:

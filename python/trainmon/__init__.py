@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from trainmon._core import __version__
-
-# Names resolve on first use, so that `import trainmon` loads no framework and no NumPy.
+# Names resolve on first use, so that `import trainmon` loads no framework and no NumPy, and entry
+# points of frameworks cost next to nothing where trainmon is not configured.
 _HOME = {
+    "__version__": "trainmon._core",
     "watch": "trainmon.monitor",
     "Watch": "trainmon.monitor",
     "GradProbe": "trainmon.torch.grad_probe",
@@ -22,7 +22,7 @@ _HOME = {
     "ConfigError": "trainmon.config",
 }
 
-__all__ = ["__version__", *_HOME]
+__all__ = [*_HOME]
 
 
 def __getattr__(name: str):

@@ -35,11 +35,22 @@ def test_a_trainer_is_watched(ranks, tmp_path, monkeypatch):
             assert_is(found[key], gradient)
             assert found[key]["micro_step"] == MICROS - 1
         # The bare model is handed to callbacks; that DDP is around it is found all the same.
-        unreduced = keys(
-            run, "step", "micro_step", kind="grad_unreduced", rank=rank, name="lm_head.weight"
+        unreduced = rows(run, kind="grad_unreduced", rank=rank)
+        places = {(r["step"], r["micro_step"], r["name"]): r for r in unreduced}
+        assert len(unreduced) == len(places)
+        names = list(report["gradients"][0])
+        every = [(s, m, n) for s in range(STEPS) for m in range(MICROS) for n in names]
+        assert places.keys() == ({*every} if ranks > 1 else set())
+        for (step, micro, name), found_there in places.items():
+            parts = report["local"][step * MICROS : step * MICROS + micro + 1]
+            assert_is(found_there, sum(part[names.index(name)] for part in parts))
+        # Evaluation, between two steps, leaves nothing.
+        outputs = keys(
+            run, "step", "micro_step", kind="actv", rank=rank, name="", element="output.loss"
         )
-        every = [(s, m) for s in range(STEPS) for m in range(MICROS)]
-        assert unreduced == (every if ranks > 1 else [])
+        assert outputs == [(s, m) for s in range(STEPS) for m in range(MICROS)]
+        resumed = keys(tmp_path / "resumed", "step", kind="grad_reduced", rank=rank, name=names[0])
+        assert resumed == [(STEPS,)]
         elements = {e for (e,) in keys(run, "element", kind="actv", rank=rank, name="")}
         assert {"input.input_ids", "input.labels", "output.loss", "output.logits"} <= elements
         attention = {

@@ -38,7 +38,22 @@ class Look(TrainerCallback):
         self.gradients.append({n: p.grad.clone() for n, p in model.named_parameters()})
 
 
-def train(out, callbacks):
+class Noting(Trainer):
+    """Notes each micro-batch's own gradient, by a way that passes no hook of DDP."""
+
+    def __init__(self, *arguments, **settings):
+        super().__init__(*arguments, **settings)
+        self.local = []
+
+    def compute_loss(self, model, inputs, return_outputs=False, **settings):
+        loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **settings)
+        if model.training:
+            gradients = torch.autograd.grad(loss, list(self.model.parameters()), retain_graph=True)
+            self.local.append(gradients)
+        return (loss, outputs) if return_outputs else loss
+
+
+def train(out, callbacks, max_steps=STEPS, resume=False):
     torch.manual_seed(0)
     model = LlamaForCausalLM(
         LlamaConfig(
@@ -56,17 +71,28 @@ def train(out, callbacks):
         output_dir=str(out / "trainer"),
         use_cpu=True,
         ddp_backend="gloo" if dist.is_initialized() else None,
-        max_steps=STEPS,
+        max_steps=max_steps,
         per_device_train_batch_size=2,
         gradient_accumulation_steps=MICROS,
         max_grad_norm=0.5,
         logging_steps=1,
         report_to=[],
-        save_strategy="no",
+        save_strategy="steps",
+        save_steps=STEPS,
+        eval_strategy="steps",
+        eval_steps=2,
         disable_tqdm=True,
     )
-    Trainer(model=model, args=arguments, train_dataset=data, callbacks=callbacks).train()
-    return {n: p.detach().clone() for n, p in model.named_parameters()}
+    trainer = Noting(
+        model=model,
+        args=arguments,
+        train_dataset=data,
+        eval_dataset=data[:4],
+        callbacks=callbacks,
+    )
+    trainer.train(resume_from_checkpoint=resume)
+    weights = {n: p.detach().clone() for n, p in model.named_parameters()}
+    return weights, trainer.local
 
 
 def main():
@@ -76,14 +102,17 @@ def main():
         dist.init_process_group(
             "gloo", init_method=os.environ["MEETING_POINT"], rank=RANK, world_size=RANKS
         )
-    bare = train(out, [])
+    bare, _ = train(out, [])
     look = Look()
     callback = TrainmonCallback(kinds=["grads", "moments", "activations"], out=out / "run")
-    watched = train(out, [look, callback])
+    watched, local = train(out, [look, callback])
+    again = TrainmonCallback(kinds=["grads"], out=out / "resumed")
+    train(out, [again], max_steps=STEPS + 1, resume=str(out / "trainer" / f"checkpoint-{STEPS}"))
     torch.save(
         {
             "same": all(torch.equal(bare[n], watched[n]) for n in bare),
             "gradients": look.gradients,
+            "local": local,
             "health": callback.monitor.health(),
         },
         out / f"{RANK}.pt",

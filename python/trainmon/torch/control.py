@@ -6,7 +6,7 @@ import json
 import torch
 
 from trainmon.torch.backward import IDLE, current_task
-from trainmon.torch.contract import parameters_of
+from trainmon.torch.contract import parameters_under
 from trainmon.torch.hooks import Part, log
 
 # The core's own: no hook changes.
@@ -103,7 +103,7 @@ class Control:
         adapter.detach()
         is_whole = False
         try:
-            adapter.parameters = parameters_of(adapter.roots)
+            adapter.parameters = parameters_under(adapter.wrappers)
             self.allowed(config, adapter.prepare(config))
             if on:
                 adapter.attach()

@@ -62,7 +62,7 @@ class Coverage:
                 core.set_note(key, json.dumps(note))
         if devices := self._devices():
             core.set_note("devices", json.dumps(devices))
-        known = {id(p.tensor) for p in parameters}
+        known = {id(adapter.wrappers[p.chunk].stepped(p)) for p in parameters}
         foreign = sum(
             id(tensor) not in known
             for optimizer in adapter.optimizers.values()
@@ -76,8 +76,9 @@ class Coverage:
         """How the tensors of each CUDA device are measured; makes it ready to."""
         held: dict = collections.defaultdict(list)
         for parameter in self.adapter.parameters:
-            if parameter.tensor.device.type == "cuda":
-                held[parameter.tensor.device].append(parameter.tensor)
+            tensor = parameter.tensor if parameter.stepped is None else parameter.stepped
+            if tensor.device.type == "cuda":
+                held[tensor.device].append(tensor)
         how = {}
         for device, tensors in held.items():
             size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
@@ -175,7 +176,8 @@ class Coverage:
         owned = [p for p in adapter.parameters if p.owned and p.selected]
         if not owned:
             return "none of the optimizer's parameters is in the model given"
-        if "grad_reduced" in adapter.kinds and all(p.tensor.grad is None for p in owned):
+        has = (adapter.wrappers[p.chunk].has_gradient(p) for p in owned)
+        if "grad_reduced" in adapter.kinds and not any(has):
             return "no watched parameter had a gradient when the optimizer stepped"
         off = [part.name for part in adapter.parts if not part.on]
         return f"{', '.join(off)} switched off after an error" if off else "no reason found"

@@ -182,7 +182,7 @@ class DeclaredSteps:
             its, then, parent, parts = known
             if its() is optimizer and then == held and parent is every:
                 return parts
-        mine = [p for p in every.parameters if id(p.tensor) in held]
+        mine = [p for p in every.parameters if id(p.stepped) in held]
         parts = self._split(mine) if mine else None
         self.known = {key: value for key, value in self.known.items() if value[0]() is not None}
         self.known[id(optimizer)] = weakref.ref(optimizer), held, every, parts
@@ -202,7 +202,8 @@ class DeclaredSteps:
         if apart:
             self.shards.read([p for p in apart if p.selected])
         found = (*sweeps.parameters, *apart)
-        self.read.update(id(p.tensor) for p in found if p.tensor.grad is not None)
+        wrappers = self.steps.adapter.wrappers
+        self.read.update(id(p.tensor) for p in found if wrappers[p.chunk].has_gradient(p))
 
     def _say_cleared(self) -> None:
         if self.said:

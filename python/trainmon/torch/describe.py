@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from trainmon.torch import given, modules
-from trainmon.torch.contract import dtype_name, parameters_of
+from trainmon.torch.contract import dtype_name, parameters_under, wrapper_of
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ def describe(model: nn.Module | list[nn.Module]) -> Description:
     TypeError for what is no torch.nn.Module."""
     roots = given.chunks(model)
     owned: dict[tuple[int, int], dict[str, str]] = {}
-    for parameter in parameters_of(roots):
+    for parameter in parameters_under([wrapper_of(root) for root in roots]):
         tensor = parameter.tensor
-        what = f"{dtype_name(tensor)} {list(tensor.shape)}"
+        what = f"{dtype_name(tensor)} {list(parameter.shape)}"
         what += "" if tensor.requires_grad else "  frozen"
         what += f"  also {', '.join(parameter.aliases)}" if parameter.aliases else ""
         place = parameter.chunk, id(parameter.owner)

@@ -1,13 +1,26 @@
 # Walks modules under the names their author gave them, and finds those whose hooks get called.
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 
 import torch
 from torch import nn
 
 # Attributes under which wrappers keep the user's module.
-_INNER = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
+_INNER = {
+    "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module",
+    "_forward_module", "_original_module",  # Fabric
+}  # fmt: skip
+# Modules that keep it under `module`: a class, where it is if anybody has loaded it.
+_AROUND = (
+    ("torch.nn.parallel", "DistributedDataParallel"),
+    ("torch.nn.parallel", "DataParallel"),
+    ("deepspeed.runtime.engine", "DeepSpeedEngine"),
+    ("megatron.core.distributed.data_parallel_base", "_BaseDataParallel"),
+    ("megatron.core.transformer.module", "Float16Module"),
+    ("colossalai.interface", "ModelWrapper"),
+)
 
 
 def named(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -35,8 +48,10 @@ def _walk(prefix: str, module: nn.Module, above: tuple) -> Iterator[tuple[str, n
 
 def _is_inner(module: nn.Module, key: str) -> bool:
     """Whether `module` is a wrapper that keeps the user's module under `key`."""
-    parallel = (nn.parallel.DistributedDataParallel, nn.DataParallel)
-    return key in _INNER or (key == "module" and isinstance(module, parallel))
+    if key != "module":
+        return key in _INNER
+    around = (getattr(sys.modules.get(place), name, None) for place, name in _AROUND)
+    return isinstance(module, tuple(kind for kind in around if isinstance(kind, type)))
 
 
 def callable_ones(

@@ -19,11 +19,15 @@ class Directions:
 
     def read(self) -> None:
         """Before the step: the momentum is that of the steps before."""
-        adapter, state = self.adapter, self.steps.optimizer.state
+        adapter, optimizer = self.adapter, self.steps.optimizer
         for parameter in self.parameters:
-            gradient, known = parameter.tensor.grad, state.get(parameter.tensor)
-            if adapter.main_grad:
-                gradient = getattr(parameter.tensor, "main_grad", gradient)
+            wrapper = adapter.wrappers[parameter.chunk]
+            found = wrapper.values("grad_reduced", [parameter], optimizer)
+            if found is None:
+                gradient = wrapper.gradient_now(parameter)
+            else:
+                gradient = found[0]
+            known = wrapper.state(parameter, optimizer)
             if gradient is None or not known:
                 continue
             momentum = next((known[key] for key in MOMENTA if key in known), None)
@@ -52,7 +56,9 @@ class Updates:
         adapter, optimizer = self.adapter, self.steps.optimizer
         groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
         for parameter in self.parameters:
-            state, group = optimizer.state.get(parameter.tensor), groups.get(id(parameter.tensor))
+            wrapper = adapter.wrappers[parameter.chunk]
+            state = wrapper.state(parameter, optimizer)
+            group = groups.get(id(parameter.stepped))
             if not state or "exp_avg" not in state or "exp_avg_sq" not in state or group is None:
                 continue
             step = state.get("step", group.get("step"))

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import weakref
 
+import torch
 from torch import Tensor
 
 from trainmon import _core
@@ -21,7 +22,7 @@ class Sweeps:
     def __init__(self, adapter, registry, steps, parameters: list[Parameter]):
         self.adapter, self.registry = adapter, registry
         self.steps, self.parameters = steps, parameters
-        self.lists: dict[str, list] = {}  # kind -> [(wrapper, series, tensors)]
+        self.lists: dict[str, list] = {}  # kind -> [(wrapper, parameters, series, tensors)]
         self.state_kinds: dict[tuple, int] = {}  # (id of parameter, key) -> series
         for kind in ("grad_reduced", "param_origin", "param_updated"):
             if kind in adapter.kinds:
@@ -31,7 +32,7 @@ class Sweeps:
 
     def _held(self) -> int:
         """Another number when the optimizer was given other tensors."""
-        return sum(sum(map(id, group["params"])) for group in self.steps.optimizer.param_groups)
+        return sum(map(id, self.registry.stepped_by(self.steps.optimizer)))
 
     def _list(self, kind: str) -> list:
         lists = []
@@ -45,8 +46,7 @@ class Sweeps:
                 and self.adapter.selection.takes_parameter(p, kind)
             ]
             if mine:
-                series = [self.registry.series_of(p, kind) for p in mine]
-                lists.append((wrapper, series, [p.tensor for p in mine]))
+                lists.append((wrapper, mine, [], []))
         return lists
 
     def check(self) -> None:
@@ -64,14 +64,28 @@ class Sweeps:
                 return
 
     def read(self, kind: str, attribute: str | None = None, flags: int = 0) -> None:
-        for wrapper, series, tensors in self.lists.get(kind, ()):
-            if attribute == "grad" and self.adapter.main_grad:
+        optimizer = self.steps.optimizer
+        for wrapper, parameters, series, tensors in self.lists.get(kind, ()):
+            values = wrapper.values(kind, parameters, optimizer)
+            if values is not None:
+                self._sweep_found(kind, parameters, values, flags | wrapper.flags(kind))
+                continue
+            if not series:
+                series += [self.registry.series_of(p, kind) for p in parameters]
+                tensors += [p.stepped for p in parameters]
+            if attribute == "grad" and wrapper.main_grad:
                 gradients = [getattr(t, "main_grad", t.grad) for t in tensors]
                 held = [(s, g) for s, g in zip(series, gradients) if g is not None]
                 series, gradients = [s for s, _ in held], [g for _, g in held]
                 self._sweep(series, *wrapper.locals(gradients), flags)
                 continue
             self._sweep(series, *wrapper.locals(tensors, attribute), flags)
+
+    def _sweep_found(self, kind: str, parameters: list, values: list, flags: int) -> None:
+        series_of = self.registry.series_of
+        found = [(p, v) for p, v in zip(parameters, values, strict=True) if v is not None]
+        series = [series_of(parameter, kind, value) for parameter, value in found]
+        self._sweep(series, [value for _, value in found], None, flags)
 
     def read_state(self) -> None:
         """Every tensor of the parameter's shape that the optimizer keeps for it, under its key.
@@ -85,9 +99,10 @@ class Sweeps:
         for parameter in self.parameters:
             if not (parameter.selected and parameter.owned):
                 continue
-            if not before and parameter.tensor.grad is None:
+            wrapper = self.adapter.wrappers[parameter.chunk]
+            if not before and not wrapper.has_gradient(parameter):
                 continue
-            state = self.steps.optimizer.state.get(parameter.tensor)
+            state = wrapper.state(parameter, self.steps.optimizer)
             if not state:
                 continue
             for key, value in state.items():
@@ -115,10 +130,13 @@ class Sweeps:
         return series
 
     def _has_its_shape(self, value: Tensor, parameter: Parameter) -> bool:
-        if value.shape == parameter.tensor.shape:
+        if value.shape == parameter.stepped.shape:
             return True
-        (local,), _ = self.adapter.wrappers[parameter.chunk].locals([parameter.tensor])
-        return value.shape == local.shape
+        wrapper = self.adapter.wrappers[parameter.chunk]
+        found = wrapper.values("param_updated", [parameter], self.steps.optimizer)
+        if found is None:
+            found, _ = wrapper.locals([parameter.stepped])
+        return found[0] is not None and value.shape == found[0].shape
 
     def _sweep(self, series: list, tensors: list, attribute: str | None, flags: int) -> None:
         adapter, steps = self.adapter, self.steps
@@ -164,6 +182,45 @@ class Accumulated(_core.Accumulated):
     def again(self, adapter, steps, gradient, call: int) -> None:
         place = steps.window, adapter.core.accum(steps.index), call
         adapter.row(self.series, gradient, *place, steps.flags)
+
+
+class OfDTensor(Accumulated):
+    """Of a parameter that is a DTensor: how its gradient lies is known when there is one."""
+
+    parameter = None  # the registry sets it
+
+    def local_of(self, gradient):
+        adapter, parameter = self.adapter(), self.parameter
+        wrapper = adapter.wrappers[parameter.chunk]
+        if wrapper.placed_as(parameter, "grad_unreduced", gradient):
+            self.series = adapter.registry.series_of(parameter, "grad_unreduced", gradient)
+        return local_of(gradient)
+
+
+class CallAfter(Hook):
+    """Post-accumulate-grad hook of a tensor that is not read itself: find() gives (parameter, local
+    value) of each gradient before reduction that is complete now, for one backward."""
+
+    __slots__ = ("adapter", "optimizer", "find", "task", "call")
+
+    def __init__(self, adapter, optimizer: int, find):
+        self.adapter, self.optimizer = weakref.ref(adapter), optimizer  # weak, as above
+        self.find, self.task, self.call = find, None, 0
+
+    def __call__(self, tensor):
+        adapter = self.adapter()
+        if adapter is None or not adapter.gradients.on:
+            return
+        try:
+            adapter.backward_of(self.optimizer)
+            self.call = self.call + 1 if self.task == adapter.backward.task else 0
+            self.task = adapter.backward.task
+            if any(each.recording for each in adapter.steps):
+                with torch.no_grad():
+                    for parameter, value in self.find():
+                        adapter.registry.report(parameter, value, self.call)
+        except Exception as error:
+            adapter.gradients.failed(error)
 
 
 class Reduced(Hook):

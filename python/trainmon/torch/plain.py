@@ -12,32 +12,32 @@ from trainmon.torch.contract import BEFORE_REDUCTION, Placement, Wrapper
 class Plain(Wrapper):
     name = "plain"
 
-    def __init__(self, root):
-        super().__init__(root)
-        self.ddp = _ddp_of(root)
+    def __init__(self, root, optimizers=()):
+        super().__init__(root, optimizers)
+        self.ddp = ddp_of(root)
         self.ranks = _ranks()
         if self.ddp:
             self.name = "ddp"
 
     @classmethod
-    def claims(cls, root):
+    def claims(cls, root, optimizers):
         return True
 
     def reduces(self):
         return self.ddp
 
     def came_later(self, root):
-        if not self.ddp and _ddp_of(root):
+        if not self.ddp and ddp_of(root):
             return "DistributedDataParallel"
         return "init_process_group" if self.ranks == 1 and _ranks() > 1 else ""
 
-    def placement(self, kind, tensor):
-        shape = () if tensor is None else tuple(tensor.shape)
+    def placement(self, kind, parameter):
+        shape = () if parameter is None else parameter.shape
         if self.ranks == 1:
             return Placement("identical", full_shape=shape)
         if not self.ddp:  # several processes, and nothing that says how they relate
             return Placement("independent", full_shape=shape)
-        if tensor is None:
+        if parameter is None:
             return Placement("union")
         is_sum = kind not in BEFORE_REDUCTION
         return Placement("identical" if is_sum else "partial", full_shape=shape)
@@ -55,7 +55,7 @@ def _ranks() -> int:
     return torch.distributed.get_world_size() if _distributed() else 1
 
 
-def _ddp_of(root: nn.Module) -> bool:
+def ddp_of(root: nn.Module) -> bool:
     """Whether DistributedDataParallel is inside the model, or around it (Trainer and others hand out
     the bare module)."""
     if not _distributed():

@@ -3,17 +3,18 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from trainmon.torch.backward import IDLE, current_task
 from trainmon.torch.contract import (
     Parameter,
     dtype_name,
     has_post_accumulate_hook,
-    parameters_of,
+    parameters_under,
 )
 from trainmon.torch.hooks import AfterAccumulation
 from trainmon.torch.main_grad import InMainGrad
 from trainmon.torch.microsteps import Contribution, OnGradient
 from trainmon.torch.momentum import Directions, Updates
-from trainmon.torch.parameters import NO_SERIES, Accumulated, Reduced, Sweeps
+from trainmon.torch.parameters import NO_SERIES, Accumulated, CallAfter, OfDTensor, Reduced, Sweeps
 
 
 class Registry:
@@ -23,6 +24,7 @@ class Registry:
         self.adapter = adapter
         self.handles, self.part = adapter.handles, adapter.gradients
         self.hooked: dict[int, AfterAccumulation] = {}  # by id of tensor
+        self.inner: set[int] = set()  # those of tensors that a framework makes of parameters
         self.contributions: dict[int, OnGradient] = {}
 
     def install(self) -> None:
@@ -34,19 +36,25 @@ class Registry:
         owners: dict[int, int] = {}
         shared = 0
         for steps in adapter.steps:
-            for group in steps.optimizer.param_groups:
-                for tensor in group["params"]:
-                    shared += owners.setdefault(id(tensor), steps.index) != steps.index
-                    owners[id(tensor)] = steps.index
+            for tensor in self.stepped_by(steps.optimizer):
+                shared += owners.setdefault(id(tensor), steps.index) != steps.index
+                owners[id(tensor)] = steps.index
         if shared:
             what = f"{shared} parameters in the steps of an optimizer"
             adapter.coverage.not_covered(what, "a later optimizer of watch() has them, too")
         for parameter in adapter.parameters:
-            owner = owners.get(id(parameter.tensor))
+            parameter.stepped = adapter.wrappers[parameter.chunk].stepped(parameter)
+            owner = owners.get(id(parameter.stepped), owners.get(id(parameter.tensor)))
             parameter.owned = owner is not None
             parameter.optimizer = adapter.clock.index if owner is None else owner
             parameter.selected = adapter.selection.parameter(parameter)
             parameter.label = adapter.selection.label(parameter)
+
+    def stepped_by(self, optimizer) -> list[Tensor]:
+        """What a torch optimizer updates."""
+        found = (wrapper.stepped_by(optimizer) for wrapper in self.adapter.wrappers)
+        held = [t for group in optimizer.param_groups for t in group["params"]]
+        return next((tensors for tensors in found if tensors is not None), held)
 
     def _hook(self) -> None:
         adapter = self.adapter
@@ -62,24 +70,59 @@ class Registry:
             if "update_ratio" in adapter.kinds:
                 steps.updates = Updates(adapter, self, steps, mine)
 
-    def unreduced(self, parameter: Parameter, tensor: Tensor) -> bool:
-        """Hooks the tensor that a parameter's gradient accumulates into before it is reduced.
-        False: not yet, it does not require grad."""
+    def unreduced(self, parameter: Parameter, tensor: Tensor, kind=Accumulated) -> bool:
+        """Hooks the tensor that a parameter's gradient accumulates into before it is reduced, with a
+        hook of that kind. False: not yet, it does not require grad."""
         if id(tensor) not in self.hooked:
             if not tensor.requires_grad:
                 return False
             series = self._unreduced_series(parameter, tensor)
-            keeps = tensor is parameter.tensor
-            apart = self.adapter.main_grad and hasattr(tensor, "main_grad")
-            kind = InMainGrad if apart else Accumulated
+            keeps = tensor is parameter.tensor and self._wrapper(parameter).keeps_gradients
+            apart = self._wrapper(parameter).main_grad and hasattr(tensor, "main_grad")
+            kind = InMainGrad if apart else kind
             hook = kind(self.adapter, parameter.optimizer, series, keeps)
+            if kind is OfDTensor:
+                hook.parameter = parameter
             self._after_accumulation(tensor, hook)
+            if tensor is not parameter.tensor:
+                self.inner.add(id(tensor))
             if parameter.selected and "grad_micro" in self.adapter.kinds:
                 series = self.series_of(parameter, "grad_micro", tensor)
                 hook = Contribution(self.adapter, parameter.optimizer, series)
                 self.contributions[id(tensor)] = OnGradient(tensor, hook, self.adapter.timed(hook))
         parameter.hooked = True
         return True
+
+    def call_after(self, tensor: Tensor, find, optimizer: int = 0) -> None:
+        """Has find() called whenever a gradient was added to the tensor's: it gives (parameter, value)
+        of the gradients before reduction that are known then. The optimizer is the parameters'."""
+        known = self.hooked.get(id(tensor))
+        if known is not None:
+            known.hook.find, known.hook.optimizer = find, optimizer
+        elif tensor.requires_grad:
+            self._after_accumulation(tensor, CallAfter(self.adapter, optimizer, find))
+            self.inner.add(id(tensor))
+
+    def report(self, parameter: Parameter, value: Tensor, call: int = 0) -> None:
+        """The parameter's gradient before reduction: `value`, local, in the backward under way or after
+        the last one of this step. To be called where a framework has it; nothing is kept."""
+        adapter = self.adapter
+        if not self.part.on:
+            return
+        try:
+            parameter.hooked = True
+            steps = adapter.steps[parameter.optimizer]
+            if current_task() != IDLE:
+                adapter.backward_of(parameter.optimizer)
+            if steps.recording and parameter.selected and "grad_unreduced" in adapter.kinds:
+                series = self.series_of(parameter, "grad_unreduced", value)
+                place = steps.window, adapter.core.accum(steps.index), call
+                adapter.row(series, value, *place, steps.flags)
+        except Exception as error:
+            self.part.failed(error)
+
+    def _wrapper(self, parameter: Parameter):
+        return self.adapter.wrappers[parameter.chunk]
 
     def reduced(self, parameter: Parameter) -> None:
         """For wrappers whose reduced gradient appears on another tensor than the unreduced one."""
@@ -99,17 +142,21 @@ class Registry:
             for hooked in hooks.values():
                 hooked.remove()
             hooks.clear()
+        self.inner.clear()
 
     def _unreduced_series(self, parameter: Parameter, tensor: Tensor) -> int:
         if parameter.selected and "grad_unreduced" in self.adapter.kinds:
-            return self.series_of(parameter, "grad_unreduced", tensor)
+            gradient = tensor
+            if self._wrapper(parameter).main_grad:
+                gradient = getattr(tensor, "main_grad", tensor)
+            return self.series_of(parameter, "grad_unreduced", gradient)
         return NO_SERIES
 
     def find_again(self) -> None:
         """Parameters were replaced, thawed or given to an optimizer."""
         adapter = self.adapter
         before = {(p.chunk, p.name): p for p in adapter.parameters}
-        adapter.parameters = parameters_of(adapter.roots)
+        adapter.parameters = parameters_under(adapter.wrappers)
         current = {id(p.tensor): p for p in adapter.parameters}
         replaced = sum(id(p.tensor) not in current for p in before.values())
         self._own()
@@ -118,8 +165,7 @@ class Registry:
             if known is not None and _same_series(known, parameter):
                 parameter.series = known.series
         for key, hooked in list(self.hooked.items()):
-            is_parameter = isinstance(hooked.hook, Reduced) or hooked.hook.keeps
-            if is_parameter and (key not in current or hooked.is_lost()):
+            if key not in self.inner and (key not in current or hooked.is_lost()):
                 hooked.remove()
                 del self.hooked[key]
                 if key in self.contributions:
@@ -131,6 +177,8 @@ class Registry:
             hooked.hook.optimizer = current[key].optimizer
             if isinstance(hooked.hook, Accumulated):
                 hooked.hook.series = self._unreduced_series(current[key], hooked.tensor)
+            if isinstance(hooked.hook, OfDTensor):
+                hooked.hook.parameter = current[key]
         adapter.find_modules()
         what = f"{replaced} replaced" if replaced else "thawed, frozen or given to an optimizer"
         adapter.coverage.say_once(
@@ -140,7 +188,7 @@ class Registry:
     def series_of(self, parameter: Parameter, kind: str, tensor: Tensor | None = None) -> int:
         known = parameter.series.get(kind)
         if known is None:
-            placement = self.adapter.wrappers[parameter.chunk].placement(kind, parameter.tensor)
+            placement = self._wrapper(parameter).placement(kind, parameter)
             known = parameter.series[kind] = self.adapter.add_series(
                 kind=kind,
                 name=parameter.label,
@@ -156,4 +204,4 @@ class Registry:
 
 
 def _same_series(one: Parameter, two: Parameter) -> bool:
-    return (one.tensor.shape, one.optimizer) == (two.tensor.shape, two.optimizer)
+    return (one.shape, one.optimizer) == (two.shape, two.optimizer)

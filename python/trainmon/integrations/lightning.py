@@ -1,0 +1,163 @@
+# Lightning: Trainer(callbacks=[TrainmonCallback(every=10)]), Fabric(callbacks=[FabricCallback(...)]).
+# With TRAINMON_CONFIG=file.json in the environment both are there by themselves (entry points).
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any
+
+from trainmon.integrations import VARIABLE, configured
+
+log = logging.getLogger("trainmon")
+_classes: dict[str, type] = {}
+
+
+def __getattr__(name: str):
+    if name == "TrainmonCallback":
+        return _make("pytorch_lightning" if _is_older() else "lightning.pytorch")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _is_older() -> bool:
+    """Whether the script imports Lightning under its older name, whose classes are others."""
+    return "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules
+
+
+def _make(package: str) -> type:
+    """The callback class for one of Lightning's two packages, made on first use."""
+    if package in _classes:
+        return _classes[package]
+    import importlib
+
+    import trainmon
+
+    class TrainmonCallback(importlib.import_module(package).Callback):
+        """Watches Trainer.fit(). Takes the settings of trainmon.watch.
+
+        `monitor` is the Watch while training runs and after it; loss and learning rate are recorded
+        every `log_every_n_steps`, as the Trainer logs.
+        """
+
+        def __init__(self, **settings: Any):
+            self.settings = settings
+            self.monitor = None
+            self.from_environment = False
+            self._logged = 0
+
+        def on_train_start(self, trainer, pl_module):
+            others = [c for c in trainer.callbacks if isinstance(c, TrainmonCallback)]
+            if self.from_environment and len(others) > 1:
+                log.warning("trainmon: the script has a TrainmonCallback: %s is unused", VARIABLE)
+                return
+            optimizers = trainer.optimizers
+            settings = {
+                "grad_acc_steps": trainer.accumulate_grad_batches,
+                "scaler": getattr(trainer.precision_plugin, "scaler", None),
+            }
+            if len(optimizers) == 1:  # global_step adds up the steps of all
+                settings["start_iteration"] = trainer.global_step
+            settings.update(self.settings)
+            # The strategy's model is the module, in what spreads it over processes.
+            model = trainer.strategy.model or pl_module
+            self.monitor = trainmon.watch(model, optimizers, **settings)
+            self._logged = trainer.global_step
+
+        def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+            step = trainer.global_step
+            if self.monitor is None or step == self._logged:
+                return  # in the middle of an accumulation
+            self._logged = step
+            if step % max(trainer.log_every_n_steps, 1):
+                return
+            loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+            if loss is not None and pl_module.automatic_optimization:
+                loss = loss * trainer.accumulate_grad_batches  # the Trainer has divided by it
+            scalars = {} if loss is None else {"loss": loss}
+            for index, optimizer in enumerate(trainer.optimizers):
+                name = f"lr.{index}" if len(trainer.optimizers) > 1 else "lr"
+                scalars[name] = optimizer.param_groups[0]["lr"]
+            self.monitor.log(**scalars)
+
+        def on_train_end(self, trainer, pl_module):
+            if self.monitor is not None:
+                self.monitor.stop()
+
+        def on_exception(self, trainer, pl_module, exception):
+            self.on_train_end(trainer, pl_module)
+
+    TrainmonCallback.__module__, TrainmonCallback.__qualname__ = __name__, "TrainmonCallback"
+    _classes[package] = TrainmonCallback
+    return TrainmonCallback
+
+
+class FabricCallback:
+    """Watches what Fabric.setup(module, optimizers) is given. Takes the settings of trainmon.watch.
+
+    `monitor` is the Watch from then on; `fabric.call("on_train_end")` stops it, or the end of the
+    process. After setup_module() and setup_optimizers(), which call nobody, use trainmon.watch.
+    """
+
+    def __init__(self, **settings: Any):
+        self.settings = settings
+        self.monitor = None
+        self.from_environment = False
+
+    def on_after_setup(self, fabric, module):
+        import trainmon
+
+        others = [c for c in fabric._callbacks if isinstance(c, FabricCallback)]
+        if self.from_environment and len(others) > 1:
+            log.warning("trainmon: the script has a FabricCallback: %s is unused", VARIABLE)
+            return
+        if self.monitor is not None:
+            log.warning("trainmon: only the first module that Fabric sets up is watched")
+            return
+        optimizers = _optimizers_of(module)
+        if not optimizers:
+            log.warning("trainmon: Fabric sets up a module without an optimizer: not watched")
+            return
+        self.monitor = trainmon.watch(module, optimizers, **self.settings)
+
+    def on_train_end(self, **kwargs):
+        if self.monitor is not None:
+            self.monitor.stop()
+
+
+def _optimizers_of(module) -> list:
+    """The torch optimizers that hold a parameter of the module: Fabric does not say which they are."""
+    import gc
+
+    import torch
+
+    mine = {id(p) for p in module.parameters()}
+    return [
+        found
+        for found in gc.get_objects()
+        if issubclass(type(found), torch.optim.Optimizer)
+        and "param_groups" in vars(found)  # not one that merely forwards to it
+        and any(id(p) in mine for group in found.param_groups for p in group["params"])
+    ]
+
+
+# --- entry points --------------------------------------------------------------------------------
+
+
+def _from_environment(make) -> list:
+    path = configured()
+    if path is None:
+        return []
+    callback = make()(config=path)
+    callback.from_environment = True
+    return [callback]
+
+
+def for_lightning() -> list:
+    return _from_environment(lambda: _make("lightning.pytorch"))
+
+
+def for_pytorch_lightning() -> list:
+    return _from_environment(lambda: _make("pytorch_lightning"))
+
+
+def for_fabric() -> list:
+    return _from_environment(lambda: FabricCallback)

@@ -1,0 +1,80 @@
+# What every wrapper's rows must say: an independent training in one process, statistics by NumPy.
+"""train() plays all data ranks one after another, averages their gradients and steps torch's AdamW on
+float32 weights. Never imports trainmon. `expected[kind, name, step, micro, rank]` has the statistics of
+the whole tensor: micro is -1 but for grad_unreduced, rank is -1 but where ranks differ.
+"""
+
+import numpy as np
+import torch
+
+import equality_gpt as gpt
+
+EPS = 1e-8  # of the statistic zeros
+STATISTICS = ("norm", "min", "max", "mean", "count", "zeros")
+
+
+def statistics(tensor) -> dict:
+    x = tensor.detach().to(torch.float64).numpy().reshape(-1)
+    return {
+        "norm": float(np.sqrt(np.square(x).sum())),
+        "min": float(x.min()),
+        "max": float(x.max()),
+        "mean": float(x.mean()),
+        "count": x.size,
+        "zeros": float((np.abs(x) < EPS).mean()),
+        "scale": float(np.abs(x).mean()),  # what an error of the mean is compared with
+        "absmax": float(np.abs(x).max()),
+    }
+
+
+def train(
+    data_ranks: int = gpt.RANKS,
+    compute=torch.float32,  # dtype of the weights that the forward uses, and of each backward's gradients
+    accumulate=None,  # dtype in which micro steps are added up (None: `compute`)
+    reduce=None,  # dtype in which ranks are averaged (None: `accumulate`)
+    each_micro: bool = False,  # grad_unreduced is what each micro step gives, not their sum so far
+    idle_steps: int = 0,  # steps with gradients of 0 that the optimizer takes before training
+    begin=None,  # dtype to which the first weights are rounded before masters are made of them
+    clip: float = 0.0,  # grad_reduced, moments and weights are those after clipping to this norm
+) -> dict:
+    masters = gpt.make().to(begin).to(torch.float32) if begin else gpt.make()
+    model = gpt.make().to(compute)
+    accumulate = accumulate or compute
+    optimizer = torch.optim.AdamW(masters.parameters(), foreach=False, **gpt.ADAMW)
+    names = [name for name, _ in masters.named_parameters()]
+    expected = {}
+
+    def keep(kind, step, tensors, micro=-1, rank=-1):
+        for name, tensor in zip(names, tensors, strict=True):
+            expected[kind, name, step, micro, rank] = statistics(tensor)
+
+    for _ in range(idle_steps):
+        for p in masters.parameters():
+            p.grad = torch.zeros_like(p)
+        optimizer.step()
+    for step in range(gpt.STEPS):
+        with torch.no_grad():
+            for mine, master in zip(model.parameters(), masters.parameters(), strict=True):
+                mine.copy_(master)
+        sums = []
+        for rank in range(data_ranks):
+            total = [torch.zeros_like(p, dtype=accumulate) for p in model.parameters()]
+            for micro in range(gpt.MICRO_STEPS):
+                ids, targets = gpt.batch(rank, step, micro)
+                loss = gpt.loss_of(model(ids), targets) / gpt.MICRO_STEPS
+                found = torch.autograd.grad(loss, list(model.parameters()))
+                total = [t + g.to(accumulate) for t, g in zip(total, found, strict=True)]
+                keep("grad_unreduced", step, found if each_micro else total, micro, rank)
+            sums.append(total)
+        for p, *parts in zip(masters.parameters(), *sums, strict=True):
+            parts = [part.to(reduce or accumulate) for part in parts]
+            p.grad = (torch.stack(parts).sum(0) / data_ranks).to(torch.float32)
+        if clip:
+            torch.nn.utils.clip_grad_norm_(masters.parameters(), clip)
+        keep("grad_reduced", step, [p.grad for p in masters.parameters()])
+        keep("param_origin", step, list(masters.parameters()))
+        optimizer.step()
+        keep("param_updated", step, list(masters.parameters()))
+        for kind in ("exp_avg", "exp_avg_sq"):
+            keep(kind, step, [optimizer.state[p][kind] for p in masters.parameters()])
+    return expected
