@@ -1,9 +1,14 @@
 # The training of the equality table under torch's own wrappers, watched or bare.
-"""equality_torch_run.py OUT ROW watched|bare: losses and local weights go to OUT/<how>.<rank>.pt."""
+"""equality_torch_run.py OUT ROW watched|bare [FAULT]: losses and local weights go to
+OUT/<how>.<rank>.pt, health to OUT/health.<rank>.json. FAULT is what rank 1 alone has.
+"""
 
 import contextlib
 import functools
+import json
 import pathlib
+import resource
+import signal
 import sys
 
 import torch
@@ -115,14 +120,25 @@ MAKERS = {
 SAME_DATA = ("tensor_parallel", "sequence_parallel")  # on all ranks
 
 
+def raising():
+    """From now on, what reads gradients and weights at a step raises, and what slices gradients."""
+    from trainmon.torch import parameters, registry
+
+    def fail(*args):
+        raise ZeroDivisionError("planted")
+
+    parameters.Sweeps.read = registry.Registry.report = registry.Registry.series_of = fail
+
+
 def main():
     out, row, how = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     rank = gpt.begin()
     model, optimizer, micro_step = MAKERS[row](gpt.make())
     if optimizer is None:
         optimizer = torch.optim.AdamW(model.parameters(), **gpt.ADAMW)
-    monitor = None
-    if how == "watched":
+    monitor, limit = None, None
+    fault = sys.argv[4] if len(sys.argv) > 4 and rank == 1 else ""
+    if how == "watched" and fault != "unwatched":
         monitor = trainmon.watch(
             model,
             optimizer,
@@ -131,13 +147,19 @@ def main():
             out=str(out / "run"),
             grad_acc_steps=gpt.MICRO_STEPS,
         )
+    if fault == "raising":
+        raising()
+    if fault == "sink":
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1, limit[1]))
     data_rank = 0 if row in SAME_DATA else rank
     losses = gpt.train(model, optimizer, data_rank, micro_step)
     if monitor is not None:
         monitor.stop()
-        health = monitor.health()
-        assert health["parts_off"] == {} and health["errors"] == 0, health
-        assert health["refused"] == {}, health
+        if limit is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        (out / f"health.{rank}.json").write_text(json.dumps(monitor.health(), default=str))
     final = [p.detach() for p in model.parameters()]
     final = [p.to_local() if hasattr(p, "to_local") else p for p in final]
     torch.save({"losses": losses, "final": final}, out / f"{how}.{rank}.pt")

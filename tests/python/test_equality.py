@@ -1,6 +1,7 @@
 # The equality table, torch's own wrappers: the same model gives the same rows, whatever wraps it.
 import copy
 import functools
+import json
 
 import pytest
 import torch
@@ -45,6 +46,9 @@ def test_rows_equal_those_of_the_oracle_and_training_is_untouched(row, tmp_path)
         for what in ("losses", "final"):
             pairs = list(zip(watched[what], bare[what], strict=True))
             assert pairs and all(torch.equal(a, b) for a, b in pairs), what
+        health = json.loads((tmp_path / f"health.{rank}.json").read_text())
+        assert health["parts_off"] == {} and health["errors"] == 0, health
+        assert health["refused"] == {}, health
     expected = _oracle(tuple(options.items()))
     data_ranks = options.get("data_ranks", gpt.RANKS)
     if data_ranks == 1:  # nothing is reduced: every row is that of the whole run
