@@ -87,7 +87,8 @@ class Megatron(InPieces):
         return None
 
     def flags(self, kind):
-        clips = any(getattr(outer.config, "clip_grad", 0) for outer in self.outer)
+        configs = (getattr(outer, "config", None) for outer in self.outer)
+        clips = any(getattr(config, "clip_grad", 0) for config in configs)
         return CLIP_AFTER if kind == "grad_reduced" and clips else 0
 
     # --- gradients before reduction -----------------------------------------------------------------
@@ -136,7 +137,7 @@ class Megatron(InPieces):
         else:
             begin, end = (held.begin, held.end) if is_shard else (0, tensor.numel())
             replication, space = "union", "flat"
-            ranges = _pieces(tuple(tensor.shape), cut, begin, end)
+            ranges = pieces(tuple(tensor.shape), cut, begin, end)
             if len(ranges) > MOST_PIECES:  # no rank has another's, and the counts still add up
                 space, ranges = "whole", ()
         if is_own:
@@ -146,8 +147,9 @@ class Megatron(InPieces):
         return Placement(replication, space, ranges, shape)
 
     def gradient_now(self, parameter):
-        held, gradient = self.held.get(id(parameter.tensor)), parameter.tensor.main_grad
-        if held is None:
+        held = self.held.get(id(parameter.tensor))
+        gradient = getattr(parameter.tensor, "main_grad", None)
+        if held is None or gradient is None:
             return None
         return gradient if held.end < 0 else gradient.view(-1)[held.begin : held.end]
 
@@ -178,7 +180,7 @@ def _box(shape: tuple, cut: Cut) -> tuple:
     return tuple(ranges)
 
 
-def _pieces(shape: tuple, cut: Cut | None, begin: int, end: int) -> tuple:
+def pieces(shape: tuple, cut: Cut | None, begin: int, end: int) -> tuple:
     """Where the elements from begin to end of the flattened local tensor, of this shape, lie in the
     flattened full one."""
     if cut is None or begin == end:
