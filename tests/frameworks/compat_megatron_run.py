@@ -19,6 +19,7 @@ CASES = {
     "distributed": {"distributed": True, "overlap": True},
     "bf16": {"bf16": True, "distributed": True},
     "chunks": {"overlap": True},
+    "chained": {"distributed": True},
     "groups": {},
     "old": {"overlap": True},
 }
@@ -29,9 +30,17 @@ def main():
     rank = case.start()
     from megatron.core import parallel_state as mpu
 
-    models = [case.gpt(seed) for seed in range(2 if name == "chunks" else 1)]
+    models = [case.gpt(seed) for seed in range(2 if name in ("chunks", "chained") else 1)]
     twins = [case.gpt(seed) for seed in range(len(models))]
-    model, optimizer = case.wrap(models, **CASES[name])
+    if name == "chained":
+        from megatron.core.optimizer import ChainedOptimizer
+
+        pairs = [case.wrap([model], **CASES[name]) for model in models]
+        model = [chunk for chunks, _ in pairs for chunk in chunks]
+        chain = [one for _, optimizer in pairs for one in optimizer.chained_optimizers]
+        optimizer = ChainedOptimizer(chain)
+    else:
+        model, optimizer = case.wrap(models, **CASES[name])
     args = types.SimpleNamespace(global_batch_size=8, data_parallel_size=2, micro_batch_size=2)
     os.chdir(out)
     os.environ["MONITOR_OUTPUT_DIR"] = str(out / "monitor_output")

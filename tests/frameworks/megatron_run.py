@@ -81,12 +81,32 @@ def train(name, rank, out=None, truth=None):
     return torch.tensor(losses), weights, left
 
 
+def none(rank, out):
+    """Where Megatron has nothing to optimise on a rank, or not what trainmon looks for."""
+    from megatron.core.optimizer import ChainedOptimizer
+
+    (chunk,), optimizer = case.wrap(models({}), distributed=True)
+    watch = trainmon.watch(chunk, ChainedOptimizer([]), out=out / "none")
+    case.loss_of(chunk, 0, 0, rank).backward()
+    watch.stop()
+    # Another version of Megatron, which names what is private otherwise.
+    chunk.groups = chunk.__dict__.pop("bucket_groups")
+    inner = optimizer.chained_optimizers[0]
+    inner.groups = inner.__dict__.pop("model_fp32_groups")
+    watch = trainmon.watch(chunk, optimizer, kinds=["grads", "activations"], out=out / "moved")
+    chunk.bucket_groups, inner.model_fp32_groups = chunk.groups, inner.groups
+    case.train([chunk], optimizer, 1, 1, rank)
+    watch.stop()
+
+
 def main():
     out, name = pathlib.Path(sys.argv[1]), sys.argv[2]
     tp = CASES[name].get("tp", 1)
     rank = case.start(tp=tp) // tp  # ranks of one tensor parallel group read the same text
     truth = [] if name in ("overlap", "chunks", "chained", "single") else None
     losses, weights, _ = train(name, rank)
+    if name == "chained":
+        none(rank, out)
     seen, watched, left = train(name, rank, out / "run", truth)
     same = torch.equal(losses.nan_to_num(-1), seen.nan_to_num(-1))
     same = same and all(torch.equal(*pair) for pair in zip(weights, watched, strict=True))

@@ -42,7 +42,9 @@ def is_near(row, gradient, close):
         assert abs(float(row[op]) - value) <= close * scale + 1e-8, (op, row, value)
 
 
-@pytest.mark.parametrize("name", ["plain", "overlap", "distributed", "bf16", "chunks", "old"])
+@pytest.mark.parametrize(
+    "name", ["plain", "overlap", "distributed", "bf16", "chunks", "chained", "old"]
+)
 def test_gradients_are_those_of_the_same_model_unwrapped(name, tmp_path, monkeypatch):
     close = 0.1 if name == "bf16" else 1e-4
     shards = {}
@@ -67,7 +69,7 @@ def test_gradients_are_those_of_the_same_model_unwrapped(name, tmp_path, monkeyp
         for parameter, gradient in one["mean"].items():
             parts = shards[one["chunk"], squash("module." + parameter), one["step"]]
             sizes = [torch.Size(json.loads(row["shape"])).numel() for row in parts]
-            if name in ("distributed", "bf16"):
+            if name in ("distributed", "bf16", "chained"):
                 assert sum(sizes) == gradient.numel()
                 norm = sum(row["norm"] ** 2 for row in parts) ** 0.5
                 assert abs(norm - float(gradient.norm())) <= close * float(gradient.norm()) + 1e-8

@@ -1,6 +1,7 @@
 # Megatron-core's GPT on two ranks: what the equality table does not have. Each case is trained watched and
 # not, and must end with the same bits.
 import collections
+import json
 import pathlib
 
 import megatron_run as run
@@ -60,6 +61,17 @@ def test_rows_are_those_of_the_same_model_unwrapped(name, tmp_path, monkeypatch)
                 second = gradient - one["local"][0][parameter]
                 assert_is(parts[0], one["local"][0][parameter], CLOSE)
                 assert abs(parts[1]["norm"] - float(second.norm())) <= 1e-4 * float(second.norm())
+    if name == "chained":  # and, on the side, nothing to optimise
+        health = trainmon.read_table(str(tmp_path / "none"))
+        assert set(health["kind"]) == {"grad_unreduced"}
+        (said,) = (tmp_path / "none").glob("rank_00000/*/run.json")
+        assert "has nothing to update" in json.loads(said.read_text())["not_covered"]["steps"]
+        moved = trainmon.read_table(str(tmp_path / "moved"))
+        assert set(moved["kind"]) == {"actv", "actv_grad"}
+        (said,) = (tmp_path / "moved").glob("rank_00000/*/run.json")
+        reasons = json.loads(said.read_text())["not_covered"]
+        assert "bucket_groups" in reasons["grad_unreduced"]
+        assert any("model_fp32_groups" in reason for reason in reasons.values())
     rows = by_place(path, merged=True)
     for one in reports[0]["truth"]:
         norm = torch.stack([g.norm() for g in one["mean"].values()]).norm()

@@ -45,7 +45,7 @@ class Adapter:
 
     def __init__(self, model, optimizers, scaler, selection=None, relay=None):
         self.roots = given.chunks(model)
-        self.optimizers = given.optimizers(optimizers)
+        self.optimizers = given.optimizers(optimizers, self.roots)
         self.scaler = given.scaler(scaler, optimizers)
         self.around = given.around(optimizers)
         self.wrappers = [wrapper_of(root, self.around) for root in self.roots]

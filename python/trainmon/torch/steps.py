@@ -44,7 +44,7 @@ class Steps:
         self.advance()
 
     def install(self, handles) -> None:
-        if self.adapter.relay is not None:
+        if self.adapter.relay is not None and self is self.adapter.clock:
             self.adapter.relay.follow(self)
             return
         before, after = self.adapter.step_hooks(self)
