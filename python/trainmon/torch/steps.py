@@ -9,6 +9,7 @@ from torch import Tensor
 from trainmon import _core
 from trainmon.torch.backward import IDLE
 from trainmon.torch.hooks import Hook
+from trainmon.torch.step_hooks import Restored
 
 STILL_SCALED = 1
 UNSEEN = 20  # backwards in a row that led to no step and are worth a word
@@ -48,6 +49,7 @@ class Steps:
             self.adapter.relay.follow(self)
             return
         before, after = self.adapter.step_hooks(self)
+        handles.add(Restored(self.optimizer))
         handles.add(self.optimizer.register_step_pre_hook(before))
         handles.add(self.optimizer.register_step_post_hook(after))
 
