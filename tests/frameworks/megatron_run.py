@@ -82,12 +82,20 @@ def train(name, rank, out=None, truth=None):
 
 
 def none(rank, out):
-    """A rank on which Megatron has nothing to optimise trains on like the others."""
+    """Where Megatron has nothing to optimise on a rank, or not what trainmon looks for."""
     from megatron.core.optimizer import ChainedOptimizer
 
-    (chunk,), _ = case.wrap(models({}))
+    (chunk,), optimizer = case.wrap(models({}), distributed=True)
     watch = trainmon.watch(chunk, ChainedOptimizer([]), out=out / "none")
     case.loss_of(chunk, 0, 0, rank).backward()
+    watch.stop()
+    # Another version of Megatron, which names what is private otherwise.
+    chunk.groups = chunk.__dict__.pop("bucket_groups")
+    inner = optimizer.chained_optimizers[0]
+    inner.groups = inner.__dict__.pop("model_fp32_groups")
+    watch = trainmon.watch(chunk, optimizer, kinds=["grads", "activations"], out=out / "moved")
+    chunk.bucket_groups, inner.model_fp32_groups = chunk.groups, inner.groups
+    case.train([chunk], optimizer, 1, 1, rank)
     watch.stop()
 
 

@@ -66,6 +66,12 @@ def test_rows_are_those_of_the_same_model_unwrapped(name, tmp_path, monkeypatch)
         assert set(health["kind"]) == {"grad_unreduced"}
         (said,) = (tmp_path / "none").glob("rank_00000/*/run.json")
         assert "has nothing to update" in json.loads(said.read_text())["not_covered"]["steps"]
+        moved = trainmon.read_table(str(tmp_path / "moved"))
+        assert set(moved["kind"]) == {"actv", "actv_grad"}
+        (said,) = (tmp_path / "moved").glob("rank_00000/*/run.json")
+        reasons = json.loads(said.read_text())["not_covered"]
+        assert "bucket_groups" in reasons["grad_unreduced"]
+        assert any("model_fp32_groups" in reason for reason in reasons.values())
     rows = by_place(path, merged=True)
     for one in reports[0]["truth"]:
         norm = torch.stack([g.norm() for g in one["mean"].values()]).norm()

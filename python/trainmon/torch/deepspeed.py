@@ -177,7 +177,8 @@ def _layout(outer) -> tuple[list, dict[int, Piece]]:
         return _of_copies(outer)
     if hasattr(outer, "fp32_groups_flat"):
         return outer.fp32_groups_flat, _of_flat_copies(outer)
-    raise AttributeError(f"{type(outer).__name__} has none of the attributes with fp32 weights")
+    names = "fp32_groups, fp32_groups_flat and the like"
+    raise AttributeError(f"{type(outer).__name__} has none of {names}")
 
 
 def _of_stage_3(outer) -> dict[int, Piece]:

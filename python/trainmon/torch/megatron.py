@@ -33,6 +33,9 @@ class Megatron(InPieces):
     def __init__(self, root, optimizers=()):
         super().__init__(root, optimizers)
         self.ddp = ddp_around(root)
+        self.tp = _group(self.ddp, "tp_group", "get_tensor_model_parallel_group")
+        self.pp = _group(self.ddp, "pp_group", "get_pipeline_model_parallel_group")
+        self.ep = _group(self.ddp, "ep_group", "get_expert_model_parallel_group")
         self.held: dict[int, Held] = {}  # by id of parameter
         self.outer: list = []  # Megatron's optimizers around those of torch
         self.moved = ""  # an attribute that this version of Megatron does not have
@@ -61,7 +64,7 @@ class Megatron(InPieces):
         for optimizer in self.optimizers:
             if not hasattr(optimizer, "_optimizer_step_pre_hooks"):
                 continue
-            outer = around_optimizer(optimizer)
+            outer = around_optimizer(optimizer, self.optimizers)
             self.outer += [] if outer is None else [outer]
             try:
                 self.held.update(held_by(optimizer, outer))
@@ -84,7 +87,8 @@ class Megatron(InPieces):
         return None
 
     def flags(self, kind):
-        clips = any(getattr(outer.config, "clip_grad", 0) for outer in self.outer)
+        configs = (getattr(outer, "config", None) for outer in self.outer)
+        clips = any(getattr(config, "clip_grad", 0) for config in configs)
         return CLIP_AFTER if kind == "grad_reduced" and clips else 0
 
     # --- gradients before reduction -----------------------------------------------------------------
@@ -121,7 +125,7 @@ class Megatron(InPieces):
 
     def placement(self, kind, parameter):
         if parameter is None:  # of activations, tensor parallelism cuts some and copies others
-            return Placement("union" if _size(self.ddp.tp_group) == 1 else "independent")
+            return Placement("union" if _size(self.tp) == 1 else "independent")
         tensor, shape, cut = parameter.tensor, parameter.shape, self._cut(parameter.tensor)
         is_own = kind in BEFORE_REDUCTION
         held = None if is_own else self.held.get(id(tensor))
@@ -133,32 +137,31 @@ class Megatron(InPieces):
         else:
             begin, end = (held.begin, held.end) if is_shard else (0, tensor.numel())
             replication, space = "union", "flat"
-            ranges = _pieces(tuple(tensor.shape), cut, begin, end)
+            ranges = pieces(tuple(tensor.shape), cut, begin, end)
             if len(ranges) > MOST_PIECES:  # no rank has another's, and the counts still add up
                 space, ranges = "whole", ()
         if is_own:
             replication = "partial"
-        elif not getattr(tensor, "allreduce", True) and _size(self.ddp.ep_group) > 1:
+        elif not getattr(tensor, "allreduce", True) and _size(self.ep) > 1:
             replication = "independent"  # other experts under the same names
         return Placement(replication, space, ranges, shape)
 
     def gradient_now(self, parameter):
-        held, gradient = self.held.get(id(parameter.tensor)), parameter.tensor.main_grad
-        if held is None:
+        held = self.held.get(id(parameter.tensor))
+        gradient = getattr(parameter.tensor, "main_grad", None)
+        if held is None or gradient is None:
             return None
         return gradient if held.end < 0 else gradient.view(-1)[held.begin : held.end]
 
     def chunk_number(self, chunk):
         """Stages of a pipeline name their layers alike; virtual stages go round them."""
-        group = self.ddp.pp_group
-        return chunk if _size(group) == 1 else chunk * group.size() + group.rank()
+        return chunk if _size(self.pp) == 1 else chunk * self.pp.size() + self.pp.rank()
 
     def _cut(self, tensor) -> Cut | None:
-        group = self.ddp.tp_group
-        if _size(group) == 1 or not getattr(tensor, "tensor_model_parallel", False):
+        if _size(self.tp) == 1 or not getattr(tensor, "tensor_model_parallel", False):
             return None
         dim, stride = tensor.partition_dim, getattr(tensor, "partition_stride", 1)
-        return Cut(dim, stride, group.rank(), group.size())
+        return Cut(dim, stride, self.tp.rank(), self.tp.size())
 
 
 class Cut(NamedTuple):
@@ -177,7 +180,7 @@ def _box(shape: tuple, cut: Cut) -> tuple:
     return tuple(ranges)
 
 
-def _pieces(shape: tuple, cut: Cut | None, begin: int, end: int) -> tuple:
+def pieces(shape: tuple, cut: Cut | None, begin: int, end: int) -> tuple:
     """Where the elements from begin to end of the flattened local tensor, of this shape, lie in the
     flattened full one."""
     if cut is None or begin == end:
@@ -198,8 +201,19 @@ def _changed(shape: tuple, dim: int, size: int) -> tuple:
     return (*shape[:dim], size, *shape[dim + 1 :])
 
 
+def _group(ddp, attribute: str, function: str):
+    """A process group that DistributedDataParallel keeps, in older versions the module only."""
+    group = getattr(ddp, attribute, None)
+    if group is None:
+        try:
+            group = getattr(sys.modules["megatron.core.parallel_state"], function)()
+        except Exception:
+            return None
+    return group[0] if isinstance(group, list) else group
+
+
 def _size(group) -> int:
-    return 1 if group is None or isinstance(group, list) else group.size()
+    return 1 if group is None else group.size()
 
 
 class StartSync(Hook):
@@ -281,16 +295,21 @@ def _owners(held: dict, key: str, kind: type) -> list:
     return found
 
 
-def around_optimizer(inner):
-    """The Megatron optimizer that steps this torch optimizer, None if there is none."""
+def around_optimizer(inner, given: tuple):
+    """The Megatron optimizer that steps this torch optimizer, given or not; None if there is none."""
     base = getattr(sys.modules.get("megatron.core.optimizer.optimizer"), "MegatronOptimizer", None)
     if base is None:
         return None
+
+    def is_around(one):
+        return isinstance(one, base) and vars(one).get("optimizer") is inner
+
+    if known := next(filter(is_around, given), None):
+        return known
     for above in gc.get_referrers(inner):
-        candidates = [above] if isinstance(above, base) else gc.get_referrers(above)
-        for one in candidates:
-            if isinstance(one, base) and vars(one).get("optimizer") is inner:
-                return one
+        around = [above] if isinstance(above, base) else gc.get_referrers(above)
+        if found := next(filter(is_around, around), None):
+            return found
     return None
 
 
