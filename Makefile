@@ -1,6 +1,6 @@
 # What a developer types. Every target brings the machine to a working state first (scripts/setup.sh).
 .PHONY: setup demo test bench count-instructions format asan tsan torture dist test-aarch64 test-frameworks test-peer test-gpu
-.PHONY: test-planted test-scale test-dist
+.PHONY: test-planted test-scale test-dist test-versions
 
 setup:
 	scripts/setup.sh
@@ -66,3 +66,7 @@ test-scale:
 test-gpu:
 	scripts/setup.sh
 	scripts/test_gpu.sh
+
+test-versions:
+	scripts/setup.sh
+	scripts/test_versions.sh $(ARGS)

@@ -1,9 +1,14 @@
 # The training of the equality table under torch's own wrappers, watched or bare.
-"""equality_torch_run.py OUT ROW watched|bare: losses and local weights go to OUT/<how>.<rank>.pt."""
+"""equality_torch_run.py OUT ROW watched|bare [FAULT]: losses and local weights go to
+OUT/<how>.<rank>.pt, health to OUT/health.<rank>.json. FAULT is what rank 1 alone has.
+"""
 
 import contextlib
 import functools
+import json
 import pathlib
+import resource
+import signal
 import sys
 
 import torch
@@ -62,7 +67,43 @@ def fsdp1(model, strategy="FULL_SHARD", original=True, **precision):
     return model, None, lambda last: contextlib.nullcontext() if last else model.no_sync()
 
 
+def zero_redundancy(model):
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    model, _, micro_step = ddp(model)
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, **gpt.ADAMW)
+    return model, optimizer, micro_step
+
+
+def tensor_parallel(model, sequence=False):
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        SequenceParallel,
+        parallelize_module,
+    )
+
+    here = Shard(1) if sequence else Replicate()  # of what goes from one module to the next
+    column, row = ColwiseParallel(input_layouts=here), RowwiseParallel(output_layouts=here)
+    places = ColwiseParallel(output_layouts=Shard(0) if sequence else Replicate())
+    plan = {
+        "tokens": RowwiseParallel(input_layouts=Replicate(), output_layouts=here),
+        "places": places,
+        "head": ColwiseParallel(input_layouts=here, output_layouts=Replicate()),
+    }
+    for key, style in {"qkv": column, "out": row, "up": column, "down": row}.items():
+        plan[f"blocks.*.{key}"] = style
+    if sequence:
+        plan |= {key: SequenceParallel() for key in ("blocks.*.norm1", "blocks.*.norm2", "norm")}
+    mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
+    return parallelize_module(model, mesh, plan), None, None
+
+
 MAKERS = {
+    "zero_redundancy": zero_redundancy,
+    "tensor_parallel": tensor_parallel,
+    "sequence_parallel": functools.partial(tensor_parallel, sequence=True),
     "plain": plain,
     "ddp": ddp,
     "fsdp2": fsdp2,
@@ -76,6 +117,17 @@ MAKERS = {
     "fsdp1_bf16": functools.partial(fsdp1, param_dtype=torch.bfloat16),
     "fsdp1_bf16_flat": functools.partial(fsdp1, original=False, param_dtype=torch.bfloat16),
 }
+SAME_DATA = ("tensor_parallel", "sequence_parallel")  # on all ranks
+
+
+def raising():
+    """From now on, what reads gradients and weights at a step raises, and what slices gradients."""
+    from trainmon.torch import parameters, registry
+
+    def fail(*args):
+        raise ZeroDivisionError("planted")
+
+    parameters.Sweeps.read = registry.Registry.report = registry.Registry.series_of = fail
 
 
 def main():
@@ -84,8 +136,9 @@ def main():
     model, optimizer, micro_step = MAKERS[row](gpt.make())
     if optimizer is None:
         optimizer = torch.optim.AdamW(model.parameters(), **gpt.ADAMW)
-    monitor = None
-    if how == "watched":
+    monitor, limit = None, None
+    fault = sys.argv[4] if len(sys.argv) > 4 and rank == 1 else ""
+    if how == "watched" and fault != "unwatched":
         monitor = trainmon.watch(
             model,
             optimizer,
@@ -94,12 +147,19 @@ def main():
             out=str(out / "run"),
             grad_acc_steps=gpt.MICRO_STEPS,
         )
-    losses = gpt.train(model, optimizer, rank, micro_step)
+    if fault == "raising":
+        raising()
+    if fault == "sink":
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1, limit[1]))
+    data_rank = 0 if row in SAME_DATA else rank
+    losses = gpt.train(model, optimizer, data_rank, micro_step)
     if monitor is not None:
         monitor.stop()
-        health = monitor.health()
-        assert health["parts_off"] == {} and health["errors"] == 0, health
-        assert health["refused"] == {}, health
+        if limit is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        (out / f"health.{rank}.json").write_text(json.dumps(monitor.health(), default=str))
     final = [p.detach() for p in model.parameters()]
     final = [p.to_local() if hasattr(p, "to_local") else p for p in final]
     torch.save({"losses": losses, "final": final}, out / f"{how}.{rank}.pt")

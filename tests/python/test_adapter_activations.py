@@ -10,6 +10,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import trainmon
+import versions
 from adapter_rows import assert_is, healthy, keys, row, rows, run_json
 
 KINDS = ["activations"]
@@ -500,6 +501,7 @@ def test_gradients_inside_a_forward_are_no_backward_of_the_step(tmp_path):
 # --- torch.compile -------------------------------------------------------------------------------
 
 
+@versions.compiled_operators
 @pytest.mark.parametrize("when", ["before watch", "after watch", "in place"])
 def test_compiled_models(when, tmp_path):
     """One graph, the same numbers, and rows of every module. More of it: test_compile.py."""
@@ -544,6 +546,7 @@ def test_compiled_models(when, tmp_path):
     assert said == "actv_grad of inputs inside torch.compile"
 
 
+@versions.compiled_operators
 def test_a_compiled_part_of_a_model(tmp_path):
     torch._dynamo.reset()
     inner = nn.Sequential(nn.Linear(3, 3), nn.Tanh())

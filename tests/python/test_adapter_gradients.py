@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import trainmon
+import versions
 from adapter_rows import assert_is, healthy, keys, row, rows, run_json
 from trainmon.torch import contract
 
@@ -179,6 +180,7 @@ def test_parameters_that_load_state_dict_assigns_anew(tmp_path, caplog):
     assert all(p._post_accumulate_grad_hooks is None for p in model.parameters())
 
 
+@versions.since((2, 2), "saving a tensor with hooks, without a warning")
 def test_copies_and_pickles_of_a_watched_model_work_and_are_not_watched(tmp_path):
     model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 2))
     optimizer = sgd(model)
@@ -303,6 +305,7 @@ def test_a_model_that_keeps_its_monitor_can_be_copied(tmp_path):
     model.monitor.stop()
 
 
+@versions.since((2, 5), "Adafactor")
 def test_state_of_another_shape_is_not_covered(tmp_path):
     model = nn.Linear(4, 3)
     optimizer = torch.optim.Adafactor(model.parameters())

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 import trainmon
+import versions
 from adapter_rows import assert_is, healthy, keys, row, rows
 
 
@@ -142,6 +143,7 @@ def scaled_training(tmp_path, fused, known, order, set_to_none=True):
     return weights, gradients
 
 
+@versions.cpu_scaler
 @pytest.mark.parametrize("set_to_none", [True, False])
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("order", ["zero first", "zero before backward"])
@@ -172,6 +174,7 @@ def test_a_step_that_gradscaler_skips(order, known, set_to_none, tmp_path):
         assert forwards == [(0, 0), (1, 0), (2, 0), (2, 0), (3, 0)]
 
 
+@versions.cpu_fused
 @pytest.mark.parametrize("known", [True, False])
 def test_a_fused_optimizer_skips_inside_its_step(known, tmp_path):
     weights, gradients = scaled_training(tmp_path, True, known, "zero first")

@@ -1,14 +1,19 @@
 # The equality table, torch's own wrappers: the same model gives the same rows, whatever wraps it.
 import copy
 import functools
+import json
+import types
 
 import pytest
 import torch
+from torch import nn
 
 import equality_compare
 import equality_gpt as gpt
 import equality_oracle
 import launch
+import trainmon
+from trainmon.torch import fsdp1
 
 BF16 = {"compute": torch.bfloat16}
 # name -> (title, ranks, precision, what the oracle does)
@@ -25,6 +30,8 @@ ROWS = {
     "fsdp1_no_shard_flat": ("FSDP1 NO_SHARD, flat parameters", 2, "fp32", {}),
     "fsdp1_bf16": ("FSDP1, bf16 policy, use_orig_params", 2, "bf16", BF16),
     "fsdp1_bf16_flat": ("FSDP1, bf16 policy, flat parameters", 2, "bf16", BF16),
+    "zero_redundancy": ("DDP, ZeroRedundancyOptimizer", 2, "fp32", {}),
+    "tensor_parallel": ("DTensor tensor parallel", 2, "fp32", {"data_ranks": 1}),
 }
 
 
@@ -37,23 +44,27 @@ def _oracle(options):
 def test_rows_equal_those_of_the_oracle_and_training_is_untouched(row, tmp_path):
     title, ranks, precision, options = ROWS[row]
     for how in ("watched", "bare"):
-        launch.run("equality_torch_run.py", tmp_path, row, how, ranks=ranks, timeout=120)
+        launch.run("equality_torch_run.py", tmp_path, row, how, ranks=ranks, timeout=300)
     for rank in range(ranks):
         watched, bare = (torch.load(tmp_path / f"{how}.{rank}.pt") for how in ("watched", "bare"))
         for what in ("losses", "final"):
             pairs = list(zip(watched[what], bare[what], strict=True))
             assert pairs and all(torch.equal(a, b) for a, b in pairs), what
+        health = json.loads((tmp_path / f"health.{rank}.json").read_text())
+        assert health["parts_off"] == {} and health["errors"] == 0, health
+        assert health["refused"] == {}, health
     expected = _oracle(tuple(options.items()))
-    if ranks == 1:  # nothing is reduced: every row is that of the whole run
+    data_ranks = options.get("data_ranks", gpt.RANKS)
+    if data_ranks == 1:  # nothing is reduced: every row is that of the whole run
         expected = {(*key[:-1], -1): value for key, value in expected.items()}
     result = equality_compare.compare(tmp_path / "run", expected, row, title, precision)
     cells = result["cells"].values()
     assert [c["compared"] for c in cells] == [29] * len(gpt.KINDS)
-    assert sum(c["rows"] for c in cells) == 29 * gpt.STEPS * (5 + ranks * gpt.MICRO_STEPS)
+    assert sum(c["rows"] for c in cells) == 29 * gpt.STEPS * (5 + data_ranks * gpt.MICRO_STEPS)
 
 
 def test_the_comparison_sees_every_planted_difference(tmp_path):
-    launch.run("equality_torch_run.py", tmp_path, "plain", "watched", timeout=120)
+    launch.run("equality_torch_run.py", tmp_path, "plain", "watched", timeout=300)
     exact = {(*k[:-1], -1): v for k, v in _oracle((("data_ranks", 1),)).items()}
 
     def fails(expected, message):
@@ -68,3 +79,30 @@ def test_the_comparison_sees_every_planted_difference(tmp_path):
     fails({**exact, ("grad_reduced", "no.such", 0, -1, -1): exact[key]}, "no row")
     fails({k: v for k, v in exact.items() if k != key}, "a row too many")
     assert not (equality_compare.FOLDER / "planted.json").exists()
+
+
+def test_an_fsdp1_whose_attributes_moved_is_said_not_to_be_covered(tmp_path, monkeypatch):
+    """Gradients, weights and moments are given up, by name; activations are there."""
+
+    class Other(nn.Sequential):
+        _handle = types.SimpleNamespace(
+            flat_param=types.SimpleNamespace(_param_infos=()), _use_orig_params=False
+        )
+
+        @staticmethod
+        def fsdp_modules(root):
+            return [root]
+
+    monkeypatch.setattr(fsdp1, "fsdp1_type", lambda: Other)
+    model = Other(nn.Linear(3, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    monitor = trainmon.watch(model, optimizer, kinds=["grads", "actv"], out=str(tmp_path / "run"))
+    for _ in range(2):
+        model(torch.ones(4, 3)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    monitor.stop()
+    assert monitor.health()["parts_off"] == {}
+    said = json.loads(next((tmp_path / "run").glob("rank_*/restart_*/run.json")).read_text())
+    assert "_numels_with_padding" in json.dumps(said["not_covered"])
+    assert set(trainmon.read_table(str(tmp_path / "run"), stats=["norm"])["kind"]) == {"actv"}

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 import trainmon
+import versions
 from grad_probe_case import Still, assert_numbers, assert_signs, net, steps, summary, train
 
 # --- which gradients -----------------------------------------------------------------------------
@@ -66,6 +67,7 @@ def test_main_grad_is_taken_before_grad(tmp_path):
     assert summary(probe.directory, 0)["0.bias"]["max"] == "7.0"
 
 
+@versions.cpu_scaler
 def test_a_step_that_the_scaler_skips_is_no_step(tmp_path):
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -132,6 +134,7 @@ def test_what_step_is_given_arrives_as_it_is(tmp_path):
     assert [place is model for place, _ in got] == [False, True, False, True]
 
 
+@versions.cpu_fused
 @pytest.mark.parametrize("bound", [True, False])
 def test_a_fused_optimizer_under_the_scaler_is_seen_unscaled(tmp_path, bound):
     model, twin = net(), net()

@@ -91,6 +91,22 @@ class Wrapper:
         """What becomes parameter.stepped."""
         return parameter.tensor
 
+    def stepped_by(self, optimizer) -> list | None:
+        """What that torch optimizer updates, where its groups do not always say so; else None."""
+        return None
+
+    def steps_taken(self) -> int | None:
+        """How many steps training has taken, where the optimizer's own state does not say so."""
+        return None
+
+    def turn(self, optimizer) -> tuple[int, int]:
+        """(which, how many) calls of its step() are one step of training: the one that is beginning."""
+        return 0, 1
+
+    def skipped_step(self) -> bool:
+        """Whether the framework has left out a step since this was asked last."""
+        return False
+
     def reduces(self) -> bool:
         """Whether gradients are reduced over processes between backward and step."""
         raise NotImplementedError
@@ -227,13 +243,18 @@ def parameters_under(wrappers: list[Wrapper]) -> list[Parameter]:
 
 def wrapper_of(root: nn.Module, optimizers: tuple = ()) -> Wrapper:
     """The wrapper of a model chunk; the last one takes what no other claims."""
+    from trainmon.torch.colossalai import LowLevelZero
+    from trainmon.torch.deepspeed import DeepSpeed
     from trainmon.torch.dtensors import DTensors
     from trainmon.torch.fsdp1 import Fsdp1
     from trainmon.torch.fsdp2 import Fsdp2
     from trainmon.torch.megatron import Megatron
     from trainmon.torch.plain import Plain
+    from trainmon.torch.zero_redundancy import ZeroRedundancy
 
-    wrappers = (Fsdp1, Fsdp2, Megatron, DTensors, Plain)
+    wrappers = (
+        DeepSpeed, LowLevelZero, Fsdp1, Fsdp2, Megatron, DTensors, ZeroRedundancy, Plain,
+    )  # fmt: skip
     return next(w(root, optimizers) for w in wrappers if w.claims(root, optimizers))
 
 

@@ -6,8 +6,12 @@ import torch
 from trainmon.torch.backward import IDLE, current_task
 from trainmon.torch.hooks import Hook
 
-# Hooks vanish from compiled code: this is a constant there. (torch.compiler is there since 2.1.)
-compiling = getattr(getattr(torch, "compiler", None), "is_compiling", None) or (lambda: False)
+# Hooks vanish from compiled code: this is a constant there. (In torch.compiler since 2.2; 2.0 has none.)
+compiling = (
+    getattr(getattr(torch, "compiler", None), "is_compiling", None)
+    or getattr(torch._utils, "is_compiling", None)
+    or (lambda: False)
+)
 
 
 class ForwardBegins(Hook):

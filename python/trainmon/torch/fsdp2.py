@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import sys
 
-from trainmon.torch.contract import Placement
+from trainmon.torch.contract import BEFORE_REDUCTION, Placement
 from trainmon.torch.dtensors import DTensors
 from trainmon.torch.forward import compiling
 from trainmon.torch.hooks import Hook
@@ -25,6 +25,9 @@ class Fsdp2(DTensors):
     def reduces(self):
         return True
 
+    def values(self, kind, parameters, optimizer):
+        return None  # gradients lie as their parameters do
+
     def placement(self, kind, parameter):
         if parameter is None:
             return Placement("union")
@@ -33,6 +36,7 @@ class Fsdp2(DTensors):
     def hook_gradients(self, parameters, registry):
         """Gradients before reduction belong to the gathered parameters, which modules hold during
         their forward; they are the same objects every time."""
+        self.coverage = registry.adapter.coverage
         by_place = {}
         for parameter in parameters:
             if isinstance(parameter.tensor, self.dtensor):
@@ -49,7 +53,7 @@ class Fsdp2(DTensors):
             if id(module) in self.finders:
                 self.finders[id(module)][1].look_for(wanted)
             elif wanted:
-                hook = FindGathered(wanted, registry, self.dtensor)
+                hook = FindGathered(wanted, registry, self)
                 self.finders[id(module)] = module, hook
                 registry.handles.add(module.register_forward_pre_hook(registry.adapter.timed(hook)))
         if _accumulates_apart(self.root):
@@ -63,16 +67,26 @@ class Fsdp2(DTensors):
     def is_replaced(self, parameter):
         # A module that still holds its gathered parameter says nothing.
         held = parameter.held
-        return isinstance(held, self.dtensor) and held is not parameter.tensor
+        return held is not parameter.tensor and not self.is_gathered(parameter, held)
+
+    def is_gathered(self, parameter, tensor) -> bool:
+        """Over tensor parallelism a gathered parameter is a DTensor, too, on a mesh of fewer
+        dimensions."""
+        if not isinstance(tensor, self.dtensor):
+            return True
+        sharded = parameter.tensor
+        return (
+            isinstance(sharded, self.dtensor) and tensor.device_mesh.ndim < sharded.device_mesh.ndim
+        )
 
 
 class FindGathered(Hook):
     """Forward pre-hook of a module with sharded parameters."""
 
-    __slots__ = ("wanted", "registry", "part", "dtensor", "seen")
+    __slots__ = ("wanted", "registry", "part", "wrapper", "seen")
 
-    def __init__(self, wanted, registry, dtensor):
-        self.registry, self.dtensor = registry, dtensor
+    def __init__(self, wanted, registry, wrapper):
+        self.registry, self.wrapper = registry, wrapper
         self.part = registry.part
         self.look_for(wanted)
 
@@ -87,8 +101,11 @@ class FindGathered(Hook):
                 tensor = module._parameters.get(key)
                 if tensor is None or self.seen.get(key) is tensor:
                     continue
-                gathered = not isinstance(tensor, self.dtensor)
-                if gathered and self.registry.unreduced(parameter, tensor):
+                if not self.wrapper.is_gathered(parameter, tensor):
+                    continue
+                for kind in BEFORE_REDUCTION:
+                    self.wrapper.placed_as(parameter, kind, tensor)
+                if self.registry.unreduced(parameter, tensor):
                     self.seen[key] = tensor
         except Exception as error:
             self.part.failed(error)

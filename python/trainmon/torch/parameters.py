@@ -32,7 +32,7 @@ class Sweeps:
 
     def _held(self) -> int:
         """Another number when the optimizer was given other tensors."""
-        return sum(sum(map(id, group["params"])) for group in self.steps.optimizer.param_groups)
+        return sum(map(id, self.registry.stepped_by(self.steps.optimizer)))
 
     def _list(self, kind: str) -> list:
         lists = []
@@ -182,6 +182,19 @@ class Accumulated(_core.Accumulated):
     def again(self, adapter, steps, gradient, call: int) -> None:
         place = steps.window, adapter.core.accum(steps.index), call
         adapter.row(self.series, gradient, *place, steps.flags)
+
+
+class OfDTensor(Accumulated):
+    """Of a parameter that is a DTensor: how its gradient lies is known when there is one."""
+
+    parameter = None  # the registry sets it
+
+    def local_of(self, gradient):
+        adapter, parameter = self.adapter(), self.parameter
+        wrapper = adapter.wrappers[parameter.chunk]
+        if wrapper.placed_as(parameter, "grad_unreduced", gradient):
+            self.series = adapter.registry.series_of(parameter, "grad_unreduced", gradient)
+        return local_of(gradient)
 
 
 class CallAfter(Hook):

@@ -14,7 +14,7 @@ class Plain(Wrapper):
 
     def __init__(self, root, optimizers=()):
         super().__init__(root, optimizers)
-        self.ddp = _ddp_of(root)
+        self.ddp = ddp_of(root)
         self.ranks = _ranks()
         if self.ddp:
             self.name = "ddp"
@@ -27,7 +27,7 @@ class Plain(Wrapper):
         return self.ddp
 
     def came_later(self, root):
-        if not self.ddp and _ddp_of(root):
+        if not self.ddp and ddp_of(root):
             return "DistributedDataParallel"
         return "init_process_group" if self.ranks == 1 and _ranks() > 1 else ""
 
@@ -55,7 +55,7 @@ def _ranks() -> int:
     return torch.distributed.get_world_size() if _distributed() else 1
 
 
-def _ddp_of(root: nn.Module) -> bool:
+def ddp_of(root: nn.Module) -> bool:
     """Whether DistributedDataParallel is inside the model, or around it (Trainer and others hand out
     the bare module)."""
     if not _distributed():

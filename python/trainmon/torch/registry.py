@@ -14,7 +14,7 @@ from trainmon.torch.hooks import AfterAccumulation
 from trainmon.torch.main_grad import InMainGrad
 from trainmon.torch.microsteps import Contribution, OnGradient
 from trainmon.torch.momentum import Directions, Updates
-from trainmon.torch.parameters import NO_SERIES, Accumulated, CallAfter, Reduced, Sweeps
+from trainmon.torch.parameters import NO_SERIES, Accumulated, CallAfter, OfDTensor, Reduced, Sweeps
 
 
 class Registry:
@@ -36,10 +36,9 @@ class Registry:
         owners: dict[int, int] = {}
         shared = 0
         for steps in adapter.steps:
-            for group in steps.optimizer.param_groups:
-                for tensor in group["params"]:
-                    shared += owners.setdefault(id(tensor), steps.index) != steps.index
-                    owners[id(tensor)] = steps.index
+            for tensor in self.stepped_by(steps.optimizer):
+                shared += owners.setdefault(id(tensor), steps.index) != steps.index
+                owners[id(tensor)] = steps.index
         if shared:
             what = f"{shared} parameters in the steps of an optimizer"
             adapter.coverage.not_covered(what, "a later optimizer of watch() has them, too")
@@ -50,6 +49,12 @@ class Registry:
             parameter.optimizer = adapter.clock.index if owner is None else owner
             parameter.selected = adapter.selection.parameter(parameter)
             parameter.label = adapter.selection.label(parameter)
+
+    def stepped_by(self, optimizer) -> list[Tensor]:
+        """What a torch optimizer updates."""
+        found = (wrapper.stepped_by(optimizer) for wrapper in self.adapter.wrappers)
+        held = [t for group in optimizer.param_groups for t in group["params"]]
+        return next((tensors for tensors in found if tensors is not None), held)
 
     def _hook(self) -> None:
         adapter = self.adapter
@@ -65,17 +70,19 @@ class Registry:
             if "update_ratio" in adapter.kinds:
                 steps.updates = Updates(adapter, self, steps, mine)
 
-    def unreduced(self, parameter: Parameter, tensor: Tensor) -> bool:
-        """Hooks the tensor that a parameter's gradient accumulates into before it is reduced.
-        False: not yet, it does not require grad."""
+    def unreduced(self, parameter: Parameter, tensor: Tensor, kind=Accumulated) -> bool:
+        """Hooks the tensor that a parameter's gradient accumulates into before it is reduced, with a
+        hook of that kind. False: not yet, it does not require grad."""
         if id(tensor) not in self.hooked:
             if not tensor.requires_grad:
                 return False
             series = self._unreduced_series(parameter, tensor)
             keeps = tensor is parameter.tensor and self._wrapper(parameter).keeps_gradients
             apart = self._wrapper(parameter).main_grad and hasattr(tensor, "main_grad")
-            kind = InMainGrad if apart else Accumulated
+            kind = InMainGrad if apart else kind
             hook = kind(self.adapter, parameter.optimizer, series, keeps)
+            if kind is OfDTensor:
+                hook.parameter = parameter
             self._after_accumulation(tensor, hook)
             if tensor is not parameter.tensor:
                 self.inner.add(id(tensor))
@@ -170,6 +177,8 @@ class Registry:
             hooked.hook.optimizer = current[key].optimizer
             if isinstance(hooked.hook, Accumulated):
                 hooked.hook.series = self._unreduced_series(current[key], hooked.tensor)
+            if isinstance(hooked.hook, OfDTensor):
+                hooked.hook.parameter = current[key]
         adapter.find_modules()
         what = f"{replaced} replaced" if replaced else "thawed, frozen or given to an optimizer"
         adapter.coverage.say_once(

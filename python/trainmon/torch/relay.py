@@ -4,6 +4,7 @@ from __future__ import annotations
 import sys
 
 from trainmon.torch.hooks import Hook, log
+from trainmon.torch.step_hooks import Restored
 from trainmon.torch.steps import AfterStep, BeforeStep, is_inside
 
 
@@ -18,6 +19,7 @@ class Relay:
         self.caller = self.inner = 0
         self.in_step = False
         self.handles = [
+            Restored(optimizer),
             optimizer.register_step_pre_hook(RelayBefore(self)),
             optimizer.register_step_post_hook(RelayAfter(self)),
         ]
@@ -76,7 +78,7 @@ class RelayAfter(Hook):
         relay = self.relay
         if relay.after is not None:
             relay.after(optimizer, args, kwargs)
-        if not relay.ends():
+        if not relay.ends() or (relay.after is not None and relay.after.steps.turns_left):
             return
         try:
             relay.at_end()

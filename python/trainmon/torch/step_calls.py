@@ -13,6 +13,7 @@ from torch.optim.optimizer import (
 )
 
 from trainmon.torch.hooks import Handles, Hook
+from trainmon.torch.step_hooks import Restored
 from trainmon.torch.steps import fused_scaling, initialises_state
 
 
@@ -35,6 +36,7 @@ class StepCalls:
             self._handles.add(register_optimizer_step_pre_hook(before))
             self._handles.add(register_optimizer_step_post_hook(after))
         for optimizer in optimizers or ():
+            self._handles.add(Restored(optimizer))
             self._handles.add(optimizer.register_step_pre_hook(before))
             self._handles.add(optimizer.register_step_post_hook(after))
 

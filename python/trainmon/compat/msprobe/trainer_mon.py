@@ -166,6 +166,7 @@ class TrainerMon:
             settings["collective_callers"] = config["cc_distribution"]["cc_codeline"]
         selection = Targets(config, self._model, self._dp_group, self._tp_group)
         adapter = Adapter(self._model, self._optimizers, None, selection, self._relay)
+        selection.hides_reduced &= not _is_sharded(adapter)
         for wrapper in adapter.wrappers:
             wrapper.main_grad |= bool(self.params_have_main_grad)
         adapter.logs_collectives = config["cc_distribution"]["cc_log_only"]
@@ -380,6 +381,12 @@ class TrainerMon:
     def _metrics(self, kind: str) -> dict:
         self._settle()
         return metrics.of_rows(self._watch._core.msprobe_tensors(kind), self.config["ops"])
+
+
+def _is_sharded(adapter) -> bool:
+    """Whether ranks have different parts of reduced gradients, as under a distributed optimizer."""
+    places = (adapter.wrappers[p.chunk].placement("grad_reduced", p) for p in adapter.parameters)
+    return any(place.replication == "union" for place in places)
 
 
 def _is_distributed() -> bool:

@@ -1,0 +1,17 @@
+# What older versions of torch do not have, for the tests that need it.
+import pytest
+import torch
+
+TORCH = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+
+
+def since(version, what):
+    """Skips a test on a torch older than version, which does not have `what`."""
+    reason = f"{what} needs torch >= {version[0]}.{version[1]}"
+    return pytest.mark.skipif(version > TORCH, reason=reason)
+
+
+post_accumulate_hooks = since((2, 1), "grad_unreduced")
+cpu_scaler = since((2, 3), "a GradScaler of CPU tensors")
+cpu_fused = since((2, 4), "a fused optimizer of CPU tensors")
+compiled_operators = since((2, 4), "activations inside compiled code")
