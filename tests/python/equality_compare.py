@@ -16,7 +16,7 @@ import trainmon
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "build" / "equality"
 # Largest error by precision: of norm, min and max relative to norm and largest value, of the mean to
 # the mean of absolute values; and the share of elements that rounding may carry over the limit of zeros.
-ROUNDING = {"fp32": (5e-6, 0.001), "bf16": (0.03, 0.02)}
+ROUNDING = {"fp32": (5e-6, 0.001), "bf16": (0.03, 0.05)}
 
 
 def compare(

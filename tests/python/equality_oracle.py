@@ -33,9 +33,11 @@ def train(
     accumulate=None,  # dtype in which micro steps are added up (None: `compute`)
     reduce=None,  # dtype in which ranks are averaged (None: `accumulate`)
     each_micro: bool = False,  # grad_unreduced is what each micro step gives, not their sum so far
+    idle_steps: int = 0,  # steps with gradients of 0 that the optimizer takes before training
+    begin=None,  # dtype to which the first weights are rounded before masters are made of them
     clip: float = 0.0,  # grad_reduced, moments and weights are those after clipping to this norm
 ) -> dict:
-    masters = gpt.make()
+    masters = gpt.make().to(begin).to(torch.float32) if begin else gpt.make()
     model = gpt.make().to(compute)
     accumulate = accumulate or compute
     optimizer = torch.optim.AdamW(masters.parameters(), foreach=False, **gpt.ADAMW)
@@ -46,6 +48,10 @@ def train(
         for name, tensor in zip(names, tensors, strict=True):
             expected[kind, name, step, micro, rank] = statistics(tensor)
 
+    for _ in range(idle_steps):
+        for p in masters.parameters():
+            p.grad = torch.zeros_like(p)
+        optimizer.step()
     for step in range(gpt.STEPS):
         with torch.no_grad():
             for mine, master in zip(model.parameters(), masters.parameters(), strict=True):

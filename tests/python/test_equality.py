@@ -2,14 +2,18 @@
 import copy
 import functools
 import json
+import types
 
 import pytest
 import torch
+from torch import nn
 
 import equality_compare
 import equality_gpt as gpt
 import equality_oracle
 import launch
+import trainmon
+from trainmon.torch import fsdp1
 
 BF16 = {"compute": torch.bfloat16}
 # name -> (title, ranks, precision, what the oracle does)
@@ -40,7 +44,7 @@ def _oracle(options):
 def test_rows_equal_those_of_the_oracle_and_training_is_untouched(row, tmp_path):
     title, ranks, precision, options = ROWS[row]
     for how in ("watched", "bare"):
-        launch.run("equality_torch_run.py", tmp_path, row, how, ranks=ranks, timeout=120)
+        launch.run("equality_torch_run.py", tmp_path, row, how, ranks=ranks, timeout=300)
     for rank in range(ranks):
         watched, bare = (torch.load(tmp_path / f"{how}.{rank}.pt") for how in ("watched", "bare"))
         for what in ("losses", "final"):
@@ -60,7 +64,7 @@ def test_rows_equal_those_of_the_oracle_and_training_is_untouched(row, tmp_path)
 
 
 def test_the_comparison_sees_every_planted_difference(tmp_path):
-    launch.run("equality_torch_run.py", tmp_path, "plain", "watched", timeout=120)
+    launch.run("equality_torch_run.py", tmp_path, "plain", "watched", timeout=300)
     exact = {(*k[:-1], -1): v for k, v in _oracle((("data_ranks", 1),)).items()}
 
     def fails(expected, message):
@@ -75,3 +79,30 @@ def test_the_comparison_sees_every_planted_difference(tmp_path):
     fails({**exact, ("grad_reduced", "no.such", 0, -1, -1): exact[key]}, "no row")
     fails({k: v for k, v in exact.items() if k != key}, "a row too many")
     assert not (equality_compare.FOLDER / "planted.json").exists()
+
+
+def test_an_fsdp1_whose_attributes_moved_is_said_not_to_be_covered(tmp_path, monkeypatch):
+    """Gradients, weights and moments are given up, by name; activations are there."""
+
+    class Other(nn.Sequential):
+        _handle = types.SimpleNamespace(
+            flat_param=types.SimpleNamespace(_param_infos=()), _use_orig_params=False
+        )
+
+        @staticmethod
+        def fsdp_modules(root):
+            return [root]
+
+    monkeypatch.setattr(fsdp1, "fsdp1_type", lambda: Other)
+    model = Other(nn.Linear(3, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    monitor = trainmon.watch(model, optimizer, kinds=["grads", "actv"], out=str(tmp_path / "run"))
+    for _ in range(2):
+        model(torch.ones(4, 3)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    monitor.stop()
+    assert monitor.health()["parts_off"] == {}
+    said = json.loads(next((tmp_path / "run").glob("rank_*/restart_*/run.json")).read_text())
+    assert "_numels_with_padding" in json.dumps(said["not_covered"])
+    assert set(trainmon.read_table(str(tmp_path / "run"), stats=["norm"])["kind"]) == {"actv"}

@@ -22,7 +22,7 @@ def bare(tmp_path_factory):
     @functools.cache
     def of(row):
         folder = tmp_path_factory.mktemp(row)
-        launch.run("equality_torch_run.py", folder, row, "bare", ranks=2, timeout=120)
+        launch.run("equality_torch_run.py", folder, row, "bare", ranks=2, timeout=300)
         return [torch.load(folder / f"bare.{rank}.pt") for rank in range(2)]
 
     return of
@@ -31,7 +31,7 @@ def bare(tmp_path_factory):
 @pytest.mark.parametrize("fault", ["unwatched", "sink", "raising"])
 @pytest.mark.parametrize("row", WRAPPERS)
 def test_a_rank_that_differs_holds_up_nobody(row, fault, bare, tmp_path):
-    launch.run("equality_torch_run.py", tmp_path, row, "watched", fault, ranks=2, timeout=120)
+    launch.run("equality_torch_run.py", tmp_path, row, "watched", fault, ranks=2, timeout=300)
     for rank, expected in enumerate(bare(row)):
         got = torch.load(tmp_path / f"watched.{rank}.pt")
         for what in ("losses", "final"):

@@ -35,7 +35,7 @@ from trainmon.torch.parameters import ELSEWHERE
 from trainmon.torch.registry import Registry
 from trainmon.torch.selection import Selection
 from trainmon.torch.stacks import Stacks
-from trainmon.torch.steps import Steps
+from trainmon.torch.steps import Steps, step_in_state
 
 IDLE_CLOCK = 1000  # forwards without a step of the clock that are worth a word
 
@@ -45,10 +45,11 @@ class Adapter:
 
     def __init__(self, model, optimizers, scaler, selection=None, relay=None):
         self.roots = given.chunks(model)
-        self.optimizers = given.optimizers(optimizers)
+        self.optimizers = given.optimizers(optimizers, self.roots)
         self.scaler = given.scaler(scaler, optimizers)
-        around = given.around(optimizers)
-        self.wrappers = [wrapper_of(root, around) for root in self.roots]
+        self.around = given.around(optimizers)
+        self.wrappers = [wrapper_of(root, self.around) for root in self.roots]
+        self.looked_again = False  # whether they were found to be the same in the first forward
         self.parameters = parameters_under(self.wrappers)
         self.has_dtensors = any(isinstance(w, DTensors) for w in self.wrappers)
         self.on_step = None  # called with whether the clock's step that ended was recorded
@@ -64,7 +65,6 @@ class Adapter:
         self.fixed_selection = selection  # None: that of the configuration
         self.relay = relay  # step hooks that are there already
         self.logs_collectives = False  # they are noted, not measured
-        self.main_grad = False  # gradients are in an attribute main_grad, where there is one
         self.main_grad_due = None  # what is to be read once the framework has added to it
 
     # --- facts for the core, before it exists ----------------------------------------------------
@@ -300,6 +300,9 @@ class Adapter:
         for key in ("kind", "name", "element"):
             if key in arguments:
                 arguments[key] = as_text(arguments[key])
+        if "chunk" in arguments and self.fixed_selection is None:  # faces count those of their rank
+            chunk = arguments["chunk"]
+            arguments["chunk"] = self.wrappers[chunk].chunk_number(chunk)
         try:
             return self.core.add_series(**arguments)
         except ValueError:  # a dtype that is refused, by name, when it is looked at
@@ -341,7 +344,29 @@ class Adapter:
         self.frame = frame
         return frame
 
+    def _look_again(self) -> None:
+        """In the first forward: a framework may have taken the model over since watch()."""
+        self.looked_again = True
+        wrappers = [wrapper_of(root, self.around) for root in self.roots]
+        if [type(w) for w in wrappers] == [type(w) for w in self.wrappers]:
+            return
+        self.detach()
+        for new, old in zip(wrappers, self.wrappers, strict=True):
+            new.main_grad |= old.main_grad
+        self.wrappers = wrappers
+        self.has_dtensors = any(isinstance(w, DTensors) for w in wrappers)
+        self.parameters = parameters_under(wrappers)
+        self.prepare(self.config)
+        self.attach()
+        names = ", ".join(dict.fromkeys(w.name for w in wrappers))
+        self.core.set_note("spread", names)
+        self.coverage.say_once(f"the model was put under {names} after watch(): its hooks, too")
+        for steps in self.steps:
+            steps.attached_anew()
+
     def forward_begins(self) -> None:
+        if not self.looked_again:
+            self._look_again()
         if self.frame is None:
             self.open_frame()
         if self.activations is not None:
@@ -410,6 +435,10 @@ class Adapter:
             self.late.part.failed(error)
         self.core.seal(moment)
 
+    def scales(self) -> bool:
+        """Whether losses are scaled, by somebody who is known."""
+        return self.scaler is not None or any(w.loss_scale() is not None for w in self.wrappers)
+
     def scale(self):
         """The loss scale: a number, or a tensor on a device that must not be waited for."""
         if self.scaler is None:
@@ -419,6 +448,18 @@ class Adapter:
         if scale is None:
             return 1.0  # nothing was scaled yet
         return float(scale) if scale.device.type == "cpu" else scale.clone()
+
+    def steps_taken(self, optimizer) -> int:
+        taken = (wrapper.steps_taken() for wrapper in self.wrappers)
+        return next((count for count in taken if count is not None), step_in_state(optimizer))
+
+    def turn(self, optimizer) -> tuple[int, int]:
+        """Which of how many calls of its step() that are one step of training is beginning."""
+        turns = (wrapper.turn(optimizer) for wrapper in self.wrappers)
+        return next((turn for turn in turns if turn != (0, 1)), (0, 1))
+
+    def skipped_step(self) -> bool:
+        return sum(wrapper.skipped_step() for wrapper in self.wrappers) > 0
 
     def steps_failed(self) -> None:
         """Nothing can be recorded any more: no row would know its step."""
@@ -448,7 +489,7 @@ class Adapter:
     def forget(self) -> None:
         """Lets go of the model and the optimizers, without waiting for the garbage collector."""
         self.roots, self.wrappers, self.parameters = [], [], []
-        self.optimizers, self.scaler, self.on_step = {}, None, None
+        self.optimizers, self.around, self.scaler, self.on_step = {}, (), None, None
         self.steps, self.clock, self.control = [], None, None
         self.backward.at_end = self.main_grad_due = None
 

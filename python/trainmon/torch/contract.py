@@ -69,6 +69,9 @@ class Wrapper:
 
     name = ""
     keeps_gradients = True  # the .grad that a backward adds to is there until the optimizer's step
+    main_grad = (
+        False  # gradients add up in an attribute main_grad of parameters, where they have one
+    )
 
     def __init__(self, root: nn.Module, optimizers: tuple = ()):
         self.root, self.optimizers = root, optimizers
@@ -87,6 +90,22 @@ class Wrapper:
     def stepped(self, parameter: Parameter) -> Tensor | None:
         """What becomes parameter.stepped."""
         return parameter.tensor
+
+    def stepped_by(self, optimizer) -> list | None:
+        """What that torch optimizer updates, where its groups do not always say so; else None."""
+        return None
+
+    def steps_taken(self) -> int | None:
+        """How many steps training has taken, where the optimizer's own state does not say so."""
+        return None
+
+    def turn(self, optimizer) -> tuple[int, int]:
+        """(which, how many) calls of its step() are one step of training: the one that is beginning."""
+        return 0, 1
+
+    def skipped_step(self) -> bool:
+        """Whether the framework has left out a step since this was asked last."""
+        return False
 
     def reduces(self) -> bool:
         """Whether gradients are reduced over processes between backward and step."""
@@ -131,6 +150,15 @@ class Wrapper:
         registry.reduced(parameter) where the reduced one appears on another tensor. Where no tensor's
         .grad has it: registry.call_after(tensor, find) and registry.report(parameter, value)."""
         raise NotImplementedError
+
+    def gradient_now(self, parameter: Parameter) -> Tensor | None:
+        """Between a backward and the step, whose gradient this will be if nothing more happens to it."""
+        gradient = parameter.tensor.grad
+        return getattr(parameter.tensor, "main_grad", gradient) if self.main_grad else gradient
+
+    def chunk_number(self, chunk: int) -> int:
+        """Of the chunk among those of all ranks, where ranks have different ones."""
+        return chunk
 
     def unhooked(self) -> None:
         """All hooks that the registry was given have been taken off; hook_gradients() may follow."""
@@ -215,13 +243,18 @@ def parameters_under(wrappers: list[Wrapper]) -> list[Parameter]:
 
 def wrapper_of(root: nn.Module, optimizers: tuple = ()) -> Wrapper:
     """The wrapper of a model chunk; the last one takes what no other claims."""
+    from trainmon.torch.colossalai import LowLevelZero
+    from trainmon.torch.deepspeed import DeepSpeed
     from trainmon.torch.dtensors import DTensors
     from trainmon.torch.fsdp1 import Fsdp1
     from trainmon.torch.fsdp2 import Fsdp2
+    from trainmon.torch.megatron import Megatron
     from trainmon.torch.plain import Plain
     from trainmon.torch.zero_redundancy import ZeroRedundancy
 
-    wrappers = (Fsdp1, Fsdp2, DTensors, ZeroRedundancy, Plain)
+    wrappers = (
+        DeepSpeed, LowLevelZero, Fsdp1, Fsdp2, Megatron, DTensors, ZeroRedundancy, Plain,
+    )  # fmt: skip
     return next(w(root, optimizers) for w in wrappers if w.claims(root, optimizers))
 
 

@@ -13,8 +13,9 @@ def chunks(model) -> list[nn.Module]:
     return found
 
 
-def optimizers(given) -> dict:
-    """torch optimizers by name, in the order given."""
+def optimizers(given, roots: list | None = None) -> dict:
+    """torch optimizers by name, in the order given. Where Megatron has none on this rank, with `roots`
+    one that never steps."""
     if isinstance(given, dict):
         found = {str(name): optimizer for name, optimizer in given.items()}
     elif isinstance(given, (list, tuple)):
@@ -25,7 +26,7 @@ def optimizers(given) -> dict:
         raise TypeError("optimizer must be an optimizer, a list or a dict of them, not empty")
     bare: dict = {}
     for name, optimizer in found.items():
-        inner = _bare(optimizer)
+        inner = _bare(optimizer, roots)
         for index, one in enumerate(inner):
             bare[name if len(inner) == 1 else f"{name}.{index}"] = one
     return bare
@@ -58,11 +59,15 @@ def _is_scaler(given) -> bool:
     return hasattr(given, "is_enabled") and hasattr(given, "get_scale")
 
 
-def _bare(optimizer) -> list:
+def _bare(optimizer, roots) -> list:
     """The torch optimizers inside wrappers such as accelerate's: several in a chain of Megatron's."""
     found = [one for one in _inside(optimizer, []) if _is_torchs(one)]
     if found:
         return found
+    if roots and getattr(optimizer, "is_stub_optimizer", False):
+        from trainmon.torch.declared_steps import NoOptimizer
+
+        return [NoOptimizer(roots)]
     raise TypeError(
         "optimizer must be a torch.optim.Optimizer, a list or a dict of them, not "
         + type(optimizer).__name__

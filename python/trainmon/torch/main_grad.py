@@ -13,7 +13,9 @@ class InMainGrad(Accumulated):
         if adapter is None or not adapter.gradients.on:
             return
         try:
-            steps = adapter.backward_of(self.optimizer)
+            steps = adapter.backward_of(self.optimizer, tensor)
+            steps.attribute = "main_grad"
+            steps.previous, steps.last = steps.last, tensor
             read_due(adapter)
             if self.series == NO_SERIES or not steps.recording:
                 return

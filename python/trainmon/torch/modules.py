@@ -17,7 +17,7 @@ _AROUND = (
     ("torch.nn.parallel", "DistributedDataParallel"),
     ("torch.nn.parallel", "DataParallel"),
     ("deepspeed.runtime.engine", "DeepSpeedEngine"),
-    ("megatron.core.distributed", "DistributedDataParallel"),
+    ("megatron.core.distributed.data_parallel_base", "_BaseDataParallel"),
     ("megatron.core.transformer.module", "Float16Module"),
     ("colossalai.interface", "ModelWrapper"),
 )

@@ -23,9 +23,10 @@ class Directions:
         for parameter in self.parameters:
             wrapper = adapter.wrappers[parameter.chunk]
             found = wrapper.values("grad_reduced", [parameter], optimizer)
-            gradient = parameter.stepped.grad if found is None else found[0]
-            if adapter.main_grad:
-                gradient = getattr(parameter.tensor, "main_grad", gradient)
+            if found is None:
+                gradient = wrapper.gradient_now(parameter)
+            else:
+                gradient = found[0]
             known = wrapper.state(parameter, optimizer)
             if gradient is None or not known:
                 continue

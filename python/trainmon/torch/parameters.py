@@ -32,7 +32,7 @@ class Sweeps:
 
     def _held(self) -> int:
         """Another number when the optimizer was given other tensors."""
-        return sum(sum(map(id, group["params"])) for group in self.steps.optimizer.param_groups)
+        return sum(map(id, self.registry.stepped_by(self.steps.optimizer)))
 
     def _list(self, kind: str) -> list:
         lists = []
@@ -73,7 +73,7 @@ class Sweeps:
             if not series:
                 series += [self.registry.series_of(p, kind) for p in parameters]
                 tensors += [p.stepped for p in parameters]
-            if attribute == "grad" and self.adapter.main_grad:
+            if attribute == "grad" and wrapper.main_grad:
                 gradients = [getattr(t, "main_grad", t.grad) for t in tensors]
                 held = [(s, g) for s, g in zip(series, gradients) if g is not None]
                 series, gradients = [s for s, _ in held], [g for _, g in held]

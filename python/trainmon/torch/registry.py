@@ -36,10 +36,9 @@ class Registry:
         owners: dict[int, int] = {}
         shared = 0
         for steps in adapter.steps:
-            for group in steps.optimizer.param_groups:
-                for tensor in group["params"]:
-                    shared += owners.setdefault(id(tensor), steps.index) != steps.index
-                    owners[id(tensor)] = steps.index
+            for tensor in self.stepped_by(steps.optimizer):
+                shared += owners.setdefault(id(tensor), steps.index) != steps.index
+                owners[id(tensor)] = steps.index
         if shared:
             what = f"{shared} parameters in the steps of an optimizer"
             adapter.coverage.not_covered(what, "a later optimizer of watch() has them, too")
@@ -50,6 +49,12 @@ class Registry:
             parameter.optimizer = adapter.clock.index if owner is None else owner
             parameter.selected = adapter.selection.parameter(parameter)
             parameter.label = adapter.selection.label(parameter)
+
+    def stepped_by(self, optimizer) -> list[Tensor]:
+        """What a torch optimizer updates."""
+        found = (wrapper.stepped_by(optimizer) for wrapper in self.adapter.wrappers)
+        held = [t for group in optimizer.param_groups for t in group["params"]]
+        return next((tensors for tensors in found if tensors is not None), held)
 
     def _hook(self) -> None:
         adapter = self.adapter
@@ -73,7 +78,7 @@ class Registry:
                 return False
             series = self._unreduced_series(parameter, tensor)
             keeps = tensor is parameter.tensor and self._wrapper(parameter).keeps_gradients
-            apart = self.adapter.main_grad and hasattr(tensor, "main_grad")
+            apart = self._wrapper(parameter).main_grad and hasattr(tensor, "main_grad")
             kind = InMainGrad if apart else kind
             hook = kind(self.adapter, parameter.optimizer, series, keeps)
             if kind is OfDTensor:
@@ -141,7 +146,10 @@ class Registry:
 
     def _unreduced_series(self, parameter: Parameter, tensor: Tensor) -> int:
         if parameter.selected and "grad_unreduced" in self.adapter.kinds:
-            return self.series_of(parameter, "grad_unreduced", tensor)
+            gradient = tensor
+            if self._wrapper(parameter).main_grad:
+                gradient = getattr(tensor, "main_grad", tensor)
+            return self.series_of(parameter, "grad_unreduced", gradient)
         return NO_SERIES
 
     def find_again(self) -> None:

@@ -78,7 +78,7 @@ class RelayAfter(Hook):
         relay = self.relay
         if relay.after is not None:
             relay.after(optimizer, args, kwargs)
-        if not relay.ends():
+        if not relay.ends() or (relay.after is not None and relay.after.steps.turns_left):
             return
         try:
             relay.at_end()

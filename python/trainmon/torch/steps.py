@@ -20,9 +20,9 @@ class Steps:
 
     __slots__ = (
         "adapter", "core", "index", "optimizer", "part", "sweeps", "directions", "updates",
-        "recording", "window", "flags",
+        "recording", "window", "flags", "turns_left",
         "task", "pending", "in_step", "first", "previous", "last", "zero", "scale", "fused",
-        "start_known", "caller", "inner", "ignored", "abandoned",
+        "start_known", "caller", "inner", "ignored", "abandoned", "attribute",
     )  # fmt: skip
 
     def __init__(self, adapter, optimizer, start_iteration: int | None):
@@ -30,20 +30,22 @@ class Steps:
         self.part = adapter.steps_part
         self.sweeps = self.directions = self.updates = None
         self.start_known = start_iteration is not None
-        start = start_iteration if self.start_known else step_in_state(optimizer)
+        start = start_iteration if self.start_known else adapter.steps_taken(optimizer)
         self.index = self.core.add_optimizer(start)
-        self.flags = STILL_SCALED if adapter.scaler is not None else 0
+        self.flags = STILL_SCALED if adapter.scales() else 0
+        self.attribute = "grad"  # in which gradients of parameters add up
         self.scale = 1.0
         self.fused = None
         self.in_step = False
         self.caller = 0  # id of the frame that runs the step under way
         self.inner = 0  # steps begun inside it: an optimizer whose step() calls super().step()
         self.ignored = False  # the step under way is none of training's
+        self.turns_left = 0  # further calls of step() that are part of the step under way
         self.abandoned = 0  # windows in a row whose gradients reached no step
         self.advance()
 
     def install(self, handles) -> None:
-        if self.adapter.relay is not None:
+        if self.adapter.relay is not None and self is self.adapter.clock:
             self.adapter.relay.follow(self)
             return
         before, after = self.adapter.step_hooks(self)
@@ -63,11 +65,16 @@ class Steps:
         self.refresh()
         self.adapter.window_opened(self)
 
+    def attached_anew(self) -> None:
+        """The model is spread in another way than it was thought to be."""
+        self.flags = STILL_SCALED if self.adapter.scales() else 0
+        self.refresh()
+
     def detached(self) -> None:
         """No hook but those of the step is left, and no loss scale is seen any more."""
         self.sweeps = self.directions = self.updates = None
         self.recording = False
-        self.scale = 1.0 if self.adapter.scaler is None else math.nan
+        self.scale = math.nan if self.adapter.scales() else 1.0
 
     def refresh(self) -> None:
         # Rows without steps would go to the wrong ones.
@@ -102,15 +109,16 @@ class Steps:
 
     def backward_ended(self) -> None:
         probes = (self.first, self.previous, self.last)
-        found = [p for p in probes if p is not None and p.grad is not None]
-        self.zero = {id(p) for p in found if _core.first_row_is_zero(p.grad)}
+        found = [(id(p), getattr(p, self.attribute, None)) for p in probes if p is not None]
+        self.zero = {key for key, g in found if g is not None and _core.first_row_is_zero(g)}
 
     def forward_begins(self) -> None:
         """Gradients that vanished since the last backward never reached a step."""
         if self.pending and not self.in_step:
             with self.adapter.lock:
-                if self._was_cleared() or self._scale_fell():
-                    self._abandon()
+                skipped = self.adapter.skipped_step()
+                if skipped or self._was_cleared() or self._scale_fell():
+                    self._abandon(skipped)
 
     def _was_cleared(self, besides: Tensor | None = None) -> bool:
         if not self.pending or self.in_step:
@@ -120,10 +128,11 @@ class Steps:
         for tensor in (self.first, self.previous, self.last):
             if tensor is None or tensor is besides:
                 continue
-            if tensor.grad is not None:
+            gradient = getattr(tensor, self.attribute, None)
+            if gradient is not None:
                 if id(tensor) in self.zero:
                     continue
-                if not _core.first_row_is_zero(tensor.grad):
+                if not _core.first_row_is_zero(gradient):
                     return False
             cleared = True
         return cleared
@@ -132,13 +141,13 @@ class Steps:
         now = self.adapter.scale()
         return isinstance(now, float) and isinstance(self.scale, float) and now < self.scale
 
-    def _abandon(self) -> None:
+    def _abandon(self, skipped: bool = False) -> None:
         self.abandoned += 1
         if self.abandoned == UNSEEN:
             self.adapter.coverage.steps_unseen(UNSEEN)
         before, now = self.scale, self.adapter.scale()
         if isinstance(before, float):
-            skipped = self._scale_fell() or self.core.saw_non_finite(self.index)
+            skipped = skipped or self._scale_fell() or self.core.saw_non_finite(self.index)
             self.core.abandon_window(self.index, "skipped" if skipped else "unknown", before)
         else:
             self._end_when_known(
@@ -156,10 +165,15 @@ class Steps:
         self.ignored = initialises_state(self.optimizer, caller)
         if self.ignored:
             return None
+        turn, turns = self.adapter.turn(self.optimizer)
+        self.turns_left = turns - turn - 1
+        if turn and self.in_step:
+            self.read_before()
+            return None
         self.adapter.backward.settle()
         if not self.start_known:
             self.start_known = True
-            step = step_in_state(self.optimizer)
+            step = self.adapter.steps_taken(self.optimizer)
             if self.window == 0 and step != self.core.step(self.index):
                 self.core.set_start_step(self.index, step)
                 self.refresh()
@@ -230,6 +244,9 @@ class Steps:
             self._read(self.sweeps.read, "param_updated")
             if not self.adapter.state_before:
                 self._read_state()
+        if self.turns_left:
+            self.caller = 0  # its frame is gone, and another may take its place
+            return
         scale, found_inf = self.scale, None
         if self.fused is not None:
             self.flags = STILL_SCALED  # there is a scaler, though nobody showed it to us
@@ -320,18 +337,21 @@ def step_in_state(optimizer) -> int:
 
 def initialises_state(optimizer, frame) -> bool:
     """Whether torch.distributed.checkpoint is calling step(), with lr 0 and zero gradients, to make
-    the state that it is about to load."""
-    for group in getattr(optimizer, "param_groups", ()):
-        lr = group.get("lr", 0)
-        if (isinstance(lr, Tensor) and not lr.is_cpu) or lr != 0:
-            return False
+    the state that it is about to load, or DeepSpeed, before training, to have it made."""
     for _ in range(6):  # decorators of step() lie between
         if frame is None:
             return False
-        if frame.f_code.co_name == "_init_optim_state":
+        name = frame.f_code.co_name
+        if name == "initialize_optimizer_states":
             return True
+        if name == "_init_optim_state":
+            return all(_is_zero(group.get("lr", 0)) for group in optimizer.param_groups)
         frame = frame.f_back
     return False
+
+
+def _is_zero(lr) -> bool:
+    return (not isinstance(lr, Tensor) or lr.is_cpu) and lr == 0
 
 
 def fused_scaling(optimizer) -> tuple | None:

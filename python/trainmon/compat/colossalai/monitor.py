@@ -20,7 +20,7 @@ from trainmon.torch.selection import Selection
 
 # What the wrapper of a model is called here, by the modes it contradicts.
 NOT_REDUCED = ("plain",)
-SHARDED = ("dtensor", "fsdp2")
+SHARDED = ("dtensor", "fsdp2", "colossalai low level zero 1", "colossalai low level zero 2")
 
 
 class ColossalAIMonitor:

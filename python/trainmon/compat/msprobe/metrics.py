@@ -18,13 +18,13 @@ def of_rows(rows, ops: list[str]) -> dict:
     return found
 
 
-def of_gradients(adapter, attribute: str, config: dict, rank: int) -> dict:
+def of_gradients(adapter, config: dict, rank: int) -> dict:
     """Of the parameters as they are now: the optimizer has not stepped yet."""
     selection, ops = adapter.selection, config["ops"]
     wanted = [
         p for p in adapter.parameters if p.selected and selection.takes_parameter(p, "grad_reduced")
     ]
-    pairs = [(p, getattr(p.tensor, attribute, p.tensor.grad)) for p in wanted]
+    pairs = [(p, adapter.wrappers[p.chunk].gradient_now(p)) for p in wanted]
     pairs = [(p, gradient) for p, gradient in pairs if gradient is not None]
     locals_ = [adapter.wrappers[p.chunk].locals([g])[0][0] for p, g in pairs]
     stats = tensor_stats(locals_, ops, eps=float(config["eps"]))

@@ -49,7 +49,7 @@ class TrainerMon:
         self._watch: Watch | None = None
         self._relay: Relay | None = None
         self._collected = 0
-        self._model = self._optimizer = self._wrapped = None
+        self._model = self._optimizer = self._optimizers = self._wrapped = None
         self.step = 0  # number of the step under way or to come
         self._steps_seen = 0
         self._follows = False  # a configuration of the file holds since the end of a step
@@ -102,9 +102,12 @@ class TrainerMon:
         if not self._is_distributed and _is_distributed():
             self._place()
         self._model = given.chunks(model)
-        self._optimizer, *others = given.optimizers(taken["optimizer"]).values()
-        if others:
+        inner = list(given.optimizers(taken["optimizer"]).values())
+        if len(inner) > 1 and not hasattr(taken["optimizer"], "chained_optimizers"):
             raise TypeError("set_monitor() takes one optimizer; make a TrainerMon for each")
+        # Of Megatron's chain the last one to step ends the step, so it comes first here: files are
+        # written when the first one's window has ended.
+        self._optimizer, self._optimizers = inner[-1], inner[-1:] + inner[:-1]
         self._grad_acc_steps = taken["grad_acc_steps"]
         self._dp_group, self._tp_group = taken["dp_group"], taken["tp_group"]
         self.step = taken["start_iteration"]
@@ -162,8 +165,10 @@ class TrainerMon:
             settings["collective_inputs"] = config["cc_distribution"]["cc_pre_hook"]
             settings["collective_callers"] = config["cc_distribution"]["cc_codeline"]
         selection = Targets(config, self._model, self._dp_group, self._tp_group)
-        adapter = Adapter(self._model, self._optimizer, None, selection, self._relay)
-        adapter.main_grad = bool(self.params_have_main_grad)
+        adapter = Adapter(self._model, self._optimizers, None, selection, self._relay)
+        selection.hides_reduced &= not _is_sharded(adapter)
+        for wrapper in adapter.wrappers:
+            wrapper.main_grad |= bool(self.params_have_main_grad)
         adapter.logs_collectives = config["cc_distribution"]["cc_log_only"]
         self._watch = Watch(adapter, config_json(settings), self._parts(describes))
         adapter.on_step = self._count
@@ -306,7 +311,7 @@ class TrainerMon:
         if self._relay is not None:
             self._relay.remove()
             self._relay = None
-        self._model = self._optimizer = self._wrapped = None
+        self._model = self._optimizer = self._optimizers = self._wrapped = None
 
     # --- changing and asking ---------------------------------------------------------------------
 
@@ -361,8 +366,7 @@ class TrainerMon:
     def _reduced(self) -> dict:
         adapter = self._watch._adapter
         if adapter.clock.pending and "grad_reduced" in adapter.kinds:
-            attribute = "main_grad" if self.params_have_main_grad else "grad"
-            return metrics.of_gradients(adapter, attribute, self.config, self.rank)
+            return metrics.of_gradients(adapter, self.config, self.rank)
         return self._metrics("grad_reduced")
 
     def generate_xy_metrics(self) -> tuple[dict, dict]:
@@ -377,6 +381,12 @@ class TrainerMon:
     def _metrics(self, kind: str) -> dict:
         self._settle()
         return metrics.of_rows(self._watch._core.msprobe_tensors(kind), self.config["ops"])
+
+
+def _is_sharded(adapter) -> bool:
+    """Whether ranks have different parts of reduced gradients, as under a distributed optimizer."""
+    places = (adapter.wrappers[p.chunk].placement("grad_reduced", p) for p in adapter.parameters)
+    return any(place.replication == "union" for place in places)
 
 
 def _is_distributed() -> bool:

@@ -1,0 +1,79 @@
+# The equality table, DeepSpeed: ZeRO 0 to 3 give the rows of a training in one process without it.
+import functools
+import json
+import pathlib
+
+import pytest
+import torch
+
+import equality_compare
+import equality_gpt as gpt
+import equality_oracle
+import launch
+
+RUN = pathlib.Path(__file__).with_name("equality_deepspeed_run.py")
+MICRO = {"each_micro": True}  # stages 2 and 3 reduce each micro step: nothing is added up before
+BF16 = {"compute": torch.bfloat16, "begin": torch.bfloat16}
+IDLE = {
+    **BF16,
+    "idle_steps": 1,
+}  # initialize() has the optimizer make its state by a step for nothing
+# name -> (title, what is run, precision, what the oracle does)
+ROWS = {
+    "zero0": ("DeepSpeed ZeRO 0", {"stage": 0}, "fp32", {}),
+    "zero1": ("DeepSpeed ZeRO 1", {"stage": 1}, "fp32", {}),
+    "zero2": ("DeepSpeed ZeRO 2", {"stage": 2}, "fp32", MICRO),
+    "zero3": ("DeepSpeed ZeRO 3", {"stage": 3}, "fp32", MICRO),
+    "zero0_bf16": ("DeepSpeed ZeRO 0, bf16", {"stage": 0, "dtype": "bf16"}, "bf16", IDLE),
+    "zero1_bf16": ("DeepSpeed ZeRO 1, bf16", {"stage": 1, "dtype": "bf16"}, "bf16", BF16),
+    "zero1_bf16_fp32": (
+        "DeepSpeed ZeRO 1, bf16, accumulated in fp32",
+        {"stage": 1, "dtype": "bf16", "accumulate": "fp32"},
+        "bf16",
+        {**BF16, "accumulate": torch.float32, **MICRO},
+    ),
+    "zero2_bf16": ("DeepSpeed ZeRO 2, bf16", {"stage": 2, "dtype": "bf16"}, "bf16", {**BF16, **MICRO}),
+    "zero3_bf16": ("DeepSpeed ZeRO 3, bf16", {"stage": 3, "dtype": "bf16"}, "bf16", {**BF16, **MICRO}),
+    "zero1_groups": (
+        "DeepSpeed ZeRO 1, two groups, clipped, watched before initialize()",
+        {"stage": 1, "groups": True, "clip": 0.5, "given": "before"},
+        "fp32",
+        {"clip": 0.5},
+    ),
+    "zero3_groups": (
+        "DeepSpeed ZeRO 3, sub-groups, clipped, bare model and optimizer",
+        {"stage": 3, "groups": True, "clip": 0.5, "given": "bare", "zero": {"sub_group_size": 2000}},
+        "fp32",
+        {"clip": 0.5, **MICRO},
+    ),
+    "zero0_bf16_before": (
+        "DeepSpeed ZeRO 0, bf16, watched before initialize()",
+        {"stage": 0, "dtype": "bf16", "given": "before"},
+        "bf16",
+        IDLE,
+    ),
+}  # fmt: skip
+
+
+@functools.cache
+def _oracle(options):
+    return equality_oracle.train(**dict(options))
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_rows_equal_those_of_the_oracle_and_training_is_untouched(row, tmp_path):
+    title, case, precision, options = ROWS[row]
+    for how in ("watched", "bare"):
+        arguments = tmp_path, json.dumps(case), how
+        accelerator = {"DS_ACCELERATOR": "cpu"}
+        launch.run(RUN, *arguments, ranks=gpt.RANKS, timeout=300, environment=accelerator)
+    for rank in range(gpt.RANKS):
+        watched, bare = (torch.load(tmp_path / f"{how}.{rank}.pt") for how in ("watched", "bare"))
+        for what in ("losses", "final"):
+            pairs = list(zip(watched[what], bare[what], strict=True))
+            assert pairs and all(torch.equal(a, b) for a, b in pairs), what
+    expected = _oracle(tuple(options.items()))
+    result = equality_compare.compare(tmp_path / "run", expected, row, title, precision)
+    cells = result["cells"].values()
+    assert [c["compared"] for c in cells] == [29] * len(gpt.KINDS)
+    assert sum(c["rows"] for c in cells) == 29 * gpt.STEPS * (5 + gpt.RANKS * gpt.MICRO_STEPS)
