@@ -13,6 +13,7 @@ from torch import nn
 
 import launch
 import trainmon
+import versions
 from adapter_rows import assert_is, healthy, keys, row, rows, run_json
 
 KINDS = ["grads", "grad_unreduced", "weights", "moments", "activations"]
@@ -274,6 +275,7 @@ def test_containers_that_hold_themselves_and_those_nobody_can_look_into(tmp_path
 # --- parameters and modules that change --------------------------------------------------------------
 
 
+@versions.since((2, 3), "swapping tensors in a conversion")
 def test_a_conversion_that_swaps_tensors(tmp_path):
     results = []
     torch.__future__.set_swap_module_params_on_conversion(True)
@@ -383,6 +385,7 @@ def test_one_parameter_in_two_optimizers_is_said(tmp_path):
 # --- optimizers --------------------------------------------------------------------------------------
 
 
+@versions.since((2, 2), "torch.distributed.checkpoint.state_dict")
 def test_loading_a_distributed_checkpoint_is_no_step(tmp_path):
     from torch.distributed.checkpoint.state_dict import (
         get_optimizer_state_dict,
@@ -437,6 +440,7 @@ def spread(folder, case):
     return torch.load(folder / "0.pt"), run["not_covered"]
 
 
+@versions.fsdp2
 def test_a_sharded_model_can_be_moved(tmp_path):
     report, _ = spread(tmp_path, "moved")
     assert report["same"] and report["health"]["parts_off"] == {}
@@ -445,12 +449,14 @@ def test_a_sharded_model_can_be_moved(tmp_path):
     ]
 
 
+@versions.fsdp2
 def test_freezing_and_thawing_a_sharded_model_adds_no_hooks(tmp_path):
     report, _ = spread(tmp_path, "toggled")
     before, during, after = report["hooks"]
     assert during - before <= 1 and after == before
 
 
+@versions.fsdp2
 def test_gradients_that_add_up_out_of_sight_are_said(tmp_path):
     _, not_covered = spread(tmp_path, "apart")
     assert "grad_unreduced of accumulated micro-steps" in not_covered

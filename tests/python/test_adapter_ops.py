@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import trainmon
+import versions
 from adapter_rows import healthy, rows
 from trainmon.torch import late, ops
 
@@ -71,7 +72,7 @@ def assert_states(found, expected):
         )
 
 
-@pytest.mark.parametrize("dtype", FLOATS + INTEGERS)
+@pytest.mark.parametrize("dtype", versions.dtypes(FLOATS + INTEGERS))
 def test_every_dtype(dtype):
     tensor = values(dtype)
     assert_states(from_ops(tensor), expected_state(tensor))

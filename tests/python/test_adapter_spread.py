@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import launch
+import versions
 from adapter_rows import assert_is, keys, rows
 
 RANKS = 2
@@ -130,6 +131,7 @@ def test_ddp_ranks_merge(tmp_path):
 FSDP2 = ["fsdp2", "fsdp2-kept", "fsdp2-bf16"]
 
 
+@versions.fsdp2
 @pytest.mark.parametrize("case", FSDP2)
 def test_fsdp2(case, tmp_path):
     reports = train(tmp_path, case)

@@ -7,6 +7,7 @@ import torch
 
 import launch
 import trainmon
+import versions
 from adapter_rows import assert_is, keys, rows
 from trainmon.torch.collectives import compiled
 
@@ -54,6 +55,7 @@ def not_covered(folder, rank=0):
     return json.loads(path.read_text())["not_covered"]
 
 
+@versions.since((2, 6), "group_src of a collective")
 @pytest.mark.parametrize("backend", ["auto", "ops"])
 def test_every_function(backend, tmp_path):
     reports = run(tmp_path, "functions", backend)

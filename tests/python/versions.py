@@ -15,3 +15,15 @@ post_accumulate_hooks = since((2, 1), "grad_unreduced")
 cpu_scaler = since((2, 3), "a GradScaler of CPU tensors")
 cpu_fused = since((2, 4), "a fused optimizer of CPU tensors")
 compiled_operators = since((2, 4), "activations inside compiled code")
+fsdp2 = since((2, 6), "fully_shard in torch.distributed.fsdp")
+
+
+def dtypes(names):
+    """Of a parametrized test: those that this torch does not have are skipped."""
+    missing = pytest.mark.skip(reason="this torch does not have the dtype")
+    return [
+        name
+        if hasattr(torch, str(name).removeprefix("torch."))
+        else pytest.param(name, marks=missing)
+        for name in names
+    ]
