@@ -44,7 +44,7 @@ class Place:
 class Adapter:
     """Everything between one core Monitor and one model: prepare(), install(), then remove()."""
 
-    def __init__(self, model, optimizers, scaler=None, selection=None):
+    def __init__(self, model, optimizers, scaler=None, selection=None, relay=None):
         self.roots = given.chunks(model)
         self.optimizers = given.optimizers(optimizers)
         self.scaler = given.scaler(scaler)
@@ -61,6 +61,8 @@ class Adapter:
         self.met: set[int] = set()  # ids of parameters whose gradient that backward gave
         self.coverage = Coverage(self)
         self.fixed_selection = selection  # None: that of the configuration
+        self.relay = relay  # step hooks that are there already
+        self.collectives = None  # not offered
 
     # --- facts for the core, before it exists ----------------------------------------------------
 
@@ -187,6 +189,9 @@ class Adapter:
 
     def _hook(self) -> None:
         for steps in self.steps:
+            if self.relay is not None:
+                self.relay.follow(steps)
+                continue
             before, after = hooks.forward_pre(steps.before), hooks.forward(steps.after)
             optimizer = steps.optimizer
             self.handles.add(optimizer.register_forward_pre_hook(before, with_kwargs=True))
