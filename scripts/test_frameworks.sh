@@ -9,3 +9,4 @@ scripts/side_venv.sh megatron scripts/megatron_requirements.txt --no-deps
 timeout --kill-after=10 1800 .venv-frameworks/bin/python -m pytest -q tests/frameworks \
   --ignore-glob='*megatron*'
 timeout --kill-after=10 1200 .venv-megatron/bin/python -m pytest -q tests/frameworks/test_*megatron*.py
+scripts/test_mindspore.sh

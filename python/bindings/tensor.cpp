@@ -78,7 +78,7 @@ bool is_subtype(PyTypeObject* type, const char* module, const char* name) {
          PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(base.get())) != 0;
 }
 
-enum class Way { exchange, by_hand, numpy, dlpack, refused };
+enum class Way { exchange, by_hand, numpy, mindspore, dlpack, refused };
 
 struct TypeInfo {
   Way way = Way::refused;
@@ -108,6 +108,7 @@ TypeInfo classify(PyTypeObject* type) {
     // What a masked array holds where it is masked is not data.
     return {is_subtype(type, "numpy.ma", "MaskedArray") ? Way::refused : Way::numpy, nullptr, name};
   }
+  if (is_subtype(type, "mindspore.common.tensor", "Tensor")) return {Way::mindspore, nullptr, name};
   const Ref method(attribute(object, "__dlpack__"));
   return {method && !is_subtype(type, "numpy", "generic") ? Way::dlpack : Way::refused, nullptr,
           name};
@@ -227,13 +228,15 @@ Access take(const dlpack::Tensor& tensor, TensorAccess& out) {
   return on_device ? Access::not_cpu : Access::ok;
 }
 
-// Reads a tuple of integers; -1 when it is none or too long.
+// Reads a tuple or list of integers; -1 when it is none or too long.
 int read_tuple(PyObject* tuple, std::array<std::int64_t, TensorAccess::kMaxDims>& out) {
-  if (tuple == nullptr || !PyTuple_Check(tuple)) return -1;
-  const Py_ssize_t n = PyTuple_Size(tuple);
+  const bool is_list = tuple != nullptr && PyList_Check(tuple);
+  if (tuple == nullptr || !(is_list || PyTuple_Check(tuple))) return -1;
+  const Py_ssize_t n = is_list ? PyList_Size(tuple) : PyTuple_Size(tuple);
   if (n > TensorAccess::kMaxDims) return -1;
   for (Py_ssize_t i = 0; i < n; ++i) {
-    const long long value = PyLong_AsLongLong(PyTuple_GetItem(tuple, i));
+    PyObject* item = is_list ? PyList_GetItem(tuple, i) : PyTuple_GetItem(tuple, i);
+    const long long value = PyLong_AsLongLong(item);
     if (value == -1 && PyErr_Occurred() != nullptr) {
       PyErr_Clear();
       return -1;
@@ -385,6 +388,31 @@ Access read_numpy(PyObject* object, TensorAccess& out) {
   return Access::ok;
 }
 
+// MindSpore computes on threads of its own: its data_ptr() waits until the values are there.
+Access read_mindspore(PyObject* object, TensorAccess& out) {
+  const std::string device = lower(text_of(Ref(attribute(object, "device")).get()));
+  if (device != "cpu") {
+    out.view.device = Device::other;
+    return Access::not_cpu;
+  }
+  const std::string dtype_text = lower(text_of(Ref(attribute(object, "dtype")).get()));
+  const std::optional<DType> dtype = dtype_from_name(dtype_text);
+  if (!dtype) return refuse(out, dtype_text.empty() ? "unreadable" : dtype_text);
+  const Ref shape(attribute(object, "shape"));
+  const Ref strides(call(object, "stride"));
+  const int ndim = read_tuple(shape.get(), out.sizes);
+  if (ndim < 0 || read_tuple(strides.get(), out.strides) != ndim) return refuse(out, "unreadable");
+  const Ref pointer(call(object, "data_ptr"));
+  out.view.data = pointer ? PyLong_AsVoidPtr(pointer.get()) : nullptr;
+  out.view.device = Device::cpu;
+  out.view.dtype = *dtype;
+  out.view.ndim = ndim;
+  out.view.sizes = out.sizes.data();
+  out.view.strides = out.strides.data();
+  const bool has_memory = out.view.data != nullptr || element_count(out.view) == 0;
+  return has_memory && PyErr_Occurred() == nullptr ? Access::ok : refuse(out, "unreadable");
+}
+
 PyObject* dlpack_capsule(PyObject* object) {
   const Ref method(attribute(object, "__dlpack__"));
   const Ref none(PyTuple_New(0));
@@ -430,6 +458,8 @@ Access read(PyObject* object, TensorAccess& out) {
       return read_by_hand(object, out);
     case Way::numpy:
       return read_numpy(object, out);
+    case Way::mindspore:
+      return read_mindspore(object, out);
     case Way::dlpack:
       return read_dlpack(object, out);
     case Way::refused:

@@ -1,5 +1,5 @@
-// Looks at a Python tensor without copying it: torch.Tensor, numpy.ndarray, anything with
-// __dlpack__.
+// Looks at a Python tensor without copying it: torch.Tensor, numpy.ndarray,
+// mindspore.Tensor, anything with __dlpack__.
 #pragma once
 
 #include <Python.h>

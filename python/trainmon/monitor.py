@@ -38,7 +38,7 @@ def watch(
 ) -> Watch:
     """Watches a training run until stop(), the end of a `with` block or the end of the process.
 
-    model      a torch.nn.Module, or a list of them (pipeline chunks)
+    model      a torch.nn.Module or a mindspore.nn.Cell, or a list of them (pipeline chunks)
     optimizer  its optimizer, or a list or dict of several
     kinds      grads, weights, moments, activations, or single ones such as exp_avg; gradients if unset
     every      record one step in `every`
@@ -46,7 +46,8 @@ def watch(
                recorded to keep to it
     out        the run directory
     config     settings as a dict or the path of a JSON file; keyword arguments win over it
-    scaler     the GradScaler of the run: makes it certain which steps it skipped
+    scaler     the GradScaler of the run: makes it certain which steps it skipped (of MindSpore: the
+               LossScaler, whose scale is recorded)
     on_alert   called with each alert, a dict, on a thread of its own; or a command, a list of str,
                that gets it as JSON on its standard input
     keys       any other setting: include, exclude, start_step, ranks, sinks, ...
@@ -58,12 +59,24 @@ def watch(
     given = {"kinds": kinds, "every": every, "budget": budget, "out": out}
     keys.update({key: value for key, value in given.items() if value is not None})
     settings = config_json(config, **keys)
-    torch = sys.modules.get("torch")  # whoever has a module to give has loaded it
-    if torch is None:
-        raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
+    return Watch(_adapter_of(model)(model, optimizer, scaler), settings, on_alert=on_alert)
+
+
+def _adapter_of(model) -> type:
+    """The adapter of the framework that the model is of; whoever has one to give has loaded it."""
+    first = model[0] if isinstance(model, (list, tuple)) and model else model
+    mindspore = sys.modules.get("mindspore")
+    if mindspore is not None and isinstance(first, mindspore.nn.Cell):
+        from trainmon.mindspore.adapter import Adapter as OfMindSpore
+
+        return OfMindSpore
+    if sys.modules.get("torch") is None:
+        raise TypeError(
+            "model must be a torch.nn.Module or a mindspore.nn.Cell, not " + type(model).__name__
+        )
     from trainmon.torch.adapter import Adapter
 
-    return Watch(Adapter(model, optimizer, scaler), settings, on_alert=on_alert)
+    return Adapter
 
 
 _at_work: weakref.WeakSet = weakref.WeakSet()  # hooks hold a Watch as long as there is its model

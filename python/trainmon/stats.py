@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,11 +25,11 @@ def tensor_stats(
 ) -> dict[str, np.ndarray]:
     """Statistics of one tensor or of several: {statistic: array with one value per tensor}.
 
-    `tensors` is a torch.Tensor, a numpy.ndarray or anything with `__dlpack__`, or an iterable of
-    them. Each is read once, whatever the number of statistics; `stats` defaults to all of them
+    `tensors` is a torch.Tensor, a numpy.ndarray, a mindspore.Tensor or anything with `__dlpack__`,
+    or an iterable of them. Each is read once, whatever the number of statistics; `stats` defaults to all of them
     (docs/statistics.md defines each). Counts come as int64, the rest as float64. `eps` is the
     threshold of `zeros`. `threads` changes the speed only. CPU tensors are measured with the GIL
-    released and must not be written meanwhile; tensors on other devices with torch's operations.
+    released and must not be written meanwhile; tensors on other devices with the framework's operations.
 
     Raises TypeError for a tensor that cannot be measured (complex, sparse, quantised, meta, a
     negative view, a subclass such as DTensor), and TypeError or ValueError for the rest, each
@@ -108,20 +109,34 @@ def probe_tensor(
 
 
 def _measured_elsewhere(tensor: Any, eps: float, name: str):
-    try:
-        from trainmon.torch import ops
-    except ModuleNotFoundError:
-        ops = None
-    if ops is None or not isinstance(tensor, ops.torch.Tensor):
+    ops = _operations_for(tensor)
+    if ops is None:
         raise TypeError(f"{name} is on a device that only torch tensors can be measured on")
     try:
-        return ops.measure(tensor, eps).cpu().to(ops.torch.float64).numpy()
+        state = ops.measure(tensor, eps)
     except ops.Refused as refused:
         raise TypeError(f"{name} cannot be measured: {refused}") from None
+    if hasattr(state, "asnumpy"):
+        return state.asnumpy().astype("float64")
+    return state.cpu().to(ops.torch.float64).numpy()
+
+
+def _operations_for(tensor: Any):
+    """The operations of the framework that the tensor is of."""
+    torch, mindspore = sys.modules.get("torch"), sys.modules.get("mindspore")
+    if torch is not None and isinstance(tensor, torch.Tensor):
+        from trainmon.torch import ops
+
+        return ops
+    if mindspore is not None and isinstance(tensor, mindspore.Tensor):
+        from trainmon.mindspore import ops as of_mindspore
+
+        return of_mindspore
+    return None
 
 
 def _is_tensor(value: Any) -> bool:
-    return hasattr(value, "__dlpack__") or hasattr(value, "__array_interface__")
+    return any(hasattr(value, key) for key in ("__dlpack__", "__array_interface__", "data_ptr"))
 
 
 def _named(tensors: Any, place: int) -> str:

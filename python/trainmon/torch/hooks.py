@@ -1,13 +1,12 @@
 # What every hook shares: being harmless when it fails, when it is copied and when it is taken off.
 from __future__ import annotations
 
-import logging
-import traceback
 import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
 
-log = logging.getLogger("trainmon")
+from trainmon.base.parts import Part as Part
+from trainmon.base.parts import log as log
 
 
 class Hook:
@@ -18,23 +17,6 @@ class Hook:
 
     def __reduce__(self):
         return getattr, (nullcontext(), "__exit__")  # takes any arguments, returns None
-
-
-class Part:
-    """A piece of the adapter that fails alone: its first error is told, then it is off for good."""
-
-    __slots__ = ("core", "name", "on")
-
-    def __init__(self, core, name: str):
-        self.core, self.name, self.on = core, name, True
-
-    def failed(self, error: Exception) -> None:
-        if not self.on:
-            return
-        self.on = False
-        where = traceback.extract_tb(error.__traceback__)
-        place = f" at {where[-1].filename}:{where[-1].lineno}" if where else ""
-        self.core.part_failed(self.name, f"{type(error).__name__}: {error}{place}")
 
 
 class Handles:

@@ -1,48 +1,18 @@
-# msprobe's names of parameters, modules and their tensors, and which of them its targets mean.
+# msprobe's names of torch's parameters, modules and their tensors, and which of them its targets mean.
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
 from trainmon.compat.msprobe import config as fields
+from trainmon.compat.msprobe.short_names import Names, without_chunk
+from trainmon.compat.msprobe.short_names import squash as squash
 from trainmon.torch import modules
 from trainmon.torch.features import Choice
 from trainmon.torch.hooks import log
 from trainmon.torch.selection import Selection
-
-# The first that matches wins; the text from the last such component on is kept.
-_SQUASHED = [
-    re.compile(rf".*\.({component}.*)", re.DOTALL)
-    for component in (r"layers?\.", r"embeddings?\.", "final", "output", "norm")
-]
-
-
-def squash(name: str) -> str:
-    """module.module.encoder.layers.0.mlp.weight -> layers.0.mlp.weight"""
-    for pattern in _SQUASHED:
-        if match := pattern.fullmatch(name):
-            return match.group(1)
-    return name
-
-
-class Names:
-    """Short names of one model chunk: the first to claim one keeps it, others keep their full one."""
-
-    def __init__(self, squashed: bool):
-        self.squashed = squashed
-        self.owners: dict[str, str] = {}
-        self.names: dict[str, str] = {}
-
-    def of(self, full: str) -> str:
-        known = self.names.get(full)
-        if known is None:
-            short = squash(full) if self.squashed else full
-            known = short if self.owners.setdefault(short, full) == full else full
-            self.names[full] = known
-        return known
 
 
 class Targets(Selection):
@@ -92,7 +62,7 @@ class Targets(Selection):
         full = self._raw(self.raw_parameters, parameter.tensor, parameter.name)
         short = self.parameter_names[parameter.chunk].of(full)
         for target in self.wanted:
-            wanted = _without_chunk(target, parameter.chunk)
+            wanted = without_chunk(target, parameter.chunk)
             for name in (full, short, parameter.name):
                 if wanted is not None and (name == wanted or name.startswith(wanted + ".")):
                     return True
@@ -133,7 +103,7 @@ class Targets(Selection):
 
     def _matching(self, chunk: int, full: str, label: str, targets) -> str | None:
         for target in targets:
-            if _without_chunk(target, chunk) in (full, label, self.plain[chunk].get(full)):
+            if without_chunk(target, chunk) in (full, label, self.plain[chunk].get(full)):
                 return target
         return None
 
@@ -181,7 +151,7 @@ class Targets(Selection):
         return {}
 
     def _is(self, target: str, watched) -> bool:
-        name = _without_chunk(target, watched.chunk)
+        name = without_chunk(target, watched.chunk)
         names = self.module_names[watched.chunk]
         if name is None:
             return False
@@ -227,9 +197,9 @@ class Targets(Selection):
                 for owner in (self.parameter_names[chunk], self.module_names[chunk])
                 for full, short in owner.names.items()
                 for name in (full, short, self.plain[chunk].get(full, full))
-                if _without_chunk(target, chunk) is not None
+                if without_chunk(target, chunk) is not None
             ]
-            wanted = {_without_chunk(target, chunk) for chunk in range(len(self.roots))}
+            wanted = {without_chunk(target, chunk) for chunk in range(len(self.roots))}
             if not any(n == w or n.startswith(f"{w}.") for n in names for w in wanted if w):
                 not_covered(f"target {target!r}", "no parameter or module has such a name")
                 self._say(f"target {target!r} is the name of no parameter or module")
@@ -249,11 +219,3 @@ def _numbered(side: str, values) -> list[tuple[str, Tensor]]:
     if len(values) == 1:
         return [(side, values[0])] if isinstance(values[0], Tensor) else []
     return [(f"{side}_{i}", v) for i, v in enumerate(values) if isinstance(v, Tensor)]
-
-
-def _without_chunk(target: str, chunk: int) -> str | None:
-    """The name in a target, None when it is one of another chunk."""
-    head, colon, rest = target.partition(":")
-    if not colon:
-        return target
-    return rest if head == str(chunk) else None

@@ -1,20 +1,13 @@
-# PrecisionDebugger: msprobe's gradient probe, its configuration put into the words of trainmon.
+# PrecisionDebugger: msprobe's gradient probe, its configuration put into the words of trainmon. What
+# depends on the framework is in pytorch/ and mindspore/.
 from __future__ import annotations
 
+from trainmon.base.parts import log
 from trainmon.compat.msprobe import grad_probe_config
 from trainmon.compat.msprobe.config import load
-from trainmon.torch.grad_probe import GradProbe, check_model
-from trainmon.torch.hooks import log
 
 
-class PeerFiles(GradProbe):
-    """The peer's heading of the digests, whichever they are."""
-
-    def _digest_column(self, digest: str) -> str:
-        return "MD5"
-
-
-class PrecisionDebugger:
+class DebuggerFace:
     """The gradient probe of msprobe's manual: construct it with the path of a configuration, then
     monitor(model); stop() at the end of training.
 
@@ -26,7 +19,7 @@ class PrecisionDebugger:
     TypeError, ValueError or RuntimeError names a bad field. Nothing is raised later.
     """
 
-    _instance: PrecisionDebugger | None = None
+    _instance: DebuggerFace | None = None
 
     def __new__(cls, *args, **keys):
         if cls._instance is None or cls._instance._stopped:
@@ -42,7 +35,7 @@ class PrecisionDebugger:
                 "trainmon: there is a PrecisionDebugger: its configuration holds until stop()"
             )
             return
-        self._probe: PeerFiles | None = None
+        self._probe = None
         self._settings: grad_probe_config.Settings | None = None
         self._paired = False  # with start(): then stop() ends one step of a script, not the probe
         try:
@@ -70,7 +63,7 @@ class PrecisionDebugger:
             self._settings = grad_probe_config.checked(given)
 
     @classmethod
-    def _the_one(cls) -> PrecisionDebugger:
+    def _the_one(cls) -> DebuggerFace:
         if cls._instance is None:
             raise RuntimeError("PrecisionDebugger instance is not created.")
         return cls._instance
@@ -87,12 +80,12 @@ class PrecisionDebugger:
                 "trainmon: task is %r: monitor() is for grad_probe and does nothing", self.task
             )
             return
-        check_model(model)  # a bad one leaves the old one monitored
+        self._check(model)  # a bad one leaves the old one monitored
         if self._probe is not None:
             log.warning("trainmon: monitor() was called before: the new model is looked at now")
             self._probe.stop()
         self._stopped = False
-        self._probe = PeerFiles(
+        self._probe = self._new_probe(
             model,
             out=settings.dump_path,
             level=settings.level,
@@ -103,6 +96,14 @@ class PrecisionDebugger:
             signs="npy",
             digest=settings.digest if settings.level == "L0" else "none",
         )
+
+    # What the framework knows. On MindSpore `model` is the optimizer, as in the manual.
+    def _check(self, model) -> None:
+        """Raises TypeError for what cannot be monitored."""
+        raise NotImplementedError
+
+    def _new_probe(self, model, **settings):
+        raise NotImplementedError
 
     @classmethod
     def start(cls, model=None, token_range=None) -> None:

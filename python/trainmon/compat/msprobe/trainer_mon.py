@@ -1,22 +1,17 @@
-# TrainerMon: msprobe's monitor, its arguments and fields put into the words of trainmon.
+# TrainerMon: msprobe's monitor, its arguments and fields put into the words of trainmon. What depends on
+# the framework is in pytorch/ and mindspore/.
 from __future__ import annotations
 
 import json
 import os
 
-import torch
-
+from trainmon.base.parts import log
 from trainmon.compat.msprobe import config as fields
-from trainmon.compat.msprobe import directory, metrics, structure
+from trainmon.compat.msprobe import directory, structure
 from trainmon.compat.msprobe.arguments import arguments
 from trainmon.compat.msprobe.config_file import ConfigFile
-from trainmon.compat.msprobe.names import Targets
 from trainmon.config import config_json
 from trainmon.monitor import Watch
-from trainmon.torch import given
-from trainmon.torch.adapter import Adapter
-from trainmon.torch.hooks import log
-from trainmon.torch.relay import Relay
 
 WAIT = 10.0  # seconds for the writer, where its files or rows are asked for
 
@@ -25,7 +20,7 @@ class MonitorExit(Exception):
     """Ends training where print_struct or cc_log_only asked for it, on all ranks."""
 
 
-class TrainerMon:
+class Face:
     """The monitor of msprobe's manual: construct it early, then set_monitor().
 
     config_file_path       JSON; every field of the manual
@@ -47,7 +42,7 @@ class TrainerMon:
         found, content = fields.load(config_file_path)
         self.config = fields.checked(found)
         self._watch: Watch | None = None
-        self._relay: Relay | None = None
+        self._relay = None
         self._collected = 0
         self._model = self._optimizer = self._optimizers = self._wrapped = None
         self.step = 0  # number of the step under way or to come
@@ -72,16 +67,10 @@ class TrainerMon:
     def _place(self) -> None:
         """Which rank this is, and so which directory. Again in set_monitor() if there was no
         process group yet: scripts are told to construct the monitor early."""
-        distributed, group = torch.distributed, self._group
-        self._is_distributed = _is_distributed()
+        self._is_distributed = self._distributed()
         self.rank, self.pp_stage, self.group_mates = 0, 0, [0]
         if self._is_distributed:
-            if group is not None and not isinstance(group, distributed.ProcessGroup):
-                log.warning("trainmon: process_group is no ProcessGroup: all ranks are taken")
-                group = None
-            self.rank = distributed.get_rank()
-            self.pp_stage = distributed.get_rank(group)
-            self.group_mates = distributed.get_process_group_ranks(group)
+            self.rank, self.pp_stage, self.group_mates = self._ranks()
         self._directory = directory.fresh(self._base, self.rank)
         if self.config["append_output"] and self._is_distributed:
             times = self.config["append_output"]
@@ -99,20 +88,17 @@ class TrainerMon:
         if self._relay is not None:
             log.warning("trainmon: set_monitor() was called before: the new model is watched now")
             self.stop()
-        if not self._is_distributed and _is_distributed():
+        if not self._is_distributed and self._distributed():
             self._place()
-        self._model = given.chunks(model)
-        inner = list(given.optimizers(taken["optimizer"]).values())
-        if len(inner) > 1 and not hasattr(taken["optimizer"], "chained_optimizers"):
-            raise TypeError("set_monitor() takes one optimizer; make a TrainerMon for each")
-        # Of Megatron's chain the last one to step ends the step, so it comes first here: files are
-        # written when the first one's window has ended.
-        self._optimizer, self._optimizers = inner[-1], inner[-1:] + inner[:-1]
+        self._model = self._chunks(model)
+        # Files are written when the first one's window has ended.
+        self._optimizers = self._inner_optimizers(taken["optimizer"])
+        self._optimizer = self._optimizers[0]
         self._grad_acc_steps = taken["grad_acc_steps"]
         self._dp_group, self._tp_group = taken["dp_group"], taken["tp_group"]
         self.step = taken["start_iteration"]
         self._steps_seen = 0
-        self._relay = Relay(self._optimizer, self._step_begins, self._step_ended)
+        self._relay = self._new_relay()
         if self._is_dynamic:
             return
         try:
@@ -164,11 +150,7 @@ class TrainerMon:
         if config["cc_distribution"]["enable"]:
             settings["collective_inputs"] = config["cc_distribution"]["cc_pre_hook"]
             settings["collective_callers"] = config["cc_distribution"]["cc_codeline"]
-        selection = Targets(config, self._model, self._dp_group, self._tp_group)
-        adapter = Adapter(self._model, self._optimizers, None, selection, self._relay)
-        selection.hides_reduced &= not _is_sharded(adapter)
-        for wrapper in adapter.wrappers:
-            wrapper.main_grad |= bool(self.params_have_main_grad)
+        adapter = self._new_adapter()
         adapter.logs_collectives = config["cc_distribution"]["cc_log_only"]
         self._watch = Watch(adapter, config_json(settings), self._parts(describes))
         adapter.on_step = self._count
@@ -363,12 +345,6 @@ class TrainerMon:
             log.error("trainmon: no metrics: %s: %s", type(error).__name__, error)
             return {}, {}
 
-    def _reduced(self) -> dict:
-        adapter = self._watch._adapter
-        if adapter.clock.pending and "grad_reduced" in adapter.kinds:
-            return metrics.of_gradients(adapter, self.config, self.rank)
-        return self._metrics("grad_reduced")
-
     def generate_xy_metrics(self) -> tuple[dict, dict]:
         """(actv, actv_grad) of the forwards and backwards since the last step, or of that step."""
         return self._answer(lambda: (self._metrics("actv"), self._metrics("actv_grad")))
@@ -380,14 +356,36 @@ class TrainerMon:
 
     def _metrics(self, kind: str) -> dict:
         self._settle()
-        return metrics.of_rows(self._watch._core.msprobe_tensors(kind), self.config["ops"])
+        return self._as_metrics(self._watch._core.msprobe_tensors(kind), self.config["ops"])
 
+    # --- what the framework knows ----------------------------------------------------------------
 
-def _is_sharded(adapter) -> bool:
-    """Whether ranks have different parts of reduced gradients, as under a distributed optimizer."""
-    places = (adapter.wrappers[p.chunk].placement("grad_reduced", p) for p in adapter.parameters)
-    return any(place.replication == "union" for place in places)
+    def _distributed(self) -> bool:
+        """Whether there are several processes, as far as is known now."""
+        raise NotImplementedError
 
+    def _ranks(self) -> tuple[int, int, list[int]]:
+        """This rank, its rank in the pipeline's group, and the ranks of that group."""
+        raise NotImplementedError
 
-def _is_distributed() -> bool:
-    return torch.distributed.is_available() and torch.distributed.is_initialized()
+    def _chunks(self, model) -> list:
+        raise NotImplementedError
+
+    def _inner_optimizers(self, optimizer) -> list:
+        """At least one; raises TypeError for several that are not one optimizer to the user."""
+        raise NotImplementedError
+
+    def _new_relay(self):
+        """Calls _step_begins and _step_ended of the optimizer, until its remove()."""
+        raise NotImplementedError
+
+    def _new_adapter(self):
+        """For the configuration, model and optimizer that hold now."""
+        raise NotImplementedError
+
+    def _reduced(self) -> dict:
+        """Metrics of the newest reduced gradients."""
+        return self._metrics("grad_reduced")
+
+    def _as_metrics(self, rows, ops: list[str]) -> dict:
+        raise NotImplementedError

@@ -1,0 +1,1 @@
+# What the adapters of all frameworks share; nothing here knows a framework.

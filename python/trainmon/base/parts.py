@@ -1,0 +1,24 @@
+# The logger, and a piece of an adapter that may fail alone.
+from __future__ import annotations
+
+import logging
+import traceback
+
+log = logging.getLogger("trainmon")
+
+
+class Part:
+    """A piece of the adapter that fails alone: its first error is told, then it is off for good."""
+
+    __slots__ = ("core", "name", "on")
+
+    def __init__(self, core, name: str):
+        self.core, self.name, self.on = core, name, True
+
+    def failed(self, error: Exception) -> None:
+        if not self.on:
+            return
+        self.on = False
+        where = traceback.extract_tb(error.__traceback__)
+        place = f" at {where[-1].filename}:{where[-1].lineno}" if where else ""
+        self.core.part_failed(self.name, f"{type(error).__name__}: {error}{place}")

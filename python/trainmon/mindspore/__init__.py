@@ -1,0 +1,1 @@
+# MindSpore: `trainmon.watch(net, optimizer)` comes here when it is handed a Cell.

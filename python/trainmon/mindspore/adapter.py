@@ -1,0 +1,385 @@
+# The MindSpore adapter: puts the hooks on a model and its optimizers, and takes them all off again.
+from __future__ import annotations
+
+import functools
+import hashlib
+import platform
+from dataclasses import dataclass
+
+import mindspore as ms
+
+from trainmon import _core
+from trainmon.base.parts import Part
+from trainmon.mindspore import given, hooks
+from trainmon.mindspore.activations import Activations
+from trainmon.mindspore.coverage import FIXED_KINDS, IN_GRAPH, NOT_HERE, Coverage
+from trainmon.mindspore.hooks import Handles
+from trainmon.mindspore.late import Late
+from trainmon.mindspore.momentum import ELSEWHERE
+from trainmon.mindspore.parameters import (
+    NO_SERIES,
+    Parameter,
+    as_text,
+    dtype_name,
+    is_data_parallel,
+    parameters_of,
+    rank_and_world,
+    replication,
+)
+from trainmon.mindspore.reducers import Reducers
+from trainmon.mindspore.selection import Selection
+from trainmon.mindspore.stacks import Stacks
+from trainmon.mindspore.steps import Steps
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Where the rows of a forward, and of its backward, belong."""
+
+    window: int
+    accum: int
+    recording: bool
+
+
+class Adapter:
+    """Everything between one core Monitor and one model: prepare(), install(), then remove()."""
+
+    def __init__(self, model, optimizers, scaler=None, selection=None, relay=None):
+        self.roots = given.chunks(model)
+        self.optimizers = given.optimizers(optimizers)
+        self.scaler = given.scaler(scaler)
+        self.parameters = parameters_of(self.roots)
+        self.is_graph = ms.get_context("mode") == ms.GRAPH_MODE
+        self.reduces = is_data_parallel()
+        self.on_step = None  # called with whether the clock's step that ended was recorded
+        self.paused = False
+        self.attached = False
+        self.frame: Place | None = None
+        self.task = 0  # number of the backward under way, or last
+        self.fresh = True  # a forward has begun since
+        self.in_backward = False
+        self.met: set[int] = set()  # ids of parameters whose gradient that backward gave
+        self.coverage = Coverage(self)
+        self.fixed_selection = selection  # None: that of the configuration
+        self.relay = relay  # step hooks that are there already
+        self.collectives = None  # not offered
+
+    # --- facts for the core, before it exists ----------------------------------------------------
+
+    def identity(self) -> dict:
+        environment = {"python": platform.python_version(), "mindspore": ms.__version__}
+        environment["spread"] = "data parallel" if self.reduces else "plain"
+        who = {"model_digest": self._digest(), "environment": environment}
+        who["rank"], who["world_size"] = rank_and_world()
+        return who
+
+    def _digest(self) -> str:
+        lines = [f"{p.chunk} {p.name} {tuple(p.tensor.shape)}" for p in self.parameters]
+        return hashlib.sha256(as_text("\n".join(sorted(lines))).encode()).hexdigest()[:16]
+
+    # --- start -----------------------------------------------------------------------------------
+
+    def prepare(self, config: dict) -> int:
+        """Decides what to watch, without touching anything; an estimate of the rows of a step."""
+        self.config = config
+        if config["clock"] >= len(self.optimizers):
+            raise ValueError(
+                f"clock is {config['clock']}, but there are only {len(self.optimizers)} optimizers"
+            )
+        self.kinds = self._kinds(config["kinds"])
+        self.wants_state = bool(self.kinds - FIXED_KINDS)
+        self.pairs = bool(self.kinds & {"mg_direction", "update_ratio"})
+        self.state_before = config["moments_at"] == "before_step"
+        self.selection = self.fixed_selection or Selection(config)
+        for parameter in self.parameters:
+            parameter.selected = self.selection.parameter(parameter)
+            parameter.label = self.selection.label(parameter)
+        self.selection.check(self.parameters, self.roots, self.coverage.not_covered)
+        if config["budget"] is not None:
+            self.coverage.not_covered("budget", "hooks are not timed under MindSpore")
+        return self._rows_per_step()
+
+    def _kinds(self, asked: list[str]) -> set[str]:
+        kinds = set(_core.expand_kinds(asked))
+        if "grad_unreduced" not in asked and not self.reduces:
+            kinds.discard("grad_unreduced")  # nothing is reduced: the values of grad_reduced
+        for kind in sorted(kinds & set(NOT_HERE)):
+            self.coverage.not_covered(kind, "not offered under MindSpore")
+        kinds -= set(NOT_HERE)
+        if self.is_graph:
+            for kind in sorted(kinds):
+                self.coverage.not_covered(kind, f"GRAPH_MODE: the training is {IN_GRAPH}")
+            return set()
+        return kinds
+
+    def _rows_per_step(self) -> int:
+        micro = self.config["grad_acc_steps"] or 1
+        selected = sum(p.selected for p in self.parameters)
+        rows = selected * micro * len({"grad_unreduced", "grad_micro"} & self.kinds)
+        kinds = {"grad_reduced", "param_origin", "param_updated", "mg_direction"}
+        rows += selected * len(kinds & self.kinds)
+        rows += selected * 2 if self.wants_state else 0
+        if per_cell := 2 * len({"actv", "actv_grad"} & self.kinds):
+            rows += len(self._cells(self.selection.cells)) * per_cell * micro
+        return rows
+
+    def _cells(self, choose) -> list[tuple]:
+        """(chunk, name, cell), each cell once."""
+        found, seen = [], set()
+        for chunk, root in enumerate(self.roots):
+            for name, cell in choose(root, chunk):
+                if id(cell) not in seen:
+                    seen.add(id(cell))
+                    found.append((chunk, name, cell))
+        return found
+
+    def wants(self, kind: str) -> bool:
+        return kind in self.kinds or (kind not in FIXED_KINDS and "moments" in self.kinds)
+
+    def install(self, core) -> None:
+        self.core, self.handle = core, core.handle
+        config = self.config
+        self.is_elsewhere = config["backend"] == "ops"
+        self.observe_at = _elsewhere if self.is_elsewhere else _core.observe_at
+        self.parts: list[Part] = []
+        self.steps_part, self.sweeps_part = self.part("steps"), self.part("sweeps")
+        self.gradients, self.root_part = self.part("gradients"), self.part("forward")
+        self.handles = Handles()
+        self.late = Late(core, self.part("late values"), config["eps"])
+        self.reducers = Reducers(self)
+        self.activations = self.stacks = None
+        self.steps = [
+            Steps(self, optimizer, config["start_iteration"])
+            for optimizer in self.optimizers.values()
+        ]
+        self.clock = self.steps[config["clock"]]
+        self.attached = True
+        try:
+            self._attach()
+        except BaseException:
+            self.remove()
+            raise
+
+    def part(self, name: str) -> Part:
+        self.parts.append(Part(self.core, name))
+        return self.parts[-1]
+
+    def _attach(self) -> None:
+        self._own()
+        by_tensor = {id(p.tensor): p for p in self.parameters}
+        for steps in self.steps:
+            steps.attach(by_tensor)
+        if not self.is_graph:
+            self._hook()
+        self.coverage.start()
+
+    def _own(self) -> None:
+        """Whose windows the rows of each parameter follow: of the first optimizer that has it."""
+        owners: dict[int, int] = {}
+        shared = 0
+        for steps in self.steps:
+            for tensor in steps.optimizer.parameters:
+                shared += owners.setdefault(id(tensor), steps.index) != steps.index
+        if shared:
+            what = f"{shared} parameters in the steps of an optimizer"
+            self.coverage.not_covered(what, "an earlier optimizer of watch() has them, too")
+        for parameter in self.parameters:
+            parameter.optimizer = owners.get(id(parameter.tensor), self.clock.index)
+            parameter.owned = id(parameter.tensor) in owners
+
+    def _hook(self) -> None:
+        for steps in self.steps:
+            if self.relay is not None:
+                self.relay.follow(steps)
+                continue
+            before, after = hooks.forward_pre(steps.before), hooks.forward(steps.after)
+            optimizer = steps.optimizer
+            self.handles.add(optimizer.register_forward_pre_hook(before, with_kwargs=True))
+            self.handles.add(optimizer.register_forward_hook(after))
+        for root in self.roots:
+            begins = hooks.harmless(self.root_part, self._root_begins)
+            ends = hooks.harmless(self.root_part, self._root_ends)
+            self.handles.add(root.register_forward_pre_hook(hooks.forward_pre(begins)))
+            self.handles.add(root.register_forward_hook(hooks.forward(ends)))
+        for parameter in self.parameters:
+            if parameter.tensor.requires_grad:
+                act = hooks.harmless(self.gradients, functools.partial(self.gradient, parameter))
+                self.handles.add(parameter.tensor.register_hook(hooks.gradient(act)))
+        if "grad_unreduced" in self.kinds:
+            self.reducers.search()
+        values, gradients = "actv" in self.kinds, "actv_grad" in self.kinds
+        roots = {id(root) for root in self.roots}
+        if values or gradients:
+            self.activations = Activations(self, self.part("activations"), values, gradients)
+            for chunk, name, cell in self._cells(self.selection.cells):
+                self.activations.install(name, cell, chunk, id(cell) in roots, self.handles)
+        if "stack" in self.kinds:
+            self.stacks = Stacks(self, self.part("stacks"))
+            for chunk, name, cell in self._cells(self.selection.everything):
+                self.stacks.install(name, cell, chunk, self.handles)
+        self.recomputes = any(
+            getattr(cell, "_recompute_cell", None) is not None
+            for root in self.roots
+            for _, cell in root.cells_and_names()
+        )
+
+    def add_series(self, **arguments) -> int:
+        for key in ("kind", "name", "element"):
+            if key in arguments:
+                arguments[key] = as_text(arguments[key])
+        try:
+            return self.core.add_series(**arguments)
+        except ValueError:  # a dtype that is refused, by name, when it is looked at
+            return self.core.add_series(**{**arguments, "dtype": "float32"})
+
+    def series_of(self, parameter: Parameter, kind: str, tensor) -> int:
+        """`tensor` has the dtype; None: a share, of no shape of its own."""
+        known = parameter.series.get(kind)
+        if known is None:
+            known = NO_SERIES
+            if self.selection.takes_parameter(parameter, kind):
+                known = self.add_series(
+                    kind=kind,
+                    name=parameter.label,
+                    chunk=parameter.chunk,
+                    optimizer=parameter.optimizer,
+                    dtype="float32" if tensor is None else dtype_name(tensor),
+                    full_shape=[] if tensor is None else list(tensor.shape),
+                    replication=replication(kind, parameter.tensor, self.reduces),
+                )
+            parameter.series[kind] = known
+        return known
+
+    # --- what happens while training -------------------------------------------------------------
+
+    def follow_control(self, allowed, say, changed) -> None:
+        self.coverage.not_covered("control.json", "not followed under MindSpore")
+
+    def gradient(self, parameter: Parameter, value) -> None:
+        """What one backward gives a parameter."""
+        self.backward_goes_on(id(parameter))
+        parameter.hooked = True
+        steps = self.steps[parameter.optimizer]
+        if not (steps.recording and parameter.selected):
+            return
+        self.reducers.at_first_gradient()
+        for kind in ("grad_micro", "grad_unreduced"):
+            if kind not in self.kinds or (kind == "grad_unreduced" and self.reducers.found):
+                continue
+            series = self.series_of(parameter, kind, value)
+            if series == NO_SERIES:
+                continue
+            place = steps.window, self.core.accum(steps.index), 0
+            if self.observe_at(self.handle, series, value, *place, steps.flags) == ELSEWHERE:
+                self.late.add(series, value, *place, steps.flags)
+
+    def backward_goes_on(self, parameter: int | None = None) -> None:
+        """A hook of a backward runs. MindSpore does not say where one begins: it does where a forward
+        has begun since the last one, or where a parameter is met again."""
+        if self.fresh or parameter in self.met:
+            self.fresh = False
+            self.met.clear()
+            self.task += 1
+            self.in_backward = True
+            self.frame = None
+            for steps in self.steps:
+                steps.backward_begins(self.task)
+        if parameter is not None:
+            self.met.add(parameter)
+
+    def _root_begins(self, cell, *_) -> None:
+        if cell.training:
+            self.fresh = True
+            self.in_backward = False
+            if self.frame is None:
+                self._open_frame()
+
+    def _root_ends(self, cell, *_) -> None:
+        if cell.training:
+            self.seal("forward_end")
+
+    def forward_of_cell(self) -> Place:
+        """The place of a forward that has begun, at the latest with this cell."""
+        self.fresh = True
+        return self.frame or self._open_frame()
+
+    def _open_frame(self) -> Place:
+        clock = self.clock
+        accum = self.core.next_accum(clock.index)
+        self.frame = Place(clock.window, accum, clock.recording)
+        return self.frame
+
+    def is_recomputing(self, is_root: bool) -> bool:
+        """Whether a cell is called again by a backward, for want of what its first call did not keep."""
+        return self.recomputes and self.in_backward and not is_root
+
+    def sweep(self, series: list, values: list, steps, flags: int) -> None:
+        if self.is_elsewhere:
+            missed = range(len(values))
+        else:
+            missed = _core.sweep(self.handle, series, values, None, flags) or ()
+        for i in missed:
+            accum = self.core.accum(steps.index)
+            self.late.add(series[i], values[i], steps.window, accum, 0, flags)
+
+    def scale(self) -> float:
+        if self.scaler is None:
+            return 1.0
+        return float(self.scaler.scale_value.asnumpy())
+
+    def step_ended(self, steps) -> None:
+        """Before the window advances."""
+        self.in_backward = False
+        self.fresh = True
+        if steps is self.clock and self.on_step is not None:
+            self.on_step(steps.recording)
+
+    def window_opened(self, steps) -> None:
+        if steps is self.clock:
+            self.frame = None
+
+    def window_of_scalars(self) -> int:
+        """The clock's window whose forward began last: not one that has just opened."""
+        clock = self.clock
+        is_new = self.frame is None and not clock.pending
+        return clock.window - 1 if is_new and clock.window else clock.window
+
+    def seal(self, moment: str) -> None:
+        try:
+            if self.late.part.on:
+                self.late.seal()
+        except Exception as error:
+            self.late.part.failed(error)
+        self.core.seal(moment)
+
+    def steps_failed(self) -> None:
+        """Nothing can be recorded any more: no row would know its step."""
+        for steps in self.steps:
+            steps.recording = False
+
+    def set_paused(self, paused: bool) -> None:
+        self.paused = paused
+        for steps in self.steps:
+            steps.refresh()
+        self.frame = None
+
+    # --- end -------------------------------------------------------------------------------------
+
+    def remove(self) -> None:
+        """Takes every hook off; those in a graph still alive do nothing any more."""
+        self.attached = False
+        self.late.drain(self.config["stop_timeout_seconds"])
+        for part in self.parts:
+            part.on = False
+        self.handles.remove()
+
+    def forget(self) -> None:
+        """Lets go of the model and the optimizers, without waiting for the garbage collector."""
+        self.roots, self.parameters, self.steps = [], [], []
+        self.optimizers, self.scaler, self.on_step, self.clock = {}, None, None, None
+        self.activations = self.stacks = None
+
+
+def _elsewhere(handle, series, tensor, *_) -> int:
+    """observe_at() of the setting backend="ops": nothing is measured by the core."""
+    return ELSEWHERE

@@ -1,0 +1,124 @@
+# The gradient probe on MindSpore: per step what the gradients that reach an optimizer are like.
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import weakref
+
+from trainmon import _core
+from trainmon.base.parts import Part, log
+from trainmon.mindspore import given, hooks
+from trainmon.mindspore.parameters import as_text, dtype_name, rank_and_world
+
+LEAST_QUEUE = 64.0  # MB
+STOP_TIMEOUT = 60.0  # seconds for the disk; a step is worth having as a whole
+
+_at_work: weakref.WeakSet = weakref.WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    for probe in list(_at_work):
+        probe.stop()
+
+
+class GradProbe:
+    """Looks at the gradients handed to an optimizer each time it is called, until stop() or the end of
+    the process. Files and arguments are those of trainmon.GradProbe (docs/formats.md). Names are those
+    of the optimizer's parameters. Gradients that a graph computed are looked at, too, as long as the
+    optimizer itself is called in PyNative; where it is called inside a graph, nothing is written."""
+
+    def __init__(
+        self, optimizer, *, out, level="L1", bounds=(-1, 0, 1), params=(), steps=(), ranks=(),
+        signs="packed", digest="none", digest_column="",
+    ):  # fmt: skip
+        (self._optimizer,) = given.optimizers(optimizer).values()
+        self.rank, world = rank_and_world()
+        self.directory = os.path.join(os.path.abspath(out), f"rank{self.rank}")
+        self._core = self._ended = None
+        if world > 1 and ranks and self.rank not in ranks:
+            return
+        self._params, self._steps, self._step = set(params), set(steps), -1
+        names = {parameter.name for parameter in self._optimizer.parameters}
+        for name in sorted(self._params - names):
+            log.warning("trainmon: grad probe: the optimizer has no parameter %r", name)
+        planes = 0 if level == "L0" or signs == "none" else 1
+        bits = planes * sum(parameter.size for parameter in self._optimizer.parameters)
+        settings = {
+            "sinks": [],
+            "queue_mb": max(LEAST_QUEUE, 2.5 * bits / 8 / 2**20),
+            "stop_timeout_seconds": STOP_TIMEOUT,
+        }
+        part = {
+            "intervals": level == "L2",
+            "bounds": [float(bound) for bound in bounds],
+            "bound_texts": [json.dumps(bound) for bound in bounds],
+            "planes": planes,
+            "npy": signs == "npy",
+            "digest": digest,
+            "digest_column": digest_column,
+        }
+        self._core = _core.Monitor(
+            json.dumps(settings),
+            json.dumps({"rank": self.rank, "world_size": world}),
+            json.dumps({"directory": self.directory, "grad_probe": part}),
+        )
+        self._part = Part(self._core, "grad probe")
+        self._series: dict[str, int] = {}
+        act = hooks.harmless(self._part, self._look)
+        pre_hook = hooks.forward_pre(act)
+        self._handle = self._optimizer.register_forward_pre_hook(pre_hook, with_kwargs=True)
+        _at_work.add(self)
+
+    def _look(self, cell, args: tuple, kwargs: dict | None) -> None:
+        gradients = [*args, *(kwargs or {}).values()][0]
+        self._step += 1
+        if self._steps and self._step not in self._steps:
+            return
+        found = [
+            (parameter.name, gradient)
+            for parameter, gradient in zip(self._optimizer.parameters, gradients)
+            if not self._params or parameter.name in self._params
+        ]
+        series = [self._series_of(name, gradient) for name, gradient in found]
+        tensors = [_on_cpu(gradient) for _, gradient in found]
+        for index, reason in _core.probe_gradients(self._core, series, tensors, self._step):
+            log.warning(
+                "trainmon: grad probe: gradient of %s is not measured: %s", found[index][0], reason
+            )
+
+    def _series_of(self, name: str, gradient) -> int:
+        if name not in self._series:
+            wanted = {"kind": "grad_reduced", "name": as_text(name)}
+            try:
+                self._series[name] = self._core.add_series(dtype=dtype_name(gradient), **wanted)
+            except ValueError:  # refused, by name, when it is looked at
+                self._series[name] = self._core.add_series(**wanted)
+        return self._series[name]
+
+    def health(self) -> dict:
+        """Rows (one per parameter and step) produced, written and dropped, and why."""
+        return {} if self._core is None else self._ended or self._core.health()
+
+    def stop(self) -> dict:
+        """Takes the hook off, writes what is left and returns the health."""
+        if self._core is None or self._ended is not None:
+            return self._ended or {}
+        _at_work.discard(self)
+        self._handle.remove()
+        self._ended = self._core.stop()
+        if self._ended["rows_produced"] == 0:
+            why = (
+                "no call of the optimizer was seen (is it called in GRAPH_MODE or inside mindspore.jit?)"
+                if self._step < 0
+                else "no step or parameter was one of those asked for"
+            )
+            log.warning("trainmon: grad probe: nothing was written: %s", why)
+        return self._ended
+
+
+def _on_cpu(gradient):
+    """Until there are kernels for other devices, elements are copied from there."""
+    device = str(getattr(gradient, "device", "CPU"))
+    return gradient if device.upper().startswith("CPU") else gradient.asnumpy()

@@ -1,0 +1,82 @@
+# What gradient and optimizer state say together: do they point the same way, how large is a step.
+from __future__ import annotations
+
+from trainmon.mindspore.parameters import steps_taken
+
+ELSEWHERE = 2  # answer of the core: on a device that it does not measure itself
+MOMENTA = ("exp_avg", "moments", "accum")
+
+
+class Directions:
+    """mg_direction: the share of elements in which a gradient and its momentum have equal signs."""
+
+    def __init__(self, adapter, steps):
+        self.adapter, self.steps = adapter, steps
+
+    def read(self, gradients) -> None:
+        """Before the step: the momentum is that of the steps before."""
+        adapter, states = self.adapter, self.steps.states
+        momenta = next((states[key] for key in MOMENTA if key in states), None)
+        if momenta is None:
+            adapter.coverage.not_covered("mg_direction", "the optimizer keeps no momentum")
+            return
+        if steps_taken(self.steps.optimizer) == 0 and self.steps.window == 0:
+            return  # there is no momentum yet
+        for parameter, gradient, momentum in zip(self.steps.parameters, gradients, momenta):
+            if parameter is None or not parameter.selected or gradient.shape != momentum.shape:
+                continue
+            series = adapter.series_of(parameter, "mg_direction", None)
+            if adapter.is_elsewhere or (
+                adapter.core.observe_direction(series, gradient, momentum) == ELSEWHERE
+            ):
+                adapter.late.add_direction(series, gradient, momentum, self.steps)
+
+
+class Updates:
+    """update_ratio: histograms of what Adam adds to each parameter."""
+
+    def __init__(self, adapter, steps):
+        self.adapter, self.steps = adapter, steps
+
+    def read(self) -> None:
+        adapter, steps = self.adapter, self.steps
+        moments, squares = steps.states.get("exp_avg"), steps.states.get("exp_avg_sq")
+        settings = _adam(steps.optimizer)
+        if moments is None or squares is None or settings is None:
+            adapter.coverage.not_covered(
+                "update_ratio", "the optimizer is no Adam that tells its betas"
+            )
+            return
+        taken = steps_taken(steps.optimizer)
+        if taken < 1:
+            return
+        for parameter, moment, square in zip(steps.parameters, moments, squares):
+            if parameter is None or not parameter.selected:
+                continue
+            series = [self._series(parameter, element) for element in ("update", "ratio")]
+            done = adapter.core.add_adam_histograms(
+                *series, moment, square, float(taken), *settings
+            )
+            if done == ELSEWHERE:
+                adapter.coverage.not_covered("update_ratio", "measured on the CPU only")
+
+    def _series(self, parameter, element: str) -> int:
+        key = f"update_ratio.{element}"
+        if key not in parameter.series:
+            parameter.series[key] = self.adapter.add_series(
+                kind="update_ratio",
+                name=parameter.label,
+                element=element,
+                chunk=parameter.chunk,
+                optimizer=parameter.optimizer,
+            )
+        return parameter.series[key]
+
+
+def _adam(optimizer) -> tuple[float, float, float] | None:
+    """beta1, beta2 and eps, which optimizers keep as numbers or one-element tensors."""
+    values = [getattr(optimizer, key, None) for key in ("beta1", "beta2", "eps")]
+    if any(value is None for value in values):
+        return None
+    beta1, beta2, eps = (float(getattr(v, "asnumpy", lambda v=v: v)()) for v in values)
+    return beta1, beta2, eps
