@@ -94,7 +94,7 @@ def main():
         from accelerate.utils import DeepSpeedPlugin
 
         plugin = DeepSpeedPlugin(hf_ds_config=config)
-        space["accelerator"] = Accelerator(cpu=True, deepspeed_plugin=plugin)
+        space["accelerator"] = Accelerator(deepspeed_plugin=plugin)  # cpu=True would leave DeepSpeed out
     else:
         engine, optimizer, *_ = deepspeed.initialize(model=model, optimizer=inner, config=config)
         space.update(model=engine, optimizer=optimizer)
