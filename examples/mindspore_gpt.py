@@ -15,7 +15,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-STEPS, BATCH, CONTEXT, WIDTH, HEADS, LAYERS = 30, 8, 32, 64, 4, 2
+STEPS, BATCH, CONTEXT, WIDTH, HEADS, LAYERS = 20, 8, 32, 64, 4, 2
 
 
 def train(out: str) -> None:
