@@ -94,7 +94,8 @@ def main():
         from accelerate.utils import DeepSpeedPlugin
 
         plugin = DeepSpeedPlugin(hf_ds_config=config)
-        space["accelerator"] = Accelerator(deepspeed_plugin=plugin)  # cpu=True would leave DeepSpeed out
+        # cpu=True would leave DeepSpeed out.
+        space["accelerator"] = Accelerator(deepspeed_plugin=plugin)
     else:
         engine, optimizer, *_ = deepspeed.initialize(model=model, optimizer=inner, config=config)
         space.update(model=engine, optimizer=optimizer)
