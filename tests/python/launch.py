@@ -7,7 +7,8 @@ import subprocess
 import sys
 import tempfile
 
-HERE = pathlib.Path(__file__).resolve().parent
+HERE = pathlib.Path(__file__).resolve().parent  # where the scripts are
+SHARED = HERE  # what scripts of other folders import, too
 # torch's own gloo now and then aborts at interpreter exit with exactly this and no traceback.
 GLOO_ABORT = "terminate called without an active exception"
 
@@ -40,6 +41,7 @@ def start(
     script, *args, rank=0, ranks=1, environment=None, meeting=None, interpreter=None, **options
 ):
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(SHARED), os.environ.get("PYTHONPATH"))))
     env.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks))
     if meeting:
         env["MEETING_POINT"] = f"file://{meeting}"
