@@ -40,6 +40,7 @@ PROGRAMS = {
     "governor": ("{python}/bench_governor.py", "--steps 80 --budget 2%"),
     "memory": ("{python}/bench_memory.py", "--steps 2 --repeats 1"),
     "peer": ("{python}/bench_peer.py --peer-python {peer}", "--pairs 2 --only gradients"),
+    "wrappers": ("{python}/bench_wrappers.py", "--pairs 2 --only DDP"),
     "sinks": ("{python}/bench_sinks.py {bin}/sinks_bench --peer-python {peer}", "--rounds 1"),
     "parquet": ("{python}/bench_parquet.py", "--steps 20"),
     "tensorboard": ("{python}/bench_tensorboard.py {bin}/tensorboard_bench", "--rounds 1"),
