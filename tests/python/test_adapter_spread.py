@@ -173,3 +173,58 @@ def assert_merged(run, expected, kind):
         assert np.isclose(found["norm"], float(tensor.double().norm()), rtol=1e-5)
         assert np.isclose(found["max"], float(tensor.max()), rtol=1e-4, atol=1e-7)
     assert not expected
+
+
+AROUND = ["fsdp1-bare", "fsdp1-flat-bare", "fsdp1-before"]
+
+
+@pytest.mark.parametrize("case", AROUND)
+def test_a_bare_model_under_fsdp1(case, tmp_path):
+    """The outermost FSDP1 has the parameters that none inside has, and is not in the model given."""
+    reports = around(tmp_path, case)
+    table = merged(tmp_path, "param_origin", "grad_reduced")
+    weights = reports[0]["weights"]
+    assert len(weights) == STEPS * 4
+    for kind in ("param_origin", "grad_reduced"):
+        assert {key[1:] for key in table if key[0] == kind} == set(weights)
+    for key, weight in weights.items():
+        (rank, count, norm), *more = table[("param_origin", *key)]
+        assert (rank, count, more) == (-1, weight.numel(), []), key
+        assert np.isclose(norm, float(weight.double().norm()), rtol=1e-5), key
+        assert [row[:2] for row in table[("grad_reduced", *key)]] == [(-1, weight.numel())], key
+    said = run_json(tmp_path)
+    assert said["notes"].get("spread", said["environment"]["spread"]) == "fsdp1"
+
+
+@pytest.mark.parametrize(
+    "case", ["fsdp1-replaced", pytest.param("fsdp2-replaced", marks=versions.fsdp2)]
+)
+def test_a_module_that_is_replaced_in_a_sharded_model(case, tmp_path):
+    """Its parameters are whole on every rank, no parts of one, and nobody reduces their gradients."""
+    around(tmp_path, case)
+    table = merged(tmp_path, "grad_reduced")
+    before, after = (table["grad_reduced", step, "2.weight"] for step in (0, 1))
+    assert [row[:2] for row in before] == [(-1, 5)]
+    assert sorted(row[:2] for row in after) == [(0, 5), (1, 5)]
+
+
+def around(folder, case):
+    launch.run("adapter_around_run.py", folder, case, ranks=RANKS)
+    reports = [torch.load(folder / f"{rank}.pt") for rank in range(RANKS)]
+    for report in reports:
+        health = report["health"]
+        assert health["parts_off"] == {} and health["errors"] == 0 and health["refused"] == {}
+    return reports
+
+
+def merged(folder, *kinds):
+    """{(kind, step, name): [(rank, count, norm), ...]}"""
+    import trainmon
+
+    table = trainmon.read_table(str(folder / "run"), kinds=list(kinds), merged=True)
+    found = {}
+    for kind, step, name, *row in zip(
+        *(table[key] for key in ("kind", "step", "name", "rank", "count", "norm")), strict=True
+    ):
+        found.setdefault((str(kind), int(step), str(name)), []).append(tuple(row))
+    return found

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import platform
 import threading
 
@@ -359,7 +360,7 @@ class Adapter:
         self.prepare(self.config)
         self.attach()
         names = ", ".join(dict.fromkeys(w.name for w in wrappers))
-        self.core.set_note("spread", names)
+        self.core.set_note("spread", json.dumps(names))
         self.coverage.say_once(f"the model was put under {names} after watch(): its hooks, too")
         for steps in self.steps:
             steps.attached_anew()

@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from trainmon.torch import modules
 from trainmon.torch.contract import (
@@ -20,6 +20,7 @@ from trainmon.torch.contract import (
     Placement,
     parameters_of,
 )
+from trainmon.torch.holders import owner_of
 
 
 @dataclass
@@ -44,7 +45,8 @@ class Fsdp1(InPieces):
         self.places: dict[int, Place] = {}  # by id of Parameter.tensor
         self.found: dict[int, list] = {}  # id of module -> [(key, tensor)]
         try:
-            for wrapper in fsdp1_type().fsdp_modules(root):
+            around = [w for w in (around_of(root),) if w is not None]
+            for wrapper in (*around, *fsdp1_type().fsdp_modules(root)):
                 if wrapper._handle is not None:
                     self._look_at(wrapper._handle)
         except AttributeError as error:
@@ -53,7 +55,9 @@ class Fsdp1(InPieces):
     @classmethod
     def claims(cls, root, optimizers):
         kind = fsdp1_type()
-        return kind is not None and any(isinstance(module, kind) for module in root.modules())
+        if kind is None:
+            return False
+        return any(isinstance(m, kind) for m in root.modules()) or around_of(root) is not None
 
     def _look_at(self, handle) -> None:
         flat, begin, at = handle.flat_param, 0, 0
@@ -88,7 +92,9 @@ class Fsdp1(InPieces):
             return []
         found: dict[int, Parameter] = {}
         flats = {id(place.flat) for place in self.places.values()}
-        others = {p.name: p for p in parameters_of([self.root], chunk)}
+        # In a forward, modules hold views of the flat parameter.
+        ours = {(module, key) for module, held in self.found.items() for key, _ in held}
+        others = [p for p in parameters_of([self.root], chunk) if (id(p.owner), p.key) not in ours]
         for prefix, module in modules.named(self.root):
             for key, tensor in self.found.get(id(module), ()):
                 name = f"{prefix}.{key}" if prefix else key
@@ -98,7 +104,7 @@ class Fsdp1(InPieces):
                     found[id(tensor)] = Parameter(name, chunk, tensor, module, key, shape=shape)
                 elif name != known.name and name not in known.aliases:
                     known.aliases.append(name)
-        for parameter in others.values():  # those that FSDP1 was told to ignore
+        for parameter in others:  # those that FSDP1 was told to ignore
             if id(parameter.tensor) not in found and id(parameter.tensor) not in flats:
                 found[id(parameter.tensor)] = parameter
         return list(found.values())
@@ -165,3 +171,12 @@ class Slices:
 def fsdp1_type():
     """The class; None where nobody has loaded it."""
     return getattr(sys.modules.get("torch.distributed.fsdp"), "FullyShardedDataParallel", None)
+
+
+def around_of(root: nn.Module) -> nn.Module | None:
+    """The one that wraps the model itself, where the bare model was given."""
+    kind, distributed = fsdp1_type(), torch.distributed
+    if kind is None or isinstance(root, kind) or not distributed.is_initialized():
+        return None
+    owner = owner_of(root, "_fsdp_wrapped_module")
+    return owner if isinstance(owner, kind) else None

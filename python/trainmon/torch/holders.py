@@ -10,16 +10,17 @@ def holder_of(root: nn.Module, kind: type) -> nn.Module | None:
     """The module of that class that is `root`, or keeps it as its attribute `module`, at any depth."""
     seen = 0
     while not isinstance(root, kind):
-        root = _above(root)
+        root = owner_of(root, "module")
         seen += 1
         if root is None or seen == 8:
             return None
     return root
 
 
-def _above(root: nn.Module) -> nn.Module | None:
+def owner_of(root: nn.Module, key: str) -> nn.Module | None:
+    """The module that keeps it as its attribute `key`."""
     # The only way from a module to what contains it: that keeps it in its dictionary of modules.
-    holders = [d for d in gc.get_referrers(root) if isinstance(d, dict) and d.get("module") is root]
+    holders = [d for d in gc.get_referrers(root) if isinstance(d, dict) and d.get(key) is root]
     for holder in holders:
         for above in gc.get_referrers(holder):
             for owner in [above] if isinstance(above, nn.Module) else gc.get_referrers(above):

@@ -162,7 +162,7 @@ class Registry:
         self._own()
         for parameter in adapter.parameters:
             known = before.get((parameter.chunk, parameter.name))
-            if known is not None and _same_series(known, parameter):
+            if known is not None and self._has_same_series(known, parameter):
                 parameter.series = known.series
         for key, hooked in list(self.hooked.items()):
             if key not in self.inner and (key not in current or hooked.is_lost()):
@@ -202,6 +202,8 @@ class Registry:
             )
         return known
 
-
-def _same_series(one: Parameter, two: Parameter) -> bool:
-    return (one.shape, one.optimizer) == (two.shape, two.optimizer)
+    def _has_same_series(self, one: Parameter, two: Parameter) -> bool:
+        placement = self._wrapper(two).placement
+        return (one.shape, one.optimizer) == (two.shape, two.optimizer) and all(
+            placement(kind, one) == placement(kind, two) for kind in one.series
+        )
