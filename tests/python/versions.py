@@ -18,6 +18,11 @@ compiled_operators = since((2, 4), "activations inside compiled code")
 fsdp2 = since((2, 6), "fully_shard in torch.distributed.fsdp")
 
 
+def marked(names):
+    """Of a parametrized test: ways to wrap a model that begin with fsdp2 need fully_shard."""
+    return [pytest.param(n, marks=fsdp2) if n.startswith("fsdp2") else n for n in names]
+
+
 def dtypes(names):
     """Of a parametrized test: those that this torch does not have are skipped."""
     missing = pytest.mark.skip(reason="this torch does not have the dtype")
