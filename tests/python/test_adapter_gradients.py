@@ -27,6 +27,7 @@ def sgd(model):
     return torch.optim.SGD(model.parameters(), lr=0.01)
 
 
+@versions.post_accumulate_hooks
 def test_tied_parameters_are_one_with_an_alias(tmp_path):
     class Tied(nn.Module):
         def __init__(self):
@@ -75,6 +76,7 @@ def test_frozen_parameters_have_weights_only(tmp_path):
     assert run_json(monitor)["notes"]["frozen"] == ["0.weight", "0.bias"]
 
 
+@versions.post_accumulate_hooks
 def test_a_thawed_parameter_is_noticed(tmp_path, caplog):
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     model[0].requires_grad_(False)
@@ -90,6 +92,7 @@ def test_a_thawed_parameter_is_noticed(tmp_path, caplog):
     assert keys(tmp_path, "step", kind="grad_unreduced", name="0.weight") == [(2,), (3,)]
 
 
+@versions.post_accumulate_hooks
 def test_an_unused_parameter_has_no_row(tmp_path):
     class Sometimes(nn.Module):
         def __init__(self):
@@ -114,6 +117,7 @@ def test_an_unused_parameter_has_no_row(tmp_path):
     assert len(rows(tmp_path, kind="param_updated", name="odd.bias")) == 4
 
 
+@versions.post_accumulate_hooks
 def test_sparse_gradients_are_refused_and_counted(tmp_path):
     model = nn.Sequential(nn.Embedding(9, 3, sparse=True), nn.Linear(3, 2))
     optimizer = sgd(model)
@@ -127,6 +131,7 @@ def test_sparse_gradients_are_refused_and_counted(tmp_path):
     assert {n for (n,) in keys(tmp_path, "name")} == {"1.weight", "1.bias"}
 
 
+@versions.post_accumulate_hooks
 def test_expanded_and_odd_gradients(tmp_path):
     class Odd(nn.Module):
         def __init__(self):
@@ -155,6 +160,7 @@ def test_expanded_and_odd_gradients(tmp_path):
     assert_is(output, torch.full((1, 3, 3, 3), 2.0))
 
 
+@versions.assigning
 def test_parameters_that_load_state_dict_assigns_anew(tmp_path, caplog):
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
     optimizer = sgd(model)
@@ -217,6 +223,7 @@ def test_a_saved_model_loads_where_trainmon_is_not_installed(tmp_path):
     assert b"trainmon" not in text
 
 
+@versions.compile_here
 def test_names_are_the_users_own(tmp_path):
     class Odd(nn.Module):
         def __init__(self):
@@ -249,6 +256,7 @@ def test_parameters_of_no_optimizer_follow_the_clock(tmp_path):
     assert len(rows(tmp_path, kind="param_updated")) == 4
 
 
+@versions.post_accumulate_hooks
 def test_parameters_given_to_an_optimizer_later(tmp_path):
     """The usual way of fine tuning: a frozen part gets its own optimizer after a while."""
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))

@@ -148,6 +148,7 @@ def trained(folder, kind):
     return reports
 
 
+@versions.calls_from_cpp
 @pytest.mark.parametrize("kind", ["plain", "compiled"])
 def test_ddp(kind, tmp_path):
     reports = trained(tmp_path, kind)
@@ -170,6 +171,8 @@ def test_ddp(kind, tmp_path):
             assert given["count"] == gave["count"] == sum(t.numel() for t in mean)
 
 
+@versions.fsdp2
+@versions.calls_from_cpp
 def test_fully_sharded(tmp_path):
     reports = trained(tmp_path, "fsdp2")
     for mode in ("functions", "all"):
@@ -188,6 +191,7 @@ def test_compiled_code_is_as_it_was(tmp_path):
     assert_expected(tmp_path, reports)
 
 
+@versions.calls_from_cpp
 def test_operations_of_a_forward(tmp_path):
     reports = run(tmp_path, "functional")
     assert_expected(tmp_path, reports)

@@ -13,6 +13,7 @@ import equality_gpt as gpt
 import equality_oracle
 import launch
 import trainmon
+import versions
 from trainmon.torch import fsdp1
 
 BF16 = {"compute": torch.bfloat16}
@@ -40,7 +41,7 @@ def _oracle(options):
     return equality_oracle.train(**dict(options))
 
 
-@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("row", versions.marked(ROWS))
 def test_rows_equal_those_of_the_oracle_and_training_is_untouched(row, tmp_path):
     title, ranks, precision, options = ROWS[row]
     for how in ("watched", "bare"):

@@ -10,6 +10,7 @@ import launch
 import marks
 import models
 import trainmon
+import versions
 
 KINDS = ["grads", "grad_unreduced", "weights", "moments", "activations"]
 SEEN_KINDS = {
@@ -52,7 +53,7 @@ def assert_whole(health):
         assert sink["rows_written"] == health["rows_produced"]
 
 
-@pytest.mark.parametrize("mode", ["single", "ddp", "fsdp2"])
+@pytest.mark.parametrize("mode", versions.marked(["single", "ddp", "fsdp2"]))
 def test_training_is_bit_identical(mode, tmp_path):
     reports = run(tmp_path, mode, STEPS)
     changed = {}
@@ -95,7 +96,7 @@ def test_the_comparison_sees_a_planted_mutant(mutant, shows_in, tmp_path):
     assert min(found.values()) == 4
 
 
-@pytest.mark.parametrize("mode", ["ddp", "fsdp2"])
+@pytest.mark.parametrize("mode", versions.marked(["ddp", "fsdp2"]))
 def test_ranks_need_not_agree(mode, tmp_path):
     """No collective call: one rank may watch alone, and none waits for the other."""
     reports = run(tmp_path, mode, 8, "--only", "gpt", "fp32", "4", "--alone")

@@ -11,10 +11,13 @@ import launch
 import oracle_model
 import oracle_stats
 import trainmon
+import versions
 
 KEY = ("kind", "name", "element", "step", "micro_step", "call")
 PER_PARAMETER = {"grad_reduced", "param_origin", "param_updated", "exp_avg", "exp_avg_sq"}
 MODES = ["single", "ddp", "ddp views", "fsdp2"]
+MARKS = {"d": [versions.ddp_of_oracle], "f": [versions.fsdp2]}
+MARKED = [pytest.param(mode, marks=MARKS.get(mode[0], [])) for mode in MODES]
 
 
 @functools.cache
@@ -93,19 +96,19 @@ def compare(expected, got):
     assert not wrong, f"{len(wrong)} values differ, first {wrong[:8]}"
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", MARKED)
 def test_rows_and_values_of_every_rank(mode, folders):
     rows = runs(mode, folders[mode])
     compare(expected_per_rank(rows), recorded(folders[mode], merged=False))
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", MARKED)
 def test_rows_and_values_merged_over_ranks(mode, folders):
     rows = runs(mode, folders[mode])
     compare(expected_merged(mode, rows), recorded(folders[mode], merged=True))
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", MARKED)
 def test_the_oracle_meets_every_trap(mode, folders):
     """An oracle that never met the hard cases would prove little."""
     rows = runs(mode, folders[mode])

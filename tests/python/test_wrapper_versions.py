@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import trainmon
+from trainmon.torch import edges
 
 
 class Engine(nn.Module):
@@ -54,3 +55,20 @@ def test_deepspeed_of_another_version(tmp_path, monkeypatch):
     missing = json.loads(run.read_text())["not_covered"]
     for what in ("grad_reduced", "weights", "moments"):
         assert "fp32_groups" in missing[what]
+
+
+def test_a_torch_that_does_not_number_its_nodes(tmp_path, monkeypatch):
+    monkeypatch.setattr(edges, "sequence_number", None)
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with trainmon.watch(model, optimizer, kinds=["activations"], out=tmp_path) as monitor:
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+        health = monitor.health()
+    assert health["parts_off"] == {} and health["errors"] == 0
+    table = trainmon.read_table(tmp_path)
+    gradients = {e for k, e in zip(table["kind"], table["element"]) if k == "actv_grad"}
+    assert gradients == {"output"}
+    (run,) = pathlib.Path(tmp_path).rglob("run.json")
+    missing = json.loads(run.read_text())["not_covered"]
+    assert missing == {"actv_grad of inputs": edges.NOT_NUMBERED}

@@ -1,6 +1,9 @@
 # What older versions of torch do not have, for the tests that need it.
+import sys
+
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 TORCH = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
 
@@ -11,11 +14,30 @@ def since(version, what):
     return pytest.mark.skipif(version > TORCH, reason=reason)
 
 
-post_accumulate_hooks = since((2, 1), "grad_unreduced")
+post_accumulate_hooks = since((2, 1), "Tensor.register_post_accumulate_grad_hook")
+input_gradients = since((2, 1), "torch.autograd._get_sequence_nr")
+assigning = since((2, 1), "load_state_dict(assign=True)")
 cpu_scaler = since((2, 3), "a GradScaler of CPU tensors")
+calls_from_cpp = pytest.mark.skipif(
+    not hasattr(TorchDispatchMode, "ignore_compile_internals"),
+    reason='collectives="all" needs TorchDispatchMode.ignore_compile_internals',
+)
+compile_here = pytest.mark.skipif(
+    TORCH < (2, 1) and sys.version_info >= (3, 11),
+    reason="torch.compile of torch 2.0 needs Python < 3.11",
+)
 cpu_fused = since((2, 4), "a fused optimizer of CPU tensors")
 compiled_operators = since((2, 4), "activations inside compiled code")
+# Bare training under torch 2.1's DDP does not have the mean gradient that the oracle has.
+ddp_of_oracle = since(
+    (2, 4), "accumulation under DDP(find_unused_parameters=True), as the oracle's,"
+)
 fsdp2 = since((2, 6), "fully_shard in torch.distributed.fsdp")
+
+
+def marked(names):
+    """Of a parametrized test: ways to wrap a model that begin with fsdp2 need fully_shard."""
+    return [pytest.param(n, marks=fsdp2) if n.startswith("fsdp2") else n for n in names]
 
 
 def dtypes(names):

@@ -9,7 +9,7 @@ import threading
 import torch
 
 from trainmon import _core
-from trainmon.torch import compiled, given
+from trainmon.torch import compiled, edges, given
 from trainmon.torch.activations import Activations
 from trainmon.torch.backward import Backward, current_task
 from trainmon.torch.collective_calls import compiled as patterns_of
@@ -249,6 +249,9 @@ class Adapter:
         values, gradients = "actv" in self.kinds, "actv_grad" in self.kinds
         if values or gradients:
             inputs = gradients and self.config["input_grads"]
+            if inputs and edges.sequence_number is None:
+                self.coverage.not_covered("actv_grad of inputs", edges.NOT_NUMBERED)
+                inputs = False
             part = self._part("activations")
             self.activations = Activations(self, part, values, gradients, inputs)
             self.clock.refresh()

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import torch
 
-# Nodes are numbered as they are made: one older than the module's forward is not inside it.
-sequence_number = getattr(torch.autograd, "_get_sequence_nr", lambda: 0)
+# Nodes are numbered as they are made: one older than the module's forward is not inside it. None where
+# this torch does not number them (2.0): what is inside a module cannot be told then.
+sequence_number = getattr(torch.autograd, "_get_sequence_nr", None)
+NOT_NUMBERED = "this torch has no torch.autograd._get_sequence_nr"
 
 
 def accumulator(leaf):

@@ -4,28 +4,35 @@ from __future__ import annotations
 
 class Restored:
     """torch 2.0 and 2.1 take the hooks out of step() of every class of torch.optim as soon as
-    torch.compile is used. While one of these is there, the class has torch's own step with hooks."""
+    torch.compile is used. While one of these is there, the class has torch's own step with hooks, and
+    so has the counter that a scheduler has put around step() of this optimizer since."""
 
     _classes: dict[type, list] = {}  # class -> [how many, its step without hooks]
 
     def __init__(self, optimizer):
         self.kind = type(optimizer)
-        if self.kind in self._classes:
-            self._classes[self.kind][0] += 1
-            return
-        step = self.kind.step
-        if not _has_lost_hooks(step):
-            self.kind = None
-            return
-        self._classes[self.kind] = [1, step]
-        step.hooked = False
-        optimizer._patch_step_function()
+        if self.kind not in self._classes:
+            step = self.kind.step
+            if not _has_lost_hooks(step):
+                self.kind = None
+                return
+            self._classes[self.kind] = [0, step]
+            step.hooked = False
+            optimizer._patch_step_function()
+        entry = self._classes[self.kind]
+        entry[0] += 1
+        counter = getattr(vars(optimizer).get("step"), "__closure__", None) or ()
+        self.held = [cell for cell in counter if cell.cell_contents is entry[1]]
+        for cell in self.held:
+            cell.cell_contents = self.kind.step
 
     def remove(self) -> None:
         kind, self.kind = self.kind, None
         if kind is None:
             return
         entry = self._classes[kind]
+        for cell in self.held:
+            cell.cell_contents = entry[1]
         entry[0] -= 1
         if entry[0] == 0:
             del self._classes[kind]
