@@ -168,10 +168,10 @@ def test_recomputed_cells_have_the_rows_of_plain_ones(tmp_path, reentrant):
         frames.append(trainmon.read(out).set_index(key).sort_index())
     assert losses[0] == losses[1]
     plain, recomputed = frames
-    # A reentrant one asks for the gradient of what goes in, which needs none without it.
+    # A reentrant one asks for the gradient of what goes in, which the first cell inside then sees.
     more = recomputed.index.difference(plain.index)
     assert {place[:3] for place in more} == (
-        {("actv_grad", "0", "input.0")} if reentrant else set()
+        {("actv_grad", "0.0", "input.0")} if reentrant else set()
     )
     assert plain.index.difference(recomputed.index).empty
     np.testing.assert_array_equal(plain["norm"], recomputed.loc[plain.index, "norm"])
