@@ -48,5 +48,5 @@ found = {False: collections.Counter(), True: collections.Counter()}
 for _ in range(int(sys.argv[1])):
     for is_watched in found:
         found[is_watched][outcome(is_watched, sys.argv[2])] += 1
-for is_watched, outcomes in found.items():
-    print("watched" if is_watched else "bare", outcomes.most_common(), flush=True)
+    for is_watched, outcomes in found.items():
+        print("watched" if is_watched else "bare", outcomes.most_common(), flush=True)
