@@ -30,10 +30,10 @@ class Net(nn.Cell):
         return self.fc2(self.act(self.fc1(x)))
 
 
-def net(dtype=ms.float32) -> Net:
+def net() -> Net:
     model = Net()
     for name, parameter in model.parameters_and_names():
-        parameter.set_data(Tensor(weights()[name], dtype))
+        parameter.set_data(Tensor(weights()[name]))
     return model.set_train()
 
 

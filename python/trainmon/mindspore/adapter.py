@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import mindspore as ms
 
 from trainmon import _core
+from trainmon.base.names import as_text
 from trainmon.base.parts import Part
 from trainmon.mindspore import given, hooks
 from trainmon.mindspore.activations import Activations
@@ -19,7 +20,6 @@ from trainmon.mindspore.momentum import ELSEWHERE
 from trainmon.mindspore.parameters import (
     NO_SERIES,
     Parameter,
-    as_text,
     dtype_name,
     is_data_parallel,
     parameters_of,
@@ -57,7 +57,7 @@ class Adapter:
         self.frame: Place | None = None
         self.task = 0  # number of the backward under way, or last
         self.fresh = True  # a forward has begun since
-        self.in_backward = False
+        self.in_backward = self.past_root = False
         self.met: set[int] = set()  # ids of parameters whose gradient that backward gave
         self.coverage = Coverage(self)
         self.fixed_selection = selection  # None: that of the configuration
@@ -290,12 +290,13 @@ class Adapter:
     def _root_begins(self, cell, *_) -> None:
         if cell.training:
             self.fresh = True
-            self.in_backward = False
+            self.in_backward = self.past_root = False
             if self.frame is None:
                 self._open_frame()
 
     def _root_ends(self, cell, *_) -> None:
         if cell.training:
+            self.past_root = True
             self.seal("forward_end")
 
     def forward_of_cell(self) -> Place:
@@ -311,7 +312,7 @@ class Adapter:
 
     def is_recomputing(self, is_root: bool) -> bool:
         """Whether a cell is called again by a backward, for want of what its first call did not keep."""
-        return self.recomputes and self.in_backward and not is_root
+        return self.recomputes and (self.in_backward or self.past_root) and not is_root
 
     def sweep(self, series: list, values: list, steps, flags: int) -> None:
         if self.is_elsewhere:
@@ -329,7 +330,7 @@ class Adapter:
 
     def step_ended(self, steps) -> None:
         """Before the window advances."""
-        self.in_backward = False
+        self.in_backward = self.past_root = False
         self.fresh = True
         if steps is self.clock and self.on_step is not None:
             self.on_step(steps.recording)

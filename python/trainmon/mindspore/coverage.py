@@ -2,8 +2,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
 
+from trainmon.base.names import listed
 from trainmon.base.parts import log
 
 MOST = 200  # things said not to be covered; beyond, more of the same
@@ -124,9 +124,3 @@ class Coverage:
             return "none of the optimizer's parameters is in the model given"
         off = [part.name for part in adapter.parts if not part.on]
         return f"{', '.join(off)} switched off after an error" if off else "no reason found"
-
-
-def listed(names: Collection[str]) -> str:
-    names = list(names)
-    text = ", ".join(name or "model" for name in names[:10])
-    return f"{text} and {len(names) - 10} more" if len(names) > 10 else text

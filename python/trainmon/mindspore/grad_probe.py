@@ -7,9 +7,10 @@ import os
 import weakref
 
 from trainmon import _core
+from trainmon.base.names import as_text
 from trainmon.base.parts import Part, log
 from trainmon.mindspore import given, hooks
-from trainmon.mindspore.parameters import as_text, dtype_name, rank_and_world
+from trainmon.mindspore.parameters import dtype_name, rank_and_world
 
 LEAST_QUEUE = 64.0  # MB
 STOP_TIMEOUT = 60.0  # seconds for the disk; a step is worth having as a whole

@@ -1,10 +1,16 @@
 # What gradient and optimizer state say together: do they point the same way, how large is a step.
 from __future__ import annotations
 
+import math
+
+from mindspore import nn
+
 from trainmon.mindspore.parameters import steps_taken
 
 ELSEWHERE = 2  # answer of the core: on a device that it does not measure itself
 MOMENTA = ("exp_avg", "moments", "accum")
+# Those whose step is Adam's with corrected moments; nn.AdamWeightDecay does not correct them.
+CORRECTED = (nn.Adam, nn.AdamOffload, nn.LazyAdam, nn.Lamb)
 
 
 class Directions:
@@ -41,22 +47,21 @@ class Updates:
     def read(self) -> None:
         adapter, steps = self.adapter, self.steps
         moments, squares = steps.states.get("exp_avg"), steps.states.get("exp_avg_sq")
-        settings = _adam(steps.optimizer)
-        if moments is None or squares is None or settings is None:
-            adapter.coverage.not_covered(
-                "update_ratio", "the optimizer is no Adam that tells its betas"
-            )
+        optimizer = steps.optimizer
+        is_plain = isinstance(optimizer, nn.AdamWeightDecay)
+        if moments is None or squares is None or not (is_plain or isinstance(optimizer, CORRECTED)):
+            adapter.coverage.not_covered("update_ratio", "the optimizer is no Adam of mindspore.nn")
             return
-        taken = steps_taken(steps.optimizer)
+        taken = steps_taken(optimizer)
         if taken < 1:
             return
+        number = math.inf if is_plain else float(taken)  # of the step: corrections are 1 at last
+        settings = _adam(optimizer)
         for parameter, moment, square in zip(steps.parameters, moments, squares):
             if parameter is None or not parameter.selected:
                 continue
             series = [self._series(parameter, element) for element in ("update", "ratio")]
-            done = adapter.core.add_adam_histograms(
-                *series, moment, square, float(taken), *settings
-            )
+            done = adapter.core.add_adam_histograms(*series, moment, square, number, *settings)
             if done == ELSEWHERE:
                 adapter.coverage.not_covered("update_ratio", "measured on the CPU only")
 
@@ -73,10 +78,6 @@ class Updates:
         return parameter.series[key]
 
 
-def _adam(optimizer) -> tuple[float, float, float] | None:
+def _adam(optimizer) -> list[float]:
     """beta1, beta2 and eps, which optimizers keep as numbers or one-element tensors."""
-    values = [getattr(optimizer, key, None) for key in ("beta1", "beta2", "eps")]
-    if any(value is None for value in values):
-        return None
-    beta1, beta2, eps = (float(getattr(v, "asnumpy", lambda v=v: v)()) for v in values)
-    return beta1, beta2, eps
+    return [float(getattr(optimizer, key)) for key in ("beta1", "beta2", "eps")]

@@ -54,8 +54,14 @@ def states_of(optimizer) -> dict[str, list]:
         if not all(isinstance(one, MsParameter) and id(one) not in own for one in value):
             continue
         if all(one.shape == parameter.shape for one, parameter in zip(value, parameters)):
-            found[STATES.get(key, key)] = list(value)
+            found[_kind(optimizer, key)] = list(value)
     return found
+
+
+def _kind(optimizer, key: str) -> str:
+    if key == "moment2" and isinstance(optimizer, nn.AdaMax):
+        return "exp_inf"  # a maximum, as torch calls it
+    return STATES.get(key, key)
 
 
 def steps_taken(optimizer) -> int:
@@ -86,8 +92,3 @@ def is_data_parallel() -> bool:
 
 def dtype_name(tensor) -> str:
     return str(tensor.dtype).lower()
-
-
-def as_text(name: str) -> str:
-    """A name as the core takes it: lone surrogates, which are not UTF-8, are written out."""
-    return name.encode("utf-8", "backslashreplace").decode()

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from mindspore import nn
 
 from trainmon import _core
+from trainmon.base.names import as_text
 from trainmon.mindspore import elements
-from trainmon.mindspore.parameters import as_text
 
 
 class Selection:

@@ -21,7 +21,11 @@ class Stacks:
         handles.add(cell.register_forward_hook(hooks.forward(act)))
 
     def _left(self, name: str, chunk: int, cell, *_) -> None:
-        if cell.training and (name, chunk) not in self.done and self.called(name, chunk):
+        adapter = self.adapter
+        is_root = any(cell is root for root in adapter.roots)
+        if not cell.training or adapter.is_recomputing(is_root) or (name, chunk) in self.done:
+            return
+        if self.called(name, chunk):
             self.done.add((name, chunk))
 
     def called(self, name: str, chunk: int) -> bool:

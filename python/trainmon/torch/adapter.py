@@ -9,13 +9,13 @@ import threading
 import torch
 
 from trainmon import _core
+from trainmon.base.names import as_text
 from trainmon.torch import compiled, edges, given
 from trainmon.torch.activations import Activations
 from trainmon.torch.backward import Backward, current_task
 from trainmon.torch.collective_calls import compiled as patterns_of
 from trainmon.torch.collectives import Collectives
 from trainmon.torch.contract import (
-    as_text,
     dtype_name,
     has_post_accumulate_hook,
     parameters_under,

@@ -265,8 +265,3 @@ def dtype_name(tensor: Tensor) -> str:
 def has_post_accumulate_hook() -> bool:
     """The hook that sees unreduced gradients exists since torch 2.1."""
     return hasattr(torch.Tensor, "register_post_accumulate_grad_hook")
-
-
-def as_text(name: str) -> str:
-    """A name as the core takes it: lone surrogates, which are not UTF-8, are written out."""
-    return name.encode("utf-8", "backslashreplace").decode()

@@ -3,8 +3,8 @@ from __future__ import annotations
 
 import collections
 import json
-from collections.abc import Collection
 
+from trainmon.base.names import listed
 from trainmon.torch.compiled import COMPILED_BEFORE, INPUTS_UNSEEN, NO_GRADIENT, TOO_OLD
 from trainmon.torch.hooks import log
 from trainmon.torch.modules import inside_compiled
@@ -95,14 +95,14 @@ class Coverage:
             trained = [p for p in adapter.parameters if p.selected and p.tensor.requires_grad]
             never = [p.name for p in trained if not p.hooked]
             if never:
-                self.not_covered(f"grad_unreduced of {_listed(never)}", "never seen in a forward")
+                self.not_covered(f"grad_unreduced of {listed(never)}", "never seen in a forward")
         if adapter.activations is not None:
             watched = adapter.activations.watched
             never = {key: w.name for key, (_, w) in watched.items() if not w.ever}
             if not any(root.training for root in adapter.roots):
                 if never:
                     self.not_covered(
-                        f"actv of {_listed(never.values())}", "the model is in eval mode"
+                        f"actv of {listed(never.values())}", "the model is in eval mode"
                     )
                 never = {}
             known = set().union(*(inside_compiled(root) for root in adapter.roots))
@@ -110,12 +110,12 @@ class Coverage:
             others = [name for key, name in never.items() if key not in known]
             if inside:
                 why = TOO_OLD if adapter.points is None else COMPILED_BEFORE
-                self.not_covered(f"actv of {_listed(inside)}", why)
+                self.not_covered(f"actv of {listed(inside)}", why)
             if others:
                 why = "no call was seen in the first step: unused, or inside torch.compile"
                 if adapter.points is not None:
                     why = f"no call was seen in the first step: unused, or {COMPILED_BEFORE}"
-                self.not_covered(f"actv of {_listed(others)}", why)
+                self.not_covered(f"actv of {listed(others)}", why)
             if adapter.points is not None and adapter.points.any_compiled():
                 self._inside_compiled()
         if adapter.features is not None:
@@ -137,7 +137,7 @@ class Coverage:
         if adapter.activations.inputs:
             self.not_covered("actv_grad of inputs inside torch.compile", INPUTS_UNSEEN)
         if never := adapter.points.without_gradient():
-            self.not_covered(f"actv_grad of {_listed(never)} inside torch.compile", NO_GRADIENT)
+            self.not_covered(f"actv_grad of {listed(never)} inside torch.compile", NO_GRADIENT)
         if adapter.stacks is not None:
             self.not_covered("stack inside torch.compile", "modules are not called there")
 
@@ -181,9 +181,3 @@ class Coverage:
             return "no watched parameter had a gradient when the optimizer stepped"
         off = [part.name for part in adapter.parts if not part.on]
         return f"{', '.join(off)} switched off after an error" if off else "no reason found"
-
-
-def _listed(names: Collection[str]) -> str:
-    names = list(names)
-    text = ", ".join(name or "model" for name in names[:10])
-    return f"{text} and {len(names) - 10} more" if len(names) > 10 else text

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from torch import nn
 
 from trainmon import _core
+from trainmon.base.names import as_text
 from trainmon.torch import compiled, elements, modules
-from trainmon.torch.contract import as_text
 from trainmon.torch.features import Choice
 
 PATTERNS = ("include", "exclude", "attention_modules", "spectral_modules", "router_modules")

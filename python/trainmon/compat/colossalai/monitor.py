@@ -8,12 +8,12 @@ import sys
 
 import torch
 
+from trainmon.base.names import as_text
 from trainmon.compat.colossalai import config as fields
 from trainmon.config import config_json
 from trainmon.monitor import Watch
 from trainmon.torch import given
 from trainmon.torch.adapter import Adapter
-from trainmon.torch.contract import as_text
 from trainmon.torch.declared_steps import DeclaredSteps, NoOptimizer
 from trainmon.torch.hooks import log
 from trainmon.torch.selection import Selection

@@ -1,24 +1,23 @@
 # msprobe's names of torch's parameters, modules and their tensors, and which of them its targets mean.
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor
 
 from trainmon.compat.msprobe import config as fields
+from trainmon.compat.msprobe.elements import Elements
 from trainmon.compat.msprobe.short_names import Names, without_chunk
 from trainmon.compat.msprobe.short_names import squash as squash
 from trainmon.torch import modules
 from trainmon.torch.features import Choice
-from trainmon.torch.hooks import log
 from trainmon.torch.selection import Selection
 
 
-class Targets(Selection):
+class Targets(Elements, Selection):
     """What the fields targets, all_xy, squash_name and l2_targets choose."""
 
     names_as_compiled = False
+    tensor = Tensor
 
     def __init__(self, config: dict, model, dp_group=None, tp_group=None):
         self.config = config
@@ -109,41 +108,6 @@ class Targets(Selection):
 
     # --- tensors of modules ----------------------------------------------------------------------
 
-    def inputs(self, watched, args, kwargs):
-        """Tensors among the arguments, then among the keyword arguments."""
-        found = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
-        return _numbered("input", found)
-
-    def outputs(self, watched, output):
-        if isinstance(output, Tensor):
-            return [("output", output)]
-        if isinstance(output, Mapping):
-            output = tuple(output.values())
-        return _numbered("output", output) if isinstance(output, (tuple, list)) else []
-
-    def takes(self, watched, kind, element):
-        side, _, index = element.partition("_")
-        key = side if kind == "actv" else f"{side}_grad"
-        wanted = self._wanted_of(watched)
-        if not wanted:
-            return True
-        if key not in wanted:
-            return False
-        try:
-            size = fields.spec(wanted[key])
-        except ValueError:
-            return True  # that was said at the start
-        if size is None:  # "tensor"
-            fits, takes = index == "", True
-        else:
-            length, place = size
-            fits = (index == "") == (length == 1) and (index == "" or int(index) < length)
-            takes = index == "" or int(index) == (place or 0)
-        if not fits:
-            self._say(f"{watched.name}: {key} is not {wanted[key]!r}: all of it is watched")
-            return True
-        return takes
-
     def _wanted_of(self, watched) -> dict:
         for target, wanted in self.wanted.items():
             if wanted and self._is(target, watched):
@@ -157,11 +121,6 @@ class Targets(Selection):
             return False
         full = next((full for full, short in names.names.items() if short == watched.name), "")
         return name in (watched.name, full, self.plain[watched.chunk].get(full))
-
-    def _say(self, text: str) -> None:
-        if text not in self.told:
-            self.told.add(text)
-            log.warning("trainmon: %s", text)
 
     # --- features --------------------------------------------------------------------------------
 
@@ -212,10 +171,3 @@ class Targets(Selection):
                 ):
                     not_covered(f"{hook} {target!r}", "no module has such a name")
                     self._say(f"{hook}: {target!r} is the name of no module")
-
-
-def _numbered(side: str, values) -> list[tuple[str, Tensor]]:
-    values = list(values)
-    if len(values) == 1:
-        return [(side, values[0])] if isinstance(values[0], Tensor) else []
-    return [(f"{side}_{i}", v) for i, v in enumerate(values) if isinstance(v, Tensor)]

@@ -3,15 +3,16 @@ from __future__ import annotations
 
 from mindspore import Tensor
 
-from trainmon.base.parts import log
-from trainmon.compat.msprobe import config as fields
+from trainmon.compat.msprobe.elements import Elements
 from trainmon.compat.msprobe.short_names import Names, without_chunk
 from trainmon.mindspore.parameters import rank_and_world
 from trainmon.mindspore.selection import Selection
 
 
-class Targets(Selection):
+class Targets(Elements, Selection):
     """What the fields targets, all_xy and squash_name choose."""
+
+    tensor = Tensor
 
     def __init__(self, config: dict, model, dp_group=None):
         self.config, self.roots, self.wanted = config, model, config["targets"]
@@ -65,40 +66,6 @@ class Targets(Selection):
 
     # --- tensors of cells ------------------------------------------------------------------------
 
-    def inputs(self, watched, args, kwargs):
-        """Tensors among the arguments, then among the keyword arguments."""
-        return _numbered("input", [v for v in (*args, *kwargs.values()) if isinstance(v, Tensor)])
-
-    def outputs(self, watched, output):
-        if isinstance(output, Tensor):
-            return [("output", output)]
-        if isinstance(output, dict):
-            output = tuple(output.values())
-        return _numbered("output", output) if isinstance(output, (tuple, list)) else []
-
-    def takes(self, watched, kind, element):
-        side, _, index = element.partition("_")
-        key = side if kind == "actv" else f"{side}_grad"
-        wanted = self._wanted_of(watched)
-        if not wanted:
-            return True
-        if key not in wanted:
-            return False
-        try:
-            size = fields.spec(wanted[key])
-        except ValueError:
-            return True  # that was said at the start
-        if size is None:  # "tensor"
-            fits, takes = index == "", True
-        else:
-            length, place = size
-            fits = (index == "") == (length == 1) and (index == "" or int(index) < length)
-            takes = index == "" or int(index) == (place or 0)
-        if not fits:
-            self._say(f"{watched.name}: {key} is not {wanted[key]!r}: all of it is watched")
-            return True
-        return takes
-
     def _wanted_of(self, watched) -> dict:
         names = self.cell_names[watched.chunk].names
         full = next((full for full, short in names.items() if short == watched.name), "")
@@ -106,11 +73,6 @@ class Targets(Selection):
             if wanted and without_chunk(target, watched.chunk) in (watched.name, full):
                 return wanted
         return {}
-
-    def _say(self, text: str) -> None:
-        if text not in self.told:
-            self.told.add(text)
-            log.warning("trainmon: %s", text)
 
     def check(self, parameters, roots, not_covered) -> None:
         for target in self.wanted:
@@ -126,13 +88,6 @@ class Targets(Selection):
             if not any(n == w or n.startswith(f"{w}.") for n in names for w in wanted if w):
                 not_covered(f"target {target!r}", "no parameter or cell has such a name")
                 self._say(f"target {target!r} is the name of no parameter or cell")
-
-
-def _numbered(side: str, values) -> list[tuple[str, Tensor]]:
-    values = list(values)
-    if len(values) == 1:
-        return [(side, values[0])] if isinstance(values[0], Tensor) else []
-    return [(f"{side}_{i}", v) for i, v in enumerate(values) if isinstance(v, Tensor)]
 
 
 def _rank_in(group) -> int:
