@@ -400,6 +400,14 @@ struct Half {
   // `beyond`: the first magnitude that has no place in the sums.
   static BlockSums block(const void* data, std::int64_t n, std::int16_t threshold,
                          std::int16_t beyond) {
+    // eps is mostly below the smallest number: then one count says both.
+    if (Format::kCounts && threshold == 1) return block<true>(data, n, threshold, beyond);
+    return block<false>(data, n, threshold, beyond);
+  }
+
+  template <bool only_zero_is_below>
+  static BlockSums block(const void* data, std::int64_t n, std::int16_t threshold,
+                         std::int16_t beyond) {
     const auto* p = static_cast<const std::int16_t*>(data);
     double lane_sum[kLanes] = {};
     double lane_sq[kLanes] = {};
@@ -413,7 +421,7 @@ struct Half {
     const auto count = [&](const std::int16_t* at) {
       for (int i = 0; i < kStep; i += kWidth) {
         const auto magnitude = (Signed)(load<Signed>(at + i) & 0x7fff);
-        zeros = count_less(zeros, magnitude, Signed{} + threshold);
+        if (!only_zero_is_below) zeros = count_less(zeros, magnitude, Signed{} + threshold);
         less = count_less(less, magnitude, Signed{} + Format::kMinNormal);
         exact_zeros = count_less(exact_zeros, magnitude, Signed{} + std::int16_t{1});
       }
@@ -466,7 +474,7 @@ struct Half {
                                            : static_cast<std::uint16_t>(nearest | 0x8000));
     if constexpr (Format::kCounts) {
       for (int i = 0; i < kWidth; ++i) {
-        out.zeros += zeros[i];
+        out.zeros += only_zero_is_below ? exact_zeros[i] : zeros[i];
         out.subnormals += less[i] - exact_zeros[i];
       }
       nearest = Format::kLeast;
