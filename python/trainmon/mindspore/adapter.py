@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import mindspore as ms
 
 from trainmon import _core
+from trainmon.base.coverage import FIXED_KINDS
 from trainmon.base.names import as_text
 from trainmon.base.parts import Part
 from trainmon.mindspore import given, hooks
 from trainmon.mindspore.activations import Activations
-from trainmon.mindspore.coverage import FIXED_KINDS, IN_GRAPH, NOT_HERE, Coverage
+from trainmon.mindspore.coverage import IN_GRAPH, NOT_HERE, Coverage
 from trainmon.mindspore.hooks import Handles
 from trainmon.mindspore.late import Late
 from trainmon.mindspore.momentum import ELSEWHERE

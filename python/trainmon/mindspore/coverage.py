@@ -1,75 +1,26 @@
-# What is covered, what is not and why: for the start line, run.json and one loud line.
+# What is covered of a model of MindSpore, what is not and why.
 from __future__ import annotations
 
-import json
-
+from trainmon.base.coverage import FIXED_KINDS, CoverageBase
 from trainmon.base.names import listed
-from trainmon.base.parts import log
 
-MOST = 200  # things said not to be covered; beyond, more of the same
-KINDS = (
-    "grad_unreduced", "grad_micro", "grad_reduced", "param_origin", "param_updated", "actv",
-    "actv_grad", "mg_direction", "update_ratio", "stack",
-)  # fmt: skip
 # Of other frameworks.
 NOT_HERE = (
     "cc", "attn_entropy", "attn_max", "attn_max_logit", "stable_rank", "spectral_norm",
     "router_similarity", "router_entropy",
 )  # fmt: skip
-FIXED_KINDS = frozenset((*KINDS, *NOT_HERE))  # all others are optimizer state
 IN_GRAPH = "compiled: MindSpore calls no hook there"
 
 
-class Coverage:
-    def __init__(self, adapter):
-        self.adapter = adapter
-        self.core = None
-        self.missing: set[tuple[str, str]] = set()
-        self.said: set[str] = set()
-        self.states: set[str] = set()  # kinds of optimizer state that were found
-
-    def cover(self, kind: str) -> None:
-        if kind not in FIXED_KINDS:
-            if kind in self.states:
-                return
-            self.states.add(kind)
-        self.core.set_covered(kind)
-
-    def not_covered(self, what: str, why: str) -> None:
-        if (what, why) in self.missing or len(self.missing) >= MOST:
-            return
-        self.missing.add((what, why))
-        if self.core is not None:
-            self.core.set_not_covered(what, why)
-
-    def say_once(self, text: str) -> None:
-        if text not in self.said:
-            self.said.add(text)
-            log.warning("trainmon: %s", text)
-
-    def start(self) -> None:
-        """Hands over what was found before there was a core, and facts about the model."""
+class Coverage(CoverageBase):
+    def _foreign(self):
         adapter = self.adapter
-        core = self.core = adapter.core
-        for kind in sorted(adapter.kinds & FIXED_KINDS):
-            self.cover(kind)
-        for what, why in sorted(self.missing):
-            core.set_not_covered(what, why)
-        notes = {
-            "frozen": [p.name for p in adapter.parameters if not p.tensor.requires_grad],
-            "optimizers": list(adapter.optimizers) if len(adapter.optimizers) > 1 else [],
-        }
-        for key, note in notes.items():
-            if note:
-                core.set_note(key, json.dumps(note))
         known = {id(p.tensor) for p in adapter.parameters}
-        foreign = sum(
+        return sum(
             id(tensor) not in known
             for optimizer in adapter.optimizers.values()
             for tensor in optimizer.parameters
         )
-        if foreign:
-            self.not_covered(f"{foreign} parameters of the optimizers", "not in the model given")
 
     def after_first_step(self) -> None:
         """Says what gave nothing, now that all should have."""
@@ -95,11 +46,6 @@ class Coverage:
         if adapter.wants_state and not self.states and not adapter.state_before:
             wanted = " ".join(sorted(adapter.kinds - FIXED_KINDS))
             self.not_covered(wanted, "the optimizer keeps no such state for its parameters")
-
-    def kinds(self) -> list[str]:
-        """For the start line."""
-        kinds = self.adapter.kinds
-        return [kind for kind in KINDS if kind in kinds] + sorted(kinds - FIXED_KINDS)
 
     def why_nothing(self) -> str:
         """The likeliest reason that a step gave no row."""

@@ -2,18 +2,18 @@
 from __future__ import annotations
 
 import functools
-import sys
-import traceback
 
+from trainmon.base.stacks import StacksBase
 from trainmon.mindspore import hooks
 
 
-class Stacks:
-    """One text per cell, then the hooks do nothing any more."""
+class Stacks(StacksBase):
+    """Hooks that do nothing any more once their cell has its text."""
+
+    inner = 4
 
     def __init__(self, adapter, part):
-        self.adapter, self.part = adapter, part
-        self.window = None
+        super().__init__(adapter, part)
         self.done: set[tuple] = set()
 
     def install(self, name: str, cell, chunk: int, handles) -> None:
@@ -28,22 +28,5 @@ class Stacks:
         if self.called(name, chunk):
             self.done.add((name, chunk))
 
-    def called(self, name: str, chunk: int) -> bool:
-        """False: not yet. After the first window that had some, everything has been seen."""
-        adapter = self.adapter
-        frame = adapter.forward_of_cell()
-        if not frame.recording:
-            return False
-        if self.window is None:
-            self.window = frame.window
-        if frame.window != self.window:
-            return True
-        series = adapter.add_series(
-            kind="stack", name=name, chunk=chunk, optimizer=adapter.clock.index
-        )
-        lines = []
-        for found in traceback.StackSummary.extract(traceback.walk_stack(sys._getframe(4))):
-            where = f"File {found.filename}, line {found.lineno}, in {found.name}"
-            lines.append(f"{where}, \n {found.line} ")
-        adapter.core.add_text(series, "\n".join(lines) + "\n", frame.window, frame.accum, 0)
-        return True
+    def _frame(self):
+        return self.adapter.forward_of_cell()

@@ -9,6 +9,7 @@ import threading
 import torch
 
 from trainmon import _core
+from trainmon.base.coverage import FIXED_KINDS
 from trainmon.base.names import as_text
 from trainmon.torch import compiled, edges, given
 from trainmon.torch.activations import Activations
@@ -22,7 +23,7 @@ from trainmon.torch.contract import (
     wrapper_of,
 )
 from trainmon.torch.control import Control
-from trainmon.torch.coverage import FIXED_KINDS, Coverage
+from trainmon.torch.coverage import Coverage
 from trainmon.torch.dtensors import DTensors
 from trainmon.torch.elements import of_output
 from trainmon.torch.features import KINDS as FEATURES

@@ -1,76 +1,28 @@
-# What is covered, what is not and why: for the start line, run.json and one loud line.
+# What is covered of a model of PyTorch, what is not and why.
 from __future__ import annotations
 
 import collections
-import json
 
+from trainmon.base.coverage import FIXED_KINDS, CoverageBase
 from trainmon.base.names import listed
 from trainmon.torch.compiled import COMPILED_BEFORE, INPUTS_UNSEEN, NO_GRADIENT, TOO_OLD
-from trainmon.torch.hooks import log
 from trainmon.torch.modules import inside_compiled
 
-MOST = 200  # things said not to be covered; beyond, more of the same
-ORDER = (
-    "grad_unreduced", "grad_micro", "grad_reduced", "param_origin", "param_updated", "actv",
-    "actv_grad", "cc", "mg_direction", "update_ratio", "stack", "attn_entropy", "attn_max",
-    "attn_max_logit", "stable_rank", "spectral_norm", "router_similarity", "router_entropy",
-)  # fmt: skip
-FIXED_KINDS = frozenset(ORDER)  # all others are optimizer state
 
+class Coverage(CoverageBase):
+    def _notes(self):
+        aliases = {p.name: p.aliases for p in self.adapter.parameters if p.aliases}
+        return {"aliases": aliases, **super()._notes(), "devices": self._devices()}
 
-class Coverage:
-    def __init__(self, adapter):
-        self.adapter = adapter
-        self.core = None
-        self.missing: set[tuple[str, str]] = set()
-        self.said: set[str] = set()
-        self.states: set[str] = set()  # kinds of optimizer state that were found
-
-    def cover(self, kind: str) -> None:
-        if kind not in FIXED_KINDS:
-            self.states.add(kind)
-        self.core.set_covered(kind)
-
-    def not_covered(self, what: str, why: str) -> None:
-        if (what, why) in self.missing or len(self.missing) >= MOST:
-            return
-        self.missing.add((what, why))
-        if self.core is not None:
-            self.core.set_not_covered(what, why)
-
-    def say_once(self, text: str) -> None:
-        if text not in self.said:
-            self.said.add(text)
-            log.warning("trainmon: %s", text)
-
-    def start(self) -> None:
-        """Hands over what was found before there was a core, and facts about the model."""
+    def _foreign(self):
         adapter = self.adapter
-        core = self.core = adapter.core
-        for kind in sorted(adapter.kinds & FIXED_KINDS):
-            self.cover(kind)
-        for what, why in sorted(self.missing):
-            core.set_not_covered(what, why)
-        parameters = adapter.parameters
-        notes = {
-            "aliases": {p.name: p.aliases for p in parameters if p.aliases},
-            "frozen": [p.name for p in parameters if not p.tensor.requires_grad],
-            "optimizers": list(adapter.optimizers) if len(adapter.optimizers) > 1 else [],
-        }
-        for key, note in notes.items():
-            if note:
-                core.set_note(key, json.dumps(note))
-        if devices := self._devices():
-            core.set_note("devices", json.dumps(devices))
-        known = {id(adapter.wrappers[p.chunk].stepped(p)) for p in parameters}
-        foreign = sum(
+        known = {id(adapter.wrappers[p.chunk].stepped(p)) for p in adapter.parameters}
+        return sum(
             id(tensor) not in known
             for optimizer in adapter.optimizers.values()
             for group in optimizer.param_groups
             for tensor in group["params"]
         )
-        if foreign:
-            self.not_covered(f"{foreign} parameters of the optimizers", "not in the model given")
 
     def _devices(self) -> dict[str, str]:
         """How the tensors of each CUDA device are measured; makes it ready to."""
@@ -149,11 +101,6 @@ class Coverage:
         self.not_covered(
             "steps of an optimizer that watch() was not given", "its hooks are not ours"
         )
-
-    def kinds(self) -> list[str]:
-        """For the start line."""
-        kinds = self.adapter.kinds
-        return [kind for kind in ORDER if kind in kinds] + sorted(kinds - FIXED_KINDS)
 
     def why_nothing(self) -> str:
         """The likeliest reason that a step gave no row."""

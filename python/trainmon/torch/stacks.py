@@ -1,44 +1,20 @@
 # Where each module was called from, in the first step that is recorded.
 from __future__ import annotations
 
-import sys
-import traceback
-
+from trainmon.base.stacks import StacksBase
 from trainmon.torch.backward import IDLE, current_task
 from trainmon.torch.forward import compiling
 from trainmon.torch.hooks import Hook
 
 
-class Stacks:
-    """One text per module, then the hooks do nothing any more. Sources are read once per line."""
-
-    def __init__(self, adapter, part):
-        self.adapter, self.part = adapter, part
-        self.window = None
+class Stacks(StacksBase):
+    """Hooks that do nothing any more once their module has its text."""
 
     def install(self, name: str, module, chunk: int, handles) -> None:
         handles.hook(module, "register_forward_hook", Called(self, name, chunk))
 
-    def called(self, name: str, chunk: int) -> bool:
-        """False: not yet. After the first window that had some, everything has been seen."""
-        adapter = self.adapter
-        frame = adapter.frame or adapter.open_frame()
-        if not frame.recording:
-            return False
-        if self.window is None:
-            self.window = frame.window
-        if frame.window != self.window:
-            return True
-        series = adapter.add_series(
-            kind="stack", name=name, chunk=chunk, optimizer=adapter.clock.index
-        )
-        lines = []
-        for found in traceback.StackSummary.extract(traceback.walk_stack(sys._getframe(2))):
-            where = f"File {found.filename}, line {found.lineno}, in {found.name}"
-            lines.append(f"{where}, \n {found.line} ")
-        text = "\n".join(lines) + "\n"
-        adapter.core.add_text(series, text, frame.window, frame.accum, 0)
-        return True
+    def _frame(self):
+        return self.adapter.frame or self.adapter.open_frame()
 
 
 class Called(Hook):
