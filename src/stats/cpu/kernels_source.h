@@ -22,6 +22,13 @@ constexpr int kLanes = 16;                           // float64 lanes, the same 
 constexpr int kDoubles = TRAINMON_VECTOR_BYTES / 8;  // per vector register
 constexpr int kParts = kLanes / kDoubles;            // registers that hold the lanes
 constexpr int kStep = 32;                            // elements per turn of the main loops
+// Whether sums and bounds fit into the registers together. A bound in memory waits for itself
+// longer than a loop of its own takes.
+#if defined(__aarch64__)
+constexpr bool kOneLoop = true;
+#else
+constexpr bool kOneLoop = TRAINMON_VECTOR_BYTES == 64;
+#endif
 
 template <class T>
 using PerDouble = typename VectorOf<T, kDoubles* static_cast<int>(sizeof(T))>::type;
@@ -77,6 +84,30 @@ inline Doubles widen(const float* p) {
 }
 inline Doubles widen(const double* p) {
   return load<Doubles>(p);
+}
+// The lower and the upper half of the lanes.
+inline Doubles widen_lower(Floats x) {
+#if defined(__x86_64__) && TRAINMON_VECTOR_BYTES == 64
+  return (Doubles)_mm512_maskz_cvtps_pd(0xff, _mm512_maskz_extractf32x8_ps(0xff, (__m512)x, 0));
+#elif defined(__x86_64__) && TRAINMON_VECTOR_BYTES == 32
+  return (Doubles)_mm256_cvtps_pd(_mm256_castps256_ps128((__m256)x));
+#elif defined(__x86_64__)
+  return (Doubles)_mm_cvtps_pd((__m128)x);
+#else
+  return __builtin_convertvector(load<PerDouble<float>>(&x), Doubles);
+#endif
+}
+inline Doubles widen_upper(Floats x) {
+#if defined(__x86_64__) && TRAINMON_VECTOR_BYTES == 64
+  return (Doubles)_mm512_maskz_cvtps_pd(0xff, _mm512_maskz_extractf32x8_ps(0xff, (__m512)x, 1));
+#elif defined(__x86_64__) && TRAINMON_VECTOR_BYTES == 32
+  return (Doubles)_mm256_cvtps_pd(_mm256_extractf128_ps((__m256)x, 1));
+#elif defined(__x86_64__)
+  return (Doubles)_mm_cvtps_pd(_mm_movehl_ps((__m128)x, (__m128)x));
+#else
+  return __builtin_convertvector(
+      load<PerDouble<float>>(reinterpret_cast<const char*>(&x) + sizeof(x) / 2), Doubles);
+#endif
 }
 
 // sum + x^2 for an x whose square is exact: then a fused multiply-add rounds as a multiplication
@@ -143,6 +174,18 @@ inline V count_less(V counter, V value, V limit) {
   }
 #else
   return counter - (value < limit);
+#endif
+}
+
+// counter + 1 in every lane where bits has none of those of mask.
+inline Vector<std::int16_t> count_without(Vector<std::int16_t> counter, Vector<std::int16_t> bits,
+                                          Vector<std::int16_t> mask) {
+#if defined(__x86_64__) && TRAINMON_VECTOR_BYTES == 64
+  return (Vector<std::int16_t>)_mm512_mask_sub_epi16(
+      (__m512i)counter, _mm512_testn_epi16_mask((__m512i)bits, (__m512i)mask), (__m512i)counter,
+      _mm512_set1_epi32(-1));
+#else
+  return counter - ((bits & mask) == 0);
 #endif
 }
 
@@ -258,15 +301,16 @@ struct Wide {
       }
     };
     std::int64_t i = 0;
-    for (; i + kStep <= n; i += kStep) {
-      prefetch(p + i);
-      add(p + i);
-      bound(p + i);
+    constexpr int kTurn = kOneLoop ? kStep : 8 * kStep;
+    for (; i + kTurn <= n; i += kTurn) {
+      for (int j = 0; j < kTurn; j += kStep) {
+        prefetch(p + i + j);
+        add(p + i + j);
+      }
+      for (int j = 0; j < kTurn; j += kStep) bound(p + i + j);
     }
-    if (i < n) {
-      each_step(p + i, n - i, Number{0}, add);
-      each_step(p + i, n - i, load<Number>(p), bound);
-    }
+    each_step(p + i, n - i, Number{0}, add);
+    each_step(p + i, n - i, load<Number>(p), bound);
     BlockSums out = {};
     out.sum = total_of(sum);
     out.sum_sq = total_of(sum_sq);
@@ -326,12 +370,10 @@ struct Bfloat16 {
     }
   }
   // Lane i: elements 2 i and 2 i + 1.
-  static void fold(const float* x, double* lane) {
+  static void fold(const Floats (&x)[kPairs], Doubles (&lane)[kParts]) {
     for (int k = 0; k < kPairs; k += 2) {
-      for (int i = 0; i < kFloats; ++i) {
-        lane[k / 2 * kFloats + i] +=
-            static_cast<double>(x[k * kFloats + i]) + static_cast<double>(x[(k + 1) * kFloats + i]);
-      }
+      lane[k] += widen_lower(x[k]) + widen_lower(x[k + 1]);
+      lane[k + 1] += widen_upper(x[k]) + widen_upper(x[k + 1]);
     }
   }
   static double number(std::uint16_t bits) {
@@ -342,8 +384,7 @@ struct Bfloat16 {
 
 struct Float16 {
   using Integers = Vector<std::int32_t>;
-  static constexpr std::int16_t kLeast = 1;  // every square is exact
-  static constexpr std::int16_t kBeyond = 0x7c00;
+  static constexpr std::int16_t kBeyond = 0x7c00;  // every square below is exact
   static constexpr std::int16_t kMinNormal = 0x400;
   static constexpr std::int64_t kRun = 256;
   static constexpr bool kCounts = true;  // its gradients are full of subnormal numbers
@@ -375,9 +416,10 @@ struct Float16 {
     }
   }
   // Lane i: elements i and i + 16.
-  static void fold(const float* x, double* lane) {
-    for (int i = 0; i < kLanes; ++i) {
-      lane[i] += static_cast<double>(x[i]) + static_cast<double>(x[i + kLanes]);
+  static void fold(const Floats (&x)[kPairs], Doubles (&lane)[kParts]) {
+    for (int k = 0; k < kPairs / 2; ++k) {
+      lane[2 * k] += widen_lower(x[k]) + widen_lower(x[k + kPairs / 2]);
+      lane[2 * k + 1] += widen_upper(x[k]) + widen_upper(x[k + kPairs / 2]);
     }
   }
   static double number(std::uint16_t bits) {
@@ -396,6 +438,17 @@ struct Half {
   using Signed = Vector<std::int16_t>;
   using Unsigned = Vector<std::uint16_t>;
   static constexpr int kWidth = TRAINMON_VECTOR_BYTES / 2;
+  static constexpr std::int16_t kExponent = 0x8000 - Format::kMinNormal;
+
+  static std::int16_t least_magnitude(const std::int16_t* p, std::int64_t n) {
+    Signed smallest = Signed{} + std::int16_t{0x7fff};
+    each_step(p, n, std::int16_t{0x7fff}, [&](const std::int16_t* at) {
+      for (int i = 0; i < kStep; i += kWidth) {
+        smallest = lesser((Signed)(load<Signed>(at + i) & 0x7fff), smallest);
+      }
+    });
+    return least<std::int16_t>(smallest);
+  }
 
   // `beyond`: the first magnitude that has no place in the sums.
   static BlockSums block(const void* data, std::int64_t n, std::int16_t threshold,
@@ -409,8 +462,8 @@ struct Half {
   static BlockSums block(const void* data, std::int64_t n, std::int16_t threshold,
                          std::int16_t beyond) {
     const auto* p = static_cast<const std::int16_t*>(data);
-    double lane_sum[kLanes] = {};
-    double lane_sq[kLanes] = {};
+    Doubles lane_sum[kParts] = {};
+    Doubles lane_sq[kParts] = {};
     // As unsigned integers the negative numbers come last and in falling order.
     Signed top = Signed{} + load<std::int16_t>(p);
     Unsigned last = (Unsigned)top;
@@ -420,10 +473,10 @@ struct Half {
     Signed exact_zeros = {};
     const auto count = [&](const std::int16_t* at) {
       for (int i = 0; i < kStep; i += kWidth) {
-        const auto magnitude = (Signed)(load<Signed>(at + i) & 0x7fff);
-        if (!only_zero_is_below) zeros = count_less(zeros, magnitude, Signed{} + threshold);
-        less = count_less(less, magnitude, Signed{} + Format::kMinNormal);
-        exact_zeros = count_less(exact_zeros, magnitude, Signed{} + std::int16_t{1});
+        const auto bits = load<Signed>(at + i);
+        if (!only_zero_is_below) zeros = count_less(zeros, bits & 0x7fff, Signed{} + threshold);
+        less = count_without(less, bits, Signed{} + kExponent);
+        exact_zeros = count_without(exact_zeros, bits, Signed{} + std::int16_t{0x7fff});
       }
     };
     const auto bound = [&](const std::int16_t* at) {
@@ -431,10 +484,15 @@ struct Half {
         const auto bits = load<Signed>(at + i);
         top = greater(bits, top);
         last = greater((Unsigned)bits, last);
-        smallest = lesser((Signed)(bits & 0x7fff), smallest);
+        if constexpr (!Format::kCounts) smallest = lesser((Signed)(bits & 0x7fff), smallest);
       }
     };
-    for (std::int64_t from = 0; from < n; from += Format::kRun) {
+    const auto look = [&](const std::int16_t* at) {
+      bound(at);
+      if constexpr (Format::kCounts) count(at);
+    };
+    // `whole`: of kRun elements. Its sums never leave the registers.
+    const auto sum_run = [&](auto whole, const std::int16_t* run, std::int64_t length) {
       Floats sum[kPairs] = {};
       Floats sum_sq[kPairs] = {};
       const auto add = [&](const std::int16_t* at) {
@@ -445,46 +503,59 @@ struct Half {
           sum_sq[k] = add_exact_square(sum_sq[k], x[k]);
         }
       };
-      const std::int64_t end = n - from < Format::kRun ? n : from + Format::kRun;
-      std::int64_t i = from;
-      for (; i + kStep <= end; i += kStep) {
-        prefetch(p + i);
-        add(p + i);
-        bound(p + i);
-        if constexpr (Format::kCounts) count(p + i);
+      std::int64_t i = 0;
+      for (; i + kStep <= length; i += kStep) {
+        prefetch(run + i);
+        add(run + i);
+        if constexpr (kOneLoop) look(run + i);
       }
-      if (i < end) {
-        if constexpr (Format::kCounts) each_step(p + i, end - i, std::int16_t{0x7fff}, count);
-        each_step(p + i, end - i, std::int16_t{0}, add);
-        each_step(p + i, end - i, load<std::int16_t>(p), bound);
+      if constexpr (!whole) each_step(run + i, length - i, std::int16_t{0}, add);
+      Format::fold(sum, lane_sum);
+      Format::fold(sum_sq, lane_sq);
+      if constexpr (!kOneLoop) {
+        for (i = 0; i + kStep <= length; i += kStep) look(run + i);
       }
-      float numbers[kStep];
-      __builtin_memcpy(numbers, &sum, sizeof numbers);
-      Format::fold(numbers, lane_sum);
-      __builtin_memcpy(numbers, &sum_sq, sizeof numbers);
-      Format::fold(numbers, lane_sq);
+      if constexpr (!whole) {
+        each_step(run + i, length - i, load<std::int16_t>(p), bound);
+        if constexpr (Format::kCounts) each_step(run + i, length - i, std::int16_t{0x7fff}, count);
+      }
+    };
+    std::int64_t summed = 0;
+    for (; summed + Format::kRun <= n; summed += Format::kRun) {
+      sum_run(std::true_type{}, p + summed, Format::kRun);
     }
+    if (summed < n) sum_run(std::false_type{}, p + summed, n - summed);
     BlockSums out = {};
     const auto positive = most<std::int16_t>(top);  // negative if there are no positive signs
     const auto negative = most<std::uint16_t>(last);
-    std::int16_t nearest = least<std::int16_t>(smallest);
+    std::int64_t zeros_of_either_sign = 0;
+    std::int16_t nearest;  // the smallest magnitude
+    if constexpr (Format::kCounts) {
+      for (int i = 0; i < kWidth; ++i) {
+        out.zeros += zeros[i];
+        out.subnormals += less[i] - exact_zeros[i];
+        zeros_of_either_sign += exact_zeros[i];
+      }
+      if (only_zero_is_below) out.zeros = zeros_of_either_sign;
+      // Wanted for numbers of one sign only.
+      const bool both_signs = negative >= 0x8000 && positive >= 0;
+      nearest = both_signs || zeros_of_either_sign > 0 ? 0 : least_magnitude(p, n);
+    } else {
+      nearest = least<std::int16_t>(smallest);
+    }
     const bool in_range = positive < beyond && negative < beyond + 0x8000;
     out.min = Format::number(negative >= 0x8000 ? negative : static_cast<std::uint16_t>(nearest));
     out.max = Format::number(positive >= 0 ? static_cast<std::uint16_t>(positive)
                                            : static_cast<std::uint16_t>(nearest | 0x8000));
-    if constexpr (Format::kCounts) {
-      for (int i = 0; i < kWidth; ++i) {
-        out.zeros += only_zero_is_below ? exact_zeros[i] : zeros[i];
-        out.subnormals += less[i] - exact_zeros[i];
+    bool exact = in_range;
+    if constexpr (!Format::kCounts) {
+      if (in_range && nearest < (threshold > Format::kMinNormal ? threshold : Format::kMinNormal)) {
+        nearest = count_small<std::int16_t>(data, n, threshold, Format::kMinNormal, out);
       }
-      nearest = Format::kLeast;
-    } else if (in_range &&
-               nearest < (threshold > Format::kMinNormal ? threshold : Format::kMinNormal)) {
-      nearest = count_small<std::int16_t>(data, n, threshold, Format::kMinNormal, out);
+      exact = in_range && nearest >= Format::kLeast;
     }
-    const bool exact = in_range && nearest >= Format::kLeast;
-    out.sum = total(lane_sum);
-    out.sum_sq = exact ? total(lane_sq) : std::numeric_limits<double>::infinity();
+    out.sum = total_of(lane_sum);
+    out.sum_sq = exact ? total_of(lane_sq) : std::numeric_limits<double>::infinity();
     return out;
   }
 };
