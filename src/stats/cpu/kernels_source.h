@@ -137,6 +137,10 @@ inline Floats least_magnitude(Floats a, Floats b, Floats smallest) {
 #if defined(__x86_64__) && TRAINMON_VECTOR_BYTES == 64
   const __m512 lesser_of_two = _mm512_range_ps((__m512)a, (__m512)b, 0x0a);
   return (Floats)_mm512_range_ps(lesser_of_two, (__m512)smallest, 0x0a);
+#elif defined(__x86_64__) && TRAINMON_VECTOR_BYTES == 32
+  // As integers, whose minima have more units than those of floats.
+  using Bits = Vector<std::int32_t>;
+  return (Floats)lesser(lesser((Bits)a & 0x7fffffff, (Bits)b & 0x7fffffff), (Bits)smallest);
 #else
   const auto magnitude = [](Floats x) { return (Floats)((Vector<std::uint32_t>)x & 0x7fffffff); };
   return lesser(lesser(magnitude(a), magnitude(b)), smallest);
