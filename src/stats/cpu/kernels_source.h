@@ -22,13 +22,6 @@ constexpr int kLanes = 16;                           // float64 lanes, the same 
 constexpr int kDoubles = TRAINMON_VECTOR_BYTES / 8;  // per vector register
 constexpr int kParts = kLanes / kDoubles;            // registers that hold the lanes
 constexpr int kStep = 32;                            // elements per turn of the main loops
-// Whether sums and bounds fit into the registers together. A bound in memory waits for itself
-// longer than a loop of its own takes.
-#if defined(__aarch64__)
-constexpr bool kOneLoop = true;
-#else
-constexpr bool kOneLoop = TRAINMON_VECTOR_BYTES == 64;
-#endif
 
 template <class T>
 using PerDouble = typename VectorOf<T, kDoubles* static_cast<int>(sizeof(T))>::type;
@@ -206,6 +199,14 @@ inline void each_step(const Element* p, std::int64_t n, Element padding, Step st
   step(rest);
 }
 
+// Calls each(p, i) for the vectors of a step, `width` elements each. What is summed and bounded
+// vector by vector fits into sixteen registers; loops over a step one after the other do not, and a
+// bound in memory waits for itself.
+template <int width, class Element, class Each>
+inline void each_vector(const Element* p, Each each) {
+  for (int i = 0; i < kStep; i += width) each(p + i, i / width);
+}
+
 template <class Element>
 inline void prefetch(const Element* p) {
   constexpr int kStepBytes = kStep * static_cast<int>(sizeof(Element));
@@ -286,35 +287,34 @@ struct Wide {
     Numbers low = Numbers{} + load<Number>(p);
     Numbers high = low;
     Numbers smallest = Numbers{} + std::numeric_limits<Number>::max();
-    const auto add = [&](const Number* at) {
-      for (int j = 0; j < kStep; j += kLanes) {
-        for (int k = 0; k < kParts; ++k) {
-          const Doubles x = widen(at + j + k * kDoubles);
-          sum[k] += x;
-          sum_sq[k] = add_square(sum_sq[k], x);
-        }
+    // By pairs of vectors, for chains of bounds half as long.
+    constexpr int kPair = 2 * kWidth;
+    const auto add = [&](const Number* at, int j) {
+      for (int i = 0; i < kPair; i += kDoubles) {
+        const int k = (j * kPair + i) / kDoubles % kParts;
+        const Doubles x = widen(at + i);
+        sum[k] += x;
+        sum_sq[k] = add_square(sum_sq[k], x);
       }
     };
-    const auto bound = [&](const Number* at) {
-      for (int i = 0; i < kStep; i += 2 * kWidth) {  // by pairs, for chains half as long
-        const auto a = load<Numbers>(at + i);
-        const auto b = load<Numbers>(at + i + kWidth);
-        low = lesser(lesser(a, b), low);
-        high = greater(greater(a, b), high);
-        smallest = least_magnitude(a, b, smallest);
-      }
+    const auto bound = [&](const Number* at, int) {
+      const auto a = load<Numbers>(at);
+      const auto b = load<Numbers>(at + kWidth);
+      low = lesser(lesser(a, b), low);
+      high = greater(greater(a, b), high);
+      smallest = least_magnitude(a, b, smallest);
     };
     std::int64_t i = 0;
-    constexpr int kTurn = kOneLoop ? kStep : 8 * kStep;
-    for (; i + kTurn <= n; i += kTurn) {
-      for (int j = 0; j < kTurn; j += kStep) {
-        prefetch(p + i + j);
-        add(p + i + j);
-      }
-      for (int j = 0; j < kTurn; j += kStep) bound(p + i + j);
+    for (; i + kStep <= n; i += kStep) {
+      prefetch(p + i);
+      each_vector<kPair>(p + i, [&](const Number* at, int j) {
+        add(at, j);
+        bound(at, j);
+      });
     }
-    each_step(p + i, n - i, Number{0}, add);
-    each_step(p + i, n - i, load<Number>(p), bound);
+    each_step(p + i, n - i, Number{0}, [&](const Number* at) { each_vector<kPair>(at, add); });
+    each_step(p + i, n - i, load<Number>(p),
+              [&](const Number* at) { each_vector<kPair>(at, bound); });
     BlockSums out = {};
     out.sum = total_of(sum);
     out.sum_sq = total_of(sum_sq);
@@ -355,8 +355,8 @@ struct Wide {
 constexpr int kPairs = kStep * 4 / TRAINMON_VECTOR_BYTES;  // registers of kStep float32 numbers
 constexpr int kFloats = TRAINMON_VECTOR_BYTES / 4;
 
-// The next kStep elements of a 16-bit format as float32; fold() brings the numbers so laid out to
-// kLanes float64 numbers, the same on every level.
+// The elements of one vector of a 16-bit format as two of float32; fold() brings the sums so laid out
+// to kLanes float64 numbers, the same on every level.
 struct Bfloat16 {
   // Squares of smaller numbers leave the range of float32, and sums of those of larger ones.
   static constexpr std::int16_t kLeast = (127 - 63) << 7;
@@ -365,13 +365,10 @@ struct Bfloat16 {
   static constexpr std::int64_t kRun = 1024;
   static constexpr bool kCounts = false;  // in a second look, where there are any
 
-  // Even elements in one register, odd ones in the next.
-  static void widen(const std::int16_t* p, Floats (&x)[kPairs]) {
-    for (int k = 0; k < kPairs; k += 2) {
-      const auto both = load<Vector<std::uint32_t>>(p + k * kFloats);
-      x[k] = (Floats)(both << 16);
-      x[k + 1] = (Floats)(both & 0xffff0000u);
-    }
+  // Even elements for k = 0, odd ones for 1.
+  static Floats widen(const std::int16_t* p, int k) {
+    const auto both = load<Vector<std::uint32_t>>(p);
+    return (Floats)(k == 0 ? both << 16 : both & 0xffff0000u);
   }
   // Lane i: elements 2 i and 2 i + 1.
   static void fold(const Floats (&x)[kPairs], Doubles (&lane)[kParts]) {
@@ -403,21 +400,21 @@ struct Float16 {
     return __builtin_convertvector(load<Halves>(p), Integers);
 #endif
   }
-  static void widen(const std::int16_t* p, Floats (&x)[kPairs]) {
-    for (int k = 0; k < kPairs; ++k) {
+  // The lower half for k = 0, the upper one for 1.
+  static Floats widen(const std::int16_t* p, int k) {
+    p += k * kFloats;
 #if defined(__x86_64__) && TRAINMON_VECTOR_BYTES == 64
-      x[k] = (Floats)_mm512_maskz_cvtph_ps(0xffff, load<__m256i>(p + k * kFloats));
+    return (Floats)_mm512_maskz_cvtph_ps(0xffff, load<__m256i>(p));
 #elif defined(__x86_64__) && TRAINMON_VECTOR_BYTES == 32
-      x[k] = (Floats)_mm256_cvtph_ps(load<__m128i>(p + k * kFloats));
+    return (Floats)_mm256_cvtph_ps(load<__m128i>(p));
 #else
-      const Integers bits = widen_bits(p + k * kFloats);
-      const Integers magnitude = bits & 0x7fff;
-      const Floats subnormal = __builtin_convertvector(magnitude, Floats) * 0x1p-24f;
-      const Integers normal = (magnitude << 13) + (112 << 23);
-      const Integers value = magnitude < 0x400 ? (Integers)subnormal : normal;
-      x[k] = (Floats)(value | (bits & std::numeric_limits<std::int32_t>::min()));
+    const Integers bits = widen_bits(p);
+    const Integers magnitude = bits & 0x7fff;
+    const Floats subnormal = __builtin_convertvector(magnitude, Floats) * 0x1p-24f;
+    const Integers normal = (magnitude << 13) + (112 << 23);
+    const Integers value = magnitude < 0x400 ? (Integers)subnormal : normal;
+    return (Floats)(value | (bits & std::numeric_limits<std::int32_t>::min()));
 #endif
-    }
   }
   // Lane i: elements i and i + 16.
   static void fold(const Floats (&x)[kPairs], Doubles (&lane)[kParts]) {
@@ -475,54 +472,49 @@ struct Half {
     Signed zeros = {};
     Signed less = {};
     Signed exact_zeros = {};
-    const auto count = [&](const std::int16_t* at) {
-      for (int i = 0; i < kStep; i += kWidth) {
-        const auto bits = load<Signed>(at + i);
-        if (!only_zero_is_below) zeros = count_less(zeros, bits & 0x7fff, Signed{} + threshold);
-        less = count_without(less, bits, Signed{} + kExponent);
-        exact_zeros = count_without(exact_zeros, bits, Signed{} + std::int16_t{0x7fff});
-      }
+    const auto bound = [&](const std::int16_t* at, int) {
+      const auto bits = load<Signed>(at);
+      top = greater(bits, top);
+      last = greater((Unsigned)bits, last);
+      if constexpr (!Format::kCounts) smallest = lesser((Signed)(bits & 0x7fff), smallest);
     };
-    const auto bound = [&](const std::int16_t* at) {
-      for (int i = 0; i < kStep; i += kWidth) {
-        const auto bits = load<Signed>(at + i);
-        top = greater(bits, top);
-        last = greater((Unsigned)bits, last);
-        if constexpr (!Format::kCounts) smallest = lesser((Signed)(bits & 0x7fff), smallest);
-      }
-    };
-    const auto look = [&](const std::int16_t* at) {
-      bound(at);
-      if constexpr (Format::kCounts) count(at);
+    const auto count = [&](const std::int16_t* at, int) {
+      const auto bits = load<Signed>(at);
+      if (!only_zero_is_below) zeros = count_less(zeros, bits & 0x7fff, Signed{} + threshold);
+      less = count_without(less, bits, Signed{} + kExponent);
+      exact_zeros = count_without(exact_zeros, bits, Signed{} + std::int16_t{0x7fff});
     };
     // `whole`: of kRun elements. Its sums never leave the registers.
     const auto sum_run = [&](auto whole, const std::int16_t* run, std::int64_t length) {
       Floats sum[kPairs] = {};
       Floats sum_sq[kPairs] = {};
-      const auto add = [&](const std::int16_t* at) {
-        Floats x[kPairs];
-        Format::widen(at, x);
-        for (int k = 0; k < kPairs; ++k) {
-          sum[k] += x[k];
-          sum_sq[k] = add_exact_square(sum_sq[k], x[k]);
+      const auto add = [&](const std::int16_t* at, int j) {
+        for (int k = 0; k < 2; ++k) {
+          const Floats x = Format::widen(at, k);
+          sum[2 * j + k] += x;
+          sum_sq[2 * j + k] = add_exact_square(sum_sq[2 * j + k], x);
         }
       };
       std::int64_t i = 0;
       for (; i + kStep <= length; i += kStep) {
         prefetch(run + i);
-        add(run + i);
-        if constexpr (kOneLoop) look(run + i);
-      }
-      if constexpr (!whole) each_step(run + i, length - i, std::int16_t{0}, add);
-      Format::fold(sum, lane_sum);
-      Format::fold(sum_sq, lane_sq);
-      if constexpr (!kOneLoop) {
-        for (i = 0; i + kStep <= length; i += kStep) look(run + i);
+        each_vector<kWidth>(run + i, [&](const std::int16_t* at, int j) {
+          bound(at, j);
+          if constexpr (Format::kCounts) count(at, j);
+          add(at, j);
+        });
       }
       if constexpr (!whole) {
-        each_step(run + i, length - i, load<std::int16_t>(p), bound);
-        if constexpr (Format::kCounts) each_step(run + i, length - i, std::int16_t{0x7fff}, count);
+        const auto rest = [&](std::int16_t padding, auto each) {
+          each_step(run + i, length - i, padding,
+                    [&](const std::int16_t* at) { each_vector<kWidth>(at, each); });
+        };
+        rest(0, add);
+        rest(load<std::int16_t>(p), bound);
+        if constexpr (Format::kCounts) rest(0x7fff, count);
       }
+      Format::fold(sum, lane_sum);
+      Format::fold(sum_sq, lane_sq);
     };
     std::int64_t summed = 0;
     for (; summed + Format::kRun <= n; summed += Format::kRun) {
