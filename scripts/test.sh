@@ -14,15 +14,13 @@ step() {  # step NAME COMMAND...
   "$@" || { verdict="FAILED ($?)"; failed=1; }
   summary+=("$(printf '%-32s %5d s  %s' "$name" $((SECONDS - begin)) "$verdict")")
 }
-# One process per file and a limit on each, so that one hang cannot hide the rest.
-pytest_file() { timeout --kill-after=10 "${TEST_TIMEOUT:-900}" "$python" -m pytest -q "$1"; }
-
 step format scripts/format.sh --check
 step layers "$python" tests/check_layers.py
 step c++ scripts/test_cpp.sh dev
-for file in tests/python/test_*.py; do
-  step "$(basename "$file")" pytest_file "$file"
-done
+# The longest first, so that none of them is left to run alone.
+long=(tests/python/test_{equality,ranks_differ,lifecycle,collectives,adapter_spread,compile,adapter_changes,invisible,package}.py)
+mapfile -t rest < <(printf '%s\n' tests/python/test_*.py | grep -vxF "$(printf '%s\n' "${long[@]}")")
+step python scripts/pytest_files.sh "$python" "${long[@]}" "${rest[@]}"
 
 echo
 printf '%s\n' "${summary[@]}"
