@@ -35,7 +35,7 @@ ROWS = {
         "DeepSpeed ZeRO 3, fp16, loss scaled, first step skipped",
         {"stage": 3, "scale_power": POWER},
         "fp16",
-        {**FP16, **MICRO},
+        {**FP16, **MICRO, "split_linear": True},
     ),
     "zero1_offload": (
         "DeepSpeed ZeRO 1, optimizer offloaded to the CPU",

@@ -4,8 +4,11 @@ float32 weights. Never imports trainmon. `expected[kind, name, step, micro, rank
 the whole tensor: micro is -1 but for grad_unreduced, rank is -1 but where ranks differ.
 """
 
+from unittest import mock
+
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 import equality_gpt as gpt
 
@@ -27,6 +30,11 @@ def statistics(tensor) -> dict:
     }
 
 
+def _split_linear(x, weight, bias=None):
+    product = x @ weight.t()
+    return product if bias is None else product + bias
+
+
 def train(
     data_ranks: int = gpt.RANKS,
     compute=torch.float32,  # dtype of the weights that the forward uses, and of each backward's gradients
@@ -37,8 +45,10 @@ def train(
     idle_steps: int = 0,  # steps with gradients of 0 that the optimizer takes before training
     begin=None,  # dtype to which the first weights are rounded before masters are made of them
     clip: float = 0.0,  # grad_reduced, moments and weights are those after clipping to this norm
+    split_linear: bool = False,  # a linear layer's product is rounded before its bias is added
     loss_scale: float = 0.0,  # grad_unreduced has it; halved, and no step, where one is not finite
 ) -> dict:
+    linear = _split_linear if split_linear else F.linear
     masters = gpt.make().to(begin).to(torch.float32) if begin else gpt.make()
     model = gpt.make().to(compute)
     accumulate = accumulate or compute
@@ -69,7 +79,9 @@ def train(
             total, each = [torch.zeros_like(p, dtype=accumulate) for p in model.parameters()], []
             for micro in range(gpt.MICRO_STEPS):
                 ids, targets = gpt.batch(rank, attempt, micro)
-                loss = gpt.loss_of(model(ids), targets) * (loss_scale or 1.0) / gpt.MICRO_STEPS
+                with mock.patch.object(F, "linear", linear):
+                    loss = gpt.loss_of(model(ids), targets)
+                loss = loss * (loss_scale or 1.0) / gpt.MICRO_STEPS
                 found = torch.autograd.grad(loss, list(model.parameters()))
                 total = [t + g.to(accumulate) for t, g in zip(total, found, strict=True)]
                 keep("grad_unreduced", step, found if each_micro else total, micro, rank)
