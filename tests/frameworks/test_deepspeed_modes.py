@@ -17,6 +17,7 @@ POWER = 20  # the first step overflows float16 with it, and no other with half o
 FP16 = {"compute": torch.float16, "begin": torch.float16, "loss_scale": 2.0**POWER}
 CPU = {"offload_optimizer": {"device": "cpu"}}
 MICRO = {"each_micro": True, "reduce_each": True}  # stages 2 and 3
+ZERO3 = {**MICRO, "split_linear": True}  # its linear layers add the bias apart
 # name -> (title, what is run, precision, what the oracle does)
 ROWS = {
     "zero1_fp16": (
@@ -35,7 +36,7 @@ ROWS = {
         "DeepSpeed ZeRO 3, fp16, loss scaled, first step skipped",
         {"stage": 3, "scale_power": POWER},
         "fp16",
-        {**FP16, **MICRO, "split_linear": True},
+        {**FP16, **ZERO3},
     ),
     "zero1_offload": (
         "DeepSpeed ZeRO 1, optimizer offloaded to the CPU",
@@ -53,7 +54,7 @@ ROWS = {
         "DeepSpeed ZeRO 3, optimizer and parameters offloaded to the CPU",
         {"stage": 3, "zero": {**CPU, "offload_param": {"device": "cpu"}}},
         "fp32",
-        MICRO,
+        ZERO3,
     ),
 }
 
