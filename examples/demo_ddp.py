@@ -121,7 +121,8 @@ def report_fault(out: Path) -> bool:
     """Shows what the tools say and checks it against what was planted."""
     import trainmon
 
-    command = Path(sys.executable).with_name("trainmon")
+    beside = Path(sys.executable).with_name("trainmon")  # as pip installs it
+    command = beside if beside.exists() else "trainmon"
     for arguments in (["doctor", str(out)], ["first-bad", str(out)], ["top", str(out)]):
         print(f"\n$ trainmon {' '.join(arguments)}", flush=True)
         subprocess.run([command, *arguments])  # exits 1 to say that the run has a fault

@@ -35,6 +35,12 @@ def config(case: dict) -> dict:
     }
     if case.get("dtype") == "bf16":
         made["bf16"] = {"enabled": True}
+    if "scale_power" in case:
+        made["fp16"] = {
+            "enabled": True,
+            "initial_scale_power": case["scale_power"],
+            "hysteresis": 1,
+        }
     if "accumulate" in case:
         made["data_types"] = {"grad_accum_dtype": case["accumulate"]}
     return made
@@ -53,6 +59,8 @@ def main():
     rank = gpt.begin()
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0")  # asked for, though joined already
     deepspeed.init_distributed("gloo")
+    # DeepSpeed asks oneDNN, which has float16 on some CPUs only; torch computes it on all.
+    deepspeed.get_accelerator().is_fp16_supported = lambda: True
     model = gpt.make()
     inner = torch.optim.AdamW(parameters_of(model, case), **gpt.ADAMW)
     monitor = None

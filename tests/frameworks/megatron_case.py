@@ -10,7 +10,7 @@ import torch.distributed as dist
 WORDS, LENGTH, ROWS = 64, 16, 2
 
 
-def start(tp=1, pp=1):
+def start(tp=1, pp=1, vpp=1):
     """Joins the other ranks; from then on Megatron can be used."""
     torch.set_num_threads(1)
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -19,7 +19,7 @@ def start(tp=1, pp=1):
     megatron_shim.install()
     from megatron.core import parallel_state
 
-    parallel_state.initialize_model_parallel(tp, pp)
+    parallel_state.initialize_model_parallel(tp, pp, vpp if vpp > 1 else None)
     return rank
 
 

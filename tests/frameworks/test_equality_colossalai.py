@@ -17,7 +17,8 @@ import launch
 RUN = pathlib.Path(__file__).with_name("equality_colossalai_run.py")
 # scripts/test_frameworks.sh names the environment that has ColossalAI, which needs one of its own.
 PYTHON = os.environ.get("COLOSSALAI_PYTHON", ".venv-colossalai/bin/python")
-MICRO = {"each_micro": True}  # each micro step is reduced, so nothing is added up before
+# Each micro step is reduced, so nothing is added up before.
+MICRO = {"each_micro": True, "reduce_each": True}
 ZERO = {"plugin": "zero"}
 BF16 = {"compute": torch.bfloat16, "begin": torch.bfloat16, **MICRO}
 # name -> (title, what is run, precision, what the oracle does)

@@ -12,7 +12,9 @@ import equality_oracle
 import launch
 
 RUN = pathlib.Path(__file__).with_name("equality_deepspeed_run.py")
-MICRO = {"each_micro": True}  # stages 2 and 3 reduce each micro step: nothing is added up before
+# Stages 2 and 3 reduce each micro step: nothing is added up before.
+MICRO = {"each_micro": True, "reduce_each": True}
+ZERO3 = {**MICRO, "split_linear": True}  # its linear layers add the bias apart
 BF16 = {"compute": torch.bfloat16, "begin": torch.bfloat16}
 IDLE = {
     **BF16,
@@ -23,17 +25,17 @@ ROWS = {
     "zero0": ("DeepSpeed ZeRO 0", {"stage": 0}, "fp32", {}),
     "zero1": ("DeepSpeed ZeRO 1", {"stage": 1}, "fp32", {}),
     "zero2": ("DeepSpeed ZeRO 2", {"stage": 2}, "fp32", MICRO),
-    "zero3": ("DeepSpeed ZeRO 3", {"stage": 3}, "fp32", MICRO),
+    "zero3": ("DeepSpeed ZeRO 3", {"stage": 3}, "fp32", ZERO3),
     "zero0_bf16": ("DeepSpeed ZeRO 0, bf16", {"stage": 0, "dtype": "bf16"}, "bf16", IDLE),
     "zero1_bf16": ("DeepSpeed ZeRO 1, bf16", {"stage": 1, "dtype": "bf16"}, "bf16", BF16),
     "zero1_bf16_fp32": (
         "DeepSpeed ZeRO 1, bf16, accumulated in fp32",
         {"stage": 1, "dtype": "bf16", "accumulate": "fp32"},
         "bf16",
-        {**BF16, "accumulate": torch.float32, **MICRO},
+        {**IDLE, "accumulate": torch.float32, "each_micro": True},
     ),
     "zero2_bf16": ("DeepSpeed ZeRO 2, bf16", {"stage": 2, "dtype": "bf16"}, "bf16", {**BF16, **MICRO}),
-    "zero3_bf16": ("DeepSpeed ZeRO 3, bf16", {"stage": 3, "dtype": "bf16"}, "bf16", {**BF16, **MICRO}),
+    "zero3_bf16": ("DeepSpeed ZeRO 3, bf16", {"stage": 3, "dtype": "bf16"}, "bf16", {**BF16, **ZERO3}),
     "zero1_groups": (
         "DeepSpeed ZeRO 1, two groups, clipped, watched before initialize()",
         {"stage": 1, "groups": True, "clip": 0.5, "given": "before"},
@@ -44,7 +46,7 @@ ROWS = {
         "DeepSpeed ZeRO 3, sub-groups, clipped, bare model and optimizer",
         {"stage": 3, "groups": True, "clip": 0.5, "given": "bare", "zero": {"sub_group_size": 2000}},
         "fp32",
-        {"clip": 0.5, **MICRO},
+        {"clip": 0.5, **ZERO3},
     ),
     "zero0_bf16_before": (
         "DeepSpeed ZeRO 0, bf16, watched before initialize()",

@@ -4,6 +4,7 @@ scripts/equality_table.py makes a table of, and fails where anything is missing,
 """
 
 import json
+import math
 import os
 import pathlib
 
@@ -16,7 +17,7 @@ import trainmon
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "build" / "equality"
 # Largest error by precision: of norm, min and max relative to norm and largest value, of the mean to
 # the mean of absolute values; and the share of elements that rounding may carry over the limit of zeros.
-ROUNDING = {"fp32": (5e-6, 0.001), "bf16": (0.03, 0.05)}
+ROUNDING = {"fp32": (5e-6, 0.001), "bf16": (0.03, 0.05), "fp16": (0.005, 0.005)}
 
 
 def compare(
@@ -27,10 +28,14 @@ def compare(
     precision: str = "fp32",
     blank: dict | None = None,  # kind -> why it is physically absent
     renamed=lambda name: name,
+    tensor_ranks: int = 1,  # so many ranks in a row share one data rank's gradients before reduction
 ) -> dict:
     """What was written. `expected` is equality_oracle.train()'s; `renamed` makes its names of a run's."""
     blank = blank or {}
     got, unmerged = _recorded(run, renamed)
+    if tensor_ranks > 1:
+        counts = {key[1]: value["count"] for key, value in expected.items()}
+        got = _joined(got, tensor_ranks, counts)
     limit, share = ROUNDING[precision]
     cells, problems = {}, list(unmerged)
     for kind in gpt.KINDS:
@@ -66,6 +71,30 @@ def compare(
     return result
 
 
+def _joined(got: dict, ranks: int, counts: dict) -> dict:
+    """Rows before reduction are per rank. Ranks of one tensor parallel group have the parts of one
+    gradient, or each all of it."""
+    joined, groups = {}, {}
+    for key, row in got.items():
+        if key[0] == "grad_unreduced":
+            groups.setdefault((*key[:-1], key[-1] // ranks), []).append(row)
+        else:
+            joined[key] = row
+    for key, rows in groups.items():
+        total = sum(row["count"] for row in rows)
+        if total != counts.get(key[1]) and len(rows) == ranks:
+            assert all(row == rows[0] for row in rows), f"copies that differ: {key}"
+            rows, total = rows[:1], rows[0]["count"]
+        joined[key] = {
+            "count": total,
+            "norm": math.sqrt(sum(row["norm"] ** 2 for row in rows)),
+            "min": min(row["min"] for row in rows),
+            "max": max(row["max"] for row in rows),
+            **{s: sum(row[s] * row["count"] for row in rows) / total for s in ("mean", "zeros")},
+        }
+    return joined
+
+
 def _errors(exact: dict, row: dict) -> tuple:
     """(largest relative error, share of elements that are zeros in one and not the other)"""
     scales = {"norm": "norm", "min": "absmax", "max": "absmax", "mean": "scale"}
@@ -82,9 +111,11 @@ def _recorded(run, renamed) -> tuple:
     stats = list(equality_oracle.STATISTICS)
     table = trainmon.read_table(os.fspath(run), merged=True, stats=stats)
     found, problems = {}, []
-    columns = [table[c].tolist() for c in ("kind", "name", "step", "micro_step", "rank")]
-    for index, (kind, name, step, micro, rank) in enumerate(zip(*columns)):
-        if kind not in gpt.KINDS:
+    columns = [table[c].tolist() for c in ("kind", "name", "step", "micro_step", "rank", "fate")]
+    for index, (kind, name, step, micro, rank, fate) in enumerate(zip(*columns)):
+        if (
+            kind not in gpt.KINDS or fate == "skipped"
+        ):  # left out for its loss scale: no step of training
             continue
         micro = int(micro) if kind == "grad_unreduced" else -1
         key = kind, renamed(name), int(step), micro, int(rank)

@@ -28,10 +28,10 @@ def ddp(model):
     return model, None, lambda last: contextlib.nullcontext() if last else model.no_sync()
 
 
-def fsdp2(model, **options):
+def fsdp2(model, mesh=None, **options):
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-    mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
+    mesh = mesh or dist.init_device_mesh("cpu", (dist.get_world_size(),))
     policy = MixedPrecisionPolicy(**options)
     for block in model.blocks:
         fully_shard(block, mesh=mesh, mp_policy=policy)
@@ -45,11 +45,24 @@ def fsdp2(model, **options):
     return model, None, micro_step
 
 
+def fsdp2_tensor_parallel(model):
+    mesh = dist.init_device_mesh(
+        "cpu", (gpt.RANKS, TENSOR_RANKS), mesh_dim_names=("data", "tensor")
+    )
+    tensor_parallel(model, mesh=mesh["tensor"])
+    return fsdp2(model, mesh["data"])
+
+
+def fsdp2_hybrid(model):
+    """Sharded over two ranks, replicated over two."""
+    return fsdp2(model, dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("copies", "shards")))
+
+
 def fsdp2_bf16(model):
     return fsdp2(model, param_dtype=torch.bfloat16)
 
 
-def fsdp1(model, strategy="FULL_SHARD", original=True, **precision):
+def fsdp1(model, strategy="FULL_SHARD", original=True, mesh=None, **precision):
     from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, ShardingStrategy
 
     def wrap(module):
@@ -58,6 +71,7 @@ def fsdp1(model, strategy="FULL_SHARD", original=True, **precision):
             device_id=torch.device("cpu"),
             use_orig_params=original,
             sharding_strategy=ShardingStrategy[strategy],
+            device_mesh=mesh,
             mixed_precision=MixedPrecision(**precision) if precision else None,
         )
 
@@ -65,6 +79,11 @@ def fsdp1(model, strategy="FULL_SHARD", original=True, **precision):
         model.blocks[index] = wrap(block)
     model = wrap(model)
     return model, None, lambda last: contextlib.nullcontext() if last else model.no_sync()
+
+
+def fsdp1_hybrid(model, original=True):
+    mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("copies", "shards"))
+    return fsdp1(model, "HYBRID_SHARD", original, mesh)
 
 
 def zero_redundancy(model):
@@ -75,7 +94,7 @@ def zero_redundancy(model):
     return model, optimizer, micro_step
 
 
-def tensor_parallel(model, sequence=False):
+def tensor_parallel(model, sequence=False, mesh=None):
     from torch.distributed.tensor import Replicate, Shard
     from torch.distributed.tensor.parallel import (
         ColwiseParallel,
@@ -96,7 +115,7 @@ def tensor_parallel(model, sequence=False):
         plan[f"blocks.*.{key}"] = style
     if sequence:
         plan |= {key: SequenceParallel() for key in ("blocks.*.norm1", "blocks.*.norm2", "norm")}
-    mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
+    mesh = mesh or dist.init_device_mesh("cpu", (dist.get_world_size(),))
     return parallelize_module(model, mesh, plan), None, None
 
 
@@ -114,9 +133,14 @@ MAKERS = {
     "fsdp1_grad_op_flat": functools.partial(fsdp1, strategy="SHARD_GRAD_OP", original=False),
     "fsdp1_no_shard": functools.partial(fsdp1, strategy="NO_SHARD"),
     "fsdp1_no_shard_flat": functools.partial(fsdp1, strategy="NO_SHARD", original=False),
+    "fsdp2_tensor_parallel": fsdp2_tensor_parallel,
+    "fsdp2_hybrid": fsdp2_hybrid,
+    "fsdp1_hybrid": fsdp1_hybrid,
+    "fsdp1_hybrid_flat": functools.partial(fsdp1_hybrid, original=False),
     "fsdp1_bf16": functools.partial(fsdp1, param_dtype=torch.bfloat16),
     "fsdp1_bf16_flat": functools.partial(fsdp1, original=False, param_dtype=torch.bfloat16),
 }
+TENSOR_RANKS = 2  # of fsdp2_tensor_parallel
 SAME_DATA = ("tensor_parallel", "sequence_parallel")  # on all ranks
 
 
@@ -154,6 +178,8 @@ def main():
         limit = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1, limit[1]))
     data_rank = 0 if row in SAME_DATA else rank
+    if row == "fsdp2_tensor_parallel":
+        data_rank = rank // TENSOR_RANKS
     losses = gpt.train(model, optimizer, data_rank, micro_step)
     if monitor is not None:
         monitor.stop()

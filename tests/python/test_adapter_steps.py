@@ -1,5 +1,6 @@
 # Windows and steps: what belongs to which attempt, whatever the loop around the optimizer looks like.
 import copy
+import sys
 
 import pytest
 import torch
@@ -42,6 +43,81 @@ def test_a_plain_loop(tmp_path):
     for key, tensor in seen.items():
         assert_is(found[key], tensor)
         assert found[key]["attempt"] == 0 and found[key]["micro_step"] == 0
+
+
+def test_moments_that_are_moved_replaced_and_partly_gone_are_those_of_the_optimizer(tmp_path):
+    """Where a step finds the moments is remembered: whatever happens between two steps, it holds."""
+    model = linear()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    seen = {}
+
+    def moved():
+        for state in optimizer.state.values():
+            state["exp_avg"] = state["exp_avg"].clone() * 3
+
+    def loaded():
+        optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+
+    def turned_round():
+        for p in list(model.parameters())[::-1]:
+            optimizer.state[p] = optimizer.state.pop(p)
+
+    def without():
+        model[2].bias.requires_grad_(False)
+
+    def more():
+        model[2].bias.requires_grad_(True)
+        for state in optimizer.state.values():
+            state["exp_avg_extra"] = torch.ones_like(state["exp_avg"])
+
+    def begun_again():
+        optimizer.state.clear()
+
+    changes = [moved, loaded, turned_round, without, more, begun_again]
+    with trainmon.watch(model, optimizer, kinds=["moments"], out=tmp_path) as monitor:
+        for step in range(2 * len(changes)):
+            if step % 2:  # the step between finds things as they were left
+                changes[step // 2]()
+            optimizer.zero_grad()
+            model(batch()).pow(2).mean().backward()
+            optimizer.step()
+            for name, p in model.named_parameters():
+                for key in ("exp_avg", "exp_avg_sq"):
+                    if p.grad is not None:
+                        seen[key, name, step] = optimizer.state[p][key].clone()
+    healthy(monitor)
+    found = {(r["kind"], r["name"], r["step"]): r for r in rows(tmp_path)}
+    found = {key: r for key, r in found.items() if key[0] in ("exp_avg", "exp_avg_sq")}
+    assert found.keys() == seen.keys()
+    for key, tensor in seen.items():
+        assert_is(found[key], tensor)
+
+
+def test_what_python_does_at_a_step_does_not_grow_with_the_parameters(tmp_path):
+    """Python functions of ours that one optimizer step calls, once series are known."""
+
+    def calls(count):
+        model = nn.ModuleList(nn.Linear(3, 3) for _ in range(count))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, foreach=True)
+        called = 0
+
+        def count_call(frame, event, _):
+            nonlocal called
+            called += event == "call" and "trainmon" in frame.f_code.co_filename
+
+        kinds = ["grads", "weights", "moments"]
+        with trainmon.watch(model, optimizer, kinds=kinds, out=tmp_path / str(count)):
+            for step in range(4):
+                sum(layer(torch.ones(2, 3)).pow(2).sum() for layer in model).backward()
+                if step == 3:
+                    sys.setprofile(count_call)
+                optimizer.step()
+                sys.setprofile(None)
+                optimizer.zero_grad()
+        return called
+
+    few, many = calls(2), calls(40)
+    assert 0 < many <= few + 20  # reading them one by one takes hundreds
 
 
 @versions.post_accumulate_hooks

@@ -14,6 +14,7 @@ import equality_oracle
 import launch
 import trainmon
 import versions
+from equality_torch_run import TENSOR_RANKS
 from trainmon.torch import fsdp1
 
 BF16 = {"compute": torch.bfloat16}
@@ -31,6 +32,15 @@ ROWS = {
     "fsdp1_no_shard_flat": ("FSDP1 NO_SHARD, flat parameters", 2, "fp32", {}),
     "fsdp1_bf16": ("FSDP1, bf16 policy, use_orig_params", 2, "bf16", BF16),
     "fsdp1_bf16_flat": ("FSDP1, bf16 policy, flat parameters", 2, "bf16", BF16),
+    "fsdp1_hybrid": ("FSDP1 HYBRID_SHARD 2 x 2, use_orig_params", 4, "fp32", {"data_ranks": 4}),
+    "fsdp1_hybrid_flat": (
+        "FSDP1 HYBRID_SHARD 2 x 2, flat parameters",
+        4,
+        "fp32",
+        {"data_ranks": 4},
+    ),
+    "fsdp2_hybrid": ("FSDP2, replicated and sharded 2 x 2", 4, "fp32", {"data_ranks": 4}),
+    "fsdp2_tensor_parallel": ("FSDP2 over tensor parallelism 2 x 2", 4, "fp32", {}),
     "zero_redundancy": ("DDP, ZeroRedundancyOptimizer", 2, "fp32", {}),
     "tensor_parallel": ("DTensor tensor parallel", 2, "fp32", {"data_ranks": 1}),
 }
@@ -58,7 +68,10 @@ def test_rows_equal_those_of_the_oracle_and_training_is_untouched(row, tmp_path)
     data_ranks = options.get("data_ranks", gpt.RANKS)
     if data_ranks == 1:  # nothing is reduced: every row is that of the whole run
         expected = {(*key[:-1], -1): value for key, value in expected.items()}
-    result = equality_compare.compare(tmp_path / "run", expected, row, title, precision)
+    tensor_ranks = TENSOR_RANKS if row == "fsdp2_tensor_parallel" else 1
+    result = equality_compare.compare(
+        tmp_path / "run", expected, row, title, precision, tensor_ranks=tensor_ranks
+    )
     cells = result["cells"].values()
     assert [c["compared"] for c in cells] == [29] * len(gpt.KINDS)
     assert sum(c["rows"] for c in cells) == 29 * gpt.STEPS * (5 + data_ranks * gpt.MICRO_STEPS)

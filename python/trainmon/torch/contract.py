@@ -180,6 +180,10 @@ class InPieces(Wrapper):
         """The parameter's part of a tensor of the shape of parameter.stepped."""
         return tensor
 
+    def has_no_pieces(self) -> bool:
+        """Whether what optimizers hold for a parameter is all its own: it can be read as it is."""
+        return type(self).piece is InPieces.piece
+
     def values(self, kind, parameters, optimizer):
         found = []
         with torch.no_grad():
@@ -195,6 +199,8 @@ class InPieces(Wrapper):
         state = None if stepped is None else optimizer.state.get(stepped)
         if not state:
             return None
+        if self.has_no_pieces():
+            return state
         with torch.no_grad():
             return {
                 key: self.piece(parameter, value)

@@ -2,18 +2,31 @@
 from __future__ import annotations
 
 import weakref
+from itertools import repeat
+from operator import is_
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from trainmon import _core
 from trainmon.torch.backward import current_task
-from trainmon.torch.contract import Parameter
+from trainmon.torch.contract import InPieces, Parameter
 from trainmon.torch.dtensors import local_of
 from trainmon.torch.hooks import Hook
 
 ELSEWHERE = 2  # observe(): not a CPU tensor, measure it with operations
 NO_SERIES = -1
+
+
+class StateOrder(NamedTuple):
+    """Where in an optimizer's state the tensors of a sweep are. Not the tensors: they may be moved
+    elsewhere, to free a device's memory, and nothing here is to hold what they were."""
+
+    parameters: list[int]  # ids of what the state is by, in its order
+    size: int  # how many keys they have together
+    stepped: list[Tensor]  # whose gradients say that the step was theirs
+    groups: dict[int, tuple[list, list, list]]  # by chunk: series, place in that order, key
 
 
 class Sweeps:
@@ -28,6 +41,12 @@ class Sweeps:
             if kind in adapter.kinds:
                 self.lists[kind] = self._list(kind)
         self.trains = [p.tensor.requires_grad for p in parameters]
+        self.tensors = [p.tensor for p in parameters]
+        self.places = [(p.owner, p.key) for p in parameters]
+        self.hooked = [t for t in self.tensors if id(t) in registry.hooked]
+        self.contents = [t._cdata for t in self.hooked]
+        self.order: StateOrder | None = None
+        self.has_order = True  # what the optimizer keeps is what rows are made of
         self.held = self._held()
 
     def _held(self) -> int:
@@ -55,6 +74,8 @@ class Sweeps:
         if self.held != self._held():
             self.registry.find_again()
             return
+        if self._is_unchanged():
+            return
         for parameter, trained in zip(self.parameters, self.trains, strict=True):
             if (
                 parameter.held is not parameter.tensor
@@ -63,23 +84,35 @@ class Sweeps:
                 self.registry.find_again()
                 return
 
+    def _is_unchanged(self) -> bool:
+        """Whether nothing is other than it was. In loops that run in C: this is done at every step."""
+        held = [owner._parameters.get(key) for owner, key in self.places]
+        return (
+            all(map(is_, held, self.tensors))
+            and [t.requires_grad for t in self.tensors] == self.trains
+            and [t._cdata for t in self.hooked] == self.contents
+        )
+
     def read(self, kind: str, attribute: str | None = None, flags: int = 0) -> None:
         optimizer = self.steps.optimizer
         for wrapper, parameters, series, tensors in self.lists.get(kind, ()):
-            values = wrapper.values(kind, parameters, optimizer)
+            is_whole = isinstance(wrapper, InPieces) and wrapper.has_no_pieces()
+            values = None if is_whole else wrapper.values(kind, parameters, optimizer)
             if values is not None:
                 self._sweep_found(kind, parameters, values, flags | wrapper.flags(kind))
                 continue
             if not series:
-                series += [self.registry.series_of(p, kind) for p in parameters]
-                tensors += [p.stepped for p in parameters]
-            if attribute == "grad" and wrapper.main_grad:
+                held = [p for p in parameters if p.stepped is not None]
+                series += [self.registry.series_of(p, kind, p.stepped) for p in held]
+                tensors += [p.stepped for p in held]
+            more = flags | wrapper.flags(kind)
+            if attribute == "grad" and wrapper.main_grad and not is_whole:
                 gradients = [getattr(t, "main_grad", t.grad) for t in tensors]
                 held = [(s, g) for s, g in zip(series, gradients) if g is not None]
                 series, gradients = [s for s, _ in held], [g for _, g in held]
-                self._sweep(series, *wrapper.locals(gradients), flags)
+                self._sweep(series, *wrapper.locals(gradients), more)
                 continue
-            self._sweep(series, *wrapper.locals(tensors, attribute), flags)
+            self._sweep(series, *wrapper.locals(tensors, attribute), more)
 
     def _sweep_found(self, kind: str, parameters: list, values: list, flags: int) -> None:
         series_of = self.registry.series_of
@@ -94,27 +127,66 @@ class Sweeps:
         """
         if not self.adapter.wants_state:
             return
-        found: dict = {}
-        before = self.adapter.state_before
+        groups = self._ordered_state() or self._found_state()
+        for chunk, (series, tensors) in groups.items():
+            self._sweep(series, *self.adapter.wrappers[chunk].locals(tensors), 0)
+
+    def _ordered_state(self) -> dict | None:
+        """By chunk (series, tensors), if the optimizer's state has the order of the step before and
+        each parameter a gradient. In loops that run in C, as above."""
+        order, state = self.order, self.steps.optimizer.state
+        if order is None or list(map(id, state)) != order.parameters:
+            return None
+        entries = list(state.values())
+        gradients = () if self.adapter.state_before else [t.grad for t in order.stepped]
+        if sum(map(len, entries)) != order.size or any(map(is_, gradients, repeat(None))):
+            return None
+        groups = {}
+        for chunk, (series, places, keys) in order.groups.items():
+            tensors = list(map(dict.get, map(entries.__getitem__, places), keys))
+            if not all(map(isinstance, tensors, repeat(Tensor))):
+                return None
+            groups[chunk] = series, tensors
+        return groups
+
+    def _found_state(self) -> dict:
+        """The same, looked up parameter by parameter."""
+        groups: dict = {}
+        before, optimizer = self.adapter.state_before, self.steps.optimizer
+        self.order = None
+        ordered: dict = {}
+        stepped, in_order = [], self.has_order
+        place_of = {id(tensor): place for place, tensor in enumerate(optimizer.state)}
         for parameter in self.parameters:
             if not (parameter.selected and parameter.owned):
                 continue
             wrapper = self.adapter.wrappers[parameter.chunk]
-            if not before and not wrapper.has_gradient(parameter):
-                continue
-            state = wrapper.state(parameter, self.steps.optimizer)
+            state = None
+            if before or wrapper.has_gradient(parameter):
+                state = wrapper.state(parameter, optimizer)
             if not state:
+                in_order = False
                 continue
+            stepped.append(parameter.stepped)
+            own = optimizer.state.get(parameter.stepped) if in_order else None
             for key, value in state.items():
                 series = self.state_kinds.get((id(parameter), key))
                 if series is None:
                     series = self._state_series(parameter, key, value)
+                in_order = in_order and value is not None
                 if series != NO_SERIES and isinstance(value, Tensor):
-                    group = found.setdefault(parameter.chunk, ([], []))
+                    group = groups.setdefault(parameter.chunk, ([], []))
                     group[0].append(series)
                     group[1].append(value)
-        for chunk, (series, tensors) in found.items():
-            self._sweep(series, *self.adapter.wrappers[chunk].locals(tensors), 0)
+                    if in_order and (type(own) is not dict or own.get(key) is not value):
+                        in_order = self.has_order = False
+                    places = ordered.setdefault(parameter.chunk, (group[0], [], []))
+                    places[1].append(place_of.get(id(parameter.stepped)))
+                    places[2].append(key)
+        if in_order and all(type(entry) is dict for entry in optimizer.state.values()):
+            size = sum(map(len, optimizer.state.values()))
+            self.order = StateOrder(list(place_of), size, stepped, ordered)
+        return groups
 
     def _state_series(self, parameter: Parameter, key, value) -> int:
         adapter, series = self.adapter, NO_SERIES
