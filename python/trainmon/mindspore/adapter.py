@@ -9,11 +9,13 @@ from dataclasses import dataclass
 import mindspore as ms
 
 from trainmon import _core
+from trainmon.base.collective_calls import compiled as patterns_of
 from trainmon.base.coverage import FIXED_KINDS
 from trainmon.base.names import as_text
 from trainmon.base.parts import Part
 from trainmon.mindspore import given, hooks
 from trainmon.mindspore.activations import Activations
+from trainmon.mindspore.collectives import Collectives
 from trainmon.mindspore.coverage import IN_GRAPH, NOT_HERE, Coverage
 from trainmon.mindspore.hooks import Handles
 from trainmon.mindspore.late import Late
@@ -63,7 +65,8 @@ class Adapter:
         self.coverage = Coverage(self)
         self.fixed_selection = selection  # None: that of the configuration
         self.relay = relay  # step hooks that are there already
-        self.collectives = None  # not offered
+        self.collectives = None
+        self.logs_collectives = False  # they are noted, not measured
 
     # --- facts for the core, before it exists ----------------------------------------------------
 
@@ -91,6 +94,7 @@ class Adapter:
         self.wants_state = bool(self.kinds - FIXED_KINDS)
         self.pairs = bool(self.kinds & {"mg_direction", "update_ratio"})
         self.state_before = config["moments_at"] == "before_step"
+        patterns_of(config["collective_callers"])  # raises
         self.selection = self.fixed_selection or Selection(config)
         for parameter in self.parameters:
             parameter.selected = self.selection.parameter(parameter)
@@ -148,7 +152,7 @@ class Adapter:
         self.handles = Handles()
         self.late = Late(core, self.part("late values"), config["eps"])
         self.reducers = Reducers(self)
-        self.activations = self.stacks = None
+        self.activations = self.stacks = self.collectives = None
         self.steps = [
             Steps(self, optimizer, config["start_iteration"])
             for optimizer in self.optimizers.values()
@@ -172,7 +176,23 @@ class Adapter:
             steps.attach(by_tensor)
         if not self.is_graph:
             self._hook()
+            if "cc" in self.kinds:
+                self._install_collectives()
         self.coverage.start()
+
+    def _install_collectives(self) -> None:
+        config = self.config
+        self.collectives = Collectives(
+            self,
+            self.part("collectives"),
+            inputs=config["collective_inputs"],
+            callers=config["collective_callers"],
+            log_only=self.logs_collectives,
+        )
+        self.collectives.install()
+        if self.reduces:
+            why = "done in C++, which no hook sees; grad_unreduced and grad_reduced have both sides"
+            self.coverage.not_covered("cc of nn.DistributedGradReducer", why)
 
     def _own(self) -> None:
         """Whose windows the rows of each parameter follow: of the first optimizer that has it."""
@@ -271,8 +291,12 @@ class Adapter:
             if series == NO_SERIES:
                 continue
             place = steps.window, self.core.accum(steps.index), 0
-            if self.observe_at(self.handle, series, value, *place, steps.flags) == ELSEWHERE:
-                self.late.add(series, value, *place, steps.flags)
+            self.row(series, value, *place, steps.flags)
+
+    def row(self, series: int, tensor, *place) -> None:
+        """place: window, accum, call, flags."""
+        if self.observe_at(self.handle, series, tensor, *place) == ELSEWHERE:
+            self.late.add(series, tensor, *place)
 
     def backward_goes_on(self, parameter: int | None = None) -> None:
         """A hook of a backward runs. MindSpore does not say where one begins: it does where a forward
@@ -370,6 +394,8 @@ class Adapter:
     def remove(self) -> None:
         """Takes every hook off; those in a graph still alive do nothing any more."""
         self.attached = False
+        if self.collectives is not None:
+            self.collectives.remove()
         self.late.drain(self.config["stop_timeout_seconds"])
         for part in self.parts:
             part.on = False
