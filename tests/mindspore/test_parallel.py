@@ -8,6 +8,7 @@ import sys
 import mlp
 import numpy as np
 import pandas as pd
+import pytest
 
 import trainmon
 
@@ -29,13 +30,37 @@ def run(tmp_path, which: str, script: str, *arguments: str) -> None:
     assert done.returncode == 0, logs + done.stderr[-2000:]
 
 
-def launch(tmp_path, which: str) -> list:
-    run(tmp_path, which, "parallel_run.py", which)
+def launch(tmp_path, which: str, *fault: str) -> list:
+    run(tmp_path, which, "parallel_run.py", which, *fault)
     return [json.loads((tmp_path / f"{which}_{rank}.json").read_text()) for rank in range(2)]
 
 
-def test_two_processes(tmp_path):
-    watched, bare = launch(tmp_path, "watched"), launch(tmp_path, "bare")
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory):
+    return launch(tmp_path_factory.mktemp("bare"), "bare")
+
+
+@pytest.mark.parametrize("fault", ["unwatched", "sink", "raising"])
+def test_a_rank_that_differs_holds_up_nobody(tmp_path, bare, fault):
+    assert launch(tmp_path, "watched", fault) == bare
+    health = json.loads((tmp_path / "health_0.json").read_text())
+    assert health["parts_off"] == {} and health["errors"] == 0
+    rows = trainmon.read(str(tmp_path / "run"))
+    for kind in ("grad_unreduced", "grad_reduced", "param_updated", "exp_avg"):
+        assert len(rows[(rows["rank"] == 0) & (rows.kind == kind)]) == 3 * 4
+    others = rows[rows["rank"] == 1]
+    if fault == "unwatched":
+        assert others.empty and not (tmp_path / "health_1.json").exists()
+        return
+    health = json.loads((tmp_path / "health_1.json").read_text())
+    if fault == "sink":
+        assert others.empty and health["errors"] > 0, health
+    else:
+        assert any("ZeroDivisionError: planted" in why for why in health["parts_off"].values())
+
+
+def test_two_processes(tmp_path, bare):
+    watched = launch(tmp_path, "watched")
     assert watched == bare  # losses and weights, bit for bit
     rows, oracle = trainmon.read(str(tmp_path / "run")), mlp.oracle(ranks=2)
     compared = 0
