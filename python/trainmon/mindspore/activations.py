@@ -47,7 +47,7 @@ class Activations:
 
     def entered(self, watched: Watched, cell, args: tuple, kwargs: dict | None) -> None:
         adapter = self.adapter
-        if not cell.training:
+        if not cell.training or not adapter.attached:
             return
         if adapter.is_recomputing(watched.is_root):
             watched.open.append(None)
@@ -89,7 +89,7 @@ class Activations:
 
     def returned(self, watched: Watched, cell, of_inputs, of_outputs) -> None:
         """Backward meets the calls of a cell in reverse."""
-        if not cell.training:
+        if not cell.training or self.adapter.activations is not self:
             return
         self.adapter.backward_goes_on()
         if not watched.pending:

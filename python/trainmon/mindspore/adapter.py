@@ -10,6 +10,7 @@ import mindspore as ms
 
 from trainmon import _core
 from trainmon.base.collective_calls import compiled as patterns_of
+from trainmon.base.control import ControlBase
 from trainmon.base.coverage import FIXED_KINDS
 from trainmon.base.names import as_text
 from trainmon.base.parts import Part
@@ -66,6 +67,7 @@ class Adapter:
         self.fixed_selection = selection  # None: that of the configuration
         self.relay = relay  # step hooks that are there already
         self.collectives = None
+        self.control: ControlBase | None = None  # follows RUN/control.json
         self.logs_collectives = False  # they are noted, not measured
 
     # --- facts for the core, before it exists ----------------------------------------------------
@@ -144,12 +146,10 @@ class Adapter:
     def install(self, core) -> None:
         self.core, self.handle = core, core.handle
         config = self.config
-        self.is_elsewhere = config["backend"] == "ops"
-        self.observe_at = _elsewhere if self.is_elsewhere else _core.observe_at
-        self.parts: list[Part] = []
+        self.parts: dict[str, Part] = {}
         self.steps_part, self.sweeps_part = self.part("steps"), self.part("sweeps")
         self.gradients, self.root_part = self.part("gradients"), self.part("forward")
-        self.handles = Handles()
+        self.step_handles, self.handles = Handles(), Handles()
         self.late = Late(core, self.part("late values"), config["eps"])
         self.reducers = Reducers(self)
         self.activations = self.stacks = self.collectives = None
@@ -158,18 +158,23 @@ class Adapter:
             for optimizer in self.optimizers.values()
         ]
         self.clock = self.steps[config["clock"]]
-        self.attached = True
         try:
-            self._attach()
+            if not self.is_graph:
+                self._hook_steps()
+            self.attach()
         except BaseException:
             self.remove()
             raise
 
     def part(self, name: str) -> Part:
-        self.parts.append(Part(self.core, name))
-        return self.parts[-1]
+        """The one of this name: what has failed stays off when hooks are put on again."""
+        return self.parts.setdefault(name, Part(self.core, name))
 
-    def _attach(self) -> None:
+    def attach(self) -> None:
+        """Puts the hooks on that read something; those of steps are there already."""
+        self.is_elsewhere = self.config["backend"] == "ops"
+        self.observe_at = _elsewhere if self.is_elsewhere else _core.observe_at
+        self.attached = True
         self._own()
         by_tensor = {id(p.tensor): p for p in self.parameters}
         for steps in self.steps:
@@ -179,6 +184,18 @@ class Adapter:
             if "cc" in self.kinds:
                 self._install_collectives()
         self.coverage.start()
+
+    def detach(self) -> None:
+        """Takes them off again; those in a graph still alive do nothing any more."""
+        self.attached = False
+        if self.collectives is not None:
+            self.collectives.remove()
+        self.handles.remove()
+        self.activations = self.stacks = self.collectives = self.frame = None
+        self.fresh, self.in_backward, self.past_root = True, False, False
+        self.reducers.forget()
+        for steps in self.steps:
+            steps.recording = False
 
     def _install_collectives(self) -> None:
         config = self.config
@@ -208,15 +225,17 @@ class Adapter:
             parameter.optimizer = owners.get(id(parameter.tensor), self.clock.index)
             parameter.owned = id(parameter.tensor) in owners
 
-    def _hook(self) -> None:
+    def _hook_steps(self) -> None:
         for steps in self.steps:
             if self.relay is not None:
                 self.relay.follow(steps)
                 continue
             before, after = hooks.forward_pre(steps.before), hooks.forward(steps.after)
             optimizer = steps.optimizer
-            self.handles.add(optimizer.register_forward_pre_hook(before, with_kwargs=True))
-            self.handles.add(optimizer.register_forward_hook(after))
+            self.step_handles.add(optimizer.register_forward_pre_hook(before, with_kwargs=True))
+            self.step_handles.add(optimizer.register_forward_hook(after))
+
+    def _hook(self) -> None:
         for root in self.roots:
             begins = hooks.harmless(self.root_part, self._root_begins)
             ends = hooks.harmless(self.root_part, self._root_ends)
@@ -274,7 +293,9 @@ class Adapter:
     # --- what happens while training -------------------------------------------------------------
 
     def follow_control(self, allowed, say, changed) -> None:
-        self.coverage.not_covered("control.json", "not followed under MindSpore")
+        """From now on; what RUN/control.json asks for already, at once."""
+        self.control = ControlBase(self, allowed, say, changed)
+        self.control.begin()
 
     def gradient(self, parameter: Parameter, value) -> None:
         """What one backward gives a parameter."""
@@ -363,6 +384,8 @@ class Adapter:
     def window_opened(self, steps) -> None:
         if steps is self.clock:
             self.frame = None
+            if self.control is not None:
+                self.control.look()
 
     def window_of_scalars(self) -> int:
         """The clock's window whose forward began last: not one that has just opened."""
@@ -392,19 +415,17 @@ class Adapter:
     # --- end -------------------------------------------------------------------------------------
 
     def remove(self) -> None:
-        """Takes every hook off; those in a graph still alive do nothing any more."""
-        self.attached = False
-        if self.collectives is not None:
-            self.collectives.remove()
+        self.detach()
         self.late.drain(self.config["stop_timeout_seconds"])
-        for part in self.parts:
+        for part in self.parts.values():
             part.on = False
-        self.handles.remove()
+        self.step_handles.remove()
 
     def forget(self) -> None:
         """Lets go of the model and the optimizers, without waiting for the garbage collector."""
         self.roots, self.parameters, self.steps = [], [], []
         self.optimizers, self.scaler, self.on_step, self.clock = {}, None, None, None
+        self.control = None
         self.activations = self.stacks = None
 
 
