@@ -24,7 +24,7 @@ def run(tmp_path, which: str, script: str, *arguments: str) -> None:
     command += [f"--log_dir={tmp_path / which}", "--join=True", f"{here}/{script}"]
     done = subprocess.run(
         [*command, str(tmp_path), *arguments],
-        env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=240, cwd=tmp_path,
+        env={**os.environ, "PATH": path, "MS_NODE_TIMEOUT": "120"}, capture_output=True, text=True, timeout=240, cwd=tmp_path,
     )  # fmt: skip
     logs = "".join(p.read_text()[-2000:] for p in sorted((tmp_path / which).glob("worker_*.log")))
     assert done.returncode == 0, logs + done.stderr[-2000:]

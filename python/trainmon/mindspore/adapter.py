@@ -110,8 +110,10 @@ class Adapter:
         kinds = set(_core.expand_kinds(asked))
         if "grad_unreduced" not in asked and not self.reduces:
             kinds.discard("grad_unreduced")  # nothing is reduced: the values of grad_reduced
-        for kind in sorted(kinds & set(NOT_HERE)):
-            self.coverage.not_covered(kind, "not offered under MindSpore")
+        if foreign := sorted(kinds & set(NOT_HERE)):
+            for kind in foreign:
+                self.coverage.not_covered(kind, "not offered under MindSpore")
+            self.coverage.say_once(f"not offered under MindSpore: {' '.join(foreign)}")
         kinds -= set(NOT_HERE)
         if self.is_graph:
             for kind in sorted(kinds):
