@@ -3,6 +3,7 @@
 #include "tensor.h"
 
 #include <cctype>
+#include <cstdio>
 #include <cstring>
 #include <string_view>
 #include <unordered_map>
@@ -78,7 +79,17 @@ bool is_subtype(PyTypeObject* type, const char* module, const char* name) {
          PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(base.get())) != 0;
 }
 
-enum class Way { exchange, by_hand, numpy, mindspore, dlpack, refused };
+enum class Way { exchange, by_hand, numpy, mindspore, old_mindspore, dlpack, refused };
+
+// Before 2.10, data_ptr() of MindSpore is 0 until an operation has used the tensor, and that of a
+// view lacks its offset (seen in 2.7.0).
+bool has_sound_addresses() {
+  const std::string version = text_of(Ref(imported("mindspore", "__version__")).get());
+  int major = 0;
+  int minor = 0;
+  return std::sscanf(version.c_str(), "%d.%d", &major, &minor) < 2 ||
+         std::pair(major, minor) >= std::pair(2, 10);
+}
 
 struct TypeInfo {
   Way way = Way::refused;
@@ -108,7 +119,9 @@ TypeInfo classify(PyTypeObject* type) {
     // What a masked array holds where it is masked is not data.
     return {is_subtype(type, "numpy.ma", "MaskedArray") ? Way::refused : Way::numpy, nullptr, name};
   }
-  if (is_subtype(type, "mindspore.common.tensor", "Tensor")) return {Way::mindspore, nullptr, name};
+  if (is_subtype(type, "mindspore.common.tensor", "Tensor")) {
+    return {has_sound_addresses() ? Way::mindspore : Way::old_mindspore, nullptr, name};
+  }
   const Ref method(attribute(object, "__dlpack__"));
   return {method && !is_subtype(type, "numpy", "generic") ? Way::dlpack : Way::refused, nullptr,
           name};
@@ -388,13 +401,27 @@ Access read_numpy(PyObject* object, TensorAccess& out) {
   return Access::ok;
 }
 
+bool is_elsewhere(PyObject* object, TensorAccess& out) {
+  if (lower(text_of(Ref(attribute(object, "device")).get())) == "cpu") return false;
+  out.view.device = Device::other;
+  return true;
+}
+
+// asnumpy() waits for the values, and copies those that are not in the memory of the host.
+Access read_old_mindspore(PyObject* object, TensorAccess& out) {
+  if (is_elsewhere(object, out)) return Access::not_cpu;
+  Ref array(call(object, "asnumpy"));
+  if (!array) {
+    return refuse(out, "unreadable");
+  }
+  const Access access = read_numpy(array.get(), out);
+  if (access == Access::ok) out.owner = array.release();
+  return access;
+}
+
 // MindSpore computes on threads of its own: its data_ptr() waits until the values are there.
 Access read_mindspore(PyObject* object, TensorAccess& out) {
-  const std::string device = lower(text_of(Ref(attribute(object, "device")).get()));
-  if (device != "cpu") {
-    out.view.device = Device::other;
-    return Access::not_cpu;
-  }
+  if (is_elsewhere(object, out)) return Access::not_cpu;
   const std::string dtype_text = lower(text_of(Ref(attribute(object, "dtype")).get()));
   const std::optional<DType> dtype = dtype_from_name(dtype_text);
   if (!dtype) return refuse(out, dtype_text.empty() ? "unreadable" : dtype_text);
@@ -460,6 +487,8 @@ Access read(PyObject* object, TensorAccess& out) {
       return read_numpy(object, out);
     case Way::mindspore:
       return read_mindspore(object, out);
+    case Way::old_mindspore:
+      return read_old_mindspore(object, out);
     case Way::dlpack:
       return read_dlpack(object, out);
     case Way::refused:

@@ -33,7 +33,7 @@ struct TensorAccess {
   // "byte_order", "unreadable", or the name of a dtype or type that is not measured
   std::string reason;
   bool is_complete = false;   // not_cpu: a CUDA tensor, with everything a kernel needs
-  PyObject* owner = nullptr;  // keeps the memory described by a DLPack capsule
+  PyObject* owner = nullptr;  // keeps the memory alive: a DLPack capsule or a NumPy array
   std::array<std::int64_t, kMaxDims> sizes;
   std::array<std::int64_t, kMaxDims> strides;
 };

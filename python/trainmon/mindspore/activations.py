@@ -7,7 +7,6 @@ import functools
 from mindspore import Tensor
 
 from trainmon.mindspore import hooks
-from trainmon.mindspore.momentum import ELSEWHERE
 from trainmon.mindspore.parameters import NO_SERIES, dtype_name, replication
 
 MOST_PENDING = 256  # calls of a cell that no backward has met yet, and that one may still meet
@@ -48,7 +47,7 @@ class Activations:
 
     def entered(self, watched: Watched, cell, args: tuple, kwargs: dict | None) -> None:
         adapter = self.adapter
-        if not cell.training:
+        if not cell.training or not adapter.attached:
             return
         if adapter.is_recomputing(watched.is_root):
             watched.open.append(None)
@@ -90,7 +89,7 @@ class Activations:
 
     def returned(self, watched: Watched, cell, of_inputs, of_outputs) -> None:
         """Backward meets the calls of a cell in reverse."""
-        if not cell.training:
+        if not cell.training or self.adapter.activations is not self:
             return
         self.adapter.backward_goes_on()
         if not watched.pending:
@@ -122,9 +121,7 @@ class Activations:
         if series == NO_SERIES:
             return
         flags = adapter.clock.flags if kind == "actv_grad" else 0
-        place = frame.window, frame.accum, call
-        if adapter.observe_at(adapter.handle, series, tensor, *place, flags) == ELSEWHERE:
-            adapter.late.add(series, tensor, *place, flags)
+        adapter.row(series, tensor, frame.window, frame.accum, call, flags)
 
     def _new_series(self, watched: Watched, kind: str, element: str, tensor) -> int:
         adapter = self.adapter

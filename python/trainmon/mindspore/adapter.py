@@ -9,11 +9,14 @@ from dataclasses import dataclass
 import mindspore as ms
 
 from trainmon import _core
+from trainmon.base.collective_calls import compiled as patterns_of
+from trainmon.base.control import ControlBase
 from trainmon.base.coverage import FIXED_KINDS
 from trainmon.base.names import as_text
 from trainmon.base.parts import Part
 from trainmon.mindspore import given, hooks
 from trainmon.mindspore.activations import Activations
+from trainmon.mindspore.collectives import Collectives
 from trainmon.mindspore.coverage import IN_GRAPH, NOT_HERE, Coverage
 from trainmon.mindspore.hooks import Handles
 from trainmon.mindspore.late import Late
@@ -63,7 +66,9 @@ class Adapter:
         self.coverage = Coverage(self)
         self.fixed_selection = selection  # None: that of the configuration
         self.relay = relay  # step hooks that are there already
-        self.collectives = None  # not offered
+        self.collectives = None
+        self.control: ControlBase | None = None  # follows RUN/control.json
+        self.logs_collectives = False  # they are noted, not measured
 
     # --- facts for the core, before it exists ----------------------------------------------------
 
@@ -91,6 +96,7 @@ class Adapter:
         self.wants_state = bool(self.kinds - FIXED_KINDS)
         self.pairs = bool(self.kinds & {"mg_direction", "update_ratio"})
         self.state_before = config["moments_at"] == "before_step"
+        patterns_of(config["collective_callers"])  # raises
         self.selection = self.fixed_selection or Selection(config)
         for parameter in self.parameters:
             parameter.selected = self.selection.parameter(parameter)
@@ -104,8 +110,10 @@ class Adapter:
         kinds = set(_core.expand_kinds(asked))
         if "grad_unreduced" not in asked and not self.reduces:
             kinds.discard("grad_unreduced")  # nothing is reduced: the values of grad_reduced
-        for kind in sorted(kinds & set(NOT_HERE)):
-            self.coverage.not_covered(kind, "not offered under MindSpore")
+        if foreign := sorted(kinds & set(NOT_HERE)):
+            for kind in foreign:
+                self.coverage.not_covered(kind, "not offered under MindSpore")
+            self.coverage.say_once(f"not offered under MindSpore: {' '.join(foreign)}")
         kinds -= set(NOT_HERE)
         if self.is_graph:
             for kind in sorted(kinds):
@@ -140,39 +148,70 @@ class Adapter:
     def install(self, core) -> None:
         self.core, self.handle = core, core.handle
         config = self.config
-        self.is_elsewhere = config["backend"] == "ops"
-        self.observe_at = _elsewhere if self.is_elsewhere else _core.observe_at
-        self.parts: list[Part] = []
+        self.parts: dict[str, Part] = {}
         self.steps_part, self.sweeps_part = self.part("steps"), self.part("sweeps")
         self.gradients, self.root_part = self.part("gradients"), self.part("forward")
-        self.handles = Handles()
+        self.step_handles, self.handles = Handles(), Handles()
         self.late = Late(core, self.part("late values"), config["eps"])
         self.reducers = Reducers(self)
-        self.activations = self.stacks = None
+        self.activations = self.stacks = self.collectives = None
         self.steps = [
             Steps(self, optimizer, config["start_iteration"])
             for optimizer in self.optimizers.values()
         ]
         self.clock = self.steps[config["clock"]]
-        self.attached = True
         try:
-            self._attach()
+            if not self.is_graph:
+                self._hook_steps()
+            self.attach()
         except BaseException:
             self.remove()
             raise
 
     def part(self, name: str) -> Part:
-        self.parts.append(Part(self.core, name))
-        return self.parts[-1]
+        """The one of this name: what has failed stays off when hooks are put on again."""
+        return self.parts.setdefault(name, Part(self.core, name))
 
-    def _attach(self) -> None:
+    def attach(self) -> None:
+        """Puts the hooks on that read something; those of steps are there already."""
+        self.is_elsewhere = self.config["backend"] == "ops"
+        self.observe_at = _elsewhere if self.is_elsewhere else _core.observe_at
+        self.attached = True
         self._own()
         by_tensor = {id(p.tensor): p for p in self.parameters}
         for steps in self.steps:
             steps.attach(by_tensor)
         if not self.is_graph:
             self._hook()
+            if "cc" in self.kinds:
+                self._install_collectives()
         self.coverage.start()
+
+    def detach(self) -> None:
+        """Takes them off again; those in a graph still alive do nothing any more."""
+        self.attached = False
+        if self.collectives is not None:
+            self.collectives.remove()
+        self.handles.remove()
+        self.activations = self.stacks = self.collectives = self.frame = None
+        self.fresh, self.in_backward, self.past_root = True, False, False
+        self.reducers.forget()
+        for steps in self.steps:
+            steps.recording = False
+
+    def _install_collectives(self) -> None:
+        config = self.config
+        self.collectives = Collectives(
+            self,
+            self.part("collectives"),
+            inputs=config["collective_inputs"],
+            callers=config["collective_callers"],
+            log_only=self.logs_collectives,
+        )
+        self.collectives.install()
+        if self.reduces:
+            why = "done in C++, which no hook sees; grad_unreduced and grad_reduced have both sides"
+            self.coverage.not_covered("cc of nn.DistributedGradReducer", why)
 
     def _own(self) -> None:
         """Whose windows the rows of each parameter follow: of the first optimizer that has it."""
@@ -188,15 +227,17 @@ class Adapter:
             parameter.optimizer = owners.get(id(parameter.tensor), self.clock.index)
             parameter.owned = id(parameter.tensor) in owners
 
-    def _hook(self) -> None:
+    def _hook_steps(self) -> None:
         for steps in self.steps:
             if self.relay is not None:
                 self.relay.follow(steps)
                 continue
             before, after = hooks.forward_pre(steps.before), hooks.forward(steps.after)
             optimizer = steps.optimizer
-            self.handles.add(optimizer.register_forward_pre_hook(before, with_kwargs=True))
-            self.handles.add(optimizer.register_forward_hook(after))
+            self.step_handles.add(optimizer.register_forward_pre_hook(before, with_kwargs=True))
+            self.step_handles.add(optimizer.register_forward_hook(after))
+
+    def _hook(self) -> None:
         for root in self.roots:
             begins = hooks.harmless(self.root_part, self._root_begins)
             ends = hooks.harmless(self.root_part, self._root_ends)
@@ -254,7 +295,9 @@ class Adapter:
     # --- what happens while training -------------------------------------------------------------
 
     def follow_control(self, allowed, say, changed) -> None:
-        self.coverage.not_covered("control.json", "not followed under MindSpore")
+        """From now on; what RUN/control.json asks for already, at once."""
+        self.control = ControlBase(self, allowed, say, changed)
+        self.control.begin()
 
     def gradient(self, parameter: Parameter, value) -> None:
         """What one backward gives a parameter."""
@@ -271,8 +314,12 @@ class Adapter:
             if series == NO_SERIES:
                 continue
             place = steps.window, self.core.accum(steps.index), 0
-            if self.observe_at(self.handle, series, value, *place, steps.flags) == ELSEWHERE:
-                self.late.add(series, value, *place, steps.flags)
+            self.row(series, value, *place, steps.flags)
+
+    def row(self, series: int, tensor, *place) -> None:
+        """place: window, accum, call, flags."""
+        if self.observe_at(self.handle, series, tensor, *place) == ELSEWHERE:
+            self.late.add(series, tensor, *place)
 
     def backward_goes_on(self, parameter: int | None = None) -> None:
         """A hook of a backward runs. MindSpore does not say where one begins: it does where a forward
@@ -339,6 +386,8 @@ class Adapter:
     def window_opened(self, steps) -> None:
         if steps is self.clock:
             self.frame = None
+            if self.control is not None:
+                self.control.look()
 
     def window_of_scalars(self) -> int:
         """The clock's window whose forward began last: not one that has just opened."""
@@ -368,17 +417,17 @@ class Adapter:
     # --- end -------------------------------------------------------------------------------------
 
     def remove(self) -> None:
-        """Takes every hook off; those in a graph still alive do nothing any more."""
-        self.attached = False
+        self.detach()
         self.late.drain(self.config["stop_timeout_seconds"])
-        for part in self.parts:
+        for part in self.parts.values():
             part.on = False
-        self.handles.remove()
+        self.step_handles.remove()
 
     def forget(self) -> None:
         """Lets go of the model and the optimizers, without waiting for the garbage collector."""
         self.roots, self.parameters, self.steps = [], [], []
         self.optimizers, self.scaler, self.on_step, self.clock = {}, None, None, None
+        self.control = None
         self.activations = self.stacks = None
 
 

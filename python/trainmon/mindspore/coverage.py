@@ -6,7 +6,7 @@ from trainmon.base.names import listed
 
 # Of other frameworks.
 NOT_HERE = (
-    "cc", "attn_entropy", "attn_max", "attn_max_logit", "stable_rank", "spectral_norm",
+    "attn_entropy", "attn_max", "attn_max_logit", "stable_rank", "spectral_norm",
     "router_similarity", "router_entropy",
 )  # fmt: skip
 IN_GRAPH = "compiled: MindSpore calls no hook there"
@@ -56,6 +56,8 @@ class Coverage(CoverageBase):
             return "include and exclude leave no parameter"
         if adapter.paused:
             return "it is paused"
+        if not adapter.attached:
+            return "control.json says off"
         if refused := core.health()["refused"]:
             return f"no tensor could be measured: {', '.join(sorted(refused))}"
         if not any(core.window(steps.index) for steps in adapter.steps):
@@ -68,5 +70,5 @@ class Coverage(CoverageBase):
             return f"start_step={start} was not reached"
         if not any(p.owned and p.selected for p in adapter.parameters):
             return "none of the optimizer's parameters is in the model given"
-        off = [part.name for part in adapter.parts if not part.on]
+        off = [part.name for part in adapter.parts.values() if not part.on]
         return f"{', '.join(off)} switched off after an error" if off else "no reason found"

@@ -17,6 +17,11 @@ class Reducers:
         self.known: set[int] = set()
         self.found = self.seen = self.searched = False
 
+    def forget(self) -> None:
+        """Their hooks were taken off."""
+        self.known.clear()
+        self.found = self.seen = self.searched = False
+
     def search(self) -> None:
         for reducer in gc.get_objects():
             # By its type: isinstance() would ask what a weak proxy stands for.

@@ -34,7 +34,8 @@ class Steps:
         self.states = states_of(self.optimizer) if adapter.wants_state or adapter.pairs else {}
         self.directions = Directions(adapter, self) if "mg_direction" in adapter.kinds else None
         self.updates = Updates(adapter, self) if "update_ratio" in adapter.kinds else None
-        self.advance()
+        self.window = self.core.window(self.index)
+        self.refresh()
 
     def advance(self) -> None:
         """A new window is open."""

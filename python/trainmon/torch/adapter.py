@@ -9,12 +9,12 @@ import threading
 import torch
 
 from trainmon import _core
+from trainmon.base.collective_calls import compiled as patterns_of
 from trainmon.base.coverage import FIXED_KINDS
 from trainmon.base.names import as_text
 from trainmon.torch import compiled, edges, given
 from trainmon.torch.activations import Activations
 from trainmon.torch.backward import Backward, current_task
-from trainmon.torch.collective_calls import compiled as patterns_of
 from trainmon.torch.collectives import Collectives
 from trainmon.torch.contract import (
     dtype_name,

@@ -18,8 +18,8 @@ import weakref
 import torch
 from torch import Tensor
 
+from trainmon.base.collective_calls import Seen, arguments, compiled, match, parameters
 from trainmon.torch import collective_calls as calls
-from trainmon.torch.collective_calls import compiled
 from trainmon.torch.contract import dtype_name
 from trainmon.torch.forward import compiling
 
@@ -66,7 +66,7 @@ class Collectives:
         self.window, self.numbers = -1, {}  # calls of each function in this window
         self.waiting: dict[int, tuple] = {}  # id of a Work -> (reference to it, what to read then)
         self.unwaited: set[str] = set()
-        self.noted = calls.Seen()
+        self.noted = Seen()
 
     # --- start and end ---------------------------------------------------------------------------
 
@@ -132,7 +132,7 @@ class Collectives:
     # --- what takes the place of functions -------------------------------------------------------
 
     def _recorded(self, name: str, original):
-        names = calls.parameters(original)
+        names = parameters(original)
 
         def collective(*args, **kwargs):
             if compiling() or not self.on or self.inside.calls:
@@ -184,7 +184,7 @@ class Collectives:
         try:
             if not self._looks():
                 return None
-            given = calls.arguments(names, args, kwargs)
+            given = arguments(names, args, kwargs)
             group = self._group(given)
             if group is None:
                 return None
@@ -208,10 +208,11 @@ class Collectives:
         stack = calls.callers() if notes or self.callers else []
         found = calls.captured(name, given)
         if notes:
-            self.noted.add(name, stack, group, [tensor for _, tensor, _ in found])
+            tensors = [tensor for _, tensor, _ in found]
+            self.noted.add(name, stack, calls.described(group), tensors)
         if self.log_only or not clock.recording:
             return None
-        if self.callers and not calls.match(self.callers, stack):
+        if self.callers and not match(self.callers, stack):
             return None
         call = self._call(name, clock)
         if inputs:
