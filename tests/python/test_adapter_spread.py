@@ -178,7 +178,7 @@ def assert_merged(run, expected, kind):
 AROUND = ["fsdp1-bare", "fsdp1-flat-bare", "fsdp1-before"]
 
 
-@pytest.mark.parametrize("case", AROUND)
+@pytest.mark.parametrize("case", versions.marked(AROUND))
 def test_a_bare_model_under_fsdp1(case, tmp_path):
     """The outermost FSDP1 has the parameters that none inside has, and is not in the model given."""
     reports = around(tmp_path, case)
@@ -196,9 +196,7 @@ def test_a_bare_model_under_fsdp1(case, tmp_path):
     assert said["notes"].get("spread", said["environment"]["spread"]) == "fsdp1"
 
 
-@pytest.mark.parametrize(
-    "case", ["fsdp1-replaced", pytest.param("fsdp2-replaced", marks=versions.fsdp2)]
-)
+@pytest.mark.parametrize("case", versions.marked(["fsdp1-replaced", "fsdp2-replaced"]))
 def test_a_module_that_is_replaced_in_a_sharded_model(case, tmp_path):
     """Its parameters are whole on every rank, no parts of one, and nobody reduces their gradients."""
     around(tmp_path, case)

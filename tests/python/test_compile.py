@@ -13,6 +13,7 @@ import trainmon
 from adapter_rows import assert_is, healthy, keys, row, rows, run_json
 from test_control import ctl, seen
 from trainmon.torch import compiled
+from versions import TORCH, compiled_in_checkpoints
 
 KINDS = ["activations"]
 needs_operators = pytest.mark.skipif(
@@ -162,8 +163,9 @@ def same(one, two):
     return one.losses == two.losses and all(map(torch.equal, one.weights, two.weights))
 
 
-def check(tmp_path, make, compile, tolerance=1e-9, more_graphs=0, **how):
-    """Watched and compiled against compiled alone (bits), and against plain torch (rows)."""
+def check(tmp_path, make, compile, tolerance=1e-9, more_graphs=0, gradients=True, **how):
+    """Watched and compiled against compiled alone (bits), and against plain torch (rows; `gradients`:
+    whether there are rows of those)."""
     plain = Trained(make, lambda model: model, "oracle", **how)
     bare = Trained(make, compile, **how)
     watched = Trained(make, compile, tmp_path, **how)
@@ -176,8 +178,9 @@ def check(tmp_path, make, compile, tolerance=1e-9, more_graphs=0, **how):
             place = tuple(r[k] for k in ("kind", "name", "element", "step", "micro_step", "call"))
             assert place not in found
             found[place] = r
-    assert found.keys() == plain.oracle.found.keys() and found
-    for place, tensor in plain.oracle.found.items():
+    expected = {k: v for k, v in plain.oracle.found.items() if gradients or k[0] == "actv"}
+    assert found.keys() == expected.keys() and found
+    for place, tensor in expected.items():
         assert_is(found[place], tensor, tolerance)
     return watched
 
@@ -186,13 +189,18 @@ def check(tmp_path, make, compile, tolerance=1e-9, more_graphs=0, **how):
 
 
 def test_inductor(tmp_path):
-    """Its kernels round otherwise than eager ones do, by themselves."""
-    watched = check(tmp_path, Block, whole("inductor"), 1e-4)
+    """Its kernels round otherwise than eager ones do, by themselves. That of torch 2.4 leaves operators
+    without a result out of the backward: no gradients, and that is said."""
+    has_gradients = TORCH >= (2, 5)
+    watched = check(tmp_path, Block, whole("inductor"), 1e-4, gradients=has_gradients)
     assert watched.graphs == 1 and watched.breaks == {}
     unseen = {"actv_grad of inputs inside torch.compile": compiled.INPUTS_UNSEEN}
-    assert watched.not_covered == unseen
+    never = {w: why for w, why in watched.not_covered.items() if w not in unseen}
+    assert watched.not_covered.keys() >= unseen.keys()
+    assert list(never.values()) == ([] if has_gradients else [compiled.NO_GRADIENT])
 
 
+@compiled_in_checkpoints
 def test_inductor_with_a_checkpoint_and_a_part_compiled(tmp_path):
     def compile(model):
         model.segment.compile(fullgraph=True, backend="inductor")
@@ -241,8 +249,15 @@ def test_backwards_in_another_order_than_their_forwards(tmp_path):
     assert keys(tmp_path, "call", kind="actv_grad", name="block", element="output") == [(0,), (1,)]
 
 
-@pytest.mark.parametrize("reentrant", [False, True])
-@pytest.mark.parametrize("where", ["inside", "around"])
+@pytest.mark.parametrize(
+    ("where", "reentrant"),
+    [
+        ("inside", False),
+        ("inside", True),
+        pytest.param("around", False, marks=compiled_in_checkpoints),
+        ("around", True),
+    ],
+)
 def test_checkpoints(where, reentrant, tmp_path):
     def compile(model):
         if where == "inside":

@@ -73,11 +73,36 @@ def run_eagerly(hook: type) -> None:
     try:
         from torch._C._dynamo import eval_frame
 
-        skip = eval_frame._FrameAction.SKIP
-        strategy = eval_frame._FrameExecStrategy(skip, skip)
-        eval_frame.set_code_exec_strategy(hook.__call__.__code__, strategy)
-    except (ImportError, AttributeError):  # an older torch: there they become graphs of their own
+        if hasattr(eval_frame, "_FrameAction"):
+            skip = eval_frame._FrameAction.SKIP
+            strategy = eval_frame._FrameExecStrategy(skip, skip)
+            eval_frame.set_code_exec_strategy(hook.__call__.__code__, strategy)
+        else:
+            from trainmon.torch.compiled import is_supported
+
+            if is_supported():
+                _leave_alone(hook, eval_frame)
+    except (ImportError, AttributeError):  # another torch: there they become graphs of their own
         pass
+
+
+def _leave_alone(hook: type, eval_frame) -> None:
+    """Where torch skips a frame, but goes on compiling what is called from it (2.4, 2.5)."""
+    from trainmon.torch.forward import compiling
+
+    call, switch = hook.__call__, eval_frame.set_eval_frame
+
+    def __call__(self, *args, **kwargs):
+        if compiling():
+            return call(self, *args, **kwargs)
+        before = switch(None)
+        try:
+            return call(self, *args, **kwargs)
+        finally:
+            switch(before)
+
+    eval_frame.skip_code(__call__.__code__)
+    hook.__call__ = __call__
 
 
 _eager: set[type] = set()
