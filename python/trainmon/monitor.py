@@ -143,7 +143,7 @@ class Watch:
         """The run directory, which every tool takes. This rank's files are inside."""
         return os.path.dirname(os.path.dirname(self._core.directory))
 
-    def log(self, **scalars: float) -> None:
+    def log(self, /, **scalars: float) -> None:
         """Scalars of the run, such as loss and learning rate, at the step whose forward began last
         (so before or after optimizer.step() is the same). One-element tensors are read, which waits
         for their device."""

@@ -54,7 +54,7 @@ def _make() -> type:
 
         def log(self, values: dict, step: int | None = None, **kwargs):
             if self.monitor is not None:
-                scalars = {k: v for k, v in values.items() if _is_number(v)}
+                scalars = {str(k): v for k, v in values.items() if _is_number(v)}
                 self.monitor.log(**scalars)
 
         def finish(self):

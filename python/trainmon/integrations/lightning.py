@@ -75,7 +75,10 @@ def _make(package: str) -> type:
             scalars = {} if loss is None else {"loss": loss}
             for index, optimizer in enumerate(trainer.optimizers):
                 name = f"lr.{index}" if len(trainer.optimizers) > 1 else "lr"
-                scalars[name] = optimizer.param_groups[0]["lr"]
+                # The stand-in for no optimizer has no group, and a group of the user's no "lr".
+                for group in optimizer.param_groups[:1]:
+                    if "lr" in group:
+                        scalars[name] = group["lr"]
             self.monitor.log(**scalars)
 
         def on_train_end(self, trainer, pl_module):

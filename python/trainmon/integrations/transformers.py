@@ -33,6 +33,7 @@ def _make() -> type:
             self.monitor = None
 
         def on_train_begin(self, args, state, control, *, model=None, optimizer=None, **kwargs):
+            self.on_train_end(args, state, control)  # that of a train() which raised
             settings = {"grad_acc_steps": args.gradient_accumulation_steps, **self.settings}
             settings.setdefault("start_iteration", state.global_step)
             self.monitor = trainmon.watch(model, optimizer, **settings)

@@ -1,0 +1,138 @@
+# Odd but legal trainings under the trainers' callbacks: nothing raises into them, and no row is wrong.
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+import trainmon
+from adapter_rows import keys
+
+
+class Points(Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        generator = torch.Generator().manual_seed(index)
+        return {"x": torch.randn(4, generator=generator), "labels": torch.zeros(2)}
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 2)
+
+    def forward(self, x, labels=None):
+        return {"loss": ((self.linear(x) - labels) ** 2).mean()}
+
+
+class WithoutLr(torch.optim.Optimizer):
+    def __init__(self, parameters):
+        super().__init__(parameters, {"speed": 0.1})
+
+    def step(self, closure=None):
+        loss = closure()
+        with torch.no_grad():
+            for p in self.param_groups[0]["params"]:
+                p.sub_(self.param_groups[0]["speed"] * p.grad)
+        return loss
+
+
+# --- Transformers --------------------------------------------------------------------------------
+
+
+def trainer(directory, callbacks):
+    import transformers
+
+    torch.manual_seed(0)
+    arguments = transformers.TrainingArguments(
+        output_dir=str(directory / "hf"), max_steps=3, per_device_train_batch_size=4,
+        report_to=[], logging_steps=1, save_strategy="no", use_cpu=True, disable_tqdm=True,
+    )  # fmt: skip
+    return transformers.Trainer(Net(), arguments, train_dataset=Points(), callbacks=callbacks)
+
+
+def test_a_train_that_was_interrupted_leaves_no_watch_behind(tmp_path):
+    from transformers import TrainerCallback
+
+    from trainmon.integrations.transformers import TrainmonCallback
+
+    class Interrupt(TrainerCallback):
+        calls = 0
+
+        def on_step_end(self, *_, **__):
+            self.calls += 1
+            if self.calls == 2:
+                raise KeyboardInterrupt
+
+    callback = TrainmonCallback(out=str(tmp_path / "run"))
+    training = trainer(tmp_path, [callback, Interrupt()])
+    with pytest.raises(KeyboardInterrupt):
+        training.train()
+    training.train()
+    found = keys(tmp_path / "run", "restart", "step", kind="grad_reduced", name="linear.weight")
+    assert found == [(1, 0), (1, 1), (1, 2)]  # the second train() begins at 0 again, and is newer
+
+
+def test_a_metric_may_have_any_name(tmp_path, monkeypatch):
+    from trainmon.integrations.transformers import TrainmonCallback
+
+    training = trainer(tmp_path, [TrainmonCallback(out=str(tmp_path / "run"))])
+    log = training.log
+    monkeypatch.setattr(training, "log", lambda logs, *a: log({**logs, "self": 2.0}, *a))
+    training.train()
+    scalars = trainmon.read_table(str(tmp_path / "run")).scalars
+    assert list(scalars["value"][scalars["name"] == "self"])[:3] == [2.0, 2.0, 2.0]
+
+
+# --- Accelerate ----------------------------------------------------------------------------------
+
+
+def test_a_tracker_takes_any_key(tmp_path):
+    from trainmon.integrations.accelerate import TrainmonTracker
+
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    tracker = TrainmonTracker(out=str(tmp_path / "run"))
+    tracker.watch(model, optimizer)
+    model(torch.ones(1, 4), torch.zeros(1, 2))["loss"].backward()
+    tracker.log({0: 1.5, "self": 2.5, "text": "no number"})
+    optimizer.step()
+    tracker.finish()
+    scalars = trainmon.read_table(str(tmp_path / "run")).scalars
+    assert dict(zip(scalars["name"], scalars["value"], strict=True)) == {"0": 1.5, "self": 2.5}
+
+
+# --- Lightning -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [WithoutLr, lambda parameters: None], ids=["no lr", "none"])
+def test_an_optimizer_without_a_learning_rate(make, tmp_path):
+    import lightning.pytorch as pl
+
+    from trainmon.integrations.lightning import TrainmonCallback
+
+    class Module(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net = Net()
+
+        def training_step(self, batch, index):
+            return self.net(**batch)["loss"]
+
+        def configure_optimizers(self):
+            return make(self.parameters())
+
+    weights = []
+    for callbacks in ([], [TrainmonCallback(out=str(tmp_path / "run"))]):
+        torch.manual_seed(0)
+        module = Module()
+        pl.Trainer(
+            max_epochs=2, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+            enable_model_summary=False, accelerator="cpu", devices=1, log_every_n_steps=1,
+            callbacks=callbacks,
+        ).fit(module, DataLoader(Points(), 4))  # fmt: skip
+        weights.append(module.net.linear.weight.detach().clone())
+    assert torch.equal(*weights)
+    scalars = trainmon.read_table(str(tmp_path / "run")).scalars
+    assert set(scalars["name"]) == {"loss"} and len(scalars["name"]) == 4
