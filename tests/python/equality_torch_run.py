@@ -1,6 +1,7 @@
 # The training of the equality table under torch's own wrappers, watched or bare.
-"""equality_torch_run.py OUT ROW watched|bare [FAULT]: losses and local weights go to
-OUT/<how>.<rank>.pt, health to OUT/health.<rank>.json. FAULT is what rank 1 alone has.
+"""equality_torch_run.py OUT ROW watched|bare|both [FAULT]: losses and local weights go to
+OUT/<how>.<rank>.pt, health to OUT/health.<rank>.json; of both, bare comes first. FAULT is what rank 1
+alone has.
 """
 
 import contextlib
@@ -154,14 +155,11 @@ def raising():
     parameters.Sweeps.read = registry.Registry.report = registry.Registry.series_of = fail
 
 
-def main():
-    out, row, how = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-    rank = gpt.begin()
+def train(out, row, how, rank, fault):
     model, optimizer, micro_step = MAKERS[row](gpt.make())
     if optimizer is None:
         optimizer = torch.optim.AdamW(model.parameters(), **gpt.ADAMW)
     monitor, limit = None, None
-    fault = sys.argv[4] if len(sys.argv) > 4 and rank == 1 else ""
     if how == "watched" and fault != "unwatched":
         monitor = trainmon.watch(
             model,
@@ -189,6 +187,14 @@ def main():
     final = [p.detach() for p in model.parameters()]
     final = [p.to_local() if hasattr(p, "to_local") else p for p in final]
     torch.save({"losses": losses, "final": final}, out / f"{how}.{rank}.pt")
+
+
+def main():
+    out, row, how = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    rank = gpt.begin()
+    fault = sys.argv[4] if len(sys.argv) > 4 and rank == 1 else ""
+    for each in ("bare", "watched") if how == "both" else (how,):
+        train(out, row, each, rank, fault)
     if dist.is_initialized():
         dist.destroy_process_group()
 
