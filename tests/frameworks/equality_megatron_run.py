@@ -12,6 +12,7 @@ import torch.distributed as dist
 import equality_gpt as gpt
 import trainmon
 
+LOSS_SCALE = 2.0**20  # the first step overflows float16 with it, and no other with half of it
 ROWS = {
     "megatron": {},
     "megatron_overlap": {"overlap": True},
@@ -20,6 +21,14 @@ ROWS = {
     "megatron_bf16": {"bf16": True},
     "megatron_bf16_overlap": {"bf16": True, "overlap": True},
     "megatron_bf16_distributed": {"bf16": True, "distributed": True},
+    "megatron_fp16": {"fp16": True, "initial_loss_scale": LOSS_SCALE, "hysteresis": 1},
+    "megatron_fp16_distributed_overlap": {
+        "fp16": True,
+        "distributed": True,
+        "overlap": True,
+        "initial_loss_scale": LOSS_SCALE,
+        "hysteresis": 1,
+    },
     "megatron_bf16_distributed_overlap": {"bf16": True, "distributed": True, "overlap": True},
 }
 
@@ -29,6 +38,7 @@ class Both:
 
     def __init__(self, ddp, optimizer):
         self.ddp, self.step, self._zero = ddp, optimizer.step, optimizer.zero_grad
+        self.scale_loss = optimizer.scale_loss
 
     def zero_grad(self):
         self._zero()

@@ -32,7 +32,7 @@ ROWS = {
         "DeepSpeed ZeRO 1, bf16, accumulated in fp32",
         {"stage": 1, "dtype": "bf16", "accumulate": "fp32"},
         "bf16",
-        {**IDLE, "accumulate": torch.float32, "each_micro": True},
+        {**BF16, "accumulate": torch.float32, "reduce": torch.bfloat16, "each_micro": True},
     ),
     "zero2_bf16": ("DeepSpeed ZeRO 2, bf16", {"stage": 2, "dtype": "bf16"}, "bf16", {**BF16, **MICRO}),
     "zero3_bf16": ("DeepSpeed ZeRO 3, bf16", {"stage": 3, "dtype": "bf16"}, "bf16", {**BF16, **ZERO3}),

@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 import torch
-from equality_megatron_run import ROWS
+from equality_megatron_run import LOSS_SCALE, ROWS
 
 import equality_compare
 import equality_gpt as gpt
@@ -12,18 +12,27 @@ import equality_oracle
 import launch
 
 BF16 = {"begin": torch.bfloat16, "compute": torch.bfloat16, "accumulate": torch.float32}
+FP16 = {
+    "begin": torch.float16,
+    "compute": torch.float16,
+    "accumulate": torch.float32,
+    "loss_scale": LOSS_SCALE,
+}
+ORACLES = {"fp32": {}, "bf16": BF16, "fp16": FP16}
 
 
 def _title(settings):
     parts = ["Megatron DDP"]
     parts += ["distributed optimizer"] if "distributed" in settings else []
     parts += ["overlap_grad_reduce"] if "overlap" in settings else []
-    return ", ".join(parts + (["bf16 with fp32 masters"] if "bf16" in settings else []))
+    parts += ["bf16 with fp32 masters"] if "bf16" in settings else []
+    parts += ["fp16, loss scaled, first step skipped"] if "fp16" in settings else []
+    return ", ".join(parts)
 
 
 @functools.cache
-def _oracle(is_bf16):
-    return equality_oracle.train(**(BF16 if is_bf16 else {}))
+def _oracle(precision):
+    return equality_oracle.train(**ORACLES[precision])
 
 
 @pytest.mark.parametrize("row", ROWS)
@@ -36,11 +45,13 @@ def test_rows_equal_those_of_the_oracle_and_training_is_untouched(row, tmp_path,
         for what in ("losses", "final"):
             pairs = list(zip(watched[what], bare[what], strict=True))
             assert pairs and all(torch.equal(a, b) for a, b in pairs), what
-    is_bf16 = "bf16" in ROWS[row]
-    precision = "bf16" if is_bf16 else "fp32"
+    precision = next((p for p in ("bf16", "fp16") if p in ROWS[row]), "fp32")
     result = equality_compare.compare(
-        tmp_path / "run", _oracle(is_bf16), row, _title(ROWS[row]), precision
+        tmp_path / "run", _oracle(precision), row, _title(ROWS[row]), precision
     )
     cells = result["cells"].values()
     assert [c["compared"] for c in cells] == [29] * len(gpt.KINDS)
-    assert sum(c["rows"] for c in cells) == 29 * gpt.STEPS * (5 + 2 * gpt.MICRO_STEPS)
+    steps = gpt.STEPS - (precision == "fp16")
+    assert sum(c["rows"] for c in cells) == 29 * steps * (5 + 2 * gpt.MICRO_STEPS)
+    if precision == "fp16":
+        equality_compare.first_step_is_skipped(tmp_path / "run", LOSS_SCALE)

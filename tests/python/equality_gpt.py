@@ -90,7 +90,8 @@ def train(model, optimizer, data_rank: int, micro_step=None, after_backward=None
             is_last = micro == MICRO_STEPS - 1
             with micro_step(is_last) if micro_step else contextlib.nullcontext():
                 loss = loss_of(model(ids), targets) / MICRO_STEPS
-                loss.backward()
+                scale_loss = getattr(optimizer, "scale_loss", None)  # Megatron's
+                (scale_loss(loss) if scale_loss else loss).backward()
             losses.append(loss.detach())
         if after_backward is not None:
             after_backward()
