@@ -1,6 +1,6 @@
 # The training of the equality table under DeepSpeed, watched or bare.
-"""equality_deepspeed_run.py OUT CASE watched|bare: losses and the weights that this rank can see go to
-OUT/<how>.<rank>.pt. CASE is in CASES of test_equality_deepspeed.py, as JSON."""
+"""equality_deepspeed_run.py OUT CASE: bare, then watched; losses and the weights that this rank can see
+go to OUT/<how>.<rank>.pt. CASE is in CASES of test_equality_deepspeed.py, as JSON."""
 
 import contextlib
 import json
@@ -54,13 +54,7 @@ def parameters_of(model, case: dict):
     return [{"params": matrices}, {"params": [p for p in model.parameters() if p.dim() < 2]}]
 
 
-def main():
-    out, case, how = pathlib.Path(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3]
-    rank = gpt.begin()
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0")  # asked for, though joined already
-    deepspeed.init_distributed("gloo")
-    # DeepSpeed asks oneDNN, which has float16 on some CPUs only; torch computes it on all.
-    deepspeed.get_accelerator().is_fp16_supported = lambda: True
+def train(out, case, how, rank):
     model = gpt.make()
     inner = torch.optim.AdamW(parameters_of(model, case), **gpt.ADAMW)
     monitor = None
@@ -102,6 +96,17 @@ def main():
     with whole:
         final = [p.detach().clone() for p in model.parameters()]
     torch.save({"losses": losses, "final": final}, out / f"{how}.{rank}.pt")
+
+
+def main():
+    out, case = pathlib.Path(sys.argv[1]), json.loads(sys.argv[2])
+    rank = gpt.begin()
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0")  # asked for, though joined already
+    deepspeed.init_distributed("gloo")
+    # DeepSpeed asks oneDNN, which has float16 on some CPUs only; torch computes it on all.
+    deepspeed.get_accelerator().is_fp16_supported = lambda: True
+    for how in ("bare", "watched"):
+        train(out, case, how, rank)
     dist.barrier()
     dist.destroy_process_group()
 

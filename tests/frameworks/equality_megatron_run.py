@@ -1,5 +1,5 @@
 # The training of the equality table under Megatron-core's wrappers and optimizers, watched or bare.
-"""equality_megatron_run.py OUT ROW watched|bare: losses and weights go to OUT/<how>.<rank>.pt."""
+"""equality_megatron_run.py OUT ROW: bare, then watched; losses and weights go to OUT/<how>.<rank>.pt."""
 
 import contextlib
 import pathlib
@@ -45,9 +45,7 @@ class Both:
         self.ddp.zero_grad_buffer()
 
 
-def main():
-    out, row, how = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-    rank = case.start()
+def train(out, row, how, rank):
     from megatron.core.distributed import finalize_model_grads
 
     model = gpt.make()
@@ -82,6 +80,13 @@ def main():
     masters = [p for g in optimizer.param_groups for p in g["params"]]
     final = [p.detach() for p in (*model.parameters(), *masters)]
     torch.save({"losses": losses, "final": final}, out / f"{how}.{rank}.pt")
+
+
+def main():
+    out, row = pathlib.Path(sys.argv[1]), sys.argv[2]
+    rank = case.start()
+    for how in ("bare", "watched"):
+        train(out, row, how, rank)
     case.end()
     assert not dist.is_initialized()
 

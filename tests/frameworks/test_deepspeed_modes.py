@@ -66,10 +66,10 @@ def _oracle(options):
 @pytest.mark.parametrize("row", ROWS)
 def test_rows_equal_those_of_the_oracle_and_training_is_untouched(row, tmp_path):
     title, case, precision, options = ROWS[row]
-    for how in ("watched", "bare"):
-        arguments = tmp_path, json.dumps(case), how
-        accelerator = {"DS_ACCELERATOR": "cpu"}
-        launch.run(RUN, *arguments, ranks=gpt.RANKS, timeout=300, environment=accelerator)
+    accelerator = {"DS_ACCELERATOR": "cpu"}
+    launch.run(
+        RUN, tmp_path, json.dumps(case), ranks=gpt.RANKS, timeout=300, environment=accelerator
+    )
     for rank in range(gpt.RANKS):
         watched, bare = (torch.load(tmp_path / f"{how}.{rank}.pt") for how in ("watched", "bare"))
         for what in ("losses", "final"):
