@@ -10,10 +10,11 @@ from torch.utils.checkpoint import checkpoint
 
 import launch
 import trainmon
+import versions
 from adapter_rows import assert_is, healthy, keys, row, rows, run_json
 from test_control import ctl, seen
 from trainmon.torch import compiled
-from versions import TORCH, compiled_in_checkpoints
+from versions import TORCH
 
 KINDS = ["activations"]
 needs_operators = pytest.mark.skipif(
@@ -202,7 +203,7 @@ def test_inductor(tmp_path):
     assert list(never.values()) == ([] if has_gradients else [compiled.NO_GRADIENT])
 
 
-@compiled_in_checkpoints
+@versions.compiled_in_checkpoints
 def test_inductor_with_a_checkpoint_and_a_part_compiled(tmp_path):
     def compile(model):
         model.segment.compile(fullgraph=True, backend="inductor")
@@ -256,7 +257,7 @@ def test_backwards_in_another_order_than_their_forwards(tmp_path):
     [
         ("inside", False),
         ("inside", True),
-        pytest.param("around", False, marks=compiled_in_checkpoints),
+        pytest.param("around", False, marks=versions.compiled_in_checkpoints),
         ("around", True),
     ],
 )
@@ -443,6 +444,7 @@ def test_compiled_before_watch(known, tmp_path):
     assert len({n for (n,) in keys(tmp_path / "reset", "name", kind="actv_grad")}) == 7
 
 
+@versions.compiled_vmap
 def test_what_is_not_looked_into_is_said(tmp_path):
     class Odd:
         def __init__(self, x):
@@ -468,6 +470,7 @@ def test_what_is_not_looked_into_is_said(tmp_path):
     assert {n for (n,) in keys(tmp_path, "name")} == {"", "inner"}
 
 
+@versions.compiled_container
 def test_gradients_that_never_come_are_said(tmp_path):
     """Of a compiled part that no loss depends on, and of no other."""
 
@@ -535,7 +538,7 @@ def test_an_operator_that_fails_is_switched_off(tmp_path, monkeypatch):
     assert "planted" in monitor.stop()["parts_off"]["activations"]
 
 
-@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("strict", [pytest.param(True, marks=versions.strict_export), False])
 def test_an_exported_program_is_free_of_it(strict, tmp_path):
     model = Block()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
