@@ -17,13 +17,14 @@ torch_tests=(tests/python/test_adapter_*.py tests/python/test_features*.py tests
   tests/python/test_wrapper_versions.py tests/python/test_collectives.py tests/python/test_compile.py
   tests/python/test_values.py tests/python/test_invisible.py tests/python/test_equality.py)
 
-build() {  # build PYTHON WHEELS: trainmon for this Python, once for all its environments
-  if [ -z "${built[$2]:-}" ]; then
+build() {  # build PYTHON WHEELS: trainmon for this Python, where there is none or sources are newer
+  local wheel=("$2"/trainmon-*.whl)
+  if [ ! -e "${wheel[0]}" ] || [ -n "$(find src include python cmake CMakeLists.txt pyproject.toml \
+    -name __pycache__ -prune -o -type f -newer "${wheel[0]}" -print -quit)" ]; then
     rm -rf "$2"
-    "$1" -m pip wheel -q --disable-pip-version-check --no-deps -w "$2" . && built[$2]=yes
+    "$1" -m pip wheel -q --disable-pip-version-check --no-deps -w "$2" .
   fi
 }
-declare -A built
 
 prepare() {  # prepare PYTHON ENVIRONMENT PACKAGE ...: installs them
   local env=$2 python=$2/bin/python

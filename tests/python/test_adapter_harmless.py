@@ -191,7 +191,8 @@ def test_something_found_leads_to_first_bad(tmp_path, capfd):
     "settings, why",
     [
         ({"include": ["nothing.like.this"]}, "include and exclude leave no parameter"),
-        ({"foreign": True}, "none of the optimizer's parameters is in the model given"),
+        ({"instead": nn.ReLU()}, "the model given has no parameters"),
+        ({"instead": training()[0]}, "none of the optimizer's parameters is in the model given"),
         ({"backward": False}, "no watched parameter had a gradient when the optimizer stepped"),
         ({"step": False}, "no optimizer has stepped"),
         ({"start_step": 100}, "start_step=100 was not reached"),
@@ -200,7 +201,7 @@ def test_something_found_leads_to_first_bad(tmp_path, capfd):
 def test_when_nothing_is_recorded_it_says_why(settings, why, tmp_path, capfd):
     settings = dict(settings)
     model, optimizer = training()
-    watched = training()[0] if settings.pop("foreign", False) else model
+    watched = settings.pop("instead", model)
     run_backward, run_step = settings.pop("backward", True), settings.pop("step", True)
     monitor = trainmon.watch(watched, optimizer, out=tmp_path, **settings)
     for _ in range(3):

@@ -186,6 +186,7 @@ def test_fully_sharded(tmp_path):
             assert any(r["name"].startswith("all_gather") for r in found)
 
 
+@versions.compiled_all_reduce
 def test_compiled_code_is_as_it_was(tmp_path):
     reports = run(tmp_path, "compiled")
     assert_expected(tmp_path, reports)

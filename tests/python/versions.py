@@ -34,14 +34,23 @@ ddp_of_oracle = since(
 )
 # Bare training fails there, too: "FX to symbolically trace a dynamo-optimized function".
 compiled_in_checkpoints = since((2, 5), "a compiled module in a checkpoint without reentrance")
-# torch 2.1's own FSDP cannot start there: "Stream() takes no arguments".
-fsdp1 = since((2, 2), "FullyShardedDataParallel of CPU tensors")
+# Bare training of torch 2.1 cannot do these, either (2.2 and 2.3 were not tried).
+compiled_all_reduce = since((2, 4), "all_reduce inside torch.compile(fullgraph=True)")
+fsdp1 = since((2, 4), "FullyShardedDataParallel of CPU tensors")
+# Nor can bare torch 2.4 do these: the first raises, the second compiles nothing.
+compiled_vmap = since((2, 5), "torch.func.vmap of a module inside torch.compile")
+compiled_container = since((2, 5), "nn.Sequential.compile()")
+strict_export = pytest.mark.skipif(
+    not hasattr(getattr(torch, "compiler", None), "is_exporting"),
+    reason="a strict torch.export of a watched model needs torch.compiler.is_exporting",
+)
+tensor_parallel = since((2, 5), "torch.distributed.tensor")
 fsdp2 = since((2, 6), "fully_shard in torch.distributed.fsdp")
 
 
 def marked(names):
-    """Of a parametrized test: ways to wrap a model that begin with fsdp1 or fsdp2 need those."""
-    marks = {"fsdp1": fsdp1, "fsdp2": fsdp2}
+    """Of a parametrized test: ways to wrap a model that this torch may not have."""
+    marks = {"fsdp1": fsdp1, "fsdp2": fsdp2, "tenso": tensor_parallel}
     return [pytest.param(n, marks=marks[n[:5]]) if n[:5] in marks else n for n in names]
 
 

@@ -108,6 +108,8 @@ class Coverage(CoverageBase):
         start = adapter.config["start_step"]
         if not adapter.attached:
             return "trainmon ctl has switched it off"
+        if not adapter.parameters:
+            return "the model given has no parameters"
         if not any(p.selected for p in adapter.parameters):
             return "include and exclude leave no parameter"
         if adapter.paused:
