@@ -15,9 +15,21 @@ MOST_PENDING = 256  # calls of a cell that no backward has met yet, and that one
 class Watched:
     """One cell: its name, its series, and how often it was called at its place."""
 
-    __slots__ = ("name", "chunk", "is_root", "series", "frame", "calls", "open", "pending", "ever")
+    __slots__ = (
+        "cell",
+        "name",
+        "chunk",
+        "is_root",
+        "series",
+        "frame",
+        "calls",
+        "open",
+        "pending",
+        "ever",
+    )
 
-    def __init__(self, name: str, chunk: int, is_root: bool):
+    def __init__(self, cell, name: str, chunk: int, is_root: bool):
+        self.cell = cell  # its copies have the same hooks
         self.name, self.chunk, self.is_root = name, chunk, is_root
         self.series: dict[tuple, int] = {}
         self.frame, self.calls, self.ever = None, 0, False
@@ -32,7 +44,7 @@ class Activations:
         self.watched: list[Watched] = []
 
     def install(self, name: str, cell, chunk: int, is_root: bool, handles) -> None:
-        watched = Watched(name, chunk, is_root)
+        watched = Watched(cell, name, chunk, is_root)
         self.watched.append(watched)
 
         entered, left, returned = (
@@ -43,12 +55,14 @@ class Activations:
         handles.add(cell.register_forward_pre_hook(pre_hook, with_kwargs=True))
         handles.add(cell.register_forward_hook(hooks.forward(left)))
         if self.gradients:
-            handles.add(cell.register_backward_hook(hooks.backward(returned)))
+            handles.add(hooks.register_backward(cell, hooks.backward(returned)))
 
     def entered(self, watched: Watched, cell, args: tuple, kwargs: dict | None) -> None:
         adapter = self.adapter
-        if not cell.training or not adapter.attached:
+        if cell is not watched.cell or not cell.training or not adapter.attached:
             return
+        if watched.is_root:
+            self._forget_open()
         if adapter.is_recomputing(watched.is_root):
             watched.open.append(None)
             return
@@ -69,7 +83,14 @@ class Activations:
         names = [by_id.get(id(argument)) for argument in args]
         watched.open.append((frame, call, names))
 
+    def _forget_open(self) -> None:
+        """Of a forward before that raised."""
+        for watched in self.watched:
+            watched.open.clear()
+
     def left(self, watched: Watched, cell, args: tuple, output) -> None:
+        if cell is not watched.cell:
+            return
         entry = watched.open.pop() if watched.open else None
         if entry is None:
             return
@@ -89,7 +110,8 @@ class Activations:
 
     def returned(self, watched: Watched, cell, of_inputs, of_outputs) -> None:
         """Backward meets the calls of a cell in reverse."""
-        if not cell.training or self.adapter.activations is not self:
+        is_ours = cell is watched.cell and self.adapter.activations is self
+        if not is_ours or not cell.training:
             return
         self.adapter.backward_goes_on()
         if not watched.pending:

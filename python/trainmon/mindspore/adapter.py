@@ -335,15 +335,19 @@ class Adapter:
         if parameter is not None:
             self.met.add(parameter)
 
+    def _is_root(self, cell) -> bool:
+        """Copies of a root have its hooks, too."""
+        return any(cell is root for root in self.roots)
+
     def _root_begins(self, cell, *_) -> None:
-        if cell.training:
+        if cell.training and self._is_root(cell):
             self.fresh = True
             self.in_backward = self.past_root = False
             if self.frame is None:
                 self._open_frame()
 
     def _root_ends(self, cell, *_) -> None:
-        if cell.training:
+        if cell.training and self._is_root(cell):
             self.past_root = True
             self.seal("forward_end")
 

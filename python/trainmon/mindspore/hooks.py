@@ -6,6 +6,8 @@ few lines, of which a graph gets the first branch: the comment there is what tel
 
 from __future__ import annotations
 
+import copy
+
 COMPILING = False
 
 
@@ -43,6 +45,26 @@ def gradient(act):
         return act(value)
 
     return hook
+
+
+def register_backward(cell, hook):
+    """register_backward_hook(), and a cell that can still be copied: MindSpore gives it a primitive
+    (_cell_backward_hook) that copy.deepcopy() cannot make again."""
+    handle = cell.register_backward_hook(hook)
+    primitive = getattr(cell, "_cell_backward_hook", None)
+
+    def copied(memo):
+        other = memo.get(id(cell))
+        if other is None:  # copied by itself
+            return primitive
+        name = f"{other.cls_name}({id(other)})"
+        made = type(primitive)(name, other, copy.deepcopy(cell._backward_hook, memo))
+        made.register_backward_hook()
+        return made
+
+    if primitive is not None:
+        primitive.__deepcopy__ = copied
+    return handle
 
 
 def harmless(part, act):
