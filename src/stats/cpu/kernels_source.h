@@ -355,8 +355,8 @@ struct Wide {
 constexpr int kPairs = kStep * 4 / TRAINMON_VECTOR_BYTES;  // registers of kStep float32 numbers
 constexpr int kFloats = TRAINMON_VECTOR_BYTES / 4;
 
-// The elements of one vector of a 16-bit format as two of float32; fold() brings the sums so laid out
-// to kLanes float64 numbers, the same on every level.
+// The elements of one vector of a 16-bit format as two of float32; fold() brings the sums so laid
+// out to kLanes float64 numbers, the same on every level.
 struct Bfloat16 {
   // Squares of smaller numbers leave the range of float32, and sums of those of larger ones.
   static constexpr std::int16_t kLeast = (127 - 63) << 7;
