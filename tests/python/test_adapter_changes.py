@@ -503,3 +503,37 @@ def test_starting_again_is_said(tmp_path, capfd):
         trainmon.watch(model, optimizer, out=tmp_path).stop()
         (start, *_) = capfd.readouterr().err.splitlines()
         assert ("(restart 1 of the run there)" in start) == (restart == 1)
+
+
+@versions.assigning
+def test_parameters_replaced_under_a_new_optimizer_are_said_at_the_next_forward(tmp_path, caplog):
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    monitor = trainmon.watch(model, optimizer, kinds=["grads"], out=tmp_path)
+    for step in range(3):
+        if step == 1:
+            fresh = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+            model.load_state_dict(fresh.state_dict(), assign=True)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(torch.ones(2, 3)).sum().backward()
+        if step == 1:
+            assert "0.weight among them" in caplog.text
+        optimizer.step()
+        optimizer.zero_grad()
+    monitor.stop()
+    assert monitor.health()["parts_off"] == {}
+    assert caplog.text.count("call watch() again") == 1
+    said = json.loads(next(tmp_path.glob("rank_*/restart_*/run.json")).read_text())
+    assert "no optimizer given to watch() has the new ones" in json.dumps(said["not_covered"])
+
+
+def test_parameters_put_in_for_one_call_are_not_taken_for_replaced_ones(tmp_path, caplog):
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with trainmon.watch(model, optimizer, kinds=["grads"], out=tmp_path):
+        for _ in range(2):
+            doubled = {name: 2 * p for name, p in model.named_parameters()}
+            torch.func.functional_call(model, doubled, torch.ones(2, 3)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert "replaced" not in caplog.text

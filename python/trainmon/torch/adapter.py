@@ -372,6 +372,7 @@ class Adapter:
     def forward_begins(self) -> None:
         if not self.looked_again:
             self._look_again()
+        self.registry.look_for_loss()
         if self.frame is None:
             self.open_frame()
         if self.activations is not None:

@@ -102,6 +102,16 @@ class Coverage(CoverageBase):
             "steps of an optimizer that watch() was not given", "its hooks are not ours"
         )
 
+    def parameters_lost(self, name: str) -> None:
+        self.say_once(
+            f"parameters were replaced ({name} among them) and no optimizer given to watch() has the new "
+            "ones: call watch() again with the optimizer that has"
+        )
+        self.not_covered(
+            f"parameters replaced after watch(), {name} among them",
+            "no optimizer given to watch() has the new ones",
+        )
+
     def why_nothing(self) -> str:
         """The likeliest reason that a step gave no row."""
         adapter, core = self.adapter, self.core

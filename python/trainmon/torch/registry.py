@@ -1,7 +1,7 @@
 # Which parameters are watched, whose steps they follow, which tensors are hooked for them.
 from __future__ import annotations
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from trainmon.torch.backward import IDLE, current_task
 from trainmon.torch.contract import (
@@ -26,6 +26,7 @@ class Registry:
         self.hooked: dict[int, AfterAccumulation] = {}  # by id of tensor
         self.inner: set[int] = set()  # those of tensors that a framework makes of parameters
         self.contributions: dict[int, OnGradient] = {}
+        self.probe: Parameter | None = None  # one that stands for all, to see at once when they go
 
     def install(self) -> None:
         self._own()
@@ -49,6 +50,7 @@ class Registry:
             parameter.optimizer = adapter.clock.index if owner is None else owner
             parameter.selected = adapter.selection.parameter(parameter)
             parameter.label = adapter.selection.label(parameter)
+        self.probe = next((p for p in adapter.parameters if p.owned), None)
 
     def stepped_by(self, optimizer) -> list[Tensor]:
         """What a torch optimizer updates."""
@@ -151,6 +153,24 @@ class Registry:
                 gradient = getattr(tensor, "main_grad", tensor)
             return self.series_of(parameter, "grad_unreduced", gradient)
         return NO_SERIES
+
+    def look_for_loss(self) -> None:
+        """At every forward: whether the parameters were replaced and the optimizers still have those
+        before, so that neither hooks on tensors nor steps will say so."""
+        probe = self.probe
+        if (
+            probe is None
+            or probe.held is probe.tensor
+            or not self._wrapper(probe).is_replaced(probe)
+        ):
+            return
+        now = probe.held
+        # What functional_call() puts in for one call is no Parameter; FSDP2 puts its own in.
+        if type(now) is not nn.Parameter or type(probe.tensor) is not nn.Parameter:
+            return
+        self.probe = None
+        if not any(now is t for s in self.adapter.steps for t in self.stepped_by(s.optimizer)):
+            self.adapter.coverage.parameters_lost(probe.name)
 
     def find_again(self) -> None:
         """Parameters were replaced, thawed or given to an optimizer."""
