@@ -25,7 +25,10 @@ def config_json(config: Mapping[str, Any] | str | os.PathLike[str] | None, **key
         text = _read(Path(config))
         # The file is checked before it is merged: a fault hidden by a keyword is still a fault,
         # and its line and column are only known here.
-        _core.check_config(text)
+        try:
+            _core.check_config(text)
+        except ConfigError as error:
+            raise ConfigError(f"{os.fspath(config)}: {error}") from None
         merged = json.loads(text)
     elif isinstance(config, Mapping):
         merged = dict(config)

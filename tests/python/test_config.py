@@ -83,7 +83,7 @@ def test_file_faults(tmp_path):
         config_json(tmp_path / "absent.json")
     file = tmp_path / "c.json"
     file.write_text('{\n  "every": 1,\n}')
-    with pytest.raises(ConfigError, match="line 3, column 1"):
+    with pytest.raises(ConfigError, match=r"c\.json: .*\n.*line 3, column 1"):
         config_json(file)
     file.write_text('{"every": 0}')
     with pytest.raises(ConfigError, match="every = 0"):  # a keyword does not hide it

@@ -16,5 +16,5 @@ def configured() -> str | None:
     try:
         config_json(path)
     except (ConfigError, OSError) as error:
-        raise ConfigError(f"[{VARIABLE}] {path}: {error}") from None
+        raise ConfigError(f"{VARIABLE}: {error}") from None
     return path
