@@ -86,7 +86,10 @@ class Sweeps:
 
     def _is_unchanged(self) -> bool:
         """Whether nothing is other than it was. In loops that run in C: this is done at every step."""
-        held = [owner._parameters.get(key) for owner, key in self.places]
+        try:
+            held = [owner._parameters[key] for owner, key in self.places]
+        except KeyError:  # removed
+            return False
         return (
             all(map(is_, held, self.tensors))
             and [t.requires_grad for t in self.tensors] == self.trains
