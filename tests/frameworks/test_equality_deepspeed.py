@@ -1,20 +1,9 @@
 # The equality table, DeepSpeed: ZeRO 0 to 3 give the rows of a training in one process without it.
-import functools
-import json
-import pathlib
-
+import deepspeed_case
 import pytest
 import torch
+from deepspeed_case import MICRO, ZERO3
 
-import equality_compare
-import equality_gpt as gpt
-import equality_oracle
-import launch
-
-RUN = pathlib.Path(__file__).with_name("equality_deepspeed_run.py")
-# Stages 2 and 3 reduce each micro step: nothing is added up before.
-MICRO = {"each_micro": True, "reduce_each": True}
-ZERO3 = {**MICRO, "split_linear": True}  # its linear layers add the bias apart
 BF16 = {"compute": torch.bfloat16, "begin": torch.bfloat16}
 IDLE = {
     **BF16,
@@ -57,25 +46,6 @@ ROWS = {
 }  # fmt: skip
 
 
-@functools.cache
-def _oracle(options):
-    return equality_oracle.train(**dict(options))
-
-
 @pytest.mark.parametrize("row", ROWS)
 def test_rows_equal_those_of_the_oracle_and_training_is_untouched(row, tmp_path):
-    title, case, precision, options = ROWS[row]
-    accelerator = {"DS_ACCELERATOR": "cpu"}
-    launch.run(
-        RUN, tmp_path, json.dumps(case), ranks=gpt.RANKS, timeout=300, environment=accelerator
-    )
-    for rank in range(gpt.RANKS):
-        watched, bare = (torch.load(tmp_path / f"{how}.{rank}.pt") for how in ("watched", "bare"))
-        for what in ("losses", "final"):
-            pairs = list(zip(watched[what], bare[what], strict=True))
-            assert pairs and all(torch.equal(a, b) for a, b in pairs), what
-    expected = _oracle(tuple(options.items()))
-    result = equality_compare.compare(tmp_path / "run", expected, row, title, precision)
-    cells = result["cells"].values()
-    assert [c["compared"] for c in cells] == [29] * len(gpt.KINDS)
-    assert sum(c["rows"] for c in cells) == 29 * gpt.STEPS * (5 + gpt.RANKS * gpt.MICRO_STEPS)
+    deepspeed_case.check(row, *ROWS[row], tmp_path)
