@@ -48,10 +48,10 @@ while read -r minor framework numpy <&3; do
   case "$minor $framework" in '#'*) continue ;; *"$word"*) ;; *) continue ;; esac
   name=${framework/==/-}-$minor
   env=$place/$name results=$place/$name.results
-  tests=("${torch_tests[@]}")
+  tests=("${torch_tests[@]}") more=()
   case $framework in
     torch==2.0.*) tests=(tests/python/test_adapter_{activations,gradients,steps}.py) ;; # what it can
-    mindspore*) tests=(tests/mindspore/test_*.py) ;;
+    mindspore*) tests=(tests/mindspore/test_*.py) more=(matplotlib==3.10.8 tensorboard==2.21.0) ;;
   esac
   mkdir -p "$results"
   now=()
@@ -63,7 +63,7 @@ while read -r minor framework numpy <&3; do
   python=$(find_python "${minor#3.}")
   if [ -z "$python" ]; then
     echo "test_versions: no Python $minor here" >&2
-  elif ! { prepare "$python" "$env" "$framework" "$numpy" "${tools[@]}" &&
+  elif ! { prepare "$python" "$env" "$framework" "$numpy" "${tools[@]}" "${more[@]}" &&
     build "$python" "$place/wheel-$minor" && "$env/bin/python" -m pip install -q \
       --disable-pip-version-check --no-deps --force-reinstall "$place/wheel-$minor"/trainmon-*.whl; }; then
     echo "test_versions: $name could not be installed" >&2
