@@ -24,7 +24,8 @@ using namespace bench;
 namespace {
 
 // What the elements are. `gradient`: of a gradient's size. `relu`: every second one is 0. `rare`:
-// one in a thousand is below the threshold of the statistic zeros. `halves`: rows of 4 KiB, every
+// one in a thousand is 0. `small`: one in a thousand is below the threshold of the statistic zeros,
+// as in nearly every gradient of an activation. `halves`: rows of 4 KiB, every
 // second half of which is left out, as a chunk of a tensor has them. `stepped`: every second
 // element.
 struct Case {
@@ -37,11 +38,14 @@ struct Case {
 void fill_case(char* data, const Case& line) {
   fill(data, line.bytes, line.dtype);
   const std::size_t size = trainmon::dtype_size(line.dtype);
-  const std::size_t every = std::strcmp(line.contents, "relu") == 0   ? 2
-                            : std::strcmp(line.contents, "rare") == 0 ? 1000
-                                                                      : 0;
+  const bool is_small = std::strcmp(line.contents, "small") == 0;
+  const std::size_t every = std::strcmp(line.contents, "relu") == 0               ? 2
+                            : std::strcmp(line.contents, "rare") == 0 || is_small ? 1000
+                                                                                  : 0;
   if (every == 0) return;
-  for (std::size_t i = 0; i < line.bytes; i += every * size) std::memset(data + i, 0, size);
+  const float value = is_small ? 1e-9f : 0.0f;  // bfloat16 has the upper half of its bytes
+  const char* bytes = reinterpret_cast<const char*>(&value) + sizeof value - size;
+  for (std::size_t i = 0; i < line.bytes; i += every * size) std::memcpy(data + i, bytes, size);
 }
 
 struct Results {
@@ -114,7 +118,7 @@ int main(int argc, char** argv) {
     for (const DType dtype : kTypes) cases.push_back({dtype, "gradient", bytes, 1});
     for (const DType dtype : {DType::float32, DType::bfloat16}) {
       if (bytes == large) cases.push_back({dtype, "gradient", bytes, 2});
-      for (const char* contents : {"relu", "rare", "halves", "stepped"}) {
+      for (const char* contents : {"relu", "rare", "small", "halves", "stepped"}) {
         cases.push_back({dtype, contents, bytes, 1});
       }
     }

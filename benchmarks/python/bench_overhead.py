@@ -90,7 +90,7 @@ def measure(keys, pairs, trainer=reference.Trainer, is_off=False):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--pairs", type=int, default=80)
+    parser.add_argument("--pairs", type=int, default=160)
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--only", choices=list(MODES))
     options = parser.parse_args()

@@ -186,14 +186,14 @@ inline Vector<std::int16_t> count_without(Vector<std::int16_t> counter, Vector<s
 #endif
 }
 
-// Calls step(p) for every kStep elements; what is left at the end is copied and filled up with
+// Calls step(p) for every `length` elements; what is left at the end is copied and filled up with
 // `padding` first.
-template <class Element, class Step>
+template <int length = kStep, class Element, class Step>
 inline void each_step(const Element* p, std::int64_t n, Element padding, Step step) {
   std::int64_t i = 0;
-  for (; i + kStep <= n; i += kStep) step(p + i);
+  for (; i + length <= n; i += length) step(p + i);
   if (i == n) return;
-  Element rest[kStep];
+  Element rest[length];
   for (Element& element : rest) element = padding;
   __builtin_memcpy(rest, p + i, static_cast<std::size_t>(n - i) * sizeof(Element));
   step(rest);
@@ -215,10 +215,11 @@ inline void prefetch(const Element* p) {
 }
 
 // A second look at a block, from the cache, where some magnitude is below the threshold or a normal
-// number. `Signed` are the bits; returns the smallest magnitude other than 0.
+// number. `Signed` are the bits, `nearest` is the smallest magnitude; returns the smallest one
+// other than 0.
 template <class Signed>
 Signed count_small(const void* data, std::int64_t n, Signed threshold, Signed min_normal,
-                   BlockSums& out) {
+                   Signed nearest, BlockSums& out) {
   using Unsigned = std::make_unsigned_t<Signed>;
   using Bits = Vector<Signed>;
   constexpr int kWidth = TRAINMON_VECTOR_BYTES / static_cast<int>(sizeof(Signed));
@@ -226,16 +227,28 @@ Signed count_small(const void* data, std::int64_t n, Signed threshold, Signed mi
   const auto* p = static_cast<const Signed*>(data);
   const Bits below = Bits{} + threshold;
   const Bits normal = Bits{} + min_normal;
-  Bits zeros = {};
+  constexpr int kCounters = 4;  // each addition waits for the one before
+  Bits zeros[kCounters] = {};
   Vector<Unsigned> smallest = ~Vector<Unsigned>{};  // magnitude - 1
-  each_step(p, n, kMagnitude, [&](const Signed* at) {
-    for (int i = 0; i < kStep; i += kWidth) {
-      const Bits magnitude = load<Bits>(at + i) & kMagnitude;
-      zeros = count_less(zeros, magnitude, below);
-      smallest = lesser((Vector<Unsigned>)magnitude - 1, smallest);
+  const auto look = [&](auto finds_smallest) {
+    each_step<kCounters * kWidth>(p, n, kMagnitude, [&](const Signed* at) {
+      for (int i = 0; i < kCounters; ++i) {
+        const Bits magnitude = load<Bits>(at + i * kWidth) & kMagnitude;
+        zeros[i] = count_less(zeros[i], magnitude, below);
+        if constexpr (finds_smallest) {
+          smallest = lesser((Vector<Unsigned>)magnitude - 1, smallest);
+        }
+      }
+    });
+    for (const Bits& counted : zeros) {
+      for (int i = 0; i < kWidth; ++i) out.zeros += counted[i];
     }
-  });
-  for (int i = 0; i < kWidth; ++i) out.zeros += zeros[i];
+  };
+  if (nearest >= min_normal) {  // only small ones
+    look(std::false_type{});
+    return nearest;
+  }
+  look(std::true_type{});
   const auto nonzero = static_cast<Signed>(least<Unsigned>(smallest) + 1);
   if (nonzero >= min_normal) return nonzero;
   Bits less = {};
@@ -321,8 +334,9 @@ struct Wide {
     out.min = static_cast<double>(least<Number>(low));
     out.max = static_cast<double>(most<Number>(high));
     const auto nearest = least<Number>(smallest);
-    if (load<Signed>(&nearest) < (threshold > kMinNormal ? threshold : kMinNormal)) {
-      count_small<Signed>(data, n, threshold, kMinNormal, out);
+    const auto bits = load<Signed>(&nearest);
+    if (bits < (threshold > kMinNormal ? threshold : kMinNormal)) {
+      count_small<Signed>(data, n, threshold, kMinNormal, bits, out);
     }
     return out;
   }
@@ -546,7 +560,7 @@ struct Half {
     bool exact = in_range;
     if constexpr (!Format::kCounts) {
       if (in_range && nearest < (threshold > Format::kMinNormal ? threshold : Format::kMinNormal)) {
-        nearest = count_small<std::int16_t>(data, n, threshold, Format::kMinNormal, out);
+        nearest = count_small<std::int16_t>(data, n, threshold, Format::kMinNormal, nearest, out);
       }
       exact = in_range && nearest >= Format::kLeast;
     }
