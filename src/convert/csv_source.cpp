@@ -142,6 +142,7 @@ class CsvSource final : public Source {
       directory.restart = place->restart;
       directory.clock = facts.clock;
       directory.timeline = Timeline(facts.start_steps);
+      restarts_.set_world_size(place->restart, facts.world_size);
       const std::optional<StoredHealth> stored = read_health_json(*place, damage);
       if (stored && stored->closed) {
         directory.claimed = rows_written(stored->health) - not_in_row_files(path);

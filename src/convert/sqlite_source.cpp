@@ -37,6 +37,8 @@ class SqliteSource final : public Source {
     } else {
       for (const RankDirectory& place : rank_directories(options.from)) {
         if (!filter_.takes_rank(place.rank)) continue;
+        std::vector<Damage> known_elsewhere;
+        restarts_.set_world_size(place.restart, read_run_json(place, known_elsewhere).world_size);
         for (const fs::path& file : databases(place.path))
           add_file(file, place.rank, place.restart);
       }

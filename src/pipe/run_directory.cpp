@@ -9,7 +9,6 @@
 #include <cstring>
 #include <ctime>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <stdexcept>
 
 #include "base/file.h"
@@ -31,34 +30,43 @@ std::string numbered(const char* prefix, int width, int number) {
   return prefix + digits;
 }
 
+// What the restarts under one rank's directory tell.
 struct Past {
-  int restart = -1;
-  bool same_launch = false;
-  std::string model_digest;
+  int newest = -1;
+  bool newest_is_of_this_launch = false;
+  std::string model_digest;  // of the newest
+  int of_other_size = -1;    // the newest of a launch of another world size
 };
 
-// The newest restart under one rank's directory, and whether this launch made one there.
-std::optional<Past> newest_restart(const fs::path& rank_directory, const Identity& identity) {
-  std::optional<Past> newest;
+Past past_of(const fs::path& rank_directory, const Identity& identity) {
+  Past past;
   std::error_code error;
   for (fs::directory_iterator entry(rank_directory, error), end; !error && entry != end;
        entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     int number = -1;
     if (std::sscanf(name.c_str(), "restart_%d", &number) != 1 || number < 0) continue;
-    if (newest && newest->restart > number) continue;
-    Past past{number, false, ""};
+    const bool is_newest = number > past.newest;
+    if (is_newest) {
+      past.newest = number;
+      past.newest_is_of_this_launch = false;
+      past.model_digest.clear();
+    }
     try {
       const json run = json::parse(read_file(entry->path() / "run.json", 1 << 24));
-      past.same_launch = !identity.run_id.empty() && run.value("run_id", "") == identity.run_id &&
-                         run.value("restart_count", -1) == identity.restart_count;
+      if (run.value("world_size", identity.world_size) != identity.world_size) {
+        past.of_other_size = std::max(past.of_other_size, number);
+      }
+      if (!is_newest) continue;
+      past.newest_is_of_this_launch = !identity.run_id.empty() &&
+                                      run.value("run_id", "") == identity.run_id &&
+                                      run.value("restart_count", -1) == identity.restart_count;
       past.model_digest = run.value("model_digest", "");
     } catch (const std::exception&) {
       // Another process is just starting there, or a killed one left no run.json: number only.
     }
-    newest = past;
   }
-  return newest;
+  return past;
 }
 
 json health_of_sink(const SinkHealth& sink) {
@@ -94,19 +102,19 @@ fs::path default_out(const std::string& out, const std::string& run_id) {
 RunInfo claim_directory(const fs::path& out, const Identity& identity, double eps) {
   const fs::path own = out / numbered("rank_", 5, identity.rank);
   make_directories(own);
-  const auto own_past = newest_restart(own, identity);
-  const auto first_past =
-      identity.rank == 0 ? own_past : newest_restart(out / numbered("rank_", 5, 0), identity);
+  const Past own_past = past_of(own, identity);
+  const Past first_past =
+      identity.rank == 0 ? own_past : past_of(out / numbered("rank_", 5, 0), identity);
   // Only with its own past: the stages of a pipeline are different models on different ranks.
-  if (own_past && !own_past->model_digest.empty() && !identity.model_digest.empty() &&
-      own_past->model_digest != identity.model_digest) {
+  if (!own_past.model_digest.empty() && !identity.model_digest.empty() &&
+      own_past.model_digest != identity.model_digest) {
     throw std::runtime_error(
         "[out] " + out.string() +
         " holds the run of another model (names, shapes or dtypes differ); give this run its own "
         "directory with out=...");
   }
-  int restart = own_past ? own_past->restart + 1 : 0;
-  if (first_past && first_past->same_launch) restart = std::max(restart, first_past->restart);
+  int restart = std::max(own_past.newest, first_past.of_other_size) + 1;
+  if (first_past.newest_is_of_this_launch) restart = std::max(restart, first_past.newest);
   for (; restart <= kMaxRestart; ++restart) {
     const fs::path directory = own / numbered("restart_", 4, restart);
     if (::mkdir(directory.c_str(), 0750) == 0) {

@@ -125,6 +125,7 @@ void RunStream::look_for_others(const RankDirectory& place,
 
 void RunStream::note_steps(const Directory& directory) {
   const int rank = directory.place.rank, restart = directory.place.restart;
+  restarts_.set_world_size(restart, directory.facts.world_size);
   restarts_.add(rank, restart, directory.timeline);
   const LogContents& log = directory.log->contents();
   for (const auto& [optimizer, window] : log.windows) {

@@ -52,6 +52,27 @@ TEST(RunDirectory, StartingAgainIsTheNextRestart) {
   EXPECT_EQ(claim(scratch.path, identity).restart, 1);
 }
 
+// torchrun alone gives no run id: then the number of processes tells launches apart.
+TEST(RunDirectory, RanksThatComeInWithMoreProcessesTakeTheNumberOfTheOthers) {
+  const Scratch scratch;
+  const auto launch = [&](int world_size, bool first_rank_first) {
+    std::set<int> restarts;
+    for (int i = 0; i < world_size; ++i) {
+      Identity identity;
+      identity.world_size = world_size;
+      identity.rank = first_rank_first ? i : world_size - 1 - i;
+      restarts.insert(claim(scratch.path, identity).restart);
+    }
+    return restarts;
+  };
+  int restart = 0;
+  for (const bool first_rank_first : {true, false}) {
+    for (const int world_size : {1, 2, 2, 1, 3, 2, 4, 4}) {
+      EXPECT_EQ(launch(world_size, first_rank_first), std::set<int>{restart++});
+    }
+  }
+}
+
 // A rank that joins only in the second launch takes the number the others have.
 TEST(RunDirectory, RanksOfOneLaunchAgree) {
   const Scratch scratch;

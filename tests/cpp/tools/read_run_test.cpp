@@ -109,6 +109,40 @@ TEST(ReadRun, TheNewestRestartWinsPerRankAndStep) {
   EXPECT_EQ(read_run(scratch.path(), all).rows.size(), 24u);
 }
 
+// A run that goes on with fewer processes goes through steps again for those that are gone, too.
+TEST(ReadRun, AStepOfFewerRanksReplacesThatOfMore) {
+  const Scratch scratch;
+  const auto write = [&](int rank_number, int restart, int world_size, std::int64_t first,
+                         std::int64_t count) {
+    WrittenRank rank(scratch.path(), rank_number, restart,
+                     "\"world_size\": " + std::to_string(world_size) + ", \"start_steps\": [" +
+                         std::to_string(first) + "]");
+    const SeriesId w = rank.add("grad_reduced", "w");
+    for (std::int64_t i = 0; i < count; ++i) {
+      rank.row(w, i);
+      rank.outcome(i, first + i);
+      rank.batch().scalars.push_back({"loss", i, 0, 1.0});
+    }
+    rank.write();
+  };
+  for (const int rank : {0, 1, 2}) write(rank, 0, 3, 0, 4);
+  for (const int rank : {0, 1}) write(rank, 1, 2, 2, 1);  // step 2 again, nothing beyond
+  const RunRows rows = read_run(scratch.path());
+  std::map<int, std::vector<std::pair<int, std::int64_t>>> of_rank, losses;
+  for (const ReadRow& row : rows.rows) of_rank[row.rank].emplace_back(row.restart, row.step);
+  for (const ReadScalar& loss : rows.scalars) {
+    losses[loss.rank].emplace_back(loss.restart, loss.step);
+  }
+  const std::vector<std::pair<int, std::int64_t>> stays = {{0, 0}, {0, 1}, {0, 3}, {1, 2}};
+  EXPECT_EQ(of_rank[0], stays);
+  EXPECT_EQ(of_rank[1], stays);
+  EXPECT_EQ(of_rank[2], (std::vector<std::pair<int, std::int64_t>>{{0, 0}, {0, 1}, {0, 3}}));
+  EXPECT_EQ(losses[2], of_rank[2]);
+  ReadOptions all;
+  all.all_restarts = true;
+  EXPECT_EQ(read_run(scratch.path(), all).rows.size(), 14u);
+}
+
 TEST(ReadRun, ARestartThatFilteredRowsOutStillWins) {
   const Scratch scratch;
   for (const int restart : {0, 1}) {
