@@ -1,4 +1,5 @@
 # Odd but legal trainings under the trainers' callbacks: nothing raises into them, and no row is wrong.
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -90,6 +91,23 @@ def test_a_metric_may_have_any_name(tmp_path, monkeypatch):
 
 def test_a_tracker_takes_any_key(tmp_path):
     from trainmon.integrations.accelerate import TrainmonTracker
+def test_a_metric_may_be_a_scalar_of_torch_or_numpy(tmp_path, monkeypatch):
+    from trainmon.integrations.transformers import TrainmonCallback
+
+    training = trainer(tmp_path, [TrainmonCallback(out=str(tmp_path / "run"))])
+    more = {"tensor": torch.tensor(1.5), "float": np.float32(2.5), "int": np.int64(4), "text": "no"}
+    call = training.callback_handler.on_log
+    monkeypatch.setattr(
+        training.callback_handler, "on_log", lambda a, s, c, logs: call(a, s, c, {**logs, **more})
+    )
+    training.train()
+    scalars = trainmon.read_table(str(tmp_path / "run")).scalars
+    named = dict(zip(scalars["name"], scalars["value"], strict=True))
+    assert {name: named.get(name) for name in more} == {
+        "tensor": 1.5, "float": 2.5, "int": 4.0, "text": None,
+    }  # fmt: skip
+
+
 
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
