@@ -1,4 +1,7 @@
 # Odd but legal trainings under the trainers' callbacks: nothing raises into them, and no row is wrong.
+import json
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -9,8 +12,10 @@ from adapter_rows import keys
 
 
 class Points(Dataset):
+    size = 8
+
     def __len__(self):
-        return 8
+        return self.size
 
     def __getitem__(self, index):
         generator = torch.Generator().manual_seed(index)
@@ -85,6 +90,23 @@ def test_a_metric_may_have_any_name(tmp_path, monkeypatch):
     assert list(scalars["value"][scalars["name"] == "self"])[:3] == [2.0, 2.0, 2.0]
 
 
+def test_a_metric_may_be_a_scalar_of_torch_or_numpy(tmp_path, monkeypatch):
+    from trainmon.integrations.transformers import TrainmonCallback
+
+    training = trainer(tmp_path, [TrainmonCallback(out=str(tmp_path / "run"))])
+    more = {"tensor": torch.tensor(1.5), "float": np.float32(2.5), "int": np.int64(4), "text": "no"}
+    call = training.callback_handler.on_log
+    monkeypatch.setattr(
+        training.callback_handler, "on_log", lambda a, s, c, logs: call(a, s, c, {**logs, **more})
+    )
+    training.train()
+    scalars = trainmon.read_table(str(tmp_path / "run")).scalars
+    named = dict(zip(scalars["name"], scalars["value"], strict=True))
+    assert {name: named.get(name) for name in more} == {
+        "tensor": 1.5, "float": 2.5, "int": 4.0, "text": None,
+    }  # fmt: skip
+
+
 # --- Accelerate ----------------------------------------------------------------------------------
 
 
@@ -136,3 +158,113 @@ def test_an_optimizer_without_a_learning_rate(make, tmp_path):
     assert torch.equal(*weights)
     scalars = trainmon.read_table(str(tmp_path / "run")).scalars
     assert set(scalars["name"]) == {"loss"} and len(scalars["name"]) == 4
+
+
+def fit(module, callbacks, size=8, **settings):
+    import lightning.pytorch as pl
+
+    points = Points()
+    points.size = size
+    torch.manual_seed(0)
+    pl.Trainer(
+        logger=False, enable_checkpointing=False, enable_progress_bar=False, devices=1,
+        enable_model_summary=False, accelerator="cpu", callbacks=callbacks, **settings,
+    ).fit(module, DataLoader(points, 4))  # fmt: skip
+
+
+def not_covered(run):
+    (path,) = run.glob("rank_00000/restart_*/run.json")
+    return json.loads(path.read_text())["not_covered"]
+
+
+def test_an_optimizer_that_is_replaced_is_said(tmp_path, caplog):
+    import lightning.pytorch as pl
+
+    from trainmon.integrations.lightning import TrainmonCallback
+
+    class Stages(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.net = Net()
+
+        def training_step(self, batch, index):
+            return self.net(**batch)["loss"]
+
+        def configure_optimizers(self):
+            return torch.optim.Adam(self.parameters(), lr=0.1)
+
+        def on_train_epoch_start(self):
+            if self.current_epoch:
+                self.trainer.optimizers = [torch.optim.SGD(self.parameters(), lr=0.1)]
+
+    bare, watched = Stages(), Stages()
+    callback = TrainmonCallback(out=str(tmp_path / "run"))
+    fit(bare, [], max_epochs=3)
+    fit(watched, [callback], max_epochs=3, log_every_n_steps=1)
+    assert torch.equal(bare.net.linear.weight, watched.net.linear.weight)
+    (said,) = (r.getMessage() for r in caplog.records if "was replaced" in r.getMessage())
+    assert "from step 2 on" in said
+    assert any("replaced" in w and "step 2" in w for w in not_covered(tmp_path / "run"))
+    found = keys(tmp_path / "run", "step", kind="grad_reduced", name="net.linear.weight")
+    assert found == [(0,), (1,)]
+    scalars = trainmon.read_table(str(tmp_path / "run")).scalars
+    assert list(scalars["step"][scalars["name"] == "loss"]) == [0, 1]
+
+    class AfterStop(Stages):
+        def on_train_epoch_start(self):
+            stopped.monitor.stop()
+            super().on_train_epoch_start()
+
+    stopped = TrainmonCallback(out=str(tmp_path / "stopped"))
+    fit(AfterStop(), [stopped], max_epochs=2)
+
+
+@pytest.mark.parametrize("first_waits", [False, True])
+def test_losses_are_counted_in_batches_not_in_steps_of_optimizers(first_waits, tmp_path):
+    import lightning.pytorch as pl
+
+    from trainmon.integrations.lightning import TrainmonCallback
+
+    class Two(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.automatic_optimization = False
+            self.one, self.two = Net(), Net()
+
+        def configure_optimizers(self):
+            return [torch.optim.SGD(net.parameters(), lr=0.1) for net in (self.one, self.two)]
+
+        def training_step(self, batch, index):
+            for optimizer, net in zip(self.optimizers(), (self.one, self.two), strict=True):
+                loss = net(**batch)["loss"]
+                optimizer.zero_grad()
+                self.manual_backward(loss)
+                if net is self.two or index or not first_waits:
+                    optimizer.step()
+            return loss
+
+    callback = TrainmonCallback(out=str(tmp_path / "run"))
+    fit(Two(), [callback], size=64, max_epochs=1, log_every_n_steps=2)
+    names = trainmon.read_table(str(tmp_path / "run")).scalars["name"]
+    assert list(names).count("loss") == 8
+
+
+def test_a_module_whose_own_forward_is_not_called(tmp_path):
+    import lightning.pytorch as pl
+
+    from trainmon.integrations.lightning import TrainmonCallback
+
+    class Module(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net = Net()
+
+        def training_step(self, batch, index):
+            return self.net(**batch)["loss"]
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    fit(Module(), [TrainmonCallback(out=str(tmp_path / "run"), kinds=["actv"])], max_epochs=1)
+    assert "forward is not called by the training" in not_covered(tmp_path / "run")["actv of model"]

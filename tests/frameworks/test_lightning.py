@@ -219,6 +219,50 @@ def test_a_bad_file_is_an_error_at_the_start(tmp_path):
     assert "TRAINMON_CONFIG" in ended.stderr and "missing.json" in ended.stderr
 
 
+SECOND = {
+    TRAINER: """
+class Wider(Module):
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Linear(3, 5)
+L.Trainer(accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False,
+          enable_progress_bar=False, enable_model_summary=False).fit(Wider(), data)
+print("both trained")
+""",
+    FABRIC: """
+fabric = L.Fabric(accelerator="cpu")
+model = torch.nn.Linear(3, 5)
+model, optimizer = fabric.setup(model, torch.optim.SGD(model.parameters(), lr=0.1))
+fabric.backward(model(torch.randn(4, 3)).pow(2).mean())
+optimizer.step()
+print("both trained")
+""",
+}
+
+
+@pytest.mark.parametrize("script", [TRAINER, FABRIC], ids=["trainer", "fabric"])
+@pytest.mark.parametrize("gone", [False, True], ids=["another model", "file gone"])
+def test_a_later_start_that_fails_leaves_the_training_alone(script, gone, tmp_path):
+    config = tmp_path / "watch.json"
+    config.write_text(json.dumps({"kinds": ["grads"], "out": str(tmp_path / "run")}))
+    remove = f"import os; os.remove({str(config)!r})\n" if gone else ""
+    ended = start(script + remove + SECOND[script], config)
+    assert ended.returncode == 0, ended.stderr
+    assert "both trained" in ended.stdout
+    (said,) = (line for line in ended.stderr.splitlines() if "not watched" in line)
+    assert ("watch.json" if gone else "holds the run of another model") in said
+    assert len(rows(tmp_path / "run", kind="grad_reduced")) == 4  # two steps of the first model
+
+
+def test_the_file_is_read_once(tmp_path):
+    config = tmp_path / "watch.json"
+    config.write_text(json.dumps({"kinds": ["grads"], "out": str(tmp_path / "run")}))
+    moved = TRAINER.replace("trainer.fit(", f"import os; os.chdir({str(tmp_path)!r})\ntrainer.fit(")
+    ended = start(moved, os.path.relpath(config))
+    assert ended.returncode == 0, ended.stderr
+    assert rows(tmp_path / "run", kind="grad_reduced")
+
+
 def test_the_scripts_own_callback_comes_first(tmp_path):
     config = tmp_path / "watch.json"
     config.write_text(json.dumps({"kinds": ["weights"], "out": str(tmp_path / "other")}))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from trainmon.integrations import numbers
+
 _tracker: type | None = None
 
 
@@ -11,10 +13,6 @@ def __getattr__(name: str):
     if name == "TrainmonTracker":
         return _make()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def _is_number(value) -> bool:
-    return isinstance(value, (int, float)) or hasattr(value, "item")
 
 
 def _make() -> type:
@@ -54,8 +52,7 @@ def _make() -> type:
 
         def log(self, values: dict, step: int | None = None, **kwargs):
             if self.monitor is not None:
-                scalars = {str(k): v for k, v in values.items() if _is_number(v)}
-                self.monitor.log(**scalars)
+                self.monitor.log(**numbers(values))
 
         def finish(self):
             if self.monitor is not None:

@@ -10,6 +10,7 @@ from trainmon.integrations import VARIABLE, configured
 
 log = logging.getLogger("trainmon")
 _classes: dict[str, type] = {}
+_has_started = False  # a run in this process, by TRAINMON_CONFIG
 
 
 def __getattr__(name: str):
@@ -29,8 +30,6 @@ def _make(package: str) -> type:
         return _classes[package]
     import importlib
 
-    import trainmon
-
     class TrainmonCallback(importlib.import_module(package).Callback):
         """Watches Trainer.fit(). Takes the settings of trainmon.watch.
 
@@ -42,9 +41,13 @@ def _make(package: str) -> type:
             self.settings = settings
             self.monitor = None
             self.from_environment = False
-            self._logged = 0
+            self._watched: set[int] = set()  # ids of the optimizers
+            self._replaced = False
+            self._seen = 0  # the global step after the last batch
+            self._stepped = 0  # batches in which it moved; it adds up the steps of all optimizers
 
         def on_train_start(self, trainer, pl_module):
+            self.monitor = None
             others = [c for c in trainer.callbacks if isinstance(c, TrainmonCallback)]
             if self.from_environment and len(others) > 1:
                 log.warning("trainmon: the script has a TrainmonCallback: %s is unused", VARIABLE)
@@ -54,20 +57,31 @@ def _make(package: str) -> type:
                 "grad_acc_steps": trainer.accumulate_grad_batches,
                 "scaler": getattr(trainer.precision_plugin, "scaler", None),
             }
-            if len(optimizers) == 1:  # global_step adds up the steps of all
-                settings["start_iteration"] = trainer.global_step
+            self._seen, self._stepped = trainer.global_step, 0
+            if len(optimizers) == 1:
+                settings["start_iteration"] = self._stepped = trainer.global_step
             settings.update(self.settings)
             # The strategy's model is the module, in what spreads it over processes.
             model = trainer.strategy.model or pl_module
-            self.monitor = trainmon.watch(model, optimizers, **settings)
-            self._logged = trainer.global_step
+            self.monitor = _start(self, model, optimizers, settings)
+            self._watched, self._replaced = {id(o) for o in optimizers}, False
+
+        def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+            if self.monitor is None or self._replaced:
+                return
+            if any(id(o) not in self._watched for o in trainer.optimizers):
+                self._replaced = True
+                self.monitor._adapter.coverage.optimizer_replaced()
 
         def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
             step = trainer.global_step
-            if self.monitor is None or step == self._logged:
+            if self.monitor is None or self._replaced:
+                return  # there is no step to put them in
+            if step == self._seen:
                 return  # in the middle of an accumulation
-            self._logged = step
-            if step % max(trainer.log_every_n_steps, 1):
+            self._seen = step
+            self._stepped += 1
+            if self._stepped % max(trainer.log_every_n_steps, 1):
                 return
             loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
             if loss is not None and pl_module.automatic_optimization:
@@ -106,8 +120,6 @@ class FabricCallback:
         self.from_environment = False
 
     def on_after_setup(self, fabric, module):
-        import trainmon
-
         others = [c for c in fabric._callbacks if isinstance(c, FabricCallback)]
         if self.from_environment and len(others) > 1:
             log.warning("trainmon: the script has a FabricCallback: %s is unused", VARIABLE)
@@ -119,11 +131,37 @@ class FabricCallback:
         if not optimizers:
             log.warning("trainmon: Fabric sets up a module without an optimizer: not watched")
             return
-        self.monitor = trainmon.watch(module, optimizers, **self.settings)
+        self.monitor = _start(self, module, optimizers, self.settings)
 
     def on_train_end(self, **kwargs):
         if self.monitor is not None:
             self.monitor.stop()
+
+
+def _start(callback, model, optimizers, settings: dict):
+    """trainmon.watch(). Under TRAINMON_CONFIG it may fail before the first run of a process; later
+    ones, which nobody may have thought of, then go on without a Watch."""
+    global _has_started
+    import trainmon
+
+    try:
+        monitor = trainmon.watch(model, optimizers, **settings)
+    except Exception as error:
+        if not (callback.from_environment and _has_started):
+            raise
+        _say_unwatched(error)
+        return None
+    _has_started = _has_started or callback.from_environment
+    return monitor
+
+
+def _say_unwatched(error: Exception) -> None:
+    log.warning(
+        "trainmon: this training is not watched, unlike the one that %s watched before it in this "
+        "process: %s (a callback in the script, with settings of its own, would watch it)",
+        VARIABLE,
+        error,
+    )
 
 
 def _optimizers_of(module) -> list:
@@ -146,10 +184,16 @@ def _optimizers_of(module) -> list:
 
 
 def _from_environment(make) -> list:
-    path = configured()
-    if path is None:
+    try:
+        settings = configured()
+    except ValueError as error:
+        if not _has_started:
+            raise
+        _say_unwatched(error)
         return []
-    callback = make()(config=path)
+    if settings is None:
+        return []
+    callback = make()(config=settings)
     callback.from_environment = True
     return [callback]
 

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from trainmon.integrations import numbers
+
 _callback: type | None = None
 
 
@@ -40,8 +42,7 @@ def _make() -> type:
 
         def on_log(self, args, state, control, logs=None, **kwargs):
             if self.monitor is not None:
-                numbers = {k: v for k, v in (logs or {}).items() if isinstance(v, (int, float))}
-                self.monitor.log(**numbers)
+                self.monitor.log(**numbers(logs or {}))
 
         def on_train_end(self, args, state, control, **kwargs):
             if self.monitor is not None:

@@ -224,7 +224,8 @@ def parameters_of(roots: list[nn.Module], first: int = 0) -> list[Parameter]:
                     continue
                 if isinstance(tensor, nn.parameter.UninitializedParameter):
                     raise TypeError(
-                        f"model has lazy parameters ({prefix}.{key}): run one forward before watch()"
+                        f"model has lazy parameters ({prefix}.{key}): run one forward before watch(), "
+                        "with a trainer's callback one batch through the model before training"
                     )
                 name = f"{prefix}.{key}" if prefix else key
                 known = found.get(id(tensor))

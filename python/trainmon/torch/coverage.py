@@ -8,6 +8,11 @@ from trainmon.base.names import listed
 from trainmon.torch.compiled import COMPILED_BEFORE, INPUTS_UNSEEN, NO_GRADIENT, TOO_OLD
 from trainmon.torch.modules import inside_compiled
 
+UNCALLED = (
+    "no call was seen in the first step: its forward is not called by the training (a "
+    "LightningModule's own mostly is not)"
+)
+
 
 class Coverage(CoverageBase):
     def _notes(self):
@@ -64,9 +69,8 @@ class Coverage(CoverageBase):
                 why = TOO_OLD if adapter.points is None else COMPILED_BEFORE
                 self.not_covered(f"actv of {listed(inside)}", why)
             if others:
-                why = "no call was seen in the first step: unused, or inside torch.compile"
-                if adapter.points is not None:
-                    why = f"no call was seen in the first step: unused, or {COMPILED_BEFORE}"
+                compiled = "inside torch.compile" if adapter.points is None else COMPILED_BEFORE
+                why = f"{UNCALLED}, or {compiled}"
                 self.not_covered(f"actv of {listed(others)}", why)
             if adapter.points is not None and adapter.points.any_compiled():
                 self._inside_compiled()
@@ -100,6 +104,21 @@ class Coverage(CoverageBase):
         )
         self.not_covered(
             "steps of an optimizer that watch() was not given", "its hooks are not ours"
+        )
+
+    def optimizer_replaced(self) -> None:
+        """A trainer has one that watch() was not given; nothing to say once the run was stopped."""
+        clock = self.adapter.clock
+        if clock is None:
+            return
+        step = self.core.step(clock.index)
+        self.say_once(
+            f"an optimizer was replaced after watch(): from step {step} on nothing of the new one's "
+            "steps is recorded, nor loss and learning rate; a fit() that starts with it is watched"
+        )
+        self.not_covered(
+            f"steps of the optimizer that replaced another, from step {step} on",
+            "watch() was not given it",
         )
 
     def parameters_lost(self, name: str) -> None:
