@@ -315,6 +315,9 @@ class Watch:
         written = max((sink["rows_written"] for sink in health["sinks"]), default=0)
         dropped = sum(sum(sink["rows_dropped"].values()) for sink in health["sinks"])
         text = f"{written} rows written, {dropped} dropped"
+        if dropped:
+            reasons = {reason for sink in health["sinks"] for reason in sink["rows_dropped"]}
+            text += f" ({', '.join(sorted(reasons))})"
         if health["refused"]:
             text += f", {sum(health['refused'].values())} not measured"
         if health["parts_off"]:

@@ -19,6 +19,7 @@ std::int64_t dropped(const SinkHealth& sink) {
 // What a person should know of one rank, in sentences; empty when there is nothing.
 std::vector<std::string> findings_of(const RankAccount& rank) {
   std::vector<std::string> findings = rank.faults;
+  bool writes_failed = false;
   for (const SinkHealth& sink : rank.health.sinks) {
     for (const auto& [reason, rows] : sink.rows_dropped) {
       if (rows > 0) {
@@ -27,12 +28,14 @@ std::vector<std::string> findings_of(const RankAccount& rank) {
       }
     }
     if (sink.degraded) findings.push_back("sink " + sink.name + ": its last write failed");
+    writes_failed = writes_failed || sink.degraded || dropped(sink) > 0;
   }
   for (const auto& [part, why] : rank.health.parts_off) {
     findings.push_back(part + " switched itself off: " + why);
   }
   if (rank.health.errors > 0) {
-    findings.push_back(grouped(rank.health.errors) + " errors inside trainmon");
+    findings.push_back(grouped(rank.health.errors) + " errors inside trainmon" +
+                       (writes_failed ? ", failed writes among them" : ""));
   }
   return findings;
 }

@@ -13,7 +13,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kQuietSeconds = 60.0;
+constexpr auto kSound = std::chrono::seconds(10);  // before a sink is said to write again
 constexpr auto kSecond = std::chrono::seconds(1);
 
 constexpr std::size_t kMostOwedOutcomes = 1 << 16;
@@ -199,11 +199,15 @@ void Pipe::write(Outlet& outlet, const RecordBatch& batch) {
   const std::lock_guard lock(account_mutex_);
   // After a stop that ran out of time these rows have already been counted as dropped.
   if (!abandoned_) outlet.written += batch.row_count();
+  const auto now = std::chrono::steady_clock::now();
   if (outlet.degraded) {
     outlet.degraded = false;
-    // A nearly full disk takes small batches and refuses large ones: the pair of lines is bounded.
-    log_line_limited("writing again",
-                     "sink " + std::string(outlet.sink->name()) + ": writing again", kQuietSeconds);
+    outlet.sound_since = now;
+  }
+  // A nearly full disk takes small batches and refuses large ones: that is not said to be over.
+  if (outlet.said_to_fail && now - outlet.sound_since >= kSound) {
+    outlet.said_to_fail = false;
+    log_line("sink " + std::string(outlet.sink->name()) + ": writing again");
   }
 }
 
@@ -234,11 +238,10 @@ void Pipe::fail(Outlet& outlet, std::int64_t rows, const std::string& reason, co
   const std::lock_guard lock(account_mutex_);
   ++errors_;
   if (!abandoned_ && rows > 0) outlet.dropped[reason] += rows;
-  if (!outlet.degraded) {
-    log_line_limited("cannot write",
-                     "sink " + std::string(outlet.sink->name()) + " cannot write (" + reason +
-                         "): " + what + "; training goes on, losses are counted in health.json",
-                     kQuietSeconds);
+  if (!outlet.said_to_fail) {
+    outlet.said_to_fail = true;
+    log_line("sink " + std::string(outlet.sink->name()) + " cannot write (" + reason +
+             "): " + what + "; training goes on, losses are counted in health.json");
   }
   outlet.degraded = true;
 }

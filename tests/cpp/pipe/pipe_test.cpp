@@ -6,9 +6,13 @@
 
 #include <cmath>
 #include <map>
+#include <mutex>
 #include <set>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
+#include "base/log.h"
 #include "batches.h"
 #include "rules/non_finite.h"
 
@@ -118,6 +122,39 @@ TEST(Pipe, AFailingSinkIsCountedByReasonAndRecovers) {
   EXPECT_EQ(health.sinks[0].rows_written, 10);
   EXPECT_FALSE(health.sinks[0].degraded);
   EXPECT_EQ(health.sinks[1].rows_written, 110);
+}
+
+// On a nearly full disk every other batch fits: the last word must not be that all is well. Each
+// pipe says it, whatever another of the process has said.
+TEST(Pipe, ASinkThatComesAndGoesIsSaidToFailOnce) {
+  static std::mutex mutex;
+  static std::vector<std::string> lines;
+  const LogHook before = set_log_hook([](std::string_view line) {
+    const std::lock_guard lock(mutex);
+    lines.emplace_back(line);
+  });
+  for (int pipe = 0; pipe < 2; ++pipe) {
+    lines.clear();
+    Fixture f;
+    for (std::uint64_t i = 1; i <= 6; ++i) {
+      {
+        const std::lock_guard lock(f.seen->mutex);
+        f.seen->fail_with = i % 2 == 1 ? "no_space" : "";
+      }
+      f.submit(batch_of(i, i * 10, 10));
+      ASSERT_TRUE(eventually([&] {
+        const auto sinks = f.health().sinks;
+        std::int64_t known = sinks[0].rows_written;
+        for (const auto& [reason, rows] : sinks[0].rows_dropped) known += rows;
+        return known == static_cast<std::int64_t>(10 * i);
+      }));
+    }
+    f.pipe->stop(5s);
+    const std::lock_guard lock(mutex);
+    ASSERT_EQ(lines.size(), 1u);
+    EXPECT_NE(lines[0].find("cannot write (no_space)"), std::string::npos) << lines[0];
+  }
+  set_log_hook(before);
 }
 
 // The first batch that a sink writes again says what the ones before it lost, and brings along what
