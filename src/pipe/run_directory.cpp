@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -30,41 +31,40 @@ std::string numbered(const char* prefix, int width, int number) {
   return prefix + digits;
 }
 
-// What the restarts under one rank's directory tell.
-struct Past {
-  int newest = -1;
-  bool newest_is_of_this_launch = false;
-  std::string model_digest;  // of the newest
-  int of_other_size = -1;    // the newest of a launch of another world size
-};
-
-Past past_of(const fs::path& rank_directory, const Identity& identity) {
-  Past past;
+// The numbers of the restarts under one rank's directory, the newest first.
+std::vector<int> restarts_in(const fs::path& rank_directory) {
+  std::vector<int> numbers;
   std::error_code error;
   for (fs::directory_iterator entry(rank_directory, error), end; !error && entry != end;
        entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     int number = -1;
-    if (std::sscanf(name.c_str(), "restart_%d", &number) != 1 || number < 0) continue;
-    const bool is_newest = number > past.newest;
-    if (is_newest) {
-      past.newest = number;
-      past.newest_is_of_this_launch = false;
-      past.model_digest.clear();
+    if (std::sscanf(name.c_str(), "restart_%d", &number) == 1 && number >= 0) {
+      numbers.push_back(number);
     }
-    try {
-      const json run = json::parse(read_file(entry->path() / "run.json", 1 << 24));
-      if (run.value("world_size", identity.world_size) != identity.world_size) {
-        past.of_other_size = std::max(past.of_other_size, number);
-      }
-      if (!is_newest) continue;
-      past.newest_is_of_this_launch = !identity.run_id.empty() &&
-                                      run.value("run_id", "") == identity.run_id &&
-                                      run.value("restart_count", -1) == identity.restart_count;
-      past.model_digest = run.value("model_digest", "");
-    } catch (const std::exception&) {
-      // Another process is just starting there, or a killed one left no run.json: number only.
-    }
+  }
+  std::sort(numbers.begin(), numbers.end(), std::greater<>());
+  return numbers;
+}
+
+// What run.json tells of a restart beside the start that `identity` is of. Another process may be
+// just starting there, or a killed one have left none: then nothing.
+struct Past {
+  bool same_launch = false;
+  bool other_world_size = false;
+  std::string model_digest;
+};
+
+Past past_of(const fs::path& rank_directory, int restart, const Identity& identity) {
+  Past past;
+  try {
+    const json run = json::parse(
+        read_file(rank_directory / numbered("restart_", 4, restart) / "run.json", 1 << 24));
+    past.same_launch = !identity.run_id.empty() && run.value("run_id", "") == identity.run_id &&
+                       run.value("restart_count", -1) == identity.restart_count;
+    past.other_world_size = run.value("world_size", identity.world_size) != identity.world_size;
+    past.model_digest = run.value("model_digest", "");
+  } catch (const std::exception&) {
   }
   return past;
 }
@@ -102,19 +102,32 @@ fs::path default_out(const std::string& out, const std::string& run_id) {
 RunInfo claim_directory(const fs::path& out, const Identity& identity, double eps) {
   const fs::path own = out / numbered("rank_", 5, identity.rank);
   make_directories(own);
-  const Past own_past = past_of(own, identity);
-  const Past first_past =
-      identity.rank == 0 ? own_past : past_of(out / numbered("rank_", 5, 0), identity);
-  // Only with its own past: the stages of a pipeline are different models on different ranks.
-  if (!own_past.model_digest.empty() && !identity.model_digest.empty() &&
-      own_past.model_digest != identity.model_digest) {
-    throw std::runtime_error(
-        "[out] " + out.string() +
-        " holds the run of another model (names, shapes or dtypes differ); give this run its own "
-        "directory with out=...");
+  const std::vector<int> own_past = restarts_in(own);
+  int restart = 0;
+  if (!own_past.empty()) {
+    restart = own_past.front() + 1;
+    // Only with its own past: the stages of a pipeline are different models on different ranks.
+    const std::string digest = past_of(own, own_past.front(), identity).model_digest;
+    if (!digest.empty() && !identity.model_digest.empty() && digest != identity.model_digest) {
+      throw std::runtime_error(
+          "[out] " + out.string() +
+          " holds the run of another model (names, shapes or dtypes differ); give this run its "
+          "own directory with out=...");
+    }
   }
-  int restart = std::max(own_past.newest, first_past.of_other_size) + 1;
-  if (first_past.newest_is_of_this_launch) restart = std::max(restart, first_past.newest);
+  if (identity.rank != 0) {
+    const fs::path first = out / numbered("rank_", 5, 0);
+    const std::vector<int> first_past = restarts_in(first);
+    for (const int number : first_past) {
+      if (number < restart) break;
+      const Past past = past_of(first, number, identity);
+      if (past.other_world_size) {
+        restart = number + 1;
+      } else if (past.same_launch && number == first_past.front()) {
+        restart = number;
+      }
+    }
+  }
   for (; restart <= kMaxRestart; ++restart) {
     const fs::path directory = own / numbered("restart_", 4, restart);
     if (::mkdir(directory.c_str(), 0750) == 0) {
