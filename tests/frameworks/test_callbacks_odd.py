@@ -1,4 +1,5 @@
 # Odd but legal trainings under the trainers' callbacks: nothing raises into them, and no row is wrong.
+import copy
 import json
 
 import numpy as np
@@ -128,11 +129,9 @@ def test_a_tracker_takes_any_key(tmp_path):
 # --- Lightning -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", [WithoutLr, lambda parameters: None], ids=["no lr", "none"])
-def test_an_optimizer_without_a_learning_rate(make, tmp_path):
+def lightning_module(make):
+    """A LightningModule of one Net; `make` gives the optimizer of its parameters."""
     import lightning.pytorch as pl
-
-    from trainmon.integrations.lightning import TrainmonCallback
 
     class Module(pl.LightningModule):
         def __init__(self):
@@ -145,19 +144,7 @@ def test_an_optimizer_without_a_learning_rate(make, tmp_path):
         def configure_optimizers(self):
             return make(self.parameters())
 
-    weights = []
-    for callbacks in ([], [TrainmonCallback(out=str(tmp_path / "run"))]):
-        torch.manual_seed(0)
-        module = Module()
-        pl.Trainer(
-            max_epochs=2, logger=False, enable_checkpointing=False, enable_progress_bar=False,
-            enable_model_summary=False, accelerator="cpu", devices=1, log_every_n_steps=1,
-            callbacks=callbacks,
-        ).fit(module, DataLoader(Points(), 4))  # fmt: skip
-        weights.append(module.net.linear.weight.detach().clone())
-    assert torch.equal(*weights)
-    scalars = trainmon.read_table(str(tmp_path / "run")).scalars
-    assert set(scalars["name"]) == {"loss"} and len(scalars["name"]) == 4
+    return Module
 
 
 def fit(module, callbacks, size=8, **settings):
@@ -172,33 +159,36 @@ def fit(module, callbacks, size=8, **settings):
     ).fit(module, DataLoader(points, 4))  # fmt: skip
 
 
+@pytest.mark.parametrize("make", [WithoutLr, lambda parameters: None], ids=["no lr", "none"])
+def test_an_optimizer_without_a_learning_rate(make, tmp_path):
+    from trainmon.integrations.lightning import TrainmonCallback
+
+    weights = []
+    for callbacks in ([], [TrainmonCallback(out=str(tmp_path / "run"))]):
+        torch.manual_seed(0)
+        module = lightning_module(make)()
+        fit(module, callbacks, max_epochs=2, log_every_n_steps=1)
+        weights.append(module.net.linear.weight.detach().clone())
+    assert torch.equal(*weights)
+    scalars = trainmon.read_table(str(tmp_path / "run")).scalars
+    assert set(scalars["name"]) == {"loss"} and len(scalars["name"]) == 4
+
+
 def not_covered(run):
     (path,) = run.glob("rank_00000/restart_*/run.json")
     return json.loads(path.read_text())["not_covered"]
 
 
 def test_an_optimizer_that_is_replaced_is_said(tmp_path, caplog):
-    import lightning.pytorch as pl
-
     from trainmon.integrations.lightning import TrainmonCallback
 
-    class Stages(pl.LightningModule):
-        def __init__(self):
-            super().__init__()
-            torch.manual_seed(0)
-            self.net = Net()
-
-        def training_step(self, batch, index):
-            return self.net(**batch)["loss"]
-
-        def configure_optimizers(self):
-            return torch.optim.Adam(self.parameters(), lr=0.1)
-
+    class Stages(lightning_module(lambda parameters: torch.optim.Adam(parameters, lr=0.1))):
         def on_train_epoch_start(self):
             if self.current_epoch:
                 self.trainer.optimizers = [torch.optim.SGD(self.parameters(), lr=0.1)]
 
-    bare, watched = Stages(), Stages()
+    bare = Stages()
+    watched = copy.deepcopy(bare)
     callback = TrainmonCallback(out=str(tmp_path / "run"))
     fit(bare, [], max_epochs=3)
     fit(watched, [callback], max_epochs=3, log_every_n_steps=1)
@@ -251,20 +241,8 @@ def test_losses_are_counted_in_batches_not_in_steps_of_optimizers(first_waits, t
 
 
 def test_a_module_whose_own_forward_is_not_called(tmp_path):
-    import lightning.pytorch as pl
-
     from trainmon.integrations.lightning import TrainmonCallback
 
-    class Module(pl.LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.net = Net()
-
-        def training_step(self, batch, index):
-            return self.net(**batch)["loss"]
-
-        def configure_optimizers(self):
-            return torch.optim.SGD(self.parameters(), lr=0.1)
-
-    fit(Module(), [TrainmonCallback(out=str(tmp_path / "run"), kinds=["actv"])], max_epochs=1)
+    module = lightning_module(lambda parameters: torch.optim.SGD(parameters, lr=0.1))()
+    fit(module, [TrainmonCallback(out=str(tmp_path / "run"), kinds=["actv"])], max_epochs=1)
     assert "forward is not called by the training" in not_covered(tmp_path / "run")["actv of model"]
