@@ -80,7 +80,7 @@ std::optional<std::string> python_says(const std::string& python, const std::str
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawn_file_actions_adddup2(&actions, writing.fd(), 1);
   ::posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
-  std::string name = python, flag = "-c", text = program;
+  std::string name = python, flag = "-c", text = safe_program(program);
   std::array<char*, 4> arguments = {name.data(), flag.data(), text.data(), nullptr};
   pid_t child = 0;
   const int failed =
