@@ -3,6 +3,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "base/text.h"
 #include "convert/csv_records.h"
 #include "sinks/table.h"
@@ -24,6 +25,7 @@ double bound(const json& value) {
 }
 
 std::vector<std::byte> histogram_from_cell(std::string_view cell) {
+  if (is_too_deep(cell)) throw std::invalid_argument("too deep");
   const json value = json::parse(cell);
   Histogram histogram;
   histogram.low = bound(value.at("low"));

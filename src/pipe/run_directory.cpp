@@ -13,6 +13,7 @@
 #include <stdexcept>
 
 #include "base/file.h"
+#include "base/json_text.h"
 #include "trainmon/version.h"
 
 namespace trainmon {
@@ -58,8 +59,8 @@ struct Past {
 Past past_of(const fs::path& rank_directory, int restart, const Identity& identity) {
   Past past;
   try {
-    const json run = json::parse(
-        read_file(rank_directory / numbered("restart_", 4, restart) / "run.json", 1 << 24));
+    const json run =
+        json::parse(read_json_text(rank_directory / numbered("restart_", 4, restart) / "run.json"));
     past.same_launch = !identity.run_id.empty() && run.value("run_id", "") == identity.run_id &&
                        run.value("restart_count", -1) == identity.restart_count;
     past.other_world_size = run.value("world_size", identity.world_size) != identity.world_size;

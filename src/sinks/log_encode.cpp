@@ -1,6 +1,7 @@
 // Each column takes the smallest encoding that gives back exactly the same values.
 #include "sinks/log_encode.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/crc32c.h"
@@ -22,9 +23,11 @@ static_assert(static_cast<int>(Moment::forward_end) == 0 && static_cast<int>(Mom
 // Smaller payloads gain nothing; nor is it worth it for less than an eighth.
 constexpr std::size_t kCompressFrom = 512;
 
-// Reserves the frame's header, lets `fill` append the payload, then completes the header.
+// Reserves the frame's header, lets `fill` append the payload, which holds so many records, then
+// completes the header.
 template <typename Fill>
-void append_frame(std::string& out, FrameType type, std::uint32_t number, const Fill& fill) {
+void append_frame(std::string& out, FrameType type, std::uint32_t number, std::size_t records,
+                  const Fill& fill) {
   const std::size_t start = out.size();
   out.append(kFrameHeaderBytes, '\0');
   fill(out);
@@ -35,7 +38,8 @@ void append_frame(std::string& out, FrameType type, std::uint32_t number, const 
   }
   if (size >= kCompressFrom) {
     const auto packed = compressed(std::string_view(out).substr(start + kFrameHeaderBytes));
-    if (packed && packed->size() < size - size / 8) {
+    const std::size_t least = std::max<std::size_t>(records, size / kMaxRatio + 1);
+    if (packed && packed->size() < size - size / 8 && packed->size() >= least) {
       out.replace(start + kFrameHeaderBytes, size, *packed);
       codec = Codec::zstd;
     }
@@ -232,7 +236,7 @@ void append_segment_start(std::string& out, const RunInfo& run, const SegmentSta
   writer.fixed(kByteOrder);
   writer.fixed(kMajor);
   writer.fixed(kMinor);
-  append_frame(out, FrameType::segment, 0, [&](std::string& payload) {
+  append_frame(out, FrameType::segment, 0, 0, [&](std::string& payload) {
     ByteWriter fields(payload);
     fields.signed_varint(start.number);
     fields.signed_varint(start.previous);
@@ -253,7 +257,7 @@ void append_segment_start(std::string& out, const RunInfo& run, const SegmentSta
 
 void append_series_frame(std::string& out, std::uint32_t frame_number,
                          const std::vector<SeriesId>& ids, const SeriesTable& table) {
-  append_frame(out, FrameType::series, frame_number, [&](std::string& payload) {
+  append_frame(out, FrameType::series, frame_number, ids.size(), [&](std::string& payload) {
     ByteWriter writer(payload);
     writer.varint(ids.size());
     for (const SeriesId id : ids) {
@@ -282,7 +286,10 @@ void append_series_frame(std::string& out, std::uint32_t frame_number,
 
 void append_batch_frame(std::string& out, std::uint32_t frame_number, const RecordBatch& batch,
                         const std::vector<Gap>& more_gaps) {
-  append_frame(out, FrameType::batch, frame_number, [&](std::string& payload) {
+  const std::size_t records = batch.rows.size() + batch.outcomes.size() + batch.scalars.size() +
+                              batch.payloads.size() + batch.alerts.size() + batch.gaps.size() +
+                              more_gaps.size();
+  append_frame(out, FrameType::batch, frame_number, records, [&](std::string& payload) {
     ByteWriter writer(payload);
     writer.varint(batch.number);
     writer.fixed(static_cast<std::uint8_t>(batch.moment));

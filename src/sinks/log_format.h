@@ -26,6 +26,9 @@ inline constexpr std::size_t kPreambleBytes = 16;
 inline constexpr std::string_view kFrameMagic = "tmFR";
 inline constexpr std::size_t kFrameHeaderBytes = 28;
 inline constexpr std::uint32_t kMaxPayload = 1u << 30;
+// A payload is compressed only as far as it keeps a byte for so many of its bytes, and a byte for
+// each of its records: readers, which believe nobody, take memory by the size of the file.
+inline constexpr std::uint64_t kMaxRatio = 64;
 
 enum class FrameType : std::uint8_t { segment = 1, series = 2, batch = 3 };
 enum class Codec : std::uint8_t { none = 0, zstd = 1 };

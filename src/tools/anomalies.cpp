@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/json_text.h"
 #include "tools/run_layout.h"
 #include "trainmon/msprobe_anomaly.h"
 #include "trainmon/tools.h"
@@ -20,7 +21,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 28;
 
 enum Stage { kForward, kBackward, kOptimizer };
 
@@ -102,11 +103,11 @@ void read_file_of(const std::filesystem::path& file, AnomalyList& list) {
   Json object;
   std::size_t keys = 0;
   try {
-    object =
-        Json::parse(read_file(file, kMostBytes), [&](int depth, Json::parse_event_t event, Json&) {
-          if (depth == 1 && event == Json::parse_event_t::key) ++keys;
-          return true;
-        });
+    object = Json::parse(read_json_text(file, kMostBytes),
+                         [&](int depth, Json::parse_event_t event, Json&) {
+                           if (depth == 1 && event == Json::parse_event_t::key) ++keys;
+                           return true;
+                         });
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::exception& error) {

@@ -2,16 +2,15 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "base/file.h"
+#include "base/json_text.h"
 #include "tools/run_layout.h"
 #include "trainmon/control.h"
+#include "trainmon/error.h"
 
 namespace trainmon {
 namespace {
 
 using nlohmann::json;
-
-constexpr std::int64_t kMaxJson = std::int64_t{1} << 26;
 
 // As it should be written; a note of another form, or of another version, leaves what was read
 // before it.
@@ -45,7 +44,7 @@ std::vector<RankControl> read_controls(const std::filesystem::path& run) {
     rank.restart = directory.restart;
     if (const auto health = read_health_json(directory, damage)) rank.closed = health->closed;
     try {
-      take_notes(json::parse(read_file(directory.path / "run.json", kMaxJson)), rank);
+      take_notes(json::parse(read_json_text(directory.path / "run.json")), rank);
     } catch (const json::exception&) {
     } catch (const SinkError&) {
     }

@@ -99,12 +99,19 @@ bool is_needed(Column column, Detail detail) {
   return detail == Detail::all || column == Column::series || column == Column::window;
 }
 
-bool read_rows(std::string_view bytes, std::vector<Row>& rows, std::string& why, Detail detail) {
+constexpr const char* kTooMany = "it holds more records than its bytes in the file can";
+
+bool read_rows(std::string_view bytes, std::vector<Row>& rows, FrameBounds& bounds,
+               std::string& why, Detail detail) {
   ByteReader reader(bytes);
   const std::uint64_t count = reader.varint();
   // A row takes a byte at least (seq is never constant), so this bounds what is allocated.
   if (count > reader.left()) {
     why = "more rows than bytes";
+    return false;
+  }
+  if (!bounds.takes_records(count)) {
+    why = kTooMany;
     return false;
   }
   rows.clear();
@@ -141,13 +148,18 @@ RowKey read_key(ByteReader& reader) {
 }
 
 template <typename Record, typename Take>
-bool read_records(std::string_view bytes, std::vector<Record>& records, const Take& take) {
+bool read_records(std::string_view bytes, std::vector<Record>& records, FrameBounds& bounds,
+                  std::string& why, const Take& take) {
   ByteReader reader(bytes);
   for (std::uint64_t count = reader.varint(); count > 0 && reader.ok(); --count) {
     ByteReader fields(reader.text());
     Record record;
     const bool is_known = take(fields, record);
     if (!reader.ok() || !fields.ok() || !is_known) return false;
+    if (!bounds.takes_records(1)) {
+      why = kTooMany;
+      return false;
+    }
     records.push_back(std::move(record));
   }
   return reader.ok();
@@ -201,21 +213,21 @@ bool take_gap(ByteReader& r, Gap& g) {
   return true;
 }
 
-bool read_section(Section section, std::string_view bytes, RecordBatch& batch, std::string& why,
-                  Detail detail) {
+bool read_section(Section section, std::string_view bytes, RecordBatch& batch, FrameBounds& bounds,
+                  std::string& why, Detail detail) {
   switch (section) {
     case Section::rows:
-      return read_rows(bytes, batch.rows, why, detail);
+      return read_rows(bytes, batch.rows, bounds, why, detail);
     case Section::outcomes:
-      return read_records(bytes, batch.outcomes, take_outcome);
+      return read_records(bytes, batch.outcomes, bounds, why, take_outcome);
     case Section::scalars:
-      return read_records(bytes, batch.scalars, take_scalar);
+      return read_records(bytes, batch.scalars, bounds, why, take_scalar);
     case Section::payloads:
-      return read_records(bytes, batch.payloads, take_payload);
+      return read_records(bytes, batch.payloads, bounds, why, take_payload);
     case Section::alerts:
-      return read_records(bytes, batch.alerts, take_alert);
+      return read_records(bytes, batch.alerts, bounds, why, take_alert);
     case Section::gaps:
-      return read_records(bytes, batch.gaps, take_gap);
+      return read_records(bytes, batch.gaps, bounds, why, take_gap);
   }
   return true;  // a later version's
 }
@@ -238,7 +250,8 @@ std::optional<SegmentInfo> decode_segment(std::string_view payload, std::string&
   return std::nullopt;
 }
 
-bool decode_series(std::string_view payload, std::map<SeriesId, Series>& series, std::string& why) {
+bool decode_series(std::string_view payload, std::map<SeriesId, Series>& series,
+                   FrameBounds& bounds, std::string& why) {
   ByteReader reader(payload);
   for (std::uint64_t count = reader.varint(); count > 0 && reader.ok(); --count) {
     ByteReader fields(reader.text());
@@ -249,6 +262,11 @@ bool decode_series(std::string_view payload, std::map<SeriesId, Series>& series,
       return false;
     }
     const auto [known, is_new] = series.emplace(id, *definition);
+    if (is_new && !bounds.takes_records(1)) {
+      series.erase(known);
+      why = kTooMany;
+      return false;
+    }
     if (!is_new && !(known->second == *definition)) {
       why = "series " + std::to_string(id) + " is defined twice, differently";
       return false;
@@ -258,7 +276,8 @@ bool decode_series(std::string_view payload, std::map<SeriesId, Series>& series,
   return reader.ok();
 }
 
-bool decode_batch(std::string_view payload, RecordBatch& batch, std::string& why, Detail detail) {
+bool decode_batch(std::string_view payload, RecordBatch& batch, FrameBounds& bounds,
+                  std::string& why, Detail detail) {
   ByteReader reader(payload);
   batch.rows.clear();
   batch.outcomes.clear();
@@ -273,7 +292,7 @@ bool decode_batch(std::string_view payload, RecordBatch& batch, std::string& why
   while (reader.ok() && reader.left() > 0) {
     const auto section = static_cast<Section>(reader.fixed<std::uint8_t>());
     const std::string_view bytes = reader.text();
-    if (reader.ok() && !read_section(section, bytes, batch, why, detail)) {
+    if (reader.ok() && !read_section(section, bytes, batch, bounds, why, detail)) {
       if (why.empty()) {
         why = "section " + std::to_string(static_cast<int>(section)) + " cannot be decoded";
       }
@@ -284,9 +303,10 @@ bool decode_batch(std::string_view payload, RecordBatch& batch, std::string& why
   return reader.ok();
 }
 
-std::optional<RecordBatch> decode_batch(std::string_view payload, std::string& why) {
+std::optional<RecordBatch> decode_batch(std::string_view payload, FrameBounds& bounds,
+                                        std::string& why) {
   RecordBatch batch;
-  if (!decode_batch(payload, batch, why, Detail::all)) return std::nullopt;
+  if (!decode_batch(payload, batch, bounds, why, Detail::all)) return std::nullopt;
   return batch;
 }
 

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "sinks/log_encode.h"
+#include "tools/log_bounds.h"
 #include "trainmon/record.h"
 
 namespace trainmon {
@@ -23,12 +24,15 @@ struct SegmentInfo {
 
 // Each is nullopt (or false) when the payload is not what docs/formats.md says; `why` tells.
 std::optional<SegmentInfo> decode_segment(std::string_view payload, std::string& why);
-bool decode_series(std::string_view payload, std::map<SeriesId, Series>& series, std::string& why);
+bool decode_series(std::string_view payload, std::map<SeriesId, Series>& series,
+                   FrameBounds& bounds, std::string& why);
 
-std::optional<RecordBatch> decode_batch(std::string_view payload, std::string& why);
+std::optional<RecordBatch> decode_batch(std::string_view payload, FrameBounds& bounds,
+                                        std::string& why);
 // How much of a batch: everything, or of its rows only which series and windows they are of.
 enum class Detail : std::uint8_t { all, which_rows };
 // The same into a batch whose memory is used again; what it holds after false means nothing.
-bool decode_batch(std::string_view payload, RecordBatch& batch, std::string& why, Detail detail);
+bool decode_batch(std::string_view payload, RecordBatch& batch, FrameBounds& bounds,
+                  std::string& why, Detail detail);
 
 }  // namespace trainmon

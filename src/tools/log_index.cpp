@@ -33,8 +33,10 @@ std::optional<SegmentInfo> first_frame(const fs::path& path) {
   for (const LogFrame& stored : scan.frames) {
     LogFrame frame = stored;
     std::string unpacked, why;
+    Allowance none_used;
+    FrameBounds bounds(frame.header.stored, none_used);
     if (frame.header.type != static_cast<std::uint8_t>(log_format::FrameType::segment)) continue;
-    if (!unpack(frame, unpacked, why)) return std::nullopt;
+    if (!unpack(frame, unpacked, bounds, why)) return std::nullopt;
     return decode_segment(frame.payload, why);
   }
   return std::nullopt;
@@ -94,8 +96,9 @@ std::int64_t count_and_drop_rows(LogContents& contents, const Optimizers& optimi
 
 }  // namespace
 
-LogIndex::LogIndex(fs::path directory, int rank, int restart, unsigned threads)
-    : directory_(std::move(directory)), rank_(rank), restart_(restart) {
+LogIndex::LogIndex(fs::path directory, int rank, int restart, Allowance& allowance,
+                   unsigned threads)
+    : directory_(std::move(directory)), rank_(rank), restart_(restart), allowance_(allowance) {
   std::error_code error;
   for (fs::directory_iterator entry(directory_, error), end; !error && entry != end;
        entry.increment(error)) {
@@ -189,8 +192,9 @@ void LogIndex::index_frames(const Segment& segment, const SegmentScan& scan, Fou
   for (const LogFrame& stored : scan.frames) {
     LogFrame frame = stored;
     std::string why;
+    FrameBounds bounds(frame.header.stored, allowance_);
     const auto fault = [&] { contents.damage.push_back({segment.path, frame.offset, why}); };
-    if (!unpack(frame, unpacked, why)) {
+    if (!unpack(frame, unpacked, bounds, why)) {
       fault();
       continue;
     }
@@ -215,11 +219,11 @@ void LogIndex::index_frames(const Segment& segment, const SegmentScan& scan, Fou
         return;
       }
       case log_format::FrameType::series:
-        is_used = decode_series(frame.payload, contents.series, why);
+        is_used = decode_series(frame.payload, contents.series, bounds, why);
         optimizers.refresh();
         break;
       case log_format::FrameType::batch:
-        if (decode_batch(frame.payload, batch, why, Detail::which_rows)) {
+        if (decode_batch(frame.payload, batch, bounds, why, Detail::which_rows)) {
           LogFrame place = stored;
           place.payload = {};
           const std::int64_t rows = contents.rows, payloads = contents.payloads;
@@ -320,8 +324,9 @@ std::int64_t LogIndex::read(std::size_t number, const std::function<bool(SeriesI
     bool is_used = false;
     if (begin + frame.header.stored <= content.size()) {
       frame.payload = std::string_view(content).substr(begin, frame.header.stored);
-      if (unpack(frame, unpacked, why)) {
-        is_used = decode_batch(frame.payload, batch, why, Detail::all);
+      FrameBounds known_to_hold;
+      if (unpack(frame, unpacked, known_to_hold, why)) {
+        is_used = decode_batch(frame.payload, batch, known_to_hold, why, Detail::all);
       }
     }
     if (!is_used || batch.number != place.number) {
@@ -344,7 +349,8 @@ std::int64_t LogIndex::read(std::size_t number, const std::function<bool(SeriesI
 
 LogContents read_log(const fs::path& directory, int rank, int restart,
                      const std::function<bool(const Series&)>& wanted) {
-  const LogIndex index(directory, rank, restart);
+  Allowance allowance;
+  const LogIndex index(directory, rank, restart, allowance);
   LogContents whole = index.contents();
   whole.batches.clear();
   const auto is_wanted = [&](SeriesId id) {

@@ -24,7 +24,9 @@ class LogIndex {
  public:
   // Reads everything but rows and payloads. Never throws but std::bad_alloc and std::system_error
   // (no thread).
-  LogIndex(std::filesystem::path directory, int rank, int restart, unsigned threads = 1);
+  // What lies beyond the bounds of frames is damage; `allowance` is that of the run.
+  LogIndex(std::filesystem::path directory, int rank, int restart, Allowance& allowance,
+           unsigned threads = 1);
 
   // Its batches hold no rows and no payloads; `rows` and `windows` count those of all series.
   const LogContents& contents() const { return contents_; }
@@ -70,6 +72,7 @@ class LogIndex {
   const std::filesystem::path directory_;
   const int rank_;
   const int restart_;
+  Allowance& allowance_;
   LogContents contents_;
   std::vector<Segment> segments_;
 };

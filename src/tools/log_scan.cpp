@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/crc32c.h"
+#include "base/text.h"
 #include "sinks/compress.h"
 
 namespace trainmon {
@@ -163,10 +164,15 @@ SegmentScan scan_rest(std::string_view bytes, std::int64_t offset, std::uint32_t
   return scan;
 }
 
-bool unpack(LogFrame& frame, std::string& unpacked, std::string& why) {
+bool unpack(LogFrame& frame, std::string& unpacked, FrameBounds& bounds, std::string& why) {
   using log_format::Codec;
   const auto codec = static_cast<Codec>(frame.header.codec);
   if (codec == Codec::none) return true;
+  if (codec == Codec::zstd && has_zstd() && !bounds.takes_bytes(frame.header.raw)) {
+    why = "the frame unpacks to " + grouped(frame.header.raw) + " bytes, more than its " +
+          grouped(frame.header.stored) + " can hold";
+    return false;
+  }
   std::optional<std::string> bytes;
   if (codec == Codec::zstd && frame.header.raw <= log_format::kMaxPayload) {
     bytes = decompressed(frame.payload, frame.header.raw);

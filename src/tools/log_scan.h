@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sinks/log_format.h"
+#include "tools/log_bounds.h"
 
 namespace trainmon {
 
@@ -36,6 +37,6 @@ SegmentScan scan_segment(std::string_view bytes);
 SegmentScan scan_rest(std::string_view bytes, std::int64_t offset, std::uint32_t frames);
 
 // Points the frame's payload at its decompressed bytes, which `unpacked` keeps.
-bool unpack(LogFrame& frame, std::string& unpacked, std::string& why);
+bool unpack(LogFrame& frame, std::string& unpacked, FrameBounds& bounds, std::string& why);
 
 }  // namespace trainmon

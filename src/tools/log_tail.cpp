@@ -131,8 +131,9 @@ void LogTail::take_frames(std::string_view bytes, bool is_last, const Take& take
   for (LogFrame& frame : scan.frames) {
     frames_ = std::max(frames_, frame.header.number + 1);
     std::string why;
+    FrameBounds bounds(frame.header.stored, allowance_);
     const auto fault = [&] { damage.push_back({file, frame.offset, why}); };
-    if (!unpack(frame, unpacked, why)) {
+    if (!unpack(frame, unpacked, bounds, why)) {
       fault();
       continue;
     }
@@ -148,10 +149,10 @@ void LogTail::take_frames(std::string_view bytes, bool is_last, const Take& take
         if (is_foreign_) return;
         break;
       case log_format::FrameType::series:
-        if (!decode_series(frame.payload, series_, why)) fault();
+        if (!decode_series(frame.payload, series_, bounds, why)) fault();
         break;
       case log_format::FrameType::batch:
-        if (std::optional<RecordBatch> batch = decode_batch(frame.payload, why)) {
+        if (std::optional<RecordBatch> batch = decode_batch(frame.payload, bounds, why)) {
           if (!numbers_.insert(batch->number).second) break;
           if (numbers_.size() > kNumbersKept) numbers_.erase(numbers_.begin());
           drop_undefined(*batch, frame.offset, damage);

@@ -9,6 +9,7 @@
 #include <set>
 #include <vector>
 
+#include "tools/log_bounds.h"
 #include "trainmon/tools.h"
 
 namespace trainmon {
@@ -47,6 +48,7 @@ class LogTail {
   bool is_foreign_ = false;     // of another rank
   std::int64_t said_ = -1;      // the end of the newest bytes that were called unusable
   std::map<SeriesId, Series> series_;
+  Allowance allowance_;
   std::set<std::uint64_t> numbers_;  // of the newest batches: none is given twice
 };
 

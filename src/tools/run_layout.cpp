@@ -8,7 +8,8 @@
 #include <tuple>
 #include <type_traits>
 
-#include "base/file.h"
+#include "base/json_text.h"
+#include "trainmon/error.h"
 
 namespace trainmon {
 namespace {
@@ -17,7 +18,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr std::int64_t kMostSteps = std::int64_t{1} << 53;
-constexpr std::int64_t kMaxJson = std::int64_t{1} << 26;
 constexpr std::int64_t kMaxWorldSize = std::int64_t{1} << 20;  // whoever says more is not believed
 
 // Subdirectories called <prefix><number>, by number. What cannot be told to be one is taken for it:
@@ -80,7 +80,7 @@ std::system_error cannot_read(const fs::path& path, std::error_code error) {
 
 std::optional<json> load(const fs::path& path, std::vector<Damage>& damage) {
   try {
-    json value = json::parse(read_file(path, kMaxJson));
+    json value = json::parse(read_json_text(path));
     if (value.is_object()) return value;
     damage.push_back({path, 0, "not a JSON object"});
   } catch (const json::parse_error& error) {

@@ -69,8 +69,8 @@ void RunStream::open(const RankDirectory& place) {
   expected_.add(directory.facts);
   // Before the log: a run that ends between the two reads must not look as if it had lost rows.
   const std::optional<StoredHealth> stored = read_health_json(place, facts_.damage);
-  directory.log =
-      std::make_unique<LogIndex>(place.path, place.rank, place.restart, useful_threads());
+  directory.log = std::make_unique<LogIndex>(place.path, place.rank, place.restart, allowance_,
+                                             useful_threads());
   const LogContents& log = directory.log->contents();
   facts_.torn_tails += log.torn_tails;
   payloads_ += log.payloads;

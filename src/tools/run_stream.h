@@ -71,6 +71,7 @@ class RunStream {
   RunRows facts_;
   ExpectedRanks expected_;
   SeriesIndex index_;
+  Allowance allowance_;
   std::vector<Directory> directories_;
   std::vector<Piece> pieces_;
   std::int64_t payloads_ = 0;

@@ -115,6 +115,7 @@ def frames_of(data: bytes) -> list[bytes]:
 
 
 def log_cases(corpus: Corpus) -> None:
+    import hostile_logs
     import log_decoder  # of tests/python: written from docs/formats.md alone
 
     segments = sorted(BASE.glob("log-*.tmlog"))
@@ -207,6 +208,12 @@ def log_cases(corpus: Corpus) -> None:
         if name != "empty":
             add(f"foreign_{name}", {first_name: data}, of_first, first_name)
     add("directory", {first_name: None}, of_first, first_name)
+
+    # A frame behind the last that unpacks to far more than it is.
+    for name in ("rows", "rows_of_many_windows", "gaps", "alerts", "outcomes", "text", "claim"):
+        (hostile,) = hostile_logs.frames(name, len(frames_of(last)))
+        says = "can hold" if name in ("text", "claim", "outcomes") else "more records than"
+        add(f"hostile_{name}", {last_name: last + hostile}, 0, says)
 
 
 # --- CSV of ours ----------------------------------------------------------------------------------
@@ -519,6 +526,7 @@ def json_cases(corpus: Corpus) -> None:
             else b"[" * 1500,
             place,
         )
+        add("deep_and_closed", b'{"config":' + b"[" * 5000 + b"]" * 5000 + b"}", place)
         for name, data in FOREIGN.items():
             add(f"foreign_{name}", data, place)
         add("directory", None, place)

@@ -51,9 +51,10 @@ TEST(Decode, ChangedPayloadsAreRefusedOrDecodedNeverMore) {
       }
     }
     std::string why;
+    FrameBounds bounds;
     std::map<SeriesId, Series> series;
-    const bool is_used = what == 0   ? decode_batch(payload, why).has_value()
-                         : what == 1 ? decode_series(payload, series, why)
+    const bool is_used = what == 0   ? decode_batch(payload, bounds, why).has_value()
+                         : what == 1 ? decode_series(payload, series, bounds, why)
                                      : decode_segment(payload, why).has_value();
     EXPECT_EQ(is_used, why.empty());
     refused += is_used ? 0 : 1;
@@ -63,6 +64,7 @@ TEST(Decode, ChangedPayloadsAreRefusedOrDecodedNeverMore) {
 
 TEST(Decode, AClaimOfManyRowsAllocatesNothing) {
   std::string payload, why;
+  FrameBounds bounds;
   ByteWriter writer(payload);
   writer.varint(0);
   writer.fixed(std::uint8_t{0});
@@ -74,8 +76,30 @@ TEST(Decode, AClaimOfManyRowsAllocatesNothing) {
   inner.varint(std::uint64_t{1} << 60);
   inner.varint(0);
   writer.text(rows);
-  EXPECT_FALSE(decode_batch(payload, why));
+  EXPECT_FALSE(decode_batch(payload, bounds, why));
   EXPECT_EQ(why, "more rows than bytes");
+}
+
+TEST(Decode, AFrameHoldsWhatItsBytesInTheFileBearOut) {
+  RandomRecords random(3);
+  RecordBatch batch = random.batch(3, 5);
+  batch.rows.resize(1000, Row{});
+  for (std::size_t i = 0; i < batch.rows.size(); ++i) batch.rows[i].key.seq = i;
+  const std::string payload = payload_of(batch);
+  Allowance allowance, spent;
+  while (spent.take(1)) spent.take(1 << 20);
+  std::string why;
+  const auto is_read = [&](std::uint64_t stored, Allowance& left) {
+    why.clear();
+    FrameBounds bounds(stored, left);
+    return decode_batch(payload, bounds, why).has_value();
+  };
+  EXPECT_TRUE(is_read(2000, spent)) << why;
+  EXPECT_FALSE(is_read(999, spent));
+  EXPECT_EQ(why, "it holds more records than its bytes in the file can");
+  EXPECT_TRUE(is_read(100, allowance)) << why;  // as logs of former versions
+  EXPECT_TRUE(FrameBounds(10, spent).takes_bytes(640));
+  EXPECT_FALSE(FrameBounds(10, spent).takes_bytes(641));
 }
 
 TEST(Decode, LaterSectionsColumnsAndFieldsAreSteppedOver) {
@@ -87,7 +111,8 @@ TEST(Decode, LaterSectionsColumnsAndFieldsAreSteppedOver) {
   writer.fixed(std::uint8_t{200});  // a section of a later version
   writer.text("whatever");
   std::string why;
-  std::optional<RecordBatch> read = decode_batch(payload, why);
+  FrameBounds bounds;
+  std::optional<RecordBatch> read = decode_batch(payload, bounds, why);
   ASSERT_TRUE(read) << why;
   EXPECT_TRUE(same(*read, batch));
 
@@ -113,7 +138,7 @@ TEST(Decode, LaterSectionsColumnsAndFieldsAreSteppedOver) {
   outer.fixed(1e-8);
   outer.fixed(static_cast<std::uint8_t>(Section::rows));
   outer.text(rows);
-  read = decode_batch(later, why);
+  read = decode_batch(later, bounds, why);
   ASSERT_TRUE(read) << why;
   ASSERT_EQ(read->rows.size(), 2u);
   EXPECT_EQ(read->rows[1].key.seq, 2u);
@@ -144,7 +169,8 @@ TEST(Decode, AlertsOfEarlierLogsAreReadWithoutStatistic) {
   outer.fixed(static_cast<std::uint8_t>(Section::alerts));
   outer.text(section);
   std::string why;
-  const std::optional<RecordBatch> read = decode_batch(payload, why);
+  FrameBounds bounds;
+  const std::optional<RecordBatch> read = decode_batch(payload, bounds, why);
   ASSERT_TRUE(read) << why;
   ASSERT_EQ(read->alerts.size(), 1u);
   const Alert& found = read->alerts[0];

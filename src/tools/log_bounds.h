@@ -1,0 +1,39 @@
+// What a frame may hold, by what it takes of the file (docs/formats.md): a few bytes can unpack to
+// very many, and nobody has to have written them with our writer.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace trainmon {
+
+// What all frames of a run together may hold beyond their bounds: those of former versions, which
+// packed zeros as far as they would go. Any thread.
+class Allowance {
+ public:
+  // False when so many bytes are not left; then none are taken.
+  bool take(std::uint64_t bytes);
+
+ private:
+  std::atomic<std::uint64_t> left_{std::uint64_t{64} << 20};
+};
+
+// Counts what is unpacked from one frame. Without an allowance there are no bounds: for frames that
+// were let through before.
+class FrameBounds {
+ public:
+  FrameBounds() = default;
+  FrameBounds(std::uint64_t stored, Allowance& allowance)
+      : stored_(stored), allowance_(&allowance) {}
+
+  // Each is asked before memory is taken; after false the frame is not used.
+  bool takes_bytes(std::uint64_t unpacked) const;
+  bool takes_records(std::uint64_t count);
+
+ private:
+  std::uint64_t stored_ = 0;
+  Allowance* allowance_ = nullptr;
+  std::uint64_t records_ = 0;
+};
+
+}  // namespace trainmon
