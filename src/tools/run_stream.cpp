@@ -2,6 +2,7 @@
 #include "tools/run_stream.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/parallel.h"
 #include "base/text.h"
@@ -28,6 +29,7 @@ RunStream::RunStream(const std::filesystem::path& run, const ReadOptions& option
   for (Directory& directory : directories_) {
     if (!options_.all_restarts && restarts[directory.place.rank] > 1) note_steps(directory);
   }
+  if (!options_.all_restarts && !options_.ranks.empty()) note_starts_without(directories);
   for (Directory& directory : directories_) {
     for (const auto& [id, series] : directory.log->contents().series) {
       if (filter_.takes(series)) directory.unified[id] = index_.add(series);
@@ -69,8 +71,7 @@ void RunStream::open(const RankDirectory& place) {
   expected_.add(directory.facts);
   // Before the log: a run that ends between the two reads must not look as if it had lost rows.
   const std::optional<StoredHealth> stored = read_health_json(place, facts_.damage);
-  directory.log = std::make_unique<LogIndex>(place.path, place.rank, place.restart, allowance_,
-                                             useful_threads());
+  open_log(directory);
   const LogContents& log = directory.log->contents();
   facts_.torn_tails += log.torn_tails;
   payloads_ += log.payloads;
@@ -82,13 +83,41 @@ void RunStream::open(const RankDirectory& place) {
       facts_.kinds.push_back(series.kind);
     }
   }
-  directory.timeline = Timeline(directory.facts.start_steps);
-  for (const RecordBatch& batch : log.batches) directory.timeline.add(batch);
   for (std::size_t i = 0; i < directory.log->segments(); ++i) {
     pieces_.push_back(
         {place.rank, place.restart, directory.log->segment_bytes(i), directories_.size(), i});
   }
   directories_.push_back(std::move(directory));
+}
+
+void RunStream::open_log(Directory& directory) {
+  const RankDirectory& place = directory.place;
+  directory.log =
+      std::make_unique<LogIndex>(place.path, place.rank, place.restart, allowance_, useful_threads());
+  directory.timeline = Timeline(directory.facts.start_steps);
+  for (const RecordBatch& batch : directory.log->contents().batches) {
+    directory.timeline.add(batch);
+  }
+}
+
+// A later start with fewer processes may have gone through steps of the ranks asked for again: only
+// its own ranks know.
+void RunStream::note_starts_without(const std::vector<RankDirectory>& directories) {
+  int oldest = std::numeric_limits<int>::max(), last_rank = -1;
+  for (const Directory& directory : directories_) {
+    oldest = std::min(oldest, directory.place.restart);
+    last_rank = std::max(last_rank, directory.place.rank);
+  }
+  for (const RankDirectory& place : directories) {
+    if (filter_.takes_rank(place.rank) || place.error || place.restart <= oldest) continue;
+    std::vector<Damage> not_asked_for;
+    Directory other;
+    other.place = place;
+    other.facts = read_run_json(place, not_asked_for);
+    if (other.facts.world_size == 0 || other.facts.world_size > last_rank) continue;
+    open_log(other);
+    note_steps(other);
+  }
 }
 
 // A segment that is gone or ends early between two frames shows nowhere else. Of a run that was

@@ -60,6 +60,8 @@ class RunStream {
   };
   void find_missing(const std::vector<RankDirectory>& directories);
   void open(const RankDirectory& place);
+  static void open_log(Directory& directory);
+  void note_starts_without(const std::vector<RankDirectory>& directories);
   void hold_against_health(const RankDirectory& place, const Health& health,
                            const LogContents& log);
   void look_for_others(const RankDirectory& place, const std::optional<StoredHealth>& stored);

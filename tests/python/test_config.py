@@ -1,6 +1,9 @@
 """Configuration from Python: merging, conversion, faults, and the schema against the validator."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import jsonschema
@@ -155,3 +158,32 @@ def test_kinds_and_names():
         _core.expand_kinds(["weihgts"])
     assert _core.name_selected("layers.1.weight", ["layers.1"], [])
     assert not _core.name_selected("layers.10.weight", ["layers.1"], [])
+
+
+def test_a_relative_file_of_the_environment_is_found_where_the_command_was_typed(tmp_path):
+    typed_in, works_in = tmp_path / "typed in", tmp_path / "works in"
+    typed_in.mkdir()
+    works_in.mkdir()
+    (typed_in / "watch.json").write_text('{"every": 7}')
+
+    def read(path, pwd):
+        asked = "from trainmon.integrations import configured; print(configured()['every'])"
+        environment = {**os.environ, "TRAINMON_CONFIG": path, "PWD": str(pwd)}
+        return subprocess.run(
+            [sys.executable, "-c", asked],
+            cwd=works_in,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    assert read("watch.json", typed_in).stdout == "7\n"  # a launcher started it elsewhere
+    (works_in / "watch.json").write_text('{"every": 9}')
+    assert read("watch.json", typed_in).stdout == "9\n"  # the working directory comes first
+    assert read(str(typed_in / "watch.json"), works_in).stdout == "7\n"
+    missing = read("other.json", typed_in)
+    assert missing.returncode == 1 and "TRAINMON_CONFIG" in missing.stderr
+    assert f"there is no 'other.json' in {works_in} nor in {typed_in}" in missing.stderr
+    missing = read("other.json", works_in)
+    assert f"there is no 'other.json' in {works_in};" in missing.stderr

@@ -16,9 +16,26 @@ def configured() -> dict | None:
     from trainmon.config import ConfigError, config_json
 
     try:
-        return json.loads(config_json(path))
+        return json.loads(config_json(_found(path)))
     except (ConfigError, OSError) as error:
         raise ConfigError(f"{VARIABLE}: {error}") from None
+
+
+def _found(path: str) -> str:
+    """A relative path is one of the working directory or, where a launcher has changed that, of the
+    directory from which the command was typed, which shells leave in PWD."""
+    if os.path.isabs(path) or os.path.exists(path):
+        return path
+    tried = [os.getcwd()]
+    typed_in = os.environ.get("PWD", "")
+    if os.path.isabs(typed_in) and os.path.realpath(typed_in) != os.path.realpath(tried[0]):
+        tried.append(typed_in)
+        if os.path.exists(os.path.join(typed_in, path)):
+            return os.path.join(typed_in, path)
+    raise FileNotFoundError(
+        f"there is no {path!r} in {' nor in '.join(tried)}; "
+        "an absolute path does not depend on where a launcher starts its processes"
+    )
 
 
 def numbers(values: dict) -> dict:

@@ -138,6 +138,13 @@ TEST(ReadRun, AStepOfFewerRanksReplacesThatOfMore) {
   EXPECT_EQ(of_rank[1], stays);
   EXPECT_EQ(of_rank[2], (std::vector<std::pair<int, std::int64_t>>{{0, 0}, {0, 1}, {0, 3}}));
   EXPECT_EQ(losses[2], of_rank[2]);
+  ReadOptions alone;
+  alone.ranks = {2};
+  const RunRows one = read_run(scratch.path(), alone);
+  std::vector<std::pair<int, std::int64_t>> places;
+  for (const ReadRow& row : one.rows) places.emplace_back(row.restart, row.step);
+  EXPECT_EQ(places, of_rank[2]);
+  EXPECT_EQ(one.scalars.size(), 3u);
   ReadOptions all;
   all.all_restarts = true;
   EXPECT_EQ(read_run(scratch.path(), all).rows.size(), 14u);
