@@ -73,11 +73,19 @@ PyObject* imported(const char* module, const char* name) {
   return found == nullptr ? nullptr : attribute(found, name);
 }
 
+// A method of torch.Tensor; null where torch lacks it.
+PyObject* method_of_tensor(const char* name) {
+  const Ref tensor(imported("torch", "Tensor"));
+  return tensor ? attribute(tensor.get(), name) : nullptr;
+}
+
 bool is_subtype(PyTypeObject* type, const char* module, const char* name) {
   const Ref base(imported(module, name));
   return base && PyType_Check(base.get()) &&
          PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(base.get())) != 0;
 }
+
+constexpr const char* kTooSmall = "storage_too_small";
 
 enum class Way { exchange, by_hand, numpy, mindspore, old_mindspore, dlpack, refused };
 
@@ -95,6 +103,7 @@ struct TypeInfo {
   Way way = Way::refused;
   const dlpack::ExchangeApi* api = nullptr;
   std::string reason;
+  bool has_function = false;  // a torch.Tensor that sees the calls of its own methods
 };
 
 TypeInfo classify(PyTypeObject* type) {
@@ -112,8 +121,11 @@ TypeInfo classify(PyTypeObject* type) {
                                      PyCapsule_GetPointer(capsule.get(), "dlpack_exchange_api"));
     PyErr_Clear();
     while (api != nullptr && api->version.major != dlpack::kMajor) api = api->older;
-    if (api == nullptr || api->tensor_from_object == nullptr) return {Way::by_hand, nullptr, name};
-    return {Way::exchange, api, name};
+    const Ref function(attribute(object, "__torch_function__"));
+    const Ref none(imported("torch._C", "_disabled_torch_function_impl"));
+    const bool has_function = object != plain.get() && function.get() != none.get();
+    const bool is_old = api == nullptr || api->tensor_from_object == nullptr;
+    return {is_old ? Way::by_hand : Way::exchange, is_old ? nullptr : api, name, has_function};
   }
   if (is_subtype(type, "numpy", "ndarray")) {
     // What a masked array holds where it is masked is not data.
@@ -259,6 +271,50 @@ int read_tuple(PyObject* tuple, std::array<std::int64_t, TensorAccess::kMaxDims>
   return static_cast<int>(n);
 }
 
+// While it is there, subclasses of tensors see no calls.
+class NoFunctions {
+ public:
+  NoFunctions() {
+    static PyObject* const type = imported("torch._C", "DisableTorchFunctionSubclass");
+    guard_ = type == nullptr ? nullptr : PyObject_CallNoArgs(type);
+    if (guard_ != nullptr) Ref(call(guard_, "__enter__"));
+  }
+  ~NoFunctions() {
+    if (guard_ == nullptr) return;
+    const Ref exit(attribute(guard_, "__exit__"));
+    if (exit) Ref(PyObject_CallFunctionObjArgs(exit.get(), Py_None, Py_None, Py_None, nullptr));
+    Py_DECREF(guard_);
+  }
+  NoFunctions(const NoFunctions&) = delete;
+  NoFunctions& operator=(const NoFunctions&) = delete;
+
+ private:
+  PyObject* guard_;
+};
+
+// Takes hold of the memory of a torch tensor whose view is filled in: another thread may give the
+// tensor other memory meanwhile. False where it is smaller than the sizes say (resize_() of a
+// storage leaves them), which nothing else tells.
+bool hold_storage(PyObject* object, TensorAccess& out) {
+  static PyObject* const storage_of = method_of_tensor("untyped_storage");
+  static PyObject* const offset_of = method_of_tensor("storage_offset");
+  if (storage_of == nullptr || offset_of == nullptr) return true;  // torch 1
+  std::optional<NoFunctions> unseen;
+  if (type_info(Py_TYPE(object)).has_function) unseen.emplace();
+  std::int64_t last = 0;
+  for (int i = 0; i < out.view.ndim; ++i) {
+    const auto d = static_cast<std::size_t>(i);
+    if (out.sizes[d] == 0) return true;
+    last += (out.sizes[d] - 1) * out.strides[d];
+  }
+  out.owner = PyObject_Vectorcall(storage_of, &object, 1, nullptr);
+  const Ref offset(PyObject_Vectorcall(offset_of, &object, 1, nullptr));
+  if (out.owner == nullptr || !offset) return false;
+  const std::int64_t end = PyLong_AsLongLong(offset.get()) + last + 1;
+  const Py_ssize_t bytes = PyObject_Size(out.owner);
+  return end * static_cast<std::int64_t>(dtype_size(out.view.dtype)) <= bytes;
+}
+
 // The number of a torch.device and its current stream; false where torch does not tell.
 bool find_stream(PyObject* device, TensorView& view) {
   static PyObject* const current = imported("torch._C", "_cuda_getCurrentRawStream");
@@ -312,6 +368,7 @@ Access read_by_hand(PyObject* object, TensorAccess& out) {
   out.view.ndim = ndim;
   out.view.sizes = out.sizes.data();
   out.view.strides = out.strides.data();
+  if (!hold_storage(object, out)) return refuse(out, kTooSmall);
   if (out.view.data == nullptr && element_count(out.view) > 0) return refuse(out, "unreadable");
   if (!on_device) return Access::ok;
   out.is_complete = find_stream(device.get(), out.view);
@@ -326,10 +383,7 @@ bool holds(PyObject* predicate, PyObject* object) {
   return answer.get() == Py_True;
 }
 bool is_negative(PyObject* object) {
-  static PyObject* const predicate = [] {
-    const Ref tensor(imported("torch", "Tensor"));
-    return tensor ? attribute(tensor.get(), "is_neg") : nullptr;
-  }();
+  static PyObject* const predicate = method_of_tensor("is_neg");
   return holds(predicate, object);
 }
 
@@ -354,6 +408,7 @@ Access read_exchange(const dlpack::ExchangeApi& api, PyObject* object, TensorAcc
   if (access == Access::refused) return read_by_hand(object, out);
   const bool on_device = access == Access::not_cpu;
   if (on_device && out.view.sizes == nullptr) return access;
+  if (!hold_storage(object, out)) return refuse(out, kTooSmall);
   if (may_be_negative(out.view) && is_negative(object)) return refuse(out, "neg_view");
   if (on_device && api.current_stream != nullptr) {
     out.is_complete =

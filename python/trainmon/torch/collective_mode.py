@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 
 from trainmon.torch.backward import IDLE, current_task
 from trainmon.torch.forward import compiling
-from trainmon.torch.hooks import Hook
+from trainmon.torch.hooks import Hook, ModuleHook
 
 SPACES = frozenset(("c10d", "_c10d_functional", "_c10d_functional_autograd"))
 NOT_RECORDED = frozenset(("barrier", "monitored_barrier_", "wait_tensor", "_wrap_tensor_autograd"))
@@ -209,8 +209,9 @@ def install(collectives) -> bool:
     everywhere, adapter = Everywhere(collectives), collectives.adapter
     for root in adapter.roots:
         if not isinstance(root, torch.jit.ScriptModule):
-            adapter.handles.add(root.register_forward_pre_hook(SpanBegins(everywhere)))
-            adapter.handles.add(root.register_forward_hook(SpanEnds(everywhere), always_call=True))
+            begins, ends = SpanBegins(everywhere), SpanEnds(everywhere)
+            adapter.handles.add(ModuleHook(root, "register_forward_pre_hook", begins))
+            adapter.handles.add(ModuleHook(root, "register_forward_hook", ends, always_call=True))
     collectives.patch(torch.autograd, "backward", everywhere.backward, {})
     return True
 

@@ -10,7 +10,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from trainmon.torch.hooks import Hook
+from trainmon.torch.hooks import Hook, ModuleHook
 from trainmon.torch.parameters import Sweeps
 from trainmon.torch.shards import Shards
 from trainmon.torch.steps import is_inside
@@ -58,7 +58,8 @@ class DeclaredSteps:
         self.steps = steps
         for root in steps.adapter.roots:
             if not isinstance(root, torch.jit.ScriptModule):
-                self.handles.append(root.register_forward_pre_hook(ForwardBegins(self)))
+                hook = ForwardBegins(self)
+                self.handles.append(ModuleHook(root, "register_forward_pre_hook", hook))
         if self.reduce_shards:
             self.shards = Shards(steps.adapter)
 

@@ -6,7 +6,7 @@ import sys
 from trainmon.torch.contract import BEFORE_REDUCTION, Placement
 from trainmon.torch.dtensors import DTensors
 from trainmon.torch.forward import compiling
-from trainmon.torch.hooks import Hook
+from trainmon.torch.hooks import Hook, ModuleHook
 
 
 class Fsdp2(DTensors):
@@ -55,7 +55,8 @@ class Fsdp2(DTensors):
             elif wanted:
                 hook = FindGathered(wanted, registry, self)
                 self.finders[id(module)] = module, hook
-                registry.handles.add(module.register_forward_pre_hook(registry.adapter.timed(hook)))
+                timed = registry.adapter.timed(hook)
+                registry.handles.add(ModuleHook(module, "register_forward_pre_hook", timed))
         if _accumulates_apart(self.root):
             what = "grad_unreduced of accumulated micro-steps"
             why = "with reduce_dtype FSDP2 keeps the sum apart: each row is its micro-step's own"

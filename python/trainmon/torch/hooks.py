@@ -1,12 +1,21 @@
 # What every hook shares: being harmless when it fails, when it is copied and when it is taken off.
 from __future__ import annotations
 
+import copy
+import copyreg
+import sys
 import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
 
 from trainmon.base.parts import Part as Part
 from trainmon.base.parts import log as log
+
+# Where torch keeps hooks, and what it notes beside them under the same keys.
+_KEPT = (
+    ("_forward_hooks", ("_forward_hooks_with_kwargs", "_forward_hooks_always_called")),
+    ("_forward_pre_hooks", ("_forward_pre_hooks_with_kwargs",)),
+)
 
 
 class Hook:
@@ -17,6 +26,59 @@ class Hook:
 
     def __reduce__(self):
         return getattr, (nullcontext(), "__exit__")  # takes any arguments, returns None
+
+
+class ModuleHook:
+    """The handle of a hook on a module. While there is one, copyreg reduces modules of its class to
+    what they are without our hooks: `torch.load(weights_only=True)` takes nothing else."""
+
+    __slots__ = ("handle", "kind")
+    _classes: dict[type, int] = {}  # class -> how many hooks
+
+    def __init__(self, module, register: str, hook: Hook, **how):
+        self.kind = type(module)
+        self.handle = getattr(module, register)(hook, **how)
+        count = self._classes.get(self.kind, 0)
+        if count == 0:
+            copyreg.dispatch_table.setdefault(self.kind, _reduced)  # a program's own holds
+        self._classes[self.kind] = count + 1
+
+    def remove(self) -> None:
+        kind, self.kind = self.kind, None
+        if kind is None:
+            return
+        self.handle.remove()
+        self._classes[kind] -= 1
+        if self._classes[kind] == 0:
+            del self._classes[kind]
+            if copyreg.dispatch_table.get(kind) is _reduced:
+                del copyreg.dispatch_table[kind]
+
+
+def _reduced(module):
+    reduced = module.__reduce_ex__(2)  # later protocols have the same for modules
+    # A shallow copy shares the dictionaries, hooks that are put into them later included.
+    shares = sys._getframe(1).f_code is copy.copy.__code__
+    if shares or not isinstance(reduced, tuple) or len(reduced) < 3:
+        return reduced
+    return (*reduced[:2], _bare(reduced[2]), *reduced[3:])
+
+
+def _bare(state):
+    """The same without our hooks; what has none is not copied."""
+    if not isinstance(state, dict):
+        return state
+    for key, notes in _KEPT:
+        hooks = state.get(key)
+        ours = {i for i, hook in hooks.items() if isinstance(hook, Hook)} if hooks else ()
+        if ours:
+            kept = {k: state[k] for k in (key, *notes) if k in state}
+            state = {**state, **{k: _without(ours, held) for k, held in kept.items()}}
+    return state
+
+
+def _without(ours, held):
+    return type(held)((i, value) for i, value in held.items() if i not in ours)
 
 
 class Handles:
@@ -35,7 +97,7 @@ class Handles:
         run_eagerly(type(hook))
         reference, left, handle = self._left.pop(_place(module, hook), (None, None, None))
         if reference is None or reference() is not module:
-            handle = getattr(module, register)(hook, **how)
+            handle = ModuleHook(module, register, hook, **how)
         else:
             for name in type(hook).__slots__:
                 setattr(left, name, getattr(hook, name))

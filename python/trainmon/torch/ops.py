@@ -98,6 +98,16 @@ def _refuse(tensor: Tensor) -> None:
         raise Refused("neg_view")
     if hasattr(tensor, "placements"):
         raise Refused("dtensor")
+    if _end(tensor) > tensor.untyped_storage().nbytes():
+        raise Refused("storage_too_small")
+
+
+def _end(x: Tensor) -> int:
+    """Where its last element ends in its storage, in bytes."""
+    if x.numel() == 0:
+        return 0
+    last = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
+    return (x.storage_offset() + last + 1) * x.element_size()
 
 
 def _dense(x: Tensor) -> tuple[Tensor, int]:
