@@ -25,7 +25,7 @@ MOST_FLOATS = 20
 
 def watch(
     model,
-    optimizer,
+    optimizer=None,
     *,
     kinds: str | list[str] | None = None,
     every: int | None = None,
@@ -39,7 +39,8 @@ def watch(
     """Watches a training run until stop(), the end of a `with` block or the end of the process.
 
     model      a torch.nn.Module or a mindspore.nn.Cell, or a list of them (pipeline chunks)
-    optimizer  its optimizer, or a list or dict of several
+    optimizer  its optimizer, or a list or dict of several. Without one (loops of your own of PyTorch)
+               call step() of the Watch after each update
     kinds      grads, weights, moments, activations, or single ones such as exp_avg; gradients if unset
     every      record one step in `every`
     budget     most of the step's time that monitoring may take, "1%" or 0.01: fewer steps are
@@ -159,6 +160,18 @@ class Watch:
                 self._core.add_scalar(name, value, self._adapter.window_of_scalars())
             except Exception as error:
                 self._adapter.coverage.say_once(f"log({name}=...) is not recorded: {error}")
+
+    def step(self, grads: Mapping[str, Any] | None = None) -> None:
+        """Of a watch() without an optimizer: a step is over. To be called after the update, before
+        gradients are cleared. `grads` are those of functional training (torch.func), by name."""
+        if self._ended is not None or os.getpid() != self._process:
+            return
+        if self._adapter.declares:
+            self._adapter.declare_step(grads)
+        else:
+            self._adapter.coverage.say_once(
+                "step() is for a watch() without an optimizer: this one follows the optimizer given"
+            )
 
     def latest(self) -> list[dict[str, Any]]:
         """The rows of the last step that is complete and has passed the writer, on this rank."""

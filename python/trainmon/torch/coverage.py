@@ -97,7 +97,16 @@ class Coverage(CoverageBase):
         if adapter.stacks is not None:
             self.not_covered("stack inside torch.compile", "modules are not called there")
 
+    def steps_undeclared(self, what: str) -> None:
+        self.say_once(
+            f"{what}, and no step was declared: call step() of what watch() gave back after each update, "
+            "or let it follow the optimizer, trainmon.watch(model, optimizer)"
+        )
+
     def steps_unseen(self, count: int) -> None:
+        if self.adapter.declares:
+            self.steps_undeclared(f"gradients came and went {count} times")
+            return
         self.say_once(
             f"gradients came and went {count} times without a step of the optimizer given to watch(): "
             "if another one took its place, watch that one"
@@ -145,6 +154,10 @@ class Coverage(CoverageBase):
             return "it is paused"
         if refused := core.health()["refused"]:
             return f"no tensor could be measured: {', '.join(sorted(refused))}"
+        if adapter.declares and not adapter.relay.count:
+            return (
+                "step() was never called, and watch() was given no optimizer that it could follow"
+            )
         if not any(core.window(steps.index) for steps in adapter.steps):
             return "no optimizer has stepped"
         if start and not any(core.step(steps.index) > start for steps in adapter.steps):
