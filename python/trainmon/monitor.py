@@ -274,6 +274,7 @@ class Watch:
             text += f", about {_size(per_day)} in {files:.0f} files a day at one step a second"
         if config["budget"] is not None:
             text += f"; for at most {_percent(config['budget'])} of the step's time"
+        text += self._adapter.coverage.followed()
         absent = [str(rank) for rank in self._chosen if rank >= self._core.world_size]
         if absent:
             text += f"; ranks {', '.join(absent)} do not exist: there are {self._core.world_size}"

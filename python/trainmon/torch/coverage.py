@@ -5,6 +5,7 @@ import collections
 
 from trainmon.base.coverage import FIXED_KINDS, CoverageBase
 from trainmon.base.names import listed
+from trainmon.torch import given
 from trainmon.torch.compiled import COMPILED_BEFORE, INPUTS_UNSEEN, NO_GRADIENT, TOO_OLD
 from trainmon.torch.modules import inside_compiled
 
@@ -17,7 +18,22 @@ UNCALLED = (
 class Coverage(CoverageBase):
     def _notes(self):
         aliases = {p.name: p.aliases for p in self.adapter.parameters if p.aliases}
-        return {"aliases": aliases, **super()._notes(), "devices": self._devices()}
+        inside = {name: chain for name, chain in self._inside().items() if len(chain) > 1}
+        return {
+            "aliases": aliases,
+            **super()._notes(),
+            "optimizers_inside": inside,
+            "devices": self._devices(),
+        }
+
+    def _inside(self) -> dict[str, list[str]]:
+        adapter = self.adapter
+        return {name: given.described(o, adapter.around) for name, o in adapter.optimizers.items()}
+
+    def followed(self) -> str:
+        chains = [chain for chain in self._inside().values() if len(chain) > 1]
+        texts = [f"{chain[-1]} inside {' inside '.join(chain[-2::-1])}" for chain in chains]
+        return "; follows " + ", ".join(texts) if texts else ""
 
     def _foreign(self):
         adapter = self.adapter
