@@ -25,7 +25,7 @@ MOST_FLOATS = 20
 
 def watch(
     model,
-    optimizer,
+    optimizer=None,
     *,
     kinds: str | list[str] | None = None,
     every: int | None = None,
@@ -39,7 +39,8 @@ def watch(
     """Watches a training run until stop(), the end of a `with` block or the end of the process.
 
     model      a torch.nn.Module or a mindspore.nn.Cell, or a list of them (pipeline chunks)
-    optimizer  its optimizer, or a list or dict of several
+    optimizer  its optimizer, or a list or dict of several. Without one (loops of your own of PyTorch)
+               call step() of the Watch after each update
     kinds      grads, weights, moments, activations, or single ones such as exp_avg; gradients if unset
     every      record one step in `every`
     budget     most of the step's time that monitoring may take, "1%" or 0.01: fewer steps are
@@ -160,6 +161,18 @@ class Watch:
             except Exception as error:
                 self._adapter.coverage.say_once(f"log({name}=...) is not recorded: {error}")
 
+    def step(self, grads: Mapping[str, Any] | None = None) -> None:
+        """Of a watch() without an optimizer: a step is over. To be called after the update, before
+        gradients are cleared. `grads` are those of functional training (torch.func), by name."""
+        if self._ended is not None or os.getpid() != self._process:
+            return
+        if self._adapter.declares:
+            self._adapter.declare_step(grads)
+        else:
+            self._adapter.coverage.say_once(
+                "step() is for a watch() without an optimizer: this one follows the optimizer given"
+            )
+
     def latest(self) -> list[dict[str, Any]]:
         """The rows of the last step that is complete and has passed the writer, on this rank."""
         names = ("kind", "name", "element", "chunk", "optimizer", "step", "accum", "call")
@@ -261,6 +274,7 @@ class Watch:
             text += f", about {_size(per_day)} in {files:.0f} files a day at one step a second"
         if config["budget"] is not None:
             text += f"; for at most {_percent(config['budget'])} of the step's time"
+        text += self._adapter.coverage.followed()
         absent = [str(rank) for rank in self._chosen if rank >= self._core.world_size]
         if absent:
             text += f"; ranks {', '.join(absent)} do not exist: there are {self._core.world_size}"

@@ -67,6 +67,10 @@ class CoverageBase:
         """How many tensors of the optimizers are not the model's."""
         raise NotImplementedError
 
+    def followed(self) -> str:
+        """For the start line: optimizers inside what was given."""
+        return ""
+
     def kinds(self) -> list[str]:
         """For the start line."""
         kinds = self.adapter.kinds

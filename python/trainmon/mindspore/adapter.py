@@ -48,6 +48,8 @@ class Place:
 class Adapter:
     """Everything between one core Monitor and one model: prepare(), install(), then remove()."""
 
+    declares = False  # nobody declares steps here: there is always an optimizer
+
     def __init__(self, model, optimizers, scaler=None, selection=None, relay=None):
         self.roots = given.chunks(model)
         self.optimizers = given.optimizers(optimizers)

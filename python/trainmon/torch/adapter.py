@@ -24,6 +24,7 @@ from trainmon.torch.contract import (
 )
 from trainmon.torch.control import Control
 from trainmon.torch.coverage import Coverage
+from trainmon.torch.declared_steps import DeclaredSteps, NoOptimizer
 from trainmon.torch.dtensors import DTensors
 from trainmon.torch.elements import of_output
 from trainmon.torch.features import KINDS as FEATURES
@@ -39,6 +40,7 @@ from trainmon.torch.selection import Selection
 from trainmon.torch.stacks import Stacks
 from trainmon.torch.steps import Steps, step_in_state
 
+OF_OPTIMIZERS = {"param_origin", "mg_direction", "update_ratio"}  # read around their step()
 IDLE_CLOCK = 1000  # forwards without a step of the clock that are worth a word
 
 
@@ -46,7 +48,11 @@ class Adapter:
     """Everything between one core Monitor and one model: prepare(), install(), then remove()."""
 
     def __init__(self, model, optimizers, scaler, selection=None, relay=None):
+        """Without optimizers the training loop declares its steps: declare_step()."""
         self.roots = given.chunks(model)
+        self.declares = optimizers is None
+        if self.declares:
+            optimizers, relay = NoOptimizer(self.roots), DeclaredSteps()
         self.optimizers = given.optimizers(optimizers, self.roots)
         self.scaler = given.scaler(scaler, optimizers)
         self.around = given.around(optimizers)
@@ -124,6 +130,9 @@ class Adapter:
         if "cc" in kinds and not torch.distributed.is_available():
             kinds.discard("cc")
             self.coverage.not_covered("cc", "this torch has no torch.distributed")
+        for kind in sorted(kinds & OF_OPTIMIZERS) if self.declares else ():
+            kinds.discard(kind)
+            self.coverage.not_covered(kind, "watch() without an optimizer")
         return kinds
 
     def _rows_per_step(self) -> int:
@@ -174,6 +183,8 @@ class Adapter:
             for steps in self.steps:
                 steps.install(self.step_handles)
                 steps.refresh()
+            if self.declares:
+                self.step_handles.add(self.relay)
         except BaseException:
             self.step_handles.remove()
             self._detach_for_good()
@@ -378,7 +389,9 @@ class Adapter:
         if self.activations is not None:
             self.activations.forward_begins()
         self.forwards += 1
-        if self.forwards == IDLE_CLOCK:
+        if self.forwards == IDLE_CLOCK and self.declares:
+            self.coverage.steps_undeclared(f"the model was called {IDLE_CLOCK} times")
+        elif self.forwards == IDLE_CLOCK:
             self.coverage.say_once(
                 f"the optimizer that activations follow (clock={self.clock.index}) has not stepped "
                 f"for {IDLE_CLOCK} forwards: `clock` names another one, if it was not replaced"
@@ -401,6 +414,10 @@ class Adapter:
         if self.activations is not None:
             self.activations.backward_ended()
         self.seal("backward_end")
+
+    def declare_step(self, gradients) -> None:
+        """The loop of a monitor without an optimizer says that a step is over."""
+        self.relay.end(gradients)
 
     def window_opened(self, steps) -> None:
         if steps is self.clock:

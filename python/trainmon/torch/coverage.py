@@ -5,6 +5,7 @@ import collections
 
 from trainmon.base.coverage import FIXED_KINDS, CoverageBase
 from trainmon.base.names import listed
+from trainmon.torch import given
 from trainmon.torch.compiled import COMPILED_BEFORE, INPUTS_UNSEEN, NO_GRADIENT, TOO_OLD
 from trainmon.torch.modules import inside_compiled
 
@@ -17,7 +18,22 @@ UNCALLED = (
 class Coverage(CoverageBase):
     def _notes(self):
         aliases = {p.name: p.aliases for p in self.adapter.parameters if p.aliases}
-        return {"aliases": aliases, **super()._notes(), "devices": self._devices()}
+        inside = {name: chain for name, chain in self._inside().items() if len(chain) > 1}
+        return {
+            "aliases": aliases,
+            **super()._notes(),
+            "optimizers_inside": inside,
+            "devices": self._devices(),
+        }
+
+    def _inside(self) -> dict[str, list[str]]:
+        adapter = self.adapter
+        return {name: given.described(o, adapter.around) for name, o in adapter.optimizers.items()}
+
+    def followed(self) -> str:
+        chains = [chain for chain in self._inside().values() if len(chain) > 1]
+        texts = [f"{chain[-1]} inside {' inside '.join(chain[-2::-1])}" for chain in chains]
+        return "; follows " + ", ".join(texts) if texts else ""
 
     def _foreign(self):
         adapter = self.adapter
@@ -97,7 +113,16 @@ class Coverage(CoverageBase):
         if adapter.stacks is not None:
             self.not_covered("stack inside torch.compile", "modules are not called there")
 
+    def steps_undeclared(self, what: str) -> None:
+        self.say_once(
+            f"{what}, and no step was declared: call step() of what watch() gave back after each update, "
+            "or let it follow the optimizer, trainmon.watch(model, optimizer)"
+        )
+
     def steps_unseen(self, count: int) -> None:
+        if self.adapter.declares:
+            self.steps_undeclared(f"gradients came and went {count} times")
+            return
         self.say_once(
             f"gradients came and went {count} times without a step of the optimizer given to watch(): "
             "if another one took its place, watch that one"
@@ -145,6 +170,10 @@ class Coverage(CoverageBase):
             return "it is paused"
         if refused := core.health()["refused"]:
             return f"no tensor could be measured: {', '.join(sorted(refused))}"
+        if adapter.declares and not adapter.relay.count:
+            return (
+                "step() was never called, and watch() was given no optimizer that it could follow"
+            )
         if not any(core.window(steps.index) for steps in adapter.steps):
             return "no optimizer has stepped"
         if start and not any(core.step(steps.index) > start for steps in adapter.steps):

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections.abc import Mapping
 
 import torch
 from torch.optim.optimizer import (
@@ -10,10 +11,11 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from trainmon.base.names import listed
 from trainmon.torch.hooks import Hook, ModuleHook
 from trainmon.torch.parameters import Sweeps
 from trainmon.torch.shards import Shards
-from trainmon.torch.steps import is_inside
+from trainmon.torch.steps import UNSEEN, is_inside
 
 SETTLE = 10.0  # seconds
 
@@ -49,13 +51,15 @@ class DeclaredSteps:
         self.read: set[int] = set()  # ids of the parameters whose gradients were read
         self.known: dict[int, tuple] = {}  # id of optimizer -> (it, what it held, its parts)
         self.said = False
+        self.undeclared = 0  # steps of optimizers since the last window ended
+        self.handles: list = []
+
+    def follow(self, steps) -> None:
+        self.steps = steps
         self.handles = [
             register_optimizer_step_pre_hook(OptimizerBegins(self)),
             register_optimizer_step_post_hook(OptimizerEnds(self)),
         ]
-
-    def follow(self, steps) -> None:
-        self.steps = steps
         for root in steps.adapter.roots:
             if not isinstance(root, torch.jit.ScriptModule):
                 hook = ForwardBegins(self)
@@ -92,16 +96,17 @@ class DeclaredSteps:
         if callable(kwargs.get("closure", args[1] if len(args) > 1 else None)):
             self._read_of(optimizer)
 
-    def end(self) -> None:
-        """The training loop says that a step is over. With `reduce_shards` all ranks should say so."""
+    def end(self, gradients=None) -> None:
+        """The training loop says that a step is over, and may give the gradients of functional
+        training, by name. With `reduce_shards` all ranks should say so."""
         self.count += 1
-        self.caller = 0
+        self.caller = self.undeclared = 0
         steps = self.steps
         if steps is None:
             return
         try:
             if steps.part.on:
-                self._read_rest()
+                self._read_rest(gradients)
         except Exception as error:
             steps.failed(error)
         try:
@@ -143,20 +148,39 @@ class DeclaredSteps:
         if steps is None or not steps.part.on or not steps.recording or steps.in_step:
             return
         try:
-            steps.sweeps.check()
+            if not steps.adapter.registry.stands_in():
+                steps.sweeps.check()
         except Exception as error:
             steps.failed(error)
 
-    def _read_rest(self) -> None:
+    def _read_rest(self, gradients) -> None:
         steps = self.steps
         self._prepare()
         if not steps.recording:
+            return
+        if gradients is not None:
+            self._read_given(gradients)
             return
         rest = [p for p in steps.sweeps.parameters if id(p.tensor) not in self.read]
         if rest:
             self._read(*self._split(rest))
         if steps.pending and not self.read:
             self._say_cleared()
+
+    def _read_given(self, gradients) -> None:
+        say = self.steps.adapter.coverage.say_once
+        if not isinstance(gradients, Mapping):
+            say(
+                "step(grads) takes gradients by the names of parameters, as torch.func.grad gives "
+                f"them, not {type(gradients).__name__}: they are not recorded"
+            )
+            return
+        rest = dict(gradients)
+        found = [(p, rest.pop(p.name)) for p in self.steps.sweeps.parameters if p.name in rest]
+        self.steps.sweeps.read_given("grad_reduced", found)
+        if rest:
+            names = listed(map(str, rest))
+            say(f"step(grads) was given names that no parameter of the model has: {names}")
 
     def _read_of(self, optimizer) -> None:
         steps = self.steps
@@ -165,6 +189,10 @@ class DeclaredSteps:
         try:
             if self._of(optimizer) is None:
                 return
+            self.undeclared += 1
+            if self.undeclared == UNSEEN:
+                stepped = f"{type(optimizer).__name__} stepped {UNSEEN} times"
+                steps.adapter.coverage.steps_undeclared(stepped)
             self._prepare()  # may find parameters again
             sweeps, apart = self._of(optimizer)
             if apart:

@@ -43,6 +43,19 @@ def around(given) -> tuple:
     return tuple(found)
 
 
+def described(bare, everything: tuple) -> list[str]:
+    """The names of the classes of what wraps a bare optimizer, and of its own."""
+    return [
+        type(one).__name__ for one in (*filter(lambda o: _is_around(o, bare), everything), bare)
+    ]
+
+
+def has_stages(optimizer) -> bool:
+    """Whether a step of it is two, with a backward of its own before each, as of SAM."""
+    stages = (getattr(optimizer, name, None) for name in ("first_step", "second_step"))
+    return all(map(callable, stages))
+
+
 def scaler(given, optimizers=()):
     """The GradScaler, None if there is none or it does nothing. Accelerate's optimizers have theirs."""
     if given is None:
@@ -59,6 +72,14 @@ def _is_scaler(given) -> bool:
     return hasattr(given, "is_enabled") and hasattr(given, "get_scale")
 
 
+def outside(bare, everything: tuple) -> list:
+    """The optimizers with step hooks around a bare one, among all that around() gave: what steps it,
+    from the outermost on. Fabric's share their hooks with it, and only one of them is stepped."""
+    found = [one for one in everything if _has_step_hooks(one) and _is_around(one, bare)]
+    hooks = {id(bare._optimizer_step_pre_hooks)}
+    return [o for o in found if _is_new(id(o._optimizer_step_pre_hooks), hooks)]
+
+
 def _bare(optimizer, roots) -> list:
     """The torch optimizers inside wrappers such as accelerate's: several in a chain of Megatron's."""
     found = [one for one in _inside(optimizer, []) if _is_torchs(one)]
@@ -70,7 +91,8 @@ def _bare(optimizer, roots) -> list:
         return [NoOptimizer(roots)]
     raise TypeError(
         "optimizer must be a torch.optim.Optimizer, a list or a dict of them, not "
-        + type(optimizer).__name__
+        f"{type(optimizer).__name__}: no torch optimizer is in its attributes. Without one call "
+        "watch(model) and, after each update, step() of what it gives"
     )
 
 
@@ -79,24 +101,54 @@ def _inside(optimizer, found: list) -> list:
     if any(optimizer is one for one in found) or len(found) > 100:
         return found
     found.append(optimizer)
-    if _is_torchs(optimizer):
-        return found
-    inner = getattr(optimizer, "chained_optimizers", None)
-    if not isinstance(inner, (list, tuple)):
-        inner = [getattr(optimizer, "optimizer", None) or getattr(optimizer, "optim", None)]
-    for one in inner:
-        if one is not None:
-            _inside(one, found)
+    for one in _wrapped(optimizer):
+        _inside(one, found)
     return found
 
 
+def _wrapped(optimizer) -> list:
+    """What steps when the optimizer does. One with step hooks wraps nothing but what steps all of its
+    tensors: others are helpers of its own, or have a part of them (ZeroRedundancyOptimizer)."""
+    hooked = _has_step_hooks(optimizer)
+    inner = getattr(optimizer, "chained_optimizers", None)
+    if not isinstance(inner, (list, tuple)):
+        inner = [getattr(optimizer, "optimizer", None) or getattr(optimizer, "optim", None)]
+    inner = [one for one in inner if one is not None and one is not optimizer]
+    if not inner or (hooked and not _steps_same(optimizer, inner[0])):
+        values = [*getattr(optimizer, "__dict__", {}).values()]
+        lists = [value for value in values if isinstance(value, (list, tuple))]
+        values += [one for value in lists for one in value[:100]]
+        inner = [v for v in values if v is not optimizer and _has_step_hooks(v) and _tensors(v)]
+    if not hooked:
+        return inner
+    return [one for one in inner if _steps_same(optimizer, one)][:1]
+
+
+def _steps_same(outer, inner) -> bool:
+    held = _tensors(outer)
+    return _has_step_hooks(inner) and bool(held) and held == _tensors(inner)
+
+
+def _tensors(optimizer) -> set[int]:
+    """Ids of what it steps; none of an object whose constructor did not get far enough."""
+    try:
+        return {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
+    except Exception:
+        return set()
+
+
 def _is_torchs(optimizer) -> bool:
-    """Whether its step hooks are its own: Fabric's optimizers forward all they have to another."""
-    if not _has_step_hooks(optimizer):
-        return False
-    inner = getattr(optimizer, "optimizer", None)
-    return not _has_step_hooks(inner) or inner.param_groups is not optimizer.param_groups
+    """Whether its step hooks are its own, and its state: it wraps no other."""
+    return _has_step_hooks(optimizer) and not _wrapped(optimizer)
 
 
 def _has_step_hooks(optimizer) -> bool:
-    return hasattr(optimizer, "_optimizer_step_pre_hooks")
+    return isinstance(getattr(optimizer, "_optimizer_step_pre_hooks", None), dict)
+
+
+def _is_around(outer, bare) -> bool:
+    return any(one is bare for one in _inside(outer, [])[1:])
+
+
+def _is_new(key: int, seen: set[int]) -> bool:
+    return key not in seen and not seen.add(key)

@@ -117,6 +117,13 @@ class Sweeps:
                 continue
             self._sweep(series, *wrapper.locals(tensors, attribute), more)
 
+    def read_given(self, kind: str, found: list[tuple]) -> None:
+        """The same of values that somebody gave: (parameter, its value)."""
+        for wrapper, parameters, _, _ in self.lists.get(kind, ()):
+            mine = [(p, value) for p, value in found if any(p is one for one in parameters)]
+            if mine:
+                self._sweep_found(kind, *map(list, zip(*mine)), wrapper.flags(kind))
+
     def _sweep_found(self, kind: str, parameters: list, values: list, flags: int) -> None:
         series_of = self.registry.series_of
         found = [(p, v) for p, v in zip(parameters, values, strict=True) if v is not None]

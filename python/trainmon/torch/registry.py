@@ -165,12 +165,21 @@ class Registry:
         ):
             return
         now = probe.held
-        # What functional_call() puts in for one call is no Parameter; FSDP2 puts its own in.
-        if type(now) is not nn.Parameter or type(probe.tensor) is not nn.Parameter:
+        # FSDP2 puts a Parameter of its own in.
+        if self.stands_in() or type(probe.tensor) is not nn.Parameter:
             return
         self.probe = None
         if not any(now is t for s in self.adapter.steps for t in self.stepped_by(s.optimizer)):
             self.adapter.coverage.parameters_lost(probe.name)
+
+    def stands_in(self) -> bool:
+        """Whether the model holds what functional_call() puts in for one call: no Parameters."""
+        probe = self.probe
+        return (
+            probe is not None
+            and probe.held is not probe.tensor
+            and type(probe.held) is not nn.Parameter
+        )
 
     def find_again(self) -> None:
         """Parameters were replaced, thawed or given to an optimizer."""

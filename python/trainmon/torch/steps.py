@@ -7,6 +7,7 @@ import sys
 from torch import Tensor
 
 from trainmon import _core
+from trainmon.torch import given
 from trainmon.torch.backward import IDLE
 from trainmon.torch.hooks import Hook
 from trainmon.torch.step_hooks import Restored
@@ -22,7 +23,7 @@ class Steps:
         "adapter", "core", "index", "optimizer", "part", "sweeps", "directions", "updates",
         "recording", "window", "flags", "turns_left",
         "task", "pending", "in_step", "first", "previous", "last", "zero", "scale", "fused",
-        "start_known", "caller", "inner", "ignored", "abandoned", "attribute",
+        "start_known", "caller", "inner", "ignored", "abandoned", "attribute", "around", "stages_left",
     )  # fmt: skip
 
     def __init__(self, adapter, optimizer, start_iteration: int | None):
@@ -33,6 +34,7 @@ class Steps:
         start = start_iteration if self.start_known else adapter.steps_taken(optimizer)
         self.index = self.core.add_optimizer(start)
         self.flags = STILL_SCALED if adapter.scales() else 0
+        self.around = given.outside(optimizer, adapter.around)  # whose step() calls its step()
         self.attribute = "grad"  # in which gradients of parameters add up
         self.scale = 1.0
         self.fused = None
@@ -49,21 +51,27 @@ class Steps:
             self.adapter.relay.follow(self)
             return
         before, after = self.adapter.step_hooks(self)
-        handles.add(Restored(self.optimizer))
-        handles.add(self.optimizer.register_step_pre_hook(before))
-        handles.add(self.optimizer.register_step_post_hook(after))
+        for one in (*self.around, self.optimizer):
+            handles.add(Restored(one))
+            handles.add(one.register_step_pre_hook(before))
+            handles.add(one.register_step_post_hook(after))
 
     def advance(self) -> None:
         """A new window is open."""
         self.task = IDLE
         self.pending = False  # a backward has put gradients into this window
         self.in_step = False
-        # Parameters that got a gradient in this window: the first one, and the last two.
-        self.first = self.previous = self.last = None
-        self.zero: set[int] = set()  # ids of those that were zero anyway: they tell nothing
+        # How often gradients may yet be cleared between two stages of the step.
+        self.stages_left = sum(map(given.has_stages, self.around))
+        self._forget_gradients()
         self.window = self.core.window(self.index)
         self.refresh()
         self.adapter.window_opened(self)
+
+    def _forget_gradients(self) -> None:
+        # Parameters that got a gradient in this window: the first one, and the last two.
+        self.first = self.previous = self.last = None
+        self.zero: set[int] = set()  # ids of those that were zero anyway: they tell nothing
 
     def attached_anew(self) -> None:
         """The model is spread in another way than it was thought to be."""
@@ -97,7 +105,7 @@ class Steps:
             task = adapter.backward.task
             if self.task == task:
                 return
-            if self._was_cleared(besides=tensor):
+            if self._was_cleared(besides=tensor) and not self._stage_ended():
                 self._abandon()
             self.task = task
             self.core.on_backward(self.index, task)
@@ -117,7 +125,8 @@ class Steps:
         if self.pending and not self.in_step:
             with self.adapter.lock:
                 skipped = self.adapter.skipped_step()
-                if skipped or self._was_cleared() or self._scale_fell():
+                cleared = self._was_cleared() and not self._stage_ended()
+                if skipped or cleared or self._scale_fell():
                     self._abandon(skipped)
 
     def _was_cleared(self, besides: Tensor | None = None) -> bool:
@@ -136,6 +145,14 @@ class Steps:
                     return False
             cleared = True
         return cleared
+
+    def _stage_ended(self) -> bool:
+        """Whether the gradients were cleared before the next backward of the same step."""
+        if not self.stages_left:
+            return False
+        self.stages_left -= 1
+        self._forget_gradients()
+        return True
 
     def _scale_fell(self) -> bool:
         now = self.adapter.scale()
