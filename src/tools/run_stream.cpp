@@ -65,12 +65,13 @@ void RunStream::open(const RankDirectory& place) {
   }
   Directory directory;
   directory.place = place;
-  directory.facts = read_run_json(place, facts_.damage);
-  expected_.add(directory.facts);
   // Before the log: a run that ends between the two reads must not look as if it had lost rows.
   const std::optional<StoredHealth> stored = read_health_json(place, facts_.damage);
   directory.log =
       std::make_unique<LogIndex>(place.path, place.rank, place.restart, useful_threads());
+  // After it: the step a living run began at is there before its first rows.
+  directory.facts = read_run_json(place, facts_.damage);
+  expected_.add(directory.facts);
   const LogContents& log = directory.log->contents();
   facts_.torn_tails += log.torn_tails;
   payloads_ += log.payloads;
