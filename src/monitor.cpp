@@ -161,6 +161,10 @@ class Monitor::State {
       if (self->on_alert) self->on_alert(alert, series);
     };
     calls.after_flush = [self](bool last) { self->keep_house(last); };
+    // A process killed before the next flush must not leave rows whose step nobody can tell.
+    calls.before_write = [self] {
+      if (self->starts_changed) self->write_run_json();
+    };
     if (self->control_file) calls.each_second = [self] { self->look_around(); };
     self->pipe->start(std::move(calls), state);
   }
@@ -249,14 +253,15 @@ class Monitor::State {
     std::string text;
     {
       const std::lock_guard lock(facts_mutex);
+      facts_changed = starts_changed =
+          false;  // before the look: what comes after it is written again
       facts.start_steps = collector.windows().start_steps();
       text = run_json(run, identity, config_to_json(config), started, facts);
-      facts_changed = false;
     }
     try {
       write_atomically(run.directory / "run.json", text);
     } catch (...) {
-      facts_changed = true;  // tried again at the next flush
+      facts_changed = starts_changed = true;  // tried again at the next flush, or batch
       throw;
     }
   }
@@ -340,6 +345,7 @@ class Monitor::State {
   std::atomic<bool> told_first{false};
   std::atomic<std::int64_t> errors{0};
   std::atomic<bool> facts_changed{true};
+  std::atomic<bool> starts_changed{false};  // of the facts, the step an optimizer began at
   mutable std::mutex facts_mutex;
   RunDescription facts;
   std::map<std::string, std::int64_t> refused;
@@ -386,14 +392,15 @@ SeriesId Monitor::add_series(const Series& series) {
 
 int Monitor::add_optimizer(std::int64_t start_step) {
   if (!state_->alive()) return 0;
-  state_->facts_changed = true;
-  return state_->collector.windows().add_optimizer(start_step);
+  const int added = state_->collector.windows().add_optimizer(start_step);
+  state_->facts_changed = state_->starts_changed = true;
+  return added;
 }
 
 void Monitor::set_start_step(int optimizer, std::int64_t step) {
   if (!state_->alive()) return;
   state_->collector.windows().set_start_step(optimizer, step);
-  state_->facts_changed = true;
+  state_->facts_changed = state_->starts_changed = true;
 }
 
 std::int64_t Monitor::window(int optimizer) const {

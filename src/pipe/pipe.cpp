@@ -165,6 +165,7 @@ void Pipe::deliver(RecordBatch& batch) {
     const std::lock_guard lock(account_mutex_);
     for (const Alert& alert : batch.alerts) alerts_ += alert.count == 1 ? 1 : 0;
   }
+  if (calls_.before_write) guarded("what rows depend on", calls_.before_write);
   for (Outlet& outlet : outlets_) write(outlet, batch);
   if (alerted) flush_sinks();
 }

@@ -31,13 +31,14 @@ struct PipeOptions {
   std::size_t latest_bytes = std::size_t{16} << 20;
 };
 
-// What the pipe calls, on the writer thread. None may wait for training; only the last two may
+// What the pipe calls, on the writer thread. None may wait for training; only the last three may
 // throw.
 struct PipeCalls {
   std::function<void()> before_flush;          // the flush interval passed: seal what is open
   std::function<void(Alert&)> annotate;        // fill in the step of an alert
   std::function<void(const Alert&)> on_alert;  // a rule found something
   std::function<void(bool last)> after_flush;  // housekeeping files; may write and throw
+  std::function<void()> before_write = {};     // a batch goes to the sinks; the same; or empty
   std::function<void()> each_second = {};      // about once in one; may read and throw; or empty
 };
 

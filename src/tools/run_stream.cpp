@@ -67,11 +67,10 @@ void RunStream::open(const RankDirectory& place) {
   }
   Directory directory;
   directory.place = place;
-  directory.facts = read_run_json(place, facts_.damage);
-  expected_.add(directory.facts);
   // Before the log: a run that ends between the two reads must not look as if it had lost rows.
   const std::optional<StoredHealth> stored = read_health_json(place, facts_.damage);
-  open_log(directory);
+  open_log(directory, facts_.damage);
+  expected_.add(directory.facts);
   const LogContents& log = directory.log->contents();
   facts_.torn_tails += log.torn_tails;
   payloads_ += log.payloads;
@@ -90,10 +89,12 @@ void RunStream::open(const RankDirectory& place) {
   directories_.push_back(std::move(directory));
 }
 
-void RunStream::open_log(Directory& directory) {
+void RunStream::open_log(Directory& directory, std::vector<Damage>& damage) {
   const RankDirectory& place = directory.place;
   directory.log =
       std::make_unique<LogIndex>(place.path, place.rank, place.restart, allowance_, useful_threads());
+  // After it: the step a living run began at is there before its first rows.
+  directory.facts = read_run_json(place, damage);
   directory.timeline = Timeline(directory.facts.start_steps);
   for (const RecordBatch& batch : directory.log->contents().batches) {
     directory.timeline.add(batch);
@@ -111,11 +112,11 @@ void RunStream::note_starts_without(const std::vector<RankDirectory>& directorie
   for (const RankDirectory& place : directories) {
     if (filter_.takes_rank(place.rank) || place.error || place.restart <= oldest) continue;
     std::vector<Damage> not_asked_for;
+    const int world_size = read_run_json(place, not_asked_for).world_size;
+    if (world_size == 0 || world_size > last_rank) continue;
     Directory other;
     other.place = place;
-    other.facts = read_run_json(place, not_asked_for);
-    if (other.facts.world_size == 0 || other.facts.world_size > last_rank) continue;
-    open_log(other);
+    open_log(other, not_asked_for);
     note_steps(other);
   }
 }

@@ -17,6 +17,9 @@ add_dependencies(kill_tensorboard_test kill_child)
 
 trainmon_test(monitor SOURCES monitor/monitor_test.cpp monitor/faults_test.cpp DEPENDS monitor)
 
+trainmon_test(start SOURCES monitor/start_test.cpp DEPENDS monitor)
+target_link_libraries(start_test PRIVATE nlohmann_json::nlohmann_json)
+
 trainmon_test(control SOURCES monitor/control_test.cpp DEPENDS monitor)
 
 add_executable(embed_cpp ${PROJECT_SOURCE_DIR}/examples/embed_cpp/main.cpp)

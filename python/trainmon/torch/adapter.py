@@ -363,6 +363,11 @@ class Adapter:
     def _look_again(self) -> None:
         """In the first forward: a framework may have taken the model over since watch()."""
         self.looked_again = True
+        self._look_at_wrappers()
+        for steps in self.steps:
+            steps.find_start()
+
+    def _look_at_wrappers(self) -> None:
         wrappers = [wrapper_of(root, self.around) for root in self.roots]
         if [type(w) for w in wrappers] == [type(w) for w in self.wrappers]:
             return

@@ -96,6 +96,16 @@ class Steps:
         self.recording = False
         self.adapter.steps_failed()
 
+    def find_start(self) -> None:
+        """A checkpoint may be loaded after watch(): looked for before the first rows, which a kill may
+        leave alone, and for the last time when the first step begins."""
+        if self.start_known or self.window:
+            return
+        step = self.adapter.steps_taken(self.optimizer)
+        if step != self.core.step(self.index):
+            self.core.set_start_step(self.index, step)
+            self.refresh()
+
     # --- backward and forward --------------------------------------------------------------------
 
     def backward_begins(self, tensor: Tensor | None) -> None:
@@ -107,6 +117,8 @@ class Steps:
                 return
             if self._was_cleared(besides=tensor) and not self._stage_ended():
                 self._abandon()
+            if not self.start_known and not self.pending:
+                self.find_start()
             self.task = task
             self.core.on_backward(self.index, task)
             self.pending = True
@@ -188,12 +200,8 @@ class Steps:
             self.read_before()
             return None
         self.adapter.backward.settle()
-        if not self.start_known:
-            self.start_known = True
-            step = self.adapter.steps_taken(self.optimizer)
-            if self.window == 0 and step != self.core.step(self.index):
-                self.core.set_start_step(self.index, step)
-                self.refresh()
+        self.find_start()
+        self.start_known = True
         self.core.begin_attempt(self.index)
         self.in_step = True
         self.fused = fused_scaling(self.optimizer)
