@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <tuple>
 #include <utility>
 
@@ -235,9 +236,41 @@ class Monitor::State {
              (alert.step >= 0 ? ", step " + std::to_string(alert.step) : ""));
   }
 
+  // What `work` throws, for want of memory, is counted and said once.
+  template <typename Work>
+  void attempt(std::string_view part, const Work& work) noexcept {
+    try {
+      work();
+    } catch (const std::exception& error) {
+      part_failed(part, error.what());
+    }
+  }
+  // The same, and nothing after stop() or in a forked child.
+  template <typename Work>
+  void while_alive(std::string_view part, const Work& work) noexcept {
+    if (alive()) attempt(part, work);
+  }
+
+  void part_failed(std::string_view part, std::string_view why) noexcept {
+    try {
+      {
+        const std::lock_guard lock(facts_mutex);
+        if (!parts_off.emplace(part, why).second) {
+          errors.fetch_add(1);
+          return;
+        }
+      }
+      log_line(
+          "rank " + std::to_string(run.rank) + ": " + std::string(part) +
+          " failed and is counted in health.json; training is not affected: " + std::string(why));
+    } catch (const std::exception&) {  // no memory to say so
+      errors.fetch_add(1);
+    }
+  }
+
   Health health() {
     // A producer that was in the middle of a row when stop() came: its row is dropped, and counted.
-    if (stopped) collector.try_seal(Moment::stop);
+    if (stopped) attempt("seal", [&] { collector.try_seal(Moment::stop); });
     Health now;
     {
       const std::lock_guard lock(facts_mutex);
@@ -250,15 +283,14 @@ class Monitor::State {
   }
 
   void write_run_json() {
-    std::string text;
-    {
-      const std::lock_guard lock(facts_mutex);
-      facts_changed = starts_changed =
-          false;  // before the look: what comes after it is written again
-      facts.start_steps = collector.windows().start_steps();
-      text = run_json(run, identity, config_to_json(config), started, facts);
-    }
+    facts_changed = starts_changed = false;  // before the look: what comes after it is written again
     try {
+      std::string text;
+      {
+        const std::lock_guard lock(facts_mutex);
+        facts.start_steps = collector.windows().start_steps();
+        text = run_json(run, identity, config_text, started, facts);
+      }
       write_atomically(run.directory / "run.json", text);
     } catch (...) {
       facts_changed = starts_changed = true;  // tried again at the next flush, or batch
@@ -327,6 +359,7 @@ class Monitor::State {
   }
 
   const Config config;
+  const std::string config_text = config_to_json(config);  // not made on the writer thread
   const Identity identity;
   RunInfo run;  // constant once constructed
   const std::function<void(const Alert&, const Series&)> on_alert;
@@ -436,23 +469,26 @@ std::int32_t Monitor::next_accum(int optimizer) const {
 }
 
 void Monitor::begin_attempt(int optimizer) {
-  if (state_->alive()) state_->collector.windows().begin_attempt(optimizer);
+  state_->while_alive("steps", [&] { state_->collector.windows().begin_attempt(optimizer); });
 }
 
 void Monitor::end_attempt(int optimizer, std::optional<Fate> fate, double loss_scale) {
-  if (!state_->alive()) return;
-  state_->collector.windows().end_attempt(optimizer, fate, loss_scale);
-  state_->collector.window_closed(optimizer);
+  state_->while_alive("steps", [&] {
+    state_->collector.windows().end_attempt(optimizer, fate, loss_scale);
+    state_->collector.window_closed(optimizer);
+  });
 }
 
 void Monitor::abandon_window(int optimizer, Fate fate, double loss_scale) {
-  if (!state_->alive()) return;
-  state_->collector.windows().abandon(optimizer, fate, loss_scale);
-  state_->collector.window_closed(optimizer);
+  state_->while_alive("steps", [&] {
+    state_->collector.windows().abandon(optimizer, fate, loss_scale);
+    state_->collector.window_closed(optimizer);
+  });
 }
 
 void Monitor::decide(int optimizer, std::int64_t window, Fate fate, double loss_scale) {
-  if (state_->alive()) state_->collector.windows().decide(optimizer, window, fate, loss_scale);
+  state_->while_alive(
+      "steps", [&] { state_->collector.windows().decide(optimizer, window, fate, loss_scale); });
 }
 
 Observed Monitor::observe(SeriesId series, const TensorView& tensor, std::uint32_t flags) {
@@ -501,98 +537,90 @@ std::string Monitor::reserve_device(int device, std::int64_t tensors, std::int64
 void Monitor::add_late_row(SeriesId series, DType dtype, std::span<const std::int64_t> sizes,
                            std::int64_t window, std::int32_t accum, std::int32_t call,
                            std::uint32_t flags) {
-  if (state_->alive()) {
+  state_->while_alive("observe", [&] {
     state_->collector.add_late_row(series, dtype, sizes, {window, accum, call}, flags);
-  }
+  });
 }
 
 std::int64_t Monitor::seal_late() {
-  return state_->alive() ? state_->collector.seal_late() : 0;
+  std::int64_t ticket = 0;
+  state_->while_alive("late values", [&] { ticket = state_->collector.seal_late(); });
+  return ticket;
 }
 
 void Monitor::fulfil(std::int64_t ticket, std::span<const RowState> states) {
-  if (!state_->alive()) return;
-  if (!state_->collector.fulfil(ticket, states)) {
+  state_->while_alive("late values", [&] {
+    if (state_->collector.fulfil(ticket, states)) return;
     part_failed("late values", "a device brought values for a batch that does not wait for them");
-  }
+  });
 }
 
 void Monitor::add_scalar(std::string_view name, double value, std::optional<std::int64_t> window) {
-  if (state_->alive()) state_->collector.add_scalar(name, value, window);
+  state_->while_alive("scalars", [&] { state_->collector.add_scalar(name, value, window); });
 }
 
 void Monitor::add_payload(Payload payload) {
-  if (state_->alive()) state_->collector.add_payload(std::move(payload));
+  state_->while_alive("observe", [&] { state_->collector.add_payload(std::move(payload)); });
 }
 
 void Monitor::add_payload_at(Payload payload) {
-  if (state_->alive()) state_->collector.add_payload_at(std::move(payload));
+  state_->while_alive("observe", [&] { state_->collector.add_payload_at(std::move(payload)); });
 }
 
 void Monitor::probe(std::span<const ProbeItem> items, std::int64_t step,
                     const ProbeRequest& request) {
-  if (!state_->alive()) return;
-  try {
-    state_->collector.probe(items, step, request);
-  } catch (const std::exception& error) {
-    part_failed("probe", error.what());
-  }
+  state_->while_alive("probe", [&] { state_->collector.probe(items, step, request); });
 }
 
 void Monitor::seal(Moment moment) {
-  if (state_->alive()) state_->collector.seal(moment);
+  state_->while_alive("seal", [&] { state_->collector.seal(moment); });
 }
 
 bool Monitor::settle(double timeout) {
   if (!state_->alive()) return false;
-  state_->collector.collect_replays();
-  state_->collector.seal(Moment::interval);
+  state_->attempt("seal", [&] {
+    state_->collector.collect_replays();
+    state_->collector.seal(Moment::interval);
+  });
   return state_->pipe->settle(seconds(timeout));
 }
 
 void Monitor::set_covered(std::string_view kind) {
-  if (!state_->alive()) return;
-  const std::lock_guard lock(state_->facts_mutex);
-  std::vector<std::string>& covered = state_->facts.covered;
-  if (std::find(covered.begin(), covered.end(), kind) == covered.end()) {
+  state_->while_alive("notes", [&] {
+    const std::lock_guard lock(state_->facts_mutex);
+    std::vector<std::string>& covered = state_->facts.covered;
+    if (std::find(covered.begin(), covered.end(), kind) != covered.end()) return;
     covered.emplace_back(kind);
     state_->facts_changed = true;
-  }
+  });
 }
 
 void Monitor::set_not_covered(std::string_view what, std::string_view why) {
-  if (!state_->alive()) return;
-  const std::lock_guard lock(state_->facts_mutex);
-  if (state_->facts.not_covered.emplace(what, why).second) state_->facts_changed = true;
+  state_->while_alive("notes", [&] {
+    const std::lock_guard lock(state_->facts_mutex);
+    if (state_->facts.not_covered.emplace(what, why).second) state_->facts_changed = true;
+  });
 }
 
 void Monitor::set_note(std::string_view key, std::string_view json) {
-  if (!state_->alive()) return;
-  const std::lock_guard lock(state_->facts_mutex);
-  state_->facts.notes.insert_or_assign(std::string(key), std::string(json));
-  state_->facts_changed = true;
+  state_->while_alive("notes", [&] {
+    const bool is_json = nlohmann::json::accept(json);
+    std::string note = is_json ? std::string(json) : json_string(json);
+    const std::lock_guard lock(state_->facts_mutex);
+    state_->facts.notes.insert_or_assign(std::string(key), std::move(note));
+    state_->facts_changed = true;
+  });
 }
 
 void Monitor::refuse(std::string_view reason) {
-  if (!state_->alive()) return;
-  if (state_->refuse(reason, 1)) {
+  state_->while_alive("observe", [&] {
+    if (!state_->refuse(reason, 1)) return;
     set_not_covered("tensors: " + std::string(reason), "this kind of tensor is not measured");
-  }
+  });
 }
 
 void Monitor::part_failed(std::string_view part, std::string_view why) {
-  if (!state_->alive()) return;
-  bool first = false;
-  {
-    const std::lock_guard lock(state_->facts_mutex);
-    first = state_->parts_off.emplace(part, why).second;
-    if (!first) state_->errors.fetch_add(1);
-  }
-  if (first) {
-    log_line(
-        "rank " + std::to_string(state_->run.rank) + ": " + std::string(part) +
-        " failed and is counted in health.json; training is not affected: " + std::string(why));
-  }
+  if (state_->alive()) state_->part_failed(part, why);
 }
 
 std::int64_t Monitor::control_versions() const {
@@ -659,7 +687,9 @@ std::vector<Row> Monitor::latest() const {
 }
 
 Health Monitor::health() const {
-  return state_->forked() ? Health{} : state_->health();
+  Health found;
+  if (!state_->forked()) state_->attempt("health", [&] { found = state_->health(); });
+  return found;
 }
 
 std::vector<RecordBatch> Monitor::memory() const {
@@ -669,14 +699,16 @@ std::vector<RecordBatch> Monitor::memory() const {
 
 Health Monitor::stop() {
   if (state_->forked()) return {};
-  if (const std::string note = budget(); !note.empty()) set_note("budget", note);
+  state_->attempt("budget", [&] {
+    if (const std::string note = budget(); !note.empty()) set_note("budget", note);
+  });
   if (!state_->stopped.exchange(true)) {
-    state_->collector.seal_late();
-    state_->collector.collect_replays();
-    state_->collector.seal(Moment::stop);
+    state_->attempt("late values", [&] { state_->collector.seal_late(); });
+    state_->attempt("seal", [&] { state_->collector.collect_replays(); });
+    state_->attempt("seal", [&] { state_->collector.seal(Moment::stop); });
     state_->pipe->stop(seconds(state_->config.stop_timeout_seconds));
   }
-  return state_->health();
+  return health();
 }
 
 }  // namespace trainmon

@@ -168,6 +168,29 @@ std::string json_string(std::string_view text) {
   return out;
 }
 
+std::string json_object(std::span<const std::pair<std::string, std::string>> members) {
+  std::string out = "{";
+  for (const auto& [name, value] : members) {
+    out += out.size() == 1 ? "\n  " : ",\n  ";
+    out += json_string(name) + ": ";
+    for (const char c : value) {
+      out += c;
+      if (c == '\n') out += "  ";
+    }
+  }
+  out += out.size() == 1 ? "}" : "\n}";
+  return out;
+}
+
+std::string json_list(std::span<const std::string> values) {
+  std::string out = "[";
+  for (const std::string& value : values) {
+    if (out.size() > 1) out += ", ";
+    out += value;
+  }
+  return out + "]";
+}
+
 std::string printable(std::string_view text) {
   std::string out;
   for (std::size_t at = 0; at < text.size();) {

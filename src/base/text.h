@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace trainmon {
 
@@ -28,6 +29,10 @@ std::optional<std::string> nearest_name(std::string_view name,
 
 // `text` quoted and escaped for JSON; bytes that are not UTF-8 become U+FFFD.
 std::string json_string(std::string_view text);
+// An object of these names and JSON texts, in this order, and a list of JSON texts. Text alone:
+// the destructor of a tree of nlohmann's asks for memory, and ends the process when there is none.
+std::string json_object(std::span<const std::pair<std::string, std::string>> members);
+std::string json_list(std::span<const std::string> values);
 
 // `text` for a terminal or a log line: control characters, escape codes, bidirectional overrides
 // and bytes that are not UTF-8 are shown as \xNN or \u{NNNN}; everything else is kept.

@@ -149,11 +149,10 @@ std::int64_t Collector::seal_late() {
   {
     const std::lock_guard lock(late_mutex_);
     if (late_rows_.empty()) return 0;
-    batch.rows = std::move(late_rows_);
-    late_rows_ = {};
+    auto values = std::make_shared<Ticket>(late_rows_.size());
+    tickets_[next_ticket_] = values;  // what may fail comes first: rows taken must be submitted
     ticket = next_ticket_++;
-    auto values = std::make_shared<Ticket>(batch.rows.size());
-    tickets_[ticket] = values;
+    batch.rows = std::exchange(late_rows_, {});
     batch.late = std::move(values);
   }
   submit_(stamp(std::move(batch), Moment::interval));

@@ -8,8 +8,8 @@ namespace trainmon {
 // Filled on the writer thread, once every launch of the batch is done.
 class DeviceRows::Values final : public LateValues {
  public:
-  Values(std::vector<Waiting> waiting, std::function<void(Row&)> finish)
-      : waiting_(std::move(waiting)), finish_(std::move(finish)) {}
+  explicit Values(std::function<void(Row&)> finish) : finish_(std::move(finish)) {}
+  void take(std::vector<Waiting>&& waiting) noexcept { waiting_ = std::move(waiting); }
 
   bool ready() const noexcept override {
     for (; ready_ < waiting_.size(); ++ready_) {
@@ -30,7 +30,7 @@ class DeviceRows::Values final : public LateValues {
   }
 
  private:
-  const std::vector<Waiting> waiting_;
+  std::vector<Waiting> waiting_;
   const std::function<void(Row&)> finish_;
   mutable std::size_t ready_ = 0;
 };
@@ -62,7 +62,9 @@ RecordBatch DeviceRows::seal() {
   std::ranges::sort(waiting_, {}, [](const Waiting& w) { return w.row.key.seq; });
   batch.rows.reserve(waiting_.size());
   for (const Waiting& waiting : waiting_) batch.rows.push_back(waiting.row);
-  batch.late = std::make_shared<Values>(std::exchange(waiting_, {}), finish_);
+  auto values = std::make_shared<Values>(finish_);  // what may fail comes first
+  values->take(std::exchange(waiting_, {}));
+  batch.late = std::move(values);
   return batch;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <functional>
 #include <thread>
+#include <utility>
 
 namespace trainmon {
 
@@ -46,16 +47,22 @@ RecordBatch OpenBatch::take() {
   std::array<std::unique_lock<std::mutex>, kBuffers> locks;
   for (std::size_t i = 0; i < kBuffers; ++i) locks[i] = std::unique_lock(buffers_[i].mutex);
   const std::lock_guard rest(rest_mutex_);
+  // All memory is asked for before a row moves: without it, every row stays where it is.
+  Buffer* first = nullptr;
+  std::size_t size = 0;
   for (Buffer& buffer : buffers_) {
-    if (buffer.rows.empty()) continue;
-    if (batch.rows.empty()) {
-      batch.rows = std::move(buffer.rows);
-      buffer.rows = {};
-      buffer.rows.reserve(batch.rows.size());
-    } else {
-      batch.rows.insert(batch.rows.end(), buffer.rows.begin(), buffer.rows.end());
-      buffer.rows.clear();
-    }
+    if (first == nullptr && !buffer.rows.empty()) first = &buffer;
+    size += buffer.rows.size();
+  }
+  if (first != nullptr) {
+    std::vector<Row> next;
+    next.reserve(first->rows.size());
+    first->rows.reserve(size);
+    batch.rows = std::exchange(first->rows, std::move(next));
+  }
+  for (Buffer& buffer : buffers_) {
+    batch.rows.insert(batch.rows.end(), buffer.rows.begin(), buffer.rows.end());
+    buffer.rows.clear();
   }
   batch.outcomes = std::move(outcomes_);
   batch.scalars = std::move(scalars_);

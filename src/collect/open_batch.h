@@ -24,7 +24,7 @@ class OpenBatch {
   // The next seq without a row of this batch: for rows kept elsewhere until a device is done.
   std::uint64_t take_seq() { return seq_.fetch_add(1, std::memory_order_relaxed); }
 
-  // Moves everything out, rows ordered by seq.
+  // Moves everything out, rows ordered by seq. Throws std::bad_alloc with everything left inside.
   RecordBatch take();
   std::int64_t rows() const { return rows_.load(std::memory_order_relaxed); }
 

@@ -2,6 +2,7 @@
 #include "collect/windows.h"
 
 #include <algorithm>
+#include <new>
 
 namespace trainmon {
 
@@ -158,10 +159,18 @@ void Windows::decide(int optimizer, std::int64_t window, Fate fate, double loss_
 
 void Windows::close(int optimizer, Track& track, std::optional<Fate> fate, double loss_scale) {
   const std::int64_t window = track.window.load(std::memory_order_relaxed);
-  track.recent.emplace_back(window, track.step.load(std::memory_order_relaxed));
-  if (track.recent.size() > kRecent) track.recent.pop_front();
+  try {
+    track.recent.emplace_back(window, track.step.load(std::memory_order_relaxed));
+    if (track.recent.size() > kRecent) track.recent.pop_front();
+  } catch (const std::bad_alloc&) {  // alerts of this window come without their step
+  }
   const std::int32_t backwards = track.backwards.load(std::memory_order_relaxed);
-  track.undecided.push_back({window, fate, loss_scale, backwards});
+  const Closed closed{window, fate, loss_scale, backwards};
+  if (fate && track.undecided.empty()) {
+    conclude(optimizer, track, closed);
+  } else {
+    track.undecided.push_back(closed);
+  }
   track.attempting = false;
   track.window.store(window + 1, std::memory_order_relaxed);
   track.backwards.store(0, std::memory_order_relaxed);
@@ -171,19 +180,25 @@ void Windows::close(int optimizer, Track& track, std::optional<Fate> fate, doubl
 
 void Windows::settle(int optimizer, Track& track) {
   while (!track.undecided.empty() && track.undecided.front().fate) {
-    const Closed closed = track.undecided.front();
+    conclude(optimizer, track, track.undecided.front());
     track.undecided.pop_front();
-    track.settled = true;
-    emit_({optimizer, closed.window, track.next_step, track.next_attempt, *closed.fate,
-           closed.loss_scale, closed.backwards});
-    if (*closed.fate == Fate::taken) {
-      ++track.next_step;
-      track.next_attempt = 0;
-    } else {
-      ++track.next_attempt;
-    }
   }
   refresh(track);
+}
+
+void Windows::conclude(int optimizer, Track& track, const Closed& closed) {
+  track.settled = true;
+  try {
+    emit_({optimizer, closed.window, track.next_step, track.next_attempt, *closed.fate,
+           closed.loss_scale, closed.backwards});
+  } catch (const std::bad_alloc&) {  // then readers give the window the step that follows
+  }
+  if (*closed.fate == Fate::taken) {
+    ++track.next_step;
+    track.next_attempt = 0;
+  } else {
+    ++track.next_attempt;
+  }
 }
 
 // Windows still undecided are taken to have stepped: nearly all of them did.

@@ -90,6 +90,7 @@ class Windows {
   Track* track(int optimizer) const;
   void close(int optimizer, Track& track, std::optional<Fate> fate, double loss_scale);
   void settle(int optimizer, Track& track);
+  void conclude(int optimizer, Track& track, const Closed& closed);
   void refresh(Track& track);
   void refresh_all();
 

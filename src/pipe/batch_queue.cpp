@@ -2,6 +2,7 @@
 #include "pipe/batch_queue.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 namespace trainmon {
@@ -26,11 +27,11 @@ void move_to_front(std::vector<T>& from, std::vector<T>& to) {
 BatchQueue::BatchQueue(std::size_t limit_bytes, Overflow overflow)
     : limit_(limit_bytes), reserve_(limit_bytes / 16 + 4096), overflow_(overflow) {}
 
-void BatchQueue::push(RecordBatch batch, bool may_wait) {
+void BatchQueue::push(RecordBatch batch, bool may_wait) noexcept {
   std::unique_lock lock(mutex_);
   attach_carry(batch);
   if (closed_) {
-    dropped_["stopped"] += batch.row_count();
+    stopped_ += batch.row_count();
     return;
   }
   std::size_t bytes = batch.bytes();
@@ -50,19 +51,31 @@ void BatchQueue::push(RecordBatch batch, bool may_wait) {
       }
     }
   }
-  used_ += bytes;
-  peak_ = std::max(peak_, used_);
-  batches_.push_back(std::move(batch));
+  append(std::move(batch), bytes);
   filled_.notify_one();
 }
 
-std::deque<RecordBatch> BatchQueue::pop_all(std::chrono::steady_clock::time_point deadline) {
+void BatchQueue::append(RecordBatch&& batch, std::size_t bytes) noexcept {
+  const std::int64_t rows = batch.row_count();
+  try {
+    batches_.emplace_back();
+  } catch (const std::bad_alloc&) {
+    no_memory_ += rows;
+    return;
+  }
+  batches_.back().batch = std::move(batch);
+  used_ += bytes;
+  peak_ = std::max(peak_, used_);
+}
+
+std::list<Queued> BatchQueue::pop_all(std::chrono::steady_clock::time_point deadline) {
   std::unique_lock lock(mutex_);
   filled_.wait_for(lock,
                    std::max(deadline - std::chrono::steady_clock::now(),
                             std::chrono::steady_clock::duration::zero()),
                    [&] { return woken_ || closed_ || !batches_.empty(); });
   woken_ = false;
+  for (Queued& one : batches_) one.bytes = one.batch.bytes();
   return std::exchange(batches_, {});
 }
 
@@ -82,15 +95,14 @@ void BatchQueue::wake() {
   filled_.notify_one();
 }
 
-void BatchQueue::close() {
+void BatchQueue::close() noexcept {
   {
     const std::lock_guard lock(mutex_);
     // What still waits in the carry goes out with the last batch; its space no longer matters.
     RecordBatch last;
     attach_carry(last);
-    if (!closed_ && !last.empty()) {
-      used_ += last.bytes();
-      batches_.push_back(std::move(last));
+    if (const std::size_t bytes = last.bytes(); !closed_ && !last.empty()) {
+      append(std::move(last), bytes);
     }
     closed_ = true;
   }
@@ -99,14 +111,18 @@ void BatchQueue::close() {
 }
 
 std::int64_t BatchQueue::rows_dropped(const std::string& reason) const {
-  const std::lock_guard lock(mutex_);
-  const auto found = dropped_.find(reason);
-  return found == dropped_.end() ? 0 : found->second;
+  const auto all = dropped();
+  const auto found = all.find(reason);
+  return found == all.end() ? 0 : found->second;
 }
 
 std::map<std::string, std::int64_t> BatchQueue::dropped() const {
   const std::lock_guard lock(mutex_);
-  return dropped_;
+  std::map<std::string, std::int64_t> all;
+  if (queue_full_ > 0) all[kQueueFull] = queue_full_;
+  if (stopped_ > 0) all["stopped"] = stopped_;
+  if (no_memory_ > 0) all[kNoMemory] = no_memory_;
+  return all;
 }
 
 std::size_t BatchQueue::peak_bytes() const {
@@ -115,14 +131,17 @@ std::size_t BatchQueue::peak_bytes() const {
 }
 
 void BatchQueue::count_gap(RecordBatch& batch, std::int64_t rows, std::uint64_t first,
-                           std::uint64_t last) {
-  dropped_[kQueueFull] += rows;
-  add_gap(batch.gaps, {kQueueFull, rows, first, last});
+                           std::uint64_t last) noexcept {
+  queue_full_ += rows;
+  try {
+    add_gap(batch.gaps, {kQueueFull, rows, first, last});
+  } catch (const std::bad_alloc&) {  // then only health.json tells
+  }
 }
 
 // Drops the unflagged rows and the payloads of a batch. Rows a device still computes are kept:
 // whether one of them is bad is not known before their values are.
-bool BatchQueue::reduce(RecordBatch& batch) {
+bool BatchQueue::reduce(RecordBatch& batch) noexcept {
   const std::int64_t before = batch.row_count();
   const auto [first, last] = seq_range(batch);
   batch.payloads = {};
@@ -136,15 +155,22 @@ bool BatchQueue::reduce(RecordBatch& batch) {
   return true;
 }
 
-void BatchQueue::carry(RecordBatch& batch) {
+void BatchQueue::carry(RecordBatch& batch) noexcept {
   std::int64_t lost = 0;
   std::uint64_t first = 0;
   std::uint64_t last = 0;
-  for (const Row& row : batch.rows) {
-    if (batch.late == nullptr && carried_rows_.emplace(row.key.series, carry_.rows.size()).second) {
+  const auto takes = [this](const Row& row) {
+    const std::size_t place = carry_.rows.size();
+    try {
       carry_.rows.push_back(row);
-      continue;
+      if (carried_rows_.emplace(row.key.series, place).second) return true;
+    } catch (const std::bad_alloc&) {
     }
+    carry_.rows.resize(place);
+    return false;
+  };
+  for (const Row& row : batch.rows) {
+    if (batch.late == nullptr && takes(row)) continue;
     if (lost++ == 0) first = row.key.seq;
     last = row.key.seq;
   }
@@ -154,32 +180,39 @@ void BatchQueue::carry(RecordBatch& batch) {
     carry_.time_ns = batch.time_ns;
     carry_.eps = batch.eps;
   }
-  move_to_end(batch.outcomes, carry_.outcomes);
-  move_to_end(batch.scalars, carry_.scalars);
-  // Counted already when the gap was made: only the place in the data is merged.
-  for (const Gap& gap : batch.gaps) add_gap(carry_.gaps, gap);
+  try {
+    move_to_end(batch.outcomes, carry_.outcomes);
+    move_to_end(batch.scalars, carry_.scalars);
+    // Counted already when the gap was made: only the place in the data is merged.
+    for (const Gap& gap : batch.gaps) add_gap(carry_.gaps, gap);
+  } catch (const std::bad_alloc&) {  // no rows are among them
+  }
   if (lost > 0) count_gap(carry_, lost, first, last);
 }
 
-void BatchQueue::attach_carry(RecordBatch& batch) {
+void BatchQueue::attach_carry(RecordBatch& batch) noexcept {
   if (carry_.empty()) return;
   if (batch.number == 0) {
     batch = std::exchange(carry_, {});
     carried_rows_.clear();
     return;
   }
-  // Late batches take no carried rows: every row of theirs waits for the device.
-  if (batch.late == nullptr) {
-    move_to_front(carry_.rows, batch.rows);
-    carried_rows_.clear();
+  try {
+    // Late batches take no carried rows: every row of theirs waits for the device.
+    if (batch.late == nullptr) {
+      move_to_front(carry_.rows, batch.rows);
+      carried_rows_.clear();
+    }
+    move_to_front(carry_.outcomes, batch.outcomes);
+    move_to_front(carry_.scalars, batch.scalars);
+    move_to_front(carry_.gaps, batch.gaps);
+  } catch (const std::bad_alloc&) {  // what has not moved rides on a later batch
   }
-  move_to_front(carry_.outcomes, batch.outcomes);
-  move_to_front(carry_.scalars, batch.scalars);
-  move_to_front(carry_.gaps, batch.gaps);
 }
 
-void BatchQueue::make_room(std::size_t bytes) {
-  for (RecordBatch& old : batches_) {
+void BatchQueue::make_room(std::size_t bytes) noexcept {
+  for (Queued& queued : batches_) {
+    RecordBatch& old = queued.batch;
     if (used_ + bytes <= limit_) return;
     const std::size_t before = old.bytes();
     if (reduce(old)) used_ -= before - old.bytes();

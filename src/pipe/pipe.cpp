@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <csignal>
+#include <stdexcept>
+#include <system_error>
 #include <utility>
 
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "trainmon/error.h"
 
@@ -15,6 +18,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kSound = std::chrono::seconds(10);  // before a sink is said to write again
 constexpr auto kSecond = std::chrono::seconds(1);
+constexpr auto kBreath = std::chrono::milliseconds(50);  // after a failure nobody foresaw
 
 constexpr std::size_t kMostOwedOutcomes = 1 << 16;
 constexpr std::size_t kMostOwedAlerts = 1 << 12;
@@ -44,6 +48,23 @@ void owe(std::vector<Alert>& owed, const Alert& alert) {
   }
 }
 
+// Signals belong to the program we watch: a thread started while this lives takes none. SIGXFSZ and
+// SIGPIPE then become errors of the write instead of a dead process.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
 }  // namespace
 
 Pipe::Pipe(PipeOptions options, RunInfo run, const SeriesTable& series,
@@ -59,51 +80,83 @@ Pipe::Pipe(PipeOptions options, RunInfo run, const SeriesTable& series,
 
 void Pipe::start(PipeCalls calls, std::shared_ptr<void> keep_alive) {
   calls_ = std::move(calls);
-  // Signals belong to the program we watch: the writer thread takes none. SIGXFSZ and SIGPIPE then
-  // become errors of the write instead of a dead process.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([self = shared_from_this(), keep = std::move(keep_alive)] { self->run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const SignalsBlocked blocked;
+  try {
+    if (const Failure failure = failpoint("pipe.thread"); failure.error != 0) {
+      throw std::system_error(failure.error, std::generic_category());
+    }
+    thread_ =
+        std::thread([self = shared_from_this(), keep = std::move(keep_alive)] { self->run(); });
+  } catch (const std::system_error& error) {
+    throw std::runtime_error(std::string("the writer thread cannot be started: ") + error.what() +
+                             ": this process may have no more threads (see `ulimit -u` and the "
+                             "limit of tasks of its container)");
+  }
 }
 
-void Pipe::submit(RecordBatch batch) {
+void Pipe::submit(RecordBatch batch) noexcept {
   queue_.push(std::move(batch), std::this_thread::get_id() != writer_.load());
 }
 
-void Pipe::run() {
-  writer_.store(std::this_thread::get_id());
-  auto next_flush = Clock::now() + options_.flush_interval;
-  auto next_look = calls_.each_second ? Clock::now() + kSecond : Clock::time_point::max();
-  while (!stopping_.load(std::memory_order_acquire)) {
-    const std::uint64_t asked = settle_asked_.load(std::memory_order_acquire);
-    // Somebody waits: look at what was submitted before he asked, and soon again for late values.
-    const bool hurries = asked > settle_done_;
-    const auto soon = Clock::now() + std::chrono::milliseconds(pending_.empty() ? 0 : 2);
-    take_in(std::min({next_flush, next_look, hurries ? soon : Clock::time_point::max()}));
-    deliver_ready(false);
-    settled(asked);
-    if (Clock::now() >= next_look) {
-      look_around();
-      next_look = Clock::now() + kSecond;
+template <typename Work>
+bool Pipe::attempt(const char* trouble, const Work& work) noexcept {
+  const auto tell = [&](const char* why) noexcept {
+    try {
+      {
+        const std::lock_guard lock(account_mutex_);
+        ++errors_;
+      }
+      log_line_limited(trouble, std::string(trouble) + ": " + why);
+    } catch (...) {  // no memory to say so: it is counted
     }
-    if (Clock::now() < next_flush) continue;
-    next_flush = Clock::now() + options_.flush_interval;
-    calls_.before_flush();
-    take_in(Clock::now());
-    deliver_ready(false);
-    flush_sinks();
+  };
+  try {
+    work();
+    return true;
+  } catch (const std::exception& error) {
+    tell(error.what());
+  } catch (...) {
+    tell("an unknown exception");
+  }
+  return false;
+}
+
+void Pipe::run() noexcept {
+  writer_.store(std::this_thread::get_id());
+  next_flush_ = Clock::now() + options_.flush_interval;
+  next_look_ = calls_.each_second ? Clock::now() + kSecond : Clock::time_point::max();
+  while (!stopping_.load(std::memory_order_acquire)) {
+    if (!attempt("the writer thread failed", [this] { turn(); })) {
+      std::this_thread::sleep_for(kBreath);
+    }
   }
   finish();
 }
 
-void Pipe::take_in(Clock::time_point deadline) {
-  for (RecordBatch& batch : queue_.pop_all(deadline)) {
-    const std::size_t bytes = batch.bytes();
-    pending_.push_back({std::move(batch), bytes, Clock::now() + options_.device_timeout});
+void Pipe::turn() {
+  const std::uint64_t asked = settle_asked_.load(std::memory_order_acquire);
+  // Somebody waits: look at what was submitted before he asked, and soon again for late values.
+  const bool hurries = asked > settle_done_;
+  const auto soon = Clock::now() + std::chrono::milliseconds(pending_.empty() ? 0 : 2);
+  take_in(std::min({next_flush_, next_look_, hurries ? soon : Clock::time_point::max()}));
+  deliver_ready(false);
+  settled(asked);
+  if (Clock::now() >= next_look_) {
+    attempt("cannot look for changes", calls_.each_second);
+    next_look_ = Clock::now() + kSecond;
   }
+  if (Clock::now() < next_flush_) return;
+  next_flush_ = Clock::now() + options_.flush_interval;
+  attempt("cannot take in what is open", calls_.before_flush);
+  take_in(Clock::now());
+  deliver_ready(false);
+  flush_sinks();
+}
+
+void Pipe::take_in(Clock::time_point deadline) {
+  std::list<Queued> taken = queue_.pop_all(deadline);
+  for (Queued& one : taken) one.deadline = Clock::now() + options_.device_timeout;
+  pending_.splice(pending_.end(), taken);
 }
 
 // Batches that wait for a device do not hold up the ones behind them.
@@ -133,44 +186,36 @@ void Pipe::replace_rules(std::uint64_t batch, std::size_t first,
   next_rules_ = NextRules{batch, first, std::move(rules)};
 }
 
-void Pipe::deliver(RecordBatch& batch) {
-  {
-    const std::lock_guard lock(account_mutex_);
-    if (next_rules_ && batch.number >= next_rules_->batch) {
-      rules_.resize(std::min(next_rules_->first, rules_.size()));
-      for (auto& rule : next_rules_->rules) rules_.push_back(std::move(rule));
-      next_rules_.reset();
-    }
-  }
-  // One that fails must not blind the others.
-  const auto guarded = [this](std::string_view what, const auto& look) {
-    try {
-      look();
-    } catch (const std::exception& error) {
-      const std::lock_guard lock(account_mutex_);
-      ++errors_;
-      log_line_limited("rules", std::string(what) + " failed: " + error.what());
-    }
-  };
+void Pipe::follow_rules(std::uint64_t batch) {
+  const std::lock_guard lock(account_mutex_);
+  if (!next_rules_ || batch < next_rules_->batch) return;
+  rules_.reserve(next_rules_->first + next_rules_->rules.size());  // the rest cannot fail
+  rules_.resize(std::min(next_rules_->first, rules_.size()));
+  for (auto& rule : next_rules_->rules) rules_.push_back(std::move(rule));
+  next_rules_.reset();
+}
+
+// One that fails must not blind the others.
+void Pipe::deliver(RecordBatch& batch) noexcept {
+  attempt("new rules cannot be followed", [&] { follow_rules(batch.number); });
   for (auto& rule : rules_) {
-    guarded("a rule", [&] { rule->look(batch, series_, batch.alerts); });
+    attempt("a rule failed", [&] { rule->look(batch, series_, batch.alerts); });
   }
-  guarded("telling alerts", [&] {
+  attempt("telling alerts failed", [&] {
     for (Alert& alert : batch.alerts) calls_.annotate(alert);
     for (const Alert& alert : batch.alerts) calls_.on_alert(alert);
   });
-  guarded("the last windows", [&] { latest_.look(batch, series_); });
-  const bool alerted = !batch.alerts.empty();
+  attempt("keeping the last windows failed", [&] { latest_.look(batch, series_); });
   {
     const std::lock_guard lock(account_mutex_);
     for (const Alert& alert : batch.alerts) alerts_ += alert.count == 1 ? 1 : 0;
   }
-  if (calls_.before_write) guarded("what rows depend on", calls_.before_write);
+  if (calls_.before_write) attempt("cannot write run files", calls_.before_write);
   for (Outlet& outlet : outlets_) write(outlet, batch);
-  if (alerted) flush_sinks();
+  if (!batch.alerts.empty()) flush_sinks();
 }
 
-void Pipe::write(Outlet& outlet, const RecordBatch& batch) {
+void Pipe::write(Outlet& outlet, const RecordBatch& batch) noexcept {
   try {
     if (!outlet.open) {
       outlet.sink->open(run_, series_);
@@ -188,34 +233,37 @@ void Pipe::write(Outlet& outlet, const RecordBatch& batch) {
       outlet.owed = {};
     }
   } catch (const SinkError& error) {
-    lose(outlet, batch, error.reason(), error.what());
-    return;
+    return lose(outlet, batch, error.reason().c_str(), error.what());
   } catch (const std::bad_alloc&) {
-    lose(outlet, batch, "no_memory", "out of memory");
-    return;
+    return lose(outlet, batch, kNoMemory, "out of memory");
   } catch (const std::exception& error) {
-    lose(outlet, batch, "error", error.what());
-    return;
+    return lose(outlet, batch, "error", error.what());
+  } catch (...) {
+    return lose(outlet, batch, "error", "an unknown exception");
   }
-  const std::lock_guard lock(account_mutex_);
-  // After a stop that ran out of time these rows have already been counted as dropped.
-  if (!abandoned_) outlet.written += batch.row_count();
-  const auto now = std::chrono::steady_clock::now();
-  if (outlet.degraded) {
-    outlet.degraded = false;
-    outlet.sound_since = now;
+  bool is_sound = false;
+  {
+    const std::lock_guard lock(account_mutex_);
+    // After a stop that ran out of time these rows have already been counted as dropped.
+    if (!abandoned_) outlet.written += batch.row_count();
+    const auto now = std::chrono::steady_clock::now();
+    if (outlet.degraded) {
+      outlet.degraded = false;
+      outlet.sound_since = now;
+    }
+    // A nearly full disk takes small batches and refuses large ones: that is not said to be over.
+    is_sound = outlet.said_to_fail && now - outlet.sound_since >= kSound;
+    if (is_sound) outlet.said_to_fail = false;
   }
-  // A nearly full disk takes small batches and refuses large ones: that is not said to be over.
-  if (outlet.said_to_fail && now - outlet.sound_since >= kSound) {
-    outlet.said_to_fail = false;
-    log_line("sink " + std::string(outlet.sink->name()) + ": writing again");
-  }
+  if (!is_sound) return;
+  attempt("a sink writes again",
+          [&] { log_line("sink " + std::string(outlet.sink->name()) + ": writing again"); });
 }
 
 // The rows are gone; that they are, what became of their windows, and what rules found in them is
 // told once it can be.
-void Pipe::lose(Outlet& outlet, const RecordBatch& batch, const std::string& reason,
-                const char* what) {
+void Pipe::lose(Outlet& outlet, const RecordBatch& batch, const char* reason,
+                const char* what) noexcept {
   fail(outlet, batch.row_count(), reason, what);
   try {
     RecordBatch& owed = outlet.owed;
@@ -231,57 +279,58 @@ void Pipe::lose(Outlet& outlet, const RecordBatch& batch, const std::string& rea
     const std::size_t count = std::min(space, batch.outcomes.size());
     owed.outcomes.insert(owed.outcomes.end(), batch.outcomes.begin(),
                          batch.outcomes.begin() + static_cast<std::ptrdiff_t>(count));
-  } catch (const std::bad_alloc&) {  // then only health.json tells
+  } catch (...) {  // then only health.json tells
   }
 }
 
-void Pipe::fail(Outlet& outlet, std::int64_t rows, const std::string& reason, const char* what) {
-  const std::lock_guard lock(account_mutex_);
-  ++errors_;
-  if (!abandoned_ && rows > 0) outlet.dropped[reason] += rows;
-  if (!outlet.said_to_fail) {
-    outlet.said_to_fail = true;
+void Pipe::fail(Outlet& outlet, std::int64_t rows, const char* reason, const char* what) noexcept {
+  bool is_first = false;
+  {
+    const std::lock_guard lock(account_mutex_);
+    ++errors_;
+    if (!abandoned_ && rows > 0) {
+      try {
+        outlet.dropped[reason] += rows;
+      } catch (const std::bad_alloc&) {
+        outlet.lost_to_memory += rows;
+      }
+    }
+    is_first = !std::exchange(outlet.said_to_fail, true);
+    outlet.degraded = true;
+  }
+  if (!is_first) return;
+  attempt("a sink cannot write", [&] {
     log_line("sink " + std::string(outlet.sink->name()) + " cannot write (" + reason +
              "): " + what + "; training goes on, losses are counted in health.json");
-  }
-  outlet.degraded = true;
+  });
 }
 
-void Pipe::flush_sinks() {
+// Calls something of a sink other than write().
+template <typename Work>
+void Pipe::use(Outlet& outlet, const Work& work) noexcept {
+  try {
+    work();
+  } catch (const SinkError& error) {
+    fail(outlet, 0, error.reason().c_str(), error.what());
+  } catch (const std::exception& error) {
+    fail(outlet, 0, "error", error.what());
+  } catch (...) {
+    fail(outlet, 0, "error", "an unknown exception");
+  }
+}
+
+void Pipe::flush_sinks() noexcept {
   for (Outlet& outlet : outlets_) {
-    if (!outlet.open) continue;
-    try {
-      outlet.sink->flush();
-    } catch (const SinkError& error) {
-      fail(outlet, 0, error.reason(), error.what());
-    } catch (const std::exception& error) {
-      fail(outlet, 0, "error", error.what());
-    }
+    if (outlet.open) use(outlet, [&] { outlet.sink->flush(); });
   }
   keep_house(false);
 }
 
-void Pipe::keep_house(bool last) {
-  try {
-    calls_.after_flush(last);
-  } catch (const std::exception& error) {
-    const std::lock_guard lock(account_mutex_);
-    ++errors_;
-    log_line_limited("housekeeping", std::string("cannot write run files: ") + error.what());
-  }
+void Pipe::keep_house(bool last) noexcept {
+  attempt("cannot write run files", [&] { calls_.after_flush(last); });
 }
 
-void Pipe::look_around() {
-  try {
-    calls_.each_second();
-  } catch (const std::exception& error) {
-    const std::lock_guard lock(account_mutex_);
-    ++errors_;
-    log_line_limited("looking around", std::string("cannot look for changes: ") + error.what());
-  }
-}
-
-void Pipe::finish() {
+void Pipe::finish() noexcept {
   const Clock::time_point deadline{std::chrono::nanoseconds(stop_deadline_ns_.load())};
   take_in(Clock::now());
   deliver_ready(false);
@@ -301,11 +350,7 @@ void Pipe::finish() {
   }
   flush_sinks();
   for (Outlet& outlet : outlets_) {
-    try {
-      if (outlet.open) outlet.sink->close();
-    } catch (const std::exception& error) {
-      fail(outlet, 0, "error", error.what());
-    }
+    if (outlet.open) use(outlet, [&] { outlet.sink->close(); });
   }
   keep_house(true);
   {
@@ -364,6 +409,7 @@ void Pipe::report(Health& health, std::int64_t produced) const {
   for (const Outlet& outlet : outlets_) {
     SinkHealth sink{std::string(outlet.sink->name()), outlet.written, outlet.dropped,
                     outlet.degraded};
+    if (outlet.lost_to_memory > 0) sink.rows_dropped[kNoMemory] += outlet.lost_to_memory;
     for (const auto& [reason, rows] : outlet.sink->rows_left_out()) {
       sink.rows_written -= rows;
       sink.rows_dropped[reason] += rows;

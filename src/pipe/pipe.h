@@ -5,8 +5,8 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -31,15 +31,15 @@ struct PipeOptions {
   std::size_t latest_bytes = std::size_t{16} << 20;
 };
 
-// What the pipe calls, on the writer thread. None may wait for training; only the last three may
-// throw.
+// What the pipe calls, on the writer thread. None may wait for training. What one throws is counted
+// and said.
 struct PipeCalls {
   std::function<void()> before_flush;          // the flush interval passed: seal what is open
   std::function<void(Alert&)> annotate;        // fill in the step of an alert
   std::function<void(const Alert&)> on_alert;  // a rule found something
-  std::function<void(bool last)> after_flush;  // housekeeping files; may write and throw
-  std::function<void()> before_write = {};     // a batch goes to the sinks; the same; or empty
-  std::function<void()> each_second = {};      // about once in one; may read and throw; or empty
+  std::function<void(bool last)> after_flush;  // housekeeping files
+  std::function<void()> before_write = {};     // a batch goes to the sinks; may be empty
+  std::function<void()> each_second = {};      // about once in one; may be empty
 };
 
 // A pipe owns its thread, its sinks and its rules. It never takes a lock of the training side while
@@ -49,11 +49,12 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
   Pipe(PipeOptions options, RunInfo run, const SeriesTable& series,
        std::vector<std::unique_ptr<Sink>> sinks, std::vector<std::unique_ptr<Rule>> rules);
 
-  // `keep_alive` is held by the thread: whatever the calls and the series table need.
+  // `keep_alive` is held by the thread: whatever the calls and the series table need. Throws
+  // std::runtime_error when there is no thread to be had.
   void start(PipeCalls calls, std::shared_ptr<void> keep_alive);
 
   // Any thread; never waits but under Overflow::block, and there never on the writer thread itself.
-  void submit(RecordBatch batch);
+  void submit(RecordBatch batch) noexcept;
   void wake() { queue_.wake(); }
   // In place of those from number `first` on, for batches of this number and later ones. Any
   // thread.
@@ -80,26 +81,29 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
     std::chrono::steady_clock::time_point sound_since;
     std::int64_t written = 0;
     std::map<std::string, std::int64_t> dropped;
+    std::int64_t lost_to_memory = 0;  // dropped, when there was none for their reason
     RecordBatch owed;  // outcomes, alerts and gaps of batches that could not be written
   };
-  struct Pending {
-    RecordBatch batch;
-    std::size_t bytes = 0;
-    std::chrono::steady_clock::time_point deadline;
-  };
-
-  void run();
+  // Nothing ends the writer thread: what `work` throws is counted and said, as `trouble`. False if
+  // it threw.
+  template <typename Work>
+  bool attempt(const char* trouble, const Work& work) noexcept;
+  template <typename Work>
+  void use(Outlet& outlet, const Work& work) noexcept;
+  void run() noexcept;
+  void turn();
   void take_in(std::chrono::steady_clock::time_point deadline);
   void deliver_ready(bool give_up);
-  void deliver(RecordBatch& batch);
-  void write(Outlet& outlet, const RecordBatch& batch);
+  void deliver(RecordBatch& batch) noexcept;
+  void follow_rules(std::uint64_t batch);
+  void write(Outlet& outlet, const RecordBatch& batch) noexcept;
   void settled(std::uint64_t asked);
-  void flush_sinks();
-  void keep_house(bool last);
-  void look_around();
-  void finish();
-  void lose(Outlet& outlet, const RecordBatch& batch, const std::string& reason, const char* what);
-  void fail(Outlet& outlet, std::int64_t rows, const std::string& reason, const char* what);
+  void flush_sinks() noexcept;
+  void keep_house(bool last) noexcept;
+  void finish() noexcept;
+  void lose(Outlet& outlet, const RecordBatch& batch, const char* reason,
+            const char* what) noexcept;
+  void fail(Outlet& outlet, std::int64_t rows, const char* reason, const char* what) noexcept;
 
   const PipeOptions options_;
   const RunInfo run_;
@@ -109,7 +113,9 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
   PipeCalls calls_;
   BatchQueue queue_;
   Latest latest_;
-  std::deque<Pending> pending_;
+  std::list<Queued> pending_;
+  std::chrono::steady_clock::time_point next_flush_;  // writer thread
+  std::chrono::steady_clock::time_point next_look_;
   std::atomic<std::uint64_t> settle_asked_{0};
 
   mutable std::mutex account_mutex_;  // outlets' counters and the members below

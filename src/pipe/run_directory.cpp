@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "base/json_text.h"
+#include "base/text.h"
 #include "trainmon/version.h"
 
 namespace trainmon {
@@ -70,21 +71,43 @@ Past past_of(const fs::path& rank_directory, int restart, const Identity& identi
   return past;
 }
 
-json health_of_sink(const SinkHealth& sink) {
-  return {{"name", sink.name},
-          {"rows_written", sink.rows_written},
-          {"rows_dropped", sink.rows_dropped},
-          {"degraded", sink.degraded}};
+using Members = std::vector<std::pair<std::string, std::string>>;
+
+std::string truth(bool value) {
+  return value ? "true" : "false";
+}
+
+std::string text_of(const std::string& text) {
+  return json_string(text);
+}
+std::string text_of(std::int64_t number) {
+  return std::to_string(number);
+}
+
+template <typename Values>
+std::string list_of(const Values& values) {
+  std::vector<std::string> texts;
+  for (const auto& value : values) texts.push_back(text_of(value));
+  return json_list(texts);
+}
+
+template <typename Map>
+std::string object_of(const Map& map) {
+  Members members;
+  for (const auto& [key, value] : map) members.emplace_back(key, text_of(value));
+  return json_object(members);
+}
+
+std::string health_of_sink(const SinkHealth& sink) {
+  return json_object(Members{{"name", json_string(sink.name)},
+                             {"rows_written", text_of(sink.rows_written)},
+                             {"rows_dropped", object_of(sink.rows_dropped)},
+                             {"degraded", truth(sink.degraded)}});
 }
 
 std::string host_name() {
   char name[256] = {};
   return gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
-}
-
-// Lossy on text that is not UTF-8: run.json must be written whatever a name holds.
-std::string dump(const json& value) {
-  return value.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace
@@ -168,43 +191,42 @@ RunInfo given_directory(const fs::path& directory, const Identity& identity, dou
 
 std::string run_json(const RunInfo& run, const Identity& identity, const std::string& config_json,
                      const std::string& started, const RunDescription& facts) {
-  json value;
-  value["trainmon"] = kVersion;
-  value["run_id"] = run.run_id;
-  value["rank"] = run.rank;
-  value["world_size"] = run.world_size;
-  value["restart"] = run.restart;
-  value["restart_count"] = identity.restart_count;
-  value["started"] = started;
-  value["host"] = host_name();
-  value["pid"] = static_cast<std::int64_t>(getpid());
-  value["model_digest"] = identity.model_digest;
-  value["start_steps"] = facts.start_steps;
-  value["covered"] = facts.covered;
-  value["not_covered"] = facts.not_covered;
-  value["config"] = json::parse(config_json);
-  value["environment"] =
-      identity.environment.empty() ? json::object() : json::parse(identity.environment);
-  json notes = json::object();
-  for (const auto& [key, text] : facts.notes) notes[key] = json::parse(text, nullptr, false);
-  value["notes"] = notes;
-  return dump(value);
+  Members notes;
+  for (const auto& [key, text] : facts.notes) notes.emplace_back(key, text);
+  return json_object(Members{
+             {"trainmon", json_string(kVersion)},
+             {"run_id", json_string(run.run_id)},
+             {"rank", text_of(run.rank)},
+             {"world_size", text_of(run.world_size)},
+             {"restart", text_of(run.restart)},
+             {"restart_count", text_of(identity.restart_count)},
+             {"started", json_string(started)},
+             {"host", json_string(host_name())},
+             {"pid", text_of(getpid())},
+             {"model_digest", json_string(identity.model_digest)},
+             {"start_steps", list_of(facts.start_steps)},
+             {"covered", list_of(facts.covered)},
+             {"not_covered", object_of(facts.not_covered)},
+             {"config", config_json.substr(0, config_json.find_last_not_of('\n') + 1)},
+             {"environment", json::accept(identity.environment) ? identity.environment : "{}"},
+             {"notes", json_object(notes)}}) +
+         "\n";
 }
 
 std::string health_json(const Health& health, bool closed) {
-  json value;
-  value["rows_produced"] = health.rows_produced;
-  value["rows_pending"] = health.rows_pending;
-  value["sinks"] = json::array();
-  for (const SinkHealth& sink : health.sinks) value["sinks"].push_back(health_of_sink(sink));
-  value["refused"] = health.refused;
-  value["parts_off"] = health.parts_off;
-  value["errors"] = health.errors;
-  value["alerts"] = health.alerts;
-  value["queue_bytes_peak"] = health.queue_bytes_peak;
-  value["closed"] = closed;
-  value["updated"] = utc_now();
-  return dump(value);
+  std::vector<std::string> sinks;
+  for (const SinkHealth& sink : health.sinks) sinks.push_back(health_of_sink(sink));
+  return json_object(Members{{"rows_produced", text_of(health.rows_produced)},
+                             {"rows_pending", text_of(health.rows_pending)},
+                             {"sinks", json_list(sinks)},
+                             {"refused", object_of(health.refused)},
+                             {"parts_off", object_of(health.parts_off)},
+                             {"errors", text_of(health.errors)},
+                             {"alerts", text_of(health.alerts)},
+                             {"queue_bytes_peak", text_of(health.queue_bytes_peak)},
+                             {"closed", truth(closed)},
+                             {"updated", json_string(utc_now())}}) +
+         "\n";
 }
 
 std::string utc_now() {

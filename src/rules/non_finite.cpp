@@ -2,6 +2,7 @@
 #include "rules/non_finite.h"
 
 #include <string>
+#include <utility>
 
 #include "base/text.h"
 #include "rules/check.h"
@@ -29,11 +30,12 @@ void NonFiniteRule::look(const RecordBatch& batch, const SeriesTable& series,
     Seen& seen = seen_[row.key.series];
     if (seen.count++ == 0) seen.first = row.key;
     if ((seen.count & (seen.count - 1)) != 0) continue;
-    Alert& alert = alerts.emplace_back();
+    Alert alert;
     alert.rule = name();
     alert.key = seen.first;
     alert.message = describe(series.at(row.key.series), row.state);
     alert.count = seen.count;
+    alerts.push_back(std::move(alert));
   }
 }
 

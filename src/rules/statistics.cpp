@@ -28,9 +28,13 @@ class Histories {
     std::uint64_t place = series | ordinal(key.accum) << 8 | ordinal(key.call);
     // A series beyond the limit still gets one.
     if (places_.size() >= kMostHistories && !places_.contains(place)) place = series | 0xFFFF;
-    const auto [known, is_new] = places_.try_emplace(place, means_.size());
-    if (is_new) means_.resize(means_.size() + stats_);
-    return &means_[known->second];
+    if (const auto known = places_.find(place); known != places_.end()) {
+      return &means_[known->second];
+    }
+    const std::size_t begin = means_.size();
+    means_.resize(begin + stats_);  // first: a place without means would be read
+    places_.emplace(place, begin);
+    return &means_[begin];
   }
 
  private:

@@ -57,14 +57,15 @@ SourceId Curves::source_of(const Series& series, Form form) {
   const std::string chunk = series.chunk == 0 ? "" : std::to_string(series.chunk) + ":";
   std::string name = chunk + series.name;
   if (!series.element.empty()) name += (series.name.empty() ? "" : ".") + series.element;
-  const auto [known, fresh] =
-      known_.try_emplace({series.kind + "/" + name, form}, static_cast<SourceId>(sources_.size()));
-  if (fresh) {
-    new_.push_back(known->second);
-    waiting_kinds_.insert({series.kind, form});
-    sources_.push_back({form, series.kind, std::move(name), chunk + layer_of(series.name)});
-  }
-  return known->second;
+  std::pair<std::string, Form> key{series.kind + "/" + name, form};
+  if (const auto known = known_.find(key); known != known_.end()) return known->second;
+  const auto source = static_cast<SourceId>(sources_.size());
+  // Known last: where memory ends between, nobody finds a number without a source.
+  sources_.push_back({form, series.kind, std::move(name), chunk + layer_of(series.name)});
+  new_.push_back(source);
+  waiting_kinds_.insert({series.kind, form});
+  known_.emplace(std::move(key), source);
+  return source;
 }
 
 // One of each kind, then the second of each, and so on.

@@ -118,8 +118,8 @@ class LogSink : public Sink {
       if (id >= series_->size()) return;
       if (id >= defined_.size()) defined_.resize(series_->size());
       if (defined_[id]) return;
+      fresh_.push_back(id);  // first: it may fail
       defined_[id] = true;
-      fresh_.push_back(id);
     });
     if (!fresh_.empty()) {
       log_format::append_series_frame(buffer_, new_frames_++, fresh_, *series_);

@@ -60,7 +60,7 @@ class RunStream {
   };
   void find_missing(const std::vector<RankDirectory>& directories);
   void open(const RankDirectory& place);
-  static void open_log(Directory& directory, std::vector<Damage>& damage);
+  void open_log(Directory& directory, std::vector<Damage>& damage);
   void note_starts_without(const std::vector<RankDirectory>& directories);
   void hold_against_health(const RankDirectory& place, const Health& health,
                            const LogContents& log);

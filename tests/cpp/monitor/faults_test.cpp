@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <csignal>
 #include <filesystem>
+#include <stdexcept>
 #include <string>
 #include <thread>
 
@@ -161,6 +163,34 @@ TEST(DiskFaults, ASlowDiskNeverSlowsTheProducer) {
   std::int64_t total = health.sinks.at(0).rows_written;
   for (const auto& [reason, rows] : health.sinks.at(0).rows_dropped) total += rows;
   EXPECT_EQ(total, health.rows_produced);
+}
+
+// Without a writer thread there is no monitor; the thread that asked for one is as it was before.
+TEST(NoThread, IsSaidAndTheSignalMaskIsWhatItWas) {
+  const Scratch scratch;
+  sigset_t before;
+  sigemptyset(&before);
+  sigaddset(&before, SIGUSR2);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  set_failpoints("pipe.thread=errno:" + std::to_string(EAGAIN));
+  std::string said;
+  try {
+    Monitor monitor(scratch.config(), Identity{});
+  } catch (const std::runtime_error& error) {
+    said = error.what();
+  }
+  set_failpoints("");
+  EXPECT_NE(said.find("writer thread cannot be started"), std::string::npos) << said;
+  EXPECT_NE(said.find("ulimit -u"), std::string::npos) << said;
+  sigset_t after;
+  pthread_sigmask(SIG_SETMASK, nullptr, &after);
+  for (int signal = 1; signal < 32; ++signal) {
+    EXPECT_EQ(sigismember(&after, signal), signal == SIGUSR2 ? 1 : 0) << signal;
+  }
+  sigemptyset(&before);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  Monitor monitor(scratch.config(), Identity{});
+  EXPECT_EQ(monitor.stop().errors, 0);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <set>
 #include <thread>
 
@@ -16,8 +17,11 @@ using testing::batch_of;
 using Clock = std::chrono::steady_clock;
 
 std::deque<RecordBatch> drain(BatchQueue& queue) {
-  auto all = queue.pop_all(Clock::now());
-  for (const RecordBatch& batch : all) queue.release(batch.bytes());
+  std::deque<RecordBatch> all;
+  for (Queued& one : queue.pop_all(Clock::now())) {
+    queue.release(one.bytes);
+    all.push_back(std::move(one.batch));
+  }
   return all;
 }
 
@@ -145,8 +149,8 @@ TEST(BatchQueue, RowsBeyondALimitAreKeptAsBadOnesAre) {
   }
   std::size_t kept = 0;
   std::size_t plain = 0;
-  for (const RecordBatch& batch : queue.pop_all(std::chrono::steady_clock::now())) {
-    for (const Row& row : batch.rows) {
+  for (const Queued& one : queue.pop_all(std::chrono::steady_clock::now())) {
+    for (const Row& row : one.batch.rows) {
       ((row.key.flags & flag::kOverLimit) != 0 ? kept : plain) += 1;
     }
   }
