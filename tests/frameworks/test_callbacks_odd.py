@@ -179,13 +179,13 @@ def not_covered(run):
     return json.loads(path.read_text())["not_covered"]
 
 
-def test_an_optimizer_that_is_replaced_is_said(tmp_path, caplog):
+def test_an_optimizer_that_is_replaced_is_followed(tmp_path, caplog):
     from trainmon.integrations.lightning import TrainmonCallback
 
     class Stages(lightning_module(lambda parameters: torch.optim.Adam(parameters, lr=0.1))):
         def on_train_epoch_start(self):
             if self.current_epoch:
-                self.trainer.optimizers = [torch.optim.SGD(self.parameters(), lr=0.1)]
+                self.trainer.optimizers = [torch.optim.SGD(self.parameters(), lr=0.2)]
 
     bare = Stages()
     watched = copy.deepcopy(bare)
@@ -194,12 +194,14 @@ def test_an_optimizer_that_is_replaced_is_said(tmp_path, caplog):
     fit(watched, [callback], max_epochs=3, log_every_n_steps=1)
     assert torch.equal(bare.net.linear.weight, watched.net.linear.weight)
     (said,) = (r.getMessage() for r in caplog.records if "was replaced" in r.getMessage())
-    assert "from step 2 on" in said
-    assert any("replaced" in w and "step 2" in w for w in not_covered(tmp_path / "run"))
-    found = keys(tmp_path / "run", "step", kind="grad_reduced", name="net.linear.weight")
-    assert found == [(0,), (1,)]
+    assert "from step 2 on SGD is followed in the place of Adam" in said
+    found = keys(tmp_path / "run", "step", "attempt", kind="grad_reduced", name="net.linear.weight")
+    assert found == [(step, 0) for step in range(6)]
     scalars = trainmon.read_table(str(tmp_path / "run")).scalars
-    assert list(scalars["step"][scalars["name"] == "loss"]) == [0, 1]
+    for name, values in {"loss": None, "lr": [0.1, 0.1, 0.2, 0.2, 0.2, 0.2]}.items():
+        mine = scalars["name"] == name
+        assert list(scalars["step"][mine]) == list(range(6))
+        assert values is None or list(scalars["value"][mine]) == values
 
     class AfterStop(Stages):
         def on_train_epoch_start(self):

@@ -41,8 +41,6 @@ def _make(package: str) -> type:
             self.settings = settings
             self.monitor = None
             self.from_environment = False
-            self._watched: set[int] = set()  # ids of the optimizers
-            self._replaced = False
             self._seen = 0  # the global step after the last batch
             self._stepped = 0  # batches in which it moved; it adds up the steps of all optimizers
 
@@ -64,19 +62,11 @@ def _make(package: str) -> type:
             # The strategy's model is the module, in what spreads it over processes.
             model = trainer.strategy.model or pl_module
             self.monitor = _start(self, model, optimizers, settings)
-            self._watched, self._replaced = {id(o) for o in optimizers}, False
-
-        def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
-            if self.monitor is None or self._replaced:
-                return
-            if any(id(o) not in self._watched for o in trainer.optimizers):
-                self._replaced = True
-                self.monitor._adapter.coverage.optimizer_replaced()
 
         def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
             step = trainer.global_step
-            if self.monitor is None or self._replaced:
-                return  # there is no step to put them in
+            if self.monitor is None:
+                return
             if step == self._seen:
                 return  # in the middle of an accumulation
             self._seen = step

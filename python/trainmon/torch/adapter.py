@@ -36,6 +36,7 @@ from trainmon.torch.main_grad import read_due
 from trainmon.torch.own_time import OwnTime, TimedAfterStep, TimedBeforeStep
 from trainmon.torch.parameters import ELSEWHERE
 from trainmon.torch.registry import Registry
+from trainmon.torch.replaced import Replaced
 from trainmon.torch.selection import Selection
 from trainmon.torch.stacks import Stacks
 from trainmon.torch.steps import Steps, step_in_state
@@ -72,6 +73,7 @@ class Adapter:
         self.coverage = Coverage(self)
         self.fixed_selection = selection  # None: that of the configuration
         self.relay = relay  # step hooks that are there already
+        self.replaced = None  # finds optimizers that take the place of those given
         self.logs_collectives = False  # they are noted, not measured
         self.main_grad_due = None  # what is to be read once the framework has added to it
 
@@ -185,6 +187,9 @@ class Adapter:
                 steps.refresh()
             if self.declares:
                 self.step_handles.add(self.relay)
+            elif self.relay is None:
+                self.replaced = Replaced(self)
+                self.step_handles.add(self.replaced)
         except BaseException:
             self.step_handles.remove()
             self._detach_for_good()
@@ -423,6 +428,18 @@ class Adapter:
     def declare_step(self, gradients) -> None:
         """The loop of a monitor without an optimizer says that a step is over."""
         self.relay.end(gradients)
+
+    def optimizer_changed(self, steps, optimizer) -> None:
+        """It steps in the place of the one before, which is not kept: its state is large."""
+        before = steps.optimizer
+        name = list(self.optimizers)[steps.index]
+        self.optimizers[name] = optimizer
+        kept = [
+            one for one in self.around if not given.is_around(one, before) and one is not before
+        ]
+        self.around = (*kept, *given.around(optimizer))
+        for wrapper in self.wrappers:
+            wrapper.optimizers = self.around
 
     def window_opened(self, steps) -> None:
         if steps is self.clock:

@@ -131,21 +131,6 @@ class Coverage(CoverageBase):
             "steps of an optimizer that watch() was not given", "its hooks are not ours"
         )
 
-    def optimizer_replaced(self) -> None:
-        """A trainer has one that watch() was not given; nothing to say once the run was stopped."""
-        clock = self.adapter.clock
-        if clock is None:
-            return
-        step = self.core.step(clock.index)
-        self.say_once(
-            f"an optimizer was replaced after watch(): from step {step} on nothing of the new one's "
-            "steps is recorded, nor loss and learning rate; a fit() that starts with it is watched"
-        )
-        self.not_covered(
-            f"steps of the optimizer that replaced another, from step {step} on",
-            "watch() was not given it",
-        )
-
     def parameters_lost(self, name: str) -> None:
         self.say_once(
             f"parameters were replaced ({name} among them) and no optimizer given to watch() has the new "

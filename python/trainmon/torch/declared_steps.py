@@ -15,7 +15,7 @@ from trainmon.base.names import listed
 from trainmon.torch.hooks import Hook, ModuleHook
 from trainmon.torch.parameters import Sweeps
 from trainmon.torch.shards import Shards
-from trainmon.torch.steps import UNSEEN, is_inside
+from trainmon.torch.steps import UNSEEN, closure_of, is_inside
 
 SETTLE = 10.0  # seconds
 
@@ -86,14 +86,14 @@ class DeclaredSteps:
         if self.caller and is_inside(caller, self.caller):
             return  # a sharded optimizer calls the one inside it
         self.caller = id(caller)
-        if not callable(kwargs.get("closure", args[1] if len(args) > 1 else None)):
+        if not callable(closure_of(args, kwargs)):
             self._read_of(optimizer)
 
     def ends(self, optimizer, args: tuple, kwargs: dict, caller) -> None:
         if id(caller) != self.caller:
             return
         self.caller = 0
-        if callable(kwargs.get("closure", args[1] if len(args) > 1 else None)):
+        if callable(closure_of(args, kwargs)):
             self._read_of(optimizer)
 
     def end(self, gradients=None) -> None:

@@ -45,9 +45,7 @@ def around(given) -> tuple:
 
 def described(bare, everything: tuple) -> list[str]:
     """The names of the classes of what wraps a bare optimizer, and of its own."""
-    return [
-        type(one).__name__ for one in (*filter(lambda o: _is_around(o, bare), everything), bare)
-    ]
+    return [type(one).__name__ for one in (*filter(lambda o: is_around(o, bare), everything), bare)]
 
 
 def has_stages(optimizer) -> bool:
@@ -75,7 +73,7 @@ def _is_scaler(given) -> bool:
 def outside(bare, everything: tuple) -> list:
     """The optimizers with step hooks around a bare one, among all that around() gave: what steps it,
     from the outermost on. Fabric's share their hooks with it, and only one of them is stepped."""
-    found = [one for one in everything if _has_step_hooks(one) and _is_around(one, bare)]
+    found = [one for one in everything if _has_step_hooks(one) and is_around(one, bare)]
     hooks = {id(bare._optimizer_step_pre_hooks)}
     return [o for o in found if _is_new(id(o._optimizer_step_pre_hooks), hooks)]
 
@@ -118,18 +116,18 @@ def _wrapped(optimizer) -> list:
         values = [*getattr(optimizer, "__dict__", {}).values()]
         lists = [value for value in values if isinstance(value, (list, tuple))]
         values += [one for value in lists for one in value[:100]]
-        inner = [v for v in values if v is not optimizer and _has_step_hooks(v) and _tensors(v)]
+        inner = [v for v in values if v is not optimizer and _has_step_hooks(v) and tensors(v)]
     if not hooked:
         return inner
     return [one for one in inner if _steps_same(optimizer, one)][:1]
 
 
 def _steps_same(outer, inner) -> bool:
-    held = _tensors(outer)
-    return _has_step_hooks(inner) and bool(held) and held == _tensors(inner)
+    held = tensors(outer)
+    return _has_step_hooks(inner) and bool(held) and held == tensors(inner)
 
 
-def _tensors(optimizer) -> set[int]:
+def tensors(optimizer) -> set[int]:
     """Ids of what it steps; none of an object whose constructor did not get far enough."""
     try:
         return {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
@@ -146,7 +144,8 @@ def _has_step_hooks(optimizer) -> bool:
     return isinstance(getattr(optimizer, "_optimizer_step_pre_hooks", None), dict)
 
 
-def _is_around(outer, bare) -> bool:
+def is_around(outer, bare) -> bool:
+    """Whether the step of `outer` is that of the other one, and what it adds."""
     return any(one is bare for one in _inside(outer, [])[1:])
 
 

@@ -50,11 +50,29 @@ class Steps:
         if self.adapter.relay is not None and self is self.adapter.clock:
             self.adapter.relay.follow(self)
             return
-        before, after = self.adapter.step_hooks(self)
         for one in (*self.around, self.optimizer):
-            handles.add(Restored(one))
-            handles.add(one.register_step_pre_hook(before))
-            handles.add(one.register_step_post_hook(after))
+            self.hook(one, handles)
+
+    def hook(self, optimizer, handles) -> None:
+        before, after = self.adapter.step_hooks(self)
+        handles.add(Restored(optimizer))
+        handles.add(optimizer.register_step_pre_hook(before))
+        handles.add(optimizer.register_step_post_hook(after))
+
+    def follow(self, optimizer, has_closure: bool) -> bool:
+        """Another one of those with our hooks begins a step: what is read of an optimizer, of that.
+        False: it steps beside the one followed."""
+        if any(optimizer is one for one in self.around):
+            return True
+        replaced = self.adapter.replaced
+        if replaced is not None and not replaced.may_follow(self, optimizer, has_closure):
+            return False
+        self.adapter.optimizer_changed(self, optimizer)
+        self.optimizer = optimizer
+        self.around = given.outside(optimizer, self.adapter.around)
+        if self.sweeps is not None:
+            self.sweeps.order, self.sweeps.has_order = None, True
+        return True
 
     def advance(self) -> None:
         """A new window is open."""
@@ -207,7 +225,7 @@ class Steps:
         self.fused = fused_scaling(self.optimizer)
         if self.recording:
             self._read(self.sweeps.check)
-        fn = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        fn = closure_of(args, kwargs)
         if callable(fn):
             # The backward is still to come, inside: gradients are read each time it has run.
             self.read_before(gradients=False)
@@ -309,6 +327,14 @@ class BeforeStep(Hook):
         self.steps = steps
 
     def __call__(self, optimizer, args, kwargs):
+        steps = self.steps
+        if optimizer is not steps.optimizer and steps.part.on:
+            try:
+                if not steps.follow(optimizer, callable(closure_of(args, kwargs))):
+                    steps.ignored = True
+                    return None
+            except Exception as error:
+                steps.failed(error)
         return self.run(args, kwargs, sys._getframe(1))
 
     def run(self, args, kwargs, caller):
@@ -335,6 +361,11 @@ class AfterStep(Hook):
             steps.after_step()
         except Exception as error:
             steps.failed(error)
+
+
+def closure_of(args: tuple, kwargs: dict):
+    """What step() was given for one, None if nothing."""
+    return kwargs.get("closure", args[1] if len(args) > 1 else None)
 
 
 def is_inside(caller, step: int) -> bool:
