@@ -113,7 +113,7 @@ void print_report(const ConvertReport& report, const ConvertOptions& options, Co
   add("--name", given.selection.names);
   add("--exclude", given.selection.excludes);
   add("--rank", given.selection.ranks);
-  add("--stat", given.stats);
+  add("--stat,--stats", given.stats);
   if (!given.selection.steps.empty()) {
     arguments.emplace_back("--steps");
     arguments.push_back(given.selection.steps);

@@ -218,6 +218,19 @@ void append_records(ByteWriter& writer, const RecordBatch& batch,
     w.fixed(a.value);
     w.fixed(a.expected);
   });
+  append_section(writer, Section::declared, batch.declared, [](ByteWriter& w, const Declared& d) {
+    w.signed_varint(d.optimizer);
+    w.signed_varint(d.group);
+    w.signed_varint(d.window);
+    w.varint(d.seq);
+    w.varint(d.values.size());
+    for (const DeclaredValue& value : d.values) {
+      w.text(value.name);
+      w.fixed(static_cast<std::uint8_t>(value.type));
+      if (value.type == DeclaredValue::Type::number) w.fixed(value.number);
+      if (value.type == DeclaredValue::Type::text) w.text(value.text);
+    }
+  });
   std::vector<Gap> gaps = batch.gaps;
   gaps.insert(gaps.end(), more_gaps.begin(), more_gaps.end());
   append_section(writer, Section::gaps, gaps, [](ByteWriter& w, const Gap& g) {
@@ -286,9 +299,10 @@ void append_series_frame(std::string& out, std::uint32_t frame_number,
 
 void append_batch_frame(std::string& out, std::uint32_t frame_number, const RecordBatch& batch,
                         const std::vector<Gap>& more_gaps) {
-  const std::size_t records = batch.rows.size() + batch.outcomes.size() + batch.scalars.size() +
-                              batch.payloads.size() + batch.alerts.size() + batch.gaps.size() +
-                              more_gaps.size();
+  std::size_t records = batch.rows.size() + batch.outcomes.size() + batch.scalars.size() +
+                        batch.payloads.size() + batch.declared.size() + batch.alerts.size() +
+                        batch.gaps.size() + more_gaps.size();
+  for (const Declared& declared : batch.declared) records += declared.values.size();
   append_frame(out, FrameType::batch, frame_number, records, [&](std::string& payload) {
     ByteWriter writer(payload);
     writer.varint(batch.number);

@@ -213,6 +213,25 @@ bool take_gap(ByteReader& r, Gap& g) {
   return true;
 }
 
+bool take_declared(ByteReader& r, Declared& d, FrameBounds& bounds, std::string& why) {
+  d.optimizer = small(r.signed_varint());
+  d.group = small(r.signed_varint());
+  d.window = r.signed_varint();
+  d.seq = r.varint();
+  for (std::uint64_t count = r.varint(); count > 0 && r.ok(); --count) {
+    if (!bounds.takes_records(1)) {
+      why = kTooMany;
+      return false;
+    }
+    DeclaredValue& value = d.values.emplace_back();
+    value.name = r.text();
+    if (!read_enum(r, value.type, DeclaredValue::Type::unknown)) return false;
+    if (value.type == DeclaredValue::Type::number) value.number = r.fixed<double>();
+    if (value.type == DeclaredValue::Type::text) value.text = r.text();
+  }
+  return true;
+}
+
 bool read_section(Section section, std::string_view bytes, RecordBatch& batch, FrameBounds& bounds,
                   std::string& why, Detail detail) {
   switch (section) {
@@ -228,6 +247,10 @@ bool read_section(Section section, std::string_view bytes, RecordBatch& batch, F
       return read_records(bytes, batch.alerts, bounds, why, take_alert);
     case Section::gaps:
       return read_records(bytes, batch.gaps, bounds, why, take_gap);
+    case Section::declared:
+      return read_records(bytes, batch.declared, bounds, why, [&](ByteReader& r, Declared& d) {
+        return take_declared(r, d, bounds, why);
+      });
   }
   return true;  // a later version's
 }
@@ -283,6 +306,7 @@ bool decode_batch(std::string_view payload, RecordBatch& batch, FrameBounds& bou
   batch.outcomes.clear();
   batch.scalars.clear();
   batch.payloads.clear();
+  batch.declared.clear();
   batch.alerts.clear();
   batch.gaps.clear();
   batch.number = reader.varint();
