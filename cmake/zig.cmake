@@ -10,7 +10,7 @@ set(CMAKE_CXX_COMPILER ${root}/bin/c++)
 set(CMAKE_AR ${root}/bin/ar)
 set(CMAKE_RANLIB ${root}/bin/ranlib)
 # Debian's Python headers ask for a folder of the architecture, which is there.
-set(CMAKE_CXX_FLAGS_INIT "-g0 -isystem ${root}/include")
+set(CMAKE_CXX_FLAGS_INIT "-g0 -isystem \"${root}/include\"")
 set(CMAKE_EXE_LINKER_FLAGS_INIT "-Wl,-s")
 set(CMAKE_MODULE_LINKER_FLAGS_INIT "-Wl,-s")
 

@@ -173,7 +173,8 @@ def main():
     found, failed = [], []
     for i, name in enumerate(names):
         whole, quick = PROGRAMS[name]
-        command = f"{whole} {quick if options.quick else ''}".format(**places).split()
+        words = f"{whole} {quick if options.quick else ''}".split()
+        command = [word.format(**places) for word in words]  # a path may have spaces
         if command[0].endswith(".py"):
             command.insert(0, sys.executable)
         print(f"== {i + 1} of {len(names)}, {name}: {shlex.join(command)}", flush=True)

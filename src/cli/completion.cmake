@@ -6,8 +6,8 @@ if(TRAINMON_HOST_BUILD)
 else()
   add_custom_command(TARGET trainmon POST_BUILD
     COMMAND ${CMAKE_COMMAND} -E make_directory ${completions}
-    COMMAND sh -c "\"$<TARGET_FILE:trainmon>\" completion bash >${completions}/trainmon"
-    COMMAND sh -c "\"$<TARGET_FILE:trainmon>\" completion zsh >${completions}/_trainmon"
+    COMMAND sh -c "\"$0\" completion bash >\"$1\"" $<TARGET_FILE:trainmon> ${completions}/trainmon
+    COMMAND sh -c "\"$0\" completion zsh >\"$1\"" $<TARGET_FILE:trainmon> ${completions}/_trainmon
     VERBATIM COMMENT "completion files")
 endif()
 install(FILES ${from}/trainmon DESTINATION ${SKBUILD_DATA_DIR}/share/bash-completion/completions)

@@ -82,16 +82,22 @@ def test_lines_of_programs_that_did_not_run_stay(tmp_path, monkeypatch):
     monkeypatch.setattr(bench, "RESULTS", tmp_path / "results.json")
     monkeypatch.setattr(bench, "DOCUMENT", tmp_path / "document.md")
     bench.DOCUMENT.write_text(f"{bench.BEGIN}\n{bench.END}\n")
-    program = tmp_path / "program.py"
-    program.write_text(
+    programs = tmp_path / "a place"  # checkouts have such names, too
+    programs.mkdir()
+    (programs / "program.py").write_text(
         "import sys, pathlib\n"
         f"sys.path.insert(0, {str(BENCHMARKS)!r})\n"
         "import timed\n"
         "file = pathlib.Path(sys.argv[sys.argv.index('--json') + 1])\n"
         "timed.write_lines(file, [timed.line('overhead: gradients', 0.5, '%', 'bare', 330.0)])\n"
     )
-    failing = f"{sys.executable} -c raise(SystemExit(3))"
-    monkeypatch.setattr(bench, "PROGRAMS", {"overhead": (str(program), ""), "peer": (failing, "")})
+    (programs / "failing.py").write_text("raise SystemExit(3)\n")
+    monkeypatch.setattr(bench, "HERE", programs)
+    monkeypatch.setattr(
+        bench,
+        "PROGRAMS",
+        {"overhead": ("{python}/program.py", ""), "peer": ("{python}/failing.py", "")},
+    )
     bench.RESULTS.write_text(
         json.dumps({"lines": [line("sinks", "x", 1, 2), line("overhead", "old", 1, 2)]})
     )
