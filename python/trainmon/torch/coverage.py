@@ -27,6 +27,7 @@ class Coverage(CoverageBase):
         return {
             "aliases": aliases,
             **super()._notes(),
+            "models": self.adapter.names,
             "optimizers_inside": inside,
             "devices": self._devices(),
         }
