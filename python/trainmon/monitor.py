@@ -38,7 +38,8 @@ def watch(
 ) -> Watch:
     """Watches a training run until stop(), the end of a `with` block or the end of the process.
 
-    model      a torch.nn.Module or a mindspore.nn.Cell, or a list of them (pipeline chunks)
+    model      a torch.nn.Module or a mindspore.nn.Cell, or a list of them (pipeline chunks); of
+               PyTorch also a dict of them, whose names those of their tensors begin with
     optimizer  its optimizer, or a list or dict of several. Without one (loops of your own of PyTorch)
                call step() of the Watch after each update
     kinds      grads, weights, moments, activations, or single ones such as exp_avg; gradients if unset
@@ -65,7 +66,8 @@ def watch(
 
 def _adapter_of(model) -> type:
     """The adapter of the framework that the model is of; whoever has one to give has loaded it."""
-    first = model[0] if isinstance(model, (list, tuple)) and model else model
+    first = next(iter(model.values()), None) if isinstance(model, dict) else model
+    first = first[0] if isinstance(first, (list, tuple)) and first else first
     mindspore = sys.modules.get("mindspore")
     if mindspore is not None and isinstance(first, mindspore.nn.Cell):
         from trainmon.mindspore.adapter import Adapter as OfMindSpore

@@ -248,3 +248,55 @@ def test_a_module_whose_own_forward_is_not_called(tmp_path):
     module = lightning_module(lambda parameters: torch.optim.SGD(parameters, lr=0.1))()
     fit(module, [TrainmonCallback(out=str(tmp_path / "run"), kinds=["actv"])], max_epochs=1)
     assert "forward is not called by the training" in not_covered(tmp_path / "run")["actv of model"]
+
+
+def test_steps_that_the_module_leaves_out_are_told_beside_the_global_step(tmp_path, caplog):
+    from trainmon.integrations.lightning import TrainmonCallback
+
+    class EverySecond(lightning_module(lambda parameters: torch.optim.SGD(parameters, lr=0.1))):
+        def optimizer_step(self, epoch, index, optimizer, optimizer_closure=None):
+            if index % 2 == 0:
+                optimizer.step(closure=optimizer_closure)
+            else:
+                optimizer_closure()
+
+    callback = TrainmonCallback(out=str(tmp_path / "run"))
+    fit(EverySecond(), [callback], size=24, max_epochs=1, log_every_n_steps=1)
+    steps = keys(tmp_path / "run", "step", kind="grad_reduced", name="net.linear.weight")
+    assert steps == [(0,), (1,), (2,)]  # of six batches
+    scalars = trainmon.read_table(str(tmp_path / "run")).scalars
+    mine = scalars["name"] == "global_step"
+    told = list(zip(scalars["step"][mine], scalars["value"][mine], strict=True))
+    assert {(1, 3.0), (2, 5.0)} <= set(told)  # after the third and the fifth batch
+    assert caplog.text.count("scalar global_step") == 1
+
+
+FROZEN = """
+import gc, torch, lightning as L, trainmon
+from trainmon.integrations.lightning import FabricCallback
+callback = FabricCallback(kinds=["grad_reduced", "moments"], out={out!r})
+fabric = L.Fabric(accelerator="cpu", callbacks=[callback])
+model = torch.nn.Linear(3, 2)
+optimizer = torch.optim.Adam(model.parameters())
+gc.collect()
+gc.freeze()
+model, optimizer = fabric.setup(model, optimizer)
+for step in range(3):
+    fabric.backward(model(torch.ones(4, 3)).pow(2).mean())
+    optimizer.step()
+    optimizer.zero_grad()
+fabric.call("on_train_end")
+"""
+
+
+def test_fabric_after_the_garbage_collector_was_frozen(tmp_path):
+    import subprocess
+    import sys
+
+    script = FROZEN.format(out=str(tmp_path / "run"))
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert "replaced" not in ended.stderr and "not watched" not in ended.stderr
+    for kind in ("grad_reduced", "exp_avg"):
+        found = keys(tmp_path / "run", "step", "attempt", kind=kind, name="weight")
+        assert found == [(0, 0), (1, 0), (2, 0)]

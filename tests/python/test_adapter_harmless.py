@@ -289,10 +289,10 @@ def test_log_latest_and_summary(tmp_path, caplog):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"model": 3}, "model must be a torch.nn.Module or a list of them, not int"),
+        ({"model": 3}, "model must be a torch.nn.Module, a list or a dict of them, not int"),
         ({"model": []}, "model must be .* not an empty list"),
         ({"model": [nn.Linear(1, 1), None]}, "model must be .* not Linear, NoneType"),
-        ({"optimizer": None}, "optimizer must be a torch.optim.Optimizer.* not NoneType"),
+        ({"optimizer": [None]}, "optimizer must be a torch.optim.Optimizer.* not NoneType"),
         ({"optimizer": {}}, "optimizer must be .* not empty"),
         ({"optimizer": [types.SimpleNamespace()]}, "optimizer must be .* not SimpleNamespace"),
         ({"scaler": 1024.0}, "scaler must be a torch.amp.GradScaler, not float"),

@@ -9,7 +9,7 @@ from torch import nn
 
 import trainmon
 import versions
-from adapter_rows import assert_is, healthy, keys, row, rows
+from adapter_rows import assert_is, healthy, keys, row, rows, run_json
 
 
 def linear(seed=0):
@@ -332,7 +332,7 @@ def test_gradients_of_a_closure_are_those_it_computes(by_keyword, tmp_path):
 
 
 @versions.post_accumulate_hooks
-def test_lbfgs_evaluates_several_times_in_a_step(tmp_path):
+def test_lbfgs_evaluates_several_times_in_a_step(tmp_path, caplog):
     model = linear()
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4, line_search_fn=None)
     data, seen, steps = batch(), [], []
@@ -359,6 +359,8 @@ def test_lbfgs_evaluates_several_times_in_a_step(tmp_path):
     assert keys(tmp_path, "step", "micro_step", kind="actv", name="0", element="output") == [
         (r["step"], r["micro_step"]) for r in found
     ]
+    assert caplog.text.count("LBFGS runs its closure several times in a step") == 1
+    assert run_json(monitor)["notes"]["closures"] == {"0": "micro_step counts runs of the closure"}
 
 
 def test_a_closure_that_raises_ends_the_attempt(tmp_path):

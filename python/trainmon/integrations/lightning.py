@@ -41,6 +41,7 @@ def _make(package: str) -> type:
             self.settings = settings
             self.monitor = None
             self.from_environment = False
+            self._says_global_step = False  # from the first difference on
             self._seen = 0  # the global step after the last batch
             self._stepped = 0  # batches in which it moved; it adds up the steps of all optimizers
 
@@ -56,6 +57,7 @@ def _make(package: str) -> type:
                 "scaler": getattr(trainer.precision_plugin, "scaler", None),
             }
             self._seen, self._stepped = trainer.global_step, 0
+            self._says_global_step = False
             if len(optimizers) == 1:
                 settings["start_iteration"] = self._stepped = trainer.global_step
             settings.update(self.settings)
@@ -83,7 +85,24 @@ def _make(package: str) -> type:
                 for group in optimizer.param_groups[:1]:
                     if "lr" in group:
                         scalars[name] = group["lr"]
+            if len(trainer.optimizers) == 1 and self._drifts(step):
+                scalars["global_step"] = step
             self.monitor.log(**scalars)
+
+        def _drifts(self, step: int) -> bool:
+            """Whether the optimizer has taken another number of steps than the Trainer counts."""
+            taken = self.monitor._core.step(0)
+            if taken == step or self._says_global_step:
+                return self._says_global_step
+            self._says_global_step = True
+            log.warning(
+                "trainmon: the optimizer has taken %s steps where trainer.global_step is %s (a step was "
+                "skipped, or optimizer_step left it out): rows count the optimizer's, the scalar "
+                "global_step is the Trainer's",
+                taken,
+                step,
+            )
+            return True
 
         def on_train_end(self, trainer, pl_module):
             if self.monitor is not None:
@@ -155,19 +174,27 @@ def _say_unwatched(error: Exception) -> None:
 
 
 def _optimizers_of(module) -> list:
-    """The torch optimizers that hold a parameter of the module: Fabric does not say which they are."""
+    """The torch optimizers that hold a parameter of the module: Fabric does not say which they are.
+    What was there before gc.freeze() is not found: then a stand-in, in whose place the first one comes
+    that steps the module's parameters."""
     import gc
 
     import torch
 
+    class NotYetKnown(torch.optim.SGD):
+        pass
+
     mine = {id(p) for p in module.parameters()}
-    return [
-        found
-        for found in gc.get_objects()
-        if issubclass(type(found), torch.optim.Optimizer)
-        and "param_groups" in vars(found)  # not one that merely forwards to it
-        and any(id(p) in mine for group in found.param_groups for p in group["params"])
+    found = [
+        one
+        for one in gc.get_objects()
+        if issubclass(type(one), torch.optim.Optimizer)
+        and "param_groups" in vars(one)  # not one that merely forwards to it
+        and any(id(p) in mine for group in one.param_groups for p in group["params"])
     ]
+    if found or not mine or not gc.get_freeze_count():
+        return found
+    return [NotYetKnown(module.parameters(), lr=0.0)]
 
 
 # --- entry points --------------------------------------------------------------------------------

@@ -57,7 +57,8 @@ class Adapter:
         self.optimizers = given.optimizers(optimizers, self.roots)
         self.scaler = given.scaler(scaler, optimizers)
         self.around = given.around(optimizers)
-        self.wrappers = [wrapper_of(root, self.around) for root in self.roots]
+        self.names = given.names(model)
+        self.wrappers = self._wrapped()
         self.looked_again = False  # whether they were found to be the same in the first forward
         self.parameters = parameters_under(self.wrappers)
         self.has_dtensors = any(isinstance(w, DTensors) for w in self.wrappers)
@@ -76,6 +77,12 @@ class Adapter:
         self.replaced = None  # finds optimizers that take the place of those given
         self.logs_collectives = False  # they are noted, not measured
         self.main_grad_due = None  # what is to be read once the framework has added to it
+
+    def _wrapped(self) -> list:
+        wrappers = [wrapper_of(root, self.around) for root in self.roots]
+        for wrapper, name in zip(wrappers, self.names):
+            wrapper.chunk_name = name
+        return wrappers
 
     # --- facts for the core, before it exists ----------------------------------------------------
 
@@ -105,7 +112,7 @@ class Adapter:
         self.wants_state = bool(self.kinds - FIXED_KINDS)
         self.state_before = config["moments_at"] == "before_step"
         patterns_of(config["collective_callers"])  # raises
-        self.selection = self.fixed_selection or Selection(config)
+        self.selection = self.fixed_selection or Selection(config, self.names)
         for parameter in self.parameters:
             parameter.selected = self.selection.parameter(parameter)
         self.selection.check(self.parameters, self.roots, self.coverage.not_covered)
@@ -373,7 +380,7 @@ class Adapter:
             steps.find_start()
 
     def _look_at_wrappers(self) -> None:
-        wrappers = [wrapper_of(root, self.around) for root in self.roots]
+        wrappers = self._wrapped()
         if [type(w) for w in wrappers] == [type(w) for w in self.wrappers]:
             return
         self.detach()

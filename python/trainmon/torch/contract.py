@@ -68,6 +68,7 @@ class Wrapper:
     """Base of all wrappers. Nothing here may communicate between processes."""
 
     name = ""
+    chunk_name = ""  # what the names of its parameters begin with, if the user named the chunk
     keeps_gradients = True  # the .grad that a backward adds to is there until the optimizer's step
     main_grad = (
         False  # gradients add up in an attribute main_grad of parameters, where they have one
@@ -241,6 +242,8 @@ def parameters_under(wrappers: list[Wrapper]) -> list[Parameter]:
     found: dict[int, Parameter] = {}
     for chunk, wrapper in enumerate(wrappers):
         for parameter in wrapper.parameters(chunk):
+            parameter.name = modules.within(wrapper.chunk_name, parameter.name)
+            parameter.aliases = [modules.within(wrapper.chunk_name, n) for n in parameter.aliases]
             known = found.setdefault(id(parameter.tensor), parameter)
             if known is not parameter:
                 names = (parameter.name, *parameter.aliases)

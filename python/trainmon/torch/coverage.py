@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import collections
+import json
 
 from trainmon.base.coverage import FIXED_KINDS, CoverageBase
 from trainmon.base.names import listed
@@ -16,12 +17,17 @@ UNCALLED = (
 
 
 class Coverage(CoverageBase):
+    def __init__(self, adapter):
+        super().__init__(adapter)
+        self.closures: dict[int, str] = {}  # what is said of optimizers that run theirs again
+
     def _notes(self):
         aliases = {p.name: p.aliases for p in self.adapter.parameters if p.aliases}
         inside = {name: chain for name, chain in self._inside().items() if len(chain) > 1}
         return {
             "aliases": aliases,
             **super()._notes(),
+            "models": self.adapter.names,
             "optimizers_inside": inside,
             "devices": self._devices(),
         }
@@ -130,6 +136,16 @@ class Coverage(CoverageBase):
         self.not_covered(
             "steps of an optimizer that watch() was not given", "its hooks are not ours"
         )
+
+    def closure_runs_again(self, steps) -> None:
+        if self.core is None or steps.index in self.closures:
+            return
+        self.closures[steps.index] = "micro_step counts runs of the closure"
+        self.say_once(
+            f"{type(steps.optimizer).__name__} runs its closure several times in a step: each run has rows "
+            "of its own, micro_step counts them"
+        )
+        self.core.set_note("closures", json.dumps(self.closures))
 
     def parameters_lost(self, name: str) -> None:
         self.say_once(

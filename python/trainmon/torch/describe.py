@@ -40,7 +40,10 @@ def describe(model: nn.Module | list[nn.Module]) -> Description:
     TypeError for what is no torch.nn.Module."""
     roots = given.chunks(model)
     owned: dict[tuple[int, int], dict[str, str]] = {}
-    for parameter in parameters_under([wrapper_of(root) for root in roots]):
+    wrappers = [wrapper_of(root) for root in roots]
+    for wrapper, name in zip(wrappers, given.names(model)):
+        wrapper.chunk_name = name
+    for parameter in parameters_under(wrappers):
         tensor = parameter.tensor
         what = f"{dtype_name(tensor)} {list(parameter.shape)}"
         what += "" if tensor.requires_grad else "  frozen"
@@ -53,6 +56,7 @@ def describe(model: nn.Module | list[nn.Module]) -> Description:
             id(module) for _, module in modules.callable_ones(root, set(), lambda what, why: None)
         }
         for name, module in modules.named(root):
+            name = modules.within(wrappers[chunk].chunk_name, name)
             if (chunk, name) in seen:  # a wrapper has the name of what it wraps
                 found.pop()
             seen.add((chunk, name))

@@ -54,6 +54,11 @@ def _is_inner(module: nn.Module, key: str) -> bool:
     return isinstance(module, tuple(kind for kind in around if isinstance(kind, type)))
 
 
+def within(chunk: str, name: str) -> str:
+    """The name of what is in a chunk that has one itself."""
+    return f"{chunk}.{name}" if chunk and name else chunk or name
+
+
 def callable_ones(
     root: nn.Module,
     seen: set[int],

@@ -16,6 +16,7 @@ from trainmon.torch.hooks import Hook
 from trainmon.torch.steps import closure_of, initialises_state, is_inside
 
 MOST = 100  # replacements that run.json tells
+STAND_IN = "NotYetKnown"  # the class of one that only stands for what will step (Fabric's callback)
 NOBODY = -1  # in the place of an index of an optimizer
 
 
@@ -122,6 +123,8 @@ class Replaced:
             return
         now, name = type(optimizer).__name__, list(adapter.optimizers)[index]
         step = max(adapter.core.step(index) - 1, 0)
+        if was == STAND_IN:
+            return
         if not self._told:
             adapter.coverage.say_once(
                 f"an optimizer was replaced after watch(): from step {step} on {now} is followed in "

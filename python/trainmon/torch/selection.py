@@ -19,7 +19,9 @@ class Selection:
     # Whether inputs() and outputs() name tensors as the operators in compiled code do (compiled.py).
     names_as_compiled = True
 
-    def __init__(self, config: dict):
+    def __init__(self, config: dict, chunks: list[str] = ()):
+        """`chunks` are their names, if they have any."""
+        self.chunks = chunks
         self.include, self.exclude = config["include"], config["exclude"]
         self.patterns = {key: config[key] for key in PATTERNS}
         self.features = Choice.of(config)
@@ -43,12 +45,14 @@ class Selection:
         for name, module in modules.callable_ones(
             root, seen, not_covered, follows_compiled=follows
         ):
+            name = self._within(chunk, name)
             if self._takes(name):
                 yield name, module
 
     def everything(self, root: nn.Module, chunk: int, seen: set[int], not_covered) -> Iterator:
         """(label, module) of all that can be called."""
-        return modules.callable_ones(root, seen, not_covered)
+        for name, module in modules.callable_ones(root, seen, not_covered):
+            yield self._within(chunk, name), module
 
     def inputs(self, watched, args: tuple, kwargs: dict) -> list[tuple]:
         """(element, tensor) of what a module is given."""
@@ -64,7 +68,8 @@ class Selection:
     def check(self, parameters, roots, not_covered) -> None:
         """A pattern that selects nothing is a slip more often than not."""
         names = {name for p in parameters for name in (p.name, *p.aliases)}
-        names.update(name for root in roots for name, _ in modules.named(root))
+        for chunk, root in enumerate(roots):
+            names.update(self._within(chunk, name) for name, _ in modules.named(root))
         names = [as_text(name) for name in names]
         for key, patterns in self.patterns.items():
             for pattern in patterns:
@@ -74,6 +79,9 @@ class Selection:
                     if any(_core.name_selected(name, [behind], []) for name in names):
                         why += f": patterns begin at the root, did you mean {behind!r}?"
                     not_covered(f"{key} {pattern!r}", why)
+
+    def _within(self, chunk: int, name: str) -> str:
+        return modules.within(self.chunks[chunk], name) if self.chunks else name
 
     def _takes(self, *names: str) -> bool:
         return any(_core.name_selected(as_text(name), self.include, self.exclude) for name in names)

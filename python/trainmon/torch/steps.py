@@ -244,9 +244,15 @@ class Steps:
         return None
 
     def _watched(self, fn):
+        runs = 0
+
         def closure(*args, **kwargs):
+            nonlocal runs
             result = fn(*args, **kwargs)
             try:
+                runs += 1
+                if runs == 2:
+                    self.adapter.coverage.closure_runs_again(self)
                 if self.part.on:
                     self.adapter.backward.settle()
                     self.read_before(weights=False)
