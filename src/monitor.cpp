@@ -93,9 +93,8 @@ class Monitor::State {
   State(const Config& wanted, const Identity& who, MonitorParts parts)
       : config(checked(wanted)),
         identity(who),
-        run(parts.directory.empty()
-                ? claim_directory(default_out(config.out, who.run_id), who, config.eps)
-                : given_directory(parts.directory, who, config.eps)),
+        run(parts.directory.empty() ? claim_run(config.out, who, config.eps, rank_lock)
+                                    : given_directory(parts.directory, who, config.eps)),
         on_alert(std::move(parts.on_alert)),
         console(parts.alert_text ? std::move(parts.alert_text) : plain_alert_text(who.rank)),
         started(utc_now()),
@@ -361,7 +360,8 @@ class Monitor::State {
   const Config config;
   const std::string config_text = config_to_json(config);  // not made on the writer thread
   const Identity identity;
-  RunInfo run;  // constant once constructed
+  std::shared_ptr<void> rank_lock;  // until nothing is written any more
+  RunInfo run;                      // constant once constructed
   const std::function<void(const Alert&, const Series&)> on_alert;
   AlertConsole console;  // writer thread only
   const std::string started;
@@ -710,7 +710,8 @@ Health Monitor::stop() {
     state_->attempt("late values", [&] { state_->collector.seal_late(); });
     state_->attempt("seal", [&] { state_->collector.collect_replays(); });
     state_->attempt("seal", [&] { state_->collector.seal(Moment::stop); });
-    state_->pipe->stop(seconds(state_->config.stop_timeout_seconds));
+    const bool is_done = state_->pipe->stop(seconds(state_->config.stop_timeout_seconds));
+    if (is_done) state_->rank_lock.reset();
   }
   return health();
 }

@@ -55,8 +55,8 @@ def watch(
     keys       any other setting: include, exclude, start_step, ranks, sinks, ...
 
     Raises TypeError naming the argument, ConfigError (a ValueError) naming every fault, and
-    RuntimeError when the run directory cannot be made or holds the run of another model. After that
-    nothing raises into the training loop.
+    RuntimeError when the run directory cannot be made, holds the run of another model, or another
+    process is still writing there. After that nothing raises into the training loop.
     """
     given = {"kinds": kinds, "every": every, "budget": budget, "out": out}
     keys.update({key: value for key, value in given.items() if value is not None})

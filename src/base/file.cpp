@@ -18,16 +18,26 @@ namespace {
 constexpr mode_t kFileMode = 0640;
 constexpr mode_t kDirectoryMode = 0750;
 
+// Numbers 0 to 2 are what the rest of the process takes for standard input, output and error.
+int open_above_standard(const std::filesystem::path& path, int flags) {
+  int fd = -1;
+  do {
+    fd = ::open(path.c_str(), flags | O_CLOEXEC, kFileMode);
+  } while (fd < 0 && errno == EINTR);
+  if (fd < 0 || fd > STDERR_FILENO) return fd;
+  const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  const int error = errno;
+  ::close(fd);
+  errno = error;
+  return moved;
+}
+
 int open_retrying(const std::filesystem::path& path, int flags) {
   if (const Failure failure = failpoint("file.open"); failure.error != 0) {
     errno = failure.error;
     return -1;
   }
-  int fd = -1;
-  do {
-    fd = ::open(path.c_str(), flags | O_CLOEXEC, kFileMode);
-  } while (fd < 0 && errno == EINTR);
-  return fd;
+  return open_above_standard(path, flags);
 }
 
 ssize_t write_once(int fd, const char* data, std::size_t size, std::int64_t offset) {
@@ -76,19 +86,41 @@ SinkError file_error(int error, std::string_view what, const std::filesystem::pa
           std::string(what) + " " + path.string() + ": " + std::generic_category().message(error)};
 }
 
-File::File(File&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+File::File(int fd) : fd_(fd) {
+  struct stat status {};
+  if (fd_ < 0 || ::fstat(fd_, &status) != 0) return;
+  device_ = status.st_dev;
+  inode_ = status.st_ino;
+}
+
+File::File(File&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), device_(other.device_), inode_(other.inode_) {}
 
 File& File::operator=(File&& other) noexcept {
   if (this != &other) {
     close();
     fd_ = std::exchange(other.fd_, -1);
+    device_ = other.device_;
+    inode_ = other.inode_;
   }
   return *this;
 }
 
+bool File::is_ours() const noexcept {
+  struct stat status {};
+  return fd_ >= 0 && ::fstat(fd_, &status) == 0 && status.st_dev == device_ &&
+         status.st_ino == inode_;
+}
+
+bool File::forget_lost() noexcept {
+  if (fd_ < 0 || is_ours()) return false;
+  fd_ = -1;
+  return true;
+}
+
 void File::close() noexcept {
   // Not retried on EINTR: Linux has released the descriptor by then.
-  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+  if (!forget_lost() && fd_ >= 0) ::close(std::exchange(fd_, -1));
 }
 
 File create_file(const std::filesystem::path& path) {
@@ -152,6 +184,10 @@ File open_file(const std::filesystem::path& path) {
 
 void write_at(const File& file, std::int64_t offset, std::string_view bytes,
               const std::filesystem::path& path) {
+  if (!file.is_ours()) {
+    throw SinkError("descriptor", "somebody closed the descriptor of " + path.string() +
+                                      ", or has another file in its place");
+  }
   while (!bytes.empty()) {
     const ssize_t written = write_once(file.fd(), bytes.data(), bytes.size(), offset);
     if (written < 0 && errno == EINTR) continue;
@@ -160,6 +196,10 @@ void write_at(const File& file, std::int64_t offset, std::string_view bytes,
     bytes.remove_prefix(static_cast<std::size_t>(written));
     offset += written;
   }
+}
+
+bool cut_file(const File& file, std::int64_t size) noexcept {
+  return file.is_ours() && ::ftruncate(file.fd(), size) == 0;
 }
 
 std::int64_t linked_size(const File& file, const std::filesystem::path& path) {
@@ -225,7 +265,7 @@ void write_atomically(const std::filesystem::path& path, std::string_view conten
 
 void write_over(const std::filesystem::path& path, std::string_view content) {
   // Not by open_retrying(): its failpoint stands for a disk that has no room for new files.
-  const File file(::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC));
+  const File file(open_above_standard(path, O_WRONLY | O_NOFOLLOW));
   if (!file.is_open()) throw file_error(errno, "cannot open", path);
   struct stat status {};
   if (::fstat(file.fd(), &status) != 0) throw file_error(errno, "cannot stat", path);

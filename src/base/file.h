@@ -17,24 +17,33 @@ std::string_view errno_reason(int error);
 [[nodiscard]] SinkError file_error(int error, std::string_view what,
                                    const std::filesystem::path& path);
 
-// Owns one descriptor. Movable; not thread-safe.
+// Owns one descriptor. Movable; not thread-safe. Somebody else in this process may close a
+// descriptor by its number and open another file, which then has that number: what is not the file
+// it was is never written to, cut or closed.
 class File {
  public:
   File() = default;
-  explicit File(int fd) : fd_(fd) {}
+  explicit File(int fd);
   File(File&& other) noexcept;
   File& operator=(File&& other) noexcept;
   ~File() { close(); }
 
   int fd() const { return fd_; }
   bool is_open() const { return fd_ >= 0; }
+  // The descriptor is still that of the file it was.
+  bool is_ours() const noexcept;
+  // Forgets a descriptor that is not ours any more; true when it did.
+  bool forget_lost() noexcept;
   void close() noexcept;
 
  private:
   int fd_ = -1;
+  std::uint64_t device_ = 0;
+  std::uint64_t inode_ = 0;
 };
 
-// All functions below throw SinkError; paths may hold any bytes.
+// All functions below throw SinkError; paths may hold any bytes. No descriptor is below 3: where
+// standard input, output or error is closed, what others mean for these would go into our file.
 
 // A new file of mode 0640 (less the umask), for writing; an existing file or link is an error
 // (reason "exists"). Closed on exec.
@@ -42,9 +51,11 @@ File create_file(const std::filesystem::path& path);
 // For reading; a link at `path` is followed (readers may be given one).
 File open_file(const std::filesystem::path& path);
 // Writes all bytes at `offset`, over interruptions and short writes. On an error some of them may
-// be in the file.
+// be in the file. The error "descriptor" when the descriptor is not ours any more.
 void write_at(const File& file, std::int64_t offset, std::string_view bytes,
               const std::filesystem::path& path);
+// Shortens the file; false where it cannot be done or the descriptor is not ours any more.
+bool cut_file(const File& file, std::int64_t size) noexcept;
 // The size in bytes, or nullopt-like -1 when the file has no name any more (deleted).
 std::int64_t linked_size(const File& file, const std::filesystem::path& path);
 // The whole file; an error when it is longer than `limit` bytes.

@@ -383,8 +383,8 @@ void Pipe::settled(std::uint64_t asked) {
   finished_changed_.notify_all();
 }
 
-void Pipe::stop(std::chrono::nanoseconds timeout) {
-  if (!thread_.joinable()) return;
+bool Pipe::stop(std::chrono::nanoseconds timeout) {
+  if (!thread_.joinable()) return true;
   const auto deadline = Clock::now() + timeout;
   // Late values get half of the time, the disk the rest.
   stop_deadline_ns_.store((Clock::now() + timeout / 2).time_since_epoch().count());
@@ -395,10 +395,11 @@ void Pipe::stop(std::chrono::nanoseconds timeout) {
   if (finished_changed_.wait_for(lock, deadline - Clock::now(), [&] { return finished_; })) {
     lock.unlock();
     thread_.join();
-  } else {
-    abandoned_ = true;
-    thread_.detach();
+    return true;
   }
+  abandoned_ = true;
+  thread_.detach();
+  return false;
 }
 
 void Pipe::report(Health& health, std::int64_t produced) const {

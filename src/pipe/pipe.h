@@ -65,8 +65,8 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
   bool settle(std::chrono::nanoseconds timeout);
 
   // Drains, flushes and closes within `timeout`; afterwards everything not written counts as
-  // dropped ("stop_timeout") and a thread still stuck in a write is left behind. Call once.
-  void stop(std::chrono::nanoseconds timeout);
+  // dropped ("stop_timeout") and a thread still stuck in a write is left behind: false. Call once.
+  bool stop(std::chrono::nanoseconds timeout);
 
   // Fills sinks, alerts, errors and the queue's peak of `health`; `produced` closes the account.
   void report(Health& health, std::int64_t produced) const;

@@ -6,15 +6,20 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <ctime>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <stdexcept>
+#include <thread>
 
 #include "base/file.h"
 #include "base/json_text.h"
+#include "base/log.h"
 #include "base/text.h"
+#include "pipe/rank_lock.h"
 #include "trainmon/version.h"
 
 namespace trainmon {
@@ -24,6 +29,8 @@ namespace fs = std::filesystem;
 using json = nlohmann::ordered_json;
 
 constexpr int kMaxRestart = 9999;
+constexpr int kMostLiveRuns = 1000;
+constexpr auto kPatience = std::chrono::seconds(3);  // with a process on its way out
 
 std::string numbered(const char* prefix, int width, int number) {
   std::string digits = std::to_string(number);
@@ -71,6 +78,41 @@ Past past_of(const fs::path& rank_directory, int restart, const Identity& identi
   return past;
 }
 
+bool is_restart_of(const LockHolder& holder, const Identity& identity) {
+  return !holder.launch.empty() && holder.launch == launch_of(identity) &&
+         holder.restart_count != identity.restart_count;
+}
+
+// Who else writes to this run, after some patience; nobody: `lock` is taken. A rank looks at its
+// own folder and, for a launch with more processes than the one that is there, at that of rank 0.
+std::optional<LockHolder> occupant(const fs::path& run, const Identity& identity,
+                                   std::shared_ptr<void>& lock) {
+  const fs::path own = run / numbered("rank_", 5, identity.rank);
+  make_directories(own);
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (true) {
+    std::optional<LockHolder> other;
+    if (identity.rank != 0) {
+      other = other_holder(run / numbered("rank_", 5, 0));
+      const std::string launch = launch_of(identity);
+      if (other && (launch.empty() || other->launch.empty() || other->launch == launch)) {
+        other.reset();
+      }
+    }
+    if (!other) {
+      lock = lock_rank(own, identity);
+      if (lock != nullptr) return std::nullopt;
+      other = other_holder(own);
+    }
+    if (std::chrono::steady_clock::now() >= deadline) {
+      // It may be stuck on its way out, and the launcher wants the run to go on.
+      if (other && is_restart_of(*other, identity)) other.reset();
+      return other;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+}
+
 using Members = std::vector<std::pair<std::string, std::string>>;
 
 std::string truth(bool value) {
@@ -103,11 +145,6 @@ std::string health_of_sink(const SinkHealth& sink) {
                              {"rows_written", text_of(sink.rows_written)},
                              {"rows_dropped", object_of(sink.rows_dropped)},
                              {"degraded", truth(sink.degraded)}});
-}
-
-std::string host_name() {
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
 }
 
 }  // namespace
@@ -169,6 +206,29 @@ RunInfo claim_directory(const fs::path& out, const Identity& identity, double ep
   throw std::runtime_error("[out] " + own.string() + " holds 10,000 restarts already");
 }
 
+RunInfo claim_run(const std::string& out, const Identity& identity, double eps,
+                  std::shared_ptr<void>& lock) {
+  const fs::path first = default_out(out, identity.run_id);
+  for (int number = 1; number <= kMostLiveRuns; ++number) {
+    const fs::path run(number == 1 ? first.string()
+                                   : first.string() + "-" + std::to_string(number));
+    const std::optional<LockHolder> other = occupant(run, identity, lock);
+    if (!other) return claim_directory(run, identity, eps);
+    const std::string who = "process " + std::to_string(other->pid) + " on " + other->host +
+                            " (since " + other->started + ")";
+    if (!out.empty()) {
+      throw std::runtime_error("[out] " + out + ": " + who +
+                               " is still writing a run there; wait for it, or give this run its "
+                               "own directory with out=...");
+    }
+    if (identity.rank == 0) {
+      log_line(run.string() + " is in use: " + who +
+               " is still writing there; looking for another");
+    }
+  }
+  throw std::runtime_error("[out] " + first.string() + " and the directories after it are in use");
+}
+
 RunInfo given_directory(const fs::path& directory, const Identity& identity, double eps) {
   make_directories(directory);
   // A part of the run before this one keeps its account.
@@ -227,6 +287,11 @@ std::string health_json(const Health& health, bool closed) {
                              {"closed", truth(closed)},
                              {"updated", json_string(utc_now())}}) +
          "\n";
+}
+
+std::string host_name() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
 }
 
 std::string utc_now() {

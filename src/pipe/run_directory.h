@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -26,6 +27,14 @@ std::filesystem::path default_out(const std::string& out, const std::string& run
 // rank's newest run.json there names another model (`identity.model_digest`).
 RunInfo claim_directory(const std::filesystem::path& out, const Identity& identity, double eps);
 
+// As claim_directory(), in `out` or, where that is empty, in default_out(). `lock` says that this
+// process writes there, until it is let go. Where another live process does already: with an `out`
+// std::runtime_error that names it, else the next of trainmon_runs/local-2, local-3, ... that is
+// free, and a line that says so. A process on its way out gets a few seconds; a restart of the same
+// launch goes on after them.
+RunInfo claim_run(const std::string& out, const Identity& identity, double eps,
+                  std::shared_ptr<void>& lock);
+
 // A directory that the caller chose and no other process uses; made where it is missing. Of earlier
 // parts of the run there, run.json and health.json stay as run.1.json, health.1.json, ...
 RunInfo given_directory(const std::filesystem::path& directory, const Identity& identity,
@@ -41,6 +50,7 @@ struct RunDescription {
 std::string run_json(const RunInfo& run, const Identity& identity, const std::string& config_json,
                      const std::string& started, const RunDescription& facts);
 std::string health_json(const Health& health, bool closed);
+std::string host_name();
 // UTC, ISO 8601, seconds.
 std::string utc_now();
 

@@ -38,7 +38,7 @@ struct Part {
 
   // Throws when what a failed write left cannot be cut off.
   void cut() {
-    if (failpoint("csv.truncate").error != 0 || ::ftruncate(file.fd(), size) != 0) {
+    if (failpoint("csv.truncate").error != 0 || !cut_file(file, size)) {
       is_torn = true;
       throw SinkError("io_error", "cannot cut off the end of " + path.string());
     }
@@ -102,6 +102,10 @@ class CsvSink : public Sink {
  private:
   // A deleted file took its rows with it: the next batch that is written says so.
   void notice_deletion(Part& part) {
+    if (part.file.forget_lost()) {
+      log_line_limited("csv.descriptor", "somebody closed the descriptor of " + part.path.string() +
+                                             "; it is opened anew");
+    }
     if (!part.file.is_open() || linked_size(part.file, part.path) >= 0) return;
     part.file.close();
     if (part.rows > 0) lost_.push_back({"deleted", part.rows, part.first_seq, part.last_seq});

@@ -242,8 +242,7 @@ void EventFile::append(std::string_view records) {
   try {
     write_at(file_, size_, records, path_);
   } catch (const SinkError& error) {
-    const bool is_cut =
-        failpoint("event_file.truncate").error == 0 && ::ftruncate(file_.fd(), size_) == 0;
+    const bool is_cut = failpoint("event_file.truncate").error == 0 && cut_file(file_, size_);
     // A file at its size limit can never grow again.
     if (!is_cut || error.reason() == "file_limit" || size_ == 0) file_.close();
     throw;

@@ -65,6 +65,8 @@ class EventFile {
   void append(std::string_view records);
 
   bool is_open() const { return file_.is_open(); }
+  // As File's: then it is not open any more.
+  bool forget_lost() { return file_.forget_lost(); }
   // Somebody removed it.
   bool is_deleted() const { return file_.is_open() && linked_size(file_, path_) < 0; }
   const std::filesystem::path& path() const { return path_; }

@@ -27,7 +27,8 @@ class LogSink : public Sink {
   void open(const RunInfo& run, const SeriesTable& series) override {
     run_ = run;
     series_ = &series;
-    start_segment();
+    notice_deletion();
+    if (!file_.is_open()) start_segment();  // else the last attempt got no further
     buffer_.clear();
     log_format::append_segment_start(buffer_, run_, start_);
     new_frames_ = 1;
@@ -59,6 +60,10 @@ class LogSink : public Sink {
 
   // A deleted segment took its rows with it: the next batch that is written says so.
   void notice_deletion() {
+    if (file_.forget_lost()) {
+      log_line_limited("log.descriptor", "somebody closed the descriptor of " + path_.string() +
+                                             "; a new segment follows");
+    }
     if (!file_.is_open() || linked_size(file_, path_) >= 0) return;
     file_.close();
     if (segment_rows_ > 0) lost_.push_back({"deleted", segment_rows_, first_seq_, last_seq_});
@@ -72,7 +77,9 @@ class LogSink : public Sink {
       const std::filesystem::path path = path_of(next_number_);
       try {
         File fresh = create_file(path);
-        start_ = {next_number_++, start_.number, size_};
+        // Of a segment without a sound byte no reader needs to know.
+        if (size_ > 0) start_ = {start_.number, start_.number, size_};
+        start_.number = next_number_++;
         file_ = std::move(fresh);
         path_ = path;
         size_ = 0;
@@ -132,7 +139,7 @@ class LogSink : public Sink {
       write_at(file_, size_, buffer_, path_);
     } catch (const SinkError& error) {
       // A file at its size limit can never grow again.
-      if (!cut_back() || (error.reason() == "file_limit" && size_ > 0)) file_.close();
+      if (!cut_back() || (error.reason() == "file_limit" && size_ > 0)) leave_segment();
       throw;
     }
     size_ += static_cast<std::int64_t>(buffer_.size());
@@ -141,7 +148,15 @@ class LogSink : public Sink {
 
   bool cut_back() {
     if (failpoint("log.truncate").error != 0) return false;
-    return ::ftruncate(file_.fd(), size_) == 0;
+    return cut_file(file_, size_);
+  }
+
+  // One without a sound byte goes, or a full disk would gather one for each batch.
+  void leave_segment() {
+    if (size_ == 0 && file_.is_ours() && ::unlink(path_.c_str()) == 0) {
+      next_number_ = start_.number;
+    }
+    file_.close();
   }
 
   void commit(const RecordBatch& batch) {

@@ -65,6 +65,10 @@ void StepEvents::add(const Series& series, const Histogram& histogram) {
 
 void StepEvents::write() {
   if (records_.empty()) return;
+  if (file_.forget_lost()) {
+    log_line_limited("tensorboard.descriptor", "somebody closed the descriptor of " +
+                                                   file_.path().string() + "; a new file follows");
+  }
   if (file_.is_open() && file_.is_deleted()) {
     log_line_limited("tensorboard.deleted",
                      file_.path().string() + " was deleted; a new file follows");

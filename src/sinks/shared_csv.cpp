@@ -56,7 +56,7 @@ class Locked {
 
   // Without the lock lines of others may follow ours, which stay then.
   void take_back() {
-    if (is_locked_ && ::ftruncate(file_.fd(), size_) != 0) {
+    if (is_locked_ && !cut_file(file_, size_)) {
       log_line_limited("shared_csv.undo", "cannot take back rows from " + csv_->path.string());
     }
   }
@@ -116,7 +116,7 @@ class Locked {
       throw SinkError("other_columns", csv_->path.string() + why + ", or name another file");
     }
     if (is_locked_ && found.size() < header.size() && size_ > 0) {
-      if (::ftruncate(file_.fd(), 0) != 0) throw file_error(errno, "cannot cut", csv_->path);
+      if (!cut_file(file_, 0)) throw file_error(errno, "cannot cut", csv_->path);
       size_ = 0;
     }
   }

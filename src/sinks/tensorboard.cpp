@@ -239,6 +239,11 @@ class TensorboardSink : public Sink {
   // --- the file ----------------------------------------------------------------------------------
 
   void look_at_file() {
+    if (file_.forget_lost()) {
+      log_line_limited(
+          "tensorboard.descriptor",
+          "somebody closed the descriptor of " + file_.path().string() + "; a new file follows");
+    }
     if (file_.is_open() && file_.is_deleted()) {
       deleted_ += rows_in_file_;
       rows_in_file_ = 0;

@@ -17,6 +17,8 @@ add_dependencies(kill_tensorboard_test kill_child)
 
 trainmon_test(monitor SOURCES monitor/monitor_test.cpp monitor/faults_test.cpp DEPENDS monitor)
 
+trainmon_test(live_runs SOURCES monitor/live_runs_test.cpp DEPENDS monitor)
+
 trainmon_test(start SOURCES monitor/start_test.cpp DEPENDS monitor)
 target_link_libraries(start_test PRIVATE nlohmann_json::nlohmann_json)
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -45,6 +46,47 @@ TEST(File, ModesAreTheOnesPromisedWhateverTheUmask) {
   EXPECT_EQ(mode_of(scratch.path() / "a" / "b c" / "模"), 0750u);
   EXPECT_EQ(mode_of(scratch.path() / "a" / "f"), 0640u);
   EXPECT_EQ(mode_of(scratch.path() / "a" / "g"), 0640u);
+}
+
+// In a process of its own: the standard descriptors of this one stay.
+TEST(File, NoDescriptorIsEverAStandardOne) {
+  const Scratch scratch;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    for (const int standard : {0, 1, 2}) ::close(standard);
+    const File created = create_file(scratch.path() / "a");
+    const File read = open_file(scratch.path() / "a");
+    const File shared = open_to_share(scratch.path() / "b");
+    const Appendable appended = open_to_append(scratch.path() / "c");
+    int wrong = 0;
+    for (const int fd : {created.fd(), read.fd(), shared.fd(), appended.file.fd()}) {
+      wrong += fd > 2 && (::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0 ? 0 : 1;
+    }
+    for (const int standard : {0, 1, 2}) wrong += ::fcntl(standard, F_GETFD) == -1 ? 0 : 1;
+    _exit(wrong);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST(File, ADescriptorThatIsAnothersIsLeftAlone) {
+  const Scratch scratch;
+  const fs::path theirs = scratch.path() / "theirs";
+  std::ofstream(theirs) << "their text";
+  const auto path = scratch.path() / "ours";
+  File ours = create_file(path);
+  const int number = ours.fd();
+  const int other = ::open(theirs.c_str(), O_RDWR);
+  ASSERT_EQ(::dup2(other, number), number);  // closes ours
+  EXPECT_EQ(reason_of([&] { write_at(ours, 0, "frame", path); }), "descriptor");
+  EXPECT_FALSE(cut_file(ours, 0));
+  ours.close();
+  EXPECT_NE(::fcntl(number, F_GETFD), -1) << "their descriptor was closed";
+  ::close(number);
+  ::close(other);
+  EXPECT_EQ(read_file(theirs), "their text");
 }
 
 TEST(File, CreationNeverFollowsOrReuses) {

@@ -3,9 +3,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <nlohmann/json.hpp>
 
+#include "base/failpoint.h"
 #include "base/file.h"
 #include "monitor_fixture.h"
 
@@ -75,6 +78,49 @@ TEST_P(KilledInItsFirstStep, KeepsTheStepItBeganAt) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sinks, KilledInItsFirstStep, ::testing::Values("log", "csv", "sqlite"));
+
+#if defined(TRAINMON_FAILPOINTS)
+
+class AFullDiskFromTheFirstStepOn : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(AFullDiskFromTheFirstStepOn, GathersNoFiles) {
+  const Scratch scratch;
+  Config config = scratch.config();
+  config.sinks = {GetParam()};
+  Monitor monitor(config, Identity{});
+  monitor.add_optimizer(0);
+  const SeriesId w = series_of(monitor, "w");
+  const auto step = [&](int number) {
+    observe(monitor, w, {static_cast<float>(number)});
+    monitor.begin_attempt(0);
+    monitor.end_attempt(0, Fate::taken, 1.0);
+    monitor.seal(Moment::after_step);
+    EXPECT_TRUE(monitor.settle(10.0));
+  };
+  set_failpoints("file.write=errno:" + std::to_string(ENOSPC) + "@1+");
+  for (int i = 0; i < 40; ++i) step(i);
+  const auto files = [&] {
+    const std::filesystem::recursive_directory_iterator all(scratch.path);
+    return std::count_if(begin(all), end(all),
+                         [](const auto& one) { return one.is_regular_file(); });
+  };
+  EXPECT_LE(files(), 8);
+  set_failpoints("");
+  for (int i = 40; i < 60; ++i) step(i);
+  const Health health = monitor.stop();
+  EXPECT_LE(files(), 12);
+  EXPECT_GE(health.sinks.at(0).rows_written, 20);
+  if (config.sinks.front() != "log") return;
+  const RunRows rows = read_run(scratch.path);
+  EXPECT_TRUE(rows.damage.empty());
+  ASSERT_EQ(static_cast<std::int64_t>(rows.rows.size()), health.sinks.at(0).rows_written);
+  EXPECT_EQ(rows.rows.back().state.max, 59.0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sinks, AFullDiskFromTheFirstStepOn,
+                         ::testing::Values("log", "csv", "tensorboard"));
+
+#endif
 
 }  // namespace
 }  // namespace trainmon

@@ -1,5 +1,6 @@
 // The contract of Sink under faults: a batch whose write() threw is never read back, every other
 // is.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -147,6 +148,46 @@ TEST_F(LogFaults, ADeletedDirectoryIsMadeAgainAndTheLossIsInTheData) {
   EXPECT_EQ(contents.damage.front().what, "segment 0 is missing");
 }
 
+// The descriptors that are open for `path`.
+std::vector<int> descriptors_of(const fs::path& path) {
+  std::vector<int> found;
+  for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    if (fs::read_symlink(entry.path(), gone) == path) {
+      found.push_back(std::stoi(entry.path().filename()));
+    }
+  }
+  return found;
+}
+
+TEST_F(LogFaults, ADescriptorThatSomebodyElseTookIsLeftToHim) {
+  open(1 << 20);
+  EXPECT_EQ(write(), "");
+  const fs::path theirs = scratch_.path() / "theirs";
+  const std::vector<int> ours = descriptors_of(directory_ / "log-000000.tmlog");
+  ASSERT_EQ(ours.size(), 1u);
+  ::close(ours.front());
+  const int taken = ::open(theirs.c_str(), O_RDWR | O_CREAT, 0600);
+  ASSERT_EQ(taken, ours.front());
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(write(), "");
+  EXPECT_EQ(fs::file_size(theirs), 0u) << "frames went into a foreign file";
+  log_->close();
+  EXPECT_NE(::fcntl(taken, F_GETFD), -1);
+  ::close(taken);
+  expect_taken_is_read();
+}
+
+TEST_F(LogFaults, AClosedDescriptorIsFollowedByAnotherSegment) {
+  open(1 << 20);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(write(), "");
+    for (const fs::path name : {"log-000000.tmlog", "log-000001.tmlog"}) {
+      for (const int ours : descriptors_of(directory_ / name)) ::close(ours);
+    }
+  }
+  expect_taken_is_read();
+}
+
 TEST_F(LogFaults, ADeletedSegmentIsNoticed) {
   open(1 << 20);
   EXPECT_EQ(write(), "");
@@ -187,6 +228,17 @@ TEST_F(LogFaults, EveryErrorAtEveryWrite) {
       expect_taken_is_read();
     }
   }
+}
+
+TEST_F(LogFaults, ADiskThatCannotCutEitherGathersNoFiles) {
+  open(1 << 20);
+  set_failpoints("file.write=short:100;file.write=errno:28@2+;log.truncate=errno:28@1+");
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(write(), "no_space");
+  set_failpoints("");
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(write(), "");
+  const fs::directory_iterator files(directory_);
+  EXPECT_LE(std::distance(begin(files), end(files)), 2);
+  expect_taken_is_read();
 }
 
 TEST_F(LogFaults, DebrisThatCannotBeCutOffIsNeverRead) {

@@ -1,0 +1,191 @@
+// Locks of open file descriptions: looked at without taking them, so that ranks never meet a probe.
+#include "pipe/rank_lock.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "pipe/run_directory.h"
+
+namespace trainmon {
+namespace {
+
+namespace fs = std::filesystem;
+using json = nlohmann::json;
+
+constexpr std::int64_t kMaxText = 1 << 16;
+
+std::string text_of(const fs::path& path) {
+  try {
+    return read_beginning(path, kMaxText);
+  } catch (const SinkError&) {
+    return "";
+  }
+}
+
+// Files of /proc say no size.
+std::string proc_text(const std::string& path) {
+  try {
+    const File file = open_file(path);
+    std::string text(4096, '\0');
+    const ssize_t got = ::read(file.fd(), text.data(), text.size());
+    text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+    return text.substr(0, text.find('\n'));
+  } catch (const SinkError&) {
+    return "";
+  }
+}
+
+std::string boot() {
+  return proc_text("/proc/sys/kernel/random/boot_id");
+}
+
+// When the process began, in ticks since the boot; empty when there is none.
+std::string ticks_of(std::int64_t pid) {
+  const std::string stat = proc_text("/proc/" + std::to_string(pid) + "/stat");
+  std::size_t at = stat.rfind(')');  // the name before it may hold anything
+  for (int field = 2; field < 22 && at != std::string::npos; ++field) at = stat.find(' ', at + 1);
+  return at == std::string::npos ? "" : stat.substr(at + 1, stat.find(' ', at + 1) - at - 1);
+}
+
+struct Held {
+  File file;
+};
+
+struct Registry {
+  std::mutex mutex;  // held over fork(), so that the child finds it free
+  std::map<fs::path, std::weak_ptr<Held>> held;
+};
+
+Registry& registry() {
+  static auto* const all = new Registry;  // the writer thread may outlive statics
+  static const int registered =
+      pthread_atfork([] { registry().mutex.lock(); }, [] { registry().mutex.unlock(); },
+                     [] {
+                       // A child has the descriptors, too, and would keep the locks.
+                       for (const auto& [path, held] : registry().held) {
+                         if (const auto lock = held.lock()) lock->file.close();
+                       }
+                       registry().held.clear();
+                       registry().mutex.unlock();
+                     });
+  (void)registered;
+  return *all;
+}
+
+struct flock whole_file() {
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  return lock;
+}
+
+LockHolder holder_in(const json& said) {
+  LockHolder holder;
+  holder.pid = said.value("pid", std::int64_t{0});
+  holder.host = said.value("host", "");
+  holder.started = said.value("started", "");
+  holder.launch = said.value("launch", "");
+  holder.restart_count = said.value("restart_count", 0);
+  return holder;
+}
+
+LockHolder read_holder(const std::string& text) {
+  try {
+    return holder_in(json::parse(text));
+  } catch (const json::exception&) {  // just being written
+    return {};
+  }
+}
+
+// For file systems without locks.
+bool lives_here(const std::string& text) {
+  try {
+    const json said = json::parse(text);
+    const auto pid = said.value("pid", std::int64_t{0});
+    const std::string ticks = said.value("ticks", "");
+    return pid != getpid() && said.value("boot", "") == boot() && !ticks.empty() &&
+           ticks == ticks_of(pid);
+  } catch (const json::exception&) {
+    return false;
+  }
+}
+
+std::string own_text(const Identity& identity) {
+  const json said = {{"pid", getpid()},
+                     {"host", host_name()},
+                     {"started", utc_now()},
+                     {"launch", launch_of(identity)},
+                     {"restart_count", identity.restart_count},
+                     {"boot", boot()},
+                     {"ticks", ticks_of(getpid())}};
+  return said.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+fs::path lock_path(const fs::path& rank_directory) {
+  return fs::absolute(rank_directory).lexically_normal() / "lock";
+}
+
+bool is_own(const fs::path& path) {
+  Registry& all = registry();
+  const std::lock_guard guard(all.mutex);
+  const auto known = all.held.find(path);
+  return known != all.held.end() && !known->second.expired();
+}
+
+}  // namespace
+
+std::string launch_of(const Identity& identity) {
+  if (!identity.run_id.empty()) return identity.run_id;
+  const char* const address = std::getenv("MASTER_ADDR");
+  const char* const port = std::getenv("MASTER_PORT");
+  if (address == nullptr || port == nullptr) return "";
+  const std::string name = address;
+  // Every machine has one of these of its own.
+  const bool is_local = name == "localhost" || name.starts_with("127.") || name == "::1";
+  return (is_local ? host_name() + "/" : "") + name + ":" + port;
+}
+
+std::optional<LockHolder> other_holder(const fs::path& rank_directory) {
+  const fs::path path = lock_path(rank_directory);
+  if (is_own(path)) return std::nullopt;
+  try {
+    const File file = open_file(path);
+    struct flock lock = whole_file();
+    const bool has_locks = ::fcntl(file.fd(), F_OFD_GETLK, &lock) == 0;
+    const std::string text = text_of(path);
+    if (has_locks ? lock.l_type == F_UNLCK : !lives_here(text)) return std::nullopt;
+    return read_holder(text);
+  } catch (const SinkError&) {  // nobody has been there
+    return std::nullopt;
+  }
+}
+
+std::shared_ptr<void> lock_rank(const fs::path& rank_directory, const Identity& identity) {
+  const fs::path path = lock_path(rank_directory);
+  Registry& all = registry();
+  const std::lock_guard guard(all.mutex);
+  if (auto known = all.held[path].lock()) return known;
+  auto held = std::make_shared<Held>();
+  try {
+    held->file = open_to_share(path);
+    struct flock lock = whole_file();
+    const bool is_taken = ::fcntl(held->file.fd(), F_OFD_SETLK, &lock) == 0;
+    const bool is_anothers = !is_taken && (errno == EAGAIN || errno == EACCES);
+    if (is_anothers || (!is_taken && lives_here(text_of(path)))) return nullptr;
+    if (cut_file(held->file, 0)) write_at(held->file, 0, own_text(identity), path);
+  } catch (const SinkError&) {
+    // Who cannot lock or say so goes on: whether the directory can be used is found out there.
+  }
+  all.held[path] = held;
+  return held;
+}
+
+}  // namespace trainmon
