@@ -80,7 +80,8 @@ struct MonitorParts {
 class Monitor {
  public:
   // Creates the rank's directory and starts the writer thread. Throws ConfigError for a bad
-  // config, std::runtime_error when the directory cannot be made or holds another model's run.
+  // config, std::runtime_error when the directory cannot be made, holds another model's run, or is
+  // written to by another process.
   Monitor(const Config& config, const Identity& identity, MonitorParts parts = {});
   ~Monitor();  // stop()s if that has not happened
   Monitor(const Monitor&) = delete;

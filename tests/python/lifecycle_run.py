@@ -1,6 +1,7 @@
 # One short watched training that ends the way its first argument says.
 """lifecycle_run.py ENDING OUT; prints "step N" after each step, so that a parent can act."""
 
+import contextlib
 import os
 import random
 import signal
@@ -85,6 +86,9 @@ def main():
     models.seed(5)
     model = models.build("gpt")
     optimizer = torch.optim.AdamW(model.parameters())
+    if ending == "closed_stderr":  # as in `2>&-`: the next file that is opened gets its descriptor
+        sys.stderr = None
+        os.close(2)
     monitor = trainmon.watch(
         model,
         optimizer,
@@ -107,6 +111,9 @@ def main():
             fail_in_backward(model)
         step_of(model, optimizer, batch)
         say(f"step {step}")
+        if ending == "closed_stderr":  # what libraries say
+            with contextlib.suppress(OSError):
+                os.write(2, b"a warning of some library, as long as the beginning of a segment\n")
     if ending == "hold":  # everything sealed reaches the disk without any further call
         time.sleep(2.5)
         say("held")

@@ -144,6 +144,27 @@ def test_forked_children_write_nothing(tmp_path):
     assert_whole_run(rows(tmp_path))  # a child's rows would repeat sequence numbers
 
 
+def test_a_closed_standard_error_gives_its_descriptor_to_no_file_of_the_run(tmp_path):
+    assert run_until_end("closed_stderr", tmp_path).code == 0
+    table = rows(tmp_path)
+    assert table.damage == []
+    assert_whole_run(table)
+
+
+def test_a_second_live_run_in_a_directory_is_refused(tmp_path):
+    first = launch.start("lifecycle_run.py", "forever", tmp_path)
+    for line in first.stdout:
+        if line.startswith("step 2"):
+            break
+    second = run_until_end("stop", tmp_path)
+    assert second.code == 1
+    assert f"process {first.pid} on " in second.err and "still writing" in second.err
+    first.kill()
+    launch.finish(first, 30)
+    assert run_until_end("stop", tmp_path).code == 0
+    assert set(rows(tmp_path, all_restarts=True)["restart"].tolist()) == {0, 1}
+
+
 def training(name="gpt", seed=3):
     models.seed(seed)
     model = models.build(name)
