@@ -1,6 +1,9 @@
 // trainmon show RUN: rows as a table.
+#include <algorithm>
 #include <iostream>
+#include <map>
 #include <memory>
+#include <tuple>
 
 #include "base/text.h"
 #include "cli/output.h"
@@ -14,6 +17,7 @@ struct ShowOptions {
   std::vector<std::string> stats;
   std::size_t count = 50;
   bool declared = false;
+  bool all_attempts = false;
 };
 
 constexpr std::array kDefaultStats = {Stat::norm, Stat::min, Stat::max, Stat::nans};
@@ -21,6 +25,29 @@ constexpr std::array kDefaultStats = {Stat::norm, Stat::min, Stat::max, Stat::na
 // Whether any row shown needs this column, so that the usual case stays narrow.
 bool any(const std::vector<ReadRow>& rows, std::size_t count, const auto& is_so) {
   return std::any_of(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(count), is_so);
+}
+
+// Takes out the rows of backwards that no step followed and a later attempt at the same step
+// replaced: who reads a listing counts one row per step. Says how many there were.
+void leave_out_attempts(RunRows& rows, const Context& context) {
+  const auto place = [&rows](const ReadRow& row) {
+    return std::tuple(row.restart, row.rank, rows.series[row.series].optimizer, row.step);
+  };
+  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int64_t>, std::int32_t> last;
+  for (const ReadRow& row : rows.rows) {
+    std::int32_t& attempt = last[place(row)];
+    attempt = std::max(attempt, row.attempt);
+  }
+  std::int64_t bad = 0;
+  const auto left_out = std::erase_if(rows.rows, [&](const ReadRow& row) {
+    const bool is_earlier = row.attempt < last[place(row)];
+    bad += static_cast<std::int64_t>(is_earlier && is_bad(row));
+    return is_earlier;
+  });
+  if (left_out == 0 || context.quiet) return;
+  std::cerr << "trainmon: left out: " << grouped(static_cast<std::int64_t>(left_out))
+            << (left_out == 1 ? " row" : " rows") << " of backwards that no step followed, "
+            << grouped(bad) << " with a NaN or an infinity; --all-attempts shows them\n";
 }
 
 void print_text(const RunRows& rows, std::size_t count, const std::vector<Stat>& stats,
@@ -75,7 +102,8 @@ void run_show(const ShowOptions& options, Context& context) {
   std::vector<Stat> stats;
   for (const std::string& name : options.stats) stats.push_back(checked_stat(name));
   if (stats.empty()) stats.assign(kDefaultStats.begin(), kDefaultStats.end());
-  const RunRows rows = read_selected(options.selection, context);
+  RunRows rows = read_selected(options.selection, context);
+  if (!options.all_attempts) leave_out_attempts(rows, context);
   const std::size_t count =
       options.count == 0 ? rows.rows.size() : std::min(options.count, rows.rows.size());
   if (context.json) {
@@ -148,6 +176,8 @@ void add_show(CLI::App& app, Context& context) {
   command->add_flag("--declared", options->declared,
                     "instead of rows: lr, weight_decay and all other numbers of the optimizers' "
                     "groups, at the steps where they changed");
+  command->add_flag("--all-attempts", options->all_attempts,
+                    "backwards that no step followed, too");
   command->footer(
       R"(Rows come in the order restart, step, attempt, rank, seq. A row with a NaN or an
 infinity is red on a terminal. With --json every statistic is given.

@@ -406,13 +406,21 @@ def test_loading_a_distributed_checkpoint_is_no_step(tmp_path):
         assert keys(tmp_path, "step", kind=kind, name="0.weight") == [(7,), (8,), (9,)]
 
 
-def test_an_optimizer_that_took_the_place_of_ours_is_said(tmp_path, caplog):
+def test_an_optimizer_without_hooks_that_took_the_place_of_ours_is_said(tmp_path, caplog):
+    class Own:
+        def step(self):
+            with torch.no_grad():
+                for p in model.parameters():
+                    p -= 0.1 * p.grad
+
+        def zero_grad(self):
+            model.zero_grad()
+
     model, optimizer = two_layers()
     monitor = trainmon.watch(model, optimizer, out=tmp_path)
     step(model, optimizer)
-    another = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(25):
-        step(model, another)
+        step(model, Own())
     monitor.stop()
     assert "without a step of the optimizer given" in caplog.text
     assert "steps of an optimizer that watch() was not given" in run_json(monitor)["not_covered"]

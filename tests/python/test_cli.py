@@ -450,3 +450,26 @@ def test_output_that_cannot_be_written_is_an_error(sound):
     with open("/dev/full", "w") as full:
         done = subprocess.run([program(), "show", os.fspath(sound)], stdout=full, timeout=60)
     assert done.returncode == 70
+
+
+def test_show_leaves_out_backwards_that_no_step_followed(tmp_path):
+    """As rows of a step that GradScaler skipped: an earlier attempt at the step that was taken."""
+    import torch
+
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with trainmon.watch(model, optimizer, kinds=["grads", "grad_unreduced"], out=tmp_path):
+        for step, factor in enumerate((1.0, float("nan"), 1.0)):
+            (model(torch.ones(3, 2)) * factor).sum().backward()
+            if step != 1:
+                optimizer.step()
+            optimizer.zero_grad()
+    asked = ["show", tmp_path, "--json", "--kind", "grad_unreduced", "--name", "weight"]
+    code, out, err = call(*asked)
+    assert code == 0 and [(r["step"], r["attempt"]) for r in json.loads(out)] == [(0, 0), (1, 1)]
+    assert "left out: 1 row of backwards that no step followed, 1 with a NaN" in err
+    code, out, err = call(*asked, "--all-attempts")
+    attempts = [(r["step"], r["attempt"]) for r in json.loads(out)]
+    assert code == 0 and attempts == [(0, 0), (1, 0), (1, 1)] and "left out" not in err
+    code, out, _ = call("first-bad", tmp_path)  # what was skipped is what one looks for
+    assert code == 1 and "attempt 0" in out
