@@ -45,6 +45,7 @@ struct ConvertOptions {
   std::string time_end;
   std::int64_t step_partition = 500;  // msprobe_db: steps per table
   bool micro_steps_are_steps = true;  // msprobe_trend: micro steps counted on as steps
+  bool safe_cells = false;  // csv: an apostrophe before text that a spreadsheet takes for a formula
   int threads = 1;
   bool overwrite = false;  // replace what is there; an error otherwise
   // Bytes of the source done and in all; now and then, from any thread.

@@ -16,7 +16,8 @@ namespace trainmon {
 using SqlValue = std::variant<std::monostate, std::int64_t, double, std::string>;
 
 struct QueryOptions {
-  bool all_restarts = false;  // also rows of steps that a later restart went through again
+  bool all_restarts = false;     // also rows of steps that a later restart went through again
+  double timeout_seconds = 0.0;  // a statement that takes longer is ended; 0: none is
 };
 
 // Where the answer goes: names of columns once, then row by row.
@@ -37,8 +38,8 @@ struct QueryAccount {
 //   logged  restart, rank, step, name, value: what mon.log was given
 //   alerts, gaps
 // Rows are read when they are asked for; conditions on rank, kind and step leave out what need not
-// be read. Throws std::invalid_argument for SQL that is wrong or does more than read, and what
-// read_run() throws.
+// be read. Throws std::invalid_argument for SQL that is wrong, does more than
+// read and compute, or takes too long, and what read_run() throws.
 QueryAccount query(const std::filesystem::path& run, const std::string& sql,
                    const QueryOutput& output, const QueryOptions& options = {});
 

@@ -41,8 +41,8 @@ nb::dict run_convert(const nb::bytes& from, const std::string& from_format, cons
                      std::vector<int> ranks, std::optional<std::int64_t> first_step,
                      std::optional<std::int64_t> last_step, bool all_restarts, bool merged,
                      std::vector<std::string> stats, std::string time_start, std::string time_end,
-                     std::int64_t step_partition, bool micro_steps_are_steps, int threads,
-                     bool overwrite, const nb::object& progress) {
+                     std::int64_t step_partition, bool micro_steps_are_steps, bool safe_cells,
+                     int threads, bool overwrite, const nb::object& progress) {
   ConvertOptions options;
   options.from = path_of(from);
   options.to = path_of(to);
@@ -65,6 +65,7 @@ nb::dict run_convert(const nb::bytes& from, const std::string& from_format, cons
   options.time_end = std::move(time_end);
   options.step_partition = step_partition;
   options.micro_steps_are_steps = micro_steps_are_steps;
+  options.safe_cells = safe_cells;
   options.threads = threads;
   options.overwrite = overwrite;
   return report_dict(
@@ -109,8 +110,8 @@ void init_convert(nb::module_& module) {
              nb::arg("exclude"), nb::arg("ranks"), nb::arg("first_step").none(),
              nb::arg("last_step").none(), nb::arg("all_restarts"), nb::arg("merged"),
              nb::arg("stats"), nb::arg("time_start"), nb::arg("time_end"),
-             nb::arg("step_partition"), nb::arg("micro_steps_are_steps"), nb::arg("threads"),
-             nb::arg("overwrite"), nb::arg("progress").none());
+             nb::arg("step_partition"), nb::arg("micro_steps_are_steps"), nb::arg("safe_cells"),
+             nb::arg("threads"), nb::arg("overwrite"), nb::arg("progress").none());
 }
 
 }  // namespace trainmon

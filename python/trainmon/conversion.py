@@ -46,6 +46,7 @@ def convert(
     time_end: str | None = None,
     step_partition: int = 500,
     micro_steps_are_steps: bool = True,
+    safe_cells: bool = False,
     threads: int = 1,
     overwrite: bool = False,
     progress: Callable[[int, int], Any] | None = None,
@@ -60,6 +61,7 @@ def convert(
     time_start, time_end    msprobe_csv: times of directories, closed ("Dec03_21-34-40")
     step_partition          msprobe_db: steps per table
     micro_steps_are_steps   msprobe_trend: micro steps are counted on as steps
+    safe_cells              csv: an apostrophe before text that a spreadsheet takes for a formula
     threads                 that read
     overwrite               replace what is there
     progress                called with bytes done and in all, from any thread
@@ -71,6 +73,8 @@ def convert(
         raise ValueError(f"format: {format!r} is none; there are {', '.join(SOURCES)}")
     if to not in TARGETS:
         raise ValueError(f"to: {to!r} is no format; there are {', '.join(TARGETS)}")
+    if safe_cells and to != "csv":
+        raise ValueError(f"safe_cells: for to='csv' only, not for {to!r}")
     first, last = _checked_steps(steps)
     report = Conversion(
         **_core.convert(
@@ -91,6 +95,7 @@ def convert(
             time_end or "",
             step_partition,
             bool(micro_steps_are_steps),
+            bool(safe_cells),
             threads,
             bool(overwrite),
             progress,

@@ -28,6 +28,7 @@ struct ConvertArguments {
   int threads = 1;
   bool overwrite = false;
   bool keep_micro_steps = false;
+  bool safe_cells = false;
 };
 
 void print_report(const ConvertReport& report, const ConvertOptions& options, Context& context) {
@@ -126,6 +127,9 @@ void print_report(const ConvertReport& report, const ConvertOptions& options, Co
 }
 
 void run_convert(const ConvertArguments& given, Context& context) {
+  if (given.safe_cells && given.to != "csv") {
+    throw std::invalid_argument("--safe-cells: for --to csv only, not with --to " + given.to);
+  }
   if (given.to == "parquet") run_parquet(given, context);
   ConvertOptions options;
   options.from = given.selection.run;
@@ -138,6 +142,7 @@ void run_convert(const ConvertArguments& given, Context& context) {
   options.time_end = given.time_end;
   options.step_partition = given.step_partition;
   options.micro_steps_are_steps = !given.keep_micro_steps;
+  options.safe_cells = given.safe_cells;
   options.threads = given.threads;
   options.overwrite = given.overwrite;
   ConvertReport report;
@@ -160,6 +165,8 @@ void add_common(CLI::App& command, ConvertArguments& given) {
   command.add_option("--stat", given.stats, "statistic (repeatable); all there are without it")
       ->allow_extra_args(false);
   command.add_flag("--overwrite", given.overwrite, "replace what is there");
+  command.add_flag("--safe-cells", given.safe_cells,
+                   "csv: an apostrophe before text that a spreadsheet takes for a formula");
 }
 
 }  // namespace

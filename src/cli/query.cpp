@@ -4,6 +4,7 @@
 #include <iostream>
 #include <memory>
 
+#include "base/formula.h"
 #include "base/text.h"
 #include "cli/output.h"
 #include "cli/select.h"
@@ -15,7 +16,8 @@ struct QueryArguments {
   std::string run;
   std::string sql;
   bool csv = false;
-  QueryOptions options;
+  bool safe_cells = false;
+  QueryOptions options{.all_restarts = false, .timeout_seconds = 3600.0};
 };
 
 std::string cell_text(const SqlValue& value) {
@@ -33,14 +35,15 @@ Json cell_json(const SqlValue& value) {
 }
 
 // As docs/formats.md has it for the sink csv: numbers exact, NULL an empty field.
-std::string csv_field(const SqlValue& value) {
+std::string csv_field(const SqlValue& value, bool safe) {
   if (const auto* whole = std::get_if<std::int64_t>(&value)) return std::to_string(*whole);
   if (const auto* real = std::get_if<double>(&value)) return number_text(*real);
   const auto* text = std::get_if<std::string>(&value);
   if (text == nullptr) return "";
-  if (text->find_first_of(",\"\r\n") == std::string::npos) return *text;
+  const std::string cell = (safe && begins_formula(*text) ? "'" : "") + *text;
+  if (cell.find_first_of(",\"\r\n") == std::string::npos) return cell;
   std::string quoted = "\"";
-  for (const char c : *text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  for (const char c : cell) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
   return quoted + "\"";
 }
 
@@ -69,18 +72,19 @@ QueryAccount print_answer(const QueryArguments& arguments, const Context& contex
   std::vector<std::vector<SqlValue>> rows;  // of a table; JSON and CSV are written as they come
   constexpr std::size_t kShown = 10'000;
   std::int64_t count = 0;
+  const auto field = [&](const SqlValue& value) { return csv_field(value, arguments.safe_cells); };
   QueryOutput output;
   output.columns = [&](const std::vector<std::string>& columns) {
     names = columns;
     if (arguments.csv) {
-      print_csv_line(columns, [](const std::string& name) { return csv_field(name); });
+      print_csv_line(columns, field);
     }
     names = distinct(std::move(names));
   };
   output.row = [&](const std::vector<SqlValue>& cells) {
     ++count;
     if (arguments.csv) {
-      print_csv_line(cells, csv_field);
+      print_csv_line(cells, field);
     } else if (context.json) {
       Json object = Json::object();
       for (std::size_t i = 0; i < cells.size(); ++i) object[names[i]] = cell_json(cells[i]);
@@ -142,6 +146,13 @@ void add_query(CLI::App& app, Context& context) {
   command->add_option("RUN", arguments->run, "run directory, or a stats.db")->required();
   command->add_option("SQL", arguments->sql, "one SELECT, in SQLite's dialect")->required();
   command->add_flag("--csv", arguments->csv, "CSV on stdout, numbers exact");
+  command->add_flag("--safe-cells", arguments->safe_cells,
+                    "with --csv: an apostrophe before text that a spreadsheet takes for a formula");
+  command
+      ->add_option("--timeout", arguments->options.timeout_seconds,
+                   "seconds that the statement may take; 0: any")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
   command->add_flag("--all-restarts", arguments->options.all_restarts,
                     "steps that were repeated, too");
   command->footer(R"(Tables:
@@ -152,6 +163,7 @@ void add_query(CLI::App& app, Context& context) {
   alerts, gaps
 NaN is NULL; nans and infs count what was not finite. Conditions on rank, kind
 and step (=, <, <=, >, >=, BETWEEN) keep the rest from being read.
+Functions of SQLite that only compute may be called, no others.
 A table shows 10,000 rows at most; --json and --csv give all.
 
 Examples:

@@ -51,7 +51,8 @@ class TextForm {
 
 class CsvForm final : public TextForm {
  public:
-  explicit CsvForm(const std::vector<std::string>& stats) : table_(stats) {}
+  CsvForm(const std::vector<std::string>& stats, csv_text::Cells cells)
+      : cells_(cells), table_(stats, cells) {}
   std::string_view extension() const override { return ".csv"; }
   void begin_rows(std::string& text) override { text += table_.header(); }
   void row(std::string& text, const TableRow& row) override { table_.append(text, row); }
@@ -61,12 +62,19 @@ class CsvForm final : public TextForm {
       for (const Cell& cell : cells) names.field(cell.name);
       names.end();
     }
-    csv_text::Line line(text);
-    for (const Cell& cell : cells) line.field(cell.text);
+    csv_text::Line line(text, cells_);
+    for (const Cell& cell : cells) {
+      if (cell.is_number) {
+        line.exact(cell.text);
+      } else {
+        line.field(cell.text);
+      }
+    }
     line.end();
   }
 
  private:
+  const csv_text::Cells cells_;
   const csv_text::WideTable table_;
 };
 
@@ -314,7 +322,8 @@ class TextTarget final : public Target {
 }  // namespace
 
 std::unique_ptr<Target> make_csv_target(const TargetPlace& place) {
-  return std::make_unique<TextTarget>(place, std::make_unique<CsvForm>(place.stats));
+  const auto cells = place.options.safe_cells ? csv_text::Cells::safe : csv_text::Cells::exact;
+  return std::make_unique<TextTarget>(place, std::make_unique<CsvForm>(place.stats, cells));
 }
 
 std::unique_ptr<Target> make_jsonl_target(const TargetPlace& place) {

@@ -18,6 +18,7 @@
 #include "base/file.h"
 #include "base/json_text.h"
 #include "base/log.h"
+#include "base/restart_folder.h"
 #include "base/text.h"
 #include "pipe/rank_lock.h"
 #include "trainmon/version.h"
@@ -28,16 +29,14 @@ namespace {
 namespace fs = std::filesystem;
 using json = nlohmann::ordered_json;
 
-constexpr int kMaxRestart = 9999;
+constexpr int kMostParts = 9999;  // of a run in a directory that was given
 constexpr int kMostLiveRuns = 1000;
 constexpr auto kPatience = std::chrono::seconds(3);  // with a process on its way out
 
-std::string numbered(const char* prefix, int width, int number) {
-  std::string digits = std::to_string(number);
-  if (digits.size() < static_cast<std::size_t>(width)) {
-    digits.insert(0, static_cast<std::size_t>(width) - digits.size(), '0');
-  }
-  return prefix + digits;
+std::string rank_name(int rank) {
+  char name[32];
+  std::snprintf(name, sizeof name, "rank_%05d", rank);
+  return name;
 }
 
 // The numbers of the restarts under one rank's directory, the newest first.
@@ -46,10 +45,8 @@ std::vector<int> restarts_in(const fs::path& rank_directory) {
   std::error_code error;
   for (fs::directory_iterator entry(rank_directory, error), end; !error && entry != end;
        entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    int number = -1;
-    if (std::sscanf(name.c_str(), "restart_%d", &number) == 1 && number >= 0) {
-      numbers.push_back(number);
+    if (const std::optional<int> number = restart_number(entry->path())) {
+      numbers.push_back(*number);
     }
   }
   std::sort(numbers.begin(), numbers.end(), std::greater<>());
@@ -68,7 +65,7 @@ Past past_of(const fs::path& rank_directory, int restart, const Identity& identi
   Past past;
   try {
     const json run =
-        json::parse(read_json_text(rank_directory / numbered("restart_", 4, restart) / "run.json"));
+        json::parse(read_json_text(rank_directory / restart_name(restart) / "run.json"));
     past.same_launch = !identity.run_id.empty() && run.value("run_id", "") == identity.run_id &&
                        run.value("restart_count", -1) == identity.restart_count;
     past.other_world_size = run.value("world_size", identity.world_size) != identity.world_size;
@@ -76,6 +73,28 @@ Past past_of(const fs::path& rank_directory, int restart, const Identity& identi
   } catch (const std::exception&) {
   }
   return past;
+}
+
+// Says, once per start, who else may change what is recorded. The user's own link to the run is his
+// affair; below it, only trainmon makes folders.
+void warn_of_others(const fs::path& out, const fs::path& own) {
+  struct stat of_run {
+  }, of_rank{};
+  if (::stat(out.c_str(), &of_run) != 0 || ::lstat(own.c_str(), &of_rank) != 0) return;
+  if ((of_run.st_mode & S_IWOTH) != 0 && (of_run.st_mode & S_ISVTX) == 0) {
+    char mode[8];
+    std::snprintf(mode, sizeof mode, "0%03o", of_run.st_mode & 0777);
+    log_warning(out.string() + " has mode " + mode +
+                ": anybody may write into it and replace what is recorded");
+  }
+  if (S_ISLNK(of_rank.st_mode)) {
+    std::error_code unknown;
+    log_warning(own.string() + " is a link: what is recorded goes to " +
+                fs::read_symlink(own, unknown).string());
+  } else if (of_rank.st_uid != ::geteuid()) {
+    log_warning(own.string() + " belongs to another user (number " +
+                std::to_string(of_rank.st_uid) + "), who may replace what is recorded");
+  }
 }
 
 bool is_restart_of(const LockHolder& holder, const Identity& identity) {
@@ -87,13 +106,13 @@ bool is_restart_of(const LockHolder& holder, const Identity& identity) {
 // own folder and, for a launch with more processes than the one that is there, at that of rank 0.
 std::optional<LockHolder> occupant(const fs::path& run, const Identity& identity,
                                    std::shared_ptr<void>& lock) {
-  const fs::path own = run / numbered("rank_", 5, identity.rank);
+  const fs::path own = run / rank_name(identity.rank);
   make_directories(own);
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   while (true) {
     std::optional<LockHolder> other;
     if (identity.rank != 0) {
-      other = other_holder(run / numbered("rank_", 5, 0));
+      other = other_holder(run / rank_name(0));
       const std::string launch = launch_of(identity);
       if (other && (launch.empty() || other->launch.empty() || other->launch == launch)) {
         other.reset();
@@ -161,8 +180,9 @@ fs::path default_out(const std::string& out, const std::string& run_id) {
 }
 
 RunInfo claim_directory(const fs::path& out, const Identity& identity, double eps) {
-  const fs::path own = out / numbered("rank_", 5, identity.rank);
+  const fs::path own = out / rank_name(identity.rank);
   make_directories(own);
+  warn_of_others(out, own);
   const std::vector<int> own_past = restarts_in(own);
   int restart = 0;
   if (!own_past.empty()) {
@@ -177,7 +197,7 @@ RunInfo claim_directory(const fs::path& out, const Identity& identity, double ep
     }
   }
   if (identity.rank != 0) {
-    const fs::path first = out / numbered("rank_", 5, 0);
+    const fs::path first = out / rank_name(0);
     const std::vector<int> first_past = restarts_in(first);
     for (const int number : first_past) {
       if (number < restart) break;
@@ -190,7 +210,7 @@ RunInfo claim_directory(const fs::path& out, const Identity& identity, double ep
     }
   }
   for (; restart <= kMaxRestart; ++restart) {
-    const fs::path directory = own / numbered("restart_", 4, restart);
+    const fs::path directory = own / restart_name(restart);
     if (::mkdir(directory.c_str(), 0750) == 0) {
       RunInfo run;
       run.directory = fs::absolute(directory);
@@ -203,7 +223,7 @@ RunInfo claim_directory(const fs::path& out, const Identity& identity, double ep
     }
     if (errno != EEXIST) throw file_error(errno, "cannot create", directory);
   }
-  throw std::runtime_error("[out] " + own.string() + " holds 10,000 restarts already");
+  throw std::runtime_error("[out] " + own.string() + " has no number left for another restart");
 }
 
 RunInfo claim_run(const std::string& out, const Identity& identity, double eps,
@@ -235,7 +255,7 @@ RunInfo given_directory(const fs::path& directory, const Identity& identity, dou
   for (const char* name : {"run", "health"}) {
     const fs::path path = directory / (std::string(name) + ".json");
     std::error_code error;
-    for (int part = 1; fs::exists(path, error) && part <= kMaxRestart; ++part) {
+    for (int part = 1; fs::exists(path, error) && part <= kMostParts; ++part) {
       const fs::path kept = directory / (std::string(name) + "." + std::to_string(part) + ".json");
       if (!fs::exists(kept, error)) fs::rename(path, kept, error);
     }

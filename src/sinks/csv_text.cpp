@@ -6,6 +6,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/formula.h"
+
 namespace trainmon::csv_text {
 namespace {
 
@@ -61,6 +63,11 @@ void Line::separate() {
 }
 
 Line& Line::field(std::string_view value) {
+  const bool is_formula = cells_ == Cells::safe && begins_formula(value);
+  return is_formula ? exact("'" + std::string(value)) : exact(value);
+}
+
+Line& Line::exact(std::string_view value) {
   separate();
   append_field(text_, value);
   return *this;
@@ -83,7 +90,7 @@ Line& Line::nothing() {
   return *this;
 }
 
-WideTable::WideTable(const std::vector<std::string>& statistics) {
+WideTable::WideTable(const std::vector<std::string>& statistics, Cells cells) : cells_(cells) {
   Line line(header_);
   for (const TableColumn& column : key_columns()) line.field(column.name);
   for (const std::string& name : statistics) {
@@ -95,7 +102,7 @@ WideTable::WideTable(const std::vector<std::string>& statistics) {
 
 void WideTable::append(std::string& text, const TableRow& row) const {
   const Series& series = *row.series;
-  Line line(text);
+  Line line(text, cells_);
   const auto whole = [&](auto value) { line.number(static_cast<std::int64_t>(value)); };
   whole(row.restart);
   whole(row.rank);

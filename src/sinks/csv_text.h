@@ -15,11 +15,16 @@ void append_field(std::string& text, std::string_view field);
 // The shortest text that reads back as exactly this number; nan, inf, -inf.
 void append_number(std::string& text, double value);
 void append_number(std::string& text, std::int64_t value);
+// How texts are put into cells: as they are, or with an apostrophe before what a spreadsheet may
+// take for a formula.
+enum class Cells : std::uint8_t { exact, safe };
+
 // Fields of one line, one after another.
 class Line {
  public:
-  explicit Line(std::string& text) : text_(text) {}
+  explicit Line(std::string& text, Cells cells = Cells::exact) : text_(text), cells_(cells) {}
   Line& field(std::string_view value);
+  Line& exact(std::string_view value);  // whatever texts are
   Line& number(double value);
   Line& number(std::int64_t value);
   // A field without anything in it.
@@ -29,6 +34,7 @@ class Line {
  private:
   void separate();
   std::string& text_;
+  const Cells cells_;
   bool is_first_ = true;
 };
 
@@ -36,12 +42,13 @@ class Line {
 // an empty field.
 class WideTable {
  public:
-  explicit WideTable(const std::vector<std::string>& statistics);
+  explicit WideTable(const std::vector<std::string>& statistics, Cells cells = Cells::exact);
   // The line of column names.
   const std::string& header() const { return header_; }
   void append(std::string& text, const TableRow& row) const;
 
  private:
+  const Cells cells_;
   std::string header_;
   std::vector<bool> is_count_;
 };

@@ -5,15 +5,17 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
+#include <chrono>
 #include <fstream>
 #include <memory>
 #include <stdexcept>
 #include <tuple>
 
+#include "base/text.h"
 #include "tools/query_tables.h"
 #include "tools/run_layout.h"
 #include "tools/sqlite_answer.h"
+#include "tools/sqlite_bounds.h"
 
 namespace trainmon {
 namespace {
@@ -36,22 +38,45 @@ SqlValue value_of(sqlite3_stmt* statement, int column) {
     }
   }
 }
-// Reading, and nothing else.
-int allowed(void*, int action, const char*, const char* function, const char*, const char*) {
-  const bool loads = action == SQLITE_FUNCTION && function != nullptr &&
-                     std::strcmp(function, "load_extension") == 0;
-  const bool reads = action == SQLITE_SELECT || action == SQLITE_READ ||
-                     action == SQLITE_FUNCTION || action == SQLITE_RECURSIVE;
-  return reads && !loads ? SQLITE_OK : SQLITE_DENY;
-}
 
-[[noreturn]] void refuse(sqlite3* database, const std::string& sql, int offset) {
+// Interrupts a statement that takes longer than it may.
+class TimeLimit {
+ public:
+  TimeLimit(sqlite3* database, double seconds) : database_(database), seconds_(seconds) {
+    constexpr int kInstructions = 10'000;  // between two looks at the clock
+    if (seconds > 0.0) sqlite3_progress_handler(database, kInstructions, is_over, this);
+  }
+  ~TimeLimit() { sqlite3_progress_handler(database_, 0, nullptr, nullptr); }
+  TimeLimit(const TimeLimit&) = delete;
+  TimeLimit& operator=(const TimeLimit&) = delete;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static int is_over(void* self) {
+    const auto& limit = *static_cast<const TimeLimit*>(self);
+    const std::chrono::duration<double> spent = Clock::now() - limit.begin_;
+    return spent.count() > limit.seconds_ ? 1 : 0;
+  }
+  sqlite3* const database_;
+  const double seconds_;
+  const Clock::time_point begin_ = Clock::now();
+};
+
+[[noreturn]] void refuse(sqlite3* database, const std::string& sql, int offset,
+                         const std::string& function = {}) {
   std::string text = "SQL: " + std::string(sqlite3_errmsg(database));
   if (offset >= 0 && static_cast<std::size_t>(offset) < sql.size()) {
     text += ", at character " + std::to_string(offset + 1) + ": " +
             sql.substr(static_cast<std::size_t>(offset), 30);
   }
-  if (sqlite3_errcode(database) == SQLITE_AUTH) text += "; only SELECT is";
+  const int code = sqlite3_errcode(database);
+  if (!function.empty()) {
+    text += "; " + printable(function) + " is not among the functions of SQLite that only compute";
+  } else if (code == SQLITE_AUTH) {
+    text += "; only SELECT is";
+  } else if (code == SQLITE_INTERRUPT) {
+    text += ": it took longer than it may; --timeout gives it more seconds";
+  }
   throw std::invalid_argument(text);
 }
 
@@ -63,14 +88,16 @@ int offset_of_error([[maybe_unused]] sqlite3* database) {
 #endif
 }
 
-void carry_out(sqlite3* database, const std::string& sql, const QueryOutput& output) {
-  sqlite3_limit(database, SQLITE_LIMIT_ATTACHED, 0);
-  sqlite3_set_authorizer(database, allowed, nullptr);
+void carry_out(sqlite3* database, const std::string& sql, const QueryOutput& output,
+               const QueryOptions& options) {
+  std::string refused;
+  allow_reading_only(database, refused);
+  const TimeLimit limit(database, options.timeout_seconds);
   const char* rest = nullptr;
   sqlite3_stmt* made = nullptr;
   const int prepared = sqlite3_prepare_v2(database, sql.c_str(), -1, &made, &rest);
   const std::unique_ptr<sqlite3_stmt, CloseSqlite> statement(made);
-  if (prepared != SQLITE_OK) refuse(database, sql, offset_of_error(database));
+  if (prepared != SQLITE_OK) refuse(database, sql, offset_of_error(database), refused);
   if (made == nullptr) throw std::invalid_argument("SQL: there is no statement in it");
   const std::string_view more = rest;
   if (more.find_first_not_of(" \t\r\n;") != std::string_view::npos) {
@@ -119,6 +146,7 @@ SqliteConnection opened(const fs::path& path) {
     throw std::runtime_error("cannot read " + path.string() + ": " + sqlite3_errstr(code));
   }
   sqlite3_busy_timeout(made, 5000);
+  distrust(made);
   return database;
 }
 
@@ -128,7 +156,7 @@ QueryAccount query(const fs::path& run, const std::string& sql, const QueryOutpu
                    const QueryOptions& options) {
   if (fs::is_regular_file(run)) {
     if (!is_database(run)) throw std::runtime_error(run.string() + " is no SQLite database");
-    carry_out(opened(run).get(), sql, output);
+    carry_out(opened(run).get(), sql, output, options);
     return {};
   }
   const std::vector<fs::path> databases = databases_alone(run);
@@ -137,7 +165,7 @@ QueryAccount query(const fs::path& run, const std::string& sql, const QueryOutpu
                              "ask one of them, as " + databases.front().string());
   }
   if (!databases.empty()) {
-    carry_out(opened(databases.front()).get(), sql, output);
+    carry_out(opened(databases.front()).get(), sql, output, options);
     return {};
   }
   QueriedRun source(run, options);
@@ -146,7 +174,7 @@ QueryAccount query(const fs::path& run, const std::string& sql, const QueryOutpu
   const SqliteConnection database(made);
   if (code != SQLITE_OK) throw std::bad_alloc();
   add_query_tables(made, source);
-  carry_out(made, sql, output);
+  carry_out(made, sql, output, options);
   QueryAccount account{source.facts().damage, source.facts().missing};
   for (const Damage& found : source.damage()) {
     const auto is_same = [&](const Damage& d) {

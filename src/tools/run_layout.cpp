@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "base/json_text.h"
+#include "base/restart_folder.h"
 #include "trainmon/error.h"
 
 namespace trainmon {
@@ -20,23 +21,31 @@ using nlohmann::json;
 constexpr std::int64_t kMostSteps = std::int64_t{1} << 53;
 constexpr std::int64_t kMaxWorldSize = std::int64_t{1} << 20;  // whoever says more is not believed
 
-// Subdirectories called <prefix><number>, by number. What cannot be told to be one is taken for it:
-// whoever looks inside finds out.
-std::vector<std::pair<int, fs::path>> numbered(const fs::path& directory, const std::string& prefix,
+// rank_00003, and shorter ones, as somebody may have called a copy.
+std::optional<int> rank_number(const fs::path& folder) {
+  const std::string name = folder.filename().string();
+  int number = -1, length = 0;
+  if (std::sscanf(name.c_str(), "rank_%9d%n", &number, &length) != 1 || number < 0 ||
+      static_cast<std::size_t>(length) != name.size()) {
+    return std::nullopt;
+  }
+  return number;
+}
+
+// Subdirectories that have a number, by it. What cannot be told to be one is taken for it: whoever
+// looks inside finds out.
+std::vector<std::pair<int, fs::path>> numbered(const fs::path& directory,
+                                               std::optional<int> (*number_of)(const fs::path&),
                                                std::error_code& error) {
   std::vector<std::pair<int, fs::path>> found;
   for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
        entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    int number = -1, length = 0;
-    if (std::sscanf(name.c_str(), (prefix + "%9d%n").c_str(), &number, &length) != 1 ||
-        number < 0 || static_cast<std::size_t>(length) != name.size()) {
-      continue;
-    }
+    const std::optional<int> number = number_of(entry->path());
+    if (!number) continue;
     std::error_code unknown;
     const bool is_directory = fs::is_directory(entry->path(), unknown);
     if (is_directory || unknown == std::errc::permission_denied) {
-      found.emplace_back(number, entry->path());
+      found.emplace_back(*number, entry->path());
     }
   }
   std::sort(found.begin(), found.end());
@@ -45,9 +54,9 @@ std::vector<std::pair<int, fs::path>> numbered(const fs::path& directory, const 
 
 std::vector<RankDirectory> find_directories(const fs::path& run, std::error_code& error) {
   std::vector<RankDirectory> found;
-  for (const auto& [rank, path] : numbered(run, "rank_", error)) {
+  for (const auto& [rank, path] : numbered(run, rank_number, error)) {
     std::error_code of_rank;
-    for (const auto& [restart, directory] : numbered(path, "restart_", of_rank)) {
+    for (const auto& [restart, directory] : numbered(path, restart_number, of_rank)) {
       found.push_back({rank, restart, directory, {}});
     }
     if (of_rank) found.push_back({rank, -1, path, of_rank});

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "base/text.h"
+#include "tools/sqlite_bounds.h"
 
 namespace trainmon {
 
@@ -32,6 +33,7 @@ inline SqliteConnection open_database(const std::filesystem::path& file) {
   SqliteConnection connection(raw);
   if (code != SQLITE_OK) throw_database_error(raw, file);
   sqlite3_busy_timeout(raw, 5000);
+  distrust(raw);
   return connection;
 }
 

@@ -44,7 +44,7 @@ import sys, warnings, trainmon
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     table = trainmon.read_table(sys.argv[1])
-print(len(table), "rows", [str(one) for one in table.damage])
+print(len(table.to_pandas()), "rows", [str(one) for one in table.damage])
 """
 
 
