@@ -19,10 +19,13 @@ fi
 site .venv/bin/python >"$(site "$venv/bin/python")/base.pth"
 
 if ! cat "${pins[@]}" | cmp -s - "$venv/requirements.stamp"; then
-  # The torch at hand is a constraint: nothing may pull another one, with its CUDA libraries, in.
-  "$venv/bin/python" - >"$venv/constraints.txt" <<'PYTHON'
+  # The torch at hand is a constraint: nothing may pull another one, with its CUDA libraries, in. But
+  # where REQUIREMENTS name a torch, that one hides it.
+  "$venv/bin/python" - "$requirements" >"$venv/constraints.txt" <<'PYTHON'
+import sys
 from importlib.metadata import version
-print(f"torch=={version('torch')}", f"numpy=={version('numpy')}", sep="\n")
+kept = ["numpy"] if "\ntorch==" in open(sys.argv[1]).read() else ["torch", "numpy"]
+print(*(f"{name}=={version(name)}" for name in kept), sep="\n")
 PYTHON
   "$venv/bin/python" -m pip install -q --disable-pip-version-check -c "$venv/constraints.txt" \
     "${constraints[@]}" "$@" -r "$requirements"

@@ -208,7 +208,7 @@ struct Anomaly {
   std::vector<std::int64_t> group_mates;
 };
 struct AnomalyList {
-  std::vector<Anomaly> entries;  // in the order of sort_anomalies()
+  std::vector<Anomaly> entries;  // in the order of sort_anomalies() that belongs to their source
   std::int64_t files = 0;        // anomaly.json files, or ranks and restarts of a run
   std::vector<Damage> damage;    // files and entries that could not be used
   MissingRanks missing;          // of a run
@@ -221,7 +221,10 @@ AnomalyList read_anomalies(const std::filesystem::path& directory,
 // (actv, qkt, sr, router_*), gradients (actv_grad, pre_grad, acc_grad, post_grad), all the rest
 // (optimizer state, weights); in forward by virtual and then by real pipeline stage ascending,
 // else descending; then by call. Equal ones by rank and key: no order depends on the input's.
-void sort_anomalies(std::vector<Anomaly>& anomalies);
+// The order `msprobe` is that of anomaly.json files: its forward is actv alone, its optimizer
+// exp_avg and exp_avg_sq, and whatever it does not know comes first, with stages descending.
+enum class AnomalyOrder : std::uint8_t { run, msprobe };
+void sort_anomalies(std::vector<Anomaly>& anomalies, AnomalyOrder order = AnomalyOrder::run);
 // Replaces `file` by one JSON object of these entries, in order. Throws SinkError.
 void write_anomalies(const std::filesystem::path& file, const std::vector<Anomaly>& anomalies);
 

@@ -21,12 +21,22 @@ std::vector<Stat> stats_of(const json& names) {
 MsprobeOptions msprobe_options(const json& given) {
   MsprobeOptions options;
   options.ops = stats_of(given.at("ops"));
-  options.ndigits = given.value("ndigits", options.ndigits);
+  if (const auto given_digits = given.find("ndigits"); given_digits != given.end()) {
+    options.ndigits =
+        given_digits->is_null() ? std::nullopt : std::optional(given_digits->get<int>());
+  }
   options.steps_per_file = given.value("steps_per_file", options.steps_per_file);
   options.grad_acc_steps = given.value("grad_acc_steps", options.grad_acc_steps);
   options.micro_gradients = given.value("micro_gradients", options.micro_gradients);
   options.files = given.value("files", options.files);
   options.events = given.value("events", options.events);
+  options.first_step = given.value("first_step", options.first_step);
+  options.chunk_names = given.value("chunk_names", options.chunk_names);
+  for (const json& one : given.value("monitors", json::array())) {
+    options.monitors.push_back({one.at("name").get<std::string>(),
+                                one.at("kinds").get<std::vector<std::string>>(),
+                                stats_of(one.at("ops")), one.at("by_kind").get<bool>()});
+  }
   return options;
 }
 

@@ -45,7 +45,7 @@ class AlertQueue {
 // What the JSON object `parts` of the Python constructor asks for:
 //   directory   text          the rank's directory, used as it is
 //   msprobe     object        ops, ndigits, steps_per_file, grad_acc_steps, micro_gradients, files,
-//                             events
+//                             events; of Monitor V2 monitors, first_step, chunk_names
 //   anomaly     object        base, pp_stage, group_mates: anomaly.json of msprobe
 //   grad_probe  object        intervals, bounds, bound_texts, planes (0 to 2), npy, digest,
 //                             digest_column: the files of a gradient probe

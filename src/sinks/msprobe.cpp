@@ -22,6 +22,7 @@
 #include "sinks/msprobe_csv.h"
 #include "sinks/msprobe_events.h"
 #include "sinks/msprobe_rows.h"
+#include "sinks/msprobe_v2.h"
 #include "trainmon/error.h"
 
 namespace trainmon {
@@ -375,6 +376,12 @@ class MsprobeFiles final : public MsprobeSink {
 
   void write_step(const Rows& rows, std::int64_t step) {
     if (!options_.files || rows.empty()) return;
+    if (!options_.monitors.empty()) {
+      for (const StepFile& file : v2_files(rows, step, *series_, options_, run_.rank)) {
+        append(file.stem, step, file.head, file.text);
+      }
+      return;
+    }
     const std::vector<Stat>& ops = ops_at(rows.front().key.window);
     for (const std::string_view prefix : prefixes()) {
       const std::vector<Placed> placed = placed_rows(rows, prefix);
@@ -393,28 +400,27 @@ class MsprobeFiles final : public MsprobeSink {
       }
       std::string text;
       for (const Line& line : lines) append_line(text, file, line, step);
-      append(prefix, step, header(file, columns), text);
+      append(std::string(prefix) + "_", step, header(file, columns), text);
     }
   }
 
-  std::filesystem::path path_of(std::string_view prefix, std::int64_t from, std::int64_t to) const {
-    return run_.directory /
-           (std::string(prefix) + "_" + std::to_string(from) + "-" + std::to_string(to) + ".csv");
+  std::filesystem::path path_of(const std::string& stem, std::int64_t from, std::int64_t to) const {
+    return run_.directory / (stem + std::to_string(from) + "-" + std::to_string(to) + ".csv");
   }
 
   // A file with other columns (they were changed meanwhile, or it is of an earlier run) is left
   // alone: the steps from here on get a file of their own.
-  void append(std::string_view prefix, std::int64_t step, const std::string& head,
+  void append(const std::string& stem, std::int64_t step, const std::string& head,
               const std::string& text) {
-    const std::int64_t from = step - step % options_.steps_per_file;
+    const std::int64_t from = step - (step - options_.first_step) % options_.steps_per_file;
     const std::int64_t to = from + options_.steps_per_file - 1;
-    Current& current = current_[std::string(prefix)];
+    Current& current = current_[stem];
     if (current.to == to && current.head == head && append_to(current.path, head, text)) return;
-    std::filesystem::path path = path_of(prefix, from, to);
+    std::filesystem::path path = path_of(stem, from, to);
     if (!append_to(path, head, text)) {
       std::int64_t last = to;
-      for (path = path_of(prefix, step, last); !append_to(path, head, text);) {
-        path = path_of(prefix, step, ++last);
+      for (path = path_of(stem, step, last); !append_to(path, head, text);) {
+        path = path_of(stem, step, ++last);
       }
     }
     current = {to, head, path};
@@ -486,7 +492,7 @@ class MsprobeFiles final : public MsprobeSink {
     std::string head;
     std::filesystem::path path;
   };
-  std::map<std::string, Current> current_;  // the file in use, by prefix
+  std::map<std::string, Current> current_;  // the file in use, by stem
   std::atomic<std::int64_t> skipped_{0};
   std::atomic<std::int64_t> unfinished_{0};
   std::atomic<std::int64_t> no_file_{0};

@@ -83,16 +83,17 @@ void append_stack(std::string& text, const Series& series, std::string_view stac
   text += '\n';
 }
 
-std::string rounded_text(double value, int ndigits) {
+std::string rounded_text(double value, std::optional<int> ndigits) {
   if (!std::isfinite(value)) return number_text(value);
+  if (!ndigits) return python_text(value);
   // As numpy.round: to the nearest multiple, ties to even.
-  const double scale = std::pow(10.0, ndigits);
+  const double scale = std::pow(10.0, *ndigits);
   const double scaled = value * scale;
   if (std::isfinite(scaled)) value = std::nearbyint(scaled) / scale;
   return python_text(value);
 }
 
-std::string value_text(Stat stat, const RowState& state, int ndigits) {
+std::string value_text(Stat stat, const RowState& state, std::optional<int> ndigits) {
   const double value = derive(stat, state);
   const StatDefinition& definition = stat_table()[static_cast<std::size_t>(stat)];
   if (definition.type == "int64") return std::to_string(static_cast<std::int64_t>(value));

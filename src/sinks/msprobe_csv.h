@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,9 +41,10 @@ void append_line(std::string& text, const FileKind& file, const Line& line, std:
 // A line of stack_info.csv: "0:fc", and a text of many lines.
 void append_stack(std::string& text, const Series& series, std::string_view stack);
 
-// A statistic: counts as integers, others rounded to `ndigits` decimals, as repr() writes them.
-std::string value_text(Stat stat, const RowState& state, int ndigits);
-std::string rounded_text(double value, int ndigits);
+// A statistic: counts as integers, others rounded to `ndigits` decimals (none: not at all), as
+// repr() writes them.
+std::string value_text(Stat stat, const RowState& state, std::optional<int> ndigits);
+std::string rounded_text(double value, std::optional<int> ndigits);
 // "[5, 4]"
 std::string shape_text(const std::vector<std::int64_t>& shape);
 

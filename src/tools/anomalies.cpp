@@ -23,18 +23,21 @@ using Json = nlohmann::json;
 
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 28;
 
-enum Stage { kForward, kBackward, kOptimizer };
+enum Stage : std::int8_t { kUnknown = -1, kForward, kBackward, kOptimizer };
 
-Stage stage_of(std::string_view tag) {
-  constexpr std::array<std::string_view, 5> kInForward = {"actv", "qkt", "sr", "router_weight",
-                                                          "router_logit"};
+Stage stage_of(std::string_view tag, AnomalyOrder order) {
+  constexpr std::array<std::string_view, 4> kAlsoForward = {"qkt", "sr", "router_weight",
+                                                            "router_logit"};
   constexpr std::array<std::string_view, 4> kInBackward = {"actv_grad", "pre_grad", "acc_grad",
                                                            "post_grad"};
   const std::string_view task = tag.substr(tag.rfind('/') + 1);
   const auto is_in = [task](const auto& list) {
     return std::find(list.begin(), list.end(), task) != list.end();
   };
-  return is_in(kInForward) ? kForward : is_in(kInBackward) ? kBackward : kOptimizer;
+  if (task == "actv") return kForward;
+  if (is_in(kInBackward)) return kBackward;
+  if (order == AnomalyOrder::run) return is_in(kAlsoForward) ? kForward : kOptimizer;
+  return task == "exp_avg" || task == "exp_avg_sq" ? kOptimizer : kUnknown;
 }
 
 std::vector<std::filesystem::path> anomaly_files(const std::filesystem::path& directory) {
@@ -212,19 +215,19 @@ AnomalyList read_anomalies(const std::filesystem::path& directory,
   if (!steps.empty()) {
     std::erase_if(list.entries, [&](const Anomaly& one) { return !steps.contains(one.step); });
   }
-  sort_anomalies(list.entries);
+  sort_anomalies(list.entries, files.empty() ? AnomalyOrder::run : AnomalyOrder::msprobe);
   return list;
 }
 
-void sort_anomalies(std::vector<Anomaly>& anomalies) {
-  const auto order = [](const Anomaly& one) {
-    const Stage stage = stage_of(one.tag_name);
+void sort_anomalies(std::vector<Anomaly>& anomalies, AnomalyOrder order) {
+  const auto place = [order](const Anomaly& one) {
+    const Stage stage = stage_of(one.tag_name, order);
     const std::int64_t sign = stage == kForward ? 1 : -1;
     return std::tuple(one.step, one.micro_step, stage, sign * one.vpp_stage, sign * one.pp_stage,
                       one.call_id, one.rank);
   };
   std::sort(anomalies.begin(), anomalies.end(), [&](const Anomaly& a, const Anomaly& b) {
-    const auto first = order(a), second = order(b);
+    const auto first = place(a), second = place(b);
     if (first != second) return first < second;
     return std::tie(a.tag_name, a.key, a.message) < std::tie(b.tag_name, b.key, b.message);
   });

@@ -20,19 +20,21 @@ MODULES = [
     "trainmon.compat.msprobe.core.monitor.anomaly_processor",
     "trainmon.compat.msprobe.pytorch.monitor.anomaly_analyse",
 ]
-FORWARD = {"actv", "qkt", "sr", "router_weight", "router_logit"}
+FORWARD = {"actv"}
 BACKWARD = {"actv_grad", "pre_grad", "post_grad", "acc_grad"}
-TASKS = [*sorted(FORWARD), *sorted(BACKWARD), "exp_avg", "exp_avg_sq", "param_origin", "new"]
+OPTIMIZER = {"exp_avg", "exp_avg_sq"}
+UNKNOWN = {"qkt", "sr", "router_weight", "router_logit", "param_origin", "param_updated", "new"}
+TASKS = sorted(FORWARD | BACKWARD | OPTIMIZER | UNKNOWN)
 
 
 def order(entry):
-    """The documented order, stage by stage."""
+    """The peer's order, stage by stage: what it does not know comes first, as stage -1."""
     task = entry["tag_name"].split("/")[-1]
     place = (entry["vpp_stage"], entry["pp_stage"])
     if task in FORWARD:
         stage = 0
     else:
-        stage = 1 if task in BACKWARD else 2
+        stage = 1 if task in BACKWARD else 2 if task in OPTIMIZER else -1
         place = tuple(-number for number in place)
     return entry["step"], entry["micro_step"], stage, *place, entry["call_id"], entry["rank"]
 

@@ -286,6 +286,34 @@ def test_reload_xy(tmp_path, caplog):
     assert len(case.folders(tmp_path)) == 1
 
 
+@pytest.mark.parametrize("form", ["csv", "tensorboard"])
+def test_the_summary_writer_can_be_closed(form, tmp_path):
+    """Scripts close it at the end of a training; what was recorded so far is in the files then."""
+
+    def steps_there():
+        (folder,) = case.folders(tmp_path)
+        if form == "csv":
+            return [] if not case.csvs(folder) else list(case.rows(folder, "grad_reduced")["step"])
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+        events = EventAccumulator(str(folder))
+        events.Reload()
+        tag = next(tag for tag in events.Tags()["scalars"] if tag.endswith("post_grad_norm"))
+        return [event.step for event in events.Scalars(tag)]
+
+    with case.output(tmp_path):
+        monitor, model, optimizer = setup(tmp_path, {**WG, "format": form})
+        monitor.summary_writer.close()  # before there is anything
+        monitor.set_monitor(model, 1, optimizer)
+        for count in (2, 1):
+            case.steps(model, optimizer, count)
+            monitor.summary_writer.flush()
+            monitor.summary_writer.close()
+            assert sorted(set(steps_there())) == list(range(2 if count == 2 else 3))
+        monitor.stop()
+        monitor.summary_writer.close()
+
+
 @pytest.mark.parametrize("config", [{"collect_times": 1}, {"collect_times": 0}])
 def test_reload_xy_does_not_bring_back_what_has_ended(config, tmp_path):
     with case.output(tmp_path):

@@ -145,6 +145,7 @@ VALID = [
     ("eps", 1),
     ("ndigits", 0),
     ("ndigits", 20),
+    ("ndigits", None),
     ("step_count_per_record", 1_000_000),
     ("collect_times", 0),
     ("module_ranks", [0, 3]),

@@ -222,6 +222,17 @@ def test_ndigits_are_decimals(digits, tmp_path):
             assert abs(float(row[op]) - value) < 0.6 * 10.0 ** -(6 if digits is None else digits)
 
 
+def test_without_ndigits_values_are_not_rounded(tmp_path):
+    config = {"wg_distribution": True, "ops": ["norm", "min"], "ndigits": None}
+    table = case.rows(case.run(tmp_path, config), "grad_reduced", 0, dtype=str)
+    gradients = known(1)[0]["grad"]
+    for _, row in table.iterrows():
+        for op in ("norm", "min"):
+            value = case.oracle(gradients[row["name"]], op)
+            assert abs(float(row[op]) - value) <= 1e-13 * abs(value)
+            assert row[op] == repr(float(row[op]))
+
+
 def test_step_count_per_record_puts_steps_into_one_file(tmp_path):
     config = {"wg_distribution": True, "step_count_per_record": 3}
     folder = case.run(tmp_path, config, 5, start_iteration=2)

@@ -491,8 +491,13 @@ def test_gradients_that_never_come_are_said(tmp_path):
         return model
 
     watched = Trained(Unused, compile, tmp_path, loss=loss)
-    said = {what for what in watched.not_covered if "of inputs" not in what}
-    assert said == {"actv_grad of unused.0, unused.1 inside torch.compile"}
+    (said,) = {what for what in watched.not_covered if "of inputs" not in what}
+    assert said.startswith("actv_grad of ") and said.endswith(" inside torch.compile")
+    named = set(
+        said.removeprefix("actv_grad of ").removesuffix(" inside torch.compile").split(", ")
+    )
+    # torch 2.15 traces the hooks of the module that compile() was called on, too.
+    assert named - {"unused"} == {"unused.0", "unused.1"}
     names = {"", "used", "unused", "unused.0", "unused.1"}
     assert {n for (n,) in keys(tmp_path, "name", kind="actv")} == names
     assert {n for (n,) in keys(tmp_path, "name", kind="actv_grad")} == {"", "used"}

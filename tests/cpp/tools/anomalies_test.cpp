@@ -58,19 +58,37 @@ std::vector<Anomaly> in_order() {
   };
 }
 
-TEST(Anomalies, AreOrderedWhateverOrderTheyComeIn) {
-  const std::vector<Anomaly> expected = in_order();
+// The same in msprobe's files: what it knows nothing of has stage -1.
+std::vector<Anomaly> in_msprobe_order() {
+  return {
+      made(1, 0, "param_origin", 1, 0, 5),  // from the last stages to the first
+      made(1, 0, "sr", 0, 2, 0),           made(1, 0, "anything_else", 0, 1, 0),
+      made(1, 0, "qkt", 0, 0, 8),          made(1, 0, "actv", 0, 0, 7),
+      made(1, 0, "actv", 0, 1, 1),         made(1, 0, "post_grad", 1, 0, 1),
+      made(1, 0, "acc_grad", 0, 2, 0),     made(1, 0, "exp_avg", 1, 0, 0),
+      made(1, 0, "exp_avg_sq", 0, 3, 0),   made(1, 1, "param_updated", 0, 0, 0),
+      made(2, 0, "actv", 0, 0, 0),
+  };
+}
+
+class AnomaliesInOrder : public testing::TestWithParam<AnomalyOrder> {};
+
+TEST_P(AnomaliesInOrder, AreOrderedWhateverOrderTheyComeIn) {
+  const bool is_run = GetParam() == AnomalyOrder::run;
+  const std::vector<Anomaly> expected = is_run ? in_order() : in_msprobe_order();
   std::mt19937_64 random(4);
   for (int round = 0; round < 200; ++round) {
     std::vector<Anomaly> shuffled = expected;
     std::shuffle(shuffled.begin(), shuffled.end(), random);
-    sort_anomalies(shuffled);
+    sort_anomalies(shuffled, GetParam());
     for (std::size_t i = 0; i < expected.size(); ++i) {
       EXPECT_EQ(shuffled[i].tag_name, expected[i].tag_name) << i;
       EXPECT_EQ(shuffled[i].call_id, expected[i].call_id) << i;
     }
   }
 }
+INSTANTIATE_TEST_SUITE_P(Orders, AnomaliesInOrder,
+                         testing::Values(AnomalyOrder::run, AnomalyOrder::msprobe));
 
 TEST(Anomalies, FilesOfAllRanksAreReadAndDamageIsNamed) {
   const Scratch scratch;
@@ -153,7 +171,7 @@ TEST(Anomalies, OnlyTheStepsAskedFor) {
 
 TEST(Anomalies, WhatWasWrittenReadsTheSame) {
   const Scratch scratch;
-  std::vector<Anomaly> all = in_order();
+  std::vector<Anomaly> all = in_msprobe_order();
   for (std::size_t i = 0; i < all.size(); ++i) all[i].key = i < 2 ? "same" : std::to_string(i);
   all[0].message = "\"odd\" \xff\n";
   all[0].group_mates = {0, 4};

@@ -98,18 +98,19 @@ def checked(given: dict) -> dict:
         raise TypeError(f"eps should be a float, not {config['eps']!r}")
     if not 1e-300 <= config["eps"] <= 1e300:
         raise ValueError(f"eps should be from 1e-300 to 1e300, not {config['eps']!r}")
-    _integer(config, "ndigits", 0, 20, ValueError)
+    if config["ndigits"] is not None:  # null: values are not rounded
+        _integer(config, "ndigits", 0, 20, ValueError)
     if config["format"] not in FORMATS:
         config["format"] = _default("format", config["format"], "one of " + ", ".join(FORMATS))
-    if not _is_int(config["step_count_per_record"]):
+    if not is_int(config["step_count_per_record"]):
         what = config["step_count_per_record"]
         raise TypeError(f"step_count_per_record should be an int, not {what!r}")
     _integer(config, "step_count_per_record", 1, 1_000_000, ValueError)
     for key, least in (("start_step", 0), ("step_interval", 1), ("collect_times", 0)):
-        if not _is_int(config[key]) or not least <= config[key] <= LARGEST:
+        if not is_int(config[key]) or not least <= config[key] <= LARGEST:
             config[key] = _default(key, config[key], f"an int from {least} to 2**53")
     ranks = config["module_ranks"]
-    if not isinstance(ranks, list) or not all(_is_int(rank) and rank >= 0 for rank in ranks):
+    if not isinstance(ranks, list) or not all(is_int(rank) and rank >= 0 for rank in ranks):
         raise TypeError(f"module_ranks should be a list of int, not {ranks!r}")
     _check_append_output(config["append_output"])
     config["cc_distribution"] = _collectives(config["cc_distribution"])
@@ -159,13 +160,13 @@ def spec(text) -> tuple[int, int | None] | None:
     return int(match.group(2)), None if match.group(3) is None else int(match.group(3))
 
 
-def _is_int(value) -> bool:
+def is_int(value) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _integer(config: dict, key: str, least: int, most: int, error: type) -> None:
     value = config[key]
-    if not _is_int(value) or not least <= value <= most:
+    if not is_int(value) or not least <= value <= most:
         raise error(f"{key} should be an int from {least} to {most}, not {value!r}")
 
 

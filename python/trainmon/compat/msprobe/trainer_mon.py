@@ -10,6 +10,7 @@ from trainmon.compat.msprobe import config as fields
 from trainmon.compat.msprobe import directory, structure
 from trainmon.compat.msprobe.arguments import arguments
 from trainmon.compat.msprobe.config_file import ConfigFile
+from trainmon.compat.msprobe.summary_writer import SummaryWriter
 from trainmon.config import config_json
 from trainmon.monitor import Watch
 
@@ -307,6 +308,10 @@ class Face:
         self.config["ops"] = fields.ops(names)
         if self._watch is not None:
             self._watch._core.set_msprobe_ops(self.config["ops"])
+
+    @property
+    def summary_writer(self) -> SummaryWriter:
+        return SummaryWriter(self)
 
     def reload_xy(self, xy_distribution: bool = False) -> None:
         """Switches activations on or off, from the next step on. Edit the file in dynamic mode
