@@ -327,6 +327,10 @@ class Watch:
             tool = "anomalies" if self._has_rules else "first-bad"
             found = "alerts" if self._has_rules else "non-finite findings"
             self._say(f"{text}; {health['alerts']} {found}; next: trainmon {tool} {self.directory}")
+        elif written == 0 and not dropped:
+            self._say(f"{text}; NOTHING WAS RECORDED; next: trainmon doctor {self.directory}")
+        elif dropped:
+            self._say(f"{text}; nothing found in the rest; next: trainmon doctor {self.directory}")
         else:
             where = " on rank 0" if self._core.world_size > 1 else ""
             self._say(f"{text}; nothing found{where}; next: trainmon top {self.directory}")

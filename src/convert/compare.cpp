@@ -10,13 +10,13 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "base/first_bad.h"
 #include "base/text.h"
 #include "convert/compare_tolerance.h"
 #include "convert/compared_run.h"
 #include "convert/gradient_scale.h"
 #include "convert/row_pairs.h"
 #include "convert/weight_steps.h"
-#include "tools/kind_order.h"
 
 namespace trainmon {
 namespace {

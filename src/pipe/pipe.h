@@ -78,6 +78,7 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
     bool said_to_fail = false;
     std::chrono::steady_clock::time_point sound_since;
     std::int64_t written = 0;
+    std::int64_t batches = 0;
     std::map<std::string, std::int64_t> dropped;
     RecordBatch owed;  // outcomes, alerts and gaps of batches that could not be written
   };

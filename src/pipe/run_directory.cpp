@@ -13,6 +13,7 @@
 #include <stdexcept>
 
 #include "base/file.h"
+#include "base/process.h"
 #include "trainmon/version.h"
 
 namespace trainmon {
@@ -72,13 +73,9 @@ Past past_of(const fs::path& rank_directory, int restart, const Identity& identi
 json health_of_sink(const SinkHealth& sink) {
   return {{"name", sink.name},
           {"rows_written", sink.rows_written},
+          {"batches_written", sink.batches_written},
           {"rows_dropped", sink.rows_dropped},
           {"degraded", sink.degraded}};
-}
-
-std::string host_name() {
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
 }
 
 // Lossy on text that is not UTF-8: run.json must be written whatever a name holds.
@@ -177,6 +174,7 @@ std::string run_json(const RunInfo& run, const Identity& identity, const std::st
   value["started"] = started;
   value["host"] = host_name();
   value["pid"] = static_cast<std::int64_t>(getpid());
+  value["pid_namespace"] = pid_namespace();
   value["model_digest"] = identity.model_digest;
   value["start_steps"] = facts.start_steps;
   value["covered"] = facts.covered;
