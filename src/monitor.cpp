@@ -20,6 +20,7 @@
 #include "pipe/pipe.h"
 #include "pipe/run_directory.h"
 #include "rules/alert_console.h"
+#include "rules/first_non_finite.h"
 #include "rules/non_finite.h"
 #include "sinks/memory.h"
 #include "sinks/sinks.h"
@@ -120,6 +121,12 @@ class Monitor::State {
     for (auto& sink : parts.sinks) sinks.push_back(std::move(sink));
     std::vector<std::unique_ptr<Rule>> rules;
     rules.push_back(std::make_unique<NonFiniteRule>());
+    auto first = std::make_unique<FirstNonFinite>(
+        who.rank, config.clock, [this](std::int32_t optimizer, std::int64_t window) {
+          return collector.windows().step_of(optimizer, window);
+        });
+    first_non_finite = first.get();
+    rules.push_back(std::move(first));
     add_alert_rules(config, rules);
     has_own_rules = !parts.rules.empty();
     collector.set_limit(std::min(limit_of(config), parts.alert_limit));
@@ -155,7 +162,6 @@ class Monitor::State {
     };
     calls.on_alert = [self](const Alert& alert) {
       self->alerts.fetch_add(1, std::memory_order_relaxed);
-      self->tell_first(alert);
       const Series& series = self->collector.series().at(alert.key.series);
       if (!alert.stat.empty()) self->console.tell(alert, series);
       if (self->on_alert) self->on_alert(alert, series);
@@ -226,13 +232,6 @@ class Monitor::State {
     std::int64_t& count = refused[std::string(reason)];
     count += tensors;
     return count == tensors;
-  }
-
-  // The first bad value of a run is told at once; the rest is in the data and the stop line.
-  void tell_first(const Alert& alert) {
-    if (alert.rule != "non_finite" || told_first.exchange(true)) return;
-    log_line("rank " + std::to_string(run.rank) + ": first non-finite value: " + alert.message +
-             (alert.step >= 0 ? ", step " + std::to_string(alert.step) : ""));
   }
 
   // What `work` throws, for want of memory, is counted and said once.
@@ -326,8 +325,8 @@ class Monitor::State {
     collector.set_limit(limit_of(wanted));
     std::vector<std::unique_ptr<Rule>> rules;
     add_alert_rules(wanted, rules);
-    // The first one counts what is not finite.
-    pipe->replace_rules(collector.next_batch(), 1, std::move(rules));
+    // The first two look for what is not finite.
+    pipe->replace_rules(collector.next_batch(), 2, std::move(rules));
   }
 
   void look_around() {
@@ -336,6 +335,7 @@ class Monitor::State {
   }
 
   void keep_house(bool last) {
+    first_non_finite->catch_up(last);  // before anything that may throw
     // Somebody may have deleted the directory; the log makes it again, and so do we.
     std::error_code unknown;
     const bool there = std::filesystem::exists(run.directory / "run.json", unknown);
@@ -371,11 +371,11 @@ class Monitor::State {
   std::shared_ptr<Pipe> pipe;
   Collector collector;
   MemorySink* memory = nullptr;
+  FirstNonFinite* first_non_finite = nullptr;  // a rule of the pipe
   std::atomic<bool> stopped{false};
   const std::uint64_t born_after_forks = forks.load();
   std::shared_ptr<State> kept_after_fork;  // itself, in a child that must not destroy it
 
-  std::atomic<bool> told_first{false};
   std::atomic<std::int64_t> errors{0};
   std::atomic<bool> facts_changed{true};
   std::atomic<bool> starts_changed{false};  // of the facts, the step an optimizer began at

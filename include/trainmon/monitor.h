@@ -51,6 +51,7 @@ struct SinkHealth {
   std::int64_t rows_written = 0;
   std::map<std::string, std::int64_t> rows_dropped;  // reason -> rows
   bool degraded = false;                             // the last write failed
+  std::int64_t batches_written = -1;                 // with and without rows; -1: not known
 };
 struct Health {
   std::int64_t rows_produced = 0;

@@ -30,6 +30,8 @@ struct QueryOutput {
 struct QueryAccount {
   std::vector<Damage> damage;
   MissingRanks missing;
+  std::vector<std::string> earlier;     // as RunRows has it
+  std::vector<std::string> incomplete;  // as RunRows has it
 };
 
 // Carries out one SELECT, in SQLite's dialect, over the tables of a run (of its logs; of its

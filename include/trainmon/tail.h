@@ -41,6 +41,9 @@ struct TailNews {
   std::vector<TailStep> steps;  // in the order they ended, rank by rank
   std::vector<TailRow> rows;    // instead, where rows were asked for
   std::vector<Damage> damage;
+  // Of the first look, as RunRows has them; without what only a whole log tells.
+  std::vector<std::string> earlier;
+  std::vector<std::string> incomplete;
   std::int64_t rows_late = 0;  // of steps that were told already
 };
 

@@ -145,6 +145,12 @@ struct RunRows {
                                // stopped in order has written and the log lacks are
   std::int64_t torn_tails = 0;
   bool all_restarts = false;  // rows of steps that a later restart went through again, too
+  int newest_restart = 0;     // of the ranks read
+  // What restarts before the newest found that is not finite, a sentence each.
+  std::vector<std::string> earlier;
+  // Why the record of the ranks read is not complete, a sentence each: nothing recorded, rows
+  // dropped, a process that is gone without having stopped.
+  std::vector<std::string> incomplete;
 };
 
 // Reads every rank and restart under `run` (also of a run being written). A window whose outcome is
@@ -162,13 +168,33 @@ RunRows read_run(const std::filesystem::path& run, const ReadOptions& options = 
 // then by restart), attempt, then weights before the step, then by accum and, within one, forward,
 // backward, reduced gradients, optimizer state, weights after the step; then by seq. Gradients of
 // windows that were skipped count only when nothing else is bad: a loss scaler makes and drops such
-// steps as its way of working.
+// steps as its way of working. What a run says while it goes on is the same (base/first_bad.h).
 struct FirstBad {
   ReadRow row;
   Series series;
   std::vector<int> ranks;  // every rank with a bad row at that same place, ascending
+  // Where it came from, where that is not this tensor: "the forward or the loss"; then why that is
+  // so, and what is known of the module.
+  std::string came_from;
+  std::string why;
+  std::string module;
+  struct OfRestart {
+    ReadRow row;
+    Series series;
+  };
+  std::vector<OfRestart> restarts;  // the first of each restart that has one, ascending
 };
 std::optional<FirstBad> first_bad(const RunRows& rows);
+
+// The same over a run on disk, all restarts of it, whose rows are looked at one by one and not
+// kept. Throws as read_run().
+struct FirstBadOfRun {
+  RunRows run;  // without rows and payloads
+  std::optional<FirstBad> found;
+  std::int64_t rows = 0;     // that were looked at
+  std::int64_t partial = 0;  // rows that were merged and lack elements
+};
+FirstBadOfRun first_bad(const std::filesystem::path& run, ReadOptions options);
 
 // The largest (or, for `smallest`, smallest) values of a statistic, one row per series over the
 // rows given; NaN comes first, and of equal values the earliest. Rows without elements or without
@@ -239,6 +265,14 @@ struct RankBudget {
   bool out_of_reach = false;  // recording as little as possible is over budget
 };
 
+// What became of the process that wrote a rank and restart.
+enum class WriterState : std::uint8_t {
+  closed,   // it stopped in order
+  running,  // it is alive on this machine
+  gone,     // it is not, and did not stop in order: killed, or it could not write at the end
+  unknown,  // it did not stop in order, and another machine must be asked
+};
+
 // What one rank and restart produced, and where it went.
 struct RankAccount {
   int rank = 0;
@@ -249,6 +283,9 @@ struct RankAccount {
   std::string host;
   bool has_health = false;  // health.json was there and readable
   bool closed = false;      // stopped in order
+  WriterState writer = WriterState::unknown;
+  std::optional<std::int64_t> last_step;  // of the clock, of which the log has anything
+  std::int64_t last_time_ns = 0;          // of the newest batch, since 1970; 0: none
   Health health;
   std::optional<RankBudget> budget;
   std::int64_t log_rows = 0;  // rows that can be read from the log
@@ -260,10 +297,12 @@ struct RankAccount {
   // Everything that does not add up, as sentences; empty when all does. For a run that is still
   // written or was killed, only what cannot be explained by that.
   std::vector<std::string> faults;
+  std::vector<std::string> incomplete;  // as RunRows has it
 };
 struct Account {
   std::vector<RankAccount> ranks;  // by rank, restart
   MissingRanks missing;
+  std::vector<std::string> earlier;  // as RunRows has it
   std::vector<Damage> damage;
   std::int64_t rows() const;
 };

@@ -245,14 +245,8 @@ class Rows {
   std::vector<int> ranks() const { return run_.ranks; }
   std::vector<int> missing_ranks() const { return run_.missing.ranks; }
   std::string missing() const { return missing_text(run_.missing); }
-
-  nb::object find_first_bad() const {
-    const std::optional<FirstBad> found = first_bad(run_);
-    if (!found) return nb::none();
-    nb::dict out = row_dict(found->row, found->series);
-    out["ranks"] = nb::tuple(nb::cast(found->ranks));
-    return out;
-  }
+  std::vector<std::string> earlier() const { return run_.earlier; }
+  std::vector<std::string> incomplete() const { return run_.incomplete; }
 
   nb::list find_top(const std::string& name, std::size_t count, bool smallest) const {
     const std::optional<Stat> stat = stat_from_name(name);
@@ -278,10 +272,10 @@ class Rows {
   throw nb::python_error();
 }
 
-Rows* read(const nb::bytes& run, std::vector<std::string> kinds, std::vector<std::string> include,
-           std::vector<std::string> exclude, std::vector<int> ranks,
-           std::optional<std::int64_t> first_step, std::optional<std::int64_t> last_step,
-           bool all_restarts, bool merged) {
+ReadOptions options_of(std::vector<std::string> kinds, std::vector<std::string> include,
+                       std::vector<std::string> exclude, std::vector<int> ranks,
+                       std::optional<std::int64_t> first_step,
+                       std::optional<std::int64_t> last_step) {
   ReadOptions options;
   options.kinds = std::move(kinds);
   options.include = std::move(include);
@@ -289,15 +283,55 @@ Rows* read(const nb::bytes& run, std::vector<std::string> kinds, std::vector<std
   options.ranks = std::move(ranks);
   options.first_step = first_step;
   options.last_step = last_step;
-  options.all_restarts = all_restarts;
-  options.merged = merged;
-  const std::filesystem::path path(std::string(run.c_str(), run.size()));
+  return options;
+}
+
+template <typename Work>
+auto unlocked(const Work& work) {
   try {
     const nb::gil_scoped_release release;
-    return new Rows(read_run(path, options));
+    return work();
   } catch (const std::system_error& error) {
     raise_os_error(error);
   }
+}
+
+Rows* read(const nb::bytes& run, std::vector<std::string> kinds, std::vector<std::string> include,
+           std::vector<std::string> exclude, std::vector<int> ranks,
+           std::optional<std::int64_t> first_step, std::optional<std::int64_t> last_step,
+           bool all_restarts, bool merged) {
+  ReadOptions options = options_of(std::move(kinds), std::move(include), std::move(exclude),
+                                   std::move(ranks), first_step, last_step);
+  options.all_restarts = all_restarts;
+  options.merged = merged;
+  const std::filesystem::path path(std::string(run.c_str(), run.size()));
+  return unlocked([&] { return new Rows(read_run(path, options)); });
+}
+
+// The run without its rows, and the first bad one or None.
+nb::tuple find_first_bad(const nb::bytes& run, std::vector<std::string> kinds,
+                         std::vector<std::string> include, std::vector<std::string> exclude,
+                         std::vector<int> ranks, std::optional<std::int64_t> first_step,
+                         std::optional<std::int64_t> last_step) {
+  const ReadOptions options = options_of(std::move(kinds), std::move(include), std::move(exclude),
+                                         std::move(ranks), first_step, last_step);
+  const std::filesystem::path path(std::string(run.c_str(), run.size()));
+  FirstBadOfRun answer = unlocked([&] { return first_bad(path, options); });
+  nb::object found = nb::none();
+  if (answer.found) {
+    const FirstBad& bad = *answer.found;
+    nb::dict row = row_dict(bad.row, bad.series);
+    row["ranks"] = nb::tuple(nb::cast(bad.ranks));
+    row["came_from"] = text(bad.came_from);
+    row["why"] = text(bad.why);
+    row["module"] = text(bad.module);
+    std::vector<int> restarts;
+    for (const FirstBad::OfRestart& one : bad.restarts) restarts.push_back(one.row.restart);
+    row["restarts"] = nb::tuple(nb::cast(restarts));
+    found = row;
+  }
+  return nb::make_tuple(nb::cast(new Rows(std::move(answer.run)), nb::rv_policy::take_ownership),
+                        found);
 }
 
 // What alert rules found, in order: read, cut to the first `count`, and written where asked to.
@@ -366,12 +400,16 @@ void init_tools(nb::module_& module) {
       .def("ranks", &Rows::ranks)
       .def("missing_ranks", &Rows::missing_ranks)
       .def("missing_text", &Rows::missing)
-      .def("first_bad", &Rows::find_first_bad)
+      .def("earlier", &Rows::earlier)
+      .def("incomplete", &Rows::incomplete)
       .def("top", &Rows::find_top, nb::arg("stat"), nb::arg("count"), nb::arg("smallest"));
   module.def("read_run", &read, nb::arg("run"), nb::arg("kinds"), nb::arg("include"),
              nb::arg("exclude"), nb::arg("ranks"), nb::arg("first_step").none(),
              nb::arg("last_step").none(), nb::arg("all_restarts"), nb::arg("merged"),
              nb::rv_policy::take_ownership);
+  module.def("first_bad", &find_first_bad, nb::arg("run"), nb::arg("kinds"), nb::arg("include"),
+             nb::arg("exclude"), nb::arg("ranks"), nb::arg("first_step").none(),
+             nb::arg("last_step").none());
   module.def("anomalies", &find_anomalies, nb::arg("directory"), nb::arg("steps"), nb::arg("count"),
              nb::arg("out").none());
 }

@@ -309,9 +309,11 @@ class Watch:
         if new_hooks:
             self._recorded = False  # they may give nothing again
 
+    def _is_chosen(self) -> bool:
+        return not self._chosen or self._core.rank in self._chosen
+
     def _say_nothing_recorded(self) -> None:
-        wanted = not self._chosen or self._core.rank in self._chosen
-        if wanted and self._core.health()["rows_produced"] == 0:
+        if self._is_chosen() and self._core.health()["rows_produced"] == 0:
             when = "the first step" if self._steps else "the whole run"
             self._say(f"NOTHING WAS RECORDED in {when}: {self._adapter.coverage.why_nothing()}")
 
@@ -343,6 +345,10 @@ class Watch:
             tool = "anomalies" if self._has_rules else "first-bad"
             found = "alerts" if self._has_rules else "non-finite findings"
             self._say(f"{text}; {health['alerts']} {found}; next: trainmon {tool} {self.directory}")
+        elif health["rows_produced"] == 0 and self._is_chosen():
+            self._say(f"{text}; NOTHING WAS RECORDED; next: trainmon doctor {self.directory}")
+        elif dropped:
+            self._say(f"{text}; nothing found in the rest; next: trainmon doctor {self.directory}")
         else:
             where = " on rank 0" if self._core.world_size > 1 else ""
             self._say(f"{text}; nothing found{where}; next: trainmon top {self.directory}")

@@ -48,6 +48,9 @@ class RunTable(Mapping):
     torn_tails   unfinished last writes, those of a killed or living run (no damage)
     kinds        every kind of the ranks read, selected or not
     ranks        every rank the run has, read or not
+    earlier      sentences on what restarts before the newest found that is not finite
+    incomplete   sentences on why the record is not complete: nothing recorded, rows dropped, a
+                 process that is gone without having stopped
     missing_ranks  ranks that should be among those read and have no directory
     stats        names of the statistics in the table
     """
@@ -67,6 +70,8 @@ class RunTable(Mapping):
         self.torn_tails: int = rows.torn_tails()
         self.kinds: list[str] = rows.kinds()
         self.ranks: list[int] = rows.ranks()
+        self.earlier: list[str] = rows.earlier()
+        self.incomplete: list[str] = rows.incomplete()
         self.missing_ranks: list[int] = rows.missing_ranks()
 
     def __getitem__(self, name: str) -> np.ndarray:
@@ -162,9 +167,20 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class FirstBad(Row):
-    """Where a run first went wrong; `ranks` are all ranks that went wrong at that same place."""
+    """Where a run first went wrong.
+
+    ranks      all ranks that went wrong at that same place
+    came_from  where it came from, where that is not this tensor ("the forward or the loss"), else ""
+    why        why that is so
+    module     what is known of the module it came from
+    restarts   all restarts that went wrong
+    """
 
     ranks: tuple[int, ...]
+    came_from: str
+    why: str
+    module: str
+    restarts: tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -246,9 +262,11 @@ def first_bad(
 
     First by step, then in the order of a step: weights, forward, backward, reduced gradients,
     optimizer state, updated weights. Gradients of steps that a loss scaler skipped count only when
-    nothing else is bad. Arguments as for read().
+    nothing else is bad. All restarts are looked at. Arguments as for read().
     """
-    found = _read(run, kinds, include, exclude, ranks, steps).first_bad()
+    path, selection = _checked(run, kinds, include, exclude, ranks, steps)
+    rows, found = _call(_core.first_bad, path, *selection)
+    _warn(path, rows)
     return None if found is None else FirstBad(**found)
 
 
@@ -278,33 +296,52 @@ def top(
 def _read(
     run, kinds, include, exclude, ranks, steps, all_restarts=False, merged=False
 ) -> _core.Rows:
+    path, selection = _checked(run, kinds, include, exclude, ranks, steps)
+    rows = _call(_core.read_run, path, *selection, bool(all_restarts), bool(merged))
+    _warn(path, rows)
+    return rows
+
+
+def _checked(run, kinds, include, exclude, ranks, steps) -> tuple[bytes, tuple]:
     try:
         path = os.fsencode(run)
     except TypeError:
         raise TypeError(f"run must be a path, not {type(run).__name__}") from None
-    first, last = _checked_steps(steps)
-    selection = (
+    steps = _checked_steps(steps)
+    return path, (
         _checked_texts("kinds", kinds),
         _checked_texts("include", include),
         _checked_texts("exclude", exclude),
         _checked_ranks(ranks),
+        *steps,
     )
+
+
+def _call(function, *arguments):
     try:
-        rows = _core.read_run(path, *selection, first, last, bool(all_restarts), bool(merged))
+        return function(*arguments)
     except RuntimeError as error:
         raise FileNotFoundError(f"run: {error}") from None
     except ValueError as error:  # an unknown kind is all it finds wrong
         raise ValueError(f"kinds: {error}") from None
+
+
+def _warn(path: bytes, rows: _core.Rows) -> None:
+    """Says what the answer may lack."""
     for pattern in rows.suggested():
         warnings.warn(
             f"include: {pattern[3:]!r} takes no name of the run: patterns begin at the root of the "
             f"model; did you mean {pattern!r}?",
             RuntimeWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     missing = rows.missing_text()
     if missing:
-        warnings.warn(f"{missing} from {os.fsdecode(path)}", RuntimeWarning, stacklevel=3)
+        warnings.warn(f"{missing} from {os.fsdecode(path)}", RuntimeWarning, stacklevel=4)
+    incomplete = rows.incomplete()
+    if incomplete:
+        more = f" and {len(incomplete) - 1} more" if len(incomplete) > 1 else ""
+        warnings.warn(f"incomplete: {incomplete[0]}{more}", RuntimeWarning, stacklevel=4)
     damage = rows.damage()
     if damage:
         file, offset, what = damage[0]
@@ -312,9 +349,8 @@ def _read(
         warnings.warn(
             f"parts of the run could not be used: {file} at byte {offset}: {what}{more}",
             RuntimeWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
-    return rows
 
 
 def _decoded(column: Any) -> np.ndarray:

@@ -77,7 +77,17 @@ Json budget_json(const RankAccount& rank) {
 
 std::string state_of(const RankAccount& rank) {
   if (!rank.has_health) return "no health.json";
-  return rank.closed ? "closed" : "open";
+  switch (rank.writer) {
+    case WriterState::closed:
+      return "closed";
+    case WriterState::running:
+      return "running";
+    case WriterState::gone:
+      return "killed";
+    case WriterState::unknown:
+      break;
+  }
+  return "open";
 }
 
 Json rank_json(const RankAccount& rank) {
@@ -111,6 +121,10 @@ Json rank_json(const RankAccount& rank) {
   out["covered"] = rank.covered;
   out["not_covered"] = rank.not_covered;
   out["budget"] = budget_json(rank);
+  out["state"] = state_of(rank);
+  out["last_step"] = rank.last_step ? Json(*rank.last_step) : Json();
+  out["last_time_ns"] = rank.last_time_ns;
+  out["incomplete"] = rank.incomplete;
   out["findings"] = findings_of(rank);
   return out;
 }
@@ -168,11 +182,13 @@ void print_shared(const std::string& title,
 void print_account(const Account& account, const std::string& run, const Context& context) {
   std::int64_t files = 0, bytes = 0, open = 0;
   std::map<std::string, std::vector<int>> findings, not_covered, refused, budgets;
+  std::vector<std::string> incomplete;
   if (!account.missing.ranks.empty()) findings[missing_text(account.missing)];
   for (const RankAccount& rank : account.ranks) {
     files += rank.log_files;
     bytes += rank.log_bytes;
     open += rank.closed ? 0 : 1;
+    incomplete.insert(incomplete.end(), rank.incomplete.begin(), rank.incomplete.end());
     for (const std::string& finding : findings_of(rank)) findings[finding].push_back(rank.rank);
     if (std::string budget = budget_text(rank); !budget.empty()) {
       budgets[std::move(budget)].push_back(rank.rank);
@@ -202,6 +218,12 @@ void print_account(const Account& account, const std::string& run, const Context
   print_shared("not covered", not_covered);
   print_shared("not measured", refused);
   print_shared("findings", findings);
+  if (!incomplete.empty()) std::cout << "\nincomplete\n";
+  for (const std::string& sentence : incomplete) std::cout << "  " << printable(sentence) << "\n";
+  if (!account.earlier.empty()) std::cout << "\nearlier restarts\n";
+  for (const std::string& sentence : account.earlier) {
+    std::cout << "  " << printable(sentence) << "\n";
+  }
   if (!account.damage.empty()) std::cout << "\ndamage\n";
   for (const Damage& damage : account.damage) {
     std::cout << "  " << printable(damage.file.native()) << " at byte " << damage.offset << ": "
@@ -210,9 +232,9 @@ void print_account(const Account& account, const std::string& run, const Context
   if (open > 0) {
     std::cout << "\n"
               << open << " of " << account.ranks.size()
-              << " did not stop in order: still running, or killed\n";
+              << " did not stop in order: still running, or killed (state \"killed\")\n";
   }
-  if (findings.empty() && account.damage.empty()) {
+  if (findings.empty() && account.damage.empty() && incomplete.empty()) {
     std::cout << "\nin order: every row " << (open > 0 ? "reported so far" : "produced")
               << " is accounted for\n";
   }
@@ -221,14 +243,18 @@ void print_account(const Account& account, const std::string& run, const Context
 void inspect_run(const std::string& run, Context& context) {
   const Account found = account(run);
   bool has_findings = false;
-  for (const RankAccount& rank : found.ranks) has_findings |= !findings_of(rank).empty();
-  const bool is_whole = found.damage.empty() && found.missing.ranks.empty();
+  bool is_whole = found.damage.empty() && found.missing.ranks.empty();
+  for (const RankAccount& rank : found.ranks) {
+    has_findings |= !findings_of(rank).empty();
+    is_whole &= rank.incomplete.empty();
+  }
   context.exit_code = !is_whole ? kPartial : has_findings ? kFindings : kOk;
   if (!context.json) return print_account(found, run, context);
   Json out;
   out["rows"] = found.rows();
   out["world_size"] = found.missing.world_size;
   out["missing_ranks"] = found.missing.ranks;
+  out["earlier"] = found.earlier;
   out["ranks"] = Json::array();
   for (const RankAccount& rank : found.ranks) out["ranks"].push_back(rank_json(rank));
   out["damage"] = Json::array();
@@ -259,8 +285,9 @@ working directory (space, speed of writing 16 MiB, kind of file system, limits).
 For a run: rows produced = written + dropped for every rank, sink and reason,
 held against what the log gives back; what was not covered; ranks that are
 missing; damaged files. "In order" is a run all of whose rows are accounted for.
-A torn last write is one that a killed or living run has not finished: no damage.
-Exit code 1 when something is not in order.
+ A torn last write is one that a killed or living run has not finished: no damage.
+ Exit code 3 when the record is not complete (nothing recorded, rows dropped, a
+ rank killed), 1 when something else is not in order.
 
 Examples:
   trainmon doctor

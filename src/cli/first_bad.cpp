@@ -21,13 +21,34 @@ std::string moment_text(std::string_view kind) {
   return "optimizer state, after the step";
 }
 
-void print_text(const FirstBad& found, const std::string& run, const Context& context) {
+// Which restarts went wrong, too, and whether the newest did.
+void print_restarts(const FirstBad& found, int newest_restart) {
+  for (const FirstBad::OfRestart& one : found.restarts) {
+    if (one.row.restart == found.row.restart) continue;
+    std::cout << "  restart " << one.row.restart << ": first at step " << one.row.step << ", rank "
+              << one.row.rank << ", " << printable(one.series.kind) << " "
+              << tensor_text(one.series) << "\n";
+  }
+  if (found.restarts.back().row.restart < newest_restart) {
+    std::cout << "  restart " << newest_restart << ", the newest, has nothing bad\n";
+  }
+}
+
+void print_text(const FirstBad& found, int newest_restart, const std::string& run,
+                const Context& context) {
   const ReadRow& row = found.row;
   const RowState& state = row.state;
   const std::string where = row.rank < 0 ? "merged over ranks" : "rank " + std::to_string(row.rank);
+  const std::string what = found.came_from.empty() ? tensor_text(found.series) : found.came_from;
+  const bool has_restarts = row.restart > 0 || newest_restart > 0;
   std::cout << red(context, "first bad: step " + std::to_string(row.step) + ", " + where + ", " +
-                                tensor_text(found.series))
+                                what +
+                                (has_restarts ? ", restart " + std::to_string(row.restart) : ""))
             << "\n";
+  if (!found.came_from.empty()) {
+    std::cout << "  why       " << found.why << "\n  module    " << found.module << "\n  first row "
+              << tensor_text(found.series) << "\n";
+  }
   std::cout << "  kind      " << printable(found.series.kind) << " ("
             << moment_text(found.series.kind) << ")\n";
   std::cout << "  values    " << grouped(state.nans) << " NaN, " << grouped(state.pos_infs)
@@ -42,25 +63,38 @@ void print_text(const FirstBad& found, const std::string& run, const Context& co
     std::cout << "  note      the step was skipped (loss scale " << number_text(row.loss_scale)
               << "); nothing outside skipped gradients is bad\n";
   }
+  print_restarts(found, newest_restart);
   if (context.quiet) return;
   std::cerr << "next: trainmon show " << printable(run);
   if (!found.series.name.empty()) std::cerr << " --name " << printable(found.series.name);
-  std::cerr << " --steps " << std::max<std::int64_t>(0, row.step - 3) << ":" << row.step << "\n";
+  std::cerr << " --steps " << std::max<std::int64_t>(0, row.step - 3) << ":" << row.step;
+  if (row.restart < newest_restart) std::cerr << " --all-restarts";
+  std::cerr << "\n";
 }
 
 void run_first_bad(const Selection& selection, Context& context) {
-  const RunRows rows = read_selected(selection, context);
-  const std::optional<FirstBad> found = first_bad(rows);
-  if (found && context.exit_code == kOk) context.exit_code = kFindings;
+  const ReadOptions options = read_options(selection);
+  const FirstBadOfRun answer = first_bad(selection.run, options);
+  say_of_run(answer.run, answer.rows, options, context);
+  if (options.merged) say_partial(answer.partial);
+  const std::optional<FirstBad>& found = answer.found;
+  // A finding stands, whatever else may be missing.
+  if (found) context.exit_code = kFindings;
   if (context.json) {
     if (!found) return print_json(nullptr);
     Json out = json_row(found->row, found->series);
     out["ranks"] = found->ranks;
+    out["came_from"] = found->came_from;
+    out["why"] = found->why;
+    out["module"] = found->module;
+    out["restarts"] = Json::array();
+    for (const FirstBad::OfRestart& one : found->restarts) {
+      out["restarts"].push_back(json_row(one.row, one.series));
+    }
     return print_json(out);
   }
-  if (found) return print_text(*found, selection.run, context);
-  std::cout << "no NaN and no infinity in " << grouped(static_cast<std::int64_t>(rows.rows.size()))
-            << " rows\n";
+  if (found) return print_text(*found, answer.run.newest_restart, selection.run, context);
+  std::cout << "no NaN and no infinity in " << grouped(answer.rows) << " rows\n";
 }
 
 }  // namespace
@@ -71,7 +105,10 @@ void add_first_bad(CLI::App& app, Context& context) {
   add_selection(*command, *selection);
   command->footer(R"(First by step, then in the order of a step: weights, forward, backward, reduced
 gradients, optimizer state, updated weights. Gradients of steps that a loss
-scaler skipped count only when nothing else is bad. Exit code 1 when found.
+scaler skipped count only when nothing else is bad. All restarts are looked at.
+Where most gradients of a backward, or the logged loss, are bad, it is said that
+the fault came from the forward. Exit code 1 when found, 3 when nothing was
+found in a record that is not complete.
 
 Examples:
   trainmon first-bad runs/a

@@ -128,6 +128,8 @@ QueryAccount print_answer(const QueryArguments& arguments, const Context& contex
 
 void run_query(const QueryArguments& arguments, Context& context) {
   const QueryAccount account = print_answer(arguments, context);
+  say_earlier(account.earlier);
+  say_incomplete(account.incomplete, context);
   if (!account.missing.ranks.empty()) {
     context.exit_code = kPartial;
     std::cerr << "trainmon: " << missing_text(account.missing) << "\n";

@@ -80,6 +80,24 @@ void say_not_used(const Damage& damage) {
             << damage.offset << ": " << printable(damage.what) << "\n";
 }
 
+void say_earlier(const std::vector<std::string>& sentences) {
+  for (const std::string& sentence : sentences) {
+    std::cerr << "trainmon: " << printable(sentence) << "\n";
+  }
+}
+
+void say_incomplete(const std::vector<std::string>& sentences, Context& context) {
+  constexpr std::size_t kShown = 5;
+  for (std::size_t i = 0; i < sentences.size() && i < kShown; ++i) {
+    std::cerr << "trainmon: incomplete: " << printable(sentences[i]) << "\n";
+  }
+  if (sentences.size() > kShown) {
+    std::cerr << "trainmon: and " << sentences.size() - kShown
+              << " more; `trainmon doctor RUN` lists all\n";
+  }
+  if (!sentences.empty()) context.exit_code = kPartial;
+}
+
 ReadOptions read_options(const Selection& selection) {
   ReadOptions options;
   options.kinds = selection.kinds;
@@ -107,11 +125,14 @@ void say_of_run(const RunRows& rows, std::int64_t count, const ReadOptions& opti
                       options.last_step;
   if (count == 0 && chosen && !options.only_bad) say_nothing_matches(rows);
   say_suggested(rows);
+  // `first-bad` answers with all of them.
+  if (!rows.all_restarts) say_earlier(rows.earlier);
   if (!rows.missing.ranks.empty()) {
     context.exit_code = kPartial;
     std::cerr << "trainmon: " << missing_text(rows.missing) << ": this answer lacks what "
               << (rows.missing.ranks.size() == 1 ? "it" : "they") << " saw\n";
   }
+  say_incomplete(rows.incomplete, context);
   if (rows.damage.empty()) return;
   context.exit_code = kPartial;
   constexpr std::size_t kShown = 5;

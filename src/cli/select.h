@@ -32,6 +32,10 @@ RunRows read_selected(const Selection& selection, Context& context);
 void say_partial(std::int64_t count);
 // Says where one damaged place is.
 void say_not_used(const Damage& damage);
+// Says what restarts before the newest found.
+void say_earlier(const std::vector<std::string>& sentences);
+// Says why the record is not complete, which sets kPartial.
+void say_incomplete(const std::vector<std::string>& sentences, Context& context);
 // Says the same of a run whose rows, this many, were looked at and not kept.
 void say_of_run(const RunRows& run, std::int64_t rows, const ReadOptions& options,
                 Context& context);

@@ -281,6 +281,8 @@ void run_tail(const TailArguments& arguments, Context& context) {
     news.rows.erase(news.rows.begin(),
                     news.rows.end() - static_cast<std::ptrdiff_t>(arguments.count));
   }
+  say_earlier(news.earlier);
+  say_incomplete(news.incomplete, context);
   const bool is_empty = news.steps.empty() && news.rows.empty();
   steps.add(std::move(news.steps));
   steps.keep_last(arguments.count);
@@ -291,7 +293,7 @@ void run_tail(const TailArguments& arguments, Context& context) {
   if (is_empty && !arguments.follow && arguments.count > 0) {  // the whole run says why
     const RunRows run = read_run(arguments.run, arguments.select);
     say_of_run(run, 0, arguments.select, context);
-    if (run.kinds.empty() && run.damage.empty()) {
+    if (run.kinds.empty() && run.damage.empty() && run.incomplete.empty()) {
       std::cerr << "trainmon: nothing has been recorded yet\n";
     }
   }

@@ -10,6 +10,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "base/first_bad.h"
 #include "base/text.h"
 #include "convert/compare_tolerance.h"
 #include "convert/compared_declared.h"
@@ -17,7 +18,6 @@
 #include "convert/gradient_scale.h"
 #include "convert/row_pairs.h"
 #include "convert/weight_steps.h"
-#include "tools/kind_order.h"
 
 namespace trainmon {
 namespace {

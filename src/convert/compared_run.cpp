@@ -8,10 +8,10 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "base/first_bad.h"
 #include "base/text.h"
 #include "convert/compared_names.h"
 #include "convert/source.h"
-#include "tools/kind_order.h"
 #include "tools/run_layout.h"
 
 namespace trainmon {
@@ -219,12 +219,15 @@ ComparedRun read_compared(const std::filesystem::path& path, const ReadOptions& 
                                 (one.line > 0 ? " line " + std::to_string(one.line) : "") + ": " +
                                 one.what);
   }
+  bool is_said = false;
   if (const RunRows* facts = source->facts()) {
     run.world_size = facts->missing.world_size;
     run.declared = facts->declared;
     run.holds = "ranks " + ranks_text(facts->ranks) + " and kinds";
     for (const std::string& kind : facts->kinds) run.holds += " " + printable(kind);
     if (!facts->missing.ranks.empty()) run.side.not_used.push_back(missing_text(facts->missing));
+    is_said = !facts->incomplete.empty();
+    for (const std::string& sentence : facts->incomplete) run.side.not_used.push_back(sentence);
   }
   const std::unique_ptr<Source> shares = source_by_rank(options, run, source->facts());
   for (std::size_t part = 0; shares && part < shares->parts().size(); ++part) {
@@ -238,7 +241,7 @@ ComparedRun read_compared(const std::filesystem::path& path, const ReadOptions& 
       run.side.not_used.push_back("column '" + printable(name) + "': no statistic that is known");
     }
   }
-  if (run.side.format == format_name(SourceFormat::log)) say_not_stopped(run);
+  if (!is_said && run.side.format == format_name(SourceFormat::log)) say_not_stopped(run);
   set_matches(run.tensors);
   set_places(run);
   describe(run);

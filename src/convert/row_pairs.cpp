@@ -6,7 +6,7 @@
 #include <span>
 #include <tuple>
 
-#include "tools/kind_order.h"
+#include "base/first_bad.h"
 
 namespace trainmon {
 namespace {

@@ -19,7 +19,7 @@ struct RowPair {
 };
 
 // Pairs in A's order of execution: step, attempt, then as a fault passes through a step
-// (tools/kind_order.h), then the order on the rank. Rows of one place are matched rank by rank, the
+// (base/first_bad.h), then the order on the rank. Rows of one place are matched rank by rank, the
 // k-th of one rank with the k-th of the other; a row merged over ranks matches every rank the other
 // run has there. Pointers are into the runs. Fills `unmatched` and `only_here` of both sides.
 std::vector<RowPair> pair_rows(ComparedRun& a, ComparedRun& b);

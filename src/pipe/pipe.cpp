@@ -246,7 +246,10 @@ void Pipe::write(Outlet& outlet, const RecordBatch& batch) noexcept {
   {
     const std::lock_guard lock(account_mutex_);
     // After a stop that ran out of time these rows have already been counted as dropped.
-    if (!abandoned_) outlet.written += batch.row_count();
+    if (!abandoned_) {
+      outlet.written += batch.row_count();
+      ++outlet.batches;
+    }
     const auto now = std::chrono::steady_clock::now();
     if (outlet.degraded) {
       outlet.degraded = false;
@@ -413,7 +416,7 @@ void Pipe::report(Health& health, std::int64_t produced) const {
   health.queue_bytes_peak = static_cast<std::int64_t>(queue_.peak_bytes());
   for (const Outlet& outlet : outlets_) {
     SinkHealth sink{std::string(outlet.sink->name()), outlet.written, outlet.dropped,
-                    outlet.degraded};
+                    outlet.degraded, outlet.batches};
     if (outlet.lost_to_memory > 0) sink.rows_dropped[kNoMemory] += outlet.lost_to_memory;
     for (const auto& [reason, rows] : outlet.sink->rows_left_out()) {
       sink.rows_written -= rows;

@@ -80,6 +80,7 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
     bool said_to_fail = false;
     std::chrono::steady_clock::time_point sound_since;
     std::int64_t written = 0;
+    std::int64_t batches = 0;
     std::map<std::string, std::int64_t> dropped;
     std::int64_t lost_to_memory = 0;  // dropped, when there was none for their reason
     RecordBatch owed;  // outcomes, alerts and gaps of batches that could not be written

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/process.h"
 #include "pipe/run_directory.h"
 
 namespace trainmon {

@@ -18,6 +18,7 @@
 #include "base/file.h"
 #include "base/json_text.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/restart_folder.h"
 #include "base/text.h"
 #include "pipe/rank_lock.h"
@@ -162,6 +163,7 @@ std::string object_of(const Map& map) {
 std::string health_of_sink(const SinkHealth& sink) {
   return json_object(Members{{"name", json_string(sink.name)},
                              {"rows_written", text_of(sink.rows_written)},
+                             {"batches_written", text_of(sink.batches_written)},
                              {"rows_dropped", object_of(sink.rows_dropped)},
                              {"degraded", truth(sink.degraded)}});
 }
@@ -283,6 +285,7 @@ std::string run_json(const RunInfo& run, const Identity& identity, const std::st
              {"started", json_string(started)},
              {"host", json_string(host_name())},
              {"pid", text_of(getpid())},
+             {"pid_namespace", json_string(pid_namespace())},
              {"model_digest", json_string(identity.model_digest)},
              {"start_steps", list_of(facts.start_steps)},
              {"covered", list_of(facts.covered)},
@@ -307,11 +310,6 @@ std::string health_json(const Health& health, bool closed) {
                              {"closed", truth(closed)},
                              {"updated", json_string(utc_now())}}) +
          "\n";
-}
-
-std::string host_name() {
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
 }
 
 std::string utc_now() {

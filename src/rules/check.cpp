@@ -5,6 +5,8 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "base/text.h"
+
 namespace trainmon {
 
 void RunningMean::add(double value) {
@@ -27,6 +29,17 @@ std::string series_text(const Series& series) {
   std::string text = series.kind + " " + (series.name.empty() ? "(root)" : series.name);
   if (!series.element.empty()) text += " " + series.element;
   return text;
+}
+
+std::string non_finite_text(const Series& series, const RowState& state) {
+  std::string text = series_text(series) + ":";
+  const auto part = [&text](std::int64_t count, const char* what) {
+    if (count > 0) text += " " + grouped(count) + " " + what;
+  };
+  part(state.nans, "NaN");
+  part(state.pos_infs, "+Inf");
+  part(state.neg_infs, "-Inf");
+  return text + " of " + grouped(state.count) + " elements";
 }
 
 }  // namespace trainmon

@@ -41,5 +41,7 @@ std::unique_ptr<Check> make_check(const LimitRule& rule);
 
 // "grad_reduced layers.3.weight", "actv (root) output".
 std::string series_text(const Series& series);
+// "grad_reduced fc.weight: 3 NaN of 12 elements".
+std::string non_finite_text(const Series& series, const RowState& state);
 
 }  // namespace trainmon

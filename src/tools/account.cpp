@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "tools/completeness.h"
+#include "tools/earlier_findings.h"
 #include "tools/missing_ranks.h"
 #include "tools/run_layout.h"
 #include "trainmon/tools.h"
@@ -59,8 +61,11 @@ std::int64_t Account::rows() const {
 Account account(const std::filesystem::path& run) {
   Account result;
   ExpectedRanks expected;
+  EarlierFindings earlier;
+  int newest_restart = 0;
   const std::vector<RankDirectory> directories = rank_directories(run);
-  for (const RankDirectory& directory : directories) {
+  for (std::size_t i = 0; i < directories.size(); ++i) {
+    const RankDirectory& directory = directories[i];
     if (directory.error) {
       result.damage.push_back({directory.path, 0, directory.error.message()});
       continue;
@@ -71,16 +76,17 @@ Account account(const std::filesystem::path& run) {
     rank.directory = directory.path;
     RunFacts facts = read_run_json(directory, result.damage);
     expected.add(facts);
-    rank.run_id = std::move(facts.run_id);
-    rank.started = std::move(facts.started);
-    rank.host = std::move(facts.host);
-    rank.covered = std::move(facts.covered);
-    rank.not_covered = std::move(facts.not_covered);
+    rank.run_id = facts.run_id;
+    rank.started = facts.started;
+    rank.host = facts.host;
+    rank.covered = facts.covered;
+    rank.not_covered = facts.not_covered;
     rank.budget = facts.budget;
-    if (std::optional<StoredHealth> stored = read_health_json(directory, result.damage)) {
+    const std::optional<StoredHealth> stored = read_health_json(directory, result.damage);
+    if (stored) {
       rank.has_health = true;
       rank.closed = stored->closed;
-      rank.health = std::move(stored->health);
+      rank.health = stored->health;
     }
     const LogContents log = read_log(directory.path, directory.rank, directory.restart,
                                      [](const Series&) { return false; });
@@ -90,9 +96,22 @@ Account account(const std::filesystem::path& run) {
     rank.torn_tails = log.torn_tails;
     result.damage.insert(result.damage.end(), log.damage.begin(), log.damage.end());
     check_sinks(rank, log);
+    Completeness state = completeness_of(directory, facts, stored, &log, is_newest(directories, i));
+    rank.writer = state.writer;
+    rank.last_step = state.last_step;
+    rank.last_time_ns = state.last_time_ns;
+    rank.incomplete = std::move(state.incomplete);
+    result.damage.insert(result.damage.end(), state.damage.begin(), state.damage.end());
+    Timeline timeline(facts.start_steps);
+    for (const RecordBatch& batch : log.batches) timeline.add(batch);
+    for (const RecordBatch& batch : log.batches) {
+      earlier.add(rank.rank, rank.restart, batch, log.series, timeline);
+    }
+    newest_restart = std::max(newest_restart, rank.restart);
     result.ranks.push_back(std::move(rank));
   }
   result.missing = expected.missing(directories);
+  result.earlier = earlier.sentences(newest_restart);
   return result;
 }
 

@@ -175,7 +175,8 @@ QueryAccount query(const fs::path& run, const std::string& sql, const QueryOutpu
   if (code != SQLITE_OK) throw std::bad_alloc();
   add_query_tables(made, source);
   carry_out(made, sql, output, options);
-  QueryAccount account{source.facts().damage, source.facts().missing};
+  const RunRows& facts = source.facts();
+  QueryAccount account{facts.damage, facts.missing, facts.earlier, facts.incomplete};
   for (const Damage& found : source.damage()) {
     const auto is_same = [&](const Damage& d) {
       return std::tie(d.file, d.offset, d.what) == std::tie(found.file, found.offset, found.what);

@@ -191,6 +191,10 @@ std::vector<RankDirectory> rank_directories(const fs::path& run) {
   return found;
 }
 
+bool is_newest(const std::vector<RankDirectory>& directories, std::size_t index) {
+  return index + 1 == directories.size() || directories[index + 1].rank != directories[index].rank;
+}
+
 RunFacts read_run_json(const RankDirectory& directory, std::vector<Damage>& damage) {
   RunFacts facts;
   if (died_at_start(directory.path)) return facts;
@@ -201,6 +205,8 @@ RunFacts read_run_json(const RankDirectory& directory, std::vector<Damage>& dama
   entries.take("run_id", facts.run_id);
   entries.take("started", facts.started);
   entries.take("host", facts.host);
+  entries.take("pid", facts.pid);
+  entries.take("pid_namespace", facts.pid_namespace);
   std::int64_t world_size = 0;
   entries.take("world_size", world_size);
   if (world_size > 0 && world_size <= kMaxWorldSize)
@@ -251,6 +257,7 @@ std::optional<StoredHealth> read_health_json(const RankDirectory& directory,
     of_sink.take("rows_written", sink.rows_written);
     of_sink.take("rows_dropped", sink.rows_dropped);
     of_sink.take("degraded", sink.degraded);
+    of_sink.take("batches_written", sink.batches_written);
     into.sinks.push_back(std::move(sink));
   }
   return stored;

@@ -23,6 +23,9 @@ struct RankDirectory {
 // std::system_error naming the directory when the run, or every rank of it, cannot be read.
 std::vector<RankDirectory> rank_directories(const std::filesystem::path& run);
 
+// Whether no later restart of the same rank is among them.
+bool is_newest(const std::vector<RankDirectory>& directories, std::size_t index);
+
 // The part of run.json that readers need. Missing or odd entries keep these defaults.
 struct RunFacts {
   std::string run_id;
@@ -30,6 +33,8 @@ struct RunFacts {
   std::string host;
   std::vector<std::int64_t> start_steps;  // per optimizer
   std::optional<std::int64_t> grad_acc_steps;
+  std::int64_t pid = 0;       // 0: unknown
+  std::string pid_namespace;  // in which that is its number; "": unknown
   int clock = 0;
   int world_size = 0;      // 0: unknown
   std::vector<int> ranks;  // of the configuration: those that record, empty for all

@@ -9,6 +9,7 @@
 #include "base/parallel.h"
 #include "base/text.h"
 #include "tools/account.h"
+#include "tools/completeness.h"
 #include "trainmon/config.h"
 
 namespace trainmon {
@@ -16,13 +17,15 @@ RunStream::RunStream(const std::filesystem::path& run, const ReadOptions& option
     : options_(options), filter_(options) {
   const std::vector<RankDirectory> directories = rank_directories(run);
   std::map<int, int> restarts;
-  for (const RankDirectory& place : directories) {
+  for (std::size_t i = 0; i < directories.size(); ++i) {
+    const RankDirectory& place = directories[i];
     if (facts_.ranks.empty() || facts_.ranks.back() != place.rank) {
       facts_.ranks.push_back(place.rank);
     }
     if (!filter_.takes_rank(place.rank)) continue;
-    open(place);
+    open(place, is_newest(directories, i));
     ++restarts[place.rank];
+    facts_.newest_restart = std::max(facts_.newest_restart, place.restart);
   }
   find_missing(directories);
   std::sort(facts_.kinds.begin(), facts_.kinds.end());
@@ -47,6 +50,7 @@ RunStream::RunStream(const std::filesystem::path& run, const ReadOptions& option
   sort_declared();
   suggest_names();
   facts_.series = index_.take();
+  facts_.earlier = earlier_.sentences(facts_.newest_restart);
 }
 
 void RunStream::find_missing(const std::vector<RankDirectory>& directories) {
@@ -64,7 +68,7 @@ void RunStream::find_missing(const std::vector<RankDirectory>& directories) {
   std::erase_if(facts_.missing.ranks, [this](int rank) { return !filter_.takes_rank(rank); });
 }
 
-void RunStream::open(const RankDirectory& place) {
+void RunStream::open(const RankDirectory& place, bool is_newest) {
   if (place.error) {
     facts_.damage.push_back({place.path, 0, place.error.message()});
     return;
@@ -80,6 +84,10 @@ void RunStream::open(const RankDirectory& place) {
   payloads_ += log.payloads;
   facts_.damage.insert(facts_.damage.end(), log.damage.begin(), log.damage.end());
   if (stored && stored->closed) hold_against_health(place, stored->health, log);
+  Completeness state = completeness_of(place, directory.facts, stored, &log, is_newest);
+  std::move(state.incomplete.begin(), state.incomplete.end(),
+            std::back_inserter(facts_.incomplete));
+  facts_.damage.insert(facts_.damage.end(), state.damage.begin(), state.damage.end());
   if (log.files == 0 && log.damage.empty()) look_for_others(place, stored);
   for (const auto& [id, series] : log.series) {
     if (std::find(facts_.kinds.begin(), facts_.kinds.end(), series.kind) == facts_.kinds.end()) {
@@ -191,6 +199,7 @@ void RunStream::take_small(Directory& directory, const RecordBatch& batch) {
       facts_.declared.push_back({restart, rank, step, group.optimizer, group.group, value});
     }
   }
+  earlier_.add(rank, restart, batch, directory.log->contents().series, directory.timeline);
   for (const Alert& alert : batch.alerts) {
     ReadAlert out{restart, rank, alert};
     out.alert.key.series = index_.add(directory.log->contents().series.at(alert.key.series));

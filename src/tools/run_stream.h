@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/timeline.h"
+#include "tools/earlier_findings.h"
 #include "tools/joined_alerts.h"
 #include "tools/log_index.h"
 #include "tools/missing_ranks.h"
@@ -59,7 +60,7 @@ class RunStream {
     std::map<SeriesId, std::uint32_t> unified;  // of wanted series
   };
   void find_missing(const std::vector<RankDirectory>& directories);
-  void open(const RankDirectory& place);
+  void open(const RankDirectory& place, bool is_newest);
   void open_log(Directory& directory, std::vector<Damage>& damage);
   void note_starts_without(const std::vector<RankDirectory>& directories);
   void hold_against_health(const RankDirectory& place, const Health& health,
@@ -80,6 +81,7 @@ class RunStream {
   std::vector<Piece> pieces_;
   std::int64_t payloads_ = 0;
   JoinedAlerts alerts_;
+  EarlierFindings earlier_;
   Restarts restarts_;  // of ranks with several
 };
 

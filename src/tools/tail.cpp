@@ -11,6 +11,9 @@
 
 #include "base/text.h"
 #include "base/timeline.h"
+#include "tools/completeness.h"
+#include "tools/earlier_findings.h"
+#include "tools/log_index.h"
 #include "tools/log_tail.h"
 #include "tools/row_filter.h"
 #include "tools/run_layout.h"
@@ -18,10 +21,29 @@
 namespace trainmon {
 namespace {
 
+// Of restarts before the newest, whose logs are short of nothing new.
+std::vector<std::string> earlier_findings(const std::vector<RankDirectory>& directories,
+                                          const RowFilter& filter) {
+  EarlierFindings earlier;
+  int newest = 0;
+  for (const RankDirectory& place : directories) newest = std::max(newest, place.restart);
+  for (const RankDirectory& place : directories) {
+    if (place.error || place.restart == newest || !filter.takes_rank(place.rank)) continue;
+    std::vector<Damage> said_elsewhere;
+    const LogIndex log(place.path, place.rank, place.restart);
+    Timeline timeline(read_run_json(place, said_elsewhere).start_steps);
+    for (const RecordBatch& batch : log.contents().batches) timeline.add(batch);
+    for (const RecordBatch& batch : log.contents().batches) {
+      earlier.add(place.rank, place.restart, batch, log.contents().series, timeline);
+    }
+  }
+  return earlier.sentences(newest);
+}
+
 constexpr std::size_t kWindowsKept = 4096;  // outcomes remembered for steps that are not known yet
 constexpr int kPatience = 3;                // looks that found nothing before a step is told anyway
 
-bool is_gradient(std::string_view kind) {
+bool is_of_parameter(std::string_view kind) {
   return kind == kind::kGradReduced || kind == kind::kGradUnreduced;
 }
 
@@ -31,7 +53,7 @@ struct OpenWindow {
   // Of the running sums of an accumulation the last counts.
   std::map<std::pair<SeriesId, std::int32_t>, double> norms;
   const Series* bad = nullptr;
-  std::uint64_t bad_seq = 0;
+  BadPlace bad_place;
   double bad_norm = 0.0;
 };
 
@@ -146,9 +168,11 @@ class RunTail::Place {
     found->norms[{row.key.series, row.key.call}] = norm;
     const RowState& state = row.state;
     found->step.non_finite += state.nans + state.pos_infs + state.neg_infs;
-    if (state.non_finite() && (found->bad == nullptr || row.key.seq < found->bad_seq)) {
+    if (!state.non_finite()) return;
+    const BadPlace place = bad_place(series.kind, row.key.accum, row.key.seq, {});
+    if (found->bad == nullptr || place < found->bad_place) {
       found->bad = &series;
-      found->bad_seq = row.key.seq;
+      found->bad_place = place;
       found->bad_norm = norm;
     }
   }
@@ -225,7 +249,7 @@ class RunTail::Place {
       step.worst_norm = window.bad_norm;
     } else {
       const auto key = [&](const auto& entry) {
-        return std::pair(is_gradient(series.at(entry.first.first).kind), entry.second);
+        return std::pair(is_of_parameter(series.at(entry.first.first).kind), entry.second);
       };
       const auto largest =
           std::max_element(window.norms.begin(), window.norms.end(),
@@ -284,6 +308,16 @@ TailNews RunTail::look() {
 void RunTail::find_places(TailNews& news) {
   std::vector<RankDirectory> there = rank_directories(run_);
   const RowFilter filter(options_);
+  for (std::size_t i = 0; is_first_ && i < there.size(); ++i) {
+    if (there[i].error || !filter.takes_rank(there[i].rank)) continue;
+    std::vector<Damage> said_elsewhere;
+    const RunFacts facts = read_run_json(there[i], said_elsewhere);
+    const auto stored = read_health_json(there[i], said_elsewhere);
+    Completeness state = completeness_of(there[i], facts, stored, nullptr, is_newest(there, i));
+    std::move(state.incomplete.begin(), state.incomplete.end(),
+              std::back_inserter(news.incomplete));
+  }
+  if (is_first_) news.earlier = earlier_findings(there, filter);
   std::vector<std::string> present;
   std::reverse(there.begin(), there.end());  // newest restart of each rank first
   std::set<int> found_some;

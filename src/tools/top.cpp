@@ -1,4 +1,4 @@
-// Searches over rows that were read: the first bad one, and the largest values.
+// The largest values over rows that were read.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -8,73 +8,11 @@
 #include <tuple>
 
 #include "base/parallel.h"
-#include "tools/kind_order.h"
+#include "tools/first_bad.h"
 #include "tools/run_stream.h"
 #include "trainmon/tools.h"
 
 namespace trainmon {
-
-int moment_of(std::string_view kind) {
-  if (kind == kind::kParamOrigin) return 0;
-  if (kind == kind::kActv) return 1;
-  if (kind == kind::kActvGrad || kind == kind::kGradUnreduced) return 2;
-  if (kind == kind::kCc) return 3;
-  if (kind == kind::kGradReduced || kind == kind::kMgDirection) return 4;
-  if (kind == kind::kParamUpdated) return 6;
-  return 5;
-}
-
-bool is_bad(const ReadRow& row) {
-  return (row.flags & flag::kNonFinite) != 0 || row.state.non_finite();
-}
-
-namespace {
-
-bool is_gradient(std::string_view kind) {
-  return kind == kind::kActvGrad || kind == kind::kGradUnreduced || kind == kind::kGradReduced ||
-         kind == kind::kCc;
-}
-
-// Which time the run went through the row's step. Where only the newest restart of each step is
-// shown it is the only one, whichever restart that is.
-std::int32_t run_through(const RunRows& rows, const ReadRow& row) {
-  return rows.all_restarts ? row.restart : 0;
-}
-
-}  // namespace
-
-std::optional<FirstBad> first_bad(const RunRows& rows) {
-  const auto order = [&](const ReadRow& row) {
-    const int moment = moment_of(rows.series[row.series].kind);
-    return std::tuple(row.step, run_through(rows, row), row.attempt, moment == 0 ? -1 : row.accum,
-                      moment, row.seq, row.rank, row.restart);
-  };
-  const ReadRow* first = nullptr;
-  bool first_is_routine = false;
-  for (const ReadRow& row : rows.rows) {
-    if (!is_bad(row)) continue;
-    const bool is_routine = row.fate == Fate::skipped && is_gradient(rows.series[row.series].kind);
-    if (first == nullptr || (first_is_routine && !is_routine) ||
-        (first_is_routine == is_routine && order(row) < order(*first))) {
-      first = &row;
-      first_is_routine = is_routine;
-    }
-  }
-  if (first == nullptr) return std::nullopt;
-  FirstBad found{*first, rows.series[first->series], {}};
-  const auto place = [&](const ReadRow& row) {
-    const Series& series = rows.series[row.series];
-    return std::tie(row.restart, row.step, row.attempt, row.accum, row.call, series.kind,
-                    series.chunk, series.name, series.element);
-  };
-  for (const ReadRow& row : rows.rows) {
-    if (is_bad(row) && place(row) == place(*first)) found.ranks.push_back(row.rank);
-  }
-  std::sort(found.ranks.begin(), found.ranks.end());
-  found.ranks.erase(std::unique(found.ranks.begin(), found.ranks.end()), found.ranks.end());
-  return found;
-}
-
 namespace {
 
 // What goes before what among ranked rows.
@@ -85,7 +23,7 @@ class RankOrder {
   // Among equals the earliest first: of many NaN the one that was there first leads.
   bool operator()(const Ranked& a, const Ranked& b) const {
     if (is_better(a.value, b.value)) return true;
-    return !is_better(b.value, a.value) && when(a.row) < when(b.row);
+    return !is_better(b.value, a.value) && place_of(run_, a.row) < place_of(run_, b.row);
   }
   bool is_better(double a, double b) const {
     if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && !std::isnan(b);
@@ -93,10 +31,6 @@ class RankOrder {
   }
 
  private:
-  std::tuple<std::int64_t, std::int32_t, std::int32_t, std::uint64_t, std::int32_t, std::int32_t>
-  when(const ReadRow& row) const {
-    return {row.step, run_through(run_, row), row.attempt, row.seq, row.rank, row.restart};
-  }
   const RunRows& run_;
   const bool smallest_;
 };

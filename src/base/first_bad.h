@@ -1,0 +1,62 @@
+// What went wrong first: one order of rows that are not finite and one account of where it came
+// from, for readers and for what a run says while it goes on.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "trainmon/record.h"
+
+namespace trainmon {
+
+// The order in which a fault passes through a step: weights before the step 0, forward 1, backward
+// 2, collectives 3, reduced gradients 4, optimizer state and all else 5, weights after the step 6.
+// Weights before the step are what the forward used, so they come before everything else of the
+// step, whatever the backward they were read after.
+int moment_of(std::string_view kind);
+bool is_gradient(std::string_view kind);
+
+// Where a row that is not finite stands among all of them; the smallest is the first.
+struct BadPlace {
+  // A gradient of a window that was skipped: a loss scaler makes and drops such steps as its way of
+  // working, so they come after everything else.
+  bool is_routine = false;
+  std::int64_t step = 0;
+  std::int32_t run_through = 0;  // which time the run went through the step
+  std::int32_t attempt = 0;
+  std::int32_t accum = 0;  // -1 for weights before the step
+  int moment = 0;
+  std::uint64_t seq = 0;  // of its rank
+  std::int32_t rank = 0;
+  std::int32_t restart = 0;
+  auto operator<=>(const BadPlace&) const = default;
+};
+// Of one rank; the members after `seq` and `run_through` are the caller's.
+BadPlace bad_place(std::string_view kind, std::int32_t accum, std::uint64_t seq,
+                   const Outcome& outcome);
+
+// What the rank of the first bad row saw in the same window.
+struct AroundBad {
+  std::int64_t gradients = 0;  // rows of the row's kind in the same backward, itself among them
+  std::int64_t bad_gradients = 0;
+  std::int64_t activations = 0;  // rows of activations
+  std::optional<double> loss;    // that was logged; one that is not finite, where there is one
+};
+// Whether a scalar of this name is taken for a loss.
+bool is_loss(std::string_view name);
+void add_loss(std::optional<double>& loss, double value);
+
+// Where a bad row came from, where that is not the row's own tensor.
+struct Origin {
+  std::string place;  // "the forward or the loss"; empty: the tensor of the row
+  std::string why;    // "12 of 12 gradients of its backward are not finite, the logged loss is nan"
+  std::string module;  // what is known of the module, or how it becomes known
+};
+// A bad loss, and most gradients of one backward bad at once, are no fault of the tensor that
+// happens to be looked at first.
+Origin origin_of(std::string_view kind, const AroundBad& around);
+
+}  // namespace trainmon

@@ -1,0 +1,75 @@
+// Linux: /proc says what a process is and since when.
+#include "base/process.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <ctime>
+#include <fstream>
+#include <sstream>
+
+namespace trainmon {
+namespace {
+
+constexpr double kSlack = 5.0;  // seconds by which clocks may differ
+
+// Seconds since 1970; 0 where it cannot be told.
+double boot_time() {
+  std::ifstream stat("/proc/stat");
+  std::string word;
+  while (stat >> word) {
+    double seconds = 0.0;
+    if (word == "btime" && stat >> seconds) return seconds;
+  }
+  return 0.0;
+}
+
+double seconds_of(const std::string& text) {
+  std::tm parts{};
+  const char* const end = strptime(text.c_str(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return end == nullptr ? 0.0 : static_cast<double>(timegm(&parts));
+}
+
+}  // namespace
+
+std::string host_name() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
+}
+
+std::string pid_namespace() {
+  char name[64] = {};
+  const ssize_t length = readlink("/proc/self/ns/pid", name, sizeof name - 1);
+  return length > 0 ? std::string(name, static_cast<std::size_t>(length)) : std::string();
+}
+
+Alive is_alive(const std::string& host, const std::string& in_namespace, std::int64_t pid,
+               const std::string& started) {
+  if (pid <= 0 || host.empty() || host != host_name()) return Alive::unknown;
+  if (!in_namespace.empty() && in_namespace != pid_namespace()) return Alive::unknown;
+  if (access("/proc/self/stat", R_OK) != 0) return Alive::unknown;
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string stat;
+  if (!std::getline(file, stat)) return Alive::no;
+  // The name, in brackets, may hold anything; the state is the first word after it.
+  std::istringstream rest(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)));
+  std::string word;
+  if (!(rest >> word)) return Alive::unknown;
+  if (word == "Z" || word == "X") return Alive::no;
+  for (int field = 4; field <= 22; ++field) rest >> word;
+  const double began =
+      boot_time() + std::strtod(word.c_str(), nullptr) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  const double claimed = seconds_of(started);
+  return claimed > 0.0 && boot_time() > 0.0 && began > claimed + kSlack ? Alive::no : Alive::yes;
+}
+
+std::string utc_text(std::int64_t time_ns) {
+  const std::time_t seconds = time_ns / 1'000'000'000;
+  std::tm parts{};
+  gmtime_r(&seconds, &parts);
+  char text[32];
+  return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts)};
+}
+
+}  // namespace trainmon

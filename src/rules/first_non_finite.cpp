@@ -1,0 +1,193 @@
+// Memory is bounded: windows are few that are not settled, and one that is bad for good ends it.
+#include "rules/first_non_finite.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/log.h"
+#include "rules/check.h"
+
+namespace trainmon {
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds(5);
+constexpr std::int64_t kUnknownStep = std::numeric_limits<std::int64_t>::max();
+constexpr std::size_t kMostWindows = 64;
+constexpr std::size_t kMostCandidates = 32;
+constexpr std::size_t kMostMissing = 256;
+
+template <typename T>
+void keep_last(std::vector<T>& list, std::size_t most) {
+  if (list.size() > 2 * most)
+    list.erase(list.begin(), list.end() - static_cast<std::ptrdiff_t>(most));
+}
+
+}  // namespace
+
+FirstNonFinite::FirstNonFinite(int rank, int clock, StepOf step_of)
+    : rank_(rank), clock_(clock), step_of_(std::move(step_of)) {}
+
+void FirstNonFinite::look(const RecordBatch& batch, const SeriesTable& series,
+                          std::vector<Alert>&) {
+  note_number(batch.number);
+  timeline_.add(batch);
+  timeline_.keep_last(kMostWindows);
+  // Once something is bad that no loss scaler made, only what comes before it is news.
+  const bool counts = !told_ || told_->is_routine;
+  for (const Row& row : batch.rows) {
+    const bool is_bad = (row.key.flags & flag::kNonFinite) != 0;
+    if (!counts && !is_bad) continue;
+    const Series& of_row = series.at(row.key.series);
+    note_window(of_row.optimizer, row.key.window, batch.number);
+    if (counts) count(row, of_row);
+    if (is_bad) keep(row, of_row);
+  }
+  for (const Scalar& scalar : batch.scalars) {
+    note_window(clock_, scalar.window, batch.number);
+    if (!is_loss(scalar.name)) continue;
+    auto known = std::find_if(losses_.begin(), losses_.end(),
+                              [&](const Loss& one) { return one.window == scalar.window; });
+    if (known == losses_.end()) known = losses_.insert(known, {scalar.window, {}});
+    add_loss(known->value, scalar.value);
+    keep_last(losses_, kMostWindows);
+  }
+  for (const Outcome& outcome : batch.outcomes) {
+    note_window(outcome.optimizer, outcome.window, batch.number);
+  }
+  if (!candidates_.empty()) catch_up(false);
+}
+
+void FirstNonFinite::note_number(std::uint64_t number) {
+  missing_.erase(number);
+  for (; next_number_ < number && missing_.size() < kMostMissing; ++next_number_) {
+    missing_.insert(next_number_);
+  }
+  next_number_ = std::max(next_number_, number + 1);
+}
+
+void FirstNonFinite::note_window(std::int32_t optimizer, std::int64_t window,
+                                 std::uint64_t number) {
+  const auto index = static_cast<std::size_t>(optimizer);
+  if (index >= newest_.size()) {
+    newest_.resize(index + 1, -1);
+    begun_in_.resize(index + 1, 0);
+  }
+  if (window <= newest_[index]) return;
+  newest_[index] = window;
+  begun_in_[index] = number;
+}
+
+void FirstNonFinite::count(const Row& row, const Series& series) {
+  const auto is_of_row = [&](const Count& one) {
+    return one.window == row.key.window && one.optimizer == series.optimizer &&
+           one.accum == row.key.accum && one.kind == series.kind;
+  };
+  auto known = std::find_if(counts_.rbegin(), counts_.rend(), is_of_row);
+  if (known == counts_.rend()) {
+    keep_last(counts_, kMostWindows);
+    counts_.push_back({series.optimizer, row.key.window, row.key.accum, series.kind});
+    known = counts_.rbegin();
+  }
+  ++known->rows;
+  known->bad += (row.key.flags & flag::kNonFinite) != 0 ? 1 : 0;
+}
+
+void FirstNonFinite::keep(const Row& row, const Series& series) {
+  const bool is_told = told_ && !told_->is_routine && series.optimizer == told_optimizer_;
+  if (is_told && row.key.window > told_window_) return;  // a storm costs no more than this
+  Candidate here{series.optimizer, row.key.window, row.key, series.kind, "", Clock::now()};
+  const auto known =
+      std::find_if(candidates_.begin(), candidates_.end(), [&](const Candidate& one) {
+        return one.optimizer == here.optimizer && one.window == here.window &&
+               is_gradient(one.kind) == is_gradient(here.kind);
+      });
+  const BadPlace place = place_of(here);
+  if (known == candidates_.end()) {
+    if (candidates_.size() >= kMostCandidates || (told_ && !(place < *told_))) return;
+    here.text = non_finite_text(series, row.state);
+    candidates_.push_back(std::move(here));
+  } else if (place < place_of(*known)) {
+    here.text = non_finite_text(series, row.state);
+    here.seen = known->seen;
+    *known = std::move(here);
+  }
+}
+
+Outcome FirstNonFinite::outcome_of(std::int32_t optimizer, std::int64_t window) const {
+  const auto known = timeline_.outcomes().find(optimizer);
+  if (known != timeline_.outcomes().end()) {
+    const auto found = known->second.find(window);
+    if (found != known->second.end()) return found->second;
+  }
+  Outcome guess{optimizer, window};
+  guess.step = step_of_(optimizer, window);
+  if (guess.step < 0) guess.step = kUnknownStep;
+  return guess;
+}
+
+BadPlace FirstNonFinite::place_of(const Candidate& candidate) const {
+  return bad_place(candidate.kind, candidate.key.accum, candidate.key.seq,
+                   outcome_of(candidate.optimizer, candidate.window));
+}
+
+bool FirstNonFinite::is_settled(const Candidate& candidate) const {
+  const auto index = static_cast<std::size_t>(candidate.optimizer);
+  const auto known = timeline_.outcomes().find(candidate.optimizer);
+  return newest_[index] > candidate.window && known != timeline_.outcomes().end() &&
+         known->second.contains(candidate.window) &&
+         (missing_.empty() || *missing_.begin() > begun_in_[index]);
+}
+
+AroundBad FirstNonFinite::around(const Candidate& candidate, std::int64_t step) const {
+  AroundBad around;
+  for (const Count& one : counts_) {
+    if (one.window != candidate.window || one.optimizer != candidate.optimizer) continue;
+    if (one.kind == kind::kActv) around.activations += one.rows;
+    if (one.kind != candidate.kind || one.accum != candidate.key.accum) continue;
+    around.gradients = one.rows;
+    around.bad_gradients = one.bad;
+  }
+  for (const Loss& loss : losses_) {
+    if (loss.value && outcome_of(clock_, loss.window).step == step) {
+      add_loss(around.loss, *loss.value);
+    }
+  }
+  return around;
+}
+
+void FirstNonFinite::tell(const Candidate& candidate, const BadPlace& place) {
+  const Origin origin = origin_of(candidate.kind, around(candidate, place.step));
+  std::string text = "rank " + std::to_string(rank_) + ": first non-finite value";
+  if (told_)
+    text += told_->is_routine && !place.is_routine ? " outside skipped steps" : ", before that";
+  text += ": ";
+  if (!origin.place.empty()) text += origin.place + " (" + origin.why + "; first row ";
+  text += candidate.text;
+  if (!origin.place.empty()) text += "; module: " + origin.module + ")";
+  if (place.step != kUnknownStep) text += ", step " + std::to_string(place.step);
+  if (place.is_routine) text += ", which was skipped";
+  log_line(text);
+}
+
+void FirstNonFinite::catch_up(bool last, Clock::time_point now) noexcept {
+  try {
+    while (!candidates_.empty()) {
+      const auto first = std::min_element(
+          candidates_.begin(), candidates_.end(),
+          [this](const Candidate& a, const Candidate& b) { return place_of(a) < place_of(b); });
+      const BadPlace place = place_of(*first);
+      if (!told_ || place < *told_) {
+        if (!last && !is_settled(*first) && now - first->seen < kPatience) return;
+        tell(*first, place);
+        told_ = place;
+        told_optimizer_ = first->optimizer;
+        told_window_ = first->window;
+      }
+      candidates_.erase(first);
+    }
+  } catch (...) {  // out of memory: the rows are in the data
+  }
+}
+
+}  // namespace trainmon

@@ -1,0 +1,31 @@
+// What restarts before the newest found that is not finite: a newer one hides it from whoever looks
+// at its steps.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/timeline.h"
+#include "tools/first_bad.h"
+
+namespace trainmon {
+
+class EarlierFindings {
+ public:
+  // The alerts of one batch; all of a rank's windows must be in `timeline`.
+  void add(int rank, int restart, const RecordBatch& batch,
+           const std::map<SeriesId, Series>& series, const Timeline& timeline);
+  // "restart 0 found a NaN or an infinity: first at step 5, rank 0, grad_reduced w; ...", by
+  // restart.
+  std::vector<std::string> sentences(int newest_restart) const;
+
+ private:
+  struct First {
+    BadPlace place;
+    std::string text;
+  };
+  std::map<int, First> first_;  // by restart
+};
+
+}  // namespace trainmon

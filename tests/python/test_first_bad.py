@@ -1,0 +1,268 @@
+# What went wrong first: one answer, live and afterwards, over all starts of a run, and where it came from.
+import json
+import math
+import os
+import subprocess
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import trainmon
+from launch import command_line as program
+from trainmon.torch import ops
+from written_run import WrittenRank
+
+
+def call(*arguments):
+    done = subprocess.run(
+        [program(), *map(os.fspath, arguments)], capture_output=True, text=True, timeout=60
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+class Broken(nn.Module):
+    """Passes its input on; in the steps given its output is NaN."""
+
+    def __init__(self, steps):
+        super().__init__()
+        self.steps, self.calls = steps, 0
+
+    def forward(self, x):
+        self.calls += 1
+        return x * math.nan if self.calls - 1 in self.steps else x
+
+
+class BrokenBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * math.nan
+
+
+class Blocks(nn.Module):
+    def __init__(self, broken=(), poison=None):
+        super().__init__()
+        torch.manual_seed(0)
+        self.wte = nn.Linear(4, 8)
+        self.h = nn.ModuleList([nn.Linear(8, 8) for _ in range(4)])
+        self.broken = Broken(broken)
+        self.head = nn.Linear(8, 2)
+        self.poison = poison
+
+    def forward(self, x):
+        x = self.wte(x)
+        for i, block in enumerate(self.h):
+            x = torch.tanh(block(x))
+            if i == 1:
+                x = self.broken(x)
+                if self.poison:
+                    x = BrokenBackward.apply(x)
+        return self.head(x)
+
+
+def train(out, broken=(), steps=3, kinds=None, poison=None, log=True, **keys):
+    model = Blocks(broken, poison)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    monitor = trainmon.watch(model, optimizer, kinds=kinds, out=out, **keys)
+    for _ in range(steps):
+        loss = model(torch.ones(2, 4)).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if log:
+            monitor.log(loss=loss)
+    monitor.stop()
+
+
+def live_line(err):
+    """The last one said is what holds."""
+    return [line for line in err.splitlines() if "first non-finite value" in line][-1]
+
+
+# --- where it came from --------------------------------------------------------------------------
+
+
+def test_a_nan_of_the_forward_is_not_blamed_on_the_first_parameter(tmp_path, capfd):
+    train(tmp_path / "run", broken=(1,))
+    live = live_line(capfd.readouterr().err)
+    code, out, _ = call("first-bad", tmp_path / "run")
+    assert code == 1
+    assert out.splitlines()[0] == "first bad: step 1, rank 0, the forward or the loss"
+    for text in (live, out):
+        assert "12 of 12 gradients of its backward are not finite" in text
+        assert "the logged loss is nan" in text
+        assert "activations are not recorded" in text and "activations" in text
+    found = trainmon.first_bad(tmp_path / "run")
+    assert found.came_from == "the forward or the loss" and "12 of 12" in found.why
+    as_json = json.loads(call("first-bad", tmp_path / "run", "--json")[1])
+    assert (as_json["came_from"], as_json["why"]) == (found.came_from, found.why)
+
+
+def test_without_a_logged_loss_the_gradients_tell(tmp_path, capfd):
+    train(tmp_path / "run", broken=(1,), log=False)
+    live = live_line(capfd.readouterr().err)
+    _, out, _ = call("first-bad", tmp_path / "run")
+    for text in (live, out):
+        assert "the forward or the loss" in text and "12 of 12 gradients" in text
+        assert "logged loss" not in text
+
+
+def test_recorded_activations_name_the_module(tmp_path, capfd):
+    train(tmp_path / "run", broken=(1,), kinds=["grads", "activations"])
+    live = live_line(capfd.readouterr().err)
+    _, out, _ = call("first-bad", tmp_path / "run")
+    assert out.splitlines()[0] == "first bad: step 1, rank 0, broken output"
+    assert "actv broken output" in live
+
+
+def test_a_nan_of_the_backward_is_not_blamed_on_the_forward(tmp_path, capfd):
+    train(tmp_path / "run", poison=True, steps=1)  # of h.1, h.0 and wte; h.2, h.3 and head are good
+    live = live_line(capfd.readouterr().err)
+    code, out, _ = call("first-bad", tmp_path / "run")
+    assert code == 1 and "forward" not in out.splitlines()[0]
+    assert "the forward or the loss" not in out and "the forward or the loss" not in live
+    assert trainmon.first_bad(tmp_path / "run").came_from == ""
+
+
+def test_all_gradients_bad_and_a_good_loss_is_the_backward(tmp_path):
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    monitor = trainmon.watch(model, optimizer, out=tmp_path / "run")
+    # The square root of 0: its value is 0, its gradient infinite, and infinity times 0 is NaN.
+    loss = (model(torch.ones(1, 3)) * 0).sum().sqrt()
+    loss.backward()
+    optimizer.step()
+    monitor.log(loss=loss)
+    monitor.stop()
+    _, out, _ = call("first-bad", tmp_path / "run")
+    assert out.splitlines()[0] == "first bad: step 0, rank 0, the backward of the loss"
+    assert "the logged loss is 0" in out and "4 of 4 gradients" in out
+
+
+# --- one definition ------------------------------------------------------------------------------
+
+BAD = np.array([1.0, math.nan], np.float32)
+GOOD = np.ones(2, np.float32)
+
+
+def weights_before_gradients(rank):
+    """Weights are read after the backward that used them."""
+    rank.observe(GOOD, "grad_reduced", "a", 0)
+    rank.observe(BAD, "grad_reduced", "b", 0)
+    rank.observe(BAD, "param_origin", "b", 0)
+    rank.observe(GOOD, "param_origin", "a", 0)
+    rank.end_step()
+    return "param_origin b"
+
+
+def in_batches_of_their_own(rank):
+    rank.observe(GOOD, "grad_reduced", "a", 0)
+    rank.observe(BAD, "grad_reduced", "b", 0)
+    rank.monitor.seal("before_step")
+    assert rank.monitor.settle(10)
+    rank.observe(BAD, "param_origin", "b", 0)
+    rank.end_step()
+    return "param_origin b"
+
+
+def values_of_a_device_come_late(rank):
+    monitor = rank.monitor
+    series = monitor.add_series("actv", "h.0", element="output", dtype="float32")
+    monitor.add_late_row(series, "float32", (2,), 0, 0, 0, 0)
+    ticket = monitor.seal_late()
+    rank.observe(GOOD, "grad_reduced", "a", 0)
+    rank.observe(BAD, "grad_reduced", "b", 0)
+    rank.end_step()
+    rank.observe(GOOD, "grad_reduced", "a", 1)
+    rank.monitor.seal("before_step")
+    assert not rank.monitor.settle(0.3)  # the gradients pass, the activation does not
+    values = ops.measure(torch.from_numpy(BAD), 1e-8)
+    monitor.fulfil(ticket, values.reshape(1, -1).numpy())
+    return "actv h.0 output"
+
+
+def skipped_steps_of_a_loss_scaler(rank):
+    rank.observe(GOOD, "grad_reduced", "a", 0)
+    rank.observe(BAD, "grad_reduced", "b", 0)
+    rank.end_step("skipped", 4.0)
+    rank.observe(GOOD, "grad_reduced", "a", 1)
+    rank.end_step()
+    assert rank.monitor.settle(10)
+    rank.observe(BAD, "exp_avg", "a", 2)
+    rank.end_step()
+    return "exp_avg a"
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        weights_before_gradients,
+        in_batches_of_their_own,
+        values_of_a_device_come_late,
+        skipped_steps_of_a_loss_scaler,
+    ],
+    ids=lambda case: case.__name__,
+)
+def test_the_live_line_and_first_bad_agree(tmp_path, capfd, case):
+    rank = WrittenRank(tmp_path / "run", flush_seconds=0.05)
+    expected = case(rank)
+    rank.stop()
+    live = live_line(capfd.readouterr().err)
+    found = trainmon.first_bad(tmp_path / "run")
+    name = " ".join(filter(None, (found.kind, found.name, found.element)))
+    assert name == expected
+    assert expected in live and f"step {found.step}" in live
+
+
+# --- several starts ------------------------------------------------------------------------------
+
+
+def start(out, first, last, bad=None):
+    rank = WrittenRank(out)
+    rank.monitor.set_start_step(0, first)
+    for window in range(last - first + 1):
+        rank.observe(BAD if first + window == bad else GOOD, "grad_reduced", "w", window)
+        rank.observe(GOOD, "grad_reduced", "v", window)
+        rank.end_step()
+    rank.stop()
+
+
+def test_a_nan_that_led_to_a_restart_is_found(tmp_path):
+    run = tmp_path / "run"
+    start(run, 0, 6, bad=5)
+    start(run, 4, 9)  # went through step 5 again, and it was good
+    code, out, _ = call("first-bad", run)
+    assert code == 1
+    assert out.splitlines()[0] == "first bad: step 5, rank 0, w, restart 0"
+    assert "restart 1, the newest, has nothing bad" in out
+    found = trainmon.first_bad(run)
+    assert (found.step, found.restart, found.restarts) == (5, 0, (0,))
+    told = "restart 0 found a NaN or an infinity: first at step 5, rank 0, grad_reduced w"
+    for command in (["top", run], ["show", run], ["tail", run], ["query", run, "SELECT 1"]):
+        code, _, err = call(*command)
+        assert code == 0 and told in err, command
+    assert told in call("doctor", run)[1]
+    assert told in json.loads(call("doctor", run, "--json")[1])["earlier"][0]
+
+
+def test_every_start_with_findings_is_said(tmp_path):
+    run = tmp_path / "run"
+    start(run, 0, 6, bad=5)
+    start(run, 3, 9, bad=4)
+    code, out, _ = call("first-bad", run)
+    assert code == 1
+    assert out.splitlines()[0] == "first bad: step 4, rank 0, w, restart 1"
+    assert "restart 0: first at step 5, rank 0, grad_reduced w" in out
+    assert trainmon.first_bad(run).restarts == (0, 1)
+
+
+def test_one_start_says_nothing_of_starts(tmp_path):
+    start(tmp_path / "run", 0, 6, bad=5)
+    _, out, _ = call("first-bad", tmp_path / "run")
+    assert out.splitlines()[0] == "first bad: step 5, rank 0, w"
+    assert call("top", tmp_path / "run")[2].count("restart") == 0

@@ -1,0 +1,131 @@
+# A record that is not complete is no all-clear: every reader says why and exits with 3.
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import trainmon
+from launch import command_line as program
+from written_run import WrittenRank
+
+GOOD = np.ones(2, np.float32)
+BAD = np.array([1.0, math.nan], np.float32)
+
+
+def call(*arguments):
+    done = subprocess.run(
+        [program(), *map(os.fspath, arguments)], capture_output=True, text=True, timeout=60
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def every_reader_says(run, what):
+    for command in (["first-bad", run], ["top", run], ["show", run], ["tail", run],
+                    ["query", run, "SELECT 1"], ["compare", run, run]):  # fmt: skip
+        code, out, err = call(*command)
+        if command[0] == "compare" and code == 2:
+            continue  # nothing to compare
+        assert code == 3 and what in err, (command, code, err)
+    code, out, _ = call("doctor", run)
+    assert code == 3 and what in out and "in order:" not in out
+    with pytest.warns(RuntimeWarning, match="incomplete"):
+        assert trainmon.first_bad(run) is None
+    with pytest.warns(RuntimeWarning, match="incomplete"):
+        assert what in trainmon.read_table(run).incomplete[0]
+
+
+def test_an_empty_run(tmp_path, capfd):
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    trainmon.watch(model, optimizer, out=tmp_path / "run").stop()
+    end = capfd.readouterr().err.splitlines()[-1]
+    assert "nothing found" not in end and "NOTHING WAS RECORDED" in end
+    every_reader_says(tmp_path / "run", "nothing was recorded")
+
+
+KILLED = """
+import sys, os, signal, numpy as np
+from written_run import WrittenRank
+rank = WrittenRank(sys.argv[1])
+for step in range(8):
+    rank.observe(np.array([1.0, float("nan") if step == int(sys.argv[2]) else 1.0], np.float32),
+                 "grad_reduced", "w", step)
+    rank.end_step()
+assert rank.monitor.settle(30)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def killed(run, bad_at=-1):
+    here = os.path.dirname(__file__)
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, run, str(bad_at)], env={**os.environ, "PYTHONPATH": here}
+    )
+    assert done.returncode == -signal.SIGKILL
+
+
+def test_a_killed_rank(tmp_path):
+    run = tmp_path / "run"
+    killed(run)
+    every_reader_says(run, "its process is gone and did not stop in order")
+    _, out, _ = call("doctor", run)
+    assert "its last record is of step 7, 20" in out
+    (rank,) = json.loads(call("doctor", run, "--json")[1])["ranks"]
+    assert (rank["state"], rank["last_step"]) == ("killed", 7) and rank["last_time_ns"] > 0
+
+
+def test_a_finding_stands_whatever_is_missing(tmp_path):
+    killed(tmp_path / "run", bad_at=3)
+    code, out, err = call("first-bad", tmp_path / "run")
+    assert code == 1 and "step 3" in out and "incomplete" in err
+
+
+def test_a_killed_start_that_another_followed_is_no_news(tmp_path):
+    run = tmp_path / "run"
+    killed(run)
+    rank = WrittenRank(run)
+    rank.observe(GOOD, "grad_reduced", "w", 0)
+    rank.end_step()
+    rank.stop()
+    assert call("first-bad", run)[::2] == (0, "")
+
+
+def test_dropped_rows_and_why(tmp_path):
+    rank = WrittenRank(tmp_path / "run")
+    rank.observe(GOOD, "grad_reduced", "w", 0)
+    rank.end_step()
+    rank.stop()
+    health = json.loads((rank.directory / "health.json").read_text())
+    health["rows_produced"] += 1200
+    health["sinks"][0]["rows_dropped"] = {"no_space": 1000, "stop_timeout": 200}
+    (rank.directory / "health.json").write_text(json.dumps(health))
+    every_reader_says(
+        tmp_path / "run", "1,200 rows were dropped (no_space 1,000, stop_timeout 200)"
+    )
+
+
+@pytest.mark.parametrize("within_a_frame", [True, False])
+def test_the_cut_end_of_a_closed_run(tmp_path, within_a_frame):
+    rank = WrittenRank(tmp_path / "run")
+    rank.observe(GOOD, "grad_reduced", "w", 0)
+    rank.end_step()
+    assert rank.monitor.settle(30)
+    (segment,) = rank.directory.glob("*.tmlog")
+    before = segment.stat().st_size
+    rank.monitor.add_scalar("loss", 2.0)  # a frame without rows
+    rank.stop()
+    assert segment.stat().st_size > before
+    assert call("first-bad", tmp_path / "run")[::2] == (0, "")
+    os.truncate(segment, segment.stat().st_size - 3 if within_a_frame else before)
+    what = "the end of its log is cut" if within_a_frame else "batches were written, the log holds"
+    for command in ("first-bad", "top", "show"):
+        code, _, err = call(command, tmp_path / "run")
+        assert code == 3 and what in err
+    code, out, _ = call("doctor", tmp_path / "run")
+    assert code == 3 and what in out and "in order:" not in out
