@@ -270,6 +270,7 @@ Rows* read(const nb::bytes& run, std::vector<std::string> kinds, std::vector<std
   const std::filesystem::path path(std::string(run.c_str(), run.size()));
   try {
     const nb::gil_scoped_release release;
+    settle_writers_of(path);
     return new Rows(read_run(path, options));
   } catch (const std::system_error& error) {
     raise_os_error(error);
@@ -288,6 +289,7 @@ nb::dict find_anomalies(const nb::bytes& directory, const std::vector<std::int64
   const std::filesystem::path to = out ? path_of(*out) : std::filesystem::path();
   try {
     const nb::gil_scoped_release release;
+    settle_writers_of(from);
     list = read_anomalies(from, {steps.begin(), steps.end()});
     total = list.entries.size();
     list.entries.resize(std::min(total, count));
