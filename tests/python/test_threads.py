@@ -1,4 +1,5 @@
 # watch() where threads are many, or none is left to be had.
+import os
 import pathlib
 import signal
 import subprocess
@@ -56,7 +57,12 @@ def test_without_a_thread_watch_says_why_and_leaves_signals_alone(tmp_path):
         capture_output=True,
         text=True,
         timeout=120,
-        env={"LD_PRELOAD": str(library), "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+        env={
+            **os.environ,
+            "LD_PRELOAD": str(library),
+            "OMP_NUM_THREADS": "1",
+            "MKL_NUM_THREADS": "1",
+        },
     )
     assert done.returncode == 0, done.stderr
     assert "the writer thread cannot be started" in done.stdout and "ulimit -u" in done.stdout
