@@ -266,6 +266,50 @@ class Monitor::State {
     }
   }
 
+  bool settle(std::chrono::nanoseconds timeout) {
+    attempt("seal", [&] {
+      collector.collect_replays();
+      collector.seal(Moment::interval);
+    });
+    return pipe->settle(timeout);
+  }
+
+  // Those of this process. Never destroyed: monitors may outlive everything static.
+  class AtWork {
+   public:
+    void add(const std::shared_ptr<State>& state) {
+      const std::lock_guard lock(mutex_);
+      std::erase_if(states_, [](const auto& known) { return known.expired(); });
+      states_.push_back(state);
+    }
+    std::vector<std::shared_ptr<State>> of(const std::filesystem::path& path) {
+      namespace fs = std::filesystem;
+      std::error_code error;
+      const fs::path wanted = fs::weakly_canonical(path, error);
+      std::vector<std::shared_ptr<State>> found;
+      // A forked child has none at work, and may have the lock for ever.
+      if (forks.load(std::memory_order_relaxed) > 0 && !mutex_.try_lock()) return found;
+      if (forks.load(std::memory_order_relaxed) == 0) mutex_.lock();
+      const std::lock_guard lock(mutex_, std::adopt_lock);
+      for (const auto& known : states_) {
+        auto state = known.lock();
+        if (state == nullptr || !state->alive()) continue;
+        const fs::path own = fs::weakly_canonical(state->run.directory, error);
+        const auto [a, b] = std::mismatch(own.begin(), own.end(), wanted.begin(), wanted.end());
+        if (a == own.end() || b == wanted.end()) found.push_back(std::move(state));
+      }
+      return found;
+    }
+
+   private:
+    std::mutex mutex_;
+    std::vector<std::weak_ptr<State>> states_;
+  };
+  static AtWork& at_work() {
+    static auto* all = new AtWork;
+    return *all;
+  }
+
   Health health() {
     // A producer that was in the middle of a row when stop() came: its row is dropped, and counted.
     if (stopped) attempt("seal", [&] { collector.try_seal(Moment::stop); });
@@ -397,6 +441,17 @@ Monitor::Monitor(const Config& config, const Identity& identity, MonitorParts pa
   watch_forks();
   state_ = std::make_shared<State>(config, identity, std::move(parts));
   State::start(state_);
+  State::at_work().add(state_);
+}
+
+void settle_monitors_of(const std::filesystem::path& path, double seconds) noexcept {
+  try {
+    const auto deadline = Clock::now() + trainmon::seconds(seconds);
+    for (const auto& state : Monitor::State::at_work().of(path)) {
+      state->settle(std::max(deadline - Clock::now(), Clock::duration::zero()));
+    }
+  } catch (const std::exception&) {  // then what is in the files is read
+  }
 }
 
 Monitor::~Monitor() {
@@ -582,11 +637,7 @@ void Monitor::seal(Moment moment) {
 
 bool Monitor::settle(double timeout) {
   if (!state_->alive()) return false;
-  state_->attempt("seal", [&] {
-    state_->collector.collect_replays();
-    state_->collector.seal(Moment::interval);
-  });
-  return state_->pipe->settle(seconds(timeout));
+  return state_->settle(seconds(timeout));
 }
 
 void Monitor::set_covered(std::string_view kind) {

@@ -203,8 +203,13 @@ class Monitor {
   Health stop();
 
  private:
+  friend void settle_monitors_of(const std::filesystem::path& path, double seconds) noexcept;
   class State;
   std::shared_ptr<State> state_;
 };
+
+// For whoever reads files in the process that writes them: settle()s the monitors at work that
+// write to `path`, into it or around it, for at most this long together.
+void settle_monitors_of(const std::filesystem::path& path, double seconds) noexcept;
 
 }  // namespace trainmon

@@ -68,8 +68,10 @@ nb::dict run_convert(const nb::bytes& from, const std::string& from_format, cons
   options.safe_cells = safe_cells;
   options.threads = threads;
   options.overwrite = overwrite;
-  return report_dict(
-      run_offline(options, progress, [](const ConvertOptions& o) { return convert(o); }));
+  return report_dict(run_offline(options, progress, [](const ConvertOptions& o) {
+    settle_writers_of(o.from);
+    return convert(o);
+  }));
 }
 
 // The report as JSON.
@@ -93,6 +95,8 @@ nb::object run_compare(const nb::bytes& a, const nb::bytes& b, const std::option
   std::string json;
   {
     const nb::gil_scoped_release release;
+    settle_writers_of(options.a);
+    settle_writers_of(options.b);
     json = compare_json(compare(options));
   }
   return text(json);

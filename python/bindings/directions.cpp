@@ -69,8 +69,11 @@ nb::tuple run_compare_directions(const nb::bytes& first, const nb::bytes& second
   options.second = path_of(second);
   options.out = path_of(out);
   options.threads = threads;
-  const DirectionsReport report = run_offline(
-      options, progress, [](const DirectionsOptions& o) { return compare_directions(o); });
+  const DirectionsReport report = run_offline(options, progress, [](const DirectionsOptions& o) {
+    settle_writers_of(o.first);
+    settle_writers_of(o.second);
+    return compare_directions(o);
+  });
   nb::list ranks;
   for (const RankDirections& rank : report.ranks) ranks.append(rank_dict(rank));
   return nb::make_tuple(ranks, remark_list(report.not_compared));

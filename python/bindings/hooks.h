@@ -30,6 +30,7 @@ struct Names {
   nb::object backward_hooks = interned("_backward_hooks");
   nb::object register_hook_dict = interned("_register_hook_dict");
   nb::object register_hook = interned("register_hook");
+  nb::object pass_on = nb::module_::import_("trainmon.base.signals").attr("pass_on");
   nb::object tensor = nb::module_::import_("torch").attr("Tensor");
   nb::object parameter = nb::module_::import_("torch").attr("nn").attr("Parameter");
   nb::object ordered_dict = nb::module_::import_("collections").attr("OrderedDict");
@@ -57,6 +58,18 @@ inline void enter_backward(nb::handle backward, const nb::object& current_task) 
   }
 }
 
+// Whether an exception is none of the user's: neither an interrupt nor what a signal handler of his
+// raised.
+inline bool is_ours(nb::python_error& error) {
+  if (!error.matches(PyExc_Exception)) return false;
+  try {
+    names().pass_on(error.value());
+    return true;
+  } catch (nb::python_error&) {
+    return false;
+  }
+}
+
 // The call of a hook: an error switches its part off, what is no error (an interrupt) is the
 // user's. find_part() may return null: then there is nothing to do.
 template <typename FindPart, typename Work>
@@ -67,13 +80,13 @@ PyObject* guarded(FindPart&& find_part, Work&& work) noexcept {
     try {
       work();
     } catch (nb::python_error& error) {
-      if (!error.matches(PyExc_Exception)) throw;
+      if (!is_ours(error)) throw;
       part.attr("failed")(error.value());
     } catch (const std::exception& error) {
       part.attr("failed")(nb::handle(PyExc_RuntimeError)(error.what()));
     }
   } catch (nb::python_error& error) {
-    if (!error.matches(PyExc_Exception)) {
+    if (!is_ours(error)) {
       error.restore();
       return nullptr;
     }

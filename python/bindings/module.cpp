@@ -1,5 +1,6 @@
 // The extension module trainmon._core: each area adds its part.
 #include "init.h"
+#include "trainmon/console.h"
 #include "trainmon/version.h"
 
 NB_MODULE(_core, module) {
@@ -7,6 +8,16 @@ NB_MODULE(_core, module) {
   module.attr("__version__") = trainmon::kVersion;
   // Static objects of ours live until the process ends; a leak report at exit would only name them.
   nanobind::set_leak_warnings(false);
+  // Without standard error from the start, descriptor 2 is whatever was opened since.
+  const nanobind::object console = nanobind::module_::import_("sys").attr("__stderr__");
+  if (console.is_none()) trainmon::set_console(-1);
+  module.def(
+      "write_at_once",
+      [](int descriptor, const nanobind::bytes& text) {
+        return trainmon::write_at_once(descriptor, {text.c_str(), text.size()});
+      },
+      nanobind::arg("descriptor"), nanobind::arg("text"),
+      "False, instead of an error or a wait, where it is full, closed or broken");
   trainmon::init_stat(module);
   trainmon::init_probe(module);
   trainmon::init_config(module);

@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "trainmon/convert.h"
+#include "trainmon/monitor.h"
 
 namespace trainmon {
 
@@ -22,6 +23,12 @@ inline std::filesystem::path path_of(const nanobind::bytes& bytes) {
 inline nanobind::object text(std::string_view bytes) {
   return nanobind::steal(
       PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "surrogateescape"));
+}
+
+// What this process is still writing there is on its way to the files first; a disk that hangs is
+// not waited for. Without the GIL.
+inline void settle_writers_of(const std::filesystem::path& path) {
+  settle_monitors_of(path, 3.0);
 }
 
 // work(options) without the GIL. Sets options.cancelled, which sees Ctrl-C, and options.progress,

@@ -286,10 +286,12 @@ ReadOptions options_of(std::vector<std::string> kinds, std::vector<std::string> 
   return options;
 }
 
+// What `work` makes of this run, without the GIL.
 template <typename Work>
-auto unlocked(const Work& work) {
+auto unlocked(const std::filesystem::path& path, const Work& work) {
   try {
     const nb::gil_scoped_release release;
+    settle_writers_of(path);
     return work();
   } catch (const std::system_error& error) {
     raise_os_error(error);
@@ -305,7 +307,7 @@ Rows* read(const nb::bytes& run, std::vector<std::string> kinds, std::vector<std
   options.all_restarts = all_restarts;
   options.merged = merged;
   const std::filesystem::path path(std::string(run.c_str(), run.size()));
-  return unlocked([&] { return new Rows(read_run(path, options)); });
+  return unlocked(path, [&] { return new Rows(read_run(path, options)); });
 }
 
 // The run without its rows, and the first bad one or None.
@@ -316,7 +318,7 @@ nb::tuple find_first_bad(const nb::bytes& run, std::vector<std::string> kinds,
   const ReadOptions options = options_of(std::move(kinds), std::move(include), std::move(exclude),
                                          std::move(ranks), first_step, last_step);
   const std::filesystem::path path(std::string(run.c_str(), run.size()));
-  FirstBadOfRun answer = unlocked([&] { return first_bad(path, options); });
+  FirstBadOfRun answer = unlocked(path, [&] { return first_bad(path, options); });
   nb::object found = nb::none();
   if (answer.found) {
     const FirstBad& bad = *answer.found;
@@ -346,6 +348,7 @@ nb::dict find_anomalies(const nb::bytes& directory, const std::vector<std::int64
   const std::filesystem::path to = out ? path_of(*out) : std::filesystem::path();
   try {
     const nb::gil_scoped_release release;
+    settle_writers_of(from);
     list = read_anomalies(from, {steps.begin(), steps.end()});
     total = list.entries.size();
     list.entries.resize(std::min(total, count));

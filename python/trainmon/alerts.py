@@ -2,13 +2,12 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-log = logging.getLogger("trainmon")
+from trainmon.base.console import log
 
 OnAlert = Callable[[dict[str, Any]], Any] | Sequence[str]
 WAIT = 0.5  # seconds between looks at whether to end

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainmon import _core, alerts
+from trainmon.base.console import say
+from trainmon.base.signals import pass_on
 from trainmon.config import config_json
 
 ROW_BYTES = {"log": 45, "csv": 260, "sqlite": 110}  # seen: 19 to 43, 150 to 240, 92
@@ -113,21 +115,27 @@ class Watch:
         self._core = _core.Monitor(
             settings, json.dumps(who), json.dumps({"queue": bool(on_alert), **(parts or {})})
         )
-        try:
-            adapter.install(self._core)
-        except BaseException:
-            self._core.stop()
-            raise
         self._speaks = self._core.rank == 0 and not parts
         self._steps, self._since, self._recorded = 0, time.monotonic(), False
         self._has_rules = _has_rules(config)
-        adapter.on_step = self._step_ended
+        try:
+            adapter.install(self._core)
+            try:
+                self._begin(config, functools.partial(self._check_volume, who=who), on_alert, parts)
+            except BaseException:
+                adapter.remove()
+                raise
+        except BaseException:
+            self._core.stop()
+            raise
+        _at_work.add(self)
+
+    def _begin(self, config: dict, allowed, on_alert, parts) -> None:
         self._alerts = alerts.AlertThread(self._core, on_alert) if on_alert else None
+        self._adapter.on_step = self._step_ended
         self._say_start(config)
         if not parts:
-            allowed = functools.partial(self._check_volume, who=who)
-            adapter.follow_control(allowed, self._say, self._switched)
-        _at_work.add(self)
+            self._adapter.follow_control(allowed, self._say, self._switched)
 
     def __reduce__(self):
         # A model or trainer that keeps a Watch can be copied and saved: without it.
@@ -156,11 +164,13 @@ class Watch:
             try:
                 value = float(value.detach() if hasattr(value, "detach") else value)
             except Exception as error:
+                pass_on(error)
                 self._adapter.coverage.say_once(f"log({name}=...) takes a number: {error}")
                 continue
             try:
                 self._core.add_scalar(name, value, self._adapter.window_of_scalars())
             except Exception as error:
+                pass_on(error)
                 self._adapter.coverage.say_once(f"log({name}=...) is not recorded: {error}")
 
     def step(self, grads: Mapping[str, Any] | None = None) -> None:
@@ -233,18 +243,19 @@ class Watch:
             adapter.remove()
         except Exception as error:
             adapter.steps_part.failed(error)
-        self._ended = self._core.stop()
-        if self._alerts is not None:
-            self._alerts.finish()
-        adapter.forget()
-        self._say_stop(self._ended)
+        finally:  # also when the user's signal handler raises meanwhile
+            self._ended = self._core.stop()
+            if self._alerts is not None:
+                self._alerts.finish()
+            adapter.forget()
+            self._say_stop(self._ended)
         return self._ended
 
     # --- what is said ----------------------------------------------------------------------------
 
     def _say(self, text: str) -> None:
         if self._speaks:
-            print(f"trainmon: {text}", file=sys.stderr, flush=True)
+            say(f"trainmon: {text}")
 
     def _check_volume(self, config: dict, rows: int, who: dict) -> None:
         identity = {"world_size": int(os.environ.get("WORLD_SIZE", 1)), **who}

@@ -11,26 +11,29 @@
 #include <string>
 
 #include "base/text.h"
+#include "trainmon/console.h"
 
 namespace trainmon {
 namespace {
 
 constexpr std::size_t kTopicLimit = 256;
 
-void write_to_stderr(std::string_view line) {
+std::atomic<int> console{2};
+
+// A line that cannot be written is lost: nobody waits for a person who does not read.
+void write_to_console(std::string_view line) {
   std::string text = "trainmon: ";
   text += line;
   text += '\n';
-  // Nothing sensible can be done when stderr is closed or full.
-  [[maybe_unused]] const ssize_t written = ::write(2, text.data(), text.size());
+  write_at_once(console.load(), text);
 }
 
-bool stderr_wants_color() {
+bool console_wants_color() {
   const char* no_color = std::getenv("NO_COLOR");
-  return (no_color == nullptr || *no_color == '\0') && ::isatty(2) == 1;
+  return (no_color == nullptr || *no_color == '\0') && ::isatty(console.load()) == 1;
 }
 
-std::atomic<LogHook> current_hook{&write_to_stderr};
+std::atomic<LogHook> current_hook{&write_to_console};
 
 struct Topic {
   std::chrono::steady_clock::time_point last;
@@ -45,8 +48,12 @@ std::map<std::string, Topic, std::less<>>& topics() {
 
 }  // namespace
 
+void set_console(int descriptor) noexcept {
+  console.store(descriptor);
+}
+
 LogHook set_log_hook(LogHook hook) noexcept {
-  return current_hook.exchange(hook == nullptr ? &write_to_stderr : hook);
+  return current_hook.exchange(hook == nullptr ? &write_to_console : hook);
 }
 
 void log_line(std::string_view line) noexcept {
@@ -61,7 +68,7 @@ void log_warning(std::string_view line) noexcept {
   try {
     const LogHook hook = current_hook.load();
     std::string text = printable(line);
-    if (hook == &write_to_stderr && stderr_wants_color()) text = "\x1b[33m" + text + "\x1b[0m";
+    if (hook == &write_to_console && console_wants_color()) text = "\x1b[33m" + text + "\x1b[0m";
     hook(text);
   } catch (...) {
   }

@@ -3,7 +3,9 @@ from __future__ import annotations
 
 import json
 
-from trainmon.base.parts import Part, log
+from trainmon.base.console import log
+from trainmon.base.parts import Part
+from trainmon.base.signals import pass_on
 
 # The core's own: no hook changes.
 OF_CORE = frozenset(
@@ -65,6 +67,7 @@ class ControlBase:
         try:
             new_hooks = self._switch(json.loads(config), on)
         except Exception as error:
+            pass_on(error)
             text = f"{type(error).__name__}: {error}"
             self._tell(refused=number, why=text)
             log.warning("trainmon: change %d of control.json is not followed: %s", number, text)

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import json
 
-from trainmon.base.parts import log
+from trainmon.base.console import log
 
 MOST = 200  # things said not to be covered; beyond, more of the same
 ORDER = (

@@ -1,14 +1,14 @@
-# The logger, and a piece of an adapter that may fail alone.
+# A piece of an adapter that may fail alone.
 from __future__ import annotations
 
-import logging
 import traceback
 
-log = logging.getLogger("trainmon")
+from trainmon.base.signals import pass_on
 
 
 class Part:
-    """A piece of the adapter that fails alone: its first error is told, then it is off for good."""
+    """A piece of the adapter that fails alone: its first error is told, then it is off for good.
+    What the user's signal handler raised goes on to him, and the part stays on."""
 
     __slots__ = ("core", "name", "on")
 
@@ -16,6 +16,7 @@ class Part:
         self.core, self.name, self.on = core, name, True
 
     def failed(self, error: Exception) -> None:
+        pass_on(error)
         if not self.on:
             return
         self.on = False

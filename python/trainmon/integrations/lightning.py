@@ -2,13 +2,12 @@
 # With TRAINMON_CONFIG=file.json in the environment both are there by themselves (entry points).
 from __future__ import annotations
 
-import logging
 import sys
 from typing import Any
 
+from trainmon.base.console import log
 from trainmon.integrations import VARIABLE, configured
 
-log = logging.getLogger("trainmon")
 _classes: dict[str, type] = {}
 _has_started = False  # a run in this process, by TRAINMON_CONFIG
 

@@ -14,6 +14,7 @@ from trainmon.base.control import ControlBase
 from trainmon.base.coverage import FIXED_KINDS
 from trainmon.base.names import as_text
 from trainmon.base.parts import Part
+from trainmon.base.signals import pass_on
 from trainmon.mindspore import given, hooks
 from trainmon.mindspore.activations import Activations
 from trainmon.mindspore.collectives import Collectives
@@ -273,7 +274,8 @@ class Adapter:
                 arguments[key] = as_text(arguments[key])
         try:
             return self.core.add_series(**arguments)
-        except ValueError:  # a dtype that is refused, by name, when it is looked at
+        except ValueError as error:  # a dtype that is refused, by name, when it is looked at
+            pass_on(error)
             return self.core.add_series(**{**arguments, "dtype": "float32"})
 
     def series_of(self, parameter: Parameter, kind: str, tensor) -> int:

@@ -7,8 +7,10 @@ import os
 import weakref
 
 from trainmon import _core
+from trainmon.base.console import log
 from trainmon.base.names import as_text
-from trainmon.base.parts import Part, log
+from trainmon.base.parts import Part
+from trainmon.base.signals import pass_on
 from trainmon.mindspore import given, hooks
 from trainmon.mindspore.parameters import dtype_name, rank_and_world
 
@@ -94,7 +96,8 @@ class GradProbe:
             wanted = {"kind": "grad_reduced", "name": as_text(name)}
             try:
                 self._series[name] = self._core.add_series(dtype=dtype_name(gradient), **wanted)
-            except ValueError:  # refused, by name, when it is looked at
+            except ValueError as error:  # refused, by name, when it is looked at
+                pass_on(error)
                 self._series[name] = self._core.add_series(**wanted)
         return self._series[name]
 

@@ -1,7 +1,8 @@
 # Step hooks of one optimizer that stay while monitors come and go, even from within a step.
 from __future__ import annotations
 
-from trainmon.base.parts import log
+from trainmon.base.console import log
+from trainmon.base.signals import pass_on
 from trainmon.mindspore import hooks
 
 
@@ -39,4 +40,5 @@ class Relay:
         try:
             self.at_end()
         except Exception as error:
+            pass_on(error)
             log.warning("trainmon: %s: %s; training is not affected", type(error).__name__, error)

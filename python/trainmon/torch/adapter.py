@@ -12,6 +12,7 @@ from trainmon import _core
 from trainmon.base.collective_calls import compiled as patterns_of
 from trainmon.base.coverage import FIXED_KINDS
 from trainmon.base.names import as_text
+from trainmon.base.signals import pass_on
 from trainmon.torch import compiled, edges, given
 from trainmon.torch.activations import Activations
 from trainmon.torch.backward import Backward, current_task
@@ -333,7 +334,8 @@ class Adapter:
             arguments["chunk"] = self.wrappers[chunk].chunk_number(chunk)
         try:
             return self.core.add_series(**arguments)
-        except ValueError:  # a dtype that is refused, by name, when it is looked at
+        except ValueError as error:  # a dtype that is refused, by name, when it is looked at
+            pass_on(error)
             return self.core.add_series(**{**arguments, "dtype": "float32"})
 
     # --- what happens while training -------------------------------------------------------------

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
+from trainmon.base.signals import pass_on
 from trainmon.torch.backward import IDLE, current_task
 from trainmon.torch.forward import compiling
 from trainmon.torch.hooks import Hook, ModuleHook
@@ -79,7 +80,8 @@ class Span(TorchDispatchMode):
             if "process_group" in given:
                 return c10d.ProcessGroup.unbox(given["process_group"])
             return c10d._resolve_process_group(given["group_name"])
-        except Exception:  # it only describes the call
+        except Exception as error:  # it only describes the call
+            pass_on(error)
             return None
 
     def _ended(self, call, reads: list, result) -> None:

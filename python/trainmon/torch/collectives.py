@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from trainmon.base.collective_calls import Seen, arguments, compiled, match, parameters
+from trainmon.base.signals import pass_on
 from trainmon.torch import collective_calls as calls
 from trainmon.torch.contract import dtype_name
 from trainmon.torch.forward import compiling
@@ -313,7 +314,8 @@ class Collectives:
             if group is None:
                 group = self.c10d._get_default_group()
             return group if self.c10d.get_rank(group) >= 0 else None
-        except Exception:  # the call itself will say what is wrong
+        except Exception as error:  # the call itself will say what is wrong
+            pass_on(error)
             return None
 
     def _is_source(self, given: dict, group) -> bool:

@@ -23,12 +23,14 @@ from __future__ import annotations
 
 import itertools
 import operator
+import threading
 import weakref
 
 import torch
 from torch import Tensor, nn
 
 from trainmon import _core
+from trainmon.base.signals import pass_on
 from trainmon.torch.backward import IDLE, current_task
 
 DEEPEST = 8  # containers inside containers; deeper ones are not looked into
@@ -54,6 +56,7 @@ _PLAIN = (int, float, complex, bool, str, bytes, torch.dtype, torch.device, torc
 _points: weakref.WeakValueDictionary[int, Point] = weakref.WeakValueDictionary()
 _slots: dict[torch.device, Tensor] = {}
 _library = None
+_defining = threading.Lock()
 _serials = itertools.count(1)
 
 
@@ -270,8 +273,12 @@ def _slots_on(device: torch.device) -> Tensor:
 def _define() -> None:
     """Once a process, and for good: compiled code may outlive every monitor."""
     global _library
-    if _library is not None:
-        return
+    with _defining:  # first calls of watch() may come from several threads
+        if _library is None:
+            _library = _defined()
+
+
+def _defined() -> torch.library.Library:
     library = torch.library.Library("trainmon", "FRAGMENT")
     # Else inductor may copy a value into its eager layout. (Before torch had the tag it never did.)
     any_layout = (torch.Tag.flexible_layout,) if hasattr(torch.Tag, "flexible_layout") else ()
@@ -298,7 +305,7 @@ def _define() -> None:
         torch.library.register_fake(f"trainmon::{name}.r1", shapes, lib=library)
     # It writes to nothing: a saved tensor that a backward wrote to would fail torch's version check.
     torch.fx.node.has_side_effect(torch.ops.trainmon.observe_gradient.r1)
-    _library = library
+    return library
 
 
 def _observe(value, slots, point, element, begins, values, gradients) -> Tensor:
@@ -308,6 +315,7 @@ def _observe(value, slots, point, element, begins, values, gradients) -> Tensor:
             if not _is_captured(value, at):
                 fields = at.seen(value, element, begins, values, gradients)
         except Exception as error:
+            pass_on(error)
             if at.activations is not None:
                 at.activations.part.failed(error)
     if value.is_cpu:
@@ -329,6 +337,7 @@ def _observe_gradient(gradient, ticket, point, element) -> None:
         if not _is_captured(gradient, at):
             at.seen_gradient(gradient, ticket, element)
     except Exception as error:
+        pass_on(error)
         if at.activations is not None:
             at.activations.part.failed(error)
 

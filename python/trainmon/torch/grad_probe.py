@@ -13,6 +13,7 @@ from torch import nn
 
 from trainmon import _core
 from trainmon.base.names import as_text
+from trainmon.base.signals import pass_on
 from trainmon.checks import arguments as checks
 from trainmon.torch import given, probe_place
 from trainmon.torch.contract import dtype_name
@@ -259,7 +260,8 @@ class GradProbe:
             wanted = {"kind": "grad_reduced", "name": as_text(name)}
             try:
                 series = self._core.add_series(dtype=dtype_name(gradient), **wanted)
-            except (ValueError, AttributeError):  # refused, by name, when it is looked at
+            except (ValueError, AttributeError) as error:  # refused, by name, when it is looked at
+                pass_on(error)
                 series = self._core.add_series(**wanted)
             self._series[name] = series
         return series

@@ -8,8 +8,8 @@ import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
 
+from trainmon.base.console import log as log
 from trainmon.base.parts import Part as Part
-from trainmon.base.parts import log as log
 
 # Where torch keeps hooks, and what it notes beside them under the same keys.
 _KEPT = (

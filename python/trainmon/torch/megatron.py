@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
+from trainmon.base.signals import pass_on
 from trainmon.torch.contract import BEFORE_REDUCTION, CLIP_AFTER, InPieces, Placement
 from trainmon.torch.hooks import Hook
 from trainmon.torch.main_grad import read_due
@@ -69,6 +70,7 @@ class Megatron(InPieces):
             try:
                 self.held.update(held_by(optimizer, outer))
             except Exception as error:
+                pass_on(error)
                 self.moved = getattr(error, "name", None) or str(error)
 
     def stepped(self, parameter):
@@ -207,7 +209,8 @@ def _group(ddp, attribute: str, function: str):
     if group is None:
         try:
             group = getattr(sys.modules["megatron.core.parallel_state"], function)()
-        except Exception:
+        except Exception as error:
+            pass_on(error)
             return None
     return group[0] if isinstance(group, list) else group
 

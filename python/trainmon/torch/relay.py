@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import sys
 
+from trainmon.base.signals import pass_on
 from trainmon.torch.hooks import Hook, log
 from trainmon.torch.step_hooks import Restored
 from trainmon.torch.steps import AfterStep, BeforeStep, is_inside
@@ -83,4 +84,5 @@ class RelayAfter(Hook):
         try:
             relay.at_end()
         except Exception as error:
+            pass_on(error)
             log.warning("trainmon: %s: %s; training is not affected", type(error).__name__, error)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from trainmon import _core
+from trainmon.base.signals import pass_on
 from trainmon.torch import ops
 from trainmon.torch.contract import Parameter, dtype_name
 from trainmon.torch.dtensors import dtensor_type, local_of
@@ -36,6 +37,7 @@ class Shards:
         try:
             self._meet()
         except Exception as error:
+            pass_on(error)
             self.give_up(str(error))
 
     def _meet(self) -> None:
@@ -99,6 +101,7 @@ class Shards:
         try:
             return exchange.send(table, (step, self.reads))
         except Exception as error:
+            pass_on(error)
             self.give_up(str(error))
             return None
 
@@ -140,6 +143,7 @@ class Shards:
             try:
                 exchange.close(seconds)
             except Exception as error:
+                pass_on(error)
                 self.why = self.why or str(error)
 
 
@@ -162,6 +166,7 @@ class Merging:
             try:
                 merged = _merged(self.sent.values())
             except Exception as error:
+                pass_on(error)
                 shards.give_up(str(error))
         if merged is None:
             shards.alone += int(present.sum())

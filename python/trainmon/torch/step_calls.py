@@ -12,6 +12,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from trainmon.base.signals import pass_on
 from trainmon.torch.hooks import Handles, Hook
 from trainmon.torch.step_hooks import Restored
 from trainmon.torch.steps import fused_scaling, initialises_state
@@ -199,5 +200,6 @@ def _ids(optimizer) -> list[int]:
     """None of an object whose constructor did not get far enough, or of odd groups."""
     try:
         return [id(tensor) for group in optimizer.param_groups for tensor in group["params"]]
-    except Exception:
+    except Exception as error:
+        pass_on(error)
         return []

@@ -3,12 +3,15 @@ from __future__ import annotations
 
 import torch
 
+from trainmon.base.signals import pass_on
+
 
 def gradient_of(parameter):
     try:
         main = getattr(parameter, "main_grad", None)
         return parameter.grad if main is None else main
     except Exception as error:
+        pass_on(error)
         return error  # refused by its name
 
 
@@ -25,4 +28,5 @@ def on_cpu(gradient):
             return gradient
         return gradient.detach().to("cpu")
     except Exception as error:
+        pass_on(error)
         return error

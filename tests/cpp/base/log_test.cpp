@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "trainmon/console.h"
+
 namespace trainmon {
 namespace {
 
@@ -89,6 +91,37 @@ TEST_F(Log, WarningsAreYellowOnATerminalThatMayBe) {
   ::setenv("NO_COLOR", "1", 1);
   EXPECT_EQ(on_a_terminal(log_warning, "an alert"), "trainmon: an alert\r\n");
   ::unsetenv("NO_COLOR");
+}
+
+// With SIGPIPE as it is by default, which ends a process.
+TEST(Console, ABrokenPipeIsNoSignal) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe(ends.data()), 0);
+  close(ends[0]);
+  EXPECT_FALSE(write_at_once(ends[1], "nobody reads\n"));
+  close(ends[1]);
+  EXPECT_FALSE(write_at_once(ends[1], "closed\n"));
+}
+
+TEST(Console, AFullPipeIsNotWaitedForAndKeepsItsFlags) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe(ends.data()), 0);
+  const std::string line(1000, 'x');
+  int lines = 0;
+  while (write_at_once(ends[1], line)) ++lines;
+  EXPECT_GT(lines, 10);
+  EXPECT_EQ(fcntl(ends[1], F_GETFL) & O_NONBLOCK, 0);
+  std::string read_back(static_cast<std::size_t>(lines) * line.size(), ' ');
+  std::size_t done = 0;
+  while (done < read_back.size()) {
+    const ssize_t got = read(ends[0], read_back.data() + done, read_back.size() - done);
+    ASSERT_GT(got, 0);
+    done += static_cast<std::size_t>(got);
+  }
+  EXPECT_EQ(read_back.find_first_not_of('x'), std::string::npos);
+  EXPECT_TRUE(write_at_once(ends[1], line));
+  close(ends[0]);
+  close(ends[1]);
 }
 
 }  // namespace

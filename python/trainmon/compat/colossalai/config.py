@@ -6,7 +6,7 @@ import json
 import os
 from typing import Any
 
-from trainmon.torch.hooks import log
+from trainmon.base.console import log
 
 STATS = ("norm", "mean", "max", "min")  # in the order of their columns
 STRAY = "front"  # the manual lists it where its columns have norm

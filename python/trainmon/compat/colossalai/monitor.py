@@ -8,6 +8,7 @@ import sys
 
 import torch
 
+from trainmon.base.console import log, say
 from trainmon.base.names import as_text
 from trainmon.compat.colossalai import config as fields
 from trainmon.config import config_json
@@ -15,7 +16,6 @@ from trainmon.monitor import Watch
 from trainmon.torch import given
 from trainmon.torch.adapter import Adapter
 from trainmon.torch.declared_steps import DeclaredSteps, NoOptimizer
-from trainmon.torch.hooks import log
 from trainmon.torch.selection import Selection
 
 # What the wrapper of a model is called here, by the modes it contradicts.
@@ -171,11 +171,9 @@ class ColossalAIMonitor:
         lost = f"; {missing} rows of rank 0 are missing (health.json)" if missing else ""
         if shards is not None and shards.alone:
             lost += f"; {shards.alone} global rows of rank 0 are of its shards ({shards.why})"
-        print(
+        say(
             f"trainmon: gradient statistics are in {self.output_file_local} and "
-            f"{self.output_file_global}{lost}",
-            file=sys.stderr,
-            flush=True,
+            f"{self.output_file_global}{lost}"
         )
 
     def _unwatch(self) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import numbers
 
-from trainmon.base.parts import log
+from trainmon.base.console import log
 
 
 def arguments(args: tuple, keys: dict) -> dict:

@@ -8,7 +8,7 @@ import re
 import stat
 from typing import Any
 
-from trainmon.base.parts import log
+from trainmon.base.console import log
 
 FORMATS = ("csv", "tensorboard", "api")
 OPS = ("norm", "min", "max", "mean", "zeros", "nans")

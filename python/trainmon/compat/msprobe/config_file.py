@@ -5,7 +5,7 @@ import json
 import os
 import time
 
-from trainmon.base.parts import log
+from trainmon.base.console import log
 from trainmon.compat.msprobe import config as fields
 
 RACY = 2.0  # seconds in which a file system may give two versions of a file the same time

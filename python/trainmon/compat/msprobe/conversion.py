@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import datetime
-import logging
 import os
 import shutil
 import sys
@@ -10,9 +9,10 @@ import time
 import warnings
 
 from trainmon import conversion
+from trainmon.base.console import Log, say
 from trainmon.checks import arguments as checks
 
-log = logging.getLogger("trainmon.compat.msprobe")
+log = Log("trainmon.compat.msprobe")
 
 TYPES = [
     "actv",
@@ -74,7 +74,7 @@ class Progress:
 
     def __init__(self, what: str):
         self.what = what
-        self.is_terminal = sys.stderr.isatty()
+        self.is_terminal = sys.stderr is not None and sys.stderr.isatty()
         self.next = time.monotonic() + (0.3 if self.is_terminal else 5.0)
         self.drawn = False
 
@@ -86,16 +86,16 @@ class Progress:
         if self.is_terminal:
             self.drawn = True
             bar = ("#" * int(30 * share)).ljust(30, ".")
-            print(f"\r{self.what} [{bar}] {share:4.0%}\x1b[K", end="", file=sys.stderr, flush=True)
+            say(f"\r{self.what} [{bar}] {share:4.0%}\x1b[K", end="")
         else:
-            print(f"{self.what}: {share:.0%}", file=sys.stderr, flush=True)
+            say(f"{self.what}: {share:.0%}")
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_) -> None:
         if self.drawn:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            say("\r\x1b[K", end="")
 
 
 def convert(source: str, out: str, to: str, types: list[str], **options) -> None:

@@ -7,7 +7,7 @@ import re
 import uuid
 from pathlib import Path
 
-from trainmon.base.parts import log
+from trainmon.base.console import log
 
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 SHANGHAI = datetime.timezone(datetime.timedelta(hours=8))  # the clock of all names

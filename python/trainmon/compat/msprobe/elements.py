@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainmon.base.parts import log
+from trainmon.base.console import log
 from trainmon.compat.msprobe import config as fields
 
 

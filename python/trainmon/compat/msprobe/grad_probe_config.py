@@ -5,7 +5,7 @@ import difflib
 import re
 from dataclasses import dataclass
 
-from trainmon.base.parts import log
+from trainmon.base.console import log
 
 TASK = "grad_probe"
 LEVELS = ("L0", "L1", "L2")

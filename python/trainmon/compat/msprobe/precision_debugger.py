@@ -2,7 +2,7 @@
 # depends on the framework is in pytorch/ and mindspore/.
 from __future__ import annotations
 
-from trainmon.base.parts import log
+from trainmon.base.console import log
 from trainmon.compat.msprobe import grad_probe_config
 from trainmon.compat.msprobe.config import load
 

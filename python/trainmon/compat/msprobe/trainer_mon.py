@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 
-from trainmon.base.parts import log
+from trainmon.base.console import log
+from trainmon.base.signals import pass_on
 from trainmon.compat.msprobe import config as fields
 from trainmon.compat.msprobe import directory, structure
 from trainmon.compat.msprobe.arguments import arguments
@@ -216,6 +217,7 @@ class Face:
                 path = structure.write(self._structure, structure.structure(tensors))
                 log.warning("trainmon: the structure of the model is in %s", path)
             except Exception as error:
+                pass_on(error)
                 log.error("trainmon: the structure was not written: %s", error)
         self.stop()
         raise MonitorExit("exit after first monitor step when print model struct")
@@ -229,6 +231,7 @@ class Face:
                 log.warning("trainmon: > Used communication ops and corresponding stack")
                 log.warning("trainmon: %s", json.dumps(collectives.seen()))
         except Exception as error:
+            pass_on(error)
             log.error("trainmon: the collectives cannot be told: %s", error)
         if ends:
             self.stop()
@@ -275,6 +278,7 @@ class Face:
         try:
             self._start(self.step)
         except Exception as error:
+            pass_on(error)
             log.error("trainmon: the new config cannot be applied: %s", error)
             self.config, self._follows = before, before["dynamic_on"] and was_on
             if self._follows:
@@ -332,6 +336,7 @@ class Face:
         try:
             self._start(self.config["start_step"])
         except Exception as error:
+            pass_on(error)
             log.error("trainmon: activations cannot be switched: %s", error)
             self.config = before
         self._collected = collected
@@ -347,6 +352,7 @@ class Face:
         try:
             return ask()
         except Exception as error:
+            pass_on(error)
             log.error("trainmon: no metrics: %s: %s", type(error).__name__, error)
             return {}, {}
 

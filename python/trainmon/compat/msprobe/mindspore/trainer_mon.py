@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from mindspore.communication import get_group_size, get_rank
 
-from trainmon.base.parts import log
+from trainmon.base.console import log
 from trainmon.compat.msprobe.mindspore.names import Targets
 from trainmon.compat.msprobe.trainer_mon import Face
 from trainmon.mindspore import given

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import torch
 
-from trainmon.base.parts import log
+from trainmon.base.console import log
 from trainmon.compat.msprobe import metrics
 from trainmon.compat.msprobe.names import Targets
 from trainmon.compat.msprobe.trainer_mon import Face
