@@ -181,7 +181,7 @@ void add_convert(CLI::App& app, Context& context) {
       ->required()
       ->check(CLI::IsMember(
           {"csv", "jsonl", "sqlite", "tensorboard", "parquet", "msprobe_db", "msprobe_trend"}));
-  command->add_option("--from", given->from, "format to read")
+  command->add_option("--from,--format", given->from, "format to read")
       ->capture_default_str()
       ->check(CLI::IsMember({"auto", "log", "csv", "sqlite", "msprobe_csv"}));
   command->add_option("--threads", given->threads, "threads that read")

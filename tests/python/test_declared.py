@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import launch
+import log_decoder
 import trainmon
 
 
@@ -154,7 +155,7 @@ def test_query_and_show_tell_them(tmp_path):
     assert found == changes(used[1, "lr"])
     lines = program("show", tmp_path, "--declared", "--count", "0").splitlines()
     assert lines[0].split() == ["restart", "step", "rank", "optimizer", "group", "name", "value"]
-    assert lines[1].split()[5:] == ["lr", "0.1"]
+    assert lines[1].split()[5:] == ["weight_decay", "0.5"]
 
 
 def test_compare_tells_from_which_step_on(tmp_path):
@@ -168,7 +169,7 @@ def test_compare_tells_from_which_step_on(tmp_path):
     out = program("compare", tmp_path / "a", tmp_path / "b", code=1)
     first, second = out.splitlines()[:2]
     assert first == f"lr of group 1 differs from step 2 on: 0.1 in A, {used[1, 'lr'][2]!r} in B"
-    assert second.startswith("first difference: step 2")
+    assert second.startswith("first difference: step 3")  # what the step 2 did shows then
     late = trainmon.compare(tmp_path / "a", tmp_path / "b", steps=(3, None))
     assert [(d["step"], d["name"]) for d in late["declared"]] == [(3, "lr")]
     same = trainmon.compare(tmp_path / "a", tmp_path / "a")
@@ -180,3 +181,30 @@ def test_steps_that_are_not_recorded(tmp_path, every):
     used = train(tmp_path, change=halve_second, monitor_options={"every": every})
     seen = [v for s, v in enumerate(used[1, "lr"]) if s % every == 0]
     assert [v for _, v in history(tmp_path, 1, "lr")] == [v for _, v in changes(seen)]
+
+
+def test_conversions_write_them(tmp_path):
+    train(tmp_path / "run", change=halve_second)
+    lines = declared(tmp_path / "run")
+    program("convert", tmp_path / "run", "--to", "jsonl", "-o", tmp_path / "lines")
+    written = [json.loads(line) for line in (tmp_path / "lines/declared.jsonl").open()]
+    values = [(d["step"], d["param_group"], d["name"]) for d in lines]
+    assert [(d["step"], d["param_group"], d["name"]) for d in written] == values
+    numbers = [d["value"] for d in written if not isinstance(d["value"], str)]
+    assert numbers == [d["value"] for d in lines if not math.isnan(d["value"])]
+    program("convert", tmp_path / "run", "--to", "csv", "-o", tmp_path / "table")
+    assert (tmp_path / "table/declared.csv").read_text().startswith("restart,rank,step,optimizer,")
+    report = trainmon.convert(tmp_path / "run", tmp_path / "run.db", "sqlite")
+    assert "no table for what optimizers declared" in " ".join(report.remarks)
+
+
+def test_the_bytes_are_those_of_the_page_of_formats(tmp_path):
+    used = train(tmp_path, change=halve_second)
+    data = (tmp_path / "rank_00000/restart_0000/log-000000.tmlog").read_bytes()
+    told = [d for batch in log_decoder.decode(data).batches for d in batch.get("declared", [])]
+    assert [(d["optimizer"], d["group"], d["window"]) for d in told] == [
+        (0, 0, 0), (0, 1, 0), (0, 1, 2), (0, 1, 4)
+    ]  # fmt: skip
+    lr = used[1, "lr"]
+    assert [d["values"]["lr"] for d in told[1:]] == [lr[0], lr[2], lr[4]]
+    assert told[0]["values"]["foreach"] == "None" and set(told[2]["values"]) == {"lr"}
