@@ -514,6 +514,10 @@ void Monitor::add_scalar(std::string_view name, double value, std::optional<std:
   if (state_->alive()) state_->collector.add_scalar(name, value, window);
 }
 
+void Monitor::declare(Declared declared) {
+  if (state_->alive()) state_->collector.declare(std::move(declared));
+}
+
 void Monitor::add_payload(Payload payload) {
   if (state_->alive()) state_->collector.add_payload(std::move(payload));
 }

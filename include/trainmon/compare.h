@@ -43,6 +43,18 @@ struct Difference {
   double ratio = 0.0;
 };
 
+// A number or text of an optimizer's group (lr, weight_decay, ...) that is not the same from a step
+// on; as text, "?" where it is not known, "" where a run does not have it.
+struct DeclaredDifference {
+  std::int64_t step = 0;
+  std::int32_t optimizer = 0;
+  std::int32_t group = 0;
+  std::string name;
+  std::string a;
+  std::string b;
+  std::vector<int> ranks;  // ascending, that see it; empty: all
+};
+
 // What one of the runs has.
 struct ComparedSide {
   std::filesystem::path path;
@@ -60,8 +72,9 @@ struct ComparedSide {
 };
 
 struct CompareReport {
-  std::optional<Difference> first;  // beyond tolerance, in the order of execution
-  std::vector<Difference> worst;    // each tensor once, by ratio; NaN and infinities first
+  std::optional<Difference> first;           // beyond tolerance, in the order of execution
+  std::vector<DeclaredDifference> declared;  // by step
+  std::vector<Difference> worst;             // each tensor once, by ratio; NaN and infinities first
   // By kind and step the largest ratio, for pictures.
   struct Level {
     std::string kind;

@@ -143,6 +143,9 @@ class Monitor {
   // On the clock's open window, or on this one of it.
   void add_scalar(std::string_view name, double value,
                   std::optional<std::int64_t> window = std::nullopt);
+  // What a group of the optimizer says in its open window, as far as it changed; window and seq are
+  // filled in. Counts as no row.
+  void declare(Declared declared);
   // Counts as a row; seq of the key is filled in, in the first form window and accum too.
   void add_payload(Payload payload);
   void add_payload_at(Payload payload);

@@ -151,6 +151,23 @@ struct Payload {
   std::vector<std::byte> bytes;
 };
 
+// What a parameter group of an optimizer says in a step: lr, weight_decay, betas.0, ... The first
+// record of a start is complete, later ones hold what is not as before.
+struct DeclaredValue {
+  enum class Type : std::uint8_t { number, text, unknown };  // unknown: on a device, not waited for
+  std::string name;
+  Type type = Type::number;
+  double number = 0.0;  // exactly as the optimizer computes with it
+  std::string text;
+};
+struct Declared {
+  std::int32_t optimizer = 0;
+  std::int32_t group = 0;
+  std::int64_t window = 0;
+  std::uint64_t seq = 0;
+  std::vector<DeclaredValue> values;
+};
+
 // What a rule found. Repeats for one (series, rule, stat) coalesce: they come as further records
 // with the same key and a larger count. Alerts that differ in key are different findings.
 struct Alert {
@@ -208,13 +225,14 @@ struct RecordBatch {
   std::vector<Outcome> outcomes;
   std::vector<Scalar> scalars;
   std::vector<Payload> payloads;
+  std::vector<Declared> declared;
   std::vector<Alert> alerts;
   std::vector<Gap> gaps;
   std::shared_ptr<LateValues> late;  // null: every row has its values
 
   bool empty() const {
     return rows.empty() && outcomes.empty() && scalars.empty() && payloads.empty() &&
-           alerts.empty() && gaps.empty();
+           declared.empty() && alerts.empty() && gaps.empty();
   }
   // Rows and payloads: what rows_produced, rows_written and rows_dropped count.
   std::int64_t row_count() const {

@@ -83,6 +83,16 @@ struct ReadScalar {
   double value = 0.0;
 };
 
+// From this step on, until the next one with the same optimizer, group and name.
+struct ReadDeclared {
+  std::int32_t restart = 0;
+  std::int32_t rank = 0;
+  std::int64_t step = 0;
+  std::int32_t optimizer = 0;
+  std::int32_t group = 0;
+  DeclaredValue value;
+};
+
 // A text or a histogram (docs/formats.md) at a place of its own.
 struct ReadPayload {
   std::int32_t restart = 0;
@@ -119,16 +129,20 @@ std::string ranks_text(const std::vector<int>& ranks);
 
 struct RunRows {
   std::vector<Series> series;
-  std::vector<ReadRow> rows;          // by restart, step, attempt, rank, seq
-  std::vector<ReadScalar> scalars;    // by restart, step, rank
+  std::vector<ReadRow> rows;        // by restart, step, attempt, rank, seq
+  std::vector<ReadScalar> scalars;  // by restart, step, rank
+  // By step, restart, rank; of steps before the first one asked for, the last of each value.
+  std::vector<ReadDeclared> declared;
   std::vector<ReadPayload> payloads;  // by restart, step, attempt, rank, seq
   std::vector<ReadAlert> alerts;
   std::vector<ReadGap> gaps;
   std::vector<std::string> kinds;  // every kind of the ranks read, selected or not, ascending
   std::vector<int> ranks;          // every rank the run has, ascending
-  MissingRanks missing;            // of the ranks selected
-  std::vector<Damage> damage;      // a torn tail of a killed run is not damage; rows that a run
-                                   // stopped in order has written and the log lacks are
+  // Of patterns of `include` that take no name of the run, those that would behind "**.".
+  std::vector<std::string> suggested;
+  MissingRanks missing;        // of the ranks selected
+  std::vector<Damage> damage;  // a torn tail of a killed run is not damage; rows that a run
+                               // stopped in order has written and the log lacks are
   std::int64_t torn_tails = 0;
   bool all_restarts = false;  // rows of steps that a later restart went through again, too
 };

@@ -12,6 +12,7 @@ void add_fast_calls(nanobind::module_& module);
 void init_forwards(nanobind::module_& module);
 void init_gradient_hooks(nanobind::module_& module);
 void init_accumulated(nanobind::module_& module);
+void init_declared(nanobind::module_& module);
 void init_grad_probe(nanobind::module_& module);
 void init_convert(nanobind::module_& module);
 void init_directions(nanobind::module_& module);

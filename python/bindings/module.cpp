@@ -14,6 +14,7 @@ NB_MODULE(_core, module) {
   trainmon::init_forwards(module);
   trainmon::init_gradient_hooks(module);
   trainmon::init_accumulated(module);
+  trainmon::init_declared(module);
   trainmon::init_grad_probe(module);
   trainmon::init_tools(module);
   trainmon::init_convert(module);

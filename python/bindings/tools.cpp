@@ -8,6 +8,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <system_error>
 #include <utility>
@@ -143,6 +144,24 @@ class Rows {
     return out;
   }
 
+  nb::dict declared() const {
+    const std::vector<ReadDeclared>& list = run_.declared;
+    const auto number = [](const ReadDeclared& d) {
+      return d.value.type == DeclaredValue::Type::number ? d.value.number : std::nan("");
+    };
+    nb::dict out;
+    out["restart"] = column<std::int32_t>(list, [](const ReadDeclared& d) { return d.restart; });
+    out["rank"] = column<std::int32_t>(list, [](const ReadDeclared& d) { return d.rank; });
+    out["step"] = column<std::int64_t>(list, [](const ReadDeclared& d) { return d.step; });
+    out["optimizer"] =
+        column<std::int32_t>(list, [](const ReadDeclared& d) { return d.optimizer; });
+    out["param_group"] = column<std::int32_t>(list, [](const ReadDeclared& d) { return d.group; });
+    out["name"] = coded(list, [](const ReadDeclared& d) { return std::string_view(d.value.name); });
+    out["value"] = column<double>(list, number);
+    out["text"] = coded(list, [](const ReadDeclared& d) { return std::string_view(d.value.text); });
+    return out;
+  }
+
   // (type, bytes, place): Python knows what a type means.
   nb::list payloads() const {
     nb::list out;
@@ -216,6 +235,11 @@ class Rows {
   nb::list kinds() const {
     nb::list out;
     for (const std::string& kind : run_.kinds) out.append(text(kind));
+    return out;
+  }
+  nb::list suggested() const {
+    nb::list out;
+    for (const std::string& pattern : run_.suggested) out.append(text(pattern));
     return out;
   }
   std::vector<int> ranks() const { return run_.ranks; }
@@ -331,12 +355,14 @@ void init_tools(nb::module_& module) {
       .def("keys", &Rows::keys)
       .def("statistics", &Rows::statistics, nb::arg("names"))
       .def("scalars", &Rows::scalars)
+      .def("declared", &Rows::declared)
       .def("payloads", &Rows::payloads)
       .def("alerts", &Rows::alerts)
       .def("gaps", &Rows::gaps)
       .def("damage", &Rows::damage)
       .def("torn_tails", &Rows::torn_tails)
       .def("kinds", &Rows::kinds)
+      .def("suggested", &Rows::suggested)
       .def("ranks", &Rows::ranks)
       .def("missing_ranks", &Rows::missing_ranks)
       .def("missing_text", &Rows::missing)

@@ -23,10 +23,16 @@ def add_selection(parser: argparse.ArgumentParser, runs: str | None = None) -> N
     parser.add_argument("-q", "--quiet", action="store_true", help="no remarks on stderr")
     which = parser.add_argument_group("which rows")
     add = which.add_argument
-    add("--kind", action="append", metavar="KIND", help="kind or group of kinds (repeatable)")
-    add("--name", action="append", metavar="PATTERN", help="name pattern (repeatable)")
+    add(
+        "--kind",
+        "--kinds",
+        action="append",
+        metavar="KIND",
+        help="kind or group of kinds (repeatable)",
+    )
+    add("--name", "--include", action="append", metavar="PATTERN", help="name pattern (repeatable)")
     add("--exclude", action="append", metavar="PATTERN", help="names left out (repeatable)")
-    add("--rank", action="append", type=int, metavar="N", help="rank (repeatable)")
+    add("--rank", "--ranks", action="append", type=int, metavar="N", help="rank (repeatable)")
     add("--steps", metavar="A:B", help="A:B (inclusive), A:, :B or A")
     add("--all-restarts", action="store_true", help="steps that were repeated, too")
     add("--merged", action="store_true", help="merge shards over ranks (then rank is -1)")

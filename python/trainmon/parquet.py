@@ -248,7 +248,11 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("-o", "--out", required=True, metavar="OUT", help="directory to make")
     made.add_argument("--overwrite", action="store_true", help="replace OUT, if it is a dataset")
     made.add_argument(
-        "--stat", action="append", metavar="STAT", help="statistic (repeatable); default all"
+        "--stat",
+        "--stats",
+        action="append",
+        metavar="STAT",
+        help="statistic (repeatable); default all",
     )
     made.add_argument(
         "--float32",

@@ -37,6 +37,10 @@ class RunTable(Mapping):
     Rows are ordered by restart, step, attempt, rank, seq.
 
     scalars      {restart, rank, step, name, value}: arrays of what `mon.log` recorded
+    declared     {restart, rank, step, optimizer, param_group, name, value, text}: what the groups of
+                 the optimizers said (lr, weight_decay, betas.0, ...), where it changed. `value` is a
+                 number, NaN where it is a text or was not known (on a device). With `steps`, what
+                 held before the first step, too
     payloads     list of dicts of what is no number: `value` is a str (of kind stack) or a Histogram
                  (of kind update_ratio)
     alerts, gaps lists of dicts: what rules found; rows that were lost, and why
@@ -51,6 +55,7 @@ class RunTable(Mapping):
     def __init__(self, rows: Any, stats: tuple[str, ...]):
         self._columns = {**rows.keys(), **rows.statistics(list(stats))}
         self._scalars = rows.scalars()
+        self._declared = rows.declared()
         self.num_rows: int = len(rows)
         self.stats = stats
         self.payloads: list[dict] = [
@@ -93,6 +98,10 @@ class RunTable(Mapping):
     @property
     def scalars(self) -> dict[str, np.ndarray]:
         return {name: _decoded(column) for name, column in self._scalars.items()}
+
+    @property
+    def declared(self) -> dict[str, np.ndarray]:
+        return {name: _decoded(column) for name, column in self._declared.items()}
 
     def to_pandas(self):
         """The table as a pandas.DataFrame, text columns as categories. Needs pandas."""
@@ -286,6 +295,13 @@ def _read(
         raise FileNotFoundError(f"run: {error}") from None
     except ValueError as error:  # an unknown kind is all it finds wrong
         raise ValueError(f"kinds: {error}") from None
+    for pattern in rows.suggested():
+        warnings.warn(
+            f"include: {pattern[3:]!r} takes no name of the run: patterns begin at the root of the "
+            f"model; did you mean {pattern!r}?",
+            RuntimeWarning,
+            stacklevel=3,
+        )
     missing = rows.missing_text()
     if missing:
         warnings.warn(f"{missing} from {os.fsdecode(path)}", RuntimeWarning, stacklevel=3)

@@ -90,10 +90,17 @@ void add_gap(std::vector<Gap>& gaps, const Gap& gap) {
 std::size_t RecordBatch::bytes() const {
   std::size_t total = sizeof(RecordBatch) + rows.capacity() * sizeof(Row) +
                       outcomes.capacity() * sizeof(Outcome) + scalars.capacity() * sizeof(Scalar) +
-                      payloads.capacity() * sizeof(Payload) + alerts.capacity() * sizeof(Alert) +
+                      payloads.capacity() * sizeof(Payload) +
+                      declared.capacity() * sizeof(Declared) + alerts.capacity() * sizeof(Alert) +
                       gaps.capacity() * sizeof(Gap);
   for (const Scalar& scalar : scalars) total += scalar.name.capacity();
   for (const Payload& payload : payloads) total += payload.bytes.capacity();
+  for (const Declared& group : declared) {
+    total += group.values.capacity() * sizeof(DeclaredValue);
+    for (const DeclaredValue& value : group.values) {
+      total += value.name.capacity() + value.text.capacity();
+    }
+  }
   for (const Alert& alert : alerts) {
     total += alert.rule.capacity() + alert.message.capacity() + alert.stat.capacity();
   }

@@ -92,7 +92,28 @@ void say_rest(const CompareReport& report) {
   for (const std::string& remark : report.remarks) std::cerr << "trainmon: " << remark << "\n";
 }
 
+// "lr of group 0 differs from step 12 on: 0.001 in A, 0.0005 in B".
+void print_declared(const CompareReport& report) {
+  constexpr std::size_t kShown = 10;
+  const auto value = [](const std::string& text) {
+    return text.empty() ? "none" : printable(text);
+  };
+  for (std::size_t i = 0; i < report.declared.size() && i < kShown; ++i) {
+    const DeclaredDifference& one = report.declared[i];
+    std::cout << printable(one.name) << " of "
+              << (one.optimizer == 0 ? "" : "optimizer " + std::to_string(one.optimizer) + ", ")
+              << "group " << one.group << " differs from step " << one.step
+              << " on: " << value(one.a) << " in A, " << value(one.b) << " in B"
+              << (one.ranks.empty() ? "" : " (ranks " + ranks_text(one.ranks) + ")") << "\n";
+  }
+  if (report.declared.size() > kShown) {
+    std::cout << "and " << report.declared.size() - kShown
+              << " more values of the optimizers' groups differ; --json lists all\n";
+  }
+}
+
 void print_text(const CompareReport& report, const Context& context) {
+  print_declared(report);
   if (report.first) {
     const Difference& found = *report.first;
     const std::string where =
@@ -214,7 +235,7 @@ void add_compare(CLI::App& app, Context& context) {
                       "a repeat of A; its noise takes the place of fixed tolerances");
   command->add_option("--tolerance", given->factor, "factor on every tolerance")
       ->capture_default_str();
-  command->add_option("--count", given->count, "lines of the table of the worst")
+  command->add_option("--count,--worst", given->count, "lines of the table of the worst")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000000));
   given->plot_option = command->add_option("--plot", given->plot,
@@ -223,6 +244,7 @@ void add_compare(CLI::App& app, Context& context) {
 Tensors are matched without module., _orig_mod. and other prefixes of wrappers;
 shards are merged first. Every statistic is compared with what rounding may do
 in its type (docs/compare.md), or with what it did between A and --null.
+Before it stands what the optimizers' groups say otherwise (lr, weight_decay, ...).
 The first difference is the first in the order of execution. Exit code 1 when
 there is one, 0 when there is none, 2 when nothing can be compared, 3 when
 there is none in what could be read of runs that are damaged or cut.

@@ -113,7 +113,7 @@ void print_report(const ConvertReport& report, const ConvertOptions& options, Co
   add("--name", given.selection.names);
   add("--exclude", given.selection.excludes);
   add("--rank", given.selection.ranks);
-  add("--stat", given.stats);
+  add("--stat,--stats", given.stats);
   if (!given.selection.steps.empty()) {
     arguments.emplace_back("--steps");
     arguments.push_back(given.selection.steps);
@@ -174,7 +174,7 @@ void add_convert(CLI::App& app, Context& context) {
       ->required()
       ->check(CLI::IsMember(
           {"csv", "jsonl", "sqlite", "tensorboard", "parquet", "msprobe_db", "msprobe_trend"}));
-  command->add_option("--from", given->from, "format to read")
+  command->add_option("--from,--format", given->from, "format to read")
       ->capture_default_str()
       ->check(CLI::IsMember({"auto", "log", "csv", "sqlite", "msprobe_csv"}));
   command->add_option("--threads", given->threads, "threads that read")

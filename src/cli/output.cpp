@@ -96,6 +96,10 @@ std::string red(const Context& context, std::string_view text) {
   return painted(context, text, "31");
 }
 
+void say_term(const Context& context, std::string_view text) {
+  if (!context.quiet && ::isatty(STDOUT_FILENO) == 1) std::cout << "  " << text << "\n";
+}
+
 std::size_t terminal_width() {
   if (const char* columns = std::getenv("COLUMNS")) {
     std::size_t width = 0;

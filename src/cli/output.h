@@ -35,6 +35,9 @@ std::string shortened(const std::string& text, std::size_t width);
 // Columns of width of terminal or COLUMNS; without either, as wide as need be.
 std::size_t terminal_width();
 
+// A line under a table that explains a word of it, where a person looks on.
+void say_term(const Context& context, std::string_view text);
+
 // A table whose last flexible column gives way when the terminal is too narrow.
 class TextTable {
  public:

@@ -44,15 +44,25 @@ void say_nothing_matches(const RunRows& rows) {
   std::cerr << "; `trainmon show RUN` lists names and steps\n";
 }
 
+void say_suggested(const RunRows& rows) {
+  for (const std::string& pattern : rows.suggested) {
+    std::cerr << "trainmon: --name " << printable(pattern.substr(3))
+              << " takes no name: patterns begin at the root of the model; did you mean --name '"
+              << printable(pattern) << "'?\n";
+  }
+}
+
 }  // namespace
 
 void add_selection(CLI::App& command, Selection& selection) {
   command.add_option("RUN", selection.run, "run directory (`out` of trainmon.watch)")->required();
   const auto repeatable = [](CLI::Option* option) { option->allow_extra_args(false); };
-  repeatable(command.add_option("--kind", selection.kinds, "kind or group of kinds (repeatable)"));
-  repeatable(command.add_option("--name", selection.names, "name pattern (repeatable)"));
+  repeatable(
+      command.add_option("--kind,--kinds", selection.kinds, "kind or group of kinds (repeatable)"));
+  repeatable(command.add_option("--name,--include", selection.names,
+                                "name pattern (repeatable); **.h.1 is any name that ends so"));
   repeatable(command.add_option("--exclude", selection.excludes, "names left out (repeatable)"));
-  repeatable(command.add_option("--rank", selection.ranks, "rank (repeatable)"));
+  repeatable(command.add_option("--rank,--ranks", selection.ranks, "rank (repeatable)"));
   command.add_option("--steps", selection.steps, "A:B (inclusive), A:, :B or A");
   command.add_flag("--all-restarts", selection.all_restarts, "steps that were repeated, too");
   command.add_flag("--merged", selection.merged, "merge shards over ranks (then rank is *)");
@@ -96,6 +106,7 @@ void say_of_run(const RunRows& rows, std::int64_t count, const ReadOptions& opti
                       !options.exclude.empty() || !options.ranks.empty() || options.first_step ||
                       options.last_step;
   if (count == 0 && chosen && !options.only_bad) say_nothing_matches(rows);
+  say_suggested(rows);
   if (!rows.missing.ranks.empty()) {
     context.exit_code = kPartial;
     std::cerr << "trainmon: " << missing_text(rows.missing) << ": this answer lacks what "

@@ -13,6 +13,7 @@ struct ShowOptions {
   Selection selection;
   std::vector<std::string> stats;
   std::size_t count = 50;
+  bool declared = false;
 };
 
 constexpr std::array kDefaultStats = {Stat::norm, Stat::min, Stat::max, Stat::nans};
@@ -59,6 +60,15 @@ void print_text(const RunRows& rows, std::size_t count, const std::vector<Stat>&
     table.add(std::move(cells), row.state.non_finite());
   }
   table.print(context);
+  if (has_attempt) say_term(context, "attempt: the try at this step; those before were skipped");
+  if (has_micro) say_term(context, "micro: the backward within the step");
+  if (has_call) say_term(context, "call: the call of the module within one forward");
+}
+
+void say_cut(std::size_t shown, std::size_t all, const Context& context) {
+  if (shown >= all || context.quiet) return;
+  std::cerr << "the first " << grouped(static_cast<std::int64_t>(shown)) << " of "
+            << grouped(static_cast<std::int64_t>(all)) << " rows; --count 0 shows all\n";
 }
 
 void run_show(const ShowOptions& options, Context& context) {
@@ -77,11 +87,53 @@ void run_show(const ShowOptions& options, Context& context) {
   } else {
     print_text(rows, count, stats, context);
   }
-  if (count < rows.rows.size() && !context.quiet) {
-    std::cerr << "the first " << grouped(static_cast<std::int64_t>(count)) << " of "
-              << grouped(static_cast<std::int64_t>(rows.rows.size()))
-              << " rows; --count 0 shows all\n";
+  say_cut(count, rows.rows.size(), context);
+}
+
+std::string declared_text(const DeclaredValue& value) {
+  if (value.type == DeclaredValue::Type::unknown) return "?";
+  return value.type == DeclaredValue::Type::text ? printable(value.text)
+                                                 : number_text(value.number);
+}
+
+// What the groups of optimizers said, where it changed.
+void show_declared(const ShowOptions& options, Context& context) {
+  const RunRows run = read_selected(options.selection, context);
+  const std::size_t count =
+      options.count == 0 ? run.declared.size() : std::min(options.count, run.declared.size());
+  Json out = Json::array();
+  TextTable table({{"restart"},
+                   {"step"},
+                   {"rank"},
+                   {"optimizer"},
+                   {"group"},
+                   {"name", TextTable::Align::left},
+                   {"value", TextTable::Align::left}});
+  for (std::size_t i = 0; i < count; ++i) {
+    const ReadDeclared& d = run.declared[i];
+    out.push_back({{"restart", d.restart},
+                   {"rank", d.rank},
+                   {"step", d.step},
+                   {"optimizer", d.optimizer},
+                   {"param_group", d.group},
+                   {"name", printable(d.value.name)},
+                   {"value", nullptr}});
+    if (d.value.type == DeclaredValue::Type::number) {
+      out.back()["value"] = json_number(d.value.number);
+    } else if (d.value.type == DeclaredValue::Type::text) {
+      out.back()["value"] = printable(d.value.text);
+    }
+    table.add({std::to_string(d.restart), std::to_string(d.step), std::to_string(d.rank),
+               std::to_string(d.optimizer), std::to_string(d.group), printable(d.value.name),
+               declared_text(d.value)},
+              false);
   }
+  if (context.json) {
+    print_json(out);
+  } else {
+    table.print(context);
+  }
+  say_cut(count, run.declared.size(), context);
 }
 
 }  // namespace
@@ -90,18 +142,28 @@ void add_show(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand("show", "rows of a run as a table");
   const auto options = std::make_shared<ShowOptions>();
   add_selection(*command, options->selection);
-  command->add_option("--stat", options->stats, "statistic to show (repeatable)")
+  command->add_option("--stat,--stats", options->stats, "statistic to show (repeatable)")
       ->allow_extra_args(false);
   command->add_option("--count", options->count, "rows to show, 0 for all")->capture_default_str();
+  command->add_flag("--declared", options->declared,
+                    "instead of rows: lr, weight_decay and all other numbers of the optimizers' "
+                    "groups, at the steps where they changed");
   command->footer(
       R"(Rows come in the order restart, step, attempt, rank, seq. A row with a NaN or an
 infinity is red on a terminal. With --json every statistic is given.
 
+Words: "attempt" counts tries at one step (a loss scaler skips some), "micro" the
+backwards within a step, "call" the calls of a module in one forward, "seq" is the
+order of execution on a rank, "chunk" the part of the model (N: before a name).
+
 Examples:
+  trainmon show runs/a --declared
   trainmon show runs/a --steps 120
   trainmon show runs/a --kind grads --name layers.1 --stat norm --stat std
   trainmon show runs/a --merged --kind weights --steps 0:3)");
-  command->callback([options, &context] { run_show(*options, context); });
+  command->callback([options, &context] {
+    options->declared ? show_declared(*options, context) : run_show(*options, context);
+  });
 }
 
 }  // namespace trainmon::cli

@@ -336,10 +336,11 @@ void add_tail(CLI::App& app, Context& context) {
       ->check(CLI::Range(0.01, 3600.0));
   const auto repeatable = [](CLI::Option* option) { option->allow_extra_args(false); };
   ReadOptions& select = given->select;
-  repeatable(command->add_option("--kind", select.kinds, "kind or group of kinds (repeatable)"));
-  repeatable(command->add_option("--name", select.include, "name pattern (repeatable)"));
+  repeatable(
+      command->add_option("--kind,--kinds", select.kinds, "kind or group of kinds (repeatable)"));
+  repeatable(command->add_option("--name,--include", select.include, "name pattern (repeatable)"));
   repeatable(command->add_option("--exclude", select.exclude, "names left out (repeatable)"));
-  repeatable(command->add_option("--rank", select.ranks, "rank (repeatable)"));
+  repeatable(command->add_option("--rank,--ranks", select.ranks, "rank (repeatable)"));
   command->footer(
       R"(One line per step and rank: norms over all tensors of the rank, how many
 elements are not finite (bad), the first tensor that is not, else the one of the

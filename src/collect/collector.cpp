@@ -183,6 +183,11 @@ void Collector::add_scalar(std::string_view name, double value,
   open_.append(std::move(scalar));
 }
 
+void Collector::declare(Declared declared) {
+  declared.window = windows_.window(declared.optimizer);
+  open_.append(std::move(declared));
+}
+
 void Collector::add_payload(Payload payload) {
   const Address address = address_of(payload.key.series);
   payload.key.window = address.window;

@@ -76,6 +76,7 @@ class Collector {
   bool fulfil(std::int64_t ticket, std::span<const RowState> states);
   void add_scalar(std::string_view name, double value,
                   std::optional<std::int64_t> window = std::nullopt);
+  void declare(Declared declared);
   void add_payload(Payload payload);
   void add_payload_at(Payload payload);
   // Measures on the calling thread, then submits one batch of one payload per item.

@@ -36,6 +36,12 @@ std::uint64_t OpenBatch::append(Payload payload) {
   return payloads_.back().key.seq;
 }
 
+void OpenBatch::append(Declared declared) {
+  const std::lock_guard lock(rest_mutex_);
+  declared.seq = take_seq();
+  declared_.push_back(std::move(declared));
+}
+
 void OpenBatch::append(const Outcome& outcome) {
   const std::lock_guard lock(rest_mutex_);
   outcomes_.push_back(outcome);
@@ -60,9 +66,11 @@ RecordBatch OpenBatch::take() {
   batch.outcomes = std::move(outcomes_);
   batch.scalars = std::move(scalars_);
   batch.payloads = std::move(payloads_);
+  batch.declared = std::move(declared_);
   outcomes_ = {};
   scalars_ = {};
   payloads_ = {};
+  declared_ = {};
   rows_.store(0, std::memory_order_relaxed);
   const auto by_seq = [](const Row& a, const Row& b) { return a.key.seq < b.key.seq; };
   if (!std::is_sorted(batch.rows.begin(), batch.rows.end(), by_seq)) {

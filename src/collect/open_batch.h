@@ -19,6 +19,7 @@ class OpenBatch {
   std::uint64_t append(Row row);
   std::uint64_t append(Scalar scalar);
   std::uint64_t append(Payload payload);
+  void append(Declared declared);
   void append(const Outcome& outcome);
 
   // The next seq without a row of this batch: for rows kept elsewhere until a device is done.
@@ -44,6 +45,7 @@ class OpenBatch {
   std::vector<Outcome> outcomes_;
   std::vector<Scalar> scalars_;
   std::vector<Payload> payloads_;
+  std::vector<Declared> declared_;
 };
 
 }  // namespace trainmon

@@ -12,6 +12,7 @@
 
 #include "base/text.h"
 #include "convert/compare_tolerance.h"
+#include "convert/compared_declared.h"
 #include "convert/compared_run.h"
 #include "convert/gradient_scale.h"
 #include "convert/row_pairs.h"
@@ -340,6 +341,7 @@ CompareReport compare(const CompareOptions& options) {
     report.null = null.side;
   }
   comparison.run();
+  report.declared = declared_differences(a, b);
   report.a = side_a;
   report.b = side_b;
   if (report.rows > 0) return report;

@@ -55,6 +55,16 @@ std::string compare_json(const CompareReport& report) {
   out["tensors"] = report.tensors;
   out["rows_beyond"] = report.beyond;
   out["tensors_beyond"] = report.tensors_beyond;
+  out["declared"] = Json::array();
+  for (const DeclaredDifference& one : report.declared) {
+    out["declared"].push_back({{"step", one.step},
+                               {"optimizer", one.optimizer},
+                               {"param_group", one.group},
+                               {"name", one.name},
+                               {"a", one.a},
+                               {"b", one.b},
+                               {"ranks", one.ranks}});
+  }
   out["worst"] = Json::array();
   for (const Difference& one : report.worst) out["worst"].push_back(difference(one));
   out["a"] = side(report.a);

@@ -221,6 +221,7 @@ ComparedRun read_compared(const std::filesystem::path& path, const ReadOptions& 
   }
   if (const RunRows* facts = source->facts()) {
     run.world_size = facts->missing.world_size;
+    run.declared = facts->declared;
     run.holds = "ranks " + ranks_text(facts->ranks) + " and kinds";
     for (const std::string& kind : facts->kinds) run.holds += " " + printable(kind);
     if (!facts->missing.ranks.empty()) run.side.not_used.push_back(missing_text(facts->missing));

@@ -48,6 +48,7 @@ struct ComparedRun {
   std::vector<ComparedRow> rows;
   // Activations as every rank saw them, where `rows` holds them merged over ranks.
   std::vector<ComparedRow> by_rank;
+  std::vector<ReadDeclared> declared;
   ComparedSide side;   // but for unmatched and only_here
   int world_size = 0;  // 0: not known
   // Backwards of each step, as far as rows tell.

@@ -35,6 +35,11 @@ class SqliteTarget final : public Target {
       for (const ReadScalar& s : facts->scalars) {
         tables_.add_scalar({s.restart, s.rank}, 0, s.step, {s.name, -1, 0, s.value});
       }
+      if (!facts->declared.empty()) {
+        account.remark(
+            "the database has no table for what optimizers declared (lr, weight_decay, ...): "
+            "`trainmon query` has one, --to csv and jsonl write it");
+      }
       for (const ReadAlert& a : facts->alerts) {
         tables_.add_alert({a.restart, a.rank}, id_of(facts->series[a.alert.key.series]), a.alert);
       }

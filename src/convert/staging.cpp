@@ -36,7 +36,7 @@ void remove_leftovers(const fs::path& directory, const std::string& stem) {
 }
 
 bool is_part_of_output(const std::string& name) {
-  for (const char* stem : {"rows.", "scalars.", "alerts.", "gaps.", "payloads."}) {
+  for (const char* stem : {"rows.", "scalars.", "declared.", "alerts.", "gaps.", "payloads."}) {
     if (name.starts_with(stem)) return name.ends_with(".csv") || name.ends_with(".jsonl");
   }
   return name.starts_with("rank") || name == "merged";

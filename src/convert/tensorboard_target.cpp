@@ -69,7 +69,7 @@ class TensorboardTarget final : public Target {
 
   void finish(RowAccount& account) override {
     const RunRows* facts = source_.facts();
-    if (facts != nullptr && !facts->scalars.empty()) write_scalars(*facts);
+    if (facts != nullptr) write_scalars(*facts);
     write_histograms(account);
     if (!source_.is_msprobe() && tags_ > kManyTags) {
       account.remark(std::to_string(tags_) + " curves: TensorBoard gets slow beyond " +
@@ -152,6 +152,20 @@ class TensorboardTarget final : public Target {
       events->at(scalar.step).scalar("run/" + scalar.name, scalar.value);
     }
     for (auto& [rank, events] : ranks) events->end();
+    ranks.clear();
+    for (const ReadDeclared& one : facts.declared) {
+      if (one.value.type != DeclaredValue::Type::number) continue;
+      std::unique_ptr<Events>& events = ranks[one.rank];
+      if (!events) {
+        events = std::make_unique<Events>(rank_directory(one.rank), one.restart, kDeclared);
+      }
+      events->at(one.step).scalar(
+          "declared/" +
+              (one.optimizer == 0 ? "" : "optimizer_" + std::to_string(one.optimizer) + "/") +
+              "group_" + std::to_string(one.group) + "/" + one.value.name,
+          one.value.number);
+    }
+    for (auto& [rank, events] : ranks) events->end();
   }
 
   void write_histograms(RowAccount& account) {
@@ -181,6 +195,7 @@ class TensorboardTarget final : public Target {
 
   // Numbers of files beside those of parts.
   static constexpr int kScalars = 900000;
+  static constexpr int kDeclared = 900002;
   static constexpr int kHistograms = 900001;
 
   const std::filesystem::path directory_;

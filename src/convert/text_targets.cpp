@@ -168,6 +168,7 @@ class TextTarget final : public Target {
     const RunRows* facts = source_.facts();
     if (facts == nullptr) return;
     write_scalars(*facts);
+    write_declared(*facts);
     write_alerts(*facts);
     write_gaps(*facts);
   }
@@ -236,6 +237,21 @@ class TextTarget final : public Target {
                                integer("step", s.step),
                                {"name", s.name},
                                number("value", s.value)};
+    });
+  }
+
+  void write_declared(const RunRows& facts) {
+    write("declared", facts.declared, [](const ReadDeclared& d) {
+      std::vector<Cell> cells = {integer("restart", d.restart), integer("rank", d.rank),
+                                 integer("step", d.step), integer("optimizer", d.optimizer),
+                                 integer("param_group", d.group)};
+      cells.push_back({"name", d.value.name});
+      if (d.value.type == DeclaredValue::Type::number) {
+        cells.push_back(number("value", d.value.number));
+      } else {
+        cells.push_back({"value", d.value.text});
+      }
+      return cells;
     });
   }
 

@@ -156,6 +156,7 @@ void BatchQueue::carry(RecordBatch& batch) {
   }
   move_to_end(batch.outcomes, carry_.outcomes);
   move_to_end(batch.scalars, carry_.scalars);
+  move_to_end(batch.declared, carry_.declared);
   // Counted already when the gap was made: only the place in the data is merged.
   for (const Gap& gap : batch.gaps) add_gap(carry_.gaps, gap);
   if (lost > 0) count_gap(carry_, lost, first, last);
@@ -175,6 +176,7 @@ void BatchQueue::attach_carry(RecordBatch& batch) {
   }
   move_to_front(carry_.outcomes, batch.outcomes);
   move_to_front(carry_.scalars, batch.scalars);
+  move_to_front(carry_.declared, batch.declared);
   move_to_front(carry_.gaps, batch.gaps);
 }
 

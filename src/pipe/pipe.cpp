@@ -181,6 +181,7 @@ void Pipe::write(Outlet& outlet, const RecordBatch& batch) {
       RecordBatch whole = batch;
       const RecordBatch& owed = outlet.owed;
       whole.outcomes.insert(whole.outcomes.begin(), owed.outcomes.begin(), owed.outcomes.end());
+      whole.declared.insert(whole.declared.begin(), owed.declared.begin(), owed.declared.end());
       whole.gaps.insert(whole.gaps.begin(), owed.gaps.begin(), owed.gaps.end());
       whole.alerts.insert(whole.alerts.begin(), owed.alerts.begin(), owed.alerts.end());
       outlet.sink->write(whole);
@@ -230,6 +231,9 @@ void Pipe::lose(Outlet& outlet, const RecordBatch& batch, const std::string& rea
     const std::size_t count = std::min(space, batch.outcomes.size());
     owed.outcomes.insert(owed.outcomes.end(), batch.outcomes.begin(),
                          batch.outcomes.begin() + static_cast<std::ptrdiff_t>(count));
+    if (owed.declared.size() + batch.declared.size() <= kMostOwedOutcomes) {
+      owed.declared.insert(owed.declared.end(), batch.declared.begin(), batch.declared.end());
+    }
   } catch (const std::bad_alloc&) {  // then only health.json tells
   }
 }

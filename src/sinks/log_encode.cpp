@@ -214,6 +214,19 @@ void append_records(ByteWriter& writer, const RecordBatch& batch,
     w.fixed(a.value);
     w.fixed(a.expected);
   });
+  append_section(writer, Section::declared, batch.declared, [](ByteWriter& w, const Declared& d) {
+    w.signed_varint(d.optimizer);
+    w.signed_varint(d.group);
+    w.signed_varint(d.window);
+    w.varint(d.seq);
+    w.varint(d.values.size());
+    for (const DeclaredValue& value : d.values) {
+      w.text(value.name);
+      w.fixed(static_cast<std::uint8_t>(value.type));
+      if (value.type == DeclaredValue::Type::number) w.fixed(value.number);
+      if (value.type == DeclaredValue::Type::text) w.text(value.text);
+    }
+  });
   std::vector<Gap> gaps = batch.gaps;
   gaps.insert(gaps.end(), more_gaps.begin(), more_gaps.end());
   append_section(writer, Section::gaps, gaps, [](ByteWriter& w, const Gap& g) {

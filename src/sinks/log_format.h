@@ -47,6 +47,7 @@ enum class Section : std::uint8_t {
   payloads = 4,
   alerts = 5,
   gaps = 6,
+  declared = 7,
 };
 
 enum class ColumnType : std::uint8_t { integer = 1, float64 = 2 };

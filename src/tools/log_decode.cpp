@@ -201,6 +201,21 @@ bool take_gap(ByteReader& r, Gap& g) {
   return true;
 }
 
+bool take_declared(ByteReader& r, Declared& d) {
+  d.optimizer = small(r.signed_varint());
+  d.group = small(r.signed_varint());
+  d.window = r.signed_varint();
+  d.seq = r.varint();
+  for (std::uint64_t count = r.varint(); count > 0 && r.ok(); --count) {
+    DeclaredValue& value = d.values.emplace_back();
+    value.name = r.text();
+    if (!read_enum(r, value.type, DeclaredValue::Type::unknown)) return false;
+    if (value.type == DeclaredValue::Type::number) value.number = r.fixed<double>();
+    if (value.type == DeclaredValue::Type::text) value.text = r.text();
+  }
+  return true;
+}
+
 bool read_section(Section section, std::string_view bytes, RecordBatch& batch, std::string& why,
                   Detail detail) {
   switch (section) {
@@ -216,6 +231,8 @@ bool read_section(Section section, std::string_view bytes, RecordBatch& batch, s
       return read_records(bytes, batch.alerts, take_alert);
     case Section::gaps:
       return read_records(bytes, batch.gaps, take_gap);
+    case Section::declared:
+      return read_records(bytes, batch.declared, take_declared);
   }
   return true;  // a later version's
 }
@@ -264,6 +281,7 @@ bool decode_batch(std::string_view payload, RecordBatch& batch, std::string& why
   batch.outcomes.clear();
   batch.scalars.clear();
   batch.payloads.clear();
+  batch.declared.clear();
   batch.alerts.clear();
   batch.gaps.clear();
   batch.number = reader.varint();

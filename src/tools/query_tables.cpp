@@ -39,17 +39,20 @@ void answer(sqlite3_context* context, const SqlValue& value) {
 // --- tables
 // ---------------------------------------------------------------------------------------
 
-enum class Source : std::uint8_t { stats, logged, alerts, gaps };
+enum class Source : std::uint8_t { stats, logged, declared, alerts, gaps };
 struct Table {
   const char* name;
   Source source;
   const char* columns;  // of those that are not the wide table
 };
-constexpr std::array<Table, 5> kTables = {{
+constexpr std::array<Table, 6> kTables = {{
     {"stats", Source::stats, ""},
     {"rows", Source::stats, ""},
     {"logged", Source::logged,
      "restart INTEGER, rank INTEGER, step INTEGER, name TEXT, value REAL"},
+    {"declared", Source::declared,
+     "restart INTEGER, rank INTEGER, step INTEGER, optimizer INTEGER, param_group INTEGER, "
+     "name TEXT, value"},
     {"alerts", Source::alerts,
      "restart INTEGER, rank INTEGER, rule TEXT, kind TEXT, name TEXT, element TEXT, step INTEGER, "
      "seq INTEGER, stat TEXT, value REAL, expected REAL, count INTEGER, message TEXT"},
@@ -139,6 +142,14 @@ SqlValue small_cell(const RunRows& facts, Source source, std::size_t index, int 
     const ReadScalar& s = facts.scalars[index];
     return pick(int64_t{s.restart}, int64_t{s.rank}, s.step, s.name, s.value);
   }
+  if (source == Source::declared) {
+    const ReadDeclared& d = facts.declared[index];
+    SqlValue value;  // NULL: not known
+    if (d.value.type == DeclaredValue::Type::number) value = d.value.number;
+    if (d.value.type == DeclaredValue::Type::text) value = d.value.text;
+    return pick(int64_t{d.restart}, int64_t{d.rank}, d.step, int64_t{d.optimizer}, int64_t{d.group},
+                d.value.name, value);
+  }
   if (source == Source::gaps) {
     const ReadGap& g = facts.gaps[index];
     return pick(int64_t{g.restart}, int64_t{g.rank}, g.gap.reason, g.gap.rows,
@@ -153,6 +164,7 @@ SqlValue small_cell(const RunRows& facts, Source source, std::size_t index, int 
 
 std::size_t small_size(const RunRows& facts, Source source) {
   if (source == Source::logged) return facts.scalars.size();
+  if (source == Source::declared) return facts.declared.size();
   return source == Source::gaps ? facts.gaps.size() : facts.alerts.size();
 }
 

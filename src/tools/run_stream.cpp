@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
+#include <tuple>
 
 #include "base/parallel.h"
 #include "base/text.h"
@@ -42,6 +44,8 @@ RunStream::RunStream(const std::filesystem::path& run, const ReadOptions& option
       facts_.scalars.begin(), facts_.scalars.end(), [](const ReadScalar& a, const ReadScalar& b) {
         return std::tie(a.restart, a.step, a.rank) < std::tie(b.restart, b.step, b.rank);
       });
+  sort_declared();
+  suggest_names();
   facts_.series = index_.take();
 }
 
@@ -176,12 +180,55 @@ void RunStream::take_small(Directory& directory, const RecordBatch& batch) {
     if (!filter_.takes_step(step) || !restarts_.is_newest(rank, clock, step, restart)) continue;
     facts_.scalars.push_back({restart, rank, step, scalar.name, scalar.value});
   }
+  for (const Declared& group : batch.declared) {
+    const std::int64_t step = directory.timeline.at(group.optimizer, group.window).step;
+    if (step > options_.last_step.value_or(step) ||
+        !restarts_.is_newest(rank, group.optimizer, step, restart)) {
+      continue;
+    }
+    for (const DeclaredValue& value : group.values) {
+      facts_.declared.push_back({restart, rank, step, group.optimizer, group.group, value});
+    }
+  }
   for (const Alert& alert : batch.alerts) {
     ReadAlert out{restart, rank, alert};
     out.alert.key.series = index_.add(directory.log->contents().series.at(alert.key.series));
     alerts_.add(std::move(out), facts_.alerts);
   }
   for (const Gap& gap : batch.gaps) facts_.gaps.push_back({restart, rank, gap});
+}
+
+// Patterns begin at the root; people often give the end of a name.
+void RunStream::suggest_names() {
+  const auto takes_any = [this](const std::string& pattern) {
+    return std::any_of(directories_.begin(), directories_.end(), [&](const Directory& directory) {
+      const auto& series = directory.log->contents().series;
+      return std::any_of(series.begin(), series.end(), [&](const auto& known) {
+        return name_selected(known.second.name, {pattern}, {});
+      });
+    });
+  };
+  for (const std::string& pattern : options_.include) {
+    if (takes_any(pattern) || !takes_any("**." + pattern)) continue;
+    facts_.suggested.push_back("**." + pattern);
+  }
+}
+
+// What was declared before the first step asked for may hold in it: the last of each is kept.
+void RunStream::sort_declared() {
+  std::vector<ReadDeclared>& all = facts_.declared;
+  std::stable_sort(all.begin(), all.end(), [](const ReadDeclared& a, const ReadDeclared& b) {
+    return std::tie(a.step, a.restart, a.rank) < std::tie(b.step, b.restart, b.rank);
+  });
+  if (!options_.first_step) return;
+  std::set<std::tuple<int, int, int, std::string>> followed;
+  for (std::size_t i = all.size(); i-- > 0;) {
+    ReadDeclared& one = all[i];
+    if (one.step > *options_.first_step) continue;
+    const bool is_new = followed.emplace(one.rank, one.optimizer, one.group, one.value.name).second;
+    if (!is_new) one.rank = -1;
+  }
+  std::erase_if(all, [](const ReadDeclared& one) { return one.rank < 0; });
 }
 
 void RunStream::read(const Piece& piece, const Take& take, std::vector<Damage>& damage) const {

@@ -166,6 +166,7 @@ def _batch(r: Reader, segment: Segment) -> dict:
         4: ("payloads", _payload),
         5: ("alerts", _alert),
         6: ("gaps", _gap),
+        7: ("declared", _declared),
     }
     while r.left():
         tag, data = r.number("B"), Reader(r.bytes())
@@ -268,6 +269,21 @@ def _alert(r: Reader) -> dict:
     if r.left():
         alert |= {"stat": r.text(), "value": r.number("d"), "expected": r.number("d")}
     return alert
+
+
+def _declared(r: Reader) -> dict:
+    declared = {
+        "optimizer": r.svarint(),
+        "group": r.svarint(),
+        "window": r.svarint(),
+        "seq": r.varint(),
+        "values": {},
+    }
+    for _ in range(r.varint()):
+        name, kind = r.text(), r.number("B")
+        declared["values"][name] = (lambda: r.number("d"), r.text, lambda: None)[kind]()
+    assert r.left() == 0
+    return declared
 
 
 def _gap(r: Reader) -> dict:

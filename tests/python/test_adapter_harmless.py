@@ -176,6 +176,16 @@ def test_what_selects_nothing_is_said_at_the_start(tmp_path, capfd):
     assert set(run_json(monitor)["not_covered"]) == {"exclude '**.bais'", "include 'layer.1'"}
 
 
+def test_a_pattern_of_the_end_of_a_name_is_suggested_from_the_root(tmp_path, capfd):
+    model = torch.nn.ModuleDict({"h": torch.nn.ModuleList(torch.nn.Linear(2, 2) for _ in range(2))})
+    outer = torch.nn.ModuleDict({"transformer": model})
+    optimizer = torch.optim.SGD(outer.parameters(), lr=0.1)
+    monitor = trainmon.watch(outer, optimizer, out=tmp_path, include=["h.1", "transformer.h.0"])
+    monitor.stop()
+    why = run_json(monitor)["not_covered"]["include 'h.1'"]
+    assert "did you mean '**.h.1'?" in why and "begin at the root" in why
+
+
 def test_something_found_leads_to_first_bad(tmp_path, capfd):
     model, optimizer = training()
     monitor = trainmon.watch(model, optimizer, out=tmp_path)

@@ -56,6 +56,41 @@ def write(out, ranks=2, steps=12, bad_at=None, names=("layers.1.weight", "layers
     return written
 
 
+def test_a_name_that_takes_nothing_suggests_one_that_does(tmp_path):
+    write(tmp_path, ranks=1, steps=1, names=("transformer.h.1.weight", "transformer.h.10.weight"))
+    code, out, err = call("show", tmp_path, "--name", "h.1")
+    assert code == 0 and "did you mean --name '**.h.1'?" in err
+    code, out, err = call("show", tmp_path, "--name", "**.h.1")
+    assert "transformer.h.1.weight" in out and "h.10" not in out and "did you mean" not in err
+    for pattern in ("transformer.h.1", "h.2"):
+        assert "did you mean" not in call("show", tmp_path, "--name", pattern)[2]
+    with pytest.warns(RuntimeWarning, match=r"did you mean '\*\*\.h\.1'"):
+        assert len(trainmon.read(tmp_path, include="h.1")) == 0
+
+
+def test_the_words_of_python_are_options_too(tmp_path):
+    write(tmp_path, ranks=2, steps=1)
+    short = ["--kind", "grads", "--name", "layers.1", "--rank", "1", "--stat", "norm"]
+    long = ["--kinds", "grads", "--include", "layers.1", "--ranks", "1", "--stats", "norm"]
+    assert call("show", tmp_path, *short)[:2] == call("show", tmp_path, *long)[:2]
+    assert call("show", tmp_path, *long)[0] == 0
+
+
+def test_words_of_tables_are_explained_on_a_terminal(tmp_path):
+    rank = WrittenRank(tmp_path, 0, 1)
+    for accum in (0, 1):
+        rank.observe(np.ones(3, np.float32), "grad_unreduced", "w", 0, accum)
+    rank.end_step()
+    rank.stop()
+    here, there = pty.openpty()
+    subprocess.run([program(), "show", tmp_path], stdout=there, timeout=60, check=True)
+    os.close(there)
+    shown = os.read(here, 1 << 16).decode()
+    assert "micro: the backward within the step" in shown
+    assert "micro:" not in call("show", tmp_path)[1]
+    assert '"attempt" counts tries at one step' in call("show", "--help")[1]
+
+
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory):
     out = tmp_path_factory.mktemp("cli") / "sound"

@@ -56,7 +56,11 @@ class Selection:
         for key, patterns in (("include", self.include), ("exclude", self.exclude)):
             for pattern in patterns:
                 if not any(_core.name_selected(name, [pattern], []) for name in names):
-                    not_covered(f"{key} {pattern!r}", "no parameter or cell has such a name")
+                    why = "no parameter or cell has such a name"
+                    behind = f"**.{pattern}"
+                    if any(_core.name_selected(name, [behind], []) for name in names):
+                        why += f": patterns begin at the root, did you mean {behind!r}?"
+                    not_covered(f"{key} {pattern!r}", why)
 
     def _takes(self, name: str) -> bool:
         return _core.name_selected(as_text(name), self.include, self.exclude)

@@ -69,7 +69,11 @@ class Selection:
         for key, patterns in self.patterns.items():
             for pattern in patterns:
                 if not any(_core.name_selected(name, [pattern], []) for name in names):
-                    not_covered(f"{key} {pattern!r}", "no parameter or module has such a name")
+                    why = "no parameter or module has such a name"
+                    behind = f"**.{pattern}"
+                    if any(_core.name_selected(name, [behind], []) for name in names):
+                        why += f": patterns begin at the root, did you mean {behind!r}?"
+                    not_covered(f"{key} {pattern!r}", why)
 
     def _takes(self, *names: str) -> bool:
         return any(_core.name_selected(as_text(name), self.include, self.exclude) for name in names)

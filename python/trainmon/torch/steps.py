@@ -22,7 +22,7 @@ class Steps:
         "adapter", "core", "index", "optimizer", "part", "sweeps", "directions", "updates",
         "recording", "window", "flags", "turns_left",
         "task", "pending", "in_step", "first", "previous", "last", "zero", "scale", "fused",
-        "start_known", "caller", "inner", "ignored", "abandoned", "attribute",
+        "groups", "start_known", "caller", "inner", "ignored", "abandoned", "attribute",
     )  # fmt: skip
 
     def __init__(self, adapter, optimizer, start_iteration: int | None):
@@ -32,6 +32,10 @@ class Steps:
         self.start_known = start_iteration is not None
         start = start_iteration if self.start_known else adapter.steps_taken(optimizer)
         self.index = self.core.add_optimizer(start)
+        # The faces of other monitors have no place for what groups say.
+        self.groups = None
+        if adapter.fixed_selection is None:
+            self.groups = _core.DeclaredGroups(self.core, self.index)
         self.flags = STILL_SCALED if adapter.scales() else 0
         self.attribute = "grad"  # in which gradients of parameters add up
         self.scale = 1.0
@@ -181,6 +185,8 @@ class Steps:
         self.in_step = True
         self.fused = fused_scaling(self.optimizer)
         if self.recording:
+            if self.groups is not None:
+                self.groups.read(getattr(self.optimizer, "param_groups", None))
             self._read(self.sweeps.check)
         fn = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if callable(fn):
