@@ -259,7 +259,7 @@ working directory (space, speed of writing 16 MiB, kind of file system, limits).
 For a run: rows produced = written + dropped for every rank, sink and reason,
 held against what the log gives back; what was not covered; ranks that are
 missing; damaged files. "In order" is a run all of whose rows are accounted for.
-A torn last write is one that a killed or living run has not finished: no damage.
+A torn last write is one that a killed or living run did not finish: no damage.
 Exit code 1 when something is not in order.
 
 Examples:

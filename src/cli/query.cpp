@@ -149,11 +149,11 @@ void add_query(CLI::App& app, Context& context) {
           call seq flags window accum fate loss_scale dtype replication, and
           every statistic (docs/statistics.md)
   logged  restart rank step name value: what mon.log was given
-  declared  restart rank step optimizer param_group name value: lr, weight_decay and
-          all else that groups of optimizers said, where it changed
+  declared  restart rank step optimizer param_group name value: lr, weight_decay
+          and all else that groups of optimizers said, where it changed
   alerts, gaps
-attempt counts tries at a step, micro_step backwards within it, seq is the order of
-execution on a rank, chunk the part of a model in parts.
+attempt counts tries at a step, micro_step backwards within it, seq is the order
+of execution on a rank, chunk the part of a model in parts.
 NaN is NULL; nans and infs count what was not finite. Conditions on rank, kind
 and step (=, <, <=, >, >=, BETWEEN) keep the rest from being read.
 A table shows 10,000 rows at most; --json and --csv give all.

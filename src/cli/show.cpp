@@ -146,15 +146,14 @@ void add_show(CLI::App& app, Context& context) {
       ->allow_extra_args(false);
   command->add_option("--count", options->count, "rows to show, 0 for all")->capture_default_str();
   command->add_flag("--declared", options->declared,
-                    "instead of rows: lr, weight_decay and all other numbers of the optimizers' "
-                    "groups, at the steps where they changed");
+                    "lr, weight_decay, ... where they change");
   command->footer(
       R"(Rows come in the order restart, step, attempt, rank, seq. A row with a NaN or an
 infinity is red on a terminal. With --json every statistic is given.
 
-Words: "attempt" counts tries at one step (a loss scaler skips some), "micro" the
-backwards within a step, "call" the calls of a module in one forward, "seq" is the
-order of execution on a rank, "chunk" the part of the model (N: before a name).
+Words: "attempt" counts tries at one step (a loss scaler skips some), "micro"
+the backwards within a step, "call" the calls of a module in one forward, "seq"
+is the order of execution on a rank, "chunk" the part of a model in parts.
 
 Examples:
   trainmon show runs/a --declared

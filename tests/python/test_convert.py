@@ -149,7 +149,7 @@ def test_tensorboard(run, table, tmp_path):
         found = {
             (tag, event.step, "nan" if math.isnan(event.value) else event.value)
             for tag in reader.Tags()["scalars"]
-            if not tag.startswith("run/")
+            if not tag.startswith(("run/", "declared/"))
             for event in reader.Scalars(tag)
         }
         wanted = set()
