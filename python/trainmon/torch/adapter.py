@@ -211,6 +211,8 @@ class Adapter:
     def attach(self) -> None:
         """Puts every hook on but those of the steps."""
         self.attached = True
+        if self.replaced is not None:
+            self.replaced.install()
         self.own_time = OwnTime(self.core) if self.config["budget"] is not None else None
         self.gradients, self.root_part = self._part("gradients"), self._part("forward")
         self.registry = Registry(self)
@@ -229,6 +231,8 @@ class Adapter:
         """Takes them off again; those in a graph still alive, and those that compiled code has in it, do
         nothing any more."""
         self.attached = False
+        if self.replaced is not None:
+            self.replaced.remove()
         if self.activations is not None:
             self.activations.release_leaves()
         for part in self.parts[self.lasting :]:

@@ -36,12 +36,16 @@ class Replaced:
         for steps in adapter.steps:
             for one in (*steps.around, steps.optimizer):
                 self._followed[id(one)] = weakref.ref(one)
+        self._handles: list = []
+        self.install()
+
+    def install(self) -> None:
         self._handles = [
             register_optimizer_step_pre_hook(Begins(self)),
             register_optimizer_step_post_hook(Ends(self)),
         ]
         for handle in self._handles:
-            weakref.finalize(adapter, handle.remove)
+            weakref.finalize(self._adapter(), handle.remove)
 
     def remove(self) -> None:
         for handle in self._handles:
