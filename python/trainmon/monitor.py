@@ -169,6 +169,7 @@ class Watch:
                 continue
             try:
                 self._core.add_scalar(name, value, self._adapter.window_of_scalars())
+                self._adapter.logged(value)
             except Exception as error:
                 pass_on(error)
                 self._adapter.coverage.say_once(f"log({name}=...) is not recorded: {error}")

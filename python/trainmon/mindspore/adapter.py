@@ -397,6 +397,9 @@ class Adapter:
             if self.control is not None:
                 self.control.look()
 
+    def logged(self, value: float) -> None:
+        """Nothing follows from it here: what was asked for is recorded, and no more."""
+
     def window_of_scalars(self) -> int:
         """The clock's window whose forward began last: not one that has just opened."""
         clock = self.clock

@@ -31,6 +31,7 @@ from trainmon.torch.elements import of_output
 from trainmon.torch.features import KINDS as FEATURES
 from trainmon.torch.features import Features
 from trainmon.torch.forward import BackwardBegins, ForwardBegins, ForwardEnds
+from trainmon.torch.full_steps import FullSteps
 from trainmon.torch.hooks import Handles, Part
 from trainmon.torch.late import Late
 from trainmon.torch.main_grad import read_due
@@ -67,6 +68,7 @@ class Adapter:
         self.paused = False
         self.attached = False  # whether there are hooks but those of the steps
         self.control = None  # follows RUN/control.json
+        self.full_steps: FullSteps | None = None
         self.own_time: OwnTime | None = None  # where there is a budget
         self.was_recorded = False  # the clock's step that ended last
         self.frame: _core.Place | None = None
@@ -273,6 +275,7 @@ class Adapter:
         """From now on; what RUN/control.json asks for already, at once."""
         self.control = Control(self, allowed, say, changed)
         self.control.begin()
+        self.full_steps = FullSteps(self, say)
 
     def _install_modules(self) -> None:
         values, gradients = "actv" in self.kinds, "actv_grad" in self.kinds
@@ -465,6 +468,14 @@ class Adapter:
         fresh = self.frame is None and not clock.pending
         return clock.window - 1 if fresh and clock.window else clock.window
 
+    def window_ends(self, steps, skipped: bool) -> None:
+        if self.full_steps is not None:
+            self.full_steps.window_ends(steps, skipped)
+
+    def logged(self, value: float) -> None:
+        if self.full_steps is not None:
+            self.full_steps.logged(value)
+
     def step_ended(self, steps) -> None:
         """Before the window advances."""
         if steps is not self.clock:
@@ -482,6 +493,8 @@ class Adapter:
                 self.own_time.seconds += self.activations.taken_seconds()
             if self.own_time.step_over(self.was_recorded):
                 steps.refresh()
+        if self.full_steps is not None:
+            self.full_steps.look()
         if self.control is not None:
             self.control.look()
 
@@ -548,7 +561,7 @@ class Adapter:
         """Lets go of the model and the optimizers, without waiting for the garbage collector."""
         self.roots, self.wrappers, self.parameters = [], [], []
         self.optimizers, self.around, self.scaler, self.on_step = {}, (), None, None
-        self.steps, self.clock, self.control = [], None, None
+        self.steps, self.clock, self.control, self.full_steps = [], None, None, None
         self.backward.at_end = self.main_grad_due = None
 
 

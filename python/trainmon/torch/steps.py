@@ -197,6 +197,7 @@ class Steps:
         self.abandoned += 1
         if self.abandoned == UNSEEN:
             self.adapter.coverage.steps_unseen(UNSEEN)
+        self.adapter.window_ends(self, skipped=self.adapter.scales())
         before, now = self.scale, self.adapter.scale()
         if isinstance(before, float):
             skipped = skipped or self._scale_fell() or self.core.saw_non_finite(self.index)
@@ -308,6 +309,8 @@ class Steps:
             self.flags = STILL_SCALED  # there is a scaler, though nobody showed it to us
             scale, found_inf = self.fused[0] if self.fused[0] is not None else scale, self.fused[1]
         self.fused = None
+        overflowed = found_inf is not None and found_inf.is_cpu and float(found_inf) > 0
+        self.adapter.window_ends(self, skipped=overflowed)
         tensors = [t for t in (scale, found_inf) if isinstance(t, Tensor)]
         self._end_when_known(
             tensors,
