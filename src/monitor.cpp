@@ -325,7 +325,8 @@ class Monitor::State {
   }
 
   void write_run_json() {
-    facts_changed = starts_changed = false;  // before the look: what comes after it is written again
+    facts_changed = starts_changed =
+        false;  // before the look: what comes after it is written again
     try {
       std::string text;
       {

@@ -285,9 +285,9 @@ working directory (space, speed of writing 16 MiB, kind of file system, limits).
 For a run: rows produced = written + dropped for every rank, sink and reason,
 held against what the log gives back; what was not covered; ranks that are
 missing; damaged files. "In order" is a run all of whose rows are accounted for.
- A torn last write is one that a killed or living run did not finish: no damage.
- Exit code 3 when the record is not complete (nothing recorded, rows dropped, a
- rank killed), 1 when something else is not in order.
+A torn last write is one that a killed or living run did not finish: no damage.
+Exit code 3 when the record is not complete (nothing recorded, rows dropped, a
+rank killed), 1 when something else is not in order.
 
 Examples:
   trainmon doctor

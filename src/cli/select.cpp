@@ -59,8 +59,7 @@ void add_selection(CLI::App& command, Selection& selection) {
   const auto repeatable = [](CLI::Option* option) { option->allow_extra_args(false); };
   repeatable(
       command.add_option("--kind,--kinds", selection.kinds, "kind or group of kinds (repeatable)"));
-  repeatable(command.add_option("--name,--include", selection.names,
-                                "name pattern (repeatable)"));
+  repeatable(command.add_option("--name,--include", selection.names, "name pattern (repeatable)"));
   repeatable(command.add_option("--exclude", selection.excludes, "names left out (repeatable)"));
   repeatable(command.add_option("--rank,--ranks", selection.ranks, "rank (repeatable)"));
   command.add_option("--steps", selection.steps, "A:B (inclusive), A:, :B or A");

@@ -173,8 +173,7 @@ void add_show(CLI::App& app, Context& context) {
   command->add_option("--stat,--stats", options->stats, "statistic to show (repeatable)")
       ->allow_extra_args(false);
   command->add_option("--count", options->count, "rows to show, 0 for all")->capture_default_str();
-  command->add_flag("--declared", options->declared,
-                    "lr, weight_decay, ... where they change");
+  command->add_flag("--declared", options->declared, "lr, weight_decay, ... where they change");
   command->add_flag("--all-attempts", options->all_attempts,
                     "backwards that no step followed, too");
   command->footer(

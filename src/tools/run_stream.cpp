@@ -103,8 +103,8 @@ void RunStream::open(const RankDirectory& place, bool is_newest) {
 
 void RunStream::open_log(Directory& directory, std::vector<Damage>& damage) {
   const RankDirectory& place = directory.place;
-  directory.log =
-      std::make_unique<LogIndex>(place.path, place.rank, place.restart, allowance_, useful_threads());
+  directory.log = std::make_unique<LogIndex>(place.path, place.rank, place.restart, allowance_,
+                                             useful_threads());
   // After it: the step a living run began at is there before its first rows.
   directory.facts = read_run_json(place, damage);
   directory.timeline = Timeline(directory.facts.start_steps);

@@ -43,7 +43,7 @@ def test_the_steps_after_a_bad_gradient_are_recorded_in_full(tmp_path, capfd):
     training.monitor.stop()
     found = training.recorded()
     assert found.pop(0) == found.pop(5) == found.pop(15) == found.pop(20) == {"grad_reduced"}
-    assert found == {step: FULL for step in range(6, 14)}
+    assert found == dict.fromkeys(range(6, 14), FULL)
     assert (note["from_step"], note["steps"]) == (6, 8) and "actv" in note["kinds"]
     said = [line for line in capfd.readouterr().err.splitlines() if "recorded in full" in line]
     assert len(said) == 1 and "8 steps from step 6 on" in said[0]
