@@ -25,12 +25,13 @@ namespace {
 std::vector<std::string> earlier_findings(const std::vector<RankDirectory>& directories,
                                           const RowFilter& filter) {
   EarlierFindings earlier;
+  Allowance allowance;
   int newest = 0;
   for (const RankDirectory& place : directories) newest = std::max(newest, place.restart);
   for (const RankDirectory& place : directories) {
     if (place.error || place.restart == newest || !filter.takes_rank(place.rank)) continue;
     std::vector<Damage> said_elsewhere;
-    const LogIndex log(place.path, place.rank, place.restart);
+    const LogIndex log(place.path, place.rank, place.restart, allowance);
     Timeline timeline(read_run_json(place, said_elsewhere).start_steps);
     for (const RecordBatch& batch : log.contents().batches) timeline.add(batch);
     for (const RecordBatch& batch : log.contents().batches) {
