@@ -257,7 +257,7 @@ def first_bad(
     """
     path, selection = _checked(run, kinds, include, exclude, ranks, steps)
     rows, found = _call(_core.first_bad, path, *selection)
-    _warn(path, rows)
+    _warn(path, rows, 3)
     return None if found is None else FirstBad(**found)
 
 
@@ -289,7 +289,7 @@ def _read(
 ) -> _core.Rows:
     path, selection = _checked(run, kinds, include, exclude, ranks, steps)
     rows = _call(_core.read_run, path, *selection, bool(all_restarts), bool(merged))
-    _warn(path, rows)
+    _warn(path, rows, 4)
     return rows
 
 
@@ -317,15 +317,15 @@ def _call(function, *arguments):
         raise ValueError(f"kinds: {error}") from None
 
 
-def _warn(path: bytes, rows: _core.Rows) -> None:
-    """Says what the answer may lack."""
+def _warn(path: bytes, rows: _core.Rows, stacklevel: int) -> None:
+    """Says what the answer may lack, to whoever is so many calls above."""
     missing = rows.missing_text()
     if missing:
-        warnings.warn(f"{missing} from {os.fsdecode(path)}", RuntimeWarning, stacklevel=4)
+        warnings.warn(f"{missing} from {os.fsdecode(path)}", RuntimeWarning, stacklevel=stacklevel)
     incomplete = rows.incomplete()
     if incomplete:
         more = f" and {len(incomplete) - 1} more" if len(incomplete) > 1 else ""
-        warnings.warn(f"incomplete: {incomplete[0]}{more}", RuntimeWarning, stacklevel=4)
+        warnings.warn(f"incomplete: {incomplete[0]}{more}", RuntimeWarning, stacklevel=stacklevel)
     damage = rows.damage()
     if damage:
         file, offset, what = damage[0]
@@ -333,7 +333,7 @@ def _warn(path: bytes, rows: _core.Rows) -> None:
         warnings.warn(
             f"parts of the run could not be used: {file} at byte {offset}: {what}{more}",
             RuntimeWarning,
-            stacklevel=4,
+            stacklevel=stacklevel,
         )
 
 
