@@ -358,7 +358,7 @@ class Watch:
             found = "alerts" if self._has_rules else "non-finite findings"
             self._say(f"{text}; {health['alerts']} {found}; next: trainmon {tool} {self.directory}")
         elif health["rows_produced"] == 0 and self._is_chosen():
-            self._say(f"{text}; NOTHING WAS RECORDED; next: trainmon doctor {self.directory}")
+            self._say(f"{text}; nothing was recorded; next: trainmon doctor {self.directory}")
         elif dropped:
             self._say(f"{text}; nothing found in the rest; next: trainmon doctor {self.directory}")
         else:

@@ -266,7 +266,7 @@ def first_bad(
     """
     path, selection = _checked(run, kinds, include, exclude, ranks, steps)
     rows, found = _call(_core.first_bad, path, *selection)
-    _warn(path, rows)
+    _warn(path, rows, 3)
     return None if found is None else FirstBad(**found)
 
 
@@ -298,7 +298,7 @@ def _read(
 ) -> _core.Rows:
     path, selection = _checked(run, kinds, include, exclude, ranks, steps)
     rows = _call(_core.read_run, path, *selection, bool(all_restarts), bool(merged))
-    _warn(path, rows)
+    _warn(path, rows, 4)
     return rows
 
 
@@ -326,22 +326,22 @@ def _call(function, *arguments):
         raise ValueError(f"kinds: {error}") from None
 
 
-def _warn(path: bytes, rows: _core.Rows) -> None:
-    """Says what the answer may lack."""
+def _warn(path: bytes, rows: _core.Rows, stacklevel: int) -> None:
+    """Says what the answer may lack, to whoever is so many calls above."""
     for pattern in rows.suggested():
         warnings.warn(
             f"include: {pattern[3:]!r} takes no name of the run: patterns begin at the root of the "
             f"model; did you mean {pattern!r}?",
             RuntimeWarning,
-            stacklevel=4,
+            stacklevel=stacklevel,
         )
     missing = rows.missing_text()
     if missing:
-        warnings.warn(f"{missing} from {os.fsdecode(path)}", RuntimeWarning, stacklevel=4)
+        warnings.warn(f"{missing} from {os.fsdecode(path)}", RuntimeWarning, stacklevel=stacklevel)
     incomplete = rows.incomplete()
     if incomplete:
         more = f" and {len(incomplete) - 1} more" if len(incomplete) > 1 else ""
-        warnings.warn(f"incomplete: {incomplete[0]}{more}", RuntimeWarning, stacklevel=4)
+        warnings.warn(f"incomplete: {incomplete[0]}{more}", RuntimeWarning, stacklevel=stacklevel)
     damage = rows.damage()
     if damage:
         file, offset, what = damage[0]
@@ -349,7 +349,7 @@ def _warn(path: bytes, rows: _core.Rows) -> None:
         warnings.warn(
             f"parts of the run could not be used: {file} at byte {offset}: {what}{more}",
             RuntimeWarning,
-            stacklevel=4,
+            stacklevel=stacklevel,
         )
 
 

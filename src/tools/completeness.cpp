@@ -74,6 +74,9 @@ bool is_silent(std::int64_t time_ns) {
 // Frames without rows, which hold scalars, outcomes and alerts, show nowhere else.
 void check_end(Completeness& found, const RankDirectory& place, const StoredHealth& stored,
                const LogContents& log) {
+  for (const SinkHealth& sink : stored.health.sinks) {  // fewer rows are said elsewhere
+    if (sink.name == "log" && log.rows + rows_deleted(log) < sink.rows_written) return;
+  }
   if (log.torn_tails > 0) {
     found.damage.push_back({place.path, 0,
                             "the run was stopped in order, but the end of its log is cut: " +
@@ -83,8 +86,6 @@ void check_end(Completeness& found, const RankDirectory& place, const StoredHeal
   const auto batches = static_cast<std::int64_t>(log.batches.size());
   for (const SinkHealth& sink : stored.health.sinks) {
     if (sink.name != "log" || batches >= sink.batches_written || rows_deleted(log) > 0) continue;
-    // Fewer rows are said elsewhere.
-    if (log.rows < sink.rows_written) continue;
     found.damage.push_back({place.path, 0,
                             "health.json says " + grouped(sink.batches_written) +
                                 " batches were written, the log holds " + grouped(batches)});

@@ -132,7 +132,10 @@ def test_a_run_that_was_cut(tmp_path):
     child.kill()
     child.communicate()
     _, out, err = command(a, b, code=3)
-    assert out.startswith("no difference") and "rank 0 was not stopped in order" in err
+    assert (
+        out.startswith("no difference")
+        and "rank 0: its process is gone and did not stop in order" in err
+    )
 
 
 def test_a_damaged_repeat(tmp_path):

@@ -498,6 +498,8 @@ def test_a_missing_rank_is_warned_about_and_listed(tmp_path):
 
 def test_ranks_that_the_config_left_out_are_not_missing(tmp_path):
     rank = WrittenRank(tmp_path / "run", 2, 4, ranks=[2])
+    rank.observe(np.ones(4, np.float32), "grad_reduced", "w", 0)
+    rank.end_step()
     rank.stop()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
