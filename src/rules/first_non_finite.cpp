@@ -69,13 +69,8 @@ void FirstNonFinite::note_number(std::uint64_t number) {
 void FirstNonFinite::note_window(std::int32_t optimizer, std::int64_t window,
                                  std::uint64_t number) {
   const auto index = static_cast<std::size_t>(optimizer);
-  if (index >= newest_.size()) {
-    newest_.resize(index + 1, -1);
-    begun_in_.resize(index + 1, 0);
-  }
-  if (window <= newest_[index]) return;
-  newest_[index] = window;
-  begun_in_[index] = number;
+  if (index >= newest_.size()) newest_.resize(index + 1);
+  if (window > newest_[index].window) newest_[index] = {window, number};
 }
 
 void FirstNonFinite::count(const Row& row, const Series& series) {
@@ -134,9 +129,9 @@ BadPlace FirstNonFinite::place_of(const Candidate& candidate) const {
 bool FirstNonFinite::is_settled(const Candidate& candidate) const {
   const auto index = static_cast<std::size_t>(candidate.optimizer);
   const auto known = timeline_.outcomes().find(candidate.optimizer);
-  return newest_[index] > candidate.window && known != timeline_.outcomes().end() &&
+  return newest_[index].window > candidate.window && known != timeline_.outcomes().end() &&
          known->second.contains(candidate.window) &&
-         (missing_.empty() || *missing_.begin() > begun_in_[index]);
+         (missing_.empty() || *missing_.begin() > newest_[index].begun_in);
 }
 
 AroundBad FirstNonFinite::around(const Candidate& candidate, std::int64_t step) const {

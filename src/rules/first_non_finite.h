@@ -56,6 +56,11 @@ class FirstNonFinite final : public Rule {
     std::optional<double> value;
   };
 
+  struct Newest {
+    std::int64_t window = -1;
+    std::uint64_t begun_in = 0;  // the number of its first batch
+  };
+
   void note_number(std::uint64_t number);
   void note_window(std::int32_t optimizer, std::int64_t window, std::uint64_t number);
   void count(const Row& row, const Series& series);
@@ -71,10 +76,9 @@ class FirstNonFinite final : public Rule {
   const StepOf step_of_;
   Timeline timeline_;
   std::vector<Candidate> candidates_;
-  std::vector<Count> counts_;            // of the newest windows
-  std::vector<Loss> losses_;             // of the newest windows
-  std::vector<std::int64_t> newest_;     // by optimizer: the newest window seen
-  std::vector<std::uint64_t> begun_in_;  // and the batch that began it
+  std::vector<Count> counts_;   // of the newest windows
+  std::vector<Loss> losses_;    // of the newest windows
+  std::vector<Newest> newest_;  // by optimizer
   std::uint64_t next_number_ = 0;
   std::set<std::uint64_t> missing_;  // numbers of batches that were passed over
   std::optional<BadPlace> told_;

@@ -161,7 +161,12 @@ TEST(LogSink, CompressesWhatGetsSmallerAndGivesItBack) {
   ListedSeries series;
   series.add(random.series());
   RecordBatch batch = random.batch(0, 1);
-  Payload text{PayloadType::text, RowKey(), std::vector<std::byte>(100000, std::byte{'x'})};
+  Payload text{PayloadType::text, RowKey(), {}};
+  for (int line = 0; text.bytes.size() < 100000; ++line) {  // not smaller than a 64th
+    for (const char c : "line " + std::to_string(line) + "\n") {
+      text.bytes.push_back(static_cast<std::byte>(c));
+    }
+  }
   batch.payloads.push_back(text);
   const std::unique_ptr<Sink> log = make_log_sink(1 << 20);
   log->open(run_in(scratch.path()), series);
