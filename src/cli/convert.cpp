@@ -166,7 +166,7 @@ void add_common(CLI::App& command, ConvertArguments& given) {
       ->allow_extra_args(false);
   command.add_flag("--overwrite", given.overwrite, "replace what is there");
   command.add_flag("--safe-cells", given.safe_cells,
-                   "csv: an apostrophe before text that a spreadsheet takes for a formula");
+                   "csv: text never looks like a formula");
 }
 
 }  // namespace

@@ -149,7 +149,7 @@ void add_query(CLI::App& app, Context& context) {
   command->add_option("SQL", arguments->sql, "one SELECT, in SQLite's dialect")->required();
   command->add_flag("--csv", arguments->csv, "CSV on stdout, numbers exact");
   command->add_flag("--safe-cells", arguments->safe_cells,
-                    "with --csv: an apostrophe before text that a spreadsheet takes for a formula");
+                    "with --csv: text never looks like a formula");
   command
       ->add_option("--timeout", arguments->options.timeout_seconds,
                    "seconds that the statement may take; 0: any")

@@ -213,6 +213,7 @@ def test_alerts_of_a_run(tmp_path):
     entries = json.loads(done.stdout)
     assert {(e["step"], e["tag_name"]) for e in entries} == {
         (2, "0:weight/rank0/post_grad"),
+        (3, "0:.output:0/rank0/actv"),  # recorded because of the one before
     }
     alerts = trainmon.read_table(run).alerts
     assert [a["stat"] for a in alerts] == [""] * len(entries)

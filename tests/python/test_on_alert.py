@@ -101,7 +101,8 @@ def test_repeats_while_one_is_told_are_one_with_their_count(tmp_path):
         alert_limit=1e3, alert_stats=["max"], flush_seconds=0.01,
     )  # fmt: skip
     assert sum(a["count"] > 1 for a in seen) >= 1
-    assert len(seen) < 40
+    # The first NaN has activations recorded, too, which make alerts of their own.
+    assert sum(a["kind"] == "grad_reduced" for a in seen) < 40
 
 
 @pytest.mark.parametrize("wrong", ["mail", [], [1], 3, {"a": 1}])

@@ -4,7 +4,7 @@ from __future__ import annotations
 import difflib
 from typing import Any
 
-from trainmon.base.parts import log
+from trainmon.base.console import log
 from trainmon.compat.msprobe import config as v1
 
 FRAMEWORKS = {

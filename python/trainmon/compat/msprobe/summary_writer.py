@@ -1,7 +1,7 @@
 # What scripts know as TrainerMon.summary_writer: they flush or close it at the end of a training.
 from __future__ import annotations
 
-from trainmon.base.parts import log
+from trainmon.base.console import log
 
 
 class SummaryWriter:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import torch
 
-from trainmon.base.parts import log
+from trainmon.base.console import log
 from trainmon.compat.msprobe.names import Targets
 from trainmon.torch import given
 from trainmon.torch.adapter import Adapter

@@ -6,7 +6,7 @@ import importlib
 import json
 import os
 
-from trainmon.base.parts import log
+from trainmon.base.console import log
 from trainmon.compat.msprobe import config as files
 from trainmon.compat.msprobe import monitor_v2_config as fields
 from trainmon.config import config_json
