@@ -240,7 +240,7 @@ def test_what_a_finding_says(tmp_path):
         "stat", "a", "b", "difference", "tolerance", "ratio",
     ]  # fmt: skip
     assert list(report) == [
-        "first", "rows", "tensors", "rows_beyond", "tensors_beyond", "worst", "a", "b", "null",
+        "first", "rows", "tensors", "rows_beyond", "tensors_beyond", "declared", "worst", "a", "b", "null",
         "different_size", "different_dtype", "remarks", "levels",
     ]  # fmt: skip
     assert (report["rows"], report["rows_beyond"], report["tensors_beyond"]) == (10, 1, 1)
