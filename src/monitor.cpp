@@ -190,9 +190,10 @@ class Monitor::State {
   }
 
   void observe_all(std::span<const SeriesId> series, std::span<const TensorView> tensors,
-                   std::span<Observed> out, std::uint32_t flags) {
+                   std::span<Observed> out, std::uint32_t flags, const TensorView* scale) {
     thread_local DeviceSweep sweep;
     sweep.clear();
+    sweep.scale = scale;
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       if (tensors[i].device == Device::cpu) {
         collector.observe(series[i], tensors[i], flags);
@@ -202,6 +203,7 @@ class Monitor::State {
       }
     }
     launch(sweep);
+    sweep.scale = nullptr;
   }
 
   Observed add_to(DeviceSweep& sweep, SeriesId series, const TensorView& tensor,
@@ -575,12 +577,24 @@ Observed Monitor::observe_at(SeriesId series, const TensorView& tensor, std::int
   return Observed::recorded;
 }
 
+Observed Monitor::observe_scaled(SeriesId series, const TensorView& tensor, double scale,
+                                 std::uint32_t flags) {
+  if (!state_->alive()) return Observed::idle;
+  try {
+    state_->collector.observe_scaled(series, tensor, scale, flags);
+  } catch (const std::exception& error) {
+    part_failed("observe", error.what());
+    return Observed::refused;
+  }
+  return Observed::recorded;
+}
+
 void Monitor::observe_all(std::span<const SeriesId> series, std::span<const TensorView> tensors,
-                          std::span<Observed> out, std::uint32_t flags) {
+                          std::span<Observed> out, std::uint32_t flags, const TensorView* scale) {
   std::ranges::fill(out, Observed::idle);
   if (!state_->alive()) return;
   try {
-    state_->observe_all(series, tensors, out, flags);
+    state_->observe_all(series, tensors, out, flags, scale);
   } catch (const std::exception& error) {
     part_failed("observe", error.what());
   }

@@ -14,8 +14,8 @@
 
 #include <chrono>
 #include <cstdio>
-#include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <string>
 #include <utility>
@@ -104,9 +104,9 @@ struct Rank {
       ids.push_back(collector.series().add(one));
     }
   }
-  std::deque<RecordBatch> popped() {
+  std::list<Queued> popped() {
     auto batches = queue.pop_all(std::chrono::steady_clock::now());
-    for (const RecordBatch& batch : batches) queue.release(batch.bytes());
+    for (const Queued& one : batches) queue.release(one.bytes);
     return batches;
   }
 };
@@ -143,11 +143,11 @@ Path log_encoding() {
     rank.collector.observe(rank.ids[i], tensor.view(), 0);
   }
   rank.collector.seal(Moment::after_step);
-  auto batches = std::make_shared<std::deque<RecordBatch>>(rank.popped());
-  for (RecordBatch& batch : *batches) batch.time_ns = 0;
+  auto batches = std::make_shared<std::list<Queued>>(rank.popped());
+  for (Queued& one : *batches) one.batch.time_ns = 0;
   return {[batches] {
             std::string out;
-            log_format::append_batch_frame(out, 1, batches->front());
+            log_format::append_batch_frame(out, 1, batches->front().batch);
             kept += out.size();
           },
           kTensors, "row"};

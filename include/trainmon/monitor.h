@@ -126,10 +126,16 @@ class Monitor {
   Observed observe(SeriesId series, const TensorView& tensor, std::uint32_t flags = 0);
   Observed observe_at(SeriesId series, const TensorView& tensor, std::int64_t window,
                       std::int32_t accum, std::int32_t call, std::uint32_t flags = 0);
+  // A row of the tensor divided by the loss scale, which is in it.
+  Observed observe_scaled(SeriesId series, const TensorView& tensor, double scale,
+                          std::uint32_t flags = 0);
   // The same for many tensors at once: those of a CUDA device are measured by one launch on the
-  // stream of each. out[i] tells what became of tensors[i].
+  // stream of each. out[i] tells what became of tensors[i]. `scale`: a float32 number on the device
+  // that tensors of that device and stream are divided by; others are flagged as still scaled.
+  // (Zeros are counted with the scale that arrived last.)
   void observe_all(std::span<const SeriesId> series, std::span<const TensorView> tensors,
-                   std::span<Observed> out, std::uint32_t flags = 0);
+                   std::span<Observed> out, std::uint32_t flags = 0,
+                   const TensorView* scale = nullptr);
   // Memory for launches on this device over so many tensors and bytes, so that none is allocated
   // while training; "" or why its tensors are not measured by kernels here.
   std::string reserve_device(int device, std::int64_t tensors, std::int64_t bytes);

@@ -2,6 +2,7 @@
 // sake.
 #include <nanobind/nanobind.h>
 
+#include <cmath>
 #include <optional>
 #include <stdexcept>
 #include <vector>
@@ -30,10 +31,31 @@ struct OnDevice : TensorViews {
     series.push_back(id);
     places.push_back(place);
   }
-  void measure(Monitor& monitor, std::uint32_t flags) {
+  void measure(Monitor& monitor, std::uint32_t flags, const TensorView* scale) {
     point_at_extents();
     done.resize(views.size());
-    monitor.observe_all(series, views, done, flags);
+    monitor.observe_all(series, views, done, flags, scale);
+  }
+};
+
+// The loss scale that gradients of a sweep still have in them.
+struct LossScale {
+  TensorAccess tensor;
+  bool is_given = false;
+  bool is_on_device = false;  // a float32 number of a CUDA device
+  double value = 0.0;         // where it is known, else 0
+
+  explicit LossScale(PyObject* object) {
+    if (object == Py_None) return;
+    is_given = true;
+    const Access access = read_tensor(object, tensor);
+    const bool is_number = access != Access::refused &&
+                           (access == Access::ok || tensor.is_complete) &&
+                           tensor.view.dtype == DType::float32 && element_count(tensor.view) == 1;
+    is_on_device = is_number && access == Access::not_cpu;
+    if (!is_number || is_on_device) return;
+    const double number = *static_cast<const float*>(tensor.view.data);
+    if (number > 0.0 && std::isfinite(number)) value = number;
   }
 };
 
@@ -74,7 +96,7 @@ PyObject* observe_at_call(PyObject*, PyObject* const* args, Py_ssize_t count) {
 }
 
 PyObject* sweep_call(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  if (!enough(count, 4, 5, "sweep")) return nullptr;
+  if (!enough(count, 4, 6, "sweep")) return nullptr;
   Monitor* monitor = monitor_of(args[0]);
   if (monitor == nullptr) return nullptr;
   if (!PyList_Check(args[1]) || !PyList_Check(args[2]) ||
@@ -84,6 +106,8 @@ PyObject* sweep_call(PyObject*, PyObject* const* args, Py_ssize_t count) {
   }
   const auto flags = count > 4 ? static_cast<std::uint32_t>(PyLong_AsUnsignedLong(args[4])) : 0u;
   if (PyErr_Occurred() != nullptr) return nullptr;
+  const LossScale scale(count > 5 ? args[5] : Py_None);
+  const std::uint32_t still_scaled = scale.is_given ? flag::kStillScaled : 0u;
   nb::object elsewhere;
   const auto measure_elsewhere = [&](Py_ssize_t i) {
     if (!elsewhere.is_valid()) elsewhere = nb::list();
@@ -104,8 +128,10 @@ PyObject* sweep_call(PyObject*, PyObject* const* args, Py_ssize_t count) {
     const Access access = read_tensor(value.ptr(), tensor);
     if (access == Access::refused) monitor->refuse(tensor.reason);
     if (access == Access::ok) {
-      measured(tensor,
-               [&](const TensorView& view) { return monitor->observe(series, view, flags); });
+      measured(tensor, [&](const TensorView& view) {
+        if (scale.value > 0.0) return monitor->observe_scaled(series, view, scale.value, flags);
+        return monitor->observe(series, view, flags | still_scaled);
+      });
     }
     if (access != Access::not_cpu) continue;
     if (tensor.is_complete) {
@@ -115,7 +141,9 @@ PyObject* sweep_call(PyObject*, PyObject* const* args, Py_ssize_t count) {
     }
   }
   if (!on_device.views.empty()) {
-    on_device.measure(*monitor, flags);
+    const bool is_divided = scale.is_on_device;
+    on_device.measure(*monitor, is_divided ? flags : flags | still_scaled,
+                      is_divided ? &scale.tensor.view : nullptr);
     for (std::size_t i = 0; i < on_device.done.size(); ++i) {
       if (on_device.done[i] == Observed::elsewhere) measure_elsewhere(on_device.places[i]);
     }
@@ -136,9 +164,11 @@ PyMethodDef fast_calls[] = {
      "tensor at a given address."},
     {"sweep", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(sweep_call)),
      METH_FASTCALL,
-     "sweep(handle, series, tensors, attribute, flags=0) -> list[int] | None\n\nobserve() for each "
-     "pair; with an attribute name, of that attribute of each; None is skipped.\nReturns the "
-     "indices of tensors on devices without kernels here."},
+     "sweep(handle, series, tensors, attribute, flags=0, scale=None) -> list[int] | "
+     "None\n\nobserve() "
+     "for each pair; with an attribute name, of that attribute of each; None is skipped. What is "
+     "measured is divided by `scale`, a tensor of one number.\nReturns the indices of tensors on "
+     "devices without kernels here."},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -8,6 +8,7 @@
 
 #include "base/parallel.h"
 #include "base/probe_payload.h"
+#include "stats/divide.h"
 
 namespace trainmon {
 
@@ -84,6 +85,19 @@ void Collector::observe_at(SeriesId series, const TensorView& tensor, const Addr
   Row row = row_of(series, tensor.dtype, {tensor.sizes, static_cast<std::size_t>(tensor.ndim)},
                    address, flags);
   row.state = measure(tensor, options_.eps, options_.threads);
+  add(row);
+}
+
+void Collector::observe_scaled(SeriesId series, const TensorView& tensor, double scale,
+                               std::uint32_t flags) {
+  Row row = row_of(series, tensor.dtype, {tensor.sizes, static_cast<std::size_t>(tensor.ndim)},
+                   address_of(series), flags);
+  row.state = measure(tensor, options_.eps * scale, options_.threads);
+  divide(row.state, scale);
+  add(row);
+}
+
+void Collector::add(Row& row) {
   judge(row);
   const bool non_finite = row.state.non_finite();
   open_.append(row);

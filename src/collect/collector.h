@@ -55,6 +55,8 @@ class Collector {
   void observe(SeriesId series, const TensorView& tensor, std::uint32_t flags);
   void observe_at(SeriesId series, const TensorView& tensor, const Address& address,
                   std::uint32_t flags);
+  // A row of the tensor divided by `scale`, which must be positive and finite.
+  void observe_scaled(SeriesId series, const TensorView& tensor, double scale, std::uint32_t flags);
   // Adds a tensor that `sweep` takes to what the next launch_on_device() measures. False, with no
   // row, where there are no kernels for it; throws std::invalid_argument for a layout they do not
   // have.
@@ -102,6 +104,7 @@ class Collector {
   Row row_of(SeriesId series, DType dtype, std::span<const std::int64_t> sizes,
              const Address& address, std::uint32_t flags);
   void judge(Row& row);
+  void add(Row& row);
 
   const CollectorOptions options_;
   const Submit submit_;

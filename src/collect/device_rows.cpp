@@ -1,14 +1,18 @@
 #include "collect/device_rows.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
+
+#include "stats/divide.h"
 
 namespace trainmon {
 
 // Filled on the writer thread, once every launch of the batch is done.
 class DeviceRows::Values final : public LateValues {
  public:
-  explicit Values(std::function<void(Row&)> finish) : finish_(std::move(finish)) {}
+  Values(std::function<void(Row&)> finish, std::shared_ptr<std::atomic<double>> scale)
+      : finish_(std::move(finish)), scale_(std::move(scale)) {}
   void take(std::vector<Waiting>&& waiting) noexcept { waiting_ = std::move(waiting); }
 
   bool ready() const noexcept override {
@@ -24,30 +28,62 @@ class DeviceRows::Values final : public LateValues {
     for (Row& row : batch.rows) {
       while (next < waiting_.size() && waiting_[next].row.key.seq != row.key.seq) ++next;
       if (next == waiting_.size()) return;
-      row.state = waiting_[next].launch->state(waiting_[next].index);
+      const Waiting& waiting = waiting_[next];
+      row.state = waiting.launch->state(waiting.index);
+      if (waiting.is_scaled) unscale(row, waiting.launch->state(waiting.scale).max);
       finish_(row);
     }
   }
 
  private:
+  void unscale(Row& row, double scale) {
+    if (!(scale > 0.0) || std::isinf(scale)) {
+      row.key.flags |= flag::kStillScaled;
+      return;
+    }
+    divide(row.state, scale);
+    scale_->store(scale, std::memory_order_relaxed);
+  }
+
   std::vector<Waiting> waiting_;
   const std::function<void(Row&)> finish_;
+  const std::shared_ptr<std::atomic<double>> scale_;
   mutable std::size_t ready_ = 0;
 };
 
 std::string DeviceRows::launch(DeviceSweep& sweep, double eps) {
   if (sweep.pieces.empty()) return "";
+  const auto rows = static_cast<std::uint32_t>(sweep.rows.size());
+  bool is_scaled = false;
+  if (sweep.scale != nullptr) {
+    std::string why;
+    sweep.pieces.emplace_back();
+    is_scaled = sweep.scale->device == Device::cuda &&
+                sweep.scale->device_index == sweep.device_index &&
+                sweep.scale->stream == sweep.stream &&
+                cuda::describe(*sweep.scale, sweep.pieces.back(), why);
+    if (is_scaled) {
+      eps *= scale_->load(std::memory_order_relaxed);
+    } else {
+      sweep.pieces.pop_back();
+    }
+  }
   const cuda::Launched launched = sweep.device->launch(sweep.pieces, eps, sweep.stream, inbox_);
   if (launched) {
     const std::lock_guard lock(mutex_);
     if (streams_.insert_or_assign(sweep.device, sweep.stream).second) {
       sweep.device->set_window(sweep.optimizer, sweep.rows[0].key.window, sweep.stream);
     }
+    // Replays bring rows alone.
+    if (sweep.scale != nullptr && (!is_scaled || launched.captured != 0)) {
+      for (Row& row : sweep.rows) row.key.flags |= flag::kStillScaled;
+    }
     if (launched.captured != 0) {
       captured_[launched.captured] = sweep.rows;
     } else {
       for (std::size_t i = 0; i < sweep.rows.size(); ++i) {
-        waiting_.push_back({sweep.rows[i], launched.launch, static_cast<std::uint32_t>(i)});
+        const auto index = static_cast<std::uint32_t>(i);
+        waiting_.push_back({sweep.rows[i], launched.launch, index, is_scaled, rows});
       }
     }
   }
@@ -62,7 +98,7 @@ RecordBatch DeviceRows::seal() {
   std::ranges::sort(waiting_, {}, [](const Waiting& w) { return w.row.key.seq; });
   batch.rows.reserve(waiting_.size());
   for (const Waiting& waiting : waiting_) batch.rows.push_back(waiting.row);
-  auto values = std::make_shared<Values>(finish_);  // what may fail comes first
+  auto values = std::make_shared<Values>(finish_, scale_);  // what may fail comes first
   values->take(std::exchange(waiting_, {}));
   batch.late = std::move(values);
   return batch;

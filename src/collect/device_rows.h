@@ -2,6 +2,7 @@
 // launch was captured in a graph, one more row for every replay.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -23,7 +24,8 @@ struct DeviceSweep {
   void* stream = nullptr;
   std::vector<cuda::Piece> pieces;
   std::vector<Row> rows;
-  int optimizer = 0;  // of the first row
+  int optimizer = 0;                  // of the first row
+  const TensorView* scale = nullptr;  // what those of its device and stream are divided by
 
   bool takes(const TensorView& tensor) const {
     return rows.empty() || (device_index == tensor.device_index && stream == tensor.stream);
@@ -58,6 +60,8 @@ class DeviceRows {
     Row row;
     std::shared_ptr<const cuda::Launch> launch;
     std::uint32_t index = 0;
+    bool is_scaled = false;  // divided by what was measured last in the launch
+    std::uint32_t scale = 0;
   };
   class Values;
 
@@ -68,6 +72,8 @@ class DeviceRows {
   std::map<std::uint32_t, std::vector<Row>> captured_;
   std::shared_ptr<cuda::ReplayInbox> inbox_ = std::make_shared<cuda::ReplayInbox>();
   std::uint64_t lost_ = 0;
+  // The scale that arrived last. Shared with batches, which may outlive this.
+  std::shared_ptr<std::atomic<double>> scale_ = std::make_shared<std::atomic<double>>(1.0);
 };
 
 }  // namespace trainmon

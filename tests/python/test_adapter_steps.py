@@ -1,5 +1,6 @@
 # Windows and steps: what belongs to which attempt, whatever the loop around the optimizer looks like.
 import copy
+import math
 import os
 import sys
 
@@ -224,6 +225,17 @@ def scaled_training(tmp_path, fused, known, order, set_to_none=True):
     return weights, gradients
 
 
+def assert_flags_and_scales_agree(unreduced, known):
+    """Without `scaler` nobody knows of one before the first step: its scale is not known there."""
+    for found in unreduced:
+        first = found["window"] == 0
+        assert bool(found["flags"] & 1) == (known or not first)
+        if known or not first:
+            assert found["loss_scale"] in (1024.0, 512.0)
+        else:
+            assert math.isnan(found["loss_scale"])
+
+
 @versions.cpu_scaler
 @pytest.mark.parametrize("set_to_none", [True, False])
 @pytest.mark.parametrize("known", [True, False])
@@ -235,7 +247,7 @@ def test_a_step_that_gradscaler_skips(order, known, set_to_none, tmp_path):
     assert [(r["step"], r["attempt"]) for r in unreduced] == attempts
     for found, gradient in zip(unreduced, gradients):
         assert_is(found, gradient)
-        assert bool(found["flags"] & 1) == known  # still scaled, as far as anyone said
+    assert_flags_and_scales_agree(unreduced, known)
     # The optimizer was not called in the skipped attempt, and saw true gradients in the others.
     reduced = rows(tmp_path, kind="grad_reduced", name="2.weight")
     assert [(r["step"], r["attempt"]) for r in reduced] == [attempts[i] for i in (0, 1, 3, 4)]
@@ -246,13 +258,8 @@ def test_a_step_that_gradscaler_skips(order, known, set_to_none, tmp_path):
     updated = rows(tmp_path, kind="param_updated", name="2.weight")
     for found, i in zip(updated, (0, 1, 3, 4)):
         assert_is(found, weights[i])
-    # The forward of the second attempt is told apart where the gradients were cleared before it,
-    # or where the scaler can be asked.
-    forwards = keys(tmp_path, "step", "attempt", kind="actv", name="0", element="output")
-    if known or order == "zero first":
-        assert forwards == attempts
-    else:
-        assert forwards == [(0, 0), (1, 0), (2, 0), (2, 0), (3, 0)]
+    # The forward of the second attempt is told apart: the scaler can be asked, whoever gave it.
+    assert keys(tmp_path, "step", "attempt", kind="actv", name="0", element="output") == attempts
 
 
 @versions.cpu_fused
@@ -262,13 +269,83 @@ def test_a_fused_optimizer_skips_inside_its_step(known, tmp_path):
     attempts = [(0, 0), (1, 0), (2, 0), (2, 1), (3, 0)]
     for kind in ("grad_reduced", "param_updated", "grad_unreduced"):
         assert keys(tmp_path, "step", "attempt", kind=kind, name="2.weight") == attempts
-    for found, gradient in zip(rows(tmp_path, kind="grad_reduced", name="2.weight"), gradients):
-        assert_is(found, gradient)  # as it is: times the scale
-        assert found["flags"] & 1
+    scales = [1024.0, 1024.0, 1024.0, 512.0, 512.0]
+    reduced = rows(tmp_path, kind="grad_reduced", name="2.weight")
+    for found, gradient, scale in zip(reduced, gradients, scales, strict=True):
+        assert_is(found, gradient / scale)  # what the kernel uses
+        assert not found["flags"] & 1
+    assert_flags_and_scales_agree(rows(tmp_path, kind="grad_unreduced"), known)
     updated = rows(tmp_path, kind="param_updated", name="2.weight")
     for found, weight in zip(updated, weights):
         assert_is(found, weight)
     assert updated[1]["norm"] == updated[2]["norm"]
+
+
+class Unlike(torch.amp.GradScaler if hasattr(torch.amp, "GradScaler") else object):
+    """A scaler with a step() of its own: what it leaves on the optimizer is all that is seen."""
+
+    def step(self, optimizer, *args, **kwargs):
+        optimizer.grad_scale, optimizer.found_inf = self._scale, torch.zeros(())
+        optimizer.step(*args, **kwargs)
+        del optimizer.grad_scale, optimizer.found_inf
+
+
+@versions.cpu_fused
+@pytest.mark.parametrize("backend", ["auto", "ops"])
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad])
+def test_gradients_of_a_fused_step_are_without_the_scale(kind, backend, tmp_path):
+    model = linear()
+    optimizer = kind(model.parameters(), lr=0.01, fused=True)
+    scaler = Unlike("cpu", init_scale=3000.0)
+    seen = []
+    watched = {"kinds": ["grads"], "backend": backend}
+    with trainmon.watch(model, optimizer, out=tmp_path, **watched) as monitor:
+        for _ in range(3):
+            optimizer.zero_grad()
+            scaler.scale(model(batch()).pow(2).mean() * 1e-6).backward()
+            scaler.step(optimizer)
+            # The kernel divides in place, by its own arithmetic.
+            seen.append([p.grad.clone() for p in model.parameters()])
+        healthy(monitor)
+    for place, (name, _) in enumerate(model.named_parameters()):
+        found = rows(tmp_path, kind="grad_reduced", name=name)
+        for at, gradients in zip(found, seen, strict=True):
+            assert_is(at, gradients[place], tolerance=1e-6)
+            assert not at["flags"] & 1
+    # Many gradients are below eps that are not, times the scale.
+    assert any(0 < row["zeros"] < 1 for row in rows(tmp_path, kind="grad_reduced"))
+
+
+@versions.cpu_fused
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("known", [True, False])
+def test_gradients_that_were_unscaled_and_clipped_by_hand(known, fused, tmp_path):
+    model = linear()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, fused=fused)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    seen = []
+    with trainmon.watch(
+        model,
+        optimizer,
+        kinds=["grads", "grad_unreduced"],
+        out=tmp_path,
+        scaler=scaler if known else None,
+    ) as monitor:
+        for _ in range(3):
+            optimizer.zero_grad()
+            scaler.scale(model(batch()).pow(2).mean()).backward()
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+            seen.append(model[0].weight.grad.clone())
+            scaler.step(optimizer)
+            scaler.update()
+        healthy(monitor)
+    for at, gradient in zip(
+        rows(tmp_path, kind="grad_reduced", name="0.weight"), seen, strict=True
+    ):
+        assert_is(at, gradient)
+        assert not at["flags"] & 1
+    assert_flags_and_scales_agree(rows(tmp_path, kind="grad_unreduced"), known)
 
 
 @versions.post_accumulate_hooks

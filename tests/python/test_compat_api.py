@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import compat_case as case
+import versions
 from compat_oracle import truth
 from trainmon.compat.msprobe.pytorch import TrainerMon
 
@@ -150,6 +151,29 @@ def test_a_step_that_a_gradient_scaler_skips_leaves_no_rows(tmp_path):
         assert inputs["layers.0.input", step] == pytest.approx(
             case.batch(index).norm().item(), abs=1e-5
         )
+
+
+@versions.cpu_fused
+def test_gradients_under_a_fused_optimizer_have_no_loss_scale_in_them(tmp_path):
+    model = case.net()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, fused=True)
+    scaler = torch.amp.GradScaler("cpu", init_scale=3000.0)
+    norms = []
+    with case.output(tmp_path):
+        monitor = case.trainer_mon(tmp_path, WG)
+        monitor.set_monitor(model, 1, optimizer)
+        for step in range(2):
+            optimizer.zero_grad()
+            scaler.scale(case.loss_of(model, step)).backward()
+            norms.append({n: p.grad.norm().item() / 3000 for n, p in model.named_parameters()})
+            scaler.step(optimizer)
+            scaler.update()
+        monitor.stop()
+    table = case.rows(case.folders(tmp_path)[0], "grad_reduced")
+    assert len(table) == sum(map(len, norms))
+    for row in table.to_dict("records"):
+        (name,) = (n for n in norms[0] if n.endswith(row["name"]))
+        assert row["norm"] == pytest.approx(norms[row["step"]][name], abs=1e-6)
 
 
 def test_unused_parameters_have_no_stale_rows(tmp_path):

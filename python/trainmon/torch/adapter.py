@@ -41,7 +41,7 @@ from trainmon.torch.registry import Registry
 from trainmon.torch.replaced import Replaced
 from trainmon.torch.selection import Selection
 from trainmon.torch.stacks import Stacks
-from trainmon.torch.steps import Steps, step_in_state
+from trainmon.torch.steps import Steps, scaler_of, step_in_state
 
 OF_OPTIMIZERS = {"param_origin", "mg_direction", "update_ratio"}  # read around their step()
 IDLE_CLOCK = 1000  # forwards without a step of the clock that are worth a word
@@ -520,6 +520,16 @@ class Adapter:
             return 1.0  # nothing was scaled yet
         return float(scale) if scale.device.type == "cpu" else scale.clone()
 
+    def look_for_scaler(self, caller) -> None:
+        """`caller` runs a step(): for a GradScaler that watch() was not shown."""
+        if self.scales():
+            return
+        found = scaler_of(caller)
+        self.scaler = None if found is None else given.scaler(found)
+        if self.scaler is not None:
+            for steps in self.steps:
+                steps.scales()
+
     def steps_taken(self, optimizer) -> int:
         taken = (wrapper.steps_taken() for wrapper in self.wrappers)
         return next((count for count in taken if count is not None), step_in_state(optimizer))
@@ -570,6 +580,6 @@ def _elsewhere(handle, series, tensor, *_) -> int:
     return 1 if tensor is None else ELSEWHERE
 
 
-def _all_elsewhere(handle, series, tensors, attribute, flags=0):
+def _all_elsewhere(handle, series, tensors, attribute, flags=0, scale=None):
     values = tensors if attribute is None else [getattr(t, attribute) for t in tensors]
     return [i for i, value in enumerate(values) if value is not None]

@@ -48,9 +48,19 @@ class Late:
         self.vectors: list[Tensor] = []
         self.waiting = collections.deque()  # (copies with the rows they fill, rows, then)
 
-    def add(self, series: int, tensor: Tensor, window: int, accum: int, call: int, flags: int):
+    def add(
+        self,
+        series: int,
+        tensor: Tensor,
+        window: int,
+        accum: int,
+        call: int,
+        flags: int,
+        scale=None,
+    ):
+        """`scale`: a tensor of one number that what is measured is divided by."""
         try:
-            vector = ops.measure(tensor, self.eps)
+            vector = ops.measure(tensor, self.eps, scale)
         except ops.Refused as refused:
             self.core.refuse(str(refused))
             return

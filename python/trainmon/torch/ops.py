@@ -18,12 +18,16 @@ class Refused(Exception):
     """A dtype or layout that is not measured; the text is a short stable word."""
 
 
-def measure(tensor: Tensor, eps: float) -> Tensor:
-    """The state of one tensor as a vector of 14 numbers on its device. Raises Refused."""
+def measure(tensor: Tensor, eps: float, scale: Tensor | None = None) -> Tensor:
+    """The state of one tensor, divided by `scale`, as a vector of 14 numbers on its device. Raises
+    Refused."""
     _refuse(tensor)
     with torch.no_grad(), _no_modes():
         values, times = _dense(tensor.detach())
         wide = _widest(values.device)
+        if scale is not None:
+            scale = scale.detach().reshape(()).to(values.device, wide, non_blocking=True)
+            eps = eps * scale
         if values.numel() == 0:
             empty = [0.0] * 10 + [float("inf"), float("-inf"), 0.0, 0.0]
             return torch.tensor(empty, dtype=wide, device=values.device)
@@ -36,7 +40,7 @@ def measure(tensor: Tensor, eps: float) -> Tensor:
         mean = torch.where(finite > 0, sums[0] / finite.clamp(min=1), 0.0)
         m2 = sum(_second_pass(chunk.to(wide), mean) for chunk in chunks)
         scaled = torch.cat([counts, sums[:1]]) * times
-        return torch.cat(
+        state = torch.cat(
             [
                 scaled,
                 torch.stack(
@@ -52,6 +56,14 @@ def measure(tensor: Tensor, eps: float) -> Tensor:
                 ),
             ]
         )
+        return state if scale is None else state / _powers(scale)
+
+
+def _powers(scale: Tensor) -> Tensor:
+    """What each field of a state is divided by."""
+    one = torch.ones_like(scale)
+    square = scale * scale
+    return torch.stack([one] * 6 + [scale, scale, square, square, scale, scale, scale, one])
 
 
 def _first_pass(x: Tensor, eps: float, smallest: float) -> Tensor:

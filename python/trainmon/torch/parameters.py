@@ -96,26 +96,27 @@ class Sweeps:
             and [t._cdata for t in self.hooked] == self.contents
         )
 
-    def read(self, kind: str, attribute: str | None = None, flags: int = 0) -> None:
+    def read(self, kind: str, attribute: str | None = None, scale: Tensor | None = None) -> None:
+        """`scale`: what is read is divided by it."""
         optimizer = self.steps.optimizer
         for wrapper, parameters, series, tensors in self.lists.get(kind, ()):
             is_whole = isinstance(wrapper, InPieces) and wrapper.has_no_pieces()
             values = None if is_whole else wrapper.values(kind, parameters, optimizer)
             if values is not None:
-                self._sweep_found(kind, parameters, values, flags | wrapper.flags(kind))
+                self._sweep_found(kind, parameters, values, wrapper.flags(kind), scale)
                 continue
             if not series:
                 held = [p for p in parameters if p.stepped is not None]
                 series += [self.registry.series_of(p, kind, p.stepped) for p in held]
                 tensors += [p.stepped for p in held]
-            more = flags | wrapper.flags(kind)
+            flags = wrapper.flags(kind)
             if attribute == "grad" and wrapper.main_grad and not is_whole:
                 gradients = [getattr(t, "main_grad", t.grad) for t in tensors]
                 held = [(s, g) for s, g in zip(series, gradients) if g is not None]
                 series, gradients = [s for s, _ in held], [g for _, g in held]
-                self._sweep(series, *wrapper.locals(gradients), more)
+                self._sweep(series, *wrapper.locals(gradients), flags, scale)
                 continue
-            self._sweep(series, *wrapper.locals(tensors, attribute), more)
+            self._sweep(series, *wrapper.locals(tensors, attribute), flags, scale)
 
     def read_given(self, kind: str, found: list[tuple]) -> None:
         """The same of values that somebody gave: (parameter, its value)."""
@@ -124,11 +125,11 @@ class Sweeps:
             if mine:
                 self._sweep_found(kind, *map(list, zip(*mine)), wrapper.flags(kind))
 
-    def _sweep_found(self, kind: str, parameters: list, values: list, flags: int) -> None:
+    def _sweep_found(self, kind: str, parameters: list, values: list, flags: int, scale=None):
         series_of = self.registry.series_of
         found = [(p, v) for p, v in zip(parameters, values, strict=True) if v is not None]
         series = [series_of(parameter, kind, value) for parameter, value in found]
-        self._sweep(series, [value for _, value in found], None, flags)
+        self._sweep(series, [value for _, value in found], None, flags, scale)
 
     def read_state(self) -> None:
         """Every tensor of the parameter's shape that the optimizer keeps for it, under its key.
@@ -220,14 +221,14 @@ class Sweeps:
             found, _ = wrapper.locals([parameter.stepped])
         return found[0] is not None and value.shape == found[0].shape
 
-    def _sweep(self, series: list, tensors: list, attribute: str | None, flags: int) -> None:
+    def _sweep(self, series, tensors: list, attribute: str | None, flags: int, scale=None) -> None:
         adapter, steps = self.adapter, self.steps
-        missed = adapter.sweep(adapter.handle, series, tensors, attribute, flags)
+        missed = adapter.sweep(adapter.handle, series, tensors, attribute, flags, scale)
         if missed:
             accum = adapter.core.accum(steps.index)
             for i in missed:
                 value = tensors[i] if attribute is None else getattr(tensors[i], attribute)
-                adapter.late.add(series[i], value, steps.window, accum, 0, flags)
+                adapter.late.add(series[i], value, steps.window, accum, 0, flags, scale)
 
 
 class Accumulated(_core.Accumulated):

@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 import sys
 
+import torch
 from torch import Tensor
 
 from trainmon import _core
@@ -24,7 +25,7 @@ class Steps:
         "recording", "window", "flags", "turns_left",
         "task", "pending", "in_step", "first", "previous", "last", "zero", "scale", "fused",
         "groups", "start_known", "caller", "inner", "ignored", "abandoned", "attribute", "around",
-        "stages_left",
+        "stages_left", "mistaken", "has_stepped",
     )  # fmt: skip
 
     def __init__(self, adapter, optimizer, start_iteration: int | None):
@@ -42,6 +43,8 @@ class Steps:
         self.around = given.outside(optimizer, adapter.around)  # whose step() calls its step()
         self.attribute = "grad"  # in which gradients of parameters add up
         self.scale = 1.0
+        self.has_stepped = False
+        self.mistaken = False  # rows of the open window are not flagged as scaled, but they are
         self.fused = None
         self.in_step = False
         self.caller = 0  # id of the frame that runs the step under way
@@ -83,7 +86,7 @@ class Steps:
         """A new window is open."""
         self.task = IDLE
         self.pending = False  # a backward has put gradients into this window
-        self.in_step = False
+        self.in_step = self.mistaken = False
         # How often gradients may yet be cleared between two stages of the step.
         self.stages_left = sum(map(given.has_stages, self.around))
         self._forget_gradients()
@@ -100,6 +103,18 @@ class Steps:
         """The model is spread in another way than it was thought to be."""
         self.flags = STILL_SCALED if self.adapter.scales() else 0
         self.refresh()
+
+    def scales(self) -> None:
+        """Losses are scaled, as is seen only now."""
+        if not self.flags & STILL_SCALED:
+            self.flags, self.mistaken = STILL_SCALED, True
+
+    def _scale_now(self):
+        """NaN where losses are scaled, but nobody known does it."""
+        adapter = self.adapter
+        if self.mistaken or (self.flags & STILL_SCALED and not adapter.scales()):
+            return math.nan
+        return adapter.scale()
 
     def detached(self) -> None:
         """No hook but those of the step is left, and no loss scale is seen any more."""
@@ -145,7 +160,7 @@ class Steps:
             self.task = task
             self.core.on_backward(self.index, task)
             self.pending = True
-            self.scale = adapter.scale()
+            self.scale = self._scale_now()
             if tensor is not None:
                 self.first = tensor
             adapter.frame = None
@@ -198,7 +213,7 @@ class Steps:
         if self.abandoned == UNSEEN:
             self.adapter.coverage.steps_unseen(UNSEEN)
         self.adapter.window_ends(self, skipped=self.adapter.scales())
-        before, now = self.scale, self.adapter.scale()
+        before, now = self.scale, self._scale_now()
         if isinstance(before, float):
             skipped = skipped or self._scale_fell() or self.core.saw_non_finite(self.index)
             self.core.abandon_window(self.index, "skipped" if skipped else "unknown", before)
@@ -229,6 +244,11 @@ class Steps:
         self.core.begin_attempt(self.index)
         self.in_step = True
         self.fused = fused_scaling(self.optimizer)
+        if not self.has_stepped or self.fused is not None:
+            self.adapter.look_for_scaler(caller)
+            self.has_stepped = True
+        if self.fused is not None:
+            self.scales()  # there is a scaler, though nobody showed it to us
         if self.recording:
             if self.groups is not None:
                 self.groups.read(getattr(self.optimizer, "param_groups", None))
@@ -265,8 +285,9 @@ class Steps:
 
     def read_before(self, gradients: bool = True, weights: bool = True) -> None:
         if gradients and self.recording:
-            scaled = self.fused is not None and self.fused[0] is not None
-            self._read(self.sweeps.read, "grad_reduced", "grad", STILL_SCALED if scaled else 0)
+            # What the optimizer's kernel will divide by.
+            scale = None if self.fused is None else self.fused[0]
+            self._read(self.sweeps.read, "grad_reduced", "grad", scale)
             if self.directions is not None:
                 self._read(self.directions.read)
         if weights and self.recording:
@@ -306,8 +327,9 @@ class Steps:
             return
         scale, found_inf = self.scale, None
         if self.fused is not None:
-            self.flags = STILL_SCALED  # there is a scaler, though nobody showed it to us
             scale, found_inf = self.fused[0] if self.fused[0] is not None else scale, self.fused[1]
+        if self.mistaken:
+            scale = math.nan
         self.fused = None
         overflowed = found_inf is not None and found_inf.is_cpu and float(found_inf) > 0
         self.adapter.window_ends(self, skipped=overflowed)
@@ -424,6 +446,20 @@ def initialises_state(optimizer, frame) -> bool:
 
 def _is_zero(lr) -> bool:
     return (not isinstance(lr, Tensor) or lr.is_cpu) and lr == 0
+
+
+def scaler_of(frame):
+    """The GradScaler whose step() calls that of an optimizer, which `frame` runs."""
+    for _ in range(6):  # decorators of step() lie between
+        if frame is None:
+            return None
+        if frame.f_code is _SCALER_STEP:
+            return frame.f_locals.get("self")
+        frame = frame.f_back
+    return None
+
+
+_SCALER_STEP = getattr(torch.amp, "GradScaler", torch.cuda.amp.GradScaler).step.__code__
 
 
 def fused_scaling(optimizer) -> tuple | None:

@@ -52,6 +52,24 @@ struct Vector {
   }
 };
 
+TEST(Collector, AScaledRowIsThatOfTheQuotients) {
+  Fixture f;
+  const SeriesId id = f.series("w");
+  const Vector quotients({3.0f, -4.0f, 0.5f * float(kDefaultEps), 0.0f});
+  Vector scaled = quotients;
+  for (float& value : scaled.values) value *= 1024.0f;
+  f.collector.observe(id, quotients.view(), 0);
+  f.collector.observe_scaled(id, scaled.view(), 1024.0, 0);
+  f.collector.seal(Moment::before_step);
+  ASSERT_EQ(f.batches.at(0).rows.size(), 2u);
+  const RowState& expected = f.batches[0].rows[0].state;
+  const RowState& found = f.batches[0].rows[1].state;
+  for (const StatDefinition& stat : stat_table()) {
+    EXPECT_EQ(derive(stat.stat, found), derive(stat.stat, expected)) << stat.name;
+  }
+  EXPECT_EQ(found.zeros, 2);
+}
+
 TEST(Collector, ARowHasItsAddressAndItsValues) {
   Fixture f;
   const SeriesId id = f.series("w");
