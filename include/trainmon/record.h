@@ -164,7 +164,7 @@ struct Declared {
   std::int32_t optimizer = 0;
   std::int32_t group = 0;
   std::int64_t window = 0;
-  std::uint64_t seq = 0;
+  std::uint64_t seq = 0;  // of the row that comes next
   std::vector<DeclaredValue> values;
 };
 

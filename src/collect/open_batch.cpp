@@ -39,7 +39,7 @@ std::uint64_t OpenBatch::append(Payload payload) {
 
 void OpenBatch::append(Declared declared) {
   const std::lock_guard lock(rest_mutex_);
-  declared.seq = take_seq();
+  declared.seq = seq_.load(std::memory_order_relaxed);  // no hole among the numbers of rows
   declared_.push_back(std::move(declared));
 }
 
