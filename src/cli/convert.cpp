@@ -165,8 +165,7 @@ void add_common(CLI::App& command, ConvertArguments& given) {
   command.add_option("--stat", given.stats, "statistic (repeatable); all there are without it")
       ->allow_extra_args(false);
   command.add_flag("--overwrite", given.overwrite, "replace what is there");
-  command.add_flag("--safe-cells", given.safe_cells,
-                   "csv: text never looks like a formula");
+  command.add_flag("--safe-cells", given.safe_cells, "csv: text never looks like a formula");
 }
 
 }  // namespace
