@@ -28,5 +28,7 @@ add_executable(embed_cpp ${PROJECT_SOURCE_DIR}/examples/embed_cpp/main.cpp)
 target_link_libraries(embed_cpp PRIVATE trainmon_monitor)
 add_test(NAME embed_cpp COMMAND embed_cpp ${CMAKE_CURRENT_BINARY_DIR}/embed_cpp_run)
 
-# A program of its own, for it replaces operator new.
-trainmon_test(no_memory SOURCES monitor/no_memory_test.cpp DEPENDS monitor)
+# A program of its own, for it replaces operator new; sanitizers have one themselves.
+if(NOT TRAINMON_SANITIZE)
+  trainmon_test(no_memory SOURCES monitor/no_memory_test.cpp DEPENDS monitor)
+endif()
