@@ -5,7 +5,6 @@ import io
 import logging
 import sys
 
-from trainmon import _core
 from trainmon.base.signals import pass_on
 
 
@@ -22,6 +21,8 @@ def say(text: str, stream=None, end: str = "\n") -> None:
             stream.flush()
             return
         # Past the stream's buffer: what fails would stay there, and fail again when Python ends.
+        from trainmon import _core  # here: naming the logger loads no extension
+
         _core.write_at_once(descriptor, (text + end).encode(stream.encoding, "backslashreplace"))
     except Exception as error:
         pass_on(error)
