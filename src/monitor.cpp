@@ -6,13 +6,16 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <future>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <thread>
 #include <tuple>
 #include <utility>
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/signals_blocked.h"
 #include "base/text.h"
 #include "budget.h"
 #include "collect/collector.h"
@@ -32,6 +35,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double kMiB = 1024.0 * 1024.0;
 constexpr auto kHealthInterval = std::chrono::seconds(30);
+constexpr auto kLastWords = std::chrono::seconds(1);  // of a stop that ran out of time
 
 // Counts forks this process is the child of: a monitor made before the last one is dead here,
 // because its writer thread stayed in the parent.
@@ -95,7 +99,7 @@ class Monitor::State {
       : config(checked(wanted)),
         identity(who),
         run(parts.directory.empty() ? claim_run(config.out, who, config.eps, rank_lock)
-                                    : given_directory(parts.directory, who, config.eps)),
+                                    : given_directory(parts.directory, who, config.eps, rank_lock)),
         on_alert(std::move(parts.on_alert)),
         console(parts.alert_text ? std::move(parts.alert_text) : plain_alert_text(who.rank)),
         started(utc_now()),
@@ -147,6 +151,8 @@ class Monitor::State {
       look_at_control();
     }
     write_run_json();
+    // A disk that fills up later still has room for this one, and readers ask it what was lost.
+    attempt("health.json", [this] { write_health(false); });
   }
 
   static void start(const std::shared_ptr<State>& state) {
@@ -394,6 +400,13 @@ class Monitor::State {
     if (!last && (produced == told_produced || now < next_health)) return;
     next_health = now + kHealthInterval;
     told_produced = produced;
+    write_health(last);
+  }
+
+  // The writer thread, and a stop that ran out of time: what the last flush says is not replaced.
+  void write_health(bool last) {
+    const std::lock_guard lock(health_mutex);
+    if (said_last) return;
     const std::filesystem::path path = run.directory / "health.json";
     const std::string text = health_json(health(), last);
     try {
@@ -402,6 +415,22 @@ class Monitor::State {
       if (error.reason() != "no_space") throw;
       write_over(path, text);  // a full disk is when people ask what was lost
     }
+    said_last = last;
+  }
+
+  // The writer thread stands in a write: another one says so, and a disk that hangs for it, too,
+  // holds the caller up for a moment only.
+  static void tell_that_time_ran_out(const std::shared_ptr<State>& state) {
+    auto told = std::make_shared<std::promise<void>>();
+    const std::future<void> done = told->get_future();
+    {
+      const SignalsBlocked blocked;
+      std::thread([state, told] {
+        state->attempt("health.json", [&] { state->write_health(false); });
+        told->set_value();
+      }).detach();
+    }
+    done.wait_for(kLastWords);
   }
 
   const Config config;
@@ -426,6 +455,8 @@ class Monitor::State {
   std::atomic<std::int64_t> errors{0};
   std::atomic<bool> facts_changed{true};
   std::atomic<bool> starts_changed{false};  // of the facts, the step an optimizer began at
+  std::mutex health_mutex;
+  bool said_last = false;  // under health_mutex
   mutable std::mutex facts_mutex;
   RunDescription facts;
   std::map<std::string, std::int64_t> refused;
@@ -777,7 +808,11 @@ Health Monitor::stop() {
     state_->attempt("seal", [&] { state_->collector.collect_replays(); });
     state_->attempt("seal", [&] { state_->collector.seal(Moment::stop); });
     const bool is_done = state_->pipe->stop(seconds(state_->config.stop_timeout_seconds));
-    if (is_done) state_->rank_lock.reset();
+    if (is_done) {
+      state_->rank_lock.reset();
+    } else {
+      state_->attempt("health.json", [&] { State::tell_that_time_ran_out(state_); });
+    }
   }
   return health();
 }

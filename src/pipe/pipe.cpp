@@ -2,13 +2,13 @@
 #include "pipe/pipe.h"
 
 #include <algorithm>
-#include <csignal>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
 
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "base/signals_blocked.h"
 #include "trainmon/error.h"
 
 namespace trainmon {
@@ -47,23 +47,6 @@ void owe(std::vector<Alert>& owed, const Alert& alert) {
     last->count += alert.count;
   }
 }
-
-// Signals belong to the program we watch: a thread started while this lives takes none. SIGXFSZ and
-// SIGPIPE then become errors of the write instead of a dead process.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_;
-};
 
 }  // namespace
 

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
+#include "base/failpoint.h"
 #include "base/file.h"
 #include "base/process.h"
 #include "pipe/run_directory.h"
@@ -81,11 +82,15 @@ Registry& registry() {
   return *all;
 }
 
-struct flock whole_file() {
-  struct flock lock {};
+// fcntl() with a lock of the whole file.
+int ask(const File& file, int command, struct flock& lock) {
+  if (const Failure failure = failpoint("lock.file"); failure.error != 0) {
+    errno = failure.error;
+    return -1;
+  }
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
-  return lock;
+  return ::fcntl(file.fd(), command, &lock);
 }
 
 LockHolder holder_in(const json& said) {
@@ -159,8 +164,8 @@ std::optional<LockHolder> other_holder(const fs::path& rank_directory) {
   if (is_own(path)) return std::nullopt;
   try {
     const File file = open_file(path);
-    struct flock lock = whole_file();
-    const bool has_locks = ::fcntl(file.fd(), F_OFD_GETLK, &lock) == 0;
+    struct flock lock {};
+    const bool has_locks = ask(file, F_OFD_GETLK, lock) == 0;
     const std::string text = text_of(path);
     if (has_locks ? lock.l_type == F_UNLCK : !lives_here(text)) return std::nullopt;
     return read_holder(text);
@@ -177,8 +182,8 @@ std::shared_ptr<void> lock_rank(const fs::path& rank_directory, const Identity& 
   auto held = std::make_shared<Held>();
   try {
     held->file = open_to_share(path);
-    struct flock lock = whole_file();
-    const bool is_taken = ::fcntl(held->file.fd(), F_OFD_SETLK, &lock) == 0;
+    struct flock lock {};
+    const bool is_taken = ask(held->file, F_OFD_SETLK, lock) == 0;
     const bool is_anothers = !is_taken && (errno == EAGAIN || errno == EACCES);
     if (is_anothers || (!is_taken && lives_here(text_of(path)))) return nullptr;
     if (cut_file(held->file, 0)) write_at(held->file, 0, own_text(identity), path);

@@ -103,17 +103,17 @@ bool is_restart_of(const LockHolder& holder, const Identity& identity) {
          holder.restart_count != identity.restart_count;
 }
 
-// Who else writes to this run, after some patience; nobody: `lock` is taken. A rank looks at its
-// own folder and, for a launch with more processes than the one that is there, at that of rank 0.
-std::optional<LockHolder> occupant(const fs::path& run, const Identity& identity,
-                                   std::shared_ptr<void>& lock) {
-  const fs::path own = run / rank_name(identity.rank);
+// Who else writes to a rank's own folder, after some patience; nobody: `lock` is taken. Where a
+// launch may have more processes than the one that is there, `first` is the folder of rank 0, which
+// is looked at, too; else it is empty.
+std::optional<LockHolder> occupant(const fs::path& own, const fs::path& first,
+                                   const Identity& identity, std::shared_ptr<void>& lock) {
   make_directories(own);
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   while (true) {
     std::optional<LockHolder> other;
-    if (identity.rank != 0) {
-      other = other_holder(run / rank_name(0));
+    if (!first.empty()) {
+      other = other_holder(first);
       const std::string launch = launch_of(identity);
       if (other && (launch.empty() || other->launch.empty() || other->launch == launch)) {
         other.reset();
@@ -131,6 +131,11 @@ std::optional<LockHolder> occupant(const fs::path& run, const Identity& identity
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
+}
+
+std::string said_of(const LockHolder& other) {
+  return "process " + std::to_string(other.pid) + " on " + other.host + " (since " + other.started +
+         ") is still writing ";
 }
 
 using Members = std::vector<std::pair<std::string, std::string>>;
@@ -234,25 +239,28 @@ RunInfo claim_run(const std::string& out, const Identity& identity, double eps,
   for (int number = 1; number <= kMostLiveRuns; ++number) {
     const fs::path run(number == 1 ? first.string()
                                    : first.string() + "-" + std::to_string(number));
-    const std::optional<LockHolder> other = occupant(run, identity, lock);
+    const fs::path of_first = identity.rank == 0 ? fs::path() : run / rank_name(0);
+    const std::optional<LockHolder> other =
+        occupant(run / rank_name(identity.rank), of_first, identity, lock);
     if (!other) return claim_directory(run, identity, eps);
-    const std::string who = "process " + std::to_string(other->pid) + " on " + other->host +
-                            " (since " + other->started + ")";
     if (!out.empty()) {
-      throw std::runtime_error("[out] " + out + ": " + who +
-                               " is still writing a run there; wait for it, or give this run its "
-                               "own directory with out=...");
+      throw std::runtime_error("[out] " + out + ": " + said_of(*other) +
+                               "a run there; wait for it, or give this run its own directory "
+                               "with out=...");
     }
     if (identity.rank == 0) {
-      log_line(run.string() + " is in use: " + who +
-               " is still writing there; looking for another");
+      log_line(run.string() + " is in use: " + said_of(*other) + "there; looking for another");
     }
   }
   throw std::runtime_error("[out] " + first.string() + " and the directories after it are in use");
 }
 
-RunInfo given_directory(const fs::path& directory, const Identity& identity, double eps) {
-  make_directories(directory);
+RunInfo given_directory(const fs::path& directory, const Identity& identity, double eps,
+                        std::shared_ptr<void>& lock) {
+  if (const std::optional<LockHolder> other = occupant(directory, {}, identity, lock)) {
+    throw std::runtime_error(directory.string() + ": " + said_of(*other) +
+                             "there; wait for it, or give this run another directory");
+  }
   // A part of the run before this one keeps its account.
   for (const char* name : {"run", "health"}) {
     const fs::path path = directory / (std::string(name) + ".json");

@@ -35,10 +35,11 @@ RunInfo claim_directory(const std::filesystem::path& out, const Identity& identi
 RunInfo claim_run(const std::string& out, const Identity& identity, double eps,
                   std::shared_ptr<void>& lock);
 
-// A directory that the caller chose and no other process uses; made where it is missing. Of earlier
-// parts of the run there, run.json and health.json stay as run.1.json, health.1.json, ...
+// A directory that the caller chose; made where it is missing. `lock` as in claim_run(): where
+// another live process writes there, std::runtime_error that names it. Of earlier parts of the run
+// there, run.json and health.json stay as run.1.json, health.1.json, ...
 RunInfo given_directory(const std::filesystem::path& directory, const Identity& identity,
-                        double eps);
+                        double eps, std::shared_ptr<void>& lock);
 
 // What run.json says beyond identity and config; grows while the run goes on.
 struct RunDescription {

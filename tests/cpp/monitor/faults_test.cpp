@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -163,6 +165,43 @@ TEST(DiskFaults, ASlowDiskNeverSlowsTheProducer) {
   std::int64_t total = health.sinks.at(0).rows_written;
   for (const auto& [reason, rows] : health.sinks.at(0).rows_dropped) total += rows;
   EXPECT_EQ(total, health.rows_produced);
+}
+
+// What ran out of time is on the disk when stop() returns, not only in the process.
+TEST(DiskFaults, AStopThatRanOutOfTimeIsInHealthJson) {
+  const Scratch scratch;
+  Config config = scratch.config();
+  config.stop_timeout_seconds = 0.3;
+  config.flush_seconds = 3600;
+  Monitor monitor(config, Identity{});
+  monitor.add_optimizer(0);
+  const SeriesId w = series_of(monitor, "w");
+  set_failpoints("file.write=sleep:4000@1");  // the log's
+  for (int i = 0; i < 50; ++i) {
+    observe(monitor, w, {1.0f});
+    monitor.seal(Moment::after_step);
+  }
+  const Health health = monitor.stop();
+  set_failpoints("");
+  std::ifstream file(monitor.run().directory / "health.json");
+  const auto stored = nlohmann::json::parse(file);
+  const auto& sink = stored.at("sinks").at(0);
+  EXPECT_EQ(sink.at("rows_dropped").at("stop_timeout"),
+            health.sinks.at(0).rows_dropped.at("stop_timeout"));
+  EXPECT_GT(sink.at("rows_dropped").at("stop_timeout"), 0);
+  EXPECT_EQ(stored.at("closed"), false);
+  const RunRows rows = read_run(scratch.path);
+  ASSERT_FALSE(rows.incomplete.empty());
+  EXPECT_NE(rows.incomplete[0].find("stop_timeout"), std::string::npos) << rows.incomplete[0];
+}
+
+TEST(HealthJson, IsThereFromTheStart) {
+  const Scratch scratch;
+  const Monitor monitor(scratch.config(), Identity{});
+  std::ifstream file(monitor.run().directory / "health.json");
+  const auto stored = nlohmann::json::parse(file);
+  EXPECT_EQ(stored.at("closed"), false);
+  EXPECT_EQ(stored.at("rows_produced"), 0);
 }
 
 // Without a writer thread there is no monitor; the thread that asked for one is as it was before.

@@ -3,9 +3,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <functional>
+#include <utility>
 
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "monitor_fixture.h"
 
@@ -49,15 +52,16 @@ class Process {
 };
 
 // Never destroyed: the process is killed.
-void watch(const Config& config, const Identity& identity = {}) {
-  auto* const monitor = new Monitor(config, identity);
+void watch(const Config& config, const Identity& identity = {}, MonitorParts parts = {}) {
+  auto* const monitor = new Monitor(config, identity, std::move(parts));
   monitor->add_optimizer(0);
   observe(*monitor, series_of(*monitor, "w"), {1.0f});
 }
 
-std::string refusal_of(const Config& config, const Identity& identity = {}) {
+std::string refusal_of(const Config& config, const Identity& identity = {},
+                       MonitorParts parts = {}) {
   try {
-    const Monitor monitor(config, identity);
+    const Monitor monitor(config, identity, std::move(parts));
   } catch (const std::runtime_error& error) {
     return error.what();
   }
@@ -75,6 +79,37 @@ TEST(LiveRuns, ASecondProcessIsRefusedUntilTheFirstIsGone) {
   first.end();
   EXPECT_EQ(refusal_of(scratch.config()), "");
   EXPECT_TRUE(fs::exists(scratch.path / "rank_00000" / "restart_0001"));
+}
+
+// The compatible faces write into folders of the peer's layout.
+TEST(LiveRuns, AGivenDirectoryIsRefusedAsWell) {
+  const Scratch scratch;
+  const auto parts = [&] {
+    MonitorParts given;
+    given.directory = scratch.path / "output" / "rank0";
+    return given;
+  };
+  Process first([&] { watch(Config{}, {}, parts()); });
+  const std::string said = refusal_of(Config{}, {}, parts());
+  EXPECT_NE(said.find("process " + std::to_string(first.pid()) + " on "), std::string::npos)
+      << said;
+  EXPECT_NE(said.find((scratch.path / "output" / "rank0").string()), std::string::npos) << said;
+  EXPECT_FALSE(fs::exists(scratch.path / "output" / "rank0" / "run.1.json"));
+  first.end();
+  EXPECT_EQ(refusal_of(Config{}, {}, parts()), "");
+}
+
+TEST(LiveRuns, WithoutLocksTheHolderIsFoundByItsProcess) {
+  const Scratch scratch;
+  set_failpoints("lock.file=errno:" + std::to_string(ENOLCK) + "@1+");
+  Process first([&] { watch(scratch.config()); });
+  const pid_t pid = first.pid();
+  const std::string said = refusal_of(scratch.config());
+  first.end();
+  const std::string after = refusal_of(scratch.config());
+  set_failpoints("");
+  EXPECT_NE(said.find("process " + std::to_string(pid) + " on "), std::string::npos) << said;
+  EXPECT_EQ(after, "");
 }
 
 TEST(LiveRuns, WithoutADirectoryOfItsOwnTheSecondTakesTheNext) {
