@@ -15,6 +15,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/signals_blocked.h"
 #include "base/text.h"
 #include "budget.h"
@@ -393,14 +394,15 @@ class Monitor::State {
     std::error_code unknown;
     const bool there = std::filesystem::exists(run.directory / "run.json", unknown);
     if (!there && !unknown) make_directories(run.directory);
-    if (facts_changed || (!there && !unknown)) write_run_json();
+    console.catch_up(last);
     const auto now = Clock::now();
     const std::int64_t produced = collector.rows_produced();
-    console.catch_up(last);
-    if (!last && (produced == told_produced || now < next_health)) return;
-    next_health = now + kHealthInterval;
-    told_produced = produced;
-    write_health(last);
+    if (last || (produced != told_produced && now >= next_health)) {
+      next_health = now + kHealthInterval;
+      told_produced = produced;
+      write_health(last);  // before run.json, which a full disk may have no room for
+    }
+    if (facts_changed || (!there && !unknown)) write_run_json();
   }
 
   // The writer thread, and a stop that ran out of time: what the last flush says is not replaced.

@@ -70,7 +70,8 @@ struct ConvertReport {
   std::vector<RejectedRows> rejections;
   std::vector<std::string> remarks;  // what the target has no place for, and the like
   MissingRanks missing;
-  std::vector<std::string> kinds;  // that the source has
+  std::vector<std::string> incomplete;  // of a run: why its record is not complete, as RunRows
+  std::vector<std::string> kinds;       // that the source has
 };
 
 // The conversion was called off; there is no output.

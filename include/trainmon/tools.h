@@ -238,6 +238,7 @@ struct AnomalyList {
   std::int64_t files = 0;        // anomaly.json files, or ranks and restarts of a run
   std::vector<Damage> damage;    // files and entries that could not be used
   MissingRanks missing;          // of a run
+  std::vector<std::string> incomplete;  // of a run: why its record is not complete, as RunRows
 };
 // Reads DIRECTORY/*/anomaly.json or, where there is none, the alerts of the run DIRECTORY. Only
 // the given steps; empty means all. Throws std::runtime_error when it is neither.

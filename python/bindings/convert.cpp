@@ -32,6 +32,7 @@ nb::dict report_dict(const ConvertReport& report) {
   out["remarks"] = remarks;
   out["kinds"] = kinds;
   out["missing_ranks"] = nb::cast(report.missing.ranks);
+  out["incomplete"] = nb::cast(report.incomplete);
   return out;
 }
 

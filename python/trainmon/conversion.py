@@ -26,6 +26,7 @@ class Conversion:
     remarks: list[str]
     kinds: list[str]
     missing_ranks: list[int]
+    incomplete: list[str]  # why the record is not complete
 
 
 def convert(
@@ -108,6 +109,13 @@ def convert(
         warnings.warn(
             f"not all could be converted ({report.rejected} rows rejected): {place}: {what}"
             + (f" and {more} more" if more else ""),
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    if report.incomplete:
+        more = len(report.incomplete) - 1
+        warnings.warn(
+            f"incomplete: {report.incomplete[0]}" + (f" and {more} more" if more else ""),
             RuntimeWarning,
             stacklevel=2,
         )

@@ -25,9 +25,18 @@ double boot_time() {
   return 0.0;
 }
 
+constexpr char kUtc[] = "%Y-%m-%dT%H:%M:%SZ";
+
+std::string utc_of_seconds(std::time_t seconds) {
+  std::tm parts{};
+  gmtime_r(&seconds, &parts);
+  char text[32];
+  return {text, std::strftime(text, sizeof text, kUtc, &parts)};
+}
+
 double seconds_of(const std::string& text) {
   std::tm parts{};
-  const char* const end = strptime(text.c_str(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  const char* const end = strptime(text.c_str(), kUtc, &parts);
   return end == nullptr ? 0.0 : static_cast<double>(timegm(&parts));
 }
 
@@ -65,11 +74,11 @@ Alive is_alive(const std::string& host, const std::string& in_namespace, std::in
 }
 
 std::string utc_text(std::int64_t time_ns) {
-  const std::time_t seconds = time_ns / 1'000'000'000;
-  std::tm parts{};
-  gmtime_r(&seconds, &parts);
-  char text[32];
-  return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts)};
+  return utc_of_seconds(time_ns / 1'000'000'000);
+}
+
+std::string utc_now() {
+  return utc_of_seconds(std::time(nullptr));
 }
 
 }  // namespace trainmon

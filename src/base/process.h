@@ -19,5 +19,6 @@ Alive is_alive(const std::string& host, const std::string& pid_namespace, std::i
 
 // UTC, ISO 8601, seconds, of nanoseconds since 1970.
 std::string utc_text(std::int64_t time_ns);
+std::string utc_now();
 
 }  // namespace trainmon

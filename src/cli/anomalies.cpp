@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "cli/output.h"
+#include "cli/select.h"
 
 namespace trainmon::cli {
 namespace {
@@ -81,6 +82,7 @@ void say_what_is_missing(const AnomalyList& list, Context& context) {
     std::cerr << "trainmon: not used: " << printable(damage.file.native()) << ": "
               << printable(damage.what) << "\n";
   }
+  say_incomplete(list.incomplete, context);
 }
 
 void run_anomalies(const AnomaliesOptions& options, Context& context) {
@@ -112,7 +114,7 @@ void add_anomalies(CLI::App& app, Context& context) {
   command->add_option("-o,--out", options->out, "existing directory for anomaly_analyse.json");
   command->footer(R"(By step and micro step, then in the order of a step: forward by pipeline stage,
 gradients against it, optimizer state and weights; then by call. Exit code 1
-when there are alerts.
+when there are alerts, 3 when the record is not complete.
 
 Examples:
   trainmon anomalies runs/a

@@ -50,6 +50,7 @@ void print_report(const ConvertReport& report, const ConvertOptions& options, Co
     }
     out["remarks"] = report.remarks;
     out["missing_ranks"] = report.missing.ranks;
+    out["incomplete"] = report.incomplete;
     print_json(out);
   }
   const bool is_partial = !report.rejections.empty() || !report.missing.ranks.empty();
@@ -69,6 +70,7 @@ void print_report(const ConvertReport& report, const ConvertOptions& options, Co
   if (!report.missing.ranks.empty()) {
     std::cerr << "trainmon: " << missing_text(report.missing) << "\n";
   }
+  say_incomplete(report.incomplete, context);
   if (context.quiet) return;
   for (const std::string& remark : report.remarks) {
     std::cerr << "trainmon: " << printable(remark) << "\n";
@@ -197,8 +199,8 @@ void add_convert(CLI::App& app, Context& context) {
   command->footer(R"(Formats written: csv, jsonl, tensorboard (directories), parquet (a directory;
 needs pyarrow), sqlite, and msprobe's databases msprobe_db (tables
 metric_*_step_*) and msprobe_trend (table trend_data). The output gets its name
-when all is in it. Rows that cannot be used are listed by file and line and make
-the exit code 3.
+when all is in it. Rows that cannot be used are listed by file and line; they, or
+a record that is not complete, make the exit code 3.
 
 Examples:
   trainmon convert runs/a --to sqlite -o a.db

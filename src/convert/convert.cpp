@@ -364,7 +364,10 @@ ConvertReport convert(const ConvertOptions& wanted) {
   if (options.cancelled && options.cancelled()) throw Cancelled();
   staging.publish();
   ConvertReport report = account.report();
-  if (const RunRows* facts = source->facts()) report.missing = facts->missing;
+  if (const RunRows* facts = source->facts()) {
+    report.missing = facts->missing;
+    report.incomplete = facts->incomplete;
+  }
   report.kinds = source->kinds();
   return report;
 }

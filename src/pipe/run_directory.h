@@ -51,7 +51,5 @@ struct RunDescription {
 std::string run_json(const RunInfo& run, const Identity& identity, const std::string& config_json,
                      const std::string& started, const RunDescription& facts);
 std::string health_json(const Health& health, bool closed);
-// UTC, ISO 8601, seconds.
-std::string utc_now();
 
 }  // namespace trainmon

@@ -192,6 +192,7 @@ AnomalyList of_run(const std::filesystem::path& run) {
   list.files = static_cast<std::int64_t>(rank_directories(run).size());
   list.damage = std::move(rows.damage);
   list.missing = std::move(rows.missing);
+  list.incomplete = std::move(rows.incomplete);
   return list;
 }
 

@@ -116,7 +116,9 @@ class Lstm(nn.Module):
         self.head = nn.Linear(width, VOCABULARY)
 
     def forward(self, ids):
-        x, _ = self.lstm(self.tokens(ids))
+        # torch 2.13 raises for a bfloat16 LSTM on a processor without AVX-512: oneDNN has none there.
+        with torch.autocast("cpu", enabled=False):
+            x, _ = self.lstm(self.tokens(ids))
         return self.head(x)
 
 

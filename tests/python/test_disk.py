@@ -1,7 +1,9 @@
 # Promise 2 and 5 when the disk is full, read-only, gone, limited, or no descriptor is left.
 import functools
 import json
+import os
 import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -103,3 +105,45 @@ def test_a_directory_that_cannot_be_made_is_a_clear_error(tmp_path):
     with pytest.raises((OSError, RuntimeError, ValueError), match="file"):
         trainmon.watch(model, optimizer, out=str(tmp_path / "file" / "run"))
     assert all(not m._forward_hooks for m in model.modules())
+
+
+STAYS_FULL = """
+import json, os, pathlib, subprocess, sys
+import torch, trainmon
+import disk_run
+out = pathlib.Path(sys.argv[1])
+torch.set_num_threads(1)
+training = disk_run.Training(out / "run")
+if sys.argv[2] == "later":
+    training.steps(5)
+    training.settle()
+disk_run.full(out, True)
+training.steps(40)
+training.monitor.stop()
+answers = {}
+for command in (["doctor"], ["first-bad"], ["top"], ["anomalies"],
+                ["convert", "--to", "csv", "-o", sys.argv[3] + "/csv"],
+                ["merge", "-o", sys.argv[3] + "/merged"]):
+    done = subprocess.run(
+        [sys.argv[4], command[0], out / "run", *command[1:]], capture_output=True, text=True
+    )
+    answers[command[0]] = [done.returncode, done.stdout + done.stderr]
+print(json.dumps(answers))
+"""
+
+
+@pytest.mark.skipif(not in_small_disk(), reason="nothing may be mounted here")
+@pytest.mark.parametrize("when", ["at once", "later"])
+def test_a_disk_that_stays_full_is_said_by_every_reader(when, tmp_path):
+    small, roomy = tmp_path / "small", tmp_path / "roomy"
+    small.mkdir()
+    roomy.mkdir()
+    arguments = [small, when, roomy, launch.command_line()]
+    done = subprocess.run(
+        [*in_small_disk(), small, sys.executable, "-c", STAYS_FULL, *arguments],
+        env={**os.environ, "PYTHONPATH": os.path.dirname(__file__)},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    for command, (code, said) in json.loads(done.stdout.splitlines()[-1]).items():
+        assert code == 3 and "rows were dropped (no_space" in said, (command, code, said)

@@ -27,13 +27,22 @@ def call(*arguments):
 
 def every_reader_says(run, what):
     for command in (["first-bad", run], ["top", run], ["show", run], ["tail", run],
-                    ["query", run, "SELECT 1"], ["compare", run, run]):  # fmt: skip
+                    ["query", run, "SELECT 1"], ["compare", run, run], ["anomalies", run]):  # fmt: skip
         code, out, err = call(*command)
         if command[0] == "compare" and code == 2:
             continue  # nothing to compare
         assert code == 3 and what in err, (command, code, err)
+    for command in ("convert", "merge"):
+        out = run.with_name(command)
+        code, _, err = call(command, run, "--to", "csv", "-o", out)
+        assert code == 3 and what in err and out.is_dir(), (command, code, err)
+    code, _, err = call("convert", run, "--to", "parquet", "-o", run.with_name("parquet"))
+    assert what in err and (code == 3 or "no row matches" in err)
     code, out, _ = call("doctor", run)
     assert code == 3 and what in out and "\nin order:" not in out
+    with pytest.warns(RuntimeWarning, match="incomplete"):
+        report = trainmon.convert(run, run.with_name("jsonl"), "jsonl")
+    assert what in report.incomplete[0]
     with pytest.warns(RuntimeWarning, match="incomplete"):
         assert trainmon.first_bad(run) is None
     with pytest.warns(RuntimeWarning, match="incomplete"):

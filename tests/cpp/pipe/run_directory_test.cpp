@@ -9,6 +9,8 @@
 #include <set>
 #include <thread>
 
+#include "base/process.h"
+
 namespace trainmon {
 namespace {
 
