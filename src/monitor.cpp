@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <future>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -14,6 +15,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/first_bad.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/signals_blocked.h"
@@ -455,6 +457,7 @@ class Monitor::State {
   std::shared_ptr<State> kept_after_fork;  // itself, in a child that must not destroy it
 
   std::atomic<std::int64_t> errors{0};
+  std::atomic<std::int64_t> bad_losses{0};
   std::atomic<bool> facts_changed{true};
   std::atomic<bool> starts_changed{false};  // of the facts, the step an optimizer began at
   std::mutex health_mutex;
@@ -541,6 +544,10 @@ std::int64_t Monitor::step_of(int optimizer, std::int64_t window) const {
 
 bool Monitor::recording(int optimizer) const {
   return state_->alive() && state_->collector.windows().recording(optimizer);
+}
+
+std::int64_t Monitor::bad_losses() const {
+  return state_->bad_losses;
 }
 
 bool Monitor::saw_non_finite(int optimizer) const {
@@ -659,7 +666,10 @@ void Monitor::fulfil(std::int64_t ticket, std::span<const RowState> states) {
 }
 
 void Monitor::add_scalar(std::string_view name, double value, std::optional<std::int64_t> window) {
-  state_->while_alive("scalars", [&] { state_->collector.add_scalar(name, value, window); });
+  state_->while_alive("scalars", [&] {
+    state_->collector.add_scalar(name, value, window);
+    if (is_loss(name) && !std::isfinite(value)) state_->bad_losses.fetch_add(1);
+  });
 }
 
 void Monitor::declare(Declared declared) {

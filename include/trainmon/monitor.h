@@ -107,6 +107,8 @@ class Monitor {
   bool recording(int optimizer) const;  // does the open window's step get recorded?
   // Whether a row of the open window had a NaN or an infinity (of values already known).
   bool saw_non_finite(int optimizer) const;
+  // How many of the logged losses (scalars with "loss" in their name) were not finite.
+  std::int64_t bad_losses() const;
   // A hook of a backward runs for parameters of `optimizer`; `task` identifies the backward and
   // differs between backwards. Returns the accum of this backward.
   std::int32_t on_backward(int optimizer, std::int64_t task);

@@ -357,6 +357,10 @@ class Watch:
             tool = "anomalies" if self._has_rules else "first-bad"
             found = "alerts" if self._has_rules else "non-finite findings"
             self._say(f"{text}; {health['alerts']} {found}; next: trainmon {tool} {self.directory}")
+        elif bad := self._core.bad_losses():
+            times = "time" if bad == 1 else "times"
+            found = f"the logged loss was not finite {bad} {times}"
+            self._say(f"{text}; {found}; next: trainmon first-bad {self.directory}")
         elif health["rows_produced"] == 0 and self._is_chosen():
             self._say(f"{text}; nothing was recorded; next: trainmon doctor {self.directory}")
         elif dropped:

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <limits>
 
 #include "base/text.h"
 
@@ -29,7 +30,8 @@ BadPlace bad_place(std::string_view kind, std::int32_t accum, std::uint64_t seq,
   BadPlace place;
   place.is_routine = outcome.fate == Fate::skipped && is_gradient(kind);
   place.step = outcome.step;
-  place.attempt = outcome.attempt;
+  const bool is_logged = kind == kLogged;
+  place.attempt = is_logged ? std::numeric_limits<std::int32_t>::max() : outcome.attempt;
   place.moment = moment_of(kind);
   place.accum = place.moment == 0 ? -1 : accum;
   place.seq = seq;
@@ -47,7 +49,17 @@ void add_loss(std::optional<double>& loss, double value) {
   if (!loss || std::isfinite(*loss)) loss = value;
 }
 
+bool is_bad_setting(const DeclaredValue& value) {
+  return value.type == DeclaredValue::Type::number && std::isnan(value.number);
+}
+
+std::string setting_text(const DeclaredValue& value, std::int32_t group, std::int64_t step) {
+  return value.name + " of group " + std::to_string(group) + " is nan from step " +
+         std::to_string(step) + " on";
+}
+
 Origin origin_of(std::string_view kind, const AroundBad& around) {
+  if (!around.setting.empty()) return {"the settings of the optimizer", around.setting, ""};
   const int moment = moment_of(kind);
   const bool is_bad_loss = around.loss && !std::isfinite(*around.loss);
   const bool are_most_bad =

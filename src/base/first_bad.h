@@ -18,6 +18,8 @@ namespace trainmon {
 // step, whatever the backward they were read after.
 int moment_of(std::string_view kind);
 bool is_gradient(std::string_view kind);
+// The kind of a logged loss that is not finite: a place of its own, after the rows of its step.
+inline constexpr std::string_view kLogged = "logged";
 
 // Where a row that is not finite stands among all of them; the smallest is the first.
 struct BadPlace {
@@ -44,7 +46,12 @@ struct AroundBad {
   std::int64_t bad_gradients = 0;
   std::int64_t activations = 0;  // rows of activations
   std::optional<double> loss;    // that was logged; one that is not finite, where there is one
+  std::string setting;           // of an optimizer, NaN by then: "lr of group 0 is nan from ..."
 };
+// Whether a value of an optimizer's group can be no setting, and how that is said. An infinity may
+// be meant: no limit.
+bool is_bad_setting(const DeclaredValue& value);
+std::string setting_text(const DeclaredValue& value, std::int32_t group, std::int64_t step);
 // Whether a scalar of this name is taken for a loss.
 bool is_loss(std::string_view name);
 void add_loss(std::optional<double>& loss, double value);
@@ -53,10 +60,10 @@ void add_loss(std::optional<double>& loss, double value);
 struct Origin {
   std::string place;  // "the forward or the loss"; empty: the tensor of the row
   std::string why;    // "12 of 12 gradients of its backward are not finite, the logged loss is nan"
-  std::string module;  // what is known of the module, or how it becomes known
+  std::string module;  // what is known of the module, or how it becomes known; may be empty
 };
-// A bad loss, and most gradients of one backward bad at once, are no fault of the tensor that
-// happens to be looked at first.
+// A setting that is NaN makes weights NaN. A bad loss, and most gradients of one backward bad at
+// once, are no fault of the tensor that happens to be looked at first.
 Origin origin_of(std::string_view kind, const AroundBad& around);
 
 }  // namespace trainmon

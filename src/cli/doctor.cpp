@@ -180,14 +180,16 @@ void print_shared(const std::string& title,
 }
 
 void print_account(const Account& account, const std::string& run, const Context& context) {
-  std::int64_t files = 0, bytes = 0, open = 0;
+  std::int64_t files = 0, bytes = 0, running = 0, broken_off = 0;
   std::map<std::string, std::vector<int>> findings, not_covered, refused, budgets;
   std::vector<std::string> incomplete;
   if (!account.missing.ranks.empty()) findings[missing_text(account.missing)];
   for (const RankAccount& rank : account.ranks) {
     files += rank.log_files;
     bytes += rank.log_bytes;
-    open += rank.closed ? 0 : 1;
+    const bool is_running = rank.writer == WriterState::running;
+    running += is_running ? 1 : 0;
+    broken_off += is_running || rank.closed ? 0 : 1;
     incomplete.insert(incomplete.end(), rank.incomplete.begin(), rank.incomplete.end());
     for (const std::string& finding : findings_of(rank)) findings[finding].push_back(rank.rank);
     if (std::string budget = budget_text(rank); !budget.empty()) {
@@ -229,13 +231,17 @@ void print_account(const Account& account, const std::string& run, const Context
     std::cout << "  " << printable(damage.file.native()) << " at byte " << damage.offset << ": "
               << printable(damage.what) << "\n";
   }
-  if (open > 0) {
-    std::cout << "\n"
-              << open << " of " << account.ranks.size()
-              << " did not stop in order: still running, or killed (state \"killed\")\n";
+  const std::string of_all = " of " + std::to_string(account.ranks.size());
+  if (running > 0) std::cout << "\n" << running << of_all << " still running\n";
+  if (broken_off > 0) {
+    std::cout
+        << "\n"
+        << broken_off << of_all
+        << " did not stop in order: killed, or (state \"open\") it cannot be told from here\n";
   }
   if (findings.empty() && account.damage.empty() && incomplete.empty()) {
-    std::cout << "\nin order: every row " << (open > 0 ? "reported so far" : "produced")
+    std::cout << "\nin order: every row "
+              << (running + broken_off > 0 ? "reported so far" : "produced")
               << " is accounted for\n";
   }
 }

@@ -1,4 +1,6 @@
 // trainmon first-bad RUN: which rank, which tensor, which step went wrong first.
+#include "base/first_bad.h"
+
 #include <iostream>
 #include <memory>
 
@@ -17,6 +19,7 @@ std::string moment_text(std::string_view kind) {
   if (kind == kind::kGradUnreduced) return "gradient before reduction, backward";
   if (kind == kind::kGradReduced) return "gradient as the optimizer sees it, before the step";
   if (kind == kind::kCc) return "collective";
+  if (kind == kLogged) return "a scalar that log() was given";
   if (kind == kind::kMgDirection) return "momentum against gradient";
   return "optimizer state, after the step";
 }
@@ -34,10 +37,25 @@ void print_restarts(const FirstBad& found, int newest_restart) {
   }
 }
 
+void print_values(const FirstBad& found) {
+  const RowState& state = found.row.state;
+  std::cout << "  values    " << grouped(state.nans) << " NaN, " << grouped(state.pos_infs)
+            << " +Inf, " << grouped(state.neg_infs) << " -Inf of " << grouped(state.count)
+            << " elements (" << dtype_name(found.series.dtype) << ")\n";
+}
+
+void print_place(const ReadRow& row) {
+  std::cout << "  place     attempt " << row.attempt << ", micro step " << row.micro_step
+            << ", call " << row.call << ", restart " << row.restart << ", seq " << row.seq << "\n";
+  if (row.fate == Fate::skipped) {
+    std::cout << "  note      the step was skipped (loss scale " << number_text(row.loss_scale)
+              << "); nothing outside skipped gradients is bad\n";
+  }
+}
+
 void print_text(const FirstBad& found, int newest_restart, const std::string& run,
                 const Context& context) {
   const ReadRow& row = found.row;
-  const RowState& state = row.state;
   const std::string where = row.rank < 0 ? "merged over ranks" : "rank " + std::to_string(row.rank);
   const std::string what = found.came_from.empty() ? tensor_text(found.series) : found.came_from;
   const bool has_restarts = row.restart > 0 || newest_restart > 0;
@@ -45,29 +63,31 @@ void print_text(const FirstBad& found, int newest_restart, const std::string& ru
                                 what +
                                 (has_restarts ? ", restart " + std::to_string(row.restart) : ""))
             << "\n";
+  const bool is_row = found.series.kind != kLogged;
   if (!found.came_from.empty()) {
-    std::cout << "  why       " << found.why << "\n  module    " << found.module << "\n  first row "
-              << tensor_text(found.series) << "\n";
+    std::cout << "  why       " << printable(found.why) << "\n";
+    if (!found.module.empty()) std::cout << "  module    " << found.module << "\n";
+    if (is_row) std::cout << "  first row " << tensor_text(found.series) << "\n";
   }
   std::cout << "  kind      " << printable(found.series.kind) << " ("
             << moment_text(found.series.kind) << ")\n";
-  std::cout << "  values    " << grouped(state.nans) << " NaN, " << grouped(state.pos_infs)
-            << " +Inf, " << grouped(state.neg_infs) << " -Inf of " << grouped(state.count)
-            << " elements (" << dtype_name(found.series.dtype) << ")\n";
+  if (is_row) print_values(found);
   if (found.ranks.size() > 1) {
     std::cout << "  ranks     " << ranks_text(found.ranks) << " are bad at this place\n";
   }
-  std::cout << "  place     attempt " << row.attempt << ", micro step " << row.micro_step
-            << ", call " << row.call << ", restart " << row.restart << ", seq " << row.seq << "\n";
-  if (row.fate == Fate::skipped) {
-    std::cout << "  note      the step was skipped (loss scale " << number_text(row.loss_scale)
-              << "); nothing outside skipped gradients is bad\n";
-  }
+  if (is_row) print_place(row);
   print_restarts(found, newest_restart);
   if (context.quiet) return;
+  const std::int64_t from = std::max<std::int64_t>(0, row.step - 3);
+  if (!is_row) {
+    std::cerr << "next: trainmon query " << printable(run)
+              << " \"SELECT * FROM logged WHERE step BETWEEN " << from << " AND " << row.step
+              << "\"\n";
+    return;
+  }
   std::cerr << "next: trainmon show " << printable(run);
   if (!found.series.name.empty()) std::cerr << " --name " << printable(found.series.name);
-  std::cerr << " --steps " << std::max<std::int64_t>(0, row.step - 3) << ":" << row.step;
+  std::cerr << " --steps " << from << ":" << row.step;
   if (row.restart < newest_restart) std::cerr << " --all-restarts";
   std::cerr << "\n";
 }
@@ -107,7 +127,8 @@ void add_first_bad(CLI::App& app, Context& context) {
 gradients, optimizer state, updated weights. Gradients of steps that a loss
 scaler skipped count only when nothing else is bad. All restarts are looked at.
 Where most gradients of a backward, or the logged loss, are bad, it is said that
-the fault came from the forward. Exit code 1 when found, 3 when nothing was
+the fault came from the forward. A logged loss (a scalar with "loss" in its
+name) counts where no row of its step is bad. Exit code 1 when found, 3 when nothing was
 found in a record that is not complete.
 
 Examples:

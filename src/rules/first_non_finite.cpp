@@ -1,7 +1,9 @@
-// Memory is bounded: windows are few that are not settled, and one that is bad for good ends it.
+// Memory is bounded: windows are few that are not settled within kPatience, and one that is bad for
+// good ends it.
 #include "rules/first_non_finite.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -14,6 +16,7 @@ namespace {
 constexpr auto kPatience = std::chrono::seconds(5);
 constexpr std::int64_t kUnknownStep = std::numeric_limits<std::int64_t>::max();
 constexpr std::size_t kMostWindows = 64;
+constexpr std::size_t kMostCounts = 512;  // of a window: a kind in a backward
 constexpr std::size_t kMostCandidates = 32;
 constexpr std::size_t kMostMissing = 256;
 
@@ -32,7 +35,7 @@ void FirstNonFinite::look(const RecordBatch& batch, const SeriesTable& series,
                           std::vector<Alert>&) {
   note_number(batch.number);
   timeline_.add(batch);
-  timeline_.keep_last(kMostWindows);
+  if (candidates_.empty()) forget();  // what is around one is told with it
   // Once something is bad that no loss scaler made, only what comes before it is news.
   const bool counts = !told_ || told_->is_routine;
   for (const Row& row : batch.rows) {
@@ -50,12 +53,24 @@ void FirstNonFinite::look(const RecordBatch& batch, const SeriesTable& series,
                               [&](const Loss& one) { return one.window == scalar.window; });
     if (known == losses_.end()) known = losses_.insert(known, {scalar.window, {}});
     add_loss(known->value, scalar.value);
-    keep_last(losses_, kMostWindows);
+    if (counts && !std::isfinite(scalar.value)) keep_loss(scalar);
+  }
+  for (const Declared& group : batch.declared) {
+    for (const DeclaredValue& value : group.values) {
+      if (!setting_ && is_bad_setting(value))
+        setting_ = {group.optimizer, group.window, group.group, value};
+    }
   }
   for (const Outcome& outcome : batch.outcomes) {
     note_window(outcome.optimizer, outcome.window, batch.number);
   }
   if (!candidates_.empty()) catch_up(false);
+}
+
+void FirstNonFinite::forget() {
+  timeline_.keep_last(kMostWindows);
+  keep_last(counts_, kMostCounts);
+  keep_last(losses_, kMostWindows);
 }
 
 void FirstNonFinite::note_number(std::uint64_t number) {
@@ -80,7 +95,6 @@ void FirstNonFinite::count(const Row& row, const Series& series) {
   };
   auto known = std::find_if(counts_.rbegin(), counts_.rend(), is_of_row);
   if (known == counts_.rend()) {
-    keep_last(counts_, kMostWindows);
     counts_.push_back({series.optimizer, row.key.window, row.key.accum, series.kind});
     known = counts_.rbegin();
   }
@@ -91,7 +105,18 @@ void FirstNonFinite::count(const Row& row, const Series& series) {
 void FirstNonFinite::keep(const Row& row, const Series& series) {
   const bool is_told = told_ && !told_->is_routine && series.optimizer == told_optimizer_;
   if (is_told && row.key.window > told_window_) return;  // a storm costs no more than this
-  Candidate here{series.optimizer, row.key.window, row.key, series.kind, "", Clock::now()};
+  keep({series.optimizer, row.key.window, row.key, series.kind, "", Clock::now()},
+       [&] { return non_finite_text(series, row.state); });
+}
+
+void FirstNonFinite::keep_loss(const Scalar& scalar) {
+  RowKey key;
+  key.window = scalar.window;
+  keep({clock_, scalar.window, key, std::string(kLogged), "", Clock::now()},
+       [&] { return scalar.name; });
+}
+
+void FirstNonFinite::keep(Candidate here, const std::function<std::string()>& text) {
   const auto known =
       std::find_if(candidates_.begin(), candidates_.end(), [&](const Candidate& one) {
         return one.optimizer == here.optimizer && one.window == here.window &&
@@ -100,10 +125,10 @@ void FirstNonFinite::keep(const Row& row, const Series& series) {
   const BadPlace place = place_of(here);
   if (known == candidates_.end()) {
     if (candidates_.size() >= kMostCandidates || (told_ && !(place < *told_))) return;
-    here.text = non_finite_text(series, row.state);
+    here.text = text();
     candidates_.push_back(std::move(here));
   } else if (place < place_of(*known)) {
-    here.text = non_finite_text(series, row.state);
+    here.text = text();
     here.seen = known->seen;
     *known = std::move(here);
   }
@@ -148,6 +173,10 @@ AroundBad FirstNonFinite::around(const Candidate& candidate, std::int64_t step) 
       add_loss(around.loss, *loss.value);
     }
   }
+  if (setting_) {
+    const std::int64_t since = outcome_of(setting_->optimizer, setting_->window).step;
+    if (since <= step) around.setting = setting_text(setting_->value, setting_->group, since);
+  }
   return around;
 }
 
@@ -157,9 +186,13 @@ void FirstNonFinite::tell(const Candidate& candidate, const BadPlace& place) {
   if (told_)
     text += told_->is_routine && !place.is_routine ? " outside skipped steps" : ", before that";
   text += ": ";
-  if (!origin.place.empty()) text += origin.place + " (" + origin.why + "; first row ";
-  text += candidate.text;
-  if (!origin.place.empty()) text += "; module: " + origin.module + ")";
+  if (origin.place.empty()) {
+    text += candidate.text;
+  } else {
+    text += origin.place + " (" + origin.why;
+    if (candidate.kind != kLogged) text += "; first row " + candidate.text;
+    text += origin.module.empty() ? ")" : "; module: " + origin.module + ")";
+  }
   if (place.step != kUnknownStep) text += ", step " + std::to_string(place.step);
   if (place.is_routine) text += ", which was skipped";
   log_line(text);

@@ -33,8 +33,8 @@ class FirstNonFinite final : public Rule {
   void catch_up(bool last, Clock::time_point now = Clock::now()) noexcept;
 
  private:
-  // The first bad row of one window, of gradients and of the rest apart: which of them counts
-  // depends on what becomes of the window.
+  // The first bad row (or logged loss) of one window, of gradients and of the rest apart: which of
+  // them counts depends on what becomes of the window.
   struct Candidate {
     std::int32_t optimizer = 0;
     std::int64_t window = 0;
@@ -56,15 +56,24 @@ class FirstNonFinite final : public Rule {
     std::optional<double> value;
   };
 
+  struct Setting {
+    std::int32_t optimizer = 0;
+    std::int64_t window = 0;
+    std::int32_t group = 0;
+    DeclaredValue value;
+  };
   struct Newest {
     std::int64_t window = -1;
     std::uint64_t begun_in = 0;  // the number of its first batch
   };
 
+  void forget();
   void note_number(std::uint64_t number);
   void note_window(std::int32_t optimizer, std::int64_t window, std::uint64_t number);
   void count(const Row& row, const Series& series);
   void keep(const Row& row, const Series& series);
+  void keep_loss(const Scalar& scalar);
+  void keep(Candidate here, const std::function<std::string()>& text);
   Outcome outcome_of(std::int32_t optimizer, std::int64_t window) const;
   BadPlace place_of(const Candidate& candidate) const;
   bool is_settled(const Candidate& candidate) const;
@@ -76,10 +85,11 @@ class FirstNonFinite final : public Rule {
   const StepOf step_of_;
   Timeline timeline_;
   std::vector<Candidate> candidates_;
-  std::vector<Count> counts_;   // of the newest windows
-  std::vector<Loss> losses_;    // of the newest windows
-  std::vector<Newest> newest_;  // by optimizer
-  std::uint64_t next_number_ = 0;
+  std::vector<Count> counts_;       // of the newest windows
+  std::vector<Loss> losses_;        // of the newest windows
+  std::optional<Setting> setting_;  // the first that is NaN
+  std::vector<Newest> newest_;      // by optimizer
+  std::uint64_t next_number_ = 1;
   std::set<std::uint64_t> missing_;  // numbers of batches that were passed over
   std::optional<BadPlace> told_;
   std::int32_t told_optimizer_ = 0;

@@ -105,7 +105,7 @@ Account account(const std::filesystem::path& run) {
     Timeline timeline(facts.start_steps);
     for (const RecordBatch& batch : log.batches) timeline.add(batch);
     for (const RecordBatch& batch : log.batches) {
-      earlier.add(rank.rank, rank.restart, batch, log.series, timeline);
+      earlier.add(rank.rank, rank.restart, batch, log.series, timeline, facts.clock);
     }
     newest_restart = std::max(newest_restart, rank.restart);
     result.ranks.push_back(std::move(rank));

@@ -1,23 +1,38 @@
-// Alerts are enough: every series that went wrong has one, with the key of its first bad row.
+// Of rows the alerts are enough: every series that went wrong has one, with the key of its first
+// bad row.
 #include "tools/earlier_findings.h"
+
+#include <cmath>
 
 namespace trainmon {
 
 void EarlierFindings::add(int rank, int restart, const RecordBatch& batch,
-                          const std::map<SeriesId, Series>& series, const Timeline& timeline) {
+                          const std::map<SeriesId, Series>& series, const Timeline& timeline,
+                          int clock) {
   for (const Alert& alert : batch.alerts) {
     if (alert.rule != "non_finite") continue;
     const Series& of_alert = series.at(alert.key.series);
     const Outcome outcome = timeline.at(of_alert.optimizer, alert.key.window);
-    BadPlace place = bad_place(of_alert.kind, alert.key.accum, alert.key.seq, outcome);
-    place.rank = rank;
-    const auto [known, is_new] = first_.try_emplace(restart);
-    if (!is_new && !(place < known->second.place)) continue;
-    ReadRow row;
-    row.step = outcome.step;
-    row.rank = rank;
-    known->second = {place, place_text(row, of_alert)};
+    keep(bad_place(of_alert.kind, alert.key.accum, alert.key.seq, outcome), rank, restart,
+         of_alert);
   }
+  for (const Scalar& scalar : batch.scalars) {
+    if (!is_loss(scalar.name) || std::isfinite(scalar.value)) continue;
+    Series logged;
+    logged.kind = kLogged;
+    logged.name = scalar.name;
+    keep(bad_place(kLogged, 0, 0, timeline.at(clock, scalar.window)), rank, restart, logged);
+  }
+}
+
+void EarlierFindings::keep(BadPlace place, int rank, int restart, const Series& series) {
+  place.rank = rank;
+  const auto [known, is_new] = first_.try_emplace(restart);
+  if (!is_new && !(place < known->second.place)) return;
+  ReadRow row;
+  row.step = place.step;
+  row.rank = rank;
+  known->second = {place, place_text(row, series)};
 }
 
 std::vector<std::string> EarlierFindings::sentences(int newest_restart) const {

@@ -13,14 +13,17 @@ namespace trainmon {
 
 class EarlierFindings {
  public:
-  // The alerts of one batch; all of a rank's windows must be in `timeline`.
+  // The alerts and losses of one batch; all of a rank's windows must be in `timeline`. `clock` is
+  // the optimizer that scalars follow.
   void add(int rank, int restart, const RecordBatch& batch,
-           const std::map<SeriesId, Series>& series, const Timeline& timeline);
+           const std::map<SeriesId, Series>& series, const Timeline& timeline, int clock);
   // "restart 0 found a NaN or an infinity: first at step 5, rank 0, grad_reduced w; ...", by
   // restart.
   std::vector<std::string> sentences(int newest_restart) const;
 
  private:
+  void keep(BadPlace place, int rank, int restart, const Series& series);
+
   struct First {
     BadPlace place;
     std::string text;

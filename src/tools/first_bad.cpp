@@ -2,6 +2,7 @@
 #include "tools/first_bad.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -17,12 +18,12 @@ bool is_bad(const ReadRow& row) {
   return (row.flags & flag::kNonFinite) != 0 || row.state.non_finite();
 }
 
-BadPlace place_of(const RunRows& run, const ReadRow& row) {
+BadPlace place_of(const RunRows& run, const ReadRow& row, const Series& series) {
   Outcome outcome;
   outcome.step = row.step;
   outcome.attempt = row.attempt;
   outcome.fate = row.fate;
-  BadPlace place = bad_place(run.series[row.series].kind, row.accum, row.seq, outcome);
+  BadPlace place = bad_place(series.kind, row.accum, row.seq, outcome);
   // Where only the newest restart of each step is shown it is the only one, whichever that is.
   place.run_through = run.all_restarts ? row.restart : 0;
   place.rank = row.rank;
@@ -38,6 +39,12 @@ std::string place_text(const ReadRow& row, const Series& series) {
 
 namespace {
 
+struct BadRow {
+  ReadRow row;
+  Series series;
+  BadPlace place;
+};
+
 // The first bad row of each restart.
 class FirstRows {
  public:
@@ -45,52 +52,86 @@ class FirstRows {
 
   void add(const ReadRow& row) {
     ++rows_;
-    if (is_bad(row)) keep(row);
+    if (!is_bad(row)) return;
+    const Series& series = run_->series[row.series];
+    keep(row, series, place_of(*run_, row, series));
   }
   void add(const FirstRows& other) {
     rows_ += other.rows_;
-    for (const auto& [restart, row] : other.first_) keep(row);
+    for (const auto& [restart, bad] : other.first_) keep(bad.row, bad.series, bad.place);
+  }
+  // A logged loss counts as a row of the kind kLogged.
+  void add_losses() {
+    Series series;
+    series.kind = kLogged;
+    series.dtype = DType::float64;
+    for (const ReadScalar& scalar : run_->scalars) {
+      if (!is_loss(scalar.name) || std::isfinite(scalar.value)) continue;
+      ReadRow row;
+      row.restart = scalar.restart;
+      row.rank = scalar.rank;
+      row.step = scalar.step;
+      row.state.count = 1;
+      (std::isnan(scalar.value) ? row.state.nans
+       : scalar.value > 0.0     ? row.state.pos_infs
+                                : row.state.neg_infs) = 1;
+      series.name = scalar.name;
+      keep(row, series, place_of(*run_, row, series));
+    }
   }
   std::int64_t rows() const { return rows_; }
-  const std::map<std::int32_t, ReadRow>& of_restarts() const { return first_; }
-  const ReadRow* first() const {
-    const auto found =
-        std::min_element(first_.begin(), first_.end(), [this](const auto& a, const auto& b) {
-          return place_of(*run_, a.second) < place_of(*run_, b.second);
-        });
+  const std::map<std::int32_t, BadRow>& of_restarts() const { return first_; }
+  const BadRow* first() const {
+    const auto found = std::min_element(
+        first_.begin(), first_.end(),
+        [](const auto& a, const auto& b) { return a.second.place < b.second.place; });
     return found == first_.end() ? nullptr : &found->second;
   }
 
  private:
-  void keep(const ReadRow& row) {
-    const auto [known, is_new] = first_.try_emplace(row.restart, row);
-    if (!is_new && place_of(*run_, row) < place_of(*run_, known->second)) known->second = row;
+  void keep(const ReadRow& row, const Series& series, const BadPlace& place) {
+    const auto known = first_.find(row.restart);
+    if (known == first_.end() || place < known->second.place) {
+      first_.insert_or_assign(row.restart, BadRow{row, series, place});
+    }
   }
 
   const RunRows* run_;
-  std::map<std::int32_t, ReadRow> first_;
+  std::map<std::int32_t, BadRow> first_;
   std::int64_t rows_ = 0;
 };
 
 // What else was seen where the first bad row is.
 class Around {
  public:
-  Around(const RunRows& run, const ReadRow& first) : run_(run), first_(first) {
+  Around(const RunRows& run, const BadRow& bad)
+      : run_(run), first_(bad.row), of_first_(bad.series), is_logged_(bad.series.kind == kLogged) {
     for (const ReadScalar& scalar : run.scalars) {
-      if (scalar.restart == first.restart && scalar.step == first.step && is_loss(scalar.name) &&
-          (scalar.rank == first.rank || first.rank < 0)) {
-        add_loss(around_.loss, scalar.value);
+      if (scalar.restart != first_.restart || scalar.step != first_.step) continue;
+      if (!is_loss(scalar.name)) continue;
+      if (scalar.rank == first_.rank || first_.rank < 0) add_loss(around_.loss, scalar.value);
+      if (is_logged_ && scalar.name == of_first_.name && !std::isfinite(scalar.value)) {
+        ranks_.insert(scalar.rank);
       }
     }
   }
 
+  void add_settings(const std::vector<ReadDeclared>& declared) {
+    const ReadDeclared* bad = nullptr;
+    for (const ReadDeclared& one : declared) {
+      if (one.restart != first_.restart || (one.rank != first_.rank && first_.rank >= 0)) continue;
+      if (one.step > first_.step || !is_bad_setting(one.value)) continue;
+      if (bad == nullptr || one.step < bad->step) bad = &one;
+    }
+    if (bad != nullptr) around_.setting = setting_text(bad->value, bad->group, bad->step);
+  }
+
   void add(const ReadRow& row) {
     if (row.restart != first_.restart || row.step != first_.step) return;
-    if (is_bad(row) && place(row) == place(first_)) ranks_.insert(row.rank);
-    if (row.rank != first_.rank || row.attempt != first_.attempt) return;
     const Series& series = run_.series[row.series];
-    const Series& of_first = run_.series[first_.series];
-    if (series.optimizer == of_first.optimizer && series.kind == of_first.kind &&
+    if (is_bad(row) && place(row, series) == place(first_, of_first_)) ranks_.insert(row.rank);
+    if (row.rank != first_.rank || (row.attempt != first_.attempt && !is_logged_)) return;
+    if (series.optimizer == of_first_.optimizer && series.kind == of_first_.kind &&
         row.accum == first_.accum) {
       ++around_.gradients;
       around_.bad_gradients += is_bad(row) ? 1 : 0;
@@ -101,16 +142,17 @@ class Around {
   std::vector<int> ranks() const { return {ranks_.begin(), ranks_.end()}; }
 
  private:
-  std::tuple<std::int32_t, std::int32_t, std::int32_t, std::string_view, std::int32_t,
-             std::string_view, std::string_view>
-  place(const ReadRow& row) const {
-    const Series& series = run_.series[row.series];
+  static std::tuple<std::int32_t, std::int32_t, std::int32_t, std::string_view, std::int32_t,
+                    std::string_view, std::string_view>
+  place(const ReadRow& row, const Series& series) {
     return {row.attempt,  row.accum,   row.call,      series.kind,
             series.chunk, series.name, series.element};
   }
 
   const RunRows& run_;
   const ReadRow first_;
+  const Series of_first_;
+  const bool is_logged_;
   AroundBad around_;
   std::set<int> ranks_;
 };
@@ -121,11 +163,12 @@ using Look = std::function<void(const ReadRow&)>;
 // name, so that numbers of gradients mean something.
 std::optional<FirstBad> finish(const RunRows& run, const FirstRows& found, bool is_whole,
                                const std::function<void(std::int32_t, const Look&)>& look_again) {
-  const ReadRow* const first = found.first();
+  const BadRow* const first = found.first();
   if (first == nullptr) return std::nullopt;
-  FirstBad bad{*first, run.series[first->series], {}, "", "", "", {}};
+  FirstBad bad{first->row, first->series, {}, "", "", "", {}};
   Around seen(run, *first);
-  look_again(first->restart, [&](const ReadRow& row) { seen.add(row); });
+  seen.add_settings(run.declared);
+  look_again(first->row.restart, [&](const ReadRow& row) { seen.add(row); });
   bad.ranks = seen.ranks();
   if (is_whole) {
     Origin origin = origin_of(bad.series.kind, seen.around());
@@ -133,8 +176,8 @@ std::optional<FirstBad> finish(const RunRows& run, const FirstRows& found, bool 
     bad.why = std::move(origin.why);
     bad.module = std::move(origin.module);
   }
-  for (const auto& [restart, row] : found.of_restarts()) {
-    bad.restarts.push_back({row, run.series[row.series]});
+  for (const auto& [restart, one] : found.of_restarts()) {
+    bad.restarts.push_back({one.row, one.series});
   }
   return bad;
 }
@@ -142,6 +185,7 @@ std::optional<FirstBad> finish(const RunRows& run, const FirstRows& found, bool 
 std::optional<FirstBad> find(const RunRows& run, bool is_whole) {
   FirstRows found(run);
   for (const ReadRow& row : run.rows) found.add(row);
+  if (is_whole) found.add_losses();
   return finish(run, found, is_whole, [&](std::int32_t, const Look& look) {
     for (const ReadRow& row : run.rows) look(row);
   });
@@ -179,6 +223,7 @@ FirstBadOfRun first_bad(const std::filesystem::path& run, ReadOptions options) {
     found.add(here);
     damage.insert(damage.end(), bad.begin(), bad.end());
   });
+  if (is_whole) found.add_losses();
   result.found =
       finish(stream.facts(), found, is_whole, [&](std::int32_t restart, const Look& look) {
         for (const RunStream::Piece& piece : pieces) {

@@ -199,7 +199,7 @@ void RunStream::take_small(Directory& directory, const RecordBatch& batch) {
       facts_.declared.push_back({restart, rank, step, group.optimizer, group.group, value});
     }
   }
-  earlier_.add(rank, restart, batch, directory.log->contents().series, directory.timeline);
+  earlier_.add(rank, restart, batch, directory.log->contents().series, directory.timeline, clock);
   for (const Alert& alert : batch.alerts) {
     ReadAlert out{restart, rank, alert};
     out.alert.key.series = index_.add(directory.log->contents().series.at(alert.key.series));

@@ -32,10 +32,11 @@ std::vector<std::string> earlier_findings(const std::vector<RankDirectory>& dire
     if (place.error || place.restart == newest || !filter.takes_rank(place.rank)) continue;
     std::vector<Damage> said_elsewhere;
     const LogIndex log(place.path, place.rank, place.restart, allowance);
-    Timeline timeline(read_run_json(place, said_elsewhere).start_steps);
+    const auto facts = read_run_json(place, said_elsewhere);
+    Timeline timeline(facts.start_steps);
     for (const RecordBatch& batch : log.contents().batches) timeline.add(batch);
     for (const RecordBatch& batch : log.contents().batches) {
-      earlier.add(place.rank, place.restart, batch, log.contents().series, timeline);
+      earlier.add(place.rank, place.restart, batch, log.contents().series, timeline, facts.clock);
     }
   }
   return earlier.sentences(newest);

@@ -23,7 +23,7 @@ class RankOrder {
   // Among equals the earliest first: of many NaN the one that was there first leads.
   bool operator()(const Ranked& a, const Ranked& b) const {
     if (is_better(a.value, b.value)) return true;
-    return !is_better(b.value, a.value) && place_of(run_, a.row) < place_of(run_, b.row);
+    return !is_better(b.value, a.value) && place(a.row) < place(b.row);
   }
   bool is_better(double a, double b) const {
     if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && !std::isnan(b);
@@ -31,6 +31,8 @@ class RankOrder {
   }
 
  private:
+  BadPlace place(const ReadRow& row) const { return place_of(run_, row, run_.series[row.series]); }
+
   const RunRows& run_;
   const bool smallest_;
 };

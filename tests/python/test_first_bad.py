@@ -22,6 +22,10 @@ def call(*arguments):
     return done.returncode, done.stdout, done.stderr
 
 
+BAD = np.array([1.0, math.nan], np.float32)
+GOOD = np.ones(2, np.float32)
+
+
 class Broken(nn.Module):
     """Passes its input on; in the steps given its output is NaN."""
 
@@ -144,10 +148,103 @@ def test_all_gradients_bad_and_a_good_loss_is_the_backward(tmp_path):
     assert "the logged loss is 0" in out and "4 of 4 gradients" in out
 
 
-# --- one definition ------------------------------------------------------------------------------
+# --- a logged loss -------------------------------------------------------------------------------
 
-BAD = np.array([1.0, math.nan], np.float32)
-GOOD = np.ones(2, np.float32)
+
+def test_a_scaler_that_skips_every_step_hides_no_bad_loss(tmp_path, capfd, caplog):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    monitor = trainmon.watch(model, optimizer, scaler=scaler, out=tmp_path / "run")
+    for step in range(30):
+        if step == 5:
+            with torch.no_grad():
+                model[1].weight[0, 0] = math.nan
+        loss = model(torch.randn(3, 4)).pow(2).mean()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        monitor.log(loss=loss)
+    monitor.stop()
+    err = capfd.readouterr().err
+    assert "the logged loss was not finite 25 times; next: trainmon first-bad" in err
+    assert "the GradScaler left out 20 steps in a row" in caplog.text
+    assert "another one took" not in caplog.text
+    code, out, said = call("first-bad", tmp_path / "run")
+    assert code == 1
+    assert out.splitlines()[0] == "first bad: step 5, rank 0, the forward or the loss"
+    for text in (live_line(err), out):
+        assert "the logged loss is nan" in text and "first row" not in text
+    rows = call("query", tmp_path / "run", said.partition('"')[2].partition('"')[0], "--json")[1]
+    assert (json.loads(rows)[-1]["step"], json.loads(rows)[-1]["name"]) == (5, "loss")
+    found = trainmon.first_bad(tmp_path / "run")
+    assert (found.kind, found.name, found.step) == ("logged", "loss", 5)
+    # Who asks for rows of a kind gets no other answer.
+    assert trainmon.first_bad(tmp_path / "run", kinds="grads") is None
+
+
+def test_a_loss_between_the_recorded_steps_comes_first(tmp_path, capfd):
+    rank = WrittenRank(tmp_path / "run")
+    for window in range(4):
+        rank.monitor.add_scalar("train/Loss", math.inf if window >= 1 else 0.5)
+        rank.monitor.add_scalar("other", math.nan)
+        rank.observe(BAD if window >= 2 else GOOD, "grad_reduced", "w", window)
+        rank.end_step()
+    rank.stop()
+    found = trainmon.first_bad(tmp_path / "run")
+    assert (found.kind, found.name, found.step) == ("logged", "train/Loss", 1)
+    assert found.why == "the logged loss is inf"
+    assert "the logged loss is inf" in live_line(capfd.readouterr().err)
+
+
+def test_of_one_step_the_row_comes_before_the_loss(tmp_path, capfd):
+    rank = WrittenRank(tmp_path / "run")
+    for window in range(3):
+        rank.monitor.add_scalar("loss", math.nan if window >= 1 else 0.5)
+        rank.observe(BAD if window >= 1 else GOOD, "grad_reduced", "w", window)
+        rank.end_step()
+    rank.stop()
+    found = trainmon.first_bad(tmp_path / "run")
+    assert (found.kind, found.name, found.step) == ("grad_reduced", "w", 1)
+    assert "first row grad_reduced w" in live_line(capfd.readouterr().err)
+
+
+def test_other_readers_say_a_bad_loss_of_an_older_restart(tmp_path):
+    for bad in (True, False):
+        rank = WrittenRank(tmp_path / "run")
+        rank.monitor.add_scalar("loss", math.nan if bad else 0.5)
+        rank.observe(GOOD, "grad_reduced", "w", 0)
+        rank.end_step()
+        rank.stop()
+    assert "restart 0 found a NaN" in call("top", tmp_path / "run")[2]
+    assert trainmon.first_bad(tmp_path / "run").restart == 0
+
+
+# --- a setting of the optimizer ------------------------------------------------------------------
+
+
+def test_a_learning_rate_that_is_nan_is_named(tmp_path, capfd):
+    model = Blocks()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    monitor = trainmon.watch(model, optimizer, out=tmp_path / "run")
+    for step in range(6):
+        optimizer.param_groups[0]["lr"] = math.nan if step >= 3 else 0.1
+        loss = model(torch.ones(2, 4)).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        monitor.log(loss=loss)
+    monitor.stop()
+    _, out, _ = call("first-bad", tmp_path / "run")
+    assert out.splitlines()[0] == "first bad: step 4, rank 0, the settings of the optimizer"
+    why = "lr of group 0 is nan from step 3 on"
+    assert why in out and why in live_line(capfd.readouterr().err)
+    assert trainmon.first_bad(tmp_path / "run").why == why
+
+
+# --- one definition ------------------------------------------------------------------------------
 
 
 def weights_before_gradients(rank):
@@ -217,6 +314,18 @@ def test_the_live_line_and_first_bad_agree(tmp_path, capfd, case):
     name = " ".join(filter(None, (found.kind, found.name, found.element)))
     assert name == expected
     assert expected in live and f"step {found.step}" in live
+
+
+def test_the_live_line_comes_with_the_next_step(tmp_path, capfd):
+    rank = WrittenRank(tmp_path / "run")
+    rank.observe(BAD, "grad_reduced", "a", 0)
+    rank.end_step()
+    rank.observe(GOOD, "grad_reduced", "a", 1)
+    rank.end_step()
+    assert rank.monitor.settle(10)
+    said = capfd.readouterr().err
+    rank.stop()
+    assert "grad_reduced a: 1 NaN of 2 elements, step 0" in live_line(said)
 
 
 # --- several starts ------------------------------------------------------------------------------

@@ -3,6 +3,7 @@ import json
 import signal
 
 import pytest
+import torch
 
 import launch
 import trainmon
@@ -24,3 +25,18 @@ def test_a_kill_in_the_first_step_after_a_resume_hides_no_other_step(loaded, tmp
     # The NaN of the first start's first step is not hidden by rows taken for that step.
     found = trainmon.first_bad(str(run))
     assert (found.step, found.restart) == (0, 0)
+
+
+def test_a_restart_that_begins_at_step_0_again_is_said(tmp_path, caplog):
+    said = []
+    for start in (None, None, 2):
+        caplog.clear()
+        model = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with trainmon.watch(model, optimizer, out=tmp_path / "run", start_iteration=start):
+            for _ in range(2):
+                model(torch.ones(1, 2)).sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        said.append(caplog.text.count("restart 1 of this run begins at step 0"))
+    assert said == [0, 1, 0]

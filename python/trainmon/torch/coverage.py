@@ -119,6 +119,14 @@ class Coverage(CoverageBase):
         if adapter.stacks is not None:
             self.not_covered("stack inside torch.compile", "modules are not called there")
 
+    def begins_at(self, step: int) -> None:
+        """The optimizer does not say whether training goes on from a checkpoint: SGD keeps no step."""
+        if self.core.restart > 0 and step == 0:
+            self.say_once(
+                f"restart {self.core.restart} of this run begins at step 0: readers show its rows in place of "
+                "those of earlier restarts. Where training goes on from a checkpoint, pass start_iteration=..."
+            )
+
     def steps_undeclared(self, what: str) -> None:
         self.say_once(
             f"{what}, and no step was declared: call step() of what watch() gave back after each update, "
@@ -128,6 +136,12 @@ class Coverage(CoverageBase):
     def steps_unseen(self, count: int) -> None:
         if self.adapter.declares:
             self.steps_undeclared(f"gradients came and went {count} times")
+            return
+        if self.adapter.scaler is not None:
+            self.say_once(
+                f"the GradScaler left out {count} steps in a row, and grad_reduced is recorded at steps: "
+                'kinds=["grad_unreduced"] records the gradients of each backward'
+            )
             return
         self.say_once(
             f"gradients came and went {count} times without a step of the optimizer given to watch(): "

@@ -240,6 +240,8 @@ class Steps:
             return None
         self.adapter.backward.settle()
         self.find_start()
+        if not self.start_known and not self.window:
+            self.adapter.coverage.begins_at(self.core.step(self.index))
         self.start_known = True
         self.core.begin_attempt(self.index)
         self.in_step = True
