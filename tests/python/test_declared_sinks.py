@@ -7,8 +7,11 @@ import csv
 import json
 import math
 import shutil
+import signal
 import sqlite3
 import struct
+import subprocess
+import sys
 
 import duckdb
 import pandas as pd
@@ -297,3 +300,57 @@ def test_lines_that_are_none_are_said(run, tmp_path):
     assert [what for *_, what in report.rejections] == [
         "step 'x' is no whole number", "value 'fast' is no number", "type 'big' is none"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_steps_that_a_scaler_skips(tmp_path, fused):
+    """A window is not a step; of a fused optimizer a skipped one has values, too."""
+    run = tmp_path / "run"
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=fused)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    with trainmon.watch(model, optimizer, out=run, sinks=SINKS, scaler=scaler):
+        for attempt in range(8):
+            optimizer.param_groups[0]["lr"] = 0.5**attempt
+            loss = model(torch.ones(2, 3)).pow(2).mean()
+            scaler.scale(loss * (math.inf if attempt in (2, 5) else 1.0)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+    steps = [0, 1, 2, 2, 3, 4, 4, 5]
+    used = [a for a in range(8) if fused or a not in (2, 5)]
+    wanted = [(steps[a], 0.5**a) for a in used]
+    of_log = told(run, tmp_path / "log")
+    assert history(of_log, 0, "lr") == wanted
+    assert points(run / "tensorboard/rank_0")["declared/group_0/lr"] == wanted
+    for source in ("csv", "sqlite"):
+        assert told(run, tmp_path / source, "--from", source) == of_log
+    # A database without the rows of all windows, or with merged ones, knows the steps all the same.
+    for name, more in (("part", ["--steps", "3:4"]), ("merged", ["--merged"])):
+        found = told(convert(run, tmp_path / name, "sqlite", *more), tmp_path / f"{name}_again")
+        wanted = told(run, tmp_path / f"{name}_log", *more)
+        assert [{**d, "window": -1} for d in found] == [{**d, "window": -1} for d in wanted]
+
+
+def test_a_kill_leaves_them(tmp_path):
+    """A flush interval after a step its values are in every file."""
+    run = tmp_path / "run"
+    script = f"""
+import os, signal, time, torch, trainmon
+model = torch.nn.Linear(3, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+trainmon.watch(model, optimizer, out={str(run)!r}, sinks={SINKS!r}, flush_seconds=0.1)
+for step in range(5):
+    optimizer.param_groups[0]["lr"] = 0.5 ** step
+    model(torch.ones(2, 3)).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+time.sleep(3)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", script], timeout=120)
+    assert done.returncode == -signal.SIGKILL
+    wanted = [(step, 0.5**step) for step in range(5)]
+    for source in ("csv", "sqlite"):
+        assert history(told(run, tmp_path / source, "--from", source), 0, "lr") == wanted
+    assert points(run / "tensorboard/rank_0")["declared/group_0/lr"] == wanted
