@@ -85,4 +85,8 @@ class Cancelled : public std::runtime_error {
 // the way, SinkError when it cannot be written.
 ConvertReport convert(const ConvertOptions& options);
 
+// What a run of any source format holds beside its rows: scalars, declared values, alerts, gaps.
+// `incomplete` also tells what cannot be used. Throws as read_run() does.
+RunRows read_beside_rows(const std::filesystem::path& run, const ReadOptions& select);
+
 }  // namespace trainmon

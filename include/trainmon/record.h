@@ -160,6 +160,7 @@ struct DeclaredValue {
   double number = 0.0;  // exactly as the optimizer computes with it
   std::string text;
 };
+std::string_view declared_type_name(DeclaredValue::Type type);  // "number", "text", "unknown"
 struct Declared {
   std::int32_t optimizer = 0;
   std::int32_t group = 0;

@@ -90,6 +90,7 @@ struct ReadDeclared {
   std::int64_t step = 0;
   std::int32_t optimizer = 0;
   std::int32_t group = 0;
+  std::int64_t window = -1;  // of the optimizer; -1: the source does not say
   DeclaredValue value;
 };
 

@@ -159,6 +159,8 @@ class Rows {
     out["name"] = coded(list, [](const ReadDeclared& d) { return std::string_view(d.value.name); });
     out["value"] = column<double>(list, number);
     out["text"] = coded(list, [](const ReadDeclared& d) { return std::string_view(d.value.text); });
+    out["type"] =
+        coded(list, [](const ReadDeclared& d) { return declared_type_name(d.value.type); });
     return out;
   }
 

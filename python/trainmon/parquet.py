@@ -5,7 +5,7 @@ The layout is for questions about some tensors over all steps: a file per kind a
 (OUT/kind=grad_reduced/rank=3/part-0.parquet), in it the rows of one tensor side by side, in order
 of steps. Floating-point columns are split into their bytes (BYTE_STREAM_SPLIT), whole numbers are
 stored as differences, names in a dictionary, all of it compressed with zstd. Nothing is rounded,
-unless --float32 asks for it.
+unless --float32 asks for it. OUT/_declared.pq holds what the optimizers' groups said (lr, ...).
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from trainmon.reading import RunTable, _checked_stats
 
 ROW_GROUP = 122_880  # what DuckDB hands to one thread
 LEVEL = 3  # of zstd; 9 saves 1 %
+DECLARED = "_declared.pq"  # a name that patterns of datasets and engines pass over
 ORDER = ("name", "chunk", "element", "restart", "step", "attempt", "seq")
 
 EXAMPLES = """\
@@ -68,6 +69,10 @@ def columns(table: RunTable, float32: bool = False):
     return pa.table(out)
 
 
+def _valid(text: str) -> str:
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 def _codes(column):
     return column[0] if isinstance(column, tuple) else column
 
@@ -79,9 +84,7 @@ def _ranked(column):
     import numpy as np
 
     codes, texts = column
-    valid = [
-        t.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace") for t in texts
-    ]
+    valid = [_valid(text) for text in texts]
     if not valid:
         return codes, []
     unique, place = np.unique(np.array(valid, dtype=object), return_inverse=True)
@@ -155,11 +158,12 @@ def write_dataset(
     if not out.parent.is_dir():
         raise UsageError(f"{out.parent} is no directory")
     stats = _checked_stats(stats)
+    there = _without_rows(run, which, reader)
     beside = Path(tempfile.mkdtemp(prefix=out.name + ".tmp-", dir=out.parent))
     try:
         os.chmod(beside, 0o777 & ~_umask())
         rows = 0
-        parts = _parts(run, which, reader)
+        parts = _parts(there, which)
         for number, part in enumerate(parts):
             if progress:
                 _show(number, len(parts), rows)
@@ -171,6 +175,7 @@ def write_dataset(
             _show(len(parts), len(parts), rows, end="\n")
         if rows == 0:
             raise UsageError(what_there_is(run, which, reader))
+        write_declared(there.declared, beside / DECLARED)
         _put(beside, out)
     except BaseException:
         shutil.rmtree(beside, ignore_errors=True)
@@ -178,14 +183,35 @@ def write_dataset(
     return rows
 
 
-def _parts(run: str, which: dict, reader: Reader) -> list[dict]:
-    """What to read at a time, as arguments of read_table."""
-    nothing = {**which, "include": ["no tensor is named\nso"], "stats": []}
-    there = reader(run, **{**nothing, "merged": False})
+def write_declared(declared: dict, path: Path) -> None:
+    """What the groups of optimizers said; a value is null where it is no number, as is a text."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if len(declared["step"]) == 0:
+        return
+    out = {}
+    for name, column in declared.items():
+        absent = {"value": "number", "text": "text"}.get(name)
+        mask = None if absent is None else declared["type"] != absent
+        texts = column.dtype == object
+        out[name] = pa.array([_valid(t) for t in column] if texts else column, mask=mask)
+    pq.write_table(pa.table(out), path, compression="zstd", compression_level=LEVEL)
+
+
+def _without_rows(run: str, which: dict, reader: Reader) -> RunTable:
+    """What the ranks selected hold beside rows."""
+    nothing = {"include": ["no tensor is named\nso"], "stats": [], "merged": False}
+    there = reader(run, **{**which, **nothing})
     if len(there.scalars["step"]):
         reader.remark(
             "what log() of the watch was given is left out (read_table(RUN).scalars has it)"
         )
+    return there
+
+
+def _parts(there: RunTable, which: dict) -> list[dict]:
+    """What to read at a time, as arguments of read_table."""
     wanted = which.get("kinds")
     kinds = [k for k in there.kinds if not wanted or k in _core.expand_kinds(list(wanted))]
     if which.get("merged"):
@@ -212,7 +238,9 @@ def _write_parts(table: RunTable, beside: Path, float32: bool) -> int:
 
 
 def _is_ours(out: Path) -> bool:
-    return out.is_dir() and all(entry.name.startswith("kind=") for entry in out.iterdir())
+    return out.is_dir() and all(
+        entry.name.startswith("kind=") or entry.name == DECLARED for entry in out.iterdir()
+    )
 
 
 def _put(beside: Path, out: Path) -> None:

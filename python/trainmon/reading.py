@@ -37,10 +37,10 @@ class RunTable(Mapping):
     Rows are ordered by restart, step, attempt, rank, seq.
 
     scalars      {restart, rank, step, name, value}: arrays of what `mon.log` recorded
-    declared     {restart, rank, step, optimizer, param_group, name, value, text}: what the groups of
-                 the optimizers said (lr, weight_decay, betas.0, ...), where it changed. `value` is a
-                 number, NaN where it is a text or was not known (on a device). With `steps`, what
-                 held before the first step, too
+    declared     {restart, rank, step, optimizer, param_group, name, value, text, type}: what the
+                 groups of the optimizers said (lr, weight_decay, betas.0, ...), where it changed.
+                 `type` is "number", "text" or "unknown" (on a device); `value` is NaN where it is no
+                 number. With `steps`, what held before the first step, too
     payloads     list of dicts of what is no number: `value` is a str (of kind stack) or a Histogram
                  (of kind update_ratio)
     alerts, gaps lists of dicts: what rules found; rows that were lost, and why

@@ -44,6 +44,18 @@ std::string_view fate_name(Fate fate) {
   return "unknown";
 }
 
+std::string_view declared_type_name(DeclaredValue::Type type) {
+  switch (type) {
+    case DeclaredValue::Type::number:
+      return "number";
+    case DeclaredValue::Type::text:
+      return "text";
+    case DeclaredValue::Type::unknown:
+      break;
+  }
+  return "unknown";
+}
+
 std::string_view moment_name(Moment moment) {
   switch (moment) {
     case Moment::forward_end:

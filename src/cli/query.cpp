@@ -162,8 +162,9 @@ void add_query(CLI::App& app, Context& context) {
           call seq flags window accum fate loss_scale dtype replication, and
           every statistic (docs/statistics.md)
   logged  restart rank step name value: what mon.log was given
-  declared  restart rank step optimizer param_group name value: lr, weight_decay
-          and all else that groups of optimizers said, where it changed
+  declared  restart rank step optimizer param_group name value type window: lr,
+          weight_decay and all else that groups of optimizers said, where it
+          changed
   alerts, gaps
 attempt counts tries at a step, micro_step backwards within it, seq is the order
 of execution on a rank, chunk the part of a model in parts.

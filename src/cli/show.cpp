@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "cli/output.h"
 #include "cli/select.h"
+#include "trainmon/convert.h"
 
 namespace trainmon::cli {
 namespace {
@@ -126,7 +127,9 @@ std::string declared_text(const DeclaredValue& value) {
 
 // What the groups of optimizers said, where it changed.
 void show_declared(const ShowOptions& options, Context& context) {
-  const RunRows run = read_selected(options.selection, context);
+  const ReadOptions select = read_options(options.selection);
+  const RunRows run = read_beside_rows(options.selection.run, select);
+  say_of_run(run, static_cast<std::int64_t>(run.declared.size()), select, context);
   const std::size_t count =
       options.count == 0 ? run.declared.size() : std::min(options.count, run.declared.size());
   Json out = Json::array();
@@ -177,7 +180,8 @@ void add_show(CLI::App& app, Context& context) {
   command->add_flag("--all-attempts", options->all_attempts,
                     "backwards that no step followed, too");
   command->footer(
-      R"(Rows come in the order restart, step, attempt, rank, seq. A row with a NaN or an
+      R"(--declared also reads what the sinks csv and sqlite or `trainmon convert` wrote.
+Rows come in the order restart, step, attempt, rank, seq. A row with a NaN or an
 infinity is red on a terminal. With --json every statistic is given.
 
 Words: "attempt" counts tries at one step (a loss scaler skips some), "micro"

@@ -11,6 +11,11 @@ constexpr std::size_t kMostListed = 10000;
 
 }  // namespace
 
+std::string rejection_text(const RejectedRows& rows) {
+  const std::string line = rows.line > 0 ? " line " + std::to_string(rows.line) : "";
+  return rows.file.native() + line + ": " + rows.what;
+}
+
 void RowAccount::read(std::int64_t rows) {
   const std::lock_guard lock(mutex_);
   report_.rows += rows;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <set>
@@ -41,6 +42,10 @@ bool differ(const DeclaredValue* a, const DeclaredValue* b) {
   if (a == nullptr || b == nullptr) return a != b;
   using Type = DeclaredValue::Type;
   if (a->type == Type::unknown || b->type == Type::unknown) return false;
+  if (a->type == Type::number && b->type == Type::number && std::isnan(a->number) &&
+      std::isnan(b->number)) {
+    return false;  // not every source keeps its bits
+  }
   return a->type != b->type || a->text != b->text ||
          std::bit_cast<std::uint64_t>(a->number) != std::bit_cast<std::uint64_t>(b->number);
 }

@@ -215,9 +215,7 @@ ComparedRun read_compared(const std::filesystem::path& path, const ReadOptions& 
         part, [&](const TableRow& row) { collect.add(row, run.rows); }, account);
   }
   for (const RejectedRows& one : account.report().rejections) {
-    run.side.not_used.push_back(one.file.native() +
-                                (one.line > 0 ? " line " + std::to_string(one.line) : "") + ": " +
-                                one.what);
+    run.side.not_used.push_back(rejection_text(one));
   }
   bool is_said = false;
   if (const RunRows* facts = source->facts()) {

@@ -372,4 +372,21 @@ ConvertReport convert(const ConvertOptions& wanted) {
   return report;
 }
 
+RunRows read_beside_rows(const fs::path& run, const ReadOptions& select) {
+  ConvertOptions options;
+  options.from = run;
+  options.from_format = detected_format(run);
+  options.select = select;
+  options.select.merged = false;
+  RowAccount account;
+  const std::unique_ptr<Source> source = open_source(options, account);
+  RunRows facts;
+  if (source->facts() != nullptr) facts = *source->facts();
+  if (!facts.damage.empty()) return facts;  // which the account lists as well
+  for (const RejectedRows& one : account.report().rejections) {
+    facts.incomplete.push_back(rejection_text(one));
+  }
+  return facts;
+}
+
 }  // namespace trainmon

@@ -2,7 +2,9 @@
 
 #include <cmath>
 
+#include "base/text.h"
 #include "convert/payload_cells.h"
+#include "tools/declared_order.h"
 
 namespace trainmon {
 namespace {
@@ -30,6 +32,7 @@ void take_owner(const CsvColumns& columns, const CsvRecords& records, const CsvP
 
 void CsvFacts::add(const CsvPlace& place, RowAccount& account) {
   add_scalars(place, account);
+  add_declared(place, account);
   add_alerts(place, account);
   add_gaps(place, account);
 }
@@ -53,6 +56,38 @@ void CsvFacts::add_scalars(const CsvPlace& place, RowAccount& account) {
     return fault;
   };
   for_each_fact(place.directory / "scalars.csv", account, use);
+}
+
+void CsvFacts::add_declared(const CsvPlace& place, RowAccount& account) {
+  using Type = DeclaredValue::Type;
+  const auto use = [&](const CsvColumns& columns, const CsvRecords& records) {
+    std::string fault;
+    ReadDeclared out;
+    take_owner(columns, records, place, out, fault);
+    out.optimizer = columns.small(records, "optimizer", fault);
+    out.group = columns.small(records, "param_group", fault);
+    out.step = columns.integer(records, "step", fault);
+    out.window = columns.integer(records, "window", fault, -1);
+    if (place.timeline != nullptr && out.window >= 0) {
+      out.step = place.timeline->at(out.optimizer, out.window).step;
+    }
+    DeclaredValue& value = out.value;
+    value.name = columns.text(records, "name");
+    const std::string_view cell = columns.text(records, "value");
+    if (columns.at("type") < 0) {  // as conversions wrote it once
+      value.type = parse_number(cell, value.number) ? Type::number : Type::text;
+    } else {
+      columns.enumerator(records, "type", Type::unknown, declared_type_name, value.type, fault);
+    }
+    if (value.type == Type::number) value.number = columns.number(records, "value", fault);
+    if (value.type == Type::text) value.text = cell;
+    if (fault.empty() && filter_.takes_rank(out.rank) &&
+        restarts_.is_newest(out.rank, out.optimizer, out.step, out.restart)) {
+      rows_.declared.push_back(std::move(out));
+    }
+    return fault;
+  };
+  for_each_fact(place.directory / "declared.csv", account, use);
 }
 
 void CsvFacts::add_alerts(const CsvPlace& place, RowAccount& account) {
@@ -125,9 +160,9 @@ void CsvFacts::read_payloads(const CsvPlace& place, const Source::UsePayload& us
   for_each_fact(place.directory / "payloads.csv", account, use);
 }
 
-const RunRows& CsvFacts::rows() {
-  if (rows_.series.empty()) rows_.series = series_.take();
-  return rows_;
+void CsvFacts::finish() {
+  rows_.series = series_.take();
+  order_declared(rows_.declared, options_);
 }
 
 }  // namespace trainmon

@@ -1,4 +1,4 @@
-// What the CSV files beside the rows hold: scalars, alerts, gaps, payloads.
+// What the CSV files beside the rows hold: scalars, declared values, alerts, gaps, payloads.
 #pragma once
 
 #include <filesystem>
@@ -27,19 +27,23 @@ class CsvFacts {
  public:
   // `restarts` must outlive it.
   CsvFacts(const ReadOptions& select, const Restarts& restarts)
-      : filter_(select), restarts_(restarts) {}
+      : options_(select), filter_(select), restarts_(restarts) {}
 
-  // Reads scalars, alerts and gaps; lines that are none are rejected, but count as no rows.
+  // Reads all but payloads; lines that are none are rejected, but count as no rows.
   void add(const CsvPlace& place, RowAccount& account);
   void read_payloads(const CsvPlace& place, const Source::UsePayload& use, RowAccount& account);
+  // After the last of them.
+  void finish();
   // Series of it are those of alerts.
-  const RunRows& rows();
+  const RunRows& rows() const { return rows_; }
 
  private:
   void add_scalars(const CsvPlace& place, RowAccount& account);
+  void add_declared(const CsvPlace& place, RowAccount& account);
   void add_alerts(const CsvPlace& place, RowAccount& account);
   void add_gaps(const CsvPlace& place, RowAccount& account);
 
+  const ReadOptions options_;
   const RowFilter filter_;
   const Restarts& restarts_;
   RunRows rows_;

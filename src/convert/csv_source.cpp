@@ -93,6 +93,7 @@ class CsvSource final : public Source {
     filter_.check_kinds(kinds());
     facts_ = std::make_unique<CsvFacts>(options.select, restarts_);
     for (const Directory& d : directories_) facts_->add(d.place(), account);
+    facts_->finish();
   }
 
   const std::vector<Part>& parts() const override { return parts_; }

@@ -14,6 +14,9 @@
 
 namespace trainmon {
 
+// "rows.csv line 3: step 'x' is no whole number".
+std::string rejection_text(const RejectedRows& rows);
+
 // What became of the rows that were read. Any thread.
 class RowAccount {
  public:

@@ -4,6 +4,7 @@
 
 #include "convert/enum_names.h"
 #include "convert/payload_cells.h"
+#include "tools/declared_order.h"
 
 namespace trainmon {
 namespace {
@@ -46,6 +47,7 @@ void SqliteFacts::add(sqlite3* database, const std::filesystem::path& file) {
       rows_.scalars.push_back(std::move(scalar));
     }
   }
+  add_declared(database, file);
   // Repeats are joined in the table.
   SeriesIndex series;
   for (Series& known : rows_.series) series.add(known);
@@ -87,10 +89,43 @@ void SqliteFacts::add(sqlite3* database, const std::filesystem::path& file) {
   }
 }
 
-void SqliteFacts::keep_newest(const Restarts& restarts) {
+// Databases of earlier versions have none.
+void SqliteFacts::add_declared(sqlite3* database, const std::filesystem::path& file) {
+  using Type = DeclaredValue::Type;
+  SqliteAnswer known(database, "SELECT 1 FROM sqlite_master WHERE name = 'declared'", file);
+  if (!known.next()) return;
+  SqliteAnswer answer(database,
+                      "SELECT restart, rank, step, optimizer, param_group, window, name, type, "
+                      "value FROM declared",
+                      file);
+  constexpr int kValue = 8;
+  while (answer.next()) {
+    ReadDeclared out{small(answer, 0),
+                     small(answer, 1),
+                     answer.integer(2),
+                     small(answer, 3),
+                     small(answer, 4),
+                     answer.integer(5),
+                     {}};
+    if (!filter_.takes_rank(out.rank)) continue;
+    DeclaredValue& value = out.value;
+    value.name = answer.text(6);
+    value.type =
+        enum_from_name(answer.text(7), Type::unknown, declared_type_name).value_or(Type::unknown);
+    if (value.type == Type::text) value.text = answer.text(kValue);
+    if (value.type == Type::number) value.number = real_of(answer, kValue);
+    rows_.declared.push_back(std::move(out));
+  }
+}
+
+void SqliteFacts::finish(const ReadOptions& options, const Restarts& restarts) {
   std::erase_if(rows_.scalars, [&](const ReadScalar& s) {
     return !restarts.is_newest(s.rank, 0, s.step, s.restart);
   });
+  std::erase_if(rows_.declared, [&](const ReadDeclared& d) {
+    return !restarts.is_newest(d.rank, d.optimizer, d.step, d.restart);
+  });
+  order_declared(rows_.declared, options);
 }
 
 void SqliteFacts::read_payloads(sqlite3* database, const std::filesystem::path& file,

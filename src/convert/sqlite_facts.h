@@ -1,4 +1,4 @@
-// What a database holds beside rows: scalars, alerts, gaps, payloads.
+// What a database holds beside rows: scalars, declared values, alerts, gaps, payloads.
 #pragma once
 
 #include <filesystem>
@@ -22,7 +22,8 @@ class SqliteFacts {
   explicit SqliteFacts(const RowFilter& filter) : filter_(filter) {}
   // Throws std::runtime_error.
   void add(sqlite3* database, const std::filesystem::path& file);
-  void keep_newest(const Restarts& restarts);
+  // After the last of them: what holds of the newest restarts.
+  void finish(const ReadOptions& options, const Restarts& restarts);
   // Those that the filter takes, of the newest restarts. One that cannot be read is rejected.
   void read_payloads(sqlite3* database, const std::filesystem::path& file, const Restarts& restarts,
                      const Source::UsePayload& use, RowAccount& account);
@@ -30,6 +31,8 @@ class SqliteFacts {
   const RunRows& rows() const { return rows_; }
 
  private:
+  void add_declared(sqlite3* database, const std::filesystem::path& file);
+
   const RowFilter& filter_;
   RunRows rows_;
   KeptSeries payload_series_;

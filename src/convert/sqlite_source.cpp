@@ -63,10 +63,11 @@ class SqliteSource final : public Source {
       throw std::invalid_argument("'" + printable(name) + "' is no statistic of these databases");
     }
     filter_.check_kinds(kinds_);
-    if (options.select.all_restarts || files_.size() < 2) return;
-    for (const FileOf& file : files_)
-      restarts_.add_with_open(file.rank, file.restart, file.timeline);
-    facts_.keep_newest(restarts_);
+    if (!options.select.all_restarts && files_.size() > 1) {
+      for (const FileOf& file : files_)
+        restarts_.add_with_open(file.rank, file.restart, file.timeline);
+    }
+    facts_.finish(options.select, restarts_);
   }
 
   const std::vector<Part>& parts() const override { return parts_; }

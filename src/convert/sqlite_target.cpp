@@ -35,11 +35,12 @@ class SqliteTarget final : public Target {
       for (const ReadScalar& s : facts->scalars) {
         tables_.add_scalar({s.restart, s.rank}, 0, s.step, {s.name, -1, 0, s.value});
       }
-      if (!facts->declared.empty()) {
-        account.remark(
-            "the database has no table for what optimizers declared (lr, weight_decay, ...): "
-            "`trainmon query` has one, --to csv and jsonl write it");
-      }
+      for (const ReadDeclared& d : facts->declared) tables_.add_declared(d);
+      // Of a window without rows here the view would guess the step, which the source knows.
+      database_.run(
+          "UPDATE declared_values SET window = -1 WHERE NOT EXISTS (SELECT 1 FROM outcomes o WHERE "
+          "o.restart = declared_values.restart AND o.rank = declared_values.rank AND "
+          "o.optimizer = declared_values.optimizer AND o.window = declared_values.window)");
       for (const ReadAlert& a : facts->alerts) {
         tables_.add_alert({a.restart, a.rank}, id_of(facts->series[a.alert.key.series]), a.alert);
       }

@@ -159,11 +159,8 @@ class TensorboardTarget final : public Target {
       if (!events) {
         events = std::make_unique<Events>(rank_directory(one.rank), one.restart, kDeclared);
       }
-      events->at(one.step).scalar(
-          "declared/" +
-              (one.optimizer == 0 ? "" : "optimizer_" + std::to_string(one.optimizer) + "/") +
-              "group_" + std::to_string(one.group) + "/" + one.value.name,
-          one.value.number);
+      events->at(one.step).scalar(declared_tag(one.optimizer, one.group, one.value.name),
+                                  one.value.number);
     }
     for (auto& [rank, events] : ranks) events->end();
   }

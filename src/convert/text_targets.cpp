@@ -40,12 +40,6 @@ class TextForm {
   virtual std::string_view extension() const = 0;
   virtual void begin_rows(std::string& text) = 0;
   virtual void row(std::string& text, const TableRow& row) = 0;
-  // Names of the columns, then the cells of one record; numbers are told by is_number.
-  struct Cell {
-    std::string_view name;
-    std::string text;
-    bool is_number = false;
-  };
   virtual void record(std::string& text, const std::vector<Cell>& cells, bool is_first) = 0;
 };
 
@@ -57,20 +51,8 @@ class CsvForm final : public TextForm {
   void begin_rows(std::string& text) override { text += table_.header(); }
   void row(std::string& text, const TableRow& row) override { table_.append(text, row); }
   void record(std::string& text, const std::vector<Cell>& cells, bool is_first) override {
-    if (is_first) {
-      csv_text::Line names(text);
-      for (const Cell& cell : cells) names.field(cell.name);
-      names.end();
-    }
-    csv_text::Line line(text, cells_);
-    for (const Cell& cell : cells) {
-      if (cell.is_number) {
-        line.exact(cell.text);
-      } else {
-        line.field(cell.text);
-      }
-    }
-    line.end();
+    if (is_first) csv_text::append_names(text, cells);
+    csv_text::append_record(text, cells, cells_);
   }
 
  private:
@@ -182,8 +164,6 @@ class TextTarget final : public Target {
   }
 
  private:
-  using Cell = TextForm::Cell;
-
   class Rows final : public RowWriter {
    public:
     Rows(const std::filesystem::path& path, TextForm& form) : output_(path), form_(form) {
@@ -248,20 +228,7 @@ class TextTarget final : public Target {
     });
   }
 
-  void write_declared(const RunRows& facts) {
-    write("declared", facts.declared, [](const ReadDeclared& d) {
-      std::vector<Cell> cells = {integer("restart", d.restart), integer("rank", d.rank),
-                                 integer("step", d.step), integer("optimizer", d.optimizer),
-                                 integer("param_group", d.group)};
-      cells.push_back({"name", d.value.name});
-      if (d.value.type == DeclaredValue::Type::number) {
-        cells.push_back(number("value", d.value.number));
-      } else {
-        cells.push_back({"value", d.value.text});
-      }
-      return cells;
-    });
-  }
+  void write_declared(const RunRows& facts) { write("declared", facts.declared, declared_cells); }
 
   void write_alerts(const RunRows& facts) {
     write("alerts", facts.alerts, [&](const ReadAlert& a) {

@@ -52,6 +52,8 @@ class CsvSink : public Sink {
     rows_.header = table_.header();
     outcomes_.name = "outcomes.csv";
     outcomes_.header = "optimizer,window,step,attempt,fate,loss_scale\n";
+    declared_.name = "declared.csv";
+    csv_text::append_names(declared_.header, declared_cells({}));
     scalars_.name = "scalars.csv";
     scalars_.header = "step,window,seq,name,value\n";
     payloads_.name = "payloads.csv";
@@ -121,6 +123,11 @@ class CsvSink : public Sink {
       line.number(std::int64_t{outcome.optimizer}).number(outcome.window).number(outcome.step);
       line.number(std::int64_t{outcome.attempt}).field(fate_name(outcome.fate));
       line.number(outcome.loss_scale).end();
+    }
+    for (const Declared& group : batch.declared) {
+      for (const ReadDeclared& one : live_.declared(group)) {
+        csv_text::append_record(declared_.text, declared_cells(one));
+      }
     }
     for (const Scalar& scalar : batch.scalars) {
       Line line(scalars_.text);
@@ -275,9 +282,10 @@ class CsvSink : public Sink {
   std::int32_t next_number_ = 0;
   std::vector<Gap> lost_;  // rows of deleted files, not yet told
 
-  Part rows_, outcomes_, scalars_, payloads_, alerts_, gaps_;
+  Part rows_, outcomes_, declared_, scalars_, payloads_, alerts_, gaps_;
   // In the order of writing: what a kill cuts short is the rows, not what is said about them.
-  const std::array<Part*, 6> parts_ = {&gaps_, &alerts_, &outcomes_, &scalars_, &payloads_, &rows_};
+  const std::array<Part*, 7> parts_ = {&gaps_,    &alerts_,   &outcomes_, &declared_,
+                                       &scalars_, &payloads_, &rows_};
 };
 
 }  // namespace

@@ -90,6 +90,18 @@ Line& Line::nothing() {
   return *this;
 }
 
+void append_names(std::string& text, std::span<const Cell> record) {
+  Line names(text);
+  for (const Cell& cell : record) names.field(cell.name);
+  names.end();
+}
+
+void append_record(std::string& text, std::span<const Cell> record, Cells cells) {
+  Line line(text, cells);
+  for (const Cell& cell : record) cell.is_number ? line.exact(cell.text) : line.field(cell.text);
+  line.end();
+}
+
 WideTable::WideTable(const std::vector<std::string>& statistics, Cells cells) : cells_(cells) {
   Line line(header_);
   for (const TableColumn& column : key_columns()) line.field(column.name);

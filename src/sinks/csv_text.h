@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,6 +38,10 @@ class Line {
   const Cells cells_;
   bool is_first_ = true;
 };
+
+// A record that is no row: the line of column names, and the line of the record.
+void append_names(std::string& text, std::span<const Cell> record);
+void append_record(std::string& text, std::span<const Cell> record, Cells cells = Cells::exact);
 
 // The wide table with these statistics. Counts are whole numbers, a statistic that is not there is
 // an empty field.

@@ -16,6 +16,7 @@ constexpr std::array<std::string_view, 8> kSingleNumbers = {
 // Shares of the budget that curves of single series leave to others.
 constexpr std::size_t kForLayers = 4;
 constexpr std::size_t kForLateKinds = 16;
+constexpr std::size_t kForDeclared = 16;
 
 std::size_t tag_count(Form form) {
   return std::max<std::size_t>(stats_of(form).size(), 1);
@@ -80,18 +81,23 @@ std::vector<SourceId> Curves::in_turns() const {
   return ids;
 }
 
-// Whatever comes, each kind can have one curve for all of its series.
+// Whatever comes, each kind can have one curve for all of its series, declared values their share.
 std::size_t Curves::for_kinds() const {
   std::size_t tags = 0;
   for (const auto& [kind, form] : waiting_kinds_) {
     if (form != Form::text) tags += tag_count(form);
   }
-  return std::max(tags, budget_ / kForLateKinds);
+  const std::size_t share = budget_ / kForDeclared;
+  return std::max(tags, budget_ / kForLateKinds) + share - std::min(declared_, share);
+}
+
+std::size_t Curves::for_layers() const {
+  return std::max(for_kinds(), budget_ / kForLayers);
 }
 
 void Curves::place_new_sources() {
   if (new_.empty()) return;
-  const std::size_t for_layers = std::max(for_kinds(), budget_ / kForLayers);
+  const std::size_t for_layers = this->for_layers();
   std::size_t wanted = 0;
   for (const SourceId id : new_) wanted += tag_count(sources_[id].form);
   const bool all_fit = !overflowed_ && fits(wanted, budget_ / kForLateKinds);
@@ -149,8 +155,19 @@ CurveId Curves::add_curve(const Source& source, const std::string& name) {
 }
 
 bool Curves::has_tag(const std::string& name) {
+  return scalars_.contains(name) || add_tag(name, 0);
+}
+
+bool Curves::has_declared_tag(const std::string& name) {
   if (scalars_.contains(name)) return true;
-  if (!fits(1, 0)) return false;
+  const bool has_share = declared_ < budget_ / kForDeclared;
+  if (!add_tag(name, has_share ? 0 : for_layers())) return false;
+  ++declared_;
+  return true;
+}
+
+bool Curves::add_tag(const std::string& name, std::size_t reserve) {
+  if (!fits(1, reserve)) return false;
   scalars_.insert(name);
   ++used_;
   return true;

@@ -54,6 +54,8 @@ class Curves {
 
   // Whether there is room for a scalar of the run; once it has, it keeps it.
   bool has_tag(const std::string& name);
+  // The same for a declared value: they have a share, and what series leave over.
+  bool has_declared_tag(const std::string& name);
 
   std::size_t own() const { return own_; }          // sources with a curve of their own
   std::size_t merged() const { return merged_; }    // that share one
@@ -70,14 +72,17 @@ class Curves {
 
   std::vector<SourceId> in_turns() const;
   std::size_t for_kinds() const;
+  std::size_t for_layers() const;
   bool fits(std::size_t tags, std::size_t reserve) const {
     return used_ + tags + reserve <= budget_;
   }
+  bool add_tag(const std::string& name, std::size_t reserve);
   CurveId add_curve(const Source& source, const std::string& name);
   CurveId shared_curve(const Source& source);
 
   const std::size_t budget_;
   std::size_t used_ = 0;
+  std::size_t declared_ = 0;  // of these, declared values'
   std::vector<Source> sources_;
   std::map<std::pair<std::string, Form>, SourceId, std::less<>> known_;  // by "kind/name"
   std::vector<SourceId> new_;

@@ -21,6 +21,16 @@ std::int32_t LiveTable::micro_step(std::int32_t accum) const {
   return steps > 0 ? static_cast<std::int32_t>(accum % steps) : accum;
 }
 
+std::vector<ReadDeclared> LiveTable::declared(const Declared& group) const {
+  const std::int64_t step = place(group.optimizer, group.window).step;
+  std::vector<ReadDeclared> values;
+  for (const DeclaredValue& value : group.values) {
+    values.push_back(
+        {run_.restart, run_.rank, step, group.optimizer, group.group, group.window, value});
+  }
+  return values;
+}
+
 const TableRow& LiveTable::line(const Row& row) {
   const Series& series = series_->at(row.key.series);
   if (place_.optimizer != series.optimizer || place_.window != row.key.window) {

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "base/timeline.h"
 #include "sinks/table.h"
@@ -23,6 +24,8 @@ class LiveTable {
   Outcome place(std::int32_t optimizer, std::int64_t window) const {
     return timeline_.at(optimizer, window);
   }
+  // The values of a group, each with the step known by then.
+  std::vector<ReadDeclared> declared(const Declared& group) const;
   std::int32_t micro_step(std::int32_t accum) const;
 
  private:

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "sinks/table.h"
+
 namespace trainmon {
 namespace {
 
@@ -54,9 +56,14 @@ bool MergedWindows::are_followed_by(const RecordBatch& batch) const {
     if (is_new(place)) return true;
     looked_at = place;
   }
-  return std::any_of(batch.scalars.begin(), batch.scalars.end(), [this](const Scalar& scalar) {
-    return is_new({clock_, scalar.window});
-  });
+  const auto is_later = [this](const auto& record, std::int32_t optimizer) {
+    return is_new({optimizer, record.window});
+  };
+  return std::ranges::any_of(batch.scalars,
+                             [&](const Scalar& scalar) { return is_later(scalar, clock_); }) ||
+         std::ranges::any_of(batch.declared, [&](const Declared& group) {
+           return is_later(group, group.optimizer);
+         });
 }
 
 bool MergedWindows::are_newer(std::int64_t windows, const Place& place) const {
@@ -106,6 +113,15 @@ void MergedWindows::hold(const RecordBatch& batch) {
     MergedWindow& of_clock = *window_at({clock_, scalar.window});
     of_clock.scalars.emplace_back(scalar.name, scalar.value);
     touch(of_clock, batch.time_ns);
+  }
+  for (const Declared& group : batch.declared) {
+    MergedWindow& of_group = *window_at({group.optimizer, group.window});
+    for (const DeclaredValue& value : group.values) {
+      if (value.type != DeclaredValue::Type::number) continue;
+      of_group.declared.emplace_back(declared_tag(group.optimizer, group.group, value.name),
+                                     value.number);
+      touch(of_group, batch.time_ns);
+    }
   }
   for (std::size_t i = 0; i < targets.size(); ++i) {
     const Target& target = targets[i];

@@ -28,6 +28,7 @@ struct MergedWindow {
   std::vector<Slot> slots;  // by source
   std::vector<std::pair<SourceId, std::string>> texts;
   std::vector<std::pair<std::string, double>> scalars;
+  std::vector<std::pair<std::string, double>> declared;
   std::optional<std::int64_t> step;  // once it has ended
   bool is_dirty = false;
   std::int64_t time_ns = 0;

@@ -16,9 +16,9 @@ std::unique_ptr<Sink> make_log_sink(std::size_t segment_bytes);
 // `tensorboard`: event files in RUN/tensorboard/rank_N, at most `tags` curves (docs/formats.md).
 std::unique_ptr<Sink> make_tensorboard_sink(std::size_t tags);
 
-// `csv`: rows-000000.csv, ... and outcomes.csv, scalars.csv, payloads.csv, alerts.csv, gaps.csv, as
-// far as there is something to say (docs/formats.md). The next file of rows is begun before one
-// would exceed `segment_bytes`.
+// `csv`: rows-000000.csv, ... and outcomes.csv, declared.csv, scalars.csv, payloads.csv,
+// alerts.csv, gaps.csv, as far as there is something to say (docs/formats.md). The next file of
+// rows is begun before one would exceed `segment_bytes`.
 std::unique_ptr<Sink> make_csv_sink(std::size_t segment_bytes);
 
 // `sqlite`: stats.db, one transaction per flush interval (docs/formats.md).

@@ -4,6 +4,7 @@
 #include <sqlite3.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <mutex>
 #include <optional>
@@ -39,20 +40,26 @@ std::optional<std::string_view> network_file_system_of(const fs::path& directory
 // What was taken and is not committed; or, of a transaction that failed, is to be said again.
 struct Said {
   std::vector<Outcome> outcomes;
+  std::vector<Declared> declared;
   std::vector<Alert> alerts;
   std::vector<Gap> gaps;
 
-  void add(const std::vector<Outcome>& more_outcomes, const std::vector<Alert>& more_alerts,
-           const std::vector<Gap>& more_gaps) {
-    for (const Outcome& outcome : more_outcomes) {
-      if (outcomes.size() < kMostSaid) outcomes.push_back(outcome);
-    }
-    for (const Alert& alert : more_alerts) {
-      if (alerts.size() < kMostSaid) alerts.push_back(alert);
-    }
-    for (const Gap& gap : more_gaps) add_gap(gaps, gap);
+  // Of a batch, or of another of these.
+  template <typename Records>
+  void add(const Records& more) {
+    append(outcomes, more.outcomes);
+    append(declared, more.declared);
+    append(alerts, more.alerts);
+    for (const Gap& gap : more.gaps) add_gap(gaps, gap);
   }
-  void add(const Said& more) { add(more.outcomes, more.alerts, more.gaps); }
+
+ private:
+  template <typename Record>
+  static void append(std::vector<Record>& list, const std::vector<Record>& more) {
+    const std::size_t room = kMostSaid - std::min(kMostSaid, list.size());
+    list.insert(list.end(), more.begin(),
+                more.begin() + static_cast<std::ptrdiff_t>(std::min(room, more.size())));
+  }
 };
 
 struct Counted {
@@ -96,7 +103,7 @@ class SqliteSink : public Sink {
       insert(batch);
       said = said_;
       said.add(owed_);
-      said.add(batch.outcomes, batch.alerts, batch.gaps);
+      said.add(batch);
       database_->run("RELEASE batch");
     } catch (const SinkError& error) {
       take_back(error);
@@ -240,15 +247,18 @@ class SqliteSink : public Sink {
       const Outcome place = live_.place(series_->at(key.series).optimizer, key.window);
       tables_->add_payload(owner(), key.series, place, live_.micro_step(key.accum), payload);
     }
-    insert(owed_.outcomes, owed_.alerts, owed_.gaps);
-    insert(batch.outcomes, batch.alerts, batch.gaps);
+    insert_said(owed_);
+    insert_said(batch);
   }
 
-  void insert(const std::vector<Outcome>& outcomes, const std::vector<Alert>& alerts,
-              const std::vector<Gap>& gaps) {
-    for (const Outcome& outcome : outcomes) tables_->add_outcome(owner(), outcome);
-    for (const Alert& alert : alerts) tables_->add_alert(owner(), alert.key.series, alert);
-    for (const Gap& gap : gaps) tables_->add_gap(owner(), gap);
+  template <typename Records>
+  void insert_said(const Records& records) {
+    for (const Outcome& outcome : records.outcomes) tables_->add_outcome(owner(), outcome);
+    for (const Declared& group : records.declared) {
+      for (const ReadDeclared& one : live_.declared(group)) tables_->add_declared(one);
+    }
+    for (const Alert& alert : records.alerts) tables_->add_alert(owner(), alert.key.series, alert);
+    for (const Gap& gap : records.gaps) tables_->add_gap(owner(), gap);
   }
 
   void define(SeriesId id) {

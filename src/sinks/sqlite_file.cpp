@@ -74,7 +74,7 @@ std::string quoted_name(std::string_view name) {
   return text + "\"";
 }
 
-std::string declared(const std::vector<std::string>& statistics) {
+std::string column_types(const std::vector<std::string>& statistics) {
   std::string text;
   for (const std::string& name : statistics) {
     text += ", " + quoted_name(name) + (is_count(name) ? " INTEGER" : " REAL");
@@ -99,6 +99,9 @@ CREATE TABLE outcomes (
 CREATE TABLE scalars (
   restart INTEGER, rank INTEGER, optimizer INTEGER, step INTEGER, window INTEGER, seq INTEGER,
   name TEXT, value REAL);
+CREATE TABLE declared_values (
+  restart INTEGER, rank INTEGER, optimizer INTEGER, param_group INTEGER, step INTEGER,
+  window INTEGER, name TEXT, type TEXT, value);
 CREATE TABLE payloads (
   series INTEGER, restart INTEGER, rank INTEGER, step INTEGER, attempt INTEGER,
   micro_step INTEGER, call INTEGER, seq INTEGER, flags INTEGER, window INTEGER, accum INTEGER,
@@ -150,6 +153,10 @@ std::string views(const std::vector<std::string>& statistics) {
          listed(statistics, "r.") + " FROM rows r JOIN series s ON s.id = r.series " +
          outcome_of("r", "s.optimizer") + ";\nCREATE VIEW logged AS SELECT r.restart, r.rank, " +
          step_of("r", "r.optimizer") + " AS step, r.name, r.value FROM scalars r " +
+         outcome_of("r", "r.optimizer") + ";\nCREATE VIEW declared AS SELECT r.restart, r.rank, " +
+         step_of("r", "r.optimizer") +
+         " AS step, r.optimizer, r.param_group, r.name, r.value, r.type, r.window FROM "
+         "declared_values r " +
          outcome_of("r", "r.optimizer") + ";";
 }
 
@@ -165,7 +172,7 @@ std::string make_tables(Database& database, const std::vector<std::string>& stat
   database.run("PRAGMA application_id = " + std::to_string(kSqliteApplicationId));
   database.run("PRAGMA user_version = " + std::to_string(kSqliteFormatVersion));
   database.run(kTables);
-  database.run("CREATE TABLE rows (" + std::string(kRowColumns) + declared(statistics) + ")");
+  database.run("CREATE TABLE rows (" + std::string(kRowColumns) + column_types(statistics) + ")");
   database.run(views(statistics));
   database.run("COMMIT");
   return "INSERT INTO rows VALUES (" + places(kRowKeys + statistics.size()) + ")";
@@ -298,6 +305,7 @@ RunTables::RunTables(Database& database, const std::string& add_row)
       row_(database.prepare(add_row)),
       outcome_(database.prepare("INSERT OR REPLACE INTO outcomes VALUES (" + places(8) + ")")),
       scalar_(database.prepare("INSERT INTO scalars VALUES (" + places(8) + ")")),
+      declared_(database.prepare("INSERT INTO declared_values VALUES (" + places(9) + ")")),
       payload_(database.prepare("INSERT INTO payloads VALUES (" + places(13) + ")")),
       alert_(database.prepare("INSERT INTO alerts VALUES (" + places(15) +
                               ") ON CONFLICT DO UPDATE SET count = max(count, excluded.count)")),
@@ -354,6 +362,21 @@ void RunTables::add_scalar(const Owner& owner, std::int64_t optimizer, std::int6
   scalar_.integer(owner.restart).integer(owner.rank).integer(optimizer).integer(step);
   scalar_.integer(scalar.window).integer(static_cast<std::int64_t>(scalar.seq));
   scalar_.text(scalar.name).real(scalar.value).run();
+}
+
+void RunTables::add_declared(const ReadDeclared& declared) {
+  const DeclaredValue& value = declared.value;
+  declared_.integer(declared.restart).integer(declared.rank).integer(declared.optimizer);
+  declared_.integer(declared.group).integer(declared.step).integer(declared.window);
+  declared_.text(value.name).text(declared_type_name(value.type));
+  if (value.type == DeclaredValue::Type::number) {
+    declared_.real(value.number);
+  } else if (value.type == DeclaredValue::Type::text) {
+    declared_.text(value.text);
+  } else {
+    declared_.null();
+  }
+  declared_.run();
 }
 
 void RunTables::add_payload(const Owner& owner, std::int64_t series, const Outcome& place,

@@ -72,8 +72,8 @@ class Database {
   std::unique_ptr<sqlite3, Close> database_;
 };
 
-// The tables series, rows, outcomes, scalars, payloads, alerts, gaps and meta, and the views that
-// join them. Whoever adds records opens and ends the transactions.
+// The tables series, rows, outcomes, scalars, declared_values, payloads, alerts, gaps and meta, and
+// the views that join them. Whoever adds records opens and ends the transactions.
 class RunTables {
  public:
   // Makes them in an empty database; rows get a column per statistic.
@@ -93,6 +93,7 @@ class RunTables {
   void add_outcome(const Owner& owner, const Outcome& outcome);  // a later one replaces it
   void add_scalar(const Owner& owner, std::int64_t optimizer, std::int64_t step,
                   const Scalar& scalar);
+  void add_declared(const ReadDeclared& declared);
   void add_payload(const Owner& owner, std::int64_t series, const Outcome& place,
                    std::int64_t micro_step, const Payload& payload);
   void add_alert(const Owner& owner, std::int64_t series, const Alert& alert);  // joins repeats
@@ -106,6 +107,7 @@ class RunTables {
   Statement row_;
   Statement outcome_;
   Statement scalar_;
+  Statement declared_;
   Statement payload_;
   Statement alert_;
   Statement gap_;

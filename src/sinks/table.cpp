@@ -105,6 +105,29 @@ std::string payload_cell(const Payload& payload) {
   return is_histogram ? histogram_cell(payload.bytes) : hex_cell(payload.bytes);
 }
 
+std::vector<Cell> declared_cells(const ReadDeclared& declared) {
+  const auto integer = [](std::string_view name, std::int64_t value) {
+    return Cell{name, std::to_string(value), true};
+  };
+  const DeclaredValue& value = declared.value;
+  const bool is_number = value.type == DeclaredValue::Type::number;
+  return {integer("restart", declared.restart),
+          integer("rank", declared.rank),
+          integer("step", declared.step),
+          integer("optimizer", declared.optimizer),
+          integer("param_group", declared.group),
+          {"name", value.name},
+          {"value", is_number ? number_text(value.number) : value.text, is_number},
+          {"type", std::string(declared_type_name(value.type))},
+          integer("window", declared.window)};
+}
+
+std::string declared_tag(std::int32_t optimizer, std::int32_t group, std::string_view name) {
+  std::string tag = "declared/";
+  if (optimizer != 0) tag += "optimizer_" + std::to_string(optimizer) + "/";
+  return tag + "group_" + std::to_string(group) + "/" + std::string(name);
+}
+
 std::string list_cell(std::span<const std::int64_t> numbers) {
   std::string text = "[";
   for (const std::int64_t number : numbers) {

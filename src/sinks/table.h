@@ -11,6 +11,7 @@
 
 #include "trainmon/record.h"
 #include "trainmon/stat.h"
+#include "trainmon/tools.h"
 
 namespace trainmon {
 
@@ -29,6 +30,17 @@ bool is_count(std::string_view statistic);
 // A payload in one cell: a text as it is, a histogram as JSON, other bytes as hexadecimal digits.
 std::string_view payload_type_name(PayloadType type);
 std::string payload_cell(const Payload& payload);
+// One cell of a record that is no row, with the name of its column.
+struct Cell {
+  std::string_view name;
+  std::string text;
+  bool is_number = false;
+};
+// restart rank step optimizer param_group name value type window, in this order. Of a value that is
+// not known the cell is empty.
+std::vector<Cell> declared_cells(const ReadDeclared& declared);
+// Of the curve in TensorBoard: "declared/group_0/lr", "declared/optimizer_1/group_0/lr".
+std::string declared_tag(std::int32_t optimizer, std::int32_t group, std::string_view name);
 // A list of numbers as JSON: "[2,3]".
 std::string list_cell(std::span<const std::int64_t> numbers);
 

@@ -157,14 +157,18 @@ class TensorboardSink : public Sink {
 
   void append_event(std::int64_t step, const MergedWindow& window) {
     records_.begin(seconds(window.time_ns), step);
-    for (const auto& [name, value] : window.scalars) {
-      if (curves_.has_tag(name)) {
+    const auto append = [this](bool has_tag, const std::string& name, double value) {
+      if (has_tag) {
         records_.scalar(name, value);
       } else {
         log_line_limited("tensorboard.scalars", "sink tensorboard: no tag is left of " +
                                                     grouped(std::int64_t(tags_)) +
                                                     " for the scalar " + name);
       }
+    };
+    for (const auto& [name, value] : window.scalars) append(curves_.has_tag(name), name, value);
+    for (const auto& [name, value] : window.declared) {
+      append(curves_.has_declared_tag(name), name, value);
     }
     if (told_merged_ > 0) records_.scalar(kMergedTag, static_cast<double>(told_merged_));
     for (const auto& [source, text] : window.texts) {
@@ -220,6 +224,7 @@ class TensorboardSink : public Sink {
     for (const auto& [source, text] : window.texts) count(source, 1);
     window.texts.clear();
     window.scalars.clear();
+    window.declared.clear();
     window.is_dirty = false;
   }
 

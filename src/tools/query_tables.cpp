@@ -52,7 +52,7 @@ constexpr std::array<Table, 6> kTables = {{
      "restart INTEGER, rank INTEGER, step INTEGER, name TEXT, value REAL"},
     {"declared", Source::declared,
      "restart INTEGER, rank INTEGER, step INTEGER, optimizer INTEGER, param_group INTEGER, "
-     "name TEXT, value"},
+     "name TEXT, value, type TEXT, window INTEGER"},
     {"alerts", Source::alerts,
      "restart INTEGER, rank INTEGER, rule TEXT, kind TEXT, name TEXT, element TEXT, step INTEGER, "
      "seq INTEGER, stat TEXT, value REAL, expected REAL, count INTEGER, message TEXT"},
@@ -148,7 +148,7 @@ SqlValue small_cell(const RunRows& facts, Source source, std::size_t index, int 
     if (d.value.type == DeclaredValue::Type::number) value = d.value.number;
     if (d.value.type == DeclaredValue::Type::text) value = d.value.text;
     return pick(int64_t{d.restart}, int64_t{d.rank}, d.step, int64_t{d.optimizer}, int64_t{d.group},
-                d.value.name, value);
+                d.value.name, value, std::string(declared_type_name(d.value.type)), d.window);
   }
   if (source == Source::gaps) {
     const ReadGap& g = facts.gaps[index];

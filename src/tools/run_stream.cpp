@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <limits>
-#include <set>
 #include <tuple>
 
 #include "base/parallel.h"
 #include "base/text.h"
 #include "tools/account.h"
 #include "tools/completeness.h"
+#include "tools/declared_order.h"
 #include "trainmon/config.h"
 
 namespace trainmon {
@@ -47,7 +47,7 @@ RunStream::RunStream(const std::filesystem::path& run, const ReadOptions& option
       facts_.scalars.begin(), facts_.scalars.end(), [](const ReadScalar& a, const ReadScalar& b) {
         return std::tie(a.restart, a.step, a.rank) < std::tie(b.restart, b.step, b.rank);
       });
-  sort_declared();
+  order_declared(facts_.declared, options_);
   suggest_names();
   facts_.series = index_.take();
   facts_.earlier = earlier_.sentences(facts_.newest_restart);
@@ -191,12 +191,10 @@ void RunStream::take_small(Directory& directory, const RecordBatch& batch) {
   }
   for (const Declared& group : batch.declared) {
     const std::int64_t step = directory.timeline.at(group.optimizer, group.window).step;
-    if (step > options_.last_step.value_or(step) ||
-        !restarts_.is_newest(rank, group.optimizer, step, restart)) {
-      continue;
-    }
+    if (!restarts_.is_newest(rank, group.optimizer, step, restart)) continue;
     for (const DeclaredValue& value : group.values) {
-      facts_.declared.push_back({restart, rank, step, group.optimizer, group.group, value});
+      facts_.declared.push_back(
+          {restart, rank, step, group.optimizer, group.group, group.window, value});
     }
   }
   earlier_.add(rank, restart, batch, directory.log->contents().series, directory.timeline, clock);
@@ -222,23 +220,6 @@ void RunStream::suggest_names() {
     if (takes_any(pattern) || !takes_any("**." + pattern)) continue;
     facts_.suggested.push_back("**." + pattern);
   }
-}
-
-// What was declared before the first step asked for may hold in it: the last of each is kept.
-void RunStream::sort_declared() {
-  std::vector<ReadDeclared>& all = facts_.declared;
-  std::stable_sort(all.begin(), all.end(), [](const ReadDeclared& a, const ReadDeclared& b) {
-    return std::tie(a.step, a.restart, a.rank) < std::tie(b.step, b.restart, b.rank);
-  });
-  if (!options_.first_step) return;
-  std::set<std::tuple<int, int, int, std::string>> followed;
-  for (std::size_t i = all.size(); i-- > 0;) {
-    ReadDeclared& one = all[i];
-    if (one.step > *options_.first_step) continue;
-    const bool is_new = followed.emplace(one.rank, one.optimizer, one.group, one.value.name).second;
-    if (!is_new) one.rank = -1;
-  }
-  std::erase_if(all, [](const ReadDeclared& one) { return one.rank < 0; });
 }
 
 void RunStream::read(const Piece& piece, const Take& take, std::vector<Damage>& damage) const {

@@ -67,7 +67,6 @@ class RunStream {
                            const LogContents& log);
   void look_for_others(const RankDirectory& place, const std::optional<StoredHealth>& stored);
   void note_steps(const Directory& directory);
-  void sort_declared();
   void suggest_names();
   void take_small(Directory& directory, const RecordBatch& batch);
 

@@ -105,6 +105,23 @@ class RandomRecords {
     return s;
   }
 
+  // Of a group; the names are of this value alone.
+  Declared declared() {
+    Declared d;
+    d.optimizer = static_cast<std::int32_t>(below(3));
+    d.group = static_cast<std::int32_t>(below(4));
+    d.window = static_cast<std::int64_t>(below(100));
+    d.seq = next_seq_++;
+    for (std::uint64_t n = below(3) + 1; n > 0; --n) {
+      DeclaredValue& value = d.values.emplace_back();
+      value.name = std::to_string(d.seq) + "." + std::to_string(n) + bytes(8);
+      value.type = static_cast<DeclaredValue::Type>(below(3));
+      if (value.type == DeclaredValue::Type::number) value.number = real();
+      if (value.type == DeclaredValue::Type::text) value.text = bytes(20);
+    }
+    return d;
+  }
+
   RecordBatch batch(std::uint64_t number, std::size_t series_count, std::size_t most_rows = 40) {
     RecordBatch b;
     b.number = number;
@@ -137,6 +154,7 @@ class RandomRecords {
     for (std::uint64_t n = below(2); n > 0; --n) {
       b.gaps.push_back({bytes(10), integer(), random_(), random_()});
     }
+    for (std::uint64_t n = below(2); n > 0; --n) b.declared.push_back(declared());
     return b;
   }
 
@@ -173,6 +191,9 @@ inline bool same(const Scalar& a, const Scalar& b) {
 inline bool same(const Payload& a, const Payload& b) {
   return a.type == b.type && same(a.key, b.key) && a.bytes == b.bytes;
 }
+inline bool same(const DeclaredValue& a, const DeclaredValue& b) {
+  return a.name == b.name && a.type == b.type && same(a.number, b.number) && a.text == b.text;
+}
 inline bool same(const Alert& a, const Alert& b) {
   return a.rule == b.rule && same(a.key, b.key) && a.step == b.step && a.message == b.message &&
          a.count == b.count && a.stat == b.stat && same(a.value, b.value) &&
@@ -190,11 +211,15 @@ bool same(const std::vector<T>& a, const std::vector<T>& b) {
   }
   return true;
 }
+inline bool same(const Declared& a, const Declared& b) {
+  return a.optimizer == b.optimizer && a.group == b.group && a.window == b.window &&
+         a.seq == b.seq && same(a.values, b.values);
+}
 inline bool same(const RecordBatch& a, const RecordBatch& b) {
   return a.number == b.number && a.moment == b.moment && a.time_ns == b.time_ns &&
          same(a.eps, b.eps) && same(a.rows, b.rows) && same(a.outcomes, b.outcomes) &&
-         same(a.scalars, b.scalars) && same(a.payloads, b.payloads) && same(a.alerts, b.alerts) &&
-         same(a.gaps, b.gaps);
+         same(a.scalars, b.scalars) && same(a.payloads, b.payloads) &&
+         same(a.declared, b.declared) && same(a.alerts, b.alerts) && same(a.gaps, b.gaps);
 }
 
 }  // namespace trainmon

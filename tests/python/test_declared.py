@@ -194,8 +194,6 @@ def test_conversions_write_them(tmp_path):
     assert numbers == [d["value"] for d in lines if not math.isnan(d["value"])]
     program("convert", tmp_path / "run", "--to", "csv", "-o", tmp_path / "table")
     assert (tmp_path / "table/declared.csv").read_text().startswith("restart,rank,step,optimizer,")
-    report = trainmon.convert(tmp_path / "run", tmp_path / "run.db", "sqlite")
-    assert "no table for what optimizers declared" in " ".join(report.remarks)
 
 
 def test_the_bytes_are_those_of_the_page_of_formats(tmp_path):

@@ -49,7 +49,8 @@ def same(got, wanted):
 
 
 def expected(out, stats=STATS):
-    """{tag: [(step, value), ...]} from the log, for runs with one row per series and step."""
+    """{tag: [(step, value), ...]} from the log, for runs with one row per series and step, and one
+    optimizer."""
     table = trainmon.read_table(out, stats=stats)
     found = {}
     for i in range(table.num_rows):
@@ -60,6 +61,10 @@ def expected(out, stats=STATS):
         for stat in stats:
             tag = f"{stat}/{table['kind'][i]}/{name}"
             found.setdefault(tag, []).append((int(table["step"][i]), float(table[stat][i])))
+    declared = table.declared
+    for i in np.flatnonzero(declared["type"] == "number"):
+        tag = f"declared/group_{declared['param_group'][i]}/{declared['name'][i]}"
+        found.setdefault(tag, []).append((int(declared["step"][i]), float(declared["value"][i])))
     return {tag: sorted(values, key=lambda pair: pair[0]) for tag, values in found.items()}
 
 

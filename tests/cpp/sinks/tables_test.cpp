@@ -98,6 +98,46 @@ class Tables : public testing::TestWithParam<const char*> {
     if (is_csv()) return csv_rows(directory_, name);
     return sqlite_rows(directory_ / "stats.db", "SELECT * FROM " + name);
   }
+  // Each value of each batch that was taken, once.
+  void expect_declared() const {
+    std::map<std::string, TextRow> found;
+    for (TextRow& row : table("declared")) {
+      const std::string name = row.at("name");
+      EXPECT_TRUE(found.emplace(name, std::move(row)).second) << name << " is there twice";
+    }
+    std::size_t values = 0;
+    for (const RecordBatch& batch : taken_) {
+      for (const Declared& group : batch.declared) {
+        for (const DeclaredValue& value : group.values) {
+          ++values;
+          const auto at = found.find(value.name);
+          ASSERT_NE(at, found.end());
+          expect_value(at->second, group, value);
+        }
+      }
+    }
+    EXPECT_EQ(found.size(), values);
+  }
+  void expect_value(const TextRow& row, const Declared& group, const DeclaredValue& value) const {
+    EXPECT_EQ(row.at("restart"), "2");
+    EXPECT_EQ(row.at("rank"), "3");
+    EXPECT_EQ(row.at("optimizer"), std::to_string(group.optimizer));
+    EXPECT_EQ(row.at("param_group"), std::to_string(group.group));
+    EXPECT_EQ(row.at("window"), std::to_string(group.window));
+    switch (value.type) {
+      case DeclaredValue::Type::number:
+        EXPECT_EQ(row.at("type"), "number");
+        expect_same(row.at("value"), value.number, "value");
+        break;
+      case DeclaredValue::Type::text:
+        EXPECT_EQ(row.at("type"), "text");
+        EXPECT_EQ(row.at("value"), value.text);
+        break;
+      case DeclaredValue::Type::unknown:
+        EXPECT_EQ(row.at("type"), "unknown");
+        EXPECT_EQ(row.at("value"), is_csv() ? "" : "NULL");
+    }
+  }
   std::int64_t left_out() const {
     std::int64_t rows = 0;
     for (const auto& [reason, count] : sink_->rows_left_out()) rows += count;
@@ -222,6 +262,7 @@ TEST_P(Tables, EveryRecordIsReadBack) {
     EXPECT_EQ(row.at("fate"), fate_name(one.fate));
     expect_same(row.at("loss_scale"), one.loss_scale, "loss_scale");
   }
+  expect_declared();
   EXPECT_EQ(table("gaps").size(), gaps);
   EXPECT_EQ(table("payloads").size(), payload_count);
   EXPECT_EQ(table("alerts").size(), alerts);
@@ -286,7 +327,11 @@ TEST_P(Tables, StepsFollowOutcomes) {
   second.outcomes = {{0, 0, 100, 0, Fate::skipped, 1024.0}};
   second.rows = {row_of(1, 0, 2)};
   sink_->write(second);
+  Declared group;
+  group.window = 2;
+  group.values = {{"lr", DeclaredValue::Type::number, 0.1, ""}};
   RecordBatch third;
+  third.declared = {group};
   third.outcomes = {{0, 1, 100, 1, Fate::taken, 512.0}};
   third.rows = {row_of(2, 0, 3)};
   sink_->write(third);
@@ -300,6 +345,8 @@ TEST_P(Tables, StepsFollowOutcomes) {
     EXPECT_EQ(found[i].at("attempt"), attempts[i]) << i;
   }
   EXPECT_EQ(found[0].at("micro_step"), "1");
+  ASSERT_EQ(table("declared").size(), 1u);
+  EXPECT_EQ(table("declared")[0].at("step"), "101");
   if (is_csv()) return;  // there readers join
   EXPECT_EQ(found[0].at("fate"), "skipped");
   EXPECT_EQ(found[0].at("loss_scale"), "1024");
@@ -469,6 +516,7 @@ TEST_P(Tables, AStormOfRandomFaults) {
     write();
     close();
     expect_law();
+    expect_declared();  // also of transactions that failed
     lost += left_out();
     if (HasFailure()) FAIL() << "round " << round << ": " << spec;
   }

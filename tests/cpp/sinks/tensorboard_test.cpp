@@ -142,6 +142,60 @@ TEST_F(Tensorboard, AStepUnderWayIsWrittenAtAFlush) {
   EXPECT_EQ(curve("mean/grad_reduced/a").size(), 2u);  // once is enough
 }
 
+// Of an optimizer that has no rows, too; texts and what is not known have no curve.
+TEST_F(Tensorboard, DeclaredNumbersAreCurves) {
+  using Type = DeclaredValue::Type;
+  open();
+  for (int i = 0; i < 4; ++i) {
+    RecordBatch made = batch(i);
+    made.outcomes.push_back({1, i, 50 + i, 0, Fate::taken, 1.0});
+    for (const std::int32_t optimizer : {0, 1}) {
+      Declared group;
+      group.optimizer = optimizer;
+      group.group = 3;
+      group.window = i;
+      group.values = {{"lr", Type::number, 0.5 * i, ""}, {"foreach", Type::text, 0.0, "None"}};
+      if (i % 2 == 1) made.declared.push_back(group);
+    }
+    sink_->write(made);
+  }
+  sink_->close();
+  auto curves = read_curves(events());
+  for (const auto& [tag, first] : std::map<std::string, std::int64_t>{
+           {"declared/group_3/lr", 0}, {"declared/optimizer_1/group_3/lr", 50}}) {
+    const std::vector<Point> points = curves[tag];
+    ASSERT_EQ(points.size(), 2u) << tag;
+    EXPECT_EQ(points[0].step, first + 1);
+    EXPECT_EQ(points[0].value, 0.5f);
+    EXPECT_EQ(points[1].step, first + 3);
+    EXPECT_EQ(points[1].value, 1.5f);
+  }
+  EXPECT_FALSE(curves.contains("declared/group_3/foreach"));
+}
+
+// Many groups do not take the room of series: 320 of the curves are asked for, 16 are the share.
+TEST_F(Tensorboard, DeclaredValuesHaveAShareWhereSeriesDoNotFit) {
+  Series series;
+  series.kind = "grad_reduced";
+  for (int i = 0; i < 100; ++i) {
+    series.name = "w" + std::to_string(i);
+    ids_.push_back(series_.add(series));
+  }
+  open(256);
+  RecordBatch made = batch(0);
+  for (std::int32_t group = 0; group < 320; ++group) {
+    made.declared.push_back({0, group, 0, 0, {{"lr", DeclaredValue::Type::number, 1.0, ""}}});
+  }
+  sink_->write(made);
+  sink_->close();
+  EXPECT_TRUE(sink_->rows_left_out().empty());
+  std::size_t declared = 0;
+  const auto curves = read_curves(events());
+  for (const auto& [tag, points] : curves) declared += tag.starts_with("declared/") ? 1 : 0;
+  EXPECT_EQ(declared, 16u);
+  EXPECT_LE(curves.size(), 256u);
+}
+
 TEST_F(Tensorboard, ARetryIsAnotherPointOfTheSameStep) {
   open();
   sink_->write(batch(0));
