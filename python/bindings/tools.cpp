@@ -308,7 +308,7 @@ Rows* read(const nb::bytes& run, std::vector<std::string> kinds, std::vector<std
                                    std::move(ranks), first_step, last_step);
   options.all_restarts = all_restarts;
   options.merged = merged;
-  const std::filesystem::path path(std::string(run.c_str(), run.size()));
+  const std::filesystem::path path = path_of(run);
   return unlocked(path, [&] { return new Rows(read_run(path, options)); });
 }
 
@@ -319,7 +319,7 @@ nb::tuple find_first_bad(const nb::bytes& run, std::vector<std::string> kinds,
                          std::optional<std::int64_t> last_step) {
   const ReadOptions options = options_of(std::move(kinds), std::move(include), std::move(exclude),
                                          std::move(ranks), first_step, last_step);
-  const std::filesystem::path path(std::string(run.c_str(), run.size()));
+  const std::filesystem::path path = path_of(run);
   FirstBadOfRun answer = unlocked(path, [&] { return first_bad(path, options); });
   nb::object found = nb::none();
   if (answer.found) {
@@ -341,9 +341,6 @@ nb::tuple find_first_bad(const nb::bytes& run, std::vector<std::string> kinds,
 // What alert rules found, in order: read, cut to the first `count`, and written where asked to.
 nb::dict find_anomalies(const nb::bytes& directory, const std::vector<std::int64_t>& steps,
                         std::size_t count, const std::optional<nb::bytes>& out) {
-  const auto path_of = [](const nb::bytes& bytes) {
-    return std::filesystem::path(std::string(bytes.c_str(), bytes.size()));
-  };
   AnomalyList list;
   std::size_t total = 0;
   const std::filesystem::path from = path_of(directory);

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from trainmon import _core
+from trainmon.checks import arguments as checks
 from trainmon.reading import _checked_ranks, _checked_steps, _checked_texts, _is_int
 
 
@@ -38,9 +39,9 @@ def compare(
     """
     first, last = _checked_steps(steps)
     report = _core.compare(
-        _path("a", a),
-        _path("b", b),
-        None if null is None else _path("null", null),
+        os.fsencode(checks.path("a", a)),
+        os.fsencode(checks.path("b", b)),
+        None if null is None else os.fsencode(checks.path("null", null)),
         _checked_texts("kinds", kinds),
         _checked_texts("include", include),
         _checked_texts("exclude", exclude),
@@ -53,19 +54,16 @@ def compare(
     return json.loads(report)
 
 
-def _path(argument: str, value) -> bytes:
-    try:
-        return os.fsencode(value)
-    except TypeError:
-        raise TypeError(f"{argument} must be a path, not {type(value).__name__}") from None
-
-
 def _positive(tolerance) -> float:
     if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)):
         raise TypeError(f"tolerance must be a number, not {type(tolerance).__name__}")
-    if not 0 < tolerance < float("inf"):
-        raise ValueError(f"tolerance must be positive and finite, not {tolerance}")
-    return float(tolerance)
+    try:
+        value = float(tolerance)
+    except OverflowError:
+        value = float("inf")
+    if not 0 < value < float("inf"):
+        raise ValueError(f"tolerance must be positive and finite, not {value}")
+    return value
 
 
 def _count(worst) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainmon import _core
+from trainmon.checks import arguments as checks
 
 ConfigError = _core.ConfigError
 
@@ -22,7 +23,7 @@ def config_json(config: Mapping[str, Any] | str | os.PathLike[str] | None, **key
     the file cannot be read.
     """
     if isinstance(config, (str, os.PathLike)):
-        text = _read(Path(config))
+        text = _read(Path(checks.path("config", config)))
         # The file is checked before it is merged: a fault hidden by a keyword is still a fault,
         # and its line and column are only known here.
         try:
@@ -86,6 +87,8 @@ def _plain(value: Any, where: str) -> Any:
         return value
     if hasattr(value, "dtype") and hasattr(value, "item") and getattr(value, "ndim", None) == 0:
         value = value.item()
+    if isinstance(value, int) and value.bit_length() > 64:
+        raise ConfigError(f"[{where}] an integer of {value.bit_length()} bits is out of range")
     if isinstance(value, (bool, int)):
         return value
     if isinstance(value, float):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from trainmon import _core
+from trainmon.checks import arguments as checks
 from trainmon.reading import _checked_ranks, _checked_steps, _checked_texts
 
 SOURCES = ("auto", "log", "csv", "sqlite", "msprobe_csv")
@@ -79,9 +80,9 @@ def convert(
     first, last = _checked_steps(steps)
     report = Conversion(
         **_core.convert(
-            os.fsencode(source),
+            os.fsencode(checks.path("source", source)),
             format,
-            os.fsencode(out),
+            os.fsencode(checks.path("out", out)),
             to,
             _checked_texts("kinds", kinds),
             _checked_texts("include", include),
@@ -89,16 +90,16 @@ def convert(
             _checked_ranks(ranks),
             first,
             last,
-            bool(all_restarts),
-            bool(merged),
+            checks.flag("all_restarts", all_restarts),
+            checks.flag("merged", merged),
             _checked_texts("stats", stats),
             time_start or "",
             time_end or "",
             step_partition,
-            bool(micro_steps_are_steps),
-            bool(safe_cells),
+            checks.flag("micro_steps_are_steps", micro_steps_are_steps),
+            checks.flag("safe_cells", safe_cells),
             threads,
-            bool(overwrite),
+            checks.flag("overwrite", overwrite),
             progress,
         )
     )

@@ -6,6 +6,7 @@ import functools
 import json
 import math
 import os
+import shlex
 import sys
 import time
 import weakref
@@ -281,7 +282,7 @@ class Watch:
     def _say_start(self, config: dict) -> None:
         per_day = self._bytes_per_step * DAY
         files = self._ranks + per_day * self._files_per_byte
-        text = f"watching {' '.join(self._adapter.coverage.kinds())} into {self.directory}"
+        text = f"watching {' '.join(self._adapter.coverage.kinds())} into {_shell_word(self.directory)}"
         if self._core.restart > 0:
             text += f" (restart {self._core.restart} of the run there)"
         if per_day > 0:
@@ -355,19 +356,30 @@ class Watch:
         text += self._budget_text()
         if health["alerts"]:
             tool = "anomalies" if self._has_rules else "first-bad"
-            found = "alerts" if self._has_rules else "non-finite findings"
-            self._say(f"{text}; {health['alerts']} {found}; next: trainmon {tool} {self.directory}")
+            what = "alerts" if self._has_rules else "non-finite findings"
+            found = f"{health['alerts']} {what}"
         elif bad := self._core.bad_losses():
-            times = "time" if bad == 1 else "times"
+            tool, times = "first-bad", "time" if bad == 1 else "times"
             found = f"the logged loss was not finite {bad} {times}"
-            self._say(f"{text}; {found}; next: trainmon first-bad {self.directory}")
         elif health["rows_produced"] == 0 and self._is_chosen():
-            self._say(f"{text}; nothing was recorded; next: trainmon doctor {self.directory}")
+            tool, found = "doctor", "nothing was recorded"
         elif dropped:
-            self._say(f"{text}; nothing found in the rest; next: trainmon doctor {self.directory}")
+            tool, found = "doctor", "nothing found in the rest"
         else:
-            where = " on rank 0" if self._core.world_size > 1 else ""
-            self._say(f"{text}; nothing found{where}; next: trainmon top {self.directory}")
+            tool, found = "top", "nothing found"
+            if self._core.world_size > 1:
+                found += " on rank 0"
+        self._say(f"{text}; {found}; next: trainmon {tool} {_shell_word(self.directory)}")
+
+
+def _shell_word(path: str) -> str:
+    """One word for a shell, which a terminal shows as it is."""
+    if path.isprintable():
+        return shlex.quote(path)
+    plain = (
+        chr(b) if 32 <= b < 127 and b not in b"'\\" else f"\\x{b:02x}" for b in os.fsencode(path)
+    )
+    return f"$'{''.join(plain)}'"
 
 
 def _percent(share: float) -> str:

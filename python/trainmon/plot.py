@@ -11,6 +11,7 @@ from pathlib import Path
 
 from trainmon import marks
 from trainmon.arguments import (
+    PARTIAL,
     USAGE,
     Reader,
     UsageError,
@@ -379,7 +380,12 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         reader.say("interrupted; nothing was written")
         return 130
-    print(out)
+    try:
+        print(out, flush=True)
+    except OSError:
+        reader.say(f"{out} is written, but its name could not be written to stdout")
+        sys.stdout = open(os.devnull, "w")  # or Python tries again at exit
+        return PARTIAL
     return reader.exit_code
 
 

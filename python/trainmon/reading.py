@@ -3,12 +3,14 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import operator
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from trainmon import _core
+from trainmon.checks import arguments as checks
 
 if TYPE_CHECKING:
     import numpy as np
@@ -290,23 +292,26 @@ def top(
     if count < 1:
         raise ValueError(f"count must be at least 1, not {count}")
     rows = _read(run, kinds, include, exclude, ranks, steps)
-    return [Ranked(**row) for row in rows.top(name, count, bool(smallest))]
+    return [Ranked(**row) for row in rows.top(name, count, checks.flag("smallest", smallest))]
 
 
 def _read(
     run, kinds, include, exclude, ranks, steps, all_restarts=False, merged=False
 ) -> _core.Rows:
     path, selection = _checked(run, kinds, include, exclude, ranks, steps)
-    rows = _call(_core.read_run, path, *selection, bool(all_restarts), bool(merged))
+    rows = _call(
+        _core.read_run,
+        path,
+        *selection,
+        checks.flag("all_restarts", all_restarts),
+        checks.flag("merged", merged),
+    )
     _warn(path, rows, 4)
     return rows
 
 
 def _checked(run, kinds, include, exclude, ranks, steps) -> tuple[bytes, tuple]:
-    try:
-        path = os.fsencode(run)
-    except TypeError:
-        raise TypeError(f"run must be a path, not {type(run).__name__}") from None
+    path = os.fsencode(checks.path("run", run))
     steps = _checked_steps(steps)
     return path, (
         _checked_texts("kinds", kinds),
@@ -372,7 +377,11 @@ def _unknown(what: str, name: Any, known: Iterable[str]) -> str:
 
 
 def _is_int(value: Any) -> bool:
-    return hasattr(value, "__index__") and not isinstance(value, bool)
+    try:
+        operator.index(value)  # arrays have __index__, and raise
+    except TypeError:
+        return False
+    return not isinstance(value, bool)
 
 
 def _one_name(argument: str, value: Any) -> str:
@@ -402,7 +411,7 @@ def _checked_ranks(ranks: Any) -> list[int]:
     if ranks is None:
         return []
     values = [ranks] if _is_int(ranks) else ranks
-    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
         raise TypeError(f"ranks must be an int or ints, not {type(ranks).__name__}")
     values = list(values)
     for rank in values:

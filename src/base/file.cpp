@@ -179,7 +179,13 @@ File open_file(const std::filesystem::path& path) {
   // Not blocking, so that a pipe someone left in a run directory cannot hang a reader.
   const int fd = open_retrying(path, O_RDONLY | O_NONBLOCK);
   if (fd < 0) throw file_error(errno, "cannot open", path);
-  return File(fd);
+  File file(fd);
+  struct stat status {};
+  // A directory opens, and claims to be as long as a file can be.
+  if (::fstat(fd, &status) == 0 && S_ISDIR(status.st_mode)) {
+    throw file_error(EISDIR, "cannot open", path);
+  }
+  return file;
 }
 
 void write_at(const File& file, std::int64_t offset, std::string_view bytes,

@@ -80,13 +80,13 @@ void print_text(const FirstBad& found, int newest_restart, const std::string& ru
   if (context.quiet) return;
   const std::int64_t from = std::max<std::int64_t>(0, row.step - 3);
   if (!is_row) {
-    std::cerr << "next: trainmon query " << printable(run)
+    std::cerr << "next: trainmon query " << shell_word(run)
               << " \"SELECT * FROM logged WHERE step BETWEEN " << from << " AND " << row.step
               << "\"\n";
     return;
   }
-  std::cerr << "next: trainmon show " << printable(run);
-  if (!found.series.name.empty()) std::cerr << " --name " << printable(found.series.name);
+  std::cerr << "next: trainmon show " << shell_word(run);
+  if (!found.series.name.empty()) std::cerr << " --name " << shell_word(found.series.name);
   std::cerr << " --steps " << from << ":" << row.step;
   if (row.restart < newest_restart) std::cerr << " --all-restarts";
   std::cerr << "\n";
@@ -128,8 +128,8 @@ gradients, optimizer state, updated weights. Gradients of steps that a loss
 scaler skipped count only when nothing else is bad. All restarts are looked at.
 Where most gradients of a backward, or the logged loss, are bad, it is said that
 the fault came from the forward. A logged loss (a scalar with "loss" in its
-name) counts where no row of its step is bad. Exit code 1 when found, 3 when nothing was
-found in a record that is not complete.
+name) counts where no row of its step is bad. Exit code 1 when found, 3 when
+nothing was found in a record that is not complete.
 
 Examples:
   trainmon first-bad runs/a

@@ -85,7 +85,7 @@ int run(int argc, char** argv) {
   std::cout.flush();
   if (std::cout) return context.exit_code;
   std::cerr << "trainmon: the answer could not be written to stdout\n";
-  return kInternal;
+  return kPartial;
 }
 
 }  // namespace

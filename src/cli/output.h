@@ -22,6 +22,8 @@ Json json_row(const ReadRow& row, const Series& series);
 
 // A number for people: up to five significant digits.
 std::string short_number(double value);
+// One word for a shell to read back: as it is, or in quotes.
+std::string shell_word(std::string_view text);
 // "layers.3.weight" or "layers.3 output.0"; the root module is "(root)".
 std::string tensor_text(const Series& series);
 

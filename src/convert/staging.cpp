@@ -73,7 +73,8 @@ void check_replaceable(const fs::path& to, bool is_directory) {
 Staging::Staging(fs::path to, bool is_directory, bool overwrite)
     : to_(std::move(to)), overwrite_(overwrite) {
   const fs::path name = to_.filename();
-  if (name.empty() || name == "." || name == "..") {
+  // A NUL ends the name for the system, which would then take the directory.
+  if (name.empty() || name == "." || name == ".." || to_.native().find('\0') != std::string::npos) {
     throw std::invalid_argument("'" + printable(to_.native()) + "' is no name for an output");
   }
   std::error_code unknown;

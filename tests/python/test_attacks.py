@@ -7,11 +7,13 @@ import sqlite3
 import subprocess
 import sys
 
+import numpy
 import pytest
 import torch
 
 import launch
 import trainmon
+from trainmon import conversion
 
 
 @pytest.fixture
@@ -126,7 +128,7 @@ def test_a_full_stdout_is_said(run):
         done = subprocess.run(
             [launch.command_line(), "show", run], stdout=full, stderr=subprocess.PIPE, text=True
         )
-    assert done.returncode == 70 and "could not be written to stdout" in done.stderr
+    assert done.returncode == 3 and "could not be written to stdout" in done.stderr
 
 
 def test_a_pipe_in_place_of_a_file_of_rows(run, tmp_path):
@@ -168,3 +170,60 @@ def test_a_pipe_in_place_of_a_segment(run):
     os.mkfifo(run / "rank_00000/restart_0000/log-000001.tmlog")
     done = cli("first-bad", run, timeout=30)
     assert done.returncode == 1 and "is no file" in done.stderr and "step 2" in done.stdout
+
+
+@pytest.mark.parametrize("to", ["csv", "jsonl", "sqlite", "tensorboard", "msprobe_db"])
+@pytest.mark.parametrize("out", ["\0", b"\0", "new\0x"])
+def test_a_nul_in_the_name_of_an_output_deletes_nothing(run, tmp_path, monkeypatch, out, to):
+    """For the system the name ends there, and what was left was the working directory."""
+    (tmp_path / "thesis.txt").write_text("hi")
+    monkeypatch.chdir(tmp_path)
+    before = everything(tmp_path)
+    with pytest.raises(ValueError, match="out must be a path without NUL"):
+        trainmon.convert(run, out, to)
+    monkeypatch.setattr(conversion.checks, "path", lambda name, value: value)
+    with pytest.raises(ValueError, match="no name for an output"):
+        trainmon.convert(run, out, to)
+    assert everything(tmp_path) == before
+
+
+@pytest.mark.parametrize("command", ["first-bad", "tail", "show", "doctor", "top"])
+def test_a_directory_in_place_of_a_segment(run, command):
+    segment = run / "rank_00000" / "restart_0000" / "log-000000.tmlog"
+    segment.unlink()
+    segment.mkdir()
+    done = cli(command, run)
+    said = done.stdout + done.stderr
+    assert done.returncode == 3 and "log-000000.tmlog" in said and "directory" in said.lower()
+
+
+@pytest.mark.parametrize("name", ["with space", "x$(touch pwned)", "it's", "back\\slash\x1b[31m'"])
+def test_the_next_command_can_be_pasted(name, tmp_path, capfd):
+    write(tmp_path / name)
+    live = capfd.readouterr().err.splitlines()[-1]
+    said = cli("first-bad", tmp_path / name).stderr.splitlines()[-1]
+    for line in (live, said):
+        command = line.partition("next: trainmon ")[2]
+        assert command and "\x1b" not in line
+        echoed = subprocess.run(
+            ["bash", "-c", f"printf '%s\\0' {command}"], capture_output=True, cwd=tmp_path
+        ).stdout.split(b"\0")
+        assert os.fsencode(tmp_path / name) in echoed
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_arguments_are_named(run, tmp_path):
+    for call, error, named in (
+        (lambda: trainmon.read(run, all_restarts="x"), TypeError, "all_restarts"),
+        (lambda: trainmon.read(run, merged="x"), TypeError, "merged"),
+        (lambda: trainmon.read(run, ranks={1: 2}), TypeError, "ranks"),
+        (lambda: trainmon.read(run, ranks=numpy.array([[1, 2]])), TypeError, "ranks"),
+        (lambda: trainmon.read(run, steps=numpy.array([1, 2])), TypeError, "steps"),
+        (lambda: trainmon.read("a\0b"), ValueError, "run"),
+        (lambda: trainmon.compare(run, run, tolerance=10**400), ValueError, "tolerance"),
+        (lambda: trainmon.convert(run, tmp_path / "o", "csv", overwrite=1), TypeError, "overwrite"),
+        (lambda: trainmon.watch(torch.nn.Linear(1, 1), every=10**400), ValueError, "every"),
+        (lambda: trainmon.watch(torch.nn.Linear(1, 1), config="a\0b"), ValueError, "config"),
+    ):
+        with pytest.raises(error, match=named):
+            call()
