@@ -50,6 +50,7 @@ RunStream::RunStream(const std::filesystem::path& run, const ReadOptions& option
   sort_declared();
   suggest_names();
   facts_.series = index_.take();
+  for (const Series& one : facts_.series) full_shapes_.push_back(kept(one.full_shape));
   facts_.earlier = earlier_.sentences(facts_.newest_restart);
 }
 
@@ -241,6 +242,12 @@ void RunStream::sort_declared() {
   std::erase_if(all, [](const ReadDeclared& one) { return one.rank < 0; });
 }
 
+const Shape* RunStream::kept(const Shape& shape) const {
+  if (shape.size() > log_format::kMaxDimensions) return nullptr;
+  const std::lock_guard lock(shapes_mutex_);
+  return &*facts_.shapes->insert(shape).first;
+}
+
 void RunStream::read(const Piece& piece, const Take& take, std::vector<Damage>& damage) const {
   const Directory& directory = directories_[piece.directory];
   const std::optional<std::int64_t> acc_steps = directory.facts.grad_acc_steps;
@@ -272,7 +279,10 @@ void RunStream::read(const Piece& piece, const Take& take, std::vector<Damage>& 
   ReadRow out;
   out.restart = piece.restart;
   out.rank = piece.rank;
+  std::vector<const Shape*> listed;  // by the batch
   const auto take_batch = [&](RecordBatch&& batch) {
+    listed.clear();
+    for (const Shape& shape : batch.shapes) listed.push_back(kept(shape));
     for (const Row& row : batch.rows) {
       out.series = static_cast<std::uint32_t>(number_of(row.key.series));
       find_place(facts_.series[out.series].optimizer, row.key.window);
@@ -288,6 +298,9 @@ void RunStream::read(const Piece& piece, const Take& take, std::vector<Damage>& 
       out.call = row.key.call;
       out.seq = row.key.seq;
       out.flags = row.key.flags;
+      out.shape = row.shape == kUnknownShape ? nullptr
+                  : row.shape == kFullShape  ? full_shapes_[out.series]
+                                             : listed[row.shape - kFirstShape];
       out.state = row.state;
       take.row(out);
     }

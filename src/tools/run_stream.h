@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -73,7 +74,12 @@ class RunStream {
 
   const ReadOptions options_;
   const RowFilter filter_;
+  // Of a series, and of a list; the same shape is kept once. Any thread.
+  const Shape* kept(const Shape& shape) const;
+
   RunRows facts_;
+  mutable std::mutex shapes_mutex_;        // for facts_.shapes
+  std::vector<const Shape*> full_shapes_;  // of facts_.series, same order
   ExpectedRanks expected_;
   SeriesIndex index_;
   Allowance allowance_;
