@@ -21,6 +21,8 @@ using ShapeId = std::uint32_t;
 inline constexpr ShapeId kUnknownShape = 0;
 inline constexpr ShapeId kFullShape = 1;   // the full_shape of the row's series
 inline constexpr ShapeId kFirstShape = 2;  // of those that stand in a list
+// "[2,3]"; "[]" for a scalar, nothing where the shape is not known (nullptr).
+std::string shape_text(const Shape* shape);
 
 // Names of the kinds every adapter shares. A kind is text, not an enum, because optimizer state is
 // recorded under the optimizer's own names (exp_avg, momentum_buffer, ...).

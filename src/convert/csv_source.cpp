@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "convert/csv_columns.h"
 #include "convert/csv_facts.h"
+#include "convert/kept_shapes.h"
 #include "convert/seen_rows.h"
 #include "convert/source.h"
 #include "tools/restarts.h"
@@ -121,6 +122,7 @@ class CsvSource final : public Source {
     std::vector<fs::path> files;
     std::deque<Series> series;
     std::unordered_map<std::string, const Series*> by_key;
+    KeptShapes shapes;
     SeenRows seen;
     std::int64_t claimed = 0;  // rows that health.json says are in the files
     std::int64_t found = 0;
@@ -239,6 +241,10 @@ class CsvSource final : public Source {
             } else if (!parse_number(cell, values[i])) {
               fault = stats_[i] + " '" + printable(cell) + "' is no number";
             }
+          }
+          const std::string_view shape = columns.text(records, "shape");
+          if (!directory.shapes.find(shape, row.shape)) {
+            fault = "shape '" + printable(shape) + "' is none";
           }
           row.series = series_of(directory, columns, records, fault);
           if (!fault.empty()) return fault;

@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "convert/enum_names.h"
+#include "convert/kept_shapes.h"
 #include "convert/seen_rows.h"
 #include "convert/source.h"
 #include "convert/sqlite_facts.h"
@@ -102,6 +103,7 @@ class SqliteSource final : public Source {
     Timeline timeline;
     std::deque<Series> series;
     std::unordered_map<std::string, const Series*> by_key;
+    KeptShapes shapes;
     SeenRows seen;
   };
 
@@ -216,8 +218,8 @@ class SqliteSource final : public Source {
     std::string sql =
         "SELECT restart, rank, step, attempt, micro_step, call, seq, flags, window, "
         "accum, fate, loss_scale, kind, chunk, name, element, optimizer, dtype, "
-        "replication";
-    constexpr int kFirstStat = 19;
+        "replication, ";
+    constexpr int kFirstStat = 20;
     std::vector<bool> has(stats_.size(), true);
     {
       SqliteAnswer columns(database.get(), "SELECT * FROM stats LIMIT 0", file.path);
@@ -225,6 +227,10 @@ class SqliteSource final : public Source {
         has[i] = false;
         for (int c = 0; c < columns.columns(); ++c) has[i] = has[i] || columns.name(c) == stats_[i];
       }
+      // Databases of earlier versions have no shapes.
+      bool has_shape = false;
+      for (int c = 0; c < columns.columns(); ++c) has_shape |= columns.name(c) == "shape";
+      sql += has_shape ? "shape" : "NULL";
     }
     for (std::size_t i = 0; i < stats_.size(); ++i)
       sql += ", " + (has[i] ? column_name(stats_[i]) : "NULL");
@@ -235,13 +241,17 @@ class SqliteSource final : public Source {
         account.advance(static_cast<std::int64_t>(static_cast<double>(bytes) * kOften /
                                                   static_cast<double>(all)));
       }
-      if (std::string fault = fault_of(answer, kFirstStat); !fault.empty()) {
+      TableRow row;
+      std::string fault = fault_of(answer, kFirstStat);
+      if (fault.empty() && !file.shapes.find(answer.text(19), row.shape)) {
+        fault = "shape '" + printable(answer.text(19)) + "' is none";
+      }
+      if (!fault.empty()) {
         ++rows;
         account.reject(
             {file.path, 0, 1, "row with seq " + std::to_string(answer.integer(6)) + ": " + fault});
         continue;
       }
-      TableRow row;
       const auto small = [&](int at) { return static_cast<std::int32_t>(answer.integer(at)); };
       row.restart = small(0);
       row.rank = small(1);

@@ -20,7 +20,7 @@ struct TableColumn {
   CellType type;
 };
 // restart rank kind chunk name element optimizer step attempt micro_step call seq flags window
-// accum fate loss_scale dtype replication, in this order: the columns of trainmon.read().
+// accum fate loss_scale dtype replication shape, in this order: the columns of trainmon.read().
 std::span<const TableColumn> key_columns();
 // The names of every statistic of the table in stat.h, in its order.
 const std::vector<std::string>& all_stat_names();
@@ -29,8 +29,6 @@ bool is_count(std::string_view statistic);
 // A payload in one cell: a text as it is, a histogram as JSON, other bytes as hexadecimal digits.
 std::string_view payload_type_name(PayloadType type);
 std::string payload_cell(const Payload& payload);
-// A list of numbers as JSON: "[2,3]".
-std::string list_cell(std::span<const std::int64_t> numbers);
 
 // A line of the table. Statistics are those that whoever hands it over has named before.
 struct TableRow {
@@ -47,6 +45,7 @@ struct TableRow {
   std::int32_t accum = 0;
   Fate fate = Fate::unknown;
   double loss_scale = 1.0;
+  const Shape* shape = nullptr;    // nullptr: not known
   std::uint64_t absent = 0;        // bit i: statistic i is not there (not NaN, but not known)
   std::span<const double> values;  // one per statistic
 };
