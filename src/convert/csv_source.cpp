@@ -79,9 +79,11 @@ class CsvSource final : public Source {
     if (!row_files(options.from).empty()) {
       add_directory(options.from, nullptr, account);
     } else {
-      for (const RankDirectory& place : rank_directories(options.from)) {
+      const std::vector<RankDirectory> places = rank_directories(options.from);
+      for (const RankDirectory& place : places) {
         if (filter_.takes_rank(place.rank)) add_directory(place.path, &place, account);
       }
+      if (!options.select.all_restarts) note_starts_without(places);
     }
     if (directories_.empty()) {
       throw std::runtime_error("no file rows*.csv in " + printable(options.from.native()));
@@ -159,6 +161,21 @@ class CsvSource final : public Source {
     }
     parts_.push_back({directory.rank, "", false, bytes});
     directories_.push_back(std::move(directory));
+  }
+
+  void note_starts_without(const std::vector<RankDirectory>& places) {
+    const auto is_asked_for = [&](int rank) { return filter_.takes_rank(rank); };
+    for (const RankDirectory& place : starts_without(places, is_asked_for)) {
+      std::vector<Damage> not_asked_for;
+      RowAccount nor_this;
+      const RunFacts facts = read_run_json(place, not_asked_for);
+      Directory other;
+      other.path = place.path;
+      other.timeline = Timeline(facts.start_steps);
+      read_outcomes(other, nor_this);
+      restarts_.set_world_size(place.restart, facts.world_size);
+      restarts_.add_with_open(place.rank, place.restart, other.timeline);
+    }
   }
 
   void read_outcomes(Directory& directory, RowAccount& account) {

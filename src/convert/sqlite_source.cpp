@@ -36,13 +36,14 @@ class SqliteSource final : public Source {
     if (!fs::is_directory(options.from, unknown)) {
       add_file(options.from, 0, 0);
     } else {
-      for (const RankDirectory& place : rank_directories(options.from)) {
+      const std::vector<RankDirectory> places = rank_directories(options.from);
+      for (const RankDirectory& place : places) {
         if (!filter_.takes_rank(place.rank)) continue;
-        std::vector<Damage> known_elsewhere;
-        restarts_.set_world_size(place.restart, read_run_json(place, known_elsewhere).world_size);
+        note_world_size(place);
         for (const fs::path& file : databases(place.path))
           add_file(file, place.rank, place.restart);
       }
+      if (!options.select.all_restarts) note_starts_without(places);
     }
     if (files_.empty()) {
       throw std::runtime_error("no file stats*.db in " + printable(options.from.native()));
@@ -64,7 +65,7 @@ class SqliteSource final : public Source {
       throw std::invalid_argument("'" + printable(name) + "' is no statistic of these databases");
     }
     filter_.check_kinds(kinds_);
-    if (options.select.all_restarts || files_.size() < 2) return;
+    if (options.select.all_restarts) return;
     for (const FileOf& file : files_)
       restarts_.add_with_open(file.rank, file.restart, file.timeline);
     facts_.keep_newest(restarts_);
@@ -128,6 +129,45 @@ class SqliteSource final : public Source {
     file.restart = restart;
   }
 
+  void note_world_size(const RankDirectory& place) {
+    std::vector<Damage> known_elsewhere;
+    restarts_.set_world_size(place.restart, read_run_json(place, known_elsewhere).world_size);
+  }
+
+  void note_starts_without(const std::vector<RankDirectory>& places) {
+    const auto is_asked_for = [&](int rank) { return filter_.takes_rank(rank); };
+    for (const RankDirectory& place : starts_without(places, is_asked_for)) {
+      for (const fs::path& file : databases(place.path)) {
+        try {
+          const SqliteConnection database = open_database(file);
+          check(database.get(), file);
+          restarts_.add_with_open(place.rank, place.restart, timeline_of(database.get(), file));
+          note_world_size(place);
+        } catch (const std::runtime_error&) {  // of a rank that was not asked for
+        }
+      }
+    }
+  }
+
+  static Timeline timeline_of(sqlite3* database, const fs::path& file) {
+    RecordBatch batch;
+    SqliteAnswer outcomes(
+        database, "SELECT optimizer, window, step, attempt, fate, loss_scale FROM outcomes", file);
+    while (outcomes.next()) {
+      Outcome& outcome = batch.outcomes.emplace_back();
+      outcome.optimizer = static_cast<std::int32_t>(outcomes.integer(0));
+      outcome.window = outcomes.integer(1);
+      outcome.step = outcomes.integer(2);
+      outcome.attempt = static_cast<std::int32_t>(outcomes.integer(3));
+      outcome.fate =
+          enum_from_name(outcomes.text(4), Fate::unknown, fate_name).value_or(Fate::unknown);
+      outcome.loss_scale = outcomes.real(5);
+    }
+    Timeline timeline;
+    timeline.add(batch);
+    return timeline;
+  }
+
   // Throws where it is not a sound database of ours: of a damaged one no row can be believed.
   static void check(sqlite3* database, const fs::path& file) {
     const auto number = [&](const char* pragma) {
@@ -183,21 +223,7 @@ class SqliteSource final : public Source {
         }
       }
     }
-    RecordBatch batch;
-    SqliteAnswer outcomes(database.get(),
-                          "SELECT optimizer, window, step, attempt, fate, loss_scale FROM outcomes",
-                          file.path);
-    while (outcomes.next()) {
-      Outcome& outcome = batch.outcomes.emplace_back();
-      outcome.optimizer = static_cast<std::int32_t>(outcomes.integer(0));
-      outcome.window = outcomes.integer(1);
-      outcome.step = outcomes.integer(2);
-      outcome.attempt = static_cast<std::int32_t>(outcomes.integer(3));
-      outcome.fate =
-          enum_from_name(outcomes.text(4), Fate::unknown, fate_name).value_or(Fate::unknown);
-      outcome.loss_scale = outcomes.real(5);
-    }
-    file.timeline.add(batch);
+    file.timeline = timeline_of(database.get(), file.path);
     SqliteAnswer kinds(database.get(), "SELECT DISTINCT kind FROM series", file.path);
     while (kinds.next()) {
       std::string kind(kinds.text(0));

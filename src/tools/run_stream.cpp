@@ -2,7 +2,6 @@
 #include "tools/run_stream.h"
 
 #include <algorithm>
-#include <limits>
 #include <set>
 #include <tuple>
 
@@ -34,7 +33,16 @@ RunStream::RunStream(const std::filesystem::path& run, const ReadOptions& option
   for (Directory& directory : directories_) {
     if (!options_.all_restarts && restarts[directory.place.rank] > 1) note_steps(directory);
   }
-  if (!options_.all_restarts && !options_.ranks.empty()) note_starts_without(directories);
+  if (!options_.all_restarts) {
+    const auto is_asked_for = [&](int rank) { return filter_.takes_rank(rank); };
+    for (const RankDirectory& place : starts_without(directories, is_asked_for)) {
+      std::vector<Damage> not_asked_for;
+      Directory other;
+      other.place = place;
+      open_log(other, not_asked_for);
+      note_steps(other);
+    }
+  }
   for (Directory& directory : directories_) {
     for (const auto& [id, series] : directory.log->contents().series) {
       if (filter_.takes(series)) directory.unified[id] = index_.add(series);
@@ -111,26 +119,6 @@ void RunStream::open_log(Directory& directory, std::vector<Damage>& damage) {
   directory.timeline = Timeline(directory.facts.start_steps);
   for (const RecordBatch& batch : directory.log->contents().batches) {
     directory.timeline.add(batch);
-  }
-}
-
-// A later start with fewer processes may have gone through steps of the ranks asked for again: only
-// its own ranks know.
-void RunStream::note_starts_without(const std::vector<RankDirectory>& directories) {
-  int oldest = std::numeric_limits<int>::max(), last_rank = -1;
-  for (const Directory& directory : directories_) {
-    oldest = std::min(oldest, directory.place.restart);
-    last_rank = std::max(last_rank, directory.place.rank);
-  }
-  for (const RankDirectory& place : directories) {
-    if (filter_.takes_rank(place.rank) || place.error || place.restart <= oldest) continue;
-    std::vector<Damage> not_asked_for;
-    const int world_size = read_run_json(place, not_asked_for).world_size;
-    if (world_size == 0 || world_size > last_rank) continue;
-    Directory other;
-    other.place = place;
-    open_log(other, not_asked_for);
-    note_steps(other);
   }
 }
 

@@ -63,7 +63,6 @@ class RunStream {
   void find_missing(const std::vector<RankDirectory>& directories);
   void open(const RankDirectory& place, bool is_newest);
   void open_log(Directory& directory, std::vector<Damage>& damage);
-  void note_starts_without(const std::vector<RankDirectory>& directories);
   void hold_against_health(const RankDirectory& place, const Health& health,
                            const LogContents& log);
   void look_for_others(const RankDirectory& place, const std::optional<StoredHealth>& stored);

@@ -20,6 +20,7 @@ import pytest
 import launch
 import trainmon
 from test_convert import run  # noqa: F401  (a fixture)
+from written_run import WrittenRank
 
 ALERT = ["restart", "rank", "kind", "name", "element", "step", "rule", "count", "message"]
 
@@ -277,3 +278,29 @@ def test_no_bar_where_nobody_looks(run, tmp_path):  # noqa: F811
     )
     assert done.returncode == 0 and b"\r" not in done.stderr and b"\x1b" not in done.stderr
     assert done.stdout == b"" and b"rows written" in done.stderr
+
+
+@pytest.mark.parametrize("format", ["log", "csv", "sqlite"])
+def test_a_rank_alone_is_as_it_is_among_all(tmp_path, format):
+    """Ranks 0 and 1 go through step 2 again, which takes that of rank 2 out, asked for alone or not."""
+    out = tmp_path / "run"
+    sinks = ["log", "csv", "sqlite"]
+    for ranks, first, steps in ((3, 0, 5), (2, 2, 1)):
+        for number in range(ranks):
+            rank = WrittenRank(out, number, ranks, sinks=sinks)
+            rank.monitor.set_start_step(0, first)
+            for window in range(steps):
+                rank.observe(np.ones(3, np.float32), "grad_reduced", "w", window)
+                rank.end_step()
+            rank.stop()
+    frames = []
+    for name, keys in (("alone", {"ranks": 2}), ("among", {}), ("all", {"all_restarts": True})):
+        trainmon.convert(out, tmp_path / name, "csv", format=format, **keys)
+        frame = pd.read_csv(tmp_path / name / "rows.csv")
+        frame = frame[frame["rank"] == 2]
+        frames.append(list(zip(frame.restart, frame.step)))
+    alone, among, all_of_them = frames
+    # CSV and SQLite cannot tell whether a window was open behind the last outcome.
+    open_step = [(0, 3)] if format == "log" else []
+    assert alone == among == [(0, 0), (0, 1), *open_step, (0, 4)]
+    assert all_of_them == [(0, step) for step in range(5)]
