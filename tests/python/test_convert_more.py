@@ -164,6 +164,7 @@ MSPROBE = """vpp_stage,name,step,micro_step,norm,nans,shape,dtype
 0,fc.input,4,0,3.5,0,"[5, 4]",torch.float32
 0,"a,b.output",4,1,nan,2,[3],torch.bfloat16
 1,fc.input,5,0,inf,0,"[5, 4]",torch.float32
+1,dist.sum,5,0,0.5,0,nan,nan
 """
 
 
@@ -174,7 +175,7 @@ def test_msprobe_to_ours(tmp_path, to):
     (directory / "actv_0-9.csv").write_text(MSPROBE)
     out = tmp_path / "out"
     report = trainmon.convert(tmp_path / "in", out, to)
-    assert (report.rows, report.written, report.kinds) == (3, 3, ["actv"])
+    assert (report.rows, report.written, report.kinds) == (4, 4, ["actv"])
     if to == "csv":
         frame = pd.read_csv(out / "rows.csv", float_precision="round_trip")
     elif to == "jsonl":
@@ -184,12 +185,14 @@ def test_msprobe_to_ours(tmp_path, to):
         frame["norm"] = frame["norm"].astype(float)
     else:
         frame = pd.read_sql("SELECT * FROM stats", sqlite3.connect(out))
-    assert frame["rank"].tolist() == [3, 3, 3] and frame["kind"].tolist() == ["actv"] * 3
-    assert frame["name"].tolist() == ["fc.input", "a,b.output", "fc.input"]
-    assert frame["chunk"].tolist() == [0, 0, 1] and frame["step"].tolist() == [4, 4, 5]
-    assert frame["micro_step"].tolist() == [0, 1, 0] and frame["nans"].tolist() == [0, 2, 0]
-    assert frame["dtype"].tolist() == ["float32", "bfloat16", "float32"]
-    np.testing.assert_equal(frame["norm"].to_numpy(float), [3.5, math.nan, math.inf])
+    assert frame["rank"].tolist() == [3] * 4 and frame["kind"].tolist() == ["actv"] * 4
+    assert frame["name"].tolist() == ["fc.input", "a,b.output", "fc.input", "dist.sum"]
+    assert frame["chunk"].tolist() == [0, 0, 1, 1] and frame["step"].tolist() == [4, 4, 5, 5]
+    assert frame["micro_step"].tolist() == [0, 1, 0, 0] and frame["nans"].tolist() == [0, 2, 0, 0]
+    assert frame["dtype"].tolist()[:3] == ["float32", "bfloat16", "float32"]
+    shapes = frame["shape"].where(frame["shape"].notna(), "").tolist()
+    assert shapes == ["[5,4]", "[3]", "[5,4]", ""]
+    np.testing.assert_equal(frame["norm"].to_numpy(float), [3.5, math.nan, math.inf, 0.5])
 
 
 def test_merged_values(run, tmp_path):  # noqa: F811
