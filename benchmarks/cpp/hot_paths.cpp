@@ -95,12 +95,14 @@ struct Rank {
       {}, [this](RecordBatch&& batch) { queue.push(std::move(batch), false); }, [] {}};
   std::vector<SeriesId> ids;
 
-  explicit Rank(int tensors) {
+  // Tensor i has 64 + i * more elements.
+  explicit Rank(int tensors, std::int64_t more = 0) {
     collector.windows().add_optimizer(0);
     for (int i = 0; i < tensors; ++i) {
       Series one;
       one.kind = kind::kGradReduced;
       one.name = "layers." + std::to_string(i / 10) + ".part" + std::to_string(i % 10) + ".weight";
+      one.full_shape = {64 + i * more};
       ids.push_back(collector.series().add(one));
     }
   }
@@ -137,17 +139,18 @@ Path queue() {
 
 Path log_encoding() {
   constexpr int kTensors = 2000;
-  Rank rank(kTensors);
-  for (std::size_t i = 0; i < rank.ids.size(); ++i) {
+  const auto rank = std::make_shared<Rank>(kTensors, 1);
+  for (std::size_t i = 0; i < rank->ids.size(); ++i) {
     Tensor tensor(DType::float32, 64 + static_cast<std::int64_t>(i));
-    rank.collector.observe(rank.ids[i], tensor.view(), 0);
+    rank->collector.observe(rank->ids[i], tensor.view(), 0);
   }
-  rank.collector.seal(Moment::after_step);
-  auto batches = std::make_shared<std::list<Queued>>(rank.popped());
+  rank->collector.seal(Moment::after_step);
+  auto batches = std::make_shared<std::list<Queued>>(rank->popped());
   for (Queued& one : *batches) one.batch.time_ns = 0;
-  return {[batches] {
+  return {[batches, rank] {
             std::string out;
-            log_format::append_batch_frame(out, 1, batches->front().batch);
+            log_format::append_batch_frame(out, 1, batches->front().batch,
+                                           rank->collector.series());
             kept += out.size();
           },
           kTensors, "row"};

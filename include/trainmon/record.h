@@ -15,7 +15,14 @@
 namespace trainmon {
 
 using SeriesId = std::uint32_t;
-using ShapeId = std::uint32_t;  // 0: not known
+// The sizes of one tensor, none for a scalar. Rows refer to one by number.
+using Shape = std::vector<std::int64_t>;
+using ShapeId = std::uint32_t;
+inline constexpr ShapeId kUnknownShape = 0;
+inline constexpr ShapeId kFullShape = 1;   // the full_shape of the row's series
+inline constexpr ShapeId kFirstShape = 2;  // of those that stand in a list
+// "[2,3]"; "[]" for a scalar, nothing where the shape is not known (nullptr).
+std::string shape_text(const Shape* shape);
 
 // Names of the kinds every adapter shares. A kind is text, not an enum, because optimizer state is
 // recorded under the optimizer's own names (exp_avg, momentum_buffer, ...).
@@ -71,8 +78,8 @@ struct Series {
   std::int32_t optimizer = 0;  // whose windows the rows follow (the clock for activations)
   DType dtype = DType::float32;
   Space space = Space::whole;
-  std::vector<Range> ranges;             // box: one per dimension; flat: pieces in order
-  std::vector<std::int64_t> full_shape;  // of the full tensor; empty when it varies (activations)
+  std::vector<Range> ranges;  // box: one per dimension; flat: pieces in order
+  Shape full_shape;           // of the full tensor; empty when it varies (activations)
   Replication replication = Replication::independent;
   bool operator==(const Series&) const = default;
 };
@@ -108,7 +115,8 @@ struct RowKey {
 struct Row {
   RowKey key;
   RowState state;
-  ShapeId shape = 0;  // of the tensor measured; for live sinks, the log does not keep it
+  ShapeId shape = kUnknownShape;  // of the tensor measured; from kFirstShape on of SeriesTable or,
+                                  // where a log was read, of RecordBatch::shapes
 };
 
 // What became of a window; written when it is known, which may be long after the window's rows.
@@ -229,6 +237,7 @@ struct RecordBatch {
   std::vector<Declared> declared;
   std::vector<Alert> alerts;
   std::vector<Gap> gaps;
+  std::vector<Shape> shapes;         // of rows, where a log was read
   std::shared_ptr<LateValues> late;  // null: every row has its values
 
   bool empty() const {
@@ -255,8 +264,12 @@ class SeriesTable {
   virtual ~SeriesTable() = default;
   virtual const Series& at(SeriesId id) const = 0;
   virtual std::size_t size() const = 0;
-  // The sizes a row's shape stands for, nullptr for 0 and where there are no shapes.
-  virtual const std::vector<std::int64_t>* shape(ShapeId) const { return nullptr; }
+  // What a number from kFirstShape on stands for; nullptr for others. References stay valid.
+  virtual const Shape* shape(ShapeId) const { return nullptr; }
+  // Of the tensor that the row measured; nullptr: not known.
+  const Shape* shape_of(const Row& row) const {
+    return row.shape == kFullShape ? &at(row.key.series).full_shape : shape(row.shape);
+  }
 };
 
 }  // namespace trainmon

@@ -33,7 +33,8 @@ struct TailStep {
 };
 
 struct TailRow {
-  ReadRow row;  // its `series` says nothing; a step not known yet is the one that follows
+  ReadRow
+      row;  // its `series` and `shape` say nothing; a step not known yet is the one that follows
   Series series;
 };
 

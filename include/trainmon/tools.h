@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -69,6 +70,8 @@ struct ReadRow {
   std::int32_t call = 0;
   std::uint64_t seq = 0;
   std::uint32_t flags = 0;
+  // Of the tensor measured; nullptr: not known. In RunRows::shapes, or where RunStream keeps them.
+  const Shape* shape = nullptr;
   RowState state;
 };
 
@@ -130,6 +133,8 @@ std::string ranks_text(const std::vector<int>& ranks);
 
 struct RunRows {
   std::vector<Series> series;
+  // Those of rows, which point here.
+  std::shared_ptr<std::set<Shape>> shapes = std::make_shared<std::set<Shape>>();
   std::vector<ReadRow> rows;        // by restart, step, attempt, rank, seq
   std::vector<ReadScalar> scalars;  // by restart, step, rank
   // By step, restart, rank; of steps before the first one asked for, the last of each value.

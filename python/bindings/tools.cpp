@@ -87,6 +87,12 @@ nb::dict key_columns(const RunRows& run) {
   out["dtype"] = coded(rows, [&](const ReadRow& r) { return dtype_name(series(r).dtype); });
   out["replication"] =
       coded(rows, [&](const ReadRow& r) { return replication_name(series(r).replication); });
+  std::map<const Shape*, std::string> shapes;
+  for (const ReadRow& row : rows) {
+    if (!shapes.contains(row.shape)) shapes[row.shape] = shape_text(row.shape);
+  }
+  out["shape"] =
+      coded(rows, [&](const ReadRow& r) { return std::string_view(shapes.at(r.shape)); });
   return out;
 }
 

@@ -369,6 +369,8 @@ class Watch:
             tool, found = "top", "nothing found"
             if self._core.world_size > 1:
                 found += " on rank 0"
+        if "log" not in (sink["name"] for sink in health["sinks"]):
+            tool = "doctor"  # the others read the log
         self._say(f"{text}; {found}; next: trainmon {tool} {_shell_word(self.directory)}")
 
 

@@ -35,7 +35,8 @@ class RunTable(Mapping):
 
     The key columns are restart, rank (-1 where merged over ranks), kind, chunk, name, element,
     optimizer, step, attempt, micro_step, call, seq, flags (bits, see FLAGS), window, accum, fate
-    ("taken", "skipped", "unknown"), loss_scale, dtype and replication; then come the statistics.
+    ("taken", "skipped", "unknown"), loss_scale, dtype, replication and shape (of the tensor that was
+    measured, "[2,3]", "[]" for a scalar, "" where it is not known); then come the statistics.
     Rows are ordered by restart, step, attempt, rank, seq.
 
     scalars      {restart, rank, step, name, value}: arrays of what `mon.log` recorded

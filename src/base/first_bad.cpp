@@ -65,11 +65,16 @@ Origin origin_of(std::string_view kind, const AroundBad& around) {
   const bool are_most_bad =
       around.gradients > 1 && 2 * around.bad_gradients > around.gradients && is_gradient(kind);
   const bool is_good_loss = around.loss && !is_bad_loss;
+  if (kind == kind::kGradReduced && around.local > 0 && around.bad_local == 0) {
+    return {"another rank, or what changes gradients between the backward and the step",
+            "all " + grouped(around.local) + " gradients of this rank were finite before", ""};
+  }
   // With a good loss the fault is of the backward; it is told only where it reached all.
   const bool is_whole = around.bad_gradients == around.gradients;
   if (moment <= 1 || !(is_bad_loss || (are_most_bad && (!is_good_loss || is_whole)))) return {};
   Origin origin;
-  origin.place = is_good_loss ? "the backward of the loss"
+  const bool is_clipped = kind == kind::kGradReduced;  // may be
+  origin.place = is_good_loss ? (is_clipped ? "the backward, or clipping" : "the backward of the loss")
                  : is_bad_loss || is_whole
                      ? "the forward or the loss"
                      : "the forward, the loss or the backward of late modules";
@@ -81,7 +86,11 @@ Origin origin_of(std::string_view kind, const AroundBad& around) {
     origin.why += (origin.why.empty() ? "" : ", ") + std::string("the logged loss is ") +
                   number_text(*around.loss, 6);
   }
-  if (is_good_loss) {
+  if (is_good_loss && is_clipped) {
+    origin.module =
+        "not known: clipping by the norm makes all gradients bad where one is; "
+        "kinds=[\"grad_unreduced\"] shows them before it";
+  } else if (is_good_loss) {
     origin.module = "look at the loss and the last modules";
   } else if (around.activations > 0) {
     origin.module =

@@ -45,6 +45,8 @@ struct AroundBad {
   std::int64_t gradients = 0;  // rows of the row's kind in the same backward, itself among them
   std::int64_t bad_gradients = 0;
   std::int64_t activations = 0;  // rows of activations
+  std::int64_t local = 0;        // gradients before the reduction in the same window
+  std::int64_t bad_local = 0;
   std::optional<double> loss;    // that was logged; one that is not finite, where there is one
   std::string setting;           // of an optimizer, NaN by then: "lr of group 0 is nan from ..."
 };

@@ -4,7 +4,13 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/text.h"
+
 namespace trainmon {
+
+std::string shape_text(const Shape* shape) {
+  return shape == nullptr ? std::string() : list_text(*shape);
+}
 
 std::string_view space_name(Space space) {
   switch (space) {

@@ -191,6 +191,15 @@ std::string json_list(std::span<const std::string> values) {
   return out + "]";
 }
 
+std::string list_text(std::span<const std::int64_t> numbers) {
+  std::string text = "[";
+  for (const std::int64_t number : numbers) {
+    if (text.size() > 1) text += ',';
+    text += std::to_string(number);
+  }
+  return text + "]";
+}
+
 std::string printable(std::string_view text) {
   std::string out;
   for (std::size_t at = 0; at < text.size();) {

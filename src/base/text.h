@@ -33,6 +33,8 @@ std::string json_string(std::string_view text);
 // the destructor of a tree of nlohmann's asks for memory, and ends the process when there is none.
 std::string json_object(std::span<const std::pair<std::string, std::string>> members);
 std::string json_list(std::span<const std::string> values);
+// A list of numbers as JSON: "[2,3]".
+std::string list_text(std::span<const std::int64_t> numbers);
 
 // `text` for a terminal or a log line: control characters, escape codes, bidirectional overrides
 // and bytes that are not UTF-8 are shown as \xNN or \u{NNNN}; everything else is kept.

@@ -159,8 +159,8 @@ void add_query(CLI::App& app, Context& context) {
                     "steps that were repeated, too");
   command->footer(R"(Tables:
   stats   restart rank kind chunk name element optimizer step attempt micro_step
-          call seq flags window accum fate loss_scale dtype replication, and
-          every statistic (docs/statistics.md)
+          call seq flags window accum fate loss_scale dtype replication shape,
+          and every statistic (docs/statistics.md)
   logged  restart rank step name value: what mon.log was given
   declared  restart rank step optimizer param_group name value type window: lr,
           weight_decay and all else that groups of optimizers said, where it
@@ -168,6 +168,7 @@ void add_query(CLI::App& app, Context& context) {
   alerts, gaps
 attempt counts tries at a step, micro_step backwards within it, seq is the order
 of execution on a rank, chunk the part of a model in parts.
+A shape is text, [2,3]; NULL where it is not known, as in older logs.
 NaN is NULL; nans and infs count what was not finite. Conditions on rank, kind
 and step (=, <, <=, >, >=, BETWEEN) keep the rest from being read.
 Functions of SQLite that only compute may be called, no others.

@@ -63,7 +63,7 @@ Row Collector::row_of(SeriesId series, DType dtype, std::span<const std::int64_t
   row.key.window = address.window;
   row.key.accum = address.accum;
   row.key.call = address.call;
-  row.shape = series_.shape_of(row.key.series, sizes);
+  row.shape = series_.number_of(row.key.series, sizes);
   return row;
 }
 

@@ -80,26 +80,28 @@ SeriesId SeriesRegistry::with_dtype(SeriesId id, DType dtype) {
   return added;
 }
 
-ShapeId SeriesRegistry::shape_of(SeriesId id, std::span<const std::int64_t> sizes) {
-  std::atomic<const Shape*>& last = entry(id).last_shape;
-  const Shape* shape = last.load(std::memory_order_acquire);
-  if (shape != nullptr && std::ranges::equal(shape->first, sizes)) return shape->second;
+ShapeId SeriesRegistry::number_of(SeriesId id, std::span<const std::int64_t> sizes) {
+  Entry& known = entry(id);
+  if (std::ranges::equal(known.series.full_shape, sizes)) return kFullShape;
+  const Numbered* last = known.last_shape.load(std::memory_order_acquire);
+  if (last != nullptr && std::ranges::equal(last->first, sizes)) return last->second;
   const std::lock_guard lock(shapes_mutex_);
-  std::vector<std::int64_t> key(sizes.begin(), sizes.end());
-  auto known = shapes_.find(key);
-  if (known == shapes_.end()) {
-    if (shapes_by_id_.size() >= kShapes) return 0;
-    const auto fresh = static_cast<ShapeId>(shapes_by_id_.size() + 1);
-    known = shapes_.emplace(std::move(key), fresh).first;
-    shapes_by_id_.push_back(&*known);
+  Shape key(sizes.begin(), sizes.end());
+  auto found = shapes_.find(key);
+  if (found == shapes_.end()) {
+    if (shapes_by_number_.size() >= kShapes) return kUnknownShape;
+    const auto fresh = static_cast<ShapeId>(kFirstShape + shapes_by_number_.size());
+    found = shapes_.emplace(std::move(key), fresh).first;
+    shapes_by_number_.push_back(&found->first);
   }
-  last.store(&*known, std::memory_order_release);
-  return known->second;
+  known.last_shape.store(&*found, std::memory_order_release);
+  return found->second;
 }
 
-const std::vector<std::int64_t>* SeriesRegistry::shape(ShapeId id) const {
+const Shape* SeriesRegistry::shape(ShapeId id) const {
   const std::lock_guard lock(shapes_mutex_);
-  return id == 0 || id > shapes_by_id_.size() ? nullptr : &shapes_by_id_[id - 1]->first;
+  const std::size_t place = id - kFirstShape;
+  return id < kFirstShape || place >= shapes_by_number_.size() ? nullptr : shapes_by_number_[place];
 }
 
 }  // namespace trainmon

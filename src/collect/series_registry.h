@@ -27,9 +27,10 @@ class SeriesRegistry final : public SeriesTable {
   // The series equal to `id` but for its dtype; registers it when first asked for. Lock-free after.
   SeriesId with_dtype(SeriesId id, DType dtype);
 
-  // The id of these sizes, lock-free when `id` had them last; 0 beyond kShapes different ones.
-  ShapeId shape_of(SeriesId id, std::span<const std::int64_t> sizes);
-  const std::vector<std::int64_t>* shape(ShapeId id) const override;
+  // The number of these sizes, lock-free when they are the full shape of the series or it had them
+  // last; kUnknownShape beyond kShapes different ones.
+  ShapeId number_of(SeriesId id, std::span<const std::int64_t> sizes);
+  const Shape* shape(ShapeId id) const override;
 
   // Any thread, no lock; `id` must have come from add().
   const Series& at(SeriesId id) const override;
@@ -41,11 +42,11 @@ class SeriesRegistry final : public SeriesTable {
   static constexpr std::size_t kCapacity = kPageSize * kPages;
 
  private:
-  using Shape = std::pair<const std::vector<std::int64_t>, ShapeId>;
+  using Numbered = std::pair<const Shape, ShapeId>;
   struct Entry {
     Series series;
     std::array<std::atomic<SeriesId>, 15> by_dtype{};  // id + 1; 0 = not asked for yet
-    std::atomic<const Shape*> last_shape{nullptr};
+    std::atomic<const Numbered*> last_shape{nullptr};
   };
   using Page = std::array<Entry, kPageSize>;
 
@@ -57,8 +58,8 @@ class SeriesRegistry final : public SeriesTable {
   std::atomic<std::size_t> size_{0};
 
   mutable std::mutex shapes_mutex_;
-  std::map<std::vector<std::int64_t>, ShapeId> shapes_;  // its nodes never move
-  std::vector<const Shape*> shapes_by_id_;
+  std::map<Shape, ShapeId> shapes_;             // its nodes never move
+  std::vector<const Shape*> shapes_by_number_;  // from kFirstShape on
 };
 
 }  // namespace trainmon

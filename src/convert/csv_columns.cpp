@@ -11,7 +11,8 @@ CsvColumns::CsvColumns(const std::vector<std::string_view>& names) {
     names_.emplace_back(name);
   }
   for (const TableColumn& column : key_columns()) {
-    if (row_fault_.empty() && at(column.name) < 0) {
+    // Files of earlier versions have no shapes.
+    if (row_fault_.empty() && at(column.name) < 0 && column.name != "shape") {
       row_fault_ = "its first line names no column " + std::string(column.name);
     }
   }

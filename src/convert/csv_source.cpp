@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "convert/csv_columns.h"
 #include "convert/csv_facts.h"
+#include "convert/kept_shapes.h"
 #include "convert/seen_rows.h"
 #include "convert/source.h"
 #include "tools/restarts.h"
@@ -78,9 +79,11 @@ class CsvSource final : public Source {
     if (!row_files(options.from).empty()) {
       add_directory(options.from, nullptr, account);
     } else {
-      for (const RankDirectory& place : rank_directories(options.from)) {
+      const std::vector<RankDirectory> places = rank_directories(options.from);
+      for (const RankDirectory& place : places) {
         if (filter_.takes_rank(place.rank)) add_directory(place.path, &place, account);
       }
+      if (!options.select.all_restarts) note_starts_without(places);
     }
     if (directories_.empty()) {
       throw std::runtime_error("no file rows*.csv in " + printable(options.from.native()));
@@ -122,6 +125,7 @@ class CsvSource final : public Source {
     std::vector<fs::path> files;
     std::deque<Series> series;
     std::unordered_map<std::string, const Series*> by_key;
+    KeptShapes shapes;
     SeenRows seen;
     std::int64_t claimed = 0;  // rows that health.json says are in the files
     std::int64_t found = 0;
@@ -158,6 +162,21 @@ class CsvSource final : public Source {
     }
     parts_.push_back({directory.rank, "", false, bytes});
     directories_.push_back(std::move(directory));
+  }
+
+  void note_starts_without(const std::vector<RankDirectory>& places) {
+    const auto is_asked_for = [&](int rank) { return filter_.takes_rank(rank); };
+    for (const RankDirectory& place : starts_without(places, is_asked_for)) {
+      std::vector<Damage> not_asked_for;
+      RowAccount nor_this;
+      const RunFacts facts = read_run_json(place, not_asked_for);
+      Directory other;
+      other.path = place.path;
+      other.timeline = Timeline(facts.start_steps);
+      read_outcomes(other, nor_this);
+      restarts_.set_world_size(place.restart, facts.world_size);
+      restarts_.add_with_open(place.rank, place.restart, other.timeline);
+    }
   }
 
   void read_outcomes(Directory& directory, RowAccount& account) {
@@ -240,6 +259,10 @@ class CsvSource final : public Source {
             } else if (!parse_number(cell, values[i])) {
               fault = stats_[i] + " '" + printable(cell) + "' is no number";
             }
+          }
+          const std::string_view shape = columns.text(records, "shape");
+          if (!directory.shapes.find(shape, row.shape)) {
+            fault = "shape '" + printable(shape) + "' is none";
           }
           row.series = series_of(directory, columns, records, fault);
           if (!fault.empty()) return fault;

@@ -38,6 +38,7 @@ class Derive {
     out.accum = row.accum;
     out.fate = row.fate;
     out.loss_scale = row.loss_scale;
+    out.shape = row.shape;
     for (std::size_t i = 0; i < stats_.size(); ++i) values_[i] = derive(stats_[i], row.state);
     // A device that gave no value in time: nothing is known.
     if ((row.flags & flag::kNotReady) != 0) out.absent = (std::uint64_t{1} << stats_.size()) - 1;

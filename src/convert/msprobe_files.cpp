@@ -181,7 +181,7 @@ MsprobeColumns msprobe_columns(const std::vector<std::string_view>& header) {
     else if (name == "dtype")
       found.dtype = at;
     else if (name == "shape")
-      continue;
+      found.shape = at;
     else if (is_identifier(name))
       found.stats.emplace_back(at, std::string(name));
     else

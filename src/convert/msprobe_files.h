@@ -40,7 +40,7 @@ MsprobeFiles find_msprobe_files(const ConvertOptions& options, const RowFilter& 
 
 // What the columns of one file are.
 struct MsprobeColumns {
-  int chunk = -1, name = -1, step = -1, micro = -1, dtype = -1;
+  int chunk = -1, name = -1, step = -1, micro = -1, dtype = -1, shape = -1;
   std::vector<std::pair<int, std::string>> stats;  // column, name
   std::size_t count = 0;
   std::string fault;  // set: the file cannot be used

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "convert/csv_records.h"
 #include "convert/enum_names.h"
+#include "convert/kept_shapes.h"
 #include "convert/msprobe_files.h"
 #include "convert/msprobe_tables.h"
 #include "convert/source.h"
@@ -101,6 +102,7 @@ class MsprobeSource final : public Source {
     std::deque<Series> series;
     std::unordered_map<std::string, const Series*> by_name;      // "chunk:name"
     std::unordered_map<const Series*, std::vector<Place>> seen;  // ascending
+    KeptShapes shapes;
   };
 
   void look_at_headers(const ConvertOptions& options, RowAccount& account) {
@@ -287,6 +289,10 @@ class MsprobeSource final : public Source {
       if (!is_first(part.seen[row.series], {row.step, micro})) {
         return reject("a row for this name, step " + std::to_string(row.step) +
                       " and micro step was there before");
+      }
+      // Other things than lists are no fault: collectives have nan there.
+      if (columns.shape < 0 || !part.shapes.find(field(columns.shape), row.shape)) {
+        row.shape = nullptr;
       }
       ++rows;
       take(row);

@@ -49,8 +49,8 @@ class Source {
     bool has_micro_steps = false;  // msprobe's: its files have the column micro_step
     std::int64_t bytes = 0;
   };
-  // Called with every selected row. `series` and `values` of a row live as long as the call; the
-  // series as long as the source.
+  // Called with every selected row. `values` of a row live as long as the call; its series and its
+  // shape as long as the source.
   using Take = std::function<void(const TableRow&)>;
 
   virtual ~Source() = default;

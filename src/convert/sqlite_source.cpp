@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "convert/enum_names.h"
+#include "convert/kept_shapes.h"
 #include "convert/seen_rows.h"
 #include "convert/source.h"
 #include "convert/sqlite_facts.h"
@@ -35,13 +36,14 @@ class SqliteSource final : public Source {
     if (!fs::is_directory(options.from, unknown)) {
       add_file(options.from, 0, 0);
     } else {
-      for (const RankDirectory& place : rank_directories(options.from)) {
+      const std::vector<RankDirectory> places = rank_directories(options.from);
+      for (const RankDirectory& place : places) {
         if (!filter_.takes_rank(place.rank)) continue;
-        std::vector<Damage> known_elsewhere;
-        restarts_.set_world_size(place.restart, read_run_json(place, known_elsewhere).world_size);
+        note_world_size(place);
         for (const fs::path& file : databases(place.path))
           add_file(file, place.rank, place.restart);
       }
+      if (!options.select.all_restarts) note_starts_without(places);
     }
     if (files_.empty()) {
       throw std::runtime_error("no file stats*.db in " + printable(options.from.native()));
@@ -63,7 +65,7 @@ class SqliteSource final : public Source {
       throw std::invalid_argument("'" + printable(name) + "' is no statistic of these databases");
     }
     filter_.check_kinds(kinds_);
-    if (!options.select.all_restarts && files_.size() > 1) {
+    if (!options.select.all_restarts) {
       for (const FileOf& file : files_)
         restarts_.add_with_open(file.rank, file.restart, file.timeline);
     }
@@ -103,6 +105,7 @@ class SqliteSource final : public Source {
     Timeline timeline;
     std::deque<Series> series;
     std::unordered_map<std::string, const Series*> by_key;
+    KeptShapes shapes;
     SeenRows seen;
   };
 
@@ -125,6 +128,45 @@ class SqliteSource final : public Source {
     file.path = path;
     file.rank = rank;
     file.restart = restart;
+  }
+
+  void note_world_size(const RankDirectory& place) {
+    std::vector<Damage> known_elsewhere;
+    restarts_.set_world_size(place.restart, read_run_json(place, known_elsewhere).world_size);
+  }
+
+  void note_starts_without(const std::vector<RankDirectory>& places) {
+    const auto is_asked_for = [&](int rank) { return filter_.takes_rank(rank); };
+    for (const RankDirectory& place : starts_without(places, is_asked_for)) {
+      for (const fs::path& file : databases(place.path)) {
+        try {
+          const SqliteConnection database = open_database(file);
+          check(database.get(), file);
+          restarts_.add_with_open(place.rank, place.restart, timeline_of(database.get(), file));
+          note_world_size(place);
+        } catch (const std::runtime_error&) {  // of a rank that was not asked for
+        }
+      }
+    }
+  }
+
+  static Timeline timeline_of(sqlite3* database, const fs::path& file) {
+    RecordBatch batch;
+    SqliteAnswer outcomes(
+        database, "SELECT optimizer, window, step, attempt, fate, loss_scale FROM outcomes", file);
+    while (outcomes.next()) {
+      Outcome& outcome = batch.outcomes.emplace_back();
+      outcome.optimizer = static_cast<std::int32_t>(outcomes.integer(0));
+      outcome.window = outcomes.integer(1);
+      outcome.step = outcomes.integer(2);
+      outcome.attempt = static_cast<std::int32_t>(outcomes.integer(3));
+      outcome.fate =
+          enum_from_name(outcomes.text(4), Fate::unknown, fate_name).value_or(Fate::unknown);
+      outcome.loss_scale = outcomes.real(5);
+    }
+    Timeline timeline;
+    timeline.add(batch);
+    return timeline;
   }
 
   // Throws where it is not a sound database of ours: of a damaged one no row can be believed.
@@ -182,21 +224,7 @@ class SqliteSource final : public Source {
         }
       }
     }
-    RecordBatch batch;
-    SqliteAnswer outcomes(database.get(),
-                          "SELECT optimizer, window, step, attempt, fate, loss_scale FROM outcomes",
-                          file.path);
-    while (outcomes.next()) {
-      Outcome& outcome = batch.outcomes.emplace_back();
-      outcome.optimizer = static_cast<std::int32_t>(outcomes.integer(0));
-      outcome.window = outcomes.integer(1);
-      outcome.step = outcomes.integer(2);
-      outcome.attempt = static_cast<std::int32_t>(outcomes.integer(3));
-      outcome.fate =
-          enum_from_name(outcomes.text(4), Fate::unknown, fate_name).value_or(Fate::unknown);
-      outcome.loss_scale = outcomes.real(5);
-    }
-    file.timeline.add(batch);
+    file.timeline = timeline_of(database.get(), file.path);
     SqliteAnswer kinds(database.get(), "SELECT DISTINCT kind FROM series", file.path);
     while (kinds.next()) {
       std::string kind(kinds.text(0));
@@ -217,8 +245,8 @@ class SqliteSource final : public Source {
     std::string sql =
         "SELECT restart, rank, step, attempt, micro_step, call, seq, flags, window, "
         "accum, fate, loss_scale, kind, chunk, name, element, optimizer, dtype, "
-        "replication";
-    constexpr int kFirstStat = 19;
+        "replication, ";
+    constexpr int kFirstStat = 20;
     std::vector<bool> has(stats_.size(), true);
     {
       SqliteAnswer columns(database.get(), "SELECT * FROM stats LIMIT 0", file.path);
@@ -226,6 +254,10 @@ class SqliteSource final : public Source {
         has[i] = false;
         for (int c = 0; c < columns.columns(); ++c) has[i] = has[i] || columns.name(c) == stats_[i];
       }
+      // Databases of earlier versions have no shapes.
+      bool has_shape = false;
+      for (int c = 0; c < columns.columns(); ++c) has_shape |= columns.name(c) == "shape";
+      sql += has_shape ? "shape" : "NULL";
     }
     for (std::size_t i = 0; i < stats_.size(); ++i)
       sql += ", " + (has[i] ? column_name(stats_[i]) : "NULL");
@@ -236,13 +268,17 @@ class SqliteSource final : public Source {
         account.advance(static_cast<std::int64_t>(static_cast<double>(bytes) * kOften /
                                                   static_cast<double>(all)));
       }
-      if (std::string fault = fault_of(answer, kFirstStat); !fault.empty()) {
+      TableRow row;
+      std::string fault = fault_of(answer, kFirstStat);
+      if (fault.empty() && !file.shapes.find(answer.text(19), row.shape)) {
+        fault = "shape '" + printable(answer.text(19)) + "' is none";
+      }
+      if (!fault.empty()) {
         ++rows;
         account.reject(
             {file.path, 0, 1, "row with seq " + std::to_string(answer.integer(6)) + ": " + fault});
         continue;
       }
-      TableRow row;
       const auto small = [&](int at) { return static_cast<std::int32_t>(answer.integer(at)); };
       row.restart = small(0);
       row.rank = small(1);

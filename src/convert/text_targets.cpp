@@ -91,6 +91,7 @@ class JsonForm final : public TextForm {
     number(text, "loss_scale", row.loss_scale);
     string(text, "dtype", dtype_name(series.dtype));
     string(text, "replication", replication_name(series.replication));
+    string(text, "shape", shape_text(row.shape));
     for (std::size_t i = 0; i < stats_.size(); ++i) {
       if ((row.absent >> i & 1) != 0) continue;
       if (is_count_[i] && std::isfinite(row.values[i])) {

@@ -164,6 +164,10 @@ AroundBad FirstNonFinite::around(const Candidate& candidate, std::int64_t step) 
   for (const Count& one : counts_) {
     if (one.window != candidate.window || one.optimizer != candidate.optimizer) continue;
     if (one.kind == kind::kActv) around.activations += one.rows;
+    if (one.kind == kind::kGradUnreduced) {
+      around.local += one.rows;
+      around.bad_local += one.bad;
+    }
     if (one.kind != candidate.kind || one.accum != candidate.key.accum) continue;
     around.gradients = one.rows;
     around.bad_gradients = one.bad;

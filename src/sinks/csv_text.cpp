@@ -132,6 +132,7 @@ void WideTable::append(std::string& text, const TableRow& row) const {
   whole(row.accum);
   line.field(fate_name(row.fate)).number(row.loss_scale);
   line.field(dtype_name(series.dtype)).field(replication_name(series.replication));
+  line.exact(shape_text(row.shape));
   for (std::size_t i = 0; i < row.values.size(); ++i) {
     const double value = row.values[i];
     if ((row.absent >> i & 1) != 0) {

@@ -47,6 +47,7 @@ const TableRow& LiveTable::line(const Row& row) {
   line_.flags = row.key.flags;
   line_.window = row.key.window;
   line_.accum = row.key.accum;
+  line_.shape = series_->shape_of(row);
   for (std::size_t i = 0; i < kStatCount; ++i) {
     values_[i] = derive(static_cast<Stat>(i), row.state);
   }

@@ -131,7 +131,7 @@ class LogSink : public Sink {
     if (!fresh_.empty()) {
       log_format::append_series_frame(buffer_, new_frames_++, fresh_, *series_);
     }
-    log_format::append_batch_frame(buffer_, new_frames_++, batch, lost_);
+    log_format::append_batch_frame(buffer_, new_frames_++, batch, *series_, lost_);
   }
 
   void append_buffer() {

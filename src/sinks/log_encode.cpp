@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <unordered_map>
 
 #include "base/crc32c.h"
 #include "sinks/compress.h"
@@ -83,8 +84,42 @@ const std::vector<std::int64_t>& gathered(const std::vector<Row>& rows, Column c
   return values;
 }
 
-void append_integers(ByteWriter& writer, const std::vector<Row>& rows, Column column) {
-  const std::vector<std::int64_t>& values = gathered(rows, column);
+// The shapes of a batch: what its rows say, which counts through a list of the batch's own, so that
+// its frame can be read without any other.
+struct BatchShapes {
+  std::vector<std::int64_t> numbers;  // of rows
+  std::vector<const Shape*> list;     // from kFirstShape on
+
+  BatchShapes(const std::vector<Row>& rows, const SeriesTable& series) {
+    numbers.reserve(rows.size());
+    std::unordered_map<ShapeId, std::int64_t> listed;
+    for (const Row& row : rows) {
+      if (row.shape < kFirstShape) {
+        numbers.push_back(row.shape);
+        continue;
+      }
+      const auto [known, is_new] = listed.try_emplace(row.shape, kUnknownShape);
+      if (is_new) known->second = add(series.shape(row.shape));
+      numbers.push_back(known->second);
+    }
+  }
+
+  // As FrameBounds counts them.
+  std::size_t records() const {
+    std::size_t records = list.size();
+    for (const Shape* shape : list) records += shape->size();
+    return records;
+  }
+
+ private:
+  std::int64_t add(const Shape* shape) {
+    if (shape == nullptr || shape->size() > kMaxDimensions) return kUnknownShape;
+    list.push_back(shape);
+    return kFirstShape + std::ssize(list) - 1;
+  }
+};
+
+void append_integers(ByteWriter& writer, const std::vector<std::int64_t>& values, Column column) {
   const std::int64_t first = values.front();
   const auto varint_bytes = [](std::int64_t value) {
     return (static_cast<std::size_t>(std::bit_width(zigzag(value) | 1)) + 6) / 7;
@@ -151,13 +186,15 @@ void append_floats(ByteWriter& writer, const std::vector<Row>& rows, Column colu
   }
 }
 
-void append_rows(ByteWriter& writer, const std::vector<Row>& rows) {
+void append_rows(ByteWriter& writer, const std::vector<Row>& rows, const BatchShapes& shapes) {
   writer.varint(rows.size());
   writer.varint(kColumns.size());
   for (const ColumnDefinition& definition : kColumns) {
     writer.fixed(static_cast<std::uint8_t>(definition.column));
     if (definition.type == ColumnType::integer) {
-      append_integers(writer, rows, definition.column);
+      const bool is_shape = definition.column == Column::shape;
+      append_integers(writer, is_shape ? shapes.numbers : gathered(rows, definition.column),
+                      definition.column);
     } else {
       append_floats(writer, rows, definition.column);
     }
@@ -298,10 +335,11 @@ void append_series_frame(std::string& out, std::uint32_t frame_number,
 }
 
 void append_batch_frame(std::string& out, std::uint32_t frame_number, const RecordBatch& batch,
-                        const std::vector<Gap>& more_gaps) {
+                        const SeriesTable& series, const std::vector<Gap>& more_gaps) {
+  const BatchShapes shapes(batch.rows, series);
   std::size_t records = batch.rows.size() + batch.outcomes.size() + batch.scalars.size() +
                         batch.payloads.size() + batch.declared.size() + batch.alerts.size() +
-                        batch.gaps.size() + more_gaps.size();
+                        batch.gaps.size() + more_gaps.size() + shapes.records();
   for (const Declared& declared : batch.declared) records += declared.values.size();
   append_frame(out, FrameType::batch, frame_number, records, [&](std::string& payload) {
     ByteWriter writer(payload);
@@ -311,8 +349,12 @@ void append_batch_frame(std::string& out, std::uint32_t frame_number, const Reco
     writer.fixed(batch.eps);
     if (!batch.rows.empty()) {
       writer.fixed(static_cast<std::uint8_t>(Section::rows));
-      append_block(writer, [&](ByteWriter& block) { append_rows(block, batch.rows); });
+      append_block(writer, [&](ByteWriter& block) { append_rows(block, batch.rows, shapes); });
     }
+    append_section(writer, Section::shapes, shapes.list, [](ByteWriter& w, const Shape* shape) {
+      w.varint(shape->size());
+      for (const std::int64_t size : *shape) w.varint(static_cast<std::uint64_t>(size));
+    });
     append_records(writer, batch, more_gaps);
   });
 }

@@ -23,10 +23,10 @@ void append_segment_start(std::string& out, const RunInfo& run, const SegmentSta
 // Appends a frame that defines the given series.
 void append_series_frame(std::string& out, std::uint32_t frame_number,
                          const std::vector<SeriesId>& ids, const SeriesTable& series);
-// Appends the frame of one batch and of gaps only the sink knows of. Throws SinkError "too_large"
-// beyond kMaxPayload.
+// Appends the frame of one batch, whose shapes are those of `series`, and of gaps only the sink
+// knows of. Throws SinkError "too_large" beyond kMaxPayload.
 void append_batch_frame(std::string& out, std::uint32_t frame_number, const RecordBatch& batch,
-                        const std::vector<Gap>& more_gaps = {});
+                        const SeriesTable& series, const std::vector<Gap>& more_gaps = {});
 // Calls `use` for the series of every record in the batch that names one, repeats included.
 void for_each_series(const RecordBatch& batch, const std::function<void(SeriesId)>& use);
 

@@ -19,7 +19,7 @@ namespace trainmon::log_format {
 inline constexpr std::string_view kMagic = "TMLOG\r\n\x1a";
 inline constexpr std::uint32_t kByteOrder = 0x01020304;  // stored little-endian: 04 03 02 01
 inline constexpr std::uint16_t kMajor = 1;               // a reader refuses another major version
-inline constexpr std::uint16_t kMinor = 0;
+inline constexpr std::uint16_t kMinor = 1;
 inline constexpr std::size_t kPreambleBytes = 16;
 
 // --- frame --------------------------------------------------------------------------------------
@@ -29,6 +29,10 @@ inline constexpr std::uint32_t kMaxPayload = 1u << 30;
 // A payload is compressed only as far as it keeps a byte for so many of its bytes, and a byte for
 // each of its records: readers, which believe nobody, take memory by the size of the file.
 inline constexpr std::uint64_t kMaxRatio = 64;
+
+// Of a tensor with more dimensions the shape is not kept, so that no list of shapes is out of
+// proportion to its rows.
+inline constexpr std::size_t kMaxDimensions = 64;
 
 enum class FrameType : std::uint8_t { segment = 1, series = 2, batch = 3 };
 enum class Codec : std::uint8_t { none = 0, zstd = 1 };
@@ -51,6 +55,7 @@ enum class Section : std::uint8_t {
   alerts = 5,
   gaps = 6,
   declared = 7,
+  shapes = 8,
 };
 
 enum class ColumnType : std::uint8_t { integer = 1, float64 = 2 };
@@ -83,13 +88,14 @@ enum class Column : std::uint8_t {
   max = 18,
   absmax = 19,
   exponent = 20,
+  shape = 21,
 };
 struct ColumnDefinition {
   Column column;
   ColumnType type;
   std::string_view name;
 };
-inline constexpr std::array<ColumnDefinition, 20> kColumns = {{
+inline constexpr std::array<ColumnDefinition, 21> kColumns = {{
     {Column::series, ColumnType::integer, "series"},
     {Column::flags, ColumnType::integer, "flags"},
     {Column::window, ColumnType::integer, "window"},
@@ -110,6 +116,7 @@ inline constexpr std::array<ColumnDefinition, 20> kColumns = {{
     {Column::sum_sq, ColumnType::float64, "sum_sq"},
     {Column::absmax, ColumnType::float64, "absmax"},
     {Column::exponent, ColumnType::integer, "exponent"},
+    {Column::shape, ColumnType::integer, "shape"},
 }};
 
 // Calls use(member) with what picks the integer of a column out of a row, so that a loop over rows
@@ -143,6 +150,8 @@ void with_integer(Column column, const Use& use) {
       return use([](auto& row) -> auto& { return row.state.subnormals; });
     case Column::exponent:
       return use([](auto& row) -> auto& { return row.state.exponent; });
+    case Column::shape:
+      return use([](auto& row) -> auto& { return row.shape; });
     default:
       return;
   }

@@ -259,7 +259,7 @@ class MsprobeFiles final : public MsprobeSink {
       line.fields.push_back(p.is_known() ? value_text(stat, p.row->state, options_.ndigits)
                                          : "nan");
     }
-    const std::vector<std::int64_t>* shape = series_->shape(p.row->shape);
+    const Shape* shape = series_->shape_of(*p.row);
     line.fields.push_back(shape == nullptr ? "nan" : shape_text(*shape));
     line.fields.push_back("torch." + std::string(dtype_name(p.series->dtype)));
     return line;
@@ -469,9 +469,9 @@ class MsprobeFiles final : public MsprobeSink {
     if (file == nullptr) return;
     for (const Placed& p : placed_rows(rows, file->prefix)) {
       if (p.series->kind != kind) continue;
-      const std::vector<std::int64_t>* shape = series_->shape(p.row->shape);
+      const Shape* shape = series_->shape_of(*p.row);
       found.push_back({tag_of(p, run_.rank, options_.micro_gradients), p.row->state,
-                       shape == nullptr ? std::vector<std::int64_t>{} : *shape, p.series->dtype});
+                       shape == nullptr ? Shape() : *shape, p.series->dtype});
     }
   }
 

@@ -116,8 +116,9 @@ CREATE TABLE gaps (
 
 constexpr const char* kRowColumns =
     "series INTEGER, restart INTEGER, rank INTEGER, step INTEGER, attempt INTEGER, "
-    "micro_step INTEGER, call INTEGER, seq INTEGER, flags INTEGER, window INTEGER, accum INTEGER";
-constexpr int kRowKeys = 11;
+    "micro_step INTEGER, call INTEGER, seq INTEGER, flags INTEGER, window INTEGER, accum INTEGER, "
+    "shape TEXT";
+constexpr int kRowKeys = 12;
 
 // The step of a window: its outcome's, else the one that follows from the nearest outcome before
 // it, else what was known when the record was written. As Timeline::at().
@@ -149,7 +150,7 @@ std::string views(const std::vector<std::string>& statistics) {
          step_of("r", "s.optimizer") + " AS step, " + attempt_of() +
          " AS attempt, r.micro_step, r.call, r.seq, r.flags, r.window, r.accum, "
          "coalesce(o.fate, 'unknown') AS fate, CASE WHEN o.fate IS NULL THEN 1.0 ELSE o.loss_scale "
-         "END AS loss_scale, s.dtype, s.replication" +
+         "END AS loss_scale, s.dtype, s.replication, r.shape" +
          listed(statistics, "r.") + " FROM rows r JOIN series s ON s.id = r.series " +
          outcome_of("r", "s.optimizer") + ";\nCREATE VIEW logged AS SELECT r.restart, r.rank, " +
          step_of("r", "r.optimizer") + " AS step, r.name, r.value FROM scalars r " +
@@ -325,8 +326,8 @@ void RunTables::add_series(std::int64_t id, const Series& series) {
     bounds.push_back(range.begin);
     bounds.push_back(range.end);
   }
-  const std::string ranges = list_cell(bounds);
-  const std::string shape = list_cell(series.full_shape);
+  const std::string ranges = list_text(bounds);
+  const std::string shape = list_text(series.full_shape);
   series_.integer(id).text(series.kind).integer(series.chunk).text(series.name);
   series_.text(series.element).integer(series.optimizer).text(dtype_name(series.dtype));
   series_.text(replication_name(series.replication)).text(space_name(series.space));
@@ -338,6 +339,12 @@ void RunTables::add_row(std::int64_t series, const TableRow& row) {
   row_.integer(row.attempt).integer(row.micro_step).integer(row.call);
   row_.integer(static_cast<std::int64_t>(row.seq)).integer(row.flags).integer(row.window);
   row_.integer(row.accum);
+  const std::string shape = shape_text(row.shape);
+  if (row.shape == nullptr) {
+    row_.null();
+  } else {
+    row_.text(shape);
+  }
   for (std::size_t i = 0; i < row.values.size(); ++i) {
     const double value = row.values[i];
     if ((row.absent >> i & 1) != 0) {

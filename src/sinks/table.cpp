@@ -10,7 +10,7 @@
 namespace trainmon {
 namespace {
 
-constexpr std::array<TableColumn, 19> kKeyColumns = {{
+constexpr std::array<TableColumn, 20> kKeyColumns = {{
     {"restart", CellType::integer},   {"rank", CellType::integer},
     {"kind", CellType::text},         {"chunk", CellType::integer},
     {"name", CellType::text},         {"element", CellType::text},
@@ -20,7 +20,7 @@ constexpr std::array<TableColumn, 19> kKeyColumns = {{
     {"flags", CellType::integer},     {"window", CellType::integer},
     {"accum", CellType::integer},     {"fate", CellType::text},
     {"loss_scale", CellType::real},   {"dtype", CellType::text},
-    {"replication", CellType::text},
+    {"replication", CellType::text},  {"shape", CellType::text},
 }};
 
 // The payloads' numbers are little-endian (docs/formats.md).
@@ -126,15 +126,6 @@ std::string declared_tag(std::int32_t optimizer, std::int32_t group, std::string
   std::string tag = "declared/";
   if (optimizer != 0) tag += "optimizer_" + std::to_string(optimizer) + "/";
   return tag + "group_" + std::to_string(group) + "/" + std::string(name);
-}
-
-std::string list_cell(std::span<const std::int64_t> numbers) {
-  std::string text = "[";
-  for (const std::int64_t number : numbers) {
-    if (text.size() > 1) text += ',';
-    text += std::to_string(number);
-  }
-  return text + "]";
 }
 
 }  // namespace trainmon

@@ -21,7 +21,7 @@ struct TableColumn {
   CellType type;
 };
 // restart rank kind chunk name element optimizer step attempt micro_step call seq flags window
-// accum fate loss_scale dtype replication, in this order: the columns of trainmon.read().
+// accum fate loss_scale dtype replication shape, in this order: the columns of trainmon.read().
 std::span<const TableColumn> key_columns();
 // The names of every statistic of the table in stat.h, in its order.
 const std::vector<std::string>& all_stat_names();
@@ -41,8 +41,6 @@ struct Cell {
 std::vector<Cell> declared_cells(const ReadDeclared& declared);
 // Of the curve in TensorBoard: "declared/group_0/lr", "declared/optimizer_1/group_0/lr".
 std::string declared_tag(std::int32_t optimizer, std::int32_t group, std::string_view name);
-// A list of numbers as JSON: "[2,3]".
-std::string list_cell(std::span<const std::int64_t> numbers);
 
 // A line of the table. Statistics are those that whoever hands it over has named before.
 struct TableRow {
@@ -59,6 +57,7 @@ struct TableRow {
   std::int32_t accum = 0;
   Fate fate = Fate::unknown;
   double loss_scale = 1.0;
+  const Shape* shape = nullptr;    // nullptr: not known
   std::uint64_t absent = 0;        // bit i: statistic i is not there (not NaN, but not known)
   std::span<const double> values;  // one per statistic
 };

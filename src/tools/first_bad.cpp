@@ -137,6 +137,10 @@ class Around {
       around_.bad_gradients += is_bad(row) ? 1 : 0;
     }
     around_.activations += series.kind == kind::kActv ? 1 : 0;
+    if (series.kind == kind::kGradUnreduced) {
+      ++around_.local;
+      around_.bad_local += is_bad(row) ? 1 : 0;
+    }
   }
   const AroundBad& around() const { return around_; }
   std::vector<int> ranks() const { return {ranks_.begin(), ranks_.end()}; }

@@ -232,6 +232,21 @@ bool take_declared(ByteReader& r, Declared& d, FrameBounds& bounds, std::string&
   return true;
 }
 
+bool take_shape(ByteReader& r, Shape& shape, FrameBounds& bounds, std::string& why) {
+  const std::uint64_t dimensions = r.varint();
+  if (dimensions > kMaxDimensions) return false;
+  if (!bounds.takes_records(dimensions)) {
+    why = kTooMany;
+    return false;
+  }
+  shape.resize(dimensions);
+  for (std::int64_t& size : shape) {
+    size = static_cast<std::int64_t>(r.varint());
+    if (size < 0) return false;
+  }
+  return true;
+}
+
 bool read_section(Section section, std::string_view bytes, RecordBatch& batch, FrameBounds& bounds,
                   std::string& why, Detail detail) {
   switch (section) {
@@ -250,6 +265,10 @@ bool read_section(Section section, std::string_view bytes, RecordBatch& batch, F
     case Section::declared:
       return read_records(bytes, batch.declared, bounds, why, [&](ByteReader& r, Declared& d) {
         return take_declared(r, d, bounds, why);
+      });
+    case Section::shapes:
+      return read_records(bytes, batch.shapes, bounds, why, [&](ByteReader& r, Shape& shape) {
+        return take_shape(r, shape, bounds, why);
       });
   }
   return true;  // a later version's
@@ -309,6 +328,7 @@ bool decode_batch(std::string_view payload, RecordBatch& batch, FrameBounds& bou
   batch.declared.clear();
   batch.alerts.clear();
   batch.gaps.clear();
+  batch.shapes.clear();
   batch.number = reader.varint();
   batch.moment = static_cast<Moment>(reader.fixed<std::uint8_t>());
   batch.time_ns = reader.fixed<std::int64_t>();
@@ -323,8 +343,14 @@ bool decode_batch(std::string_view payload, RecordBatch& batch, FrameBounds& bou
       return false;
     }
   }
-  if (!reader.ok()) why = "the batch is cut short";
-  return reader.ok();
+  if (!reader.ok()) {
+    why = "the batch is cut short";
+    return false;
+  }
+  const bool are_listed = std::ranges::all_of(
+      batch.rows, [&](const Row& row) { return row.shape < kFirstShape + batch.shapes.size(); });
+  if (!are_listed) why = "a row has a shape that the batch does not list";
+  return are_listed;
 }
 
 std::optional<RecordBatch> decode_batch(std::string_view payload, FrameBounds& bounds,

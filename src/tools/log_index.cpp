@@ -84,6 +84,7 @@ std::int64_t count_and_drop_rows(LogContents& contents, const Optimizers& optimi
     ++contents.rows;
   }
   batch.rows.clear();
+  batch.shapes.clear();
   const auto is_undefined = [&](const auto& record) {
     return !contents.series.contains(record.key.series);
   };

@@ -137,6 +137,8 @@ class RankMerger {
     if (!first.full_shape.empty() && whole.state.count != full_size(first)) {
       whole.flags |= flag::kPartial;
     }
+    const auto full = rows_.shapes->find(first.full_shape);
+    whole.shape = first.full_shape.empty() || full == rows_.shapes->end() ? nullptr : &*full;
     Series series = first;
     series.space = Space::whole;
     series.ranges.clear();
@@ -146,7 +148,8 @@ class RankMerger {
 
   void take_one(const Turn& copies) {
     const bool all_agree = std::all_of(copies.begin(), copies.end(), [&](const ReadRow* copy) {
-      return copy->flags == copies.front()->flags && same_bits(copy->state, copies.front()->state);
+      return copy->flags == copies.front()->flags && copy->shape == copies.front()->shape &&
+             same_bits(copy->state, copies.front()->state);
     });
     if (!all_agree) {
       for (const ReadRow* copy : copies) merged_.push_back(*copy);

@@ -123,10 +123,13 @@ SqlValue wide_cell(const ReadRow& row, const Series& series, int column) {
       return std::string(dtype_name(series.dtype));
     case 18:
       return std::string(replication_name(series.replication));
+    case 19:
+      return row.shape == nullptr ? SqlValue() : shape_text(row.shape);
     default:
       break;
   }
-  const StatDefinition& statistic = stat_table()[static_cast<std::size_t>(column) - 19];
+  const StatDefinition& statistic =
+      stat_table()[static_cast<std::size_t>(column) - key_columns().size()];
   const double value = derive(statistic.stat, row.state);
   if (statistic.type == "int64") return static_cast<int64_t>(value);
   return value;

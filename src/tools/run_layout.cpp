@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <tuple>
@@ -188,6 +189,24 @@ std::vector<RankDirectory> rank_directories(const fs::path& run) {
   const bool has_any = std::any_of(found.begin(), found.end(),
                                    [](const RankDirectory& directory) { return !directory.error; });
   if (!has_any) throw cannot_read(found.front().path, found.front().error);
+  return found;
+}
+
+std::vector<RankDirectory> starts_without(const std::vector<RankDirectory>& directories,
+                                          const std::function<bool(int)>& is_asked_for) {
+  int oldest = std::numeric_limits<int>::max(), last_rank = -1;
+  for (const RankDirectory& place : directories) {
+    if (place.error || !is_asked_for(place.rank)) continue;
+    oldest = std::min(oldest, place.restart);
+    last_rank = std::max(last_rank, place.rank);
+  }
+  std::vector<RankDirectory> found;
+  for (const RankDirectory& place : directories) {
+    if (is_asked_for(place.rank) || place.error || place.restart <= oldest) continue;
+    std::vector<Damage> not_asked_for;
+    const int world_size = read_run_json(place, not_asked_for).world_size;
+    if (world_size > 0 && world_size <= last_rank) found.push_back(place);
+  }
   return found;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -22,6 +23,11 @@ struct RankDirectory {
 // By rank, then restart. Throws std::runtime_error naming what is there instead when there is none,
 // std::system_error naming the directory when the run, or every rank of it, cannot be read.
 std::vector<RankDirectory> rank_directories(const std::filesystem::path& run);
+
+// Of the ranks not asked for, the starts of fewer processes than the ranks asked for need: they may
+// have gone through steps of those again, and only their own ranks know.
+std::vector<RankDirectory> starts_without(const std::vector<RankDirectory>& directories,
+                                          const std::function<bool(int)>& is_asked_for);
 
 // Whether no later restart of the same rank is among them.
 bool is_newest(const std::vector<RankDirectory>& directories, std::size_t index);

@@ -2,7 +2,6 @@
 #include "tools/run_stream.h"
 
 #include <algorithm>
-#include <limits>
 #include <tuple>
 
 #include "base/parallel.h"
@@ -34,7 +33,16 @@ RunStream::RunStream(const std::filesystem::path& run, const ReadOptions& option
   for (Directory& directory : directories_) {
     if (!options_.all_restarts && restarts[directory.place.rank] > 1) note_steps(directory);
   }
-  if (!options_.all_restarts && !options_.ranks.empty()) note_starts_without(directories);
+  if (!options_.all_restarts) {
+    const auto is_asked_for = [&](int rank) { return filter_.takes_rank(rank); };
+    for (const RankDirectory& place : starts_without(directories, is_asked_for)) {
+      std::vector<Damage> not_asked_for;
+      Directory other;
+      other.place = place;
+      open_log(other, not_asked_for);
+      note_steps(other);
+    }
+  }
   for (Directory& directory : directories_) {
     for (const auto& [id, series] : directory.log->contents().series) {
       if (filter_.takes(series)) directory.unified[id] = index_.add(series);
@@ -50,6 +58,7 @@ RunStream::RunStream(const std::filesystem::path& run, const ReadOptions& option
   order_declared(facts_.declared, options_);
   suggest_names();
   facts_.series = index_.take();
+  for (const Series& one : facts_.series) full_shapes_.push_back(kept(one.full_shape));
   facts_.earlier = earlier_.sentences(facts_.newest_restart);
 }
 
@@ -110,26 +119,6 @@ void RunStream::open_log(Directory& directory, std::vector<Damage>& damage) {
   directory.timeline = Timeline(directory.facts.start_steps);
   for (const RecordBatch& batch : directory.log->contents().batches) {
     directory.timeline.add(batch);
-  }
-}
-
-// A later start with fewer processes may have gone through steps of the ranks asked for again: only
-// its own ranks know.
-void RunStream::note_starts_without(const std::vector<RankDirectory>& directories) {
-  int oldest = std::numeric_limits<int>::max(), last_rank = -1;
-  for (const Directory& directory : directories_) {
-    oldest = std::min(oldest, directory.place.restart);
-    last_rank = std::max(last_rank, directory.place.rank);
-  }
-  for (const RankDirectory& place : directories) {
-    if (filter_.takes_rank(place.rank) || place.error || place.restart <= oldest) continue;
-    std::vector<Damage> not_asked_for;
-    const int world_size = read_run_json(place, not_asked_for).world_size;
-    if (world_size == 0 || world_size > last_rank) continue;
-    Directory other;
-    other.place = place;
-    open_log(other, not_asked_for);
-    note_steps(other);
   }
 }
 
@@ -222,6 +211,12 @@ void RunStream::suggest_names() {
   }
 }
 
+const Shape* RunStream::kept(const Shape& shape) const {
+  if (shape.size() > log_format::kMaxDimensions) return nullptr;
+  const std::lock_guard lock(shapes_mutex_);
+  return &*facts_.shapes->insert(shape).first;
+}
+
 void RunStream::read(const Piece& piece, const Take& take, std::vector<Damage>& damage) const {
   const Directory& directory = directories_[piece.directory];
   const std::optional<std::int64_t> acc_steps = directory.facts.grad_acc_steps;
@@ -253,7 +248,10 @@ void RunStream::read(const Piece& piece, const Take& take, std::vector<Damage>& 
   ReadRow out;
   out.restart = piece.restart;
   out.rank = piece.rank;
+  std::vector<const Shape*> listed;  // by the batch
   const auto take_batch = [&](RecordBatch&& batch) {
+    listed.clear();
+    for (const Shape& shape : batch.shapes) listed.push_back(kept(shape));
     for (const Row& row : batch.rows) {
       out.series = static_cast<std::uint32_t>(number_of(row.key.series));
       find_place(facts_.series[out.series].optimizer, row.key.window);
@@ -269,6 +267,9 @@ void RunStream::read(const Piece& piece, const Take& take, std::vector<Damage>& 
       out.call = row.key.call;
       out.seq = row.key.seq;
       out.flags = row.key.flags;
+      out.shape = row.shape == kUnknownShape ? nullptr
+                  : row.shape == kFullShape  ? full_shapes_[out.series]
+                                             : listed[row.shape - kFirstShape];
       out.state = row.state;
       take.row(out);
     }

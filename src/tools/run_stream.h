@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -62,7 +63,6 @@ class RunStream {
   void find_missing(const std::vector<RankDirectory>& directories);
   void open(const RankDirectory& place, bool is_newest);
   void open_log(Directory& directory, std::vector<Damage>& damage);
-  void note_starts_without(const std::vector<RankDirectory>& directories);
   void hold_against_health(const RankDirectory& place, const Health& health,
                            const LogContents& log);
   void look_for_others(const RankDirectory& place, const std::optional<StoredHealth>& stored);
@@ -72,7 +72,12 @@ class RunStream {
 
   const ReadOptions options_;
   const RowFilter filter_;
+  // Of a series, and of a list; the same shape is kept once. Any thread.
+  const Shape* kept(const Shape& shape) const;
+
   RunRows facts_;
+  mutable std::mutex shapes_mutex_;        // for facts_.shapes
+  std::vector<const Shape*> full_shapes_;  // of facts_.series, same order
   ExpectedRanks expected_;
   SeriesIndex index_;
   Allowance allowance_;

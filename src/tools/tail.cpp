@@ -15,6 +15,7 @@
 #include "tools/earlier_findings.h"
 #include "tools/log_index.h"
 #include "tools/log_tail.h"
+#include "tools/missing_ranks.h"
 #include "tools/row_filter.h"
 #include "tools/run_layout.h"
 
@@ -310,15 +311,20 @@ TailNews RunTail::look() {
 void RunTail::find_places(TailNews& news) {
   std::vector<RankDirectory> there = rank_directories(run_);
   const RowFilter filter(options_);
+  ExpectedRanks expected;
   for (std::size_t i = 0; is_first_ && i < there.size(); ++i) {
     if (there[i].error || !filter.takes_rank(there[i].rank)) continue;
     std::vector<Damage> said_elsewhere;
     const RunFacts facts = read_run_json(there[i], said_elsewhere);
     const auto stored = read_health_json(there[i], said_elsewhere);
+    expected.add(facts);
     Completeness state = completeness_of(there[i], facts, stored, nullptr, is_newest(there, i));
     std::move(state.incomplete.begin(), state.incomplete.end(),
               std::back_inserter(news.incomplete));
   }
+  MissingRanks missing = expected.missing(there);
+  std::erase_if(missing.ranks, [&](int rank) { return !filter.takes_rank(rank); });
+  if (!missing.ranks.empty()) news.incomplete.push_back(missing_text(missing));
   if (is_first_) news.earlier = earlier_findings(there, filter);
   std::vector<std::string> present;
   std::reverse(there.begin(), there.end());  // newest restart of each rank first

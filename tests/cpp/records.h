@@ -5,11 +5,13 @@
 #include <cstdint>
 #include <deque>
 #include <limits>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "trainmon/sink.h"
+#include "trainmon/tools.h"
 
 namespace trainmon {
 
@@ -19,11 +21,21 @@ class ListedSeries : public SeriesTable {
     list_.push_back(std::move(series));
     return static_cast<SeriesId>(list_.size() - 1);
   }
+  // As a monitor numbers them: never that of the series.
+  ShapeId add(const Shape& shape) {
+    shapes_.push_back(shape);
+    return static_cast<ShapeId>(kFirstShape + shapes_.size() - 1);
+  }
   const Series& at(SeriesId id) const override { return list_[id]; }
+  const Shape* shape(ShapeId id) const override {
+    const std::size_t place = id - kFirstShape;
+    return id < kFirstShape || place >= shapes_.size() ? nullptr : &shapes_[place];
+  }
   std::size_t size() const override { return list_.size(); }
 
  private:
   std::deque<Series> list_;
+  std::deque<Shape> shapes_;
 };
 
 class RandomRecords {
@@ -220,6 +232,18 @@ inline bool same(const RecordBatch& a, const RecordBatch& b) {
          same(a.eps, b.eps) && same(a.rows, b.rows) && same(a.outcomes, b.outcomes) &&
          same(a.scalars, b.scalars) && same(a.payloads, b.payloads) &&
          same(a.declared, b.declared) && same(a.alerts, b.alerts) && same(a.gaps, b.gaps);
+}
+
+// The shape of a row as read_log() gives it; nullopt: not known.
+inline std::optional<Shape> shape_read(const LogContents& contents, const RecordBatch& batch,
+                                       const Row& row) {
+  if (row.shape == kUnknownShape) return std::nullopt;
+  if (row.shape == kFullShape) return contents.series.at(row.key.series).full_shape;
+  return batch.shapes.at(row.shape - kFirstShape);
+}
+inline std::optional<Shape> shape_written(const SeriesTable& series, const Row& row) {
+  const Shape* shape = series.shape_of(row);
+  return shape == nullptr ? std::nullopt : std::optional(*shape);
 }
 
 }  // namespace trainmon

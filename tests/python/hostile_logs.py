@@ -8,7 +8,7 @@ import struct
 import google_crc32c
 import zstandard
 
-ROWS, OUTCOMES, SCALARS, PAYLOADS, ALERTS, GAPS = range(1, 7)
+ROWS, OUTCOMES, SCALARS, PAYLOADS, ALERTS, GAPS, DECLARED, SHAPES = range(1, 9)
 SERIES_FRAME, BATCH_FRAME = 2, 3
 
 
@@ -92,6 +92,9 @@ def frames(name: str, first: int) -> list[bytes]:
     if name == "outcomes":
         record = b"\0" * 5 + b"\0" * 8
         return [frame(BATCH_FRAME, first, batch(FIRST, records(OUTCOMES, 8 * million, record)))]
+    if name == "shapes":
+        record = bytes([64]) + b"\1" * 64
+        return [frame(BATCH_FRAME, first, batch(FIRST, records(SHAPES, million, record)))]
     if name == "series":
         count = million
         payload = varint(count) + b"".join(map(definition, range(1000, 1000 + count)))
@@ -113,6 +116,7 @@ NAMES = (
     "gaps",
     "alerts",
     "outcomes",
+    "shapes",
     "series",
     "claim",
 )

@@ -33,6 +33,7 @@ COLUMNS = {
     18: ("max", float, float("-inf")),
     19: ("absmax", float, 0.0),
     20: ("exponent", int, 0),
+    21: ("shape", int, 0),
 }
 # fmt: off
 DTYPES = (
@@ -167,6 +168,7 @@ def _batch(r: Reader, segment: Segment) -> dict:
         5: ("alerts", _alert),
         6: ("gaps", _gap),
         7: ("declared", _declared),
+        8: ("shapes", _shape),
     }
     while r.left():
         tag, data = r.number("B"), Reader(r.bytes())
@@ -180,6 +182,9 @@ def _batch(r: Reader, segment: Segment) -> dict:
         else:
             batch[name] = [read(Reader(data.bytes())) for _ in range(data.varint())]
         assert data.left() == 0
+    for row in batch["rows"]:
+        full_shape = segment.series[row["series"]]["full_shape"]
+        row["shape"] = [None, full_shape, *batch.get("shapes", [])][row["shape"]]
     return batch
 
 
@@ -293,3 +298,9 @@ def _gap(r: Reader) -> dict:
         "first_seq": r.varint(),
         "last_seq": r.varint(),
     }
+
+
+def _shape(f: Reader) -> list[int]:
+    count = f.varint()
+    assert count <= 64
+    return [f.varint() for _ in range(count)]

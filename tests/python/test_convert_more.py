@@ -20,6 +20,7 @@ import pytest
 import launch
 import trainmon
 from test_convert import run  # noqa: F401  (a fixture)
+from written_run import WrittenRank
 
 ALERT = ["restart", "rank", "kind", "name", "element", "step", "rule", "count", "message"]
 
@@ -162,6 +163,7 @@ MSPROBE = """vpp_stage,name,step,micro_step,norm,nans,shape,dtype
 0,fc.input,4,0,3.5,0,"[5, 4]",torch.float32
 0,"a,b.output",4,1,nan,2,[3],torch.bfloat16
 1,fc.input,5,0,inf,0,"[5, 4]",torch.float32
+1,dist.sum,5,0,0.5,0,nan,nan
 """
 
 
@@ -172,7 +174,7 @@ def test_msprobe_to_ours(tmp_path, to):
     (directory / "actv_0-9.csv").write_text(MSPROBE)
     out = tmp_path / "out"
     report = trainmon.convert(tmp_path / "in", out, to)
-    assert (report.rows, report.written, report.kinds) == (3, 3, ["actv"])
+    assert (report.rows, report.written, report.kinds) == (4, 4, ["actv"])
     if to == "csv":
         frame = pd.read_csv(out / "rows.csv", float_precision="round_trip")
     elif to == "jsonl":
@@ -182,12 +184,14 @@ def test_msprobe_to_ours(tmp_path, to):
         frame["norm"] = frame["norm"].astype(float)
     else:
         frame = pd.read_sql("SELECT * FROM stats", sqlite3.connect(out))
-    assert frame["rank"].tolist() == [3, 3, 3] and frame["kind"].tolist() == ["actv"] * 3
-    assert frame["name"].tolist() == ["fc.input", "a,b.output", "fc.input"]
-    assert frame["chunk"].tolist() == [0, 0, 1] and frame["step"].tolist() == [4, 4, 5]
-    assert frame["micro_step"].tolist() == [0, 1, 0] and frame["nans"].tolist() == [0, 2, 0]
-    assert frame["dtype"].tolist() == ["float32", "bfloat16", "float32"]
-    np.testing.assert_equal(frame["norm"].to_numpy(float), [3.5, math.nan, math.inf])
+    assert frame["rank"].tolist() == [3] * 4 and frame["kind"].tolist() == ["actv"] * 4
+    assert frame["name"].tolist() == ["fc.input", "a,b.output", "fc.input", "dist.sum"]
+    assert frame["chunk"].tolist() == [0, 0, 1, 1] and frame["step"].tolist() == [4, 4, 5, 5]
+    assert frame["micro_step"].tolist() == [0, 1, 0, 0] and frame["nans"].tolist() == [0, 2, 0, 0]
+    assert frame["dtype"].tolist()[:3] == ["float32", "bfloat16", "float32"]
+    shapes = frame["shape"].where(frame["shape"].notna(), "").tolist()
+    assert shapes == ["[5,4]", "[3]", "[5,4]", ""]
+    np.testing.assert_equal(frame["norm"].to_numpy(float), [3.5, math.nan, math.inf, 0.5])
 
 
 def test_merged_values(run, tmp_path):  # noqa: F811
@@ -276,3 +280,29 @@ def test_no_bar_where_nobody_looks(run, tmp_path):  # noqa: F811
     )
     assert done.returncode == 0 and b"\r" not in done.stderr and b"\x1b" not in done.stderr
     assert done.stdout == b"" and b"rows written" in done.stderr
+
+
+@pytest.mark.parametrize("format", ["log", "csv", "sqlite"])
+def test_a_rank_alone_is_as_it_is_among_all(tmp_path, format):
+    """Ranks 0 and 1 go through step 2 again, which takes that of rank 2 out, asked for alone or not."""
+    out = tmp_path / "run"
+    sinks = ["log", "csv", "sqlite"]
+    for ranks, first, steps in ((3, 0, 5), (2, 2, 1)):
+        for number in range(ranks):
+            rank = WrittenRank(out, number, ranks, sinks=sinks)
+            rank.monitor.set_start_step(0, first)
+            for window in range(steps):
+                rank.observe(np.ones(3, np.float32), "grad_reduced", "w", window)
+                rank.end_step()
+            rank.stop()
+    frames = []
+    for name, keys in (("alone", {"ranks": 2}), ("among", {}), ("all", {"all_restarts": True})):
+        trainmon.convert(out, tmp_path / name, "csv", format=format, **keys)
+        frame = pd.read_csv(tmp_path / name / "rows.csv")
+        frame = frame[frame["rank"] == 2]
+        frames.append(list(zip(frame.restart, frame.step)))
+    alone, among, all_of_them = frames
+    # CSV and SQLite cannot tell whether a window was open behind the last outcome.
+    open_step = [(0, 3)] if format == "log" else []
+    assert alone == among == [(0, 0), (0, 1), *open_step, (0, 4)]
+    assert all_of_them == [(0, step) for step in range(5)]

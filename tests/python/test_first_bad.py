@@ -144,8 +144,42 @@ def test_all_gradients_bad_and_a_good_loss_is_the_backward(tmp_path):
     monitor.log(loss=loss)
     monitor.stop()
     _, out, _ = call("first-bad", tmp_path / "run")
-    assert out.splitlines()[0] == "first bad: step 0, rank 0, the backward of the loss"
+    assert out.splitlines()[0] == "first bad: step 0, rank 0, the backward, or clipping"
     assert "the logged loss is 0" in out and "4 of 4 gradients" in out
+
+
+def clipped(rank):
+    """As clip_grad_norm_ leaves them where one gradient was bad."""
+    rank.monitor.add_scalar("loss", 0.5)
+    for name in "abc":
+        rank.observe(BAD, "grad_reduced", name, 0)
+    return "the backward, or clipping"
+
+
+def of_another_rank(rank):
+    rank.monitor.add_scalar("loss", 0.5)
+    for kind, array in (("grad_unreduced", GOOD), ("grad_reduced", BAD)):
+        for name in "abc":
+            rank.observe(array, kind, name, 0)
+    return "another rank, or what changes gradients between the backward and the step"
+
+
+def of_the_loss(rank):
+    rank.monitor.add_scalar("loss", 0.5)
+    for kind in ("grad_unreduced", "grad_reduced"):
+        for name in "abc":
+            rank.observe(BAD, kind, name, 0)
+    return "the backward of the loss"
+
+
+@pytest.mark.parametrize("case", [clipped, of_another_rank, of_the_loss])
+def test_what_comes_between_the_backward_and_the_step(tmp_path, capfd, case):
+    rank = WrittenRank(tmp_path / "run")
+    expected = case(rank)
+    rank.end_step()
+    rank.stop()
+    assert trainmon.first_bad(tmp_path / "run").came_from == expected
+    assert expected in live_line(capfd.readouterr().err)
 
 
 # --- a logged loss -------------------------------------------------------------------------------

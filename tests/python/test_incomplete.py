@@ -138,3 +138,22 @@ def test_the_cut_end_of_a_closed_run(tmp_path, within_a_frame):
         assert code == 3 and what in err
     code, out, _ = call("doctor", tmp_path / "run")
     assert code == 3 and what in out and "\nin order:" not in out
+
+
+def test_tail_says_a_missing_rank(tmp_path):
+    rank = WrittenRank(tmp_path / "run", world_size=2)
+    rank.observe(np.ones(2, np.float32), "grad_reduced", "w", 0)
+    rank.end_step()
+    rank.stop()
+    code, _, err = call("tail", tmp_path / "run")
+    assert code == 3 and "rank 1" in err
+    assert call("tail", tmp_path / "run", "--rank", "0")[0] == 0
+
+
+def test_without_a_log_the_stop_line_names_no_command_that_reads_one(tmp_path, capfd):
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with trainmon.watch(model, optimizer, out=tmp_path / "run", sinks=["csv"]):
+        model(torch.full((1, 2), float("nan"))).sum().backward()
+        optimizer.step()
+    assert "; next: trainmon doctor " in capfd.readouterr().err.splitlines()[-1]

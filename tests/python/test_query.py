@@ -53,7 +53,7 @@ def oracle(run):
     """The rows in a database of Python's own sqlite3."""
     database = sqlite3.connect(":memory:")
     trainmon.read_table(run).to_pandas().astype(
-        dict.fromkeys(("kind", "name", "element", "fate", "dtype", "replication"), object)
+        dict.fromkeys(("kind", "name", "element", "fate", "dtype", "replication", "shape"), object)
     ).to_sql("stats", database, index=False)
     return database
 

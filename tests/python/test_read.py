@@ -109,6 +109,7 @@ def test_the_document_is_enough_to_decode_every_segment(written):
         series, row = found[kind, name, window, accum, call]
         assert series["dtype"] == array.dtype.name
         assert series["element"] == arguments.get("element", "")
+        assert row["shape"] == list(array.shape)
         assert series["replication"] == arguments.get("replication", "independent")
         expected = numpy_state(array)
         near = tolerance(array)

@@ -36,9 +36,10 @@ KEYS = [
     "loss_scale",
     "dtype",
     "replication",
+    "shape",
 ]
 STATS = [line["name"] for line in trainmon._core.stat_table()]
-TEXTS = {"kind", "name", "element", "fate", "dtype", "replication"}
+TEXTS = {"kind", "name", "element", "fate", "dtype", "replication", "shape"}
 ODD_NAMES = ["plain", 'a,"b"\nc', "", "tab\there", "\N{SNOWMAN}.weight", "nan", " spaces "]
 
 

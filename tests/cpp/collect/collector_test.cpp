@@ -160,18 +160,36 @@ TEST(Collector, RowsBeyondTheLimitAreFlagged) {
 
 TEST(Collector, RowsKnowTheirShape) {
   Fixture f;
-  const SeriesId id = f.series("w");
+  Series weight;
+  weight.kind = kind::kGradReduced;
+  weight.full_shape = {2};
+  const SeriesId full = f.collector.series().add(weight), varies = f.series("w");
   const Vector two({1.0f, 2.0f});
   const Vector three({1.0f, 2.0f, 3.0f});
-  for (const Vector* tensor : {&two, &three, &two}) f.collector.observe(id, tensor->view(), 0);
-  f.collector.seal(Moment::interval);
-  std::vector<std::vector<std::int64_t>> shapes;
-  for (const Row& row : f.batches.at(0).rows) {
-    shapes.push_back(*f.collector.series().shape(row.shape));
+  const Vector none({});
+  TensorView scalar = two.view();
+  scalar.ndim = 0;
+  for (const SeriesId id : {full, varies}) {
+    for (const Vector* tensor : {&two, &three, &two, &none}) {
+      f.collector.observe(id, tensor->view(), 0);
+    }
+    f.collector.observe(id, scalar, 0);
   }
-  EXPECT_EQ(shapes, (std::vector<std::vector<std::int64_t>>{{2}, {3}, {2}}));
-  EXPECT_EQ(f.collector.series().shape(0), nullptr);
-  EXPECT_EQ(f.collector.series().shape(99), nullptr);
+  f.collector.seal(Moment::interval);
+  const SeriesTable& table = f.collector.series();
+  std::vector<Shape> shapes;
+  std::vector<ShapeId> numbers;
+  for (const Row& row : f.batches.at(0).rows) {
+    shapes.push_back(*table.shape_of(row));
+    numbers.push_back(row.shape);
+  }
+  EXPECT_EQ(shapes, (std::vector<Shape>{{2}, {3}, {2}, {0}, {}, {2}, {3}, {2}, {0}, {}}));
+  // Only what is not the series' own is a number of a list; equal shapes have one.
+  const ShapeId a = kFirstShape, b = a + 1, c = b + 1, d = c + 1;
+  EXPECT_EQ(numbers,
+            (std::vector<ShapeId>{kFullShape, a, kFullShape, b, c, d, a, d, b, kFullShape}));
+  EXPECT_EQ(table.shape_of(Row()), nullptr);
+  for (const ShapeId id : {0u, 1u, 99u, ~0u}) EXPECT_EQ(table.shape(id), nullptr);
 }
 
 TEST(Collector, NonFiniteValuesAreRememberedUntilTheWindowCloses) {

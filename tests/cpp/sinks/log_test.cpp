@@ -4,6 +4,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <map>
+#include <optional>
+
 #include "base/failpoint.h"
 #include "base/file.h"
 #include "records.h"
@@ -67,6 +70,46 @@ TEST(LogSink, GivesBackEveryRecordOfEveryType) {
     if (segment_bytes > 3000) {
       EXPECT_EQ(contents.files, 1);
     }
+  }
+}
+
+// Each segment alone, with other batches or without: what a row says of its shape needs no more
+// than its own frame and its series.
+TEST(LogSink, GivesBackTheShapeOfEveryRow) {
+  for (const std::size_t segment_bytes : {1u, 3000u, 1u << 26}) {
+    const Scratch scratch;
+    RandomRecords random(segment_bytes);
+    ListedSeries series;
+    for (int i = 0; i < 30; ++i) series.add(random.series());
+    const std::vector<Shape> shapes = {{}, {0}, {1, 2, 3}, {0, 7}, {std::int64_t{1} << 62}, {3}};
+    std::vector<ShapeId> numbers = {kUnknownShape, kFullShape};
+    for (const Shape& shape : shapes) numbers.push_back(series.add(shape));
+    const std::unique_ptr<Sink> log = make_log_sink(segment_bytes);
+    log->open(run_in(scratch.path()), series);
+    std::map<std::uint64_t, std::optional<Shape>> written;  // by seq
+    for (std::uint64_t i = 0; i < 150; ++i) {
+      RecordBatch batch = random.batch(i, series.size());
+      const std::uint64_t among = i % 3 == 0 ? numbers.size() : 2;
+      for (Row& row : batch.rows) {
+        row.shape = numbers[random.below(among)];
+        written[row.key.seq] = shape_written(series, row);
+      }
+      log->write(batch);
+    }
+    log->close();
+    std::size_t rows = 0;
+    for (const fs::path& file : files_in(scratch.path())) {
+      const Scratch alone;
+      fs::copy_file(file, alone.path() / file.filename());
+      const LogContents contents = read_log(alone.path(), 3, 2);
+      for (const RecordBatch& batch : contents.batches) {
+        for (const Row& row : batch.rows) {
+          EXPECT_EQ(shape_read(contents, batch, row), written.at(row.key.seq));
+          ++rows;
+        }
+      }
+    }
+    EXPECT_EQ(rows, written.size());
   }
 }
 
@@ -211,7 +254,7 @@ TEST(LogSink, RowsAreCompact) {
       s.min = static_cast<double>(-std::abs(normal(random)));
       s.max = static_cast<double>(std::abs(normal(random)));
       s.absmax = std::max(-s.min, s.max);
-      batch.rows.push_back({{id, 0, static_cast<std::int64_t>(step), 0, 0, seq++}, s});
+      batch.rows.push_back({{id, 0, static_cast<std::int64_t>(step), 0, 0, seq++}, s, kFullShape});
     }
     log->write(batch);
   }

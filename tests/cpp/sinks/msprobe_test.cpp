@@ -98,7 +98,7 @@ class Msprobe : public ::testing::Test {
   Row row(SeriesId series, double value, std::int64_t window, int accum = 0, int call = 0) {
     Row made;
     made.key = {series, 0, window, accum, call, seq++};
-    made.shape = 1;
+    made.shape = kFirstShape;
     RowState& s = made.state;
     s.count = 4;
     s.mean = s.min = s.max = value;

@@ -33,6 +33,7 @@ class Tables : public testing::TestWithParam<const char*> {
     said.clear();
     before_ = set_log_hook([](std::string_view line) { said += std::string(line) + "\n"; });
     for (int i = 0; i < 20; ++i) series_.add(random_.series());
+    for (const Shape& shape : {Shape{}, Shape{0, 3}, Shape{12, 5, 1}}) series_.add(shape);
   }
   ~Tables() override {
     set_log_hook(before_);
@@ -66,7 +67,8 @@ class Tables : public testing::TestWithParam<const char*> {
 
   // The reason it was refused, "" when it was taken.
   std::string write() {
-    const RecordBatch batch = random_.batch(next_number_++, series_.size());
+    RecordBatch batch = random_.batch(next_number_++, series_.size());
+    for (Row& row : batch.rows) row.shape = static_cast<ShapeId>(random_.below(5));
     try {
       sink_->write(batch);
     } catch (const SinkError& error) {
@@ -163,6 +165,9 @@ class Tables : public testing::TestWithParam<const char*> {
     EXPECT_EQ(found.at("optimizer"), std::to_string(series.optimizer));
     EXPECT_EQ(found.at("dtype"), dtype_name(series.dtype));
     EXPECT_EQ(found.at("replication"), replication_name(series.replication));
+    const Shape* shape = series_.shape_of(row);
+    const std::string unknown = is_csv() ? "" : "NULL";
+    EXPECT_EQ(found.at("shape"), shape == nullptr ? unknown : shape_text(shape));
     EXPECT_EQ(found.at("flags"), std::to_string(row.key.flags));
     EXPECT_EQ(found.at("window"), std::to_string(row.key.window));
     EXPECT_EQ(found.at("accum"), std::to_string(row.key.accum));

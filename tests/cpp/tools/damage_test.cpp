@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
+#include <optional>
 
 #include "base/crc32c.h"
 #include "base/file.h"
@@ -22,6 +24,7 @@ namespace fs = std::filesystem;
 struct SmallLog {
   Scratch scratch;
   std::vector<RecordBatch> batches;
+  std::map<std::uint64_t, std::optional<Shape>> shapes;  // of rows, by seq
   std::vector<std::size_t> ends;  // ends[i]: file size once i batches were written
   std::string bytes;
 
@@ -29,6 +32,7 @@ struct SmallLog {
     RandomRecords random(seed);
     ListedSeries series;
     for (int i = 0; i < 4; ++i) series.add(random.series());
+    for (const Shape& shape : {Shape{}, Shape{0, 3}, Shape{300}}) series.add(shape);
     const fs::path written = scratch.path() / "written";
     make_directories(written);
     RunInfo run;
@@ -39,6 +43,10 @@ struct SmallLog {
     ends.push_back(fs::file_size(file));
     for (std::uint64_t i = 0; i < count; ++i) {
       batches.push_back(random.batch(i, series.size(), most_rows));
+      for (Row& row : batches.back().rows) {
+        row.shape = static_cast<ShapeId>(random.below(5));
+        shapes[row.key.seq] = shape_written(series, row);
+      }
       log->write(batches.back());
       ends.push_back(fs::file_size(file));
     }
@@ -67,6 +75,9 @@ struct SmallLog {
                                std::erase_if(expected.payloads, is_undefined) +
                                std::erase_if(expected.alerts, is_undefined);
       ASSERT_TRUE(same(batch, expected)) << "batch " << batch.number;
+      for (const Row& row : batch.rows) {
+        ASSERT_EQ(shape_read(contents, batch, row), shapes.at(row.key.seq));
+      }
       if (lost > 0) {
         ASSERT_FALSE(contents.damage.empty());
       }

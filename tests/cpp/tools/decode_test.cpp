@@ -20,9 +20,9 @@ std::string payload_in(const std::string& frame) {
   return codec == 0 ? stored : decompressed(stored, raw).value();
 }
 
-std::string payload_of(const RecordBatch& batch) {
+std::string payload_of(const RecordBatch& batch, const SeriesTable& table = ListedSeries()) {
   std::string frame;
-  append_batch_frame(frame, 0, batch);
+  append_batch_frame(frame, 0, batch, table);
   return payload_in(frame);
 }
 
@@ -31,6 +31,7 @@ TEST(Decode, ChangedPayloadsAreRefusedOrDecodedNeverMore) {
   ListedSeries table;
   std::vector<SeriesId> ids;
   for (int i = 0; i < 5; ++i) ids.push_back(table.add(random.series()));
+  for (const Shape& shape : {Shape{}, Shape{3, 300}, Shape{0}}) table.add(shape);
   std::string series_frame, segment;
   append_series_frame(series_frame, 0, ids, table);
   append_segment_start(segment, RunInfo(), SegmentStart());
@@ -39,7 +40,9 @@ TEST(Decode, ChangedPayloadsAreRefusedOrDecodedNeverMore) {
   int refused = 0;
   for (int round = 0; round < 30000; ++round) {
     const int what = round % 3;
-    std::string payload = what == 0   ? payload_of(random.batch(0, 5, 6))
+    RecordBatch batch = random.batch(0, 5, 6);
+    for (Row& row : batch.rows) row.shape = static_cast<ShapeId>(random.below(5));
+    std::string payload = what == 0   ? payload_of(batch, table)
                           : what == 1 ? series_payload
                                       : segment_payload;
     for (std::uint64_t n = 1 + random.below(4); n > 0 && !payload.empty(); --n) {
@@ -100,6 +103,117 @@ TEST(Decode, AFrameHoldsWhatItsBytesInTheFileBearOut) {
   EXPECT_TRUE(is_read(100, allowance)) << why;  // as logs of former versions
   EXPECT_TRUE(FrameBounds(10, spent).takes_bytes(640));
   EXPECT_FALSE(FrameBounds(10, spent).takes_bytes(641));
+}
+
+// A batch of which nothing but its rows' numbers of shapes and its list is of interest.
+std::string payload_with_shapes(const std::vector<std::int64_t>& numbers,
+                                const std::vector<std::string>& listed) {
+  std::string rows, list, payload;
+  ByteWriter inner(rows);
+  inner.varint(numbers.size());
+  inner.varint(1);
+  inner.fixed(static_cast<std::uint8_t>(Column::shape));
+  inner.fixed(static_cast<std::uint8_t>(Encoding::plain));
+  std::string column;
+  for (const std::int64_t number : numbers) ByteWriter(column).signed_varint(number);
+  inner.text(column);
+  ByteWriter shapes(list);
+  shapes.varint(listed.size());
+  for (const std::string& one : listed) shapes.text(one);
+  ByteWriter outer(payload);
+  outer.varint(0);
+  outer.fixed(std::uint8_t{0});
+  outer.fixed(std::int64_t{0});
+  outer.fixed(1e-8);
+  outer.fixed(static_cast<std::uint8_t>(Section::rows));
+  outer.text(rows);
+  outer.fixed(static_cast<std::uint8_t>(Section::shapes));
+  outer.text(list);
+  return payload;
+}
+
+TEST(Decode, ShapesAreListedByTheirBatchOrItIsRefused) {
+  const auto text = [](std::initializer_list<unsigned> bytes) {
+    std::string out;
+    for (const unsigned byte : bytes) out += static_cast<char>(byte);
+    return out;
+  };
+  std::string why;
+  FrameBounds bounds;
+  const auto read = [&](const std::vector<std::int64_t>& numbers,
+                        const std::vector<std::string>& listed) {
+    why.clear();
+    return decode_batch(payload_with_shapes(numbers, listed), bounds, why);
+  };
+  // [], [0, 300], and one with a field that a later version added.
+  const std::vector<std::string> listed = {text({0}), text({2, 0, 0xAC, 2}), text({1, 7, 99})};
+  const auto sound = read({4, 0, 2, 1, 3, 2}, listed);
+  ASSERT_TRUE(sound) << why;
+  EXPECT_EQ(sound->shapes, (std::vector<Shape>{{}, {0, 300}, {7}}));
+  std::vector<ShapeId> numbers;
+  for (const Row& row : sound->rows) numbers.push_back(row.shape);
+  EXPECT_EQ(numbers, (std::vector<ShapeId>{4, 0, 2, 1, 3, 2}));
+
+  for (const std::int64_t number : {5, -1, 1 << 30}) {
+    EXPECT_FALSE(read({2, number}, listed)) << number;
+    EXPECT_EQ(why, "a row has a shape that the batch does not list");
+  }
+  // Cut short, more dimensions than any tensor has, a size of 2^63.
+  std::string negative;
+  ByteWriter(negative).varint(1);
+  ByteWriter(negative).varint(std::uint64_t{1} << 63);
+  for (const std::string& bad : {text({2, 1}), std::string(), text({65}) + std::string(65, 1),
+                                 text({0xFF, 0xFF, 0xFF, 0xFF, 0xF}), negative}) {
+    EXPECT_FALSE(read({2}, {bad}));
+    EXPECT_EQ(why, "section 8 cannot be decoded");
+  }
+  EXPECT_TRUE(read({2}, {text({64}) + std::string(64, 1)})) << why;
+}
+
+TEST(Decode, SizesOfShapesAreRecordsToTheBounds) {
+  Allowance spent;
+  while (spent.take(1)) spent.take(1 << 20);
+  const std::string shape = static_cast<char>(64) + std::string(64, 1);
+  const std::string payload = payload_with_shapes({2}, std::vector<std::string>(100, shape));
+  std::string why;
+  const auto is_read = [&](std::uint64_t stored) {
+    FrameBounds bounds(stored, spent);
+    return decode_batch(payload, bounds, why).has_value();
+  };
+  EXPECT_TRUE(is_read(1 + 100 * 65)) << why;
+  EXPECT_FALSE(is_read(100 * 65));
+  EXPECT_EQ(why, "it holds more records than its bytes in the file can");
+}
+
+// The writer keeps to the same bounds, however well its shapes are packed.
+TEST(Decode, ABatchOfManyShapesIsReadBack) {
+  ListedSeries table;
+  RecordBatch batch;
+  std::vector<Shape> written;
+  for (std::uint64_t i = 0; i < 3000; ++i) {
+    written.emplace_back(i % (kMaxDimensions + 1), 1);
+    written.back().push_back(static_cast<std::int64_t>(i));
+    Row row;
+    row.key.seq = i;
+    row.shape = table.add(written.back());
+    batch.rows.push_back(row);
+  }
+  std::string frame;
+  append_batch_frame(frame, 0, batch, table);
+  Allowance spent;
+  while (spent.take(1)) spent.take(1 << 20);
+  FrameBounds bounds(frame.size() - kFrameHeaderBytes, spent);
+  std::string why;
+  const std::optional<RecordBatch> read = decode_batch(payload_in(frame), bounds, why);
+  ASSERT_TRUE(read) << why;
+  for (std::size_t i = 0; i < written.size(); ++i) {
+    const ShapeId number = read->rows[i].shape;
+    if (written[i].size() > kMaxDimensions) {
+      EXPECT_EQ(number, kUnknownShape);
+    } else {
+      EXPECT_EQ(read->shapes[number - kFirstShape], written[i]);
+    }
+  }
 }
 
 TEST(Decode, LaterSectionsColumnsAndFieldsAreSteppedOver) {

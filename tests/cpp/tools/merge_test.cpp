@@ -3,6 +3,10 @@
 
 #include <cmath>
 #include <numeric>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
 
 #include "written_run.h"
 
@@ -65,6 +69,40 @@ TEST(Merge, ShardsGiveTheWhole) {
   EXPECT_EQ(derive(Stat::min, row.state), *std::min_element(elements.begin(), elements.end()));
   EXPECT_EQ(derive(Stat::max, row.state), *std::max_element(elements.begin(), elements.end()));
   EXPECT_EQ(row.state.count, 1000);
+}
+
+TEST(Merge, AShapeIsThatOfTheWholeOrOfAllCopies) {
+  const Scratch scratch;
+  for (const int number : {0, 1}) {
+    WrittenRank rank(scratch.path(), number, 0);
+    const auto row = [&](const char* name, Series series, const Shape& shape) {
+      series.name = name;
+      Row& fresh = rank.row(rank.add(series), 0);
+      fresh.shape = rank.add(shape);
+    };
+    row("part", shard(number, number + 1, 2), {1});
+    Series copy;
+    copy.kind = "grad_reduced";
+    copy.replication = Replication::identical;
+    row("copies", copy, {4, 2});
+    row("copies that differ", copy, {4 - number});
+    copy.replication = Replication::disjoint;
+    row("activation", copy, {3 + number});
+    rank.write();
+  }
+  const RunRows rows = merged(scratch.path());
+  std::vector<std::tuple<std::string, int, std::optional<Shape>>> found;
+  for (const ReadRow& row : rows.rows) {
+    found.emplace_back(rows.series[row.series].name, row.rank,
+                       row.shape == nullptr ? std::nullopt : std::optional(*row.shape));
+  }
+  std::sort(found.begin(), found.end());
+  const decltype(found) expected = {{"activation", -1, std::nullopt},
+                                    {"copies", -1, Shape{4, 2}},
+                                    {"copies that differ", 0, Shape{4}},
+                                    {"copies that differ", 1, Shape{3}},
+                                    {"part", -1, Shape{2}}};
+  EXPECT_EQ(found, expected);
 }
 
 TEST(Merge, AMissingShardIsFlaggedAndAReplicatedOneCountsOnce) {

@@ -4,6 +4,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <map>
+#include <optional>
 #include <tuple>
 
 #include "written_run.h"
@@ -199,6 +201,51 @@ TEST(ReadRun, Selections) {
   EXPECT_EQ(error,
             "unknown kind 'exp_avgg' (did you mean 'exp_avg'?); this run has actv exp_avg "
             "grad_reduced grad_unreduced param_origin");
+}
+
+// Ranks and restarts number shapes by themselves, and a shape may come in any segment.
+TEST(ReadRun, RowsHaveTheShapeTheyWereWrittenWith) {
+  const Scratch scratch;
+  const std::vector<Shape> shapes = {{}, {0, 5}, {7}, {7, 1}, {1, 7}};
+  std::map<std::tuple<int, int, std::int64_t>, std::optional<Shape>> written;
+  for (const int number : {0, 1}) {
+    for (const int restart : {0, 1}) {
+      WrittenRank rank(scratch.path(), number, restart, "\"start_steps\": [0]", 1000);
+      Series weight;
+      weight.kind = kind::kGradReduced;
+      weight.full_shape = {2, 3};
+      const SeriesId known = rank.add(weight), varies = rank.add("actv", "m");
+      std::vector<ShapeId> numbers = {kUnknownShape, kFullShape};
+      for (std::size_t i = 0; i < shapes.size(); ++i) {
+        const auto turn = (i + static_cast<std::size_t>(number + 2 * restart)) % shapes.size();
+        numbers.push_back(rank.add(shapes[turn]));
+      }
+      for (std::int64_t window = 0; window < 20; ++window) {
+        const auto turn = static_cast<std::size_t>(window) % numbers.size();
+        rank.row(known, window).shape = kFullShape;
+        Row& row = rank.row(varies, window);
+        row.shape = numbers[turn];
+        const auto at =
+            (turn - kFirstShape + static_cast<std::size_t>(number + 2 * restart)) % shapes.size();
+        written[{number, restart, window}] = row.shape == kUnknownShape ? std::nullopt
+                                             : row.shape == kFullShape  ? std::optional(Shape())
+                                                                        : std::optional(shapes[at]);
+        rank.outcome(window, window);
+        rank.write();
+      }
+      EXPECT_TRUE(std::filesystem::exists(rank.directory() / "log-000001.tmlog"));
+    }
+  }
+  ReadOptions options;
+  options.all_restarts = true;
+  const RunRows rows = read_run(scratch.path(), options);
+  EXPECT_EQ(rows.rows.size(), 2 * written.size());
+  for (const ReadRow& row : rows.rows) {
+    const auto found = row.shape == nullptr ? std::nullopt : std::optional(*row.shape);
+    const bool is_weight = rows.series[row.series].kind == kind::kGradReduced;
+    EXPECT_EQ(found, is_weight ? std::optional(Shape{2, 3})
+                               : written.at({row.rank, row.restart, row.step}));
+  }
 }
 
 TEST(ReadRun, RanksThatShouldBeThereAndAreNot) {

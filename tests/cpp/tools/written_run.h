@@ -42,6 +42,7 @@ class WrittenRank {
 
   const std::filesystem::path& directory() const { return directory_; }
   SeriesId add(Series series) { return series_.add(std::move(series)); }
+  ShapeId add(const Shape& shape) { return series_.add(shape); }
   SeriesId add(std::string kind, std::string name) {
     Series series;
     series.kind = std::move(kind);
