@@ -16,6 +16,7 @@ step() {  # step NAME COMMAND...
 }
 step format scripts/format.sh --check
 step layers "$python" tests/check_layers.py
+step prose "$python" tests/check_prose.py
 step c++ scripts/test_cpp.sh dev
 # The longest first, so that none of them is left to run alone.
 long=(tests/python/test_{equality,ranks_differ,lifecycle,collectives,adapter_spread,compile,adapter_changes,invisible,package}.py)
