@@ -84,6 +84,7 @@ struct ReadScalar {
   std::int64_t step = 0;
   std::string name;
   double value = 0.0;
+  std::uint64_t seq = 0;  // 0: the source was not asked
 };
 
 // From this step on, until the next one with the same optimizer, group and name.

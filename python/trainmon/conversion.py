@@ -77,6 +77,8 @@ def convert(
         raise ValueError(f"to: {to!r} is no format; there are {', '.join(TARGETS)}")
     if safe_cells and to != "csv":
         raise ValueError(f"safe_cells: for to='csv' only, not for {to!r}")
+    if progress is not None and not callable(progress):
+        raise TypeError(f"progress must be a function, not {type(progress).__name__}")
     first, last = _checked_steps(steps)
     report = Conversion(
         **_core.convert(

@@ -5,6 +5,7 @@
 #include <cctype>
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 #include "base/text.h"
 
@@ -36,6 +37,11 @@ BadPlace bad_place(std::string_view kind, std::int32_t accum, std::uint64_t seq,
   place.accum = place.moment == 0 ? -1 : accum;
   place.seq = seq;
   return place;
+}
+
+bool comes_before(const BadPlace& a, int optimizer_of_a, const BadPlace& b, int optimizer_of_b) {
+  if (optimizer_of_a == optimizer_of_b) return a < b;
+  return std::tie(a.is_routine, a.seq) < std::tie(b.is_routine, b.seq);
 }
 
 bool is_loss(std::string_view name) {
@@ -74,10 +80,10 @@ Origin origin_of(std::string_view kind, const AroundBad& around) {
   if (moment <= 1 || !(is_bad_loss || (are_most_bad && (!is_good_loss || is_whole)))) return {};
   Origin origin;
   const bool is_clipped = kind == kind::kGradReduced;  // may be
-  origin.place = is_good_loss ? (is_clipped ? "the backward, or clipping" : "the backward of the loss")
-                 : is_bad_loss || is_whole
-                     ? "the forward or the loss"
-                     : "the forward, the loss or the backward of late modules";
+  origin.place =
+      is_good_loss ? (is_clipped ? "the backward, or clipping" : "the backward of the loss")
+      : is_bad_loss || is_whole ? "the forward or the loss"
+                                : "the forward, the loss or the backward of late modules";
   if (are_most_bad) {
     origin.why = grouped(around.bad_gradients) + " of " + grouped(around.gradients) +
                  " gradients of its backward are not finite";

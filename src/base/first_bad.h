@@ -36,6 +36,9 @@ struct BadPlace {
   std::int32_t restart = 0;
   auto operator<=>(const BadPlace&) const = default;
 };
+// The same for two places of one rank and restart. Optimizers count steps of their own, so between
+// two of them the order of execution decides.
+bool comes_before(const BadPlace& a, int optimizer_of_a, const BadPlace& b, int optimizer_of_b);
 // Of one rank; the members after `seq` and `run_through` are the caller's.
 BadPlace bad_place(std::string_view kind, std::int32_t accum, std::uint64_t seq,
                    const Outcome& outcome);
@@ -47,8 +50,8 @@ struct AroundBad {
   std::int64_t activations = 0;  // rows of activations
   std::int64_t local = 0;        // gradients before the reduction in the same window
   std::int64_t bad_local = 0;
-  std::optional<double> loss;    // that was logged; one that is not finite, where there is one
-  std::string setting;           // of an optimizer, NaN by then: "lr of group 0 is nan from ..."
+  std::optional<double> loss;  // that was logged; one that is not finite, where there is one
+  std::string setting;         // of an optimizer, NaN by then: "lr of group 0 is nan from ..."
 };
 // Whether a value of an optimizer's group can be no setting, and how that is said. An infinity may
 // be meant: no limit.

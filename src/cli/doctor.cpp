@@ -300,8 +300,8 @@ Examples:
   trainmon doctor --config monitor.json
   trainmon doctor runs/a
   trainmon doctor runs/a --json)");
-  command->callback([given, &context] {
-    if (given->run.empty()) return inspect_machine(given->config, context);
+  command->callback([given, run, &context] {
+    if (run->count() == 0) return inspect_machine(given->config, context);
     inspect_run(given->run, context);
   });
 }

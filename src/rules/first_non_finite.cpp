@@ -112,6 +112,7 @@ void FirstNonFinite::keep(const Row& row, const Series& series) {
 void FirstNonFinite::keep_loss(const Scalar& scalar) {
   RowKey key;
   key.window = scalar.window;
+  key.seq = scalar.seq;
   keep({clock_, scalar.window, key, std::string(kLogged), "", Clock::now()},
        [&] { return scalar.name; });
 }
@@ -124,7 +125,7 @@ void FirstNonFinite::keep(Candidate here, const std::function<std::string()>& te
       });
   const BadPlace place = place_of(here);
   if (known == candidates_.end()) {
-    if (candidates_.size() >= kMostCandidates || (told_ && !(place < *told_))) return;
+    if (candidates_.size() >= kMostCandidates || !comes_before_told(place, here.optimizer)) return;
     here.text = text();
     candidates_.push_back(std::move(here));
   } else if (place < place_of(*known)) {
@@ -184,6 +185,10 @@ AroundBad FirstNonFinite::around(const Candidate& candidate, std::int64_t step) 
   return around;
 }
 
+bool FirstNonFinite::comes_before_told(const BadPlace& place, std::int32_t optimizer) const {
+  return !told_ || comes_before(place, optimizer, *told_, told_optimizer_);
+}
+
 void FirstNonFinite::tell(const Candidate& candidate, const BadPlace& place) {
   const Origin origin = origin_of(candidate.kind, around(candidate, place.step));
   std::string text = "rank " + std::to_string(rank_) + ": first non-finite value";
@@ -206,10 +211,11 @@ void FirstNonFinite::catch_up(bool last, Clock::time_point now) noexcept {
   try {
     while (!candidates_.empty()) {
       const auto first = std::min_element(
-          candidates_.begin(), candidates_.end(),
-          [this](const Candidate& a, const Candidate& b) { return place_of(a) < place_of(b); });
+          candidates_.begin(), candidates_.end(), [this](const Candidate& a, const Candidate& b) {
+            return comes_before(place_of(a), a.optimizer, place_of(b), b.optimizer);
+          });
       const BadPlace place = place_of(*first);
-      if (!told_ || place < *told_) {
+      if (comes_before_told(place, first->optimizer)) {
         if (!last && !is_settled(*first) && now - first->seen < kPatience) return;
         tell(*first, place);
         told_ = place;

@@ -78,6 +78,7 @@ class FirstNonFinite final : public Rule {
   BadPlace place_of(const Candidate& candidate) const;
   bool is_settled(const Candidate& candidate) const;
   AroundBad around(const Candidate& candidate, std::int64_t step) const;
+  bool comes_before_told(const BadPlace& place, std::int32_t optimizer) const;
   void tell(const Candidate& candidate, const BadPlace& place);
 
   const int rank_;
@@ -92,7 +93,7 @@ class FirstNonFinite final : public Rule {
   std::uint64_t next_number_ = 1;
   std::set<std::uint64_t> missing_;  // numbers of batches that were passed over
   std::optional<BadPlace> told_;
-  std::int32_t told_optimizer_ = 0;
+  std::int32_t told_optimizer_ = 0;  // of told_
   std::int64_t told_window_ = 0;
 };
 

@@ -92,6 +92,28 @@ void check_end(Completeness& found, const RankDirectory& place, const StoredHeal
   }
 }
 
+// A step that a loss scaler skips leaves no grad_reduced; this many in a row are no adjustment of
+// the scale.
+constexpr std::int64_t kManySkipped = 20;
+
+std::int64_t most_skipped_in_a_row(const LogContents& log) {
+  std::map<std::int32_t, std::int64_t> now;
+  std::int64_t most = 0;
+  for (const RecordBatch& batch : log.batches) {
+    for (const Outcome& outcome : batch.outcomes) {
+      std::int64_t& in_a_row = now[outcome.optimizer];
+      in_a_row = outcome.fate == Fate::skipped ? in_a_row + 1 : 0;
+      most = std::max(most, in_a_row);
+    }
+  }
+  return most;
+}
+
+bool has_kind(const LogContents& log, std::string_view kind) {
+  return std::any_of(log.series.begin(), log.series.end(),
+                     [&](const auto& one) { return one.second.kind == kind; });
+}
+
 }  // namespace
 
 Completeness completeness_of(const RankDirectory& place, const RunFacts& facts,
@@ -115,6 +137,14 @@ Completeness completeness_of(const RankDirectory& place, const RunFacts& facts,
                                                         place.rank) != facts.ranks.end();
   const bool is_empty = log != nullptr && log->rows == 0 && log->damage.empty() &&
                         (!stored || stored->health.rows_produced == 0);
+  if (log != nullptr && has_kind(*log, kind::kGradReduced) &&
+      !has_kind(*log, kind::kGradUnreduced)) {
+    const std::int64_t skipped = most_skipped_in_a_row(*log);
+    if (skipped >= kManySkipped) {
+      add("the loss scaler skipped " + grouped(skipped) +
+          " steps in a row, which left no gradients: kinds=[\"grad_unreduced\"] records them");
+    }
+  }
   const bool is_running = found.writer == WriterState::running;
   if (is_empty && is_newest && records && facts.pid > 0) {
     add(is_running ? "nothing has been recorded yet" : "nothing was recorded");

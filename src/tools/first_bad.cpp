@@ -45,7 +45,7 @@ struct BadRow {
   BadPlace place;
 };
 
-// The first bad row of each restart.
+// The first bad row of each restart, rank and optimizer.
 class FirstRows {
  public:
   explicit FirstRows(const RunRows& run) : run_(&run) {}
@@ -58,7 +58,7 @@ class FirstRows {
   }
   void add(const FirstRows& other) {
     rows_ += other.rows_;
-    for (const auto& [restart, bad] : other.first_) keep(bad.row, bad.series, bad.place);
+    for (const auto& [where, bad] : other.first_) keep(bad.row, bad.series, bad.place);
   }
   // A logged loss counts as a row of the kind kLogged.
   void add_losses() {
@@ -71,6 +71,7 @@ class FirstRows {
       row.restart = scalar.restart;
       row.rank = scalar.rank;
       row.step = scalar.step;
+      row.seq = scalar.seq;
       row.state.count = 1;
       (std::isnan(scalar.value) ? row.state.nans
        : scalar.value > 0.0     ? row.state.pos_infs
@@ -80,24 +81,35 @@ class FirstRows {
     }
   }
   std::int64_t rows() const { return rows_; }
-  const std::map<std::int32_t, BadRow>& of_restarts() const { return first_; }
-  const BadRow* first() const {
-    const auto found = std::min_element(
-        first_.begin(), first_.end(),
-        [](const auto& a, const auto& b) { return a.second.place < b.second.place; });
-    return found == first_.end() ? nullptr : &found->second;
+  std::map<std::int32_t, BadRow> of_restarts() const {
+    std::map<std::pair<std::int32_t, std::int32_t>, const BadRow*> of_ranks;
+    for (const auto& [where, bad] : first_) {
+      const BadRow*& first = of_ranks[{bad.row.restart, bad.row.rank}];
+      if (first == nullptr ||
+          comes_before(bad.place, bad.series.optimizer, first->place, first->series.optimizer)) {
+        first = &bad;
+      }
+    }
+    std::map<std::int32_t, BadRow> found;
+    for (const auto& [where, bad] : of_ranks) {
+      const auto [known, is_new] = found.try_emplace(where.first, *bad);
+      if (!is_new && bad->place < known->second.place) known->second = *bad;
+    }
+    return found;
   }
 
  private:
   void keep(const ReadRow& row, const Series& series, const BadPlace& place) {
-    const auto known = first_.find(row.restart);
+    const std::tuple where(row.restart, row.rank, series.optimizer);
+    const auto known = first_.find(where);
     if (known == first_.end() || place < known->second.place) {
-      first_.insert_or_assign(row.restart, BadRow{row, series, place});
+      first_.insert_or_assign(where, BadRow{row, series, place});
     }
   }
 
   const RunRows* run_;
-  std::map<std::int32_t, BadRow> first_;
+  // By restart, rank and optimizer, of whose windows the order is known.
+  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, BadRow> first_;
   std::int64_t rows_ = 0;
 };
 
@@ -167,8 +179,12 @@ using Look = std::function<void(const ReadRow&)>;
 // name, so that numbers of gradients mean something.
 std::optional<FirstBad> finish(const RunRows& run, const FirstRows& found, bool is_whole,
                                const std::function<void(std::int32_t, const Look&)>& look_again) {
-  const BadRow* const first = found.first();
-  if (first == nullptr) return std::nullopt;
+  const std::map<std::int32_t, BadRow> of_restarts = found.of_restarts();
+  if (of_restarts.empty()) return std::nullopt;
+  const BadRow* const first =
+      &std::min_element(of_restarts.begin(), of_restarts.end(), [](const auto& a, const auto& b) {
+         return a.second.place < b.second.place;
+       })->second;
   FirstBad bad{first->row, first->series, {}, "", "", "", {}};
   Around seen(run, *first);
   seen.add_settings(run.declared);
@@ -180,7 +196,7 @@ std::optional<FirstBad> finish(const RunRows& run, const FirstRows& found, bool 
     bad.why = std::move(origin.why);
     bad.module = std::move(origin.module);
   }
-  for (const auto& [restart, one] : found.of_restarts()) {
+  for (const auto& [restart, one] : of_restarts) {
     bad.restarts.push_back({one.row, one.series});
   }
   return bad;

@@ -176,7 +176,7 @@ void RunStream::take_small(Directory& directory, const RecordBatch& batch) {
   for (const Scalar& scalar : batch.scalars) {
     const std::int64_t step = directory.timeline.at(clock, scalar.window).step;
     if (!filter_.takes_step(step) || !restarts_.is_newest(rank, clock, step, restart)) continue;
-    facts_.scalars.push_back({restart, rank, step, scalar.name, scalar.value});
+    facts_.scalars.push_back({restart, rank, step, scalar.name, scalar.value, scalar.seq});
   }
   for (const Declared& group : batch.declared) {
     const std::int64_t step = directory.timeline.at(group.optimizer, group.window).step;

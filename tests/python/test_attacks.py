@@ -222,6 +222,11 @@ def test_arguments_are_named(run, tmp_path):
         (lambda: trainmon.read("a\0b"), ValueError, "run"),
         (lambda: trainmon.compare(run, run, tolerance=10**400), ValueError, "tolerance"),
         (lambda: trainmon.convert(run, tmp_path / "o", "csv", overwrite=1), TypeError, "overwrite"),
+        (
+            lambda: trainmon.convert(run, tmp_path / "o", "csv", progress=True),
+            TypeError,
+            "progress",
+        ),
         (lambda: trainmon.watch(torch.nn.Linear(1, 1), every=10**400), ValueError, "every"),
         (lambda: trainmon.watch(torch.nn.Linear(1, 1), config="a\0b"), ValueError, "config"),
     ):

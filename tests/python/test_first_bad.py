@@ -11,6 +11,7 @@ from torch import nn
 
 import trainmon
 from launch import command_line as program
+from trainmon import _core
 from trainmon.torch import ops
 from written_run import WrittenRank
 
@@ -211,7 +212,7 @@ def test_a_scaler_that_skips_every_step_hides_no_bad_loss(tmp_path, capfd, caplo
     assert out.splitlines()[0] == "first bad: step 5, rank 0, the forward or the loss"
     for text in (live_line(err), out):
         assert "the logged loss is nan" in text and "first row" not in text
-    rows = call("query", tmp_path / "run", said.partition('"')[2].partition('"')[0], "--json")[1]
+    rows = call("query", tmp_path / "run", said.splitlines()[-1].split('"')[1], "--json")[1]
     assert (json.loads(rows)[-1]["step"], json.loads(rows)[-1]["name"]) == (5, "loss")
     found = trainmon.first_bad(tmp_path / "run")
     assert (found.kind, found.name, found.step) == ("logged", "loss", 5)
@@ -360,6 +361,32 @@ def test_the_live_line_comes_with_the_next_step(tmp_path, capfd):
     said = capfd.readouterr().err
     rank.stop()
     assert "grad_reduced a: 1 NaN of 2 elements, step 0" in live_line(said)
+
+
+def other_optimizer(rank, window, bad, name):
+    series = rank.monitor.add_series("grad_reduced", name, dtype="float32", optimizer=1)
+    assert _core.observe_at(rank.monitor.handle, series, BAD if bad else GOOD, window, 0, 0) == 0
+    rank.monitor.begin_attempt(1)
+    rank.monitor.end_attempt(1, "taken", 1.0)
+    rank.monitor.seal("after_step")
+
+
+@pytest.mark.parametrize("first", ["D", "G"])
+def test_two_optimizers_with_steps_of_their_own(tmp_path, capfd, first):
+    """Five steps of D for one of G: what was executed first is first, whatever its number."""
+    rank = WrittenRank(tmp_path / "run")
+    rank.monitor.add_optimizer(0)
+    bad_loop = {"D": 3, "G": 5} if first == "D" else {"D": 5, "G": 3}
+    for loop in range(8):
+        for i in range(5):
+            other_optimizer(rank, 5 * loop + i, loop >= bad_loop["D"], "D.w")
+        rank.observe(BAD if loop >= bad_loop["G"] else GOOD, "grad_reduced", "G.w", loop)
+        rank.end_step()
+    rank.stop()
+    found = trainmon.first_bad(tmp_path / "run")
+    assert (found.name, found.step) == (("D.w", 15) if first == "D" else ("G.w", 3))
+    err = capfd.readouterr().err
+    assert f"grad_reduced {first}.w" in live_line(err) and "before that" not in err
 
 
 # --- several starts ------------------------------------------------------------------------------

@@ -157,3 +157,23 @@ def test_without_a_log_the_stop_line_names_no_command_that_reads_one(tmp_path, c
         model(torch.full((1, 2), float("nan"))).sum().backward()
         optimizer.step()
     assert "; next: trainmon doctor " in capfd.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("kinds", [["grads"], ["grads", "grad_unreduced"]])
+def test_a_scaler_that_skips_every_step_is_no_all_clear(tmp_path, kinds):
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    out = tmp_path / "run"
+    with trainmon.watch(model, optimizer, kinds=kinds, scaler=scaler, out=out):
+        for step in range(30):
+            x = torch.full((1, 2), float("nan") if step >= 5 else 1.0)
+            scaler.scale(model(x).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+    code, _, err = call("first-bad", out)
+    if len(kinds) == 1:
+        assert code == 3 and "the loss scaler skipped 2" in err and "grad_unreduced" in err
+    else:
+        assert code == 1
