@@ -384,7 +384,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(out, flush=True)
     except OSError:
         reader.say(f"{out} is written, but its name could not be written to stdout")
-        sys.stdout = open(os.devnull, "w")  # or Python tries again at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python tries again at exit
         return PARTIAL
     return reader.exit_code
 

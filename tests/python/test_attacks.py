@@ -123,12 +123,15 @@ def test_a_statistic_named_twice_counts_once(run, tmp_path):
     assert (tmp_path / "o/rows.csv").read_text().splitlines()[0].split(",").count("norm") == 1
 
 
-def test_a_full_stdout_is_said(run):
+@pytest.mark.parametrize("command", [["show"], ["plot", "-o", "out.png"]])
+def test_a_full_stdout_is_said(run, tmp_path, command):
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [launch.command_line(), "show", run], stdout=full, stderr=subprocess.PIPE, text=True
-        )
+            [launch.command_line(), command[0], run, *command[1:]],
+            stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+        )  # fmt: skip
     assert done.returncode == 3 and "could not be written to stdout" in done.stderr
+    assert "Traceback" not in done.stderr and "Exception" not in done.stderr
 
 
 def test_a_pipe_in_place_of_a_file_of_rows(run, tmp_path):
