@@ -220,6 +220,24 @@ def test_a_scaler_that_skips_every_step_hides_no_bad_loss(tmp_path, capfd, caplo
     assert trainmon.first_bad(tmp_path / "run", kinds="grads") is None
 
 
+def test_of_steps_that_a_scaler_skipped_to_the_end_the_first_is_first(tmp_path, capfd):
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    out = tmp_path / "run"
+    with trainmon.watch(model, optimizer, kinds=["grad_unreduced"], scaler=scaler, out=out):
+        for step in range(8):
+            x = torch.full((1, 2), math.nan if step >= 3 else 1.0)
+            scaler.scale(model(x).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+    found = trainmon.first_bad(out)
+    assert (found.step, found.attempt, found.fate) == (3, 0, "skipped")
+    err = capfd.readouterr().err
+    assert "which was skipped" in live_line(err) and "outside skipped steps" not in err
+
+
 def test_a_loss_between_the_recorded_steps_comes_first(tmp_path, capfd):
     rank = WrittenRank(tmp_path / "run")
     for window in range(4):

@@ -559,6 +559,12 @@ class Adapter:
 
     def remove(self) -> None:
         """Takes every hook off; those in a graph still alive do nothing any more."""
+        try:  # as a forward that begins: gradients that a loss scaler skipped reach no step
+            self.backward.settle()
+            for steps in self.steps:
+                steps.forward_begins()
+        except Exception as error:
+            self.steps_part.failed(error)
         for part in self.parts[: self.lasting]:
             part.on = False
         self.step_handles.remove()
