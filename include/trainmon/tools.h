@@ -204,8 +204,8 @@ struct FirstBadOfRun {
 FirstBadOfRun first_bad(const std::filesystem::path& run, ReadOptions options);
 
 // The largest (or, for `smallest`, smallest) values of a statistic, one row per series over the
-// rows given; NaN comes first, and of equal values the earliest. Rows without elements or without
-// values are left out.
+// rows given; NaN first, of equal values the earliest, tensors of integers last. Rows without
+// elements or without values are left out.
 struct Ranked {
   ReadRow row;
   double value = 0.0;

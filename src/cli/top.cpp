@@ -62,7 +62,7 @@ void add_top(CLI::App& app, Context& context) {
       ->check(CLI::Range(1, 1000000));
   command->add_flag("--smallest", options->smallest, "smallest instead of largest values");
   command->footer(R"(Each tensor appears once, at the row where it has its extreme value; NaN comes
-first, the earliest leading.
+first, the earliest leading; tensors of integers come last.
 
 Examples:
   trainmon top runs/a

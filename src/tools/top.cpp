@@ -20,8 +20,10 @@ class RankOrder {
  public:
   RankOrder(const RunRows& run, bool smallest) : run_(run), smallest_(smallest) {}
 
-  // Among equals the earliest first: of many NaN the one that was there first leads.
+  // Among equals the earliest first: of many NaN the one that was there first leads. Integers come
+  // last: they are numbers of tokens and the like.
   bool operator()(const Ranked& a, const Ranked& b) const {
+    if (is_integer(a.row) != is_integer(b.row)) return is_integer(b.row);
     if (is_better(a.value, b.value)) return true;
     return !is_better(b.value, a.value) && place(a.row) < place(b.row);
   }
@@ -31,6 +33,9 @@ class RankOrder {
   }
 
  private:
+  bool is_integer(const ReadRow& row) const {
+    return run_.series[row.series].dtype >= DType::int64;
+  }
   BadPlace place(const ReadRow& row) const { return place_of(run_, row, run_.series[row.series]); }
 
   const RunRows& run_;

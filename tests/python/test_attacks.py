@@ -235,3 +235,14 @@ def test_arguments_are_named(run, tmp_path):
     ):
         with pytest.raises(error, match=named):
             call()
+
+
+def test_the_largest_tensor_is_no_list_of_tokens(tmp_path):
+    model = torch.nn.Sequential(torch.nn.Embedding(9999, 2), torch.nn.Linear(2, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    out = tmp_path / "run"
+    with trainmon.watch(model, optimizer, kinds=["activations"], out=out):
+        model(torch.full((4,), 9998)).sum().backward()
+        optimizer.step()
+    ranked = trainmon.top(out, count=100)
+    assert "input" in ranked[-1].element and ranked[-1].value > 9998 > ranked[0].value

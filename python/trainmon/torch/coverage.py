@@ -138,10 +138,13 @@ class Coverage(CoverageBase):
             self.steps_undeclared(f"gradients came and went {count} times")
             return
         if self.adapter.scaler is not None:
-            self.say_once(
-                f"the GradScaler left out {count} steps in a row, and grad_reduced is recorded at steps: "
-                'kinds=["grad_unreduced"] records the gradients of each backward'
-            )
+            text = f"the GradScaler left out {count} steps in a row"
+            if "grad_unreduced" not in self.adapter.kinds:
+                text += (
+                    ", and grad_reduced is recorded at steps: "
+                    'kinds=["grad_unreduced"] records the gradients of each backward'
+                )
+            self.say_once(text)
             return
         self.say_once(
             f"gradients came and went {count} times without a step of the optimizer given to watch(): "

@@ -155,8 +155,11 @@ TEST(Damage, FramesRepeatedReorderedOrTakenOut) {
   expect_all(head + part(0) + part(1) + std::string(100, '\0') + part(2) + part(3));
   const LogContents without = log.read(head + part(0) + part(2) + part(3));
   EXPECT_EQ(without.batches.size(), 3u);
-  ASSERT_EQ(without.damage.size(), 1u);
-  EXPECT_NE(without.damage.front().what.find("missing"), std::string::npos);
+  // What the missing frame alone defined is missed by others, too.
+  const auto says_missing = [](const Damage& damage) {
+    return damage.what.find("missing") != std::string::npos;
+  };
+  EXPECT_EQ(std::count_if(without.damage.begin(), without.damage.end(), says_missing), 1);
 }
 
 TEST(Damage, ZerosAtTheEndAreATornTail) {
