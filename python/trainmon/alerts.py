@@ -56,9 +56,11 @@ class AlertThread:
                     import subprocess  # rarely needed, and slow to import
 
                     text = json.dumps(event)
+                    # Not to the training's standard output: whoever reads that waits for its end.
                     subprocess.run(
-                        self.on_alert, input=text, text=True, timeout=LONGEST, check=True
-                    )
+                        self.on_alert, input=text, text=True, timeout=LONGEST, check=True,
+                        stdout=2 if _is_open(2) else subprocess.DEVNULL,
+                    )  # fmt: skip
             except Exception as error:
                 if not self.has_failed:
                     self.has_failed = True
@@ -69,3 +71,11 @@ class AlertThread:
         self.is_ending.set()
         if os.getpid() == self.process and threading.current_thread() is not self.thread:
             self.thread.join(LEFT)
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True

@@ -54,7 +54,7 @@ def watch(
     scaler     the GradScaler of the run: makes it certain which steps it skipped (of MindSpore: the
                LossScaler, whose scale is recorded)
     on_alert   called with each alert, a dict, on a thread of its own; or a command, a list of str,
-               that gets it as JSON on its standard input
+               that gets it as JSON on its standard input; what it prints goes to standard error
     keys       any other setting: include, exclude, start_step, ranks, sinks, ...
 
     Raises TypeError naming the argument, ConfigError (a ValueError) naming every fault, and

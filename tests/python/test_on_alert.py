@@ -66,6 +66,13 @@ def test_a_command_gets_json(tmp_path):
     assert alerts[0]["value"] > 1e3
 
 
+def test_a_command_does_not_hold_the_standard_output(tmp_path, capfd):
+    """Whoever reads that, as in `python train.py | tee log`, waits until everybody has closed it."""
+    train(tmp_path, 2, (0, 1e9), on_alert=["echo", "said"], alert_limit=1.0)
+    out, err = capfd.readouterr()
+    assert "said" in err and "said" not in out
+
+
 @pytest.mark.parametrize("how", ["raises", "sleeps"])
 def test_training_does_not_notice(tmp_path, how, caplog):
     def on_alert(alert):
