@@ -11,7 +11,9 @@ namespace trainmon {
 AlertText plain_alert_text(int rank) {
   return [rank](const Alert& alert, const Series&) {
     std::string text = "rank " + std::to_string(rank) + ": " + alert.rule + ": " + alert.message;
-    if (alert.step >= 0) text += ", step " + std::to_string(alert.step);
+    if (alert.step >= 0) {
+      text += (alert.count > 1 ? ", first at step " : ", step ") + std::to_string(alert.step);
+    }
     if (alert.count > 1) text += " (" + grouped(alert.count) + " times)";
     return text;
   };

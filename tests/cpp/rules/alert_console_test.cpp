@@ -36,12 +36,16 @@ class Console : public ::testing::Test {
 TEST_F(Console, SaysRankRuleMessageAndStep) {
   AlertConsole console(plain_alert_text(3));
   console.tell(alert, series, now);
+  alert.count = 2;  // the message is of the newest
+  console.tell(alert, series, now);
   alert.count = 2048;
   alert.step = -1;
   console.tell(alert, series, now);
-  EXPECT_EQ(seen, (std::vector<std::string>{
-                      "rank 3: deviation: grad_reduced p: norm 16 is above, step 12",
-                      "rank 3: deviation: grad_reduced p: norm 16 is above (2,048 times)"}));
+  EXPECT_EQ(seen,
+            (std::vector<std::string>{
+                "rank 3: deviation: grad_reduced p: norm 16 is above, step 12",
+                "rank 3: deviation: grad_reduced p: norm 16 is above, first at step 12 (2 times)",
+                "rank 3: deviation: grad_reduced p: norm 16 is above (2,048 times)"}));
 }
 
 TEST_F(Console, AStormIsAFewLinesASecondAndANumber) {
