@@ -80,10 +80,12 @@ Origin origin_of(std::string_view kind, const AroundBad& around) {
   if (moment <= 1 || !(is_bad_loss || (are_most_bad && (!is_good_loss || is_whole)))) return {};
   Origin origin;
   const bool is_clipped = kind == kind::kGradReduced;  // may be
-  origin.place =
-      is_good_loss ? (is_clipped ? "the backward, or clipping" : "the backward of the loss")
-      : is_bad_loss || is_whole ? "the forward or the loss"
-                                : "the forward, the loss or the backward of late modules";
+  origin.place = is_good_loss
+                     ? (is_clipped ? "the backward, or clipping" : "the backward of the loss")
+                 : is_bad_loss ? "the forward or the loss"
+                 : !is_whole   ? "the forward, the loss or the backward of late modules"
+                 : is_clipped  ? "the forward, the loss or clipping"
+                               : "the forward or the loss";
   if (are_most_bad) {
     origin.why = grouped(around.bad_gradients) + " of " + grouped(around.gradients) +
                  " gradients of its backward are not finite";
