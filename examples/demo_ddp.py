@@ -130,10 +130,9 @@ def report_fault(out: Path) -> bool:
     if place != FAULT or found.ranks != (FAULT["rank"],):
         print(f"\nplanted: {FAULT}\nfound:   {place}\nfiles:   {out}")
         return False
-    layer = FAULT["name"].removesuffix(".0.weight")
     print(
-        "\nThat is the gradient in which this script planted a NaN. To see that step of its layer:\n"
-        f"{command} show {out} --name {layer} --steps {FAULT['step']}"
+        "\nThat is where this script planted a NaN. Next, the largest values of the run:\n"
+        f"{command} top {out}"
     )
     return True
 

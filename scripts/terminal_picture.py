@@ -12,7 +12,8 @@ import sys
 from xml.sax.saxutils import escape
 
 WIDTH, HEIGHT, MARGIN = 7.85, 19, 18  # pixels of a character, of a line, around the text
-COLOURS = {"$ ": "#7ee787", "first bad": "#ff7b72", "next:": "#79c0ff"}
+NO_BREAK = "\u00a0"  # a space that SVG does not join with its neighbours
+COLOURS = {"$ ": "#7ee787", "first bad": "#ff7b72", ".venv/bin/": "#7ee787"}
 
 
 def picture(text: str) -> str:
@@ -24,7 +25,7 @@ def picture(text: str) -> str:
         f' viewBox="0 0 {width} {height}" role="img">',
         f"<title>{escape(text.strip())}</title>",
         f'<rect width="{width}" height="{height}" rx="8" fill="#0d1117"/>',
-        '<g font-family="DejaVu Sans Mono,Menlo,Consolas,monospace" font-size="13" xml:space="preserve">',
+        '<g font-family="DejaVu Sans Mono,Menlo,Consolas,monospace" font-size="13">',
     ]
     for place, line in enumerate(lines):
         colour = next((c for head, c in COLOURS.items() if line.startswith(head)), "#e6edf3")
@@ -33,7 +34,7 @@ def picture(text: str) -> str:
         length = f' textLength="{len(line) * WIDTH:.1f}" lengthAdjust="spacingAndGlyphs"'
         out.append(
             f'<text x="{MARGIN}" y="{baseline}" fill="{colour}"{length if line else ""}>'
-            f"{escape(line)}</text>"
+            f"{escape(line).replace(' ', NO_BREAK)}</text>"
         )
     return "\n".join([*out, "</g>", "</svg>", ""])
 

@@ -20,7 +20,9 @@ It links `trainmon_monitor`. `make test` builds it and runs it.
 ```
 """
 
-NAMED = re.compile(r"^(?:enum class|struct|class|namespace) (\w+)|^[^/\s][^=;{(]*?(\w+)(?=\(| = |;)", re.M)
+NAMED = re.compile(
+    r"^(?:enum class|struct|class|namespace) (\w+)|^[^/\s][^=;{(]*?(\w+)(?=\(| = |;)", re.M
+)
 HIDDEN = re.compile(r"\n private:\n.*?(?=^\};)|^(?:struct|class) \w+;$", re.M | re.S)
 
 

@@ -67,7 +67,7 @@ def documented(value) -> str:
 def signature(name: str, value) -> str:
     """One argument per line where they do not fit in one."""
     signature = inspect.signature(value)
-    arguments = [str(one) for one in signature.parameters.values()]
+    arguments = [re.sub(r": '([^']*)'", r": \1", str(one)) for one in signature.parameters.values()]
     kinds = [one.kind for one in signature.parameters.values()]
     if inspect.Parameter.KEYWORD_ONLY in kinds:
         arguments.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "*")
@@ -148,7 +148,7 @@ def page() -> str:
             title, rest = class_text(name, value).split("\n", 1)
             out += [title, "", *head, rest]
         else:
-            out += [f"## {name}\n", f"A `{type(value).__name__}`: `{value}`.\n"]
-    out += ["# What they return\n"]
+            out += [f"## `{name}`\n", f"A `{type(value).__name__}`: `{value}`.\n"]
+    out += ["## What they return\n", "The classes of results, below.\n"]
     out += [class_text(name, cls) for name, cls in classes.items() if name not in trainmon.__all__]
     return "\n".join(out)

@@ -18,7 +18,7 @@ import python_reference
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# A title of the navigation and its pages. A page is a document of docs/, or one of these.
+# Pages that are no document of docs/.
 ELSEWHERE = {
     "index": "README.md",
     "chinese": "README.zh.md",
@@ -27,17 +27,23 @@ ELSEWHERE = {
     "changelog": "CHANGELOG.md",
     "security": "SECURITY.md",
 }
+# The pages by question; "title <page>" where the page's own title is too long or says something else.
 NAVIGATION = {
-    "Begin": ["quick_start", "recording", "questions", "examples", "chinese"],
+    "Begin": ["quick_start", "recording", "questions", "examples", "中文说明 <chinese>"],
     "One question each": [
         "first_bad",
         "cost",
         "numbers",
-        "compare",
+        "Two runs differ <compare>",
         "from_msprobe",
         "from_wandb",
     ],
-    "Frameworks": ["frameworks", "mindspore", "deepspeed", "adapters"],
+    "Frameworks": [
+        "What is seen under each <frameworks>",
+        "mindspore",
+        "DeepSpeed and ColossalAI <deepspeed>",
+        "Add a framework <adapters>",
+    ],
     "Reference": [
         "configuration",
         "command_line",
