@@ -15,7 +15,6 @@
 #include <utility>
 
 #include "base/file.h"
-#include "base/first_bad.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/signals_blocked.h"
@@ -23,6 +22,7 @@
 #include "budget.h"
 #include "collect/collector.h"
 #include "control_file.h"
+#include "model/first_bad.h"
 #include "pipe/pipe.h"
 #include "pipe/run_directory.h"
 #include "rules/alert_console.h"

@@ -16,7 +16,7 @@
 
 #include "trainmon/config.h"
 #include "trainmon/control.h"
-#include "trainmon/grad_probe.h"
+#include "trainmon/probe.h"
 #include "trainmon/record.h"
 #include "trainmon/rule.h"
 #include "trainmon/sink.h"

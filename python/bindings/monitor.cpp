@@ -13,8 +13,10 @@
 #include <nlohmann/json.hpp>
 
 #include "init.h"
+#include "model/histogram.h"
 #include "parts.h"
 #include "states.h"
+#include "stats/pairs.h"
 #include "tensor.h"
 
 namespace nb = nanobind;

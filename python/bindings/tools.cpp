@@ -1,6 +1,4 @@
 // Binds tools.h: reading runs back as columns, the first bad row, the largest values.
-#include "trainmon/tools.h"
-
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -13,8 +11,12 @@
 #include <system_error>
 #include <utility>
 
+#include "answers/anomalies.h"
+#include "answers/top.h"
 #include "init.h"
 #include "offline_call.h"
+#include "trainmon/first_bad.h"
+#include "trainmon/read.h"
 
 namespace nb = nanobind;
 

@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "cli/output.h"
-#include "trainmon/config_keys.h"
+#include "config/config_keys.h"
 
 namespace trainmon::cli {
 namespace {

@@ -1,5 +1,5 @@
 // The table of keys as people read it, each with one example.
-#include "trainmon/config_keys.h"
+#include "config/config_keys.h"
 
 #include <array>
 #include <utility>
