@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
-ROW = re.compile(r"^\| `([^`]+)` \| (\d) \|([^|]*)\|([^|]*)\|", re.MULTILINE)
+ROW = re.compile(r"^\| `([^`]+)` \| (\d+) \|([^|]*)\|([^|]*)\|", re.MULTILINE)
 
 
 def read_table(text: str) -> dict[str, tuple[int, set[str], set[str]]]:

@@ -14,7 +14,8 @@ from torch import nn
 import trainmon
 from adapter_rows import healthy, keys, rows, run_json
 from trainmon import monitor as monitor_module
-from trainmon.torch import activations, backward, elements, late, ops, parameters, steps
+from trainmon.torch import activations, elements, late, ops, parameters, steps
+from trainmon.torch.hooks.hook import backward
 
 KINDS = ["grads", "grad_unreduced", "weights", "moments", "activations"]
 

@@ -7,9 +7,9 @@ import torch
 
 from trainmon import _core
 from trainmon.torch import edges, elements
-from trainmon.torch.backward import current_task
-from trainmon.torch.forward import compiling
-from trainmon.torch.hooks import Hook
+from trainmon.torch.hooks.backward import current_task
+from trainmon.torch.hooks.dynamo import compiling
+from trainmon.torch.hooks.hook import Hook
 from trainmon.torch.parameters import NO_SERIES
 from trainmon.torch.selection import Selection
 

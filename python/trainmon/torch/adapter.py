@@ -12,10 +12,10 @@ from trainmon import _core
 from trainmon.base.collective_calls import compiled as patterns_of
 from trainmon.base.coverage import FIXED_KINDS
 from trainmon.base.names import as_text
+from trainmon.base.parts import Part
 from trainmon.base.signals import pass_on
 from trainmon.torch import compiled, edges, given
 from trainmon.torch.activations import Activations
-from trainmon.torch.backward import Backward, current_task
 from trainmon.torch.collectives import Collectives
 from trainmon.torch.contract import (
     dtype_name,
@@ -30,9 +30,11 @@ from trainmon.torch.dtensors import DTensors
 from trainmon.torch.elements import of_output
 from trainmon.torch.features import KINDS as FEATURES
 from trainmon.torch.features import Features
-from trainmon.torch.forward import BackwardBegins, ForwardBegins, ForwardEnds
 from trainmon.torch.full_steps import FullSteps
-from trainmon.torch.hooks import Handles, Part
+from trainmon.torch.hooks import dynamo
+from trainmon.torch.hooks.backward import Backward, current_task
+from trainmon.torch.hooks.forward import BackwardBegins, ForwardBegins, ForwardEnds
+from trainmon.torch.hooks.hook import Handles
 from trainmon.torch.late import Late
 from trainmon.torch.main_grad import read_due
 from trainmon.torch.own_time import OwnTime, TimedAfterStep, TimedBeforeStep
@@ -177,7 +179,7 @@ class Adapter:
         self.failed: set[str] = set()  # parts that failed before hooks were taken off
         self.steps_part, self.sweeps_part = self._part("steps"), self._part("sweeps")
         self.step_handles, self.handles = Handles(), Handles()
-        follows = self.selection.names_as_compiled and compiled.is_supported()
+        follows = self.selection.names_as_compiled and dynamo.is_supported()
         self.points = compiled.Points() if follows else None
         self.registry = None
         self.forwards = 0

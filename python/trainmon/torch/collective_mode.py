@@ -18,9 +18,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from trainmon.base.signals import pass_on
-from trainmon.torch.backward import IDLE, current_task
-from trainmon.torch.forward import compiling
-from trainmon.torch.hooks import Hook, ModuleHook
+from trainmon.torch.hooks.backward import IDLE, current_task
+from trainmon.torch.hooks.dynamo import compiling
+from trainmon.torch.hooks.hook import Hook, ModuleHook
 
 SPACES = frozenset(("c10d", "_c10d_functional", "_c10d_functional_autograd"))
 NOT_RECORDED = frozenset(("barrier", "monitored_barrier_", "wait_tensor", "_wrap_tensor_autograd"))

@@ -22,7 +22,7 @@ from trainmon.base.collective_calls import Seen, arguments, compiled, match, par
 from trainmon.base.signals import pass_on
 from trainmon.torch import collective_calls as calls
 from trainmon.torch.contract import dtype_name
-from trainmon.torch.forward import compiling
+from trainmon.torch.hooks.dynamo import compiling
 
 RECORDED = (
     "send", "recv", "batch_isend_irecv", "broadcast", "all_reduce", "all_reduce_coalesced", "reduce",

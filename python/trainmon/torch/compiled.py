@@ -31,15 +31,14 @@ from torch import Tensor, nn
 
 from trainmon import _core
 from trainmon.base.signals import pass_on
-from trainmon.torch.backward import IDLE, current_task
+from trainmon.torch.hooks.backward import IDLE, current_task
+from trainmon.torch.hooks.dynamo import tracing
 
 DEEPEST = 8  # containers inside containers; deeper ones are not looked into
 LONGEST = 64  # containers with more items are left alone: looking at an item makes Dynamo guard it
 FIELDS = (
     5  # of a ticket: serial of the monitor, window, accum, call or -1 - place of a replay, flags
 )
-EARLIEST = (2, 4)
-TOO_OLD = "activations inside a compiled region need torch >= 2.4"
 COMPILED_BEFORE = (
     "compiled before watch() put hooks in: call watch() before the first compiled step, or "
     "torch._dynamo.reset() after it"
@@ -58,21 +57,6 @@ _slots: dict[torch.device, Tensor] = {}
 _library = None
 _defining = threading.Lock()
 _serials = itertools.count(1)
-
-
-def is_supported() -> bool:
-    """Whether this torch is new enough for operators inside compiled code."""
-    version = torch.__version__.split("+")[0].split(".")
-    return tuple(int(part) for part in version[:2]) >= EARLIEST
-
-
-def tracing() -> bool:
-    """Inside Dynamo, for a torch.compile and not for an export, whose program is to run elsewhere.
-    Dynamo takes the answer for a constant."""
-    return torch.compiler.is_dynamo_compiling() and not _is_exporting()
-
-
-_is_exporting = getattr(getattr(torch, "compiler", None), "is_exporting", None) or (lambda: False)
 
 
 class Point:

@@ -12,7 +12,7 @@ from torch.optim.optimizer import (
 )
 
 from trainmon.base.names import listed
-from trainmon.torch.hooks import Hook, ModuleHook
+from trainmon.torch.hooks.hook import Hook, ModuleHook
 from trainmon.torch.parameters import Sweeps
 from trainmon.torch.shards import Shards
 from trainmon.torch.steps import UNSEEN, closure_of, is_inside

@@ -5,8 +5,8 @@ import sys
 
 from trainmon.torch.contract import BEFORE_REDUCTION, Placement
 from trainmon.torch.dtensors import DTensors
-from trainmon.torch.forward import compiling
-from trainmon.torch.hooks import Hook, ModuleHook
+from trainmon.torch.hooks.dynamo import compiling
+from trainmon.torch.hooks.hook import Hook, ModuleHook
 
 
 class Fsdp2(DTensors):

@@ -12,12 +12,13 @@ import torch
 from torch import nn
 
 from trainmon import _core
+from trainmon.base.console import log
 from trainmon.base.names import as_text
+from trainmon.base.parts import Part
 from trainmon.base.signals import pass_on
 from trainmon.checks import arguments as checks
 from trainmon.torch import given, probe_place
 from trainmon.torch.contract import dtype_name
-from trainmon.torch.hooks import Part, log
 from trainmon.torch.step_calls import Owners, StepCalls
 from trainmon.torch.step_gradient import gradient_of, on_cpu
 

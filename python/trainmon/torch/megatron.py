@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from trainmon.base.signals import pass_on
 from trainmon.torch.contract import BEFORE_REDUCTION, CLIP_AFTER, InPieces, Placement
-from trainmon.torch.hooks import Hook
+from trainmon.torch.hooks.hook import Hook
 from trainmon.torch.main_grad import read_due
 
 MOST_PIECES = 64  # of a shard, in the description of where it lies

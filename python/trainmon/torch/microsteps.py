@@ -6,7 +6,7 @@ import weakref
 from torch import Tensor
 
 from trainmon.torch.dtensors import local_of
-from trainmon.torch.hooks import Hook
+from trainmon.torch.hooks.hook import Hook
 from trainmon.torch.parameters import ELSEWHERE
 
 

@@ -3,8 +3,9 @@ from __future__ import annotations
 
 from time import perf_counter as now
 
-from trainmon.torch.forward import compiling
-from trainmon.torch.hooks import Hook, Part
+from trainmon.base.parts import Part
+from trainmon.torch.hooks.dynamo import compiling
+from trainmon.torch.hooks.hook import Hook
 from trainmon.torch.steps import AfterStep, BeforeStep
 
 CALLS = 200  # of a hook that does nothing, to see what a call costs beyond what it sees itself

@@ -3,14 +3,14 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from trainmon.torch.backward import IDLE, current_task
 from trainmon.torch.contract import (
     Parameter,
     dtype_name,
     has_post_accumulate_hook,
     parameters_under,
 )
-from trainmon.torch.hooks import AfterAccumulation
+from trainmon.torch.hooks.backward import IDLE, current_task
+from trainmon.torch.hooks.hook import AfterAccumulation
 from trainmon.torch.main_grad import InMainGrad
 from trainmon.torch.microsteps import Contribution, OnGradient
 from trainmon.torch.momentum import Directions, Updates

@@ -3,8 +3,9 @@ from __future__ import annotations
 
 import sys
 
+from trainmon.base.console import log
 from trainmon.base.signals import pass_on
-from trainmon.torch.hooks import Hook, log
+from trainmon.torch.hooks.hook import Hook
 from trainmon.torch.step_hooks import Restored
 from trainmon.torch.steps import AfterStep, BeforeStep, is_inside
 

@@ -11,8 +11,8 @@ from torch.optim.optimizer import (
 )
 
 from trainmon.torch import given
-from trainmon.torch.backward import IDLE, current_task
-from trainmon.torch.hooks import Hook
+from trainmon.torch.hooks.backward import IDLE, current_task
+from trainmon.torch.hooks.hook import Hook
 from trainmon.torch.steps import closure_of, initialises_state, is_inside
 
 MOST = 100  # replacements that run.json tells

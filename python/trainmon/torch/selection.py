@@ -7,8 +7,9 @@ from torch import nn
 
 from trainmon import _core
 from trainmon.base.names import as_text
-from trainmon.torch import compiled, elements, modules
+from trainmon.torch import elements, modules
 from trainmon.torch.features import Choice
+from trainmon.torch.hooks import dynamo
 
 PATTERNS = ("include", "exclude", "attention_modules", "spectral_modules", "router_modules")
 
@@ -39,9 +40,9 @@ class Selection:
 
     def modules(self, root: nn.Module, chunk: int, seen: set[int], not_covered) -> Iterator[tuple]:
         """(label, module) of those whose tensors are watched."""
-        follows = compiled.is_supported()
+        follows = dynamo.is_supported()
         if not follows and modules.inside_compiled(root):
-            not_covered("actv inside torch.compile", compiled.TOO_OLD)
+            not_covered("actv inside torch.compile", dynamo.TOO_OLD)
         for name, module in modules.callable_ones(
             root, seen, not_covered, follows_compiled=follows
         ):

@@ -2,9 +2,9 @@
 from __future__ import annotations
 
 from trainmon.base.stacks import StacksBase
-from trainmon.torch.backward import IDLE, current_task
-from trainmon.torch.forward import compiling
-from trainmon.torch.hooks import Hook
+from trainmon.torch.hooks.backward import IDLE, current_task
+from trainmon.torch.hooks.dynamo import compiling
+from trainmon.torch.hooks.hook import Hook
 
 
 class Stacks(StacksBase):

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from trainmon import _core
 from trainmon.torch import given
-from trainmon.torch.backward import IDLE
-from trainmon.torch.hooks import Hook
+from trainmon.torch.hooks.backward import IDLE
+from trainmon.torch.hooks.hook import Hook
 from trainmon.torch.step_hooks import Restored
 
 STILL_SCALED = 1

@@ -1,17 +1,9 @@
 # Hooks of a model chunk as a whole: a forward begins and ends, and its backward begins.
 from __future__ import annotations
 
-import torch
-
-from trainmon.torch.backward import IDLE, current_task
-from trainmon.torch.hooks import Hook
-
-# Hooks vanish from compiled code: this is a constant there. (In torch.compiler since 2.2; 2.0 has none.)
-compiling = (
-    getattr(getattr(torch, "compiler", None), "is_compiling", None)
-    or getattr(torch._utils, "is_compiling", None)
-    or (lambda: False)
-)
+from trainmon.torch.hooks.backward import IDLE, current_task
+from trainmon.torch.hooks.dynamo import compiling
+from trainmon.torch.hooks.hook import Hook
 
 
 class ForwardBegins(Hook):

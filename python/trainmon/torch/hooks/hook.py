@@ -8,8 +8,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
 
-from trainmon.base.console import log as log
-from trainmon.base.parts import Part as Part
+from trainmon.torch.hooks.dynamo import compiling, is_supported
 
 # Where torch keeps hooks, and what it notes beside them under the same keys.
 _KEPT = (
@@ -139,19 +138,14 @@ def run_eagerly(hook: type) -> None:
             skip = eval_frame._FrameAction.SKIP
             strategy = eval_frame._FrameExecStrategy(skip, skip)
             eval_frame.set_code_exec_strategy(hook.__call__.__code__, strategy)
-        else:
-            from trainmon.torch.compiled import is_supported
-
-            if is_supported():
-                _leave_alone(hook, eval_frame)
+        elif is_supported():
+            _leave_alone(hook, eval_frame)
     except (ImportError, AttributeError):  # another torch: there they become graphs of their own
         pass
 
 
 def _leave_alone(hook: type, eval_frame) -> None:
     """Where torch skips a frame, but goes on compiling what is called from it (2.4, 2.5)."""
-    from trainmon.torch.forward import compiling
-
     call, switch = hook.__call__, eval_frame.set_eval_frame
 
     def __call__(self, *args, **kwargs):
