@@ -14,8 +14,9 @@ from torch import nn
 import trainmon
 from adapter_rows import healthy, keys, rows, run_json
 from trainmon import monitor as monitor_module
-from trainmon.torch import activations, elements, late, ops, parameters, steps
+from trainmon.torch import activations, elements, parameters, steps
 from trainmon.torch.hooks.hook import backward
+from trainmon.torch.measuring import late_values, ops
 
 KINDS = ["grads", "grad_unreduced", "weights", "moments", "activations"]
 
@@ -59,7 +60,7 @@ BREAKABLE = {
     "outputs": (elements, "of_output", None, "grad_reduced"),
     "series": (activations.Activations, "new_series", "activations", "grad_reduced"),
     "backward ended": (activations.Activations, "backward_ended", "backward", "grad_reduced"),
-    "late values": (late.Late, "seal", "late values", "grad_reduced"),
+    "late values": (late_values.Late, "seal", "late values", "grad_reduced"),
 }
 
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from test_features_attention import Sizes
-from trainmon.torch import beside
 from trainmon.torch import spectral as spectral_module
+from trainmon.torch.measuring import isolated
 from trainmon.torch.routers import per_token_expert_entropy, router_weight_similarity
 from trainmon.torch.spectral import STEPS, TOLERANCE, spectral
 
@@ -157,7 +157,7 @@ def test_spectrum_is_the_same_every_time_and_draws_nothing():
 
 
 def operations(monkeypatch, call):
-    monkeypatch.setattr(beside, "_no_modes", contextlib.nullcontext)
+    monkeypatch.setattr(isolated, "no_modes", contextlib.nullcontext)
     with Sizes() as sizes:
         call()
     return sizes

@@ -17,12 +17,7 @@ from trainmon.base.signals import pass_on
 from trainmon.torch import compiled, edges, given
 from trainmon.torch.activations import Activations
 from trainmon.torch.collectives import Collectives
-from trainmon.torch.contract import (
-    dtype_name,
-    has_post_accumulate_hook,
-    parameters_under,
-    wrapper_of,
-)
+from trainmon.torch.contract import has_post_accumulate_hook, parameters_under, wrapper_of
 from trainmon.torch.control import Control
 from trainmon.torch.coverage import Coverage
 from trainmon.torch.declared_steps import DeclaredSteps, NoOptimizer
@@ -35,15 +30,16 @@ from trainmon.torch.hooks import dynamo
 from trainmon.torch.hooks.backward import Backward, current_task
 from trainmon.torch.hooks.forward import BackwardBegins, ForwardBegins, ForwardEnds
 from trainmon.torch.hooks.hook import Handles
-from trainmon.torch.late import Late
 from trainmon.torch.main_grad import read_due
-from trainmon.torch.own_time import OwnTime, TimedAfterStep, TimedBeforeStep
+from trainmon.torch.measuring.late_values import Late
+from trainmon.torch.measuring.ops import dtype_name
+from trainmon.torch.measuring.own_time import OwnTime
 from trainmon.torch.parameters import ELSEWHERE
 from trainmon.torch.registry import Registry
 from trainmon.torch.replaced import Replaced
 from trainmon.torch.selection import Selection
 from trainmon.torch.stacks import Stacks
-from trainmon.torch.steps import Steps, scaler_of, step_in_state
+from trainmon.torch.steps import Steps, TimedAfterStep, TimedBeforeStep, scaler_of, step_in_state
 
 OF_OPTIMIZERS = {"param_origin", "mg_direction", "update_ratio"}  # read around their step()
 IDLE_CLOCK = 1000  # forwards without a step of the clock that are worth a word

@@ -8,7 +8,7 @@ import math
 import torch
 from torch import Tensor
 
-from trainmon.torch.beside import beside
+from trainmon.torch.measuring.isolated import isolated
 
 # Dimensions of each layout, in the order batch, heads, sequence, depth.
 LAYOUTS = {"bhsd": (0, 1, 2, 3), "bshd": (0, 2, 1, 3), "sbhd": (1, 2, 0, 3)}
@@ -59,7 +59,7 @@ def attention_features(
     """
     if reason := why_not(query, key, layout):
         raise ValueError(reason)
-    with beside():
+    with isolated():
         query = query.detach().permute(LAYOUTS[layout])
         key = key.detach().permute(LAYOUTS[layout])
         wide = torch.float64 if query.dtype == torch.float64 else torch.float32

@@ -21,8 +21,8 @@ from torch import Tensor
 from trainmon.base.collective_calls import Seen, arguments, compiled, match, parameters
 from trainmon.base.signals import pass_on
 from trainmon.torch import collective_calls as calls
-from trainmon.torch.contract import dtype_name
 from trainmon.torch.hooks.dynamo import compiling
+from trainmon.torch.measuring.ops import dtype_name
 
 RECORDED = (
     "send", "recv", "batch_isend_irecv", "broadcast", "all_reduce", "all_reduce_coalesced", "reduce",

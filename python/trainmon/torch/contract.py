@@ -268,10 +268,6 @@ def wrapper_of(root: nn.Module, optimizers: tuple = ()) -> Wrapper:
     return next(w(root, optimizers) for w in wrappers if w.claims(root, optimizers))
 
 
-def dtype_name(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
-
-
 def has_post_accumulate_hook() -> bool:
     """The hook that sees unreduced gradients exists since torch 2.1."""
     return hasattr(torch.Tensor, "register_post_accumulate_grad_hook")

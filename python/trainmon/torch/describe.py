@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from torch import nn
 
 from trainmon.torch import given, modules
-from trainmon.torch.contract import dtype_name, parameters_under, wrapper_of
+from trainmon.torch.contract import parameters_under, wrapper_of
+from trainmon.torch.measuring.ops import dtype_name
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,10 @@ from trainmon import _core
 from trainmon.base.names import as_text
 from trainmon.torch import eligible
 from trainmon.torch.attention import LAYOUTS, attention_features, why_not
-from trainmon.torch.beside import beside
 from trainmon.torch.hooks.backward import IDLE, current_task
 from trainmon.torch.hooks.dynamo import compiling
 from trainmon.torch.hooks.hook import Hook
+from trainmon.torch.measuring.isolated import isolated
 from trainmon.torch.routers import per_token_expert_entropy, router_weight_similarity
 from trainmon.torch.spectral import spectral
 
@@ -174,7 +174,7 @@ class Features:
             watched.frame, watched.calls = frame, 0
         call = watched.calls
         watched.calls += 1
-        with beside():
+        with isolated():
             self._read(watched, module, args, kwargs, output, frame, call)
 
     def _read(self, watched, module, args, kwargs, output, frame, call: int) -> None:

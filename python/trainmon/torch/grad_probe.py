@@ -18,7 +18,7 @@ from trainmon.base.parts import Part
 from trainmon.base.signals import pass_on
 from trainmon.checks import arguments as checks
 from trainmon.torch import given, probe_place
-from trainmon.torch.contract import dtype_name
+from trainmon.torch.measuring.ops import dtype_name
 from trainmon.torch.step_calls import Owners, StepCalls
 from trainmon.torch.step_gradient import gradient_of, on_cpu
 

@@ -3,15 +3,11 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from trainmon.torch.contract import (
-    Parameter,
-    dtype_name,
-    has_post_accumulate_hook,
-    parameters_under,
-)
+from trainmon.torch.contract import Parameter, has_post_accumulate_hook, parameters_under
 from trainmon.torch.hooks.backward import IDLE, current_task
 from trainmon.torch.hooks.hook import AfterAccumulation
 from trainmon.torch.main_grad import InMainGrad
+from trainmon.torch.measuring.ops import dtype_name
 from trainmon.torch.microsteps import Contribution, OnGradient
 from trainmon.torch.momentum import Directions, Updates
 from trainmon.torch.parameters import NO_SERIES, Accumulated, CallAfter, OfDTensor, Reduced, Sweeps

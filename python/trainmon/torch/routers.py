@@ -4,7 +4,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from trainmon.torch.beside import beside
+from trainmon.torch.measuring.isolated import isolated
 
 
 def router_weight_similarity(weight: Tensor) -> Tensor:
@@ -14,7 +14,7 @@ def router_weight_similarity(weight: Tensor) -> Tensor:
 
     With unit rows u, the pairs' sum is (|sum u|^2 - sum |u|^2) / 2: no matrix of pairs is made.
     """
-    with beside():
+    with isolated():
         weight = weight.detach()
         wide = torch.float64 if weight.dtype == torch.float64 else torch.float32
         if weight.dim() == 2 and weight.shape[0] > weight.shape[1]:
@@ -36,7 +36,7 @@ def per_token_expert_entropy(logits: Tensor) -> Tensor | None:
     fewer than two dimensions. Terms that are NaN count 0. Needs three float32 copies of the logits."""
     if logits.dim() < 2:
         return None
-    with beside():
+    with isolated():
         logits = logits.detach()
         if logits.dtype != torch.float64:
             logits = logits.to(torch.float32)

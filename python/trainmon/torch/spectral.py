@@ -14,7 +14,7 @@ import math
 import torch
 from torch import Tensor
 
-from trainmon.torch.beside import beside
+from trainmon.torch.measuring.isolated import isolated
 
 TOLERANCE = 1e-4  # the relative residual at which it stops, where values can be looked at
 STEPS = 48  # at most; as many where looking would wait for a device
@@ -36,7 +36,7 @@ def spectral(matrix: Tensor, *, look: bool | None = None) -> tuple[Tensor, Tenso
     alone, by default). In float32 (float64 of float64); it needs one block of the matrix in that
     dtype, a vector of the larger side and one of the smaller side per step.
     """
-    with beside():
+    with isolated():
         matrix = matrix.detach()
         wide = torch.float64 if matrix.dtype == torch.float64 else torch.float32
         look = matrix.device.type == "cpu" if look is None else look

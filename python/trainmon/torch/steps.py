@@ -11,6 +11,7 @@ from trainmon import _core
 from trainmon.torch import given
 from trainmon.torch.hooks.backward import IDLE
 from trainmon.torch.hooks.hook import Hook
+from trainmon.torch.measuring import own_time
 from trainmon.torch.step_hooks import Restored
 
 STILL_SCALED = 1
@@ -401,6 +402,34 @@ class AfterStep(Hook):
             steps.after_step()
         except Exception as error:
             steps.failed(error)
+
+
+class TimedBeforeStep(BeforeStep):
+    """Step hooks stay while a budget comes and goes: without one these are plain."""
+
+    __slots__ = ()
+
+    def run(self, args, kwargs, caller):
+        own = self.steps.adapter.own_time
+        if own is None:
+            return super().run(args, kwargs, caller)
+        began = own_time.now()
+        result = super().run(args, kwargs, caller)
+        own.seconds += own_time.now() - began
+        return result
+
+
+class TimedAfterStep(AfterStep):
+    __slots__ = ()
+
+    def __call__(self, optimizer, args, kwargs):
+        own = self.steps.adapter.own_time
+        if own is None:
+            return super().__call__(optimizer, args, kwargs)
+        own.since = own_time.now()  # moved on by step_over()
+        super().__call__(optimizer, args, kwargs)
+        own.seconds += own_time.now() - own.since
+        own.since = None
 
 
 def closure_of(args: tuple, kwargs: dict):

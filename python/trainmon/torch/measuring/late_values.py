@@ -8,8 +8,8 @@ import time
 import torch
 from torch import Tensor
 
-from trainmon.torch import ops
-from trainmon.torch.contract import dtype_name
+from trainmon.torch.measuring import ops
+from trainmon.torch.measuring.ops import dtype_name
 
 
 class Copy:

@@ -5,13 +5,18 @@ their order. No value is looked at here, so nothing waits for the device.
 
 from __future__ import annotations
 
-import contextlib
-
 import torch
 from torch import Tensor
 
+from trainmon.torch.measuring.isolated import no_modes
+
 FIELDS = 14
 CHUNK = 1 << 24  # elements widened at a time: bounds what a large tensor needs besides itself
+
+
+def dtype_name(tensor: Tensor) -> str:
+    """As the core and its readers name it."""
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 class Refused(Exception):
@@ -22,7 +27,7 @@ def measure(tensor: Tensor, eps: float, scale: Tensor | None = None) -> Tensor:
     """The state of one tensor, divided by `scale`, as a vector of 14 numbers on its device. Raises
     Refused."""
     _refuse(tensor)
-    with torch.no_grad(), _no_modes():
+    with torch.no_grad(), no_modes():
         values, times = _dense(tensor.detach())
         wide = _widest(values.device)
         if scale is not None:
@@ -105,7 +110,7 @@ def _refuse(tensor: Tensor) -> None:
     if tensor.is_quantized:
         raise Refused("quantized")
     if tensor.is_complex():
-        raise Refused(str(tensor.dtype).removeprefix("torch."))
+        raise Refused(dtype_name(tensor))
     if tensor.is_neg():
         raise Refused("neg_view")
     if hasattr(tensor, "placements"):
@@ -135,11 +140,3 @@ def _dense(x: Tensor) -> tuple[Tensor, int]:
 
 def _widest(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
-
-
-def _no_modes():
-    """Modes of the user (operation counters, selective checkpointing) must not see these."""
-    from torch.utils import _python_dispatch
-
-    active = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)()
-    return _python_dispatch._disable_current_modes() if active else contextlib.nullcontext()

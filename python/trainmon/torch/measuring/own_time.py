@@ -6,7 +6,6 @@ from time import perf_counter as now
 from trainmon.base.parts import Part
 from trainmon.torch.hooks.dynamo import compiling
 from trainmon.torch.hooks.hook import Hook
-from trainmon.torch.steps import AfterStep, BeforeStep
 
 CALLS = 200  # of a hook that does nothing, to see what a call costs beyond what it sees itself
 
@@ -76,34 +75,6 @@ class TimedHook(Hook):
         own = self.own
         own.seconds += now() - began + own.per_call
         return result
-
-
-class TimedBeforeStep(BeforeStep):
-    """Step hooks stay while a budget comes and goes: without one these are plain."""
-
-    __slots__ = ()
-
-    def run(self, args, kwargs, caller):
-        own = self.steps.adapter.own_time
-        if own is None:
-            return super().run(args, kwargs, caller)
-        began = now()
-        result = super().run(args, kwargs, caller)
-        own.seconds += now() - began
-        return result
-
-
-class TimedAfterStep(AfterStep):
-    __slots__ = ()
-
-    def __call__(self, optimizer, args, kwargs):
-        own = self.steps.adapter.own_time
-        if own is None:
-            return super().__call__(optimizer, args, kwargs)
-        own.since = now()  # moved on by step_over()
-        super().__call__(optimizer, args, kwargs)
-        own.seconds += now() - own.since
-        own.since = None
 
 
 def _nothing(*_):
