@@ -17,11 +17,9 @@ from trainmon.base.signals import pass_on
 from trainmon.torch import compiled, edges, given
 from trainmon.torch.activations import Activations
 from trainmon.torch.collectives import Collectives
-from trainmon.torch.contract import has_post_accumulate_hook, parameters_under, wrapper_of
 from trainmon.torch.control import Control
 from trainmon.torch.coverage import Coverage
 from trainmon.torch.declared_steps import DeclaredSteps, NoOptimizer
-from trainmon.torch.dtensors import DTensors
 from trainmon.torch.elements import of_output
 from trainmon.torch.features import KINDS as FEATURES
 from trainmon.torch.features import Features
@@ -30,7 +28,6 @@ from trainmon.torch.hooks import dynamo
 from trainmon.torch.hooks.backward import Backward, current_task
 from trainmon.torch.hooks.forward import BackwardBegins, ForwardBegins, ForwardEnds
 from trainmon.torch.hooks.hook import Handles
-from trainmon.torch.main_grad import read_due
 from trainmon.torch.measuring.late_values import Late
 from trainmon.torch.measuring.ops import dtype_name
 from trainmon.torch.measuring.own_time import OwnTime
@@ -40,6 +37,10 @@ from trainmon.torch.replaced import Replaced
 from trainmon.torch.selection import Selection
 from trainmon.torch.stacks import Stacks
 from trainmon.torch.steps import Steps, TimedAfterStep, TimedBeforeStep, scaler_of, step_in_state
+from trainmon.torch.wrappers.choice import wrapper_of
+from trainmon.torch.wrappers.chunks import chunks_of, names_of
+from trainmon.torch.wrappers.contract import has_post_accumulate_hook, parameters_under
+from trainmon.torch.wrappers.dtensors import DTensors
 
 OF_OPTIMIZERS = {"param_origin", "mg_direction", "update_ratio"}  # read around their step()
 IDLE_CLOCK = 1000  # forwards without a step of the clock that are worth a word
@@ -50,14 +51,14 @@ class Adapter:
 
     def __init__(self, model, optimizers, scaler, selection=None, relay=None):
         """Without optimizers the training loop declares its steps: declare_step()."""
-        self.roots = given.chunks(model)
+        self.roots = chunks_of(model)
         self.declares = optimizers is None
         if self.declares:
             optimizers, relay = NoOptimizer(self.roots), DeclaredSteps()
         self.optimizers = given.optimizers(optimizers, self.roots)
         self.scaler = given.scaler(scaler, optimizers)
         self.around = given.around(optimizers)
-        self.names = given.names(model)
+        self.names = names_of(model)
         self.wrappers = self._wrapped()
         self.looked_again = False  # whether they were found to be the same in the first forward
         self.parameters = parameters_under(self.wrappers)
@@ -362,6 +363,13 @@ class Adapter:
         if seen == ELSEWHERE:
             self.late.add(series, tensor, window, accum, call, flags)
 
+    def read_main_grad(self) -> None:
+        """What is due since InMainGrad was called, which the framework has added to by now."""
+        due, self.main_grad_due = self.main_grad_due, None
+        if due is not None:
+            series, tensor, place = due
+            self.row(series, tensor.main_grad, *place)
+
     def open_frame(self) -> _core.Place:
         """The place of the forward that begins now, or is under way."""
         self.backward.settle()
@@ -432,7 +440,7 @@ class Adapter:
         self.timed(self._end_backward)()
 
     def _end_backward(self) -> None:
-        read_due(self)
+        self.read_main_grad()
         for steps in self.steps:
             steps.backward_ended()
         if self.activations is not None:

@@ -9,7 +9,7 @@ from trainmon.base.names import listed
 from trainmon.torch import given
 from trainmon.torch.compiled import COMPILED_BEFORE, INPUTS_UNSEEN, NO_GRADIENT
 from trainmon.torch.hooks.dynamo import TOO_OLD
-from trainmon.torch.modules import inside_compiled
+from trainmon.torch.wrappers.module_names import inside_compiled
 
 UNCALLED = (
     "no call was seen in the first step: its forward is not called by the training (a "

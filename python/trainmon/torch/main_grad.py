@@ -16,7 +16,7 @@ class InMainGrad(Accumulated):
             steps = adapter.backward_of(self.optimizer, tensor)
             steps.attribute = "main_grad"
             steps.previous, steps.last = steps.last, tensor
-            read_due(adapter)
+            adapter.read_main_grad()
             if self.series == NO_SERIES or not steps.recording:
                 return
             self.call = self.call + 1 if self.task == adapter.backward.task else 0
@@ -25,11 +25,3 @@ class InMainGrad(Accumulated):
             adapter.main_grad_due = self.series, tensor, place
         except Exception as error:
             adapter.gradients.failed(error)
-
-
-def read_due(adapter) -> None:
-    due, adapter.main_grad_due = adapter.main_grad_due, None
-    if due is None:
-        return
-    series, tensor, place = due
-    adapter.row(series, tensor.main_grad, *place)

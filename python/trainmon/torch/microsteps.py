@@ -5,9 +5,9 @@ import weakref
 
 from torch import Tensor
 
-from trainmon.torch.dtensors import local_of
 from trainmon.torch.hooks.hook import Hook
 from trainmon.torch.parameters import ELSEWHERE
+from trainmon.torch.wrappers.dtensors import local_of
 
 
 class Contribution(Hook):

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from trainmon import _core
-from trainmon.torch.contract import InPieces, Parameter
-from trainmon.torch.dtensors import local_of
 from trainmon.torch.hooks.backward import current_task
 from trainmon.torch.hooks.hook import Hook
+from trainmon.torch.wrappers.contract import InPieces, Parameter
+from trainmon.torch.wrappers.dtensors import local_of
 
 ELSEWHERE = 2  # observe(): not a CPU tensor, measure it with operations
 NO_SERIES = -1

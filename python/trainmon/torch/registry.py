@@ -3,7 +3,6 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from trainmon.torch.contract import Parameter, has_post_accumulate_hook, parameters_under
 from trainmon.torch.hooks.backward import IDLE, current_task
 from trainmon.torch.hooks.hook import AfterAccumulation
 from trainmon.torch.main_grad import InMainGrad
@@ -11,6 +10,7 @@ from trainmon.torch.measuring.ops import dtype_name
 from trainmon.torch.microsteps import Contribution, OnGradient
 from trainmon.torch.momentum import Directions, Updates
 from trainmon.torch.parameters import NO_SERIES, Accumulated, CallAfter, OfDTensor, Reduced, Sweeps
+from trainmon.torch.wrappers.contract import Parameter, has_post_accumulate_hook, parameters_under
 
 
 class Registry:
@@ -68,16 +68,16 @@ class Registry:
             if "update_ratio" in adapter.kinds:
                 steps.updates = Updates(adapter, self, steps, mine)
 
-    def unreduced(self, parameter: Parameter, tensor: Tensor, kind=Accumulated) -> bool:
-        """Hooks the tensor that a parameter's gradient accumulates into before it is reduced, with a
-        hook of that kind. False: not yet, it does not require grad."""
+    def unreduced(self, parameter: Parameter, tensor: Tensor, placed: bool = False) -> bool:
+        """Hooks the tensor that a parameter's gradient accumulates into before it is reduced. False:
+        not yet, it does not require grad. `placed`: each gradient says how it lies (placed_as)."""
         if id(tensor) not in self.hooked:
             if not tensor.requires_grad:
                 return False
             series = self._unreduced_series(parameter, tensor)
             keeps = tensor is parameter.tensor and self._wrapper(parameter).keeps_gradients
             apart = self._wrapper(parameter).main_grad and hasattr(tensor, "main_grad")
-            kind = InMainGrad if apart else kind
+            kind = InMainGrad if apart else OfDTensor if placed else Accumulated
             hook = kind(self.adapter, parameter.optimizer, series, keeps)
             if kind is OfDTensor:
                 hook.parameter = parameter

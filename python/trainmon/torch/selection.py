@@ -7,9 +7,10 @@ from torch import nn
 
 from trainmon import _core
 from trainmon.base.names import as_text
-from trainmon.torch import elements, modules
+from trainmon.torch import elements
 from trainmon.torch.features import Choice
 from trainmon.torch.hooks import dynamo
+from trainmon.torch.wrappers import module_names
 
 PATTERNS = ("include", "exclude", "attention_modules", "spectral_modules", "router_modules")
 
@@ -41,9 +42,9 @@ class Selection:
     def modules(self, root: nn.Module, chunk: int, seen: set[int], not_covered) -> Iterator[tuple]:
         """(label, module) of those whose tensors are watched."""
         follows = dynamo.is_supported()
-        if not follows and modules.inside_compiled(root):
+        if not follows and module_names.inside_compiled(root):
             not_covered("actv inside torch.compile", dynamo.TOO_OLD)
-        for name, module in modules.callable_ones(
+        for name, module in module_names.callable_ones(
             root, seen, not_covered, follows_compiled=follows
         ):
             name = self._within(chunk, name)
@@ -52,7 +53,7 @@ class Selection:
 
     def everything(self, root: nn.Module, chunk: int, seen: set[int], not_covered) -> Iterator:
         """(label, module) of all that can be called."""
-        for name, module in modules.callable_ones(root, seen, not_covered):
+        for name, module in module_names.callable_ones(root, seen, not_covered):
             yield self._within(chunk, name), module
 
     def inputs(self, watched, args: tuple, kwargs: dict) -> list[tuple]:
@@ -70,7 +71,7 @@ class Selection:
         """A pattern that selects nothing is a slip more often than not."""
         names = {name for p in parameters for name in (p.name, *p.aliases)}
         for chunk, root in enumerate(roots):
-            names.update(self._within(chunk, name) for name, _ in modules.named(root))
+            names.update(self._within(chunk, name) for name, _ in module_names.named(root))
         names = [as_text(name) for name in names]
         for key, patterns in self.patterns.items():
             for pattern in patterns:
@@ -82,7 +83,7 @@ class Selection:
                     not_covered(f"{key} {pattern!r}", why)
 
     def _within(self, chunk: int, name: str) -> str:
-        return modules.within(self.chunks[chunk], name) if self.chunks else name
+        return module_names.within(self.chunks[chunk], name) if self.chunks else name
 
     def _takes(self, *names: str) -> bool:
         return any(_core.name_selected(as_text(name), self.include, self.exclude) for name in names)

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from trainmon import _core
 from trainmon.base.signals import pass_on
-from trainmon.torch.contract import Parameter
-from trainmon.torch.dtensors import dtensor_type, local_of
 from trainmon.torch.exchange import FAREWELL, Exchange, Sent
 from trainmon.torch.measuring import ops
 from trainmon.torch.measuring.ops import dtype_name
+from trainmon.torch.wrappers.contract import Parameter
+from trainmon.torch.wrappers.dtensors import dtensor_type, local_of
 
 COLUMNS = 14  # of a state, python/bindings/states.h
 MOST_PENDING = 64  # gatherings not yet answered

@@ -11,6 +11,7 @@ from trainmon.torch import given
 from trainmon.torch.adapter import Adapter
 from trainmon.torch.declared_steps import DeclaredSteps, NoOptimizer
 from trainmon.torch.relay import Relay
+from trainmon.torch.wrappers.chunks import chunks_of
 
 EVERYTHING = {
     "targets": {}, "squash_name": False, "all_xy": True, "print_struct": False,
@@ -68,7 +69,7 @@ def adapter(model, optimizer, targets: list[str], steps) -> Adapter:
                 )
             }
         )
-    roots = given.chunks(model)
+    roots = chunks_of(model)
     stepped = NoOptimizer(roots) if optimizer is None else steps.optimizers
     selection = Everything(roots, targets, isinstance(model, (list, tuple)))
     found = Adapter(roots, stepped, None, selection, steps)

@@ -10,6 +10,7 @@ from trainmon.compat.msprobe.trainer_mon import Face
 from trainmon.torch import given
 from trainmon.torch.adapter import Adapter
 from trainmon.torch.relay import Relay
+from trainmon.torch.wrappers.chunks import chunks_of
 
 
 class TrainerMon(Face):
@@ -27,7 +28,7 @@ class TrainerMon(Face):
         return rank, stage, distributed.get_process_group_ranks(group)
 
     def _chunks(self, model):
-        return given.chunks(model)
+        return chunks_of(model)
 
     def _inner_optimizers(self, optimizer):
         inner = list(given.optimizers(optimizer).values())

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from trainmon.torch import modules
-from trainmon.torch.contract import (
+from trainmon.torch.wrappers import module_names
+from trainmon.torch.wrappers.contract import (
     BEFORE_REDUCTION,
     InPieces,
     Parameter,
     Placement,
     parameters_of,
 )
-from trainmon.torch.holders import owner_of
+from trainmon.torch.wrappers.enclosing import owner_of
 
 
 @dataclass
@@ -95,7 +95,7 @@ class Fsdp1(InPieces):
         # In a forward, modules hold views of the flat parameter.
         ours = {(module, key) for module, held in self.found.items() for key, _ in held}
         others = [p for p in parameters_of([self.root], chunk) if (id(p.owner), p.key) not in ours]
-        for prefix, module in modules.named(self.root):
+        for prefix, module in module_names.named(self.root):
             for key, tensor in self.found.get(id(module), ()):
                 name = f"{prefix}.{key}" if prefix else key
                 known = found.get(id(tensor))

@@ -2,7 +2,7 @@
 """A wrapper answers for one model chunk: is it mine, under which names are its parameters, which
 tensor does an optimizer step for each, what part of that is the parameter's and how does it sit in the
 whole, and where do gradients appear before they are reduced. A new one is a file with a subclass and a
-line in `wrapper_of` (docs/adapters.md).
+line in choice.py (docs/adapters.md).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from trainmon.torch import modules
+from trainmon.torch.wrappers import module_names
 
 # Kinds of gradients that differ between the ranks that will reduce them.
 BEFORE_REDUCTION = ("grad_unreduced", "grad_micro")
@@ -219,7 +219,7 @@ def parameters_of(roots: list[nn.Module], first: int = 0) -> list[Parameter]:
     from `first`."""
     found: dict[int, Parameter] = {}
     for chunk, root in enumerate(roots, first):
-        for prefix, module in modules.named(root):
+        for prefix, module in module_names.named(root):
             for key, tensor in module._parameters.items():
                 if tensor is None:
                     continue
@@ -242,30 +242,15 @@ def parameters_under(wrappers: list[Wrapper]) -> list[Parameter]:
     found: dict[int, Parameter] = {}
     for chunk, wrapper in enumerate(wrappers):
         for parameter in wrapper.parameters(chunk):
-            parameter.name = modules.within(wrapper.chunk_name, parameter.name)
-            parameter.aliases = [modules.within(wrapper.chunk_name, n) for n in parameter.aliases]
+            parameter.name = module_names.within(wrapper.chunk_name, parameter.name)
+            parameter.aliases = [
+                module_names.within(wrapper.chunk_name, n) for n in parameter.aliases
+            ]
             known = found.setdefault(id(parameter.tensor), parameter)
             if known is not parameter:
                 names = (parameter.name, *parameter.aliases)
                 known.aliases += [n for n in names if n not in (known.name, *known.aliases)]
     return list(found.values())
-
-
-def wrapper_of(root: nn.Module, optimizers: tuple = ()) -> Wrapper:
-    """The wrapper of a model chunk; the last one takes what no other claims."""
-    from trainmon.torch.colossalai import LowLevelZero
-    from trainmon.torch.deepspeed import DeepSpeed
-    from trainmon.torch.dtensors import DTensors
-    from trainmon.torch.fsdp1 import Fsdp1
-    from trainmon.torch.fsdp2 import Fsdp2
-    from trainmon.torch.megatron import Megatron
-    from trainmon.torch.plain import Plain
-    from trainmon.torch.zero_redundancy import ZeroRedundancy
-
-    wrappers = (
-        DeepSpeed, LowLevelZero, Fsdp1, Fsdp2, Megatron, DTensors, ZeroRedundancy, Plain,
-    )  # fmt: skip
-    return next(w(root, optimizers) for w in wrappers if w.claims(root, optimizers))
 
 
 def has_post_accumulate_hook() -> bool:

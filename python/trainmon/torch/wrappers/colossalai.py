@@ -4,7 +4,7 @@ from __future__ import annotations
 import gc
 import sys
 
-from trainmon.torch.contract import BEFORE_REDUCTION, CLIP_AFTER, InPieces, Placement
+from trainmon.torch.wrappers.contract import BEFORE_REDUCTION, CLIP_AFTER, InPieces, Placement
 
 
 class LowLevelZero(InPieces):

@@ -6,7 +6,7 @@ import gc
 import torch
 from torch import nn
 
-from trainmon.torch.contract import BEFORE_REDUCTION, Placement, Wrapper
+from trainmon.torch.wrappers.contract import BEFORE_REDUCTION, Placement, Wrapper
 
 
 class Plain(Wrapper):

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import sys
 
-from trainmon.torch.plain import Plain
+from trainmon.torch.wrappers.plain import Plain
 
 
 class ZeroRedundancy(Plain):

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from trainmon.torch import holders
-from trainmon.torch.contract import BEFORE_REDUCTION, CLIP_AFTER, InPieces, Placement
+from trainmon.torch.wrappers import enclosing
+from trainmon.torch.wrappers.contract import BEFORE_REDUCTION, CLIP_AFTER, InPieces, Placement
 
 WHOLE = -1  # `at` of a piece that is all of the tensor that the optimizer updates
 
@@ -155,7 +155,7 @@ class DeepSpeed(InPieces):
 def engine_of(root):
     """The DeepSpeedEngine that is the model, or holds it; None where there is none."""
     engine = getattr(sys.modules.get("deepspeed"), "DeepSpeedEngine", None)
-    return None if engine is None else holders.holder_of(root, engine)
+    return None if engine is None else enclosing.holder_of(root, engine)
 
 
 def _held(optimizer) -> set[int]:

@@ -3,10 +3,10 @@ from __future__ import annotations
 
 import sys
 
-from trainmon.torch.contract import BEFORE_REDUCTION, Placement
-from trainmon.torch.dtensors import DTensors
 from trainmon.torch.hooks.dynamo import compiling
 from trainmon.torch.hooks.hook import Hook, ModuleHook
+from trainmon.torch.wrappers.contract import BEFORE_REDUCTION, Placement
+from trainmon.torch.wrappers.dtensors import DTensors
 
 
 class Fsdp2(DTensors):

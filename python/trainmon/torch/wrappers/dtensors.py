@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import torch
 
-from trainmon.torch.contract import BEFORE_REDUCTION, Placement, Wrapper
-from trainmon.torch.plain import ddp_of
+from trainmon.torch.wrappers.contract import BEFORE_REDUCTION, Placement, Wrapper
+from trainmon.torch.wrappers.plain import ddp_of
 
 
 class DTensors(Wrapper):
@@ -86,12 +86,10 @@ class DTensors(Wrapper):
             return [_local(t) for t in tensors], None
 
     def hook_gradients(self, parameters, registry):
-        from trainmon.torch.parameters import Accumulated, OfDTensor
-
         self.coverage = registry.adapter.coverage
         for parameter in parameters:
-            kind = OfDTensor if isinstance(parameter.tensor, self.dtensor) else Accumulated
-            registry.unreduced(parameter, parameter.tensor, kind)
+            placed = isinstance(parameter.tensor, self.dtensor)
+            registry.unreduced(parameter, parameter.tensor, placed=placed)
 
 
 def dtensor_type():

@@ -11,9 +11,8 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from trainmon.base.signals import pass_on
-from trainmon.torch.contract import BEFORE_REDUCTION, CLIP_AFTER, InPieces, Placement
 from trainmon.torch.hooks.hook import Hook
-from trainmon.torch.main_grad import read_due
+from trainmon.torch.wrappers.contract import BEFORE_REDUCTION, CLIP_AFTER, InPieces, Placement
 
 MOST_PIECES = 64  # of a shard, in the description of where it lies
 
@@ -232,7 +231,7 @@ class StartSync(Hook):
         adapter = self.adapter
         if adapter is not None and adapter.gradients.on:
             try:
-                read_due(adapter)
+                adapter.read_main_grad()
             except Exception as error:
                 adapter.gradients.failed(error)
         return self.start(*args, **kwargs)
