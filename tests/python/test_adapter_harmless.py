@@ -14,9 +14,10 @@ from torch import nn
 import trainmon
 from adapter_rows import healthy, keys, rows, run_json
 from trainmon import monitor as monitor_module
-from trainmon.torch import activations, elements, parameters, steps
+from trainmon.torch import activations, elements, steps
 from trainmon.torch.hooks.hook import backward
 from trainmon.torch.measuring import late_values, ops
+from trainmon.torch.parameters import sweeps
 
 KINDS = ["grads", "grad_unreduced", "weights", "moments", "activations"]
 
@@ -49,9 +50,9 @@ def train(model, optimizer, steps=3):
 BREAKABLE = {
     "backward begins": (steps.Steps, "backward_begins", "gradients", "actv"),
     "enter": (backward.Backward, "enter", None, "grad_reduced"),
-    "sweep": (parameters.Sweeps, "read", "sweeps", "actv_grad"),
-    "state": (parameters.Sweeps, "read_state", "sweeps", "actv_grad"),
-    "check": (parameters.Sweeps, "check", "sweeps", "actv_grad"),
+    "sweep": (sweeps.Sweeps, "read", "sweeps", "actv_grad"),
+    "state": (sweeps.Sweeps, "read_state", "sweeps", "actv_grad"),
+    "check": (sweeps.Sweeps, "check", "sweeps", "actv_grad"),
     "before step": (steps.Steps, "before_step", "steps", None),
     "after step": (steps.Steps, "after_step", "steps", None),
     "forward begins": (steps.Steps, "forward_begins", None, "grad_reduced"),

@@ -14,6 +14,7 @@ from trainmon.base.control import ControlBase
 from trainmon.base.coverage import FIXED_KINDS
 from trainmon.base.names import as_text
 from trainmon.base.parts import Part
+from trainmon.base.rows import ELSEWHERE, NO_SERIES
 from trainmon.base.signals import pass_on
 from trainmon.mindspore import given, hooks
 from trainmon.mindspore.activations import Activations
@@ -21,9 +22,7 @@ from trainmon.mindspore.collectives import Collectives
 from trainmon.mindspore.coverage import IN_GRAPH, NOT_HERE, Coverage
 from trainmon.mindspore.hooks import Handles
 from trainmon.mindspore.late import Late
-from trainmon.mindspore.momentum import ELSEWHERE
 from trainmon.mindspore.parameters import (
-    NO_SERIES,
     Parameter,
     dtype_name,
     is_data_parallel,

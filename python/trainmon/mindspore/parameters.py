@@ -8,7 +8,6 @@ from mindspore import Parameter as MsParameter
 from mindspore import nn
 from mindspore.communication import GlobalComm, get_group_size, get_rank
 
-NO_SERIES = -1
 # What is Adam's has the names that other frameworks give it; all else that of the attribute.
 STATES = {
     "moment1": "exp_avg",

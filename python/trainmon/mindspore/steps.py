@@ -3,8 +3,9 @@ from __future__ import annotations
 
 import mindspore as ms
 
+from trainmon.base.rows import NO_SERIES
 from trainmon.mindspore.momentum import Directions, Updates
-from trainmon.mindspore.parameters import NO_SERIES, states_of, steps_taken
+from trainmon.mindspore.parameters import states_of, steps_taken
 
 STILL_SCALED = 1
 

@@ -6,11 +6,11 @@ import weakref
 import torch
 
 from trainmon import _core
+from trainmon.base.rows import NO_SERIES
 from trainmon.torch import edges, elements
 from trainmon.torch.hooks.backward import current_task
 from trainmon.torch.hooks.dynamo import compiling
 from trainmon.torch.hooks.hook import Hook
-from trainmon.torch.parameters import NO_SERIES
 from trainmon.torch.selection import Selection
 
 # What the core asks torch at every call.

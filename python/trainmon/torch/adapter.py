@@ -13,6 +13,7 @@ from trainmon.base.collective_calls import compiled as patterns_of
 from trainmon.base.coverage import FIXED_KINDS
 from trainmon.base.names import as_text
 from trainmon.base.parts import Part
+from trainmon.base.rows import ELSEWHERE
 from trainmon.base.signals import pass_on
 from trainmon.torch import compiled, edges, given
 from trainmon.torch.activations import Activations
@@ -31,8 +32,7 @@ from trainmon.torch.hooks.hook import Handles
 from trainmon.torch.measuring.late_values import Late
 from trainmon.torch.measuring.ops import dtype_name
 from trainmon.torch.measuring.own_time import OwnTime
-from trainmon.torch.parameters import ELSEWHERE
-from trainmon.torch.registry import Registry
+from trainmon.torch.parameters.registry import Registry
 from trainmon.torch.replaced import Replaced
 from trainmon.torch.selection import Selection
 from trainmon.torch.stacks import Stacks

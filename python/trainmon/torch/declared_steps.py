@@ -13,8 +13,8 @@ from torch.optim.optimizer import (
 
 from trainmon.base.names import listed
 from trainmon.torch.hooks.hook import Hook, ModuleHook
-from trainmon.torch.parameters import Sweeps
-from trainmon.torch.shards import Shards
+from trainmon.torch.parameters.sharded_gradients import Shards
+from trainmon.torch.parameters.sweeps import Sweeps
 from trainmon.torch.steps import UNSEEN, closure_of, is_inside
 
 SETTLE = 10.0  # seconds

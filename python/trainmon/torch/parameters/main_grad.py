@@ -1,7 +1,8 @@
 # Gradients that a framework adds up in an attribute main_grad, and takes out of .grad, as Megatron does.
 from __future__ import annotations
 
-from trainmon.torch.parameters import NO_SERIES, Accumulated
+from trainmon.base.rows import NO_SERIES
+from trainmon.torch.parameters.accumulated import Accumulated
 
 
 class InMainGrad(Accumulated):

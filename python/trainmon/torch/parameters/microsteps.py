@@ -5,8 +5,8 @@ import weakref
 
 from torch import Tensor
 
+from trainmon.base.rows import ELSEWHERE
 from trainmon.torch.hooks.hook import Hook
-from trainmon.torch.parameters import ELSEWHERE
 from trainmon.torch.wrappers.dtensors import local_of
 
 

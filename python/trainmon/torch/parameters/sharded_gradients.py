@@ -10,9 +10,9 @@ from torch import Tensor
 
 from trainmon import _core
 from trainmon.base.signals import pass_on
-from trainmon.torch.exchange import FAREWELL, Exchange, Sent
 from trainmon.torch.measuring import ops
 from trainmon.torch.measuring.ops import dtype_name
+from trainmon.torch.parameters.rank_tables import FAREWELL, Exchange, Sent
 from trainmon.torch.wrappers.contract import Parameter
 from trainmon.torch.wrappers.dtensors import dtensor_type, local_of
 

@@ -3,13 +3,15 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from trainmon.base.rows import NO_SERIES
 from trainmon.torch.hooks.backward import IDLE, current_task
 from trainmon.torch.hooks.hook import AfterAccumulation
-from trainmon.torch.main_grad import InMainGrad
 from trainmon.torch.measuring.ops import dtype_name
-from trainmon.torch.microsteps import Contribution, OnGradient
-from trainmon.torch.momentum import Directions, Updates
-from trainmon.torch.parameters import NO_SERIES, Accumulated, CallAfter, OfDTensor, Reduced, Sweeps
+from trainmon.torch.parameters.accumulated import Accumulated, CallAfter, OfDTensor, Reduced
+from trainmon.torch.parameters.main_grad import InMainGrad
+from trainmon.torch.parameters.microsteps import Contribution, OnGradient
+from trainmon.torch.parameters.momentum import Directions, Updates
+from trainmon.torch.parameters.sweeps import Sweeps
 from trainmon.torch.wrappers.contract import Parameter, has_post_accumulate_hook, parameters_under
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from trainmon.torch.parameters import ELSEWHERE
+from trainmon.base.rows import ELSEWHERE
 
 MOMENTA = ("exp_avg", "momentum_buffer")
 _SHARE = torch.empty(0)  # of the dtype that shares have
