@@ -11,7 +11,7 @@ from adapter_rows import assert_is, healthy, keys, row, rows, run_json
 from features_model import Gpt, PlainAttention
 from test_features_attention import Sizes, dense
 from test_features_weights import similarity
-from trainmon.torch import features
+from trainmon.torch.features import rows as features
 
 KINDS = ["attention", "spectral", "router"]
 ATTENTION = ("attn_entropy", "attn_max", "attn_max_logit")
@@ -195,7 +195,7 @@ def test_modules_by_name(tmp_path):
     )
     train(model, optimizer)
     healthy(monitor)
-    named = {kind: {r["name"] for r in rows(tmp_path, kind=kind)} for kind in features.KINDS}
+    named = {kind: {r["name"] for r in rows(tmp_path, kind=kind)} for kind in rows.KINDS}
     assert named["attn_entropy"] == {"blocks.1.mixer.core"}
     assert named["stable_rank"] == {f"blocks.0.mixer.{part}" for part in ("q", "kv", "out")}
     assert named["router_similarity"] == {"blocks.1.experts.router"}
@@ -223,7 +223,7 @@ def test_a_kind_that_nothing_gives_is_said(tmp_path):
     optimizer.step()
     healthy(monitor)
     said = str(run_json(monitor)["not_covered"])
-    assert all(kind in said for kind in features.KINDS)
+    assert all(kind in said for kind in rows.KINDS)
 
 
 # --- invisible and harmless ----------------------------------------------------------------------

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from trainmon.torch import attention
-from trainmon.torch.attention import attention_features
+from trainmon.torch.features import attention
+from trainmon.torch.features.attention import attention_features
 from trainmon.torch.measuring import isolated
 
 LAYOUTS = ("bhsd", "bshd", "sbhd")
@@ -234,7 +234,7 @@ def test_peak_memory_of_a_long_sequence():
     """Measured by the allocator, in a process whose peak is nothing else's."""
     program = """
 import resource, torch
-from trainmon.torch.attention import attention_features
+from trainmon.torch.features.attention import attention_features
 torch.set_num_threads(1)
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 query, key = torch.randn(1, 4, 8192, 16), torch.randn(1, 4, 8192, 16)

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from test_features_attention import Sizes
-from trainmon.torch import spectral as spectral_module
+from trainmon.torch.features import spectral as spectral_module
+from trainmon.torch.features.routers import per_token_expert_entropy, router_weight_similarity
+from trainmon.torch.features.spectral import STEPS, TOLERANCE, spectral
 from trainmon.torch.measuring import isolated
-from trainmon.torch.routers import per_token_expert_entropy, router_weight_similarity
-from trainmon.torch.spectral import STEPS, TOLERANCE, spectral
 
 
 def gaussian(*shape, seed=0, dtype=torch.float32):

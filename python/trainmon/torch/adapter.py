@@ -22,8 +22,8 @@ from trainmon.torch.control import Control
 from trainmon.torch.coverage import Coverage
 from trainmon.torch.declared_steps import DeclaredSteps, NoOptimizer
 from trainmon.torch.elements import of_output
-from trainmon.torch.features import KINDS as FEATURES
-from trainmon.torch.features import Features
+from trainmon.torch.features.rows import KINDS as FEATURES
+from trainmon.torch.features.rows import Features
 from trainmon.torch.full_steps import FullSteps
 from trainmon.torch.hooks import dynamo
 from trainmon.torch.hooks.backward import Backward, current_task

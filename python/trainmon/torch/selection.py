@@ -8,7 +8,7 @@ from torch import nn
 from trainmon import _core
 from trainmon.base.names import as_text
 from trainmon.torch import elements
-from trainmon.torch.features import Choice
+from trainmon.torch.features.rows import Choice
 from trainmon.torch.hooks import dynamo
 from trainmon.torch.wrappers import module_names
 

@@ -9,7 +9,7 @@ import re
 import torch
 from torch import Tensor, nn
 
-from trainmon.torch.attention import LAYOUTS
+from trainmon.torch.features.attention import LAYOUTS
 
 QUERIES = ("query", "q", "query_layer", "query_states")
 KEYS = ("key", "k", "key_layer", "key_states")

@@ -20,14 +20,14 @@ from torch import Tensor, nn
 
 from trainmon import _core
 from trainmon.base.names import as_text
-from trainmon.torch import eligible
-from trainmon.torch.attention import LAYOUTS, attention_features, why_not
+from trainmon.torch.features import eligible
+from trainmon.torch.features.attention import LAYOUTS, attention_features, why_not
+from trainmon.torch.features.routers import per_token_expert_entropy, router_weight_similarity
+from trainmon.torch.features.spectral import spectral
 from trainmon.torch.hooks.backward import IDLE, current_task
 from trainmon.torch.hooks.dynamo import compiling
 from trainmon.torch.hooks.hook import Hook
 from trainmon.torch.measuring.isolated import isolated
-from trainmon.torch.routers import per_token_expert_entropy, router_weight_similarity
-from trainmon.torch.spectral import spectral
 
 ATTENTION = ("attn_entropy", "attn_max", "attn_max_logit")  # as attention_features returns them
 SPECTRAL = ("stable_rank", "spectral_norm")
