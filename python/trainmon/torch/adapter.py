@@ -17,7 +17,7 @@ from trainmon.base.rows import ELSEWHERE
 from trainmon.base.signals import pass_on
 from trainmon.torch import compiled, edges, given
 from trainmon.torch.activations import Activations
-from trainmon.torch.collectives import Collectives
+from trainmon.torch.collectives.functions import Collectives
 from trainmon.torch.control import Control
 from trainmon.torch.coverage import Coverage
 from trainmon.torch.declared_steps import DeclaredSteps, NoOptimizer

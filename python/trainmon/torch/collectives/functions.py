@@ -18,9 +18,16 @@ import weakref
 import torch
 from torch import Tensor
 
-from trainmon.base.collective_calls import Seen, arguments, compiled, match, parameters
+from trainmon.base.collective_calls import (
+    Seen,
+    arguments,
+    callers_outside,
+    captured,
+    compiled,
+    match,
+    parameters,
+)
 from trainmon.base.signals import pass_on
-from trainmon.torch import collective_calls as calls
 from trainmon.torch.hooks.dynamo import compiling
 from trainmon.torch.measuring.ops import dtype_name
 
@@ -37,6 +44,7 @@ SILENT = (
 )  # fmt: skip
 METHODS = {"send": "isend", "recv": "irecv", "recv_anysource": "irecv"}  # of ProcessGroup
 NOTED_STEPS = 2  # calls are noted until so many steps have ended
+NOT_CALLERS = ("distributed/", "nn/modules/module.py")  # of torch
 
 
 class Call:
@@ -90,9 +98,11 @@ class Collectives:
             self.patch(c10d.ProcessGroup, name, self._recorded_method, {})
         self.patch(c10d.Work, "wait", self._wait, {})
         if everything:
-            from trainmon.torch import collective_mode  # imports what older versions do not have
+            from trainmon.torch.collectives import (
+                dispatch_mode,  # imports what older versions do not have
+            )
 
-            if not collective_mode.install(self):
+            if not dispatch_mode.install(self):
                 coverage.not_covered("cc of calls from C++", "needs a newer torch (2.13 is enough)")
         elif any(wrapper.name == "ddp" for wrapper in self.adapter.wrappers):
             why = 'done in C++, which only collectives="all" sees'
@@ -206,11 +216,11 @@ class Collectives:
     def begins(self, name: str, given: dict, group, inputs: bool):
         """Before a call: (its Call, what to read after it), None when it is not recorded."""
         notes, clock = self._notes(), self.adapter.clock
-        stack = calls.callers() if notes or self.callers else []
-        found = calls.captured(name, given)
+        stack = callers_outside(torch.__file__, *NOT_CALLERS) if notes or self.callers else []
+        found = captured(Tensor, name, given)
         if notes:
             tensors = [tensor for _, tensor, _ in found]
-            self.noted.add(name, stack, calls.described(group), tensors)
+            self.noted.add(name, stack, _described(group), tensors)
         if self.log_only or not clock.recording:
             return None
         if self.callers and not match(self.callers, stack):
@@ -334,6 +344,11 @@ class Collectives:
         """What was called before the second step ended, recorded or not: per function a list of
         {stack, dtype, group, shape, count}."""
         return self.noted.table()
+
+
+def _described(group) -> str:
+    ranks = " ".join(map(str, torch.distributed.get_process_group_ranks(group)))
+    return f"{torch.distributed.get_backend(group)}, ranks {ranks}"
 
 
 def _code(function):
