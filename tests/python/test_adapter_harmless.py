@@ -14,9 +14,10 @@ from torch import nn
 import trainmon
 from adapter_rows import healthy, keys, rows, run_json
 from trainmon import monitor as monitor_module
-from trainmon.torch import activations, elements, steps
+from trainmon.torch import steps
 from trainmon.torch.hooks.hook import backward
 from trainmon.torch.measuring import late_values, ops
+from trainmon.torch.modules import activations, elements
 from trainmon.torch.parameters import sweeps
 
 KINDS = ["grads", "grad_unreduced", "weights", "moments", "activations"]

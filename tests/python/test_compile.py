@@ -13,8 +13,8 @@ import trainmon
 import versions
 from adapter_rows import assert_is, healthy, keys, row, rows, run_json
 from test_control import ctl, seen
-from trainmon.torch import compiled
 from trainmon.torch.hooks import dynamo
+from trainmon.torch.modules import compiled
 from versions import TORCH
 
 KINDS = ["activations"]

@@ -15,13 +15,11 @@ from trainmon.base.names import as_text
 from trainmon.base.parts import Part
 from trainmon.base.rows import ELSEWHERE
 from trainmon.base.signals import pass_on
-from trainmon.torch import compiled, edges, given
-from trainmon.torch.activations import Activations
+from trainmon.torch import given
 from trainmon.torch.collectives.functions import Collectives
 from trainmon.torch.control import Control
 from trainmon.torch.coverage import Coverage
 from trainmon.torch.declared_steps import DeclaredSteps, NoOptimizer
-from trainmon.torch.elements import of_output
 from trainmon.torch.features.rows import KINDS as FEATURES
 from trainmon.torch.features.rows import Features
 from trainmon.torch.full_steps import FullSteps
@@ -32,10 +30,13 @@ from trainmon.torch.hooks.hook import Handles
 from trainmon.torch.measuring.late_values import Late
 from trainmon.torch.measuring.ops import dtype_name
 from trainmon.torch.measuring.own_time import OwnTime
+from trainmon.torch.modules import compiled, gradient_edges
+from trainmon.torch.modules.activations import Activations
+from trainmon.torch.modules.elements import of_output
+from trainmon.torch.modules.selection import Selection
+from trainmon.torch.modules.stacks import Stacks
 from trainmon.torch.parameters.registry import Registry
 from trainmon.torch.replaced import Replaced
-from trainmon.torch.selection import Selection
-from trainmon.torch.stacks import Stacks
 from trainmon.torch.steps import Steps, TimedAfterStep, TimedBeforeStep, scaler_of, step_in_state
 from trainmon.torch.wrappers.choice import wrapper_of
 from trainmon.torch.wrappers.chunks import chunks_of, names_of
@@ -280,8 +281,8 @@ class Adapter:
         values, gradients = "actv" in self.kinds, "actv_grad" in self.kinds
         if values or gradients:
             inputs = gradients and self.config["input_grads"]
-            if inputs and edges.sequence_number is None:
-                self.coverage.not_covered("actv_grad of inputs", edges.NOT_NUMBERED)
+            if inputs and gradient_edges.sequence_number is None:
+                self.coverage.not_covered("actv_grad of inputs", gradient_edges.NOT_NUMBERED)
                 inputs = False
             part = self._part("activations")
             self.activations = Activations(self, part, values, gradients, inputs)

@@ -7,8 +7,8 @@ import json
 from trainmon.base.coverage import FIXED_KINDS, CoverageBase
 from trainmon.base.names import listed
 from trainmon.torch import given
-from trainmon.torch.compiled import COMPILED_BEFORE, INPUTS_UNSEEN, NO_GRADIENT
 from trainmon.torch.hooks.dynamo import TOO_OLD
+from trainmon.torch.modules.compiled import COMPILED_BEFORE, INPUTS_UNSEEN, NO_GRADIENT
 from trainmon.torch.wrappers.module_names import inside_compiled
 
 UNCALLED = (

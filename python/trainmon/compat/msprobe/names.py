@@ -9,7 +9,7 @@ from trainmon.compat.msprobe.elements import Elements
 from trainmon.compat.msprobe.short_names import Names, without_chunk
 from trainmon.compat.msprobe.short_names import squash as squash
 from trainmon.torch.features.rows import Choice
-from trainmon.torch.selection import Selection
+from trainmon.torch.modules.selection import Selection
 from trainmon.torch.wrappers import module_names
 
 

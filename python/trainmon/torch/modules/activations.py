@@ -7,16 +7,16 @@ import torch
 
 from trainmon import _core
 from trainmon.base.rows import NO_SERIES
-from trainmon.torch import edges, elements
 from trainmon.torch.hooks.backward import current_task
 from trainmon.torch.hooks.dynamo import compiling
 from trainmon.torch.hooks.hook import Hook
-from trainmon.torch.selection import Selection
+from trainmon.torch.modules import elements, gradient_edges
+from trainmon.torch.modules.selection import Selection
 
 # What the core asks torch at every call.
 _CALLS = {
     "current_task": current_task,
-    "sequence_number": edges.sequence_number,
+    "sequence_number": gradient_edges.sequence_number,
     "is_grad_enabled": torch.is_grad_enabled,
 }
 
@@ -143,7 +143,7 @@ class Activations(_core.Forwards):
         watched.replays.calls.append(call)
 
     def accumulator(self, leaf):
-        return edges.accumulator(leaf)
+        return gradient_edges.accumulator(leaf)
 
     def added(self, total, gradient):
         with torch.no_grad():

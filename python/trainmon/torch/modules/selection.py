@@ -7,9 +7,9 @@ from torch import nn
 
 from trainmon import _core
 from trainmon.base.names import as_text
-from trainmon.torch import elements
 from trainmon.torch.features.rows import Choice
 from trainmon.torch.hooks import dynamo
+from trainmon.torch.modules import elements
 from trainmon.torch.wrappers import module_names
 
 PATTERNS = ("include", "exclude", "attention_modules", "spectral_modules", "router_modules")
