@@ -14,11 +14,11 @@ from torch import nn
 import trainmon
 from adapter_rows import healthy, keys, rows, run_json
 from trainmon import monitor as monitor_module
-from trainmon.torch import steps
-from trainmon.torch.hooks.hook import backward
+from trainmon.torch.hooks import backward
 from trainmon.torch.measuring import late_values, ops
 from trainmon.torch.modules import activations, elements
 from trainmon.torch.parameters import sweeps
+from trainmon.torch.steps import windows
 
 KINDS = ["grads", "grad_unreduced", "weights", "moments", "activations"]
 
@@ -49,14 +49,14 @@ def train(model, optimizer, steps=3):
 
 # what fails -> (where it is, the part that goes off, a kind that goes on)
 BREAKABLE = {
-    "backward begins": (steps.Steps, "backward_begins", "gradients", "actv"),
+    "backward begins": (windows.Steps, "backward_begins", "gradients", "actv"),
     "enter": (backward.Backward, "enter", None, "grad_reduced"),
     "sweep": (sweeps.Sweeps, "read", "sweeps", "actv_grad"),
     "state": (sweeps.Sweeps, "read_state", "sweeps", "actv_grad"),
     "check": (sweeps.Sweeps, "check", "sweeps", "actv_grad"),
-    "before step": (steps.Steps, "before_step", "steps", None),
-    "after step": (steps.Steps, "after_step", "steps", None),
-    "forward begins": (steps.Steps, "forward_begins", None, "grad_reduced"),
+    "before step": (windows.Steps, "before_step", "steps", None),
+    "after step": (windows.Steps, "after_step", "steps", None),
+    "forward begins": (windows.Steps, "forward_begins", None, "grad_reduced"),
     "entered": (activations.Activations, "entered", "activations", "grad_reduced"),
     "left": (activations.Activations, "left", "activations", "grad_reduced"),
     "outputs": (elements, "of_output", None, "grad_reduced"),

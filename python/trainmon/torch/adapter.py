@@ -15,11 +15,9 @@ from trainmon.base.names import as_text
 from trainmon.base.parts import Part
 from trainmon.base.rows import ELSEWHERE
 from trainmon.base.signals import pass_on
-from trainmon.torch import given
 from trainmon.torch.collectives.functions import Collectives
 from trainmon.torch.control import Control
 from trainmon.torch.coverage import Coverage
-from trainmon.torch.declared_steps import DeclaredSteps, NoOptimizer
 from trainmon.torch.features.rows import KINDS as FEATURES
 from trainmon.torch.features.rows import Features
 from trainmon.torch.full_steps import FullSteps
@@ -36,8 +34,18 @@ from trainmon.torch.modules.elements import of_output
 from trainmon.torch.modules.selection import Selection
 from trainmon.torch.modules.stacks import Stacks
 from trainmon.torch.parameters.registry import Registry
-from trainmon.torch.replaced import Replaced
-from trainmon.torch.steps import Steps, TimedAfterStep, TimedBeforeStep, scaler_of, step_in_state
+from trainmon.torch.steps.calls import scaler_of, step_in_state
+from trainmon.torch.steps.declared import DeclaredSteps
+from trainmon.torch.steps.hooks import TimedAfterStep, TimedBeforeStep
+from trainmon.torch.steps.optimizers import (
+    NoOptimizer,
+    grad_scaler,
+    is_around,
+    torch_optimizers,
+    whole_chain,
+)
+from trainmon.torch.steps.replaced_optimizers import Replaced
+from trainmon.torch.steps.windows import Steps
 from trainmon.torch.wrappers.choice import wrapper_of
 from trainmon.torch.wrappers.chunks import chunks_of, names_of
 from trainmon.torch.wrappers.contract import has_post_accumulate_hook, parameters_under
@@ -56,9 +64,9 @@ class Adapter:
         self.declares = optimizers is None
         if self.declares:
             optimizers, relay = NoOptimizer(self.roots), DeclaredSteps()
-        self.optimizers = given.optimizers(optimizers, self.roots)
-        self.scaler = given.scaler(scaler, optimizers)
-        self.around = given.around(optimizers)
+        self.optimizers = torch_optimizers(optimizers, self.roots)
+        self.scaler = grad_scaler(scaler, optimizers)
+        self.around = whole_chain(optimizers)
         self.names = names_of(model)
         self.wrappers = self._wrapped()
         self.looked_again = False  # whether they were found to be the same in the first forward
@@ -457,10 +465,8 @@ class Adapter:
         before = steps.optimizer
         name = list(self.optimizers)[steps.index]
         self.optimizers[name] = optimizer
-        kept = [
-            one for one in self.around if not given.is_around(one, before) and one is not before
-        ]
-        self.around = (*kept, *given.around(optimizer))
+        kept = [one for one in self.around if not is_around(one, before) and one is not before]
+        self.around = (*kept, *whole_chain(optimizer))
         for wrapper in self.wrappers:
             wrapper.optimizers = self.around
 
@@ -532,7 +538,7 @@ class Adapter:
         if self.scales():
             return
         found = scaler_of(caller)
-        self.scaler = None if found is None else given.scaler(found)
+        self.scaler = None if found is None else grad_scaler(found)
         if self.scaler is not None:
             for steps in self.steps:
                 steps.scales()

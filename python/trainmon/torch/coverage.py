@@ -6,9 +6,9 @@ import json
 
 from trainmon.base.coverage import FIXED_KINDS, CoverageBase
 from trainmon.base.names import listed
-from trainmon.torch import given
 from trainmon.torch.hooks.dynamo import TOO_OLD
 from trainmon.torch.modules.compiled import COMPILED_BEFORE, INPUTS_UNSEEN, NO_GRADIENT
+from trainmon.torch.steps.optimizers import class_names
 from trainmon.torch.wrappers.module_names import inside_compiled
 
 UNCALLED = (
@@ -35,7 +35,7 @@ class Coverage(CoverageBase):
 
     def _inside(self) -> dict[str, list[str]]:
         adapter = self.adapter
-        return {name: given.described(o, adapter.around) for name, o in adapter.optimizers.items()}
+        return {name: class_names(o, adapter.around) for name, o in adapter.optimizers.items()}
 
     def followed(self) -> str:
         chains = [chain for chain in self._inside().values() if len(chain) > 1]

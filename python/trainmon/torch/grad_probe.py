@@ -17,10 +17,11 @@ from trainmon.base.names import as_text
 from trainmon.base.parts import Part
 from trainmon.base.signals import pass_on
 from trainmon.checks import arguments as checks
-from trainmon.torch import given, probe_place
+from trainmon.torch import probe_place
 from trainmon.torch.measuring.ops import dtype_name
 from trainmon.torch.step_calls import Owners, StepCalls
 from trainmon.torch.step_gradient import gradient_of, on_cpu
+from trainmon.torch.steps.optimizers import torch_optimizers
 
 LEVELS = ("L0", "L1", "L2")
 SIGNS = ("packed", "npy", "none")
@@ -113,7 +114,7 @@ class GradProbe:
         ternary, threads = checks.flag("ternary", ternary), checks.threads(threads)
         bounds = _bounds(bounds)
         out = checks.path("out", out, is_utf8=True)
-        optimizers = None if optimizer is None else list(given.optimizers(optimizer).values())
+        optimizers = None if optimizer is None else list(torch_optimizers(optimizer).values())
         if optimizers is not None:  # each once
             optimizers = list({id(one): one for one in optimizers}.values())
         self._params = checks.names("params", params, "names of parameters")

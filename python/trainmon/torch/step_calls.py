@@ -14,8 +14,8 @@ from torch.optim.optimizer import (
 
 from trainmon.base.signals import pass_on
 from trainmon.torch.hooks.hook import Handles, Hook
-from trainmon.torch.step_hooks import Restored
-from trainmon.torch.steps import fused_scaling, initialises_state
+from trainmon.torch.steps.calls import fused_scaling, initialises_state
+from trainmon.torch.steps.restored_hooks import Restored
 
 
 class StepCalls:

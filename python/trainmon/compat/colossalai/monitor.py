@@ -14,8 +14,9 @@ from trainmon.compat.colossalai import config as fields
 from trainmon.config import config_json
 from trainmon.monitor import Watch
 from trainmon.torch.adapter import Adapter
-from trainmon.torch.declared_steps import DeclaredSteps, NoOptimizer
 from trainmon.torch.modules.selection import Selection
+from trainmon.torch.steps.declared import DeclaredSteps
+from trainmon.torch.steps.optimizers import NoOptimizer
 from trainmon.torch.wrappers.chunks import chunks_of
 
 # What the wrapper of a model is called here, by the modes it contradicts.

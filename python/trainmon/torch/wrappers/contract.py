@@ -80,7 +80,7 @@ class Wrapper:
     @classmethod
     def claims(cls, root: nn.Module, optimizers: tuple) -> bool:
         """Whether this model is spread this way, judged by its objects, and by those given as
-        optimizers: all that wraps one, and itself (given.py)."""
+        optimizers: all that wraps one, and itself (steps/optimizers.py)."""
         raise NotImplementedError
 
     def parameters(self, chunk: int) -> list[Parameter]:

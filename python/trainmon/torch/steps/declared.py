@@ -15,22 +15,10 @@ from trainmon.base.names import listed
 from trainmon.torch.hooks.hook import Hook, ModuleHook
 from trainmon.torch.parameters.sharded_gradients import Shards
 from trainmon.torch.parameters.sweeps import Sweeps
-from trainmon.torch.steps import UNSEEN, closure_of, is_inside
+from trainmon.torch.steps.calls import closure_of, is_inside
+from trainmon.torch.steps.windows import UNSEEN
 
 SETTLE = 10.0  # seconds
-
-
-class NoOptimizer(torch.optim.Optimizer):
-    """What an Adapter takes for one: it has the parameters of the model and takes no step."""
-
-    def __init__(self, roots: list):
-        tensors = {id(p): p for root in roots for p in root.parameters()}
-        if not tensors:
-            raise ValueError("model has no parameters: there is nothing to watch")
-        super().__init__(list(tensors.values()), {"lr": 0.0})
-
-    def step(self, closure=None):
-        raise RuntimeError("this optimizer takes no steps")
 
 
 class DeclaredSteps:

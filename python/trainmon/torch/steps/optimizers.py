@@ -1,8 +1,10 @@
-# The arguments of watch() that only PyTorch can judge. Everything here raises TypeError.
+# What watch() was given as optimizers, and those of torch inside. Everything here raises TypeError.
 from __future__ import annotations
 
+import torch
 
-def optimizers(given, roots: list | None = None) -> dict:
+
+def torch_optimizers(given, roots: list | None = None) -> dict:
     """torch optimizers by name, in the order given. Where Megatron has none on this rank, with `roots`
     one that never steps."""
     if isinstance(given, dict):
@@ -21,7 +23,7 @@ def optimizers(given, roots: list | None = None) -> dict:
     return bare
 
 
-def around(given) -> tuple:
+def whole_chain(given) -> tuple:
     """What was given as optimizers, what that wraps, and so on, down to those of torch: wrappers of
     models are judged by them, too."""
     values = given.values() if isinstance(given, dict) else given
@@ -32,7 +34,7 @@ def around(given) -> tuple:
     return tuple(found)
 
 
-def described(bare, everything: tuple) -> list[str]:
+def class_names(bare, everything: tuple) -> list[str]:
     """The names of the classes of what wraps a bare optimizer, and of its own."""
     return [type(one).__name__ for one in (*filter(lambda o: is_around(o, bare), everything), bare)]
 
@@ -43,10 +45,10 @@ def has_stages(optimizer) -> bool:
     return all(map(callable, stages))
 
 
-def scaler(given, optimizers=()):
+def grad_scaler(given, optimizers=()):
     """The GradScaler, None if there is none or it does nothing. Accelerate's optimizers have theirs."""
     if given is None:
-        theirs = (getattr(optimizer, "scaler", None) for optimizer in around(optimizers))
+        theirs = (getattr(optimizer, "scaler", None) for optimizer in whole_chain(optimizers))
         given = next(filter(_is_scaler, theirs), None)
     if given is None:
         return None
@@ -59,8 +61,8 @@ def _is_scaler(given) -> bool:
     return hasattr(given, "is_enabled") and hasattr(given, "get_scale")
 
 
-def outside(bare, everything: tuple) -> list:
-    """The optimizers with step hooks around a bare one, among all that around() gave: what steps it,
+def hooked_around(bare, everything: tuple) -> list:
+    """The optimizers with step hooks around a bare one, among all that whole_chain() gave: what steps it,
     from the outermost on. Fabric's share their hooks with it, and only one of them is stepped."""
     found = [one for one in everything if _has_step_hooks(one) and is_around(one, bare)]
     hooks = {id(bare._optimizer_step_pre_hooks)}
@@ -73,8 +75,6 @@ def _bare(optimizer, roots) -> list:
     if found:
         return found
     if roots and getattr(optimizer, "is_stub_optimizer", False):
-        from trainmon.torch.declared_steps import NoOptimizer
-
         return [NoOptimizer(roots)]
     raise TypeError(
         "optimizer must be a torch.optim.Optimizer, a list or a dict of them, not "
@@ -105,18 +105,18 @@ def _wrapped(optimizer) -> list:
         values = [*getattr(optimizer, "__dict__", {}).values()]
         lists = [value for value in values if isinstance(value, (list, tuple))]
         values += [one for value in lists for one in value[:100]]
-        inner = [v for v in values if v is not optimizer and _has_step_hooks(v) and tensors(v)]
+        inner = [v for v in values if v is not optimizer and _has_step_hooks(v) and tensors_of(v)]
     if not hooked:
         return inner
     return [one for one in inner if _steps_same(optimizer, one)][:1]
 
 
 def _steps_same(outer, inner) -> bool:
-    held = tensors(outer)
-    return _has_step_hooks(inner) and bool(held) and held == tensors(inner)
+    held = tensors_of(outer)
+    return _has_step_hooks(inner) and bool(held) and held == tensors_of(inner)
 
 
-def tensors(optimizer) -> set[int]:
+def tensors_of(optimizer) -> set[int]:
     """Ids of what it steps; none of an object whose constructor did not get far enough."""
     try:
         return {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
@@ -140,3 +140,16 @@ def is_around(outer, bare) -> bool:
 
 def _is_new(key: int, seen: set[int]) -> bool:
     return key not in seen and not seen.add(key)
+
+
+class NoOptimizer(torch.optim.Optimizer):
+    """What an Adapter takes for one: it has the parameters of the model and takes no step."""
+
+    def __init__(self, roots: list):
+        tensors = {id(p): p for root in roots for p in root.parameters()}
+        if not tensors:
+            raise ValueError("model has no parameters: there is nothing to watch")
+        super().__init__(list(tensors.values()), {"lr": 0.0})
+
+    def step(self, closure=None):
+        raise RuntimeError("this optimizer takes no steps")

@@ -10,10 +10,10 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from trainmon.torch import given
 from trainmon.torch.hooks.backward import IDLE, current_task
 from trainmon.torch.hooks.hook import Hook
-from trainmon.torch.steps import closure_of, initialises_state, is_inside
+from trainmon.torch.steps.calls import closure_of, initialises_state, is_inside
+from trainmon.torch.steps.optimizers import tensors_of
 
 MOST = 100  # replacements that run.json tells
 STAND_IN = "NotYetKnown"  # the class of one that only stands for what will step (Fabric's callback)
@@ -99,7 +99,7 @@ class Replaced:
 
     def _index_of(self, adapter, optimizer) -> int:
         """Of the watched optimizer that this one has at least half of, NOBODY if of none."""
-        held = given.tensors(optimizer)
+        held = tensors_of(optimizer)
         known = self._others.get(id(optimizer))
         if known is not None and known[0]() is optimizer:
             if known[1] == held and known[2] is adapter.parameters:

@@ -2,17 +2,14 @@
 from __future__ import annotations
 
 import math
-import sys
 
-import torch
 from torch import Tensor
 
 from trainmon import _core
-from trainmon.torch import given
 from trainmon.torch.hooks.backward import IDLE
-from trainmon.torch.hooks.hook import Hook
-from trainmon.torch.measuring import own_time
-from trainmon.torch.step_hooks import Restored
+from trainmon.torch.steps.calls import closure_of, fused_scaling, initialises_state, is_inside
+from trainmon.torch.steps.optimizers import has_stages, hooked_around
+from trainmon.torch.steps.restored_hooks import Restored
 
 STILL_SCALED = 1
 UNSEEN = 20  # backwards in a row that led to no step and are worth a word
@@ -41,7 +38,7 @@ class Steps:
         if adapter.fixed_selection is None:
             self.groups = _core.DeclaredGroups(self.core, self.index)
         self.flags = STILL_SCALED if adapter.scales() else 0
-        self.around = given.outside(optimizer, adapter.around)  # whose step() calls its step()
+        self.around = hooked_around(optimizer, adapter.around)  # whose step() calls its step()
         self.attribute = "grad"  # in which gradients of parameters add up
         self.scale = 1.0
         self.has_stepped = False
@@ -78,7 +75,7 @@ class Steps:
             return False
         self.adapter.optimizer_changed(self, optimizer)
         self.optimizer = optimizer
-        self.around = given.outside(optimizer, self.adapter.around)
+        self.around = hooked_around(optimizer, self.adapter.around)
         if self.sweeps is not None:
             self.sweeps.order, self.sweeps.has_order = None, True
         return True
@@ -89,7 +86,7 @@ class Steps:
         self.pending = False  # a backward has put gradients into this window
         self.in_step = self.mistaken = False
         # How often gradients may yet be cleared between two stages of the step.
-        self.stages_left = sum(map(given.has_stages, self.around))
+        self.stages_left = sum(map(has_stages, self.around))
         self._forget_gradients()
         self.window = self.core.window(self.index)
         self.refresh()
@@ -359,144 +356,3 @@ class Steps:
         self.adapter.late.scalars(
             tensors, lambda values: self.core.decide(self.index, window, *outcome(values))
         )
-
-
-class BeforeStep(Hook):
-    __slots__ = ("steps",)
-
-    def __init__(self, steps):
-        self.steps = steps
-
-    def __call__(self, optimizer, args, kwargs):
-        steps = self.steps
-        if optimizer is not steps.optimizer and steps.part.on:
-            try:
-                if not steps.follow(optimizer, callable(closure_of(args, kwargs))):
-                    steps.ignored = True
-                    return None
-            except Exception as error:
-                steps.failed(error)
-        return self.run(args, kwargs, sys._getframe(1))
-
-    def run(self, args, kwargs, caller):
-        steps = self.steps
-        if not steps.part.on:
-            return None
-        try:
-            return steps.before_step(args, kwargs, caller)
-        except Exception as error:
-            steps.failed(error)
-
-
-class AfterStep(Hook):
-    __slots__ = ("steps",)
-
-    def __init__(self, steps):
-        self.steps = steps
-
-    def __call__(self, optimizer, args, kwargs):
-        steps = self.steps
-        if not steps.part.on:
-            return
-        try:
-            steps.after_step()
-        except Exception as error:
-            steps.failed(error)
-
-
-class TimedBeforeStep(BeforeStep):
-    """Step hooks stay while a budget comes and goes: without one these are plain."""
-
-    __slots__ = ()
-
-    def run(self, args, kwargs, caller):
-        own = self.steps.adapter.own_time
-        if own is None:
-            return super().run(args, kwargs, caller)
-        began = own_time.now()
-        result = super().run(args, kwargs, caller)
-        own.seconds += own_time.now() - began
-        return result
-
-
-class TimedAfterStep(AfterStep):
-    __slots__ = ()
-
-    def __call__(self, optimizer, args, kwargs):
-        own = self.steps.adapter.own_time
-        if own is None:
-            return super().__call__(optimizer, args, kwargs)
-        own.since = own_time.now()  # moved on by step_over()
-        super().__call__(optimizer, args, kwargs)
-        own.seconds += own_time.now() - own.since
-        own.since = None
-
-
-def closure_of(args: tuple, kwargs: dict):
-    """What step() was given for one, None if nothing."""
-    return kwargs.get("closure", args[1] if len(args) > 1 else None)
-
-
-def is_inside(caller, step: int) -> bool:
-    """Whether the step under way, run by the frame of that id, runs `caller`; else it raised and
-    never ended."""
-    above = caller.f_back
-    while above is not None:
-        if id(above) == step:
-            return True
-        above = above.f_back
-    return False
-
-
-def step_in_state(optimizer) -> int:
-    """How many steps the optimizer has taken according to its own state, 0 if it does not count."""
-    taken = 0
-    for state in optimizer.state.values():
-        step = state.get("step") if isinstance(state, dict) else None
-        if isinstance(step, (int, float, Tensor)) and (
-            not isinstance(step, Tensor) or step.numel() == 1
-        ):
-            taken = max(taken, int(step))
-    return taken
-
-
-def initialises_state(optimizer, frame) -> bool:
-    """Whether torch.distributed.checkpoint is calling step(), with lr 0 and zero gradients, to make
-    the state that it is about to load, or DeepSpeed, before training, to have it made."""
-    for _ in range(6):  # decorators of step() lie between
-        if frame is None:
-            return False
-        name = frame.f_code.co_name
-        if name == "initialize_optimizer_states":
-            return True
-        if name == "_init_optim_state":
-            return all(_is_zero(group.get("lr", 0)) for group in optimizer.param_groups)
-        frame = frame.f_back
-    return False
-
-
-def _is_zero(lr) -> bool:
-    return (not isinstance(lr, Tensor) or lr.is_cpu) and lr == 0
-
-
-def scaler_of(frame):
-    """The GradScaler whose step() calls that of an optimizer, which `frame` runs."""
-    for _ in range(6):  # decorators of step() lie between
-        if frame is None:
-            return None
-        if frame.f_code is _SCALER_STEP:
-            return frame.f_locals.get("self")
-        frame = frame.f_back
-    return None
-
-
-_SCALER_STEP = getattr(torch.amp, "GradScaler", torch.cuda.amp.GradScaler).step.__code__
-
-
-def fused_scaling(optimizer) -> tuple | None:
-    """(grad_scale, found_inf) while GradScaler leaves both to the optimizer's own kernel."""
-    found_inf = getattr(optimizer, "found_inf", None)
-    if not isinstance(found_inf, Tensor):
-        return None
-    scale = getattr(optimizer, "grad_scale", None)
-    return scale if isinstance(scale, Tensor) else None, found_inf

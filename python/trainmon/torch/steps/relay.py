@@ -6,8 +6,9 @@ import sys
 from trainmon.base.console import log
 from trainmon.base.signals import pass_on
 from trainmon.torch.hooks.hook import Hook
-from trainmon.torch.step_hooks import Restored
-from trainmon.torch.steps import AfterStep, BeforeStep, is_inside
+from trainmon.torch.steps.calls import is_inside
+from trainmon.torch.steps.hooks import AfterStep, BeforeStep
+from trainmon.torch.steps.restored_hooks import Restored
 
 
 class Relay:
