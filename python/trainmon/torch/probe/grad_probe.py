@@ -1,8 +1,6 @@
 # trainmon.GradProbe: per step what the gradients are like, and the sign of every element.
 from __future__ import annotations
 
-import atexit
-import json
 import os
 import threading
 import weakref
@@ -13,21 +11,20 @@ from torch import nn
 
 from trainmon import _core
 from trainmon.base.console import log
+from trainmon.base.grad_probe import at_work, core_of_probe
 from trainmon.base.names import as_text
 from trainmon.base.parts import Part
 from trainmon.base.signals import pass_on
 from trainmon.checks import arguments as checks
-from trainmon.torch import probe_place
 from trainmon.torch.measuring.ops import dtype_name
-from trainmon.torch.step_calls import Owners, StepCalls
-from trainmon.torch.step_gradient import gradient_of, on_cpu
+from trainmon.torch.probe import output_directory
+from trainmon.torch.probe.gradients import gradient_of, on_cpu
+from trainmon.torch.probe.outermost_calls import Owners, StepCalls
 from trainmon.torch.steps.optimizers import torch_optimizers
 
 LEVELS = ("L0", "L1", "L2")
 SIGNS = ("packed", "npy", "none")
 OVERFLOWS = ("drop_newest", "drop_oldest", "block")
-LEAST_QUEUE = 64.0  # MB
-STOP_TIMEOUT = 60.0  # seconds for the disk; a step is worth having as a whole
 # Why nothing was written: how far the steps got, the last of these holds.
 NO_STEP, SKIPPED, OTHER_STEPS, OTHER_PARAMS, NO_GRADIENT, REFUSED = range(6)
 WHY_NOTHING = (
@@ -38,14 +35,6 @@ WHY_NOTHING = (
     "no parameter had a gradient",
     "no gradient could be measured (health.json: refused)",
 )
-
-_at_work: weakref.WeakSet = weakref.WeakSet()
-
-
-@atexit.register
-def _stop_all() -> None:
-    for probe in list(_at_work):
-        probe.stop()
 
 
 class GradProbe:
@@ -119,7 +108,7 @@ class GradProbe:
             optimizers = list({id(one): one for one in optimizers}.values())
         self._params = checks.names("params", params, "names of parameters")
         self._steps = checks.counts("steps", steps)
-        self.rank, self._world = probe_place.rank_and_world()
+        self.rank, self._world = output_directory.rank_and_world()
         self.directory = os.path.join(os.path.abspath(out), f"rank{self.rank}")
         self._process, self._ended = os.getpid(), None
         self._core = self._calls = None
@@ -136,8 +125,6 @@ class GradProbe:
         self._unseen = 0  # steps after an error switched the probe off
         self._lock = threading.RLock()  # optimizers may step in several threads
         named = dict(model.named_parameters())
-        planes = 0 if level == "L0" or signs == "none" else 2 if ternary else 1
-        bits = planes * sum(p.numel() for p in named.values() if not _is_lazy(p))
         if older := _names_in(self.directory):
             steps_there = {name for name in older if name.startswith("grad_summary_")}
             self._say(
@@ -146,28 +133,21 @@ class GradProbe:
             )
         self._resolve_tied(model, named)
         self._tell_unknown(named)
-        settings = {
-            "sinks": [],
-            "threads": threads,
-            "overflow": overflow,
-            "queue_mb": max(LEAST_QUEUE, 2.5 * bits / 8 / 2**20),
-            "stop_timeout_seconds": STOP_TIMEOUT,
-        }
-        part = {
-            "intervals": level == "L2",
-            "bounds": [float(bound) for bound in bounds],
-            "bound_texts": [json.dumps(bound) for bound in bounds],
-            "planes": planes,
-            "npy": signs == "npy",
-            "digest": digest,
-            "digest_column": self._digest_column(digest),
-        }
-        self._release = probe_place.claim(self, self.directory)
+        self._release = output_directory.claim(self, self.directory)
         try:
-            self._core = _core.Monitor(
-                json.dumps(settings),
-                json.dumps({"rank": self.rank, "world_size": self._world}),
-                json.dumps({"directory": self.directory, "grad_probe": part}),
+            self._core = core_of_probe(
+                self.directory,
+                self.rank,
+                self._world,
+                sum(p.numel() for p in named.values() if not _is_lazy(p)),
+                level=level,
+                bounds=bounds,
+                signs=signs,
+                ternary=ternary,
+                digest=digest,
+                digest_column=self._digest_column(digest),
+                threads=threads,
+                overflow=overflow,
             )
         except BaseException:
             self._release()
@@ -175,7 +155,7 @@ class GradProbe:
         self._part = Part(self._core, "grad probe")
         self._owners = Owners(optimizers)
         self._calls = StepCalls(optimizers, self._names_of, self._look, self._failed)
-        _at_work.add(self)
+        at_work.add(self)
 
     def __reduce__(self):
         # A model or trainer that keeps a GradProbe can be copied and saved: without it.
@@ -291,7 +271,7 @@ class GradProbe:
                 self._say(f"ranks {which}: there are ranks 0 to {self._world - 1}, none is chosen")
 
     def _tell_late_rank(self) -> None:
-        if "rank" not in self._told and (rank := probe_place.rank_and_world()[0]) != self.rank:
+        if "rank" not in self._told and (rank := output_directory.rank_and_world()[0]) != self.rank:
             self._told.add("rank")
             self._say(
                 f"this process became rank {rank} after the probe was made: its files are in "
@@ -331,7 +311,7 @@ class GradProbe:
         if self._core is None or self._ended is not None or os.getpid() != self._process:
             return self._ended or {}
         self._ended = {}
-        _at_work.discard(self)
+        at_work.discard(self)
         self._calls.remove()
         self._ended = self._core.stop()
         self._release()
