@@ -138,7 +138,7 @@ class Coverage(CoverageBase):
         if self.adapter.declares:
             self.steps_undeclared(f"gradients came and went {count} times")
             return
-        if self.adapter.scaler is not None:
+        if self.adapter.loss_scale.scaler is not None:
             text = f"the GradScaler left out {count} steps in a row"
             if "grad_unreduced" not in self.adapter.kinds:
                 text += (

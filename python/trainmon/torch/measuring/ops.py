@@ -19,6 +19,12 @@ def dtype_name(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
+def all_elsewhere(handle, series, tensors, attribute, flags=0, scale=None):
+    """sweep() of the setting backend="ops": the core measures nothing."""
+    values = tensors if attribute is None else [getattr(t, attribute) for t in tensors]
+    return [i for i, value in enumerate(values) if value is not None]
+
+
 class Refused(Exception):
     """A dtype or layout that is not measured; the text is a short stable word."""
 

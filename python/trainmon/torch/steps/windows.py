@@ -37,7 +37,7 @@ class Steps:
         self.groups = None
         if adapter.fixed_selection is None:
             self.groups = _core.DeclaredGroups(self.core, self.index)
-        self.flags = STILL_SCALED if adapter.scales() else 0
+        self.flags = STILL_SCALED if adapter.loss_scale.is_known() else 0
         self.around = hooked_around(optimizer, adapter.around)  # whose step() calls its step()
         self.attribute = "grad"  # in which gradients of parameters add up
         self.scale = 1.0
@@ -99,7 +99,7 @@ class Steps:
 
     def attached_anew(self) -> None:
         """The model is spread in another way than it was thought to be."""
-        self.flags = STILL_SCALED if self.adapter.scales() else 0
+        self.flags = STILL_SCALED if self.adapter.loss_scale.is_known() else 0
         self.refresh()
 
     def scales(self) -> None:
@@ -110,15 +110,15 @@ class Steps:
     def _scale_now(self):
         """NaN where losses are scaled, but nobody known does it."""
         adapter = self.adapter
-        if self.mistaken or (self.flags & STILL_SCALED and not adapter.scales()):
+        if self.mistaken or (self.flags & STILL_SCALED and not adapter.loss_scale.is_known()):
             return math.nan
-        return adapter.scale()
+        return adapter.loss_scale.now()
 
     def detached(self) -> None:
         """No hook but those of the step is left, and no loss scale is seen any more."""
         self.sweeps = self.directions = self.updates = None
         self.recording = False
-        self.scale = math.nan if self.adapter.scales() else 1.0
+        self.scale = math.nan if self.adapter.loss_scale.is_known() else 1.0
 
     def refresh(self) -> None:
         # Rows without steps would go to the wrong ones.
@@ -203,14 +203,14 @@ class Steps:
         return True
 
     def _scale_fell(self) -> bool:
-        now = self.adapter.scale()
+        now = self.adapter.loss_scale.now()
         return isinstance(now, float) and isinstance(self.scale, float) and now < self.scale
 
     def _abandon(self, skipped: bool = False) -> None:
         self.abandoned += 1
         if self.abandoned == UNSEEN:
             self.adapter.coverage.steps_unseen(UNSEEN)
-        self.adapter.window_ends(self, skipped=self.adapter.scales())
+        self.adapter.window_ends(self, skipped=self.adapter.loss_scale.is_known())
         before, now = self.scale, self._scale_now()
         if isinstance(before, float):
             skipped = skipped or self._scale_fell() or self.core.saw_non_finite(self.index)
@@ -245,7 +245,7 @@ class Steps:
         self.in_step = True
         self.fused = fused_scaling(self.optimizer)
         if not self.has_stepped or self.fused is not None:
-            self.adapter.look_for_scaler(caller)
+            self.adapter.loss_scale.look_for_scaler(caller)
             self.has_stepped = True
         if self.fused is not None:
             self.scales()  # there is a scaler, though nobody showed it to us
