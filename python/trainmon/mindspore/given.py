@@ -3,6 +3,8 @@ from __future__ import annotations
 
 from mindspore import nn
 
+from trainmon.base.optimizers import by_name
+
 
 def chunks(model) -> list[nn.Cell]:
     """The model chunks: one cell, or several in a list."""
@@ -15,14 +17,7 @@ def chunks(model) -> list[nn.Cell]:
 
 def optimizers(given) -> dict:
     """Optimizers by name, in the order given."""
-    if isinstance(given, dict):
-        found = {str(name): optimizer for name, optimizer in given.items()}
-    elif isinstance(given, (list, tuple)):
-        found = {str(index): optimizer for index, optimizer in enumerate(given)}
-    else:
-        found = {"0": given}
-    if not found:
-        raise TypeError("optimizer must be an optimizer, a list or a dict of them, not empty")
+    found = by_name(given)
     for optimizer in found.values():
         _check(optimizer)
     return found

@@ -32,6 +32,10 @@ class Parameter:
     hooked: bool = False  # its gradient was seen in a backward
     series: dict[str, int] = field(default_factory=dict)  # by kind
 
+    @property
+    def shape(self) -> tuple:
+        return tuple(self.tensor.shape)
+
 
 def parameters_of(roots: list[nn.Cell]) -> list[Parameter]:
     """Every parameter once, under its first name."""

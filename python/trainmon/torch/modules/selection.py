@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 from torch import nn
 
-from trainmon import _core
-from trainmon.base.names import as_text
+from trainmon.base.selection import SelectionBase
 from trainmon.torch.features.rows import Choice
 from trainmon.torch.hooks import dynamo
 from trainmon.torch.modules import elements
@@ -15,7 +14,7 @@ from trainmon.torch.wrappers import module_names
 PATTERNS = ("include", "exclude", "attention_modules", "spectral_modules", "router_modules")
 
 
-class Selection:
+class Selection(SelectionBase):
     """By include and exclude of the configuration. A face with rules of its own has a subclass."""
 
     # Whether inputs() and outputs() name tensors as the operators in compiled code do (compiled.py).
@@ -23,21 +22,12 @@ class Selection:
 
     def __init__(self, config: dict, chunks: list[str] = ()):
         """`chunks` are their names, if they have any."""
+        super().__init__(config, PATTERNS, "module")
         self.chunks = chunks
-        self.include, self.exclude = config["include"], config["exclude"]
-        self.patterns = {key: config[key] for key in PATTERNS}
         self.features = Choice.of(config)
 
     def parameter(self, parameter) -> bool:
         return self._takes(parameter.name, *parameter.aliases)
-
-    def label(self, parameter) -> str:
-        """The name of its series."""
-        return parameter.name
-
-    def takes_parameter(self, parameter, kind: str) -> bool:
-        """Whether a watched parameter gets rows of this kind."""
-        return True
 
     def modules(self, root: nn.Module, chunk: int, seen: set[int], not_covered) -> Iterator[tuple]:
         """(label, module) of those whose tensors are watched."""
@@ -63,27 +53,11 @@ class Selection:
     def outputs(self, watched, output) -> list[tuple]:
         return elements.of_output(output)
 
-    def takes(self, watched, kind: str, element: str) -> bool:
-        """Whether this element of a watched module gets rows of this kind."""
-        return True
-
     def check(self, parameters, roots, not_covered) -> None:
-        """A pattern that selects nothing is a slip more often than not."""
         names = {name for p in parameters for name in (p.name, *p.aliases)}
         for chunk, root in enumerate(roots):
             names.update(self._within(chunk, name) for name, _ in module_names.named(root))
-        names = [as_text(name) for name in names]
-        for key, patterns in self.patterns.items():
-            for pattern in patterns:
-                if not any(_core.name_selected(name, [pattern], []) for name in names):
-                    why = "no parameter or module has such a name"
-                    behind = f"**.{pattern}"
-                    if any(_core.name_selected(name, [behind], []) for name in names):
-                        why += f": patterns begin at the root, did you mean {behind!r}?"
-                    not_covered(f"{key} {pattern!r}", why)
+        self._check(names, not_covered)
 
     def _within(self, chunk: int, name: str) -> str:
         return module_names.within(self.chunks[chunk], name) if self.chunks else name
-
-    def _takes(self, *names: str) -> bool:
-        return any(_core.name_selected(as_text(name), self.include, self.exclude) for name in names)

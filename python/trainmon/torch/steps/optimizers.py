@@ -3,20 +3,14 @@ from __future__ import annotations
 
 import torch
 
+from trainmon.base.optimizers import by_name
+
 
 def torch_optimizers(given, roots: list | None = None) -> dict:
     """torch optimizers by name, in the order given. Where Megatron has none on this rank, with `roots`
     one that never steps."""
-    if isinstance(given, dict):
-        found = {str(name): optimizer for name, optimizer in given.items()}
-    elif isinstance(given, (list, tuple)):
-        found = {str(index): optimizer for index, optimizer in enumerate(given)}
-    else:
-        found = {"0": given}
-    if not found:
-        raise TypeError("optimizer must be an optimizer, a list or a dict of them, not empty")
     bare: dict = {}
-    for name, optimizer in found.items():
+    for name, optimizer in by_name(given).items():
         inner = _bare(optimizer, roots)
         for index, one in enumerate(inner):
             bare[name if len(inner) == 1 else f"{name}.{index}"] = one
