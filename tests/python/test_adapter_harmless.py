@@ -14,6 +14,7 @@ from torch import nn
 import trainmon
 from adapter_rows import healthy, keys, rows, run_json
 from trainmon import monitor as monitor_module
+from trainmon import volume
 from trainmon.torch.hooks import backward
 from trainmon.torch.measuring import late_values, ops
 from trainmon.torch.modules import activations, elements
@@ -244,7 +245,7 @@ def test_too_much_a_day_is_refused_by_name_and_size(tmp_path):
 
 
 def test_a_fast_run_that_writes_too_much_is_told(tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr(monitor_module, "MOST_PER_DAY", 50e6)
+    monkeypatch.setattr(volume, "MOST_PER_DAY", 50e6)
     model, optimizer = training()
     with trainmon.watch(model, optimizer, out=tmp_path):
         train(model, optimizer, monitor_module.STEPS_TO_TIME)
