@@ -23,12 +23,13 @@ class Steps:
         "recording", "window", "flags", "turns_left",
         "task", "pending", "in_step", "first", "previous", "last", "zero", "scale", "fused",
         "groups", "start_known", "caller", "inner", "ignored", "abandoned", "attribute", "around",
-        "stages_left", "mistaken", "has_stepped",
+        "stages_left", "mistaken", "has_stepped", "_read",
     )  # fmt: skip
 
     def __init__(self, adapter, optimizer, start_iteration: int | None):
         self.adapter, self.core, self.optimizer = adapter, adapter.core, optimizer
         self.part = adapter.steps_part
+        self._read = adapter.sweeps_part.run  # what fails there does not make the steps lose count
         self.sweeps = self.directions = self.updates = None
         self.start_known = start_iteration is not None
         start = start_iteration if self.start_known else adapter.steps_taken(optimizer)
@@ -300,16 +301,6 @@ class Steps:
         self._read(self.sweeps.read_state)
         if self.updates is not None:
             self._read(self.updates.read)
-
-    def _read(self, read, *arguments) -> None:
-        """Calls a method of sweeps, which may fail without the steps losing count."""
-        part = self.adapter.sweeps_part
-        if not self.recording or not part.on:
-            return
-        try:
-            read(*arguments)
-        except Exception as error:
-            part.failed(error)
 
     def after_step(self) -> None:
         if self.inner:
