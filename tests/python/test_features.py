@@ -195,7 +195,7 @@ def test_modules_by_name(tmp_path):
     )
     train(model, optimizer)
     healthy(monitor)
-    named = {kind: {r["name"] for r in rows(tmp_path, kind=kind)} for kind in rows.KINDS}
+    named = {kind: {r["name"] for r in rows(tmp_path, kind=kind)} for kind in features.KINDS}
     assert named["attn_entropy"] == {"blocks.1.mixer.core"}
     assert named["stable_rank"] == {f"blocks.0.mixer.{part}" for part in ("q", "kv", "out")}
     assert named["router_similarity"] == {"blocks.1.experts.router"}
@@ -223,7 +223,7 @@ def test_a_kind_that_nothing_gives_is_said(tmp_path):
     optimizer.step()
     healthy(monitor)
     said = str(run_json(monitor)["not_covered"])
-    assert all(kind in said for kind in rows.KINDS)
+    assert all(kind in said for kind in features.KINDS)
 
 
 # --- invisible and harmless ----------------------------------------------------------------------

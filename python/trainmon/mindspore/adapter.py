@@ -11,12 +11,12 @@ from trainmon.base.adapter import AdapterBase
 from trainmon.base.coverage import FIXED_KINDS
 from trainmon.base.parts import Part
 from trainmon.base.rows import NO_SERIES, elsewhere
-from trainmon.mindspore import given, hooks
+from trainmon.mindspore import arguments, hooks
 from trainmon.mindspore.activations import Activations
 from trainmon.mindspore.collectives import Collectives
 from trainmon.mindspore.coverage import IN_GRAPH, NOT_HERE, Coverage
 from trainmon.mindspore.hooks import Handles
-from trainmon.mindspore.late import Late
+from trainmon.mindspore.late_values import Late
 from trainmon.mindspore.parameters import (
     Parameter,
     dtype_name,
@@ -45,9 +45,9 @@ class Adapter(AdapterBase):
 
     def __init__(self, model, optimizers, scaler=None, selection=None, relay=None):
         super().__init__(Coverage(self), selection, relay)
-        self.roots = given.chunks(model)
-        self.optimizers = given.optimizers(optimizers)
-        self.scaler = given.scaler(scaler)
+        self.roots = arguments.chunks(model)
+        self.optimizers = arguments.optimizers(optimizers)
+        self.scaler = arguments.scaler(scaler)
         self.parameters = parameters_of(self.roots)
         self.is_graph = ms.get_context("mode") == ms.GRAPH_MODE
         self.reduces = is_data_parallel()

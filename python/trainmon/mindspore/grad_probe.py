@@ -9,7 +9,7 @@ from trainmon.base.grad_probe import at_work, core_of_probe
 from trainmon.base.names import as_text
 from trainmon.base.parts import Part
 from trainmon.base.signals import pass_on
-from trainmon.mindspore import given, hooks
+from trainmon.mindspore import arguments, hooks
 from trainmon.mindspore.parameters import dtype_name, rank_and_world
 
 
@@ -23,7 +23,7 @@ class GradProbe:
         self, optimizer, *, out, level="L1", bounds=(-1, 0, 1), params=(), steps=(), ranks=(),
         signs="packed", digest="none", digest_column="",
     ):  # fmt: skip
-        (self._optimizer,) = given.optimizers(optimizer).values()
+        (self._optimizer,) = arguments.optimizers(optimizer).values()
         self.rank, world = rank_and_world()
         self.directory = os.path.join(os.path.abspath(out), f"rank{self.rank}")
         self._core = self._ended = None
