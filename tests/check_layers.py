@@ -2,7 +2,8 @@
 
 A folder uses only the folders its line names, each of a lower layer, and only the outside
 libraries its line names. Its CMake target depends on exactly the folders of src that its line
-names. Exits 1 and lists each violation otherwise.
+names. No Python module imports itself by way of others, wherever in it the import stands. Exits 1
+and lists each violation otherwise.
 """
 
 from __future__ import annotations
@@ -86,6 +87,42 @@ def cmake_violations(root: Path, table) -> list[str]:
     return found
 
 
+def python_imports(root: Path) -> dict[str, set[str]]:
+    """Of each Python file the files of ours that it imports, in a function or under TYPE_CHECKING, too."""
+    files = {str(f.relative_to(root)): f for f in sorted((root / "python").rglob("*.py"))}
+    graph = {}
+    for path, file in files.items():
+        candidates = []
+        for used in used_paths(file, root):
+            names = [used, used.rpartition("/")[0]]  # a module, or a name in one
+            candidates += [f"{name}{end}" for name in names for end in (".py", "/__init__.py")]
+        graph[path] = {name for name in candidates if name in files and name != path}
+        # A name of a package that is a module stands for that module alone.
+        graph[path] -= {
+            f"{used.rpartition('/')[0]}/__init__.py"
+            for used in used_paths(file, root)
+            if f"{used}.py" in files or f"{used}/__init__.py" in files
+        }
+    return graph
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """The groups of files that import each other, each sorted."""
+
+    def reached_from(start: str) -> set[str]:
+        seen: set[str] = set()
+        rest = [start]
+        while rest:
+            for name in graph[rest.pop()] - seen:
+                seen.add(name)
+                rest.append(name)
+        return seen
+
+    reached = {name: reached_from(name) for name in graph}
+    tied = {name: {o for o in reached[name] if name in reached[o]} for name in graph}
+    return sorted(sorted(group) for group in set(map(frozenset, tied.values())) if group)
+
+
 def violations(root: Path) -> list[str]:
     table = read_table((root / "ARCHITECTURE.md").read_text(encoding="utf-8"))
     outside = set().union(*(libraries for _, _, libraries in table.values()))
@@ -112,6 +149,7 @@ def violations(root: Path) -> list[str]:
                 found.append(f"{path}: uses {used}; {home} may use {', '.join(sorted(uses))}")
             elif target is None and library in outside and library not in libraries:
                 found.append(f"{path}: uses {used}, which {home} may not")
+    found += [f"a circle: {', '.join(group)}" for group in circles(python_imports(root))]
     return found
 
 
@@ -137,15 +175,23 @@ def self_test() -> None:
             "src/a/CMakeLists.txt": "trainmon_library(a\n  SOURCES a.cpp DEPENDS base)  # src/a\n",
             "src/b/CMakeLists.txt": "trainmon_library(b SOURCES b.cpp\n  DEPENDS base)\n",
             "python/bindings/module.cpp": "",
-            "python/trainmon/a.py": "from trainmon import _core, torch\nimport torch.nn\n",
+            "python/trainmon/a.py": "from trainmon import _core, torch\nimport torch.nn\n"
+            "from trainmon.torch.b import f\n",
             "python/trainmon/torch/b.py": "import torch\nfrom trainmon import _core\n"
             "def f():\n    from trainmon.a import x\n",
+            "python/trainmon/torch/__init__.py": "",
+            "python/trainmon/torch/c.py": "def f():\n    from trainmon.torch import d\n",
+            "python/trainmon/torch/d.py": "from trainmon.torch.e import f\n",
+            "python/trainmon/torch/e.py": "import trainmon.torch.c\nfrom trainmon.torch import b\n",
         }
         for name, text in files.items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(text)
         expected = [
             "ARCHITECTURE.md: src/b may not use src/a (no lower layer)",
+            "a circle: python/trainmon/a.py, python/trainmon/torch/b.py",
+            "a circle: python/trainmon/torch/c.py, python/trainmon/torch/d.py, "
+            "python/trainmon/torch/e.py",
             "include/trainmon/x.h: uses src/base/b.h; include/trainmon may use ",
             "python/trainmon/a.py: uses python/bindings/module.cpp; "
             "python/trainmon may use python/trainmon/torch",

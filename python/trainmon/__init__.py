@@ -8,7 +8,7 @@ _HOME = {
     "__version__": "trainmon._core",
     "watch": "trainmon.monitor",
     "Watch": "trainmon.monitor",
-    "GradProbe": "trainmon.torch.grad_probe",
+    "GradProbe": "trainmon.torch.probe.grad_probe",
     "tensor_stats": "trainmon.stats",
     "probe_tensor": "trainmon.stats",
     "read": "trainmon.reading",

@@ -17,11 +17,8 @@ from trainmon import _core, alerts
 from trainmon.base.console import say
 from trainmon.base.signals import pass_on
 from trainmon.config import config_json
+from trainmon.volume import Volume, in_bytes
 
-ROW_BYTES = {"log": 45, "csv": 260, "sqlite": 110}  # seen: 19 to 43, 150 to 240, 92
-CURVE_BYTES = 60  # of one point of a curve in an event file, with its tag; a row has up to four
-DAY = 86400
-MOST_PER_DAY = 50e9  # bytes; more must be asked for with allow_volume
 STEPS_TO_TIME = 20  # steps after which the size of a day is measured instead of assumed
 MOST_FLOATS = 20
 
@@ -260,33 +257,16 @@ class Watch:
             say(f"trainmon: {text}")
 
     def _check_volume(self, config: dict, rows: int, who: dict) -> None:
-        identity = {"world_size": int(os.environ.get("WORLD_SIZE", 1)), **who}
         self._chosen = config["ranks"]
-        ranks = len(self._chosen) or identity["world_size"]
-        every = config["every"] or (1 if identity["world_size"] <= 4 else 10)
-        row_bytes = sum(ROW_BYTES.get(sink, 0) for sink in config["sinks"])
-        curves = config["tensorboard_tags"] if "tensorboard" in config["sinks"] else 0
-        per_step = rows * row_bytes + min(curves, 4 * rows) * CURVE_BYTES
-        self._bytes_per_step = per_step * ranks / every
-        self._files_per_byte = 1 / (config["segment_mb"] * 2**20)
-        self._ranks = ranks
-        self._bounded = not config["allow_volume"] and per_step > 0
-        per_day = self._bytes_per_step * DAY
-        if self._bounded and per_day > MOST_PER_DAY:
-            raise ValueError(
-                f"this would write about {_size(per_day)} a day at one step a second ({rows} rows a "
-                f"step on {ranks} ranks, every {every} steps), more than {_size(MOST_PER_DAY)}: watch "
-                "fewer kinds or names, raise `every`, or pass allow_volume=True"
-            )
+        self._volume = Volume(config, rows, who)
 
     def _say_start(self, config: dict) -> None:
-        per_day = self._bytes_per_step * DAY
-        files = self._ranks + per_day * self._files_per_byte
+        per_day, files = self._volume.per_day, self._volume.files_per_day
         text = f"watching {' '.join(self._adapter.coverage.kinds())} into {_shell_word(self.directory)}"
         if self._core.restart > 0:
             text += f" (restart {self._core.restart} of the run there)"
         if per_day > 0:
-            text += f", about {_size(per_day)} in {files:.0f} files a day at one step a second"
+            text += f", about {in_bytes(per_day)} in {files:.0f} files a day at one step a second"
         if config["budget"] is not None:
             text += f"; for at most {_percent(config['budget'])} of the step's time"
         text += self._adapter.coverage.followed()
@@ -308,13 +288,8 @@ class Watch:
                 self._say_nothing_recorded()
             self._adapter.coverage.after_first_step()
         if self._steps == STEPS_TO_TIME:
-            seconds = (time.monotonic() - self._since) / STEPS_TO_TIME
-            per_day = self._bytes_per_step * DAY / max(seconds, 1e-6)
-            if self._bounded and per_day > MOST_PER_DAY:
-                self._say(
-                    f"at {1 / max(seconds, 1e-6):.1f} steps a second this writes about "
-                    f"{_size(per_day)} a day; a larger `every` makes it less"
-                )
+            if text := self._volume.warning((time.monotonic() - self._since) / STEPS_TO_TIME):
+                self._say(text)
 
     def _switched(self, config: dict, new_hooks: bool) -> None:
         """A change of control.json holds."""
@@ -390,13 +365,3 @@ def _percent(share: float) -> str:
 
 def _has_rules(config: dict) -> bool:
     return bool(config["alert_deviation"] or config["alert_limit"])
-
-
-def _size(count: float) -> str:
-    for unit in ("bytes", "KB", "MB", "GB", "TB"):
-        if count < 1000 or unit == "TB":
-            return (
-                f"{count:.0f} {unit}" if count >= 10 or unit == "bytes" else f"{count:.1f} {unit}"
-            )
-        count /= 1000
-    return ""
