@@ -9,8 +9,8 @@ namespace trainmon {
 
 class KindSelection {
  public:
-  // Kinds and groups as in ReadOptions; empty: all.
-  explicit KindSelection(const std::vector<std::string>& asked);
+  // Kinds and groups as in ReadOptions; empty, or "all": every one.
+  explicit KindSelection(const std::vector<std::string>& asked) : asked_(asked) {}
 
   bool takes(std::string_view kind) const;
   // Throws std::invalid_argument for a name that neither trainmon nor the run knows.
@@ -18,7 +18,6 @@ class KindSelection {
 
  private:
   std::vector<std::string> asked_;
-  std::vector<std::string> plain_;  // without groups, but "moments"
 };
 
 }  // namespace trainmon
