@@ -19,6 +19,17 @@ if TYPE_CHECKING:  # they and editors follow no name that resolves on first use
     from trainmon.stats import tensor_stats as tensor_stats
     from trainmon.torch.describe import describe as describe
     from trainmon.torch.grad_probe import GradProbe as GradProbe
+else:
+
+    def __getattr__(name: str):
+        if name not in _HOME:
+            raise AttributeError(f"module 'trainmon' has no attribute {name!r}")
+        import importlib
+
+        value = getattr(importlib.import_module(_HOME[name]), name)
+        globals()[name] = value
+        return value
+
 
 # Names resolve on first use, so that `import trainmon` loads no framework and no NumPy, and entry
 # points of frameworks cost next to nothing where trainmon is not configured.
@@ -41,16 +52,6 @@ _HOME = {
 }
 
 __all__ = [*_HOME]
-
-
-def __getattr__(name: str):
-    if name not in _HOME:
-        raise AttributeError(f"module 'trainmon' has no attribute {name!r}")
-    import importlib
-
-    value = getattr(importlib.import_module(_HOME[name]), name)
-    globals()[name] = value
-    return value
 
 
 def __dir__():

@@ -8,6 +8,7 @@
 
 #include "base/kinds.h"
 #include "base/text.h"
+#include "trainmon/kinds.h"
 #include "trainmon/record.h"
 
 namespace trainmon {
@@ -27,9 +28,9 @@ std::string_view group_of(std::string_view kind) {
 
 }  // namespace
 
-bool KindSelection::takes(std::string_view kind) const {
-  return asked_.empty() || contains(asked_, kind) || contains(asked_, group_of(kind)) ||
-         contains(asked_, kAllKinds);
+bool kind_selected(std::string_view kind, const std::vector<std::string>& asked) {
+  return asked.empty() || contains(asked, kind) || contains(asked, group_of(kind)) ||
+         contains(asked, kAllKinds);
 }
 
 void KindSelection::check(const std::vector<std::string>& present) const {

@@ -5,14 +5,16 @@
 #include <string_view>
 #include <vector>
 
+#include "trainmon/kinds.h"
+
 namespace trainmon {
 
 class KindSelection {
  public:
-  // Kinds and groups as in ReadOptions; empty, or "all": every one.
+  // Kinds and groups as in ReadOptions.
   explicit KindSelection(const std::vector<std::string>& asked) : asked_(asked) {}
 
-  bool takes(std::string_view kind) const;
+  bool takes(std::string_view kind) const { return kind_selected(kind, asked_); }
   // Throws std::invalid_argument for a name that neither trainmon nor the run knows.
   void check(const std::vector<std::string>& present) const;
 
