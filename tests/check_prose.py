@@ -11,7 +11,13 @@ import re
 import sys
 from pathlib import Path
 
-SHORT = ("README.md", "SECURITY.md", "docs/recording.md", "docs/questions.md")
+SHORT = (
+    "README.md",
+    "SECURITY.md",
+    "docs/recording.md",
+    "docs/questions.md",
+    "docs/configuration.md",
+)
 LONGEST = 25  # words
 
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,7 +28,7 @@ struct ControlChange {
 std::filesystem::path control_path(const std::filesystem::path& run);
 
 // The keys of `set` that a running monitor can follow.
-std::span<const std::string_view> changeable_keys();
+std::vector<std::string_view> changeable_keys();
 
 // Throws ConfigError naming every fault at once: syntax, unknown and duplicate keys, types, keys of
 // `set` that do not change, wrong values, limits (1 MiB, depth 32).

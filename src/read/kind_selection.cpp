@@ -1,72 +1,42 @@
 // Optimizer state goes by the optimizer's own names, so "moments" is every kind that is not fixed.
+// No kind of a run needs a choice any more, so "all" is every one.
 #include "read/kind_selection.h"
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <stdexcept>
 
 #include "base/text.h"
-#include "trainmon/config.h"
+#include "model/kinds.h"
 #include "trainmon/record.h"
 
 namespace trainmon {
 namespace {
 
-constexpr std::array kFixedKinds = {kind::kGradUnreduced,
-                                    kind::kGradReduced,
-                                    kind::kParamOrigin,
-                                    kind::kParamUpdated,
-                                    kind::kActv,
-                                    kind::kActvGrad,
-                                    kind::kCc,
-                                    kind::kMgDirection,
-                                    kind::kGradMicro,
-                                    kind::kUpdateRatio,
-                                    kind::kStack,
-                                    kind::kAttnEntropy,
-                                    kind::kAttnMax,
-                                    kind::kAttnMaxLogit,
-                                    kind::kStableRank,
-                                    kind::kSpectralNorm,
-                                    kind::kRouterSimilarity,
-                                    kind::kRouterEntropy};
-constexpr std::array<std::string_view, 7> kGroups = {
-    "grads", "weights", "moments", "activations", "attention", "spectral", "router"};
-
 bool contains(const auto& list, std::string_view name) {
   return std::find(list.begin(), list.end(), name) != list.end();
 }
 
-std::vector<std::string> without_groups(const std::vector<std::string>& kinds) {
-  std::vector<std::string> plain;
-  for (const std::string& kind : kinds) {
-    if (!contains(kGroups, kind)) {
-      plain.push_back(kind);
-    } else if (kind == "moments") {
-      plain.push_back(kind);
-    } else {
-      for (std::string& member : expand_kinds({kind})) plain.push_back(std::move(member));
-    }
+// The group that takes a kind of a run; the kind itself where it is in none.
+std::string_view group_of(std::string_view kind) {
+  for (const Kind& known : kind_table()) {
+    if (known.name == kind && !known.is_state) return known.group.empty() ? kind : known.group;
   }
-  return plain;
+  return kMoments;
 }
 
 }  // namespace
 
-KindSelection::KindSelection(const std::vector<std::string>& asked)
-    : asked_(asked), plain_(without_groups(asked)) {}
-
-bool KindSelection::takes(std::string_view kind) const {
-  if (plain_.empty() || contains(plain_, kind)) return true;
-  return contains(plain_, "moments") && !contains(kFixedKinds, kind);
+bool kind_selected(std::string_view kind, const std::vector<std::string>& asked) {
+  return asked.empty() || contains(asked, kind) || contains(asked, group_of(kind)) ||
+         contains(asked, kAllKinds);
 }
 
 void KindSelection::check(const std::vector<std::string>& present) const {
   // Optimizers name their state as they like: where no kind is known, none can be called wrong.
   if (present.empty()) return;
-  std::vector<std::string_view> known(kGroups.begin(), kGroups.end());
-  known.insert(known.end(), kFixedKinds.begin(), kFixedKinds.end());
+  std::vector<std::string_view> known(kind_groups().begin(), kind_groups().end());
+  known.insert(known.end(), fixed_kinds().begin(), fixed_kinds().end());
   for (const std::string& kind : present) {
     if (!contains(known, kind)) known.push_back(kind);
   }

@@ -218,6 +218,13 @@ TEST(ConfigKinds, GroupsExpandInAFixedOrder) {
   EXPECT_EQ(expand_kinds({"actv_grad", "grad_reduced", "grads"}),
             (Names{"grad_unreduced", "grad_reduced", "actv_grad"}));
   EXPECT_EQ(expand_kinds({"square_avg", "exp_avg"}), (Names{"exp_avg", "square_avg"}));
+  // Not attention, whose layout is a choice, and no state that moments has already.
+  EXPECT_EQ(expand_kinds({"all"}),
+            (Names{"grad_unreduced", "grad_micro", "grad_reduced", "param_origin", "param_updated",
+                   "moments", "actv", "actv_grad", "cc", "mg_direction", "update_ratio", "stack",
+                   "stable_rank", "spectral_norm", "router_similarity", "router_entropy"}));
+  EXPECT_EQ(expand_kinds({"all", "attn_max"}).size(), 17u);
+  EXPECT_EQ(config_from_json(R"({"kinds": ["all"]})").kinds, Names{"all"});
   EXPECT_THROW(expand_kinds({"grad"}), ConfigError);
   EXPECT_THROW(expand_kinds({""}), ConfigError);
 }

@@ -187,6 +187,7 @@ TEST(ReadRun, Selections) {
   EXPECT_EQ(count([](ReadOptions& o) { o.kinds = {"grads"}; }), 32u);
   EXPECT_EQ(count([](ReadOptions& o) { o.kinds = {"moments"}; }), 16u);
   EXPECT_EQ(count([](ReadOptions& o) { o.kinds = {"exp_avg", "actv"}; }), 32u);
+  EXPECT_EQ(count([](ReadOptions& o) { o.kinds = {"all"}; }), 80u);
   EXPECT_EQ(count([](ReadOptions& o) { o.include = {"layers.1"}; }), 40u);
   EXPECT_EQ(count([](ReadOptions& o) { o.exclude = {"layers.1"}; }), 40u);
   EXPECT_EQ(count([](ReadOptions& o) { o.ranks = {3}; }), 40u);
