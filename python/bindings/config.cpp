@@ -35,7 +35,19 @@ nb::list keys() {
 void init_config(nb::module_& module) {
   // ConfigError(ValueError) with all faults as a list of str in `.faults`.
   static PyObject* error_type = PyErr_NewExceptionWithDoc(
-      "trainmon.ConfigError", "A configuration with one or more faults, all in `faults`.",
+      "trainmon.ConfigError",
+      R"doc(A configuration with one or more faults, all in `faults`, a list of str.
+
+>>> model = torch.nn.Linear(4, 2)
+>>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+>>> try:
+...     trainmon.watch(model, optimizer, evry=3, budget="200%")
+... except trainmon.ConfigError as error:
+...     for fault in error.faults:
+...         print(fault)
+budget = "200%": must be a number from 1e-04 to 0.5, text such as "1%", or null
+"evry" = 3: unknown key; did you mean "every"?
+)doc",
       PyExc_ValueError, nullptr);
   module.attr("ConfigError") = nb::borrow(error_type);
   nb::register_exception_translator([](const std::exception_ptr& exception, void*) {

@@ -62,6 +62,19 @@ def watch(
     Raises TypeError naming the argument, ConfigError (a ValueError) naming every fault, and
     RuntimeError when the run directory cannot be made, holds the run of another model, or another
     process is still writing there. After that nothing raises into the training loop.
+
+    >>> model = torch.nn.Linear(4, 2)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> mon = trainmon.watch(model, optimizer, every=2, out="watched")
+    >>> for batch in torch.ones(4, 8, 4):  # four steps, of which two are recorded
+    ...     optimizer.zero_grad()
+    ...     loss = model(batch).square().mean()
+    ...     loss.backward()
+    ...     optimizer.step()
+    ...     mon.log(loss=loss.item())
+    >>> health = mon.stop()
+    >>> health["rows_produced"], health["sinks"][0]["rows_dropped"]
+    (4, {})
     """
     named = {"kinds": kinds, "every": every, "budget": budget, "out": out}
     given = {key: value for key, value in named.items() if value is not None}
@@ -98,7 +111,17 @@ def _stop_all() -> None:
 
 class Watch:
     """A monitor at work, made by watch(). Its methods never raise into a training loop; all but
-    stop() are cheap."""
+    stop() are cheap.
+
+    >>> model = torch.nn.Linear(4, 2)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> with trainmon.watch(model, optimizer, out="one_step") as mon:
+    ...     model(torch.ones(8, 4)).sum().backward()
+    ...     optimizer.step()
+    >>> table = trainmon.read_table(mon.directory)
+    >>> list(zip(table["name"], table["norm"].round(3).tolist()))
+    [('weight', 22.627), ('bias', 11.314)]
+    """
 
     def __init__(
         self,
@@ -224,6 +247,7 @@ class Watch:
         self._set_paused(True)
 
     def resume(self) -> None:
+        """Records again, from the next step on."""
         self._set_paused(False)
 
     def _set_paused(self, paused: bool) -> None:
