@@ -1,7 +1,9 @@
-"""Checks every #include and import against the table of layers in ARCHITECTURE.md.
+"""Checks every #include, import and CMake dependency against the table of layers in ARCHITECTURE.md.
 
 A folder uses only the folders its line names, each of a lower layer, and only the outside
-libraries its line names. Exits 1 and lists each violation otherwise.
+libraries its line names. Its CMake target depends on exactly the folders of src that its line
+names. No Python module imports itself by way of others, wherever in it the import stands. Exits 1
+and lists each violation otherwise.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
-ROW = re.compile(r"^\| `([^`]+)` \| (\d) \|([^|]*)\|([^|]*)\|", re.MULTILINE)
+ROW = re.compile(r"^\| `([^`]+)` \| (\d+) \|([^|]*)\|([^|]*)\|", re.MULTILINE)
 
 
 def read_table(text: str) -> dict[str, tuple[int, set[str], set[str]]]:
@@ -36,7 +38,7 @@ def used_paths(file: Path, root: Path) -> list[str]:
         found = []
         for name in INCLUDE.findall(text):
             places = [file.parent / name, root / "src" / name, root / "include" / name]
-            inside = next((p for p in places if p.exists()), None)
+            inside = next((p for p in places if p.is_file()), None)
             if inside is None and name.startswith("trainmon/"):
                 inside = root / "include" / name  # generated: version.h
             found.append(str(inside.relative_to(root)) if inside else name)
@@ -59,6 +61,68 @@ def used_paths(file: Path, root: Path) -> list[str]:
     return found
 
 
+def linked_folders(text: str) -> set[str]:
+    """The folders of src whose libraries a CMakeLists.txt links."""
+    text = re.sub(r"#[^\n]*", "", text)
+    library = re.search(r"trainmon_library\(\s*\w+(.*?)\)", text, re.DOTALL)
+    if library:
+        return {f"src/{name}" for name in library[1].partition("DEPENDS")[2].split()}
+    links = re.findall(r"target_link_libraries\((.*?)\)", text, re.DOTALL)
+    names = set(re.findall(r"\btrainmon_(\w+)", " ".join(links))) - {"options"}
+    return {"src" if name == "monitor" else f"src/{name}" for name in names}
+
+
+def cmake_violations(root: Path, table) -> list[str]:
+    found = []
+    for folder, (_, uses, _) in table.items():
+        file = root / folder / "CMakeLists.txt"
+        if not file.exists():
+            continue
+        linked = linked_folders(file.read_text(encoding="utf-8"))
+        named = {name for name in uses if name == "src" or name.startswith("src/")}
+        for name in sorted(linked - named):
+            found.append(f"{folder}/CMakeLists.txt: links {name}, which its line does not name")
+        for name in sorted(named - linked):
+            found.append(f"{folder}/CMakeLists.txt: does not link {name}, which its line names")
+    return found
+
+
+def python_imports(root: Path) -> dict[str, set[str]]:
+    """Of each Python file the files of ours that it imports, in a function or under TYPE_CHECKING, too."""
+    files = {str(f.relative_to(root)): f for f in sorted((root / "python").rglob("*.py"))}
+    graph = {}
+    for path, file in files.items():
+        candidates = []
+        for used in used_paths(file, root):
+            names = [used, used.rpartition("/")[0]]  # a module, or a name in one
+            candidates += [f"{name}{end}" for name in names for end in (".py", "/__init__.py")]
+        graph[path] = {name for name in candidates if name in files and name != path}
+        # A name of a package that is a module stands for that module alone.
+        graph[path] -= {
+            f"{used.rpartition('/')[0]}/__init__.py"
+            for used in used_paths(file, root)
+            if f"{used}.py" in files or f"{used}/__init__.py" in files
+        }
+    return graph
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """The groups of files that import each other, each sorted."""
+
+    def reached_from(start: str) -> set[str]:
+        seen: set[str] = set()
+        rest = [start]
+        while rest:
+            for name in graph[rest.pop()] - seen:
+                seen.add(name)
+                rest.append(name)
+        return seen
+
+    reached = {name: reached_from(name) for name in graph}
+    tied = {name: {o for o in reached[name] if name in reached[o]} for name in graph}
+    return sorted(sorted(group) for group in set(map(frozenset, tied.values())) if group)
+
+
 def violations(root: Path) -> list[str]:
     table = read_table((root / "ARCHITECTURE.md").read_text(encoding="utf-8"))
     outside = set().union(*(libraries for _, _, libraries in table.values()))
@@ -67,6 +131,7 @@ def violations(root: Path) -> list[str]:
         for name in uses:
             if name not in table or table[name][0] >= layer:
                 found.append(f"ARCHITECTURE.md: {folder} may not use {name} (no lower layer)")
+    found += cmake_violations(root, table)
     files = [f for top in ("include", "src", "python") for f in sorted((root / top).rglob("*"))]
     for file in files:
         if file.suffix not in {".h", ".cpp", ".cu", ".cuh", ".py"}:
@@ -84,6 +149,7 @@ def violations(root: Path) -> list[str]:
                 found.append(f"{path}: uses {used}; {home} may use {', '.join(sorted(uses))}")
             elif target is None and library in outside and library not in libraries:
                 found.append(f"{path}: uses {used}, which {home} may not")
+    found += [f"a circle: {', '.join(group)}" for group in circles(python_imports(root))]
     return found
 
 
@@ -106,22 +172,34 @@ def self_test() -> None:
             "src/a/a.h": '#include "base/b.h"\n#include <json/json.h>\n',
             "src/b/b.cpp": '#include "trainmon/x.h"\n',
             "src/stray.cpp": "",
+            "src/a/CMakeLists.txt": "trainmon_library(a\n  SOURCES a.cpp DEPENDS base)  # src/a\n",
+            "src/b/CMakeLists.txt": "trainmon_library(b SOURCES b.cpp\n  DEPENDS base)\n",
             "python/bindings/module.cpp": "",
-            "python/trainmon/a.py": "from trainmon import _core, torch\nimport torch.nn\n",
+            "python/trainmon/a.py": "from trainmon import _core, torch\nimport torch.nn\n"
+            "from trainmon.torch.b import f\n",
             "python/trainmon/torch/b.py": "import torch\nfrom trainmon import _core\n"
             "def f():\n    from trainmon.a import x\n",
+            "python/trainmon/torch/__init__.py": "",
+            "python/trainmon/torch/c.py": "def f():\n    from trainmon.torch import d\n",
+            "python/trainmon/torch/d.py": "from trainmon.torch.e import f\n",
+            "python/trainmon/torch/e.py": "import trainmon.torch.c\nfrom trainmon.torch import b\n",
         }
         for name, text in files.items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(text)
         expected = [
             "ARCHITECTURE.md: src/b may not use src/a (no lower layer)",
+            "a circle: python/trainmon/a.py, python/trainmon/torch/b.py",
+            "a circle: python/trainmon/torch/c.py, python/trainmon/torch/d.py, "
+            "python/trainmon/torch/e.py",
             "include/trainmon/x.h: uses src/base/b.h; include/trainmon may use ",
             "python/trainmon/a.py: uses python/bindings/module.cpp; "
             "python/trainmon may use python/trainmon/torch",
             "python/trainmon/a.py: uses torch/nn, which python/trainmon may not",
             "python/trainmon/torch/b.py: uses python/trainmon/a/x; "
             "python/trainmon/torch may use python/bindings",
+            "src/b/CMakeLists.txt: does not link src/a, which its line names",
+            "src/b/CMakeLists.txt: links src/base, which its line does not name",
             "src/b/b.cpp: uses include/trainmon/x.h; src/b may use src/a",
             "src/base/b.cpp: uses json/json.h, which src/base may not",
             "src/stray.cpp: in no folder of the table",

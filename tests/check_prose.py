@@ -14,6 +14,7 @@ from pathlib import Path
 SHORT = (
     "README.md",
     "SECURITY.md",
+    "docs/configuration.md",
     "docs/cost.md",
     "docs/first_bad.md",
     "docs/from_msprobe.md",

@@ -6,7 +6,7 @@
 namespace trainmon {
 namespace {
 
-// Base of Accumulated in parameters.py, where the methods are that C++ calls by name.
+// Base of Accumulated in accumulated.py, where the methods are that C++ calls by name.
 struct Accumulated {
   nb::object adapter;  // a weak reference
   nb::object current_task;

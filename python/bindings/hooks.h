@@ -134,7 +134,7 @@ PyType_Slot collected_hook[] = {{Py_tp_call, reinterpret_cast<void*>(call)},
                                 {Py_tp_clear, reinterpret_cast<void*>(clear<T>)},
                                 {0, nullptr}};
 
-// Copies and pickles of hooks do nothing, wherever they are loaded: as those of hooks.py.
+// Copies and pickles of hooks do nothing, wherever they are loaded: as those of hook.py.
 inline nb::tuple inert(nb::handle) {
   const nb::object context = nb::module_::import_("contextlib").attr("nullcontext")();
   return nb::make_tuple(nb::module_::import_("builtins").attr("getattr"),

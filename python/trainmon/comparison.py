@@ -11,7 +11,7 @@ from pathlib import Path
 
 from trainmon import _core
 from trainmon.checks import arguments as checks
-from trainmon.reading import _checked_ranks, _checked_steps, _checked_texts, _is_int
+from trainmon.checks import selection
 
 
 def compare(
@@ -42,15 +42,15 @@ def compare(
     >>> report["first"] is None, report["rows_beyond"]
     (True, 0)
     """
-    first, last = _checked_steps(steps)
+    first, last = selection.step_range(steps)
     report = _core.compare(
         os.fsencode(checks.path("a", a)),
         os.fsencode(checks.path("b", b)),
         None if null is None else os.fsencode(checks.path("null", null)),
-        _checked_texts("kinds", kinds),
-        _checked_texts("include", include),
-        _checked_texts("exclude", exclude),
-        _checked_ranks(ranks),
+        selection.texts("kinds", kinds),
+        selection.texts("include", include),
+        selection.texts("exclude", exclude),
+        selection.rank_numbers(ranks),
         first,
         last,
         _positive(tolerance),
@@ -72,7 +72,7 @@ def _positive(tolerance) -> float:
 
 
 def _count(worst) -> int:
-    if not _is_int(worst):
+    if not selection.is_int(worst):
         raise TypeError(f"worst must be an int, not {type(worst).__name__}")
     if not 1 <= worst <= 1_000_000:
         raise ValueError(f"worst must be 1 to 1000000, not {worst}")

@@ -9,7 +9,7 @@ from typing import Any
 
 from trainmon import _core
 from trainmon.checks import arguments as checks
-from trainmon.reading import _checked_ranks, _checked_steps, _checked_texts
+from trainmon.checks import selection
 
 SOURCES = ("auto", "log", "csv", "sqlite", "msprobe_csv")
 TARGETS = ("csv", "jsonl", "sqlite", "tensorboard", "msprobe_db", "msprobe_trend")
@@ -83,22 +83,22 @@ def convert(
         raise ValueError(f"safe_cells: for to='csv' only, not for {to!r}")
     if progress is not None and not callable(progress):
         raise TypeError(f"progress must be a function, not {type(progress).__name__}")
-    first, last = _checked_steps(steps)
+    first, last = selection.step_range(steps)
     report = Conversion(
         **_core.convert(
             os.fsencode(checks.path("source", source)),
             format,
             os.fsencode(checks.path("out", out)),
             to,
-            _checked_texts("kinds", kinds),
-            _checked_texts("include", include),
-            _checked_texts("exclude", exclude),
-            _checked_ranks(ranks),
+            selection.texts("kinds", kinds),
+            selection.texts("include", include),
+            selection.texts("exclude", exclude),
+            selection.rank_numbers(ranks),
             first,
             last,
             checks.flag("all_restarts", all_restarts),
             checks.flag("merged", merged),
-            _checked_texts("stats", stats),
+            selection.texts("stats", stats),
             time_start or "",
             time_end or "",
             step_partition,
@@ -109,6 +109,12 @@ def convert(
             progress,
         )
     )
+    _warn_of(report)
+    return report
+
+
+def _warn_of(report: Conversion) -> None:
+    """To whoever has called convert()."""
     if report.rejections:
         file, line, _, what = report.rejections[0]
         place = f"{file} line {line}" if line else file
@@ -117,13 +123,12 @@ def convert(
             f"not all could be converted ({report.rejected} rows rejected): {place}: {what}"
             + (f" and {more} more" if more else ""),
             RuntimeWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
     if report.incomplete:
         more = len(report.incomplete) - 1
         warnings.warn(
             f"incomplete: {report.incomplete[0]}" + (f" and {more} more" if more else ""),
             RuntimeWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
-    return report

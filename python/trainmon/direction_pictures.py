@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy as np
 
-    from trainmon.directions import DirectionsComparison, RankComparison
+    from trainmon.direction_results import DirectionsComparison, RankComparison
 
 FOLDER = "similarities_picture"
 SUMMARY = "summary_similarities"

@@ -10,18 +10,20 @@ import shlex
 import sys
 import time
 import weakref
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
 
 from trainmon import _core, alerts
 from trainmon.base.console import say
 from trainmon.base.signals import pass_on
 from trainmon.config import config_json
+from trainmon.volume import Volume, in_bytes
 
-ROW_BYTES = {"log": 45, "csv": 260, "sqlite": 110}  # seen: 19 to 43, 150 to 240, 92
-CURVE_BYTES = 60  # of one point of a curve in an event file, with its tag; a row has up to four
-DAY = 86400
-MOST_PER_DAY = 50e9  # bytes; more must be asked for with allow_volume
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # typing has it from Python 3.11 on
+
+    from trainmon.config_types import ConfigKeys, OtherKeys
+
 STEPS_TO_TIME = 20  # steps after which the size of a day is measured instead of assumed
 MOST_FLOATS = 20
 
@@ -30,14 +32,14 @@ def watch(
     model,
     optimizer=None,
     *,
-    kinds: str | list[str] | None = None,
+    kinds: str | Collection[str] | None = None,
     every: int | None = None,
     budget: str | float | None = None,
     out: str | os.PathLike | None = None,
-    config: Mapping[str, Any] | str | os.PathLike | None = None,
+    config: ConfigKeys | Mapping[str, Any] | str | os.PathLike | None = None,
     scaler=None,
     on_alert=None,
-    **keys: Any,
+    **keys: Unpack[OtherKeys],
 ) -> Watch:
     """Watches a training run until stop(), the end of a `with` block or the end of the process.
 
@@ -45,7 +47,7 @@ def watch(
                PyTorch also a dict of them, whose names those of their tensors begin with
     optimizer  its optimizer, or a list or dict of several. Without one (loops of your own of PyTorch)
                call step() of the Watch after each update
-    kinds      grads, weights, moments, activations, or single ones such as exp_avg; gradients if unset
+    kinds      grads, weights, moments, activations, single ones such as exp_avg, or all; gradients if unset
     every      record one step in `every`
     budget     most of the step's time that monitoring may take, "1%" or 0.01: fewer steps are
                recorded to keep to it
@@ -55,7 +57,7 @@ def watch(
                LossScaler, whose scale is recorded)
     on_alert   called with each alert, a dict, on a thread of its own; or a command, a list of str,
                that gets it as JSON on its standard input; what it prints goes to standard error
-    keys       any other setting: include, exclude, start_step, ranks, sinks, ...
+    keys       any other key: include, exclude, start_step, ranks, sinks, ... (docs/configuration.md)
 
     Raises TypeError naming the argument, ConfigError (a ValueError) naming every fault, and
     RuntimeError when the run directory cannot be made, holds the run of another model, or another
@@ -74,9 +76,9 @@ def watch(
     >>> health["rows_produced"], health["sinks"][0]["rows_dropped"]
     (4, {})
     """
-    given = {"kinds": kinds, "every": every, "budget": budget, "out": out}
-    keys.update({key: value for key, value in given.items() if value is not None})
-    settings = config_json(config, **keys)
+    named = {"kinds": kinds, "every": every, "budget": budget, "out": out}
+    given = {key: value for key, value in named.items() if value is not None}
+    settings = config_json(config, **keys, **given)
     return Watch(_adapter_of(model)(model, optimizer, scaler), settings, on_alert=on_alert)
 
 
@@ -141,7 +143,6 @@ class Watch:
         )
         self._speaks = self._core.rank == 0 and not parts
         self._steps, self._since, self._recorded = 0, time.monotonic(), False
-        self._has_rules = _has_rules(config)
         try:
             adapter.install(self._core)
             try:
@@ -284,33 +285,16 @@ class Watch:
             say(f"trainmon: {text}")
 
     def _check_volume(self, config: dict, rows: int, who: dict) -> None:
-        identity = {"world_size": int(os.environ.get("WORLD_SIZE", 1)), **who}
         self._chosen = config["ranks"]
-        ranks = len(self._chosen) or identity["world_size"]
-        every = config["every"] or (1 if identity["world_size"] <= 4 else 10)
-        row_bytes = sum(ROW_BYTES.get(sink, 0) for sink in config["sinks"])
-        curves = config["tensorboard_tags"] if "tensorboard" in config["sinks"] else 0
-        per_step = rows * row_bytes + min(curves, 4 * rows) * CURVE_BYTES
-        self._bytes_per_step = per_step * ranks / every
-        self._files_per_byte = 1 / (config["segment_mb"] * 2**20)
-        self._ranks = ranks
-        self._bounded = not config["allow_volume"] and per_step > 0
-        per_day = self._bytes_per_step * DAY
-        if self._bounded and per_day > MOST_PER_DAY:
-            raise ValueError(
-                f"this would write about {_size(per_day)} a day at one step a second ({rows} rows a "
-                f"step on {ranks} ranks, every {every} steps), more than {_size(MOST_PER_DAY)}: watch "
-                "fewer kinds or names, raise `every`, or pass allow_volume=True"
-            )
+        self._volume = Volume(config, rows, who)
 
     def _say_start(self, config: dict) -> None:
-        per_day = self._bytes_per_step * DAY
-        files = self._ranks + per_day * self._files_per_byte
+        per_day, files = self._volume.per_day, self._volume.files_per_day
         text = f"watching {' '.join(self._adapter.coverage.kinds())} into {_shell_word(self.directory)}"
         if self._core.restart > 0:
             text += f" (restart {self._core.restart} of the run there)"
         if per_day > 0:
-            text += f", about {_size(per_day)} in {files:.0f} files a day at one step a second"
+            text += f", about {in_bytes(per_day)} in {files:.0f} files a day at one step a second"
         if config["budget"] is not None:
             text += f"; for at most {_percent(config['budget'])} of the step's time"
         text += self._adapter.coverage.followed()
@@ -332,17 +316,11 @@ class Watch:
                 self._say_nothing_recorded()
             self._adapter.coverage.after_first_step()
         if self._steps == STEPS_TO_TIME:
-            seconds = (time.monotonic() - self._since) / STEPS_TO_TIME
-            per_day = self._bytes_per_step * DAY / max(seconds, 1e-6)
-            if self._bounded and per_day > MOST_PER_DAY:
-                self._say(
-                    f"at {1 / max(seconds, 1e-6):.1f} steps a second this writes about "
-                    f"{_size(per_day)} a day; a larger `every` makes it less"
-                )
+            if text := self._volume.warning((time.monotonic() - self._since) / STEPS_TO_TIME):
+                self._say(text)
 
-    def _switched(self, config: dict, new_hooks: bool) -> None:
+    def _switched(self, new_hooks: bool) -> None:
         """A change of control.json holds."""
-        self._has_rules = self._has_rules or _has_rules(config)
         if new_hooks:
             self._recorded = False  # they may give nothing again
 
@@ -379,8 +357,9 @@ class Watch:
             text += f", switched off: {', '.join(health['parts_off'])}"
         text += self._budget_text()
         if health["alerts"]:
-            tool = "anomalies" if self._has_rules else "first-bad"
-            what = "alerts" if self._has_rules else "non-finite findings"
+            has_rules = self._core.has_alert_rules()
+            tool = "anomalies" if has_rules else "first-bad"
+            what = "alerts" if has_rules else "non-finite findings"
             found = f"{health['alerts']} {what}"
         elif bad := self._core.bad_losses():
             tool, times = "first-bad", "time" if bad == 1 else "times"
@@ -410,17 +389,3 @@ def _shell_word(path: str) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.3g}%"
-
-
-def _has_rules(config: dict) -> bool:
-    return bool(config["alert_deviation"] or config["alert_limit"])
-
-
-def _size(count: float) -> str:
-    for unit in ("bytes", "KB", "MB", "GB", "TB"):
-        if count < 1000 or unit == "TB":
-            return (
-                f"{count:.0f} {unit}" if count >= 10 or unit == "bytes" else f"{count:.1f} {unit}"
-            )
-        count /= 1000
-    return ""

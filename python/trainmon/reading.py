@@ -2,8 +2,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import operator
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainmon import _core
 from trainmon.checks import arguments as checks
+from trainmon.checks import selection
 
 if TYPE_CHECKING:
     import numpy as np
@@ -81,7 +80,7 @@ class RunTable(Mapping):
 
     def __getitem__(self, name: str) -> np.ndarray:
         if name not in self._columns:
-            raise KeyError(_unknown("column", name, self._columns))
+            raise KeyError(selection.unknown("column", name, self._columns))
         return _decoded(self._columns[name])
 
     def __iter__(self) -> Iterator[str]:
@@ -98,7 +97,7 @@ class RunTable(Mapping):
         import numpy as np
 
         if name not in self._columns:
-            raise KeyError(_unknown("column", name, self._columns))
+            raise KeyError(selection.unknown("column", name, self._columns))
         column = self._columns[name]
         if isinstance(column, tuple):
             codes, names = column
@@ -296,8 +295,8 @@ def first_bad(
     >>> trainmon.first_bad("trainmon_runs/local", steps=(0, 11)) is None
     True
     """
-    path, selection = _checked(run, kinds, include, exclude, ranks, steps)
-    rows, found = _call(_core.first_bad, path, *selection)
+    path, asked = _checked(run, kinds, include, exclude, ranks, steps)
+    rows, found = _call(_core.first_bad, path, *asked)
     _warn(path, rows, 3)
     return None if found is None else FirstBad(**found)
 
@@ -322,8 +321,8 @@ def top(
     param_origin encoder.weight 512.0
     param_updated encoder.weight 512.0
     """
-    (name,) = _checked_stats(_one_name("stat", stat))
-    if not _is_int(count):
+    (name,) = _checked_stats(selection.one_name("stat", stat))
+    if not selection.is_int(count):
         raise TypeError(f"count must be an int, not {type(count).__name__}")
     if count < 1:
         raise ValueError(f"count must be at least 1, not {count}")
@@ -334,11 +333,11 @@ def top(
 def _read(
     run, kinds, include, exclude, ranks, steps, all_restarts=False, merged=False
 ) -> _core.Rows:
-    path, selection = _checked(run, kinds, include, exclude, ranks, steps)
+    path, asked = _checked(run, kinds, include, exclude, ranks, steps)
     rows = _call(
         _core.read_run,
         path,
-        *selection,
+        *asked,
         checks.flag("all_restarts", all_restarts),
         checks.flag("merged", merged),
     )
@@ -348,13 +347,13 @@ def _read(
 
 def _checked(run, kinds, include, exclude, ranks, steps) -> tuple[bytes, tuple]:
     path = os.fsencode(checks.path("run", run))
-    steps = _checked_steps(steps)
+    span = selection.step_range(steps)
     return path, (
-        _checked_texts("kinds", kinds),
-        _checked_texts("include", include),
-        _checked_texts("exclude", exclude),
-        _checked_ranks(ranks),
-        *steps,
+        selection.texts("kinds", kinds),
+        selection.texts("include", include),
+        selection.texts("exclude", exclude),
+        selection.rank_numbers(ranks),
+        *span,
     )
 
 
@@ -405,72 +404,9 @@ def _decoded(column: Any) -> np.ndarray:
     return texts[codes]
 
 
-def _unknown(what: str, name: Any, known: Iterable[str]) -> str:
-    names = list(known)
-    near = difflib.get_close_matches(str(name), names, n=1)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
-    return f"{name!r} is no {what}{hint}; there are {', '.join(names)}"
-
-
-def _is_int(value: Any) -> bool:
-    try:
-        operator.index(value)  # arrays have __index__, and raise
-    except TypeError:
-        return False
-    return not isinstance(value, bool)
-
-
-def _one_name(argument: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{argument} must be a name, not {type(value).__name__}")
-    return value
-
-
-def _checked_texts(argument: str, value: Any) -> list[str]:
-    if value is None:
-        return []
-    values = [value] if isinstance(value, str) else value
-    if isinstance(values, (bytes, Mapping)) or not isinstance(values, Iterable):
-        raise TypeError(f"{argument} must be a name or names, not {type(value).__name__}")
-    return [_one_name(argument, name) for name in values]
-
-
 def _checked_stats(stats: Any) -> tuple[str, ...]:
-    names = _STATS if stats is None else tuple(_checked_texts("stats", stats))
+    names = _STATS if stats is None else tuple(selection.texts("stats", stats))
     for name in names:
         if name not in _STATS:
-            raise ValueError("stats: " + _unknown("statistic", name, _STATS))
+            raise ValueError("stats: " + selection.unknown("statistic", name, _STATS))
     return names
-
-
-def _checked_ranks(ranks: Any) -> list[int]:
-    if ranks is None:
-        return []
-    values = [ranks] if _is_int(ranks) else ranks
-    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
-        raise TypeError(f"ranks must be an int or ints, not {type(ranks).__name__}")
-    values = list(values)
-    for rank in values:
-        if not _is_int(rank):
-            raise TypeError(f"ranks must hold ints, not {type(rank).__name__}")
-        if not 0 <= int(rank) < 2**31:
-            raise ValueError(f"ranks: {rank} is no rank; ranks count from 0")
-    return [int(rank) for rank in values]
-
-
-def _checked_steps(steps: Any) -> tuple[int | None, int | None]:
-    if steps is None:
-        return None, None
-    if _is_int(steps):
-        steps = (steps, steps)
-    if not isinstance(steps, (tuple, list)) or len(steps) != 2:
-        raise TypeError(f"steps must be an int or a pair (first, last), not {steps!r}")
-    for step in steps:
-        if step is not None and not _is_int(step):
-            raise TypeError(f"steps must hold ints or None, not {type(step).__name__}")
-        if step is not None and not -(2**63) <= int(step) < 2**63:
-            raise ValueError(f"steps: {step} is no step; a step is a 64-bit integer")
-    first, last = (None if step is None else int(step) for step in steps)
-    if first is not None and last is not None and last < first:
-        raise ValueError(f"steps: the last step {last} comes before the first {first}")
-    return first, last

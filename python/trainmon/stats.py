@@ -140,7 +140,7 @@ def _operations_for(tensor: Any):
     """The operations of the framework that the tensor is of."""
     torch, mindspore = sys.modules.get("torch"), sys.modules.get("mindspore")
     if torch is not None and isinstance(tensor, torch.Tensor):
-        from trainmon.torch import ops
+        from trainmon.torch.measuring import ops
 
         return ops
     if mindspore is not None and isinstance(tensor, mindspore.Tensor):

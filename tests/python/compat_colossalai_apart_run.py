@@ -14,7 +14,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 
 from trainmon.compat.colossalai import ColossalAIMonitor
-from trainmon.torch import exchange
+from trainmon.torch.parameters import rank_tables
 
 OUT, RANK = pathlib.Path(sys.argv[1]), int(os.environ["RANK"])
 STEPS = 6
@@ -51,7 +51,7 @@ def train(name):
 
 
 def main():
-    exchange.MEETING = datetime.timedelta(seconds=3)
+    rank_tables.MEETING = datetime.timedelta(seconds=3)
     dist.init_process_group(
         "gloo", init_method=os.environ["MEETING_POINT"], rank=RANK, world_size=2
     )

@@ -147,12 +147,12 @@ SAME_DATA = ("tensor_parallel", "sequence_parallel")  # on all ranks
 
 def raising():
     """From now on, what reads gradients and weights at a step raises, and what slices gradients."""
-    from trainmon.torch import parameters, registry
+    from trainmon.torch.parameters import registry, sweeps
 
     def fail(*args):
         raise ZeroDivisionError("planted")
 
-    parameters.Sweeps.read = registry.Registry.report = registry.Registry.series_of = fail
+    sweeps.Sweeps.read = registry.Registry.report = registry.Registry.series_of = fail
 
 
 def train(out, row, how, rank, fault):

@@ -11,7 +11,7 @@ from torch import nn
 import trainmon
 import versions
 from adapter_rows import assert_is, healthy, keys, row, rows, run_json
-from trainmon.torch import contract
+from trainmon.torch.wrappers import contract
 
 BOTH = ["grad_unreduced", "grad_reduced"]
 

@@ -14,7 +14,12 @@ from torch import nn
 import trainmon
 from adapter_rows import healthy, keys, rows, run_json
 from trainmon import monitor as monitor_module
-from trainmon.torch import activations, backward, elements, late, ops, parameters, steps
+from trainmon import volume
+from trainmon.torch.hooks import backward
+from trainmon.torch.measuring import late_values, ops
+from trainmon.torch.modules import activations, elements
+from trainmon.torch.parameters import sweeps
+from trainmon.torch.steps import windows
 
 KINDS = ["grads", "grad_unreduced", "weights", "moments", "activations"]
 
@@ -45,20 +50,20 @@ def train(model, optimizer, steps=3):
 
 # what fails -> (where it is, the part that goes off, a kind that goes on)
 BREAKABLE = {
-    "backward begins": (steps.Steps, "backward_begins", "gradients", "actv"),
+    "backward begins": (windows.Steps, "backward_begins", "gradients", "actv"),
     "enter": (backward.Backward, "enter", None, "grad_reduced"),
-    "sweep": (parameters.Sweeps, "read", "sweeps", "actv_grad"),
-    "state": (parameters.Sweeps, "read_state", "sweeps", "actv_grad"),
-    "check": (parameters.Sweeps, "check", "sweeps", "actv_grad"),
-    "before step": (steps.Steps, "before_step", "steps", None),
-    "after step": (steps.Steps, "after_step", "steps", None),
-    "forward begins": (steps.Steps, "forward_begins", None, "grad_reduced"),
+    "sweep": (sweeps.Sweeps, "read", "sweeps", "actv_grad"),
+    "state": (sweeps.Sweeps, "read_state", "sweeps", "actv_grad"),
+    "check": (sweeps.Sweeps, "check", "sweeps", "actv_grad"),
+    "before step": (windows.Steps, "before_step", "steps", None),
+    "after step": (windows.Steps, "after_step", "steps", None),
+    "forward begins": (windows.Steps, "forward_begins", None, "grad_reduced"),
     "entered": (activations.Activations, "entered", "activations", "grad_reduced"),
     "left": (activations.Activations, "left", "activations", "grad_reduced"),
     "outputs": (elements, "of_output", None, "grad_reduced"),
     "series": (activations.Activations, "new_series", "activations", "grad_reduced"),
     "backward ended": (activations.Activations, "backward_ended", "backward", "grad_reduced"),
-    "late values": (late.Late, "seal", "late values", "grad_reduced"),
+    "late values": (late_values.Late, "seal", "late values", "grad_reduced"),
 }
 
 
@@ -240,7 +245,7 @@ def test_too_much_a_day_is_refused_by_name_and_size(tmp_path):
 
 
 def test_a_fast_run_that_writes_too_much_is_told(tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr(monitor_module, "MOST_PER_DAY", 50e6)
+    monkeypatch.setattr(volume, "MOST_PER_DAY", 50e6)
     model, optimizer = training()
     with trainmon.watch(model, optimizer, out=tmp_path):
         train(model, optimizer, monitor_module.STEPS_TO_TIME)

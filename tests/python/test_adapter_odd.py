@@ -89,7 +89,7 @@ def test_optimizer_in_backward_counts_steps_and_says_what_it_cannot_see(tmp_path
 
 
 def test_lists_of_numbers_are_not_walked(tmp_path, monkeypatch):
-    from trainmon.torch import elements
+    from trainmon.torch.modules import elements
 
     visited = 0
     collect = elements._collect

@@ -9,7 +9,7 @@ from torch import nn
 import trainmon
 import versions
 from adapter_rows import healthy, rows
-from trainmon.torch import late, ops
+from trainmon.torch.measuring import late_values, ops
 
 FLOATS = ["float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"]
 INTEGERS = ["int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8", "bool"]
@@ -214,13 +214,13 @@ def test_values_that_arrive_late_keep_their_place(tmp_path, monkeypatch):
     """Copies that are not ready hold nothing up, and what came meanwhile is ordered by seq."""
     made = []
 
-    class Slow(late.Copy):
+    class Slow(late_values.Copy):
         def __init__(self, vectors):
             super().__init__(vectors)
             self.event = Event()
             made.append(self.event)
 
-    monkeypatch.setattr(late, "Copy", Slow)
+    monkeypatch.setattr(late_values, "Copy", Slow)
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     monitor = trainmon.watch(
@@ -241,11 +241,11 @@ def test_values_that_arrive_late_keep_their_place(tmp_path, monkeypatch):
 
 
 def test_a_device_that_never_answers_is_not_waited_for(tmp_path, monkeypatch):
-    class Never(late.Copy):
+    class Never(late_values.Copy):
         def ready(self):
             return False
 
-    monkeypatch.setattr(late, "Copy", Never)
+    monkeypatch.setattr(late_values, "Copy", Never)
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     monitor = trainmon.watch(

@@ -10,7 +10,7 @@ import launch
 import trainmon
 from adapter_rows import healthy, keys, run_json
 from test_control import Training, ctl, seen
-from trainmon.torch import own_time
+from trainmon.torch.measuring import own_time
 
 KINDS = ["grad_reduced", "param_origin", "param_updated"]
 

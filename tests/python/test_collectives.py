@@ -9,7 +9,7 @@ import launch
 import trainmon
 import versions
 from adapter_rows import assert_is, keys, rows
-from trainmon.torch.collectives import compiled
+from trainmon.torch.collectives.functions import compiled
 
 RANKS = 2
 PATTERNS = {  # and the functions that are called from such a place

@@ -13,7 +13,8 @@ import trainmon
 import versions
 from adapter_rows import assert_is, healthy, keys, row, rows, run_json
 from test_control import ctl, seen
-from trainmon.torch import compiled
+from trainmon.torch.hooks import dynamo
+from trainmon.torch.modules import compiled
 from versions import TORCH
 
 KINDS = ["activations"]
@@ -504,7 +505,7 @@ def test_gradients_that_never_come_are_said(tmp_path):
 
 
 def test_an_older_torch_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(compiled, "EARLIEST", (99, 0))
+    monkeypatch.setattr(dynamo, "EARLIEST", (99, 0))
     torch._dynamo.reset()
     model = Around()
     model.block.compile(fullgraph=True, backend="aot_eager")

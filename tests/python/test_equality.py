@@ -15,7 +15,7 @@ import launch
 import trainmon
 import versions
 from equality_torch_run import TENSOR_RANKS
-from trainmon.torch import fsdp1
+from trainmon.torch.wrappers import fsdp1
 
 BF16 = {"compute": torch.bfloat16}
 # name -> (title, ranks, precision, what the oracle does)

@@ -11,7 +11,7 @@ from adapter_rows import assert_is, healthy, keys, row, rows, run_json
 from features_model import Gpt, PlainAttention
 from test_features_attention import Sizes, dense
 from test_features_weights import similarity
-from trainmon.torch import features
+from trainmon.torch.features import rows as features
 
 KINDS = ["attention", "spectral", "router"]
 ATTENTION = ("attn_entropy", "attn_max", "attn_max_logit")

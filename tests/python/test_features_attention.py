@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from trainmon.torch import attention, beside
-from trainmon.torch.attention import attention_features
+from trainmon.torch.features import attention
+from trainmon.torch.features.attention import attention_features
+from trainmon.torch.measuring import isolated
 
 LAYOUTS = ("bhsd", "bshd", "sbhd")
 
@@ -222,7 +223,7 @@ class Sizes(TorchDispatchMode):
 def test_memory_is_linear_in_the_sequence(monkeypatch):
     """One head's weights would be 256 MB: no storage is larger than a block or the keys."""
     query, key = torch.randn(1, 8192, 4, 16), torch.randn(1, 8192, 4, 16)
-    monkeypatch.setattr(beside, "_no_modes", contextlib.nullcontext)  # else the mode sees nothing
+    monkeypatch.setattr(isolated, "no_modes", contextlib.nullcontext)  # else the mode sees nothing
     with Sizes() as sizes:
         attention_features(query, key, layout="bshd", causal=True)
     assert "aten.bmm.default" in sizes.seen
@@ -233,7 +234,7 @@ def test_peak_memory_of_a_long_sequence():
     """Measured by the allocator, in a process whose peak is nothing else's."""
     program = """
 import resource, torch
-from trainmon.torch.attention import attention_features
+from trainmon.torch.features.attention import attention_features
 torch.set_num_threads(1)
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 query, key = torch.randn(1, 4, 8192, 16), torch.randn(1, 4, 8192, 16)
@@ -267,7 +268,7 @@ def test_nothing_of_the_user_is_seen_or_changed():
 
 def test_a_device_is_never_waited_for(monkeypatch):
     """Looking at a value is an operation of its own: there is none."""
-    monkeypatch.setattr(beside, "_no_modes", contextlib.nullcontext)
+    monkeypatch.setattr(isolated, "no_modes", contextlib.nullcontext)
     query, mask = torch.randn(2, 4, 20, 4), torch.rand(2, 1, 1, 20) > 0.5
     with Sizes() as sizes:
         attention_features(query, query[:, :2], causal=True, mask=mask, most_bytes=4000)

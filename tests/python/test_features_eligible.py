@@ -7,8 +7,8 @@ import trainmon
 from adapter_rows import assert_is, healthy, row, rows, run_json
 from features_model import PlainAttention
 from test_features_attention import dense
-from trainmon.torch import eligible
-from trainmon.torch.features import ATTENTION, Choice
+from trainmon.torch.features import eligible
+from trainmon.torch.features.rows import ATTENTION, Choice
 
 CAUSAL = torch.ones(5, 5, dtype=torch.bool).tril()
 PADDING = torch.tensor([True, True, True, False, False]).reshape(1, 1, 1, 5)

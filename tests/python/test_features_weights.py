@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from test_features_attention import Sizes
-from trainmon.torch import beside
-from trainmon.torch import spectral as spectral_module
-from trainmon.torch.routers import per_token_expert_entropy, router_weight_similarity
-from trainmon.torch.spectral import STEPS, TOLERANCE, spectral
+from trainmon.torch.features import spectral as spectral_module
+from trainmon.torch.features.routers import per_token_expert_entropy, router_weight_similarity
+from trainmon.torch.features.spectral import STEPS, TOLERANCE, spectral
+from trainmon.torch.measuring import isolated
 
 
 def gaussian(*shape, seed=0, dtype=torch.float32):
@@ -157,7 +157,7 @@ def test_spectrum_is_the_same_every_time_and_draws_nothing():
 
 
 def operations(monkeypatch, call):
-    monkeypatch.setattr(beside, "_no_modes", contextlib.nullcontext)
+    monkeypatch.setattr(isolated, "no_modes", contextlib.nullcontext)
     with Sizes() as sizes:
         call()
     return sizes

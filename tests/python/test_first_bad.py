@@ -12,7 +12,7 @@ from torch import nn
 import trainmon
 from launch import command_line as program
 from trainmon import _core
-from trainmon.torch import ops
+from trainmon.torch.measuring import ops
 from written_run import WrittenRank
 
 

@@ -4,7 +4,7 @@ import itertools
 import pytest
 import torch
 
-from trainmon.torch.megatron import MOST_PIECES, Cut, pieces
+from trainmon.torch.wrappers.megatron import MOST_PIECES, Cut, pieces
 
 
 @pytest.mark.parametrize(

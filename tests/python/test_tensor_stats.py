@@ -561,7 +561,7 @@ def test_raw_states_are_checked():
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS], ids=str)
 def test_framework_operations_agree_with_exact_fractions(dtype):
     """The backend of devices without kernels of ours, on CPU tensors."""
-    from trainmon.torch import ops
+    from trainmon.torch.measuring import ops
 
     rng = np.random.default_rng(9)
     tensors = []

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import trainmon
-from trainmon.torch import edges
+from trainmon.torch.modules import gradient_edges
 
 
 class Engine(nn.Module):
@@ -58,7 +58,7 @@ def test_deepspeed_of_another_version(tmp_path, monkeypatch):
 
 
 def test_a_torch_that_does_not_number_its_nodes(tmp_path, monkeypatch):
-    monkeypatch.setattr(edges, "sequence_number", None)
+    monkeypatch.setattr(gradient_edges, "sequence_number", None)
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with trainmon.watch(model, optimizer, kinds=["activations"], out=tmp_path) as monitor:
@@ -71,4 +71,4 @@ def test_a_torch_that_does_not_number_its_nodes(tmp_path, monkeypatch):
     assert gradients == {"output"}
     (run,) = pathlib.Path(tmp_path).rglob("run.json")
     missing = json.loads(run.read_text())["not_covered"]
-    assert missing == {"actv_grad of inputs": edges.NOT_NUMBERED}
+    assert missing == {"actv_grad of inputs": gradient_edges.NOT_NUMBERED}

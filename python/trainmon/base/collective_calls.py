@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import sys
 import threading
@@ -9,6 +10,7 @@ import threading
 RECEIVERS = frozenset(("recv", "irecv", "scatter", "recv_", "recv_any_source_"))
 RECEIVED = ("tensor_list", "gather_list", "out")  # and all whose names begin with output
 MOST_SEEN = 1000  # distinct calls of one function that are noted
+_OURS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 
 
 def compiled(patterns) -> list[re.Pattern]:
@@ -23,8 +25,11 @@ def compiled(patterns) -> list[re.Pattern]:
     return found
 
 
-def callers_outside(folders: tuple) -> list[str]:
-    """path[line] function of every frame that led here, innermost first, without those in folders."""
+def callers_outside(framework: str, *inner: str) -> list[str]:
+    """path[line] function of every frame that led here, innermost first: without those of trainmon, and
+    those in the folders and files `inner` of the framework that is the folder of that file."""
+    folder = os.path.dirname(framework)
+    folders = (_OURS, *(os.path.join(folder, name) for name in inner))
     lines, frame = [], sys._getframe(1)
     while frame is not None:
         code = frame.f_code
@@ -51,18 +56,30 @@ def arguments(names: tuple, args: tuple, kwargs: dict) -> dict:
     return found
 
 
-def captured(tensors_of, name: str, given: dict) -> list[tuple]:
+def captured(kind: type, name: str, given: dict) -> list[tuple]:
     """(index among the arguments that are tensors or lists of them, tensor, whether the call only
-    writes to it). tensors_of(value, output) yields the last two."""
+    writes to it). `kind` is the class of tensors."""
     found, index = [], 0
     for key, value in given.items():
         output = key in RECEIVED or key.startswith("output")
         output = output or (name in RECEIVERS and key in ("tensor", "tensors"))
-        tensors = list(tensors_of(value, output))
+        tensors = list(tensors_of(kind, value, output))
         if tensors or (isinstance(value, (list, tuple)) and not value):
             found += [(index, *tensor) for tensor in tensors]
             index += 1
     return found
+
+
+def tensors_of(kind: type, value, output: bool):
+    """(tensor, whether it is only written to) of an argument; `output` of what is not said to be."""
+    if isinstance(value, kind):
+        yield value, output
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from tensors_of(kind, item, output)
+    elif isinstance(getattr(value, "tensor", None), kind):  # a P2POp
+        op = getattr(value, "op", None)
+        yield value.tensor, getattr(op, "__name__", op) == "irecv"
 
 
 class Seen:

@@ -15,6 +15,15 @@ class Part:
     def __init__(self, core, name: str):
         self.core, self.name, self.on = core, name, True
 
+    def run(self, act, *arguments) -> None:
+        """Calls act(*arguments) unless it is off; what that raises switches it off."""
+        if not self.on:
+            return
+        try:
+            act(*arguments)
+        except Exception as error:
+            self.failed(error)
+
     def failed(self, error: Exception) -> None:
         pass_on(error)
         if not self.on:

@@ -66,24 +66,13 @@ def _make(package: str) -> type:
 
         def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
             step = trainer.global_step
-            if self.monitor is None:
+            if self.monitor is None or step == self._seen:  # in the middle of an accumulation
                 return
-            if step == self._seen:
-                return  # in the middle of an accumulation
             self._seen = step
             self._stepped += 1
             if self._stepped % max(trainer.log_every_n_steps, 1):
                 return
-            loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
-            if loss is not None and pl_module.automatic_optimization:
-                loss = loss * trainer.accumulate_grad_batches  # the Trainer has divided by it
-            scalars = {} if loss is None else {"loss": loss}
-            for index, optimizer in enumerate(trainer.optimizers):
-                name = f"lr.{index}" if len(trainer.optimizers) > 1 else "lr"
-                # The stand-in for no optimizer has no group, and a group of the user's no "lr".
-                for group in optimizer.param_groups[:1]:
-                    if "lr" in group:
-                        scalars[name] = group["lr"]
+            scalars = _scalars(trainer, pl_module, outputs)
             if len(trainer.optimizers) == 1 and self._drifts(step):
                 scalars["global_step"] = step
             self.monitor.log(**scalars)
@@ -113,6 +102,21 @@ def _make(package: str) -> type:
     TrainmonCallback.__module__, TrainmonCallback.__qualname__ = __name__, "TrainmonCallback"
     _classes[package] = TrainmonCallback
     return TrainmonCallback
+
+
+def _scalars(trainer, pl_module, outputs) -> dict[str, Any]:
+    """The loss of a batch and the learning rates, as far as there are any."""
+    loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+    if loss is not None and pl_module.automatic_optimization:
+        loss = loss * trainer.accumulate_grad_batches  # the Trainer has divided by it
+    scalars = {} if loss is None else {"loss": loss}
+    for index, optimizer in enumerate(trainer.optimizers):
+        name = f"lr.{index}" if len(trainer.optimizers) > 1 else "lr"
+        # The stand-in for no optimizer has no group, and a group of the user's no "lr".
+        for group in optimizer.param_groups[:1]:
+            if "lr" in group:
+                scalars[name] = group["lr"]
+    return scalars
 
 
 class FabricCallback:

@@ -6,8 +6,9 @@ import functools
 
 from mindspore import Tensor
 
+from trainmon.base.rows import NO_SERIES
 from trainmon.mindspore import hooks
-from trainmon.mindspore.parameters import NO_SERIES, dtype_name, replication
+from trainmon.mindspore.parameters import dtype_name, replication
 
 MOST_PENDING = 256  # calls of a cell that no backward has met yet, and that one may still meet
 

@@ -2,28 +2,22 @@
 from __future__ import annotations
 
 import functools
-import hashlib
-import platform
 from dataclasses import dataclass
 
 import mindspore as ms
 
 from trainmon import _core
-from trainmon.base.collective_calls import compiled as patterns_of
-from trainmon.base.control import ControlBase
+from trainmon.base.adapter import AdapterBase
 from trainmon.base.coverage import FIXED_KINDS
-from trainmon.base.names import as_text
 from trainmon.base.parts import Part
-from trainmon.base.signals import pass_on
-from trainmon.mindspore import given, hooks
+from trainmon.base.rows import NO_SERIES, elsewhere
+from trainmon.mindspore import arguments, hooks
 from trainmon.mindspore.activations import Activations
 from trainmon.mindspore.collectives import Collectives
 from trainmon.mindspore.coverage import IN_GRAPH, NOT_HERE, Coverage
 from trainmon.mindspore.hooks import Handles
-from trainmon.mindspore.late import Late
-from trainmon.mindspore.momentum import ELSEWHERE
+from trainmon.mindspore.late_values import Late
 from trainmon.mindspore.parameters import (
-    NO_SERIES,
     Parameter,
     dtype_name,
     is_data_parallel,
@@ -46,68 +40,42 @@ class Place:
     recording: bool
 
 
-class Adapter:
+class Adapter(AdapterBase):
     """Everything between one core Monitor and one model: prepare(), install(), then remove()."""
 
-    declares = False  # nobody declares steps here: there is always an optimizer
-
     def __init__(self, model, optimizers, scaler=None, selection=None, relay=None):
-        self.roots = given.chunks(model)
-        self.optimizers = given.optimizers(optimizers)
-        self.scaler = given.scaler(scaler)
+        super().__init__(Coverage(self), selection, relay)
+        self.roots = arguments.chunks(model)
+        self.optimizers = arguments.optimizers(optimizers)
+        self.scaler = arguments.scaler(scaler)
         self.parameters = parameters_of(self.roots)
         self.is_graph = ms.get_context("mode") == ms.GRAPH_MODE
         self.reduces = is_data_parallel()
-        self.on_step = None  # called with whether the clock's step that ended was recorded
-        self.paused = False
-        self.attached = False
-        self.frame: Place | None = None
         self.task = 0  # number of the backward under way, or last
         self.fresh = True  # a forward has begun since
         self.in_backward = self.past_root = False
         self.met: set[int] = set()  # ids of parameters whose gradient that backward gave
-        self.coverage = Coverage(self)
-        self.fixed_selection = selection  # None: that of the configuration
-        self.relay = relay  # step hooks that are there already
-        self.collectives = None
-        self.control: ControlBase | None = None  # follows RUN/control.json
-        self.logs_collectives = False  # they are noted, not measured
 
-    # --- facts for the core, before it exists ----------------------------------------------------
+    def _environment(self) -> dict:
+        return {"mindspore": ms.__version__, "spread": "data parallel" if self.reduces else "plain"}
 
-    def identity(self) -> dict:
-        environment = {"python": platform.python_version(), "mindspore": ms.__version__}
-        environment["spread"] = "data parallel" if self.reduces else "plain"
-        who = {"model_digest": self._digest(), "environment": environment}
-        who["rank"], who["world_size"] = rank_and_world()
-        return who
-
-    def _digest(self) -> str:
-        lines = [f"{p.chunk} {p.name} {tuple(p.tensor.shape)}" for p in self.parameters]
-        return hashlib.sha256(as_text("\n".join(sorted(lines))).encode()).hexdigest()[:16]
+    def _ranks(self) -> dict:
+        rank, world_size = rank_and_world()
+        return {"rank": rank, "world_size": world_size}
 
     # --- start -----------------------------------------------------------------------------------
 
     def prepare(self, config: dict) -> int:
-        """Decides what to watch, without touching anything; an estimate of the rows of a step."""
-        self.config = config
-        if config["clock"] >= len(self.optimizers):
-            raise ValueError(
-                f"clock is {config['clock']}, but there are only {len(self.optimizers)} optimizers"
-            )
-        self.kinds = self._kinds(config["kinds"])
-        self.wants_state = bool(self.kinds - FIXED_KINDS)
+        rows = super().prepare(config)
         self.pairs = bool(self.kinds & {"mg_direction", "update_ratio"})
-        self.state_before = config["moments_at"] == "before_step"
-        patterns_of(config["collective_callers"])  # raises
-        self.selection = self.fixed_selection or Selection(config)
         for parameter in self.parameters:
-            parameter.selected = self.selection.parameter(parameter)
             parameter.label = self.selection.label(parameter)
-        self.selection.check(self.parameters, self.roots, self.coverage.not_covered)
         if config["budget"] is not None:
             self.coverage.not_covered("budget", "hooks are not timed under MindSpore")
-        return self._rows_per_step()
+        return rows
+
+    def _selection(self, config: dict) -> Selection:
+        return Selection(config)
 
     def _kinds(self, asked: list[str]) -> set[str]:
         kinds = set(_core.expand_kinds(asked))
@@ -178,7 +146,7 @@ class Adapter:
     def attach(self) -> None:
         """Puts the hooks on that read something; those of steps are there already."""
         self.is_elsewhere = self.config["backend"] == "ops"
-        self.observe_at = _elsewhere if self.is_elsewhere else _core.observe_at
+        self.observe_at = elsewhere if self.is_elsewhere else _core.observe_at
         self.attached = True
         self._own()
         by_tensor = {id(p.tensor): p for p in self.parameters}
@@ -203,14 +171,7 @@ class Adapter:
             steps.recording = False
 
     def _install_collectives(self) -> None:
-        config = self.config
-        self.collectives = Collectives(
-            self,
-            self.part("collectives"),
-            inputs=config["collective_inputs"],
-            callers=config["collective_callers"],
-            log_only=self.logs_collectives,
-        )
+        self.collectives = self._new_collectives(Collectives, self.part("collectives"))
         self.collectives.install()
         if self.reduces:
             why = "done in C++, which no hook sees; grad_unreduced and grad_reduced have both sides"
@@ -268,16 +229,6 @@ class Adapter:
             for _, cell in root.cells_and_names()
         )
 
-    def add_series(self, **arguments) -> int:
-        for key in ("kind", "name", "element"):
-            if key in arguments:
-                arguments[key] = as_text(arguments[key])
-        try:
-            return self.core.add_series(**arguments)
-        except ValueError as error:  # a dtype that is refused, by name, when it is looked at
-            pass_on(error)
-            return self.core.add_series(**{**arguments, "dtype": "float32"})
-
     def series_of(self, parameter: Parameter, kind: str, tensor) -> int:
         """`tensor` has the dtype; None: a share, of no shape of its own."""
         known = parameter.series.get(kind)
@@ -298,11 +249,6 @@ class Adapter:
 
     # --- what happens while training -------------------------------------------------------------
 
-    def follow_control(self, allowed, say, changed) -> None:
-        """From now on; what RUN/control.json asks for already, at once."""
-        self.control = ControlBase(self, allowed, say, changed)
-        self.control.begin()
-
     def gradient(self, parameter: Parameter, value) -> None:
         """What one backward gives a parameter."""
         self.backward_goes_on(id(parameter))
@@ -319,11 +265,6 @@ class Adapter:
                 continue
             place = steps.window, self.core.accum(steps.index), 0
             self.row(series, value, *place, steps.flags)
-
-    def row(self, series: int, tensor, *place) -> None:
-        """place: window, accum, call, flags."""
-        if self.observe_at(self.handle, series, tensor, *place) == ELSEWHERE:
-            self.late.add(series, tensor, *place)
 
     def backward_goes_on(self, parameter: int | None = None) -> None:
         """A hook of a backward runs. MindSpore does not say where one begins: it does where a forward
@@ -400,31 +341,6 @@ class Adapter:
     def logged(self, value: float) -> None:
         """Nothing follows from it here: what was asked for is recorded, and no more."""
 
-    def window_of_scalars(self) -> int:
-        """The clock's window whose forward began last: not one that has just opened."""
-        clock = self.clock
-        is_new = self.frame is None and not clock.pending
-        return clock.window - 1 if is_new and clock.window else clock.window
-
-    def seal(self, moment: str) -> None:
-        try:
-            if self.late.part.on:
-                self.late.seal()
-        except Exception as error:
-            self.late.part.failed(error)
-        self.core.seal(moment)
-
-    def steps_failed(self) -> None:
-        """Nothing can be recorded any more: no row would know its step."""
-        for steps in self.steps:
-            steps.recording = False
-
-    def set_paused(self, paused: bool) -> None:
-        self.paused = paused
-        for steps in self.steps:
-            steps.refresh()
-        self.frame = None
-
     # --- end -------------------------------------------------------------------------------------
 
     def remove(self) -> None:
@@ -440,8 +356,3 @@ class Adapter:
         self.optimizers, self.scaler, self.on_step, self.clock = {}, None, None, None
         self.control = None
         self.activations = self.stacks = None
-
-
-def _elsewhere(handle, series, tensor, *_) -> int:
-    """observe_at() of the setting backend="ops": nothing is measured by the core."""
-    return ELSEWHERE

@@ -6,7 +6,6 @@ has returned. Inside graphs nothing is seen, nor is what nn.DistributedGradReduc
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 
@@ -24,6 +23,7 @@ from trainmon.base.collective_calls import (
     compiled,
     match,
     parameters,
+    tensors_of,
 )
 from trainmon.mindspore.parameters import dtype_name
 
@@ -42,25 +42,7 @@ PRIMITIVES = (
 NOTED_STEPS = 2  # calls are noted until so many steps have ended
 COMPILING = False  # python/trainmon/mindspore/hooks.py says how a graph gets the first branch
 
-_FOLDER = os.path.dirname(ms.__file__)
-_NOT_CALLERS = (
-    os.path.join(os.path.dirname(os.path.dirname(__file__)), ""),  # trainmon
-    os.path.join(_FOLDER, "communication", ""),
-    os.path.join(_FOLDER, "mint", "distributed", ""),
-    os.path.join(_FOLDER, "nn", "cell.py"),
-)
-
-
-def tensors_of(value, output: bool):
-    """(tensor, whether it is only written to)"""
-    if isinstance(value, Tensor):
-        yield value, output
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from tensors_of(item, output)
-    elif isinstance(getattr(value, "tensor", None), Tensor):  # a P2POp
-        op = getattr(value, "op", None)
-        yield value.tensor, getattr(op, "__name__", op) == "irecv"
+NOT_CALLERS = ("communication/", "mint/distributed/", "nn/cell.py")  # of MindSpore
 
 
 def replaced(original, around):
@@ -190,9 +172,9 @@ class Collectives:
         notes = clock.window - self.first < NOTED_STEPS
         if not (clock.recording or notes):
             return None
-        stack = callers_outside(_NOT_CALLERS) if notes or self.callers else []
+        stack = callers_outside(ms.__file__, *NOT_CALLERS) if notes or self.callers else []
         named = given()
-        found = captured(tensors_of, name, named)
+        found = captured(Tensor, name, named)
         if notes:
             group = str(named.get("group") or GlobalComm.WORLD_COMM_GROUP)
             self.noted.add(name, stack, group, [tensor for _, tensor, _ in found])
@@ -221,7 +203,7 @@ class Collectives:
 
     def _ended(self, call: tuple, reads: list, result) -> None:
         """Reads what a call gave: what it returned, else what it was given to write to."""
-        if returned := list(tensors_of(result, True)):
+        if returned := list(tensors_of(Tensor, result, True)):
             reads = [(f"post.{index}", tensor) for index, (tensor, _) in enumerate(returned)]
         some = result if isinstance(result, (list, tuple)) else [result]
         handles = [one for one in some if isinstance(one, comm_func.CommHandle)]

@@ -1,29 +1,16 @@
 # The gradient probe on MindSpore: per step what the gradients that reach an optimizer are like.
 from __future__ import annotations
 
-import atexit
-import json
 import os
-import weakref
 
 from trainmon import _core
 from trainmon.base.console import log
+from trainmon.base.grad_probe import at_work, core_of_probe
 from trainmon.base.names import as_text
 from trainmon.base.parts import Part
 from trainmon.base.signals import pass_on
-from trainmon.mindspore import given, hooks
+from trainmon.mindspore import arguments, hooks
 from trainmon.mindspore.parameters import dtype_name, rank_and_world
-
-LEAST_QUEUE = 64.0  # MB
-STOP_TIMEOUT = 60.0  # seconds for the disk; a step is worth having as a whole
-
-_at_work: weakref.WeakSet = weakref.WeakSet()
-
-
-@atexit.register
-def _stop_all() -> None:
-    for probe in list(_at_work):
-        probe.stop()
 
 
 class GradProbe:
@@ -36,7 +23,7 @@ class GradProbe:
         self, optimizer, *, out, level="L1", bounds=(-1, 0, 1), params=(), steps=(), ranks=(),
         signs="packed", digest="none", digest_column="",
     ):  # fmt: skip
-        (self._optimizer,) = given.optimizers(optimizer).values()
+        (self._optimizer,) = arguments.optimizers(optimizer).values()
         self.rank, world = rank_and_world()
         self.directory = os.path.join(os.path.abspath(out), f"rank{self.rank}")
         self._core = self._ended = None
@@ -46,33 +33,23 @@ class GradProbe:
         names = {parameter.name for parameter in self._optimizer.parameters}
         for name in sorted(self._params - names):
             log.warning("trainmon: grad probe: the optimizer has no parameter %r", name)
-        planes = 0 if level == "L0" or signs == "none" else 1
-        bits = planes * sum(parameter.size for parameter in self._optimizer.parameters)
-        settings = {
-            "sinks": [],
-            "queue_mb": max(LEAST_QUEUE, 2.5 * bits / 8 / 2**20),
-            "stop_timeout_seconds": STOP_TIMEOUT,
-        }
-        part = {
-            "intervals": level == "L2",
-            "bounds": [float(bound) for bound in bounds],
-            "bound_texts": [json.dumps(bound) for bound in bounds],
-            "planes": planes,
-            "npy": signs == "npy",
-            "digest": digest,
-            "digest_column": digest_column,
-        }
-        self._core = _core.Monitor(
-            json.dumps(settings),
-            json.dumps({"rank": self.rank, "world_size": world}),
-            json.dumps({"directory": self.directory, "grad_probe": part}),
+        self._core = core_of_probe(
+            self.directory,
+            self.rank,
+            world,
+            sum(parameter.size for parameter in self._optimizer.parameters),
+            level=level,
+            bounds=bounds,
+            signs=signs,
+            digest=digest,
+            digest_column=digest_column,
         )
         self._part = Part(self._core, "grad probe")
         self._series: dict[str, int] = {}
         act = hooks.harmless(self._part, self._look)
         pre_hook = hooks.forward_pre(act)
         self._handle = self._optimizer.register_forward_pre_hook(pre_hook, with_kwargs=True)
-        _at_work.add(self)
+        at_work.add(self)
 
     def _look(self, cell, args: tuple, kwargs: dict | None) -> None:
         gradients = [*args, *(kwargs or {}).values()][0]
@@ -109,7 +86,7 @@ class GradProbe:
         """Takes the hook off, writes what is left and returns the health."""
         if self._core is None or self._ended is not None:
             return self._ended or {}
-        _at_work.discard(self)
+        at_work.discard(self)
         self._handle.remove()
         self._ended = self._core.stop()
         if self._ended["rows_produced"] == 0:

@@ -5,9 +5,9 @@ import math
 
 from mindspore import nn
 
+from trainmon.base.rows import ELSEWHERE
 from trainmon.mindspore.parameters import steps_taken
 
-ELSEWHERE = 2  # answer of the core: on a device that it does not measure itself
 MOMENTA = ("exp_avg", "moments", "accum")
 # Those whose step is Adam's with corrected moments; nn.AdamWeightDecay does not correct them.
 CORRECTED = (nn.Adam, nn.AdamOffload, nn.LazyAdam, nn.Lamb)

@@ -8,7 +8,6 @@ from mindspore import Parameter as MsParameter
 from mindspore import nn
 from mindspore.communication import GlobalComm, get_group_size, get_rank
 
-NO_SERIES = -1
 # What is Adam's has the names that other frameworks give it; all else that of the attribute.
 STATES = {
     "moment1": "exp_avg",
@@ -32,6 +31,10 @@ class Parameter:
     selected: bool = True
     hooked: bool = False  # its gradient was seen in a backward
     series: dict[str, int] = field(default_factory=dict)  # by kind
+
+    @property
+    def shape(self) -> tuple:
+        return tuple(self.tensor.shape)
 
 
 def parameters_of(roots: list[nn.Cell]) -> list[Parameter]:

@@ -3,8 +3,9 @@ from __future__ import annotations
 
 import mindspore as ms
 
+from trainmon.base.rows import NO_SERIES
 from trainmon.mindspore.momentum import Directions, Updates
-from trainmon.mindspore.parameters import NO_SERIES, states_of, steps_taken
+from trainmon.mindspore.parameters import states_of, steps_taken
 
 STILL_SCALED = 1
 
@@ -13,6 +14,7 @@ class Steps:
     def __init__(self, adapter, optimizer, start_iteration: int | None):
         self.adapter, self.core, self.optimizer = adapter, adapter.core, optimizer
         start = steps_taken(optimizer) if start_iteration is None else start_iteration
+        self._read = adapter.sweeps_part.run  # what fails there does not make the steps lose count
         self.index = self.core.add_optimizer(start)
         self.flags = STILL_SCALED if adapter.scaler is not None else 0
         self.pending = False  # a backward has put gradients into this window
@@ -103,16 +105,6 @@ class Steps:
                     self._read(self.read_list, kind, tensors)
         if self.updates is not None:
             self._read(self.updates.read)
-
-    def _read(self, read, *arguments) -> None:
-        """What fails here does not make the steps lose count."""
-        part = self.adapter.sweeps_part
-        if not part.on:
-            return
-        try:
-            read(*arguments)
-        except Exception as error:
-            part.failed(error)
 
     # Forward pre-hook and hook of the optimizer, which is a cell.
     def before(self, cell, args: tuple, kwargs: dict | None) -> None:

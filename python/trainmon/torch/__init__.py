@@ -1,1 +1,1 @@
-# PyTorch: hooks and glue only. adapter.py puts them on; contract.py is what a wrapper must answer.
+# The PyTorch adapter: adapter.py puts the wings on a model and its optimizers.

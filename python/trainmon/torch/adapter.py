@@ -1,84 +1,76 @@
 # The PyTorch adapter: puts the hooks on a model and its optimizers, and takes them all off again.
 from __future__ import annotations
 
-import hashlib
 import json
-import platform
 import threading
 
 import torch
 
 from trainmon import _core
-from trainmon.base.collective_calls import compiled as patterns_of
-from trainmon.base.coverage import FIXED_KINDS
-from trainmon.base.names import as_text
-from trainmon.base.signals import pass_on
-from trainmon.torch import compiled, edges, given
-from trainmon.torch.activations import Activations
-from trainmon.torch.backward import Backward, current_task
-from trainmon.torch.collectives import Collectives
-from trainmon.torch.contract import (
-    dtype_name,
-    has_post_accumulate_hook,
-    parameters_under,
-    wrapper_of,
-)
+from trainmon.base.parts import Part
+from trainmon.base.rows import elsewhere
+from trainmon.torch.collectives.functions import Collectives
 from trainmon.torch.control import Control
 from trainmon.torch.coverage import Coverage
-from trainmon.torch.declared_steps import DeclaredSteps, NoOptimizer
-from trainmon.torch.dtensors import DTensors
-from trainmon.torch.elements import of_output
-from trainmon.torch.features import KINDS as FEATURES
-from trainmon.torch.features import Features
-from trainmon.torch.forward import BackwardBegins, ForwardBegins, ForwardEnds
+from trainmon.torch.features.rows import KINDS as FEATURES
+from trainmon.torch.features.rows import Features
 from trainmon.torch.full_steps import FullSteps
-from trainmon.torch.hooks import Handles, Part
-from trainmon.torch.late import Late
-from trainmon.torch.main_grad import read_due
-from trainmon.torch.own_time import OwnTime, TimedAfterStep, TimedBeforeStep
-from trainmon.torch.parameters import ELSEWHERE
-from trainmon.torch.registry import Registry
-from trainmon.torch.replaced import Replaced
-from trainmon.torch.selection import Selection
-from trainmon.torch.stacks import Stacks
-from trainmon.torch.steps import Steps, scaler_of, step_in_state
+from trainmon.torch.hooks import dynamo
+from trainmon.torch.hooks.backward import Backward
+from trainmon.torch.hooks.forward import ForwardBegins, ForwardEnds
+from trainmon.torch.hooks.hook import Handles
+from trainmon.torch.measuring.late_values import Late
+from trainmon.torch.measuring.ops import all_elsewhere
+from trainmon.torch.measuring.own_time import OwnTime
+from trainmon.torch.modules import compiled, gradient_edges
+from trainmon.torch.modules.activations import Activations
+from trainmon.torch.modules.selection import Selection
+from trainmon.torch.modules.stacks import Stacks
+from trainmon.torch.parameters.registry import Registry
+from trainmon.torch.steps.declared import DeclaredSteps
+from trainmon.torch.steps.hooks import TimedAfterStep, TimedBeforeStep
+from trainmon.torch.steps.loss_scale import LossScale
+from trainmon.torch.steps.optimizers import (
+    NoOptimizer,
+    grad_scaler,
+    torch_optimizers,
+    whole_chain,
+)
+from trainmon.torch.steps.replaced_optimizers import Replaced
+from trainmon.torch.steps.windows import Steps
+from trainmon.torch.training import DuringTraining
+from trainmon.torch.wrappers.choice import wrapper_of
+from trainmon.torch.wrappers.chunks import chunks_of, names_of
+from trainmon.torch.wrappers.contract import has_post_accumulate_hook, parameters_under
+from trainmon.torch.wrappers.dtensors import DTensors
 
 OF_OPTIMIZERS = {"param_origin", "mg_direction", "update_ratio"}  # read around their step()
-IDLE_CLOCK = 1000  # forwards without a step of the clock that are worth a word
 
 
-class Adapter:
+class Adapter(DuringTraining):
     """Everything between one core Monitor and one model: prepare(), install(), then remove()."""
 
     def __init__(self, model, optimizers, scaler, selection=None, relay=None):
         """Without optimizers the training loop declares its steps: declare_step()."""
-        self.roots = given.chunks(model)
+        self.roots = chunks_of(model)
         self.declares = optimizers is None
         if self.declares:
             optimizers, relay = NoOptimizer(self.roots), DeclaredSteps()
-        self.optimizers = given.optimizers(optimizers, self.roots)
-        self.scaler = given.scaler(scaler, optimizers)
-        self.around = given.around(optimizers)
-        self.names = given.names(model)
+        super().__init__(Coverage(self), selection, relay)
+        self.optimizers = torch_optimizers(optimizers, self.roots)
+        self.loss_scale = LossScale(self, grad_scaler(scaler, optimizers))
+        self.around = whole_chain(optimizers)
+        self.names = names_of(model)
         self.wrappers = self._wrapped()
         self.looked_again = False  # whether they were found to be the same in the first forward
         self.parameters = parameters_under(self.wrappers)
         self.has_dtensors = any(isinstance(w, DTensors) for w in self.wrappers)
-        self.on_step = None  # called with whether the clock's step that ended was recorded
-        self.paused = False
-        self.attached = False  # whether there are hooks but those of the steps
-        self.control = None  # follows RUN/control.json
         self.full_steps: FullSteps | None = None
         self.own_time: OwnTime | None = None  # where there is a budget
         self.was_recorded = False  # the clock's step that ended last
-        self.frame: _core.Place | None = None
         self.lock = threading.Lock()
         self.last_frame: _core.Place | None = None
-        self.coverage = Coverage(self)
-        self.fixed_selection = selection  # None: that of the configuration
-        self.relay = relay  # step hooks that are there already
         self.replaced = None  # finds optimizers that take the place of those given
-        self.logs_collectives = False  # they are noted, not measured
         self.main_grad_due = None  # what is to be read once the framework has added to it
 
     def _wrapped(self) -> list:
@@ -87,39 +79,20 @@ class Adapter:
             wrapper.chunk_name = name
         return wrappers
 
-    # --- facts for the core, before it exists ----------------------------------------------------
+    def _environment(self) -> dict:
+        spread = ", ".join(dict.fromkeys(w.name for w in self.wrappers))
+        return {"torch": torch.__version__, "spread": spread}
 
-    def identity(self) -> dict:
-        environment = {"python": platform.python_version(), "torch": torch.__version__}
-        environment["spread"] = ", ".join(dict.fromkeys(w.name for w in self.wrappers))
-        who = {"model_digest": self._digest(), "environment": environment}
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            who["rank"] = torch.distributed.get_rank()
-            who["world_size"] = torch.distributed.get_world_size()
-        return who
-
-    def _digest(self) -> str:
-        lines = [f"{p.chunk} {p.name} {p.shape}" for p in self.parameters]
-        return hashlib.sha256(as_text("\n".join(sorted(lines))).encode()).hexdigest()[:16]
+    def _ranks(self) -> dict:
+        if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+            return {}
+        rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        return {"rank": rank, "world_size": world_size}
 
     # --- start -----------------------------------------------------------------------------------
 
-    def prepare(self, config: dict) -> int:
-        """Decides what to watch, without touching anything; an estimate of the rows of a step."""
-        self.config = config
-        if config["clock"] >= len(self.optimizers):
-            raise ValueError(
-                f"clock is {config['clock']}, but there are only {len(self.optimizers)} optimizers"
-            )
-        self.kinds = self._kinds(config["kinds"])
-        self.wants_state = bool(self.kinds - FIXED_KINDS)
-        self.state_before = config["moments_at"] == "before_step"
-        patterns_of(config["collective_callers"])  # raises
-        self.selection = self.fixed_selection or Selection(config, self.names)
-        for parameter in self.parameters:
-            parameter.selected = self.selection.parameter(parameter)
-        self.selection.check(self.parameters, self.roots, self.coverage.not_covered)
-        return self._rows_per_step()
+    def _selection(self, config: dict) -> Selection:
+        return Selection(config, self.names)
 
     def _selected_modules(self, everything: bool = False) -> list[tuple]:
         """(chunk, name, module) for activations; all of them for features, which choose."""
@@ -170,14 +143,14 @@ class Adapter:
         self.core, self.handle = core, core.handle
         config = self.config
         forced = self.is_elsewhere = config["backend"] == "ops"
-        self.observe = _elsewhere if forced else _core.observe
-        self.observe_at = _elsewhere if forced else _core.observe_at
-        self.sweep = _all_elsewhere if forced else _core.sweep
+        self.observe = elsewhere if forced else _core.observe
+        self.observe_at = elsewhere if forced else _core.observe_at
+        self.sweep = all_elsewhere if forced else _core.sweep
         self.parts: list[Part] = []
         self.failed: set[str] = set()  # parts that failed before hooks were taken off
         self.steps_part, self.sweeps_part = self._part("steps"), self._part("sweeps")
         self.step_handles, self.handles = Handles(), Handles()
-        follows = self.selection.names_as_compiled and compiled.is_supported()
+        follows = self.selection.names_as_compiled and dynamo.is_supported()
         self.points = compiled.Points() if follows else None
         self.registry = None
         self.forwards = 0
@@ -226,7 +199,8 @@ class Adapter:
                 self.handles.hook(root, "register_forward_hook", self.timed(ForwardEnds(self)))
         self._install_modules()
         if "cc" in self.kinds:
-            self._install_collectives()
+            self.collectives = self._new_collectives(Collectives, self._part("collectives"))
+            self.collectives.install(everything=self.config["collectives"] == "all")
         self.coverage.start()
 
     def detach(self) -> None:
@@ -272,17 +246,18 @@ class Adapter:
             self.points.remove()
 
     def follow_control(self, allowed, say, changed) -> None:
-        """From now on; what RUN/control.json asks for already, at once."""
-        self.control = Control(self, allowed, say, changed)
-        self.control.begin()
+        super().follow_control(allowed, say, changed)
         self.full_steps = FullSteps(self, say)
+
+    def _control(self, *how) -> Control:
+        return Control(self, *how)
 
     def _install_modules(self) -> None:
         values, gradients = "actv" in self.kinds, "actv_grad" in self.kinds
         if values or gradients:
             inputs = gradients and self.config["input_grads"]
-            if inputs and edges.sequence_number is None:
-                self.coverage.not_covered("actv_grad of inputs", edges.NOT_NUMBERED)
+            if inputs and gradient_edges.sequence_number is None:
+                self.coverage.not_covered("actv_grad of inputs", gradient_edges.NOT_NUMBERED)
                 inputs = False
             part = self._part("activations")
             self.activations = Activations(self, part, values, gradients, inputs)
@@ -294,17 +269,6 @@ class Adapter:
             self.stacks = Stacks(self, self._part("stacks"))
         self.find_modules()
 
-    def _install_collectives(self) -> None:
-        config = self.config
-        self.collectives = Collectives(
-            self,
-            self._part("collectives"),
-            inputs=config["collective_inputs"],
-            callers=config["collective_callers"],
-            log_only=self.logs_collectives,
-        )
-        self.collectives.install(everything=config["collectives"] == "all")
-
     def find_modules(self) -> None:
         """Puts hooks on modules that have none yet: all at first, later those that were put in."""
         if self.activations is not None:
@@ -315,80 +279,11 @@ class Adapter:
                 for chunk, name, module in self._selected_modules(everything=True):
                     part.install(name, module, chunk, self.handles)
 
-    def timed(self, hook):
-        return hook if self.own_time is None else self.own_time.hook(hook)
-
     def step_hooks(self, steps) -> tuple:
         return TimedBeforeStep(steps), TimedAfterStep(steps)
 
-    def activation_series(self, kind, name, element, chunk, tensor) -> int:
-        return self.add_series(
-            kind=kind,
-            name=name,
-            element=element,
-            chunk=chunk,
-            optimizer=self.clock.index,
-            dtype=dtype_name(tensor),
-            replication=self.wrappers[chunk].placement(kind, None).replication,
-        )
-
-    def add_series(self, **arguments) -> int:
-        for key in ("kind", "name", "element"):
-            if key in arguments:
-                arguments[key] = as_text(arguments[key])
-        if "chunk" in arguments and self.fixed_selection is None:  # faces count those of their rank
-            chunk = arguments["chunk"]
-            arguments["chunk"] = self.wrappers[chunk].chunk_number(chunk)
-        try:
-            return self.core.add_series(**arguments)
-        except ValueError as error:  # a dtype that is refused, by name, when it is looked at
-            pass_on(error)
-            return self.core.add_series(**{**arguments, "dtype": "float32"})
-
-    # --- what happens while training -------------------------------------------------------------
-
-    def backward_of(self, optimizer: int, tensor=None):
-        """A hook of a backward runs for a parameter of this optimizer, `tensor` if it keeps .grad:
-        its steps, which know now that one is under way."""
-        backward, steps = self.backward, self.steps[optimizer]
-        now = current_task()
-        if backward.now != now:
-            backward.enter(now)
-        if steps.task != backward.task:
-            steps.backward_begins(tensor)
-        return steps
-
-    def row(self, series: int, tensor, window: int, accum: int, call: int, flags: int) -> None:
-        """A row at this place, measured by the core or, of another device, by operations."""
-        seen = self.observe_at(self.handle, series, tensor, window, accum, call, flags)
-        if seen == ELSEWHERE:
-            self.late.add(series, tensor, window, accum, call, flags)
-
-    def open_frame(self) -> _core.Place:
-        """The place of the forward that begins now, or is under way."""
-        self.backward.settle()
-        for steps in self.steps:
-            steps.forward_begins()
-        clock = self.clock
-        window, accum = clock.window, self.core.next_accum(clock.index)
-        frame = self.last_frame  # still the place when only another optimizer had a backward
-        if frame is None or (frame.window, frame.accum, frame.recording) != (
-            window,
-            accum,
-            clock.recording,
-        ):
-            frame = self.last_frame = _core.Place(window, accum, clock.recording, clock.flags)
-        self.frame = frame
-        return frame
-
-    def _look_again(self) -> None:
-        """In the first forward: a framework may have taken the model over since watch()."""
-        self.looked_again = True
-        self._look_at_wrappers()
-        for steps in self.steps:
-            steps.find_start()
-
-    def _look_at_wrappers(self) -> None:
+    def look_at_wrappers(self) -> None:
+        """A framework may have spread the model in another way since watch()."""
         wrappers = self._wrapped()
         if [type(w) for w in wrappers] == [type(w) for w in self.wrappers]:
             return
@@ -405,155 +300,6 @@ class Adapter:
         self.coverage.say_once(f"the model was put under {names} after watch(): its hooks, too")
         for steps in self.steps:
             steps.attached_anew()
-
-    def forward_begins(self) -> None:
-        if not self.looked_again:
-            self._look_again()
-        self.registry.look_for_loss()
-        if self.frame is None:
-            self.open_frame()
-        if self.activations is not None:
-            self.activations.forward_begins()
-        self.forwards += 1
-        if self.forwards == IDLE_CLOCK and self.declares:
-            self.coverage.steps_undeclared(f"the model was called {IDLE_CLOCK} times")
-        elif self.forwards == IDLE_CLOCK:
-            self.coverage.say_once(
-                f"the optimizer that activations follow (clock={self.clock.index}) has not stepped "
-                f"for {IDLE_CLOCK} forwards: `clock` names another one, if it was not replaced"
-            )
-
-    def forward_ends(self, output) -> None:
-        if torch.is_grad_enabled():
-            for _, tensor in of_output(output):
-                if tensor.requires_grad and tensor.grad_fn is not None:
-                    tensor.register_hook(self.timed(BackwardBegins(self)))
-        self.seal("forward_end")
-
-    def _backward_ended(self) -> None:
-        self.timed(self._end_backward)()
-
-    def _end_backward(self) -> None:
-        read_due(self)
-        for steps in self.steps:
-            steps.backward_ended()
-        if self.activations is not None:
-            self.activations.backward_ended()
-        self.seal("backward_end")
-
-    def declare_step(self, gradients) -> None:
-        """The loop of a monitor without an optimizer says that a step is over."""
-        self.relay.end(gradients)
-
-    def optimizer_changed(self, steps, optimizer) -> None:
-        """It steps in the place of the one before, which is not kept: its state is large."""
-        before = steps.optimizer
-        name = list(self.optimizers)[steps.index]
-        self.optimizers[name] = optimizer
-        kept = [
-            one for one in self.around if not given.is_around(one, before) and one is not before
-        ]
-        self.around = (*kept, *given.around(optimizer))
-        for wrapper in self.wrappers:
-            wrapper.optimizers = self.around
-
-    def window_opened(self, steps) -> None:
-        if steps is self.clock:
-            self.frame = None
-            self.forwards = 0
-
-    def window_of_scalars(self) -> int:
-        """The clock's window whose forward began last: not one that has just opened."""
-        clock = self.clock
-        fresh = self.frame is None and not clock.pending
-        return clock.window - 1 if fresh and clock.window else clock.window
-
-    def window_ends(self, steps, skipped: bool) -> None:
-        if self.full_steps is not None:
-            self.full_steps.window_ends(steps, skipped)
-
-    def logged(self, value: float) -> None:
-        if self.full_steps is not None:
-            self.full_steps.logged(value)
-
-    def step_ended(self, steps) -> None:
-        """Before the window advances."""
-        if steps is not self.clock:
-            return
-        self.was_recorded = steps.recording
-        if self.on_step is not None:
-            self.on_step(steps.recording)
-
-    def step_over(self, steps) -> None:
-        """Between two windows."""
-        if steps is not self.clock:
-            return
-        if self.own_time is not None:
-            if self.activations is not None:
-                self.own_time.seconds += self.activations.taken_seconds()
-            if self.own_time.step_over(self.was_recorded):
-                steps.refresh()
-        if self.full_steps is not None:
-            self.full_steps.look()
-        if self.control is not None:
-            self.control.look()
-
-    def seal(self, moment: str) -> None:
-        try:
-            if self.late.part.on:
-                self.late.seal()
-        except Exception as error:
-            self.late.part.failed(error)
-        self.core.seal(moment)
-
-    def scales(self) -> bool:
-        """Whether losses are scaled, by somebody who is known."""
-        return self.scaler is not None or any(w.loss_scale() is not None for w in self.wrappers)
-
-    def scale(self):
-        """The loss scale: a number, or a tensor on a device that must not be waited for."""
-        if self.scaler is None:
-            scales = (wrapper.loss_scale() for wrapper in self.wrappers)
-            return next((scale for scale in scales if scale is not None), 1.0)
-        scale = getattr(self.scaler, "_get_scale_async", lambda: None)()
-        if scale is None:
-            return 1.0  # nothing was scaled yet
-        return float(scale) if scale.device.type == "cpu" else scale.clone()
-
-    def look_for_scaler(self, caller) -> None:
-        """`caller` runs a step(): for a GradScaler that watch() was not shown."""
-        if self.scales():
-            return
-        found = scaler_of(caller)
-        self.scaler = None if found is None else given.scaler(found)
-        if self.scaler is not None:
-            for steps in self.steps:
-                steps.scales()
-
-    def steps_taken(self, optimizer) -> int:
-        taken = (wrapper.steps_taken() for wrapper in self.wrappers)
-        return next((count for count in taken if count is not None), step_in_state(optimizer))
-
-    def turn(self, optimizer) -> tuple[int, int]:
-        """Which of how many calls of its step() that are one step of training is beginning."""
-        turns = (wrapper.turn(optimizer) for wrapper in self.wrappers)
-        return next((turn for turn in turns if turn != (0, 1)), (0, 1))
-
-    def skipped_step(self) -> bool:
-        return sum(wrapper.skipped_step() for wrapper in self.wrappers) > 0
-
-    def steps_failed(self) -> None:
-        """Nothing can be recorded any more: no row would know its step."""
-        for steps in self.steps:
-            steps.recording = False
-        if self.activations is not None:
-            self.activations.live = False
-
-    def set_paused(self, paused: bool) -> None:
-        self.paused = paused
-        for steps in self.steps:
-            steps.refresh()
-        self.frame = None
 
     # --- end -------------------------------------------------------------------------------------
 
@@ -576,16 +322,7 @@ class Adapter:
     def forget(self) -> None:
         """Lets go of the model and the optimizers, without waiting for the garbage collector."""
         self.roots, self.wrappers, self.parameters = [], [], []
-        self.optimizers, self.around, self.scaler, self.on_step = {}, (), None, None
+        self.optimizers, self.around, self.on_step = {}, (), None
+        self.loss_scale.scaler = None
         self.steps, self.clock, self.control, self.full_steps = [], None, None, None
         self.backward.at_end = self.main_grad_due = None
-
-
-def _elsewhere(handle, series, tensor, *_) -> int:
-    """observe() of the setting backend="ops": nothing is measured by the core."""
-    return 1 if tensor is None else ELSEWHERE
-
-
-def _all_elsewhere(handle, series, tensors, attribute, flags=0, scale=None):
-    values = tensors if attribute is None else [getattr(t, attribute) for t in tensors]
-    return [i for i, value in enumerate(values) if value is not None]

@@ -4,8 +4,8 @@ from __future__ import annotations
 import torch
 
 from trainmon.base.control import ControlBase
-from trainmon.torch.backward import IDLE, current_task
-from trainmon.torch.contract import parameters_under
+from trainmon.torch.hooks.backward import IDLE, current_task
+from trainmon.torch.wrappers.contract import parameters_under
 
 _engine = torch.autograd.Variable._execution_engine
 

@@ -6,9 +6,10 @@ import json
 
 from trainmon.base.coverage import FIXED_KINDS, CoverageBase
 from trainmon.base.names import listed
-from trainmon.torch import given
-from trainmon.torch.compiled import COMPILED_BEFORE, INPUTS_UNSEEN, NO_GRADIENT, TOO_OLD
-from trainmon.torch.modules import inside_compiled
+from trainmon.torch.hooks.dynamo import TOO_OLD
+from trainmon.torch.modules.compiled import COMPILED_BEFORE, INPUTS_UNSEEN, NO_GRADIENT
+from trainmon.torch.steps.optimizers import class_names
+from trainmon.torch.wrappers.module_names import inside_compiled
 
 UNCALLED = (
     "no call was seen in the first step: its forward is not called by the training (a "
@@ -34,7 +35,7 @@ class Coverage(CoverageBase):
 
     def _inside(self) -> dict[str, list[str]]:
         adapter = self.adapter
-        return {name: given.described(o, adapter.around) for name, o in adapter.optimizers.items()}
+        return {name: class_names(o, adapter.around) for name, o in adapter.optimizers.items()}
 
     def followed(self) -> str:
         chains = [chain for chain in self._inside().values() if len(chain) > 1]
@@ -137,7 +138,7 @@ class Coverage(CoverageBase):
         if self.adapter.declares:
             self.steps_undeclared(f"gradients came and went {count} times")
             return
-        if self.adapter.scaler is not None:
+        if self.adapter.loss_scale.scaler is not None:
             text = f"the GradScaler left out {count} steps in a row"
             if "grad_unreduced" not in self.adapter.kinds:
                 text += (

@@ -5,8 +5,11 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from trainmon.torch import given, modules
-from trainmon.torch.contract import dtype_name, parameters_under, wrapper_of
+from trainmon.torch.measuring.ops import dtype_name
+from trainmon.torch.wrappers import module_names
+from trainmon.torch.wrappers.choice import wrapper_of
+from trainmon.torch.wrappers.chunks import chunks_of, names_of
+from trainmon.torch.wrappers.contract import parameters_under
 
 
 @dataclass(frozen=True)
@@ -46,10 +49,10 @@ def describe(model: nn.Module | list[nn.Module]) -> Description:
           0.bias  float32 [2]
       1  ReLU
     """
-    roots = given.chunks(model)
+    roots = chunks_of(model)
     owned: dict[tuple[int, int], dict[str, str]] = {}
     wrappers = [wrapper_of(root) for root in roots]
-    for wrapper, name in zip(wrappers, given.names(model)):
+    for wrapper, name in zip(wrappers, names_of(model)):
         wrapper.chunk_name = name
     for parameter in parameters_under(wrappers):
         tensor = parameter.tensor
@@ -61,10 +64,11 @@ def describe(model: nn.Module | list[nn.Module]) -> Description:
     found, seen = Description(), set()
     for chunk, root in enumerate(roots):
         called = {
-            id(module) for _, module in modules.callable_ones(root, set(), lambda what, why: None)
+            id(module)
+            for _, module in module_names.callable_ones(root, set(), lambda what, why: None)
         }
-        for name, module in modules.named(root):
-            name = modules.within(wrappers[chunk].chunk_name, name)
+        for name, module in module_names.named(root):
+            name = module_names.within(wrappers[chunk].chunk_name, name)
             if (chunk, name) in seen:  # a wrapper has the name of what it wraps
                 found.pop()
             seen.add((chunk, name))

@@ -27,7 +27,7 @@ class FullSteps(Control):
         self.config: dict | None = None  # the one that holds meanwhile
         self.until = 0
         devices = {p.tensor.device.type for p in adapter.parameters}
-        self.is_late = bool(devices - {"cpu"}) and not adapter.scales()
+        self.is_late = bool(devices - {"cpu"}) and not adapter.loss_scale.is_known()
         self.asked = time.monotonic()
 
     def window_ends(self, steps, skipped: bool) -> None:

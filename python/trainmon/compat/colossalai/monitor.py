@@ -13,10 +13,11 @@ from trainmon.base.names import as_text
 from trainmon.compat.colossalai import config as fields
 from trainmon.config import config_json
 from trainmon.monitor import Watch
-from trainmon.torch import given
 from trainmon.torch.adapter import Adapter
-from trainmon.torch.declared_steps import DeclaredSteps, NoOptimizer
-from trainmon.torch.selection import Selection
+from trainmon.torch.modules.selection import Selection
+from trainmon.torch.steps.declared import DeclaredSteps
+from trainmon.torch.steps.optimizers import NoOptimizer
+from trainmon.torch.wrappers.chunks import chunks_of
 
 # What the wrapper of a model is called here, by the modes it contradicts.
 NOT_REDUCED = ("plain",)
@@ -63,7 +64,7 @@ class ColossalAIMonitor:
 
     def monitor(self, model) -> None:
         """Puts hooks on the parameters of the model that require gradients."""
-        roots = given.chunks(model)
+        roots = chunks_of(model)
         if self._watch is not None:
             log.warning("trainmon: monitor() was called before: the new model is watched now")
             self._unwatch()

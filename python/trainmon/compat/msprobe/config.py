@@ -293,3 +293,18 @@ def kinds(config: dict) -> list[str]:
         wanted["router_similarity"] = bool(targets.get("moe_router_weight_hook"))
         wanted["router_entropy"] = bool(targets.get("moe_router_logit_hook"))
     return [kind for kind, is_wanted in wanted.items() if is_wanted]
+
+
+def rules(config: dict) -> list[dict]:
+    """The rules of `alert` as the core takes them, without those that have no statistic to look at."""
+    found = [_rule(rule, config["ops"]) for rule in config["alert"]["rules"]]
+    return [rule for rule in found if rule["stats"]]
+
+
+def _rule(rule: dict, stats: list[str]) -> dict:
+    if rule["name"] == "AnomalyTurbulence":
+        stats = [name for name in stats if name in ("norm", "mean")]
+        made = {"deviation": float(rule["threshold"]), "warmup": WARM_UP}
+    else:
+        made = {} if rule["threshold"] is None else {"limit": float(rule["threshold"])}
+    return {"name": rule["name"], "stats": stats, **made}

@@ -8,9 +8,9 @@ from trainmon.compat.msprobe import config as fields
 from trainmon.compat.msprobe.elements import Elements
 from trainmon.compat.msprobe.short_names import Names, without_chunk
 from trainmon.compat.msprobe.short_names import squash as squash
-from trainmon.torch import modules
-from trainmon.torch.features import Choice
-from trainmon.torch.selection import Selection
+from trainmon.torch.features.rows import Choice
+from trainmon.torch.modules.selection import Selection
+from trainmon.torch.wrappers import module_names
 
 
 class Targets(Elements, Selection):
@@ -43,7 +43,7 @@ class Targets(Elements, Selection):
             for name, module in root.named_modules():
                 self.raw_modules.setdefault(id(module), name)
                 self.module_names[chunk].of(name)
-            for name, module in modules.named(root):
+            for name, module in module_names.named(root):
                 self.plain[chunk].setdefault(self.raw_modules.get(id(module), name), name)
 
     def _raw(self, known: dict[int, str], thing, name: str) -> str:
@@ -82,7 +82,7 @@ class Targets(Elements, Selection):
     # --- modules ---------------------------------------------------------------------------------
 
     def everything(self, root, chunk, seen, not_covered):
-        for name, module in modules.callable_ones(root, seen, not_covered, wrappers=True):
+        for name, module in module_names.callable_ones(root, seen, not_covered, wrappers=True):
             full = self._raw(self.raw_modules, module, name)
             yield self.module_names[chunk].of(full), module
 

@@ -170,9 +170,8 @@ class Face:
                 "files": config["format"] != "api" and not describes,
                 "events": config["format"] == "tensorboard",
             },
-            "rules": [self._rule(rule) for rule in config["alert"]["rules"]],
+            "rules": fields.rules(config),
         }
-        parts["rules"] = [rule for rule in parts["rules"] if rule["stats"]]
         if describes:
             parts["directory"] = str(self._structure)
         if config["alert"]["dump"]:
@@ -182,15 +181,6 @@ class Face:
                 "group_mates": self.group_mates,
             }
         return parts
-
-    def _rule(self, rule: dict) -> dict:
-        stats = self.config["ops"]
-        if rule["name"] == "AnomalyTurbulence":
-            stats = [name for name in stats if name in ("norm", "mean")]
-            made = {"deviation": float(rule["threshold"]), "warmup": fields.WARM_UP}
-        else:
-            made = {} if rule["threshold"] is None else {"limit": float(rule["threshold"])}
-        return {"name": rule["name"], "stats": stats, **made}
 
     # --- while training --------------------------------------------------------------------------
 

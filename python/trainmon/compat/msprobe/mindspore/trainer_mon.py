@@ -6,7 +6,7 @@ from mindspore.communication import get_group_size, get_rank
 from trainmon.base.console import log
 from trainmon.compat.msprobe.mindspore.names import Targets
 from trainmon.compat.msprobe.trainer_mon import Face
-from trainmon.mindspore import given
+from trainmon.mindspore import arguments
 from trainmon.mindspore.adapter import Adapter
 from trainmon.mindspore.parameters import rank_and_world
 from trainmon.mindspore.relay import Relay
@@ -32,10 +32,10 @@ class TrainerMon(Face):
         return rank, stage, [world_rank(self._group, mate) for mate in range(stages)]
 
     def _chunks(self, model):
-        return given.chunks(model)
+        return arguments.chunks(model)
 
     def _inner_optimizers(self, optimizer):
-        first, *others = given.optimizers(optimizer).values()
+        first, *others = arguments.optimizers(optimizer).values()
         if others:
             raise TypeError("set_monitor() takes one optimizer; make a TrainerMon for each")
         return [first]

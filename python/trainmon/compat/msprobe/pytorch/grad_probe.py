@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from trainmon.compat.msprobe.precision_debugger import DebuggerFace
-from trainmon.torch.grad_probe import GradProbe, check_model
+from trainmon.torch.probe.grad_probe import GradProbe, check_model
 
 
 class PeerFiles(GradProbe):

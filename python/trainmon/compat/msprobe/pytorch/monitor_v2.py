@@ -7,10 +7,11 @@ import torch
 
 from trainmon.base.console import log
 from trainmon.compat.msprobe.names import Targets
-from trainmon.torch import given
 from trainmon.torch.adapter import Adapter
-from trainmon.torch.declared_steps import DeclaredSteps, NoOptimizer
-from trainmon.torch.relay import Relay
+from trainmon.torch.steps.declared import DeclaredSteps
+from trainmon.torch.steps.optimizers import NoOptimizer, torch_optimizers
+from trainmon.torch.steps.relay import Relay
+from trainmon.torch.wrappers.chunks import chunks_of
 
 EVERYTHING = {
     "targets": {}, "squash_name": False, "all_xy": True, "print_struct": False,
@@ -35,7 +36,7 @@ class OptimizersSteps(Relay):
     is_declared = False
 
     def __init__(self, optimizer, at_end):
-        inner = list(given.optimizers(optimizer).values())
+        inner = list(torch_optimizers(optimizer).values())
         if len(inner) > 1 and not hasattr(optimizer, "chained_optimizers"):
             raise TypeError("start() takes one optimizer; make a TrainerMonitorV2 for each")
         self.optimizers = inner[-1:] + inner[:-1]  # of Megatron's chain the last one ends the step
@@ -68,7 +69,7 @@ def adapter(model, optimizer, targets: list[str], steps) -> Adapter:
                 )
             }
         )
-    roots = given.chunks(model)
+    roots = chunks_of(model)
     stepped = NoOptimizer(roots) if optimizer is None else steps.optimizers
     selection = Everything(roots, targets, isinstance(model, (list, tuple)))
     found = Adapter(roots, stepped, None, selection, steps)

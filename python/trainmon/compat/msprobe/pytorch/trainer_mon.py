@@ -7,9 +7,10 @@ from trainmon.base.console import log
 from trainmon.compat.msprobe import metrics
 from trainmon.compat.msprobe.names import Targets
 from trainmon.compat.msprobe.trainer_mon import Face
-from trainmon.torch import given
 from trainmon.torch.adapter import Adapter
-from trainmon.torch.relay import Relay
+from trainmon.torch.steps.optimizers import torch_optimizers
+from trainmon.torch.steps.relay import Relay
+from trainmon.torch.wrappers.chunks import chunks_of
 
 
 class TrainerMon(Face):
@@ -27,10 +28,10 @@ class TrainerMon(Face):
         return rank, stage, distributed.get_process_group_ranks(group)
 
     def _chunks(self, model):
-        return given.chunks(model)
+        return chunks_of(model)
 
     def _inner_optimizers(self, optimizer):
-        inner = list(given.optimizers(optimizer).values())
+        inner = list(torch_optimizers(optimizer).values())
         if len(inner) > 1 and not hasattr(optimizer, "chained_optimizers"):
             raise TypeError("set_monitor() takes one optimizer; make a TrainerMon for each")
         return inner[-1:] + inner[:-1]  # of Megatron's chain the last one to step ends the step

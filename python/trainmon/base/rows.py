@@ -1,0 +1,10 @@
+# What the core is told of a series that has no rows, and what it answers of a tensor.
+from __future__ import annotations
+
+NO_SERIES = -1
+ELSEWHERE = 2  # on a device that the core does not measure itself: framework operations do
+
+
+def elsewhere(handle, series, tensor, *_) -> int:
+    """observe_at() of the setting backend="ops": the core measures nothing."""
+    return 1 if tensor is None else ELSEWHERE

@@ -1,0 +1,29 @@
+# Whether Dynamo is tracing a hook, and whether this torch lets hooks be part of compiled code.
+from __future__ import annotations
+
+import torch
+
+EARLIEST = (2, 4)
+TOO_OLD = "activations inside a compiled region need torch >= 2.4"
+
+# Hooks vanish from compiled code: this is a constant there. (In torch.compiler since 2.2; 2.0 has none.)
+compiling = (
+    getattr(getattr(torch, "compiler", None), "is_compiling", None)
+    or getattr(torch._utils, "is_compiling", None)
+    or (lambda: False)
+)
+
+
+def is_supported() -> bool:
+    """Whether this torch is new enough for operators inside compiled code."""
+    version = torch.__version__.split("+")[0].split(".")
+    return tuple(int(part) for part in version[:2]) >= EARLIEST
+
+
+def tracing() -> bool:
+    """Inside Dynamo, for a torch.compile and not for an export, whose program is to run elsewhere.
+    Dynamo takes the answer for a constant."""
+    return torch.compiler.is_dynamo_compiling() and not _is_exporting()
+
+
+_is_exporting = getattr(getattr(torch, "compiler", None), "is_exporting", None) or (lambda: False)

@@ -1,0 +1,60 @@
+# Hooks of a model chunk as a whole: a forward begins and ends, and its backward begins.
+from __future__ import annotations
+
+from trainmon.torch.hooks.backward import IDLE, current_task
+from trainmon.torch.hooks.dynamo import compiling
+from trainmon.torch.hooks.hook import Hook
+
+
+class ForwardBegins(Hook):
+    """Forward pre-hook of a model chunk."""
+
+    __slots__ = ("adapter",)
+
+    def __init__(self, adapter):
+        self.adapter = adapter
+
+    def __call__(self, module, args):
+        if compiling() or not module.training or not self.adapter.root_part.on:
+            return
+        try:
+            if current_task() == IDLE:
+                self.adapter.forward_begins()
+        except Exception as error:
+            self.adapter.root_part.failed(error)
+
+
+class ForwardEnds(Hook):
+    __slots__ = ("adapter",)
+
+    def __init__(self, adapter):
+        self.adapter = adapter
+
+    def __call__(self, module, args, output):
+        if compiling() or not module.training or not self.adapter.root_part.on:
+            return
+        try:
+            if current_task() == IDLE:
+                self.adapter.forward_ends(output)
+        except Exception as error:
+            self.adapter.root_part.failed(error)
+
+
+class BackwardBegins(Hook):
+    """Tensor hook on the model's output: the first of a backward, and always in its outermost run."""
+
+    __slots__ = ("adapter",)
+
+    def __init__(self, adapter):
+        self.adapter = adapter
+
+    def __call__(self, gradient):
+        adapter = self.adapter
+        if not adapter.root_part.on:
+            return
+        try:
+            now = current_task()
+            if adapter.backward.now != now:
+                adapter.backward.enter(now)
+        except Exception as error:
+            adapter.root_part.failed(error)

@@ -1,0 +1,186 @@
+# What every hook shares: being harmless when it fails, when it is copied and when it is taken off.
+from __future__ import annotations
+
+import copy
+import copyreg
+import sys
+import weakref
+from collections.abc import Callable
+from contextlib import nullcontext
+
+from trainmon.torch.hooks.dynamo import compiling, is_supported
+
+# Where torch keeps hooks, and what it notes beside them under the same keys.
+_KEPT = (
+    ("_forward_hooks", ("_forward_hooks_with_kwargs", "_forward_hooks_always_called")),
+    ("_forward_pre_hooks", ("_forward_pre_hooks_with_kwargs",)),
+)
+
+
+class Hook:
+    """A callable that torch keeps. Copies and pickles of it do nothing, wherever they are loaded."""
+
+    __slots__ = ()
+    __torch_unserializable__ = True  # torch warns about hooks on a saved tensor without this
+
+    def __reduce__(self):
+        return getattr, (nullcontext(), "__exit__")  # takes any arguments, returns None
+
+
+class ModuleHook:
+    """The handle of a hook on a module. While there is one, copyreg reduces modules of its class to
+    what they are without our hooks: `torch.load(weights_only=True)` takes nothing else."""
+
+    __slots__ = ("handle", "kind")
+    _classes: dict[type, int] = {}  # class -> how many hooks
+
+    def __init__(self, module, register: str, hook: Hook, **how):
+        self.kind = type(module)
+        self.handle = getattr(module, register)(hook, **how)
+        count = self._classes.get(self.kind, 0)
+        if count == 0:
+            copyreg.dispatch_table.setdefault(self.kind, _reduced)  # a program's own holds
+        self._classes[self.kind] = count + 1
+
+    def remove(self) -> None:
+        kind, self.kind = self.kind, None
+        if kind is None:
+            return
+        self.handle.remove()
+        self._classes[kind] -= 1
+        if self._classes[kind] == 0:
+            del self._classes[kind]
+            if copyreg.dispatch_table.get(kind) is _reduced:
+                del copyreg.dispatch_table[kind]
+
+
+def _reduced(module):
+    reduced = module.__reduce_ex__(2)  # later protocols have the same for modules
+    # A shallow copy shares the dictionaries, hooks that are put into them later included.
+    shares = sys._getframe(1).f_code is copy.copy.__code__
+    if shares or not isinstance(reduced, tuple) or len(reduced) < 3:
+        return reduced
+    return (*reduced[:2], _bare(reduced[2]), *reduced[3:])
+
+
+def _bare(state):
+    """The same without our hooks; what has none is not copied."""
+    if not isinstance(state, dict):
+        return state
+    for key, notes in _KEPT:
+        hooks = state.get(key)
+        ours = {i for i, hook in hooks.items() if isinstance(hook, Hook)} if hooks else ()
+        if ours:
+            kept = {k: state[k] for k in (key, *notes) if k in state}
+            state = {**state, **{k: _without(ours, held) for k, held in kept.items()}}
+    return state
+
+
+def _without(ours, held):
+    return type(held)((i, value) for i, value in held.items() if i not in ours)
+
+
+class Handles:
+    """Hooks to take off again, leaving every object as it was found."""
+
+    def __init__(self):
+        self._handles = []
+        self._on_modules: list[tuple] = []  # (reference to a module, hook, handle)
+        self._left: dict[tuple, tuple] = {}  # _place() of the hook -> such a tuple
+
+    def add(self, handle) -> None:
+        self._handles.append(handle)
+
+    def hook(self, module, register: str, hook, **how) -> None:
+        """Registers a hook of a module. One of its class that was left there becomes it."""
+        run_eagerly(type(hook))
+        reference, left, handle = self._left.pop(_place(module, hook), (None, None, None))
+        if reference is None or reference() is not module:
+            handle = ModuleHook(module, register, hook, **how)
+        else:
+            for name in type(hook).__slots__:
+                setattr(left, name, getattr(hook, name))
+            hook = left
+        self._on_modules.append((weakref.ref(module), hook, handle))
+
+    def remove(self, stays: Callable | None = None) -> None:
+        """Takes hooks off, but for those of modules that `stays` says true of: compiled code has them in
+        it, and would be compiled again without. What they belong to must be off."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        left = {}
+        for entry in [*self._left.values(), *self._on_modules]:
+            reference, hook, handle = entry
+            module = reference()
+            if stays is not None and module is not None and stays(module):
+                left[_place(module, hook)] = entry
+            else:
+                handle.remove()
+        self._left = left
+        self._on_modules.clear()
+
+
+def _place(module, hook) -> tuple:
+    return id(module), type(hook), type(getattr(hook, "call", None))
+
+
+def run_eagerly(hook: type) -> None:
+    """Hooks of the outermost module of a compiled region are called from outside its graph, where Dynamo
+    would compile each by itself: from now on it leaves them alone. Inside it traces them all the same."""
+    if hook in _eager:
+        return
+    _eager.add(hook)
+    try:
+        from torch._C._dynamo import eval_frame
+
+        if hasattr(eval_frame, "_FrameAction"):
+            skip = eval_frame._FrameAction.SKIP
+            strategy = eval_frame._FrameExecStrategy(skip, skip)
+            eval_frame.set_code_exec_strategy(hook.__call__.__code__, strategy)
+        elif is_supported():
+            _leave_alone(hook, eval_frame)
+    except (ImportError, AttributeError):  # another torch: there they become graphs of their own
+        pass
+
+
+def _leave_alone(hook: type, eval_frame) -> None:
+    """Where torch skips a frame, but goes on compiling what is called from it (2.4, 2.5)."""
+    call, switch = hook.__call__, eval_frame.set_eval_frame
+
+    def __call__(self, *args, **kwargs):
+        if compiling():
+            return call(self, *args, **kwargs)
+        before = switch(None)
+        try:
+            return call(self, *args, **kwargs)
+        finally:
+            switch(before)
+
+    eval_frame.skip_code(__call__.__code__)
+    hook.__call__ = __call__
+
+
+_eager: set[type] = set()
+
+
+class AfterAccumulation:
+    """A post-accumulate-grad hook on one tensor. Holds it: with a weak reference to it, torch would
+    refuse to swap it in model.to() and the like. `called` is `hook`, or calls it."""
+
+    __slots__ = ("tensor", "hook", "_content", "_handle", "_bare")
+
+    def __init__(self, tensor, hook, called):
+        self.tensor, self.hook = tensor, hook
+        self._content = tensor._cdata
+        self._bare = tensor._post_accumulate_grad_hooks is None  # torch makes a dictionary for it
+        self._handle = tensor.register_post_accumulate_grad_hook(called)
+
+    def is_lost(self) -> bool:
+        """torch swapped the tensor's content for another, and the hook left with the old one."""
+        return self.tensor._cdata != self._content
+
+    def remove(self) -> None:
+        self._handle.remove()
+        if self._bare and not self.tensor._post_accumulate_grad_hooks:
+            self.tensor._post_accumulate_grad_hooks = None

@@ -1,0 +1,117 @@
+# Values that a device still computes: copied once per seal, asked for without waiting.
+from __future__ import annotations
+
+import collections
+import threading
+import time
+
+import torch
+from torch import Tensor
+
+from trainmon.torch.measuring import ops
+from trainmon.torch.measuring.ops import dtype_name
+
+
+class Copy:
+    """Vectors of one device on their way to the host."""
+
+    def __init__(self, vectors: list[Tensor]):
+        stacked = torch.stack(vectors)
+        device = stacked.device
+        self.event = None
+        self.device_copy = None
+        if device.type == "cpu":
+            self.host = stacked
+            return
+        module = getattr(torch, device.type, None)
+        if not hasattr(module, "Event"):
+            self.host, self.device_copy = None, stacked  # fetched at the next look
+            return
+        self.host = torch.empty(stacked.shape, dtype=stacked.dtype, pin_memory=True)
+        self.host.copy_(stacked, non_blocking=True)
+        self.event = module.Event()
+        self.event.record(module.current_stream(device))
+
+    def ready(self) -> bool:
+        return self.event is None or self.event.query()
+
+    def values(self) -> Tensor:
+        return self.device_copy.cpu() if self.host is None else self.host
+
+
+class Late:
+    """Rows whose values follow. Rows and their order are known to the core at once."""
+
+    def __init__(self, core, part, eps: float):
+        self.core, self.part, self.eps = core, part, eps
+        self.lock = threading.Lock()  # a row and its vector must be added together
+        self.vectors: list[Tensor] = []
+        self.waiting = collections.deque()  # (copies with the rows they fill, rows, then)
+
+    def add(
+        self,
+        series: int,
+        tensor: Tensor,
+        window: int,
+        accum: int,
+        call: int,
+        flags: int,
+        scale=None,
+    ):
+        """`scale`: a tensor of one number that what is measured is divided by."""
+        try:
+            vector = ops.measure(tensor, self.eps, scale)
+        except ops.Refused as refused:
+            self.core.refuse(str(refused))
+            return
+        with self.lock:
+            dtype, shape = dtype_name(tensor), tuple(tensor.shape)
+            self.core.add_late_row(series, dtype, shape, window, accum, call, flags)
+            self.vectors.append(vector)
+
+    def scalars(self, tensors: list[Tensor], then) -> None:
+        """Calls then(list of floats) once the values are here, from a later hook."""
+        if tensors:
+            vectors = [tensor.detach().reshape(1).to(torch.float32) for tensor in tensors]
+            self._send(vectors, lambda values: then(values.flatten().tolist()))
+
+    def seal(self) -> None:
+        """Sends what has gathered on its way and hands over what has arrived."""
+        with self.lock:
+            vectors, self.vectors = self.vectors, []
+            ticket = self.core.seal_late() if vectors else 0
+        if ticket:
+            self._send(vectors, lambda values: self.core.fulfil(ticket, values))
+        self.poll()
+
+    def follow(self, copy, then) -> None:
+        """Calls then(copy.values()) once copy.ready(), in the order of everything else."""
+        self.waiting.append(([(None, copy)], 0, then))
+
+    def poll(self) -> None:
+        while self.waiting and all(copy.ready() for _, copy in self.waiting[0][0]):
+            copies, rows, then = self.waiting.popleft()
+            parts = [copy.values().to(torch.float64) for _, copy in copies]
+            if len(parts) == 1:
+                then(parts[0])
+                continue
+            merged = torch.empty(rows, parts[0].shape[1], dtype=torch.float64)
+            for (places, _), part in zip(copies, parts, strict=True):
+                merged[places] = part
+            then(merged)
+
+    def drain(self, seconds: float) -> None:
+        """Waits for everything on its way, but not longer than this."""
+        self.seal()
+        deadline = time.monotonic() + seconds
+        while self.waiting and time.monotonic() < deadline:
+            time.sleep(0.001)
+            self.poll()
+
+    def _send(self, vectors: list[Tensor], then) -> None:
+        with torch.no_grad():
+            places = collections.defaultdict(list)
+            for place, vector in enumerate(vectors):
+                places[vector.device].append(place)
+            copies = [(at, Copy([vectors[i] for i in at])) for at in places.values()]
+        self.waiting.append((copies, len(vectors), then))

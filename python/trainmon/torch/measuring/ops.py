@@ -1,0 +1,148 @@
+# Measures a tensor with the framework's own operations: for devices without a kernel of ours.
+"""The result stays on the device: a vector of the fields of RowState (include/trainmon/stat.h), in
+their order. No value is looked at here, so nothing waits for the device.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from trainmon.torch.measuring.isolated import no_modes
+
+FIELDS = 14
+CHUNK = 1 << 24  # elements widened at a time: bounds what a large tensor needs besides itself
+
+
+def dtype_name(tensor: Tensor) -> str:
+    """As the core and its readers name it."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def all_elsewhere(handle, series, tensors, attribute, flags=0, scale=None):
+    """sweep() of the setting backend="ops": the core measures nothing."""
+    values = tensors if attribute is None else [getattr(t, attribute) for t in tensors]
+    return [i for i, value in enumerate(values) if value is not None]
+
+
+class Refused(Exception):
+    """A dtype or layout that is not measured; the text is a short stable word."""
+
+
+def measure(tensor: Tensor, eps: float, scale: Tensor | None = None) -> Tensor:
+    """The state of one tensor, divided by `scale`, as a vector of 14 numbers on its device. Raises
+    Refused."""
+    _refuse(tensor)
+    with torch.no_grad(), no_modes():
+        values, times = _dense(tensor.detach())
+        wide = _widest(values.device)
+        if scale is not None:
+            scale = scale.detach().reshape(()).to(values.device, wide, non_blocking=True)
+            eps = eps * scale
+        if values.numel() == 0:
+            empty = [0.0] * 10 + [float("inf"), float("-inf"), 0.0, 0.0]
+            return torch.tensor(empty, dtype=wide, device=values.device)
+        chunks = values.split(CHUNK)
+        smallest = torch.finfo(values.dtype).smallest_normal if values.is_floating_point() else 0
+        firsts = [_first_pass(chunk.to(wide), eps, smallest) for chunk in chunks]
+        total = torch.stack(firsts) if len(firsts) > 1 else firsts[0].unsqueeze(0)
+        counts, sums = total[:, :6].sum(0), total[:, 6:8].sum(0)
+        finite = counts[0] - counts[1] - counts[2] - counts[3]
+        mean = torch.where(finite > 0, sums[0] / finite.clamp(min=1), 0.0)
+        m2 = sum(_second_pass(chunk.to(wide), mean) for chunk in chunks)
+        scaled = torch.cat([counts, sums[:1]]) * times
+        state = torch.cat(
+            [
+                scaled,
+                torch.stack(
+                    [
+                        mean,
+                        m2 * times,
+                        sums[1] * times,
+                        total[:, 8].amin(),
+                        total[:, 9].amax(),
+                        total[:, 10].amax(),
+                        torch.zeros((), dtype=wide, device=values.device),
+                    ]
+                ),
+            ]
+        )
+        return state if scale is None else state / _powers(scale)
+
+
+def _powers(scale: Tensor) -> Tensor:
+    """What each field of a state is divided by."""
+    one = torch.ones_like(scale)
+    square = scale * scale
+    return torch.stack([one] * 6 + [scale, scale, square, square, scale, scale, scale, one])
+
+
+def _first_pass(x: Tensor, eps: float, smallest: float) -> Tensor:
+    """count nans pos_infs neg_infs zeros subnormals sum sum_sq min max absmax"""
+    finite = torch.isfinite(x)
+    kept = torch.where(finite, x, 0.0)
+    size = kept.abs()
+    infinity = float("inf")
+    counts = [
+        torch.full((), x.numel(), dtype=x.dtype, device=x.device),
+        torch.isnan(x).sum(),
+        (x == infinity).sum(),
+        (x == -infinity).sum(),
+        (finite & (size < eps)).sum(),
+        (finite & (size > 0) & (size < smallest)).sum(),
+    ]
+    return torch.stack(
+        [c.to(x.dtype) for c in counts]
+        + [
+            kept.sum(),
+            (kept * kept).sum(),
+            torch.where(finite, x, infinity).amin(),
+            torch.where(finite, x, -infinity).amax(),
+            size.amax(),
+        ]
+    )
+
+
+def _second_pass(x: Tensor, mean: Tensor) -> Tensor:
+    away = torch.where(torch.isfinite(x), x - mean, 0.0)
+    return (away * away).sum()
+
+
+def _refuse(tensor: Tensor) -> None:
+    if tensor.layout is not torch.strided:
+        raise Refused(str(tensor.layout).removeprefix("torch."))
+    if tensor.is_meta:
+        raise Refused("meta")
+    if tensor.is_quantized:
+        raise Refused("quantized")
+    if tensor.is_complex():
+        raise Refused(dtype_name(tensor))
+    if tensor.is_neg():
+        raise Refused("neg_view")
+    if hasattr(tensor, "placements"):
+        raise Refused("dtensor")
+    if _end(tensor) > tensor.untyped_storage().nbytes():
+        raise Refused("storage_too_small")
+
+
+def _end(x: Tensor) -> int:
+    """Where its last element ends in its storage, in bytes."""
+    if x.numel() == 0:
+        return 0
+    last = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
+    return (x.storage_offset() + last + 1) * x.element_size()
+
+
+def _dense(x: Tensor) -> tuple[Tensor, int]:
+    """The stored elements as one dimension, and how many times each one counts (expanded views)."""
+    times = 1
+    for dim in range(x.ndim):
+        if x.stride(dim) == 0 and x.size(dim) > 1:
+            times *= x.size(dim)
+            x = x.narrow(dim, 0, 1)
+    # Sums do not care about the order, so neither does a permuted layout need a copy.
+    return x.permute(sorted(range(x.ndim), key=x.stride, reverse=True)).reshape(-1), times
+
+
+def _widest(device: torch.device) -> torch.dtype:
+    return torch.float32 if device.type == "mps" else torch.float64

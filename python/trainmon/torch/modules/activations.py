@@ -1,0 +1,221 @@
+# Rows of modules: what goes in and comes out of a forward, and the gradients of both.
+from __future__ import annotations
+
+import weakref
+
+import torch
+
+from trainmon import _core
+from trainmon.base.rows import NO_SERIES
+from trainmon.torch.hooks.backward import current_task
+from trainmon.torch.hooks.dynamo import compiling
+from trainmon.torch.hooks.hook import Hook
+from trainmon.torch.modules import elements, gradient_edges
+from trainmon.torch.modules.selection import Selection
+
+# What the core asks torch at every call.
+_CALLS = {
+    "current_task": current_task,
+    "sequence_number": gradient_edges.sequence_number,
+    "is_grad_enabled": torch.is_grad_enabled,
+}
+
+
+class Watched(_core.Watched):
+    """One module: its name, the series of each element and of its gradient (`values`, `gradients`),
+    how often it was called at its place, and once its gradients await a recomputation, `replays`."""
+
+    def __init__(self, name: str, chunk: int):
+        super().__init__()
+        self.rename(name, chunk)
+
+    def rename(self, name: str, chunk: int) -> None:
+        self.name, self.chunk = name, chunk
+        self.values, self.gradients = {}, {}
+
+
+class Replays:
+    """Pairs recomputed calls with the calls of the first pass, whose gradients they will see.
+
+    Reentrant checkpointing recomputes its segments in reverse, but calls within a segment in order,
+    and how many there were is known only when gradients arrive: so a recomputed call is resolved
+    then, counting from the end.
+    """
+
+    __slots__ = ("calls", "burst")
+
+    def __init__(self):
+        self.calls: list[int] = []  # calls of the first pass that no recomputation has met
+        self.burst = None
+
+    def next(self):
+        """(burst, place in it) of a recomputed call; None when nothing awaits it."""
+        if not self.calls and self.burst is None:
+            return None
+        if self.burst is None or self.burst.first is not None:
+            self.burst = Burst(self.calls)
+        self.burst.size += 1
+        return self.burst, self.burst.size - 1
+
+
+class Burst:
+    __slots__ = ("calls", "size", "first", "mine")
+
+    def __init__(self, calls: list[int]):
+        self.calls, self.size, self.first = calls, 0, None
+
+    def call(self, index: int) -> int:
+        if self.first is None:
+            self.first = max(len(self.calls) - self.size, 0)
+            self.mine = self.calls[self.first :]
+            del self.calls[self.first :]
+        return self.mine[index] if index < len(self.mine) else index
+
+
+class Activations(_core.Forwards):
+    """The part that reads forwards. `entered` and `left` are called by the hooks below, which catch;
+    they are in C++, as what the hooks on gradients do, and call what is here for the first of a
+    series and for what is rare. `live`: whether the clock's open window is recorded."""
+
+    def __init__(self, adapter, part, values: bool, gradients: bool, inputs: bool):
+        kind = type(adapter.selection)
+        super().__init__(
+            adapter=adapter,
+            part=part,
+            backward=adapter.backward,
+            selection=adapter.selection,
+            positional=elements.POSITIONAL,
+            calls=_CALLS,
+            values=values,
+            gradients=gradients,
+            inputs=inputs,
+            elsewhere=adapter.is_elsewhere,
+            plain_inputs=kind.inputs is Selection.inputs,
+            plain_outputs=kind.outputs is Selection.outputs,
+        )
+        self.weak = weakref.ref(self)  # what hooks in a graph hold
+        self.is_timed = adapter.own_time is not None
+        self.points = adapter.points  # None: compiled code is not looked into
+        self.serial = 0 if self.points is None else self.points.next_serial()
+        self.watched: dict[int, tuple] = {}  # id of module -> (reference to it, Watched)
+        self.leaves: dict[tuple, tuple] = {}  # (watched, element) -> (handle of a hook, leaf)
+        self.bare: set[int] = set()  # ids of leaves that had no hooks before ours
+
+    def install(self, name: str, module, chunk: int, handles) -> None:
+        """Also again, when modules were put in or moved: what is hooked gets its new name."""
+        known, watched = self.watched.get(id(module), (None, None))
+        if known is not None and known() is module:
+            if (watched.name, watched.chunk) != (name, chunk):
+                watched.rename(name, chunk)
+            return
+        watched = Watched(name, chunk)
+        self.watched[id(module)] = weakref.ref(module), watched
+        point = None if self.points is None else self.points.of(module, self, watched)
+        hook = self.adapter.timed(BeforeForward(self, watched, point))
+        handles.hook(module, "register_forward_pre_hook", hook, with_kwargs=True)
+        hook = self.adapter.timed(AfterForward(self, watched, point))
+        handles.hook(module, "register_forward_hook", hook, with_kwargs=True)
+
+    # --- called by the core -----------------------------------------------------------------------
+
+    def new_series(self, watched: Watched, kind: str, element: str, tensor) -> int:
+        if not self.selection.takes(watched, kind, element):
+            return NO_SERIES
+        place = watched.name, element, watched.chunk
+        return self.adapter.activation_series(kind, *place, tensor)
+
+    def is_elsewhere(self, *row) -> None:
+        self.adapter.late.add(*row)
+
+    def found_no_tensor(self, watched: Watched, output) -> None:
+        why = f"no tensor is found in a {type(output).__name__}"
+        self.adapter.coverage.not_covered(f"actv {watched.name} output", why)
+
+    def not_covered(self, watched: Watched, element: str, why: str) -> None:
+        self.adapter.coverage.not_covered(
+            f"actv_grad {watched.name} {element}".replace("  ", " "), why
+        )
+
+    def await_recomputation(self, watched: Watched, call: int) -> None:
+        """A call without a graph: if there is one later, its gradients belong to this call."""
+        if watched.replays is None:
+            watched.replays = Replays()
+        watched.replays.calls.append(call)
+
+    def accumulator(self, leaf):
+        return gradient_edges.accumulator(leaf)
+
+    def added(self, total, gradient):
+        with torch.no_grad():
+            return total + gradient
+
+    def follow_leaf(self, tensor, hook) -> None:
+        """A leaf outlives its graph, and a hook on it would too: it is taken off after the backward.
+        Its gradient is that of all calls together, so the row is that of the last one."""
+        place = hook.watched, hook.element
+        if place in self.leaves:
+            self._release(*self.leaves.pop(place))
+        if tensor._backward_hooks is None:  # torch makes a dictionary for the first
+            self.bare.add(id(tensor))
+        self.leaves[place] = tensor.register_hook(self.adapter.timed(hook)), tensor
+
+    def backward_ended(self) -> None:
+        """Sums whose last part never came (a use that led to no loss) are whole now."""
+        for through in self.unfinished:
+            through.finish(self)
+        self.unfinished.clear()
+        self.release_leaves()
+
+    def release_leaves(self) -> None:
+        for handle, tensor in self.leaves.values():
+            self._release(handle, tensor)
+        self.leaves.clear()
+
+    def _release(self, handle, tensor) -> None:
+        handle.remove()
+        if id(tensor) in self.bare and not tensor._backward_hooks:
+            self.bare.discard(id(tensor))
+            tensor._backward_hooks = None
+
+
+class BeforeForward(Hook):
+    """Forward pre-hook: reads the inputs and notes their edges, before the module can change them."""
+
+    __slots__ = ("activations", "watched", "__dict__")  # point: Dynamo once could not read slots
+
+    def __init__(self, activations, watched, point):
+        self.activations, self.watched, self.point = activations, watched, point
+
+    # Libraries that move hooks to another module register them again without with_kwargs.
+    def __call__(self, module, args, kwargs=None):
+        if compiling():
+            if self.point is not None:
+                self.point.enters(module, args, kwargs or {})
+            return
+        activations = self.activations
+        if not (activations.live and module.training and activations.part.on):
+            return
+        try:
+            activations.entered(self.watched, args, kwargs)
+        except Exception as error:
+            activations.part.failed(error)
+
+
+class AfterForward(Hook):
+    __slots__ = ("activations", "watched", "__dict__")  # point: Dynamo once could not read slots
+
+    def __init__(self, activations, watched, point):
+        self.activations, self.watched, self.point = activations, watched, point
+
+    def __call__(self, module, args, *rest):  # kwargs and output, or output alone
+        if compiling():
+            if self.point is not None:
+                self.point.leaves(module, args, rest[0] if len(rest) > 1 else {}, rest[-1])
+            return
+        activations = self.activations
+        if not (activations.live and module.training and activations.part.on):
+            return
+        try:
+            activations.left(self.watched, rest[-1])
+        except Exception as error:
+            activations.part.failed(error)

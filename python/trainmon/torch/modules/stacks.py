@@ -1,0 +1,36 @@
+# Where each module was called from, in the first step that is recorded.
+from __future__ import annotations
+
+from trainmon.base.stacks import StacksBase
+from trainmon.torch.hooks.backward import IDLE, current_task
+from trainmon.torch.hooks.dynamo import compiling
+from trainmon.torch.hooks.hook import Hook
+
+
+class Stacks(StacksBase):
+    """Hooks that do nothing any more once their module has its text."""
+
+    def install(self, name: str, module, chunk: int, handles) -> None:
+        handles.hook(module, "register_forward_hook", Called(self, name, chunk))
+
+    def _frame(self):
+        return self.adapter.frame or self.adapter.open_frame()
+
+
+class Called(Hook):
+    __slots__ = ("stacks", "name", "chunk", "done")
+
+    def __init__(self, stacks, name, chunk):
+        self.stacks, self.name, self.chunk, self.done = stacks, name, chunk, False
+
+    def __call__(self, module, args, output):
+        if compiling():
+            return
+        stacks = self.stacks
+        if self.done or not stacks.part.on or not module.training:
+            return
+        try:
+            if current_task() == IDLE:
+                self.done = stacks.called(self.name, self.chunk)
+        except Exception as error:
+            stacks.part.failed(error)

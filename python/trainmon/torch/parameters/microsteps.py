@@ -1,0 +1,52 @@
+# grad_micro: what one backward contributes to a gradient, before it is added to what was there.
+from __future__ import annotations
+
+import weakref
+
+from torch import Tensor
+
+from trainmon.base.rows import ELSEWHERE
+from trainmon.torch.hooks.hook import Hook
+from trainmon.torch.wrappers.dtensors import local_of
+
+
+class Contribution(Hook):
+    """Tensor hook of a parameter: called once in a backward, with the sum over all its uses."""
+
+    __slots__ = ("adapter", "optimizer", "series")
+
+    def __init__(self, adapter, optimizer: int, series: int):
+        # Weak, as the hooks after accumulation are: torch's references are not seen through.
+        self.adapter, self.optimizer, self.series = weakref.ref(adapter), optimizer, series
+
+    def __call__(self, gradient):
+        adapter = self.adapter()
+        if adapter is None or not adapter.gradients.on:
+            return
+        try:
+            steps = adapter.backward_of(self.optimizer)
+            if not steps.recording or gradient is None:
+                return
+            if adapter.has_dtensors:
+                gradient = local_of(gradient)
+            if adapter.observe(adapter.handle, self.series, gradient, steps.flags) == ELSEWHERE:
+                accum = adapter.core.accum(steps.index)
+                adapter.late.add(self.series, gradient, steps.window, accum, 0, steps.flags)
+        except Exception as error:
+            adapter.gradients.failed(error)
+
+
+class OnGradient:
+    """The tensor hook on one parameter, taken off without a trace. `called` is `hook`, or calls it."""
+
+    __slots__ = ("tensor", "hook", "_handle", "_bare")
+
+    def __init__(self, tensor: Tensor, hook: Contribution, called):
+        self.tensor, self.hook = tensor, hook
+        self._bare = tensor._backward_hooks is None  # torch makes a dictionary for it
+        self._handle = tensor.register_hook(called)
+
+    def remove(self) -> None:
+        self._handle.remove()
+        if self._bare and not self.tensor._backward_hooks:
+            self.tensor._backward_hooks = None

@@ -1,0 +1,1 @@
+# trainmon.GradProbe: gradients as optimizers are given them, with signs and digests.

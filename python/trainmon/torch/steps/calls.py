@@ -1,0 +1,75 @@
+# What can be told of one call of an optimizer's step(): its closure, who calls it, what scales its losses.
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def closure_of(args: tuple, kwargs: dict):
+    """What step() was given for one, None if nothing."""
+    return kwargs.get("closure", args[1] if len(args) > 1 else None)
+
+
+def is_inside(caller, step: int) -> bool:
+    """Whether the step under way, run by the frame of that id, runs `caller`; else it raised and
+    never ended."""
+    above = caller.f_back
+    while above is not None:
+        if id(above) == step:
+            return True
+        above = above.f_back
+    return False
+
+
+def step_in_state(optimizer) -> int:
+    """How many steps the optimizer has taken according to its own state, 0 if it does not count."""
+    taken = 0
+    for state in optimizer.state.values():
+        step = state.get("step") if isinstance(state, dict) else None
+        if isinstance(step, (int, float, Tensor)) and (
+            not isinstance(step, Tensor) or step.numel() == 1
+        ):
+            taken = max(taken, int(step))
+    return taken
+
+
+def initialises_state(optimizer, frame) -> bool:
+    """Whether torch.distributed.checkpoint is calling step(), with lr 0 and zero gradients, to make
+    the state that it is about to load, or DeepSpeed, before training, to have it made."""
+    for _ in range(6):  # decorators of step() lie between
+        if frame is None:
+            return False
+        name = frame.f_code.co_name
+        if name == "initialize_optimizer_states":
+            return True
+        if name == "_init_optim_state":
+            return all(_is_zero(group.get("lr", 0)) for group in optimizer.param_groups)
+        frame = frame.f_back
+    return False
+
+
+def _is_zero(lr) -> bool:
+    return (not isinstance(lr, Tensor) or lr.is_cpu) and lr == 0
+
+
+def scaler_of(frame):
+    """The GradScaler whose step() calls that of an optimizer, which `frame` runs."""
+    for _ in range(6):  # decorators of step() lie between
+        if frame is None:
+            return None
+        if frame.f_code is _SCALER_STEP:
+            return frame.f_locals.get("self")
+        frame = frame.f_back
+    return None
+
+
+_SCALER_STEP = getattr(torch.amp, "GradScaler", torch.cuda.amp.GradScaler).step.__code__
+
+
+def fused_scaling(optimizer) -> tuple | None:
+    """(grad_scale, found_inf) while GradScaler leaves both to the optimizer's own kernel."""
+    found_inf = getattr(optimizer, "found_inf", None)
+    if not isinstance(found_inf, Tensor):
+        return None
+    scale = getattr(optimizer, "grad_scale", None)
+    return scale if isinstance(scale, Tensor) else None, found_inf

@@ -1,0 +1,163 @@
+# Optimizers that take the place of one that watch() was given: noticed when they step, and followed.
+from __future__ import annotations
+
+import json
+import sys
+import weakref
+
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from trainmon.torch.hooks.backward import IDLE, current_task
+from trainmon.torch.hooks.hook import Hook
+from trainmon.torch.steps.calls import closure_of, initialises_state, is_inside
+from trainmon.torch.steps.optimizers import tensors_of
+
+MOST = 100  # replacements that run.json tells
+STAND_IN = "NotYetKnown"  # the class of one that only stands for what will step (Fabric's callback)
+NOBODY = -1  # in the place of an index of an optimizer
+
+
+class Replaced:
+    """Looks at every step of every optimizer of the process. One that is not known is followed if it
+    steps at least half of what a watched one steps, outside of its step, with gradients that no step
+    has had. Optimizers are kept weakly."""
+
+    def __init__(self, adapter):
+        self._adapter = weakref.ref(adapter)
+        self._followed: dict[int, weakref.ref] = {}
+        self._others: dict[int, tuple] = {}  # id -> (it, what it steps, the parameters then, index)
+        self._taken: dict[int, weakref.ref] = {}  # of those followed, what watch() was not given
+        self._beside: dict[int, weakref.ref] = {}  # of those, what steps beside another
+        self._new = None  # followed since its step under way began: (it, index, step)
+        self._told: list[dict] = []
+        for steps in adapter.steps:
+            for one in (*steps.around, steps.optimizer):
+                self._followed[id(one)] = weakref.ref(one)
+        self._handles: list = []
+        self.install()
+
+    def install(self) -> None:
+        self._handles = [
+            register_optimizer_step_pre_hook(Begins(self)),
+            register_optimizer_step_post_hook(Ends(self)),
+        ]
+        for handle in self._handles:
+            weakref.finalize(self._adapter(), handle.remove)
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def begins(self, optimizer, args, kwargs, caller) -> None:
+        if _is_in(self._followed, optimizer):
+            return
+        adapter = self._adapter()
+        if adapter is None or not adapter.steps_part.on or not adapter.attached:
+            return
+        try:
+            self._look(adapter, optimizer, args, kwargs, caller)
+        except Exception as error:
+            adapter.steps_part.failed(error)
+            adapter.steps_failed()
+
+    def _look(self, adapter, optimizer, args, kwargs, caller) -> None:
+        index = self._index_of(adapter, optimizer)
+        if index == NOBODY or current_task() != IDLE:
+            return
+        steps = adapter.steps[index]
+        has_closure = callable(closure_of(args, kwargs))
+        if not (steps.pending or has_closure) or initialises_state(optimizer, caller):
+            return
+        if any(each.in_step and is_inside(caller, each.caller) for each in adapter.steps):
+            return
+        self._new = weakref.ref(optimizer), index, type(steps.optimizer).__name__
+        self._followed[id(optimizer)] = self._taken[id(optimizer)] = weakref.ref(optimizer)
+        # torch calls the hooks of the optimizer itself after these: in this step, too.
+        steps.hook(optimizer, adapter.step_handles)
+
+    def may_follow(self, steps, optimizer, has_closure: bool) -> bool:
+        """Whether one with our hooks, which steps, is to be followed from now on. Two that step with
+        the gradients of one backward are no replacements: the one that watch() was given counts."""
+        if _is_in(self._beside, optimizer):
+            return False
+        if steps.pending or steps.in_step or has_closure:
+            return True
+        other = steps.optimizer
+        beside = optimizer if _is_in(self._taken, optimizer) else other
+        if not _is_in(self._taken, beside):
+            return True
+        self._beside[id(beside)] = weakref.ref(beside)
+        kept = other if beside is optimizer else optimizer
+        self._adapter().coverage.say_once(
+            f"{type(beside).__name__} steps with the gradients of {type(kept).__name__}, beside it: its "
+            "steps are not recorded"
+        )
+        return beside is not optimizer
+
+    def _index_of(self, adapter, optimizer) -> int:
+        """Of the watched optimizer that this one has at least half of, NOBODY if of none."""
+        held = tensors_of(optimizer)
+        known = self._others.get(id(optimizer))
+        if known is not None and known[0]() is optimizer:
+            if known[1] == held and known[2] is adapter.parameters:
+                return known[3]
+        every: dict[int, list[bool]] = {}
+        for parameter in adapter.parameters:
+            if parameter.owned and parameter.tensor.requires_grad:
+                every.setdefault(parameter.optimizer, []).append(id(parameter.stepped) in held)
+        found = (index for index, has in every.items() if 2 * sum(has) >= len(has))
+        index = next(found, NOBODY)
+        self._others = {key: one for key, one in self._others.items() if one[0]() is not None}
+        self._others[id(optimizer)] = weakref.ref(optimizer), held, adapter.parameters, index
+        return index
+
+    def ends(self, optimizer) -> None:
+        if self._new is None or self._new[0]() is not optimizer:
+            return
+        (_, index, was), self._new = self._new, None
+        adapter = self._adapter()
+        if adapter is None or not adapter.steps_part.on:
+            return
+        steps = adapter.steps[index]
+        if steps.optimizer is not optimizer:  # it has called the watched one
+            steps.around = [optimizer, *steps.around]
+            return
+        now, name = type(optimizer).__name__, list(adapter.optimizers)[index]
+        step = max(adapter.core.step(index) - 1, 0)
+        if was == STAND_IN:
+            return
+        if not self._told:
+            adapter.coverage.say_once(
+                f"an optimizer was replaced after watch(): from step {step} on {now} is followed in "
+                f"the place of {was}"
+            )
+        if len(self._told) < MOST:
+            self._told.append({"optimizer": name, "was": was, "is": now, "step": step})
+            adapter.core.set_note("replaced_optimizers", json.dumps(self._told))
+
+
+def _is_in(known: dict, optimizer) -> bool:
+    return id(optimizer) in known and known[id(optimizer)]() is optimizer
+
+
+class Begins(Hook):
+    __slots__ = ("replaced",)
+
+    def __init__(self, replaced):
+        self.replaced = replaced
+
+    def __call__(self, optimizer, args, kwargs):
+        self.replaced.begins(optimizer, args, kwargs, sys._getframe(1))
+
+
+class Ends(Hook):
+    __slots__ = ("replaced",)
+
+    def __init__(self, replaced):
+        self.replaced = replaced
+
+    def __call__(self, optimizer, args, kwargs):
+        self.replaced.ends(optimizer)

@@ -1,0 +1,124 @@
+# fully_shard models (FSDP2): parameters are DTensors, gathered into plain ones for each forward.
+from __future__ import annotations
+
+import sys
+
+from trainmon.torch.hooks.dynamo import compiling
+from trainmon.torch.hooks.hook import Hook, ModuleHook
+from trainmon.torch.wrappers.contract import BEFORE_REDUCTION, Placement
+from trainmon.torch.wrappers.dtensors import DTensors
+
+
+class Fsdp2(DTensors):
+    name = "fsdp2"
+
+    def __init__(self, root, optimizers=()):
+        super().__init__(root, optimizers)
+        self.finders: dict[int, tuple] = {}  # id of module -> (module, FindGathered)
+
+    @classmethod
+    def claims(cls, root, optimizers):
+        fsdp = sys.modules.get("torch.distributed.fsdp")  # loaded by whoever called fully_shard
+        sharded = getattr(fsdp, "FSDPModule", ())
+        return any(isinstance(module, sharded) for module in root.modules())
+
+    def reduces(self):
+        return True
+
+    def values(self, kind, parameters, optimizer):
+        return None  # gradients lie as their parameters do
+
+    def placement(self, kind, parameter):
+        if parameter is None:
+            return Placement("union")
+        return super().placement(kind, parameter)
+
+    def hook_gradients(self, parameters, registry):
+        """Gradients before reduction belong to the gathered parameters, which modules hold during
+        their forward; they are the same objects every time."""
+        self.coverage = registry.adapter.coverage
+        by_place = {}
+        for parameter in parameters:
+            if isinstance(parameter.tensor, self.dtensor):
+                by_place[id(parameter.tensor)] = parameter
+                registry.reduced(parameter)
+            else:
+                registry.unreduced(parameter, parameter.tensor)
+        for module in self.root.modules():
+            wanted = {
+                key: by_place[id(tensor)]
+                for key, tensor in module._parameters.items()
+                if id(tensor) in by_place
+            }
+            if id(module) in self.finders:
+                self.finders[id(module)][1].look_for(wanted)
+            elif wanted:
+                hook = FindGathered(wanted, registry, self)
+                self.finders[id(module)] = module, hook
+                timed = registry.adapter.timed(hook)
+                registry.handles.add(ModuleHook(module, "register_forward_pre_hook", timed))
+        if _accumulates_apart(self.root):
+            what = "grad_unreduced of accumulated micro-steps"
+            why = "with reduce_dtype FSDP2 keeps the sum apart: each row is its micro-step's own"
+            registry.adapter.coverage.not_covered(what, why)
+
+    def unhooked(self):
+        self.finders.clear()
+
+    def is_replaced(self, parameter):
+        # A module that still holds its gathered parameter says nothing.
+        held = parameter.held
+        return held is not parameter.tensor and not self.is_gathered(parameter, held)
+
+    def is_gathered(self, parameter, tensor) -> bool:
+        """Over tensor parallelism a gathered parameter is a DTensor, too, on a mesh of fewer
+        dimensions."""
+        if not isinstance(tensor, self.dtensor):
+            return True
+        sharded = parameter.tensor
+        return (
+            isinstance(sharded, self.dtensor) and tensor.device_mesh.ndim < sharded.device_mesh.ndim
+        )
+
+
+class FindGathered(Hook):
+    """Forward pre-hook of a module with sharded parameters."""
+
+    __slots__ = ("wanted", "registry", "part", "wrapper", "seen")
+
+    def __init__(self, wanted, registry, wrapper):
+        self.registry, self.wrapper = registry, wrapper
+        self.part = registry.part
+        self.look_for(wanted)
+
+    def look_for(self, wanted: dict) -> None:
+        self.wanted, self.seen = wanted, {}
+
+    def __call__(self, module, args):
+        if compiling() or not self.part.on:
+            return
+        try:
+            for key, parameter in self.wanted.items():
+                tensor = module._parameters.get(key)
+                if tensor is None or self.seen.get(key) is tensor:
+                    continue
+                if not self.wrapper.is_gathered(parameter, tensor):
+                    continue
+                for kind in BEFORE_REDUCTION:
+                    self.wrapper.placed_as(parameter, kind, tensor)
+                if self.registry.unreduced(parameter, tensor):
+                    self.seen[key] = tensor
+        except Exception as error:
+            self.part.failed(error)
+
+
+def _accumulates_apart(root) -> bool:
+    """Whether gradients are reduced in another dtype than that of the gathered parameters: then they
+    are added up in a buffer of FSDP2's own. (Its policy is private; without it nothing is said.)"""
+    for module in root.modules():
+        state = getattr(module, "_get_fsdp_state", lambda: None)()
+        policy = getattr(state, "_mp_policy", None)
+        reduce = getattr(policy, "reduce_dtype", None)
+        if reduce is not None and reduce != getattr(policy, "param_dtype", None):
+            return True
+    return False
