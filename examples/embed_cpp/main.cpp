@@ -1,5 +1,5 @@
-// The core without Python: a program of yours watches its own tensors. It links trainmon_monitor;
-// tests/cpp/monitor.cmake builds and runs it.
+// The core without Python: a program of yours watches its own tensors. It links trainmon_monitor
+// and trainmon_answers; tests/cpp/monitor.cmake builds and runs it.
 #include <cmath>
 #include <cstdio>
 #include <vector>

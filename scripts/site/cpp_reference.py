@@ -13,7 +13,7 @@ in the namespace `trainmon`.
 
 ## A program that embeds the core
 
-It links `trainmon_monitor`. `make test` builds it and runs it.
+`make test` builds it and runs it.
 
 ```cpp
 {example}
