@@ -1,17 +1,13 @@
 # Steps that the training loop declares: for a monitor that is given no optimizer.
 from __future__ import annotations
 
-import sys
 import weakref
 from collections.abc import Mapping
 
 import torch
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
 
 from trainmon.base.names import listed
+from trainmon.torch.every_step import EveryStep
 from trainmon.torch.hooks import Hook, ModuleHook
 from trainmon.torch.parameters import Sweeps
 from trainmon.torch.shards import Shards
@@ -56,10 +52,7 @@ class DeclaredSteps:
 
     def follow(self, steps) -> None:
         self.steps = steps
-        self.handles = [
-            register_optimizer_step_pre_hook(OptimizerBegins(self)),
-            register_optimizer_step_post_hook(OptimizerEnds(self)),
-        ]
+        self.handles = [EveryStep(self)]
         for root in steps.adapter.roots:
             if not isinstance(root, torch.jit.ScriptModule):
                 hook = ForwardBegins(self)
@@ -252,23 +245,3 @@ class ForwardBegins(Hook):
 
     def __call__(self, module, args):
         self.declared.forward_begins()
-
-
-class OptimizerBegins(Hook):
-    __slots__ = ("declared",)
-
-    def __init__(self, declared):
-        self.declared = declared
-
-    def __call__(self, optimizer, args, kwargs):
-        self.declared.begins(optimizer, args, kwargs, sys._getframe(1))
-
-
-class OptimizerEnds(Hook):
-    __slots__ = ("declared",)
-
-    def __init__(self, declared):
-        self.declared = declared
-
-    def __call__(self, optimizer, args, kwargs):
-        self.declared.ends(optimizer, args, kwargs, sys._getframe(1))
