@@ -13,7 +13,6 @@ from torch.optim.optimizer import (
 
 from trainmon.base.names import listed
 from trainmon.torch.hooks.hook import Hook, ModuleHook
-from trainmon.torch.parameters.sharded_gradients import Shards
 from trainmon.torch.parameters.sweeps import Sweeps
 from trainmon.torch.steps.calls import closure_of, is_inside
 from trainmon.torch.steps.windows import UNSEEN
@@ -32,7 +31,7 @@ class DeclaredSteps:
 
     def __init__(self, reduce_shards: bool = False):
         self.reduce_shards = reduce_shards
-        self.shards: Shards | None = None
+        self.shards = None
         self.steps = None  # of the adapter, once it is installed
         self.count = 0  # windows ended
         self.caller = 0  # id of the frame that runs the optimizer step under way
@@ -53,6 +52,8 @@ class DeclaredSteps:
                 hook = ForwardBegins(self)
                 self.handles.append(ModuleHook(root, "register_forward_pre_hook", hook))
         if self.reduce_shards:
+            from trainmon.torch.parameters.sharded_gradients import Shards  # few ask for it
+
             self.shards = Shards(steps.adapter)
 
     def settle(self) -> None:
