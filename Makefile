@@ -1,5 +1,5 @@
 # What a developer types. Every target brings the machine to a working state first (scripts/setup.sh).
-.PHONY: setup demo test bench count-instructions format asan tsan torture dist test-aarch64 test-frameworks test-peer test-gpu
+.PHONY: setup demo test docs bench count-instructions format asan tsan torture dist test-aarch64 test-frameworks test-peer test-gpu
 .PHONY: test-planted test-scale test-dist test-versions test-checkout
 
 setup:
@@ -14,6 +14,10 @@ demo:
 test:
 	scripts/setup.sh
 	scripts/test.sh
+
+docs:
+	scripts/setup.sh
+	scripts/docs.sh
 
 bench:
 	scripts/setup.sh
@@ -36,6 +40,7 @@ torture:
 	scripts/torture.sh
 
 dist:
+	scripts/release_checklist.sh $(ARGS)
 	scripts/setup.sh --tools
 	scripts/dist.sh
 

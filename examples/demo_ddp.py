@@ -111,7 +111,7 @@ def report_share(times: dict[str, list[float]]) -> None:
     low, high = shares[max(0, middle - reach)], shares[min(len(shares) - 1, middle + reach)]
     print(
         f"a bare step took {1e3 * bare:.0f} ms; watching everything added "
-        f"{100 * statistics.median(shares):+.1f} % (median of {len(pairs)} pairs of steps, "
+        f"{100 * statistics.median(shares):+.1f} %\n(median of {len(pairs)} pairs of steps, "
         f"95 % interval {100 * low:+.1f} to {100 * high:+.1f} %)",
         flush=True,
     )
@@ -122,14 +122,19 @@ def report_fault(out: Path) -> bool:
     import trainmon
 
     beside = Path(sys.executable).with_name("trainmon")  # as pip installs it
-    command = beside if beside.exists() else "trainmon"
-    for arguments in (["doctor", str(out)], ["first-bad", str(out)], ["top", str(out)]):
-        print(f"\n$ trainmon {' '.join(arguments)}", flush=True)
-        subprocess.run([command, *arguments])  # exits 1 to say that the run has a fault
+    command = os.path.relpath(beside) if beside.exists() else "trainmon"
+    print(f"\n$ trainmon first-bad {out}", flush=True)
+    subprocess.run([command, "--quiet", "first-bad", out])  # exits 1: the run has a fault
     found = trainmon.first_bad(out)
     place = {key: getattr(found, key, None) for key in FAULT}
-    print(f"\nplanted: {FAULT}\nfound:   {place}\nfiles:   {out}")
-    return place == FAULT and found.ranks == (FAULT["rank"],)
+    if place != FAULT or found.ranks != (FAULT["rank"],):
+        print(f"\nplanted: {FAULT}\nfound:   {place}\nfiles:   {out}")
+        return False
+    print(
+        "\nThat is where this script planted a NaN. Next, the largest values of the run:\n"
+        f"{command} top {out}"
+    )
+    return True
 
 
 def main() -> int:
@@ -139,6 +144,7 @@ def main() -> int:
     if "RANK" in os.environ:
         train(out)
         return 0
+    print("demo: two processes import torch and make a GPT", flush=True)
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     if subprocess.run([*launch, __file__, "--out", str(out)], env=environment).returncode != 0:

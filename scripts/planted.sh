@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Pairs of trainings with a planted bug and without one, compared: the tables of docs/measurements.md.
+# Pairs of trainings with a planted bug and without one, compared: the tables of docs/measurements-history.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=$(mktemp -d)

@@ -79,18 +79,35 @@ fi
 $tools_only && exit 0
 
 if ! "$venv" -c 'import importlib.util as u; raise SystemExit(u.find_spec("torch") is None)'; then
-  say "installing torch 2.13.0"
+  say "installing torch 2.13.0: some hundred megabytes"
   "$venv" -m pip install -q --disable-pip-version-check torch==2.13.0
 fi
 
 # --- trainmon ---------------------------------------------------------------------------------
+# Keeps what pip says in build/setup.log, and shows every 15 seconds how far the compiler is.
+show_progress() {
+  local line shown=$SECONDS
+  mkdir -p build
+  while IFS= read -r line; do
+    printf '%s\n' "$line"
+    if [[ $line =~ ^[[:space:]]*\[([0-9]+)/([0-9]+)\] ]] && [ $((SECONDS - shown)) -ge 15 ]; then
+      shown=$SECONDS
+      say "compiled ${BASH_REMATCH[1]} of ${BASH_REMATCH[2]}, $SECONDS s" >&2
+    fi
+  done >build/setup.log
+}
 stamp=.venv/trainmon.stamp
 sources=(CMakeLists.txt pyproject.toml README.md LICENSE cmake include src python)
 if [ ! -e "$stamp" ] || [ -n "$(find "${sources[@]}" -newer "$stamp" ! -name '*.pyc' \
                                      ! -name __pycache__ -print -quit)" ]; then
-  say "building and installing trainmon"
+  say "building and installing trainmon: 200 C++ files, 3 to 6 minutes on 2 cores the first time"
   touch "$stamp.new"  # what changes while this builds is built next time
-  "$venv" -m pip install -q --disable-pip-version-check --no-build-isolation --no-deps .
+  if ! "$venv" -m pip install -v --disable-pip-version-check --no-build-isolation --no-deps . 2>&1 |
+    show_progress; then
+    tail -n 40 build/setup.log >&2
+    say "building failed; all of its output is in build/setup.log" >&2
+    exit 1
+  fi
   mv "$stamp.new" "$stamp"
 fi
 say "ready: .venv/bin/trainmon, .venv/bin/python"

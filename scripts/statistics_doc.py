@@ -10,7 +10,7 @@ PATH = pathlib.Path(__file__).resolve().parent.parent / "docs" / "statistics.md"
 HEAD = """\
 # Statistics
 
-Generated from the table in `src/stats/stat.cpp` by `python scripts/statistics_doc.py`; a test
+Generated from the table in `src/model/stat.cpp` by `python scripts/statistics_doc.py`; a test
 compares the two. `x` runs over all elements of a tensor, expanded ones as often as they occur.
 
 | name | formula | type | with a NaN | with an infinity, no NaN | no element |

@@ -11,18 +11,18 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <thread>
-#include <tuple>
 #include <utility>
 
 #include "base/file.h"
-#include "base/first_bad.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/signals_blocked.h"
 #include "base/text.h"
 #include "budget.h"
 #include "collect/collector.h"
+#include "config/key_table.h"
 #include "control_file.h"
+#include "model/first_bad.h"
 #include "pipe/pipe.h"
 #include "pipe/run_directory.h"
 #include "rules/alert_console.h"
@@ -38,6 +38,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double kMiB = 1024.0 * 1024.0;
 constexpr auto kHealthInterval = std::chrono::seconds(30);
+constexpr std::size_t kNonFiniteRules = 2;            // the first of all rules
 constexpr auto kLastWords = std::chrono::seconds(1);  // of a stop that ran out of time
 
 // Counts forks this process is the child of: a monitor made before the last one is dead here,
@@ -138,6 +139,7 @@ class Monitor::State {
     has_own_rules = !parts.rules.empty();
     collector.set_limit(std::min(limit_of(config), parts.alert_limit));
     for (auto& rule : parts.rules) rules.push_back(std::move(rule));
+    has_alert_rules = rules.size() > kNonFiniteRules;
     run.clock = config.clock;
     run.grad_acc_steps = config.grad_acc_steps;
     run.start_steps = [this] { return collector.windows().start_steps(); };
@@ -373,16 +375,13 @@ class Monitor::State {
 
   void follow_alerts(const Config& wanted) {
     const std::lock_guard lock(facts_mutex);
-    const auto alerts = [](const Config& c) {
-      return std::tie(c.alert_deviation, c.alert_limit, c.alert_stats, c.alert_warmup);
-    };
-    if (has_own_rules || alerts(wanted) == alerts(following)) return;
+    if (has_own_rules || !differ(wanted, following, Follower::alert_rules)) return;
     following = wanted;
     collector.set_limit(limit_of(wanted));
     std::vector<std::unique_ptr<Rule>> rules;
     add_alert_rules(wanted, rules);
-    // The first two look for what is not finite.
-    pipe->replace_rules(collector.next_batch(), 2, std::move(rules));
+    if (!rules.empty()) has_alert_rules = true;
+    pipe->replace_rules(collector.next_batch(), kNonFiniteRules, std::move(rules));
   }
 
   void look_around() {
@@ -467,8 +466,9 @@ class Monitor::State {
   std::map<std::string, std::int64_t> refused;
   std::map<std::string, std::string> parts_off;
   bool has_own_rules = false;
-  Config following = config;             // under facts_mutex
-  std::optional<ControlChange> control;  // under facts_mutex
+  std::atomic<bool> has_alert_rules{false};  // or had
+  Config following = config;                 // under facts_mutex
+  std::optional<ControlChange> control;      // under facts_mutex
   std::atomic<std::int64_t> control_versions{0};
   std::optional<ControlFile> control_file;  // writer thread, and before it starts
   // writer thread only
@@ -548,6 +548,10 @@ bool Monitor::recording(int optimizer) const {
 
 std::int64_t Monitor::bad_losses() const {
   return state_->bad_losses;
+}
+
+bool Monitor::has_alert_rules() const {
+  return state_->has_alert_rules;
 }
 
 bool Monitor::saw_non_finite(int optimizer) const {

@@ -1,8 +1,9 @@
-"""Checks every #include and import against the table of layers in ARCHITECTURE.md.
+"""Checks every #include, import and CMake dependency against the table of layers in ARCHITECTURE.md.
 
 A folder uses only the folders its line names, each of a lower layer, and only the outside
-libraries its line names. No Python module imports itself by way of others, wherever in it the
-import stands. Exits 1 and lists each violation otherwise.
+libraries its line names. Its CMake target depends on exactly the folders of src that its line
+names. No Python module imports itself by way of others, wherever in it the import stands. Exits 1
+and lists each violation otherwise.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def used_paths(file: Path, root: Path) -> list[str]:
         found = []
         for name in INCLUDE.findall(text):
             places = [file.parent / name, root / "src" / name, root / "include" / name]
-            inside = next((p for p in places if p.exists()), None)
+            inside = next((p for p in places if p.is_file()), None)
             if inside is None and name.startswith("trainmon/"):
                 inside = root / "include" / name  # generated: version.h
             found.append(str(inside.relative_to(root)) if inside else name)
@@ -57,6 +58,32 @@ def used_paths(file: Path, root: Path) -> list[str]:
                 found.append("python/" + module.replace(".", "/"))
             else:
                 found.append(module.replace(".", "/"))
+    return found
+
+
+def linked_folders(text: str) -> set[str]:
+    """The folders of src whose libraries a CMakeLists.txt links."""
+    text = re.sub(r"#[^\n]*", "", text)
+    library = re.search(r"trainmon_library\(\s*\w+(.*?)\)", text, re.DOTALL)
+    if library:
+        return {f"src/{name}" for name in library[1].partition("DEPENDS")[2].split()}
+    links = re.findall(r"target_link_libraries\((.*?)\)", text, re.DOTALL)
+    names = set(re.findall(r"\btrainmon_(\w+)", " ".join(links))) - {"options"}
+    return {"src" if name == "monitor" else f"src/{name}" for name in names}
+
+
+def cmake_violations(root: Path, table) -> list[str]:
+    found = []
+    for folder, (_, uses, _) in table.items():
+        file = root / folder / "CMakeLists.txt"
+        if not file.exists():
+            continue
+        linked = linked_folders(file.read_text(encoding="utf-8"))
+        named = {name for name in uses if name == "src" or name.startswith("src/")}
+        for name in sorted(linked - named):
+            found.append(f"{folder}/CMakeLists.txt: links {name}, which its line does not name")
+        for name in sorted(named - linked):
+            found.append(f"{folder}/CMakeLists.txt: does not link {name}, which its line names")
     return found
 
 
@@ -104,6 +131,7 @@ def violations(root: Path) -> list[str]:
         for name in uses:
             if name not in table or table[name][0] >= layer:
                 found.append(f"ARCHITECTURE.md: {folder} may not use {name} (no lower layer)")
+    found += cmake_violations(root, table)
     files = [f for top in ("include", "src", "python") for f in sorted((root / top).rglob("*"))]
     for file in files:
         if file.suffix not in {".h", ".cpp", ".cu", ".cuh", ".py"}:
@@ -144,6 +172,8 @@ def self_test() -> None:
             "src/a/a.h": '#include "base/b.h"\n#include <json/json.h>\n',
             "src/b/b.cpp": '#include "trainmon/x.h"\n',
             "src/stray.cpp": "",
+            "src/a/CMakeLists.txt": "trainmon_library(a\n  SOURCES a.cpp DEPENDS base)  # src/a\n",
+            "src/b/CMakeLists.txt": "trainmon_library(b SOURCES b.cpp\n  DEPENDS base)\n",
             "python/bindings/module.cpp": "",
             "python/trainmon/a.py": "from trainmon import _core, torch\nimport torch.nn\n"
             "from trainmon.torch.b import f\n",
@@ -168,6 +198,8 @@ def self_test() -> None:
             "python/trainmon/a.py: uses torch/nn, which python/trainmon may not",
             "python/trainmon/torch/b.py: uses python/trainmon/a/x; "
             "python/trainmon/torch may use python/bindings",
+            "src/b/CMakeLists.txt: does not link src/a, which its line names",
+            "src/b/CMakeLists.txt: links src/base, which its line does not name",
             "src/b/b.cpp: uses include/trainmon/x.h; src/b may use src/a",
             "src/base/b.cpp: uses json/json.h, which src/base may not",
             "src/stray.cpp: in no folder of the table",

@@ -11,7 +11,20 @@ import re
 import sys
 from pathlib import Path
 
-SHORT = ("README.md", "SECURITY.md", "docs/recording.md", "docs/questions.md")
+SHORT = (
+    "README.md",
+    "SECURITY.md",
+    "docs/configuration.md",
+    "docs/cost.md",
+    "docs/first_bad.md",
+    "docs/from_msprobe.md",
+    "docs/from_wandb.md",
+    "docs/measurements.md",
+    "docs/numbers.md",
+    "docs/questions.md",
+    "docs/quick_start.md",
+    "docs/recording.md",
+)
 LONGEST = 25  # words
 
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)

@@ -16,6 +16,7 @@
 
 #include "lines.h"
 #include "read_limit.h"
+#include "stats/cpu/level.h"
 #include "trainmon/stat.h"
 
 using namespace bench;

@@ -25,6 +25,7 @@
 #include "pipe/batch_queue.h"
 #include "read_limit.h"
 #include "sinks/log_encode.h"
+#include "stats/cpu/level.h"
 #include "trainmon/probe.h"
 
 // By this name callgrind knows where to count.

@@ -11,6 +11,7 @@
 
 #include "lines.h"
 #include "read_limit.h"
+#include "stats/cpu/level.h"
 #include "trainmon/probe.h"
 
 using namespace bench;

@@ -17,6 +17,7 @@
 #include <immintrin.h>
 #endif
 
+#include "stats/cpu/level.h"
 #include "trainmon/stat.h"
 
 namespace bench {

@@ -4,8 +4,9 @@
 #include <cstdio>
 #include <vector>
 
+#include "trainmon/first_bad.h"
 #include "trainmon/monitor.h"
-#include "trainmon/tools.h"
+#include "trainmon/read.h"
 
 int main(int argc, char** argv) {
   trainmon::Config config;

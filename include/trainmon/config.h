@@ -78,7 +78,8 @@ std::string config_schema();
 // attention -> attn_entropy attn_max attn_max_logit; spectral -> stable_rank spectral_norm;
 // router -> router_similarity router_entropy. Also single state names: exp_avg exp_avg_sq exp_inf
 // momentum_buffer square_avg. In no group: grad_micro mg_direction update_ratio cc stack.
-// ConfigError for anything else.
+// all -> all of these but those of attention, whose layout is a choice (attention_layout), and the
+// single state names, which moments takes. ConfigError for anything else.
 std::vector<std::string> expand_kinds(const std::vector<std::string>& kinds);
 
 // Name patterns match on component boundaries: "layers.1" takes "layers.1" and "layers.1.weight",

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,7 +28,7 @@ struct ControlChange {
 std::filesystem::path control_path(const std::filesystem::path& run);
 
 // The keys of `set` that a running monitor can follow.
-std::span<const std::string_view> changeable_keys();
+std::vector<std::string_view> changeable_keys();
 
 // Throws ConfigError naming every fault at once: syntax, unknown and duplicate keys, types, keys of
 // `set` that do not change, wrong values, limits (1 MiB, depth 32).
@@ -37,22 +36,5 @@ Control control_from_json(std::string_view text);
 std::string control_to_json(const Control& control);
 // `config` with the keys of control.set put over it. Throws ConfigError.
 Config with_control(const Config& config, const Control& control);
-
-// What one rank says of it in the run.json of its newest restart.
-struct RankControl {
-  int rank = 0;
-  int restart = 0;
-  bool closed = false;      // monitoring was stopped in order
-  std::string config_json;  // what the run began with; "" when it cannot be read
-  std::int64_t number = 0;  // of the change it follows; 0: none
-  bool on = true;
-  std::int64_t since_step = -1;         // first step of that change; -1: none
-  std::optional<std::int64_t> waiting;  // number of a change whose step has not come
-  std::optional<std::int64_t> refused;  // number of the newest change that it could not follow,
-  std::string why;                      // and why
-  std::string file_fault;               // what is wrong with the file as it was read last
-};
-// By rank. Throws std::runtime_error when `run` is no run, as read_run() does.
-std::vector<RankControl> read_controls(const std::filesystem::path& run);
 
 }  // namespace trainmon

@@ -16,7 +16,7 @@
 
 #include "trainmon/config.h"
 #include "trainmon/control.h"
-#include "trainmon/grad_probe.h"
+#include "trainmon/probe.h"
 #include "trainmon/record.h"
 #include "trainmon/rule.h"
 #include "trainmon/sink.h"
@@ -109,6 +109,9 @@ class Monitor {
   bool saw_non_finite(int optimizer) const;
   // How many of the logged losses (scalars with "loss" in their name) were not finite.
   std::int64_t bad_losses() const;
+  // Whether a rule of statistics is at work or was, be it of the configuration, of a change that
+  // follow() brought, or of MonitorParts.
+  bool has_alert_rules() const;
   // A hook of a backward runs for parameters of `optimizer`; `task` identifies the backward and
   // differs between backwards. Returns the accum of this backward.
   std::int32_t on_backward(int optimizer, std::int64_t task);

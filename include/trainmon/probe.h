@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "trainmon/record.h"
 #include "trainmon/stat.h"
 #include "trainmon/tensor.h"
 
@@ -63,5 +64,11 @@ struct Probe {
 // std::invalid_argument when tensor.device is not cpu, there are elements but no data, or the
 // bounds are not strictly ascending (NaN included).
 Probe probe(const TensorView& tensor, const ProbeRequest& request, int threads = 1);
+
+// A tensor of a step on the CPU, and the series it is one of. Borrowed for one call.
+struct ProbeItem {
+  SeriesId series = 0;
+  TensorView tensor;
+};
 
 }  // namespace trainmon

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -47,6 +48,8 @@ inline constexpr std::string_view kSpectralNorm = "spectral_norm";
 inline constexpr std::string_view kRouterSimilarity = "router_similarity";
 inline constexpr std::string_view kRouterEntropy = "router_entropy";
 }  // namespace kind
+// Every kind but those of optimizer state, in the order in which they are listed to people.
+std::span<const std::string_view> fixed_kinds();
 
 // How a local tensor sits in the full one.
 //   whole  the local tensor is the full tensor

@@ -8,7 +8,6 @@
 #include <optional>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "trainmon/tensor.h"
 
@@ -86,56 +85,6 @@ std::string_view stat_name(Stat stat);
 double derive(Stat stat, const RowState& state);
 
 inline constexpr double kDefaultEps = 1e-8;
-
-// Levels of the CPU kernels, bit-identical states all. On 64-bit Arm baseline is named "neon".
-enum class CpuLevel : std::uint8_t { baseline, avx2, avx512 };
-std::string_view cpu_level_name(CpuLevel level);
-std::optional<CpuLevel> cpu_level_from_name(std::string_view name);
-CpuLevel detected_cpu_level();
-// The level in use: the detected one, or what TRAINMON_CPU_LEVEL or set_cpu_level() lowered it to.
-// (Another value of the variable counts as unset; `trainmon doctor` says so.)
-CpuLevel cpu_level();
-// For tests. Throws std::invalid_argument when this machine lacks the level.
-void set_cpu_level(CpuLevel level);
-
-// How far two tensors point the same way: (mean of sign(a) sign(b) + 1) / 2 over their elements.
-// 1 for equal signs, 0 for opposite ones; an element that is zero or NaN in either counts one half;
-// 1 for empty tensors. CPU tensors of the same sizes, any layout and dtype; throws
-// std::invalid_argument otherwise.
-double sign_agreement(const TensorView& a, const TensorView& b);
-
-// Equal bins from low to high, the last one closed, and what lies outside.
-struct Histogram {
-  double low = 0.0;
-  double high = 0.0;
-  std::vector<std::int64_t> bins;
-  std::int64_t below = 0;
-  std::int64_t above = 0;
-  std::int64_t nans = 0;
-};
-
-// As the bytes of a payload (docs/formats.md): low, high (float64), below, above, nans and the bins
-// (uint64), little-endian.
-std::vector<std::byte> histogram_bytes(const Histogram& histogram);
-// The other way; nullopt where the bytes are none.
-std::optional<Histogram> read_histogram(std::span<const std::byte> bytes);
-
-// Adam's numbers for one step: taken (its `step` state, at least 1) and the constants of its group.
-struct AdamStep {
-  double step = 1.0;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-};
-// Of every element, with m^ = exp_avg / (1 - beta1^step) and v^ = exp_avg_sq / (1 - beta2^step):
-// `update` = m^ / (sqrt(v^) + eps), `ratio` = m^ / sqrt(v^), each in 30 bins on [-1, 1]. (Kingma
-// and Ba 2015, algorithm 1.) CPU tensors of the same sizes; throws std::invalid_argument otherwise.
-struct AdamHistograms {
-  Histogram update;
-  Histogram ratio;
-};
-AdamHistograms adam_histograms(const TensorView& exp_avg, const TensorView& exp_avg_sq,
-                               const AdamStep& at);
 
 // Measures one CPU tensor in one pass. Any layout; non-contiguous, expanded, 0-dim and empty are
 // fine; reads each stored element once and allocates nothing proportional to the tensor.

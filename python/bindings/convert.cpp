@@ -1,14 +1,14 @@
 // Binds convert.h and compare.h: one call each that takes the options as keywords.
-#include "trainmon/convert.h"
+#include "convert/convert.h"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "compare/compare.h"
 #include "init.h"
 #include "offline_call.h"
-#include "trainmon/compare.h"
 
 namespace nb = nanobind;
 

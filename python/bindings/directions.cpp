@@ -6,9 +6,9 @@
 
 #include <utility>
 
+#include "directions/directions_compare.h"
 #include "init.h"
 #include "offline_call.h"
-#include "trainmon/directions_compare.h"
 
 namespace nb = nanobind;
 

@@ -1,5 +1,5 @@
 // Binds grad_probe.h: one call measures all gradients of a step.
-#include "trainmon/grad_probe.h"
+#include "sinks/grad_probe.h"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>

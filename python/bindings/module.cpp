@@ -1,6 +1,6 @@
 // The extension module trainmon._core: each area adds its part.
+#include "base/console.h"
 #include "init.h"
-#include "trainmon/console.h"
 #include "trainmon/version.h"
 
 NB_MODULE(_core, module) {

@@ -13,8 +13,10 @@
 #include <nlohmann/json.hpp>
 
 #include "init.h"
+#include "model/histogram.h"
 #include "parts.h"
 #include "states.h"
+#include "stats/pairs.h"
 #include "tensor.h"
 
 namespace nb = nanobind;
@@ -319,6 +321,7 @@ void init_monitor(nb::module_& module) {
       .def("recording", &Monitor::recording)
       .def("saw_non_finite", &Monitor::saw_non_finite)
       .def("bad_losses", &Monitor::bad_losses)
+      .def("has_alert_rules", &Monitor::has_alert_rules)
       .def("on_backward", &Monitor::on_backward)
       .def("accum", &Monitor::accum)
       .def("next_accum", &Monitor::next_accum)

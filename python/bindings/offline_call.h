@@ -10,7 +10,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "trainmon/convert.h"
+#include "base/cancelled.h"
 #include "trainmon/monitor.h"
 
 namespace trainmon {

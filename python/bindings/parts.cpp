@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "trainmon/grad_stats.h"
-#include "trainmon/msprobe_anomaly.h"
+#include "sinks/grad_stats.h"
+#include "sinks/msprobe_anomaly.h"
 
 namespace trainmon {
 namespace {

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "trainmon/grad_probe.h"
+#include "sinks/grad_probe.h"
+#include "sinks/msprobe.h"
 #include "trainmon/monitor.h"
-#include "trainmon/msprobe.h"
 
 namespace trainmon {
 

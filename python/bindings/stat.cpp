@@ -13,8 +13,9 @@
 
 #include "init.h"
 #include "states.h"
+#include "stats/cpu/level.h"
+#include "stats/cuda/measure_cuda.h"
 #include "tensor.h"
-#include "trainmon/cuda.h"
 
 namespace nb = nanobind;
 

@@ -1,6 +1,4 @@
 // Binds tools.h: reading runs back as columns, the first bad row, the largest values.
-#include "trainmon/tools.h"
-
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -13,8 +11,13 @@
 #include <system_error>
 #include <utility>
 
+#include "answers/anomalies.h"
+#include "answers/top.h"
 #include "init.h"
 #include "offline_call.h"
+#include "read/kind_selection.h"
+#include "trainmon/first_bad.h"
+#include "trainmon/read.h"
 
 namespace nb = nanobind;
 
@@ -411,6 +414,14 @@ void init_tools(nb::module_& module) {
       .def("earlier", &Rows::earlier)
       .def("incomplete", &Rows::incomplete)
       .def("top", &Rows::find_top, nb::arg("stat"), nb::arg("count"), nb::arg("smallest"));
+  // Bytes: kinds of a damaged run need not be UTF-8.
+  module.def(
+      "kind_selected",
+      [](const nb::bytes& kind, const std::vector<std::string>& asked) {
+        return kind_selected({kind.c_str(), kind.size()}, asked);
+      },
+      nb::arg("kind"), nb::arg("asked"),
+      "Whether a list of kinds and groups takes a kind of a run.");
   module.def("read_run", &read, nb::arg("run"), nb::arg("kinds"), nb::arg("include"),
              nb::arg("exclude"), nb::arg("ranks"), nb::arg("first_step").none(),
              nb::arg("last_step").none(), nb::arg("all_restarts"), nb::arg("merged"),

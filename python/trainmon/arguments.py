@@ -4,6 +4,7 @@ from __future__ import annotations
 import argparse
 import sys
 import warnings
+from collections.abc import Iterable
 
 from trainmon import reading
 
@@ -99,12 +100,19 @@ class Reader:
         return table
 
 
+def taken(present: list[str], asked: str | Iterable[str] | None) -> list[str]:
+    """Those of the kinds of a run that kinds and groups take; all where none are asked for."""
+    names = reading._checked_texts("kinds", asked)
+    selected = reading._core.kind_selected
+    return [k for k in present if selected(k.encode("utf-8", "surrogateescape"), names)]
+
+
 def what_there_is(run: str, arguments: dict, reader: Reader) -> str:
     """For an answer that came out empty: what the run holds."""
     rest = {"all_restarts": arguments.get("all_restarts", False)}
     table = reader(run, stats=[], **rest)
     kinds = arguments.get("kinds")
-    if kinds and not set(table.distinct("kind")) & set(reading._core.expand_kinds(kinds)):
+    if kinds and not taken(table.distinct("kind"), kinds):
         return (
             f"no row matches; {run} has kinds {_listed(table.kinds)}, ranks {_listed(table.ranks)}"
         )

@@ -34,8 +34,13 @@ def compare(
     tolerance   factor on every tolerance
     worst       lines of the table of the worst
 
-    `["first"]` is None where nothing is beyond tolerance (docs/compare.md). Raises ValueError naming
-    the argument, RuntimeError where the runs have nothing in common.
+    `["first"]` is None where nothing is beyond tolerance (docs/compare.md lists the keys). Raises
+    TypeError or ValueError naming the argument, RuntimeError where a path holds no run or the runs
+    have nothing in common.
+
+    >>> report = trainmon.compare("trainmon_runs/local", "trainmon_runs/local")
+    >>> report["first"] is None, report["rows_beyond"]
+    (True, 0)
     """
     first, last = selection.step_range(steps)
     report = _core.compare(

@@ -34,6 +34,16 @@ def compare_directions(
     what is in doubt: gradients with NaN, and one parameter in two files. Raises FileNotFoundError for a
     path that is no directory, RuntimeError where nothing at all can be compared, TypeError or ValueError
     naming the argument, OSError when the output cannot be written.
+
+    >>> for out in ("dump_a", "dump_b"):
+    ...     model = torch.nn.Linear(4, 2)
+    ...     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    ...     with trainmon.GradProbe(model, optimizer, out=out):
+    ...         (model(torch.ones(1, 4)).sum() * (1 if out == "dump_a" else -1)).backward()
+    ...         optimizer.step()
+    >>> found = trainmon.compare_directions("dump_a", "dump_b", "similarities", pictures=False)
+    >>> found.first_bad_step, found.ranks[0].parameters, found.ranks[0].similarity.tolist()
+    (0, ['weight', 'bias'], [[0.0], [0.0]])
     """
     path1, path2 = checks.directory("path1", path1), checks.directory("path2", path2)
     pictures = checks.flag("pictures", pictures)

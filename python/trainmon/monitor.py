@@ -10,14 +10,19 @@ import shlex
 import sys
 import time
 import weakref
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
 
 from trainmon import _core, alerts
 from trainmon.base.console import say
 from trainmon.base.signals import pass_on
 from trainmon.config import config_json
 from trainmon.volume import Volume, in_bytes
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # typing has it from Python 3.11 on
+
+    from trainmon.config_types import ConfigKeys, OtherKeys
 
 STEPS_TO_TIME = 20  # steps after which the size of a day is measured instead of assumed
 MOST_FLOATS = 20
@@ -27,14 +32,14 @@ def watch(
     model,
     optimizer=None,
     *,
-    kinds: str | list[str] | None = None,
+    kinds: str | Collection[str] | None = None,
     every: int | None = None,
     budget: str | float | None = None,
     out: str | os.PathLike | None = None,
-    config: Mapping[str, Any] | str | os.PathLike | None = None,
+    config: ConfigKeys | Mapping[str, Any] | str | os.PathLike | None = None,
     scaler=None,
     on_alert=None,
-    **keys: Any,
+    **keys: Unpack[OtherKeys],
 ) -> Watch:
     """Watches a training run until stop(), the end of a `with` block or the end of the process.
 
@@ -42,7 +47,7 @@ def watch(
                PyTorch also a dict of them, whose names those of their tensors begin with
     optimizer  its optimizer, or a list or dict of several. Without one (loops of your own of PyTorch)
                call step() of the Watch after each update
-    kinds      grads, weights, moments, activations, or single ones such as exp_avg; gradients if unset
+    kinds      grads, weights, moments, activations, single ones such as exp_avg, or all; gradients if unset
     every      record one step in `every`
     budget     most of the step's time that monitoring may take, "1%" or 0.01: fewer steps are
                recorded to keep to it
@@ -52,15 +57,28 @@ def watch(
                LossScaler, whose scale is recorded)
     on_alert   called with each alert, a dict, on a thread of its own; or a command, a list of str,
                that gets it as JSON on its standard input; what it prints goes to standard error
-    keys       any other setting: include, exclude, start_step, ranks, sinks, ...
+    keys       any other key: include, exclude, start_step, ranks, sinks, ... (docs/configuration.md)
 
     Raises TypeError naming the argument, ConfigError (a ValueError) naming every fault, and
     RuntimeError when the run directory cannot be made, holds the run of another model, or another
     process is still writing there. After that nothing raises into the training loop.
+
+    >>> model = torch.nn.Linear(4, 2)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> mon = trainmon.watch(model, optimizer, every=2, out="watched")
+    >>> for batch in torch.ones(4, 8, 4):  # four steps, of which two are recorded
+    ...     optimizer.zero_grad()
+    ...     loss = model(batch).square().mean()
+    ...     loss.backward()
+    ...     optimizer.step()
+    ...     mon.log(loss=loss.item())
+    >>> health = mon.stop()
+    >>> health["rows_produced"], health["sinks"][0]["rows_dropped"]
+    (4, {})
     """
-    given = {"kinds": kinds, "every": every, "budget": budget, "out": out}
-    keys.update({key: value for key, value in given.items() if value is not None})
-    settings = config_json(config, **keys)
+    named = {"kinds": kinds, "every": every, "budget": budget, "out": out}
+    given = {key: value for key, value in named.items() if value is not None}
+    settings = config_json(config, **keys, **given)
     return Watch(_adapter_of(model)(model, optimizer, scaler), settings, on_alert=on_alert)
 
 
@@ -93,7 +111,17 @@ def _stop_all() -> None:
 
 class Watch:
     """A monitor at work, made by watch(). Its methods never raise into a training loop; all but
-    stop() are cheap."""
+    stop() are cheap.
+
+    >>> model = torch.nn.Linear(4, 2)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> with trainmon.watch(model, optimizer, out="one_step") as mon:
+    ...     model(torch.ones(8, 4)).sum().backward()
+    ...     optimizer.step()
+    >>> table = trainmon.read_table(mon.directory)
+    >>> list(zip(table["name"], table["norm"].round(3).tolist()))
+    [('weight', 22.627), ('bias', 11.314)]
+    """
 
     def __init__(
         self,
@@ -115,7 +143,6 @@ class Watch:
         )
         self._speaks = self._core.rank == 0 and not parts
         self._steps, self._since, self._recorded = 0, time.monotonic(), False
-        self._has_rules = _has_rules(config)
         try:
             adapter.install(self._core)
             try:
@@ -220,6 +247,7 @@ class Watch:
         self._set_paused(True)
 
     def resume(self) -> None:
+        """Records again, from the next step on."""
         self._set_paused(False)
 
     def _set_paused(self, paused: bool) -> None:
@@ -291,9 +319,8 @@ class Watch:
             if text := self._volume.warning((time.monotonic() - self._since) / STEPS_TO_TIME):
                 self._say(text)
 
-    def _switched(self, config: dict, new_hooks: bool) -> None:
+    def _switched(self, new_hooks: bool) -> None:
         """A change of control.json holds."""
-        self._has_rules = self._has_rules or _has_rules(config)
         if new_hooks:
             self._recorded = False  # they may give nothing again
 
@@ -330,8 +357,9 @@ class Watch:
             text += f", switched off: {', '.join(health['parts_off'])}"
         text += self._budget_text()
         if health["alerts"]:
-            tool = "anomalies" if self._has_rules else "first-bad"
-            what = "alerts" if self._has_rules else "non-finite findings"
+            has_rules = self._core.has_alert_rules()
+            tool = "anomalies" if has_rules else "first-bad"
+            what = "alerts" if has_rules else "non-finite findings"
             found = f"{health['alerts']} {what}"
         elif bad := self._core.bad_losses():
             tool, times = "first-bad", "time" if bad == 1 else "times"
@@ -361,7 +389,3 @@ def _shell_word(path: str) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.3g}%"
-
-
-def _has_rules(config: dict) -> bool:
-    return bool(config["alert_deviation"] or config["alert_limit"])

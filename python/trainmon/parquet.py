@@ -27,6 +27,7 @@ from trainmon.arguments import (
     UsageError,
     add_selection,
     selection,
+    taken,
     what_there_is,
 )
 from trainmon.reading import RunTable, _checked_stats
@@ -212,8 +213,7 @@ def _without_rows(run: str, which: dict, reader: Reader) -> RunTable:
 
 def _parts(there: RunTable, which: dict) -> list[dict]:
     """What to read at a time, as arguments of read_table."""
-    wanted = which.get("kinds")
-    kinds = [k for k in there.kinds if not wanted or k in _core.expand_kinds(list(wanted))]
+    kinds = taken(there.kinds, which.get("kinds"))
     if which.get("merged"):
         return [{**which, "kinds": [kind]} for kind in kinds]
     ranks = which.get("ranks") or there.ranks

@@ -36,7 +36,9 @@ class RunTable(Mapping):
     optimizer, step, attempt, micro_step, call, seq, flags (bits, see FLAGS), window, accum, fate
     ("taken", "skipped", "unknown"), loss_scale, dtype, replication and shape (of the tensor that was
     measured, "[2,3]", "[]" for a scalar, "" where it is not known); then come the statistics.
-    Rows are ordered by restart, step, attempt, rank, seq.
+    Text columns hold str, the other keys int32 or int64 (flags uint32, loss_scale float64), nans,
+    infs, subnormals and count int64, all other statistics float64. Rows are ordered by restart,
+    step, attempt, rank, seq; a run without rows gives columns of length 0.
 
     scalars      {restart, rank, step, name, value}: arrays of what `mon.log` recorded
     declared     {restart, rank, step, optimizer, param_group, name, value, text, type}: what the
@@ -221,6 +223,20 @@ def read(
     TypeError or ValueError naming the argument.
     Parts of files that cannot be used are left out and warned about; so are ranks that should be
     there and are not. Columns as described at RunTable, which read_table() gives.
+
+    >>> frame = trainmon.read(
+    ...     "trainmon_runs/local", kinds="grad_reduced", stats=["norm", "nans"], steps=(11, 12)
+    ... )
+    >>> print(frame[["step", "name", "nans"]].to_string(index=False))
+     step           name  nans
+       11 encoder.weight     0
+       11   encoder.bias     0
+       11    head.weight     0
+       11      head.bias     0
+       12 encoder.weight   512
+       12   encoder.bias    32
+       12    head.weight    32
+       12      head.bias     1
     """
     names = _checked_stats(stats)
     table = RunTable(_read(run, kinds, include, exclude, ranks, steps, all_restarts, merged), names)
@@ -245,7 +261,14 @@ def read_table(
     merged: bool = False,
 ) -> RunTable:
     """The same as a RunTable: with the alerts, gaps, payloads and scalars of the run, and what
-    could not be read (.damage, .missing_ranks). Arguments as for read()."""
+    could not be read (.damage, .missing_ranks). Arguments and errors as for read().
+
+    >>> table = trainmon.read_table("trainmon_runs/local", kinds="weights", steps=3)
+    >>> table.num_rows, table["shape"][0], table.damage
+    (8, '[32,16]', [])
+    >>> set(table.scalars["name"]), set(table.scalars["step"].tolist())
+    ({'loss'}, {3})
+    """
     names = _checked_stats(stats)
     rows = _read(run, kinds, include, exclude, ranks, steps, all_restarts, merged)
     return RunTable(rows, names)
@@ -264,7 +287,13 @@ def first_bad(
 
     First by step, then in the order of a step: weights, forward, backward, reduced gradients,
     optimizer state, updated weights. Gradients of steps that a loss scaler skipped count only when
-    nothing else is bad. All restarts are looked at. Arguments as for read().
+    nothing else is bad. All restarts are looked at. Arguments and errors as for read().
+
+    >>> bad = trainmon.first_bad("trainmon_runs/local")
+    >>> bad.step, bad.ranks, bad.kind, bad.name, bad.element, bad.stats["nans"]
+    (12, (0,), 'actv', '', 'input.0', 1)
+    >>> trainmon.first_bad("trainmon_runs/local", steps=(0, 11)) is None
+    True
     """
     path, asked = _checked(run, kinds, include, exclude, ranks, steps)
     rows, found = _call(_core.first_bad, path, *asked)
@@ -285,7 +314,13 @@ def top(
     steps: int | tuple[int | None, int | None] | None = None,
 ) -> list[Ranked]:
     """The `count` tensors with the largest (or smallest) value of a statistic, each at the row
-    where it has it; NaN comes first. Arguments as for read()."""
+    where it has it; NaN comes first. Arguments and errors as for read().
+
+    >>> for row in trainmon.top("trainmon_runs/local", "count", 2, kinds="weights", steps=(0, 5)):
+    ...     print(row.kind, row.name, row.value)
+    param_origin encoder.weight 512.0
+    param_updated encoder.weight 512.0
+    """
     (name,) = _checked_stats(selection.one_name("stat", stat))
     if not selection.is_int(count):
         raise TypeError(f"count must be an int, not {type(count).__name__}")

@@ -34,6 +34,11 @@ def tensor_stats(
     Raises TypeError for a tensor that cannot be measured (complex, sparse, quantised, meta, a
     negative view, a subclass such as DTensor), and TypeError or ValueError for the rest, each
     naming the argument.
+
+    >>> tensors = [torch.tensor([3.0, 4.0]), torch.tensor([[1.0, float("nan")]])]
+    >>> found = trainmon.tensor_stats(tensors, stats=["norm", "nans"])
+    >>> found["norm"].tolist(), found["nans"].tolist()
+    ([5.0, nan], [0, 1])
     """
     names = _checked_stats(stats)
     eps = checks.eps(eps)
@@ -85,6 +90,16 @@ def probe_tensor(
 
     Raises TypeError for a tensor that cannot be read (those of `tensor_stats`, and those of another
     device), and TypeError or ValueError for the rest, each naming the argument.
+
+    >>> probe = trainmon.probe_tensor(
+    ...     torch.tensor([-2.0, 0.0, 0.5, 3.0]), bounds=[-1, 1], signs="positive", digest="crc32"
+    ... )
+    >>> probe.stats["max"], probe.intervals.tolist(), probe.exact_zeros
+    (3.0, [1, 2, 1], 1)
+    >>> probe.signs.tolist()  # elements 2 and 3 are positive: bits 2 and 3
+    [[12]]
+    >>> probe.digest
+    '5488de2b'
     """
     if tensor is None:
         raise TypeError("tensor cannot be probed: it is NoneType")

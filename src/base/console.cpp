@@ -1,6 +1,6 @@
 // A pipe that polls as writable takes PIPE_BUF bytes at once; RWF_NOWAIT holds against writers that
 // come between. The descriptor's own flags are never touched: others share them.
-#include "trainmon/console.h"
+#include "base/console.h"
 
 #include <poll.h>
 #include <sys/stat.h>

@@ -10,8 +10,8 @@
 #include <mutex>
 #include <string>
 
+#include "base/console.h"
 #include "base/text.h"
-#include "trainmon/console.h"
 
 namespace trainmon {
 namespace {

@@ -8,7 +8,7 @@ namespace trainmon {
 // Receives a line without its end. Called from any thread; must not throw or block.
 using LogHook = void (*)(std::string_view line);
 // Replaces the hook of the process and returns the previous one; nullptr restores the default,
-// which writes "trainmon: <line>\n" to the console (trainmon/console.h).
+// which writes "trainmon: <line>\n" to the console (base/console.h).
 LogHook set_log_hook(LogHook hook) noexcept;
 
 // Passes `line` on, made printable (no control characters). Never throws.

@@ -1,4 +1,6 @@
 // trainmon anomalies DIR: what the alert rules of all ranks found, first things first.
+#include "answers/anomalies.h"
+
 #include <algorithm>
 #include <charconv>
 #include <iostream>

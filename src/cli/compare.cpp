@@ -1,5 +1,5 @@
 // trainmon compare RUN_A RUN_B: the first place where two runs differ by more than rounding.
-#include "trainmon/compare.h"
+#include "compare/compare.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

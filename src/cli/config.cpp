@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "cli/output.h"
-#include "trainmon/config_keys.h"
+#include "config/config_keys.h"
 
 namespace trainmon::cli {
 namespace {
@@ -133,11 +133,6 @@ void run_explain(const std::string& name, Context& context) {
 
 // --- init ----------------------------------------------------------------------------------------
 
-// What a first file is about; the rest is for those who ask `config explain`.
-constexpr std::array<std::string_view, 9> kStarterKeys = {
-    "kinds", "include",     "exclude",         "every",      "out",
-    "sinks", "alert_stats", "alert_deviation", "alert_limit"};
-
 // The schema that was installed with this program: in the Python package beside it.
 std::optional<fs::path> shipped_schema() {
   std::error_code error;
@@ -183,11 +178,8 @@ void run_init(const InitArguments& given, const Context& context) {
   } else if (!given.out.empty()) {
     config["$schema"] = "./" + copy.filename().generic_string();
   }
-  const Json defaults = Json::parse(config_to_json(Config{}));
-  for (const auto& [key, value] : defaults.items()) {
-    const bool is_starter =
-        std::find(kStarterKeys.begin(), kStarterKeys.end(), key) != kStarterKeys.end();
-    if (given.all || is_starter) config[key] = value;
+  for (const ConfigKey& key : config_keys()) {
+    if (given.all || key.is_starter) config[key.name] = Json::parse(key.fallback);
   }
   const std::string text = config.dump(2) + "\n";
   if (given.out.empty()) {

@@ -1,10 +1,11 @@
 // trainmon convert: from what a run or msprobe's monitor wrote to other files.
-#include "trainmon/convert.h"
+#include "convert/convert.h"
 
 #include <iostream>
 #include <memory>
 #include <stdexcept>
 
+#include "base/cancelled.h"
 #include "base/text.h"
 #include "cli/output.h"
 #include "cli/progress.h"

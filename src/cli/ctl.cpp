@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "cli/output.h"
+#include "read/controls.h"
 #include "trainmon/control.h"
 
 namespace trainmon::cli {

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "cli/machine.h"
 #include "cli/output.h"
+#include "read/account.h"
 
 namespace trainmon::cli {
 namespace {

@@ -1,5 +1,5 @@
 // trainmon first-bad RUN: which rank, which tensor, which step went wrong first.
-#include "base/first_bad.h"
+#include "model/first_bad.h"
 
 #include <iostream>
 #include <memory>
@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "cli/output.h"
 #include "cli/select.h"
+#include "trainmon/first_bad.h"
 
 namespace trainmon::cli {
 namespace {

@@ -24,8 +24,9 @@
 #include "base/text.h"
 #include "cli/output.h"
 #include "cli/python.h"
+#include "stats/cpu/level.h"
+#include "stats/cuda/measure_cuda.h"
 #include "trainmon/config.h"
-#include "trainmon/cuda.h"
 #include "trainmon/version.h"
 
 extern char** environ;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cli/commands.h"
-#include "trainmon/tools.h"
+#include "trainmon/read.h"
 
 namespace trainmon::cli {
 

@@ -1,5 +1,5 @@
 // trainmon query RUN "SQL": SQLite's engine over the logs.
-#include "trainmon/query.h"
+#include "answers/query.h"
 
 #include <iostream>
 #include <memory>

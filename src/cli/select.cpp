@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "base/text.h"
+#include "read/merge_rows.h"
 
 namespace trainmon::cli {
 namespace {

@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "cli/output.h"
 #include "cli/select.h"
-#include "trainmon/convert.h"
+#include "sources/source.h"
 
 namespace trainmon::cli {
 namespace {

@@ -1,5 +1,5 @@
 // trainmon tail RUN: the newest steps, and with -f each further one as it ends.
-#include "trainmon/tail.h"
+#include "answers/tail.h"
 
 #include <poll.h>
 

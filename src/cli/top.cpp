@@ -1,4 +1,6 @@
 // trainmon top RUN: the tensors with the largest or smallest value of a statistic.
+#include "answers/top.h"
+
 #include <iostream>
 #include <memory>
 

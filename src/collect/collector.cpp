@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/parallel.h"
-#include "base/probe_payload.h"
+#include "model/probe_payload.h"
 #include "stats/divide.h"
 
 namespace trainmon {

@@ -18,7 +18,7 @@
 #include "collect/open_batch.h"
 #include "collect/series_registry.h"
 #include "collect/windows.h"
-#include "trainmon/grad_probe.h"
+#include "trainmon/probe.h"
 #include "trainmon/record.h"
 
 namespace trainmon {

@@ -1,64 +1,43 @@
-// The table of keys as people read it, each with one example.
-#include "trainmon/config_keys.h"
-
-#include <array>
-#include <utility>
+// The table of keys as people read it.
+#include "config/config_keys.h"
 
 #include "config/check.h"
 
 namespace trainmon {
-namespace {
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 39> kExamples = {{
-    {"kinds", R"(["grads", "activations"])"},
-    {"include", R"(["layers.*.mlp", "head"])"},
-    {"exclude", R"(["**.bias"])"},
-    {"every", "10"},
-    {"budget", R"("1%")"},
-    {"start_step", "1000"},
-    {"stop_step", "2000"},
-    {"ranks", "[0, 8]"},
-    {"out", R"("runs/a")"},
-    {"sinks", R"(["log", "tensorboard"])"},
-    {"eps", "1e-06"},
-    {"threads", "4"},
-    {"input_grads", "false"},
-    {"moments_at", R"("before_step")"},
-    {"attention_modules", R"(["layers.*.attention"])"},
-    {"attention_layout", R"("bshd")"},
-    {"attention_causal", R"("yes")"},
-    {"spectral_modules", R"(["layers.*.mlp"])"},
-    {"router_modules", R"(["layers.*.router"])"},
-    {"collectives", R"("all")"},
-    {"collective_inputs", "true"},
-    {"collective_callers", R"(["optimizer\\.py"])"},
-    {"alert_deviation", "0.5"},
-    {"alert_limit", "1000.0"},
-    {"alert_stats", R"(["norm", "max"])"},
-    {"alert_warmup", "100"},
-    {"grad_acc_steps", "4"},
-    {"start_iteration", "5000"},
-    {"clock", "1"},
-    {"backend", R"("ops")"},
-    {"queue_mb", "256.0"},
-    {"overflow", R"("block")"},
-    {"flush_seconds", "5.0"},
-    {"stop_timeout_seconds", "30.0"},
-    {"device_timeout_seconds", "60.0"},
-    {"segment_mb", "256.0"},
-    {"tensorboard_tags", "500"},
-    {"latest_mb", "64.0"},
-    {"allow_volume", "true"},
-}};
-
-std::string example_of(std::string_view name) {
-  for (const auto& [key, example] : kExamples) {
-    if (key == name) return std::string(example);
+std::string_view subject_title(Subject subject) {
+  switch (subject) {
+    case Subject::what:
+      return "What is watched";
+    case Subject::when:
+      return "Which steps and ranks";
+    case Subject::files:
+      return "Where rows go";
+    case Subject::measuring:
+      return "How tensors are measured";
+    case Subject::details:
+      return "Details of single kinds";
+    case Subject::alerts:
+      return "Alerts";
+    case Subject::limits:
+      return "Limits of time and memory";
   }
   return "";
 }
 
-}  // namespace
+std::string_view follower_name(Follower follower) {
+  switch (follower) {
+    case Follower::nobody:
+      return "nobody";
+    case Follower::hooks:
+      return "hooks";
+    case Follower::recorder:
+      return "recorder";
+    case Follower::alert_rules:
+      return "alert_rules";
+  }
+  return "";
+}
 
 std::vector<ConfigKey> config_keys() {
   const Config defaults;
@@ -69,7 +48,10 @@ std::vector<ConfigKey> config_keys() {
                     expectation(key),
                     {key.choices.begin(), key.choices.end()},
                     field_value(defaults, key).dump(),
-                    example_of(key.name)});
+                    std::string(key.example),
+                    key.subject,
+                    key.follower,
+                    key.shown == Shown::at_first});
   }
   return keys;
 }

@@ -1,7 +1,6 @@
 // control.json to Control, and a Control put over the configuration that a run began with.
 #include "trainmon/control.h"
 
-#include <algorithm>
 #include <array>
 
 #include "config/check.h"
@@ -14,30 +13,6 @@ using json = nlohmann::json;
 constexpr int kFormat = 1;
 constexpr std::array<std::string_view, 5> kKeys = {"format", "number", "on", "set",
                                                    "apply_at_step"};
-constexpr std::array<std::string_view, 23> kChangeable = {"kinds",
-                                                          "include",
-                                                          "exclude",
-                                                          "every",
-                                                          "budget",
-                                                          "start_step",
-                                                          "stop_step",
-                                                          "ranks",
-                                                          "input_grads",
-                                                          "moments_at",
-                                                          "attention_modules",
-                                                          "attention_layout",
-                                                          "attention_causal",
-                                                          "spectral_modules",
-                                                          "router_modules",
-                                                          "collectives",
-                                                          "collective_inputs",
-                                                          "collective_callers",
-                                                          "alert_deviation",
-                                                          "alert_limit",
-                                                          "alert_stats",
-                                                          "alert_warmup",
-                                                          "allow_volume"};
-
 bool is_count(const json& value) {
   return value.is_number_integer() && value >= 0 && value <= kMaxInteger;
 }
@@ -45,14 +20,12 @@ bool is_count(const json& value) {
 void check_set(const json& set, std::vector<std::string>& faults) {
   for (const auto& [name, value] : set.items()) {
     const Key* key = find_key(name);
-    const bool changes =
-        std::find(kChangeable.begin(), kChangeable.end(), name) != kChangeable.end();
     if (key == nullptr) {
-      faults.push_back(unknown_key(name, value, kChangeable));
-    } else if (!changes) {
+      faults.push_back(unknown_key(name, value, changeable_keys()));
+    } else if (key->follower == Follower::nobody) {
       std::string fault =
           name + " = " + value_text(value) + ": does not change while a run goes on; these do:";
-      for (std::string_view other : kChangeable) fault += " " + std::string(other);
+      for (std::string_view other : changeable_keys()) fault += " " + std::string(other);
       faults.push_back(fault);
     } else {
       check_value(*key, value, faults);
@@ -87,8 +60,12 @@ std::filesystem::path control_path(const std::filesystem::path& run) {
   return run / "control.json";
 }
 
-std::span<const std::string_view> changeable_keys() {
-  return kChangeable;
+std::vector<std::string_view> changeable_keys() {
+  std::vector<std::string_view> names;
+  for (const Key& key : key_table()) {
+    if (key.follower != Follower::nobody) names.push_back(key.name);
+  }
+  return names;
 }
 
 Control control_from_json(std::string_view text) {

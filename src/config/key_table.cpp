@@ -1,47 +1,18 @@
 // Every configuration key with its range, choices and meaning.
 #include "config/key_table.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
 #include "base/text.h"
-#include "trainmon/record.h"
+#include "model/kinds.h"
 
 namespace trainmon {
 namespace {
 
 using std::string_view;
 
-constexpr std::array<string_view, 30> kKinds = {"grads",
-                                                "weights",
-                                                "moments",
-                                                "activations",
-                                                "attention",
-                                                "spectral",
-                                                "router",
-                                                kind::kGradUnreduced,
-                                                kind::kGradReduced,
-                                                kind::kGradMicro,
-                                                kind::kParamOrigin,
-                                                kind::kParamUpdated,
-                                                "exp_avg",
-                                                "exp_avg_sq",
-                                                "exp_inf",
-                                                "momentum_buffer",
-                                                "square_avg",
-                                                kind::kActv,
-                                                kind::kActvGrad,
-                                                kind::kCc,
-                                                kind::kMgDirection,
-                                                kind::kUpdateRatio,
-                                                kind::kStack,
-                                                kind::kAttnEntropy,
-                                                kind::kAttnMax,
-                                                kind::kAttnMaxLogit,
-                                                kind::kStableRank,
-                                                kind::kSpectralNorm,
-                                                kind::kRouterSimilarity,
-                                                kind::kRouterEntropy};
 constexpr std::array<string_view, 2> kMomentsAt = {"after_step", "before_step"};
 constexpr std::array<string_view, 3> kLayouts = {"bhsd", "bshd", "sbhd"};
 constexpr std::array<string_view, 3> kCausal = {"auto", "yes", "no"};
@@ -52,104 +23,156 @@ constexpr std::array<string_view, 5> kSinks = {"log", "csv", "sqlite", "tensorbo
 constexpr std::array<string_view, 2> kBackends = {"auto", "ops"};
 constexpr std::array<string_view, 3> kOverflows = {"drop_newest", "drop_oldest", "block"};
 
-Key number(string_view name, Field field, double minimum, double maximum, string_view meaning) {
-  return {.name = name, .field = field, .meaning = meaning, .minimum = minimum, .maximum = maximum};
+Key plain(const Basics& basics) {
+  return {basics};
 }
-Key integer(string_view name, Field field, std::int64_t minimum, std::int64_t maximum,
-            string_view meaning) {
-  return number(name, field, static_cast<double>(minimum), static_cast<double>(maximum), meaning);
-}
-Key plain(string_view name, Field field, string_view meaning) {
-  return {.name = name, .field = field, .meaning = meaning};
-}
-Key choice(string_view name, Field field, std::span<const string_view> choices,
-           string_view meaning) {
-  return {.name = name,
-          .field = field,
-          .meaning = meaning,
-          .text = Text::choice,
-          .choices = choices,
-          .may_be_empty = false};
-}
-Key some(string_view name, Field field, std::span<const string_view> choices, string_view meaning) {
-  Key key = choice(name, field, choices, meaning);
-  key.may_be_empty = true;
+Key number(const Basics& basics, double minimum, double maximum) {
+  Key key = plain(basics);
+  key.minimum = minimum;
+  key.maximum = maximum;
   return key;
 }
-Key patterns(string_view name, Field field, string_view meaning) {
-  return {.name = name, .field = field, .meaning = meaning, .text = Text::name_pattern};
+Key integer(const Basics& basics, std::int64_t minimum, std::int64_t maximum) {
+  return number(basics, static_cast<double>(minimum), static_cast<double>(maximum));
+}
+Key some(const Basics& basics, std::span<const string_view> choices) {
+  Key key = plain(basics);
+  key.text = Text::choice;
+  key.choices = choices;
+  return key;
+}
+Key choice(const Basics& basics, std::span<const string_view> choices) {
+  Key key = some(basics, choices);
+  key.may_be_empty = false;
+  return key;
+}
+Key patterns(const Basics& basics) {
+  Key key = plain(basics);
+  key.text = Text::name_pattern;
+  return key;
 }
 
-// One line each: name, field, range or choices, meaning.
-const std::array<Key, 39> kTable = {
-    choice("kinds", &Config::kinds, kKinds, "what to watch: kinds, or groups of them"),
-    patterns("include", &Config::include, "name patterns to watch; empty: every name"),
-    patterns("exclude", &Config::exclude, "name patterns not to watch"),
-    integer("every", &Config::every, 1, kMaxInteger,
-            "record one step in this many; null: 1 up to four ranks, else 10"),
-    number(
-        "budget", &Config::budget, 0.0001, 0.5,
-        "most of the step's time that monitoring may take: fewer steps are recorded to keep to it; "
-        "null: no limit"),
-    integer("start_step", &Config::start_step, 0, kMaxInteger, "first step that may be recorded"),
-    integer("stop_step", &Config::stop_step, 1, kMaxInteger,
-            "first step no longer recorded, greater than start_step; null: none"),
-    integer("ranks", &Config::ranks, 0, kMaxInt, "ranks that record; empty: all"),
-    plain("out", &Config::out, "run directory; empty: trainmon_runs/<run id or \"local\">"),
-    some("sinks", &Config::sinks, kSinks, "where rows go; empty: only to latest() and alerts"),
-    number("eps", &Config::eps, 1e-300, 1e300, "an element counts as zero when |x| < eps"),
-    integer("threads", &Config::threads, 1, 256, "threads that measure one large tensor"),
-    plain("input_grads", &Config::input_grads,
-          "whether actv_grad includes the gradients of module inputs"),
-    choice("moments_at", &Config::moments_at, kMomentsAt,
-           "when optimizer state is read: after the step, or before it"),
-    patterns("attention_modules", &Config::attention_modules,
-             "modules given queries and keys, for the kinds of attention; empty: all that are"),
-    choice("attention_layout", &Config::attention_layout, kLayouts,
-           "dimensions of queries and keys: batch, heads, sequence, depth in this order"),
-    choice("attention_causal", &Config::attention_causal, kCausal,
-           "whether a query sees no later key; auto: as the module says"),
-    patterns("spectral_modules", &Config::spectral_modules,
-             "modules whose weight matrix the spectral kinds read; empty: all that have one"),
-    patterns("router_modules", &Config::router_modules,
-             "expert routers, for the kinds of routers; empty: all that look like one"),
-    choice("collectives", &Config::collectives, kCollectives,
-           "what kind cc sees: functions of torch.distributed, or all (DDP's own, too; slower)"),
-    plain("collective_inputs", &Config::collective_inputs,
-          "whether kind cc also reads tensors before the call"),
-    plain("collective_callers", &Config::collective_callers,
-          "regular expressions, one of which a frame \"path[line] function\" of the caller must "
-          "match; empty: every call"),
-    number("alert_deviation", &Config::alert_deviation, 0.0, 1e300,
-           "alert when a value is off its running mean by more than this share; 0: never"),
-    number("alert_limit", &Config::alert_limit, 0.0, 1e300,
-           "alert when a value's size exceeds this; 0: never"),
-    choice("alert_stats", &Config::alert_stats, kAlertStats,
-           "statistics that alert_deviation and alert_limit look at"),
-    integer("alert_warmup", &Config::alert_warmup, 1, kMaxInt,
-            "values of a series before one can deviate from their mean"),
-    integer("grad_acc_steps", &Config::grad_acc_steps, 1, kMaxInteger,
-            "backwards per step, where fixed and known; null: unknown"),
-    integer("start_iteration", &Config::start_iteration, 0, kMaxInteger,
-            "step number of the first window; null: the optimizer's own, else 0"),
-    integer("clock", &Config::clock, 0, kMaxInt,
-            "index of the optimizer whose steps activations follow"),
-    choice("backend", &Config::backend, kBackends,
-           "how tensors are measured: auto (by device) or ops (framework operations)"),
-    number("queue_mb", &Config::queue_mb, 0.001, 1e6, "limit of what waits for the writer, in MB"),
-    choice("overflow", &Config::overflow, kOverflows, "what a full queue does"),
-    number("flush_seconds", &Config::flush_seconds, 0.001, 3600.0,
-           "at most this much is lost when the process is killed"),
-    number("stop_timeout_seconds", &Config::stop_timeout_seconds, 0.001, 3600.0,
-           "longest time stop() may take"),
-    number("device_timeout_seconds", &Config::device_timeout_seconds, 0.001, 86400.0,
-           "after this long a value still missing from a device is marked not ready"),
-    number("segment_mb", &Config::segment_mb, 0.001, 1e6, "size of one log file, in MB"),
-    integer(
-        "tensorboard_tags", &Config::tensorboard_tags, 2, kMaxInt,
-        "curves that the sink tensorboard writes per rank; what is beyond is aggregated per layer"),
-    number("latest_mb", &Config::latest_mb, 0.001, 1e6, "limit of what latest() keeps, in MB"),
-    plain("allow_volume", &Config::allow_volume, "permit an estimated volume over 50 GB a day"),
+using enum Subject;
+using enum Follower;
+using enum Shown;
+
+// One entry each, as Basics says, then its range or choices.
+const std::array kTable = {
+    choice(
+        {"kinds", &Config::kinds, what, hooks, at_first, R"(["grads", "activations"])",
+         "what to watch: kinds, or groups of them; all: every kind that needs no further choice"},
+        kind_choices()),
+    patterns({"include", &Config::include, what, hooks, at_first, R"(["layers.*.mlp", "head"])",
+              "name patterns to watch; empty: every name"}),
+    patterns({"exclude", &Config::exclude, what, hooks, at_first, R"(["**.bias"])",
+              "name patterns not to watch"}),
+    integer({"every", &Config::every, when, recorder, at_first, "10",
+             "record one step in this many; null: 1 up to four ranks, else 10"},
+            1, kMaxInteger),
+    number({"budget", &Config::budget, when, hooks, on_request, R"("1%")",
+            "most of the step's time that monitoring may take: fewer steps are recorded to keep to "
+            "it; null: no limit"},
+           0.0001, 0.5),
+    integer({"start_step", &Config::start_step, when, recorder, on_request, "1000",
+             "first step that may be recorded"},
+            0, kMaxInteger),
+    integer({"stop_step", &Config::stop_step, when, recorder, on_request, "2000",
+             "first step no longer recorded, greater than start_step; null: none"},
+            1, kMaxInteger),
+    integer({"ranks", &Config::ranks, when, recorder, on_request, "[0, 8]",
+             "ranks that record; empty: all"},
+            0, kMaxInt),
+    plain({"out", &Config::out, files, nobody, at_first, R"("runs/a")",
+           "run directory; empty: trainmon_runs/<run id or \"local\">"}),
+    some({"sinks", &Config::sinks, files, nobody, at_first, R"(["log", "tensorboard"])",
+          "where rows go; empty: only to latest() and alerts"},
+         kSinks),
+    number({"eps", &Config::eps, measuring, nobody, on_request, "1e-06",
+            "an element counts as zero when |x| < eps"},
+           1e-300, 1e300),
+    integer({"threads", &Config::threads, measuring, nobody, on_request, "4",
+             "threads that measure one large tensor"},
+            1, 256),
+    plain({"input_grads", &Config::input_grads, details, hooks, on_request, "false",
+           "whether actv_grad includes the gradients of module inputs"}),
+    choice({"moments_at", &Config::moments_at, details, hooks, on_request, R"("before_step")",
+            "when optimizer state is read: after the step, or before it"},
+           kMomentsAt),
+    patterns({"attention_modules", &Config::attention_modules, details, hooks, on_request,
+              R"(["layers.*.attention"])",
+              "modules given queries and keys, for the kinds of attention; empty: all that are"}),
+    choice({"attention_layout", &Config::attention_layout, details, hooks, on_request, R"("bshd")",
+            "dimensions of queries and keys: batch, heads, sequence, depth in this order"},
+           kLayouts),
+    choice({"attention_causal", &Config::attention_causal, details, hooks, on_request, R"("yes")",
+            "whether a query sees no later key; auto: as the module says"},
+           kCausal),
+    patterns({"spectral_modules", &Config::spectral_modules, details, hooks, on_request,
+              R"(["layers.*.mlp"])",
+              "modules whose weight matrix the spectral kinds read; empty: all that have one"}),
+    patterns({"router_modules", &Config::router_modules, details, hooks, on_request,
+              R"(["layers.*.router"])",
+              "expert routers, for the kinds of routers; empty: all that look like one"}),
+    choice({"collectives", &Config::collectives, details, hooks, on_request, R"("all")",
+            "what kind cc sees: functions of torch.distributed, or all (DDP's own, too; slower)"},
+           kCollectives),
+    plain({"collective_inputs", &Config::collective_inputs, details, hooks, on_request, "true",
+           "whether kind cc also reads tensors before the call"}),
+    plain({"collective_callers", &Config::collective_callers, details, hooks, on_request,
+           R"(["optimizer\\.py"])",
+           "regular expressions, one of which a frame \"path[line] function\" of the caller must "
+           "match; empty: every call"}),
+    number({"alert_deviation", &Config::alert_deviation, alerts, alert_rules, at_first, "0.5",
+            "alert when a value is off its running mean by more than this share; 0: never"},
+           0.0, 1e300),
+    number({"alert_limit", &Config::alert_limit, alerts, alert_rules, at_first, "1000.0",
+            "alert when a value's size exceeds this; 0: never"},
+           0.0, 1e300),
+    choice({"alert_stats", &Config::alert_stats, alerts, alert_rules, at_first,
+            R"(["norm", "max"])", "statistics that alert_deviation and alert_limit look at"},
+           kAlertStats),
+    integer({"alert_warmup", &Config::alert_warmup, alerts, alert_rules, on_request, "100",
+             "values of a series before one can deviate from their mean"},
+            1, kMaxInt),
+    integer({"grad_acc_steps", &Config::grad_acc_steps, when, nobody, on_request, "4",
+             "backwards per step, where fixed and known; null: unknown"},
+            1, kMaxInteger),
+    integer({"start_iteration", &Config::start_iteration, when, nobody, on_request, "5000",
+             "step number of the first window; null: the optimizer's own, else 0"},
+            0, kMaxInteger),
+    integer({"clock", &Config::clock, when, nobody, on_request, "1",
+             "index of the optimizer whose steps activations follow"},
+            0, kMaxInt),
+    choice({"backend", &Config::backend, measuring, nobody, on_request, R"("ops")",
+            "how tensors are measured: auto (by device) or ops (framework operations)"},
+           kBackends),
+    number({"queue_mb", &Config::queue_mb, limits, nobody, on_request, "256.0",
+            "limit of what waits for the writer, in MB"},
+           0.001, 1e6),
+    choice({"overflow", &Config::overflow, limits, nobody, on_request, R"("block")",
+            "what a full queue does"},
+           kOverflows),
+    number({"flush_seconds", &Config::flush_seconds, limits, nobody, on_request, "5.0",
+            "at most this much is lost when the process is killed"},
+           0.001, 3600.0),
+    number({"stop_timeout_seconds", &Config::stop_timeout_seconds, limits, nobody, on_request,
+            "30.0", "longest time stop() may take"},
+           0.001, 3600.0),
+    number({"device_timeout_seconds", &Config::device_timeout_seconds, limits, nobody, on_request,
+            "60.0", "after this long a value still missing from a device is marked not ready"},
+           0.001, 86400.0),
+    number({"segment_mb", &Config::segment_mb, files, nobody, on_request, "256.0",
+            "size of one log file, in MB"},
+           0.001, 1e6),
+    integer({"tensorboard_tags", &Config::tensorboard_tags, files, nobody, on_request, "500",
+             "curves that the sink tensorboard writes per rank; what is beyond is aggregated per "
+             "layer"},
+            2, kMaxInt),
+    number({"latest_mb", &Config::latest_mb, limits, nobody, on_request, "64.0",
+            "limit of what latest() keeps, in MB"},
+           0.001, 1e6),
+    plain({"allow_volume", &Config::allow_volume, files, recorder, on_request, "true",
+           "permit an estimated volume over 50 GB a day"}),
 };
 
 // Bounds in the way people write them: 1000000 rather than 1e+06.
@@ -217,6 +240,14 @@ const Key* find_key(string_view name) {
     if (key.name == name) return &key;
   }
   return nullptr;
+}
+
+bool differ(const Config& a, const Config& b, Follower follower) {
+  const auto differs = [&](const Key& key) {
+    return std::visit([&](auto member) { return a.*member != b.*member; }, key.field);
+  };
+  return std::any_of(kTable.begin(), kTable.end(),
+                     [&](const Key& key) { return key.follower == follower && differs(key); });
 }
 
 bool is_list(const Key& key) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "trainmon/config.h"
+#include "trainmon/config_keys.h"
 
 namespace trainmon {
 
@@ -26,10 +27,32 @@ using Field =
 
 enum class Text : std::uint8_t { path, choice, name_pattern };
 
-struct Key {
+// Where a person meets a key: in the file of `config init`, or when asking for all keys.
+enum class Shown : std::uint8_t { at_first, on_request };
+
+// What every key says. There is one constructor, so that a key that forgets something is an error
+// of the compiler.
+struct Basics {
+  Basics(std::string_view name_, Field field_, Subject subject_, Follower follower_, Shown shown_,
+         std::string_view example_, std::string_view meaning_)
+      : name(name_),
+        field(field_),
+        subject(subject_),
+        follower(follower_),
+        shown(shown_),
+        example(example_),
+        meaning(meaning_) {}
+
   std::string_view name;
   Field field;
+  Subject subject;
+  Follower follower;
+  Shown shown;
+  std::string_view example;  // JSON; not the default
   std::string_view meaning;
+};
+
+struct Key : Basics {
   double minimum = 0.0;    // numbers, and the elements of lists of numbers; inclusive
   double maximum = 0.0;    // inclusive; kMaxInteger and kMaxInt are not mentioned to users
   Text text = Text::path;  // strings, and the elements of lists of strings
@@ -39,6 +62,8 @@ struct Key {
 
 std::span<const Key> key_table();
 const Key* find_key(std::string_view name);
+// Whether the value of any key that this one follows is another.
+bool differ(const Config& a, const Config& b, Follower follower);
 
 // What a value of this key must be ("an integer of at least 1, or null"), and the same for one
 // element of a list.

@@ -1,46 +1,14 @@
 // Groups of kinds, and name patterns.
 #include <algorithm>
-#include <array>
 
 #include "config/key_table.h"
+#include "model/kinds.h"
 #include "trainmon/config.h"
-#include "trainmon/record.h"
 
 namespace trainmon {
 namespace {
 
 using std::string_view;
-
-struct Member {
-  string_view kind;
-  string_view group;
-};
-// In the order expand_kinds returns them. Optimizers name their state as they like; "moments" takes
-// all of it, and the usual names can be asked for one by one.
-constexpr std::array<Member, 24> kMembers = {{{kind::kGradUnreduced, "grads"},
-                                              {kind::kGradReduced, "grads"},
-                                              {kind::kGradMicro, ""},
-                                              {kind::kParamOrigin, "weights"},
-                                              {kind::kParamUpdated, "weights"},
-                                              {"moments", "moments"},
-                                              {"exp_avg", ""},
-                                              {"exp_avg_sq", ""},
-                                              {"exp_inf", ""},
-                                              {"momentum_buffer", ""},
-                                              {"square_avg", ""},
-                                              {kind::kActv, "activations"},
-                                              {kind::kActvGrad, "activations"},
-                                              {kind::kCc, ""},
-                                              {kind::kMgDirection, ""},
-                                              {kind::kUpdateRatio, ""},
-                                              {kind::kStack, ""},
-                                              {kind::kAttnEntropy, "attention"},
-                                              {kind::kAttnMax, "attention"},
-                                              {kind::kAttnMaxLogit, "attention"},
-                                              {kind::kStableRank, "spectral"},
-                                              {kind::kSpectralNorm, "spectral"},
-                                              {kind::kRouterSimilarity, "router"},
-                                              {kind::kRouterEntropy, "router"}}};
 
 std::vector<string_view> components(string_view text) {
   std::vector<string_view> parts;
@@ -111,11 +79,11 @@ std::vector<std::string> expand_kinds(const std::vector<std::string>& kinds) {
   }
   if (!faults.empty()) throw ConfigError(std::move(faults));
   std::vector<std::string> expanded;
-  for (const Member& member : kMembers) {
+  for (const Kind& kind : kind_table()) {
     const bool wanted = std::any_of(kinds.begin(), kinds.end(), [&](const std::string& name) {
-      return name == member.kind || name == member.group;
+      return name == kind.name || name == kind.group || (name == kAllKinds && kind.in_all);
     });
-    if (wanted) expanded.emplace_back(member.kind);
+    if (wanted) expanded.emplace_back(kind.name);
   }
   return expanded;
 }

@@ -8,8 +8,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "convert/source.h"
 #include "sinks/sqlite_file.h"
+#include "sources/msprobe_files.h"
+#include "sources/source.h"
 
 namespace trainmon::msprobe_tables {
 
@@ -17,23 +18,6 @@ namespace trainmon::msprobe_tables {
 inline constexpr std::array<std::string_view, 14> kStats = {
     "norm",        "min", "max",         "zeros", "nans",     "mean",  "entropy",
     "softmax_max", "sr",  "kernel_norm", "std_x", "jacobian", "proxy", "token_similarity"};
-// In the order in which they get their numbers; the first kTrendMetrics are those that the newer
-// schema has.
-inline constexpr std::array<std::string_view, 13> kMetrics = {"actv",
-                                                              "actv_grad",
-                                                              "exp_avg",
-                                                              "exp_avg_sq",
-                                                              "grad_unreduced",
-                                                              "grad_reduced",
-                                                              "param_origin",
-                                                              "param_updated",
-                                                              "other",
-                                                              "attention_hook",
-                                                              "linear_hook",
-                                                              "moe_router_weight_hook",
-                                                              "moe_router_logit_hook"};
-inline constexpr std::size_t kTrendMetrics = 9;  // those that the newer schema has
-
 // The statistics that rows of a type have there, in the order of columns.
 struct MetricStats {
   std::vector<std::string> names;

@@ -6,6 +6,7 @@
 #include <set>
 #include <tuple>
 
+#include "base/cancelled.h"
 #include "convert/msprobe_tables.h"
 #include "convert/msprobe_view.h"
 #include "convert/target.h"
@@ -82,7 +83,7 @@ class TrendTarget final : public Target {
     std::string columns =
         "min_step INTEGER DEFAULT 0, max_step INTEGER DEFAULT 0, max_rank INTEGER "
         "DEFAULT 0";
-    for (const std::string_view type : kMetrics) {
+    for (const std::string_view type : kMsprobeMetrics) {
       if (metrics_.contains(type)) columns += ", " + std::string(type) + " TEXT DEFAULT NULL";
     }
     database_.run("CREATE TABLE global_stats (" + columns + ")");
@@ -95,7 +96,7 @@ class TrendTarget final : public Target {
     insert.integer(first).integer(last).integer(max_rank_);
     std::vector<std::string> lists;
     lists.reserve(metrics_.size());
-    for (const std::string_view type : kMetrics) {
+    for (const std::string_view type : kMsprobeMetrics) {
       if (!metrics_.contains(type)) continue;
       std::string& list = lists.emplace_back();
       for (const std::string& name : metric_stats(source_, type, given_).names) {
@@ -149,14 +150,14 @@ class TrendTarget final : public Target {
   }
 
   static bool is_trend_metric(std::string_view type) {
-    const auto end = kMetrics.begin() + kTrendMetrics;
-    return std::find(kMetrics.begin(), end, type) != end;
+    const auto end = kMsprobeMetrics.begin() + kTrendMetrics;
+    return std::find(kMsprobeMetrics.begin(), end, type) != end;
   }
 
   void make_trend_table() {
     std::set<std::string> all;
     for (std::size_t i = 0; i < kTrendMetrics; ++i) {
-      for (const std::string& name : metric_stats(source_, kMetrics[i], given_).names) {
+      for (const std::string& name : metric_stats(source_, kMsprobeMetrics[i], given_).names) {
         all.insert(name);
       }
     }

@@ -11,7 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "convert/source.h"
+#include "sources/source.h"
 
 namespace trainmon {
 

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "convert/source.h"
+#include "convert/convert.h"
 #include "sinks/table.h"
-#include "trainmon/convert.h"
+#include "sources/source.h"
 
 namespace trainmon {
 

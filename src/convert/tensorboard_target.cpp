@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "convert/target.h"
+#include "model/histogram.h"
 #include "sinks/event_file.h"
 
 namespace trainmon {

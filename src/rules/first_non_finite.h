@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "base/first_bad.h"
-#include "base/timeline.h"
+#include "model/first_bad.h"
+#include "model/timeline.h"
 #include "trainmon/rule.h"
 
 namespace trainmon {

@@ -15,6 +15,7 @@
 #include "base/crc32c.h"
 #include "base/failpoint.h"
 #include "base/text.h"
+#include "model/histogram.h"
 
 namespace trainmon {
 namespace {

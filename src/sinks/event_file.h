@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "model/histogram.h"
 #include "trainmon/stat.h"
 
 namespace trainmon {

@@ -1,5 +1,5 @@
 // One batch is one probe(): its sign files and its summary are staged, then named together.
-#include "trainmon/grad_probe.h"
+#include "sinks/grad_probe.h"
 
 #include <unistd.h>
 
@@ -14,10 +14,10 @@
 
 #include "base/crc32c.h"
 #include "base/npy.h"
-#include "base/probe_payload.h"
 #include "base/sign_file.h"
 #include "base/staged_files.h"
 #include "base/text.h"
+#include "model/probe_payload.h"
 #include "sinks/csv_text.h"
 #include "sinks/msprobe_csv.h"
 

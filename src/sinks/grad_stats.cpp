@@ -1,5 +1,5 @@
 // Rows of a step become lines as they come; both files are written at the end of the step.
-#include "trainmon/grad_stats.h"
+#include "sinks/grad_stats.h"
 
 #include <algorithm>
 #include <array>

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/timeline.h"
+#include "model/timeline.h"
 #include "sinks/table.h"
 #include "trainmon/sink.h"
 

@@ -1,5 +1,5 @@
 // The bytes of a log segment, as docs/formats.md describes them: numbers, names, and how a value is
-// put into bytes and taken out again. Shared by the sink `log` and the reader in src/tools.
+// put into bytes and taken out again. Shared by the sink `log` and the reader in src/read.
 #pragma once
 
 #include <array>

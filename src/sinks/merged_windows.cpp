@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "model/histogram.h"
 #include "sinks/table.h"
 
 namespace trainmon {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/histogram.h"
 #include "sinks/curves.h"
 #include "trainmon/sink.h"
 

@@ -1,5 +1,5 @@
 // Holds the rows of a step until it was taken, then gives each its place in one of the files.
-#include "trainmon/msprobe.h"
+#include "sinks/msprobe.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -19,6 +19,7 @@
 #include "base/failpoint.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "model/histogram.h"
 #include "sinks/msprobe_csv.h"
 #include "sinks/msprobe_events.h"
 #include "sinks/msprobe_rows.h"

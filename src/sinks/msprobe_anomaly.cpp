@@ -1,5 +1,5 @@
 // Entries are kept as text in the order they were found; the file is rewritten from them.
-#include "trainmon/msprobe_anomaly.h"
+#include "sinks/msprobe_anomaly.h"
 
 #include <sys/stat.h>
 

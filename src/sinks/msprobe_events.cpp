@@ -5,8 +5,9 @@
 #include <chrono>
 
 #include "base/log.h"
+#include "model/histogram.h"
+#include "sinks/msprobe_anomaly.h"
 #include "trainmon/error.h"
-#include "trainmon/msprobe_anomaly.h"
 
 namespace trainmon::msprobe_csv {
 namespace {

@@ -4,9 +4,10 @@
 #include <cstdint>
 #include <span>
 
+#include "model/histogram.h"
 #include "sinks/event_file.h"
+#include "sinks/msprobe.h"
 #include "sinks/msprobe_rows.h"
-#include "trainmon/msprobe.h"
 
 namespace trainmon::msprobe_csv {
 

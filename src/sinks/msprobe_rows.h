@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "trainmon/msprobe.h"
+#include "sinks/msprobe.h"
 
 namespace trainmon::msprobe_csv {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "trainmon/msprobe.h"
+#include "sinks/msprobe.h"
 
 namespace trainmon::msprobe_csv {
 

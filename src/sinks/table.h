@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
+#include "trainmon/read.h"
 #include "trainmon/record.h"
 #include "trainmon/stat.h"
-#include "trainmon/tools.h"
 
 namespace trainmon {
 

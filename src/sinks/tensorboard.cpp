@@ -13,7 +13,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "base/timeline.h"
+#include "model/timeline.h"
 #include "sinks/curves.h"
 #include "sinks/event_file.h"
 #include "sinks/merged_windows.h"

@@ -61,7 +61,7 @@ if(with_cuda)
       -ccbin ${CMAKE_CXX_COMPILER} -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_SOURCE_DIR}/src
       ${codes} -o ${image} ${sources}/measure.cu
     DEPENDS ${sources}/measure.cu ${sources}/sums.h ${sources}/element.h ${sources}/work.h
-      ${sources}/both.h ${CMAKE_CURRENT_SOURCE_DIR}/merge.h
+      ${PROJECT_SOURCE_DIR}/src/model/both.h ${PROJECT_SOURCE_DIR}/src/model/merge.h
       ${PROJECT_SOURCE_DIR}/include/trainmon/stat.h ${PROJECT_SOURCE_DIR}/include/trainmon/tensor.h
     COMMENT "CUDA kernels for ${names}" VERBATIM)
   target_sources(trainmon_stats PRIVATE cuda/image.cpp)

@@ -9,7 +9,6 @@
 namespace trainmon {
 namespace {
 
-constexpr std::array<std::string_view, 4> kNames = {"none", "md5", "crc32", "fast64"};
 constexpr std::size_t kStripe = sizeof(std::uint64_t) * cpu::kHashLanes;
 
 // What the lanes of the kernel do with each word.
@@ -25,16 +24,6 @@ std::string hex(std::uint64_t value, int digits) {
 }
 
 }  // namespace
-
-std::string_view digest_name(Digest digest) {
-  return kNames[static_cast<std::size_t>(digest)];
-}
-
-std::optional<Digest> digest_from_name(std::string_view name) {
-  const auto found = std::ranges::find(kNames, name);
-  if (found == kNames.end()) return std::nullopt;
-  return static_cast<Digest>(found - kNames.begin());
-}
 
 bool digests_float32(Digest digest) {
   return digest == Digest::md5 || digest == Digest::crc32;

@@ -5,11 +5,11 @@
 #include <thread>
 #include <vector>
 
+#include "model/merge.h"
 #include "stats/block_tree.h"
 #include "stats/cpu/block.h"
 #include "stats/cpu/float_mode.h"
 #include "stats/layout.h"
-#include "stats/merge.h"
 #include "trainmon/stat.h"
 
 namespace trainmon {

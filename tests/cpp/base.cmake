@@ -2,4 +2,3 @@ trainmon_test(base SOURCES base/crc32_test.cpp base/crc32c_test.cpp base/failpoi
                            base/file_test.cpp base/log_test.cpp base/md5_test.cpp base/npy_test.cpp
                            base/sign_file_test.cpp base/text_test.cpp
               DEPENDS base)
-target_include_directories(base_test PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})

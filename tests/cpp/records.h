@@ -10,8 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "read/log.h"
+#include "trainmon/read.h"
 #include "trainmon/sink.h"
-#include "trainmon/tools.h"
 
 namespace trainmon {
 

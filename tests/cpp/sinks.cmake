@@ -1,23 +1,16 @@
 trainmon_test(sinks SOURCES sinks/log_faults_test.cpp sinks/log_test.cpp sinks/memory_test.cpp
-              DEPENDS sinks tools)
-target_include_directories(sinks_test PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+              DEPENDS sinks read)
 
-trainmon_test(grad_probe SOURCES sinks/grad_probe_test.cpp DEPENDS sinks)
-target_include_directories(grad_probe_test PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+trainmon_test(grad_probe SOURCES sinks/grad_probe_test.cpp DEPENDS sinks stats)
 
 trainmon_test(grad_stats SOURCES sinks/grad_stats_test.cpp sinks/shared_csv_test.cpp DEPENDS sinks)
-target_include_directories(grad_stats_test PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 
 trainmon_test(msprobe SOURCES sinks/msprobe_test.cpp DEPENDS sinks)
-target_include_directories(msprobe_test PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 
 trainmon_test(msprobe_anomaly SOURCES sinks/msprobe_anomaly_test.cpp DEPENDS sinks)
-target_include_directories(msprobe_anomaly_test PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 target_link_libraries(msprobe_anomaly_test PRIVATE nlohmann_json::nlohmann_json)
 
 trainmon_test(tensorboard SOURCES sinks/event_file_test.cpp sinks/tensorboard_test.cpp DEPENDS sinks)
-target_include_directories(tensorboard_test PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 
 trainmon_test(tables SOURCES sinks/tables_test.cpp DEPENDS sinks)
-target_include_directories(tables_test PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 target_link_libraries(tables_test PRIVATE SQLite::SQLite3)

@@ -1,8 +1,9 @@
 // anomaly.json: every entry is taken or named as damage.
 #include <nlohmann/json.hpp>
 
+#include "answers/anomalies.h"
 #include "fuzz.h"
-#include "trainmon/tools.h"
+#include "trainmon/read.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace trainmon;

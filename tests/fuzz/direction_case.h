@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "convert/direction_file.h"
+#include "directions/direction_file.h"
 #include "fuzz.h"
 
 namespace trainmon::fuzz {

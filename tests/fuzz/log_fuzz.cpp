@@ -7,9 +7,10 @@
 #include "base/crc32c.h"
 #include "base/file.h"
 #include "fuzz.h"
+#include "read/log.h"
+#include "read/log_scan.h"
 #include "sinks/log_format.h"
-#include "tools/log_scan.h"
-#include "trainmon/tools.h"
+#include "trainmon/read.h"
 
 namespace trainmon::fuzz {
 namespace {

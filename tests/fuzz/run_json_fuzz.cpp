@@ -4,7 +4,7 @@
 
 #include "base/json_text.h"
 #include "fuzz.h"
-#include "tools/run_layout.h"
+#include "read/run_layout.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace trainmon;

@@ -4,12 +4,12 @@
 #include <memory>
 #include <stdexcept>
 
-#include "convert/source.h"
 #include "fuzz.h"
+#include "sources/source.h"
 
 namespace trainmon::fuzz {
 
-using OpenSource = std::unique_ptr<Source> (*)(const ConvertOptions&, RowAccount&);
+using OpenSource = std::unique_ptr<Source> (*)(const SourceOptions&, RowAccount&);
 
 struct Converted {
   bool is_refused = false;  // an error instead of an account
@@ -20,7 +20,7 @@ struct Converted {
 
 // Reads every part. Rows handed over and the account's must be the same number; every row is whole.
 inline Converted read_all(OpenSource open, const std::filesystem::path& from) {
-  ConvertOptions options;
+  SourceOptions options;
   options.from = from;
   RowAccount account;
   std::int64_t taken = 0;
@@ -43,7 +43,7 @@ inline Converted read_all(OpenSource open, const std::filesystem::path& from) {
     check(*error.what() != '\0', "a refusal says why");
     return {true};
   }
-  const ConvertReport report = account.report();
+  const RowReport report = account.report();
   check(report.written == taken, "rows written are those handed over");
   check(report.rows == report.written + report.rejected + report.superseded, "the account adds up");
   for (const RejectedRows& one : report.rejections) {

@@ -1,5 +1,5 @@
 # Pairs of training runs that differ by one planted bug, or by the order of summation alone, compared.
-"""`python campaign.py OUT --seeds 101 102 103` prints the tables of docs/measurements.md."""
+"""`python campaign.py OUT --seeds 101 102 103` prints the tables of docs/measurements-history.md."""
 
 import argparse
 import json

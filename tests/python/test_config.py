@@ -1,7 +1,9 @@
 """Configuration from Python: merging, conversion, faults, and the schema against the validator."""
 
+import inspect
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import trainmon
 from trainmon import _core
 from trainmon.config import ConfigError, config_json, schema
+from trainmon.config_types import ConfigKeys, OtherKeys
 
-PACKAGE = Path(__file__).resolve().parents[2] / "python" / "trainmon"
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "python" / "trainmon"
 
 
 def effective(*args, **keys):
@@ -99,6 +104,56 @@ def test_file_faults(tmp_path):
 def test_shipped_schema_is_the_generated_one():
     """If not: .venv/bin/trainmon config schema > python/trainmon/config.schema.json"""
     assert (PACKAGE / "config.schema.json").read_text().strip() == _core.config_schema().strip()
+
+
+def test_the_page_and_the_types_are_current():
+    """If not: .venv/bin/python scripts/configuration_doc.py"""
+    pages = runpy.run_path(str(ROOT / "scripts" / "configuration_doc.py"))
+    assert pages["PAGE"].read_text(encoding="utf-8") == pages["page"]()
+    assert pages["MODULE"].read_text(encoding="utf-8") == pages["module"]()
+
+
+def test_types_and_watch_name_every_key_once():
+    other, every = set(OtherKeys.__annotations__), set(ConfigKeys.__annotations__)
+    named = every - other
+    assert every == set(effective(None))
+    parameters = set(inspect.signature(trainmon.watch).parameters)
+    assert parameters & every == named
+
+
+CALLS = """
+import torch
+import trainmon
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters())
+trainmon.watch(model, optimizer, every=10)
+trainmon.watch(model, optimizer, kinds="all", sinks=("log",), ranks=range(2), overflow="block")
+trainmon.watch(model, optimizer, config={"every": 10, "out": "a"}, start_iteration=None)
+trainmon.watch(model, optimizer, evry=10)
+trainmon.watch(model, optimizer, queue_mb="large")
+trainmon.watch(model, optimizer, overflow="blok")
+trainmon.wach(model)
+"""
+
+
+def test_a_type_checker_finds_misspelt_keywords(tmp_path):
+    (tmp_path / "calls.py").write_text(CALLS)
+    # What is inside torch says nothing here, and takes minutes.
+    (tmp_path / "mypy.ini").write_text(
+        "[mypy]\nfollow_imports = silent\n[mypy-torch.*]\nfollow_imports = skip\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-m", "mypy", "--no-error-summary", "calls.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    faults = [line.split(": ", 2) for line in found.stdout.splitlines() if ": error: " in line]
+    lines = {int(place.split(":")[1]): fault for place, _, fault in faults}
+    assert sorted(lines) == [9, 10, 11, 12], found.stdout + found.stderr
+    for line, name in ((9, "evry"), (10, "queue_mb"), (11, "overflow"), (12, "wach")):
+        assert name in lines[line]
 
 
 def test_schema_is_a_valid_schema_and_takes_the_effective_configuration():

@@ -132,6 +132,21 @@ def test_stacks_of_the_first_step_only(tmp_path):
     assert "in forward" in texts["0"]  # called by the Sequential
 
 
+def test_all_kinds_need_no_further_choice(tmp_path, capfd):
+    run = Trained(tmp_path, kinds="all")
+    found = set(run.table.distinct("kind")) | {p["kind"] for p in run.table.payloads}
+    assert found == {
+        "grad_micro", "grad_reduced", "param_origin", "param_updated", "exp_avg", "exp_avg_sq",
+        "actv", "actv_grad", "mg_direction", "update_ratio", "stack", "stable_rank",
+        "spectral_norm",
+    }  # fmt: skip
+    bare = Trained()
+    for one, two in zip(bare.model.parameters(), run.model.parameters()):
+        assert torch.equal(one, two)
+    every = trainmon.read_table(tmp_path, kinds="all")
+    assert every.num_rows == run.table.num_rows
+
+
 @pytest.mark.parametrize("moment", ["after_step", "before_step"])
 def test_moments_at(tmp_path, moment):
     run = Trained(tmp_path, kinds=["exp_avg"], moments_at=moment)

@@ -1,5 +1,6 @@
 """The installed package: what import costs, one version, everything shipped, honest configuring."""
 
+import ast
 import importlib.metadata
 import json
 import re
@@ -35,6 +36,15 @@ def test_every_public_name_exists():
     )
     for name in trainmon.__all__:
         assert getattr(trainmon, name) is not None
+
+
+def test_editors_find_every_public_name_where_it_is():
+    tree = ast.parse((ROOT / "python" / "trainmon" / "__init__.py").read_text())
+    imports = [
+        n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module != "__future__"
+    ]
+    shown = {alias.asname: node.module for node in imports for alias in node.names}
+    assert shown == trainmon._HOME
 
 
 def test_one_version():

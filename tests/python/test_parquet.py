@@ -229,6 +229,22 @@ def test_what_is_left_out_is_said(tmp_path):
     assert sorted(os.listdir(tmp_path / "o")) == ["_declared.pq", "kind=grad_reduced"]
 
 
+def test_groups_of_kinds(tmp_path):
+    import torch
+
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+    kinds = ["grads", "moments"]
+    with trainmon.watch(model, optimizer, kinds=kinds, every=1, out=tmp_path / "run"):
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+    states = ["kind=exp_avg", "kind=exp_avg_sq"]
+    for asked, found in (("moments", states), ("all", [*states, "kind=grad_reduced"])):
+        out = tmp_path / asked
+        assert convert(tmp_path / "run", "-o", out, "--kind", asked).returncode == 0
+        assert sorted(f for f in os.listdir(out) if f.startswith("kind=")) == found
+
+
 def test_an_existing_output(run, dataset, tmp_path):
     before = sorted(file.read_bytes() for file in dataset.rglob("*.parquet"))
     done = convert(run, "-o", dataset)

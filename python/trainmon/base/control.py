@@ -3,21 +3,18 @@ from __future__ import annotations
 
 import json
 
+from trainmon import _core
 from trainmon.base.console import log
 from trainmon.base.parts import Part
 from trainmon.base.signals import pass_on
 
-# The core's own: no hook changes.
-OF_CORE = frozenset(
-    ("every", "start_step", "stop_step", "ranks")
-    + ("alert_deviation", "alert_limit", "alert_stats", "alert_warmup", "allow_volume")
-)
+OF_HOOKS = frozenset(k["name"] for k in _core.config_keys() if k["follower"] == "hooks")
 MOST_TOLD = 100  # changes that run.json lists, the newest
 
 
 class ControlBase:
     """`allowed(config, rows)` raises ValueError for what must not be; `say` tells a person;
-    `changed(config, new_hooks)` is called when a change holds."""
+    `changed(new_hooks)` is called when a change holds."""
 
     def __init__(self, adapter, allowed, say, changed):
         self.adapter, self.core, self.part = adapter, adapter.core, Part(adapter.core, "control")
@@ -76,7 +73,7 @@ class ControlBase:
         self.told["changes"] = [*self.told["changes"][1 - MOST_TOLD :], change]
         self.told.update(number=number, since_step=step)
         self._tell()
-        self.changed(self.adapter.config, new_hooks)
+        self.changed(new_hooks)
         late = is_new and not begins and at is not None and step > at
         passed = f" (step {at} had passed)" if late else ""
         self.say(f"change {number} of control.json from step {step}{passed}: {_text(on, change)}")
@@ -86,7 +83,7 @@ class ControlBase:
         clock's follow in their next window. When it raises, everything is as before."""
         adapter = self.adapter
         before, was_on = adapter.config, adapter.attached
-        changed = {key for key, value in config.items() if value != before[key]} - OF_CORE
+        changed = any(config[key] != before[key] for key in OF_HOOKS)
         try:
             if changed or not (on and was_on):
                 self._rehook(config, on)
@@ -97,7 +94,7 @@ class ControlBase:
             raise
         self.core.follow(json.dumps(config))
         adapter.clock.refresh()
-        return on and (bool(changed) or not was_on)
+        return on and (changed or not was_on)
 
     def _rehook(self, config: dict, on: bool) -> None:
         adapter = self.adapter

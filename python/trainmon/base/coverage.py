@@ -3,14 +3,11 @@ from __future__ import annotations
 
 import json
 
+from trainmon import _core
 from trainmon.base.console import log
 
 MOST = 200  # things said not to be covered; beyond, more of the same
-ORDER = (
-    "grad_unreduced", "grad_micro", "grad_reduced", "param_origin", "param_updated", "actv",
-    "actv_grad", "cc", "mg_direction", "update_ratio", "stack", "attn_entropy", "attn_max",
-    "attn_max_logit", "stable_rank", "spectral_norm", "router_similarity", "router_entropy",
-)  # fmt: skip
+ORDER = tuple(_core.fixed_kinds())
 FIXED_KINDS = frozenset(ORDER)  # all others are optimizer state
 
 

@@ -40,7 +40,15 @@ def describe(model: nn.Module | list[nn.Module]) -> Description:
     """The modules and parameters of a model, or of several pipeline chunks, without running it.
 
     `print(trainmon.describe(model))` shows the names that `include`, `exclude` and the like take.
-    TypeError for what is no torch.nn.Module."""
+    Raises TypeError for what is no torch.nn.Module.
+
+    >>> print(trainmon.describe(torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.ReLU())))
+    (model)  Sequential
+      0  Linear
+          0.weight  float32 [2, 4]
+          0.bias  float32 [2]
+      1  ReLU
+    """
     roots = chunks_of(model)
     owned: dict[tuple[int, int], dict[str, str]] = {}
     wrappers = [wrapper_of(root) for root in roots]

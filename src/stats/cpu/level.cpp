@@ -1,4 +1,6 @@
 // Which instruction-set level the kernels use.
+#include "stats/cpu/level.h"
+
 #include <algorithm>
 #include <array>
 #include <atomic>

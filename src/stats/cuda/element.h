@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "stats/cuda/both.h"
+#include "model/both.h"
 #include "trainmon/tensor.h"
 
 namespace trainmon::cuda {

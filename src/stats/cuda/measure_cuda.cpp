@@ -1,4 +1,6 @@
 // Measuring on a device outside a monitor, and what this build has for devices.
+#include "stats/cuda/measure_cuda.h"
+
 #include <chrono>
 #include <stdexcept>
 #include <thread>
@@ -6,7 +8,6 @@
 
 #include "stats/cuda/device.h"
 #include "stats/cuda/image.h"
-#include "trainmon/cuda.h"
 
 namespace trainmon {
 

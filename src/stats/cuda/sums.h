@@ -8,10 +8,10 @@
 #include <cmath>
 #include <cstdint>
 
-#include "stats/cuda/both.h"
+#include "model/both.h"
+#include "model/merge.h"
 #include "stats/cuda/element.h"
 #include "stats/cuda/work.h"
-#include "stats/merge.h"
 
 namespace trainmon::cuda {
 

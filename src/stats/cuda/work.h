@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "stats/cuda/both.h"
+#include "model/both.h"
 #include "trainmon/stat.h"
 
 namespace trainmon::cuda {

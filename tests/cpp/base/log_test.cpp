@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "trainmon/console.h"
+#include "base/console.h"
 
 namespace trainmon {
 namespace {

@@ -15,6 +15,7 @@
 
 #include "base/file.h"
 #include "control_file.h"
+#include "read/controls.h"
 #include "trainmon/monitor.h"
 
 namespace trainmon {

@@ -13,6 +13,7 @@
 
 #include "base/failpoint.h"
 #include "monitor_fixture.h"
+#include "read/account.h"
 
 namespace trainmon {
 namespace {

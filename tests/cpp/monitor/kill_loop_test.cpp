@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "kill_child.h"
-#include "trainmon/tools.h"
+#include "trainmon/read.h"
 
 namespace trainmon {
 namespace {

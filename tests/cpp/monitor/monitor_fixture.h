@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "trainmon/monitor.h"
-#include "trainmon/tools.h"
+#include "trainmon/read.h"
 
 namespace trainmon::testing {
 

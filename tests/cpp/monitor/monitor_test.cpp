@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "monitor_fixture.h"
+#include "sinks/grad_probe.h"
 
 namespace trainmon {
 namespace {
@@ -155,7 +156,10 @@ TEST(Monitor, ADeletedDirectoryIsMadeAgain) {
   observe(monitor, w, {1.0f});
   step(monitor);
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  std::filesystem::remove_all(scratch.path);
+  // All at once: the writer thread would put new files into a directory that is being emptied.
+  const std::filesystem::path deleted = scratch.path.native() + "-deleted";
+  std::filesystem::rename(scratch.path, deleted);
+  std::filesystem::remove_all(deleted);
   for (int i = 0; i < 20; ++i) {
     observe(monitor, w, {2.0f});
     step(monitor);

@@ -1,5 +1,5 @@
 // Files of a gradient probe: their text and bytes, steps of several optimizers, disks that fail.
-#include "trainmon/grad_probe.h"
+#include "sinks/grad_probe.h"
 
 #include <gtest/gtest.h>
 
@@ -13,8 +13,8 @@
 
 #include "base/failpoint.h"
 #include "base/npy.h"
-#include "base/probe_payload.h"
 #include "base/sign_file.h"
+#include "model/probe_payload.h"
 #include "records.h"
 #include "scratch.h"
 #include "trainmon/error.h"

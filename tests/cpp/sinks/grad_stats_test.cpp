@@ -1,5 +1,5 @@
 // The two files of ColossalAIMonitor, read back as text: columns, steps, what has no place, faults.
-#include "trainmon/grad_stats.h"
+#include "sinks/grad_stats.h"
 
 #include <gtest/gtest.h>
 

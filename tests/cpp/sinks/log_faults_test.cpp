@@ -12,10 +12,11 @@
 #include "base/failpoint.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "read/log.h"
 #include "records.h"
 #include "scratch.h"
 #include "sinks/sinks.h"
-#include "trainmon/tools.h"
+#include "trainmon/read.h"
 
 namespace trainmon {
 namespace {

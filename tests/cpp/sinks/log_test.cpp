@@ -1,4 +1,6 @@
 // What the log sink writes is what it was given, in the files it promises.
+#include "read/log.h"
+
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -14,7 +16,7 @@
 #include "sinks/compress.h"
 #include "sinks/memory.h"
 #include "sinks/sinks.h"
-#include "trainmon/tools.h"
+#include "trainmon/read.h"
 
 namespace trainmon {
 namespace {

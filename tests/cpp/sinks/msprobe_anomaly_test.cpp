@@ -1,6 +1,6 @@
 // anomaly.json read back with a JSON parser that is not ours: entries, bounds, and that whoever
 // reads it at any moment finds a whole object.
-#include "trainmon/msprobe_anomaly.h"
+#include "sinks/msprobe_anomaly.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

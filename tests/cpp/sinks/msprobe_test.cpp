@@ -1,5 +1,5 @@
 // The CSV files of the compatible face, read back as text: columns, order, numbers, faults.
-#include "trainmon/msprobe.h"
+#include "sinks/msprobe.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "base/failpoint.h"
+#include "model/histogram.h"
 #include "records.h"
 #include "scratch.h"
 #include "sinks/msprobe_csv.h"

@@ -14,6 +14,7 @@
 #include "base/failpoint.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "model/histogram.h"
 #include "records.h"
 #include "scratch.h"
 #include "sinks/sinks.h"

@@ -74,6 +74,20 @@ class GradProbe:
     step; a gradient that both saw is written once. Parameters without a gradient have no line in
     that step. TypeError or ValueError names a bad argument, RuntimeError an output directory that
     cannot be made or that another live probe writes. After that nothing raises into training.
+
+    >>> model = torch.nn.Linear(4, 2)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> with trainmon.GradProbe(model, optimizer, out="probed") as probe:
+    ...     model(torch.ones(8, 4)).sum().backward()
+    ...     optimizer.step()
+    >>> import pathlib
+    >>> for file in sorted(pathlib.Path("probed/rank0").rglob("*.*")):
+    ...     print(file.name)
+    grad_summary_0.csv
+    health.json
+    run.json
+    bias.sign
+    weight.sign
     """
 
     def __init__(

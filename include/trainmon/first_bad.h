@@ -1,0 +1,46 @@
+// Where a run first went wrong.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trainmon/read.h"
+
+namespace trainmon {
+
+// Where the run first went wrong: the non-finite row that comes first by step (with all_restarts,
+// then by restart), attempt, then weights before the step, then by accum and, within one, forward,
+// backward, reduced gradients, optimizer state, weights after the step; then by seq. Gradients of
+// windows that were skipped count only when nothing else is bad: a loss scaler makes and drops such
+// steps as its way of working. What a run says while it goes on is the same (model/first_bad.h).
+struct FirstBad {
+  ReadRow row;
+  Series series;
+  std::vector<int> ranks;  // every rank with a bad row at that same place, ascending
+  // Where it came from, where that is not this tensor: "the forward or the loss"; then why that is
+  // so, and what is known of the module.
+  std::string came_from;
+  std::string why;
+  std::string module;
+  struct OfRestart {
+    ReadRow row;
+    Series series;
+  };
+  std::vector<OfRestart> restarts;  // the first of each restart that has one, ascending
+};
+std::optional<FirstBad> first_bad(const RunRows& rows);
+
+// The same over a run on disk, all restarts of it, whose rows are looked at one by one and not
+// kept. Throws as read_run().
+struct FirstBadOfRun {
+  RunRows run;  // without rows and payloads
+  std::optional<FirstBad> found;
+  std::int64_t rows = 0;     // that were looked at
+  std::int64_t partial = 0;  // rows that were merged and lack elements
+};
+FirstBadOfRun first_bad(const std::filesystem::path& run, ReadOptions options);
+
+}  // namespace trainmon

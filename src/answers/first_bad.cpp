@@ -1,0 +1,239 @@
+// Two looks: one for the first bad row of each restart, one at what else the first of all saw.
+
+#include "trainmon/first_bad.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <set>
+#include <tuple>
+
+#include "base/parallel.h"
+#include "read/bad_place.h"
+#include "read/merge_rows.h"
+#include "read/run_stream.h"
+
+namespace trainmon {
+
+namespace {
+
+struct BadRow {
+  ReadRow row;
+  Series series;
+  BadPlace place;
+};
+
+// The first bad row of each restart, rank and optimizer.
+class FirstRows {
+ public:
+  explicit FirstRows(const RunRows& run) : run_(&run) {}
+
+  void add(const ReadRow& row) {
+    ++rows_;
+    if (!is_bad(row)) return;
+    const Series& series = run_->series[row.series];
+    keep(row, series, place_of(*run_, row, series));
+  }
+  void add(const FirstRows& other) {
+    rows_ += other.rows_;
+    for (const auto& [where, bad] : other.first_) keep(bad.row, bad.series, bad.place);
+  }
+  // A logged loss counts as a row of the kind kLogged.
+  void add_losses() {
+    Series series;
+    series.kind = kLogged;
+    series.dtype = DType::float64;
+    for (const ReadScalar& scalar : run_->scalars) {
+      if (!is_loss(scalar.name) || std::isfinite(scalar.value)) continue;
+      ReadRow row;
+      row.restart = scalar.restart;
+      row.rank = scalar.rank;
+      row.step = scalar.step;
+      row.seq = scalar.seq;
+      row.state.count = 1;
+      (std::isnan(scalar.value) ? row.state.nans
+       : scalar.value > 0.0     ? row.state.pos_infs
+                                : row.state.neg_infs) = 1;
+      series.name = scalar.name;
+      keep(row, series, place_of(*run_, row, series));
+    }
+  }
+  std::int64_t rows() const { return rows_; }
+  std::map<std::int32_t, BadRow> of_restarts() const {
+    std::map<std::pair<std::int32_t, std::int32_t>, const BadRow*> of_ranks;
+    for (const auto& [where, bad] : first_) {
+      const BadRow*& first = of_ranks[{bad.row.restart, bad.row.rank}];
+      if (first == nullptr ||
+          comes_before(bad.place, bad.series.optimizer, first->place, first->series.optimizer)) {
+        first = &bad;
+      }
+    }
+    std::map<std::int32_t, BadRow> found;
+    for (const auto& [where, bad] : of_ranks) {
+      const auto [known, is_new] = found.try_emplace(where.first, *bad);
+      if (!is_new && bad->place < known->second.place) known->second = *bad;
+    }
+    return found;
+  }
+
+ private:
+  void keep(const ReadRow& row, const Series& series, const BadPlace& place) {
+    const std::tuple where(row.restart, row.rank, series.optimizer);
+    const auto known = first_.find(where);
+    if (known == first_.end() || place < known->second.place) {
+      first_.insert_or_assign(where, BadRow{row, series, place});
+    }
+  }
+
+  const RunRows* run_;
+  // By restart, rank and optimizer, of whose windows the order is known.
+  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, BadRow> first_;
+  std::int64_t rows_ = 0;
+};
+
+// What else was seen where the first bad row is.
+class Around {
+ public:
+  Around(const RunRows& run, const BadRow& bad)
+      : run_(run), first_(bad.row), of_first_(bad.series), is_logged_(bad.series.kind == kLogged) {
+    for (const ReadScalar& scalar : run.scalars) {
+      if (scalar.restart != first_.restart || scalar.step != first_.step) continue;
+      if (!is_loss(scalar.name)) continue;
+      if (scalar.rank == first_.rank || first_.rank < 0) add_loss(around_.loss, scalar.value);
+      if (is_logged_ && scalar.name == of_first_.name && !std::isfinite(scalar.value)) {
+        ranks_.insert(scalar.rank);
+      }
+    }
+  }
+
+  void add_settings(const std::vector<ReadDeclared>& declared) {
+    const ReadDeclared* bad = nullptr;
+    for (const ReadDeclared& one : declared) {
+      if (one.restart != first_.restart || (one.rank != first_.rank && first_.rank >= 0)) continue;
+      if (one.step > first_.step || !is_bad_setting(one.value)) continue;
+      if (bad == nullptr || one.step < bad->step) bad = &one;
+    }
+    if (bad != nullptr) around_.setting = setting_text(bad->value, bad->group, bad->step);
+  }
+
+  void add(const ReadRow& row) {
+    if (row.restart != first_.restart || row.step != first_.step) return;
+    const Series& series = run_.series[row.series];
+    if (is_bad(row) && place(row, series) == place(first_, of_first_)) ranks_.insert(row.rank);
+    if (row.rank != first_.rank || (row.attempt != first_.attempt && !is_logged_)) return;
+    if (series.optimizer == of_first_.optimizer && series.kind == of_first_.kind &&
+        row.accum == first_.accum) {
+      ++around_.gradients;
+      around_.bad_gradients += is_bad(row) ? 1 : 0;
+    }
+    around_.activations += series.kind == kind::kActv ? 1 : 0;
+    if (series.kind == kind::kGradUnreduced) {
+      ++around_.local;
+      around_.bad_local += is_bad(row) ? 1 : 0;
+    }
+  }
+  const AroundBad& around() const { return around_; }
+  std::vector<int> ranks() const { return {ranks_.begin(), ranks_.end()}; }
+
+ private:
+  static std::tuple<std::int32_t, std::int32_t, std::int32_t, std::string_view, std::int32_t,
+                    std::string_view, std::string_view>
+  place(const ReadRow& row, const Series& series) {
+    return {row.attempt,  row.accum,   row.call,      series.kind,
+            series.chunk, series.name, series.element};
+  }
+
+  const RunRows& run_;
+  const ReadRow first_;
+  const Series of_first_;
+  const bool is_logged_;
+  AroundBad around_;
+  std::set<int> ranks_;
+};
+
+using Look = std::function<void(const ReadRow&)>;
+
+// `look_again` gives the rows of one restart once more. `is_whole`: no tensor was left out by
+// name, so that numbers of gradients mean something.
+std::optional<FirstBad> finish(const RunRows& run, const FirstRows& found, bool is_whole,
+                               const std::function<void(std::int32_t, const Look&)>& look_again) {
+  const std::map<std::int32_t, BadRow> of_restarts = found.of_restarts();
+  if (of_restarts.empty()) return std::nullopt;
+  const BadRow* const first =
+      &std::min_element(of_restarts.begin(), of_restarts.end(), [](const auto& a, const auto& b) {
+         return a.second.place < b.second.place;
+       })->second;
+  FirstBad bad{first->row, first->series, {}, "", "", "", {}};
+  Around seen(run, *first);
+  seen.add_settings(run.declared);
+  look_again(first->row.restart, [&](const ReadRow& row) { seen.add(row); });
+  bad.ranks = seen.ranks();
+  if (is_whole) {
+    Origin origin = origin_of(bad.series.kind, seen.around());
+    bad.came_from = std::move(origin.place);
+    bad.why = std::move(origin.why);
+    bad.module = std::move(origin.module);
+  }
+  for (const auto& [restart, one] : of_restarts) {
+    bad.restarts.push_back({one.row, one.series});
+  }
+  return bad;
+}
+
+std::optional<FirstBad> find(const RunRows& run, bool is_whole) {
+  FirstRows found(run);
+  for (const ReadRow& row : run.rows) found.add(row);
+  if (is_whole) found.add_losses();
+  return finish(run, found, is_whole, [&](std::int32_t, const Look& look) {
+    for (const ReadRow& row : run.rows) look(row);
+  });
+}
+
+}  // namespace
+
+std::optional<FirstBad> first_bad(const RunRows& rows) {
+  return find(rows, true);
+}
+
+FirstBadOfRun first_bad(const std::filesystem::path& run, ReadOptions options) {
+  options.all_restarts = true;
+  const bool is_whole = options.kinds.empty() && options.include.empty() && options.exclude.empty();
+  FirstBadOfRun result;
+  if (options.merged) {  // which takes all rows of all ranks at once
+    result.run = read_run(run, options);
+    result.found = find(result.run, is_whole);
+    result.rows = static_cast<std::int64_t>(result.run.rows.size());
+    result.partial = partial_rows(result.run);
+    result.run.rows = {};
+    result.run.payloads = {};
+    return result;
+  }
+  RunStream stream(run, options);
+  FirstRows found(stream.facts());
+  std::vector<Damage> damage, said_before;
+  std::mutex mutex;
+  const auto& pieces = stream.pieces();
+  for_each_parallel(pieces.size(), useful_threads(), [&](std::size_t i) {
+    FirstRows here(stream.facts());
+    std::vector<Damage> bad;
+    stream.read(pieces[i], {[&](const ReadRow& row) { here.add(row); }, {}}, bad);
+    const std::lock_guard lock(mutex);
+    found.add(here);
+    damage.insert(damage.end(), bad.begin(), bad.end());
+  });
+  if (is_whole) found.add_losses();
+  result.found =
+      finish(stream.facts(), found, is_whole, [&](std::int32_t restart, const Look& look) {
+        for (const RunStream::Piece& piece : pieces) {
+          if (piece.restart == restart) stream.read(piece, {look, {}}, said_before);
+        }
+      });
+  result.rows = found.rows();
+  result.run = stream.take_facts();
+  result.run.damage.insert(result.run.damage.end(), damage.begin(), damage.end());
+  return result;
+}
+
+}  // namespace trainmon

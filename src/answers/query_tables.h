@@ -1,0 +1,73 @@
+// A run as tables of SQLite.
+#pragma once
+
+#include <sqlite3.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "answers/query.h"
+#include "read/run_stream.h"
+
+namespace trainmon {
+
+// What a statement asks of the rows of one pass.
+struct WantedRows {
+  std::optional<std::int64_t> rank;
+  std::optional<std::int64_t> first_step;
+  std::optional<std::int64_t> last_step;
+  std::optional<std::string> kind;
+  bool operator==(const WantedRows&) const = default;
+};
+
+class QueriedRun {
+ public:
+  QueriedRun(std::filesystem::path path, const QueryOptions& options)
+      : path_(std::move(path)), options_(options), whole_(open({})) {}
+
+  const RunRows& facts() const { return whole_->facts(); }
+  std::vector<Damage>& damage() { return damage_; }
+
+  // The same stream for the same question: joins ask often.
+  std::shared_ptr<const RunStream> rows(const WantedRows& wanted) {
+    if (wanted == WantedRows{}) return whole_;
+    if (last_ == nullptr || !(wanted == last_wanted_)) {
+      last_ = open(wanted);
+      last_wanted_ = wanted;
+    }
+    return last_;
+  }
+  bool has_kind(const std::string& kind) const {
+    return std::ranges::find(facts().kinds, kind) != facts().kinds.end();
+  }
+
+ private:
+  std::shared_ptr<const RunStream> open(const WantedRows& wanted) const {
+    ReadOptions options;
+    options.all_restarts = options_.all_restarts;
+    if (wanted.rank) options.ranks = {static_cast<int>(*wanted.rank)};
+    if (wanted.kind) options.kinds = {*wanted.kind};
+    options.first_step = wanted.first_step;
+    options.last_step = wanted.last_step;
+    return std::make_shared<const RunStream>(path_, options);
+  }
+
+  const std::filesystem::path path_;
+  const QueryOptions& options_;
+  std::shared_ptr<const RunStream> whole_;
+  std::shared_ptr<const RunStream> last_;
+  WantedRows last_wanted_;
+  std::vector<Damage> damage_;  // met while rows were read
+};
+
+// Adds the tables of docs/formats.md, whose rows are read piece by piece when a statement asks for
+// them; what it asks of rank, step and kind decides what is read at all. `run` outlives the
+// database.
+void add_query_tables(sqlite3* database, QueriedRun& run);
+
+}  // namespace trainmon

@@ -1,0 +1,151 @@
+// The largest values over rows that were read.
+#include "answers/top.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <tuple>
+
+#include "base/parallel.h"
+#include "read/bad_place.h"
+#include "read/merge_rows.h"
+#include "read/run_stream.h"
+#include "trainmon/first_bad.h"
+#include "trainmon/read.h"
+
+namespace trainmon {
+namespace {
+
+// What goes before what among ranked rows.
+class RankOrder {
+ public:
+  RankOrder(const RunRows& run, bool smallest) : run_(run), smallest_(smallest) {}
+
+  // Among equals the earliest first: of many NaN the one that was there first leads. Integers come
+  // last: they are numbers of tokens and the like.
+  bool operator()(const Ranked& a, const Ranked& b) const {
+    if (is_integer(a.row) != is_integer(b.row)) return is_integer(b.row);
+    if (is_better(a.value, b.value)) return true;
+    return !is_better(b.value, a.value) && place(a.row) < place(b.row);
+  }
+  bool is_better(double a, double b) const {
+    if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && !std::isnan(b);
+    return smallest_ ? a < b : a > b;
+  }
+
+ private:
+  bool is_integer(const ReadRow& row) const {
+    return run_.series[row.series].dtype >= DType::int64;
+  }
+  BadPlace place(const ReadRow& row) const { return place_of(run_, row, run_.series[row.series]); }
+
+  const RunRows& run_;
+  const bool smallest_;
+};
+
+// The best row of each series.
+class BestRows {
+ public:
+  BestRows(const RunRows& run, const RankOrder& order, Stat stat)
+      : order_(order), stat_(stat), best_(run.series.size()), has_(run.series.size()) {}
+
+  void add(const ReadRow& row) {
+    ++rows_;
+    if (row.state.count == 0 || (row.flags & flag::kNotReady) != 0) return;
+    add({row, derive(stat_, row.state)});
+  }
+  void add(const Ranked& here) {
+    Ranked& best = best_[here.row.series];
+    if (has_[here.row.series] != 0 &&
+        (order_.is_better(best.value, here.value) || !order_(here, best))) {
+      return;
+    }
+    best = here;
+    has_[here.row.series] = 1;
+  }
+  void add(const BestRows& other) {
+    rows_ += other.rows_;
+    for (std::size_t i = 0; i < other.best_.size(); ++i) {
+      if (other.has_[i] != 0) add(other.best_[i]);
+    }
+  }
+  std::int64_t rows() const { return rows_; }
+
+  // A tensor that changed its dtype is several series, but one line.
+  std::vector<Ranked> ranked(const RunRows& run) const {
+    using Tensor = std::tuple<std::string_view, std::int32_t, std::string_view, std::string_view>;
+    std::map<Tensor, const Ranked*> tensors;
+    for (std::size_t i = 0; i < best_.size(); ++i) {
+      if (has_[i] == 0) continue;
+      const Series& series = run.series[i];
+      const auto [so_far, fresh] =
+          tensors.try_emplace({series.kind, series.chunk, series.name, series.element}, &best_[i]);
+      if (!fresh && order_(best_[i], *so_far->second)) so_far->second = &best_[i];
+    }
+    std::vector<Ranked> list;
+    for (const auto& [tensor, found] : tensors) list.push_back(*found);
+    std::sort(list.begin(), list.end(), order_);
+    return list;
+  }
+
+ private:
+  const RankOrder& order_;
+  const Stat stat_;
+  std::vector<Ranked> best_;
+  std::vector<char> has_;
+  std::int64_t rows_ = 0;
+};
+
+}  // namespace
+
+std::vector<Ranked> top(const RunRows& rows, Stat stat, std::size_t count, bool smallest) {
+  const RankOrder order(rows, smallest);
+  BestRows best(rows, order, stat);
+  for (const ReadRow& row : rows.rows) best.add(row);
+  std::vector<Ranked> ranked = best.ranked(rows);
+  if (ranked.size() > count) ranked.resize(count);
+  return ranked;
+}
+
+TopOfRun top(const std::filesystem::path& run, const ReadOptions& options, Stat stat,
+             std::size_t count, bool smallest) {
+  TopOfRun found;
+  if (options.merged) {  // which takes all rows of all ranks at once
+    found.run = read_run(run, options);
+    found.ranked = top(found.run, stat, found.run.series.size(), smallest);
+    found.rows = static_cast<std::int64_t>(found.run.rows.size());
+    found.partial = partial_rows(found.run);
+    found.run.rows = {};
+    found.run.payloads = {};
+  } else {
+    RunStream stream(run, options);
+    const RankOrder order(stream.facts(), smallest);
+    BestRows best(stream.facts(), order, stat);
+    std::vector<Damage> damage;
+    std::mutex mutex;
+    const auto& pieces = stream.pieces();
+    const unsigned threads = useful_threads();
+    for_each_parallel(std::min<std::size_t>(threads, pieces.size()), threads, [&](std::size_t t) {
+      BestRows here(stream.facts(), order, stat);
+      std::vector<Damage> bad;
+      for (std::size_t i = t; i < pieces.size(); i += threads) {
+        stream.read(pieces[i], {[&](const ReadRow& row) { here.add(row); }, {}}, bad);
+      }
+      const std::lock_guard lock(mutex);
+      best.add(here);
+      damage.insert(damage.end(), bad.begin(), bad.end());
+    });
+    found.ranked = best.ranked(stream.facts());
+    found.rows = best.rows();
+    found.run = stream.take_facts();
+    found.run.damage.insert(found.run.damage.end(), damage.begin(), damage.end());
+  }
+  found.tensors = static_cast<std::int64_t>(found.ranked.size());
+  if (found.ranked.size() > count) found.ranked.resize(count);
+  return found;
+}
+
+}  // namespace trainmon

@@ -1,0 +1,114 @@
+// A fault of the backward passes on to the parameters before it, one of the loss to all of them.
+#include "model/first_bad.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <limits>
+#include <tuple>
+
+#include "base/text.h"
+
+namespace trainmon {
+
+int moment_of(std::string_view kind) {
+  if (kind == kind::kParamOrigin) return 0;
+  if (kind == kind::kActv) return 1;
+  if (kind == kind::kActvGrad || kind == kind::kGradUnreduced) return 2;
+  if (kind == kind::kCc) return 3;
+  if (kind == kind::kGradReduced || kind == kind::kMgDirection) return 4;
+  if (kind == kind::kParamUpdated) return 6;
+  return 5;
+}
+
+bool is_gradient(std::string_view kind) {
+  return kind == kind::kActvGrad || kind == kind::kGradUnreduced || kind == kind::kGradReduced ||
+         kind == kind::kCc;
+}
+
+BadPlace bad_place(std::string_view kind, std::int32_t accum, std::uint64_t seq,
+                   const Outcome& outcome) {
+  BadPlace place;
+  place.is_routine = outcome.fate == Fate::skipped && is_gradient(kind);
+  place.step = outcome.step;
+  const bool is_logged = kind == kLogged;
+  place.attempt = is_logged ? std::numeric_limits<std::int32_t>::max() : outcome.attempt;
+  place.moment = moment_of(kind);
+  place.accum = place.moment == 0 ? -1 : accum;
+  place.seq = seq;
+  return place;
+}
+
+bool comes_before(const BadPlace& a, int optimizer_of_a, const BadPlace& b, int optimizer_of_b) {
+  if (optimizer_of_a == optimizer_of_b) return a < b;
+  return std::tie(a.is_routine, a.seq) < std::tie(b.is_routine, b.seq);
+}
+
+bool is_loss(std::string_view name) {
+  constexpr std::string_view kLoss = "loss";
+  return std::search(name.begin(), name.end(), kLoss.begin(), kLoss.end(), [](char a, char b) {
+           return std::tolower(static_cast<unsigned char>(a)) == b;
+         }) != name.end();
+}
+
+void add_loss(std::optional<double>& loss, double value) {
+  if (!loss || std::isfinite(*loss)) loss = value;
+}
+
+bool is_bad_setting(const DeclaredValue& value) {
+  return value.type == DeclaredValue::Type::number && std::isnan(value.number);
+}
+
+std::string setting_text(const DeclaredValue& value, std::int32_t group, std::int64_t step) {
+  return value.name + " of group " + std::to_string(group) + " is nan from step " +
+         std::to_string(step) + " on";
+}
+
+Origin origin_of(std::string_view kind, const AroundBad& around) {
+  if (!around.setting.empty()) return {"the settings of the optimizer", around.setting, ""};
+  const int moment = moment_of(kind);
+  const bool is_bad_loss = around.loss && !std::isfinite(*around.loss);
+  const bool are_most_bad =
+      around.gradients > 1 && 2 * around.bad_gradients > around.gradients && is_gradient(kind);
+  const bool is_good_loss = around.loss && !is_bad_loss;
+  if (kind == kind::kGradReduced && around.local > 0 && around.bad_local == 0) {
+    return {"another rank, or what changes gradients between the backward and the step",
+            "all " + grouped(around.local) + " gradients of this rank were finite before", ""};
+  }
+  // With a good loss the fault is of the backward; it is told only where it reached all.
+  const bool is_whole = around.bad_gradients == around.gradients;
+  if (moment <= 1 || !(is_bad_loss || (are_most_bad && (!is_good_loss || is_whole)))) return {};
+  Origin origin;
+  const bool is_clipped = kind == kind::kGradReduced;  // may be
+  origin.place = is_good_loss
+                     ? (is_clipped ? "the backward, or clipping" : "the backward of the loss")
+                 : is_bad_loss ? "the forward or the loss"
+                 : !is_whole   ? "the forward, the loss or the backward of late modules"
+                 : is_clipped  ? "the forward, the loss or clipping"
+                               : "the forward or the loss";
+  if (are_most_bad) {
+    origin.why = grouped(around.bad_gradients) + " of " + grouped(around.gradients) +
+                 " gradients of its backward are not finite";
+  }
+  if (around.loss) {
+    origin.why += (origin.why.empty() ? "" : ", ") + std::string("the logged loss is ") +
+                  number_text(*around.loss, 6);
+  }
+  if (is_good_loss && is_clipped) {
+    origin.module =
+        "not known: clipping by the norm makes all gradients bad where one is; "
+        "kinds=[\"grad_unreduced\"] shows them before it";
+  } else if (is_good_loss) {
+    origin.module = "look at the loss and the last modules";
+  } else if (around.activations > 0) {
+    origin.module =
+        "no recorded activation is bad: look at the loss and at modules that are not "
+        "recorded";
+  } else {
+    origin.module =
+        "not known, for activations are not recorded: kinds=[\"grads\", \"activations\"] names it";
+  }
+  return origin;
+}
+
+}  // namespace trainmon

@@ -1,0 +1,27 @@
+// The one table of kinds of rows: which there are, and what a group, or "all", stands for.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace trainmon {
+
+struct Kind {
+  std::string_view name;
+  std::string_view group;  // that takes it, too; "" for none
+  bool is_state;           // of an optimizer, which names it
+  bool in_all;             // "all" takes it: it needs no further choice
+};
+// In the order in which kinds are listed to people. Optimizers name their state as they like: the
+// entry "moments" stands for all of it, and the usual names can be asked for one by one.
+std::span<const Kind> kind_table();
+
+inline constexpr std::string_view kAllKinds = "all";
+inline constexpr std::string_view kMoments = "moments";
+
+// The groups, then "all".
+std::span<const std::string_view> kind_groups();
+// Whatever may be asked for: the groups, "all", every kind of the table.
+std::span<const std::string_view> kind_choices();
+
+}  // namespace trainmon

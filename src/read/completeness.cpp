@@ -1,0 +1,168 @@
+// What health.json claims, what gap records in the log say, and whether the process lives.
+#include "read/completeness.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+
+#include "base/process.h"
+#include "base/text.h"
+#include "model/timeline.h"
+#include "read/account.h"
+#include "read/log.h"
+
+namespace trainmon {
+namespace {
+
+constexpr auto kSilence = std::chrono::minutes(15);  // of a machine that cannot be asked
+
+// By reason: as health.json counts, or, where that is older than the log, as gaps say.
+std::map<std::string, std::int64_t> drops_of(const std::optional<StoredHealth>& stored,
+                                             const LogContents* log) {
+  std::map<std::string, std::int64_t> drops, gaps;
+  for (const SinkHealth& sink : stored ? stored->health.sinks : std::vector<SinkHealth>()) {
+    if (sink.name == "log") drops = sink.rows_dropped;
+  }
+  for (const RecordBatch& batch : log != nullptr ? log->batches : std::vector<RecordBatch>()) {
+    for (const Gap& gap : batch.gaps) gaps[gap.reason] += gap.rows;
+  }
+  for (const auto& [reason, rows] : gaps) drops[reason] = std::max(drops[reason], rows);
+  std::erase_if(drops, [](const auto& one) { return one.second <= 0; });
+  return drops;
+}
+
+WriterState writer_of(const RunFacts& facts, const std::optional<StoredHealth>& stored) {
+  if (stored && stored->closed) return WriterState::closed;
+  switch (is_alive(facts.host, facts.pid_namespace, facts.pid, facts.started)) {
+    case Alive::yes:
+      return WriterState::running;
+    case Alive::no:
+      return WriterState::gone;
+    case Alive::unknown:
+      break;
+  }
+  return WriterState::unknown;
+}
+
+void find_last(Completeness& found, const RunFacts& facts, const LogContents& log) {
+  Timeline timeline(facts.start_steps);
+  std::int64_t last = -1;
+  for (const RecordBatch& batch : log.batches) {
+    timeline.add(batch);
+    found.last_time_ns = std::max(found.last_time_ns, batch.time_ns);
+    for (const Outcome& outcome : batch.outcomes) {
+      if (outcome.optimizer == facts.clock) last = std::max(last, outcome.window);
+    }
+  }
+  for (const auto& [optimizer, window] : log.windows) {
+    if (optimizer == facts.clock) last = std::max(last, window);
+  }
+  if (last >= 0) found.last_step = timeline.at(facts.clock, last).step;
+}
+
+std::string last_text(const Completeness& found) {
+  if (found.last_time_ns == 0) return "";
+  std::string text = "; its last record is of ";
+  if (found.last_step) text += "step " + std::to_string(*found.last_step) + ", ";
+  return text + utc_text(found.last_time_ns);
+}
+
+bool is_silent(std::int64_t time_ns) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return time_ns > 0 && now - std::chrono::nanoseconds(time_ns) > kSilence;
+}
+
+// Frames without rows, which hold scalars, outcomes and alerts, show nowhere else.
+void check_end(Completeness& found, const RankDirectory& place, const StoredHealth& stored,
+               const LogContents& log) {
+  for (const SinkHealth& sink : stored.health.sinks) {  // fewer rows are said elsewhere
+    if (sink.name == "log" && log.rows + rows_deleted(log) < sink.rows_written) return;
+  }
+  if (log.torn_tails > 0) {
+    found.damage.push_back({place.path, 0,
+                            "the run was stopped in order, but the end of its log is cut: " +
+                                std::to_string(log.torn_tails) + " unfinished frame"});
+    return;
+  }
+  const auto batches = static_cast<std::int64_t>(log.batches.size());
+  for (const SinkHealth& sink : stored.health.sinks) {
+    if (sink.name != "log" || batches >= sink.batches_written || rows_deleted(log) > 0) continue;
+    found.damage.push_back({place.path, 0,
+                            "health.json says " + grouped(sink.batches_written) +
+                                " batches were written, the log holds " + grouped(batches)});
+  }
+}
+
+// A step that a loss scaler skips leaves no grad_reduced; this many in a row are no adjustment of
+// the scale.
+constexpr std::int64_t kManySkipped = 20;
+
+std::int64_t most_skipped_in_a_row(const LogContents& log) {
+  std::map<std::int32_t, std::int64_t> now;
+  std::int64_t most = 0;
+  for (const RecordBatch& batch : log.batches) {
+    for (const Outcome& outcome : batch.outcomes) {
+      std::int64_t& in_a_row = now[outcome.optimizer];
+      in_a_row = outcome.fate == Fate::skipped ? in_a_row + 1 : 0;
+      most = std::max(most, in_a_row);
+    }
+  }
+  return most;
+}
+
+bool has_kind(const LogContents& log, std::string_view kind) {
+  return std::any_of(log.series.begin(), log.series.end(),
+                     [&](const auto& one) { return one.second.kind == kind; });
+}
+
+}  // namespace
+
+Completeness completeness_of(const RankDirectory& place, const RunFacts& facts,
+                             const std::optional<StoredHealth>& stored, const LogContents* log,
+                             bool is_newest) {
+  Completeness found;
+  found.writer = writer_of(facts, stored);
+  if (log != nullptr) find_last(found, facts, *log);
+  std::string who = "rank " + std::to_string(place.rank);
+  if (place.restart > 0 || !is_newest) who += ", restart " + std::to_string(place.restart);
+  const auto add = [&](const std::string& what) { found.incomplete.push_back(who + ": " + what); };
+  const std::map<std::string, std::int64_t> drops = drops_of(stored, log);
+  std::string reasons;
+  std::int64_t dropped = 0;
+  for (const auto& [reason, rows] : drops) {
+    reasons += (reasons.empty() ? "" : ", ") + reason + " " + grouped(rows);
+    dropped += rows;
+  }
+  if (dropped > 0) add(grouped(dropped) + " rows were dropped (" + reasons + ")");
+  const bool records = facts.ranks.empty() || std::find(facts.ranks.begin(), facts.ranks.end(),
+                                                        place.rank) != facts.ranks.end();
+  const bool is_empty = log != nullptr && log->rows == 0 && log->damage.empty() &&
+                        (!stored || stored->health.rows_produced == 0);
+  if (log != nullptr && has_kind(*log, kind::kGradReduced) &&
+      !has_kind(*log, kind::kGradUnreduced)) {
+    const std::int64_t skipped = most_skipped_in_a_row(*log);
+    if (skipped >= kManySkipped) {
+      add("the loss scaler skipped " + grouped(skipped) +
+          " steps in a row, which left no gradients: kinds=[\"grad_unreduced\"] records them");
+    }
+  }
+  const bool is_running = found.writer == WriterState::running;
+  if (is_empty && is_newest && records && facts.pid > 0) {
+    add(is_running ? "nothing has been recorded yet" : "nothing was recorded");
+  }
+  if (is_newest && found.writer == WriterState::gone) {
+    add(drops.contains("stop_timeout")
+            ? "its stop ran out of time"
+            : "its process is gone and did not stop in order (killed, or it could not write at "
+              "the end): what came last may be missing" +
+                  last_text(found));
+  }
+  if (is_newest && found.writer == WriterState::unknown && is_silent(found.last_time_ns)) {
+    add("it did not stop in order and has been silent since (killed, or it stands still)" +
+        last_text(found));
+  }
+  if (log != nullptr && stored && stored->closed) check_end(found, place, *stored, *log);
+  return found;
+}
+
+}  // namespace trainmon

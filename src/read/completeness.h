@@ -1,0 +1,29 @@
+// Whether the record of a rank and restart is complete: one account for every reader.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "read/account.h"
+#include "read/log.h"
+#include "read/run_layout.h"
+#include "trainmon/read.h"
+
+namespace trainmon {
+
+struct Completeness {
+  WriterState writer = WriterState::unknown;
+  std::optional<std::int64_t> last_step;
+  std::int64_t last_time_ns = 0;
+  std::vector<std::string> incomplete;  // sentences that name the rank
+  std::vector<Damage> damage;           // of a closed run: parts of the log that are gone
+};
+
+// `log` may lack its rows, not its other records; nullptr where it was not read. Of a restart that
+// a newer one of the same rank follows (`is_newest` false), that it was killed is no news.
+Completeness completeness_of(const RankDirectory& place, const RunFacts& facts,
+                             const std::optional<StoredHealth>& stored, const LogContents* log,
+                             bool is_newest);
+
+}  // namespace trainmon

@@ -1,0 +1,51 @@
+// Of rows the alerts are enough: every series that went wrong has one, with the key of its first
+// bad row.
+#include "read/earlier_findings.h"
+
+#include <cmath>
+
+#include "read/bad_place.h"
+
+namespace trainmon {
+
+void EarlierFindings::add(int rank, int restart, const RecordBatch& batch,
+                          const std::map<SeriesId, Series>& series, const Timeline& timeline,
+                          int clock) {
+  for (const Alert& alert : batch.alerts) {
+    if (alert.rule != "non_finite") continue;
+    const Series& of_alert = series.at(alert.key.series);
+    const Outcome outcome = timeline.at(of_alert.optimizer, alert.key.window);
+    keep(bad_place(of_alert.kind, alert.key.accum, alert.key.seq, outcome), rank, restart,
+         of_alert);
+  }
+  for (const Scalar& scalar : batch.scalars) {
+    if (!is_loss(scalar.name) || std::isfinite(scalar.value)) continue;
+    Series logged;
+    logged.kind = kLogged;
+    logged.name = scalar.name;
+    keep(bad_place(kLogged, 0, 0, timeline.at(clock, scalar.window)), rank, restart, logged);
+  }
+}
+
+void EarlierFindings::keep(BadPlace place, int rank, int restart, const Series& series) {
+  place.rank = rank;
+  const auto [known, is_new] = first_.try_emplace(restart);
+  if (!is_new && !(place < known->second.place)) return;
+  ReadRow row;
+  row.step = place.step;
+  row.rank = rank;
+  known->second = {place, place_text(row, series)};
+}
+
+std::vector<std::string> EarlierFindings::sentences(int newest_restart) const {
+  std::vector<std::string> sentences;
+  for (const auto& [restart, first] : first_) {
+    if (restart >= newest_restart) continue;
+    sentences.push_back("restart " + std::to_string(restart) +
+                        " found a NaN or an infinity: first at " + first.text +
+                        "; `trainmon first-bad RUN` looks at all restarts");
+  }
+  return sentences;
+}
+
+}  // namespace trainmon

@@ -1,0 +1,35 @@
+// Reads the log of one rank and restart.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "trainmon/read.h"
+#include "trainmon/record.h"
+
+namespace trainmon {
+
+// All that the log of one rank and restart holds.
+struct LogContents {
+  std::map<SeriesId, Series> series;                        // every series, wanted or not
+  std::vector<RecordBatch> batches;                         // by number, of wanted series only
+  std::set<std::pair<std::int32_t, std::int64_t>> windows;  // (optimizer, window) of every row
+  std::int64_t rows = 0;                                    // of all series, payloads among them
+  std::int64_t payloads = 0;
+  std::int64_t files = 0;
+  std::int64_t bytes = 0;
+  std::int64_t torn_tails = 0;  // unfinished last writes: those of a killed or living run
+  std::vector<Damage> damage;
+};
+// Reads the segments (docs/formats.md) in `directory`, RUN/rank_00000/restart_0000, also while they
+// are being written. `rank` and `restart` say whose they must be; others' segments are damage.
+// Whatever the bytes are: no exception but std::bad_alloc, no wrong row, no silent loss.
+LogContents read_log(const std::filesystem::path& directory, int rank, int restart,
+                     const std::function<bool(const Series&)>& wanted = {});
+
+}  // namespace trainmon

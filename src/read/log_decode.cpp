@@ -1,0 +1,363 @@
+// The mirror of src/sinks/log_encode.cpp.
+#include "read/log_decode.h"
+
+#include <algorithm>
+
+namespace trainmon {
+namespace {
+
+using namespace log_format;
+
+template <typename Enum>
+bool read_enum(ByteReader& reader, Enum& value, Enum last) {
+  const auto number = reader.fixed<std::uint8_t>();
+  value = static_cast<Enum>(number);
+  return reader.ok() && number <= static_cast<std::uint8_t>(last);
+}
+
+std::int32_t small(std::int64_t value) {
+  return static_cast<std::int32_t>(value);
+}
+
+std::optional<Series> read_series(ByteReader& reader) {
+  Series series;
+  series.kind = reader.text();
+  series.chunk = small(reader.signed_varint());
+  series.name = reader.text();
+  series.element = reader.text();
+  series.optimizer = small(reader.signed_varint());
+  if (!read_enum(reader, series.dtype, DType::bool8)) return std::nullopt;
+  if (!read_enum(reader, series.space, Space::flat)) return std::nullopt;
+  for (std::uint64_t n = reader.varint(); n > 0 && reader.ok(); --n) {
+    const std::int64_t begin = reader.signed_varint();
+    series.ranges.push_back({begin, reader.signed_varint()});
+  }
+  for (std::uint64_t n = reader.varint(); n > 0 && reader.ok(); --n) {
+    series.full_shape.push_back(reader.signed_varint());
+  }
+  if (!read_enum(reader, series.replication, Replication::independent)) return std::nullopt;
+  return reader.ok() ? std::optional(series) : std::nullopt;
+}
+
+bool read_integers(ByteReader& reader, Encoding encoding, Column column, std::vector<Row>& rows) {
+  if (encoding != Encoding::constant && encoding != Encoding::plain &&
+      encoding != Encoding::delta) {
+    return false;
+  }
+  with_integer(column, [&](const auto& member) {
+    using Member = std::decay_t<decltype(member(rows.front()))>;
+    if (encoding == Encoding::constant) {
+      const auto value = static_cast<Member>(reader.signed_varint());
+      for (Row& row : rows) member(row) = value;
+    } else if (encoding == Encoding::plain) {
+      for (Row& row : rows) member(row) = static_cast<Member>(reader.signed_varint());
+    } else {
+      std::uint64_t value = 0;
+      for (Row& row : rows) {
+        value += static_cast<std::uint64_t>(reader.signed_varint());
+        member(row) = static_cast<Member>(value);
+      }
+    }
+  });
+  return true;
+}
+
+template <typename T>
+void read_fixed(ByteReader& reader, double RowState::*member, std::vector<Row>& rows) {
+  ByteReader block(reader.take(rows.size() * sizeof(T)));
+  for (Row& row : rows) row.state.*member = static_cast<double>(block.fixed<T>());
+}
+
+bool read_floats(ByteReader& reader, Encoding encoding, Column column, std::vector<Row>& rows) {
+  double RowState::*const member = float_member(column);
+  switch (encoding) {
+    case Encoding::constant: {
+      const auto value = reader.fixed<double>();
+      for (Row& row : rows) row.state.*member = value;
+      return true;
+    }
+    case Encoding::plain:
+      read_fixed<double>(reader, member, rows);
+      return true;
+    case Encoding::float32:
+      read_fixed<float>(reader, member, rows);
+      return true;
+    case Encoding::implied:
+      for (Row& row : rows) {
+        const std::optional<double> value = implied_value(row.state, column);
+        if (!value) return false;
+        row.state.*member = *value;
+      }
+      return true;
+    case Encoding::delta:
+      return false;
+  }
+  return false;
+}
+
+bool is_needed(Column column, Detail detail) {
+  return detail == Detail::all || column == Column::series || column == Column::window;
+}
+
+constexpr const char* kTooMany = "it holds more records than its bytes in the file can";
+
+bool read_rows(std::string_view bytes, std::vector<Row>& rows, FrameBounds& bounds,
+               std::string& why, Detail detail) {
+  ByteReader reader(bytes);
+  const std::uint64_t count = reader.varint();
+  // A row takes a byte at least (seq is never constant), so this bounds what is allocated.
+  if (count > reader.left()) {
+    why = "more rows than bytes";
+    return false;
+  }
+  if (!bounds.takes_records(count)) {
+    why = kTooMany;
+    return false;
+  }
+  rows.clear();
+  rows.resize(count);
+  for (std::uint64_t columns = reader.varint(); columns > 0 && reader.ok(); --columns) {
+    const auto id = reader.fixed<std::uint8_t>();
+    const auto encoding = static_cast<Encoding>(reader.fixed<std::uint8_t>());
+    ByteReader block(reader.text());
+    const auto known = std::find_if(kColumns.begin(), kColumns.end(), [&](const auto& definition) {
+      return static_cast<std::uint8_t>(definition.column) == id;
+    });
+    if (!reader.ok() || known == kColumns.end() || !is_needed(known->column, detail)) continue;
+    const bool is_known = known->type == ColumnType::integer
+                              ? read_integers(block, encoding, known->column, rows)
+                              : read_floats(block, encoding, known->column, rows);
+    if (!is_known || !block.ok() || block.left() != 0) {
+      why = "column " + std::string(known->name) + " cannot be decoded";
+      return false;
+    }
+  }
+  if (!reader.ok()) why = "the rows are cut short";
+  return reader.ok();
+}
+
+RowKey read_key(ByteReader& reader) {
+  RowKey key;
+  key.series = static_cast<SeriesId>(reader.varint());
+  key.flags = static_cast<std::uint32_t>(reader.varint());
+  key.window = reader.signed_varint();
+  key.accum = small(reader.signed_varint());
+  key.call = small(reader.signed_varint());
+  key.seq = reader.varint();
+  return key;
+}
+
+template <typename Record, typename Take>
+bool read_records(std::string_view bytes, std::vector<Record>& records, FrameBounds& bounds,
+                  std::string& why, const Take& take) {
+  ByteReader reader(bytes);
+  for (std::uint64_t count = reader.varint(); count > 0 && reader.ok(); --count) {
+    ByteReader fields(reader.text());
+    Record record;
+    const bool is_known = take(fields, record);
+    if (!reader.ok() || !fields.ok() || !is_known) return false;
+    if (!bounds.takes_records(1)) {
+      why = kTooMany;
+      return false;
+    }
+    records.push_back(std::move(record));
+  }
+  return reader.ok();
+}
+
+bool take_outcome(ByteReader& r, Outcome& o) {
+  o.optimizer = small(r.signed_varint());
+  o.window = r.signed_varint();
+  o.step = r.signed_varint();
+  o.attempt = small(r.signed_varint());
+  if (!read_enum(r, o.fate, Fate::unknown)) return false;
+  o.loss_scale = r.fixed<double>();
+  return true;
+}
+
+bool take_scalar(ByteReader& r, Scalar& s) {
+  s.name = r.text();
+  s.window = r.signed_varint();
+  s.seq = r.varint();
+  s.value = r.fixed<double>();
+  return true;
+}
+
+bool take_payload(ByteReader& r, Payload& p) {
+  p.type = static_cast<PayloadType>(r.fixed<std::uint8_t>());
+  p.key = read_key(r);
+  const std::string_view bytes = r.text();
+  const auto* data = reinterpret_cast<const std::byte*>(bytes.data());
+  p.bytes.assign(data, data + bytes.size());
+  return true;
+}
+
+bool take_alert(ByteReader& r, Alert& a) {
+  a.rule = r.text();
+  a.key = read_key(r);
+  a.step = r.signed_varint();
+  a.message = r.text();
+  a.count = r.signed_varint();
+  if (r.left() == 0) return true;  // as written before alerts had a statistic
+  a.stat = r.text();
+  a.value = r.fixed<double>();
+  a.expected = r.fixed<double>();
+  return true;
+}
+
+bool take_gap(ByteReader& r, Gap& g) {
+  g.reason = r.text();
+  g.rows = r.signed_varint();
+  g.first_seq = r.varint();
+  g.last_seq = r.varint();
+  return true;
+}
+
+bool take_declared(ByteReader& r, Declared& d, FrameBounds& bounds, std::string& why) {
+  d.optimizer = small(r.signed_varint());
+  d.group = small(r.signed_varint());
+  d.window = r.signed_varint();
+  d.seq = r.varint();
+  for (std::uint64_t count = r.varint(); count > 0 && r.ok(); --count) {
+    if (!bounds.takes_records(1)) {
+      why = kTooMany;
+      return false;
+    }
+    DeclaredValue& value = d.values.emplace_back();
+    value.name = r.text();
+    if (!read_enum(r, value.type, DeclaredValue::Type::unknown)) return false;
+    if (value.type == DeclaredValue::Type::number) value.number = r.fixed<double>();
+    if (value.type == DeclaredValue::Type::text) value.text = r.text();
+  }
+  return true;
+}
+
+bool take_shape(ByteReader& r, Shape& shape, FrameBounds& bounds, std::string& why) {
+  const std::uint64_t dimensions = r.varint();
+  if (dimensions > kMaxDimensions) return false;
+  if (!bounds.takes_records(dimensions)) {
+    why = kTooMany;
+    return false;
+  }
+  shape.resize(dimensions);
+  for (std::int64_t& size : shape) {
+    size = static_cast<std::int64_t>(r.varint());
+    if (size < 0) return false;
+  }
+  return true;
+}
+
+bool read_section(Section section, std::string_view bytes, RecordBatch& batch, FrameBounds& bounds,
+                  std::string& why, Detail detail) {
+  switch (section) {
+    case Section::rows:
+      return read_rows(bytes, batch.rows, bounds, why, detail);
+    case Section::outcomes:
+      return read_records(bytes, batch.outcomes, bounds, why, take_outcome);
+    case Section::scalars:
+      return read_records(bytes, batch.scalars, bounds, why, take_scalar);
+    case Section::payloads:
+      return read_records(bytes, batch.payloads, bounds, why, take_payload);
+    case Section::alerts:
+      return read_records(bytes, batch.alerts, bounds, why, take_alert);
+    case Section::gaps:
+      return read_records(bytes, batch.gaps, bounds, why, take_gap);
+    case Section::declared:
+      return read_records(bytes, batch.declared, bounds, why, [&](ByteReader& r, Declared& d) {
+        return take_declared(r, d, bounds, why);
+      });
+    case Section::shapes:
+      return read_records(bytes, batch.shapes, bounds, why, [&](ByteReader& r, Shape& shape) {
+        return take_shape(r, shape, bounds, why);
+      });
+  }
+  return true;  // a later version's
+}
+
+}  // namespace
+
+std::optional<SegmentInfo> decode_segment(std::string_view payload, std::string& why) {
+  ByteReader reader(payload);
+  SegmentInfo info;
+  info.start.number = small(reader.signed_varint());
+  info.start.previous = small(reader.signed_varint());
+  info.start.previous_bytes = reader.signed_varint();
+  info.rank = small(reader.signed_varint());
+  info.world_size = small(reader.signed_varint());
+  info.restart = small(reader.signed_varint());
+  info.eps = reader.fixed<double>();
+  info.run_id = reader.text();
+  if (reader.ok()) return info;
+  why = "the segment frame cannot be decoded";
+  return std::nullopt;
+}
+
+bool decode_series(std::string_view payload, std::map<SeriesId, Series>& series,
+                   FrameBounds& bounds, std::string& why) {
+  ByteReader reader(payload);
+  for (std::uint64_t count = reader.varint(); count > 0 && reader.ok(); --count) {
+    ByteReader fields(reader.text());
+    const auto id = static_cast<SeriesId>(fields.varint());
+    const std::optional<Series> definition = read_series(fields);
+    if (!definition) {
+      why = "the definition of series " + std::to_string(id) + " cannot be decoded";
+      return false;
+    }
+    const auto [known, is_new] = series.emplace(id, *definition);
+    if (is_new && !bounds.takes_records(1)) {
+      series.erase(known);
+      why = kTooMany;
+      return false;
+    }
+    if (!is_new && !(known->second == *definition)) {
+      why = "series " + std::to_string(id) + " is defined twice, differently";
+      return false;
+    }
+  }
+  if (!reader.ok()) why = "the series frame is cut short";
+  return reader.ok();
+}
+
+bool decode_batch(std::string_view payload, RecordBatch& batch, FrameBounds& bounds,
+                  std::string& why, Detail detail) {
+  ByteReader reader(payload);
+  batch.rows.clear();
+  batch.outcomes.clear();
+  batch.scalars.clear();
+  batch.payloads.clear();
+  batch.declared.clear();
+  batch.alerts.clear();
+  batch.gaps.clear();
+  batch.shapes.clear();
+  batch.number = reader.varint();
+  batch.moment = static_cast<Moment>(reader.fixed<std::uint8_t>());
+  batch.time_ns = reader.fixed<std::int64_t>();
+  batch.eps = reader.fixed<double>();
+  while (reader.ok() && reader.left() > 0) {
+    const auto section = static_cast<Section>(reader.fixed<std::uint8_t>());
+    const std::string_view bytes = reader.text();
+    if (reader.ok() && !read_section(section, bytes, batch, bounds, why, detail)) {
+      if (why.empty()) {
+        why = "section " + std::to_string(static_cast<int>(section)) + " cannot be decoded";
+      }
+      return false;
+    }
+  }
+  if (!reader.ok()) {
+    why = "the batch is cut short";
+    return false;
+  }
+  const bool are_listed = std::ranges::all_of(
+      batch.rows, [&](const Row& row) { return row.shape < kFirstShape + batch.shapes.size(); });
+  if (!are_listed) why = "a row has a shape that the batch does not list";
+  return are_listed;
+}
+
+std::optional<RecordBatch> decode_batch(std::string_view payload, FrameBounds& bounds,
+                                        std::string& why) {
+  RecordBatch batch;
+  if (!decode_batch(payload, batch, bounds, why, Detail::all)) return std::nullopt;
+  return batch;
+}
+
+}  // namespace trainmon

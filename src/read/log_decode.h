@@ -1,0 +1,38 @@
+// From the payloads of sound frames back to records. Nothing here trusts a length or a number.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "read/log_bounds.h"
+#include "sinks/log_encode.h"
+#include "trainmon/record.h"
+
+namespace trainmon {
+
+// What the first frame of a segment says.
+struct SegmentInfo {
+  log_format::SegmentStart start;
+  int rank = 0;
+  int world_size = 1;
+  int restart = 0;
+  double eps = 0.0;
+  std::string run_id;
+};
+
+// Each is nullopt (or false) when the payload is not what docs/formats.md says; `why` tells.
+std::optional<SegmentInfo> decode_segment(std::string_view payload, std::string& why);
+bool decode_series(std::string_view payload, std::map<SeriesId, Series>& series,
+                   FrameBounds& bounds, std::string& why);
+
+std::optional<RecordBatch> decode_batch(std::string_view payload, FrameBounds& bounds,
+                                        std::string& why);
+// How much of a batch: everything, or of its rows only which series and windows they are of.
+enum class Detail : std::uint8_t { all, which_rows };
+// The same into a batch whose memory is used again; what it holds after false means nothing.
+bool decode_batch(std::string_view payload, RecordBatch& batch, FrameBounds& bounds,
+                  std::string& why, Detail detail);
+
+}  // namespace trainmon

@@ -1,0 +1,372 @@
+// Newest segment first, because each says how long the sound part of the one before it is: what
+// follows there is what a failed write left.
+#include "read/log_index.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <iterator>
+#include <tuple>
+
+#include "base/file.h"
+#include "base/parallel.h"
+#include "read/log.h"
+
+namespace trainmon {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string missing_text(int first, int last) {
+  return first == last
+             ? "segment " + std::to_string(first) + " is missing"
+             : "segments " + std::to_string(first) + " to " + std::to_string(last) + " are missing";
+}
+
+// What the segment says of itself; nullopt where its beginning is damaged.
+std::optional<SegmentInfo> first_frame(const fs::path& path) {
+  constexpr std::size_t kEnough = 1 << 16;
+  std::string bytes(kEnough, '\0');
+  std::FILE* const file = std::fopen(path.c_str(), "rb");
+  if (file == nullptr) return std::nullopt;
+  bytes.resize(std::fread(bytes.data(), 1, bytes.size(), file));
+  std::fclose(file);
+  const SegmentScan scan = scan_segment(bytes);
+  for (const LogFrame& stored : scan.frames) {
+    LogFrame frame = stored;
+    std::string unpacked, why;
+    Allowance none_used;
+    FrameBounds bounds(frame.header.stored, none_used);
+    if (frame.header.type != static_cast<std::uint8_t>(log_format::FrameType::segment)) continue;
+    if (!unpack(frame, unpacked, bounds, why)) return std::nullopt;
+    return decode_segment(frame.payload, why);
+  }
+  return std::nullopt;
+}
+
+// Whose windows the rows of a series follow: asked for each row.
+class Optimizers {
+ public:
+  explicit Optimizers(const std::map<SeriesId, Series>& series) : series_(series) {}
+  // After definitions were added.
+  void refresh() {
+    few_.assign(few_.size(), std::nullopt);
+    for (const auto& [id, definition] : series_) {
+      if (id >= kFewSeries) break;
+      if (id >= few_.size()) few_.resize(id + 1);
+      few_[id] = definition.optimizer;
+    }
+  }
+  std::optional<std::int32_t> of(SeriesId id) const {
+    if (id < few_.size()) return few_[id];
+    const auto found = series_.find(id);
+    return found == series_.end() ? std::nullopt : std::optional(found->second.optimizer);
+  }
+
+ private:
+  const std::map<SeriesId, Series>& series_;
+  std::vector<std::optional<std::int32_t>> few_;
+};
+
+// Counts the rows and payloads of a batch, notes their windows and lets them go. Returns how many
+// records are of series that nobody defined before them.
+std::int64_t count_and_drop_rows(LogContents& contents, const Optimizers& optimizers,
+                                 RecordBatch& batch) {
+  std::int64_t undefined = 0;
+  std::pair<std::int32_t, std::int64_t> last_window = {-1, -1};
+  for (const Row& row : batch.rows) {
+    const std::optional<std::int32_t> optimizer = optimizers.of(row.key.series);
+    if (!optimizer) {
+      ++undefined;
+      continue;
+    }
+    const std::pair window(*optimizer, row.key.window);
+    if (window != last_window) contents.windows.insert(window);
+    last_window = window;
+    ++contents.rows;
+  }
+  batch.rows.clear();
+  batch.shapes.clear();
+  const auto is_undefined = [&](const auto& record) {
+    return !contents.series.contains(record.key.series);
+  };
+  undefined += static_cast<std::int64_t>(std::erase_if(batch.payloads, is_undefined));
+  contents.rows += static_cast<std::int64_t>(batch.payloads.size());
+  contents.payloads += static_cast<std::int64_t>(batch.payloads.size());
+  batch.payloads.clear();
+  return undefined + static_cast<std::int64_t>(std::erase_if(batch.alerts, is_undefined));
+}
+
+}  // namespace
+
+LogIndex::LogIndex(fs::path directory, int rank, int restart, Allowance& allowance,
+                   unsigned threads)
+    : directory_(std::move(directory)), rank_(rank), restart_(restart), allowance_(allowance) {
+  std::error_code error;
+  for (fs::directory_iterator entry(directory_, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    int number = -1, length = 0;
+    if (std::sscanf(name.c_str(), "log-%9d.tmlog%n", &number, &length) == 1 && number >= 0 &&
+        static_cast<std::size_t>(length) == name.size()) {
+      std::error_code unknown;
+      if (!entry->is_regular_file(unknown)) {
+        contents_.damage.push_back({entry->path(), 0, "is no file"});
+        continue;
+      }
+      Segment& segment = segments_.emplace_back();
+      segment.number = number;
+      segment.path = entry->path();
+    }
+  }
+  if (error) contents_.damage.push_back({directory_, 0, error.message()});
+  std::sort(segments_.begin(), segments_.end(),
+            [](const Segment& a, const Segment& b) { return a.number > b.number; });
+  link_segments();
+  std::vector<Found> found(segments_.size());
+  for_each_parallel(segments_.size(), threads,
+                    [&](std::size_t i) { found[i] = index_segment(segments_[i]); });
+  for (std::size_t i = 0; i < segments_.size(); ++i) take(segments_[i], std::move(found[i]));
+  std::reverse(segments_.begin(), segments_.end());
+  drop_repeated();
+  std::stable_sort(contents_.damage.begin(), contents_.damage.end(),
+                   [](const Damage& a, const Damage& b) {
+                     return std::tie(a.file, a.offset) < std::tie(b.file, b.offset);
+                   });
+}
+
+// Each segment names its forerunner, and how much of that is sound.
+void LogIndex::link_segments() {
+  int previous = -1;
+  std::int64_t previous_bytes = 0;
+  for (Segment& segment : segments_) {
+    if (previous > segment.number) {
+      contents_.damage.push_back({directory_, 0, missing_text(segment.number + 1, previous)});
+    }
+    if (previous == segment.number) segment.sound_bytes = previous_bytes;
+    previous = -1;
+    const std::optional<SegmentInfo> info = first_frame(segment.path);
+    if (!info || info->rank != rank_ || info->restart != restart_ ||
+        info->start.number != segment.number) {
+      continue;
+    }
+    previous = info->start.previous;
+    previous_bytes = std::max<std::int64_t>(0, info->start.previous_bytes);
+  }
+  if (previous >= 0) contents_.damage.push_back({directory_, 0, missing_text(previous, previous)});
+}
+
+LogIndex::Found LogIndex::index_segment(Segment& segment) const {
+  Found found;
+  LogContents& contents = found.contents;
+  const auto fault = [&](std::int64_t offset, std::string what) {
+    contents.damage.push_back({segment.path, offset, std::move(what)});
+  };
+  std::string content;
+  try {
+    content = read_file(segment.path);
+  } catch (const SinkError& error) {
+    fault(0, error.what());
+    return found;
+  }
+  contents.files = 1;
+  contents.bytes = static_cast<std::int64_t>(content.size());
+  std::string_view bytes = content;
+  const bool has_end = segment.sound_bytes >= 0;
+  if (segment.sound_bytes > contents.bytes) {
+    fault(contents.bytes,
+          std::to_string(segment.sound_bytes - contents.bytes) + " bytes are missing at the end");
+  } else if (has_end) {
+    bytes = bytes.substr(0, static_cast<std::size_t>(segment.sound_bytes));
+  }
+  const SegmentScan scan = scan_segment(bytes);
+  for (const ScanFault& one : scan.faults) fault(one.offset, one.what);
+  if (scan.is_torn && has_end && !bytes.empty()) fault(0, "the last frame is not complete");
+  if (scan.is_torn && !has_end) contents.torn_tails = 1;
+  index_frames(segment, scan, found);
+  return found;
+}
+
+void LogIndex::index_frames(const Segment& segment, const SegmentScan& scan, Found& found) const {
+  LogContents& contents = found.contents;
+  Optimizers optimizers(contents.series);
+  RecordBatch batch;
+  std::string unpacked;
+  for (const LogFrame& stored : scan.frames) {
+    LogFrame frame = stored;
+    std::string why;
+    FrameBounds bounds(frame.header.stored, allowance_);
+    const auto fault = [&] { contents.damage.push_back({segment.path, frame.offset, why}); };
+    if (!unpack(frame, unpacked, bounds, why)) {
+      fault();
+      continue;
+    }
+    bool is_used = true;
+    switch (static_cast<log_format::FrameType>(frame.header.type)) {
+      case log_format::FrameType::segment: {
+        const std::optional<SegmentInfo> info = decode_segment(frame.payload, why);
+        if (info && (info->rank != rank_ || info->restart != restart_ ||
+                     info->start.number != segment.number)) {
+          why = "this is segment " + std::to_string(info->start.number) + " of rank " +
+                std::to_string(info->rank) + ", restart " + std::to_string(info->restart) +
+                ": it does not belong here and is not used";
+        }
+        if (why.empty()) break;
+        fault();
+        found.places.clear();
+        contents.series.clear();
+        contents.batches.clear();
+        contents.windows.clear();
+        contents.rows = 0;
+        contents.payloads = 0;
+        return;
+      }
+      case log_format::FrameType::series:
+        is_used = decode_series(frame.payload, contents.series, bounds, why);
+        optimizers.refresh();
+        break;
+      case log_format::FrameType::batch:
+        if (decode_batch(frame.payload, batch, bounds, why, Detail::which_rows)) {
+          LogFrame place = stored;
+          place.payload = {};
+          const std::int64_t rows = contents.rows, payloads = contents.payloads;
+          const std::int64_t undefined = count_and_drop_rows(contents, optimizers, batch);
+          found.places.push_back({place, batch.number, contents.batches.size(),
+                                  contents.rows - rows, contents.payloads - payloads});
+          contents.batches.push_back(batch);  // without rows, which keep their memory
+          if (undefined == 0) break;
+          why = std::to_string(undefined) + " records of series whose definition is lost";
+          fault();
+        } else {
+          is_used = false;
+        }
+        break;
+    }
+    if (!is_used) fault();
+  }
+}
+
+void LogIndex::take(Segment& segment, Found&& found) {
+  LogContents& from = found.contents;
+  contents_.files += from.files;
+  contents_.bytes += from.bytes;
+  contents_.torn_tails += from.torn_tails;
+  contents_.damage.insert(contents_.damage.end(), from.damage.begin(), from.damage.end());
+  for (const auto& [id, definition] : from.series) {
+    const auto [known, is_new] = contents_.series.emplace(id, definition);
+    if (is_new || known->second == definition) continue;
+    contents_.damage.push_back(
+        {segment.path, 0,
+         "series " + std::to_string(id) +
+             " is another one in a later segment; this segment is not used"});
+    return;
+  }
+  contents_.rows += from.rows;
+  contents_.payloads += from.payloads;
+  contents_.windows.merge(from.windows);
+  for (BatchPlace& place : found.places) place.batch += contents_.batches.size();
+  std::move(from.batches.begin(), from.batches.end(), std::back_inserter(contents_.batches));
+  segment.batches = std::move(found.places);
+}
+
+// A batch that is there twice counts once: where it comes last, as segments were read.
+void LogIndex::drop_repeated() {
+  std::map<std::uint64_t, const Segment*> seen;
+  std::vector<bool> is_repeated(contents_.batches.size());
+  for (auto segment = segments_.rbegin(); segment != segments_.rend(); ++segment) {
+    std::erase_if(segment->batches, [&](const BatchPlace& place) {
+      const auto [first, is_new] = seen.emplace(place.number, &*segment);
+      if (is_new) return false;
+      is_repeated[place.batch] = true;
+      contents_.rows -= place.rows;
+      contents_.payloads -= place.payloads;
+      contents_.damage.push_back({segment->path, place.frame.offset,
+                                  "batch " + std::to_string(place.number) + " is also in " +
+                                      first->second->path.filename().string() +
+                                      " and not used twice"});
+      return true;
+    });
+  }
+  std::size_t index = 0;
+  std::erase_if(contents_.batches, [&](const RecordBatch&) { return is_repeated[index++]; });
+  std::sort(contents_.batches.begin(), contents_.batches.end(),
+            [](const RecordBatch& a, const RecordBatch& b) { return a.number < b.number; });
+}
+
+std::int64_t LogIndex::read(std::size_t number, const std::function<bool(SeriesId)>& wanted,
+                            const Take& take, std::vector<Damage>& damage) const {
+  const Segment& segment = segments_[number];
+  if (segment.batches.empty()) return 0;
+  std::string content;
+  try {
+    content = read_file(segment.path);
+  } catch (const SinkError& error) {
+    damage.push_back({segment.path, 0, error.what()});
+    return 0;
+  }
+  // Asked for each row, so answered from a table.
+  enum class Use : char { unasked, wanted, unwanted, undefined };
+  std::vector<Use> known;
+  const auto ask = [&](SeriesId id) {
+    if (!contents_.series.contains(id)) return Use::undefined;
+    return wanted(id) ? Use::wanted : Use::unwanted;
+  };
+  const auto use_of = [&](SeriesId id) {
+    if (id >= kFewSeries) return ask(id);
+    if (id >= known.size()) known.resize(id + 1, Use::unasked);
+    if (known[id] == Use::unasked) known[id] = ask(id);
+    return known[id];
+  };
+  std::int64_t rows = 0;
+  RecordBatch batch;
+  std::string unpacked;
+  for (const BatchPlace& place : segment.batches) {
+    LogFrame frame = place.frame;
+    std::string why = "the file has changed since its first bytes were read";
+    const auto begin = static_cast<std::size_t>(frame.offset) + log_format::kFrameHeaderBytes;
+    bool is_used = false;
+    if (begin + frame.header.stored <= content.size()) {
+      frame.payload = std::string_view(content).substr(begin, frame.header.stored);
+      FrameBounds known_to_hold;
+      if (unpack(frame, unpacked, known_to_hold, why)) {
+        is_used = decode_batch(frame.payload, batch, known_to_hold, why, Detail::all);
+      }
+    }
+    if (!is_used || batch.number != place.number) {
+      damage.push_back({segment.path, frame.offset, why});
+      continue;
+    }
+    const auto drop = [&](const auto& record) {
+      const Use use = use_of(record.key.series);
+      rows += use == Use::undefined ? 0 : 1;
+      return use != Use::wanted;
+    };
+    std::erase_if(batch.rows, drop);
+    std::erase_if(batch.payloads, drop);
+    std::erase_if(batch.alerts,
+                  [&](const Alert& a) { return !contents_.series.contains(a.key.series); });
+    take(std::move(batch));
+  }
+  return rows;
+}
+
+LogContents read_log(const fs::path& directory, int rank, int restart,
+                     const std::function<bool(const Series&)>& wanted) {
+  Allowance allowance;
+  const LogIndex index(directory, rank, restart, allowance);
+  LogContents whole = index.contents();
+  whole.batches.clear();
+  const auto is_wanted = [&](SeriesId id) {
+    return !wanted || wanted(index.contents().series.at(id));
+  };
+  whole.rows = 0;  // those that come: a batch may have looked sound before its values were read
+  for (std::size_t i = 0; i < index.segments(); ++i) {
+    whole.rows += index.read(
+        i, is_wanted, [&](RecordBatch&& batch) { whole.batches.push_back(std::move(batch)); },
+        whole.damage);
+  }
+  std::sort(whole.batches.begin(), whole.batches.end(),
+            [](const RecordBatch& a, const RecordBatch& b) { return a.number < b.number; });
+  return whole;
+}
+
+}  // namespace trainmon

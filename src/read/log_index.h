@@ -1,0 +1,81 @@
+// The log of one rank and restart in two passes: first what is small (outcomes, scalars, alerts,
+// which series and windows there are), then, segment by segment, the rows. Memory is that of one
+// batch, not of the log.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "read/log.h"
+#include "read/log_decode.h"
+#include "read/log_scan.h"
+#include "trainmon/read.h"
+
+namespace trainmon {
+
+// Writers number series from 0; a number beyond this is looked up, not a place in a table.
+inline constexpr SeriesId kFewSeries = 1 << 22;
+
+class LogIndex {
+ public:
+  // Reads everything but rows and payloads. Never throws but std::bad_alloc and std::system_error
+  // (no thread).
+  // What lies beyond the bounds of frames is damage; `allowance` is that of the run.
+  LogIndex(std::filesystem::path directory, int rank, int restart, Allowance& allowance,
+           unsigned threads = 1);
+
+  // Its batches hold no rows and no payloads; `rows` and `windows` count those of all series.
+  const LogContents& contents() const { return contents_; }
+  LogContents take_contents() { return std::move(contents_); }
+
+  // Segments, oldest first.
+  std::size_t segments() const { return segments_.size(); }
+  std::int64_t segment_bytes(std::size_t segment) const { return segments_[segment].sound_bytes; }
+
+  // The batches of a segment, whole but for rows and payloads of series that are not wanted, in the
+  // order of the file. Any thread; several segments at the same time. Returns the rows there were.
+  using Take = std::function<void(RecordBatch&&)>;
+  std::int64_t read(std::size_t segment, const std::function<bool(SeriesId)>& wanted,
+                    const Take& take, std::vector<Damage>& damage) const;
+
+ private:
+  struct BatchPlace {
+    LogFrame frame;  // its payload points nowhere once the file is closed
+    std::uint64_t number = 0;
+    std::size_t batch = 0;  // in contents_.batches
+    std::int64_t rows = 0;  // counted in contents_, payloads among them
+    std::int64_t payloads = 0;
+  };
+  struct Segment {
+    int number = 0;
+    std::filesystem::path path;
+    std::int64_t sound_bytes = -1;  // as the next segment says; -1: nobody says
+    bool is_foreign = false;
+    std::vector<BatchPlace> batches;
+  };
+  // What one segment adds to contents_; its series are those it defines itself.
+  struct Found {
+    LogContents contents;
+    std::vector<BatchPlace> places;
+  };
+
+  void link_segments();
+  Found index_segment(Segment& segment) const;
+  void index_frames(const Segment& segment, const SegmentScan& scan, Found& found) const;
+  void take(Segment& segment, Found&& found);
+  void drop_repeated();
+
+  const std::filesystem::path directory_;
+  const int rank_;
+  const int restart_;
+  Allowance& allowance_;
+  LogContents contents_;
+  std::vector<Segment> segments_;
+};
+
+}  // namespace trainmon

@@ -1,0 +1,181 @@
+// A frame that is not whole yet is looked at again when the file has grown; what is behind the last
+// frame of a segment is given up only when there is a next one.
+#include "read/log_tail.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+
+#include "base/file.h"
+#include "read/log_decode.h"
+#include "read/log_scan.h"
+#include "sinks/log_format.h"
+
+namespace trainmon {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kNumbersKept = 65536;
+
+// What `path` holds from `offset` on.
+std::string read_from(const fs::path& path, std::int64_t offset) {
+  const File file = open_file(path);
+  const off_t size = ::lseek(file.fd(), 0, SEEK_END);
+  if (size < 0) throw file_error(errno, "cannot read", path);
+  std::string bytes;
+  if (size <= offset) return bytes;
+  bytes.resize(static_cast<std::size_t>(size - offset));
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t part = ::pread(file.fd(), bytes.data() + done, bytes.size() - done,
+                                 offset + static_cast<off_t>(done));
+    if (part < 0 && errno == EINTR) continue;
+    if (part < 0) throw file_error(errno, "cannot read", path);
+    if (part == 0) break;
+    done += static_cast<std::size_t>(part);
+  }
+  bytes.resize(done);
+  return bytes;
+}
+
+}  // namespace
+
+LogTail::LogTail(fs::path directory, int rank, int restart, std::size_t segments)
+    : directory_(std::move(directory)), rank_(rank), restart_(restart), from_end_(segments) {}
+
+fs::path LogTail::path(int segment) const {
+  char name[32];
+  std::snprintf(name, sizeof name, "log-%06d.tmlog", segment);
+  return directory_ / name;
+}
+
+std::vector<int> LogTail::segments_there(std::vector<Damage>& damage) const {
+  std::vector<int> numbers;
+  std::error_code error;
+  for (fs::directory_iterator entry(directory_, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    int number = -1, length = 0;
+    if (std::sscanf(name.c_str(), "log-%9d.tmlog%n", &number, &length) == 1 && number >= 0 &&
+        static_cast<std::size_t>(length) == name.size()) {
+      numbers.push_back(number);
+    }
+  }
+  if (error) damage.push_back({directory_, 0, error.message()});
+  std::sort(numbers.begin(), numbers.end());
+  return numbers;
+}
+
+bool LogTail::look(const Take& take, std::vector<Damage>& damage) {
+  const std::vector<int> there = segments_there(damage);
+  if (there.empty()) return false;
+  if (!segment_) {
+    const std::size_t skipped = there.size() - std::clamp<std::size_t>(from_end_, 1, there.size());
+    segment_ = there[skipped];
+    is_whole_ = skipped == 0;
+  }
+  bool is_new = false;
+  while (true) {
+    const auto next = std::upper_bound(there.begin(), there.end(), *segment_);
+    const bool is_last = next == there.end();
+    is_new |= read(take, is_last, damage);
+    if (is_last) return is_new;
+    segment_ = *next;
+    offset_ = 0;
+    frames_ = 0;
+    said_ = -1;
+    is_foreign_ = false;
+  }
+}
+
+bool LogTail::read(const Take& take, bool is_last, std::vector<Damage>& damage) {
+  bool is_new = false;
+  while (!is_foreign_) {
+    const std::int64_t before = offset_;
+    try {
+      take_frames(read_from(path(*segment_), offset_), is_last, take, damage);
+    } catch (const SinkError& error) {
+      if (said_ == offset_) break;
+      said_ = offset_;
+      damage.push_back({path(*segment_), offset_, error.what()});
+    }
+    if (offset_ == before) break;
+    is_new = true;
+  }
+  return is_new;
+}
+
+void LogTail::take_frames(std::string_view bytes, bool is_last, const Take& take,
+                          std::vector<Damage>& damage) {
+  const fs::path file = path(*segment_);
+  SegmentScan scan;
+  if (offset_ == 0) {
+    if (bytes.size() < log_format::kPreambleBytes) return;  // not begun yet
+    scan = scan_segment(bytes);
+  } else {
+    scan = scan_rest(bytes, offset_, frames_);
+  }
+  const std::int64_t end = offset_ + static_cast<std::int64_t>(scan.end);
+  for (const ScanFault& fault : scan.faults) {
+    // At the end of the newest segment the rest may be on its way.
+    if (fault.offset >= end && fault.offset > 0 && is_last) continue;
+    if (fault.offset <= said_) continue;
+    damage.push_back({file, fault.offset, fault.what});
+    said_ = fault.offset;
+  }
+  offset_ = scan.frames.empty() && offset_ == 0 ? 0 : end;
+  std::string unpacked;
+  for (LogFrame& frame : scan.frames) {
+    frames_ = std::max(frames_, frame.header.number + 1);
+    std::string why;
+    FrameBounds bounds(frame.header.stored, allowance_);
+    const auto fault = [&] { damage.push_back({file, frame.offset, why}); };
+    if (!unpack(frame, unpacked, bounds, why)) {
+      fault();
+      continue;
+    }
+    switch (static_cast<log_format::FrameType>(frame.header.type)) {
+      case log_format::FrameType::segment:
+        if (const auto info = decode_segment(frame.payload, why);
+            info && (info->rank != rank_ || info->restart != restart_)) {
+          why = "this segment is of rank " + std::to_string(info->rank) + ", restart " +
+                std::to_string(info->restart) + ": it does not belong here and is not used";
+          is_foreign_ = true;
+        }
+        if (!why.empty()) fault();
+        if (is_foreign_) return;
+        break;
+      case log_format::FrameType::series:
+        if (!decode_series(frame.payload, series_, bounds, why)) fault();
+        break;
+      case log_format::FrameType::batch:
+        if (std::optional<RecordBatch> batch = decode_batch(frame.payload, bounds, why)) {
+          if (!numbers_.insert(batch->number).second) break;
+          if (numbers_.size() > kNumbersKept) numbers_.erase(numbers_.begin());
+          drop_undefined(*batch, frame.offset, damage);
+          take(std::move(*batch));
+        } else {
+          fault();
+        }
+        break;
+    }
+  }
+}
+
+void LogTail::drop_undefined(RecordBatch& batch, std::int64_t offset,
+                             std::vector<Damage>& damage) const {
+  const auto is_undefined = [&](const auto& record) {
+    return !series_.contains(record.key.series);
+  };
+  const std::size_t count = std::erase_if(batch.rows, is_undefined) +
+                            std::erase_if(batch.payloads, is_undefined) +
+                            std::erase_if(batch.alerts, is_undefined);
+  if (count == 0) return;
+  damage.push_back({path(*segment_), offset,
+                    std::to_string(count) + " records of series whose definition is lost"});
+}
+
+}  // namespace trainmon

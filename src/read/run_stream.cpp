@@ -1,0 +1,290 @@
+// What is joined here: the logs of all ranks and restarts, run.json, and what became of windows.
+#include "read/run_stream.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "base/parallel.h"
+#include "base/text.h"
+#include "read/account.h"
+#include "read/completeness.h"
+#include "read/declared_order.h"
+#include "read/log.h"
+#include "trainmon/config.h"
+
+namespace trainmon {
+RunStream::RunStream(const std::filesystem::path& run, const ReadOptions& options)
+    : options_(options), filter_(options) {
+  const std::vector<RankDirectory> directories = rank_directories(run);
+  std::map<int, int> restarts;
+  for (std::size_t i = 0; i < directories.size(); ++i) {
+    const RankDirectory& place = directories[i];
+    if (facts_.ranks.empty() || facts_.ranks.back() != place.rank) {
+      facts_.ranks.push_back(place.rank);
+    }
+    if (!filter_.takes_rank(place.rank)) continue;
+    open(place, is_newest(directories, i));
+    ++restarts[place.rank];
+    facts_.newest_restart = std::max(facts_.newest_restart, place.restart);
+  }
+  find_missing(directories);
+  std::sort(facts_.kinds.begin(), facts_.kinds.end());
+  filter_.check_kinds(facts_.kinds);
+  facts_.all_restarts = options_.all_restarts;
+  for (Directory& directory : directories_) {
+    if (!options_.all_restarts && restarts[directory.place.rank] > 1) note_steps(directory);
+  }
+  if (!options_.all_restarts) {
+    const auto is_asked_for = [&](int rank) { return filter_.takes_rank(rank); };
+    for (const RankDirectory& place : starts_without(directories, is_asked_for)) {
+      std::vector<Damage> not_asked_for;
+      Directory other;
+      other.place = place;
+      open_log(other, not_asked_for);
+      note_steps(other);
+    }
+  }
+  for (Directory& directory : directories_) {
+    for (const auto& [id, series] : directory.log->contents().series) {
+      if (filter_.takes(series)) directory.unified[id] = index_.add(series);
+    }
+    for (const RecordBatch& batch : directory.log->contents().batches) {
+      take_small(directory, batch);
+    }
+  }
+  std::stable_sort(
+      facts_.scalars.begin(), facts_.scalars.end(), [](const ReadScalar& a, const ReadScalar& b) {
+        return std::tie(a.restart, a.step, a.rank) < std::tie(b.restart, b.step, b.rank);
+      });
+  order_declared(facts_.declared, options_);
+  suggest_names();
+  facts_.series = index_.take();
+  for (const Series& one : facts_.series) full_shapes_.push_back(kept(one.full_shape));
+  facts_.earlier = earlier_.sentences(facts_.newest_restart);
+}
+
+void RunStream::find_missing(const std::vector<RankDirectory>& directories) {
+  const bool has_all = std::all_of(options_.ranks.begin(), options_.ranks.end(), [&](int rank) {
+    return std::binary_search(facts_.ranks.begin(), facts_.ranks.end(), rank);
+  });
+  if (!options_.ranks.empty() && has_all) return;
+  // A rank asked for is not there: the others know whether it should be.
+  for (const RankDirectory& directory : directories) {
+    if (filter_.takes_rank(directory.rank) || directory.error) continue;
+    std::vector<Damage> not_asked_for;
+    expected_.add(read_run_json(directory, not_asked_for));
+  }
+  facts_.missing = expected_.missing(directories);
+  std::erase_if(facts_.missing.ranks, [this](int rank) { return !filter_.takes_rank(rank); });
+}
+
+void RunStream::open(const RankDirectory& place, bool is_newest) {
+  if (place.error) {
+    facts_.damage.push_back({place.path, 0, place.error.message()});
+    return;
+  }
+  Directory directory;
+  directory.place = place;
+  // Before the log: a run that ends between the two reads must not look as if it had lost rows.
+  const std::optional<StoredHealth> stored = read_health_json(place, facts_.damage);
+  open_log(directory, facts_.damage);
+  expected_.add(directory.facts);
+  const LogContents& log = directory.log->contents();
+  facts_.torn_tails += log.torn_tails;
+  payloads_ += log.payloads;
+  facts_.damage.insert(facts_.damage.end(), log.damage.begin(), log.damage.end());
+  if (stored && stored->closed) hold_against_health(place, stored->health, log);
+  Completeness state = completeness_of(place, directory.facts, stored, &log, is_newest);
+  std::move(state.incomplete.begin(), state.incomplete.end(),
+            std::back_inserter(facts_.incomplete));
+  facts_.damage.insert(facts_.damage.end(), state.damage.begin(), state.damage.end());
+  if (log.files == 0 && log.damage.empty()) look_for_others(place, stored);
+  for (const auto& [id, series] : log.series) {
+    if (std::find(facts_.kinds.begin(), facts_.kinds.end(), series.kind) == facts_.kinds.end()) {
+      facts_.kinds.push_back(series.kind);
+    }
+  }
+  for (std::size_t i = 0; i < directory.log->segments(); ++i) {
+    pieces_.push_back(
+        {place.rank, place.restart, directory.log->segment_bytes(i), directories_.size(), i});
+  }
+  directories_.push_back(std::move(directory));
+}
+
+void RunStream::open_log(Directory& directory, std::vector<Damage>& damage) {
+  const RankDirectory& place = directory.place;
+  directory.log = std::make_unique<LogIndex>(place.path, place.rank, place.restart, allowance_,
+                                             useful_threads());
+  // After it: the step a living run began at is there before its first rows.
+  directory.facts = read_run_json(place, damage);
+  directory.timeline = Timeline(directory.facts.start_steps);
+  for (const RecordBatch& batch : directory.log->contents().batches) {
+    directory.timeline.add(batch);
+  }
+}
+
+// A segment that is gone or ends early between two frames shows nowhere else. Of a run that was
+// not stopped in order the end is missing as a matter of course.
+void RunStream::hold_against_health(const RankDirectory& place, const Health& health,
+                                    const LogContents& log) {
+  const std::int64_t deleted = rows_deleted(log);
+  for (const SinkHealth& sink : health.sinks) {
+    if (sink.name != "log" || log.rows + deleted >= sink.rows_written) continue;
+    std::string what = "health.json says " + grouped(sink.rows_written) +
+                       " rows were written, the log holds " + grouped(log.rows);
+    if (deleted > 0) what += " and says that " + grouped(deleted) + " were deleted";
+    facts_.damage.push_back({place.path, 0, std::move(what)});
+  }
+}
+
+// A run whose rows went elsewhere: an empty answer must not look like good news. (A start that was
+// killed at once has nothing at all.)
+void RunStream::look_for_others(const RankDirectory& place,
+                                const std::optional<StoredHealth>& stored) {
+  std::error_code unknown;
+  std::string what;
+  if (std::filesystem::exists(place.path / "stats.db", unknown)) {
+    what = "; stats.db is read by `trainmon query` and `trainmon convert`";
+  } else if (std::filesystem::exists(place.path / "rows-000000.csv", unknown)) {
+    what = "; the CSV files are read by `trainmon convert`";
+  } else if (!stored || (!stored->closed && stored->health.sinks.empty()) ||
+             std::any_of(stored->health.sinks.begin(), stored->health.sinks.end(),
+                         [](const SinkHealth& sink) { return sink.name == "log"; })) {
+    return;
+  }
+  facts_.damage.push_back({place.path, 0, "there is no log here" + what});
+}
+
+void RunStream::note_steps(const Directory& directory) {
+  const int rank = directory.place.rank, restart = directory.place.restart;
+  restarts_.set_world_size(restart, directory.facts.world_size);
+  restarts_.add(rank, restart, directory.timeline);
+  const LogContents& log = directory.log->contents();
+  for (const auto& [optimizer, window] : log.windows) {
+    restarts_.add(rank, optimizer, directory.timeline.at(optimizer, window).step, restart);
+  }
+  const int clock = directory.facts.clock;
+  for (const RecordBatch& batch : log.batches) {
+    for (const Scalar& scalar : batch.scalars) {
+      restarts_.add(rank, clock, directory.timeline.at(clock, scalar.window).step, restart);
+    }
+  }
+}
+
+void RunStream::take_small(Directory& directory, const RecordBatch& batch) {
+  const int rank = directory.place.rank, restart = directory.place.restart;
+  const int clock = directory.facts.clock;
+  for (const Scalar& scalar : batch.scalars) {
+    const std::int64_t step = directory.timeline.at(clock, scalar.window).step;
+    if (!filter_.takes_step(step) || !restarts_.is_newest(rank, clock, step, restart)) continue;
+    facts_.scalars.push_back({restart, rank, step, scalar.name, scalar.value, scalar.seq});
+  }
+  for (const Declared& group : batch.declared) {
+    const std::int64_t step = directory.timeline.at(group.optimizer, group.window).step;
+    if (!restarts_.is_newest(rank, group.optimizer, step, restart)) continue;
+    for (const DeclaredValue& value : group.values) {
+      facts_.declared.push_back(
+          {restart, rank, step, group.optimizer, group.group, group.window, value});
+    }
+  }
+  earlier_.add(rank, restart, batch, directory.log->contents().series, directory.timeline, clock);
+  for (const Alert& alert : batch.alerts) {
+    ReadAlert out{restart, rank, alert};
+    out.alert.key.series = index_.add(directory.log->contents().series.at(alert.key.series));
+    alerts_.add(std::move(out), facts_.alerts);
+  }
+  for (const Gap& gap : batch.gaps) facts_.gaps.push_back({restart, rank, gap});
+}
+
+// Patterns begin at the root; people often give the end of a name.
+void RunStream::suggest_names() {
+  const auto takes_any = [this](const std::string& pattern) {
+    return std::any_of(directories_.begin(), directories_.end(), [&](const Directory& directory) {
+      const auto& series = directory.log->contents().series;
+      return std::any_of(series.begin(), series.end(), [&](const auto& known) {
+        return name_selected(known.second.name, {pattern}, {});
+      });
+    });
+  };
+  for (const std::string& pattern : options_.include) {
+    if (takes_any(pattern) || !takes_any("**." + pattern)) continue;
+    facts_.suggested.push_back("**." + pattern);
+  }
+}
+
+const Shape* RunStream::kept(const Shape& shape) const {
+  if (shape.size() > log_format::kMaxDimensions) return nullptr;
+  const std::lock_guard lock(shapes_mutex_);
+  return &*facts_.shapes->insert(shape).first;
+}
+
+void RunStream::read(const Piece& piece, const Take& take, std::vector<Damage>& damage) const {
+  const Directory& directory = directories_[piece.directory];
+  const std::optional<std::int64_t> acc_steps = directory.facts.grad_acc_steps;
+  std::vector<std::int64_t> numbers;  // by SeriesId; -1 where not wanted
+  for (const auto& [id, number] : directory.unified) {
+    if (id >= kFewSeries) continue;
+    if (id >= numbers.size()) numbers.resize(id + 1, -1);
+    numbers[id] = number;
+  }
+  const auto number_of = [&](SeriesId id) -> std::int64_t {
+    if (id < numbers.size()) return numbers[id];
+    const auto found = directory.unified.find(id);
+    return found == directory.unified.end() ? -1 : std::int64_t{found->second};
+  };
+  // What holds for all rows of a window.
+  struct Place {
+    Outcome outcome{-1, -1};
+    bool is_selected = false;
+  } place;
+  const auto find_place = [&](std::int32_t optimizer, std::int64_t window) {
+    if (place.outcome.optimizer == optimizer && place.outcome.window == window) return;
+    place.outcome = directory.timeline.at(optimizer, window);
+    place.outcome.optimizer = optimizer;
+    place.outcome.window = window;
+    place.is_selected =
+        filter_.takes_step(place.outcome.step) &&
+        restarts_.is_newest(piece.rank, optimizer, place.outcome.step, piece.restart);
+  };
+  ReadRow out;
+  out.restart = piece.restart;
+  out.rank = piece.rank;
+  std::vector<const Shape*> listed;  // by the batch
+  const auto take_batch = [&](RecordBatch&& batch) {
+    listed.clear();
+    for (const Shape& shape : batch.shapes) listed.push_back(kept(shape));
+    for (const Row& row : batch.rows) {
+      out.series = static_cast<std::uint32_t>(number_of(row.key.series));
+      find_place(facts_.series[out.series].optimizer, row.key.window);
+      if (!place.is_selected) continue;
+      out.window = row.key.window;
+      out.step = place.outcome.step;
+      out.attempt = place.outcome.attempt;
+      out.fate = place.outcome.fate;
+      out.loss_scale = place.outcome.loss_scale;
+      out.accum = row.key.accum;
+      out.micro_step =
+          acc_steps ? static_cast<std::int32_t>(row.key.accum % *acc_steps) : row.key.accum;
+      out.call = row.key.call;
+      out.seq = row.key.seq;
+      out.flags = row.key.flags;
+      out.shape = row.shape == kUnknownShape ? nullptr
+                  : row.shape == kFullShape  ? full_shapes_[out.series]
+                                             : listed[row.shape - kFirstShape];
+      out.state = row.state;
+      take.row(out);
+    }
+    if (!take.payload) return;
+    for (Payload& payload : batch.payloads) {
+      const auto series = static_cast<std::uint32_t>(number_of(payload.key.series));
+      find_place(facts_.series[series].optimizer, payload.key.window);
+      if (!place.is_selected) continue;
+      take.payload({piece.restart, piece.rank, series, place.outcome.step, place.outcome.attempt,
+                    place.outcome.fate, std::move(payload)});
+    }
+  };
+  const auto wanted = [&](SeriesId id) { return number_of(id) >= 0; };
+  directory.log->read(piece.segment, wanted, take_batch, damage);
+}
+
+}  // namespace trainmon

@@ -1,0 +1,93 @@
+// A run read in two passes: first everything but the rows, then the rows, piece by piece, each with
+// its step. Memory does not grow with the number of rows.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/timeline.h"
+#include "read/earlier_findings.h"
+#include "read/joined_alerts.h"
+#include "read/log.h"
+#include "read/log_index.h"
+#include "read/missing_ranks.h"
+#include "read/restarts.h"
+#include "read/row_filter.h"
+#include "read/run_layout.h"
+#include "read/series_index.h"
+#include "trainmon/read.h"
+
+namespace trainmon {
+
+class RunStream {
+ public:
+  // Throws as read_run().
+  RunStream(const std::filesystem::path& run, const ReadOptions& options);
+
+  // All that read_run() gives, but for rows and payloads; series are those of the rows selected.
+  const RunRows& facts() const { return facts_; }
+  RunRows take_facts() { return std::move(facts_); }
+
+  // One segment of one rank and restart each: by rank, restart, and in the order of writing.
+  struct Piece {
+    int rank = 0;
+    int restart = 0;
+    std::int64_t bytes = 0;
+    std::size_t directory = 0;
+    std::size_t segment = 0;
+  };
+  const std::vector<Piece>& pieces() const { return pieces_; }
+  // Of all series, selected or not.
+  std::int64_t payload_count() const { return payloads_; }
+
+  // The selected rows of a piece in the order of the log; several pieces may be read at a time.
+  struct Take {
+    std::function<void(const ReadRow&)> row;
+    std::function<void(ReadPayload&&)> payload;  // empty: not asked for
+  };
+  void read(const Piece& piece, const Take& take, std::vector<Damage>& damage) const;
+
+ private:
+  struct Directory {
+    RankDirectory place;
+    RunFacts facts;
+    std::unique_ptr<LogIndex> log;
+    Timeline timeline;
+    std::map<SeriesId, std::uint32_t> unified;  // of wanted series
+  };
+  void find_missing(const std::vector<RankDirectory>& directories);
+  void open(const RankDirectory& place, bool is_newest);
+  void open_log(Directory& directory, std::vector<Damage>& damage);
+  void hold_against_health(const RankDirectory& place, const Health& health,
+                           const LogContents& log);
+  void look_for_others(const RankDirectory& place, const std::optional<StoredHealth>& stored);
+  void note_steps(const Directory& directory);
+  void suggest_names();
+  void take_small(Directory& directory, const RecordBatch& batch);
+
+  const ReadOptions options_;
+  const RowFilter filter_;
+  // Of a series, and of a list; the same shape is kept once. Any thread.
+  const Shape* kept(const Shape& shape) const;
+
+  RunRows facts_;
+  mutable std::mutex shapes_mutex_;        // for facts_.shapes
+  std::vector<const Shape*> full_shapes_;  // of facts_.series, same order
+  ExpectedRanks expected_;
+  SeriesIndex index_;
+  Allowance allowance_;
+  std::vector<Directory> directories_;
+  std::vector<Piece> pieces_;
+  std::int64_t payloads_ = 0;
+  JoinedAlerts alerts_;
+  EarlierFindings earlier_;
+  Restarts restarts_;  // of ranks with several
+};
+
+}  // namespace trainmon

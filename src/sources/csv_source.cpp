@@ -1,0 +1,343 @@
+// CSV of ours: the files of the sink `csv` below RUN/rank_*/restart_*, or a directory that a
+// conversion wrote, with rows.csv.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <deque>
+#include <set>
+#include <stdexcept>
+#include <unordered_map>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "read/restarts.h"
+#include "read/run_layout.h"
+#include "sources/csv_columns.h"
+#include "sources/csv_facts.h"
+#include "sources/kept_shapes.h"
+#include "sources/seen_rows.h"
+#include "sources/source.h"
+
+namespace trainmon {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<fs::path> row_files(const fs::path& directory) {
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name.starts_with("rows") && name.ends_with(".csv")) files.push_back(entry->path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::int64_t rows_written(const Health& health) {
+  for (const SinkHealth& sink : health.sinks) {
+    if (sink.name == "csv") return sink.rows_written;
+  }
+  return 0;
+}
+
+// Payloads count as rows, and rows of deleted files were written too; both stand in other files.
+std::int64_t not_in_row_files(const fs::path& directory) {
+  std::int64_t rows = 0;
+  for (const char* const name : {"payloads.csv", "gaps.csv"}) {
+    std::error_code unknown;
+    const fs::path file = directory / name;
+    if (!fs::exists(file, unknown)) continue;
+    try {
+      CsvFile csv(file);
+      if (!csv.next()) continue;
+      const CsvColumns columns(csv.record().fields());
+      const int at = columns.at("rows");
+      while (csv.next()) {
+        std::int64_t lost = 1;
+        const auto& fields = csv.record().fields();
+        if (at >= 0 && static_cast<std::size_t>(at) < fields.size()) {
+          parse_integer(fields[static_cast<std::size_t>(at)], lost);
+        }
+        rows += lost;
+      }
+    } catch (const SinkError&) {  // said where it is read
+    }
+  }
+  return rows;
+}
+
+bool is_key(std::string_view name) {
+  return std::any_of(key_columns().begin(), key_columns().end(),
+                     [&](const TableColumn& column) { return column.name == name; });
+}
+
+class CsvSource final : public Source {
+ public:
+  CsvSource(const SourceOptions& options, RowAccount& account) : filter_(options.select) {
+    if (!row_files(options.from).empty()) {
+      add_directory(options.from, nullptr, account);
+    } else {
+      const std::vector<RankDirectory> places = rank_directories(options.from);
+      for (const RankDirectory& place : places) {
+        if (filter_.takes_rank(place.rank)) add_directory(place.path, &place, account);
+      }
+      if (!options.select.all_restarts) note_starts_without(places);
+    }
+    if (directories_.empty()) {
+      throw std::runtime_error("no file rows*.csv in " + printable(options.from.native()));
+    }
+    if (!options.select.all_restarts) {
+      for (const Directory& d : directories_)
+        restarts_.add_with_open(d.rank, d.restart, d.timeline);
+    }
+    find_stats(options);
+    filter_.check_kinds(kinds());
+    facts_ = std::make_unique<CsvFacts>(options.select, restarts_);
+    for (const Directory& d : directories_) facts_->add(d.place(), account);
+    facts_->finish();
+  }
+
+  const std::vector<Part>& parts() const override { return parts_; }
+  const std::vector<std::string>& stats() const override { return stats_; }
+  const RunRows* facts() const override { return &facts_->rows(); }
+  void read_payloads(const UsePayload& use, RowAccount& account) override {
+    for (const Directory& d : directories_) facts_->read_payloads(d.place(), use, account);
+  }
+  // Not known before the rows are read.
+  std::vector<std::string> kinds() const override { return {}; }
+
+  void read(std::size_t part, const Take& take, RowAccount& account) override {
+    Directory& directory = directories_[part];
+    for (const fs::path& file : directory.files) read_rows(directory, file, take, account);
+    hold_against_health(directory, account);
+  }
+
+ private:
+  struct Directory {
+    fs::path path;
+    int rank = 0;
+    int restart = 0;
+    bool has_outcomes = false;
+    Timeline timeline;
+    int clock = 0;
+    std::vector<fs::path> files;
+    std::deque<Series> series;
+    std::unordered_map<std::string, const Series*> by_key;
+    KeptShapes shapes;
+    SeenRows seen;
+    std::int64_t claimed = 0;  // rows that health.json says are in the files
+    std::int64_t found = 0;
+
+    CsvPlace place() const {
+      return {path, rank, restart, has_outcomes ? &timeline : nullptr, clock};
+    }
+  };
+
+  void add_directory(const fs::path& path, const RankDirectory* place, RowAccount& account) {
+    Directory directory;
+    directory.path = path;
+    directory.files = row_files(path);
+    if (directory.files.empty()) return;
+    if (place != nullptr) {
+      std::vector<Damage> damage;
+      const RunFacts facts = read_run_json(*place, damage);
+      directory.rank = place->rank;
+      directory.restart = place->restart;
+      directory.clock = facts.clock;
+      directory.timeline = Timeline(facts.start_steps);
+      restarts_.set_world_size(place->restart, facts.world_size);
+      const std::optional<StoredHealth> stored = read_health_json(*place, damage);
+      if (stored && stored->closed) {
+        directory.claimed = rows_written(stored->health) - not_in_row_files(path);
+      }
+      account.damage(damage);
+      read_outcomes(directory, account);
+    }
+    std::int64_t bytes = 0;
+    for (const fs::path& file : directory.files) {
+      std::error_code unknown;
+      bytes += static_cast<std::int64_t>(fs::file_size(file, unknown));
+    }
+    parts_.push_back({directory.rank, "", false, bytes});
+    directories_.push_back(std::move(directory));
+  }
+
+  void note_starts_without(const std::vector<RankDirectory>& places) {
+    const auto is_asked_for = [&](int rank) { return filter_.takes_rank(rank); };
+    for (const RankDirectory& place : starts_without(places, is_asked_for)) {
+      std::vector<Damage> not_asked_for;
+      RowAccount nor_this;
+      const RunFacts facts = read_run_json(place, not_asked_for);
+      Directory other;
+      other.path = place.path;
+      other.timeline = Timeline(facts.start_steps);
+      read_outcomes(other, nor_this);
+      restarts_.set_world_size(place.restart, facts.world_size);
+      restarts_.add_with_open(place.rank, place.restart, other.timeline);
+    }
+  }
+
+  void read_outcomes(Directory& directory, RowAccount& account) {
+    const fs::path file = directory.path / "outcomes.csv";
+    std::error_code unknown;
+    directory.has_outcomes = fs::exists(file, unknown);
+    if (!directory.has_outcomes) return;
+    RecordBatch batch;
+    for_each_record(file, account, [&](const CsvColumns& columns, const CsvRecords& records) {
+      std::string fault;
+      Outcome outcome;
+      outcome.optimizer = columns.small(records, "optimizer", fault);
+      outcome.window = columns.integer(records, "window", fault);
+      outcome.step = columns.integer(records, "step", fault);
+      outcome.attempt = columns.small(records, "attempt", fault);
+      outcome.loss_scale = columns.number(records, "loss_scale", fault);
+      if (columns.text(records, "fate").empty()) fault = "there is no fate";
+      columns.enumerator(records, "fate", Fate::unknown, fate_name, outcome.fate, fault);
+      if (fault.empty()) batch.outcomes.push_back(outcome);
+      return fault;
+    });
+    directory.timeline.add(batch);
+  }
+
+  void find_stats(const SourceOptions& options) {
+    std::vector<std::string> all;
+    for (const Directory& directory : directories_) {
+      for (const fs::path& file : directory.files) {
+        std::string head;
+        try {
+          head = read_beginning(file, 1 << 16);
+        } catch (const SinkError&) {
+          continue;  // said when its rows are read
+        }
+        CsvRecords records(head);
+        if (!records.next() || !records.is_sound()) continue;
+        const CsvColumns columns(records.fields());
+        if (!columns.fault().empty() || !columns.row_fault().empty()) continue;
+        for (const std::string_view name : records.fields()) {
+          if (is_key(name) || std::find(all.begin(), all.end(), name) != all.end()) continue;
+          if (all.size() < 64) all.emplace_back(name);
+        }
+      }
+    }
+    stats_ = options.stats.empty() ? all : options.stats;
+    for (const std::string& name : stats_) {
+      if (std::find(all.begin(), all.end(), name) != all.end()) continue;
+      throw std::invalid_argument("'" + printable(name) + "' is no column of these files");
+    }
+  }
+
+  void read_rows(Directory& directory, const fs::path& file, const Take& take,
+                 RowAccount& account) {
+    std::vector<double> values(stats_.size());
+    std::int64_t rows = 0, superseded = 0;
+    for_each_record(
+        file, account,
+        [&](const CsvColumns& columns, const CsvRecords& records) {
+          std::string fault;
+          if (!columns.row_fault().empty()) return columns.row_fault();
+          ++directory.found;
+          TableRow row;
+          row.restart = columns.small(records, "restart", fault, directory.restart);
+          row.rank = columns.small(records, "rank", fault, directory.rank);
+          row.step = columns.integer(records, "step", fault);
+          row.attempt = columns.small(records, "attempt", fault);
+          row.micro_step = columns.small(records, "micro_step", fault);
+          row.call = columns.small(records, "call", fault);
+          row.seq = static_cast<std::uint64_t>(columns.integer(records, "seq", fault));
+          row.flags = static_cast<std::uint32_t>(columns.integer(records, "flags", fault));
+          row.window = columns.integer(records, "window", fault);
+          row.accum = columns.small(records, "accum", fault);
+          row.loss_scale = columns.number(records, "loss_scale", fault);
+          columns.enumerator(records, "fate", Fate::unknown, fate_name, row.fate, fault);
+          for (std::size_t i = 0; i < stats_.size(); ++i) {
+            const std::string_view cell = columns.text(records, stats_[i]);
+            if (cell.empty()) {
+              row.absent |= std::uint64_t{1} << i;
+              values[i] = std::nan("");
+            } else if (!parse_number(cell, values[i])) {
+              fault = stats_[i] + " '" + printable(cell) + "' is no number";
+            }
+          }
+          const std::string_view shape = columns.text(records, "shape");
+          if (!directory.shapes.find(shape, row.shape)) {
+            fault = "shape '" + printable(shape) + "' is none";
+          }
+          row.series = series_of(directory, columns, records, fault);
+          if (!fault.empty()) return fault;
+          if (!directory.seen.add(row.restart, row.rank, row.seq)) {
+            --directory.found;
+            return "a row with seq " + std::to_string(row.seq) + " of rank " +
+                   std::to_string(row.rank) + ", restart " + std::to_string(row.restart) +
+                   " was there before";
+          }
+          if (directory.has_outcomes) {
+            const Outcome outcome = directory.timeline.at(row.series->optimizer, row.window);
+            row.step = outcome.step;
+            row.attempt = outcome.attempt;
+            row.fate = outcome.fate;
+            row.loss_scale = outcome.loss_scale;
+          }
+          if (!filter_.takes_rank(row.rank) || !filter_.takes(*row.series) ||
+              !filter_.takes_step(row.step)) {
+            return fault;
+          }
+          ++rows;
+          if (!restarts_.is_newest(row.rank, row.series->optimizer, row.step, row.restart)) {
+            ++superseded;
+            return fault;
+          }
+          row.values = values;
+          take(row);
+          return fault;
+        },
+        true);
+    account.read(rows);
+    account.supersede(superseded);
+  }
+
+  // A file that ends early between two lines shows nowhere else.
+  static void hold_against_health(const Directory& directory, RowAccount& account) {
+    const std::int64_t lost = directory.claimed - directory.found;
+    if (lost <= 0) return;
+    account.read(lost);
+    account.reject({directory.path, 0, lost,
+                    "health.json says " + grouped(directory.claimed) +
+                        " rows were written, the files hold " + grouped(directory.found)});
+  }
+
+  static const Series* series_of(Directory& directory, const CsvColumns& columns,
+                                 const CsvRecords& records, std::string& fault) {
+    std::string key;
+    for (const std::string_view name :
+         {"kind", "chunk", "name", "element", "optimizer", "dtype", "replication"}) {
+      key += columns.text(records, name);
+      key += '\x1f';
+    }
+    const auto [known, is_new] = directory.by_key.try_emplace(std::move(key), nullptr);
+    if (!is_new && known->second != nullptr) return known->second;
+    Series series = columns.series(records, fault);
+    if (!fault.empty()) {
+      directory.by_key.erase(known);
+      return nullptr;
+    }
+    directory.series.push_back(std::move(series));
+    return known->second = &directory.series.back();
+  }
+
+  const RowFilter filter_;
+  std::vector<Part> parts_;
+  std::vector<Directory> directories_;  // of parts_, same order
+  Restarts restarts_;
+  std::vector<std::string> stats_;
+  std::unique_ptr<CsvFacts> facts_;
+};
+
+}  // namespace
+
+std::unique_ptr<Source> open_csv_source(const SourceOptions& options, RowAccount& account) {
+  return std::make_unique<CsvSource>(options, account);
+}
+
+}  // namespace trainmon

@@ -1,0 +1,41 @@
+// What a database holds beside rows: scalars, declared values, alerts, gaps, payloads.
+#pragma once
+
+#include <filesystem>
+
+#include "read/restarts.h"
+#include "read/row_filter.h"
+#include "read/series_index.h"
+#include "read/sqlite_answer.h"
+#include "sources/kept_series.h"
+#include "sources/source.h"
+
+namespace trainmon {
+
+// From the columns kind, chunk, name, element, optimizer, dtype, replication, the first of which
+// is `first`.
+Series series_from(const SqliteAnswer& answer, int first);
+
+class SqliteFacts {
+ public:
+  // `filter` must outlive it.
+  explicit SqliteFacts(const RowFilter& filter) : filter_(filter) {}
+  // Throws std::runtime_error.
+  void add(sqlite3* database, const std::filesystem::path& file);
+  // After the last of them: what holds of the newest restarts.
+  void finish(const ReadOptions& options, const Restarts& restarts);
+  // Those that the filter takes, of the newest restarts. One that cannot be read is rejected.
+  void read_payloads(sqlite3* database, const std::filesystem::path& file, const Restarts& restarts,
+                     const Source::UsePayload& use, RowAccount& account);
+  // Series of it are those of alerts.
+  const RunRows& rows() const { return rows_; }
+
+ private:
+  void add_declared(sqlite3* database, const std::filesystem::path& file);
+
+  const RowFilter& filter_;
+  RunRows rows_;
+  KeptSeries payload_series_;
+};
+
+}  // namespace trainmon

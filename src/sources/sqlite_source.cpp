@@ -1,0 +1,360 @@
+// Databases of ours: RUN/rank_*/restart_*/stats.db of the sink, or one that a conversion wrote.
+#include <sqlite3.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <deque>
+#include <stdexcept>
+#include <unordered_map>
+
+#include "base/cancelled.h"
+#include "base/text.h"
+#include "read/restarts.h"
+#include "read/run_layout.h"
+#include "read/sqlite_answer.h"
+#include "sinks/sqlite_file.h"
+#include "sources/enum_names.h"
+#include "sources/kept_shapes.h"
+#include "sources/seen_rows.h"
+#include "sources/source.h"
+#include "sources/sqlite_facts.h"
+
+namespace trainmon {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string column_name(std::string_view name) {
+  return "\"" + std::string(name) + "\"";
+}
+
+class SqliteSource final : public Source {
+ public:
+  SqliteSource(const SourceOptions& options, RowAccount& account)
+      : filter_(options.select), facts_(filter_) {
+    std::error_code unknown;
+    if (!fs::is_directory(options.from, unknown)) {
+      add_file(options.from, 0, 0);
+    } else {
+      const std::vector<RankDirectory> places = rank_directories(options.from);
+      for (const RankDirectory& place : places) {
+        if (!filter_.takes_rank(place.rank)) continue;
+        note_world_size(place);
+        for (const fs::path& file : databases(place.path))
+          add_file(file, place.rank, place.restart);
+      }
+      if (!options.select.all_restarts) note_starts_without(places);
+    }
+    if (files_.empty()) {
+      throw std::runtime_error("no file stats*.db in " + printable(options.from.native()));
+    }
+    for (auto at = files_.begin(); at != files_.end();) {
+      try {
+        look_at(*at);
+        ++at;
+      } catch (const std::runtime_error& error) {
+        if (files_.size() == 1) throw;
+        account.reject({at->path, 0, 0, error.what()});
+        parts_.erase(parts_.begin() + (at - files_.begin()));
+        at = files_.erase(at);
+      }
+    }
+    stats_ = options.stats.empty() ? all_stats_ : options.stats;
+    for (const std::string& name : stats_) {
+      if (std::find(all_stats_.begin(), all_stats_.end(), name) != all_stats_.end()) continue;
+      throw std::invalid_argument("'" + printable(name) + "' is no statistic of these databases");
+    }
+    filter_.check_kinds(kinds_);
+    if (!options.select.all_restarts) {
+      for (const FileOf& file : files_)
+        restarts_.add_with_open(file.rank, file.restart, file.timeline);
+    }
+    facts_.finish(options.select, restarts_);
+  }
+
+  const std::vector<Part>& parts() const override { return parts_; }
+  const std::vector<std::string>& stats() const override { return stats_; }
+  const RunRows* facts() const override { return &facts_.rows(); }
+  std::vector<std::string> kinds() const override { return kinds_; }
+  void read_payloads(const UsePayload& use, RowAccount& account) override {
+    for (const FileOf& file : files_) {
+      const SqliteConnection database = open_database(file.path);
+      facts_.read_payloads(database.get(), file.path, restarts_, use, account);
+    }
+  }
+
+  void read(std::size_t part, const Take& take, RowAccount& account) override {
+    FileOf& file = files_[part];
+    std::int64_t rows = 0, superseded = 0;
+    try {
+      read_rows(file, take, rows, superseded, parts_[part].bytes, account);
+    } catch (const Cancelled&) {
+      throw;
+    } catch (const std::runtime_error& error) {
+      account.reject({file.path, 0, 0, error.what()});
+    }
+    account.read(rows);
+    account.supersede(superseded);
+  }
+
+ private:
+  struct FileOf {
+    fs::path path;
+    int rank = 0;
+    int restart = 0;
+    Timeline timeline;
+    std::deque<Series> series;
+    std::unordered_map<std::string, const Series*> by_key;
+    KeptShapes shapes;
+    SeenRows seen;
+  };
+
+  static std::vector<fs::path> databases(const fs::path& directory) {
+    std::vector<fs::path> files;
+    std::error_code error;
+    for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
+         entry.increment(error)) {
+      const std::string name = entry->path().filename().string();
+      if (name.starts_with("stats") && name.ends_with(".db")) files.push_back(entry->path());
+    }
+    std::sort(files.begin(), files.end());
+    return files;
+  }
+
+  void add_file(const fs::path& path, int rank, int restart) {
+    std::error_code unknown;
+    parts_.push_back({rank, "", false, static_cast<std::int64_t>(fs::file_size(path, unknown))});
+    FileOf& file = files_.emplace_back();
+    file.path = path;
+    file.rank = rank;
+    file.restart = restart;
+  }
+
+  void note_world_size(const RankDirectory& place) {
+    std::vector<Damage> known_elsewhere;
+    restarts_.set_world_size(place.restart, read_run_json(place, known_elsewhere).world_size);
+  }
+
+  void note_starts_without(const std::vector<RankDirectory>& places) {
+    const auto is_asked_for = [&](int rank) { return filter_.takes_rank(rank); };
+    for (const RankDirectory& place : starts_without(places, is_asked_for)) {
+      for (const fs::path& file : databases(place.path)) {
+        try {
+          const SqliteConnection database = open_database(file);
+          check(database.get(), file);
+          restarts_.add_with_open(place.rank, place.restart, timeline_of(database.get(), file));
+          note_world_size(place);
+        } catch (const std::runtime_error&) {  // of a rank that was not asked for
+        }
+      }
+    }
+  }
+
+  static Timeline timeline_of(sqlite3* database, const fs::path& file) {
+    RecordBatch batch;
+    SqliteAnswer outcomes(
+        database, "SELECT optimizer, window, step, attempt, fate, loss_scale FROM outcomes", file);
+    while (outcomes.next()) {
+      Outcome& outcome = batch.outcomes.emplace_back();
+      outcome.optimizer = static_cast<std::int32_t>(outcomes.integer(0));
+      outcome.window = outcomes.integer(1);
+      outcome.step = outcomes.integer(2);
+      outcome.attempt = static_cast<std::int32_t>(outcomes.integer(3));
+      outcome.fate =
+          enum_from_name(outcomes.text(4), Fate::unknown, fate_name).value_or(Fate::unknown);
+      outcome.loss_scale = outcomes.real(5);
+    }
+    Timeline timeline;
+    timeline.add(batch);
+    return timeline;
+  }
+
+  // Throws where it is not a sound database of ours: of a damaged one no row can be believed.
+  static void check(sqlite3* database, const fs::path& file) {
+    const auto number = [&](const char* pragma) {
+      SqliteAnswer answer(database, std::string("PRAGMA ") + pragma, file);
+      return answer.next() ? answer.integer(0) : 0;
+    };
+    const std::string name = printable(file.native()) + ": ";
+    if (number("application_id") != kSqliteApplicationId) {
+      throw std::runtime_error(name + "no database of trainmon");
+    }
+    if (const std::int64_t version = number("user_version"); version != kSqliteFormatVersion) {
+      throw std::runtime_error(name + "schema version " + std::to_string(version) +
+                               ", this reader knows " + std::to_string(kSqliteFormatVersion));
+    }
+    SqliteAnswer answer(database, "PRAGMA quick_check(1)", file);
+    if (answer.next() && answer.text(0) != "ok") {
+      throw std::runtime_error(name + "damaged: " + printable(answer.text(0)));
+    }
+  }
+
+  // Why the row cannot be used; empty for a sound one.
+  std::string fault_of(const SqliteAnswer& answer, int first_stat) const {
+    constexpr std::array<int, 12> kIntegers = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16};
+    constexpr std::array<int, 9> kSmall = {0, 1, 3, 4, 5, 7, 9, 13, 16};
+    const auto named = [&](int at) { return "column " + std::string(answer.name(at)); };
+    for (const int at : kIntegers) {
+      if (!answer.is_integer(at)) return named(at) + " is no whole number";
+    }
+    for (const int at : kSmall) {
+      const std::int64_t value = answer.integer(at);
+      if (value < INT32_MIN || value > INT32_MAX) return named(at) + " is out of its range";
+    }
+    for (std::size_t i = 0; i <= stats_.size(); ++i) {
+      const int at = i == stats_.size() ? 11 : first_stat + static_cast<int>(i);
+      if (!answer.is_number_or_null(at)) return named(at) + " is no number";
+    }
+    return {};
+  }
+
+  void look_at(FileOf& file) {
+    const SqliteConnection database = open_database(file.path);
+    check(database.get(), file.path);
+    {
+      SqliteAnswer columns(database.get(), "SELECT * FROM stats LIMIT 0", file.path);
+      for (int i = 0; i < columns.columns(); ++i) {
+        const std::string name(columns.name(i));
+        const bool is_key =
+            std::any_of(key_columns().begin(), key_columns().end(),
+                        [&](const TableColumn& column) { return column.name == name; });
+        if (is_key || name.find('"') != std::string::npos || all_stats_.size() >= 64) continue;
+        if (std::find(all_stats_.begin(), all_stats_.end(), name) == all_stats_.end()) {
+          all_stats_.push_back(name);
+        }
+      }
+    }
+    file.timeline = timeline_of(database.get(), file.path);
+    SqliteAnswer kinds(database.get(), "SELECT DISTINCT kind FROM series", file.path);
+    while (kinds.next()) {
+      std::string kind(kinds.text(0));
+      if (std::find(kinds_.begin(), kinds_.end(), kind) == kinds_.end()) {
+        kinds_.push_back(std::move(kind));
+      }
+    }
+    facts_.add(database.get(), file.path);
+  }
+
+  void read_rows(FileOf& file, const Take& take, std::int64_t& rows, std::int64_t& superseded,
+                 std::int64_t bytes, RowAccount& account) {
+    const SqliteConnection database = open_database(file.path);
+    SqliteAnswer last(database.get(), "SELECT max(rowid) FROM rows", file.path);
+    const std::int64_t all = last.next() ? std::max<std::int64_t>(last.integer(0), 1) : 1;
+    std::int64_t seen = 0;
+    constexpr std::int64_t kOften = 8192;
+    std::string sql =
+        "SELECT restart, rank, step, attempt, micro_step, call, seq, flags, window, "
+        "accum, fate, loss_scale, kind, chunk, name, element, optimizer, dtype, "
+        "replication, ";
+    constexpr int kFirstStat = 20;
+    std::vector<bool> has(stats_.size(), true);
+    {
+      SqliteAnswer columns(database.get(), "SELECT * FROM stats LIMIT 0", file.path);
+      for (std::size_t i = 0; i < stats_.size(); ++i) {
+        has[i] = false;
+        for (int c = 0; c < columns.columns(); ++c) has[i] = has[i] || columns.name(c) == stats_[i];
+      }
+      // Databases of earlier versions have no shapes.
+      bool has_shape = false;
+      for (int c = 0; c < columns.columns(); ++c) has_shape |= columns.name(c) == "shape";
+      sql += has_shape ? "shape" : "NULL";
+    }
+    for (std::size_t i = 0; i < stats_.size(); ++i)
+      sql += ", " + (has[i] ? column_name(stats_[i]) : "NULL");
+    SqliteAnswer answer(database.get(), sql + " FROM stats", file.path);
+    std::vector<double> values(stats_.size());
+    while (answer.next()) {
+      if (++seen % kOften == 0) {
+        account.advance(static_cast<std::int64_t>(static_cast<double>(bytes) * kOften /
+                                                  static_cast<double>(all)));
+      }
+      TableRow row;
+      std::string fault = fault_of(answer, kFirstStat);
+      if (fault.empty() && !file.shapes.find(answer.text(19), row.shape)) {
+        fault = "shape '" + printable(answer.text(19)) + "' is none";
+      }
+      if (!fault.empty()) {
+        ++rows;
+        account.reject(
+            {file.path, 0, 1, "row with seq " + std::to_string(answer.integer(6)) + ": " + fault});
+        continue;
+      }
+      const auto small = [&](int at) { return static_cast<std::int32_t>(answer.integer(at)); };
+      row.restart = small(0);
+      row.rank = small(1);
+      row.step = answer.integer(2);
+      row.attempt = small(3);
+      row.micro_step = small(4);
+      row.call = small(5);
+      row.seq = static_cast<std::uint64_t>(answer.integer(6));
+      row.flags = static_cast<std::uint32_t>(answer.integer(7));
+      row.window = answer.integer(8);
+      row.accum = small(9);
+      row.fate = enum_from_name(answer.text(10), Fate::unknown, fate_name).value_or(Fate::unknown);
+      row.loss_scale = answer.is_null(11) ? std::nan("") : answer.real(11);
+      row.series = series_of(file, answer);
+      if (!filter_.takes_rank(row.rank) || !filter_.takes(*row.series) ||
+          !filter_.takes_step(row.step)) {
+        continue;
+      }
+      ++rows;
+      if (!file.seen.add(row.restart, row.rank, row.seq)) {
+        account.reject(
+            {file.path, 0, 1, "row with seq " + std::to_string(row.seq) + " was there before"});
+        continue;
+      }
+      if (!restarts_.is_newest(row.rank, row.series->optimizer, row.step, row.restart)) {
+        ++superseded;
+        continue;
+      }
+      // NULL is NaN, but where nothing was measured at all.
+      const bool is_unknown = (row.flags & flag::kNotReady) != 0;
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        const int at = kFirstStat + static_cast<int>(i);
+        const bool is_null = answer.is_null(at);
+        values[i] = is_null ? std::nan("") : answer.real(at);
+        if (is_null && (is_unknown || !has[i])) row.absent |= std::uint64_t{1} << i;
+      }
+      row.values = values;
+      take(row);
+    }
+    // The view has no row of a series that is not there.
+    SqliteAnswer orphans(database.get(),
+                         "SELECT count(*) FROM rows WHERE series NOT IN (SELECT id FROM series)",
+                         file.path);
+    const std::int64_t lost = orphans.next() ? orphans.integer(0) : 0;
+    if (lost == 0) return;
+    rows += lost;
+    account.reject({file.path, 0, lost, "rows whose series is not in the table series"});
+  }
+
+  static const Series* series_of(FileOf& file, const SqliteAnswer& answer) {
+    std::string key;
+    for (int at = 12; at < 19; ++at) {
+      key += answer.text(at);
+      key += '\x1f';
+    }
+    const auto [known, is_new] = file.by_key.try_emplace(std::move(key), nullptr);
+    if (!is_new) return known->second;
+    file.series.push_back(series_from(answer, 12));
+    return known->second = &file.series.back();
+  }
+
+  const RowFilter filter_;
+  std::vector<Part> parts_;
+  std::deque<FileOf> files_;  // of parts_, same order
+  Restarts restarts_;
+  std::vector<std::string> all_stats_;
+  std::vector<std::string> stats_;
+  std::vector<std::string> kinds_;
+  SqliteFacts facts_;
+};
+
+}  // namespace
+
+std::unique_ptr<Source> open_sqlite_source(const SourceOptions& options, RowAccount& account) {
+  return std::make_unique<SqliteSource>(options, account);
+}
+
+}  // namespace trainmon

@@ -1,0 +1,1 @@
+trainmon_test(compare SOURCES compare/compare_tolerance_test.cpp compare/compared_names_test.cpp DEPENDS compare)
