@@ -8,7 +8,6 @@ import torch
 
 from trainmon.base.names import listed
 from trainmon.torch.hooks.hook import Hook, ModuleHook
-from trainmon.torch.parameters.sharded_gradients import Shards
 from trainmon.torch.parameters.sweeps import Sweeps
 from trainmon.torch.steps.calls import closure_of, is_inside
 from trainmon.torch.steps.every_step import EveryStep
@@ -28,7 +27,7 @@ class DeclaredSteps:
 
     def __init__(self, reduce_shards: bool = False):
         self.reduce_shards = reduce_shards
-        self.shards: Shards | None = None
+        self.shards = None
         self.steps = None  # of the adapter, once it is installed
         self.count = 0  # windows ended
         self.caller = 0  # id of the frame that runs the optimizer step under way
@@ -46,6 +45,8 @@ class DeclaredSteps:
                 hook = ForwardBegins(self)
                 self.handles.append(ModuleHook(root, "register_forward_pre_hook", hook))
         if self.reduce_shards:
+            from trainmon.torch.parameters.sharded_gradients import Shards  # few ask for it
+
             self.shards = Shards(steps.adapter)
 
     def settle(self) -> None:
