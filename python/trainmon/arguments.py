@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable
 
 from trainmon import _core, reading
-from trainmon.checks import selection
+from trainmon.checks.selection import texts
 
 # As of the C++ commands.
 OK, USAGE, PARTIAL = 0, 2, 3
@@ -103,7 +103,7 @@ class Reader:
 
 def taken(present: list[str], asked: str | Iterable[str] | None) -> list[str]:
     """Those of the kinds of a run that kinds and groups take; all where none are asked for."""
-    names = selection.texts("kinds", asked)
+    names = texts("kinds", asked)
     selected = _core.kind_selected
     return [k for k in present if selected(k.encode("utf-8", "surrogateescape"), names)]
 
