@@ -162,7 +162,7 @@ class CsvSource final : public Source {
       other.rank = place.rank;
       other.restart = place.restart;
       other.clock = facts.clock;
-      other.files = row_files(place.path);
+      other.files = files_named(place.path, "rows", ".csv");
       other.timeline = Timeline(facts.start_steps);
       read_outcomes(other, nor_this);
       restarts_.set_world_size(place.restart, facts.world_size);
