@@ -89,8 +89,7 @@ class CsvSource final : public Source {
       throw std::runtime_error("no file rows*.csv in " + printable(options.from.native()));
     }
     if (!options.select.all_restarts) {
-      for (const Directory& d : directories_)
-        restarts_.add_with_open(d.rank, d.restart, d.timeline);
+      for (const Directory& d : directories_) note_steps(d);
     }
     find_stats(options);
     filter_.check_kinds(kinds());
@@ -172,11 +171,44 @@ class CsvSource final : public Source {
       const RunFacts facts = read_run_json(place, not_asked_for);
       Directory other;
       other.path = place.path;
+      other.rank = place.rank;
+      other.restart = place.restart;
+      other.clock = facts.clock;
+      other.files = row_files(place.path);
       other.timeline = Timeline(facts.start_steps);
       read_outcomes(other, nor_this);
       restarts_.set_world_size(place.restart, facts.world_size);
-      restarts_.add_with_open(place.rank, place.restart, other.timeline);
+      note_steps(other);
     }
+  }
+
+  // Those with an outcome, and those after them that have rows, which are at the end.
+  void note_steps(const Directory& directory) {
+    restarts_.add(directory.rank, directory.restart, directory.timeline);
+    if (directory.restart == 0 || directory.files.empty()) return;  // there is none before
+    RowAccount said_where_they_are_read;
+    std::pair<std::int32_t, std::int64_t> known = {-1, -1};
+    const auto add = [&](std::int32_t optimizer, const CsvColumns& columns,
+                         const CsvRecords& records) {
+      std::string fault;
+      const std::int64_t window = columns.integer(records, "window", fault);
+      std::int64_t step = columns.integer(records, "step", fault);
+      if (!fault.empty() || known == std::pair(optimizer, window)) return;
+      known = {optimizer, window};
+      if (directory.has_outcomes) step = directory.timeline.at(optimizer, window).step;
+      restarts_.add(directory.rank, optimizer, step, directory.restart);
+    };
+    for_each_record(directory.files.back(), said_where_they_are_read,
+                    [&](const CsvColumns& columns, const CsvRecords& records) {
+                      std::string fault;
+                      add(columns.small(records, "optimizer", fault), columns, records);
+                      return fault;
+                    });
+    for_each_fact(directory.path / "scalars.csv", said_where_they_are_read,
+                  [&](const CsvColumns& columns, const CsvRecords& records) {
+                    if (columns.at("window") >= 0) add(directory.clock, columns, records);
+                    return std::string();
+                  });
   }
 
   void read_outcomes(Directory& directory, RowAccount& account) {

@@ -66,8 +66,12 @@ class SqliteSource final : public Source {
     }
     filter_.check_kinds(kinds_);
     if (!options.select.all_restarts) {
-      for (const FileOf& file : files_)
-        restarts_.add_with_open(file.rank, file.restart, file.timeline);
+      for (const FileOf& file : files_) {
+        try {
+          note_steps(file);
+        } catch (const std::runtime_error&) {  // said when its rows are read
+        }
+      }
     }
     facts_.finish(options.select, restarts_);
   }
@@ -142,11 +146,35 @@ class SqliteSource final : public Source {
         try {
           const SqliteConnection database = open_database(file);
           check(database.get(), file);
-          restarts_.add_with_open(place.rank, place.restart, timeline_of(database.get(), file));
+          FileOf other;
+          other.path = file;
+          other.rank = place.rank;
+          other.restart = place.restart;
+          other.timeline = timeline_of(database.get(), file);
+          note_steps(other);
           note_world_size(place);
         } catch (const std::runtime_error&) {  // of a rank that was not asked for
         }
       }
+    }
+  }
+
+  // Those with an outcome, and those after them that have rows or scalars.
+  void note_steps(const FileOf& file) {
+    restarts_.add(file.rank, file.restart, file.timeline);
+    if (file.restart == 0) return;  // there is none before
+    const SqliteConnection database = open_database(file.path);
+    SqliteAnswer open(database.get(),
+                      "SELECT DISTINCT s.optimizer, r.window, r.step FROM rows r JOIN series s ON "
+                      "s.id = r.series UNION SELECT optimizer, window, step FROM scalars",
+                      file.path);
+    while (open.next()) {
+      const auto optimizer = static_cast<std::int32_t>(open.integer(0));
+      std::int64_t step = open.integer(2);
+      if (file.timeline.outcomes().contains(optimizer)) {
+        step = file.timeline.at(optimizer, open.integer(1)).step;
+      }
+      restarts_.add(file.rank, optimizer, step, file.restart);
     }
   }
 
