@@ -215,6 +215,7 @@ class Monitor {
 
  private:
   friend void settle_monitors_of(const std::filesystem::path& path, double seconds) noexcept;
+  class AtWork;
   class State;
   std::shared_ptr<State> state_;
 };

@@ -5,8 +5,8 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include "config/config_keys.h"
 #include "init.h"
-#include "trainmon/config_keys.h"
 #include "trainmon/record.h"
 
 namespace nb = nanobind;

@@ -15,3 +15,4 @@ html_copy_source = False
 html_show_copyright = False
 html_show_sphinx = False
 pygments_style = "friendly"
+smartquotes = False  # they make a dash of "--option"

@@ -58,7 +58,7 @@ NAVIGATION = {
     "Work on trainmon": ["architecture", "extending", "contributing", "security"],
 }
 # Pages that the site has as soon as their document is there.
-AWAITED = {"configuration", "extending"}
+AWAITED = {"extending"}
 
 LINK = re.compile(r"(!?)\[([^]]*)\]\(([^)\s]+)\)")
 CODE = re.compile(r"(^```.*?^```|`[^`\n]*`)", re.M | re.S)
@@ -122,12 +122,18 @@ def command_line() -> str:
 
 
 def examples() -> str:
-    """The first lines of each script of examples/."""
+    """The first line of each script of examples/ and its docstring."""
     out = ["# Examples\n", "Each script stands in `examples` of the repository.\n"]
     for path in sorted((ROOT / "examples").glob("*.py")):
-        text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
-        if text:
-            out.append(f"## {path.name}\n\n{python_reference.markdown(text)}")
+        source = path.read_text(encoding="utf-8")
+        if text := ast.get_docstring(ast.parse(source)):
+            first = re.match(r"# (.*)", source)
+            said = [
+                f"## {path.name}",
+                *([first[1]] if first else []),
+                python_reference.markdown(text),
+            ]
+            out.append("\n\n".join(said))
     return "\n".join(out)
 
 

@@ -10,8 +10,8 @@
 #include <variant>
 #include <vector>
 
+#include "config/config_keys.h"
 #include "trainmon/config.h"
-#include "trainmon/config_keys.h"
 
 namespace trainmon {
 

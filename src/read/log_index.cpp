@@ -104,17 +104,15 @@ LogIndex::LogIndex(fs::path directory, int rank, int restart, Allowance& allowan
   std::error_code error;
   for (fs::directory_iterator entry(directory_, error), end; !error && entry != end;
        entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    int number = -1, length = 0;
-    if (std::sscanf(name.c_str(), "log-%9d.tmlog%n", &number, &length) == 1 && number >= 0 &&
-        static_cast<std::size_t>(length) == name.size()) {
+    if (const std::optional<int> number =
+            log_format::segment_number(entry->path().filename().native())) {
       std::error_code unknown;
       if (!entry->is_regular_file(unknown)) {
         contents_.damage.push_back({entry->path(), 0, "is no file"});
         continue;
       }
       Segment& segment = segments_.emplace_back();
-      segment.number = number;
+      segment.number = *number;
       segment.path = entry->path();
     }
   }

@@ -53,9 +53,7 @@ class LogSink : public Sink {
   std::int64_t limit() const { return static_cast<std::int64_t>(segment_bytes_); }
 
   std::filesystem::path path_of(std::int32_t number) const {
-    std::array<char, 32> name;
-    std::snprintf(name.data(), name.size(), "log-%06d.tmlog", number);
-    return run_.directory / name.data();
+    return run_.directory / log_format::segment_name(number);
   }
 
   // A deleted segment took its rows with it: the next batch that is written says so.

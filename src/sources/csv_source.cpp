@@ -23,18 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<fs::path> row_files(const fs::path& directory) {
-  std::vector<fs::path> files;
-  std::error_code error;
-  for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
-       entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    if (name.starts_with("rows") && name.ends_with(".csv")) files.push_back(entry->path());
-  }
-  std::sort(files.begin(), files.end());
-  return files;
-}
-
 std::int64_t rows_written(const Health& health) {
   for (const SinkHealth& sink : health.sinks) {
     if (sink.name == "csv") return sink.rows_written;
@@ -76,7 +64,7 @@ bool is_key(std::string_view name) {
 class CsvSource final : public Source {
  public:
   CsvSource(const SourceOptions& options, RowAccount& account) : filter_(options.select) {
-    if (!row_files(options.from).empty()) {
+    if (!files_named(options.from, "rows", ".csv").empty()) {
       add_directory(options.from, nullptr, account);
     } else {
       const std::vector<RankDirectory> places = rank_directories(options.from);
@@ -138,7 +126,7 @@ class CsvSource final : public Source {
   void add_directory(const fs::path& path, const RankDirectory* place, RowAccount& account) {
     Directory directory;
     directory.path = path;
-    directory.files = row_files(path);
+    directory.files = files_named(path, "rows", ".csv");
     if (directory.files.empty()) return;
     if (place != nullptr) {
       std::vector<Damage> damage;

@@ -41,7 +41,7 @@ class SqliteSource final : public Source {
       for (const RankDirectory& place : places) {
         if (!filter_.takes_rank(place.rank)) continue;
         note_world_size(place);
-        for (const fs::path& file : databases(place.path))
+        for (const fs::path& file : files_named(place.path, "stats", ".db"))
           add_file(file, place.rank, place.restart);
       }
       if (!options.select.all_restarts) note_starts_without(places);
@@ -110,18 +110,6 @@ class SqliteSource final : public Source {
     SeenRows seen;
   };
 
-  static std::vector<fs::path> databases(const fs::path& directory) {
-    std::vector<fs::path> files;
-    std::error_code error;
-    for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
-         entry.increment(error)) {
-      const std::string name = entry->path().filename().string();
-      if (name.starts_with("stats") && name.ends_with(".db")) files.push_back(entry->path());
-    }
-    std::sort(files.begin(), files.end());
-    return files;
-  }
-
   void add_file(const fs::path& path, int rank, int restart) {
     std::error_code unknown;
     parts_.push_back({rank, "", false, static_cast<std::int64_t>(fs::file_size(path, unknown))});
@@ -139,7 +127,7 @@ class SqliteSource final : public Source {
   void note_starts_without(const std::vector<RankDirectory>& places) {
     const auto is_asked_for = [&](int rank) { return filter_.takes_rank(rank); };
     for (const RankDirectory& place : starts_without(places, is_asked_for)) {
-      for (const fs::path& file : databases(place.path)) {
+      for (const fs::path& file : files_named(place.path, "stats", ".db")) {
         try {
           const SqliteConnection database = open_database(file);
           check(database.get(), file);

@@ -13,7 +13,7 @@ import torch
 from torch.optim import optimizer as of_torch
 
 import trainmon
-from trainmon.torch.hooks import Handles, Hook, ModuleHook
+from trainmon.torch.hooks.hook import Handles, Hook, ModuleHook
 
 HERE = pathlib.Path(__file__).parent
 
