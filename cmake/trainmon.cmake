@@ -11,6 +11,15 @@ set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 find_package(Threads REQUIRED)
 
+# A compiler cache is used where there is one: a clone that was built before builds in a minute.
+if(NOT CMAKE_TOOLCHAIN_FILE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER
+   AND NOT DEFINED ENV{CMAKE_CXX_COMPILER_LAUNCHER})
+  find_program(TRAINMON_CCACHE ccache)
+  if(TRAINMON_CCACHE)
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${TRAINMON_CCACHE})
+  endif()
+endif()
+
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 12)
   message(FATAL_ERROR "trainmon needs g++ 12 or newer; ${CMAKE_CXX_COMPILER} is "
     "${CMAKE_CXX_COMPILER_VERSION}. Name another with -DCMAKE_CXX_COMPILER or CXX=.")

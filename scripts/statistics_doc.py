@@ -43,7 +43,7 @@ Element types: float64, float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, 
 unsigned integers of 8 to 64 bits, and bool. Any layout of a dense tensor: strided, permuted,
 expanded, overlapping, of no dimension, empty. Complex, sparse, quantised, nested and meta tensors,
 negative views, tensor subclasses with operations of their own (DTensor) and tensors whose storage is smaller than
-their sizes say are refused by name.
+their sizes say are refused by name. `resolve_neg()` and `torch.view_as_real()` give what can be measured.
 """
 
 

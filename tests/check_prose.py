@@ -12,10 +12,12 @@ import sys
 from pathlib import Path
 
 SHORT = (
+    "ARCHITECTURE.md",
     "README.md",
     "SECURITY.md",
     "docs/configuration.md",
     "docs/cost.md",
+    "docs/extending.md",
     "docs/first_bad.md",
     "docs/from_msprobe.md",
     "docs/from_wandb.md",

@@ -52,6 +52,7 @@ struct SinkHealth {
   std::map<std::string, std::int64_t> rows_dropped;  // reason -> rows
   bool degraded = false;                             // the last write failed
   std::int64_t batches_written = -1;                 // with and without rows; -1: not known
+  std::int64_t rows_deleted = 0;  // of rows_written, with their file; health.json has no such key
 };
 struct Health {
   std::int64_t rows_produced = 0;
@@ -215,6 +216,7 @@ class Monitor {
 
  private:
   friend void settle_monitors_of(const std::filesystem::path& path, double seconds) noexcept;
+  class AtWork;
   class State;
   std::shared_ptr<State> state_;
 };

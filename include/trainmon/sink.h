@@ -45,6 +45,8 @@ class Sink {
   // Of the rows taken, those that its format has no place for, by reason: they count as dropped,
   // not as written. Any thread, at any time; must not wait.
   virtual std::map<std::string, std::int64_t> rows_left_out() const { return {}; }
+  // Of the rows written, those whose file somebody has deleted since. Likewise.
+  virtual std::int64_t rows_deleted() const { return 0; }
 };
 
 }  // namespace trainmon

@@ -36,7 +36,7 @@ nb::ndarray<nb::numpy, Element> array_of(std::vector<Value> values,
 nb::object probe_tensor(nb::handle tensor, std::optional<std::vector<double>> bounds, int planes,
                         const std::string& digest, double eps, int threads) {
   TensorAccess access;
-  switch (read_tensor(tensor.ptr(), access)) {
+  switch (read_tensor(tensor.ptr(), access, true)) {
     case Access::ok:
       break;
     case Access::not_cpu:

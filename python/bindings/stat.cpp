@@ -59,7 +59,8 @@ nb::tuple measure_tensors(const nb::list& tensors, double eps, int threads) {
   Batch batch(n);
   TensorAccess access;
   for (std::size_t i = 0; i < n; ++i) {
-    switch (read_tensor(PyList_GetItem(tensors.ptr(), static_cast<Py_ssize_t>(i)), access)) {
+    PyObject* tensor = PyList_GetItem(tensors.ptr(), static_cast<Py_ssize_t>(i));
+    switch (read_tensor(tensor, access, true)) {
       case Access::ok:
         batch.add(access, i);
         break;

@@ -387,8 +387,9 @@ bool is_negative(PyObject* object) {
   return holds(predicate, object);
 }
 
-// A negative view comes from the imaginary part of a conjugate, so it has a gap between its
-// elements unless it has only one; asking every tensor would cost more than the rest of reading it.
+// A negative view of public torch comes from the imaginary part of a conjugate, so it has a gap
+// between its elements unless it has only one; asking every tensor would cost more than the rest of
+// reading it.
 bool may_be_negative(const TensorView& view) {
   std::int64_t run = 1;
   for (int i = view.ndim - 1; i >= 0; --i) {
@@ -398,7 +399,8 @@ bool may_be_negative(const TensorView& view) {
   return run == 1;
 }
 
-Access read_exchange(const dlpack::ExchangeApi& api, PyObject* object, TensorAccess& out) {
+Access read_exchange(const dlpack::ExchangeApi& api, PyObject* object, TensorAccess& out,
+                     bool asks_all) {
   dlpack::Tensor tensor;
   if (api.tensor_from_object(object, &tensor) != 0) {
     PyErr_Clear();
@@ -409,7 +411,9 @@ Access read_exchange(const dlpack::ExchangeApi& api, PyObject* object, TensorAcc
   const bool on_device = access == Access::not_cpu;
   if (on_device && out.view.sizes == nullptr) return access;
   if (!hold_storage(object, out)) return refuse(out, kTooSmall);
-  if (may_be_negative(out.view) && is_negative(object)) return refuse(out, "neg_view");
+  if ((asks_all || may_be_negative(out.view)) && is_negative(object)) {
+    return refuse(out, "neg_view");
+  }
   if (on_device && api.current_stream != nullptr) {
     out.is_complete =
         api.current_stream(tensor.device_type, tensor.device_id, &out.view.stream) == 0;
@@ -531,11 +535,11 @@ Access read_dlpack(PyObject* object, TensorAccess& out) {
   return access;
 }
 
-Access read(PyObject* object, TensorAccess& out) {
+Access read(PyObject* object, TensorAccess& out, bool asks_all) {
   const TypeInfo& type = type_info(Py_TYPE(object));
   switch (type.way) {
     case Way::exchange:
-      return read_exchange(*type.api, object, out);
+      return read_exchange(*type.api, object, out, asks_all);
     case Way::by_hand:
       return read_by_hand(object, out);
     case Way::numpy:
@@ -554,14 +558,14 @@ Access read(PyObject* object, TensorAccess& out) {
 
 }  // namespace
 
-Access read_tensor(PyObject* object, TensorAccess& out) noexcept {
+Access read_tensor(PyObject* object, TensorAccess& out, bool asks_all) noexcept {
   Py_CLEAR(out.owner);
   out.view = {};
   out.is_complete = false;
   out.reason.clear();
   Access access = Access::refused;
   try {
-    access = read(object, out);
+    access = read(object, out, asks_all);
   } catch (const std::exception&) {  // no memory for a name
     out.reason.clear();
   }

@@ -73,7 +73,8 @@ struct TensorViews {
 // the version counter are left alone. A copy-on-write clone (torch._lazy_clone) gets memory of its
 // own where torch has the C exchange, as by data_ptr(): to ask every tensor whether it is one would
 // cost as much as the rest. Subclasses that compute their own operations (DTensor, FakeTensor, ...)
-// are refused by their name.
-Access read_tensor(PyObject* object, TensorAccess& out) noexcept;
+// are refused by their name. A contiguous tensor with torch's negative bit, as only torch._neg_view
+// makes one, is seen with `asks_all` alone, which costs as much again.
+Access read_tensor(PyObject* object, TensorAccess& out, bool asks_all = false) noexcept;
 
 }  // namespace trainmon

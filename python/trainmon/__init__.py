@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # they and editors follow no name that resolves on first use
     from trainmon.stats import probe_tensor as probe_tensor
     from trainmon.stats import tensor_stats as tensor_stats
     from trainmon.torch.describe import describe as describe
-    from trainmon.torch.grad_probe import GradProbe as GradProbe
+    from trainmon.torch.probe.grad_probe import GradProbe as GradProbe
 else:
 
     def __getattr__(name: str):

@@ -6,7 +6,8 @@ import sys
 import warnings
 from collections.abc import Iterable
 
-from trainmon import reading
+from trainmon import _core, reading
+from trainmon.checks.selection import texts
 
 # As of the C++ commands.
 OK, USAGE, PARTIAL = 0, 2, 3
@@ -102,8 +103,8 @@ class Reader:
 
 def taken(present: list[str], asked: str | Iterable[str] | None) -> list[str]:
     """Those of the kinds of a run that kinds and groups take; all where none are asked for."""
-    names = reading._checked_texts("kinds", asked)
-    selected = reading._core.kind_selected
+    names = texts("kinds", asked)
+    selected = _core.kind_selected
     return [k for k in present if selected(k.encode("utf-8", "surrogateescape"), names)]
 
 

@@ -75,10 +75,7 @@ def convert(
     >>> done.rows, done.written, done.rejections
     (160, 160, [])
     """
-    if format not in SOURCES:
-        raise ValueError(f"format: {format!r} is none; there are {', '.join(SOURCES)}")
-    if to not in TARGETS:
-        raise ValueError(f"to: {to!r} is no format; there are {', '.join(TARGETS)}")
+    _check_formats(format, to)
     if safe_cells and to != "csv":
         raise ValueError(f"safe_cells: for to='csv' only, not for {to!r}")
     if progress is not None and not callable(progress):
@@ -111,6 +108,13 @@ def convert(
     )
     _warn_of(report)
     return report
+
+
+def _check_formats(source: str, target: str) -> None:
+    if source not in SOURCES:
+        raise ValueError(f"format: {source!r} is none; there are {', '.join(SOURCES)}")
+    if target not in TARGETS:
+        raise ValueError(f"to: {target!r} is no format; there are {', '.join(TARGETS)}")
 
 
 def _warn_of(report: Conversion) -> None:

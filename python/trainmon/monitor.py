@@ -346,8 +346,12 @@ class Watch:
 
     def _say_stop(self, health: dict) -> None:
         written = max((sink["rows_written"] for sink in health["sinks"]), default=0)
+        deleted = max((sink["rows_deleted"] for sink in health["sinks"]), default=0)
         dropped = sum(sum(sink["rows_dropped"].values()) for sink in health["sinks"])
-        text = f"{written} rows written, {dropped} dropped"
+        text = f"{written} rows written"
+        if deleted:
+            text += f" ({deleted} of them deleted since by somebody)"
+        text += f", {dropped} dropped"
         if dropped:
             reasons = {reason for sink in health["sinks"] for reason in sink["rows_dropped"]}
             text += f" ({', '.join(sorted(reasons))})"
@@ -366,7 +370,7 @@ class Watch:
             found = f"the logged loss was not finite {bad} {times}"
         elif health["rows_produced"] == 0 and self._is_chosen():
             tool, found = "doctor", "nothing was recorded"
-        elif dropped:
+        elif dropped or deleted:
             tool, found = "doctor", "nothing found in the rest"
         else:
             tool, found = "top", "nothing found"

@@ -57,8 +57,6 @@ NAVIGATION = {
     "What has run": ["status", "measurements", "measurements-history", "changelog"],
     "Work on trainmon": ["architecture", "extending", "contributing", "security"],
 }
-# Pages that the site has as soon as their document is there.
-AWAITED = {"extending"}
 
 LINK = re.compile(r"(!?)\[([^]]*)\]\(([^)\s]+)\)")
 CODE = re.compile(r"(^```.*?^```|`[^`\n]*`)", re.M | re.S)
@@ -137,10 +135,9 @@ def examples() -> str:
     return "\n".join(out)
 
 
-def index(text: str, pages: set[str]) -> str:
+def index(text: str) -> str:
     for title, names in NAVIGATION.items():
-        here = [name for name in names if name in pages or name not in AWAITED]
-        text += f"\n```{{toctree}}\n:hidden:\n:caption: {title}\n\n" + "\n".join(here) + "\n```\n"
+        text += f"\n```{{toctree}}\n:hidden:\n:caption: {title}\n\n" + "\n".join(names) + "\n```\n"
     return text
 
 
@@ -151,7 +148,7 @@ def main() -> None:
     for document, page in pages.items():
         text = linked(document.read_text(encoding="utf-8"), document, pages)
         if page == "index":
-            text = index(text, set(pages.values()))
+            text = index(text)
         (target / f"{page}.md").write_text(text, encoding="utf-8")
     for picture in (ROOT / "docs").glob("*.svg"):
         (target / picture.name).write_bytes(picture.read_bytes())

@@ -133,6 +133,10 @@ class Around {
       ++around_.local;
       around_.bad_local += is_bad(row) ? 1 : 0;
     }
+    if (series.kind == kind::kActvGrad) {
+      ++around_.passed;
+      around_.bad_passed += is_bad(row) ? 1 : 0;
+    }
   }
   const AroundBad& around() const { return around_; }
   std::vector<int> ranks() const { return {ranks_.begin(), ranks_.end()}; }

@@ -89,6 +89,24 @@ class RunTail::Place {
     tell_ended(news);
   }
 
+  // What is missing of the log: before what was read, and of a closed one behind it.
+  void check(std::vector<Damage>& damage) const {
+    std::vector<Damage> cut =
+        LogIndex::cut_segments(directory_.path, directory_.rank, directory_.restart);
+    std::move(cut.begin(), cut.end(), std::back_inserter(damage));
+    std::vector<Damage> said_elsewhere;
+    const auto stored = read_health_json(directory_, said_elsewhere);
+    if (!stored || !stored->closed) return;
+    for (const SinkHealth& sink : stored->health.sinks) {
+      // Batches are numbered from 1; those that were dropped have a number, too.
+      const auto newest = static_cast<std::int64_t>(newest_batch_);
+      if (sink.name != "log" || newest >= sink.batches_written) continue;
+      damage.push_back({directory_.path, 0,
+                        "health.json says " + grouped(sink.batches_written) +
+                            " batches were written, the log ends with batch " + grouped(newest)});
+    }
+  }
+
   void unfinished(TailNews& news) {
     for (auto& [key, window] : open_) tell(window, news);
     open_.clear();
@@ -204,6 +222,7 @@ class RunTail::Place {
 
   // Batches are numbered as they were sealed: a number that is not there yet may still come.
   void note_number(std::uint64_t number) {
+    newest_batch_ = std::max(newest_batch_, number);
     if (!next_number_) next_number_ = number;
     if (number >= *next_number_) ahead_.insert(number);
     while (!ahead_.empty() && *ahead_.begin() == *next_number_) {
@@ -279,6 +298,7 @@ class RunTail::Place {
   std::map<std::int32_t, std::uint64_t> batch_of_newest_;  // and the batch that began it
   std::optional<std::uint64_t> next_number_;
   std::set<std::uint64_t> ahead_;
+  std::uint64_t newest_batch_ = 0;
   std::int64_t lost_ = 0;
   int quiet_looks_ = 0;
 };
@@ -363,6 +383,7 @@ void RunTail::find_places(TailNews& news) {
       std::move(here.steps.begin(), here.steps.end(), std::back_inserter(news.steps));
       std::move(here.rows.begin(), here.rows.end(), std::back_inserter(news.rows));
       std::move(here.damage.begin(), here.damage.end(), std::back_inserter(news.damage));
+      place->check(news.damage);
       places_[key] = std::move(place);
       break;
     }

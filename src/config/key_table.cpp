@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "model/kinds.h"
+#include "sinks/sinks.h"
 
 namespace trainmon {
 namespace {
@@ -19,7 +20,11 @@ constexpr std::array<string_view, 3> kCausal = {"auto", "yes", "no"};
 constexpr std::array<string_view, 2> kCollectives = {"functions", "all"};
 constexpr std::array<string_view, 7> kAlertStats = {"norm",   "mean",  "min", "max",
                                                     "absmax", "zeros", "nans"};
-constexpr std::array<string_view, 5> kSinks = {"log", "csv", "sqlite", "tensorboard", "memory"};
+const std::vector<string_view> kSinks = [] {
+  std::vector<string_view> names;
+  for (const SinkType& type : sink_types()) names.push_back(type.name);
+  return names;
+}();
 constexpr std::array<string_view, 2> kBackends = {"auto", "ops"};
 constexpr std::array<string_view, 3> kOverflows = {"drop_newest", "drop_oldest", "block"};
 

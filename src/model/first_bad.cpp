@@ -71,9 +71,16 @@ Origin origin_of(std::string_view kind, const AroundBad& around) {
   const bool are_most_bad =
       around.gradients > 1 && 2 * around.bad_gradients > around.gradients && is_gradient(kind);
   const bool is_good_loss = around.loss && !is_bad_loss;
-  if (kind == kind::kGradReduced && around.local > 0 && around.bad_local == 0) {
-    return {"another rank, or what changes gradients between the backward and the step",
-            "all " + grouped(around.local) + " gradients of this rank were finite before", ""};
+  // Of one tensor alone the fault may be in the product that makes its gradient.
+  const bool passed = around.passed > 0 && around.bad_passed == 0 && are_most_bad;
+  const bool is_local_good = around.local > 0 ? around.bad_local == 0 : passed;
+  if (kind == kind::kGradReduced && is_local_good) {
+    return {
+        "another rank, or what changes gradients between the backward and the step",
+        around.local > 0
+            ? "all " + grouped(around.local) + " gradients of this rank were finite before"
+            : "all " + grouped(around.passed) + " recorded gradients of activations were finite",
+        ""};
   }
   // With a good loss the fault is of the backward; it is told only where it reached all.
   const bool is_whole = around.bad_gradients == around.gradients;

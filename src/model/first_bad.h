@@ -50,6 +50,8 @@ struct AroundBad {
   std::int64_t activations = 0;  // rows of activations
   std::int64_t local = 0;        // gradients before the reduction in the same window
   std::int64_t bad_local = 0;
+  std::int64_t passed = 0;  // gradients of activations in the same window
+  std::int64_t bad_passed = 0;
   std::optional<double> loss;  // that was logged; one that is not finite, where there is one
   std::string setting;         // of an optimizer, NaN by then: "lr of group 0 is nan from ..."
 };

@@ -398,8 +398,12 @@ void Pipe::report(Health& health, std::int64_t produced) const {
   health.errors += errors_;
   health.queue_bytes_peak = static_cast<std::int64_t>(queue_.peak_bytes());
   for (const Outlet& outlet : outlets_) {
-    SinkHealth sink{std::string(outlet.sink->name()), outlet.written, outlet.dropped,
-                    outlet.degraded, outlet.batches};
+    SinkHealth sink{std::string(outlet.sink->name()),
+                    outlet.written,
+                    outlet.dropped,
+                    outlet.degraded,
+                    outlet.batches,
+                    outlet.sink->rows_deleted()};
     if (outlet.lost_to_memory > 0) sink.rows_dropped[kNoMemory] += outlet.lost_to_memory;
     for (const auto& [reason, rows] : outlet.sink->rows_left_out()) {
       sink.rows_written -= rows;

@@ -101,27 +101,7 @@ std::int64_t count_and_drop_rows(LogContents& contents, const Optimizers& optimi
 LogIndex::LogIndex(fs::path directory, int rank, int restart, Allowance& allowance,
                    unsigned threads)
     : directory_(std::move(directory)), rank_(rank), restart_(restart), allowance_(allowance) {
-  std::error_code error;
-  for (fs::directory_iterator entry(directory_, error), end; !error && entry != end;
-       entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    int number = -1, length = 0;
-    if (std::sscanf(name.c_str(), "log-%9d.tmlog%n", &number, &length) == 1 && number >= 0 &&
-        static_cast<std::size_t>(length) == name.size()) {
-      std::error_code unknown;
-      if (!entry->is_regular_file(unknown)) {
-        contents_.damage.push_back({entry->path(), 0, "is no file"});
-        continue;
-      }
-      Segment& segment = segments_.emplace_back();
-      segment.number = number;
-      segment.path = entry->path();
-    }
-  }
-  if (error) contents_.damage.push_back({directory_, 0, error.message()});
-  std::sort(segments_.begin(), segments_.end(),
-            [](const Segment& a, const Segment& b) { return a.number > b.number; });
-  link_segments();
+  segments_ = linked_segments(directory_, rank_, restart_, contents_.damage);
   std::vector<Found> found(segments_.size());
   for_each_parallel(segments_.size(), threads,
                     [&](std::size_t i) { found[i] = index_segment(segments_[i]); });
@@ -134,25 +114,61 @@ LogIndex::LogIndex(fs::path directory, int rank, int restart, Allowance& allowan
                    });
 }
 
-// Each segment names its forerunner, and how much of that is sound.
-void LogIndex::link_segments() {
+// Newest first. Each segment names its forerunner, and how much of that is sound.
+std::vector<LogIndex::Segment> LogIndex::linked_segments(const fs::path& directory, int rank,
+                                                         int restart, std::vector<Damage>& damage) {
+  std::vector<Segment> segments;
+  std::error_code error;
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (const std::optional<int> number =
+            log_format::segment_number(entry->path().filename().native())) {
+      std::error_code unknown;
+      if (!entry->is_regular_file(unknown)) {
+        damage.push_back({entry->path(), 0, "is no file"});
+        continue;
+      }
+      Segment& segment = segments.emplace_back();
+      segment.number = *number;
+      segment.path = entry->path();
+    }
+  }
+  if (error) damage.push_back({directory, 0, error.message()});
+  std::sort(segments.begin(), segments.end(),
+            [](const Segment& a, const Segment& b) { return a.number > b.number; });
   int previous = -1;
   std::int64_t previous_bytes = 0;
-  for (Segment& segment : segments_) {
+  for (Segment& segment : segments) {
     if (previous > segment.number) {
-      contents_.damage.push_back({directory_, 0, missing_text(segment.number + 1, previous)});
+      damage.push_back({directory, 0, missing_text(segment.number + 1, previous)});
     }
     if (previous == segment.number) segment.sound_bytes = previous_bytes;
     previous = -1;
     const std::optional<SegmentInfo> info = first_frame(segment.path);
-    if (!info || info->rank != rank_ || info->restart != restart_ ||
+    if (!info || info->rank != rank || info->restart != restart ||
         info->start.number != segment.number) {
       continue;
     }
     previous = info->start.previous;
     previous_bytes = std::max<std::int64_t>(0, info->start.previous_bytes);
   }
-  if (previous >= 0) contents_.damage.push_back({directory_, 0, missing_text(previous, previous)});
+  if (previous >= 0) damage.push_back({directory, 0, missing_text(previous, previous)});
+  return segments;
+}
+
+std::vector<Damage> LogIndex::cut_segments(const fs::path& directory, int rank, int restart) {
+  std::vector<Damage> damage;
+  for (const Segment& segment : linked_segments(directory, rank, restart, damage)) {
+    std::error_code unknown;
+    const auto bytes = static_cast<std::int64_t>(fs::file_size(segment.path, unknown));
+    if (!unknown && segment.sound_bytes > bytes) damage.push_back(cut_at(segment, bytes));
+  }
+  return damage;
+}
+
+Damage LogIndex::cut_at(const Segment& segment, std::int64_t bytes) {
+  return {segment.path, bytes,
+          std::to_string(segment.sound_bytes - bytes) + " bytes are missing at the end"};
 }
 
 LogIndex::Found LogIndex::index_segment(Segment& segment) const {
@@ -173,8 +189,7 @@ LogIndex::Found LogIndex::index_segment(Segment& segment) const {
   std::string_view bytes = content;
   const bool has_end = segment.sound_bytes >= 0;
   if (segment.sound_bytes > contents.bytes) {
-    fault(contents.bytes,
-          std::to_string(segment.sound_bytes - contents.bytes) + " bytes are missing at the end");
+    contents.damage.push_back(cut_at(segment, contents.bytes));
   } else if (has_end) {
     bytes = bytes.substr(0, static_cast<std::size_t>(segment.sound_bytes));
   }

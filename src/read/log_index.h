@@ -29,6 +29,11 @@ class LogIndex {
   LogIndex(std::filesystem::path directory, int rank, int restart, Allowance& allowance,
            unsigned threads = 1);
 
+  // What the segments say of each other, from their beginnings alone: which are missing, and which
+  // end too early.
+  static std::vector<Damage> cut_segments(const std::filesystem::path& directory, int rank,
+                                          int restart);
+
   // Its batches hold no rows and no payloads; `rows` and `windows` count those of all series.
   const LogContents& contents() const { return contents_; }
   LogContents take_contents() { return std::move(contents_); }
@@ -64,7 +69,9 @@ class LogIndex {
     std::vector<BatchPlace> places;
   };
 
-  void link_segments();
+  static std::vector<Segment> linked_segments(const std::filesystem::path& directory, int rank,
+                                              int restart, std::vector<Damage>& damage);
+  static Damage cut_at(const Segment& segment, std::int64_t bytes);
   Found index_segment(Segment& segment) const;
   void index_frames(const Segment& segment, const SegmentScan& scan, Found& found) const;
   void take(Segment& segment, Found&& found);

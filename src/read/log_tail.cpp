@@ -47,9 +47,7 @@ LogTail::LogTail(fs::path directory, int rank, int restart, std::size_t segments
     : directory_(std::move(directory)), rank_(rank), restart_(restart), from_end_(segments) {}
 
 fs::path LogTail::path(int segment) const {
-  char name[32];
-  std::snprintf(name, sizeof name, "log-%06d.tmlog", segment);
-  return directory_ / name;
+  return directory_ / log_format::segment_name(segment);
 }
 
 std::vector<int> LogTail::segments_there(std::vector<Damage>& damage) const {
@@ -58,10 +56,8 @@ std::vector<int> LogTail::segments_there(std::vector<Damage>& damage) const {
   for (fs::directory_iterator entry(directory_, error), end; !error && entry != end;
        entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    int number = -1, length = 0;
-    if (std::sscanf(name.c_str(), "log-%9d.tmlog%n", &number, &length) == 1 && number >= 0 &&
-        static_cast<std::size_t>(length) == name.size()) {
-      numbers.push_back(number);
+    if (const std::optional<int> number = log_format::segment_number(name)) {
+      numbers.push_back(*number);
     }
   }
   if (error) damage.push_back({directory_, 0, error.message()});

@@ -20,14 +20,6 @@ class Restarts {
       for (const auto& [window, outcome] : windows) add(rank, optimizer, outcome.step, restart);
     }
   }
-  // For files that do not say before their rows whether a window after the last outcome has any.
-  void add_with_open(int rank, int restart, const Timeline& timeline) {
-    add(rank, restart, timeline);
-    for (const auto& [optimizer, windows] : timeline.outcomes()) {
-      if (windows.empty()) continue;
-      add(rank, optimizer, timeline.at(optimizer, windows.rbegin()->first + 1).step, restart);
-    }
-  }
   void add(int rank, std::int32_t optimizer, std::int64_t step, int restart) {
     int& newest = newest_[{rank, optimizer, step}];
     newest = std::max(newest, restart);

@@ -169,6 +169,10 @@ AroundBad FirstNonFinite::around(const Candidate& candidate, std::int64_t step) 
       around.local += one.rows;
       around.bad_local += one.bad;
     }
+    if (one.kind == kind::kActvGrad) {
+      around.passed += one.rows;
+      around.bad_passed += one.bad;
+    }
     if (one.kind != candidate.kind || one.accum != candidate.key.accum) continue;
     around.gradients = one.rows;
     around.bad_gradients = one.bad;

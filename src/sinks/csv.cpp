@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cstdio>
 #include <vector>
 
@@ -98,8 +99,12 @@ class CsvSink : public Sink {
 
   void flush() override {}  // write(2) has handed everything over
   void close() override {
-    for (Part* part : parts_) part->file.close();
+    for (Part* part : parts_) {
+      notice_deletion(*part);
+      part->file.close();
+    }
   }
+  std::int64_t rows_deleted() const override { return deleted_; }
 
  private:
   // A deleted file took its rows with it: the next batch that is written says so.
@@ -111,11 +116,18 @@ class CsvSink : public Sink {
     if (!part.file.is_open() || linked_size(part.file, part.path) >= 0) return;
     part.file.close();
     if (part.rows > 0) lost_.push_back({"deleted", part.rows, part.first_seq, part.last_seq});
+    deleted_ += part.rows;
     part.rows = 0;
+    must_restate_ |= &part == &declared_;
     log_line_limited("csv.deleted", part.path.string() + " was deleted; a new file follows");
   }
 
   void encode(const RecordBatch& batch) {
+    if (must_restate_) {
+      for (const ReadDeclared& one : live_.declared_so_far()) {
+        csv_text::append_record(declared_.text, declared_cells(one));
+      }
+    }
     live_.learn(batch);
     for (const Row& row : batch.rows) table_.append(rows_.text, live_.line(row));
     for (const Outcome& outcome : batch.outcomes) {
@@ -260,6 +272,7 @@ class CsvSink : public Sink {
 
   void commit(const RecordBatch& batch) {
     lost_.clear();
+    must_restate_ = false;
     for (Part* part : parts_) {
       if (part->text.empty()) continue;
       if (part->size == 0) part->size = std::ssize(part->header);
@@ -281,6 +294,8 @@ class CsvSink : public Sink {
   LiveTable live_;
   std::int32_t next_number_ = 0;
   std::vector<Gap> lost_;  // rows of deleted files, not yet told
+  std::atomic<std::int64_t> deleted_{0};
+  bool must_restate_ = false;  // declared.csv was deleted with values that still hold
 
   Part rows_, outcomes_, declared_, scalars_, payloads_, alerts_, gaps_;
   // In the order of writing: what a kill cuts short is the rows, not what is said about them.

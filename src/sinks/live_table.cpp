@@ -14,6 +14,11 @@ void LiveTable::learn(const RecordBatch& batch) {
   timeline_.add(batch);
   timeline_.keep_last(kMostWindows);
   place_ = {-1, -1};
+  for (const Declared& group : batch.declared) {
+    for (ReadDeclared& one : declared(group)) {
+      declared_.insert_or_assign({one.optimizer, one.group, one.value.name}, std::move(one));
+    }
+  }
 }
 
 std::int32_t LiveTable::micro_step(std::int32_t accum) const {
@@ -28,6 +33,12 @@ std::vector<ReadDeclared> LiveTable::declared(const Declared& group) const {
     values.push_back(
         {run_.restart, run_.rank, step, group.optimizer, group.group, group.window, value});
   }
+  return values;
+}
+
+std::vector<ReadDeclared> LiveTable::declared_so_far() const {
+  std::vector<ReadDeclared> values;
+  for (const auto& [key, value] : declared_) values.push_back(value);
   return values;
 }
 

@@ -3,6 +3,9 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
 #include <vector>
 
 #include "model/timeline.h"
@@ -26,12 +29,15 @@ class LiveTable {
   }
   // The values of a group, each with the step known by then.
   std::vector<ReadDeclared> declared(const Declared& group) const;
+  // All values that hold, as they were declared: for a file that begins anew.
+  std::vector<ReadDeclared> declared_so_far() const;
   std::int32_t micro_step(std::int32_t accum) const;
 
  private:
   RunInfo run_;
   const SeriesTable* series_ = nullptr;
   Timeline timeline_;
+  std::map<std::tuple<std::int32_t, std::int32_t, std::string>, ReadDeclared> declared_;
   Outcome place_{-1, -1};  // of the row before
   std::array<double, kStatCount> values_{};
   TableRow line_;

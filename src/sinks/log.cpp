@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cstdio>
 #include <vector>
 
@@ -47,15 +48,17 @@ class LogSink : public Sink {
   }
 
   void flush() override {}  // write(2) has handed everything over
-  void close() override { file_.close(); }
+  void close() override {
+    notice_deletion();
+    file_.close();
+  }
+  std::int64_t rows_deleted() const override { return deleted_; }
 
  private:
   std::int64_t limit() const { return static_cast<std::int64_t>(segment_bytes_); }
 
   std::filesystem::path path_of(std::int32_t number) const {
-    std::array<char, 32> name;
-    std::snprintf(name.data(), name.size(), "log-%06d.tmlog", number);
-    return run_.directory / name.data();
+    return run_.directory / log_format::segment_name(number);
   }
 
   // A deleted segment took its rows with it: the next batch that is written says so.
@@ -67,6 +70,7 @@ class LogSink : public Sink {
     if (!file_.is_open() || linked_size(file_, path_) >= 0) return;
     file_.close();
     if (segment_rows_ > 0) lost_.push_back({"deleted", segment_rows_, first_seq_, last_seq_});
+    deleted_ += segment_rows_;
     segment_rows_ = 0;
     log_line_limited("log.deleted", path_.string() + " was deleted; a new segment follows");
   }
@@ -184,6 +188,7 @@ class LogSink : public Sink {
   std::uint64_t first_seq_ = 0;
   std::uint64_t last_seq_ = 0;
   std::vector<Gap> lost_;  // rows of deleted segments, not yet told
+  std::atomic<std::int64_t> deleted_{0};
 
   std::string buffer_;            // what the next write appends
   std::vector<SeriesId> fresh_;   // series it defines

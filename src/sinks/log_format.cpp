@@ -1,10 +1,25 @@
-// Where each column of a log lives in a row.
+// What segments are called, and where each column of a log lives in a row.
 #include "sinks/log_format.h"
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 
 namespace trainmon::log_format {
+
+std::string segment_name(int number) {
+  std::array<char, 32> name{};
+  std::snprintf(name.data(), name.size(), "log-%06d.tmlog", number);
+  return name.data();
+}
+
+std::optional<int> segment_number(std::string_view name) {
+  const std::string text(name);
+  int number = -1, length = 0;
+  const bool is_segment = std::sscanf(text.c_str(), "log-%9d.tmlog%n", &number, &length) == 1 &&
+                          number >= 0 && static_cast<std::size_t>(length) == text.size();
+  return is_segment ? std::optional(number) : std::nullopt;
+}
 
 std::int64_t integer_of(const Row& row, Column column) {
   std::int64_t value = 0;

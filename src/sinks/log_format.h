@@ -22,6 +22,11 @@ inline constexpr std::uint16_t kMajor = 1;               // a reader refuses ano
 inline constexpr std::uint16_t kMinor = 1;
 inline constexpr std::size_t kPreambleBytes = 16;
 
+// "log-000012.tmlog".
+std::string segment_name(int number);
+// The other way; nullopt for what is called otherwise.
+std::optional<int> segment_number(std::string_view name);
+
 // --- frame --------------------------------------------------------------------------------------
 inline constexpr std::string_view kFrameMagic = "tmFR";
 inline constexpr std::size_t kFrameHeaderBytes = 28;

@@ -1,8 +1,10 @@
-// The sinks this build has.
+// The sinks that have a name in a configuration.
 #pragma once
 
 #include <cstddef>
 #include <memory>
+#include <span>
+#include <string_view>
 
 #include "trainmon/sink.h"
 
@@ -23,5 +25,17 @@ std::unique_ptr<Sink> make_csv_sink(std::size_t segment_bytes);
 
 // `sqlite`: stats.db, one transaction per flush interval (docs/formats.md).
 std::unique_ptr<Sink> make_sqlite_sink();
+
+// What the configuration says for sinks.
+struct SinkOptions {
+  std::size_t segment_bytes = 0;
+  std::size_t curves = 0;  // at most, of TensorBoard
+};
+// One line of the table of sinks: the configuration's choices follow from it.
+struct SinkType {
+  std::string_view name;
+  std::unique_ptr<Sink> (*make)(const SinkOptions& options);
+};
+std::span<const SinkType> sink_types();
 
 }  // namespace trainmon

@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <mutex>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 #include "base/failpoint.h"
@@ -138,6 +140,7 @@ class SqliteSink : public Sink {
   }
 
   void close() override {
+    notice_deletion();
     if (!database_) return;
     try {
       database_->run("PRAGMA busy_timeout = " + std::to_string(kLastBusyMilliseconds));
@@ -154,6 +157,7 @@ class SqliteSink : public Sink {
     const std::lock_guard lock(mutex_);
     return left_out_;
   }
+  std::int64_t rows_deleted() const override { return deleted_; }
 
  private:
   void start_file() {
@@ -182,6 +186,7 @@ class SqliteSink : public Sink {
       database_->run("PRAGMA synchronous = NORMAL");
       tables_.emplace(*database_, all_stat_names());
       add_facts();
+      restate_declared();
     } catch (...) {
       // Not half a database: the next attempt starts anew.
       end_file();
@@ -202,6 +207,17 @@ class SqliteSink : public Sink {
     tables_->add_fact("restart", run_.restart);
     tables_->add_fact("clock", run_.clock);
     tables_->add_fact("eps", number_text(run_.eps));
+  }
+
+  // A deleted database took values with it that still hold.
+  void restate_declared() {
+    for (const ReadDeclared& one : live_.declared_so_far()) {
+      const bool is_owed = std::ranges::any_of(owed_.declared, [&](const Declared& group) {
+        return std::tuple(group.optimizer, group.group, group.window) ==
+               std::tuple(one.optimizer, one.group, one.window);
+      });
+      if (!is_owed) tables_->add_declared(one);
+    }
   }
 
   // One plain file, if nobody reads it just now.
@@ -225,6 +241,7 @@ class SqliteSink : public Sink {
     owed_.add(said_);
     if (in_file_.rows > 0) {
       add_gap(owed_.gaps, {"deleted", in_file_.rows, in_file_.first_seq, in_file_.last_seq});
+      deleted_ += in_file_.rows;
     }
     in_file_ = {};
     forget_transaction();
@@ -327,6 +344,7 @@ class SqliteSink : public Sink {
   Said said_;                        // records in the open transaction
   Said owed_;                        // records of transactions that failed
 
+  std::atomic<std::int64_t> deleted_{0};
   mutable std::mutex mutex_;
   std::map<std::string, std::int64_t> left_out_;  // rows of transactions that failed, by reason
 };

@@ -23,18 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<fs::path> row_files(const fs::path& directory) {
-  std::vector<fs::path> files;
-  std::error_code error;
-  for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
-       entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    if (name.starts_with("rows") && name.ends_with(".csv")) files.push_back(entry->path());
-  }
-  std::sort(files.begin(), files.end());
-  return files;
-}
-
 std::int64_t rows_written(const Health& health) {
   for (const SinkHealth& sink : health.sinks) {
     if (sink.name == "csv") return sink.rows_written;
@@ -76,7 +64,7 @@ bool is_key(std::string_view name) {
 class CsvSource final : public Source {
  public:
   CsvSource(const SourceOptions& options, RowAccount& account) : filter_(options.select) {
-    if (!row_files(options.from).empty()) {
+    if (!files_named(options.from, "rows", ".csv").empty()) {
       add_directory(options.from, nullptr, account);
     } else {
       const std::vector<RankDirectory> places = rank_directories(options.from);
@@ -89,8 +77,7 @@ class CsvSource final : public Source {
       throw std::runtime_error("no file rows*.csv in " + printable(options.from.native()));
     }
     if (!options.select.all_restarts) {
-      for (const Directory& d : directories_)
-        restarts_.add_with_open(d.rank, d.restart, d.timeline);
+      for (const Directory& d : directories_) note_steps(d);
     }
     find_stats(options);
     filter_.check_kinds(kinds());
@@ -138,7 +125,7 @@ class CsvSource final : public Source {
   void add_directory(const fs::path& path, const RankDirectory* place, RowAccount& account) {
     Directory directory;
     directory.path = path;
-    directory.files = row_files(path);
+    directory.files = files_named(path, "rows", ".csv");
     if (directory.files.empty()) return;
     if (place != nullptr) {
       std::vector<Damage> damage;
@@ -172,11 +159,44 @@ class CsvSource final : public Source {
       const RunFacts facts = read_run_json(place, not_asked_for);
       Directory other;
       other.path = place.path;
+      other.rank = place.rank;
+      other.restart = place.restart;
+      other.clock = facts.clock;
+      other.files = files_named(place.path, "rows", ".csv");
       other.timeline = Timeline(facts.start_steps);
       read_outcomes(other, nor_this);
       restarts_.set_world_size(place.restart, facts.world_size);
-      restarts_.add_with_open(place.rank, place.restart, other.timeline);
+      note_steps(other);
     }
+  }
+
+  // Those with an outcome, and those after them that have rows, which are at the end.
+  void note_steps(const Directory& directory) {
+    restarts_.add(directory.rank, directory.restart, directory.timeline);
+    if (directory.restart == 0 || directory.files.empty()) return;  // there is none before
+    RowAccount said_where_they_are_read;
+    std::pair<std::int32_t, std::int64_t> known = {-1, -1};
+    const auto add = [&](std::int32_t optimizer, const CsvColumns& columns,
+                         const CsvRecords& records) {
+      std::string fault;
+      const std::int64_t window = columns.integer(records, "window", fault);
+      std::int64_t step = columns.integer(records, "step", fault);
+      if (!fault.empty() || known == std::pair(optimizer, window)) return;
+      known = {optimizer, window};
+      if (directory.has_outcomes) step = directory.timeline.at(optimizer, window).step;
+      restarts_.add(directory.rank, optimizer, step, directory.restart);
+    };
+    for_each_record(directory.files.back(), said_where_they_are_read,
+                    [&](const CsvColumns& columns, const CsvRecords& records) {
+                      std::string fault;
+                      add(columns.small(records, "optimizer", fault), columns, records);
+                      return fault;
+                    });
+    for_each_fact(directory.path / "scalars.csv", said_where_they_are_read,
+                  [&](const CsvColumns& columns, const CsvRecords& records) {
+                    if (columns.at("window") >= 0) add(directory.clock, columns, records);
+                    return std::string();
+                  });
   }
 
   void read_outcomes(Directory& directory, RowAccount& account) {

@@ -1,5 +1,6 @@
 #include "sources/source.h"
 
+#include <algorithm>
 #include <array>
 #include <stdexcept>
 #include <system_error>
@@ -20,16 +21,23 @@ constexpr std::array<std::pair<std::string_view, SourceFormat>, 5> kSources = {{
 }};
 
 bool has_file(const fs::path& directory, std::string_view prefix, std::string_view suffix) {
+  return !files_named(directory, prefix, suffix).empty();
+}
+
+}  // namespace
+
+std::vector<fs::path> files_named(const fs::path& directory, std::string_view prefix,
+                                  std::string_view suffix) {
+  std::vector<fs::path> files;
   std::error_code error;
   for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
        entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    if (name.starts_with(prefix) && name.ends_with(suffix)) return true;
+    if (name.starts_with(prefix) && name.ends_with(suffix)) files.push_back(entry->path());
   }
-  return false;
+  std::sort(files.begin(), files.end());
+  return files;
 }
-
-}  // namespace
 
 SourceFormat detected_format(const fs::path& from) {
   std::error_code unknown;

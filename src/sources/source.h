@@ -28,6 +28,10 @@ std::optional<SourceFormat> source_format(std::string_view name);
 // where there is nothing.
 SourceFormat detected_format(const std::filesystem::path& from);
 
+// The files of a directory whose names begin and end so, by name; empty where it cannot be read.
+std::vector<std::filesystem::path> files_named(const std::filesystem::path& directory,
+                                               std::string_view prefix, std::string_view suffix);
+
 // What is read, and how.
 struct SourceOptions {
   std::filesystem::path from;

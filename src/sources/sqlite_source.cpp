@@ -41,7 +41,7 @@ class SqliteSource final : public Source {
       for (const RankDirectory& place : places) {
         if (!filter_.takes_rank(place.rank)) continue;
         note_world_size(place);
-        for (const fs::path& file : databases(place.path))
+        for (const fs::path& file : files_named(place.path, "stats", ".db"))
           add_file(file, place.rank, place.restart);
       }
       if (!options.select.all_restarts) note_starts_without(places);
@@ -67,8 +67,12 @@ class SqliteSource final : public Source {
     }
     filter_.check_kinds(kinds_);
     if (!options.select.all_restarts) {
-      for (const FileOf& file : files_)
-        restarts_.add_with_open(file.rank, file.restart, file.timeline);
+      for (const FileOf& file : files_) {
+        try {
+          note_steps(file);
+        } catch (const std::runtime_error&) {  // said when its rows are read
+        }
+      }
     }
     facts_.finish(options.select, restarts_);
   }
@@ -110,18 +114,6 @@ class SqliteSource final : public Source {
     SeenRows seen;
   };
 
-  static std::vector<fs::path> databases(const fs::path& directory) {
-    std::vector<fs::path> files;
-    std::error_code error;
-    for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
-         entry.increment(error)) {
-      const std::string name = entry->path().filename().string();
-      if (name.starts_with("stats") && name.ends_with(".db")) files.push_back(entry->path());
-    }
-    std::sort(files.begin(), files.end());
-    return files;
-  }
-
   void add_file(const fs::path& path, int rank, int restart) {
     std::error_code unknown;
     parts_.push_back({rank, "", false, static_cast<std::int64_t>(fs::file_size(path, unknown))});
@@ -139,15 +131,39 @@ class SqliteSource final : public Source {
   void note_starts_without(const std::vector<RankDirectory>& places) {
     const auto is_asked_for = [&](int rank) { return filter_.takes_rank(rank); };
     for (const RankDirectory& place : starts_without(places, is_asked_for)) {
-      for (const fs::path& file : databases(place.path)) {
+      for (const fs::path& file : files_named(place.path, "stats", ".db")) {
         try {
           const SqliteConnection database = open_database(file);
           check(database.get(), file);
-          restarts_.add_with_open(place.rank, place.restart, timeline_of(database.get(), file));
+          FileOf other;
+          other.path = file;
+          other.rank = place.rank;
+          other.restart = place.restart;
+          other.timeline = timeline_of(database.get(), file);
+          note_steps(other);
           note_world_size(place);
         } catch (const std::runtime_error&) {  // of a rank that was not asked for
         }
       }
+    }
+  }
+
+  // Those with an outcome, and those after them that have rows or scalars.
+  void note_steps(const FileOf& file) {
+    restarts_.add(file.rank, file.restart, file.timeline);
+    if (file.restart == 0) return;  // there is none before
+    const SqliteConnection database = open_database(file.path);
+    SqliteAnswer open(database.get(),
+                      "SELECT DISTINCT s.optimizer, r.window, r.step FROM rows r JOIN series s ON "
+                      "s.id = r.series UNION SELECT optimizer, window, step FROM scalars",
+                      file.path);
+    while (open.next()) {
+      const auto optimizer = static_cast<std::int32_t>(open.integer(0));
+      std::int64_t step = open.integer(2);
+      if (file.timeline.outcomes().contains(optimizer)) {
+        step = file.timeline.at(optimizer, open.integer(1)).step;
+      }
+      restarts_.add(file.rank, optimizer, step, file.restart);
     }
   }
 

@@ -19,7 +19,7 @@ from versions import TORCH
 
 KINDS = ["activations"]
 needs_operators = pytest.mark.skipif(
-    not compiled.is_supported(), reason="activations inside compiled code need torch >= 2.4"
+    not dynamo.is_supported(), reason="activations inside compiled code need torch >= 2.4"
 )
 pytestmark = needs_operators
 
@@ -515,7 +515,7 @@ def test_an_older_torch_is_told(tmp_path, monkeypatch):
     optimizer.step()
     healthy(monitor)
     assert {n for (n,) in keys(tmp_path, "name", kind="actv")} == {"", "first", "last"}
-    assert run_json(monitor)["not_covered"]["actv inside torch.compile"] == compiled.TOO_OLD
+    assert run_json(monitor)["not_covered"]["actv inside torch.compile"] == dynamo.TOO_OLD
 
 
 # --- harm ----------------------------------------------------------------------------------------

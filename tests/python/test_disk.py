@@ -2,14 +2,17 @@
 import functools
 import json
 import os
+import shutil
 import subprocess
 import sys
 import warnings
 
 import numpy as np
 import pytest
+import torch
 
 import launch
+import trainmon
 
 MOUNT = 'mount -t tmpfs -o size=1m none "$1" && shift && exec "$@"'
 
@@ -130,6 +133,31 @@ for command in (["doctor"], ["first-bad"], ["top"], ["anomalies"],
     answers[command[0]] = [done.returncode, done.stdout + done.stderr]
 print(json.dumps(answers))
 """
+
+
+@pytest.mark.parametrize("later", [0, 2])
+@pytest.mark.parametrize("sink", ["log", "csv", "sqlite"])
+def test_the_stop_line_says_what_was_deleted(tmp_path, capfd, sink, later):
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def steps(count):
+        for _ in range(count):
+            model(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+        assert monitor._core.settle(30)
+
+    out = tmp_path / "run"
+    monitor = trainmon.watch(model, optimizer, out=out, sinks=[sink], flush_seconds=0.01)
+    steps(3)
+    shutil.rmtree(out.rename(tmp_path / "gone"))  # no new file comes between
+    steps(later)
+    monitor.stop()
+    said = capfd.readouterr().err.splitlines()[-1]
+    assert (
+        f"{2 * (3 + later)} rows written (6 of them deleted since by somebody), 0 dropped" in said
+    )
+    assert "nothing found in the rest; next: trainmon doctor" in said
 
 
 @pytest.mark.skipif(not in_small_disk(), reason="nothing may be mounted here")

@@ -173,13 +173,37 @@ def of_the_loss(rank):
     return "the backward of the loss"
 
 
-@pytest.mark.parametrize("case", [clipped, of_another_rank, of_the_loss])
+def clipped_after_a_good_backward(rank):
+    rank.monitor.add_scalar("loss", 0.5)
+    for kind, array in (("actv_grad", GOOD), ("grad_reduced", BAD)):
+        for name in "abc":
+            rank.observe(array, kind, name, 0)
+    return "another rank, or what changes gradients between the backward and the step"
+
+
+def a_gradient_of_its_own(rank):
+    """Only one is bad: the gradients of activations do not tell how it was made of them."""
+    for kind, array in (("actv_grad", GOOD), ("grad_reduced", GOOD)):
+        for name in "abc":
+            rank.observe(array, kind, name, 0)
+    rank.observe(BAD, "grad_reduced", "d", 0)
+    return ""
+
+
+@pytest.mark.parametrize(
+    "case",
+    [clipped, clipped_after_a_good_backward, a_gradient_of_its_own, of_another_rank, of_the_loss],
+)
 def test_what_comes_between_the_backward_and_the_step(tmp_path, capfd, case):
     rank = WrittenRank(tmp_path / "run")
     expected = case(rank)
     rank.end_step()
     rank.stop()
-    assert trainmon.first_bad(tmp_path / "run").came_from == expected
+    found = trainmon.first_bad(tmp_path / "run")
+    assert found.came_from == expected
+    assert (found.why == "all 3 recorded gradients of activations were finite") == (
+        case is clipped_after_a_good_backward
+    )
     assert expected in live_line(capfd.readouterr().err)
 
 

@@ -138,6 +138,28 @@ def test_the_cut_end_of_a_closed_run(tmp_path, within_a_frame):
         assert code == 3 and what in err
     code, out, _ = call("doctor", tmp_path / "run")
     assert code == 3 and what in out and "\nin order:" not in out
+    code, _, err = call("tail", tmp_path / "run")
+    assert code == 3 and "batches were written, the log ends with batch" in err
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_tail_says_that_an_early_part_of_the_log_is_missing(tmp_path, is_gone):
+    rank = WrittenRank(tmp_path / "run", segment_mb=0.001)
+    for window in range(30):
+        rank.observe(GOOD, "grad_reduced", "w", window)
+        rank.end_step()
+        assert rank.monitor.settle(30)
+    rank.stop()
+    segments = sorted(rank.directory.glob("*.tmlog"))
+    assert len(segments) > 3
+    assert call("tail", tmp_path / "run", "-n", "2")[::2] == (0, "")
+    if is_gone:
+        segments[1].unlink()
+    else:
+        os.truncate(segments[1], segments[1].stat().st_size - 3)
+    code, out, err = call("tail", tmp_path / "run", "-n", "2")
+    assert code == 3 and out != ""
+    assert ("segment 1 is missing" if is_gone else "3 bytes are missing at the end") in err
 
 
 def test_tail_says_a_missing_rank(tmp_path):

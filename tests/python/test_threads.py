@@ -1,26 +1,98 @@
 # watch() where threads are many, or none is left to be had.
+import copyreg
 import os
 import pathlib
 import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 import torch
+from torch.optim import optimizer as of_torch
 
 import trainmon
+from trainmon.torch.hooks.hook import Handles, Hook, ModuleHook
 
 HERE = pathlib.Path(__file__).parent
 
 
 def test_the_first_watches_of_a_process_may_come_from_several_threads(tmp_path):
     command = [sys.executable, str(HERE / "threads_run.py"), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stdout) == (0, "")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
     for number in range(4):
         table = trainmon.read_table(str(tmp_path / str(number)))
-        assert set(table["step"].tolist()) == {0, 1, 2}
+        assert set(table["step"].tolist()) == {0, 1, 2}, done.stderr
+
+
+def test_a_watch_that_comes_or_goes_in_another_thread_leaves_a_step_under_way_alone(tmp_path):
+    """torch goes through its hooks for the steps of all optimizers meanwhile."""
+
+    def trained():
+        model = torch.nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(torch.ones(1, 2)).sum().backward()
+        return model, optimizer
+
+    pairs = [trained() for _ in range(4)]
+    watches = [trainmon.watch(*pair, out=tmp_path / str(n)) for n, pair in enumerate(pairs[:2])]
+    beside = trainmon.GradProbe(pairs[2][0], out=tmp_path / "probe")
+    act = [watches[1].stop, beside.stop]
+    act.append(lambda: watches.append(trainmon.watch(*pairs[3], out=tmp_path / "3")))
+    act.append(lambda: watches.append(trainmon.watch(torch.nn.Linear(2, 2), out=tmp_path / "4")))
+    due = []
+
+    class Group(dict):
+        """What the hooks of a step look into first of all; another thread has its turn then."""
+
+        def __getitem__(self, key):
+            if due:
+                thread = threading.Thread(target=due.pop())
+                thread.start()
+                thread.join()
+            return super().__getitem__(key)
+
+    model, optimizer = trained()
+    optimizer.param_groups[0] = Group(optimizer.param_groups[0])
+    for one in act:
+        due.append(one)
+        optimizer.step()
+        assert not due
+    for watch in watches:
+        watch.stop()
+    assert not of_torch._global_optimizer_pre_hooks and not of_torch._global_optimizer_post_hooks
+
+
+def test_hooks_of_modules_are_counted_whatever_the_thread(monkeypatch):
+    class Slow(dict):
+        def get(self, key, default=None):
+            found = super().get(key, default)
+            time.sleep(0.01)  # another thread has its turn
+            return found
+
+    monkeypatch.setattr(ModuleHook, "_classes", Slow())
+    hooks = [Handles() for _ in range(4)]
+
+    def come(number):
+        module = torch.nn.Identity()
+        hooks[number].hook(module, "register_forward_hook", Nothing())
+
+    threads = [threading.Thread(target=come, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ModuleHook._classes == {torch.nn.Identity: 4}
+    for one in hooks:
+        one.remove()
+    assert ModuleHook._classes == {} and torch.nn.Identity not in copyreg.dispatch_table
+
+
+class Nothing(Hook):
+    def __call__(self, module, args, output):
+        pass
 
 
 NO_MORE = """

@@ -9,11 +9,9 @@ import torch
 from trainmon import _core
 from trainmon.base.parts import Part
 from trainmon.base.rows import elsewhere
-from trainmon.torch.collectives.functions import Collectives
 from trainmon.torch.control import Control
 from trainmon.torch.coverage import Coverage
-from trainmon.torch.features.rows import KINDS as FEATURES
-from trainmon.torch.features.rows import Features
+from trainmon.torch.features.choice import KINDS as FEATURES
 from trainmon.torch.full_steps import FullSteps
 from trainmon.torch.hooks import dynamo
 from trainmon.torch.hooks.backward import Backward
@@ -25,7 +23,6 @@ from trainmon.torch.measuring.own_time import OwnTime
 from trainmon.torch.modules import compiled, gradient_edges
 from trainmon.torch.modules.activations import Activations
 from trainmon.torch.modules.selection import Selection
-from trainmon.torch.modules.stacks import Stacks
 from trainmon.torch.parameters.registry import Registry
 from trainmon.torch.steps.declared import DeclaredSteps
 from trainmon.torch.steps.hooks import TimedAfterStep, TimedBeforeStep
@@ -132,7 +129,7 @@ class Adapter(DuringTraining):
         if per_module := 2 * len({"actv", "actv_grad"} & self.kinds):
             rows += len(self._selected_modules()) * per_module * micro
         if wanted := self.kinds & FEATURES:
-            features = Features(self, None, wanted, self.selection.features)
+            features = self._features(None, wanted)
             rows += features.rows_per_step(self._selected_modules(everything=True), micro)
         return rows
 
@@ -199,6 +196,8 @@ class Adapter(DuringTraining):
                 self.handles.hook(root, "register_forward_hook", self.timed(ForwardEnds(self)))
         self._install_modules()
         if "cc" in self.kinds:
+            from trainmon.torch.collectives.functions import Collectives  # few ask for it
+
             self.collectives = self._new_collectives(Collectives, self._part("collectives"))
             self.collectives.install(everything=self.config["collectives"] == "all")
         self.coverage.start()
@@ -263,11 +262,17 @@ class Adapter(DuringTraining):
             self.activations = Activations(self, part, values, gradients, inputs)
             self.clock.refresh()
         if wanted := self.kinds & FEATURES:
-            part = self._part("features")
-            self.features = Features(self, part, wanted, self.selection.features)
+            self.features = self._features(self._part("features"), wanted)
         if "stack" in self.kinds:
+            from trainmon.torch.modules.stacks import Stacks  # few ask for it
+
             self.stacks = Stacks(self, self._part("stacks"))
         self.find_modules()
+
+    def _features(self, part, kinds: set[str]):
+        from trainmon.torch.features.rows import Features  # few ask for them
+
+        return Features(self, part, kinds, self.selection.features)
 
     def find_modules(self) -> None:
         """Puts hooks on modules that have none yet: all at first, later those that were put in."""

@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "base/file.h"
-#include "control_file.h"
+#include "monitor/control_file.h"
 #include "read/controls.h"
 #include "trainmon/monitor.h"
 

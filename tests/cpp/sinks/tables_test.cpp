@@ -378,6 +378,32 @@ TEST_P(Tables, ADeletedDirectoryIsMadeAgainAndTheLossIsInTheData) {
   EXPECT_EQ(told, lost);
 }
 
+TEST_P(Tables, ADeletedFileOfDeclaredValuesBeginsWithThoseThatHold) {
+  open();
+  const auto write_values = [&](std::int64_t window, std::vector<DeclaredValue> values) {
+    RecordBatch batch;
+    batch.outcomes = {{0, window, window, 0, Fate::taken, 1.0}};
+    batch.declared.emplace_back().window = window;
+    batch.declared.back().values = std::move(values);
+    sink_->write(batch);
+  };
+  const auto number = [](const char* name, double value) {
+    return DeclaredValue{name, DeclaredValue::Type::number, value, ""};
+  };
+  write_values(0, {number("lr", 0.5), number("eps", 0.25)});
+  write_values(1, {number("lr", 0.125)});
+  EXPECT_EQ(flush(), "");
+  fs::remove(directory_ / (is_csv() ? "declared.csv" : "stats.db"));
+  write_values(2, {number("eps", 0.75)});
+  close();
+  std::vector<std::string> found;
+  for (const TextRow& row : table("declared")) {
+    found.push_back(row.at("step") + " " + row.at("name") + " " + row.at("value"));
+  }
+  std::sort(found.begin(), found.end());
+  EXPECT_EQ(found, (std::vector<std::string>{"0 eps 0.25", "1 lr 0.125", "2 eps 0.75"}));
+}
+
 TEST_P(Tables, AnotherOnesFileIsNeverTouched) {
   make_directories(directory_);
   const fs::path theirs = directory_ / (is_csv() ? "rows-000000.csv" : "stats.db");

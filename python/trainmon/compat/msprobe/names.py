@@ -8,7 +8,7 @@ from trainmon.compat.msprobe import config as fields
 from trainmon.compat.msprobe.elements import Elements
 from trainmon.compat.msprobe.short_names import Names, without_chunk
 from trainmon.compat.msprobe.short_names import squash as squash
-from trainmon.torch.features.rows import Choice
+from trainmon.torch.features.choice import Choice
 from trainmon.torch.modules.selection import Selection
 from trainmon.torch.wrappers import module_names
 

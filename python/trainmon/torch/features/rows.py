@@ -13,60 +13,18 @@ Names asked for take the place of those marks, within what include and exclude l
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
-from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from trainmon import _core
-from trainmon.base.names import as_text
 from trainmon.torch.features import eligible
 from trainmon.torch.features.attention import LAYOUTS, attention_features, why_not
+from trainmon.torch.features.choice import ATTENTION, KINDS, ROUTER, SPECTRAL, Choice
 from trainmon.torch.features.routers import per_token_expert_entropy, router_weight_similarity
 from trainmon.torch.features.spectral import spectral
 from trainmon.torch.hooks.backward import IDLE, current_task
 from trainmon.torch.hooks.dynamo import compiling
 from trainmon.torch.hooks.hook import Hook
 from trainmon.torch.measuring.isolated import isolated
-
-ATTENTION = ("attn_entropy", "attn_max", "attn_max_logit")  # as attention_features returns them
-SPECTRAL = ("stable_rank", "spectral_norm")
-ROUTER = ("router_similarity", "router_entropy")
-KINDS = frozenset((*ATTENTION, *SPECTRAL, *ROUTER))
-
-Names = Callable[[int, str], bool]  # (chunk, name) -> whether it is asked for
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Which modules, None being those that bear the marks, and how attention is looked at."""
-
-    within: Names | None = None  # of those, only these
-    attention: Names | None = None
-    spectral: Names | None = None
-    router: Names | None = None
-    outputs: Names | None = None  # routers whose outputs are read, where they are others
-    layout: str = "bhsd"
-    causal: str = "auto"  # yes, no, or as the module says
-    masks: bool = True  # whether masks that the module is given hide keys
-    first_only: bool = False  # only the first head of the first of a batch
-
-    @classmethod
-    def of(cls, config: dict) -> Choice:
-        return cls(
-            _named(config["include"], config["exclude"]),
-            _named(config["attention_modules"]),
-            _named(config["spectral_modules"]),
-            _named(config["router_modules"]),
-            layout=config["attention_layout"],
-            causal=config["attention_causal"],
-        )
-
-
-def _named(include: list[str], exclude: list[str] = ()) -> Names | None:
-    if not include and not exclude:
-        return None
-    return lambda chunk, name: _core.name_selected(as_text(name), include, list(exclude))
 
 
 class Watched:

@@ -4,6 +4,7 @@ from __future__ import annotations
 import copy
 import copyreg
 import sys
+import threading
 import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -33,25 +34,28 @@ class ModuleHook:
 
     __slots__ = ("handle", "kind")
     _classes: dict[type, int] = {}  # class -> how many hooks
+    _lock = threading.RLock()  # watches come and go in several threads
 
     def __init__(self, module, register: str, hook: Hook, **how):
         self.kind = type(module)
         self.handle = getattr(module, register)(hook, **how)
-        count = self._classes.get(self.kind, 0)
-        if count == 0:
-            copyreg.dispatch_table.setdefault(self.kind, _reduced)  # a program's own holds
-        self._classes[self.kind] = count + 1
+        with self._lock:
+            count = self._classes.get(self.kind, 0)
+            if count == 0:
+                copyreg.dispatch_table.setdefault(self.kind, _reduced)  # a program's own holds
+            self._classes[self.kind] = count + 1
 
     def remove(self) -> None:
         kind, self.kind = self.kind, None
         if kind is None:
             return
         self.handle.remove()
-        self._classes[kind] -= 1
-        if self._classes[kind] == 0:
-            del self._classes[kind]
-            if copyreg.dispatch_table.get(kind) is _reduced:
-                del copyreg.dispatch_table[kind]
+        with self._lock:
+            self._classes[kind] -= 1
+            if self._classes[kind] == 0:
+                del self._classes[kind]
+                if copyreg.dispatch_table.get(kind) is _reduced:
+                    del copyreg.dispatch_table[kind]
 
 
 def _reduced(module):

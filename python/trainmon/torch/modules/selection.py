@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from torch import nn
 
 from trainmon.base.selection import SelectionBase
-from trainmon.torch.features.rows import Choice
+from trainmon.torch.features.choice import Choice
 from trainmon.torch.hooks import dynamo
 from trainmon.torch.modules import elements
 from trainmon.torch.wrappers import module_names

@@ -7,14 +7,11 @@ import threading
 import weakref
 
 from torch.optim import Optimizer
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
 
 from trainmon.base.signals import pass_on
 from trainmon.torch.hooks.hook import Handles, Hook
 from trainmon.torch.steps.calls import fused_scaling, initialises_state
+from trainmon.torch.steps.every_step import EveryStep
 from trainmon.torch.steps.restored_hooks import Restored
 
 
@@ -32,20 +29,34 @@ class StepCalls:
         self.skipped = 0
         self._threads = threading.local()
         self._handles = Handles()
-        before, after = Before(self), After(self)
         if optimizers is None:
-            self._handles.add(register_optimizer_step_pre_hook(before))
-            self._handles.add(register_optimizer_step_post_hook(after))
+            self._handles.add(EveryStep(self))
         for optimizer in optimizers or ():
             self._handles.add(Restored(optimizer))
-            self._handles.add(optimizer.register_step_pre_hook(before))
-            self._handles.add(optimizer.register_step_post_hook(after))
+            self._handles.add(optimizer.register_step_pre_hook(Before(self)))
+            self._handles.add(optimizer.register_step_post_hook(After(self)))
 
     def remove(self) -> None:
         self.on = False
         self._handles.remove()
 
-    def enter(self, optimizer, args, kwargs, caller) -> None:
+    def begins(self, optimizer, args, kwargs, caller) -> None:
+        if not self.on:
+            return
+        try:
+            self._enter(optimizer, args, kwargs, caller)
+        except Exception as error:
+            self.failed(error)
+
+    def ends(self, optimizer, args, kwargs, caller) -> None:
+        if not self.on:
+            return
+        try:
+            self._leave(optimizer, caller)
+        except Exception as error:
+            self.failed(error)
+
+    def _enter(self, optimizer, args, kwargs, caller) -> None:
         if initialises_state(optimizer, caller):
             return
         under_way = self._steps_around(caller)
@@ -57,7 +68,7 @@ class StepCalls:
         if names and not at_end:
             self.look(names)
 
-    def leave(self, optimizer, caller) -> None:
+    def _leave(self, optimizer, caller) -> None:
         under_way = self._threads.__dict__.get("steps", [])
         place = next((i for i, s in enumerate(under_way) if s.is_run_by(caller)), None)
         if place is None:
@@ -104,24 +115,14 @@ class Before(Hook):
         self.calls = calls
 
     def __call__(self, optimizer, args, kwargs):
-        if not self.calls.on:
-            return
-        try:
-            self.calls.enter(optimizer, args, kwargs, sys._getframe(1))
-        except Exception as error:
-            self.calls.failed(error)
+        self.calls.begins(optimizer, args, kwargs, sys._getframe(1))
 
 
 class After(Before):
     __slots__ = ()
 
     def __call__(self, optimizer, args, kwargs):
-        if not self.calls.on:
-            return
-        try:
-            self.calls.leave(optimizer, sys._getframe(1))
-        except Exception as error:
-            self.calls.failed(error)
+        self.calls.ends(optimizer, args, kwargs, sys._getframe(1))
 
 
 class Owners:

@@ -1,21 +1,16 @@
 # Steps that the training loop declares: for a monitor that is given no optimizer.
 from __future__ import annotations
 
-import sys
 import weakref
 from collections.abc import Mapping
 
 import torch
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
 
 from trainmon.base.names import listed
 from trainmon.torch.hooks.hook import Hook, ModuleHook
-from trainmon.torch.parameters.sharded_gradients import Shards
 from trainmon.torch.parameters.sweeps import Sweeps
 from trainmon.torch.steps.calls import closure_of, is_inside
+from trainmon.torch.steps.every_step import EveryStep
 from trainmon.torch.steps.windows import UNSEEN
 
 SETTLE = 10.0  # seconds
@@ -32,7 +27,7 @@ class DeclaredSteps:
 
     def __init__(self, reduce_shards: bool = False):
         self.reduce_shards = reduce_shards
-        self.shards: Shards | None = None
+        self.shards = None
         self.steps = None  # of the adapter, once it is installed
         self.count = 0  # windows ended
         self.caller = 0  # id of the frame that runs the optimizer step under way
@@ -44,15 +39,14 @@ class DeclaredSteps:
 
     def follow(self, steps) -> None:
         self.steps = steps
-        self.handles = [
-            register_optimizer_step_pre_hook(OptimizerBegins(self)),
-            register_optimizer_step_post_hook(OptimizerEnds(self)),
-        ]
+        self.handles = [EveryStep(self)]
         for root in steps.adapter.roots:
             if not isinstance(root, torch.jit.ScriptModule):
                 hook = ForwardBegins(self)
                 self.handles.append(ModuleHook(root, "register_forward_pre_hook", hook))
         if self.reduce_shards:
+            from trainmon.torch.parameters.sharded_gradients import Shards  # few ask for it
+
             self.shards = Shards(steps.adapter)
 
     def settle(self) -> None:
@@ -240,23 +234,3 @@ class ForwardBegins(Hook):
 
     def __call__(self, module, args):
         self.declared.forward_begins()
-
-
-class OptimizerBegins(Hook):
-    __slots__ = ("declared",)
-
-    def __init__(self, declared):
-        self.declared = declared
-
-    def __call__(self, optimizer, args, kwargs):
-        self.declared.begins(optimizer, args, kwargs, sys._getframe(1))
-
-
-class OptimizerEnds(Hook):
-    __slots__ = ("declared",)
-
-    def __init__(self, declared):
-        self.declared = declared
-
-    def __call__(self, optimizer, args, kwargs):
-        self.declared.ends(optimizer, args, kwargs, sys._getframe(1))

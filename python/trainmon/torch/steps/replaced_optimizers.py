@@ -2,17 +2,11 @@
 from __future__ import annotations
 
 import json
-import sys
 import weakref
 
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
-
 from trainmon.torch.hooks.backward import IDLE, current_task
-from trainmon.torch.hooks.hook import Hook
 from trainmon.torch.steps.calls import closure_of, initialises_state, is_inside
+from trainmon.torch.steps.every_step import EveryStep
 from trainmon.torch.steps.optimizers import tensors_of
 
 MOST = 100  # replacements that run.json tells
@@ -36,20 +30,14 @@ class Replaced:
         for steps in adapter.steps:
             for one in (*steps.around, steps.optimizer):
                 self._followed[id(one)] = weakref.ref(one)
-        self._handles: list = []
         self.install()
 
     def install(self) -> None:
-        self._handles = [
-            register_optimizer_step_pre_hook(Begins(self)),
-            register_optimizer_step_post_hook(Ends(self)),
-        ]
-        for handle in self._handles:
-            weakref.finalize(self._adapter(), handle.remove)
+        self._handle = EveryStep(self)
+        weakref.finalize(self._adapter(), self._handle.remove)
 
     def remove(self) -> None:
-        for handle in self._handles:
-            handle.remove()
+        self._handle.remove()
 
     def begins(self, optimizer, args, kwargs, caller) -> None:
         if _is_in(self._followed, optimizer):
@@ -114,7 +102,7 @@ class Replaced:
         self._others[id(optimizer)] = weakref.ref(optimizer), held, adapter.parameters, index
         return index
 
-    def ends(self, optimizer) -> None:
+    def ends(self, optimizer, args, kwargs, caller) -> None:
         if self._new is None or self._new[0]() is not optimizer:
             return
         (_, index, was), self._new = self._new, None
@@ -141,23 +129,3 @@ class Replaced:
 
 def _is_in(known: dict, optimizer) -> bool:
     return id(optimizer) in known and known[id(optimizer)]() is optimizer
-
-
-class Begins(Hook):
-    __slots__ = ("replaced",)
-
-    def __init__(self, replaced):
-        self.replaced = replaced
-
-    def __call__(self, optimizer, args, kwargs):
-        self.replaced.begins(optimizer, args, kwargs, sys._getframe(1))
-
-
-class Ends(Hook):
-    __slots__ = ("replaced",)
-
-    def __init__(self, replaced):
-        self.replaced = replaced
-
-    def __call__(self, optimizer, args, kwargs):
-        self.replaced.ends(optimizer)

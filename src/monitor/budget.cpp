@@ -1,5 +1,5 @@
 // Feeds the governor and writes down what it chose.
-#include "budget.h"
+#include "monitor/budget.h"
 
 namespace trainmon {
 namespace {

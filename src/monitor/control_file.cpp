@@ -1,5 +1,5 @@
 // Reads the file whole when its stamp has changed, has changed lately, or what it held was wrong.
-#include "control_file.h"
+#include "monitor/control_file.h"
 
 #include <sys/stat.h>
 

@@ -1,0 +1,59 @@
+# Steps of all optimizers of the process, for whoever wants to hear of them.
+from __future__ import annotations
+
+import sys
+import threading
+
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from trainmon.torch.hooks.hook import Hook
+
+
+class EveryStep:
+    """Until remove(), begins() and ends() of `listener` are called with (optimizer, args, kwargs,
+    frame that runs the step). They must not raise. Any thread may make and remove one.
+
+    torch walks its dictionary of such hooks in each step, and that step raises when another thread
+    has changed the dictionary meanwhile, unless the walk was at its end. So all of ours are one."""
+
+    _lock = threading.RLock()  # a garbage collection in here may remove one
+    _listeners: dict[int, object] = {}
+    _handles: list = []  # of the one hook before and the one after a step
+
+    def __init__(self, listener):
+        self._listeners[id(self)] = listener
+        self._hook()
+
+    def remove(self) -> None:
+        if self._listeners.pop(id(self), None) is not None:
+            self._hook()
+
+    @classmethod
+    def _hook(cls) -> None:
+        with cls._lock:
+            while bool(cls._listeners) != bool(cls._handles):
+                handles, cls._handles = cls._handles, []
+                for handle in handles:
+                    handle.remove()
+                if not handles:
+                    before = register_optimizer_step_pre_hook(Begins())
+                    cls._handles = [before, register_optimizer_step_post_hook(Ends())]
+
+
+class Begins(Hook):
+    __slots__ = ()
+
+    def __call__(self, optimizer, args, kwargs):
+        for listener in list(EveryStep._listeners.values()):
+            listener.begins(optimizer, args, kwargs, sys._getframe(1))
+
+
+class Ends(Hook):
+    __slots__ = ()
+
+    def __call__(self, optimizer, args, kwargs):
+        for listener in list(EveryStep._listeners.values()):
+            listener.ends(optimizer, args, kwargs, sys._getframe(1))

@@ -1,0 +1,71 @@
+#include "monitor/assembly.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "sinks/sinks.h"
+#include "trainmon/error.h"
+
+namespace trainmon {
+
+std::size_t mebibytes(double value) {
+  return static_cast<std::size_t>(value * 1024.0 * 1024.0);
+}
+
+std::chrono::nanoseconds seconds(double value) {
+  return std::chrono::nanoseconds(static_cast<std::int64_t>(value * 1e9));
+}
+
+Config checked(const Config& config) {
+  if (std::vector<std::string> faults = validate(config); !faults.empty()) {
+    throw ConfigError(std::move(faults));
+  }
+  return config;
+}
+
+Schedule schedule_of(const Config& config, const Identity& identity, const Keep& keep) {
+  Schedule schedule;
+  schedule.start = config.start_step;
+  schedule.stop = config.stop_step;
+  schedule.every = config.every.value_or(identity.world_size <= 4 ? 1 : 10);
+  schedule.keep = keep;
+  schedule.rank_selected =
+      config.ranks.empty() ||
+      std::find(config.ranks.begin(), config.ranks.end(), identity.rank) != config.ranks.end();
+  return schedule;
+}
+
+double limit_of(const Config& config) {
+  return config.alert_limit > 0.0 ? config.alert_limit : std::numeric_limits<double>::infinity();
+}
+
+std::vector<std::unique_ptr<Sink>> sinks_of(const Config& config) {
+  SinkOptions options;
+  options.segment_bytes = mebibytes(config.segment_mb);
+  options.curves = static_cast<std::size_t>(config.tensorboard_tags);
+  std::vector<std::unique_ptr<Sink>> sinks;
+  for (const std::string& name : config.sinks) {
+    for (const SinkType& type : sink_types()) {
+      if (type.name == name) sinks.push_back(type.make(options));
+    }
+  }
+  return sinks;
+}
+
+std::vector<std::unique_ptr<Rule>> alert_rules_of(const Config& config) {
+  std::vector<Stat> stats;
+  for (const std::string& name : config.alert_stats) stats.push_back(*stat_from_name(name));
+  std::vector<std::unique_ptr<Rule>> rules;
+  if (config.alert_deviation > 0.0) {
+    rules.push_back(make_deviation_rule(
+        {.deviation = config.alert_deviation, .stats = stats, .warmup = config.alert_warmup}));
+  }
+  if (config.alert_limit > 0.0) {
+    rules.push_back(make_limit_rule({.limit = config.alert_limit, .stats = stats}));
+  }
+  return rules;
+}
+
+}  // namespace trainmon

@@ -1,0 +1,132 @@
+// The one place that joins config, collect, pipe, sinks and rules.
+#include "monitor/state.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "base/process.h"
+#include "base/text.h"
+#include "monitor/assembly.h"
+#include "rules/non_finite.h"
+#include "trainmon/error.h"
+
+namespace trainmon {
+
+Monitor::State::State(const Config& wanted, const Identity& who, MonitorParts parts)
+    : config(checked(wanted)),
+      identity(who),
+      run(parts.directory.empty() ? claim_run(config.out, who, config.eps, rank_lock)
+                                  : given_directory(parts.directory, who, config.eps, rank_lock)),
+      on_alert(std::move(parts.on_alert)),
+      console(parts.alert_text ? std::move(parts.alert_text) : plain_alert_text(who.rank)),
+      started(utc_now()),
+      budget(config.budget, schedule_of(config, who).every),
+      collector(
+          {schedule_of(config, who, budget.keep()), config.eps, config.threads, config.clock},
+          [this](RecordBatch&& batch) { pipe->submit(std::move(batch)); },
+          [this] { pipe->wake(); }) {
+  std::vector<std::unique_ptr<Sink>> sinks = sinks_of(config);
+  for (const auto& sink : sinks) {
+    if (auto* in_memory = dynamic_cast<MemorySink*>(sink.get())) memory = in_memory;
+  }
+  for (auto& sink : parts.sinks) sinks.push_back(std::move(sink));
+  std::vector<std::unique_ptr<Rule>> rules;
+  rules.push_back(std::make_unique<NonFiniteRule>());
+  auto first = std::make_unique<FirstNonFinite>(
+      who.rank, config.clock, [this](std::int32_t optimizer, std::int64_t window) {
+        return collector.windows().step_of(optimizer, window);
+      });
+  first_non_finite = first.get();
+  rules.push_back(std::move(first));
+  for (auto& rule : alert_rules_of(config)) rules.push_back(std::move(rule));
+  has_own_rules = !parts.rules.empty();
+  collector.set_limit(std::min(limit_of(config), parts.alert_limit));
+  for (auto& rule : parts.rules) rules.push_back(std::move(rule));
+  has_alert_rules = rules.size() > kNonFiniteRules;
+  run.clock = config.clock;
+  run.grad_acc_steps = config.grad_acc_steps;
+  run.start_steps = [this] { return collector.windows().start_steps(); };
+  PipeOptions options;
+  options.queue_bytes = mebibytes(config.queue_mb);
+  options.overflow = config.overflow;
+  options.flush_interval = seconds(config.flush_seconds);
+  options.device_timeout = seconds(config.device_timeout_seconds);
+  options.latest_bytes = mebibytes(config.latest_mb);
+  pipe =
+      std::make_shared<Pipe>(options, run, collector.series(), std::move(sinks), std::move(rules));
+  if (parts.directory.empty()) {
+    control_file.emplace(control_path(run.directory.parent_path().parent_path()), config);
+    look_at_control();
+  }
+  write_run_json();
+  // A disk that fills up later still has room for this one, and readers ask it what was lost.
+  attempt("health.json", [this] { write_health(false); });
+}
+
+void Monitor::State::start(const std::shared_ptr<State>& state) {
+  State* self = state.get();
+  PipeCalls calls;
+  calls.before_flush = [self] {
+    self->collector.collect_replays();
+    self->collector.try_seal(Moment::interval);
+  };
+  calls.annotate = [self](Alert& alert) {
+    const int optimizer = self->collector.series().at(alert.key.series).optimizer;
+    alert.step = self->collector.windows().step_of(optimizer, alert.key.window);
+  };
+  calls.on_alert = [self](const Alert& alert) {
+    self->alerts.fetch_add(1, std::memory_order_relaxed);
+    const Series& series = self->collector.series().at(alert.key.series);
+    if (!alert.stat.empty()) self->console.tell(alert, series);
+    if (self->on_alert) self->on_alert(alert, series);
+  };
+  calls.after_flush = [self](bool last) { self->keep_house(last); };
+  // A process killed before the next flush must not leave rows whose step nobody can tell.
+  calls.before_write = [self] {
+    if (self->starts_changed) self->write_run_json();
+  };
+  if (self->control_file) calls.each_second = [self] { self->look_around(); };
+  self->pipe->start(std::move(calls), state);
+}
+
+void Monitor::State::part_failed(std::string_view part, std::string_view why) noexcept {
+  try {
+    {
+      const std::lock_guard lock(facts_mutex);
+      if (!parts_off.emplace(part, why).second) {
+        errors.fetch_add(1);
+        return;
+      }
+    }
+    log_line(
+        "rank " + std::to_string(run.rank) + ": " + std::string(part) +
+        " failed and is counted in health.json; training is not affected: " + std::string(why));
+  } catch (const std::exception&) {  // no memory to say so
+    errors.fetch_add(1);
+  }
+}
+
+bool Monitor::State::settle(std::chrono::nanoseconds timeout) {
+  attempt("seal", [&] {
+    collector.collect_replays();
+    collector.seal(Moment::interval);
+  });
+  return pipe->settle(timeout);
+}
+
+Health Monitor::State::health() {
+  // A producer that was in the middle of a row when stop() came: its row is dropped, and counted.
+  if (stopped) attempt("seal", [&] { collector.try_seal(Moment::stop); });
+  Health now;
+  {
+    const std::lock_guard lock(facts_mutex);
+    now.refused = refused;
+    now.parts_off = parts_off;
+    now.errors = static_cast<std::int64_t>(parts_off.size()) + errors.load();
+  }
+  pipe->report(now, collector.rows_produced());
+  return now;
+}
+
+}  // namespace trainmon
