@@ -58,8 +58,8 @@ sys.path.insert(0, {str(EXAMPLES)!r})
 import types, torch, torch.distributed as dist
 from grad_stats_check import GradStatsCheck
 dist.init_process_group("gloo", init_method="file://{tmp_path}/meeting", rank=0, world_size=1)
-check = GradStatsCheck(torch.nn.Linear(3, 2))
 torch.manual_seed(1)
+check = GradStatsCheck(torch.nn.Linear(3, 2))
 data = torch.randn(4, 3)
 check.step(lambda model: model(data).square().mean())
 values = check.local[0]
