@@ -73,7 +73,7 @@ def convert(
 
     >>> done = trainmon.convert("trainmon_runs/local", "tables", "csv", kinds="weights")
     >>> done.rows, done.written, done.rejections
-    (160, 160, [])
+    (128, 128, [])
     """
     _check_formats(format, to)
     if safe_cells and to != "csv":
