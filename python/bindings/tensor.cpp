@@ -375,16 +375,15 @@ Access read_by_hand(PyObject* object, TensorAccess& out) {
   return Access::not_cpu;
 }
 
-// Calls a predicate of torch._C that was looked up once; false where torch lacks it.
-bool holds(PyObject* predicate, PyObject* object) {
+// False where torch lacks the bit.
+bool is_negative(PyObject* object) {
+  static PyObject* const predicate = method_of_tensor("is_neg");
   if (predicate == nullptr) return false;
+  std::optional<NoFunctions> unseen;
+  if (type_info(Py_TYPE(object)).has_function) unseen.emplace();
   const Ref answer(PyObject_CallFunctionObjArgs(predicate, object, nullptr));
   if (!answer) PyErr_Clear();
   return answer.get() == Py_True;
-}
-bool is_negative(PyObject* object) {
-  static PyObject* const predicate = method_of_tensor("is_neg");
-  return holds(predicate, object);
 }
 
 // A negative view of public torch comes from the imaginary part of a conjugate, so it has a gap
