@@ -1,0 +1,1 @@
+trainmon_test(model SOURCES model/timeline_test.cpp DEPENDS model)
