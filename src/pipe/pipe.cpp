@@ -144,8 +144,12 @@ void Pipe::replace_rules(std::uint64_t batch, std::size_t first,
 void Pipe::follow_rules(std::uint64_t batch) {
   const std::lock_guard lock(account_mutex_);
   if (!next_rules_ || batch < next_rules_->batch) return;
-  rules_.reserve(next_rules_->first + next_rules_->rules.size());  // the rest cannot fail
-  rules_.resize(std::min(next_rules_->first, rules_.size()));
+  const std::size_t first = std::min(next_rules_->first, rules_.size());
+  for (const auto& rule : next_rules_->rules) {
+    for (std::size_t i = first; i < rules_.size(); ++i) rule->keep_history_of(*rules_[i]);
+  }
+  rules_.reserve(first + next_rules_->rules.size());  // the rest cannot fail
+  rules_.resize(first);
   for (auto& rule : next_rules_->rules) rules_.push_back(std::move(rule));
   next_rules_.reset();
 }
