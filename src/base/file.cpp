@@ -134,6 +134,27 @@ File create_file(const std::filesystem::path& path, mode_t mode) {
   return file;
 }
 
+void make_next_file(const std::filesystem::path& directory, int& number,
+                    const std::function<void(int)>& make) {
+  constexpr int kAttempts = 1000;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    try {
+      make(number);
+      ++number;
+      return;
+    } catch (const SinkError& error) {
+      if (error.reason() == "deleted" && attempt == 0) {
+        make_directories(directory);
+      } else if (error.reason() == "exists") {
+        ++number;
+      } else {
+        throw;
+      }
+    }
+  }
+  throw SinkError("exists", "no free name for the next file in " + directory.string());
+}
+
 Appendable open_to_append(const std::filesystem::path& path) {
   Appendable found;
   int fd = open_retrying(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW);
