@@ -68,10 +68,6 @@ void append_block(ByteWriter& writer, const Fill& fill) {
   writer.text(block);
 }
 
-bool same_bits(double a, double b) {
-  return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
-}
-
 // A column's values side by side; the memory is used again for the next column.
 const std::vector<std::int64_t>& gathered(const std::vector<Row>& rows, Column column) {
   static thread_local std::vector<std::int64_t> values;
@@ -155,7 +151,7 @@ void append_floats(ByteWriter& writer, const std::vector<Row>& rows, Column colu
   double RowState::*const member = float_member(column);
   const double first = rows.front().state.*member;
   bool is_constant = true, is_float32 = true;
-  bool is_implied = column == Column::mean || column == Column::absmax;
+  bool is_implied = implied_value(rows.front().state, column).has_value();
   for (const Row& row : rows) {
     const double value = row.state.*member;
     is_constant = is_constant && same_bits(value, first);
