@@ -43,8 +43,6 @@ double float_of(const Row& row, Column column) {
 
 std::optional<double> implied_value(const RowState& state, Column column) {
   if (std::isnan(state.min) || std::isnan(state.max)) return std::nullopt;
-  constexpr Column kMean = column_of(&RowState::mean);
-  constexpr Column kAbsmax = column_of(&RowState::absmax);
   const std::int64_t finite = state.finite();
   if (column == kMean) {
     return finite > 0 ? state.sum / static_cast<double>(finite) : 0.0;

@@ -128,6 +128,8 @@ constexpr Column column_of(T RowState::*member) {
   });
   return column;
 }
+inline constexpr Column kMean = column_of(&RowState::mean);
+inline constexpr Column kAbsmax = column_of(&RowState::absmax);
 
 // Calls use(member) with what picks the integer of a column out of a row, so that a loop over rows
 // asks once which it is; does nothing for a column of another type.
