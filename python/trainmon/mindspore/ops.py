@@ -64,7 +64,7 @@ def measure(tensor: Tensor, eps: float) -> Tensor:
             "max": ops.select(finite, x, zero - INFINITY).max(),
             "absmax": size.max(),
         }
-        return ops.stack(ordered(fields, lambda value: ops.full_like(total, value)))
+        return ops.stack(ordered(fields, lambda value: ops.zeros_like(total) + value))
 
 
 def agreement(one: Tensor, two: Tensor) -> Tensor:
