@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <tuple>
 
 #include "trainmon/tensor.h"
 
@@ -41,11 +42,54 @@ struct RowState {
   std::int32_t exponent = 0;
 
   // Unsigned inside, for a damaged file may hold counts that no tensor has.
-  std::int64_t finite() const {
-    const auto n = [](std::int64_t number) { return static_cast<std::uint64_t>(number); };
-    return static_cast<std::int64_t>(n(count) - n(nans) - n(pos_infs) - n(neg_infs));
+  constexpr std::int64_t finite() const {
+    return static_cast<std::int64_t>(
+        static_cast<std::uint64_t>(count) - static_cast<std::uint64_t>(nans) -
+        static_cast<std::uint64_t>(pos_infs) - static_cast<std::uint64_t>(neg_infs));
   }
   bool non_finite() const { return (nans | pos_infs | neg_infs) != 0; }
+};
+
+// How the fields of two states become that of both. Where one state has no finite element, its
+// fields other than counts take no part.
+enum class MergeLaw : std::uint8_t {
+  add,       // their sum
+  moment,    // their sum, both moved to the common mean
+  mean,      // the common mean
+  least,     // the smaller one
+  greatest,  // the greater one
+  exponent,  // the exponent that both are brought to
+};
+
+template <typename T>
+struct StateField {
+  std::string_view name;
+  T RowState::*member;
+  MergeLaw law;
+  int degree;           // elements times c give the field times c^degree; those of degree 2 are
+                        // stored divided by 4^exponent
+  std::uint8_t column;  // its number in files (docs/formats.md), given once and for ever
+};
+
+// Every field of RowState. What copies, compares, scales, merges, writes or reads whole states
+// follows this table (src/model/state_fields.h). A file without a field gives the field the value
+// of RowState{}. The order is that of columns in a log, where mean and absmax follow what implies
+// them, and of the vectors in Python.
+inline constexpr std::tuple kStateFields = {
+    StateField{"count", &RowState::count, MergeLaw::add, 0, 7},
+    StateField{"nans", &RowState::nans, MergeLaw::add, 0, 8},
+    StateField{"pos_infs", &RowState::pos_infs, MergeLaw::add, 0, 9},
+    StateField{"neg_infs", &RowState::neg_infs, MergeLaw::add, 0, 10},
+    StateField{"zeros", &RowState::zeros, MergeLaw::add, 0, 11},
+    StateField{"subnormals", &RowState::subnormals, MergeLaw::add, 0, 12},
+    StateField{"sum", &RowState::sum, MergeLaw::add, 1, 13},
+    StateField{"min", &RowState::min, MergeLaw::least, 1, 17},
+    StateField{"max", &RowState::max, MergeLaw::greatest, 1, 18},
+    StateField{"mean", &RowState::mean, MergeLaw::mean, 1, 14},
+    StateField{"m2", &RowState::m2, MergeLaw::moment, 2, 15},
+    StateField{"sum_sq", &RowState::sum_sq, MergeLaw::add, 2, 16},
+    StateField{"absmax", &RowState::absmax, MergeLaw::greatest, 1, 19},
+    StateField{"exponent", &RowState::exponent, MergeLaw::exponent, 0, 20},
 };
 
 // Adds the elements of `from` to `into`. Counts, min, max and absmax are exact under any split;

@@ -166,6 +166,17 @@ nb::list table() {
   return lines;
 }
 
+// (name, degree, value without elements) of each column of states.
+nb::list state_fields() {
+  nb::list fields;
+  each_state_field([&](auto field) {
+    const auto empty = static_cast<double>(RowState{}.*field.member);
+    fields.append(
+        nb::make_tuple(nb::str(field.name.data(), field.name.size()), field.degree, empty));
+  });
+  return fields;
+}
+
 std::string level_name(CpuLevel level) {
   return std::string(cpu_level_name(level));
 }
@@ -186,6 +197,8 @@ void init_stat(nb::module_& module) {
   module.def("merge_states", &merge_states, nb::arg("states"));
   module.def("derive", &derive_states, nb::arg("stats"), nb::arg("states"));
   module.def("stat_table", &table);
+  module.def("state_fields", &state_fields,
+             "of each column of states: its name, its degree, its value without elements");
   module.def("cuda_architectures", [] {
     const std::string_view names = cuda_architectures();
     return nb::str(names.data(), names.size());

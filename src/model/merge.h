@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "model/both.h"
+#include "model/state_fields.h"
 #include "trainmon/stat.h"
 
 namespace trainmon {
@@ -12,11 +13,6 @@ namespace trainmon {
 // Unsigned inside, for a damaged file may hold counts that no tensor has.
 TRAINMON_BOTH std::int64_t add_counts(std::int64_t a, std::int64_t b) {
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
-}
-TRAINMON_BOTH std::int64_t finite_count(const RowState& s) {
-  const auto n = static_cast<std::uint64_t>(s.count) - static_cast<std::uint64_t>(s.nans) -
-                 static_cast<std::uint64_t>(s.pos_infs) - static_cast<std::uint64_t>(s.neg_infs);
-  return static_cast<std::int64_t>(n);
 }
 TRAINMON_BOTH double lesser_of(double a, double b) {
   return b < a ? b : a;
@@ -32,24 +28,31 @@ TRAINMON_BOTH bool is_finite(double x) {
 // The state of elements that each count so often.
 TRAINMON_BOTH void multiply(RowState& state, std::int64_t times) {
   if (times == 1) return;
-  state.count *= times;
-  state.nans *= times;
-  state.pos_infs *= times;
-  state.neg_infs *= times;
-  state.zeros *= times;
-  state.subnormals *= times;
-  state.sum *= static_cast<double>(times);
-  state.m2 *= static_cast<double>(times);
-  state.sum_sq *= static_cast<double>(times);
+  each_state_field([&](auto field) {
+    using Type = typename decltype(field)::Type;
+    if constexpr (field.law == MergeLaw::add || field.law == MergeLaw::moment) {
+      state.*field.member *= static_cast<Type>(times);
+    }
+  });
 }
 
-// Brings m2 and sum_sq to another exponent.
+// Brings what is stored divided by 4^exponent to another exponent.
 TRAINMON_BOTH void rescale(RowState& state, std::int32_t exponent) {
   if (state.exponent == exponent) return;
   const int shift = 2 * (state.exponent - exponent);
-  state.m2 = ldexp(state.m2, shift);
-  state.sum_sq = ldexp(state.sum_sq, shift);
+  each_state_field([&](auto field) {
+    if constexpr (field.degree == 2) {
+      state.*field.member = ldexp(state.*field.member, shift);
+    }
+  });
   state.exponent = exponent;
+}
+
+// Takes over what describes the finite elements of `from`: everything but the counts.
+TRAINMON_BOTH void take_values(RowState& into, const RowState& from) {
+  each_state_field([&](auto field) {
+    if constexpr (!field.is_count) into.*field.member = from.*field.member;
+  });
 }
 
 // Adds the finite elements of `from`; both have some.
@@ -61,17 +64,21 @@ TRAINMON_BOTH void merge_values(RowState& into, RowState from) {
   rescale(into, exponent);
   rescale(from, exponent);
 
-  const auto n_into = static_cast<double>(finite_count(into));
-  const auto n_from = static_cast<double>(finite_count(from));
+  const auto n_into = static_cast<double>(into.finite());
+  const auto n_from = static_cast<double>(from.finite());
   const double n = n_into + n_from;
   double delta = from.mean - into.mean;
   if (exponent != 0) delta = ldexp(from.mean, -exponent) - ldexp(into.mean, -exponent);
   into.m2 += from.m2 + delta * delta * (n_into * (n_from / n));
-  into.sum_sq += from.sum_sq;
-  into.min = lesser_of(into.min, from.min);
-  into.max = greater_of(into.max, from.max);
-  into.absmax = greater_of(into.absmax, from.absmax);
-  into.sum += from.sum;
+  each_state_field([&](auto field) {
+    if constexpr (field.law == MergeLaw::add && !field.is_count) {
+      into.*field.member += from.*field.member;
+    } else if constexpr (field.law == MergeLaw::least) {
+      into.*field.member = lesser_of(into.*field.member, from.*field.member);
+    } else if constexpr (field.law == MergeLaw::greatest) {
+      into.*field.member = greater_of(into.*field.member, from.*field.member);
+    }
+  });
   if (is_finite(into.sum)) {
     into.mean = into.sum / n;
   } else {
@@ -83,26 +90,18 @@ TRAINMON_BOTH void merge_values(RowState& into, RowState from) {
 
 // Adds the elements of `from` to `into` (Chan, Golub, LeVeque 1979 for m2).
 TRAINMON_BOTH void merge_states(RowState& into, const RowState& from) {
-  if (finite_count(from) > 0) {
-    if (finite_count(into) > 0) {
+  if (from.finite() > 0) {
+    if (into.finite() > 0) {
       merge_values(into, from);
     } else {
-      into.sum = from.sum;
-      into.mean = from.mean;
-      into.m2 = from.m2;
-      into.sum_sq = from.sum_sq;
-      into.min = from.min;
-      into.max = from.max;
-      into.absmax = from.absmax;
-      into.exponent = from.exponent;
+      take_values(into, from);
     }
   }
-  into.count = add_counts(into.count, from.count);
-  into.nans = add_counts(into.nans, from.nans);
-  into.pos_infs = add_counts(into.pos_infs, from.pos_infs);
-  into.neg_infs = add_counts(into.neg_infs, from.neg_infs);
-  into.zeros = add_counts(into.zeros, from.zeros);
-  into.subnormals = add_counts(into.subnormals, from.subnormals);
+  each_state_field([&](auto field) {
+    if constexpr (field.is_count) {
+      into.*field.member = add_counts(into.*field.member, from.*field.member);
+    }
+  });
 }
 
 }  // namespace trainmon

@@ -1,15 +1,25 @@
-// Fields one after another, the signs last; little-endian, as everything of ours.
+// Numbers one after another, the signs last; little-endian, as everything of ours.
 #include "model/probe_payload.h"
 
-#include <array>
 #include <bit>
 #include <cstring>
+
+#include "model/state_fields.h"
 
 namespace trainmon {
 namespace {
 
 static_assert(std::endian::native == std::endian::little);
 
+// What a payload begins with since version 2. Version 1 begins with a count, which is not negative:
+// as an i64 this is, so neither is taken for the other.
+constexpr std::uint64_t kMark = 0xff45424f52504d54;  // "TMPROBE" and 0xff
+constexpr std::uint32_t kVersion = 2;
+constexpr std::size_t kLengthAt = sizeof kMark + sizeof kVersion;
+// The fields of version 1, all there were: the columns between these, in the order of their
+// numbers.
+constexpr std::uint8_t kFirstColumn = 7;
+constexpr std::uint8_t kLastColumn = 20;
 constexpr std::uint64_t kMostDims = 64;
 constexpr std::uint64_t kMostDigest = 64;
 
@@ -67,14 +77,51 @@ class Reader {
   bool good_ = true;
 };
 
-// The fields of a state, in the order of their declaration.
-template <typename State>
-auto counts_of(State& s) {
-  return std::array{&s.count, &s.nans, &s.pos_infs, &s.neg_infs, &s.zeros, &s.subnormals};
+// A field as the eight bytes that it has since version 2, and back.
+template <typename T>
+std::uint64_t wide_bits(T value) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return std::bit_cast<std::uint64_t>(value);
+  } else {
+    return static_cast<std::uint64_t>(std::int64_t{value});
+  }
 }
-template <typename State>
-auto values_of(State& s) {
-  return std::array{&s.sum, &s.mean, &s.m2, &s.sum_sq, &s.min, &s.max, &s.absmax};
+template <typename T>
+T from_bits(std::uint64_t bits) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return std::bit_cast<T>(bits);
+  } else {
+    return static_cast<T>(bits);
+  }
+}
+
+void put_state(Writer& to, const RowState& state) {
+  to.number(static_cast<std::uint32_t>(kStateFieldCount));
+  each_state_field([&](auto field) {
+    to.number(field.column);
+    to.number(wide_bits(state.*field.member));
+  });
+}
+
+// Fields that we do not know are passed over, those that are not there stay as in RowState{}.
+void take_state(Reader& from, RowState& state) {
+  for (auto fields = from.number<std::uint32_t>(); fields > 0 && from.good(); --fields) {
+    const auto column = from.number<std::uint8_t>();
+    const auto bits = from.number<std::uint64_t>();
+    each_state_field([&](auto field) {
+      using Type = typename decltype(field)::Type;
+      if (field.column == column) state.*field.member = from_bits<Type>(bits);
+    });
+  }
+}
+
+void take_state_of_version_1(Reader& from, RowState& state) {
+  for (std::uint8_t column = kFirstColumn; column <= kLastColumn; ++column) {
+    each_state_field([&](auto field) {
+      using Type = typename decltype(field)::Type;
+      if (field.column == column) state.*field.member = from.number<Type>();
+    });
+  }
 }
 
 }  // namespace
@@ -82,11 +129,12 @@ auto values_of(State& s) {
 std::vector<std::byte> probe_payload(std::span<const std::int64_t> sizes, int planes,
                                      const Probe& probe) {
   std::vector<std::byte> bytes;
-  bytes.reserve(probe.signs.size() + 256 + 8 * (sizes.size() + probe.intervals.size()));
+  bytes.reserve(probe.signs.size() + 384 + 8 * (sizes.size() + probe.intervals.size()));
   Writer to(bytes);
-  for (const auto* one : counts_of(probe.state)) to.number(*one);
-  for (const auto* one : values_of(probe.state)) to.number(*one);
-  to.number(probe.state.exponent);
+  to.number(kMark);
+  to.number(kVersion);
+  to.number(std::uint64_t{0});  // the length, which is written at the end
+  put_state(to, probe.state);
   to.number(static_cast<std::uint32_t>(planes));
   to.list(sizes);
   to.list(probe.intervals);
@@ -94,15 +142,25 @@ std::vector<std::byte> probe_payload(std::span<const std::int64_t> sizes, int pl
   to.number(static_cast<std::uint64_t>(probe.digest.size()));
   to.raw(std::as_bytes(std::span(probe.digest)));
   to.raw(probe.signs);
+  const std::uint64_t length = bytes.size();
+  std::memcpy(bytes.data() + kLengthAt, &length, sizeof length);
   return bytes;
 }
 
 std::optional<ProbePayload> read_probe_payload(std::span<const std::byte> bytes) {
   ProbePayload found;
   Reader from(bytes);
-  for (auto* one : counts_of(found.probe.state)) *one = from.number<std::int64_t>();
-  for (auto* one : values_of(found.probe.state)) *one = from.number<double>();
-  found.probe.state.exponent = from.number<std::int32_t>();
+  std::uint64_t mark = 0;
+  if (bytes.size() >= sizeof mark) std::memcpy(&mark, bytes.data(), sizeof mark);
+  if (mark == kMark) {
+    from.raw(sizeof mark);
+    const auto version = from.number<std::uint32_t>();
+    const auto length = from.number<std::uint64_t>();
+    if (version != kVersion || length != bytes.size()) return std::nullopt;
+    take_state(from, found.probe.state);
+  } else {
+    take_state_of_version_1(from, found.probe.state);
+  }
   const auto planes = from.number<std::uint32_t>();
   found.sizes = from.list(kMostDims);
   found.probe.intervals = from.list(bytes.size());

@@ -2,29 +2,16 @@
 #include "read/merge_rows.h"
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <map>
 #include <set>
 #include <span>
 #include <tuple>
 
+#include "model/state_fields.h"
 #include "read/series_index.h"
 
 namespace trainmon {
 namespace {
-
-bool same_bits(const RowState& a, const RowState& b) {
-  const auto integers = [](const RowState& s) {
-    return std::tie(s.count, s.nans, s.pos_infs, s.neg_infs, s.zeros, s.subnormals, s.exponent);
-  };
-  const auto floats = [](const RowState& s) {
-    const auto bits = [](double value) { return std::bit_cast<std::uint64_t>(value); };
-    return std::array{bits(s.sum), bits(s.mean), bits(s.m2),    bits(s.sum_sq),
-                      bits(s.min), bits(s.max),  bits(s.absmax)};
-  };
-  return integers(a) == integers(b) && floats(a) == floats(b);
-}
 
 std::int64_t full_size(const Series& series) {
   std::int64_t size = 1;

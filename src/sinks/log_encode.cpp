@@ -68,10 +68,6 @@ void append_block(ByteWriter& writer, const Fill& fill) {
   writer.text(block);
 }
 
-bool same_bits(double a, double b) {
-  return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
-}
-
 // A column's values side by side; the memory is used again for the next column.
 const std::vector<std::int64_t>& gathered(const std::vector<Row>& rows, Column column) {
   static thread_local std::vector<std::int64_t> values;
@@ -127,10 +123,10 @@ void append_integers(ByteWriter& writer, const std::vector<std::int64_t>& values
   const auto difference = [](std::int64_t a, std::int64_t b) {
     return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) - static_cast<std::uint64_t>(b));
   };
-  std::int64_t differing = 0;
-  for (const std::int64_t value : values) differing |= value ^ first;
+  const bool is_constant =
+      std::ranges::all_of(values, [first](std::int64_t value) { return value == first; });
   // Never for seq, so that rows never outnumber bytes.
-  if (differing == 0 && column != Column::seq) {
+  if (is_constant && column != Column::seq) {
     writer.fixed(static_cast<std::uint8_t>(Encoding::constant));
     return append_block(writer, [&](ByteWriter& block) { block.signed_varint(first); });
   }
@@ -155,7 +151,7 @@ void append_floats(ByteWriter& writer, const std::vector<Row>& rows, Column colu
   double RowState::*const member = float_member(column);
   const double first = rows.front().state.*member;
   bool is_constant = true, is_float32 = true;
-  bool is_implied = column == Column::mean || column == Column::absmax;
+  bool is_implied = column == kMean || column == kAbsmax;
   for (const Row& row : rows) {
     const double value = row.state.*member;
     is_constant = is_constant && same_bits(value, first);

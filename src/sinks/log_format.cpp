@@ -28,22 +28,13 @@ std::int64_t integer_of(const Row& row, Column column) {
 }
 
 double RowState::*float_member(Column column) {
-  switch (column) {
-    case Column::mean:
-      return &RowState::mean;
-    case Column::m2:
-      return &RowState::m2;
-    case Column::sum_sq:
-      return &RowState::sum_sq;
-    case Column::min:
-      return &RowState::min;
-    case Column::max:
-      return &RowState::max;
-    case Column::absmax:
-      return &RowState::absmax;
-    default:
-      return &RowState::sum;
-  }
+  double RowState::*found = &RowState::sum;
+  each_state_field([&](auto field) {
+    if constexpr (!field.is_integer) {
+      if (column == Column{field.column}) found = field.member;
+    }
+  });
+  return found;
 }
 
 double float_of(const Row& row, Column column) {
@@ -52,14 +43,11 @@ double float_of(const Row& row, Column column) {
 
 std::optional<double> implied_value(const RowState& state, Column column) {
   if (std::isnan(state.min) || std::isnan(state.max)) return std::nullopt;
-  // Unsigned, because a file may hold counts that no tensor has.
-  const auto n = [](std::int64_t count) { return static_cast<std::uint64_t>(count); };
-  const auto finite = static_cast<std::int64_t>(n(state.count) - n(state.nans) - n(state.pos_infs) -
-                                                n(state.neg_infs));
-  if (column == Column::mean) {
+  const std::int64_t finite = state.finite();
+  if (column == kMean) {
     return finite > 0 ? state.sum / static_cast<double>(finite) : 0.0;
   }
-  if (column == Column::absmax) {
+  if (column == kAbsmax) {
     return finite > 0 ? std::max(std::abs(state.min), std::abs(state.max)) : 0.0;
   }
   return std::nullopt;

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "model/state_fields.h"
 #include "trainmon/record.h"
 
 namespace trainmon::log_format {
@@ -72,6 +73,7 @@ enum class Encoding : std::uint8_t {
   implied = 4,   // mean = sum / finite count; absmax = max(|min|, |max|): no bytes
 };
 
+// Of what stands beside the state of a row; the columns of the state are those of kStateFields.
 enum class Column : std::uint8_t {
   series = 1,
   flags = 2,
@@ -79,20 +81,6 @@ enum class Column : std::uint8_t {
   accum = 4,
   call = 5,
   seq = 6,
-  count = 7,
-  nans = 8,
-  pos_infs = 9,
-  neg_infs = 10,
-  zeros = 11,
-  subnormals = 12,
-  sum = 13,
-  mean = 14,
-  m2 = 15,
-  sum_sq = 16,
-  min = 17,
-  max = 18,
-  absmax = 19,
-  exponent = 20,
   shape = 21,
 };
 struct ColumnDefinition {
@@ -100,29 +88,48 @@ struct ColumnDefinition {
   ColumnType type;
   std::string_view name;
 };
-inline constexpr std::array<ColumnDefinition, 21> kColumns = {{
-    {Column::series, ColumnType::integer, "series"},
-    {Column::flags, ColumnType::integer, "flags"},
-    {Column::window, ColumnType::integer, "window"},
-    {Column::accum, ColumnType::integer, "accum"},
-    {Column::call, ColumnType::integer, "call"},
-    {Column::seq, ColumnType::integer, "seq"},
-    {Column::count, ColumnType::integer, "count"},
-    {Column::nans, ColumnType::integer, "nans"},
-    {Column::pos_infs, ColumnType::integer, "pos_infs"},
-    {Column::neg_infs, ColumnType::integer, "neg_infs"},
-    {Column::zeros, ColumnType::integer, "zeros"},
-    {Column::subnormals, ColumnType::integer, "subnormals"},
-    {Column::sum, ColumnType::float64, "sum"},
-    {Column::min, ColumnType::float64, "min"},
-    {Column::max, ColumnType::float64, "max"},
-    {Column::mean, ColumnType::float64, "mean"},
-    {Column::m2, ColumnType::float64, "m2"},
-    {Column::sum_sq, ColumnType::float64, "sum_sq"},
-    {Column::absmax, ColumnType::float64, "absmax"},
-    {Column::exponent, ColumnType::integer, "exponent"},
-    {Column::shape, ColumnType::integer, "shape"},
-}};
+// In the order in which they are written: what a column is implied by comes before it.
+inline constexpr auto kColumns = [] {
+  std::array<ColumnDefinition, 7 + kStateFieldCount> columns = {{
+      {Column::series, ColumnType::integer, "series"},
+      {Column::flags, ColumnType::integer, "flags"},
+      {Column::window, ColumnType::integer, "window"},
+      {Column::accum, ColumnType::integer, "accum"},
+      {Column::call, ColumnType::integer, "call"},
+      {Column::seq, ColumnType::integer, "seq"},
+  }};
+  std::size_t next = 6;
+  each_state_field([&](auto field) {
+    columns[next++] = {Column{field.column},
+                       field.is_integer ? ColumnType::integer : ColumnType::float64, field.name};
+  });
+  columns[next] = {Column::shape, ColumnType::integer, "shape"};
+  return columns;
+}();
+static_assert(
+    [] {
+      for (std::size_t i = 0; i < kColumns.size(); ++i) {
+        for (std::size_t j = 0; j < i; ++j) {
+          if (kColumns[i].column == kColumns[j].column) return false;
+        }
+      }
+      return true;
+    }(),
+    "two columns have one number");
+
+// The column of a field of the state.
+template <typename T>
+constexpr Column column_of(T RowState::*member) {
+  Column column{};
+  each_state_field([&](auto field) {
+    if constexpr (std::is_same_v<typename decltype(field)::Type, T>) {
+      if (field.member == member) column = Column{field.column};
+    }
+  });
+  return column;
+}
+inline constexpr Column kMean = column_of(&RowState::mean);
+inline constexpr Column kAbsmax = column_of(&RowState::absmax);
 
 // Calls use(member) with what picks the integer of a column out of a row, so that a loop over rows
 // asks once which it is; does nothing for a column of another type.
@@ -141,25 +148,15 @@ void with_integer(Column column, const Use& use) {
       return use([](auto& row) -> auto& { return row.key.call; });
     case Column::seq:
       return use([](auto& row) -> auto& { return row.key.seq; });
-    case Column::count:
-      return use([](auto& row) -> auto& { return row.state.count; });
-    case Column::nans:
-      return use([](auto& row) -> auto& { return row.state.nans; });
-    case Column::pos_infs:
-      return use([](auto& row) -> auto& { return row.state.pos_infs; });
-    case Column::neg_infs:
-      return use([](auto& row) -> auto& { return row.state.neg_infs; });
-    case Column::zeros:
-      return use([](auto& row) -> auto& { return row.state.zeros; });
-    case Column::subnormals:
-      return use([](auto& row) -> auto& { return row.state.subnormals; });
-    case Column::exponent:
-      return use([](auto& row) -> auto& { return row.state.exponent; });
     case Column::shape:
       return use([](auto& row) -> auto& { return row.shape; });
-    default:
-      return;
   }
+  each_state_field([&](auto field) {
+    if constexpr (field.is_integer) {
+      if (column != Column{field.column}) return;
+      use([](auto& row) -> auto& { return row.state.*decltype(field)::member; });
+    }
+  });
 }
 
 // A column's value in a row. Signed and unsigned 64-bit share one representation.

@@ -60,8 +60,9 @@ if(with_cuda)
     COMMAND ${CMAKE_CUDA_COMPILER} -fatbin -std=c++20 -O3 --expt-relaxed-constexpr
       -ccbin ${CMAKE_CXX_COMPILER} -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_SOURCE_DIR}/src
       ${codes} -o ${image} ${sources}/measure.cu
-    DEPENDS ${sources}/measure.cu ${sources}/sums.h ${sources}/element.h ${sources}/work.h
-      ${PROJECT_SOURCE_DIR}/src/model/both.h ${PROJECT_SOURCE_DIR}/src/model/merge.h
+    DEPENDS ${sources}/measure.cu ${sources}/careful.h ${sources}/sums.h ${sources}/element.h
+      ${sources}/work.h ${PROJECT_SOURCE_DIR}/src/model/both.h
+      ${PROJECT_SOURCE_DIR}/src/model/merge.h ${PROJECT_SOURCE_DIR}/src/model/state_fields.h
       ${PROJECT_SOURCE_DIR}/include/trainmon/stat.h ${PROJECT_SOURCE_DIR}/include/trainmon/tensor.h
     COMMENT "CUDA kernels for ${names}" VERBATIM)
   target_sources(trainmon_stats PRIVATE cuda/image.cpp)

@@ -9,14 +9,11 @@ from torch import nn
 import trainmon
 import versions
 from adapter_rows import healthy, rows
+from trainmon.base.row_state import FIELDS
 from trainmon.torch.measuring import late_values, ops
 
 FLOATS = ["float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"]
 INTEGERS = ["int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8", "bool"]
-FIELDS = (
-    *("count", "nans", "pos_infs", "neg_infs", "zeros", "subnormals", "sum", "mean", "m2"),
-    *("sum_sq", "min", "max", "absmax", "exponent"),
-)
 
 
 def values(dtype, seed=0):

@@ -1,6 +1,6 @@
 # Measures a tensor with MindSpore's own operations: for devices without a kernel of ours.
-"""The result stays on the device: a vector of the fields of RowState (include/trainmon/stat.h), in
-their order. No value is looked at here, so nothing waits for the device.
+"""The result stays on the device: a vector of the fields of a state (trainmon.base.row_state). No
+value is looked at here, so nothing waits for the device.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 import mindspore as ms
 from mindspore import Tensor, ops
 
-FIELDS = 14
+from trainmon.base.row_state import EMPTY, ordered
+
 INFINITY = float("inf")
 # The smallest normal number of each dtype that has smaller ones.
 SMALLEST = {
@@ -27,13 +28,13 @@ class Refused(Exception):
 
 
 def measure(tensor: Tensor, eps: float) -> Tensor:
-    """The state of one tensor as a vector of 14 numbers on its device. Raises Refused."""
+    """The state of one tensor as a vector on its device. Raises Refused."""
     dtype = str(tensor.dtype).lower()
     if dtype not in SMALLEST and dtype not in WITHOUT:
         raise Refused(dtype)
     wide = _widest(tensor)
     if tensor.size == 0:
-        return Tensor([0.0] * 10 + [INFINITY, -INFINITY, 0.0, 0.0], wide)
+        return Tensor(EMPTY, wide)
     with ms._no_grad():
         x = ops.reshape(tensor, (-1,)).astype(wide)
         zero = ops.zeros_like(x)
@@ -41,32 +42,29 @@ def measure(tensor: Tensor, eps: float) -> Tensor:
         kept = ops.select(finite, x, zero)
         size = ops.abs(kept)
         smallest = SMALLEST.get(dtype, 0.0)
-        masks = [
-            ops.isnan(x),
-            x == INFINITY,
-            x == -INFINITY,
-            ops.logical_and(finite, size < eps),
-            ops.logical_and(finite, ops.logical_and(size > 0, size < smallest)),
-            finite,
-        ]
-        *counts, held = [mask.astype(wide).sum() for mask in masks]
+        masks = {
+            "nans": ops.isnan(x),
+            "pos_infs": x == INFINITY,
+            "neg_infs": x == -INFINITY,
+            "zeros": ops.logical_and(finite, size < eps),
+            "subnormals": ops.logical_and(finite, ops.logical_and(size > 0, size < smallest)),
+        }
+        held = finite.astype(wide).sum()
         total = kept.sum()
         mean = total / ops.maximum(held, ops.ones_like(held))
         away = ops.select(finite, x - mean, zero)
-        return ops.stack(
-            [
-                ops.ones_like(total) * tensor.size,
-                *counts,
-                total,
-                mean,
-                (away * away).sum(),
-                (kept * kept).sum(),
-                ops.select(finite, x, zero + INFINITY).min(),
-                ops.select(finite, x, zero - INFINITY).max(),
-                size.max(),
-                ops.zeros_like(total),
-            ]
-        )
+        fields = {
+            "count": ops.ones_like(total) * tensor.size,
+            **{name: mask.astype(wide).sum() for name, mask in masks.items()},
+            "sum": total,
+            "mean": mean,
+            "m2": (away * away).sum(),
+            "sum_sq": (kept * kept).sum(),
+            "min": ops.select(finite, x, zero + INFINITY).min(),
+            "max": ops.select(finite, x, zero - INFINITY).max(),
+            "absmax": size.max(),
+        }
+        return ops.stack(ordered(fields, lambda value: ops.zeros_like(total) + value))
 
 
 def agreement(one: Tensor, two: Tensor) -> Tensor:

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "model/merge.h"
 #include "stats/cpu/float32.h"
 #include "stats/cpu/gather.h"
 
@@ -83,15 +84,9 @@ RowState measure_values(double* values, std::int64_t n, const Kernels& kernels) 
 RowState measure_gathered(DType dtype, const void* data, std::int64_t n, const Thresholds& eps,
                           const Kernels& kernels) {
   double values[kBlock];
-  const Gathered got = gather(dtype, data, n, eps.exact, values);
-  RowState state;
-  if (got.finite > 0) state = measure_values(values, got.finite, kernels);
-  state.count = n;
-  state.nans = got.nans;
-  state.pos_infs = got.pos_infs;
-  state.neg_infs = got.neg_infs;
-  state.zeros = got.zeros;
-  state.subnormals = got.subnormals;
+  RowState state = gather(dtype, data, n, eps.exact, values);
+  const std::int64_t finite = state.finite();
+  if (finite > 0) take_values(state, measure_values(values, finite, kernels));
   return state;
 }
 

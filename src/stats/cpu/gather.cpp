@@ -65,9 +65,10 @@ typename F::Bits magnitude_of(typename F::Bits bits) {
 }
 
 template <class F>
-Gathered gather_floats(const void* data, std::int64_t n, double eps, double* out) {
+RowState gather_floats(const void* data, std::int64_t n, double eps, double* out) {
   using Bits = typename F::Bits;
-  Gathered got;
+  RowState got;
+  got.count = n;
   Bits largest = 0;
   for (std::int64_t i = 0; i < n; ++i) {
     const Bits magnitude = magnitude_of<F>(load<Bits>(data, i));
@@ -75,13 +76,13 @@ Gathered gather_floats(const void* data, std::int64_t n, double eps, double* out
   }
   if (largest < F::kNonFinite) {
     for (std::int64_t i = 0; i < n; ++i) out[i] = F::value(load<Bits>(data, i));
-    got.finite = n;
   } else {
+    std::int64_t written = 0;
     for (std::int64_t i = 0; i < n; ++i) {
       const Bits bits = load<Bits>(data, i);
       const Bits magnitude = magnitude_of<F>(bits);
       if (magnitude < F::kNonFinite) {
-        out[got.finite++] = F::value(bits);
+        out[written++] = F::value(bits);
       } else if (!F::kHasInfinity || magnitude > F::kNonFinite) {
         ++got.nans;
       } else if (bits == magnitude) {
@@ -91,7 +92,8 @@ Gathered gather_floats(const void* data, std::int64_t n, double eps, double* out
       }
     }
   }
-  for (std::int64_t i = 0; i < got.finite; ++i) got.zeros += std::fabs(out[i]) < eps;
+  const std::int64_t finite = got.finite();
+  for (std::int64_t i = 0; i < finite; ++i) got.zeros += std::fabs(out[i]) < eps;
   for (std::int64_t i = 0; i < n; ++i) {
     const Bits magnitude = magnitude_of<F>(load<Bits>(data, i));
     got.subnormals += magnitude != 0 && magnitude < F::kMinNormal;
@@ -100,15 +102,15 @@ Gathered gather_floats(const void* data, std::int64_t n, double eps, double* out
 }
 
 template <class T>
-Gathered gather_integers(const void* data, std::int64_t n, double eps, double* out) {
+RowState gather_integers(const void* data, std::int64_t n, double eps, double* out) {
   // The smallest integer that is not below eps: exact where float64 no longer holds every integer.
   std::uint64_t limit = std::numeric_limits<std::uint64_t>::max();
   if (!(eps > 0.0))
     limit = 0;
   else if (eps <= 0x1p63)
     limit = static_cast<std::uint64_t>(std::ceil(eps));
-  Gathered got;
-  got.finite = n;
+  RowState got;
+  got.count = n;
   for (std::int64_t i = 0; i < n; ++i) {
     const T value = load<T>(data, i);
     std::uint64_t magnitude = static_cast<std::uint64_t>(value);
@@ -121,9 +123,9 @@ Gathered gather_integers(const void* data, std::int64_t n, double eps, double* o
   return got;
 }
 
-Gathered gather_bools(const void* data, std::int64_t n, double eps, double* out) {
-  Gathered got;
-  got.finite = n;
+RowState gather_bools(const void* data, std::int64_t n, double eps, double* out) {
+  RowState got;
+  got.count = n;
   std::int64_t ones = 0;
   for (std::int64_t i = 0; i < n; ++i) {
     const int value = load<std::uint8_t>(data, i) != 0;
@@ -172,7 +174,7 @@ void widen(DType dtype, const void* data, std::int64_t n, double* out) {
   }
 }
 
-Gathered gather(DType dtype, const void* data, std::int64_t n, double eps, double* out) {
+RowState gather(DType dtype, const void* data, std::int64_t n, double eps, double* out) {
   switch (dtype) {
     case DType::float64:
       return gather_floats<Float64>(data, n, eps, out);

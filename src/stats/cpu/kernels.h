@@ -3,8 +3,6 @@
 
 #include <cstdint>
 
-#include "trainmon/stat.h"
-
 namespace trainmon::cpu {
 
 // Elements per block, the leaf of every sum. A power of two; small enough for a second look at a

@@ -2,6 +2,7 @@
 // number and types, and merges what belongs to one tensor in a fixed order.
 #include <cstddef>
 
+#include "stats/cuda/careful.h"
 #include "stats/cuda/sums.h"
 #include "stats/cuda/work.h"
 
@@ -310,25 +311,26 @@ __device__ __noinline__ RowState merge_members(const RowState* partials, std::ui
   if (!__all_sync(0xffffffffu, mine.exponent == 0 && is_finite(mine.sum))) {
     return merge_scaled(mine);
   }
-  const auto own = static_cast<double>(finite_count(mine));
+  const auto own = static_cast<double>(mine.finite());
   const double own_mean = mine.mean;
-  mine.count = add_lanes(mine.count);
-  mine.nans = add_lanes(mine.nans);
-  mine.pos_infs = add_lanes(mine.pos_infs);
-  mine.neg_infs = add_lanes(mine.neg_infs);
-  mine.zeros = add_lanes(mine.zeros);
-  mine.subnormals = add_lanes(mine.subnormals);
-  mine.sum = add_lanes(mine.sum);
-  mine.sum_sq = add_lanes(mine.sum_sq);
-  const auto all = static_cast<double>(finite_count(mine));
+  each_state_field([&](auto field) {
+    if constexpr (field.law == MergeLaw::add) {
+      mine.*field.member = add_lanes(mine.*field.member);
+    }
+  });
+  const auto all = static_cast<double>(mine.finite());
   mine.mean = all > 0.0 ? mine.sum / all : 0.0;
   const double away = own_mean - mine.mean;
   mine.m2 = add_lanes(own > 0.0 ? mine.m2 + own * away * away : 0.0);
-  for (int distance = 16; distance > 0; distance /= 2) {
-    mine.min = lesser_of(mine.min, __shfl_xor_sync(0xffffffffu, mine.min, distance));
-    mine.max = greater_of(mine.max, __shfl_xor_sync(0xffffffffu, mine.max, distance));
-    mine.absmax = greater_of(mine.absmax, __shfl_xor_sync(0xffffffffu, mine.absmax, distance));
-  }
+  each_state_field([&](auto field) {
+    if constexpr (field.law == MergeLaw::least || field.law == MergeLaw::greatest) {
+      for (int distance = 16; distance > 0; distance /= 2) {
+        double& bound = mine.*field.member;
+        const double other = __shfl_xor_sync(0xffffffffu, bound, distance);
+        bound = field.law == MergeLaw::least ? lesser_of(bound, other) : greater_of(bound, other);
+      }
+    }
+  });
   return mine;
 }
 

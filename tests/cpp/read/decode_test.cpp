@@ -241,7 +241,7 @@ TEST(Decode, LaterSectionsColumnsAndFieldsAreSteppedOver) {
   inner.fixed(std::uint8_t{77});
   inner.fixed(std::uint8_t{9});
   inner.text("fingerprints");
-  inner.fixed(static_cast<std::uint8_t>(Column::count));
+  inner.fixed(static_cast<std::uint8_t>(column_of(&RowState::count)));
   inner.fixed(static_cast<std::uint8_t>(Encoding::constant));
   inner.text("\x0E");
   std::string later;

@@ -15,6 +15,7 @@
 #include "base/npy.h"
 #include "base/sign_file.h"
 #include "model/probe_payload.h"
+#include "model/state_fields.h"
 #include "records.h"
 #include "scratch.h"
 #include "trainmon/error.h"
@@ -242,6 +243,93 @@ TEST_F(GradProbe, PayloadsComeBackAndBrokenOnesAreRefused) {
     const auto read = read_probe_payload(damaged);
     EXPECT_LE(read ? read->signs.size() : 0, 2u);
   }
+}
+
+// What trainmon 0.1.0 wrote of the tensor in the test above; bytes in hexadecimal digits.
+constexpr std::string_view kVersion1 =
+    "06000000000000000100000000000000000000000000000000000000000000000100000000000000"
+    "00000000000000000000000000002440000000000000004000000000000047400000000000805040"
+    "00000000000000c00000000000001840000000000000184000000000020000000200000000000000"
+    "02000000000000000300000000000000020000000000000002000000000000000400000000000000"
+    "01000000000000001000000000000000633932306466373239653039653530353102";
+
+std::vector<std::byte> bytes_of(std::string_view digits) {
+  std::vector<std::byte> bytes;
+  for (std::size_t i = 0; i + 1 < digits.size(); i += 2) {
+    bytes.push_back(
+        static_cast<std::byte>(std::stoi(std::string(digits.substr(i, 2)), nullptr, 16)));
+  }
+  return bytes;
+}
+
+TEST_F(GradProbe, PayloadsOfVersion1AreReadAsThoseOfToday) {
+  options.request.intervals = true;
+  options.request.bounds = {0};
+  options.request.signs = Signs::ternary;
+  options.request.digest = Digest::fast64;
+  const Payload payload = probed(0, 0, {1.0f, -2.0f, 0.0f, kNan, 5.0f, 6.0f}, {2, 3});
+  const std::vector<std::byte> old = bytes_of(kVersion1);
+  const auto today = read_probe_payload(payload.bytes);
+  const auto before = read_probe_payload(old);
+  ASSERT_TRUE(today);
+  ASSERT_TRUE(before);
+  EXPECT_TRUE(same_bits(today->probe.state, before->probe.state));
+  EXPECT_EQ(before->probe.state.mean, 2.0);
+  EXPECT_EQ(before->probe.state.sum_sq, 66.0);
+  EXPECT_EQ(today->sizes, before->sizes);
+  EXPECT_EQ(today->planes, before->planes);
+  EXPECT_EQ(today->probe.intervals, before->probe.intervals);
+  EXPECT_EQ(today->probe.exact_zeros, before->probe.exact_zeros);
+  EXPECT_EQ(today->probe.digest, before->probe.digest);
+  EXPECT_TRUE(std::ranges::equal(today->signs, before->signs));
+  for (std::size_t size = 0; size < old.size(); ++size) {
+    EXPECT_FALSE(read_probe_payload(std::span(old).first(size))) << size;
+  }
+  // A reader of version 1 takes the first eight bytes for a count and refuses a negative one.
+  std::int64_t count = 0;
+  std::memcpy(&count, payload.bytes.data(), sizeof count);
+  EXPECT_LT(count, 0);
+}
+
+// Of a payload of today: where the number of its fields is, and the bytes of a field.
+constexpr std::size_t kFieldsAt = 20;
+constexpr std::size_t kFieldBytes = 9;
+
+void say_length(std::vector<std::byte>& bytes) {
+  const std::uint64_t length = bytes.size();
+  std::memcpy(bytes.data() + 12, &length, sizeof length);
+}
+
+TEST_F(GradProbe, APayloadWithAFieldMoreOrOneLessIsRead) {
+  const Payload payload = probed(0, 0, {1.0f, -2.0f, 3.0f});
+  std::uint32_t fields = 0;
+  std::memcpy(&fields, payload.bytes.data() + kFieldsAt, sizeof fields);
+  const auto end = static_cast<std::ptrdiff_t>(kFieldsAt + sizeof fields + fields * kFieldBytes);
+
+  std::vector<std::byte> more = payload.bytes;
+  more.insert(more.begin() + end, kFieldBytes, std::byte{0xee});
+  const std::uint32_t one_more = fields + 1;
+  std::memcpy(more.data() + kFieldsAt, &one_more, sizeof one_more);
+  EXPECT_FALSE(read_probe_payload(more));  // its length is that of before
+  say_length(more);
+  const auto with_more = read_probe_payload(more);
+  ASSERT_TRUE(with_more);
+  EXPECT_TRUE(same_bits(with_more->probe.state, read_probe_payload(payload.bytes)->probe.state));
+
+  std::vector<std::byte> less = payload.bytes;
+  less.erase(less.begin() + end - 2 * std::ptrdiff_t{kFieldBytes},  // absmax
+             less.begin() + end - std::ptrdiff_t{kFieldBytes});
+  const std::uint32_t one_less = fields - 1;
+  std::memcpy(less.data() + kFieldsAt, &one_less, sizeof one_less);
+  say_length(less);
+  const auto with_less = read_probe_payload(less);
+  ASSERT_TRUE(with_less);
+  EXPECT_EQ(with_less->probe.state.absmax, RowState{}.absmax);
+  EXPECT_EQ(with_less->probe.state.sum_sq, 14.0);
+
+  std::vector<std::byte> later = payload.bytes;
+  later[8] = std::byte{3};  // the version
+  EXPECT_FALSE(read_probe_payload(later));
 }
 
 #if defined(TRAINMON_FAILPOINTS)

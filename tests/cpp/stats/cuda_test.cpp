@@ -10,6 +10,7 @@
 #include <random>
 #include <vector>
 
+#include "stats/cuda/careful.h"
 #include "stats/cuda/device.h"
 #include "stats/cuda/image.h"
 #include "stats/cuda/measure_cuda.h"

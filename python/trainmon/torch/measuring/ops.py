@@ -1,6 +1,6 @@
 # Measures a tensor with the framework's own operations: for devices without a kernel of ours.
-"""The result stays on the device: a vector of the fields of RowState (include/trainmon/stat.h), in
-their order. No value is looked at here, so nothing waits for the device.
+"""The result stays on the device: a vector of the fields of a state (trainmon.base.row_state). No
+value is looked at here, so nothing waits for the device.
 """
 
 from __future__ import annotations
@@ -8,9 +8,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from trainmon.base.row_state import DEGREES, EMPTY, ordered
 from trainmon.torch.measuring.isolated import no_modes
 
-FIELDS = 14
+COUNTS = ("count", "nans", "pos_infs", "neg_infs", "zeros", "subnormals")  # of _first_pass
 CHUNK = 1 << 24  # elements widened at a time: bounds what a large tensor needs besides itself
 
 
@@ -30,8 +31,7 @@ class Refused(Exception):
 
 
 def measure(tensor: Tensor, eps: float, scale: Tensor | None = None) -> Tensor:
-    """The state of one tensor, divided by `scale`, as a vector of 14 numbers on its device. Raises
-    Refused."""
+    """The state of one tensor, divided by `scale`, as a vector on its device. Raises Refused."""
     _refuse(tensor)
     with torch.no_grad(), no_modes():
         values, times = _dense(tensor.detach())
@@ -40,45 +40,40 @@ def measure(tensor: Tensor, eps: float, scale: Tensor | None = None) -> Tensor:
             scale = scale.detach().reshape(()).to(values.device, wide, non_blocking=True)
             eps = eps * scale
         if values.numel() == 0:
-            empty = [0.0] * 10 + [float("inf"), float("-inf"), 0.0, 0.0]
-            return torch.tensor(empty, dtype=wide, device=values.device)
+            return torch.tensor(EMPTY, dtype=wide, device=values.device)
         chunks = values.split(CHUNK)
         smallest = torch.finfo(values.dtype).smallest_normal if values.is_floating_point() else 0
         firsts = [_first_pass(chunk.to(wide), eps, smallest) for chunk in chunks]
         total = torch.stack(firsts) if len(firsts) > 1 else firsts[0].unsqueeze(0)
-        counts, sums = total[:, :6].sum(0), total[:, 6:8].sum(0)
+        counts, rest = total[:, : len(COUNTS)].sum(0), total[:, len(COUNTS) :]
+        sums = rest[:, :2].sum(0)
         finite = counts[0] - counts[1] - counts[2] - counts[3]
         mean = torch.where(finite > 0, sums[0] / finite.clamp(min=1), 0.0)
         m2 = sum(_second_pass(chunk.to(wide), mean) for chunk in chunks)
-        scaled = torch.cat([counts, sums[:1]]) * times
-        state = torch.cat(
-            [
-                scaled,
-                torch.stack(
-                    [
-                        mean,
-                        m2 * times,
-                        sums[1] * times,
-                        total[:, 8].amin(),
-                        total[:, 9].amax(),
-                        total[:, 10].amax(),
-                        torch.zeros((), dtype=wide, device=values.device),
-                    ]
-                ),
-            ]
+        times_each = torch.cat([counts, sums[:1]]) * times
+        fields = dict(zip((*COUNTS, "sum"), times_each.unbind(), strict=True))
+        fields |= {
+            "mean": mean,
+            "m2": m2 * times,
+            "sum_sq": sums[1] * times,
+            "min": rest[:, 2].amin(),
+            "max": rest[:, 3].amax(),
+            "absmax": rest[:, 4].amax(),
+        }
+        state = torch.stack(
+            ordered(fields, lambda x: torch.full((), x, dtype=wide, device=values.device))
         )
         return state if scale is None else state / _powers(scale)
 
 
 def _powers(scale: Tensor) -> Tensor:
     """What each field of a state is divided by."""
-    one = torch.ones_like(scale)
-    square = scale * scale
-    return torch.stack([one] * 6 + [scale, scale, square, square, scale, scale, scale, one])
+    powers = (torch.ones_like(scale), scale, scale * scale)
+    return torch.stack([powers[degree] for degree in DEGREES])
 
 
 def _first_pass(x: Tensor, eps: float, smallest: float) -> Tensor:
-    """count nans pos_infs neg_infs zeros subnormals sum sum_sq min max absmax"""
+    """COUNTS, sum, sum_sq, min, max, absmax"""
     finite = torch.isfinite(x)
     kept = torch.where(finite, x, 0.0)
     size = kept.abs()

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from trainmon import _core
+from trainmon.base.row_state import COUNT, FIELDS
 from trainmon.base.signals import pass_on
 from trainmon.torch.measuring import ops
 from trainmon.torch.measuring.ops import dtype_name
@@ -16,7 +17,6 @@ from trainmon.torch.parameters.rank_tables import FAREWELL, Exchange, Sent
 from trainmon.torch.wrappers.contract import Parameter
 from trainmon.torch.wrappers.dtensors import dtensor_type, local_of
 
-COLUMNS = 14  # of a state, python/bindings/states.h
 MOST_PENDING = 64  # gatherings not yet answered
 ABSENT = -1.0  # its count, where a rank has no gradient
 
@@ -50,7 +50,7 @@ class Shards:
         for (mesh, dims), parameters in found.items():
             keys = [_key(p) for p in parameters]
             terms = repr([(*_key(p), tuple(p.tensor.shape)) for p in parameters])
-            exchange = Exchange(_ranks(mesh, dims), terms, (len(keys), COLUMNS))
+            exchange = Exchange(_ranks(mesh, dims), terms, (len(keys), len(FIELDS)))
             # Not before: those of a mesh that cannot be met are read as any other parameter.
             self.rows.update((key, row) for row, key in enumerate(keys))
             self.meshes.append((exchange, keys))
@@ -88,13 +88,13 @@ class Shards:
         by_key = {_key(p): p for p in parameters if p.selected and p.tensor.requires_grad}
         read, self.states = self.states, {}
         for exchange, keys in self.meshes:
-            table = numpy.full((len(keys), COLUMNS), ABSENT)
+            table = numpy.full((len(keys), len(FIELDS)), ABSENT)
             mine = []
             for row, key in enumerate(keys):
                 state = read.get(id(by_key[key].tensor)) if key in by_key else None
                 if state is not None:
                     table[row] = state
-                    mine += [by_key[key]] if state[0] >= 0 else []
+                    mine += [by_key[key]] if state[COUNT] >= 0 else []
             sent = None if self.why else self._send(exchange, table, step)
             self._add(steps, mine, Merging(self, sent, table))
 
@@ -161,7 +161,7 @@ class Merging:
     def values(self) -> torch.Tensor:
         self.is_over = True
         shards, table = self.shards, self.table
-        present = table[:, 0] >= 0
+        present = table[:, COUNT] >= 0
         merged = None
         if self.sent is not None and self.sent.ready():
             try:
@@ -198,8 +198,8 @@ def _merged(tables: list[numpy.ndarray]) -> numpy.ndarray:
     merged = tables[0].copy()
     for row in range(len(merged)):
         states = numpy.stack(
-            [table[row] for table in tables if table[row, 0] >= 0] or [merged[row]]
+            [table[row] for table in tables if table[row, COUNT] >= 0] or [merged[row]]
         )
-        if states[0, 0] >= 0:
+        if states[0, COUNT] >= 0:
             merged[row] = _core.merge_states(states)
     return merged
