@@ -1,6 +1,7 @@
 # What hooks in C++ and Python share has types: what is misspelled or of another type fails at once.
 import ast
 import gc
+import json
 import pathlib
 import weakref
 
@@ -134,6 +135,26 @@ def test_the_stub_has_them_all():
     for base in {*BASES.values(), _core.Place, _core.GradientRow, _core.InputSum}:
         names = {name for name in vars(base) if not name.startswith("_")}
         assert names <= found[base.__name__]
+
+
+@pytest.mark.parametrize(
+    "parts, key",
+    [
+        ({"directroy": "x"}, "directroy"),
+        ({"msprobe": {"ops": ["norm"], "first_stepp": 1}}, "first_stepp"),
+        ({"msprobe": {"ops": [], "monitors": [{"name": "module", "kinds": [], "ops": [],
+                                               "by_kind": True, "opps": []}]}}, "opps"),
+        ({"anomaly": {"base": "x", "pp_stage": 0, "group_mates": [], "rank": 0}}, "rank"),
+        ({"rules": [{"name": "a", "stats": ["norm"], "limits": 1.0}]}, "limits"),
+        ({"rules": [{"name": "a", "stats": ["norm"], "deviation": 1.0, "warmup": 0, "warm": 0}]},
+         "warm"),
+    ],
+)  # fmt: skip
+def test_a_misspelled_key_of_the_parts_of_a_monitor_fails_at_once(parts, key, tmp_path):
+    config = json.dumps({"out": str(tmp_path)})
+    with pytest.raises(ValueError, match=rf"no part has a key '{key}'"):
+        _core.Monitor(config, "{}", json.dumps(parts))
+    assert not any(tmp_path.iterdir())
 
 
 def test_circles_through_them_are_collected():
