@@ -6,12 +6,11 @@
 namespace trainmon {
 namespace {
 
-// Base of Accumulated in accumulated.py, where the methods are that C++ calls by name.
+// Base of Accumulated in accumulated.py.
 struct Accumulated {
-  nb::object adapter;  // a weak reference
-  nb::object current_task;
-  Monitor* monitor = nullptr;  // lives as long as the adapter
-  int optimizer = 0;
+  Weak<Steps> steps;
+  Held<Part> part;
+  Held<BoundMonitor> core;
   std::int64_t series = -1;  // negative: no rows
   bool keeps = true;         // whether its .grad stays there until the step
   bool has_dtensors = false;
@@ -21,59 +20,57 @@ struct Accumulated {
 
   template <typename Visit>
   void each(Visit&& visit) {
-    visit(adapter), visit(current_task);
+    visit(steps.reference), visit(part), visit(core);
   }
 };
 
-void accumulated(nb::handle self, nb::handle adapter, nb::handle tensor) {
-  const Names& known = names();
+constexpr Method kFoundNone{"found_none", "def found_none(self, steps: Steps) -> None"};
+constexpr Method kLocalOf{"local_of", "def local_of(self, gradient: object) -> object"};
+constexpr Method kAgain{"again",
+                        "def again(self, steps: Steps, gradient: object, call: int) -> None"};
+constexpr Method kIsElsewhere{"is_elsewhere",
+                              "def is_elsewhere(self, steps: Steps, gradient: object) -> None"};
+constexpr const Method* kMethods[] = {&kFoundNone, &kLocalOf, &kAgain, &kIsElsewhere};
+
+void accumulated(nb::handle self, const Held<Steps>& steps, nb::handle tensor) {
   Accumulated& hook = *nb::inst_ptr<Accumulated>(self);
-  nb::object gradient = nb::getattr(tensor, known.grad);
+  nb::object gradient = nb::getattr(tensor, names().grad);
   if (gradient.is_none()) {
-    self.attr("found_none")(adapter);
+    kFoundNone(self, steps);
     return;
   }
-  const nb::object backward = nb::getattr(adapter, known.backward);
-  enter_backward(backward, hook.current_task);
-  const nb::object now = nb::getattr(backward, known.task);
-  const std::int64_t task = integer(now);
-  const nb::object steps = nb::getattr(adapter, known.steps)[hook.optimizer];
-  if (integer(nb::getattr(steps, known.task)) != task) {
-    steps.attr("backward_begins")(hook.keeps ? tensor : nb::handle(Py_None));
-  }
-  if (hook.keeps) {
-    nb::setattr(steps, known.previous, nb::getattr(steps, known.last));
-    nb::setattr(steps, known.last, tensor);
-  }
-  if (hook.series < 0 || !is_true(steps, known.recording)) return;
-  if (hook.has_dtensors) gradient = self.attr("local_of")(gradient);
+  Steps::enter_backward(steps, hook.keeps ? tensor : nb::handle(Py_None));
+  if (hook.keeps) steps->got_gradient(tensor);
+  if (hook.series < 0 || !steps->recording) return;
+  if (hook.has_dtensors) gradient = kLocalOf(self, gradient);
+  const std::int64_t task = steps->backward->task;
   if (hook.task == task) {
     ++hook.call;
-    self.attr("again")(adapter, steps, gradient, hook.call);
+    kAgain(self, steps, gradient, hook.call);
     return;
   }
   hook.task = task;
   hook.call = 0;
   if (!hook.elsewhere) {
     const auto series = static_cast<SeriesId>(hook.series);
-    const auto flags = static_cast<std::uint32_t>(integer(nb::getattr(steps, known.flags)));
-    const Observed done = look_at(*hook.monitor, gradient.ptr(), [&](const TensorView& view) {
-      return hook.monitor->observe(series, view, flags);
+    const Observed done = look_at(*hook.core, gradient.ptr(), [&](const TensorView& view) {
+      return hook.core->observe(series, view, steps->flags);
     });
     if (done != Observed::elsewhere) return;
   }
-  self.attr("is_elsewhere")(adapter, steps, gradient);
+  kIsElsewhere(self, steps, gradient);
 }
 
 PyObject* call_accumulated(PyObject* self, PyObject* args, PyObject*) {
   const nb::object keep = nb::borrow(self);
-  nb::object adapter;
+  const Accumulated& hook = *nb::inst_ptr<Accumulated>(self);
+  Held<Steps> steps;
   return guarded(
       [&] {
-        adapter = nb::inst_ptr<Accumulated>(self)->adapter();
-        return adapter.is_none() ? nb::object() : nb::getattr(adapter, names().gradients);
+        steps = hook.steps.get();
+        return steps.is_there() ? hook.part : Held<Part>();
       },
-      [&] { accumulated(self, adapter, PyTuple_GetItem(args, 0)); });
+      [&] { accumulated(self, steps, PyTuple_GetItem(args, 0)); });
 }
 
 }  // namespace
@@ -83,28 +80,28 @@ void init_accumulated(nb::module_& module) {
                                nb::type_slots(collected_hook<Accumulated, call_accumulated>));
   hook.def(
           "__init__",
-          [](Accumulated* self, nb::object adapter, nb::object current_task, nb::handle core,
-             int optimizer, std::int64_t series, bool keeps, bool has_dtensors, bool elsewhere) {
-            new (self) Accumulated{std::move(adapter),
-                                   std::move(current_task),
-                                   nb::cast<Monitor*>(core),
-                                   optimizer,
-                                   series,
-                                   keeps,
-                                   has_dtensors,
-                                   elsewhere};
+          [](Accumulated* self, const Held<Steps>& steps, Held<Part> part, Held<BoundMonitor> core,
+             std::int64_t series, bool keeps, bool has_dtensors, bool elsewhere) {
+            new (self)
+                Accumulated{Weak<Steps>::to(steps), std::move(part), std::move(core), series, keeps,
+                            has_dtensors,           elsewhere};
             names();
           },
-          nb::kw_only(), nb::arg("adapter"), nb::arg("current_task"), nb::arg("core"),
-          nb::arg("optimizer"), nb::arg("series"), nb::arg("keeps"), nb::arg("has_dtensors"),
-          nb::arg("elsewhere"))
-      .def_ro("adapter", &Accumulated::adapter)
-      .def_rw("optimizer", &Accumulated::optimizer)
+          nb::kw_only(), nb::arg("steps"), nb::arg("part"), nb::arg("core"), nb::arg("series"),
+          nb::arg("keeps"), nb::arg("has_dtensors"), nb::arg("elsewhere"))
+      .def_prop_rw(
+          "steps", [](const Accumulated& self) { return self.steps.get(); },
+          [](Accumulated& self, const Held<Steps>& steps) { self.steps = Weak<Steps>::to(steps); },
+          nb::for_setter(nb::arg("steps")),
+          nb::for_getter(nb::sig("def steps(self) -> Steps | None")),
+          "held weakly: None once they are gone")
+      .def_ro("part", &Accumulated::part)
       .def_rw("series", &Accumulated::series)
       .def_ro("keeps", &Accumulated::keeps)
       .def_rw("task", &Accumulated::task)
       .def_rw("call", &Accumulated::call)
       .def("__reduce__", &inert);
+  require_methods(hook, kMethods);
   // torch warns about hooks on a saved tensor without this.
   hook.attr("__torch_unserializable__") = true;
 }

@@ -2,6 +2,8 @@
 // done once per series.
 #include "forwards.h"
 
+#include <nanobind/stl/optional.h>
+
 #include <utility>
 
 #include "init.h"
@@ -9,6 +11,19 @@
 
 namespace trainmon {
 namespace {
+
+constexpr Method kNewSeries{
+    "new_series",
+    "def new_series(self, watched: Watched, kind: str, element: str, tensor: object) -> int"};
+constexpr Method kIsElsewhere{
+    "is_elsewhere",
+    "def is_elsewhere(self, series: int, tensor: object, window: int, accum: int, call: int, "
+    "flags: int) -> None"};
+constexpr Method kFoundNoTensor{
+    "found_no_tensor", "def found_no_tensor(self, watched: Watched, output: object) -> None"};
+constexpr Method kAccumulator{"accumulator", "def accumulator(self, leaf: object) -> object"};
+constexpr const Method* kMethods[] = {&kNewSeries,  &kIsElsewhere, &kFoundNoTensor, &kAccumulator,
+                                      &kNotCovered, &kAdded,       &kFollowLeaf};
 
 bool is_tensor(nb::handle object) {
   return PyObject_TypeCheck(object.ptr(), reinterpret_cast<PyTypeObject*>(names().tensor.ptr()));
@@ -20,30 +35,31 @@ const void* this_thread() {
 
 }  // namespace
 
-void add_row(nb::handle self, nb::handle watched, bool is_gradient, nb::handle element,
-             nb::handle tensor, nb::handle place, std::int32_t call, std::uint32_t flags) {
-  const nb::dict series = is_gradient ? watched_of(watched).gradients : watched_of(watched).values;
+void add_row(const Held<Forwards>& self, const Held<Watched>& watched, bool is_gradient,
+             nb::handle element, nb::handle tensor, const Held<Place>& place, std::int32_t call,
+             std::uint32_t flags) {
+  const nb::dict series = is_gradient ? watched->gradients : watched->values;
   PyObject* known = PyDict_GetItemWithError(series.ptr(), element.ptr());
   if (known == nullptr && PyErr_Occurred() != nullptr) nb::raise_python_error();
   nb::object number = nb::borrow(known);
   if (known == nullptr) {
-    number = self.attr("new_series")(watched, is_gradient ? "actv_grad" : "actv", element, tensor);
+    number = kNewSeries(self, watched, is_gradient ? "actv_grad" : "actv", element, tensor);
     series[element] = number;
   }
   const long id = integer(number);
   if (id < 0) return;
-  const Forwards& all = forwards_of(self);
-  const Place where = *nb::inst_ptr<Place>(place);
+  const Forwards& all = *self;
+  const Place where = *place;
   if (!all.elsewhere) {
-    const Observed done = look_at(*all.monitor, tensor.ptr(), [&](const TensorView& view) {
-      return all.monitor->observe_at(static_cast<SeriesId>(id), view, where.window, where.accum,
-                                     call, flags);
+    const Observed done = look_at(*all.core, tensor.ptr(), [&](const TensorView& view) {
+      return all.core->observe_at(static_cast<SeriesId>(id), view, where.window, where.accum, call,
+                                  flags);
     });
     if (done != Observed::elsewhere) return;
   } else if (tensor.is_none()) {
     return;
   }
-  self.attr("is_elsewhere")(number, tensor, where.window, where.accum, call, flags);
+  kIsElsewhere(self, number, tensor, where.window, where.accum, call, flags);
 }
 
 namespace {
@@ -55,7 +71,7 @@ std::vector<Element> elements_of(const nb::object& list) {
 }
 
 // The usual cases at once; whatever has a structure is taken apart in Python.
-std::vector<Element> inputs_of(const Forwards& all, nb::handle watched, nb::handle args,
+std::vector<Element> inputs_of(const Forwards& all, const Held<Watched>& watched, nb::handle args,
                                nb::handle kwargs) {
   const bool has_kwargs = !kwargs.is_none() && PyDict_Size(kwargs.ptr()) != 0;
   if (all.plain_inputs && !has_kwargs && PyTuple_Check(args.ptr()) &&
@@ -73,43 +89,44 @@ std::vector<Element> inputs_of(const Forwards& all, nb::handle watched, nb::hand
     if (is_plain) return found;
   }
   const nb::object keywords = has_kwargs ? nb::borrow(kwargs) : nb::dict();
-  return elements_of(all.selection.attr("inputs")(watched, args, keywords));
+  return elements_of(all.find_inputs(watched, args, keywords));
 }
 
-std::vector<Element> outputs_of(const Forwards& all, nb::handle watched, nb::handle output) {
+std::vector<Element> outputs_of(const Forwards& all, const Held<Watched>& watched,
+                                nb::handle output) {
   static const nb::object& name = *new nb::object(interned("output"));
   if (all.plain_outputs && is_tensor(output)) return {{name, nb::borrow(output)}};
-  return elements_of(all.selection.attr("outputs")(watched, output));
+  return elements_of(all.find_outputs(watched, output));
 }
 
-nb::object open_place(const Forwards& all) {
-  nb::object place = nb::getattr(all.adapter, names().frame);
-  return place.is_none() ? all.adapter.attr("open_frame")() : place;
+Held<Place> open_place(const Forwards& all) {
+  if (const Held<Place> frame = all.clock->frame; frame.is_there()) return frame;
+  return nb::cast<Held<Place>>(all.open_frame());
 }
 
 // The number of a call at this place.
-std::int32_t next_call(Watched& watched, const nb::object& place) {
+std::int32_t next_call(Watched& watched, const Held<Place>& place) {
   if (!watched.place.is(place)) {
     watched.place = place;
     watched.calls = 0;
-    if (!watched.replays.is_none()) watched.replays = nb::none();
+    watched.replays.forget();
   }
   return watched.calls++;
 }
 
-void entered(nb::handle_t<Forwards> self, nb::handle_t<Watched> watched, nb::handle args,
+void entered(const Held<Forwards>& self, const Held<Watched>& watched, nb::handle args,
              nb::handle kwargs) {
-  Forwards& all = forwards_of(self);
+  Forwards& all = *self;
   Call call;
-  call.watched = nb::borrow(watched);
+  call.watched = watched;
   call.thread = this_thread();
   std::vector<Element> inputs = inputs_of(all, watched, args, kwargs);
   // Recomputation has no place of its own: its rows belong to the first pass.
   call.is_recomputed = all.in_backward();
   if (!call.is_recomputed) {
     call.place = open_place(all);
-    if (nb::inst_ptr<Place>(call.place)->recording) {
-      call.number = next_call(watched_of(watched), call.place);
+    if (call.place->recording) {
+      call.number = next_call(*watched, call.place);
       if (all.values) {
         for (const Element& input : inputs) {
           add_row(self, watched, false, input.name, input.tensor, call.place, call.number, 0);
@@ -125,7 +142,7 @@ void entered(nb::handle_t<Forwards> self, nb::handle_t<Watched> watched, nb::han
       nb::object node = nb::getattr(input.tensor, known.grad_fn);
       if (node.is_none()) {
         if (!nb::getattr(input.tensor, known.requires_grad).is(Py_True)) continue;
-        node = self.attr("accumulator")(input.tensor);
+        node = kAccumulator(self, input.tensor);
       }
       const long index = integer(nb::getattr(input.tensor, known.output_nr));
       call.given.push_back({std::move(input.name), std::move(node), index});
@@ -160,35 +177,32 @@ std::vector<Call> begun(Forwards& all, nb::handle watched) {
 }
 
 // A forward inside a backward gives no row; gradients are followed if only it has them.
-void recomputed(nb::handle self, nb::handle watched, const Call* call, nb::handle output) {
-  const Forwards& all = forwards_of(self);
-  const nb::object place = watched_of(watched).place;
-  if (!all.gradients || place.is_none() || watched_of(watched).replays.is_none() ||
-      !all.is_grad_enabled().is(Py_True)) {
-    return;
-  }
-  const nb::object replayed = watched_of(watched).replays.attr("next")();
-  if (replayed.is_none()) return;
-  follow_gradients(self, watched, call, outputs_of(all, watched, output), place,
-                   static_cast<std::int32_t>(integer(replayed[1])), replayed[0]);
+void recomputed(const Held<Forwards>& self, const Held<Watched>& watched, const Call* call,
+                nb::handle output) {
+  const Forwards& all = *self;
+  const Held<Place> place = watched->place;
+  if (!all.gradients || !place.is_there() || !all.is_grad_enabled().is(Py_True)) return;
+  const std::optional<Replay> replayed = watched->replays.next();
+  if (!replayed) return;
+  follow_gradients(self, watched, call, outputs_of(all, watched, output), place, replayed->index,
+                   replayed->burst);
 }
 
-void left(nb::handle_t<Forwards> self, nb::handle_t<Watched> watched, nb::handle output) {
-  Forwards& all = forwards_of(self);
-  Watched& mine = watched_of(watched);
+void left(const Held<Forwards>& self, const Held<Watched>& watched, nb::handle output) {
+  Forwards& all = *self;
   const std::vector<Call> ended = begun(all, watched);
   const Call* call = ended.empty() ? nullptr : &ended.front();
-  mine.ever = true;
+  watched->ever = true;
   if (call != nullptr ? call->is_recomputed : all.in_backward()) {
     recomputed(self, watched, call, output);
     return;
   }
   // Without a beginning, its hook was not called.
-  const nb::object place = call != nullptr ? call->place : open_place(all);
-  if (!nb::inst_ptr<Place>(place)->recording) return;
-  const std::int32_t number = call != nullptr ? call->number : next_call(mine, place);
+  const Held<Place> place = call != nullptr ? call->place : open_place(all);
+  if (!place->recording) return;
+  const std::int32_t number = call != nullptr ? call->number : next_call(*watched, place);
   const std::vector<Element> outputs = outputs_of(all, watched, output);
-  if (outputs.empty() && !output.is_none()) self.attr("found_no_tensor")(watched, output);
+  if (outputs.empty() && !output.is_none()) kFoundNoTensor(self, watched, output);
   if (all.values) {
     for (const Element& one : outputs) {
       add_row(self, watched, false, one.name, one.tensor, place, number, 0);
@@ -196,88 +210,106 @@ void left(nb::handle_t<Forwards> self, nb::handle_t<Watched> watched, nb::handle
   }
   if (!all.gradients) return;
   if (all.is_grad_enabled().is(Py_True)) {
-    follow_gradients(self, watched, call, outputs, place, number, {});
+    follow_gradients(self, watched, call, outputs, place, number, nullptr);
   } else {
-    self.attr("await_recomputation")(watched, number);
+    watched->replays.await(number);
   }
+}
+
+void init_watched(nb::module_& module) {
+  nb::class_<Watched>(module, "Watched", nb::type_slots(collected<Watched>))
+      .def(nb::init<>())
+      .def_rw("values", &Watched::values,
+              nb::for_getter(nb::sig("def values(self) -> dict[str, int]")))
+      .def_rw("gradients", &Watched::gradients,
+              nb::for_getter(nb::sig("def gradients(self) -> dict[str, int]")))
+      .def_ro("place", &Watched::place, nb::sig("def place(self) -> Place | None"))
+      .def_ro("calls", &Watched::calls, "at this place")
+      .def_rw("ever", &Watched::ever)
+      .def(
+          "await_recomputation", [](Watched& self, std::int32_t call) { self.replays.await(call); },
+          nb::arg("call"),
+          "of a call without a graph: if there is one later, its gradients belong to this call")
+      .def(
+          "next_replay",
+          [](Watched& self) -> std::optional<std::int32_t> {
+            const std::optional<Replay> replay = self.replays.next();
+            return replay ? std::optional(replay->index) : std::nullopt;
+          },
+          "the place of a recomputed call among those of its segment; None when none is awaited")
+      .def(
+          "replayed_call",
+          [](Watched& self, std::int32_t index) { return self.replays.call(index); },
+          nb::arg("index"), "the call of the first pass that a recomputed one stands for");
 }
 
 }  // namespace
 
 void init_forwards(nb::module_& module) {
-  nb::class_<Place>(module, "Place", "where rows of a forward belong")
-      .def(nb::init<std::int64_t, std::int32_t, bool, std::uint32_t>(), nb::arg("window"),
-           nb::arg("accum"), nb::arg("recording"), nb::arg("flags"))
-      .def_ro("window", &Place::window)
-      .def_ro("accum", &Place::accum)
-      .def_ro("recording", &Place::recording)
-      .def_ro("flags", &Place::flags);
-  nb::class_<Watched>(module, "Watched", nb::type_slots(collected<Watched>))
-      .def(nb::init<>())
-      .def_rw("values", &Watched::values)
-      .def_rw("gradients", &Watched::gradients)
-      .def_rw("replays", &Watched::replays, nb::arg().none())
-      .def_ro("place", &Watched::place)
-      .def_ro("calls", &Watched::calls)
-      .def_rw("ever", &Watched::ever);
-  nb::class_<Forwards>(module, "Forwards", nb::type_slots(collected<Forwards>))
+  init_watched(module);
+  nb::class_<Forwards> forwards(module, "Forwards", nb::type_slots(collected<Forwards>),
+                                nb::is_weak_referenceable());
+  forwards
       .def(
           "__init__",
-          [](Forwards* self, nb::object adapter, nb::object part, nb::object backward,
-             nb::object selection, nb::tuple positional, const nb::dict& calls, bool values,
-             bool gradients, bool inputs, bool elsewhere, bool plain_inputs, bool plain_outputs) {
-            nb::object core = adapter.attr("core");
-            Monitor* monitor = nb::cast<Monitor*>(core);
-            new (self) Forwards{monitor,
-                                std::move(core),
-                                std::move(adapter),
-                                std::move(part),
-                                std::move(backward),
-                                std::move(selection),
-                                calls["current_task"],
-                                calls["sequence_number"],
-                                calls["is_grad_enabled"],
-                                std::move(positional),
-                                values,
-                                gradients,
-                                inputs,
-                                false,
-                                elsewhere,
-                                plain_inputs,
-                                plain_outputs,
-                                {},
-                                false,
-                                0.0,
-                                {},
-                                {}};
+          [](nb::pointer_and_handle<Forwards> self, Held<BoundMonitor> core, Held<Part> part,
+             Held<Backward> backward, Held<Steps> clock,
+             nb::typed<nb::callable, Held<Place>()> open_frame, FindInputs find_inputs,
+             FindOutputs find_outputs, nb::object sequence_number,
+             nb::typed<nb::callable, bool()> is_grad_enabled, nb::tuple positional, bool values,
+             bool gradients, bool inputs, bool elsewhere, bool plain_inputs, bool plain_outputs,
+             bool is_timed) {
+            new (self.p) Forwards{std::move(core),
+                                  std::move(part),
+                                  std::move(backward),
+                                  std::move(clock),
+                                  std::move(open_frame),
+                                  std::move(find_inputs),
+                                  std::move(find_outputs),
+                                  std::move(sequence_number),
+                                  std::move(is_grad_enabled),
+                                  std::move(positional),
+                                  values,
+                                  gradients,
+                                  inputs,
+                                  elsewhere,
+                                  plain_inputs,
+                                  plain_outputs,
+                                  is_timed};
+            self.p->weak = Weak<Forwards>::to(self.h);
             names();
           },
-          nb::kw_only(), nb::arg("adapter"), nb::arg("part"), nb::arg("backward"),
-          nb::arg("selection"), nb::arg("positional"), nb::arg("calls"), nb::arg("values"),
-          nb::arg("gradients"), nb::arg("inputs"), nb::arg("elsewhere"), nb::arg("plain_inputs"),
-          nb::arg("plain_outputs"))
+          nb::kw_only(), nb::arg("core"), nb::arg("part"), nb::arg("backward"), nb::arg("clock"),
+          nb::arg("open_frame"), nb::arg("find_inputs"), nb::arg("find_outputs"),
+          nb::arg("sequence_number").none(), nb::arg("is_grad_enabled"), nb::arg("positional"),
+          nb::arg("values"), nb::arg("gradients"), nb::arg("inputs"), nb::arg("elsewhere"),
+          nb::arg("plain_inputs"), nb::arg("plain_outputs"), nb::arg("is_timed"))
       .def("entered", &entered, nb::arg("watched"), nb::arg("args"), nb::arg("kwargs").none())
       .def("left", &left, nb::arg("watched"), nb::arg("output").none())
       .def(
           "next_call",
-          [](Forwards&, Watched& watched, const nb::object& place) {
+          [](Forwards&, Watched& watched, const Held<Place>& place) {
             return next_call(watched, place);
           },
           nb::arg("watched"), nb::arg("place"))
       .def("row", &add_row, nb::arg("watched"), nb::arg("is_gradient"), nb::arg("element"),
            nb::arg("tensor"), nb::arg("place"), nb::arg("call"), nb::arg("flags"))
       .def("forward_begins", [](Forwards& self) { taken_from(self.calls, 0); })
-      .def_rw("weak", &Forwards::weak)
-      .def_rw("is_timed", &Forwards::is_timed)
       .def("taken_seconds", [](Forwards& self) { return std::exchange(self.seconds, 0.0); })
-      .def_rw("live", &Forwards::live)
+      .def_rw("live", &Forwards::live, "whether the clock's open window is recorded")
+      .def_prop_ro(
+          "active",
+          [](const Forwards& self) { return self.live && self.part.is_there() && self.part->on; },
+          "whether hooks are to call entered() and left()")
       .def_ro("inputs", &Forwards::inputs)
       .def_ro("values", &Forwards::values)
       .def_ro("gradients", &Forwards::gradients)
       .def_ro("part", &Forwards::part)
-      .def_ro("adapter", &Forwards::adapter)
-      .def_ro("selection", &Forwards::selection)
-      .def_ro("unfinished", &Forwards::unfinished);
+      .def_ro("backward", &Forwards::backward)
+      .def_ro("clock", &Forwards::clock)
+      .def_ro("unfinished", &Forwards::unfinished,
+              nb::sig("def unfinished(self) -> list[InputSum]"));
+  require_methods(forwards, kMethods);
 }
 
 }  // namespace trainmon

@@ -1,32 +1,27 @@
 // What hooks of modules share with those of the gradients that follow from them.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "hooks.h"
-#include "trainmon/monitor.h"
+#include "parts.h"
+#include "replays.h"
 
 namespace trainmon {
 
-// Where rows of a forward belong. One object as long as that does not change.
-struct Place {
-  std::int64_t window;
-  std::int32_t accum;
-  bool recording;
-  std::uint32_t flags;
-};
-
-// One module: the series of its tensors, and how often it was called at its place.
+// Base of Watched in activations.py. One module: the series of its tensors, how often it was called
+// at its place, and which of these calls await a recomputation.
 struct Watched {
   nb::dict values, gradients;  // element -> number of its series, negative for none
-  nb::object place = nb::none();
+  Held<Place> place = nb::none();
   std::int32_t calls = 0;
-  nb::object replays = nb::none();
+  Replays replays;
   bool ever = false;
 
   template <typename Visit>
   void each(Visit&& visit) {
-    visit(values), visit(gradients), visit(place), visit(replays);
+    visit(values), visit(gradients), visit(place);
   }
 };
 
@@ -42,7 +37,8 @@ struct Given {
 
 // A call that has begun: where its rows belong, and the edges of its inputs.
 struct Call {
-  nb::object watched, place;  // a null place: there is none, the call is a recomputation
+  Held<Watched> watched;
+  Held<Place> place;  // null: there is none, the call is a recomputation
   const void* thread = nullptr;
   std::int32_t number = 0;
   bool is_recomputed = false;
@@ -50,29 +46,37 @@ struct Call {
   unsigned long long oldest = 0;  // nodes of the call are not older
 };
 
-// Base of Activations in activations.py, where the methods are that C++ calls by name. All with the
-// GIL held; what Python raises is thrown on.
+// (element, tensor) of what a module is given, and of what it returns.
+using FindInputs = nb::typed<nb::callable, nb::list(Held<Watched>, nb::tuple, nb::dict)>;
+using FindOutputs = nb::typed<nb::callable, nb::list(Held<Watched>, nb::object)>;
+
+// Base of Activations in activations.py. All with the GIL held; what Python raises is thrown on.
 struct Forwards {
-  Monitor* monitor = nullptr;
-  nb::object core, adapter, part, backward, selection;  // core keeps the monitor
-  nb::object current_task, sequence_number, is_grad_enabled;
+  Held<BoundMonitor> core;
+  Held<Part> part;
+  Held<Backward> backward;
+  Held<Steps> clock;
+  nb::callable open_frame, find_inputs, find_outputs;
+  nb::object sequence_number;  // null where torch does not number nodes
+  nb::callable is_grad_enabled;
   nb::tuple positional;  // elements of positional arguments
-  bool values = false, gradients = false, inputs = false, live = false;
+  bool values = false, gradients = false, inputs = false;
   bool elsewhere = false;  // nothing is measured here
   bool plain_inputs = false, plain_outputs = false;
-  nb::list unfinished;
   bool is_timed = false;
-  double seconds = 0.0;     // in hooks on gradients since somebody asked, where that is timed
-  nb::object weak;          // a weak reference to this
-  std::vector<Call> calls;  // of all threads, outermost first
+  bool live = false;
+  Weak<Forwards> weak{};  // what hooks in a graph hold
+  nb::list unfinished{};
+  double seconds = 0.0;       // in hooks on gradients since somebody asked, where that is timed
+  std::vector<Call> calls{};  // of all threads, outermost first
 
-  bool in_backward() const { return integer(current_task()) != -1; }
+  bool in_backward() const { return backward->current() != -1; }
 
   template <typename Visit>
   void each(Visit&& visit) {
-    visit(core), visit(adapter), visit(part), visit(backward), visit(selection);
-    visit(current_task), visit(sequence_number), visit(is_grad_enabled);
-    visit(positional), visit(unfinished);
+    visit(core), visit(part), visit(backward), visit(clock);
+    visit(open_frame), visit(find_inputs), visit(find_outputs);
+    visit(sequence_number), visit(is_grad_enabled), visit(positional), visit(unfinished);
     for (Call& call : calls) {
       visit(call.watched), visit(call.place);
       for (Given& noted : call.given) visit(noted.element), visit(noted.node);
@@ -80,21 +84,22 @@ struct Forwards {
   }
 };
 
-inline Forwards& forwards_of(nb::handle object) {
-  return *nb::inst_ptr<Forwards>(object);
-}
-inline Watched& watched_of(nb::handle object) {
-  return *nb::inst_ptr<Watched>(object);
-}
+inline constexpr Method kNotCovered{
+    "not_covered", "def not_covered(self, watched: Watched, element: str, why: str) -> None"};
+inline constexpr Method kAdded{"added",
+                               "def added(self, total: object, gradient: object) -> object"};
+inline constexpr Method kFollowLeaf{
+    "follow_leaf", "def follow_leaf(self, tensor: object, hook: GradientRow) -> None"};
 
 // One row of a tensor, at this place.
-void add_row(nb::handle self, nb::handle watched, bool is_gradient, nb::handle element,
-             nb::handle tensor, nb::handle place, std::int32_t call, std::uint32_t flags);
+void add_row(const Held<Forwards>& self, const Held<Watched>& watched, bool is_gradient,
+             nb::handle element, nb::handle tensor, const Held<Place>& place, std::int32_t call,
+             std::uint32_t flags);
 
 // Puts hooks on the gradients of outputs, and of the inputs noted when `begun` began (it may be
 // null). `burst`: of a recomputed call, knows which call it is when gradients arrive.
-void follow_gradients(nb::handle self, nb::handle watched, const Call* begun,
-                      const std::vector<Element>& outputs, nb::handle place, std::int32_t call,
-                      const nb::object& burst);
+void follow_gradients(const Held<Forwards>& self, const Held<Watched>& watched, const Call* begun,
+                      const std::vector<Element>& outputs, const Held<Place>& place,
+                      std::int32_t call, const std::shared_ptr<Burst>& burst);
 
 }  // namespace trainmon

@@ -15,53 +15,52 @@ namespace {
 
 // The row of one gradient, at the place of the forward it comes from. Tensor hook of an output.
 struct GradientRow {
-  nb::object forwards, watched, element, place;
+  Weak<Forwards> forwards;
+  Held<Watched> watched;
+  nb::object element;
+  Held<Place> place;
   std::int32_t call = 0;
-  nb::object burst;  // of a recomputed call: knows which call it is when gradients arrive
+  std::shared_ptr<Burst> burst;  // of a recomputed call: knows which it is when gradients arrive
 
-  // `self`: the Forwards.
-  void observe(nb::handle self, nb::handle gradient) {
-    const Forwards& all = forwards_of(self);
-    enter_backward(all.backward, all.current_task);
+  void observe(const Held<Forwards>& all, nb::handle gradient) {
+    Backward::follow(all->backward);
     if (gradient.is_none()) return;  // a node with several outputs, of which this was not used
-    if (burst.is_valid()) {
-      call = static_cast<std::int32_t>(integer(burst.attr("call")(call)));
+    if (burst != nullptr) {
+      call = burst->call(call);
       burst.reset();
     }
-    add_row(self, watched, true, element, gradient, place, call, nb::inst_ptr<Place>(place)->flags);
+    add_row(all, watched, true, element, gradient, place, call, place->flags);
   }
 };
 
 // The gradient of one input of one call: the sum over the nodes that use it.
 struct InputSum {
-  nb::object row;
+  Held<GradientRow> row;
   std::int32_t parts = 0;     // nodes that use it; -1: not covered
   std::int32_t missing = -1;  // of them, once the first part came; -1 before and afterwards
   nb::object total;
 
-  GradientRow& target() const { return *nb::inst_ptr<GradientRow>(row); }
-
-  // `self`: the Forwards; `mine`: this object in Python.
-  void add(nb::handle self, nb::handle mine, nb::handle gradient) {
+  // `mine`: this object in Python.
+  void add(const Held<Forwards>& all, nb::handle mine, nb::handle gradient) {
     if (parts == 1) {
-      if (!gradient.is_none()) target().observe(self, gradient);
+      if (!gradient.is_none()) row->observe(all, gradient);
       return;
     }
     if (missing < 0) {
       missing = parts;
-      forwards_of(self).unfinished.append(mine);
+      all->unfinished.append(mine);
     }
     --missing;
     if (!gradient.is_none()) {
-      total = total.is_valid() ? self.attr("added")(total, gradient) : nb::borrow(gradient);
+      total = total.is_valid() ? kAdded(all, total, gradient) : nb::borrow(gradient);
     }
-    if (missing == 0) finish(self);
+    if (missing == 0) finish(all);
   }
 
-  void finish(nb::handle self) {
+  void finish(const Held<Forwards>& all) {
     missing = -1;
     if (const nb::object whole = std::exchange(total, {}); whole.is_valid()) {
-      target().observe(self, whole);
+      row->observe(all, whole);
     }
   }
 };
@@ -70,7 +69,7 @@ struct InputSum {
 struct InputGradient {
   struct Use {
     Py_ssize_t index;  // among its gradients
-    nb::object sum;
+    Held<InputSum> sum;
   };
   std::vector<Use> uses;
 };
@@ -153,77 +152,74 @@ std::vector<Use> uses_of(const std::vector<Given>& given, const std::vector<nb::
   return found;
 }
 
-nb::object new_row(nb::handle self, nb::handle watched, nb::handle element, nb::handle place,
-                   std::int32_t call, const nb::object& burst) {
-  auto [object, row] = make<GradientRow>();
-  *row = {forwards_of(self).weak,
-          nb::borrow(watched),
-          nb::borrow(element),
-          nb::borrow(place),
-          call,
-          burst};
-  return object;
+Held<GradientRow> new_row(const Held<Forwards>& self, const Held<Watched>& watched,
+                          nb::handle element, const Held<Place>& place, std::int32_t call,
+                          const std::shared_ptr<Burst>& burst) {
+  Held<GradientRow> row = make<GradientRow>();
+  *row = {self->weak, watched, nb::borrow(element), place, call, burst};
+  return row;
 }
 
-void follow_inputs(nb::handle self, nb::handle watched, const std::vector<Given>& given,
-                   unsigned long long oldest, const std::vector<nb::object>& outputs,
-                   nb::handle place, std::int32_t call, const nb::object& burst) {
-  std::vector<std::pair<nb::object, InputSum*>> sums;
+void follow_inputs(const Held<Forwards>& self, const Held<Watched>& watched,
+                   const std::vector<Given>& given, unsigned long long oldest,
+                   const std::vector<nb::object>& outputs, const Held<Place>& place,
+                   std::int32_t call, const std::shared_ptr<Burst>& burst) {
+  std::vector<Held<InputSum>> sums;
   for (std::size_t i = 0; i < given.size(); ++i) {
     bool is_known = false;
     for (std::size_t j = 0; j < i && !is_known; ++j) {
       is_known = given[j].node.is(given[i].node) && given[j].index == given[i].index;
     }
     if (is_known) {  // the walk finds the first of equal edges
-      self.attr("not_covered")(watched, given[i].element, "the same tensor as another input");
+      kNotCovered(self, watched, given[i].element, "the same tensor as another input");
       sums.emplace_back();
     } else {
       sums.push_back(make<InputSum>());
-      sums[i].second->row = new_row(self, watched, given[i].element, place, call, burst);
+      sums[i]->row = new_row(self, watched, given[i].element, place, call, burst);
     }
   }
   const std::vector<Use> uses = uses_of(given, outputs, oldest);
   for (const Use& use : uses) {
-    if (use.node.is_valid() || sums[use.input].second->parts < 0) continue;
-    sums[use.input].second->parts = -1;
-    self.attr("not_covered")(watched, given[use.input].element, "the module returns its input");
+    if (use.node.is_valid() || sums[use.input]->parts < 0) continue;
+    sums[use.input]->parts = -1;
+    kNotCovered(self, watched, given[use.input].element, "the module returns its input");
   }
   // Uses by one node come one after another.
   for (std::size_t i = 0; i < uses.size();) {
     const nb::object node = uses[i].node;
     InputGradient hook;
     for (; i < uses.size() && uses[i].node.is(node); ++i) {
-      const auto& [object, sum] = sums[uses[i].input];
+      const Held<InputSum>& sum = sums[uses[i].input];
       if (!node.is_valid() || sum->parts < 0) continue;
       ++sum->parts;
-      hook.uses.push_back({uses[i].index, object});
+      hook.uses.push_back({uses[i].index, sum});
     }
     if (hook.uses.empty()) continue;
-    auto [object, made] = make<InputGradient>();
+    const Held<InputGradient> made = make<InputGradient>();
     *made = std::move(hook);
-    nb::getattr(node, names().register_hook)(object);
+    nb::getattr(node, names().register_hook)(made);
   }
   for (std::size_t i = 0; i < given.size(); ++i) {
-    if (sums[i].second != nullptr && sums[i].second->parts == 0) {
-      self.attr("not_covered")(watched, given[i].element, "no output depends on it");
+    if (sums[i].is_there() && sums[i]->parts == 0) {
+      kNotCovered(self, watched, given[i].element, "no output depends on it");
     }
   }
 }
 
 }  // namespace
 
-void follow_gradients(nb::handle self, nb::handle watched, const Call* begun,
-                      const std::vector<Element>& outputs, nb::handle place, std::int32_t call,
-                      const nb::object& burst) {
+void follow_gradients(const Held<Forwards>& self, const Held<Watched>& watched, const Call* begun,
+                      const std::vector<Element>& outputs, const Held<Place>& place,
+                      std::int32_t call, const std::shared_ptr<Burst>& burst) {
   const Names& known = names();
   std::vector<nb::object> followed;
   for (const Element& output : outputs) {
     const nb::object node = nb::getattr(output.tensor, known.grad_fn);
     const bool is_leaf = node.is_none();
     if (is_leaf && !nb::getattr(output.tensor, known.requires_grad).is(Py_True)) continue;
-    const nb::object hook = new_row(self, watched, output.name, place, call, burst);
+    const Held<GradientRow> hook = new_row(self, watched, output.name, place, call, burst);
     if (is_leaf) {
-      self.attr("follow_leaf")(output.tensor, hook);
+      kFollowLeaf(self, output.tensor, hook);
     } else {
       hook_tensor(output.tensor, node, hook);
     }
@@ -240,37 +236,35 @@ namespace {
 template <typename Work>
 PyObject* followed(PyObject* hook, const GradientRow& row, Work&& work) noexcept {
   const nb::object keep = nb::borrow(hook);
-  nb::object forwards;
+  Held<Forwards> all;
   return guarded(
       [&] {
-        forwards = row.forwards();
-        return forwards.is_none() ? nb::object() : forwards_of(forwards).part;
+        all = row.forwards.get();
+        return all.is_there() ? all->part : Held<Part>();
       },
       [&] {
-        Forwards& all = forwards_of(forwards);
-        if (!all.is_timed) return work(forwards);
+        if (!all->is_timed) return work(all);
         const auto began = std::chrono::steady_clock::now();
-        work(forwards);
+        work(all);
         const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-        all.seconds += took.count();
+        all->seconds += took.count();
       });
 }
 
 PyObject* call_row(PyObject* hook, PyObject* args, PyObject*) {
   GradientRow& row = *nb::inst_ptr<GradientRow>(hook);
   return followed(hook, row,
-                  [&](nb::handle forwards) { row.observe(forwards, PyTuple_GetItem(args, 0)); });
+                  [&](const Held<Forwards>& all) { row.observe(all, PyTuple_GetItem(args, 0)); });
 }
 
 PyObject* call_input(PyObject* hook, PyObject* args, PyObject*) {
   const InputGradient& input = *nb::inst_ptr<InputGradient>(hook);
-  const GradientRow& first = nb::inst_ptr<InputSum>(input.uses[0].sum)->target();
-  return followed(hook, first, [&](nb::handle forwards) {
+  return followed(hook, *input.uses[0].sum->row, [&](const Held<Forwards>& all) {
     PyObject* gradients = PyTuple_GetItem(args, 0);
     for (const InputGradient::Use& use : input.uses) {
       PyObject* gradient = PyTuple_GetItem(gradients, use.index);
       if (gradient == nullptr) nb::raise_python_error();
-      nb::inst_ptr<InputSum>(use.sum)->add(forwards, use.sum, gradient);
+      use.sum->add(all, use.sum, gradient);
     }
   });
 }

@@ -4,25 +4,18 @@
 #include <nanobind/nanobind.h>
 
 #include <exception>
-#include <new>
-#include <utility>
-#include <vector>
+
+#include "held.h"
+#include "training.h"
 
 namespace trainmon {
-
-namespace nb = nanobind;
 
 inline nb::object interned(const char* text) {
   return nb::steal(PyUnicode_InternFromString(text));
 }
 
-// Names that are looked up at every call, and what torch offers under its own.
+// Attributes of torch's objects that are looked up at every call, and what torch offers.
 struct Names {
-  nb::object on = interned("on"), now = interned("now"), task = interned("task");
-  nb::object frame = interned("frame"), gradients = interned("gradients");
-  nb::object backward = interned("backward"), steps = interned("steps");
-  nb::object previous = interned("previous"), last = interned("last");
-  nb::object recording = interned("recording"), flags = interned("flags");
   nb::object grad = interned("grad"), grad_fn = interned("grad_fn");
   nb::object output_nr = interned("output_nr"), requires_grad = interned("requires_grad");
   nb::object next_functions = interned("next_functions");
@@ -45,19 +38,6 @@ inline long integer(const nb::object& number) {
   if (value == -1 && PyErr_Occurred() != nullptr) nb::raise_python_error();
   return value;
 }
-inline bool is_true(nb::handle object, const nb::object& attribute) {
-  return nb::getattr(object, attribute).is(Py_True);
-}
-
-// Tells the Backward of backward.py about the run that calls a hook, when it is another than the
-// last one.
-inline void enter_backward(nb::handle backward, const nb::object& current_task) {
-  const nb::object now = current_task();
-  if (integer(nb::getattr(backward, names().now)) != integer(now)) {
-    backward.attr("enter")(now);
-  }
-}
-
 // Whether an exception is none of the user's: neither an interrupt nor what a signal handler of his
 // raised.
 inline bool is_ours(nb::python_error& error) {
@@ -71,19 +51,19 @@ inline bool is_ours(nb::python_error& error) {
 }
 
 // The call of a hook: an error switches its part off, what is no error (an interrupt) is the
-// user's. find_part() may return null: then there is nothing to do.
+// user's. find_part() gives a Held<Part>, one that is not there where there is nothing to do.
 template <typename FindPart, typename Work>
 PyObject* guarded(FindPart&& find_part, Work&& work) noexcept {
   try {
-    const nb::object part = find_part();
-    if (!part.is_valid() || !is_true(part, names().on)) Py_RETURN_NONE;
+    const Held<Part> part = find_part();
+    if (!part.is_there() || !part->on) Py_RETURN_NONE;
     try {
       work();
     } catch (nb::python_error& error) {
       if (!is_ours(error)) throw;
-      part.attr("failed")(error.value());
+      kFailed(part, error.value());
     } catch (const std::exception& error) {
-      part.attr("failed")(nb::handle(PyExc_RuntimeError)(error.what()));
+      kFailed(part, nb::handle(PyExc_RuntimeError)(error.what()));
     }
   } catch (nb::python_error& error) {
     if (!is_ours(error)) {
@@ -95,39 +75,6 @@ PyObject* guarded(FindPart&& find_part, Work&& work) noexcept {
   Py_RETURN_NONE;
 }
 
-// A new object of a bound type.
-template <typename T>
-std::pair<nb::object, T*> make() {
-  nb::object object = nb::inst_alloc(nb::type<T>());
-  T* fields = new (nb::inst_ptr<T>(object)) T();
-  nb::inst_mark_ready(object);
-  return {std::move(object), fields};
-}
-
-// For the garbage collector. T::each(visit) visits all references it holds.
-template <typename T>
-int traverse(PyObject* self, visitproc visit, void* arg) {
-  Py_VISIT(Py_TYPE(self));
-  if (!nb::inst_ready(self)) return 0;
-  int stopped = 0;
-  nb::inst_ptr<T>(self)->each([&](nb::handle held) {
-    if (stopped == 0 && held.is_valid()) stopped = visit(held.ptr(), arg);
-  });
-  return stopped;
-}
-template <typename T>
-int clear(PyObject* self) {
-  if (!nb::inst_ready(self)) return 0;
-  std::vector<nb::object> dropped;  // only once nothing of ours refers to them
-  nb::inst_ptr<T>(self)->each(
-      [&](nb::object& held) { dropped.push_back(std::exchange(held, nb::object())); });
-  return 0;
-}
-
-template <typename T>
-PyType_Slot collected[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse<T>)},
-                           {Py_tp_clear, reinterpret_cast<void*>(clear<T>)},
-                           {0, nullptr}};
 template <typename T, ternaryfunc call>
 PyType_Slot collected_hook[] = {{Py_tp_call, reinterpret_cast<void*>(call)},
                                 {Py_tp_traverse, reinterpret_cast<void*>(traverse<T>)},

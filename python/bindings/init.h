@@ -9,6 +9,7 @@ void init_stat(nanobind::module_& module);
 void init_config(nanobind::module_& module);
 void init_monitor(nanobind::module_& module);
 void add_fast_calls(nanobind::module_& module);
+void init_training(nanobind::module_& module);
 void init_forwards(nanobind::module_& module);
 void init_gradient_hooks(nanobind::module_& module);
 void init_accumulated(nanobind::module_& module);

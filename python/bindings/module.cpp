@@ -22,6 +22,7 @@ NB_MODULE(_core, module) {
   trainmon::init_probe(module);
   trainmon::init_config(module);
   trainmon::init_monitor(module);
+  trainmon::init_training(module);
   trainmon::init_forwards(module);
   trainmon::init_gradient_hooks(module);
   trainmon::init_accumulated(module);

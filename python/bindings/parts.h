@@ -53,7 +53,8 @@ class AlertQueue {
 //   rules       list          in order, the first that fires wins: {name, deviation, warmup, stats}
 //                             or {name, limit, stats}
 //   queue       bool          alerts() may be asked for
-// Throws std::invalid_argument (nlohmann's exceptions for wrong types: our own Python makes it).
+// Throws std::invalid_argument, also for a key that is not among these (nlohmann's exceptions for
+// wrong types: our own Python makes it).
 struct BoundParts {
   MonitorParts parts;
   MsprobeSink* msprobe = nullptr;  // owned by `parts`, later by the monitor

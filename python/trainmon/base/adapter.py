@@ -14,7 +14,8 @@ from trainmon.base.signals import pass_on
 
 class AdapterBase:
     """prepare(), install(core), then remove() and forget(). A subclass has `roots`, `optimizers`,
-    `parameters`, and from install() on `core`, `handle`, `late`, `steps` and the `clock` among them."""
+    `parameters`, and from install() on `core`, `handle`, `late`, `steps` and the `clock` among them,
+    whose `frame` is the place of the forward under way."""
 
     declares = False  # whether the training loop declares its steps
 
@@ -25,7 +26,6 @@ class AdapterBase:
         self.on_step = None  # called with whether the clock's step that ended was recorded
         self.paused = False
         self.attached = False  # whether there are hooks but those of the steps
-        self.frame = None  # the place of the forward under way
         self.control: ControlBase | None = None  # follows RUN/control.json
         self.collectives = None
         self.logs_collectives = False  # they are noted, not measured
@@ -125,7 +125,7 @@ class AdapterBase:
     def window_of_scalars(self) -> int:
         """The clock's window whose forward began last: not one that has just opened."""
         clock = self.clock
-        is_new = self.frame is None and not clock.pending
+        is_new = clock.frame is None and not clock.pending
         return clock.window - 1 if is_new and clock.window else clock.window
 
     def steps_failed(self) -> None:
@@ -137,4 +137,4 @@ class AdapterBase:
         self.paused = paused
         for steps in self.steps:
             steps.refresh()
-        self.frame = None
+        self.clock.frame = None

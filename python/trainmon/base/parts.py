@@ -3,17 +3,19 @@ from __future__ import annotations
 
 import traceback
 
+from trainmon import _core
 from trainmon.base.signals import pass_on
 
 
-class Part:
+class Part(_core.Part):
     """A piece of the adapter that fails alone: its first error is told, then it is off for good.
     What the user's signal handler raised goes on to him, and the part stays on."""
 
-    __slots__ = ("core", "name", "on")
+    __slots__ = ("core", "name")
 
     def __init__(self, core, name: str):
-        self.core, self.name, self.on = core, name, True
+        super().__init__()
+        self.core, self.name = core, name
 
     def run(self, act, *arguments) -> None:
         """Calls act(*arguments) unless it is off; what that raises switches it off."""

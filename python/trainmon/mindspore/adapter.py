@@ -164,7 +164,7 @@ class Adapter(AdapterBase):
         if self.collectives is not None:
             self.collectives.remove()
         self.handles.remove()
-        self.activations = self.stacks = self.collectives = self.frame = None
+        self.activations = self.stacks = self.collectives = self.clock.frame = None
         self.fresh, self.in_backward, self.past_root = True, False, False
         self.reducers.forget()
         for steps in self.steps:
@@ -274,7 +274,7 @@ class Adapter(AdapterBase):
             self.met.clear()
             self.task += 1
             self.in_backward = True
-            self.frame = None
+            self.clock.frame = None
             for steps in self.steps:
                 steps.backward_begins(self.task)
         if parameter is not None:
@@ -288,7 +288,7 @@ class Adapter(AdapterBase):
         if cell.training and self._is_root(cell):
             self.fresh = True
             self.in_backward = self.past_root = False
-            if self.frame is None:
+            if self.clock.frame is None:
                 self._open_frame()
 
     def _root_ends(self, cell, *_) -> None:
@@ -299,13 +299,13 @@ class Adapter(AdapterBase):
     def forward_of_cell(self) -> Place:
         """The place of a forward that has begun, at the latest with this cell."""
         self.fresh = True
-        return self.frame or self._open_frame()
+        return self.clock.frame or self._open_frame()
 
     def _open_frame(self) -> Place:
         clock = self.clock
         accum = self.core.next_accum(clock.index)
-        self.frame = Place(clock.window, accum, clock.recording)
-        return self.frame
+        clock.frame = Place(clock.window, accum, clock.recording)
+        return clock.frame
 
     def is_recomputing(self, is_root: bool) -> bool:
         """Whether a cell is called again by a backward, for want of what its first call did not keep."""
@@ -334,7 +334,7 @@ class Adapter(AdapterBase):
 
     def window_opened(self, steps) -> None:
         if steps is self.clock:
-            self.frame = None
+            steps.frame = None
             if self.control is not None:
                 self.control.look()
 

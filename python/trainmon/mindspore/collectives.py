@@ -190,7 +190,7 @@ class Collectives:
         return call, [(f"post.{index}", tensor) for index, tensor, _ in found]
 
     def _place(self, name: str, clock) -> tuple:
-        frame, core = self.adapter.frame, self.adapter.core
+        frame, core = clock.frame, self.adapter.core
         if frame is not None:
             accum = frame.accum
         else:

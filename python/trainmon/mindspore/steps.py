@@ -23,6 +23,7 @@ class Steps:
         self.states: dict[str, list] = {}
         self.directions = self.updates = None
         self.task = 0
+        self.frame = None  # the place of the forward under way, where these are the clock's
         self.window = 0
         self.recording = False
 

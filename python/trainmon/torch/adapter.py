@@ -227,7 +227,7 @@ class Adapter(DuringTraining):
         for wrapper in self.wrappers:
             wrapper.unhooked()
         self.activations = self.features = self.stacks = self.collectives = self.registry = None
-        self.frame = self.last_frame = None
+        self.last_frame = None
         self.parameters = []  # they may be replaced while nobody looks
         for steps in self.steps:
             steps.detached()

@@ -5,7 +5,6 @@ import torch
 
 from trainmon import _core
 from trainmon.base.adapter import AdapterBase
-from trainmon.torch.hooks.backward import current_task
 from trainmon.torch.hooks.forward import BackwardBegins
 from trainmon.torch.measuring.ops import dtype_name
 from trainmon.torch.modules.elements import of_output
@@ -40,17 +39,6 @@ class DuringTraining(AdapterBase):
 
     # --- forward and backward --------------------------------------------------------------------
 
-    def backward_of(self, optimizer: int, tensor=None):
-        """A hook of a backward runs for a parameter of this optimizer, `tensor` if it keeps .grad:
-        its steps, which know now that one is under way."""
-        backward, steps = self.backward, self.steps[optimizer]
-        now = current_task()
-        if backward.now != now:
-            backward.enter(now)
-        if steps.task != backward.task:
-            steps.backward_begins(tensor)
-        return steps
-
     def read_main_grad(self) -> None:
         """What is due since InMainGrad was called, which the framework has added to by now."""
         due, self.main_grad_due = self.main_grad_due, None
@@ -72,7 +60,7 @@ class DuringTraining(AdapterBase):
             clock.recording,
         ):
             frame = self.last_frame = _core.Place(window, accum, clock.recording, clock.flags)
-        self.frame = frame
+        clock.frame = frame
         return frame
 
     def _look_again(self) -> None:
@@ -86,7 +74,7 @@ class DuringTraining(AdapterBase):
         if not self.looked_again:
             self._look_again()
         self.registry.look_for_loss()
-        if self.frame is None:
+        if self.clock.frame is None:
             self.open_frame()
         if self.activations is not None:
             self.activations.forward_begins()
@@ -135,7 +123,7 @@ class DuringTraining(AdapterBase):
 
     def window_opened(self, steps) -> None:
         if steps is self.clock:
-            self.frame = None
+            steps.frame = None
             self.forwards = 0
 
     def window_ends(self, steps, skipped: bool) -> None:

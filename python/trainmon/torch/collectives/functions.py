@@ -236,7 +236,7 @@ class Collectives:
         return call, [(f"post.{index}", tensor) for index, tensor, _ in found]
 
     def _call(self, name: str, clock) -> Call:
-        frame, core = self.adapter.frame, self.adapter.core
+        frame, core = clock.frame, self.adapter.core
         if frame is not None:  # of a forward, or of a backward that has accumulated nothing yet
             accum = frame.accum
         elif clock.pending:  # in or after a backward

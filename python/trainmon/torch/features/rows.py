@@ -125,7 +125,7 @@ class Features:
     def left(self, watched: Watched, module: nn.Module, args: tuple, kwargs: dict, output) -> None:
         if current_task() != IDLE:  # recomputed: the first pass gave the rows
             return
-        frame = self.adapter.frame or self.adapter.open_frame()
+        frame = self.adapter.clock.frame or self.adapter.open_frame()
         if not frame.recording:
             return
         if watched.frame is not frame:

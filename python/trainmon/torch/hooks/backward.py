@@ -5,33 +5,34 @@ import threading
 
 import torch
 
+from trainmon import _core
+
 IDLE = -1
 # Inside a backward the id of the run that called the hook, else -1. (Private, there since 1.13.)
 current_task = getattr(torch._C, "_current_graph_task_id", lambda: IDLE)
 _engine = torch.autograd.Variable._execution_engine
 
 
-class Backward:
-    """Follows the engine's runs. `task` is the id of the outermost one, IDLE outside.
+class Backward(_core.Backward):
+    """Follows the engine's runs. `task` is the id of the outermost one, IDLE outside. Hooks call follow(),
+    which calls enter() when the run, `now`, is another than the last one.
 
     Reentrant checkpointing runs a backward inside a backward. A run first seen while another is
     active is such an inner one. When the inner one is seen first, the outer betrays itself later:
     ids grow, so its id is the smaller.
     """
 
-    __slots__ = ("task", "now", "last", "inner", "at_end", "part", "lock")
+    __slots__ = ("last", "inner", "at_end", "part", "lock")
 
     def __init__(self, part, at_end):
+        super().__init__(current_task)
         self.part = part
         self.at_end = at_end
-        self.task = IDLE
-        self.now = IDLE  # the run last answered for: hooks compare it before they call enter()
         self.last = IDLE
         self.inner: set[int] = set()
         self.lock = threading.Lock()
 
     def enter(self, now: int) -> None:
-        """To be called by hooks that see another `now` than the last one."""
         if now == IDLE:
             return
         with self.lock:

@@ -53,8 +53,6 @@ class BackwardBegins(Hook):
         if not adapter.root_part.on:
             return
         try:
-            now = current_task()
-            if adapter.backward.now != now:
-                adapter.backward.enter(now)
+            adapter.backward.follow()
         except Exception as error:
             adapter.root_part.failed(error)

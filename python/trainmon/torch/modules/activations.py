@@ -7,23 +7,17 @@ import torch
 
 from trainmon import _core
 from trainmon.base.rows import NO_SERIES
-from trainmon.torch.hooks.backward import current_task
 from trainmon.torch.hooks.dynamo import compiling
 from trainmon.torch.hooks.hook import Hook
 from trainmon.torch.modules import elements, gradient_edges
 from trainmon.torch.modules.selection import Selection
 
-# What the core asks torch at every call.
-_CALLS = {
-    "current_task": current_task,
-    "sequence_number": gradient_edges.sequence_number,
-    "is_grad_enabled": torch.is_grad_enabled,
-}
-
 
 class Watched(_core.Watched):
     """One module: its name, the series of each element and of its gradient (`values`, `gradients`),
-    how often it was called at its place, and once its gradients await a recomputation, `replays`."""
+    how often it was called at its place, and which calls await a recomputation."""
+
+    __slots__ = ("name", "chunk")
 
     def __init__(self, name: str, chunk: int):
         super().__init__()
@@ -34,67 +28,36 @@ class Watched(_core.Watched):
         self.values, self.gradients = {}, {}
 
 
-class Replays:
-    """Pairs recomputed calls with the calls of the first pass, whose gradients they will see.
-
-    Reentrant checkpointing recomputes its segments in reverse, but calls within a segment in order,
-    and how many there were is known only when gradients arrive: so a recomputed call is resolved
-    then, counting from the end.
-    """
-
-    __slots__ = ("calls", "burst")
-
-    def __init__(self):
-        self.calls: list[int] = []  # calls of the first pass that no recomputation has met
-        self.burst = None
-
-    def next(self):
-        """(burst, place in it) of a recomputed call; None when nothing awaits it."""
-        if not self.calls and self.burst is None:
-            return None
-        if self.burst is None or self.burst.first is not None:
-            self.burst = Burst(self.calls)
-        self.burst.size += 1
-        return self.burst, self.burst.size - 1
-
-
-class Burst:
-    __slots__ = ("calls", "size", "first", "mine")
-
-    def __init__(self, calls: list[int]):
-        self.calls, self.size, self.first = calls, 0, None
-
-    def call(self, index: int) -> int:
-        if self.first is None:
-            self.first = max(len(self.calls) - self.size, 0)
-            self.mine = self.calls[self.first :]
-            del self.calls[self.first :]
-        return self.mine[index] if index < len(self.mine) else index
-
-
 class Activations(_core.Forwards):
     """The part that reads forwards. `entered` and `left` are called by the hooks below, which catch;
     they are in C++, as what the hooks on gradients do, and call what is here for the first of a
-    series and for what is rare. `live`: whether the clock's open window is recorded."""
+    series and for what is rare."""
+
+    __slots__ = ("adapter", "selection", "points", "serial", "watched", "leaves", "bare")
 
     def __init__(self, adapter, part, values: bool, gradients: bool, inputs: bool):
-        kind = type(adapter.selection)
+        selection = adapter.selection
+        kind = type(selection)
         super().__init__(
-            adapter=adapter,
+            core=adapter.core,
             part=part,
             backward=adapter.backward,
-            selection=adapter.selection,
+            clock=adapter.clock,
+            open_frame=adapter.open_frame,
+            find_inputs=selection.inputs,
+            find_outputs=selection.outputs,
+            sequence_number=gradient_edges.sequence_number,
+            is_grad_enabled=torch.is_grad_enabled,
             positional=elements.POSITIONAL,
-            calls=_CALLS,
             values=values,
             gradients=gradients,
             inputs=inputs,
             elsewhere=adapter.is_elsewhere,
             plain_inputs=kind.inputs is Selection.inputs,
             plain_outputs=kind.outputs is Selection.outputs,
+            is_timed=adapter.own_time is not None,
         )
-        self.weak = weakref.ref(self)  # what hooks in a graph hold
-        self.is_timed = adapter.own_time is not None
+        self.adapter, self.selection = adapter, selection
         self.points = adapter.points  # None: compiled code is not looked into
         self.serial = 0 if self.points is None else self.points.next_serial()
         self.watched: dict[int, tuple] = {}  # id of module -> (reference to it, Watched)
@@ -135,12 +98,6 @@ class Activations(_core.Forwards):
         self.adapter.coverage.not_covered(
             f"actv_grad {watched.name} {element}".replace("  ", " "), why
         )
-
-    def await_recomputation(self, watched: Watched, call: int) -> None:
-        """A call without a graph: if there is one later, its gradients belong to this call."""
-        if watched.replays is None:
-            watched.replays = Replays()
-        watched.replays.calls.append(call)
 
     def accumulator(self, leaf):
         return gradient_edges.accumulator(leaf)
@@ -193,7 +150,7 @@ class BeforeForward(Hook):
                 self.point.enters(module, args, kwargs or {})
             return
         activations = self.activations
-        if not (activations.live and module.training and activations.part.on):
+        if not (activations.active and module.training):
             return
         try:
             activations.entered(self.watched, args, kwargs)
@@ -213,7 +170,7 @@ class AfterForward(Hook):
                 self.point.leaves(module, args, rest[0] if len(rest) > 1 else {}, rest[-1])
             return
         activations = self.activations
-        if not (activations.live and module.training and activations.part.on):
+        if not (activations.active and module.training):
             return
         try:
             activations.left(self.watched, rest[-1])

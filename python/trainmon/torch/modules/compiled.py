@@ -102,25 +102,23 @@ class Point:
         """Records a row; the fields of the ticket, None if no gradient will be recorded."""
         self.ran = True
         activations, watched = self.activations, self.watched
-        if activations is None or not (activations.live and activations.part.on):
+        if activations is None or not activations.active:
             return None
         if is_output := element.startswith("output"):
             watched.ever = True
         if current_task() != IDLE:  # recomputed: the first pass gave the rows
-            if not (is_output and gradients) or watched.replays is None:
-                return None
-            replayed = watched.replays.next()
+            replayed = watched.next_replay() if is_output and gradients else None
             if replayed is None:
                 return None
-            place, call = watched.place, -1 - replayed[1]
+            place, call = watched.place, -1 - replayed
         else:
-            place = activations.adapter.frame or activations.adapter.open_frame()
+            place = activations.clock.frame or activations.adapter.open_frame()
             if not place.recording:
                 return None
             if begins:
                 number = activations.next_call(watched, place)
                 if self.gradients:
-                    activations.await_recomputation(watched, number)
+                    watched.await_recomputation(number)
             call = watched.calls - 1
             if values:
                 activations.row(watched, False, element, value, place, call, 0)
@@ -138,13 +136,9 @@ class Point:
         if not activations.part.on:
             return
         _, window, accum, call, flags = fields
-        backward, now = activations.adapter.backward, current_task()
-        if backward.now != now:
-            backward.enter(now)
+        activations.backward.follow()
         if call < 0:
-            replays = watched.replays
-            burst = None if replays is None else replays.burst
-            call = 0 if burst is None else burst.call(-1 - call)
+            call = watched.replayed_call(-1 - call)
         place = _core.Place(window, accum, True, flags)
         activations.row(watched, True, element, gradient, place, call, flags)
 

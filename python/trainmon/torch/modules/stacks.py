@@ -14,7 +14,7 @@ class Stacks(StacksBase):
         handles.hook(module, "register_forward_hook", Called(self, name, chunk))
 
     def _frame(self):
-        return self.adapter.frame or self.adapter.open_frame()
+        return self.adapter.clock.frame or self.adapter.open_frame()
 
 
 class Called(Hook):

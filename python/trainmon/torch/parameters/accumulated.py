@@ -7,7 +7,6 @@ import torch
 
 from trainmon import _core
 from trainmon.base.rows import NO_SERIES
-from trainmon.torch.hooks.backward import current_task
 from trainmon.torch.hooks.hook import Hook
 from trainmon.torch.wrappers.dtensors import local_of
 
@@ -15,16 +14,17 @@ from trainmon.torch.wrappers.dtensors import local_of
 class Accumulated(_core.Accumulated):
     """Post-accumulate-grad hook: the gradient before any reduction, and the sign that a backward of
     this optimizer's parameters is under way (series NO_SERIES: only that). `keeps`: whether its .grad
-    stays there until the step. The call is in C++; what is here is rare."""
+    stays there until the step. The call is in C++; what is here is rare. `steps` are held weakly, for
+    the garbage collector does not see through torch's reference to this hook: the hooks of modules
+    and optimizers keep them, as they keep the adapter."""
+
+    __slots__ = ()
 
     def __init__(self, adapter, optimizer: int, series: int, keeps: bool):
         super().__init__(
-            # Weak, for the garbage collector does not see through torch's reference to this hook:
-            # the hooks of modules and optimizers keep the adapter.
-            adapter=weakref.ref(adapter),
-            current_task=current_task,
+            steps=adapter.steps[optimizer],
+            part=adapter.gradients,
             core=adapter.core,
-            optimizer=optimizer,
             series=series,
             keeps=keeps,
             has_dtensors=adapter.has_dtensors,
@@ -33,28 +33,28 @@ class Accumulated(_core.Accumulated):
 
     local_of = staticmethod(local_of)
 
-    def found_none(self, adapter) -> None:
+    def found_none(self, steps) -> None:
         """A hook before ours took the gradient, or an autograd.Function gave none."""
         if self.series != NO_SERIES:
             why = "an earlier hook takes gradients away as they arrive, or there is none"
-            adapter.coverage.not_covered("grad_unreduced", why)
+            steps.adapter.coverage.not_covered("grad_unreduced", why)
 
-    def is_elsewhere(self, adapter, steps, gradient) -> None:
-        accum = adapter.core.accum(steps.index)
-        adapter.late.add(self.series, gradient, steps.window, accum, 0, steps.flags)
+    def is_elsewhere(self, steps, gradient) -> None:
+        accum = steps.core.accum(steps.index)
+        steps.adapter.late.add(self.series, gradient, steps.window, accum, 0, steps.flags)
 
-    def again(self, adapter, steps, gradient, call: int) -> None:
-        place = steps.window, adapter.core.accum(steps.index), call
-        adapter.row(self.series, gradient, *place, steps.flags)
+    def again(self, steps, gradient, call: int) -> None:
+        place = steps.window, steps.core.accum(steps.index), call
+        steps.adapter.row(self.series, gradient, *place, steps.flags)
 
 
 class OfDTensor(Accumulated):
     """Of a parameter that is a DTensor: how its gradient lies is known when there is one."""
 
-    parameter = None  # the registry sets it
+    __slots__ = ("parameter",)  # the registry sets it
 
     def local_of(self, gradient):
-        adapter, parameter = self.adapter(), self.parameter
+        adapter, parameter = self.steps.adapter, self.parameter
         wrapper = adapter.wrappers[parameter.chunk]
         if wrapper.placed_as(parameter, "grad_unreduced", gradient):
             self.series = adapter.registry.series_of(parameter, "grad_unreduced", gradient)
@@ -76,9 +76,10 @@ class CallAfter(Hook):
         if adapter is None or not adapter.gradients.on:
             return
         try:
-            adapter.backward_of(self.optimizer)
-            self.call = self.call + 1 if self.task == adapter.backward.task else 0
-            self.task = adapter.backward.task
+            adapter.steps[self.optimizer].enter_backward()
+            task = adapter.backward.task
+            self.call = self.call + 1 if self.task == task else 0
+            self.task = task
             if any(each.recording for each in adapter.steps):
                 with torch.no_grad():
                     for parameter, value in self.find():
@@ -103,6 +104,6 @@ class Reduced(Hook):
             steps = adapter.steps[self.optimizer]
             if steps.first is None:
                 steps.first = tensor
-            steps.previous, steps.last = steps.last, tensor
+            steps.got_gradient(tensor)
         except Exception as error:
             adapter.gradients.failed(error)

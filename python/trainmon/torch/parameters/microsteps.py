@@ -24,7 +24,8 @@ class Contribution(Hook):
         if adapter is None or not adapter.gradients.on:
             return
         try:
-            steps = adapter.backward_of(self.optimizer)
+            steps = adapter.steps[self.optimizer]
+            steps.enter_backward()
             if not steps.recording or gradient is None:
                 return
             if adapter.has_dtensors:

@@ -113,7 +113,7 @@ class Registry:
             parameter.hooked = True
             steps = adapter.steps[parameter.optimizer]
             if current_task() != IDLE:
-                adapter.backward_of(parameter.optimizer)
+                steps.enter_backward()
             if steps.recording and parameter.selected and "grad_unreduced" in adapter.kinds:
                 series = self.series_of(parameter, "grad_unreduced", value)
                 place = steps.window, adapter.core.accum(steps.index), call
@@ -201,9 +201,11 @@ class Registry:
         for key, hooked in self.hooked.items():
             if key not in current:  # a gathered parameter
                 continue
-            hooked.hook.optimizer = current[key].optimizer
             if isinstance(hooked.hook, Accumulated):
+                hooked.hook.steps = adapter.steps[current[key].optimizer]
                 hooked.hook.series = self._unreduced_series(current[key], hooked.tensor)
+            else:
+                hooked.hook.optimizer = current[key].optimizer
             if isinstance(hooked.hook, OfDTensor):
                 hooked.hook.parameter = current[key]
         adapter.find_modules()

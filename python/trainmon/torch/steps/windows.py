@@ -15,18 +15,20 @@ STILL_SCALED = 1
 UNSEEN = 20  # backwards in a row that led to no step and are worth a word
 
 
-class Steps:
-    """Attribute access is on the hot path: `recording`, `task`, `flags` and `last` are plain slots."""
+class Steps(_core.Steps):
+    """What hooks look at in every call is in C++: `recording`, `task`, `flags`, `previous`, `last` and
+    `frame`, the place of the forward under way, which the clock's steps know."""
 
     __slots__ = (
         "adapter", "core", "index", "optimizer", "part", "sweeps", "directions", "updates",
-        "recording", "window", "flags", "turns_left",
-        "task", "pending", "in_step", "first", "previous", "last", "zero", "scale", "fused",
+        "window", "turns_left",
+        "pending", "in_step", "first", "zero", "scale", "fused",
         "groups", "start_known", "caller", "inner", "ignored", "abandoned", "attribute", "around",
         "stages_left", "mistaken", "has_stepped", "_read",
     )  # fmt: skip
 
     def __init__(self, adapter, optimizer, start_iteration: int | None):
+        super().__init__(adapter.backward)
         self.adapter, self.core, self.optimizer = adapter, adapter.core, optimizer
         self.part = adapter.steps_part
         self._read = adapter.sweeps_part.run  # what fails there does not make the steps lose count
@@ -119,6 +121,7 @@ class Steps:
         """No hook but those of the step is left, and no loss scale is seen any more."""
         self.sweeps = self.directions = self.updates = None
         self.recording = False
+        self.frame = None
         self.scale = math.nan if self.adapter.loss_scale.is_known() else 1.0
 
     def refresh(self) -> None:
@@ -162,7 +165,7 @@ class Steps:
             self.scale = self._scale_now()
             if tensor is not None:
                 self.first = tensor
-            adapter.frame = None
+            adapter.clock.frame = None
 
     def backward_ended(self) -> None:
         probes = (self.first, self.previous, self.last)
