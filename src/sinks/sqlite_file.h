@@ -34,11 +34,18 @@ class Statement {
   // Of bytes that live until run() has returned.
   Statement& text(std::string_view value);
   Statement& null();
+  // One of the wide row: a fingerprint as its text, what is not known as NULL.
+  void cell(std::int64_t value) { integer(value); }
+  void cell(double value) { real(value); }
+  void cell(std::string_view value);  // copied
+  void cell(Fingerprint value) { cell(fingerprint_text(value)); }
+  void cell(Unknown) { null(); }
   // Carries it out, without a result, and makes it ready for the next time; also when it throws.
   void run();
 
  private:
   void check(int code);
+  void bind(std::string_view text, void (*free)(void*));
   struct Finalize {
     void operator()(sqlite3_stmt* statement) const noexcept;
   };
