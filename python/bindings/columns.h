@@ -63,12 +63,12 @@ nanobind::object field_column(const Records& records, const Get& get) {
   } else if constexpr (cell_type<T>() == CellType::fingerprint) {
     const auto bits = [&](const auto& r) { return get(r).value_or(Fingerprint()); };
     const auto is_unknown = [&](const auto& r) { return !get(r).has_value(); };
-    return nanobind::module_::import_("numpy.ma").attr("MaskedArray")(
-        column<std::uint64_t>(records, bits),
-        column<std::uint8_t>(records, is_unknown).attr("view")("bool"));
+    return nanobind::module_::import_("numpy.ma")
+        .attr("MaskedArray")(column<std::uint64_t>(records, bits),
+                             column<std::uint8_t>(records, is_unknown).attr("view")("bool"));
   } else {
     return column<std::conditional_t<std::is_same_v<T, std::uint64_t>, std::int64_t, T>>(records,
-                                                                                       get);
+                                                                                         get);
   }
 }
 

@@ -1,12 +1,11 @@
 // Binds read.h: runs read back as columns.
-#include "rows.h"
-
 #include <cmath>
 
 #include "columns.h"
 #include "init.h"
 #include "offline_call.h"
 #include "read/kind_selection.h"
+#include "rows.h"
 
 namespace nb = nanobind;
 
@@ -56,10 +55,9 @@ ReadOptions options_of(std::vector<std::string> kinds, std::vector<std::string> 
 nb::dict Rows::keys() const {
   nb::dict out;
   for_each_field(kWideRow, [&]<typename Owner, typename T>(const Field<Owner, T>& field) {
-    out[text(field.name)] =
-        field_column<T>(run_.rows, [&](const ReadRow& row) -> const T& {
-          return field.of(row, run_.series[row.series]);
-        });
+    out[text(field.name)] = field_column<T>(run_.rows, [&](const ReadRow& row) -> const T& {
+      return field.of(row, run_.series[row.series]);
+    });
   });
   return out;
 }
@@ -96,14 +94,12 @@ nb::dict Rows::declared() const {
   out["restart"] = column<std::int32_t>(list, [](const ReadDeclared& d) { return d.restart; });
   out["rank"] = column<std::int32_t>(list, [](const ReadDeclared& d) { return d.rank; });
   out["step"] = column<std::int64_t>(list, [](const ReadDeclared& d) { return d.step; });
-  out["optimizer"] =
-      column<std::int32_t>(list, [](const ReadDeclared& d) { return d.optimizer; });
+  out["optimizer"] = column<std::int32_t>(list, [](const ReadDeclared& d) { return d.optimizer; });
   out["param_group"] = column<std::int32_t>(list, [](const ReadDeclared& d) { return d.group; });
   out["name"] = coded(list, [](const ReadDeclared& d) { return std::string_view(d.value.name); });
   out["value"] = column<double>(list, number);
   out["text"] = coded(list, [](const ReadDeclared& d) { return std::string_view(d.value.text); });
-  out["type"] =
-      coded(list, [](const ReadDeclared& d) { return declared_type_name(d.value.type); });
+  out["type"] = coded(list, [](const ReadDeclared& d) { return declared_type_name(d.value.type); });
   return out;
 }
 

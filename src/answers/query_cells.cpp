@@ -108,8 +108,7 @@ void answer_row(sqlite3_context* context, const ReadRow& row, const Series& seri
   const Answer answer{context};
   const auto place = static_cast<std::size_t>(column);
   if (place < kFields) {
-    use_field(kWideRow, place,
-              [&](const auto& field) { put_cell(field.of(row, series), answer); });
+    use_field(kWideRow, place, [&](const auto& field) { put_cell(field.of(row, series), answer); });
     return;
   }
   const StatDefinition& statistic = stat_table()[place - kFields];

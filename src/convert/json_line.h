@@ -19,20 +19,17 @@ class JsonLine {
 
   // A member whose value is JSON.
   void json(std::string_view name, std::string_view value) {
-    if (!is_first_) text_ += ',';
-    is_first_ = false;
-    text_ += '"';
-    text_ += name;
-    text_ += "\":";
+    key(name);
     text_ += value;
   }
   void cell(std::string_view name, std::int64_t value) {
-    json(name, "");
+    key(name);
     csv_text::append_number(text_, value);
   }
   // JSON has no NaN and no infinity: they are the strings nan, inf, -inf.
   void cell(std::string_view name, double value) {
-    json(name, std::isfinite(value) ? "" : "\"");
+    key(name);
+    if (!std::isfinite(value)) text_ += '"';
     csv_text::append_number(text_, value);
     if (!std::isfinite(value)) text_ += '"';
   }
@@ -43,6 +40,14 @@ class JsonLine {
   void cell(std::string_view, Unknown) {}
 
  private:
+  void key(std::string_view name) {
+    if (!is_first_) text_ += ',';
+    is_first_ = false;
+    text_ += '"';
+    text_ += name;
+    text_ += "\":";
+  }
+
   std::string& text_;
   bool is_first_ = true;
 };

@@ -106,7 +106,8 @@ template <typename Fields, typename Use>
 constexpr void use_field(const Fields& fields, std::size_t place, const Use& use) {
   [&]<std::size_t... I>(std::index_sequence<I...>) {
     ((I == place && (use(std::get<I>(fields)), true)) || ...);
-  }(std::make_index_sequence<kFieldCount<Fields>>());
+  }
+  (std::make_index_sequence<kFieldCount<Fields>>());
 }
 
 // The names of all, to look them up.

@@ -175,12 +175,11 @@ std::string views(const std::vector<std::string>& statistics) {
   for_each_field(kWideRow, [&](const auto& field) {
     columns += (columns.empty() ? "" : ", ") + source_of(field);
   });
-  return "CREATE VIEW stats AS SELECT " + columns +
-         listed(statistics, "r.") + " FROM rows r JOIN series s ON s.id = r.series " +
-         outcome_of("r", "s.optimizer") + ";\nCREATE VIEW logged AS SELECT r.restart, r.rank, " +
-         step_of("r", "r.optimizer") + " AS step, r.name, r.value FROM scalars r " +
-         outcome_of("r", "r.optimizer") + ";\nCREATE VIEW declared AS SELECT r.restart, r.rank, " +
-         step_of("r", "r.optimizer") +
+  return "CREATE VIEW stats AS SELECT " + columns + listed(statistics, "r.") +
+         " FROM rows r JOIN series s ON s.id = r.series " + outcome_of("r", "s.optimizer") +
+         ";\nCREATE VIEW logged AS SELECT r.restart, r.rank, " + step_of("r", "r.optimizer") +
+         " AS step, r.name, r.value FROM scalars r " + outcome_of("r", "r.optimizer") +
+         ";\nCREATE VIEW declared AS SELECT r.restart, r.rank, " + step_of("r", "r.optimizer") +
          " AS step, r.optimizer, r.param_group, r.name, r.value, r.type, r.window FROM "
          "declared_values r " +
          outcome_of("r", "r.optimizer") + ";";
@@ -226,6 +225,7 @@ Statement::Statement(sqlite3* database, const std::string& sql, const std::files
 void Statement::check(int code) {
   if (code == SQLITE_OK) return;
   next_ = 1;
+  kept_now_ = 0;
   throw database_error(sqlite3_db_handle(statement_.get()), code, path_);
 }
 
@@ -239,22 +239,20 @@ Statement& Statement::real(double value) {
   return *this;
 }
 
-void Statement::bind(std::string_view text, void (*free)(void*)) {
-  // An empty view may have no address, which would make a NULL.
-  const char* bytes = text.empty() ? "" : text.data();
-  check(is_utf8(text)
-            ? sqlite3_bind_text64(statement_.get(), next_, bytes, text.size(), free, SQLITE_UTF8)
-            : sqlite3_bind_blob64(statement_.get(), next_, bytes, text.size(), free));
-  ++next_;
-}
-
 Statement& Statement::text(std::string_view value) {
-  bind(value, SQLITE_STATIC);
+  // An empty view may have no address, which would make a NULL.
+  const char* bytes = value.empty() ? "" : value.data();
+  check(is_utf8(value)
+            ? sqlite3_bind_text64(statement_.get(), next_, bytes, value.size(), SQLITE_STATIC,
+                                  SQLITE_UTF8)
+            : sqlite3_bind_blob64(statement_.get(), next_, bytes, value.size(), SQLITE_STATIC));
+  ++next_;
   return *this;
 }
 
 void Statement::cell(std::string_view value) {
-  bind(value, SQLITE_TRANSIENT);
+  if (kept_now_ == kept_.size()) kept_.emplace_back();
+  text(kept_[kept_now_++].assign(value));
 }
 
 Statement& Statement::null() {
@@ -264,6 +262,7 @@ Statement& Statement::null() {
 
 void Statement::run() {
   next_ = 1;
+  kept_now_ = 0;
   errno = 0;
   const int code = sqlite3_step(statement_.get());
   if (code == SQLITE_DONE) {

@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <deque>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -37,7 +38,7 @@ class Statement {
   // One of the wide row: a fingerprint as its text, what is not known as NULL.
   void cell(std::int64_t value) { integer(value); }
   void cell(double value) { real(value); }
-  void cell(std::string_view value);  // copied
+  void cell(std::string_view value);  // kept until run() has returned
   void cell(Fingerprint value) { cell(fingerprint_text(value)); }
   void cell(Unknown) { null(); }
   // Carries it out, without a result, and makes it ready for the next time; also when it throws.
@@ -45,13 +46,14 @@ class Statement {
 
  private:
   void check(int code);
-  void bind(std::string_view text, void (*free)(void*));
   struct Finalize {
     void operator()(sqlite3_stmt* statement) const noexcept;
   };
   std::unique_ptr<sqlite3_stmt, Finalize> statement_;
   std::filesystem::path path_;
   int next_ = 1;
+  std::deque<std::string> kept_;  // texts of cells, each at an address that stays
+  std::size_t kept_now_ = 0;      // of these, bound
 };
 
 // One connection. For one thread.

@@ -231,7 +231,8 @@ class CsvSource final : public Source {
         const CsvColumns columns(records.fields());
         if (!columns.fault().empty() || !columns.row_fault().empty()) continue;
         for (const std::string_view name : records.fields()) {
-          if (is_in_wide_row(name) || std::find(all.begin(), all.end(), name) != all.end()) continue;
+          if (is_in_wide_row(name) || std::find(all.begin(), all.end(), name) != all.end())
+            continue;
           if (all.size() < 64) all.emplace_back(name);
         }
       }

@@ -65,8 +65,9 @@ class SqliteMembers {
       if (!fits<T>(value)) return tell(column(at) + " is out of its range");
       member = static_cast<T>(value);
     } else if constexpr (std::floating_point<T>) {
-      if (!answer_.is_number_or_null(at)) return tell(column(at) + " is no number");
-      member = answer_.is_null(at) ? std::nan("") : answer_.real(at);
+      const int type = answer_.type(at);
+      member = type == SQLITE_NULL ? std::nan("") : answer_.real(at);
+      if (type == SQLITE_TEXT || type == SQLITE_BLOB) tell(column(at) + " is no number");
     } else if (!set_member(member, answer_.text(at), shapes) && kMayBeUnknown<T>) {
       // A name that only a later version knows is no fault.
       tell(std::string(answer_.name(at)) + " '" + printable(answer_.text(at)) + "' is none");

@@ -32,8 +32,8 @@ Series series_from(const SqliteAnswer& answer, int first) {
   Series series;
   KeptShapes none;  // a series has no shape here
   SqliteMembers members(answer, first);
-  for_each_field_of<Series>(
-      kWideRow, [&](const auto& field) { members.read(series.*field.member, none); });
+  for_each_field_of<Series>(kWideRow,
+                            [&](const auto& field) { members.read(series.*field.member, none); });
   return series;
 }
 

@@ -237,7 +237,8 @@ class SqliteSource final : public Source {
     std::int64_t seen = 0;
     constexpr std::int64_t kOften = 8192;
     std::vector<bool> has(stats_.size());
-    SqliteAnswer answer(database.get(), "SELECT " + columns_of(file, database.get(), has) + " FROM stats",
+    SqliteAnswer answer(database.get(),
+                        "SELECT " + columns_of(file, database.get(), has) + " FROM stats",
                         file.path);
     std::vector<double> values(stats_.size());
     while (answer.next()) {
@@ -255,13 +256,12 @@ class SqliteSource final : public Source {
         if constexpr (std::integral<T>) return members.read(number, file.shapes);
         members.skip();
       });
-      const int first_stat = members.at();
       for (double& value : values) members.read(value, file.shapes);
       if (!members.fault().empty()) {
         ++rows;
         account.reject({file.path, 0, 1,
-                        "row with seq " + std::to_string(static_cast<std::int64_t>(row.seq)) + ": " +
-                            members.fault()});
+                        "row with seq " + std::to_string(static_cast<std::int64_t>(row.seq)) +
+                            ": " + members.fault()});
         continue;
       }
       row.series = series_of(file, answer, first_series);
@@ -279,11 +279,10 @@ class SqliteSource final : public Source {
         ++superseded;
         continue;
       }
-      // NULL is NaN, but where nothing was measured at all.
+      // NULL, the one NaN of SQLite, is NaN, but where nothing was measured at all.
       const bool is_unknown = (row.flags & flag::kNotReady) != 0;
       for (std::size_t i = 0; i < values.size(); ++i) {
-        const bool is_null = answer.is_null(first_stat + static_cast<int>(i));
-        if (is_null && (is_unknown || !has[i])) row.absent |= std::uint64_t{1} << i;
+        if (std::isnan(values[i]) && (is_unknown || !has[i])) row.absent |= std::uint64_t{1} << i;
       }
       row.values = values;
       take(row);

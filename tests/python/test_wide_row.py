@@ -79,7 +79,12 @@ def test_numpy(table):
 
 
 def test_other_columns_have_no_mask(table):
-    for name, dtype in [("rank", "int32"), ("step", "int64"), ("seq", "int64"), ("flags", "uint32")]:
+    for name, dtype in [
+        ("rank", "int32"),
+        ("step", "int64"),
+        ("seq", "int64"),
+        ("flags", "uint32"),
+    ]:
         assert type(table[name]) is np.ndarray and table[name].dtype == dtype
 
 

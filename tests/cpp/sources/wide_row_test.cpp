@@ -35,8 +35,8 @@ std::vector<std::optional<Fingerprint>> prints() {
   std::vector<std::optional<Fingerprint>> all;
   for (const std::uint64_t bits :
        {std::numeric_limits<std::uint64_t>::max(), (std::uint64_t{1} << 53) + 1,
-        std::uint64_t{1} << 63, std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{0x12e4567890123456},
-        std::uint64_t{0x1234567890123456}}) {
+        std::uint64_t{1} << 63, std::uint64_t{0}, std::uint64_t{1},
+        std::uint64_t{0x12e4567890123456}, std::uint64_t{0x1234567890123456}}) {
     all.emplace_back(static_cast<Fingerprint>(bits));
   }
   all.emplace_back();
@@ -110,9 +110,9 @@ TEST_F(WideRow, FingerprintsAreTheirTexts) {
     if (!print) continue;
     EXPECT_EQ(fingerprint_from(fingerprint_text(*print)), print);
   }
-  for (const char* const none : {"", "0x", "18446744073709551615", "0xfffffffffffffff",
-                                 "0xfffffffffffffffff", "0x-00000000000001", "1.8446744073709552e19",
-                                 "0xfffffffffffffffg", "ffffffffffffffffff"}) {
+  for (const char* const none :
+       {"", "0x", "18446744073709551615", "0xfffffffffffffff", "0xfffffffffffffffff",
+        "0x-00000000000001", "1.8446744073709552e19", "0xfffffffffffffffg", "ffffffffffffffffff"}) {
     EXPECT_EQ(fingerprint_from(none), std::nullopt) << none;
   }
 }
