@@ -1,6 +1,6 @@
 # What a developer types. Every target brings the machine to a working state first (scripts/setup.sh).
 .PHONY: setup demo test docs bench count-instructions format asan tsan torture dist test-aarch64 test-frameworks test-peer test-gpu
-.PHONY: test-planted test-scale test-dist test-versions test-checkout
+.PHONY: test-recipes test-planted test-scale test-dist test-versions test-checkout
 
 setup:
 	scripts/setup.sh
@@ -75,6 +75,10 @@ test-gpu:
 test-versions:
 	scripts/setup.sh
 	scripts/test_versions.sh $(ARGS)
+
+test-recipes:
+	scripts/setup.sh
+	scripts/test_recipes.sh
 
 test-checkout:
 	scripts/setup.sh

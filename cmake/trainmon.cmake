@@ -74,9 +74,13 @@ if(TRAINMON_FUZZ)
   target_link_options(trainmon_options INTERFACE -fsanitize=address,undefined)
 endif()
 
-# trainmon_library(stats SOURCES a.cpp b.cpp DEPENDS base): static library trainmon_stats.
+# trainmon_library(read DEPENDS base): static library trainmon_read of all .cpp files of the folder, or of
+# SOURCES where it names some.
 function(trainmon_library name)
   cmake_parse_arguments(arg "" "" "SOURCES;DEPENDS" ${ARGN})
+  if(NOT arg_SOURCES)
+    file(GLOB arg_SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  endif()
   add_library(trainmon_${name} STATIC ${arg_SOURCES})
   target_link_libraries(trainmon_${name} PUBLIC trainmon_options)
   foreach(dependency ${arg_DEPENDS})

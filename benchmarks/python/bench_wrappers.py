@@ -42,6 +42,8 @@ def of_torch(maker):
         import torch
 
         import equality_gpt as gpt
+
+        sys.path.append(str(TESTS / "python/programs"))
         import equality_torch_run
 
         model, optimizer, _ = equality_torch_run.MAKERS[maker](gpt.make())

@@ -19,6 +19,9 @@ class Rule {
   // Appends what this batch gives rise to. Called with complete rows only, from one thread.
   virtual void look(const RecordBatch& batch, const SeriesTable& series,
                     std::vector<Alert>& alerts) = 0;
+  // Called before the first look(), once for each rule that this one replaces in a run that goes
+  // on: what it remembers may be taken over. Same thread.
+  virtual void keep_history_of(const Rule& /*earlier*/) {}
 };
 
 // How rules of statistics tell what they find.

@@ -15,7 +15,6 @@
 namespace trainmon {
 namespace {
 
-constexpr mode_t kFileMode = 0640;
 constexpr mode_t kDirectoryMode = 0750;
 
 // Numbers 0 to 2 are what the rest of the process takes for standard input, output and error.
@@ -123,10 +122,37 @@ void File::close() noexcept {
   if (!forget_lost() && fd_ >= 0) ::close(std::exchange(fd_, -1));
 }
 
-File create_file(const std::filesystem::path& path) {
+File create_file(const std::filesystem::path& path, mode_t mode) {
   const int fd = open_retrying(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
   if (fd < 0) throw file_error(errno, "cannot create", path);
-  return File(fd);
+  File file(fd);
+  if (mode != kFileMode && ::fchmod(fd, mode) != 0) {
+    const int error = errno;
+    ::unlink(path.c_str());
+    throw file_error(error, "cannot set the mode of", path);
+  }
+  return file;
+}
+
+void make_next_file(const std::filesystem::path& directory, int& number,
+                    const std::function<void(int)>& make) {
+  constexpr int kAttempts = 1000;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    try {
+      make(number);
+      ++number;
+      return;
+    } catch (const SinkError& error) {
+      if (error.reason() == "deleted" && attempt == 0) {
+        make_directories(directory);
+      } else if (error.reason() == "exists") {
+        ++number;
+      } else {
+        throw;
+      }
+    }
+  }
+  throw SinkError("exists", "no free name for the next file in " + directory.string());
 }
 
 Appendable open_to_append(const std::filesystem::path& path) {
@@ -251,12 +277,12 @@ std::string read_beginning(const std::filesystem::path& path, std::int64_t bytes
   return read_bytes(file, std::min(bytes, size_of(file, path)), path);
 }
 
-void write_atomically(const std::filesystem::path& path, std::string_view content) {
+void write_atomically(const std::filesystem::path& path, std::string_view content, mode_t mode) {
   const std::filesystem::path temporary = path.string() + ".tmp";
   if (::unlink(temporary.c_str()) != 0 && errno != ENOENT) {
     throw file_error(errno, "cannot remove", temporary);
   }
-  File file = create_file(temporary);
+  File file = create_file(temporary, mode);
   try {
     write_at(file, 0, content, temporary);
     file.close();

@@ -1,8 +1,11 @@
 // Files without surprises: descriptors that close, writes that are whole, links never followed.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -45,9 +48,18 @@ class File {
 // All functions below throw SinkError; paths may hold any bytes. No descriptor is below 3: where
 // standard input, output or error is closed, what others mean for these would go into our file.
 
-// A new file of mode 0640 (less the umask), for writing; an existing file or link is an error
-// (reason "exists"). Closed on exec.
-File create_file(const std::filesystem::path& path);
+inline constexpr mode_t kFileMode = 0640;  // less the umask
+
+// A new file, for writing; an existing file or link is an error (reason "exists"). Closed on exec.
+// A `mode` other than kFileMode is the file's whatever the umask: somebody else is meant to read
+// it.
+File create_file(const std::filesystem::path& path, mode_t mode = kFileMode);
+// Calls `make(number)`, which is to create the file of that number in `directory`, again with the
+// next number while it throws "exists" (somebody else's file is never touched), and once more after
+// `directory` was made again where somebody removed it. `number` is then the next one that may be
+// free. What else `make` throws passes through.
+void make_next_file(const std::filesystem::path& directory, int& number,
+                    const std::function<void(int)>& make);
 // For reading; a link at `path` is followed (readers may be given one).
 File open_file(const std::filesystem::path& path);
 // Writes all bytes at `offset`, over interruptions and short writes. On an error some of them may
@@ -63,7 +75,7 @@ std::string read_file(const std::filesystem::path& path,
                       std::int64_t limit = std::int64_t{1} << 40);
 // At most its first `bytes`.
 std::string read_beginning(const std::filesystem::path& path, std::int64_t bytes);
-// A file to append to, made with mode 0640 (less the umask) where it is missing; never a link.
+// A file to append to, made with kFileMode where it is missing; never a link.
 // `size` is where to write: after the last whole line of what is there.
 struct Appendable {
   File file;
@@ -78,8 +90,10 @@ File open_to_share(const std::filesystem::path& path);
 std::int64_t cut_torn_line(const File& file, std::string_view line_end,
                            const std::filesystem::path& path);
 // Replaces `path` by a file with this content; readers see the old or the new one, never a part.
-// The name during writing is `path` + ".tmp"; whatever stands there is removed first.
-void write_atomically(const std::filesystem::path& path, std::string_view content);
+// The name during writing is `path` + ".tmp"; whatever stands there is removed first. `mode` as in
+// create_file().
+void write_atomically(const std::filesystem::path& path, std::string_view content,
+                      mode_t mode = kFileMode);
 // Writes over the content of a file, spaces after it up to the old length, in the room that the
 // file takes already; the error "no_space" when that is too little. For a full disk: readers may
 // see a part.

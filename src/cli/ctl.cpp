@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kMaxFile = std::int64_t{1} << 20;
+constexpr std::int64_t kMostControlBytes = std::int64_t{1} << 20;
 
 struct CtlOptions {
   std::string run;
@@ -38,7 +38,7 @@ std::optional<Control> asked_for(const std::string& run) {
   const fs::path path = control_path(run);
   std::error_code unknown;
   if (!fs::exists(path, unknown)) return std::nullopt;
-  return control_from_json(read_file(path, kMaxFile));
+  return control_from_json(read_file(path, kMostControlBytes));
 }
 
 // Two at once would each keep half of what the other changed.

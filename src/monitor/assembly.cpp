@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "rules/rules.h"
 #include "sinks/sinks.h"
 #include "trainmon/error.h"
 
@@ -55,15 +56,16 @@ std::vector<std::unique_ptr<Sink>> sinks_of(const Config& config) {
 }
 
 std::vector<std::unique_ptr<Rule>> alert_rules_of(const Config& config) {
-  std::vector<Stat> stats;
-  for (const std::string& name : config.alert_stats) stats.push_back(*stat_from_name(name));
-  std::vector<std::unique_ptr<Rule>> rules;
-  if (config.alert_deviation > 0.0) {
-    rules.push_back(make_deviation_rule(
-        {.deviation = config.alert_deviation, .stats = stats, .warmup = config.alert_warmup}));
+  RuleOptions options;
+  options.deviation = config.alert_deviation;
+  options.limit = config.alert_limit;
+  options.warmup = config.alert_warmup;
+  for (const std::string& name : config.alert_stats) {
+    options.stats.push_back(*stat_from_name(name));
   }
-  if (config.alert_limit > 0.0) {
-    rules.push_back(make_limit_rule({.limit = config.alert_limit, .stats = stats}));
+  std::vector<std::unique_ptr<Rule>> rules;
+  for (const RuleType& type : rule_types()) {
+    if (std::unique_ptr<Rule> rule = type.make(options)) rules.push_back(std::move(rule));
   }
   return rules;
 }

@@ -20,34 +20,6 @@ constexpr auto kSound = std::chrono::seconds(10);  // before a sink is said to w
 constexpr auto kSecond = std::chrono::seconds(1);
 constexpr auto kBreath = std::chrono::milliseconds(50);  // after a failure nobody foresaw
 
-constexpr std::size_t kMostOwedOutcomes = 1 << 16;
-constexpr std::size_t kMostOwedAlerts = 1 << 12;
-
-bool is_repeat_of(const Alert& a, const Alert& b) {
-  return a.key.seq == b.key.seq && a.key.series == b.key.series && a.rule == b.rule &&
-         a.stat == b.stat;
-}
-
-// A repeat replaces what it repeats. Beyond the limit the last alert of the same rule stands for
-// what comes, by its count: an alert is never lost, and the memory is bounded.
-void owe(std::vector<Alert>& owed, const Alert& alert) {
-  const auto known = std::find_if(owed.rbegin(), owed.rend(),
-                                  [&](const Alert& one) { return is_repeat_of(one, alert); });
-  if (known != owed.rend()) {
-    known->count = std::max(known->count, alert.count);
-    return;
-  }
-  const auto same_rule = [&](const Alert& one) { return one.rule == alert.rule; };
-  const auto last = owed.size() < kMostOwedAlerts
-                        ? owed.rend()
-                        : std::find_if(owed.rbegin(), owed.rend(), same_rule);
-  if (last == owed.rend()) {
-    owed.push_back(alert);
-  } else {
-    last->count += alert.count;
-  }
-}
-
 }  // namespace
 
 Pipe::Pipe(PipeOptions options, RunInfo run, const SeriesTable& series,
@@ -172,8 +144,12 @@ void Pipe::replace_rules(std::uint64_t batch, std::size_t first,
 void Pipe::follow_rules(std::uint64_t batch) {
   const std::lock_guard lock(account_mutex_);
   if (!next_rules_ || batch < next_rules_->batch) return;
-  rules_.reserve(next_rules_->first + next_rules_->rules.size());  // the rest cannot fail
-  rules_.resize(std::min(next_rules_->first, rules_.size()));
+  const std::size_t first = std::min(next_rules_->first, rules_.size());
+  for (const auto& rule : next_rules_->rules) {
+    for (std::size_t i = first; i < rules_.size(); ++i) rule->keep_history_of(*rules_[i]);
+  }
+  rules_.reserve(first + next_rules_->rules.size());  // the rest cannot fail
+  rules_.resize(first);
   for (auto& rule : next_rules_->rules) rules_.push_back(std::move(rule));
   next_rules_.reset();
 }
@@ -207,13 +183,7 @@ void Pipe::write(Outlet& outlet, const RecordBatch& batch) noexcept {
     if (outlet.owed.empty()) {
       outlet.sink->write(batch);
     } else {
-      RecordBatch whole = batch;
-      const RecordBatch& owed = outlet.owed;
-      whole.outcomes.insert(whole.outcomes.begin(), owed.outcomes.begin(), owed.outcomes.end());
-      whole.declared.insert(whole.declared.begin(), owed.declared.begin(), owed.declared.end());
-      whole.gaps.insert(whole.gaps.begin(), owed.gaps.begin(), owed.gaps.end());
-      whole.alerts.insert(whole.alerts.begin(), owed.alerts.begin(), owed.alerts.end());
-      outlet.sink->write(whole);
+      outlet.sink->write(outlet.owed.before(batch));
       outlet.owed = {};
     }
   } catch (const SinkError& error) {
@@ -253,22 +223,7 @@ void Pipe::lose(Outlet& outlet, const RecordBatch& batch, const char* reason,
                 const char* what) noexcept {
   fail(outlet, batch.row_count(), reason, what);
   try {
-    RecordBatch& owed = outlet.owed;
-    owed.number = batch.number;
-    owed.time_ns = batch.time_ns;
-    for (const Alert& alert : batch.alerts) owe(owed.alerts, alert);
-    for (const Gap& gap : batch.gaps) add_gap(owed.gaps, gap);
-    if (batch.row_count() > 0) {
-      const auto [first, last] = seq_range(batch);
-      add_gap(owed.gaps, {reason, batch.row_count(), first, last});
-    }
-    const std::size_t space = kMostOwedOutcomes - owed.outcomes.size();
-    const std::size_t count = std::min(space, batch.outcomes.size());
-    owed.outcomes.insert(owed.outcomes.end(), batch.outcomes.begin(),
-                         batch.outcomes.begin() + static_cast<std::ptrdiff_t>(count));
-    if (owed.declared.size() + batch.declared.size() <= kMostOwedOutcomes) {
-      owed.declared.insert(owed.declared.end(), batch.declared.begin(), batch.declared.end());
-    }
+    outlet.owed.add(batch, reason);
   } catch (...) {  // then only health.json tells
   }
 }
@@ -332,11 +287,7 @@ void Pipe::finish() noexcept {
   for (Outlet& outlet : outlets_) {
     // No further batch will bring along what is owed.
     if (outlet.owed.empty()) continue;
-    RecordBatch last;
-    last.number = outlet.owed.number;
-    last.moment = Moment::stop;
-    last.time_ns = outlet.owed.time_ns;
-    write(outlet, last);
+    write(outlet, outlet.owed.last());
   }
   flush_sinks();
   for (Outlet& outlet : outlets_) {

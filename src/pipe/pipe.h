@@ -17,6 +17,7 @@
 
 #include "pipe/batch_queue.h"
 #include "pipe/latest.h"
+#include "pipe/owed.h"
 #include "trainmon/monitor.h"
 #include "trainmon/rule.h"
 #include "trainmon/sink.h"
@@ -83,7 +84,7 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
     std::int64_t batches = 0;
     std::map<std::string, std::int64_t> dropped;
     std::int64_t lost_to_memory = 0;  // dropped, when there was none for their reason
-    RecordBatch owed;  // outcomes, alerts and gaps of batches that could not be written
+    Owed owed;
   };
   // Nothing ends the writer thread: what `work` throws is counted and said, as `trouble`. False if
   // it threw.

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/parallel.h"
 #include "read/log.h"
+#include "read/log_segments.h"
 
 namespace trainmon {
 namespace {
@@ -118,24 +119,16 @@ LogIndex::LogIndex(fs::path directory, int rank, int restart, Allowance& allowan
 std::vector<LogIndex::Segment> LogIndex::linked_segments(const fs::path& directory, int rank,
                                                          int restart, std::vector<Damage>& damage) {
   std::vector<Segment> segments;
-  std::error_code error;
-  for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
-       entry.increment(error)) {
-    if (const std::optional<int> number =
-            log_format::segment_number(entry->path().filename().native())) {
-      std::error_code unknown;
-      if (!entry->is_regular_file(unknown)) {
-        damage.push_back({entry->path(), 0, "is no file"});
-        continue;
-      }
+  std::vector<SegmentFile> files = segment_files(directory, damage);
+  for (auto file = files.rbegin(); file != files.rend(); ++file) {
+    if (file->is_file) {
       Segment& segment = segments.emplace_back();
-      segment.number = *number;
-      segment.path = entry->path();
+      segment.number = file->number;
+      segment.path = std::move(file->path);
+    } else {
+      damage.push_back({file->path, 0, "is no file"});
     }
   }
-  if (error) damage.push_back({directory, 0, error.message()});
-  std::sort(segments.begin(), segments.end(),
-            [](const Segment& a, const Segment& b) { return a.number > b.number; });
   int previous = -1;
   std::int64_t previous_bytes = 0;
   for (Segment& segment : segments) {

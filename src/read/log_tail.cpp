@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "read/log_decode.h"
 #include "read/log_scan.h"
+#include "read/log_segments.h"
 #include "sinks/log_format.h"
 
 namespace trainmon {
@@ -50,36 +51,21 @@ fs::path LogTail::path(int segment) const {
   return directory_ / log_format::segment_name(segment);
 }
 
-std::vector<int> LogTail::segments_there(std::vector<Damage>& damage) const {
-  std::vector<int> numbers;
-  std::error_code error;
-  for (fs::directory_iterator entry(directory_, error), end; !error && entry != end;
-       entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    if (const std::optional<int> number = log_format::segment_number(name)) {
-      numbers.push_back(*number);
-    }
-  }
-  if (error) damage.push_back({directory_, 0, error.message()});
-  std::sort(numbers.begin(), numbers.end());
-  return numbers;
-}
-
 bool LogTail::look(const Take& take, std::vector<Damage>& damage) {
-  const std::vector<int> there = segments_there(damage);
+  const std::vector<SegmentFile> there = segment_files(directory_, damage);
   if (there.empty()) return false;
   if (!segment_) {
     const std::size_t skipped = there.size() - std::clamp<std::size_t>(from_end_, 1, there.size());
-    segment_ = there[skipped];
+    segment_ = there[skipped].number;
     is_whole_ = skipped == 0;
   }
   bool is_new = false;
   while (true) {
-    const auto next = std::upper_bound(there.begin(), there.end(), *segment_);
+    const auto next = std::ranges::upper_bound(there, *segment_, {}, &SegmentFile::number);
     const bool is_last = next == there.end();
     is_new |= read(take, is_last, damage);
     if (is_last) return is_new;
-    segment_ = *next;
+    segment_ = next->number;
     offset_ = 0;
     frames_ = 0;
     said_ = -1;

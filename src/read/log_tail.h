@@ -30,7 +30,6 @@ class LogTail {
   bool look(const Take& take, std::vector<Damage>& damage);
 
  private:
-  std::vector<int> segments_there(std::vector<Damage>& damage) const;
   bool read(const Take& take, bool is_last, std::vector<Damage>& damage);
   void take_frames(std::string_view bytes, bool is_last, const Take& take,
                    std::vector<Damage>& damage);

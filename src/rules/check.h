@@ -19,6 +19,15 @@ struct RunningMean {
   void add(double value);
 };
 
+// One statistic of one row, and what is known of it from before.
+struct Judged {
+  const Row& row;
+  const Series& series;
+  Stat stat;
+  double value;
+  const RunningMean& before;
+};
+
 class Check {
  public:
   Check(std::string name, std::vector<Stat> stats);
@@ -27,9 +36,9 @@ class Check {
   const std::string& name() const { return name_; }
   const std::vector<Stat>& stats() const { return stats_; }
   bool looks_at(Stat stat) const;
-  virtual bool fires(double value, const RunningMean& before) const = 0;
+  virtual bool fires(const Judged& it) const = 0;
   // What is wrong, after the name of the statistic and its value: "is above the mean ...".
-  virtual std::string complaint(double value, const RunningMean& before) const = 0;
+  virtual std::string complaint(const Judged& it) const = 0;
 
  private:
   std::string name_;
@@ -38,6 +47,10 @@ class Check {
 
 std::unique_ptr<Check> make_check(const DeviationRule& rule);
 std::unique_ptr<Check> make_check(const LimitRule& rule);
+// A rule of these checks, in order: the first that fires for a statistic of a row is told. Throws
+// std::invalid_argument for none.
+std::unique_ptr<Rule> make_rule_of(std::vector<std::unique_ptr<Check>> checks,
+                                   const Telling& telling);
 
 // "grad_reduced layers.3.weight", "actv (root) output".
 std::string series_text(const Series& series);

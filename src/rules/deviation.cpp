@@ -18,16 +18,17 @@ class DeviationCheck final : public Check {
     }
   }
 
-  bool fires(double value, const RunningMean& before) const override {
-    if (!std::isfinite(value) || before.values == 0 || before.values < warmup_) return false;
-    const double size = std::abs(value);
+  bool fires(const Judged& it) const override {
+    const RunningMean& before = it.before;
+    if (!std::isfinite(it.value) || before.values == 0 || before.values < warmup_) return false;
+    const double size = std::abs(it.value);
     return size > before.mean * (1 + deviation_) || size < before.mean * (1 - deviation_);
   }
 
-  std::string complaint(double value, const RunningMean& before) const override {
-    const bool is_above = std::abs(value) > before.mean;
+  std::string complaint(const Judged& it) const override {
+    const bool is_above = std::abs(it.value) > it.before.mean;
     return std::string(is_above ? "is above" : "is below") + " the mean of its history, " +
-           number_text(before.mean, 6) + ", by more than " + number_text(100 * deviation_, 6) +
+           number_text(it.before.mean, 6) + ", by more than " + number_text(100 * deviation_, 6) +
            " %";
   }
 

@@ -16,14 +16,16 @@ class LimitCheck final : public Check {
     }
   }
 
-  bool fires(double value, const RunningMean&) const override {
-    return !std::isfinite(value) || (limit_ && std::abs(value) > *limit_);
+  bool fires(const Judged& it) const override {
+    return !std::isfinite(it.value) || (limit_ && std::abs(it.value) > *limit_);
   }
 
-  std::string complaint(double value, const RunningMean& before) const override {
-    std::string text = std::isfinite(value) ? "exceeds the limit " + number_text(*limit_, 6)
-                                            : std::string("is not finite");
-    if (before.values > 0) text += "; the mean of its history is " + number_text(before.mean, 6);
+  std::string complaint(const Judged& it) const override {
+    std::string text = std::isfinite(it.value) ? "exceeds the limit " + number_text(*limit_, 6)
+                                               : std::string("is not finite");
+    if (it.before.values > 0) {
+      text += "; the mean of its history is " + number_text(it.before.mean, 6);
+    }
     return text;
   }
 

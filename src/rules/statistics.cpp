@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <stdexcept>
 #include <unordered_map>
+#include <utility>
 
 #include "base/text.h"
 #include "rules/check.h"
@@ -20,14 +21,31 @@ class Histories {
   explicit Histories(std::size_t stats) : stats_(stats) {}
 
   // One running mean per statistic. Valid until the next call.
-  RunningMean* at(const RowKey& key) {
+  RunningMean* at(const RowKey& key) { return at(place_of(key)); }
+
+  // Takes over what `earlier` knows and this does not, for pairs of (own, its) statistics.
+  void keep(const Histories& earlier,
+            const std::vector<std::pair<std::size_t, std::size_t>>& statistics) {
+    for (const auto& [place, begin] : earlier.places_) {
+      RunningMean* const own = at(place);
+      for (const auto& [to, from] : statistics) {
+        if (own[to].values == 0) own[to] = earlier.means_[begin + from];
+      }
+    }
+  }
+
+ private:
+  static std::uint64_t place_of(const RowKey& key) {
     const auto ordinal = [](std::int32_t value) {
       return static_cast<std::uint64_t>(std::clamp(value, 0, kMostOrdinals));
     };
     const std::uint64_t series = std::uint64_t{key.series} << 16;
-    std::uint64_t place = series | ordinal(key.accum) << 8 | ordinal(key.call);
+    return series | ordinal(key.accum) << 8 | ordinal(key.call);
+  }
+
+  RunningMean* at(std::uint64_t place) {
     // A series beyond the limit still gets one.
-    if (places_.size() >= kMostHistories && !places_.contains(place)) place = series | 0xFFFF;
+    if (places_.size() >= kMostHistories && !places_.contains(place)) place |= 0xFFFF;
     if (const auto known = places_.find(place); known != places_.end()) {
       return &means_[known->second];
     }
@@ -37,7 +55,6 @@ class Histories {
     return &means_[begin];
   }
 
- private:
   const std::size_t stats_;
   std::unordered_map<std::uint64_t, std::size_t> places_;  // (series, accum, call) -> in means_
   std::vector<RunningMean> means_;
@@ -63,6 +80,17 @@ class StatisticsRule final : public Rule {
     findings_.end_batch(alerts);
   }
 
+  void keep_history_of(const Rule& earlier) override {
+    const auto* known = dynamic_cast<const StatisticsRule*>(&earlier);
+    if (known == nullptr) return;
+    std::vector<std::pair<std::size_t, std::size_t>> both;
+    for (std::size_t i = 0; i < stats_.size(); ++i) {
+      const auto same = std::find(known->stats_.begin(), known->stats_.end(), stats_[i]);
+      if (same != known->stats_.end()) both.emplace_back(i, same - known->stats_.begin());
+    }
+    histories_.keep(known->histories_, both);
+  }
+
  private:
   static std::vector<Stat> stats_of(const std::vector<std::unique_ptr<Check>>& checks) {
     std::vector<Stat> all;
@@ -78,29 +106,28 @@ class StatisticsRule final : public Rule {
     RunningMean* const histories = histories_.at(row.key);
     for (std::size_t i = 0; i < stats_.size(); ++i) {
       const Stat stat = stats_[i];
-      const double value = derive(stat, row.state);
       RunningMean& history = histories[i];
+      const Judged it{row, series, stat, derive(stat, row.state), history};
       for (std::size_t c = 0; c < checks_.size(); ++c) {
         const Check& check = *checks_[c];
-        if (!check.looks_at(stat) || !check.fires(value, history)) continue;
+        if (!check.looks_at(stat) || !check.fires(it)) continue;
         findings_.add(row.key, series.optimizer, c, stat, alerts,
-                      [&] { return alert_of(row, series, check, stat, value, history); });
+                      [&] { return alert_of(it, check); });
         break;
       }
-      history.add(value);
+      history.add(it.value);
     }
   }
 
-  static Alert alert_of(const Row& row, const Series& series, const Check& check, Stat stat,
-                        double value, const RunningMean& history) {
+  static Alert alert_of(const Judged& it, const Check& check) {
     Alert alert;
     alert.rule = check.name();
-    alert.key = row.key;
-    alert.message = series_text(series) + ": " + std::string(stat_name(stat)) + " " +
-                    number_text(value, 6) + " " + check.complaint(value, history);
-    alert.stat = stat_name(stat);
-    alert.value = value;
-    alert.expected = history.mean;
+    alert.key = it.row.key;
+    alert.message = series_text(it.series) + ": " + std::string(stat_name(it.stat)) + " " +
+                    number_text(it.value, 6) + " " + check.complaint(it);
+    alert.stat = stat_name(it.stat);
+    alert.value = it.value;
+    alert.expected = it.before.mean;
     return alert;
   }
 
@@ -112,14 +139,19 @@ class StatisticsRule final : public Rule {
 
 }  // namespace
 
+std::unique_ptr<Rule> make_rule_of(std::vector<std::unique_ptr<Check>> checks,
+                                   const Telling& telling) {
+  if (checks.empty()) throw std::invalid_argument("no rule to choose the first of");
+  return std::make_unique<StatisticsRule>(std::move(checks), telling);
+}
+
 std::unique_ptr<Rule> make_first_of_rule(const std::vector<StatisticRule>& rules,
                                          const Telling& telling) {
-  if (rules.empty()) throw std::invalid_argument("no rule to choose the first of");
   std::vector<std::unique_ptr<Check>> checks;
   for (const StatisticRule& rule : rules) {
     checks.push_back(std::visit([](const auto& one) { return make_check(one); }, rule));
   }
-  return std::make_unique<StatisticsRule>(std::move(checks), telling);
+  return make_rule_of(std::move(checks), telling);
 }
 
 std::unique_ptr<Rule> make_deviation_rule(const DeviationRule& rule, const Telling& telling) {

@@ -21,8 +21,6 @@ namespace fs = std::filesystem;
 
 using csv_text::Line;
 
-constexpr int kNameAttempts = 1000;
-
 // One file that only grows.
 struct Part {
   std::string name;
@@ -205,29 +203,16 @@ class CsvSink : public Sink {
 
   // Makes the next file of rows; what is in use stays in use when that fails.
   void start_rows_file() {
-    for (int attempt = 0; attempt < kNameAttempts; ++attempt) {
+    make_next_file(run_.directory, next_number_, [this](int number) {
       std::array<char, 32> name;
-      std::snprintf(name.data(), name.size(), "rows-%06d.csv", next_number_);
+      std::snprintf(name.data(), name.size(), "rows-%06d.csv", number);
       const fs::path path = run_.directory / name.data();
-      try {
-        rows_.file = create_file(path);
-        rows_.path = path;
-        rows_.size = 0;
-        rows_.rows = 0;
-        rows_.is_torn = false;
-        ++next_number_;
-        return;
-      } catch (const SinkError& error) {
-        if (error.reason() == "deleted" && attempt == 0) {
-          make_directories(run_.directory);
-        } else if (error.reason() == "exists") {
-          ++next_number_;  // somebody else's file: never touched
-        } else {
-          throw;
-        }
-      }
-    }
-    throw SinkError("exists", "no free name for rows in " + run_.directory.string());
+      rows_.file = create_file(path);
+      rows_.path = path;
+      rows_.size = 0;
+      rows_.rows = 0;
+      rows_.is_torn = false;
+    });
   }
 
   void open_part(Part& part) {

@@ -17,8 +17,6 @@
 namespace trainmon {
 namespace {
 
-constexpr int kNameAttempts = 1000;
-
 class LogSink : public Sink {
  public:
   explicit LogSink(std::size_t segment_bytes) : segment_bytes_(segment_bytes) {}
@@ -77,32 +75,20 @@ class LogSink : public Sink {
 
   // Opens the next segment; what is in use stays in use when that fails.
   void start_segment() {
-    for (int attempt = 0; attempt < kNameAttempts; ++attempt) {
-      const std::filesystem::path path = path_of(next_number_);
-      try {
-        File fresh = create_file(path);
-        // Of a segment without a sound byte no reader needs to know.
-        if (size_ > 0) start_ = {start_.number, start_.number, size_};
-        start_.number = next_number_++;
-        file_ = std::move(fresh);
-        path_ = path;
-        size_ = 0;
-        frames_ = 0;
-        defined_.clear();
-        fresh_.clear();
-        segment_rows_ = 0;
-        return;
-      } catch (const SinkError& error) {
-        if (error.reason() == "deleted" && attempt == 0) {
-          make_directories(run_.directory);
-        } else if (error.reason() == "exists") {
-          ++next_number_;  // somebody else's file: never touched
-        } else {
-          throw;
-        }
-      }
-    }
-    throw SinkError("exists", "no free segment name in " + run_.directory.string());
+    make_next_file(run_.directory, next_number_, [this](int number) {
+      const std::filesystem::path path = path_of(number);
+      File fresh = create_file(path);
+      // Of a segment without a sound byte no reader needs to know.
+      if (size_ > 0) start_ = {start_.number, start_.number, size_};
+      start_.number = number;
+      file_ = std::move(fresh);
+      path_ = path;
+      size_ = 0;
+      frames_ = 0;
+      defined_.clear();
+      fresh_.clear();
+      segment_rows_ = 0;
+    });
   }
 
   bool roll() {

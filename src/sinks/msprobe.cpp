@@ -1,9 +1,6 @@
 // Holds the rows of a step until it was taken, then gives each its place in one of the files.
 #include "sinks/msprobe.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <limits>
@@ -12,17 +9,14 @@
 #include <optional>
 #include <set>
 #include <span>
-#include <tuple>
-#include <unordered_map>
 #include <utility>
 
-#include "base/failpoint.h"
-#include "base/file.h"
-#include "base/log.h"
 #include "model/histogram.h"
 #include "sinks/msprobe_csv.h"
 #include "sinks/msprobe_events.h"
 #include "sinks/msprobe_rows.h"
+#include "sinks/msprobe_step_files.h"
+#include "sinks/msprobe_v1.h"
 #include "sinks/msprobe_v2.h"
 #include "trainmon/error.h"
 
@@ -71,6 +65,7 @@ class MsprobeFiles final : public MsprobeSink {
     run_ = run;
     series_ = &series;
     events_.open(run, options_.micro_gradients);
+    files_.open(run.directory, options_.first_step, options_.steps_per_file);
   }
 
   void write(const RecordBatch& batch) override {
@@ -103,7 +98,7 @@ class MsprobeFiles final : public MsprobeSink {
       events_.write();
       not_ready_ += std::exchange(unknown_, 0);
     } catch (...) {
-      undo();
+      files_.undo();
       events_.clear();
       unknown_ = 0;
       cut_back(drawn_, drawn_before);
@@ -114,7 +109,7 @@ class MsprobeFiles final : public MsprobeSink {
       cut_back(windows_, before);
       throw;
     }
-    done_.clear();
+    files_.keep();
     for (const Payload& payload : batch.payloads) {
       const std::string& kind = series_->at(payload.key.series).kind;
       no_file_ += kind != kind::kStack && !is_drawn(payload);
@@ -195,12 +190,6 @@ class MsprobeFiles final : public MsprobeSink {
     for (const Row& row : rows) hold(row);
   }
 
-  struct Appended {
-    std::filesystem::path path;
-    std::int64_t size = 0;
-    bool is_new = false;
-  };
-
   const std::vector<Stat>& ops_at(std::int64_t window) const {
     return std::prev(ops_.upper_bound(window))->second;
   }
@@ -241,90 +230,8 @@ class MsprobeFiles final : public MsprobeSink {
     }
   }
 
-  // --- from rows to lines ------------------------------------------------------------------------
-
   std::vector<Placed> placed_rows(std::span<const Row> rows, std::string_view prefix) const {
     return place(rows, prefix, *series_, options_);
-  }
-
-  std::vector<std::string> columns_of(const std::vector<Stat>& ops) const {
-    std::vector<std::string> columns;
-    for (const Stat stat : ops) columns.emplace_back(stat_name(stat));
-    columns.insert(columns.end(), {"shape", "dtype"});
-    return columns;
-  }
-
-  Line tensor_line(const Placed& p, const std::vector<Stat>& ops) const {
-    Line line{p.series->chunk, name_of(p), p.micro_step, {}};
-    for (const Stat stat : ops) {
-      line.fields.push_back(p.is_known() ? value_text(stat, p.row->state, options_.ndigits)
-                                         : "nan");
-    }
-    const Shape* shape = series_->shape_of(*p.row);
-    line.fields.push_back(shape == nullptr ? "nan" : shape_text(*shape));
-    line.fields.push_back("torch." + std::string(dtype_name(p.series->dtype)));
-    return line;
-  }
-
-  // Calls of one collective in the step, merged.
-  static std::map<std::pair<std::string, std::string>, RowState> collectives(
-      const std::vector<Placed>& placed) {
-    std::map<std::pair<std::string, std::string>, RowState> merged;
-    for (const Placed& p : placed) {
-      if (p.series->kind != kind::kCc || !p.is_known()) continue;
-      const auto [known, fresh] =
-          merged.try_emplace({p.series->name, p.series->element}, p.row->state);
-      if (!fresh) merge(known->second, p.row->state);
-    }
-    return merged;
-  }
-
-  std::vector<Line> collective_lines(const std::vector<Placed>& placed,
-                                     const std::vector<Stat>& ops) const {
-    std::vector<Line> lines;
-    for (const auto& [place, state] : collectives(placed)) {
-      std::string element = place.second;
-      std::replace(element.begin(), element.end(), '.', '_');
-      Line line{0, place.first + "." + element, 0, {}};
-      for (const Stat stat : ops) line.fields.push_back(value_text(stat, state, options_.ndigits));
-      line.fields.insert(line.fields.end(), {"nan", "nan"});
-      lines.push_back(std::move(line));
-    }
-    return lines;
-  }
-
-  // One line per module and micro-step, its columns from rows of several kinds.
-  static std::vector<std::string> feature_columns(std::string_view prefix) {
-    if (prefix == "attention_hook") return {"entropy", "softmax_max"};
-    if (prefix == "linear_hook") return {"sr", "kernel_norm"};
-    if (prefix == "moe_router_weight_hook") return {"router_weight_similarity"};
-    return {"per_token_expert_entropy"};
-  }
-  static std::size_t feature_column(std::string_view kind) {
-    return kind == kind::kAttnMax || kind == kind::kSpectralNorm ? 1 : 0;
-  }
-  static std::string feature_name(std::string_view prefix, const Placed& p) {
-    if (prefix == "attention_hook") return called(p) + ".attention";
-    return called(p) + (prefix == "linear_hook" ? ".linear" : ".moe_router");
-  }
-
-  std::vector<Line> feature_lines(const std::vector<Placed>& placed,
-                                  std::string_view prefix) const {
-    std::vector<Line> lines;
-    using Place = std::tuple<std::int32_t, std::string_view, std::int64_t, std::int64_t>;
-    std::map<Place, std::size_t> places;
-    const std::size_t columns = feature_columns(prefix).size();
-    for (const Placed& p : placed) {
-      const auto [known, fresh] =
-          places.try_emplace({p.series->chunk, p.series->name, p.micro_step, p.call}, lines.size());
-      if (fresh) {
-        lines.push_back({p.series->chunk, feature_name(prefix, p), p.micro_step,
-                         std::vector<std::string>(columns, "nan")});
-      }
-      lines[known->second].fields[feature_column(p.series->kind)] =
-          rounded_text(derive(Stat::mean, p.row->state), options_.ndigits);
-    }
-    return lines;
   }
 
   // One row per module, once and for all.
@@ -337,7 +244,7 @@ class MsprobeFiles final : public MsprobeSink {
       append_stack(text, series, {bytes, payload.bytes.size()});
     }
     if (text.empty()) return;
-    append_to(run_.directory / "stack_info.csv", "module_name,stack_info\n", text);
+    files_.append_to(run_.directory / "stack_info.csv", "module_name,stack_info\n", text);
   }
 
   // --- from rows to events -----------------------------------------------------------------------
@@ -347,7 +254,7 @@ class MsprobeFiles final : public MsprobeSink {
     if (const auto rows = windows_.find(outcome.window); rows != windows_.end()) {
       const std::vector<Stat>& ops = ops_at(outcome.window);
       for (const std::string_view prefix : prefixes()) {
-        add_events(placed_rows(rows->second, prefix), prefix, ops);
+        add_events(placed_rows(rows->second, prefix), ops);
       }
     }
     if (const auto drawn = drawn_.find(outcome.window); drawn != drawn_.end()) {
@@ -356,113 +263,32 @@ class MsprobeFiles final : public MsprobeSink {
     events_.end();
   }
 
-  void add_events(const std::vector<Placed>& placed, std::string_view prefix,
-                  const std::vector<Stat>& ops) {
+  void add_events(const std::vector<Placed>& placed, const std::vector<Stat>& ops) {
     for (const Placed& p : placed) {
       if (p.series->kind == kind::kCc) continue;
       if (!p.is_known()) {
         ++unknown_;
-      } else if (file_kind(p.series->kind, options_)->columns == Columns::feature) {
-        events_.add_feature(p, feature_columns(prefix)[feature_column(p.series->kind)]);
+      } else if (const FileKind& file = *file_kind(p.series->kind, options_);
+                 file.columns == Columns::feature) {
+        events_.add_feature(p, file.column);
       } else {
         events_.add(p, ops);
       }
     }
-    for (const auto& [place, state] : collectives(placed)) {
+    for (const auto& [place, state] : merged_collectives(placed)) {
       events_.add_collective(place.first, place.second, state, ops);
     }
   }
 
-  // --- from lines to files -----------------------------------------------------------------------
+  // --- from rows to files ------------------------------------------------------------------------
 
   void write_step(const Rows& rows, std::int64_t step) {
     if (!options_.files || rows.empty()) return;
-    if (!options_.monitors.empty()) {
-      for (const StepFile& file : v2_files(rows, step, *series_, options_, run_.rank)) {
-        append(file.stem, step, file.head, file.text);
-      }
-      return;
-    }
-    const std::vector<Stat>& ops = ops_at(rows.front().key.window);
-    for (const std::string_view prefix : prefixes()) {
-      const std::vector<Placed> placed = placed_rows(rows, prefix);
-      if (placed.empty()) continue;
-      const FileKind& file = *file_kind(placed.front().series->kind, options_);
-      std::vector<std::string> columns = columns_of(ops);
-      std::vector<Line> lines;
-      if (file.columns == Columns::feature) {
-        columns = feature_columns(prefix);
-        lines = feature_lines(placed, prefix);
-      } else {
-        for (const Placed& p : placed) {
-          if (p.series->kind != kind::kCc) lines.push_back(tensor_line(p, ops));
-        }
-        for (Line& line : collective_lines(placed, ops)) lines.push_back(std::move(line));
-      }
-      std::string text;
-      for (const Line& line : lines) append_line(text, file, line, step);
-      append(std::string(prefix) + "_", step, header(file, columns), text);
-    }
-  }
-
-  std::filesystem::path path_of(const std::string& stem, std::int64_t from, std::int64_t to) const {
-    return run_.directory / (stem + std::to_string(from) + "-" + std::to_string(to) + ".csv");
-  }
-
-  // A file with other columns (they were changed meanwhile, or it is of an earlier run) is left
-  // alone: the steps from here on get a file of their own.
-  void append(const std::string& stem, std::int64_t step, const std::string& head,
-              const std::string& text) {
-    const std::int64_t from = step - (step - options_.first_step) % options_.steps_per_file;
-    const std::int64_t to = from + options_.steps_per_file - 1;
-    Current& current = current_[stem];
-    if (current.to == to && current.head == head && append_to(current.path, head, text)) return;
-    std::filesystem::path path = path_of(stem, from, to);
-    if (!append_to(path, head, text)) {
-      std::int64_t last = to;
-      for (path = path_of(stem, step, last); !append_to(path, head, text);) {
-        path = path_of(stem, step, ++last);
-      }
-    }
-    current = {to, head, path};
-  }
-
-  bool append_to(const std::filesystem::path& path, const std::string& head,
-                 const std::string& text) {
-    Appendable found = open(path);
-    if (found.size > 0 && first_line(found, path) != head) return false;
-    done_.push_back({path, found.size, found.is_new});
-    write_at(found.file, found.size, found.size > 0 ? text : head + text, path);
-    return true;
-  }
-
-  Appendable open(const std::filesystem::path& path) const {
-    try {
-      return open_to_append(path);
-    } catch (const SinkError& error) {
-      if (error.reason() != "deleted") throw;
-      make_directories(run_.directory);  // somebody removed it
-      return open_to_append(path);
-    }
-  }
-
-  static std::string first_line(const Appendable& found, const std::filesystem::path& path) {
-    std::string text(4096, '\0');
-    const ssize_t got = ::pread(found.file.fd(), text.data(), text.size(), 0);
-    if (got < 0) throw file_error(errno, "cannot read", path);
-    text.resize(static_cast<std::size_t>(got));
-    return text.substr(0, text.find('\n') + 1);
-  }
-
-  void undo() {
-    for (const Appended& one : done_) {
-      const int failed =
-          one.is_new ? ::unlink(one.path.c_str()) : ::truncate(one.path.c_str(), one.size);
-      if (failed != 0) {
-        log_line_limited("msprobe.undo", "cannot take back rows from " + one.path.string());
-      }
-    }
-    done_.clear();
+    const std::vector<StepFile> files =
+        options_.monitors.empty()
+            ? v1_files(rows, step, *series_, options_, ops_at(rows.front().key.window))
+            : v2_files(rows, step, *series_, options_, run_.rank);
+    for (const StepFile& file : files) files_.append(file, step);
   }
 
   void collect(const Rows& rows, std::string_view kind, std::vector<MsprobeTensor>& found) const {
@@ -487,13 +313,7 @@ class MsprobeFiles final : public MsprobeSink {
   std::map<std::int64_t, std::int32_t> moved_;     // backwards of windows given up lately
   Rows last_;                                      // of the last step that was taken
   std::map<std::int64_t, std::vector<Stat>> ops_;  // by the window from which on they hold
-  std::vector<Appended> done_;                     // by the batch being written
-  struct Current {
-    std::int64_t to = -1;
-    std::string head;
-    std::filesystem::path path;
-  };
-  std::map<std::string, Current> current_;  // the file in use, by stem
+  StepFiles files_;
   std::atomic<std::int64_t> skipped_{0};
   std::atomic<std::int64_t> unfinished_{0};
   std::atomic<std::int64_t> no_file_{0};

@@ -17,18 +17,18 @@ struct KindOfFile {
   FileKind file;
 };
 
-constexpr FileKind kAttention{"attention_hook", Columns::feature, true};
-constexpr FileKind kLinear{"linear_hook", Columns::feature, false};
 // In the order of writing.
 constexpr std::array<KindOfFile, 16> kFiles = {{
     {kind::kActv, {"actv", Columns::tensor, true}},
     {kind::kActvGrad, {"actv_grad", Columns::tensor, true}},
-    {kind::kAttnEntropy, kAttention},
-    {kind::kAttnMax, kAttention},
-    {kind::kStableRank, kLinear},
-    {kind::kSpectralNorm, kLinear},
-    {kind::kRouterSimilarity, {"moe_router_weight_hook", Columns::feature, false}},
-    {kind::kRouterEntropy, {"moe_router_logit_hook", Columns::feature, true}},
+    {kind::kAttnEntropy, {"attention_hook", Columns::feature, true, "entropy"}},
+    {kind::kAttnMax, {"attention_hook", Columns::feature, true, "softmax_max"}},
+    {kind::kStableRank, {"linear_hook", Columns::feature, false, "sr"}},
+    {kind::kSpectralNorm, {"linear_hook", Columns::feature, false, "kernel_norm"}},
+    {kind::kRouterSimilarity,
+     {"moe_router_weight_hook", Columns::feature, false, "router_weight_similarity"}},
+    {kind::kRouterEntropy,
+     {"moe_router_logit_hook", Columns::feature, true, "per_token_expert_entropy"}},
     {kind::kGradUnreduced, {"grad_unreduced", Columns::tensor, false}},
     {kind::kGradReduced, {"grad_reduced", Columns::tensor, false}},
     {"exp_avg", {"exp_avg", Columns::tensor, false}},
@@ -48,6 +48,14 @@ const FileKind* file_kind(std::string_view kind, const MsprobeOptions& options) 
     if (line.kind == kind) return &line.file;
   }
   return nullptr;
+}
+
+std::vector<std::string> feature_columns(std::string_view prefix) {
+  std::vector<std::string> names;
+  for (const KindOfFile& line : kFiles) {
+    if (line.file.prefix == prefix) names.emplace_back(line.file.column);
+  }
+  return names;
 }
 
 std::vector<std::string_view> prefixes() {

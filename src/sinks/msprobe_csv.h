@@ -21,9 +21,12 @@ struct FileKind {
   std::string_view prefix;
   Columns columns = Columns::tensor;
   bool micro_step = false;
+  std::string_view column = {};  // of a feature
 };
 // The file that rows of a kind go to; nullptr for kinds without one.
 const FileKind* file_kind(std::string_view kind, const MsprobeOptions& options);
+// The columns of a file of features, in order.
+std::vector<std::string> feature_columns(std::string_view prefix);
 // Prefixes in the order in which the files of a step are written.
 std::vector<std::string_view> prefixes();
 
@@ -33,6 +36,13 @@ struct Line {
   std::string name;
   std::int64_t micro_step = 0;
   std::vector<std::string> fields;
+};
+
+// What the rows of one step are in one file.
+struct StepFile {
+  std::string stem;  // "module_step": the steps and ".csv" follow
+  std::string head;
+  std::string text;
 };
 
 std::string header(const FileKind& file, const std::vector<std::string>& columns);

@@ -10,11 +10,7 @@
 #include "trainmon/error.h"
 
 namespace trainmon::msprobe_csv {
-namespace {
-
-constexpr int kNameAttempts = 1000;
-
-}  // namespace
+namespace {}  // namespace
 
 std::string tag_of(const Placed& placed, int rank, bool micro_gradients) {
   MsprobeAnomalyOptions naming;
@@ -82,24 +78,10 @@ void StepEvents::write() {
 
 void StepEvents::open_file() {
   const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
-  for (int attempt = 0; attempt < kNameAttempts; ++attempt) {
-    const std::string name =
-        event_file_name(static_cast<std::int64_t>(now.count()), run_.restart, next_number_);
-    try {
-      file_.create(run_.directory / name, now.count());
-      ++next_number_;
-      return;
-    } catch (const SinkError& error) {
-      if (error.reason() == "deleted" && attempt == 0) {
-        make_directories(run_.directory);  // somebody removed it
-      } else if (error.reason() == "exists") {
-        ++next_number_;
-      } else {
-        throw;
-      }
-    }
-  }
-  throw SinkError("exists", "no free name for an event file in " + run_.directory.string());
+  make_next_file(run_.directory, next_number_, [&](int number) {
+    const auto seconds = static_cast<std::int64_t>(now.count());
+    file_.create(run_.directory / event_file_name(seconds, run_.restart, number), now.count());
+  });
 }
 
 }  // namespace trainmon::msprobe_csv

@@ -94,6 +94,18 @@ std::vector<Placed> place(std::span<const Row> rows, std::string_view prefix,
   return placed;
 }
 
+std::map<std::pair<std::string, std::string>, RowState> merged_collectives(
+    std::span<const Placed> placed) {
+  std::map<std::pair<std::string, std::string>, RowState> merged;
+  for (const Placed& p : placed) {
+    if (p.series->kind != kind::kCc || !p.is_known()) continue;
+    const auto [known, fresh] =
+        merged.try_emplace({p.series->name, p.series->element}, p.row->state);
+    if (!fresh) merge(known->second, p.row->state);
+  }
+  return merged;
+}
+
 std::string called(const Placed& p) {
   return p.call == 0 ? p.series->name : p.series->name + ".call_" + std::to_string(p.call);
 }

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "sinks/msprobe.h"
@@ -25,6 +27,10 @@ struct Placed {
 // Rows of the file with this prefix, in its order.
 std::vector<Placed> place(std::span<const Row> rows, std::string_view prefix,
                           const SeriesTable& table, const MsprobeOptions& options);
+
+// Calls of each collective of the step, merged: its name and element, and the state.
+std::map<std::pair<std::string, std::string>, RowState> merged_collectives(
+    std::span<const Placed> placed);
 
 // "fc", "fc.call_1" for the second call of a micro-step; with its element: "fc.call_1.output".
 std::string called(const Placed& placed);

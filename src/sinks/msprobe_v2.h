@@ -3,18 +3,13 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "sinks/msprobe.h"
+#include "sinks/msprobe_csv.h"
 
 namespace trainmon::msprobe_csv {
 
-struct StepFile {
-  std::string stem;  // "module_step": the steps and ".csv" follow
-  std::string head;
-  std::string text;  // the lines of one step
-};
 // What the rows of a step are in the files of these monitors; none for a monitor without rows.
 std::vector<StepFile> v2_files(std::span<const Row> rows, std::int64_t step,
                                const SeriesTable& table, const MsprobeOptions& options, int rank);

@@ -22,7 +22,6 @@
 namespace trainmon {
 namespace {
 
-constexpr int kNameAttempts = 1000;
 constexpr std::size_t kKnownOutcomes = 64;
 constexpr std::int64_t kWindowsKept = 3;  // for values of devices that come late
 constexpr std::int64_t kMostUnsure = 8;   // that wait to learn their step
@@ -263,23 +262,10 @@ class TensorboardSink : public Sink {
   void open_file() {
     const std::int64_t now = now_ns();
     const std::int64_t time = file_time(directory_, now / 1'000'000'000);
-    for (int attempt = 0; attempt < kNameAttempts; ++attempt) {
-      try {
-        file_.create(directory_ / event_file_name(time, run_.restart, next_number_), seconds(now));
-        ++next_number_;
-        rows_in_file_ = 0;
-        return;
-      } catch (const SinkError& error) {
-        if (error.reason() == "deleted" && attempt == 0) {
-          make_directories(directory_);
-        } else if (error.reason() == "exists") {
-          ++next_number_;  // somebody else's file: never touched
-        } else {
-          throw;
-        }
-      }
-    }
-    throw SinkError("exists", "no free name for an event file in " + directory_.string());
+    make_next_file(directory_, next_number_, [&](int number) {
+      file_.create(directory_ / event_file_name(time, run_.restart, number), seconds(now));
+      rows_in_file_ = 0;
+    });
   }
 
   const std::size_t tags_;

@@ -10,6 +10,8 @@ import pytest
 
 import launch
 
+HERE = pathlib.Path(__file__).resolve().parent
+
 ON = {"enabled": True}
 ALL = {"module": ON, "weight_grad": ON, "optimizer": ON, "param": ON}
 CASES = {
@@ -55,7 +57,7 @@ def run_both(tmp_path, peer_python, case, config, ranks):
         path.write_text(json.dumps({**config, "output_dir": str(out)}))
         options = {"interpreter": peer_python} if face == "peer" else {}
         done = launch.run(
-            "../peer/peer_v2_run.py", face, path, case, ranks=ranks, timeout=300, **options
+            HERE / "peer_v2_run.py", face, path, case, ranks=ranks, timeout=300, **options
         )
         ended[face] = [one.out.splitlines()[-1] for one in done]
     assert ended["ours"] == ended["peer"]  # losses and steps: neither changes the run

@@ -14,6 +14,8 @@ import pytest
 
 import launch
 
+HERE = pathlib.Path(__file__).resolve().parent
+
 SIX = ["norm", "min", "max", "mean", "zeros", "nans"]
 EVERYTHING = {
     "targets": {},
@@ -88,7 +90,7 @@ def run_both(tmp_path, peer_python, case, config, ranks):
         out = tmp_path / face
         options = {"interpreter": peer_python} if face == "peer" else {}
         ended = launch.run(
-            "../peer/peer_run.py", face, path, out, case, ranks=ranks, timeout=300, **options
+            HERE / "peer_run.py", face, path, out, case, ranks=ranks, timeout=300, **options
         )
         losses[face] = [e.out.splitlines()[-1] for e in ended]
     assert losses["ours"] == losses["peer"]  # neither changes the run

@@ -14,7 +14,7 @@ sys.path.insert(0, str(HERE.parent / "python"))
 import launch  # noqa: E402
 import trainmon  # noqa: E402
 
-SCRIPT = "../planted/planted_run.py"
+SCRIPT = HERE / "planted_run.py"
 STEPS, DEPTH = 30, 3
 # What changes the order of summation and nothing else; the first one is the repeat of `--null`.
 ORDERS = {

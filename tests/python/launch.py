@@ -7,8 +7,8 @@ import subprocess
 import sys
 import tempfile
 
-HERE = pathlib.Path(__file__).resolve().parent  # where the scripts are
-SHARED = HERE  # what scripts of other folders import, too
+SHARED = pathlib.Path(__file__).resolve().parent  # what programs of all folders import
+HERE = SHARED / "programs"  # where the programs are
 # torch's own gloo now and then aborts at interpreter exit with exactly this and no traceback.
 GLOO_ABORT = "terminate called without an active exception"
 

@@ -20,7 +20,7 @@ import launch
 import trainmon
 from written_run import WrittenRank
 
-TRAIN = "../planted/planted_run.py"
+TRAIN = launch.SHARED.parent / "planted/planted_run.py"
 STEPS = 6
 RUNS = {
     "a": {},

@@ -30,7 +30,7 @@ def full_pipe():
 
 def run(out, logging, errors, keep=()):
     """The program with this descriptor as standard error; None: closed."""
-    command = [sys.executable, str(HERE / "console_run.py"), logging, str(out)]
+    command = [sys.executable, str(HERE / "programs/console_run.py"), logging, str(out)]
     if errors is None:
         command = ["/bin/sh", "-c", 'exec "$@" 2>&-', "sh", *command]
     output = subprocess.run(

@@ -169,7 +169,7 @@ def test_a_disk_that_stays_full_is_said_by_every_reader(when, tmp_path):
     arguments = [small, when, roomy, launch.command_line()]
     done = subprocess.run(
         [*in_small_disk(), small, sys.executable, "-c", STAYS_FULL, *arguments],
-        env={**os.environ, "PYTHONPATH": os.path.dirname(__file__)},
+        env={**os.environ, "PYTHONPATH": f"{launch.SHARED}:{launch.HERE}"},
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -28,7 +28,7 @@ def start(run, value=1.0):
         [sys.executable, "-c", PROGRAM, str(run), str(value)],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(launch.HERE)},
+        env={**os.environ, "PYTHONPATH": str(launch.SHARED)},
         timeout=100,
     )
     assert done.returncode == 0, done.stderr

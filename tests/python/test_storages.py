@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-RUN = pathlib.Path(__file__).with_name("storages_run.py")
+RUN = pathlib.Path(__file__).parent / "programs/storages_run.py"
 
 
 def run(*arguments):

@@ -19,7 +19,7 @@ HERE = pathlib.Path(__file__).parent
 
 
 def test_the_first_watches_of_a_process_may_come_from_several_threads(tmp_path):
-    command = [sys.executable, str(HERE / "threads_run.py"), str(tmp_path)]
+    command = [sys.executable, str(HERE / "programs/threads_run.py"), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
     for number in range(4):

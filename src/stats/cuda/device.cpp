@@ -5,8 +5,10 @@
 #include <map>
 #include <utility>
 
+#include "stats/cuda/arena.h"
+#include "stats/cuda/current_context.h"
 #include "stats/cuda/image.h"
-#include "stats/layout.h"
+#include "stats/cuda/launch_table.h"
 
 namespace trainmon::cuda {
 namespace {
@@ -18,204 +20,7 @@ constexpr std::size_t kCounters = 8192;
 constexpr std::uint64_t kReplays = 16384;
 constexpr std::size_t kLastingBytes = std::size_t{1} << 20;
 
-std::int64_t chunks_of(const Entry& entry) {
-  const std::int64_t each = kChunkBytes / item_bytes(entry.dtype);
-  return (entry.elements + each - 1) / each;
-}
-std::int64_t groups_of(std::int64_t chunks) {
-  return (chunks + kGroup - 1) / kGroup;
-}
-// Of a tensor of so many chunks: partial states and counters, those of all levels of its tree.
-struct Tree {
-  std::int64_t partials = 0;
-  std::int64_t counters = 0;
-};
-Tree tree_of(std::int64_t chunks) {
-  Tree tree;
-  while (chunks > 1) {
-    tree.partials += chunks;
-    chunks = groups_of(chunks);
-    tree.counters += chunks;
-  }
-  return tree;
-}
-
-// The primary context of the device, current for a moment.
-class InContext {
- public:
-  InContext(const Driver& driver, Context context) : driver_(driver) {
-    status_ = driver.context_push(context);
-  }
-  ~InContext() {
-    Context popped = nullptr;
-    if (status_ == 0) driver_.context_pop(&popped);
-  }
-  InContext(const InContext&) = delete;
-  InContext& operator=(const InContext&) = delete;
-
- private:
-  const Driver& driver_;
-  Status status_;
-};
-
-// Memory may be allocated although some stream of the process is being captured.
-class Relaxed {
- public:
-  explicit Relaxed(const Driver& driver) : driver_(driver), mode_(kCaptureRelaxed) {
-    driver_.exchange_mode(&mode_);
-  }
-  ~Relaxed() { driver_.exchange_mode(&mode_); }
-  Relaxed(const Relaxed&) = delete;
-  Relaxed& operator=(const Relaxed&) = delete;
-
- private:
-  const Driver& driver_;
-  int mode_;
-};
-
-// Numbers [0, capacity) handed out in runs, given back in the same order.
-class Ring {
- public:
-  explicit Ring(std::size_t capacity) : capacity_(capacity) {}
-
-  // The first of n, or false. `end` is for give_back().
-  bool take(std::size_t n, std::size_t& first, std::uint64_t& end) {
-    const std::uint64_t at = head_ % capacity_;
-    const std::uint64_t skip = at + n > capacity_ ? capacity_ - at : 0;
-    if (n > capacity_ || head_ + skip + n - tail_ > capacity_) return false;
-    first = static_cast<std::size_t>((head_ + skip) % capacity_);
-    head_ += skip + n;
-    end = head_;
-    return true;
-  }
-  void give_back(std::uint64_t end) { tail_ = end; }
-  // Undoes the last take().
-  std::uint64_t head() const { return head_; }
-  void rewind(std::uint64_t head) { head_ = head; }
-  std::size_t capacity() const { return capacity_; }
-
- private:
-  std::size_t capacity_;
-  std::uint64_t head_ = 0;
-  std::uint64_t tail_ = 0;
-};
-
-// How much of each ring a launch takes.
-struct Need {
-  std::size_t rows = 0;
-  std::size_t blob = 0;
-  std::size_t partials = 0;
-  std::size_t counters = 0;
-};
-
-constexpr std::size_t kOwnCounters = 2;
-
-struct Table {
-  Need need;
-  std::uint32_t chunks = 0;
-  std::size_t strided = 0;
-};
-
-// Fills in the places of every piece.
-Table lay_out(std::vector<Piece>& pieces) {
-  Table table;
-  std::int64_t chunks = 0;
-  std::int64_t partials = 0;
-  std::int64_t counters = 0;
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    Entry& entry = pieces[i].entry;
-    const std::int64_t own = chunks_of(entry);
-    entry.first_chunk = static_cast<std::uint32_t>(chunks);
-    entry.first_partial = static_cast<std::uint32_t>(partials);
-    entry.first_counter = static_cast<std::uint32_t>(counters);
-    entry.strides = pieces[i].has_gaps ? static_cast<std::int32_t>(table.strided++) : -1;
-    chunks += own;
-    const Tree tree = tree_of(own);
-    partials += tree.partials;
-    counters += tree.counters;
-  }
-  table.chunks = static_cast<std::uint32_t>(chunks);
-  table.need.partials = static_cast<std::size_t>(partials);
-  table.need.counters = static_cast<std::size_t>(counters) + kOwnCounters;
-  return table;
-}
-
-// The first counters of a launch are its own.
-void point_at_counters(Work& work, unsigned* counters) {
-  work.drawn = counters;
-  work.left = counters + 1;
-  work.counters = counters + kOwnCounters;
-}
-
-constexpr std::size_t kAlign = 16;
-std::size_t aligned(std::size_t bytes) {
-  return (bytes + kAlign - 1) / kAlign * kAlign;
-}
-
-// Where the parts of a table lie behind each other.
-struct BlobLayout {
-  std::size_t entries = 0, first_chunk = 0, coarse = 0, gaps = 0, bytes = 0;
-
-  BlobLayout(std::size_t tensors, std::size_t chunks, std::size_t strided) {
-    first_chunk = aligned(tensors * sizeof(Entry));
-    coarse = first_chunk + aligned(tensors * sizeof(std::uint32_t));
-    gaps = coarse + aligned((chunks / kCoarse + 1) * sizeof(std::uint32_t));
-    bytes = gaps + aligned(strided * sizeof(Gaps));
-  }
-};
-
-void write_blob(const std::vector<Piece>& pieces, const BlobLayout& layout, std::byte* to) {
-  auto* entries = reinterpret_cast<Entry*>(to + layout.entries);
-  auto* first_chunk = reinterpret_cast<std::uint32_t*>(to + layout.first_chunk);
-  auto* coarse = reinterpret_cast<std::uint32_t*>(to + layout.coarse);
-  auto* gaps = reinterpret_cast<Gaps*>(to + layout.gaps);
-  std::size_t next_coarse = 0;
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    const Entry& entry = pieces[i].entry;
-    entries[i] = entry;
-    first_chunk[i] = entry.first_chunk;
-    const std::size_t end = entry.first_chunk + static_cast<std::size_t>(chunks_of(entry));
-    for (; next_coarse * kCoarse < end; ++next_coarse) {
-      coarse[next_coarse] = static_cast<std::uint32_t>(i);
-    }
-    if (entry.strides >= 0) gaps[entry.strides] = pieces[i].gaps;
-  }
-}
-
-void point_into_blob(Work& work, const BlobLayout& layout, Pointer at) {
-  const auto part = [&](std::size_t offset) { return reinterpret_cast<const void*>(at + offset); };
-  work.entries = static_cast<const Entry*>(part(layout.entries));
-  work.first_chunk = static_cast<const std::uint32_t*>(part(layout.first_chunk));
-  work.coarse = static_cast<const std::uint32_t*>(part(layout.coarse));
-  work.gaps = static_cast<const Gaps*>(part(layout.gaps));
-}
-
 }  // namespace
-
-bool describe(const TensorView& tensor, Piece& out, std::string& why) {
-  const Layout layout = layout_of(tensor);
-  out.entry = {};
-  out.entry.data = layout.base;
-  out.entry.elements = layout.elements;
-  out.entry.multiplicity = layout.multiplicity;
-  out.entry.dtype = tensor.dtype;
-  out.has_gaps = layout.elements > 0 && !layout.contiguous();
-  if (layout.elements > 0 && layout.base == nullptr) {
-    why = "no_data";
-    return false;
-  }
-  if (!out.has_gaps) return true;
-  if (layout.ndim > kStrides) {
-    why = "dimensions";
-    return false;
-  }
-  out.gaps.ndim = layout.ndim;
-  for (int d = 0; d < layout.ndim; ++d) {
-    out.gaps.sizes[d] = layout.sizes[static_cast<std::size_t>(d)];
-    out.gaps.strides[d] = layout.strides[static_cast<std::size_t>(d)];
-  }
-  return true;
-}
 
 void ReplayInbox::put(const Replay& replay) {
   const std::lock_guard lock(mutex_);
@@ -224,78 +29,6 @@ void ReplayInbox::put(const Replay& replay) {
 std::vector<Replay> ReplayInbox::take() {
   const std::lock_guard lock(mutex_);
   return std::exchange(replays_, {});
-}
-
-// What one launch holds until the device has filled its results and nobody wants them any more.
-struct Flight {
-  const Result* results = nullptr;
-  std::size_t rows = 0;
-  std::uint64_t serial = 0;
-  std::uint64_t ends[4] = {};
-  std::atomic<bool> released{false};
-
-  bool done(std::size_t row) const {
-    return std::atomic_ref(const_cast<std::uint64_t&>(results[row].stamp))
-               .load(std::memory_order_acquire) == serial;
-  }
-  bool done() const {
-    for (std::size_t row = rows; row-- > 0;) {
-      if (!done(row)) return false;
-    }
-    return true;
-  }
-};
-
-// The memory of launches under way: results and tables in mapped and pinned host memory, tables,
-// partial states and counters on the device.
-class Arena {
- public:
-  Arena(std::size_t rows_n, std::size_t blob_n, std::size_t partials_n, std::size_t counters_n)
-      : rows(rows_n), blobs(blob_n), partials(partials_n), counters(counters_n) {}
-
-  // Takes back what the device is done with; results, when nobody wants them any more.
-  void reclaim() {
-    for (; done < flights.size() && flights[done]->done(); ++done) {
-      blobs.give_back(flights[done]->ends[1]);
-      partials.give_back(flights[done]->ends[2]);
-      counters.give_back(flights[done]->ends[3]);
-    }
-    for (; done > 0 && flights.front()->released.load(std::memory_order_acquire); --done) {
-      rows.give_back(flights.front()->ends[0]);
-      flights.pop_front();
-    }
-  }
-
-  bool fits(const Need& need) const {
-    return need.rows <= rows.capacity() && need.blob <= blobs.capacity() &&
-           need.partials <= partials.capacity() && need.counters <= counters.capacity();
-  }
-
-  Ring rows, blobs, partials, counters;
-  Result* results = nullptr;
-  Pointer results_device = 0;
-  std::byte* blob = nullptr;
-  Pointer blob_device = 0;
-  Pointer partials_device = 0;
-  Pointer counters_device = 0;
-  std::deque<std::shared_ptr<Flight>> flights;  // oldest first,
-  std::size_t done = 0;                         // so many of them known to be done
-};
-
-Launch::Launch(std::shared_ptr<Arena> arena, std::shared_ptr<Flight> flight)
-    : arena_(std::move(arena)), flight_(std::move(flight)) {}
-
-Launch::~Launch() {
-  flight_->released.store(true, std::memory_order_release);
-}
-
-bool Launch::ready() const noexcept {
-  while (seen_ < flight_->rows && flight_->done(seen_)) ++seen_;
-  return seen_ == flight_->rows;
-}
-
-RowState Launch::state(std::size_t row) const noexcept {
-  return flight_->results[row].state;
 }
 
 CudaDevice* CudaDevice::of(int index, std::string& why) {
@@ -360,7 +93,7 @@ bool CudaDevice::start(int index, std::string& why) {
   driver_->occupancy(&blocks, measure_, kThreads, 0);
   grid_ = static_cast<unsigned>(std::max(1, blocks * multiprocessors));
   if (failed(driver_->stream_create(&own_stream_, kNonBlocking), "no stream")) return false;
-  arena_ = make_arena(kRows, kBlobBytes, kPartials, kCounters, why);
+  arena_ = make_arena({kRows, kBlobBytes, kPartials, kCounters}, why);
   if (arena_ == nullptr) return false;
 
   // What replays of captured graphs need: the open windows, and a ring for their results.
@@ -392,18 +125,16 @@ bool CudaDevice::start(int index, std::string& why) {
   return true;
 }
 
-std::shared_ptr<Arena> CudaDevice::make_arena(std::size_t rows, std::size_t blob,
-                                              std::size_t partials, std::size_t counters,
-                                              std::string& why) {
-  auto arena = std::make_shared<Arena>(rows, blob, partials, counters);
+std::shared_ptr<Arena> CudaDevice::make_arena(const Need& capacity, std::string& why) {
+  auto arena = std::make_shared<Arena>(capacity);
   void* results = nullptr;
   void* staging = nullptr;
   const Status steps[] = {
-      driver_->host_alloc(&results, rows * sizeof(Result), kHostMapped | kHostPortable),
-      driver_->host_alloc(&staging, blob, kHostPortable),
-      driver_->device_alloc(&arena->blob_device, blob),
-      driver_->device_alloc(&arena->partials_device, partials * sizeof(RowState)),
-      driver_->device_alloc(&arena->counters_device, counters * sizeof(unsigned)),
+      driver_->host_alloc(&results, capacity.rows * sizeof(Result), kHostMapped | kHostPortable),
+      driver_->host_alloc(&staging, capacity.blob, kHostPortable),
+      driver_->device_alloc(&arena->blob_device, capacity.blob),
+      driver_->device_alloc(&arena->partials_device, capacity.partials * sizeof(RowState)),
+      driver_->device_alloc(&arena->counters_device, capacity.counters * sizeof(unsigned)),
   };
   for (const Status status : steps) {
     if (status == 0) continue;
@@ -411,15 +142,27 @@ std::shared_ptr<Arena> CudaDevice::make_arena(std::size_t rows, std::size_t blob
     return nullptr;
   }
   if (driver_->host_address(&arena->results_device, results, 0) != 0 ||
-      driver_->set_words(arena->counters_device, 0, counters, own_stream_) != 0 ||
+      driver_->set_words(arena->counters_device, 0, capacity.counters, own_stream_) != 0 ||
       driver_->stream_wait(own_stream_) != 0) {
     why = "no memory for results";
     return nullptr;
   }
-  std::memset(results, 0, rows * sizeof(Result));
+  std::memset(results, 0, capacity.rows * sizeof(Result));
   arena->results = static_cast<Result*>(results);
   arena->blob = static_cast<std::byte*>(staging);
   return arena;
+}
+
+bool CudaDevice::grow(const Need& need, std::string& why) {
+  const Relaxed relaxed(*driver_);
+  const Need had = arena_->capacity();
+  auto larger =
+      make_arena({std::max(need.rows, had.rows), std::max(need.blob, had.blob),
+                  std::max(need.partials, had.partials), std::max(need.counters, had.counters)},
+                 why);
+  if (larger == nullptr) return false;
+  arena_ = std::move(larger);
+  return true;
 }
 
 void CudaDevice::reserve(std::size_t tensors, std::int64_t bytes) {
@@ -434,13 +177,8 @@ void CudaDevice::reserve(std::size_t tensors, std::int64_t bytes) {
   const std::lock_guard lock(mutex_);
   if (arena_->fits(need)) return;
   const InContext in_context(*driver_, context_);
-  const Relaxed relaxed(*driver_);
   std::string why;
-  auto larger = make_arena(std::max(need.rows, arena_->rows.capacity()),
-                           std::max(need.blob, arena_->blobs.capacity()),
-                           std::max(need.partials, arena_->partials.capacity()),
-                           std::max(need.counters, arena_->counters.capacity()), why);
-  if (larger != nullptr) arena_ = std::move(larger);
+  grow(need, why);
 }
 
 bool CudaDevice::is_capturing(Stream stream) {
@@ -490,50 +228,37 @@ Launched CudaDevice::launch(std::vector<Piece>& pieces, double eps, Stream strea
   table.need.blob = is_inline ? 0 : layout.bytes;
   arena_->reclaim();
   if (!arena_->fits(table.need)) {
-    const Relaxed relaxed(*driver_);
-    auto larger =
-        make_arena(std::max(4 * table.need.rows, arena_->rows.capacity()),
-                   std::max(4 * table.need.blob, arena_->blobs.capacity()),
-                   std::max(4 * table.need.partials, arena_->partials.capacity()),
-                   std::max(4 * table.need.counters, arena_->counters.capacity()), out.why);
-    if (larger == nullptr) return out;
-    arena_ = std::move(larger);
+    const Need& need = table.need;
+    if (!grow({4 * need.rows, 4 * need.blob, 4 * need.partials, 4 * need.counters}, out.why)) {
+      return out;
+    }
   }
   Arena& arena = *arena_;
   auto flight = std::make_shared<Flight>();
-  std::size_t row = 0, blob = 0, partial = 0, counter = 0;
-  const std::uint64_t heads[] = {arena.rows.head(), arena.blobs.head(), arena.partials.head(),
-                                 arena.counters.head()};
-  if (!arena.rows.take(rows, row, flight->ends[0]) ||
-      !arena.blobs.take(table.need.blob, blob, flight->ends[1]) ||
-      !arena.partials.take(table.need.partials, partial, flight->ends[2]) ||
-      !arena.counters.take(table.need.counters, counter, flight->ends[3])) {
-    arena.rows.rewind(heads[0]);
-    arena.blobs.rewind(heads[1]);
-    arena.partials.rewind(heads[2]);
-    arena.counters.rewind(heads[3]);
+  Places places;
+  if (!arena.take(table.need, *flight, places)) {
     out.why = "device_ring_full";
     return out;
   }
   flight->serial = work.serial = ++serial_;
-  flight->results = arena.results + row;
+  flight->results = arena.results + places.row;
   flight->rows = rows;
   for (const Piece& piece : empty) {
-    Result& result = arena.results[row + piece.entry.row];
+    Result& result = arena.results[places.row + piece.entry.row];
     result.state = {};
     std::atomic_ref(result.stamp).store(work.serial, std::memory_order_release);
   }
-  work.results = reinterpret_cast<Result*>(arena.results_device) + row;
-  work.partials = reinterpret_cast<RowState*>(arena.partials_device) + partial;
-  point_at_counters(work, reinterpret_cast<unsigned*>(arena.counters_device) + counter);
+  work.results = reinterpret_cast<Result*>(arena.results_device) + places.row;
+  work.partials = reinterpret_cast<RowState*>(arena.partials_device) + places.partial;
+  point_at_counters(work, reinterpret_cast<unsigned*>(arena.counters_device) + places.counter);
   Status status = 0;
   if (is_inline) {
     for (std::size_t i = 0; i < pieces.size(); ++i) work.inlined[i] = pieces[i].entry;
   } else {
-    write_blob(pieces, layout, arena.blob + blob);
-    point_into_blob(work, layout, arena.blob_device + blob);
-    status =
-        driver_->copy_to_device(arena.blob_device + blob, arena.blob + blob, layout.bytes, stream);
+    write_blob(pieces, layout, arena.blob + places.blob);
+    point_into_blob(work, layout, arena.blob_device + places.blob);
+    status = driver_->copy_to_device(arena.blob_device + places.blob, arena.blob + places.blob,
+                                     layout.bytes, stream);
   }
   if (status == 0 && !pieces.empty()) status = launch_kernel(work, stream);
   if (status != 0) {

@@ -6,27 +6,17 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
+#include "stats/cuda/arena.h"
 #include "stats/cuda/driver.h"
+#include "stats/cuda/launch_table.h"
 #include "stats/cuda/work.h"
-#include "trainmon/tensor.h"
 
 namespace trainmon::cuda {
-
-// A tensor without the order of its elements.
-struct Piece {
-  Entry entry;  // row and the places in a launch are filled in by it
-  bool has_gaps = false;
-  Gaps gaps;
-};
-// False, and why in a word, for what cannot be measured: more than kStrides dimensions with gaps.
-bool describe(const TensorView& tensor, Piece& out, std::string& why);
 
 // What a captured launch found, each time its graph was replayed.
 struct Replay {
@@ -44,26 +34,6 @@ class ReplayInbox {
  private:
   std::mutex mutex_;
   std::vector<Replay> replays_;
-};
-
-class Arena;
-struct Flight;
-
-// The results of one launch. Its memory is used again once it is gone and the device is done.
-class Launch {
- public:
-  Launch(std::shared_ptr<Arena> arena, std::shared_ptr<Flight> flight);
-  ~Launch();
-  Launch(const Launch&) = delete;
-  Launch& operator=(const Launch&) = delete;
-
-  bool ready() const noexcept;
-  RowState state(std::size_t row) const noexcept;  // of a launch that is ready
-
- private:
-  std::shared_ptr<Arena> arena_;
-  std::shared_ptr<Flight> flight_;
-  mutable std::size_t seen_ = 0;  // rows that were ready when asked last
 };
 
 // What became of a call. `captured`: the stream is being captured; results come by the inbox, under
@@ -98,8 +68,9 @@ class CudaDevice {
   CudaDevice() = default;
   bool start(int index, std::string& why);
   bool is_capturing(Stream stream);
-  std::shared_ptr<Arena> make_arena(std::size_t rows, std::size_t blob, std::size_t partials,
-                                    std::size_t counters, std::string& why);
+  std::shared_ptr<Arena> make_arena(const Need& capacity, std::string& why);
+  // Another arena, at least as large in everything; the old one lives as long as its launches.
+  bool grow(const Need& need, std::string& why);
   Launched launch_captured(const std::vector<Piece>& pieces, Work& work, Stream stream,
                            const std::shared_ptr<ReplayInbox>& inbox);
   Status launch_kernel(Work& work, Stream stream);

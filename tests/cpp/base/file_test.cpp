@@ -48,6 +48,19 @@ TEST(File, ModesAreTheOnesPromisedWhateverTheUmask) {
   EXPECT_EQ(mode_of(scratch.path() / "a" / "g"), 0640u);
 }
 
+TEST(File, AModeThatWasAskedForIsTheFilesUnderAnyUmask) {
+  const Scratch scratch;
+  const mode_t before = ::umask(0077);
+  create_file(scratch.path() / "f", 0644);
+  write_atomically(scratch.path() / "g", "old");
+  write_atomically(scratch.path() / "g", "text", 0644);
+  create_file(scratch.path() / "h");
+  ::umask(before);
+  EXPECT_EQ(mode_of(scratch.path() / "f"), 0644u);
+  EXPECT_EQ(mode_of(scratch.path() / "g"), 0644u);
+  EXPECT_EQ(mode_of(scratch.path() / "h"), 0600u);
+}
+
 // In a process of its own: the standard descriptors of this one stay.
 TEST(File, NoDescriptorIsEverAStandardOne) {
   const Scratch scratch;

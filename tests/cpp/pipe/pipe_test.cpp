@@ -429,6 +429,50 @@ TEST(Pipe, ARuleThatFailsBlindsNoOther) {
   EXPECT_EQ(health.errors, 1);
 }
 
+// Counts the batches that it and the rules before it have seen; says so at every batch.
+class CountingRule final : public Rule {
+ public:
+  std::string_view name() const override { return "counting"; }
+  void look(const RecordBatch& batch, const SeriesTable&, std::vector<Alert>& alerts) override {
+    Alert alert;
+    alert.rule = name();
+    alert.key = batch.rows.front().key;
+    alert.value = ++batches_;
+    alerts.push_back(alert);
+  }
+  void keep_history_of(const Rule& earlier) override {
+    if (const auto* known = dynamic_cast<const CountingRule*>(&earlier)) batches_ = known->batches_;
+  }
+
+ private:
+  int batches_ = 0;
+};
+
+TEST(Pipe, RulesThatAreReplacedHandOnTheirHistory) {
+  auto seen = std::make_shared<Seen>();
+  const testing::Table table(8);
+  std::vector<std::unique_ptr<Sink>> sinks;
+  sinks.push_back(std::make_unique<RecordingSink>(seen));
+  std::vector<std::unique_ptr<Rule>> rules;
+  rules.push_back(std::make_unique<NonFiniteRule>());
+  rules.push_back(std::make_unique<CountingRule>());
+  const auto pipe =
+      std::make_shared<Pipe>(PipeOptions{}, RunInfo{}, table, std::move(sinks), std::move(rules));
+  pipe->start({[] {}, [](Alert&) {}, [](const Alert&) {}, [](bool) {}}, nullptr);
+  std::vector<std::unique_ptr<Rule>> others;
+  others.push_back(std::make_unique<CountingRule>());
+  pipe->replace_rules(3, 1, std::move(others));
+  for (std::uint64_t number = 1; number <= 4; ++number) {
+    pipe->submit(batch_of(number, 8 * number, 8, 8));
+  }
+  pipe->stop(5s);
+  ASSERT_EQ(seen->batches.size(), 4u);
+  for (std::size_t i = 0; i < 4; ++i) {
+    ASSERT_EQ(seen->batches[i].alerts.size(), 1u);
+    EXPECT_EQ(seen->batches[i].alerts[0].value, static_cast<double>(i + 1));
+  }
+}
+
 TEST(Pipe, LatestIsTheLastWindowWithAnOutcome) {
   Fixture f;
   for (std::int64_t window = 0; window < 5; ++window) {

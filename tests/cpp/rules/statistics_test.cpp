@@ -58,6 +58,10 @@ class Feed {
     rule_->look(batch, table_, alerts);
     return alerts;
   }
+  void replace(std::unique_ptr<Rule> rule) {
+    rule->keep_history_of(*rule_);
+    rule_ = std::move(rule);
+  }
   std::uint64_t next_seq() { return next_seq_++; }
 
  private:
@@ -282,6 +286,22 @@ TEST(StatisticsRules, EveryOccurrenceIsToldUpToAStepsShareTheRestIsCounted) {
   EXPECT_EQ(alerts[0].count, 1000);
   EXPECT_EQ(storm(1, 10).size(), 10u);  // the next step has room again
   EXPECT_EQ(storm(0, 1).size(), 1u);    // a late row of the step before takes of the same room
+}
+
+// As when the configuration of alerts changes while a run goes on.
+TEST(StatisticsRules, ANewRuleKnowsTheHistoryOfThoseItReplaces) {
+  const auto other = [](std::vector<Stat> stats) {
+    return make_deviation_rule({0.2, std::move(stats), 3}, kEvery);
+  };
+  Feed feed(make_limit_rule({1e9, {Stat::max, Stat::mean}}, kEvery));
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(feed(1.0).empty());
+  EXPECT_TRUE(Feed(other({Stat::mean}))(5.0).empty()) << "without a history it does not fire";
+  feed.replace(other({Stat::norm, Stat::mean}));
+  const std::vector<Alert> alerts = feed(5.0);
+  ASSERT_EQ(alerts.size(), 1u) << "nothing is known of the norm";
+  EXPECT_EQ(alerts[0].stat, "mean");
+  EXPECT_EQ(alerts[0].expected, 1.0);
+  EXPECT_TRUE(feed(5.0, 1).empty()) << "nor of another series";
 }
 
 TEST(StatisticsRules, WrongArgumentsAreRefused) {

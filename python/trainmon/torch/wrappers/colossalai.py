@@ -12,13 +12,15 @@ class LowLevelZero(InPieces):
     Weights, reduced gradients and moments are theirs, the gradients after unscaling and clipping.
     (ColossalAI's DDP plugin is DistributedDataParallel: plain.py.)"""
 
+    framework = "ColossalAI"
+
     def __init__(self, root, optimizers=()):
         super().__init__(root, optimizers)
         self.outer = outer_of(root, optimizers)
         self.stage = 2 if getattr(self.outer, "_partition_grads", False) else 1
         self.name = f"colossalai low level zero {self.stage}"
         self.keeps_gradients = False  # they are put into buckets once they are reduced
-        self.masters, self.missing = {}, ""  # by id of the model's parameter
+        self.masters = {}  # by id of the model's parameter
         try:
             self.masters = dict(self.outer.working_to_master_param)
             self.places = {
@@ -73,12 +75,8 @@ class LowLevelZero(InPieces):
         return CLIP_AFTER if clips and kind == "grad_reduced" else 0
 
     def hook_gradients(self, parameters, registry):
-        for parameter in parameters:
-            registry.unreduced(parameter, parameter.tensor)
+        self.hook_model_tensors(parameters, registry)
         not_covered = registry.adapter.coverage.not_covered
-        if self.missing:
-            for what in ("grad_reduced", "weights", "moments"):
-                not_covered(what, f"this version of ColossalAI is another: {self.missing}")
         why = "physically absent but under no_sync: a row is what was not reduced before"
         not_covered("grad_unreduced of accumulated micro-steps", why)
 

@@ -177,6 +177,20 @@ class InPieces(Wrapper):
     """Base of wrappers whose optimizers hold other tensors than the model: masters, flat shards. They
     answer stepped() and piece()."""
 
+    framework = ""
+    missing = ""  # what the framework lacks that tells the layout of these tensors
+
+    def hook_model_tensors(self, parameters: list[Parameter], registry) -> None:
+        """Gradients before they are reduced are those of the model's own tensors. Names the kinds that
+        have no rows where the layout cannot be told."""
+        for parameter in parameters:
+            registry.unreduced(parameter, parameter.tensor)
+        if not self.missing:
+            return
+        for what in ("grad_reduced", "weights", "moments"):
+            why = f"this version of {self.framework} is another: {self.missing}"
+            registry.adapter.coverage.not_covered(what, why)
+
     def piece(self, parameter: Parameter, tensor: Tensor) -> Tensor | None:
         """The parameter's part of a tensor of the shape of parameter.stepped."""
         return tensor

@@ -28,6 +28,8 @@ class DeepSpeed(InPieces):
     partitions of it, as a rule in float32. Weights, reduced gradients and moments are theirs, the
     gradients after unscaling and clipping."""
 
+    framework = "DeepSpeed"
+
     def __init__(self, root, optimizers=()):
         super().__init__(root, optimizers)
         self.engine = engine_of(root)
@@ -35,7 +37,7 @@ class DeepSpeed(InPieces):
         self.name = f"deepspeed zero {self.stage}"
         self.outer = getattr(self.engine, "optimizer", None)
         self.inner = getattr(self.outer, "optimizer", self.outer)
-        self.flats, self.pieces, self.missing = [], {}, ""
+        self.flats, self.pieces = [], {}
         try:
             self.flats, self.pieces = _layout(self.outer)
         except AttributeError as error:
@@ -136,12 +138,8 @@ class DeepSpeed(InPieces):
     # --- gradients before they are reduced -------------------------------------------------------
 
     def hook_gradients(self, parameters, registry):
-        for parameter in parameters:
-            registry.unreduced(parameter, parameter.tensor)
+        self.hook_model_tensors(parameters, registry)
         not_covered = registry.adapter.coverage.not_covered
-        if self.missing:
-            for what in ("grad_reduced", "weights", "moments"):
-                not_covered(what, f"this version of DeepSpeed is another: {self.missing}")
         if not self._accumulates() and self.engine.gradient_accumulation_steps() > 1:
             why = "physically absent, each is reduced or added up apart: a row is its micro-step's own"
             not_covered("grad_unreduced of accumulated micro-steps", why)

@@ -1,0 +1,29 @@
+#include "rules/rules.h"
+
+#include <array>
+
+namespace trainmon {
+namespace {
+
+using Options = RuleOptions;
+using Made = std::unique_ptr<Rule>;
+
+constexpr std::array<RuleType, 2> kTypes = {{
+    {"deviation",
+     [](const Options& o) -> Made {
+       if (o.deviation <= 0.0) return nullptr;
+       return make_deviation_rule({.deviation = o.deviation, .stats = o.stats, .warmup = o.warmup});
+     }},
+    {"limit",
+     [](const Options& o) -> Made {
+       return o.limit <= 0.0 ? nullptr : make_limit_rule({.limit = o.limit, .stats = o.stats});
+     }},
+}};
+
+}  // namespace
+
+std::span<const RuleType> rule_types() {
+  return kTypes;
+}
+
+}  // namespace trainmon

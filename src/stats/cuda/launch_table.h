@@ -1,0 +1,61 @@
+// What a launch tells the kernel: its tensors, their chunks, and where the parts of its memory are.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "stats/cuda/driver.h"
+#include "stats/cuda/work.h"
+#include "trainmon/tensor.h"
+
+namespace trainmon::cuda {
+
+// A tensor without the order of its elements.
+struct Piece {
+  Entry entry;  // row and the places in a launch are filled in by it
+  bool has_gaps = false;
+  Gaps gaps;
+};
+// False, and why in a word, for what cannot be measured: more than kStrides dimensions with gaps.
+bool describe(const TensorView& tensor, Piece& out, std::string& why);
+
+// How much of each ring of an arena a launch takes.
+struct Need {
+  std::size_t rows = 0;
+  std::size_t blob = 0;
+  std::size_t partials = 0;
+  std::size_t counters = 0;
+};
+
+// The first counters of a launch are its own.
+inline constexpr std::size_t kOwnCounters = 2;
+
+// Of a tensor of so many chunks: partial states and counters, those of all levels of its tree.
+struct Tree {
+  std::int64_t partials = 0;
+  std::int64_t counters = 0;
+};
+Tree tree_of(std::int64_t chunks);
+
+struct Table {
+  Need need;  // partials and counters; rows and blob depend on who launches
+  std::uint32_t chunks = 0;
+  std::size_t strided = 0;  // pieces with gaps
+};
+// Fills in the places of every piece.
+Table lay_out(std::vector<Piece>& pieces);
+
+// Where the parts of a table lie behind each other.
+struct BlobLayout {
+  std::size_t entries = 0, first_chunk = 0, coarse = 0, gaps = 0, bytes = 0;
+
+  BlobLayout(std::size_t tensors, std::size_t chunks, std::size_t strided);
+};
+void write_blob(const std::vector<Piece>& pieces, const BlobLayout& layout, std::byte* to);
+
+void point_at_counters(Work& work, unsigned* counters);
+void point_into_blob(Work& work, const BlobLayout& layout, Pointer at);
+
+}  // namespace trainmon::cuda
