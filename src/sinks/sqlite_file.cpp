@@ -110,12 +110,22 @@ CREATE TABLE gaps (
   restart INTEGER, rank INTEGER, reason TEXT, rows INTEGER, first_seq INTEGER, last_seq INTEGER);
 )sql";
 
+template <typename Owner, typename T>
+constexpr bool is_stored(const Field<Owner, T>& field) {
+  return !std::is_same_v<Owner, Series> && field.name != "fate" && field.name != "loss_scale";
+}
+
 // The fields that the table rows has: those of the row that the outcome does not tell alone.
 template <typename Use>
 void for_each_stored_field(const Use& use) {
-  for_each_field_of<RowPlace>(kWideRow, [&](const auto& field) {
-    if (field.name != "fate" && field.name != "loss_scale") use(field);
-  });
+  const auto use_one = [&]<std::size_t I>(std::integral_constant<std::size_t, I>) {
+    constexpr auto field = std::get<I>(kWideRow);
+    if constexpr (is_stored(field)) use(field);
+  };
+  [&]<std::size_t... I>(std::index_sequence<I...>) {
+    (use_one(std::integral_constant<std::size_t, I>()), ...);
+  }
+  (std::make_index_sequence<kFieldCount<decltype(kWideRow)>>());
 }
 
 struct RowColumns {
