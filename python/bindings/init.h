@@ -18,6 +18,7 @@ void init_grad_probe(nanobind::module_& module);
 void init_convert(nanobind::module_& module);
 void init_directions(nanobind::module_& module);
 void init_probe(nanobind::module_& module);
-void init_tools(nanobind::module_& module);
+void init_read(nanobind::module_& module);
+void init_answers(nanobind::module_& module);
 
 }  // namespace trainmon

@@ -24,11 +24,34 @@ inline nanobind::object text(std::string_view bytes) {
   return nanobind::steal(
       PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "surrogateescape"));
 }
+inline nanobind::object path_text(const std::filesystem::path& path) {
+  return text(path.native());
+}
 
 // What this process is still writing there is on its way to the files first; a disk that hangs is
 // not waited for. Without the GIL.
 inline void settle_writers_of(const std::filesystem::path& path) {
   settle_monitors_of(path, 3.0);
+}
+
+// Raises it as an OSError; which subclass (PermissionError, ...), OSError decides by the number.
+[[noreturn]] inline void raise_os_error(const std::system_error& error) {
+  namespace nb = nanobind;
+  const nb::object raised = nb::handle(PyExc_OSError)(error.code().value(), error.what());
+  PyErr_SetObject(raised.type().ptr(), raised.ptr());
+  throw nb::python_error();
+}
+
+// What `work` makes of this run, without the GIL.
+template <typename Work>
+auto unlocked(const std::filesystem::path& path, const Work& work) {
+  try {
+    const nanobind::gil_scoped_release release;
+    settle_writers_of(path);
+    return work();
+  } catch (const std::system_error& error) {
+    raise_os_error(error);
+  }
 }
 
 // work(options) without the GIL. Sets options.cancelled, which sees Ctrl-C, and options.progress,
@@ -59,9 +82,7 @@ auto run_offline(Options& options, const nanobind::object& progress, const Work&
     if (PyErr_Occurred() != nullptr) throw nb::python_error();
     throw;
   } catch (const std::system_error& error) {
-    const nb::object raised = nb::handle(PyExc_OSError)(error.code().value(), error.what());
-    PyErr_SetObject(raised.type().ptr(), raised.ptr());
-    throw nb::python_error();
+    raise_os_error(error);
   }
 }
 

@@ -95,7 +95,7 @@ class RunTable(Mapping):
         if isinstance(column, tuple):
             codes, names = column
             return sorted(names[code] for code in np.unique(codes))
-        return np.unique(column).tolist()
+        return np.unique(np.ma.compressed(column)).tolist()
 
     @property
     def scalars(self) -> dict[str, np.ndarray]:
@@ -107,9 +107,12 @@ class RunTable(Mapping):
 
     def to_pandas(self):
         """The table as a pandas.DataFrame, text columns as categories. Needs pandas."""
+        import numpy as np
         import pandas as pd
 
         def series(column):
+            if isinstance(column, np.ma.MaskedArray):  # of fingerprints, which no float64 holds
+                return pd.arrays.IntegerArray(column.data, column.mask)
             return pd.Categorical.from_codes(*column) if isinstance(column, tuple) else column
 
         return pd.DataFrame({name: series(column) for name, column in self._columns.items()})

@@ -1,181 +1,17 @@
 // Virtual tables: SQLite asks, by functions in C, for one row after another.
 #include "answers/query_tables.h"
 
-#include <array>
-#include <cstring>
+#include <new>
 #include <stdexcept>
 
-#include "base/text.h"
-#include "sinks/table.h"
+#include "answers/query_cells.h"
 
 namespace trainmon {
 namespace {
 
-void answer_text(sqlite3_context* context, std::string_view text) {
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t length = decode_utf8(text, at).length;
-    if (length == 0) {
-      sqlite3_result_blob64(context, text.data(), text.size(), SQLITE_TRANSIENT);
-      return;
-    }
-    at += length;
-  }
-  sqlite3_result_text64(context, text.empty() ? "" : text.data(), text.size(), SQLITE_TRANSIENT,
-                        SQLITE_UTF8);
-}
-
-void answer(sqlite3_context* context, const SqlValue& value) {
-  if (const auto* whole = std::get_if<std::int64_t>(&value)) {
-    sqlite3_result_int64(context, *whole);
-  } else if (const auto* real = std::get_if<double>(&value)) {
-    sqlite3_result_double(context, *real);  // NaN becomes NULL
-  } else if (const auto* text = std::get_if<std::string>(&value)) {
-    answer_text(context, *text);
-  } else {
-    sqlite3_result_null(context);
-  }
-}
-
-// --- tables
-// ---------------------------------------------------------------------------------------
-
-enum class Source : std::uint8_t { stats, logged, declared, alerts, gaps };
-struct Table {
-  const char* name;
-  Source source;
-  const char* columns;  // of those that are not the wide table
-};
-constexpr std::array<Table, 6> kTables = {{
-    {"stats", Source::stats, ""},
-    {"rows", Source::stats, ""},
-    {"logged", Source::logged,
-     "restart INTEGER, rank INTEGER, step INTEGER, name TEXT, value REAL"},
-    {"declared", Source::declared,
-     "restart INTEGER, rank INTEGER, step INTEGER, optimizer INTEGER, param_group INTEGER, "
-     "name TEXT, value, type TEXT, window INTEGER"},
-    {"alerts", Source::alerts,
-     "restart INTEGER, rank INTEGER, rule TEXT, kind TEXT, name TEXT, element TEXT, step INTEGER, "
-     "seq INTEGER, stat TEXT, value REAL, expected REAL, count INTEGER, message TEXT"},
-    {"gaps", Source::gaps,
-     "restart INTEGER, rank INTEGER, reason TEXT, rows INTEGER, first_seq INTEGER, "
-     "last_seq INTEGER"},
-}};
-
-std::string wide_columns() {
-  std::string text;
-  for (const TableColumn& column : key_columns()) {
-    text += std::string(column.name) + (column.type == CellType::integer ? " INTEGER, "
-                                        : column.type == CellType::real  ? " REAL, "
-                                                                         : " TEXT, ");
-  }
-  for (const std::string& name : all_stat_names()) {
-    text += "\"" + name + "\"" + (is_count(name) ? " INTEGER, " : " REAL, ");
-  }
-  text.resize(text.size() - 2);
-  return text;
-}
-
-// Names of key columns that decide what is read, by their place.
-int key_column(std::string_view name) {
-  const auto columns = key_columns();
-  const auto at = std::ranges::find(columns, name, &TableColumn::name);
-  return static_cast<int>(at - columns.begin());
-}
-
-SqlValue wide_cell(const ReadRow& row, const Series& series, int column) {
-  using std::int64_t;
-  switch (column) {
-    case 0:
-      return int64_t{row.restart};
-    case 1:
-      return int64_t{row.rank};
-    case 2:
-      return series.kind;
-    case 3:
-      return int64_t{series.chunk};
-    case 4:
-      return series.name;
-    case 5:
-      return series.element;
-    case 6:
-      return int64_t{series.optimizer};
-    case 7:
-      return int64_t{row.step};
-    case 8:
-      return int64_t{row.attempt};
-    case 9:
-      return int64_t{row.micro_step};
-    case 10:
-      return int64_t{row.call};
-    case 11:
-      return static_cast<int64_t>(row.seq);
-    case 12:
-      return int64_t{row.flags};
-    case 13:
-      return int64_t{row.window};
-    case 14:
-      return int64_t{row.accum};
-    case 15:
-      return std::string(fate_name(row.fate));
-    case 16:
-      return row.loss_scale;
-    case 17:
-      return std::string(dtype_name(series.dtype));
-    case 18:
-      return std::string(replication_name(series.replication));
-    case 19:
-      return row.shape == nullptr ? SqlValue() : shape_text(row.shape);
-    default:
-      break;
-  }
-  const StatDefinition& statistic =
-      stat_table()[static_cast<std::size_t>(column) - key_columns().size()];
-  const double value = derive(statistic.stat, row.state);
-  if (statistic.type == "int64") return static_cast<int64_t>(value);
-  return value;
-}
-
-SqlValue small_cell(const RunRows& facts, Source source, std::size_t index, int column) {
-  const auto pick = [column](auto... cells) {
-    const std::array<SqlValue, sizeof...(cells)> all = {SqlValue(std::move(cells))...};
-    return all[static_cast<std::size_t>(column)];
-  };
-  using std::int64_t;
-  if (source == Source::logged) {
-    const ReadScalar& s = facts.scalars[index];
-    return pick(int64_t{s.restart}, int64_t{s.rank}, s.step, s.name, s.value);
-  }
-  if (source == Source::declared) {
-    const ReadDeclared& d = facts.declared[index];
-    SqlValue value;  // NULL: not known
-    if (d.value.type == DeclaredValue::Type::number) value = d.value.number;
-    if (d.value.type == DeclaredValue::Type::text) value = d.value.text;
-    return pick(int64_t{d.restart}, int64_t{d.rank}, d.step, int64_t{d.optimizer}, int64_t{d.group},
-                d.value.name, value, std::string(declared_type_name(d.value.type)), d.window);
-  }
-  if (source == Source::gaps) {
-    const ReadGap& g = facts.gaps[index];
-    return pick(int64_t{g.restart}, int64_t{g.rank}, g.gap.reason, g.gap.rows,
-                static_cast<int64_t>(g.gap.first_seq), static_cast<int64_t>(g.gap.last_seq));
-  }
-  const ReadAlert& a = facts.alerts[index];
-  const Series& series = facts.series[a.alert.key.series];
-  return pick(int64_t{a.restart}, int64_t{a.rank}, a.alert.rule, series.kind, series.name,
-              series.element, a.alert.step, static_cast<int64_t>(a.alert.key.seq), a.alert.stat,
-              a.alert.value, a.alert.expected, a.alert.count, a.alert.message);
-}
-
-std::size_t small_size(const RunRows& facts, Source source) {
-  if (source == Source::logged) return facts.scalars.size();
-  if (source == Source::declared) return facts.declared.size();
-  return source == Source::gaps ? facts.gaps.size() : facts.alerts.size();
-}
-
-// --- SQLite's view of them -----------------------------------------------------------------------
-
 struct TableOf : sqlite3_vtab {
   QueriedRun* run = nullptr;
-  Source source = Source::stats;
+  QueryRecords records = QueryRecords::rows;
 };
 
 struct Cursor : sqlite3_vtab_cursor {
@@ -188,7 +24,7 @@ struct Cursor : sqlite3_vtab_cursor {
 
 struct Registered {
   QueriedRun* run;
-  const Table* table;
+  QueryRecords records;
 };
 
 // No exception may pass through SQLite, which is C.
@@ -209,8 +45,7 @@ int guarded(sqlite3_vtab* table, const Action& action) {
 int connect(sqlite3* database, void* data, int, const char* const*, sqlite3_vtab** out,
             char** message) {
   const auto& registered = *static_cast<Registered*>(data);
-  const bool is_wide = registered.table->source == Source::stats;
-  const std::string columns = is_wide ? wide_columns() : registered.table->columns;
+  const std::string columns = query_columns(registered.records);
   const int code = sqlite3_declare_vtab(database, ("CREATE TABLE x(" + columns + ")").c_str());
   if (code != SQLITE_OK) {
     *message = sqlite3_mprintf("%s", sqlite3_errmsg(database));
@@ -218,7 +53,7 @@ int connect(sqlite3* database, void* data, int, const char* const*, sqlite3_vtab
   }
   auto* table = new TableOf;
   table->run = registered.run;
-  table->source = registered.table->source;
+  table->records = registered.records;
   *out = table;
   return SQLITE_OK;
 }
@@ -240,7 +75,8 @@ enum Term : char {
 };
 
 char term_of(const sqlite3_index_info::sqlite3_index_constraint& asked) {
-  static const int rank = key_column("rank"), kind = key_column("kind"), step = key_column("step");
+  static const int rank = query_column("rank"), kind = query_column("kind"),
+                   step = query_column("step");
   if (asked.usable == 0) return 0;
   const bool is = asked.op == SQLITE_INDEX_CONSTRAINT_EQ;
   if (asked.iColumn == rank) return is ? kRank : 0;
@@ -263,9 +99,9 @@ char term_of(const sqlite3_index_info::sqlite3_index_constraint& asked) {
 }
 
 int best_index(sqlite3_vtab* table, sqlite3_index_info* info) {
-  double cost = static_cast<TableOf*>(table)->source == Source::stats ? 1e8 : 1e3;
+  double cost = static_cast<TableOf*>(table)->records == QueryRecords::rows ? 1e8 : 1e3;
   std::string terms;
-  if (static_cast<TableOf*>(table)->source == Source::stats) {
+  if (static_cast<TableOf*>(table)->records == QueryRecords::rows) {
     for (int i = 0; i < info->nConstraint; ++i) {
       const char term = term_of(info->aConstraint[i]);
       if (term == 0) continue;
@@ -345,8 +181,8 @@ int filter(sqlite3_vtab_cursor* base, int, const char* terms, int, sqlite3_value
     cursor.at = 0;
     cursor.next_piece = 0;
     cursor.at_end = true;
-    if (table.source != Source::stats) {
-      cursor.at_end = small_size(table.run->facts(), table.source) == 0;
+    if (table.records != QueryRecords::rows) {
+      cursor.at_end = record_count(table.run->facts(), table.records) == 0;
       return;
     }
     const std::optional<WantedRows> wanted = wanted_by(*table.run, terms, values);
@@ -360,8 +196,8 @@ int next_row(sqlite3_vtab_cursor* base) {
   auto& cursor = *static_cast<Cursor*>(base);
   auto& table = *static_cast<TableOf*>(base->pVtab);
   ++cursor.at;
-  if (table.source != Source::stats) {
-    cursor.at_end = cursor.at >= small_size(table.run->facts(), table.source);
+  if (table.records != QueryRecords::rows) {
+    cursor.at_end = cursor.at >= record_count(table.run->facts(), table.records);
     return SQLITE_OK;
   }
   if (cursor.at < cursor.rows.size()) return SQLITE_OK;
@@ -376,11 +212,11 @@ int column_of(sqlite3_vtab_cursor* base, sqlite3_context* context, int column) {
   const auto& cursor = *static_cast<Cursor*>(base);
   const auto& table = *static_cast<TableOf*>(base->pVtab);
   return guarded(base->pVtab, [&] {
-    if (table.source != Source::stats) {
-      return answer(context, small_cell(table.run->facts(), table.source, cursor.at, column));
+    if (table.records != QueryRecords::rows) {
+      return answer_record(context, table.run->facts(), table.records, cursor.at, column);
     }
     const ReadRow& row = cursor.rows[cursor.at];
-    answer(context, wide_cell(row, cursor.stream->facts().series[row.series], column));
+    answer_row(context, row, cursor.stream->facts().series[row.series], column);
   });
 }
 
@@ -409,9 +245,10 @@ sqlite3_module module_of_tables() {
 
 void add_query_tables(sqlite3* database, QueriedRun& run) {
   static const sqlite3_module module = module_of_tables();
-  for (const Table& table : kTables) {
+  for (const QueryTable& table : query_tables()) {
     const auto forget = [](void* registered) { delete static_cast<Registered*>(registered); };
-    sqlite3_create_module_v2(database, table.name, &module, new Registered{&run, &table}, forget);
+    sqlite3_create_module_v2(database, table.name, &module, new Registered{&run, table.records},
+                             forget);
     // Declares its columns, which the statement itself has no right to.
     const std::string first = std::string("SELECT 1 FROM ") + table.name;
     sqlite3_exec(database, (first + " LIMIT 0").c_str(), nullptr, nullptr, nullptr);

@@ -55,7 +55,7 @@ class BestRows {
   void add(const ReadRow& row) {
     ++rows_;
     if (row.state.count == 0 || (row.flags & flag::kNotReady) != 0) return;
-    add({row, derive(stat_, row.state)});
+    add(Ranked{row, derive(stat_, row.state)});
   }
   void add(const Ranked& here) {
     Ranked& best = best_[here.row.series];

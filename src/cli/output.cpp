@@ -13,6 +13,7 @@
 #include <iostream>
 
 #include "base/text.h"
+#include "model/wide_row.h"
 
 namespace trainmon::cli {
 namespace {
@@ -33,26 +34,29 @@ Json json_number(double value) {
   return number_text(value);
 }
 
+namespace {
+
+// A cell of the wide row. A fingerprint is text: JSON's numbers are doubles to many readers.
+struct PutJson {
+  Json& to;
+  void operator()(std::int64_t value) const { to = value; }
+  void operator()(double value) const { to = json_number(value); }
+  void operator()(std::string_view value) const { to = value; }
+  void operator()(Fingerprint value) const { to = fingerprint_text(value); }
+  void operator()(Unknown) const { to = nullptr; }
+};
+
+}  // namespace
+
 Json json_row(const ReadRow& row, const Series& series) {
   Json out;
-  out["restart"] = row.restart;
-  out["rank"] = row.rank;
-  out["kind"] = series.kind;
-  out["chunk"] = series.chunk;
-  out["name"] = series.name;
-  out["element"] = series.element;
-  out["optimizer"] = series.optimizer;
-  out["step"] = row.step;
-  out["attempt"] = row.attempt;
-  out["micro_step"] = row.micro_step;
-  out["call"] = row.call;
-  out["seq"] = row.seq;
-  out["flags"] = row.flags;
-  out["fate"] = fate_name(row.fate);
+  const auto put = [&](std::string_view name) { return PutJson{out[std::string(name)]}; };
+  for_each_field(kWideRow, [&](const auto& field) {
+    if (field.in_answer == InAnswer::yes) put_cell(field.of(row, series), put(field.name));
+  });
   for (const StatDefinition& definition : stat_table()) {
-    const double value = derive(definition.stat, row.state);
-    out[std::string(definition.name)] =
-        definition.type == "int64" ? Json(static_cast<std::int64_t>(value)) : json_number(value);
+    put_statistic(derive(definition.stat, row.state), definition.type == "int64",
+                  put(definition.name));
   }
   return out;
 }

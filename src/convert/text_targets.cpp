@@ -1,11 +1,11 @@
 // The targets csv and jsonl: a directory with rows.csv or rows.jsonl, and one file beside it for
 // each sort of record that is no row.
-#include <cmath>
 #include <memory>
 #include <string>
 
 #include "base/file.h"
 #include "base/text.h"
+#include "convert/json_line.h"
 #include "convert/target.h"
 #include "sinks/csv_text.h"
 
@@ -69,78 +69,34 @@ class JsonForm final : public TextForm {
   void begin_rows(std::string&) override {}
 
   void row(std::string& text, const TableRow& row) override {
-    const Series& series = *row.series;
-    text += '{';
-    is_first_ = true;
-    integer(text, "restart", row.restart);
-    integer(text, "rank", row.rank);
-    string(text, "kind", series.kind);
-    integer(text, "chunk", series.chunk);
-    string(text, "name", series.name);
-    string(text, "element", series.element);
-    integer(text, "optimizer", series.optimizer);
-    integer(text, "step", row.step);
-    integer(text, "attempt", row.attempt);
-    integer(text, "micro_step", row.micro_step);
-    integer(text, "call", row.call);
-    integer(text, "seq", static_cast<std::int64_t>(row.seq));
-    integer(text, "flags", row.flags);
-    integer(text, "window", row.window);
-    integer(text, "accum", row.accum);
-    string(text, "fate", fate_name(row.fate));
-    number(text, "loss_scale", row.loss_scale);
-    string(text, "dtype", dtype_name(series.dtype));
-    string(text, "replication", replication_name(series.replication));
-    string(text, "shape", shape_text(row.shape));
+    JsonLine line(text);
+    for_each_field(kWideRow, [&]<typename Owner, typename T>(const Field<Owner, T>& field) {
+      put_cell(field.of(row, *row.series), [&](auto cell) {
+        if constexpr (cell_type<T>() == CellType::text && std::is_same_v<decltype(cell), Unknown>) {
+          line.cell(field.name, std::string_view());
+        } else {
+          line.cell(field.name, cell);
+        }
+      });
+    });
     for (std::size_t i = 0; i < stats_.size(); ++i) {
-      if ((row.absent >> i & 1) != 0) continue;
-      if (is_count_[i] && std::isfinite(row.values[i])) {
-        integer(text, stats_[i], static_cast<std::int64_t>(row.values[i]));
-      } else {
-        number(text, stats_[i], row.values[i]);
-      }
+      row.put_value(i, is_count_[i], [&](auto cell) { line.cell(stats_[i], cell); });
     }
-    text += "}\n";
+    line.end();
   }
 
   void record(std::string& text, const std::vector<Cell>& cells, bool) override {
-    text += '{';
-    is_first_ = true;
+    JsonLine line(text);
     for (const Cell& cell : cells) {
-      key(text, cell.name);
       const bool is_plain = cell.is_number && cell.text.find_first_of("nN") == std::string::npos;
-      text += is_plain ? cell.text : json_string(cell.text);
+      line.json(cell.name, is_plain ? cell.text : json_string(cell.text));
     }
-    text += "}\n";
+    line.end();
   }
 
  private:
-  void key(std::string& text, std::string_view name) {
-    if (!is_first_) text += ',';
-    is_first_ = false;
-    text += '"';
-    text += name;
-    text += "\":";
-  }
-  void integer(std::string& text, std::string_view name, std::int64_t value) {
-    key(text, name);
-    csv_text::append_number(text, value);
-  }
-  void string(std::string& text, std::string_view name, std::string_view value) {
-    key(text, name);
-    text += json_string(value);
-  }
-  // JSON has no NaN and no infinity: they are the strings nan, inf, -inf.
-  void number(std::string& text, std::string_view name, double value) {
-    key(text, name);
-    if (!std::isfinite(value)) text += '"';
-    csv_text::append_number(text, value);
-    if (!std::isfinite(value)) text += '"';
-  }
-
   const std::vector<std::string>& stats_;
   std::vector<bool> is_count_;
-  bool is_first_ = true;
 };
 
 class TextTarget final : public Target {

@@ -52,16 +52,12 @@ class SqliteAnswer {
     if (code != SQLITE_ROW && code != SQLITE_DONE) throw_database_error(database_, file_);
     return code == SQLITE_ROW;
   }
-  bool is_integer(int at) const {
-    return sqlite3_column_type(statement_.get(), at) == SQLITE_INTEGER;
-  }
-  bool is_number_or_null(int at) const {
-    const int type = sqlite3_column_type(statement_.get(), at);
-    return type == SQLITE_INTEGER || type == SQLITE_FLOAT || type == SQLITE_NULL;
-  }
+  bool is_integer(int at) const { return type(at) == SQLITE_INTEGER; }
+  // SQLITE_INTEGER, SQLITE_NULL, ...
+  int type(int at) const { return sqlite3_column_type(statement_.get(), at); }
   std::int64_t integer(int at) const { return sqlite3_column_int64(statement_.get(), at); }
   double real(int at) const { return sqlite3_column_double(statement_.get(), at); }
-  bool is_null(int at) const { return sqlite3_column_type(statement_.get(), at) == SQLITE_NULL; }
+  bool is_null(int at) const { return type(at) == SQLITE_NULL; }
   // Valid until the next row.
   std::string_view text(int at) const {
     const void* bytes = sqlite3_column_blob(statement_.get(), at);

@@ -11,9 +11,6 @@
 namespace trainmon::csv_text {
 namespace {
 
-// Doubles hold every count up to 2^53; beyond it a count is given as the number it is.
-constexpr double kMostExact = 9007199254740992.0;
-
 bool needs_quotes(std::string_view field) {
   return std::ranges::any_of(field, [](char c) {
     const auto byte = static_cast<unsigned char>(c);
@@ -85,11 +82,6 @@ Line& Line::number(std::int64_t value) {
   return *this;
 }
 
-Line& Line::nothing() {
-  separate();
-  return *this;
-}
-
 void append_names(std::string& text, std::span<const Cell> record) {
   Line names(text);
   for (const Cell& cell : record) names.field(cell.name);
@@ -104,7 +96,7 @@ void append_record(std::string& text, std::span<const Cell> record, Cells cells)
 
 WideTable::WideTable(const std::vector<std::string>& statistics, Cells cells) : cells_(cells) {
   Line line(header_);
-  for (const TableColumn& column : key_columns()) line.field(column.name);
+  for (const std::string_view name : field_names(kWideRow)) line.field(name);
   for (const std::string& name : statistics) {
     line.field(name);
     is_count_.push_back(is_count(name));
@@ -113,36 +105,10 @@ WideTable::WideTable(const std::vector<std::string>& statistics, Cells cells) : 
 }
 
 void WideTable::append(std::string& text, const TableRow& row) const {
-  const Series& series = *row.series;
   Line line(text, cells_);
-  const auto whole = [&](auto value) { line.number(static_cast<std::int64_t>(value)); };
-  whole(row.restart);
-  whole(row.rank);
-  line.field(series.kind);
-  whole(series.chunk);
-  line.field(series.name).field(series.element);
-  whole(series.optimizer);
-  whole(row.step);
-  whole(row.attempt);
-  whole(row.micro_step);
-  whole(row.call);
-  whole(row.seq);
-  whole(row.flags);
-  whole(row.window);
-  whole(row.accum);
-  line.field(fate_name(row.fate)).number(row.loss_scale);
-  line.field(dtype_name(series.dtype)).field(replication_name(series.replication));
-  line.exact(shape_text(row.shape));
-  for (std::size_t i = 0; i < row.values.size(); ++i) {
-    const double value = row.values[i];
-    if ((row.absent >> i & 1) != 0) {
-      line.nothing();
-    } else if (is_count_[i] && std::fabs(value) <= kMostExact) {
-      whole(value);
-    } else {
-      line.number(value);
-    }
-  }
+  const auto put = [&](auto cell) { line.cell(cell); };
+  for_each_field(kWideRow, [&](const auto& field) { put_cell(field.of(row, *row.series), put); });
+  for (std::size_t i = 0; i < row.values.size(); ++i) row.put_value(i, is_count_[i], put);
   line.end();
 }
 

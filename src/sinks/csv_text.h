@@ -28,8 +28,12 @@ class Line {
   Line& exact(std::string_view value);  // whatever texts are
   Line& number(double value);
   Line& number(std::int64_t value);
-  // A field without anything in it.
-  Line& nothing();
+  // One of the wide row. A fingerprint is its text, what is not known an empty field.
+  void cell(std::int64_t value) { number(value); }
+  void cell(double value) { number(value); }
+  void cell(std::string_view value) { field(value); }
+  void cell(Fingerprint value) { exact(fingerprint_text(value)); }
+  void cell(Unknown) { separate(); }
   void end() { text_ += '\n'; }
 
  private:

@@ -6,16 +6,12 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cmath>
 
 #include "base/file.h"
 #include "base/text.h"
 
 namespace trainmon {
 namespace {
-
-// Doubles hold every count up to 2^53; beyond it a count is given as the number it is.
-constexpr double kMostExact = 9007199254740992.0;
 
 // `system` is errno after the call, which was 0 before it: sqlite3_system_errno() says nothing of
 // commits that fail.
@@ -114,11 +110,39 @@ CREATE TABLE gaps (
   restart INTEGER, rank INTEGER, reason TEXT, rows INTEGER, first_seq INTEGER, last_seq INTEGER);
 )sql";
 
-constexpr const char* kRowColumns =
-    "series INTEGER, restart INTEGER, rank INTEGER, step INTEGER, attempt INTEGER, "
-    "micro_step INTEGER, call INTEGER, seq INTEGER, flags INTEGER, window INTEGER, accum INTEGER, "
-    "shape TEXT";
-constexpr int kRowKeys = 12;
+template <typename Owner, typename T>
+constexpr bool is_stored(const Field<Owner, T>& field) {
+  return !std::is_same_v<Owner, Series> && field.name != "fate" && field.name != "loss_scale";
+}
+
+// The fields that the table rows has: those of the row that the outcome does not tell alone.
+template <typename Use>
+void for_each_stored_field(const Use& use) {
+  const auto use_one = [&]<std::size_t I>(std::integral_constant<std::size_t, I>) {
+    constexpr auto field = std::get<I>(kWideRow);
+    if constexpr (is_stored(field)) use(field);
+  };
+  [&]<std::size_t... I>(std::index_sequence<I...>) {
+    (use_one(std::integral_constant<std::size_t, I>()), ...);
+  }
+  (std::make_index_sequence<kFieldCount<decltype(kWideRow)>>());
+}
+
+struct RowColumns {
+  std::string text = "series INTEGER";
+  std::size_t count = 1;
+};
+
+RowColumns row_columns(const std::vector<std::string>& statistics) {
+  RowColumns columns;
+  for_each_stored_field([&]<typename T>(const Field<RowPlace, T>& field) {
+    columns.text += ", " + std::string(field.name) + " " + std::string(sql_type(cell_type<T>()));
+    ++columns.count;
+  });
+  columns.text += column_types(statistics);
+  columns.count += statistics.size();
+  return columns;
+}
 
 // The step of a window: its outcome's, else the one that follows from the nearest outcome before
 // it, else what was known when the record was written. As Timeline::at().
@@ -143,19 +167,29 @@ std::string outcome_of(std::string_view record, std::string_view optimizer) {
          ".rank AND o.optimizer = " + std::string(optimizer) + " AND o.window = " + r + ".window";
 }
 
+// Where the view stats finds a field: what the outcome says now, the series, or the row.
+template <typename Owner, typename T>
+std::string source_of(const Field<Owner, T>& field) {
+  if (field.name == "step") return step_of("r", "s.optimizer") + " AS step";
+  if (field.name == "attempt") return attempt_of() + " AS attempt";
+  if (field.name == "fate") return "coalesce(o.fate, 'unknown') AS fate";
+  if (field.name == "loss_scale") {
+    return "CASE WHEN o.fate IS NULL THEN 1.0 ELSE o.loss_scale END AS loss_scale";
+  }
+  return (std::is_same_v<Owner, Series> ? "s." : "r.") + std::string(field.name);
+}
+
 // The columns of trainmon.read(), in its order.
 std::string views(const std::vector<std::string>& statistics) {
-  return "CREATE VIEW stats AS SELECT r.restart, r.rank, s.kind, s.chunk, s.name, s.element, "
-         "s.optimizer, " +
-         step_of("r", "s.optimizer") + " AS step, " + attempt_of() +
-         " AS attempt, r.micro_step, r.call, r.seq, r.flags, r.window, r.accum, "
-         "coalesce(o.fate, 'unknown') AS fate, CASE WHEN o.fate IS NULL THEN 1.0 ELSE o.loss_scale "
-         "END AS loss_scale, s.dtype, s.replication, r.shape" +
-         listed(statistics, "r.") + " FROM rows r JOIN series s ON s.id = r.series " +
-         outcome_of("r", "s.optimizer") + ";\nCREATE VIEW logged AS SELECT r.restart, r.rank, " +
-         step_of("r", "r.optimizer") + " AS step, r.name, r.value FROM scalars r " +
-         outcome_of("r", "r.optimizer") + ";\nCREATE VIEW declared AS SELECT r.restart, r.rank, " +
-         step_of("r", "r.optimizer") +
+  std::string columns;
+  for_each_field(kWideRow, [&](const auto& field) {
+    columns += (columns.empty() ? "" : ", ") + source_of(field);
+  });
+  return "CREATE VIEW stats AS SELECT " + columns + listed(statistics, "r.") +
+         " FROM rows r JOIN series s ON s.id = r.series " + outcome_of("r", "s.optimizer") +
+         ";\nCREATE VIEW logged AS SELECT r.restart, r.rank, " + step_of("r", "r.optimizer") +
+         " AS step, r.name, r.value FROM scalars r " + outcome_of("r", "r.optimizer") +
+         ";\nCREATE VIEW declared AS SELECT r.restart, r.rank, " + step_of("r", "r.optimizer") +
          " AS step, r.optimizer, r.param_group, r.name, r.value, r.type, r.window FROM "
          "declared_values r " +
          outcome_of("r", "r.optimizer") + ";";
@@ -173,10 +207,11 @@ std::string make_tables(Database& database, const std::vector<std::string>& stat
   database.run("PRAGMA application_id = " + std::to_string(kSqliteApplicationId));
   database.run("PRAGMA user_version = " + std::to_string(kSqliteFormatVersion));
   database.run(kTables);
-  database.run("CREATE TABLE rows (" + std::string(kRowColumns) + column_types(statistics) + ")");
+  const RowColumns columns = row_columns(statistics);
+  database.run("CREATE TABLE rows (" + columns.text + ")");
   database.run(views(statistics));
   database.run("COMMIT");
-  return "INSERT INTO rows VALUES (" + places(kRowKeys + statistics.size()) + ")";
+  return "INSERT INTO rows VALUES (" + places(columns.count) + ")";
 }
 
 }  // namespace
@@ -200,6 +235,7 @@ Statement::Statement(sqlite3* database, const std::string& sql, const std::files
 void Statement::check(int code) {
   if (code == SQLITE_OK) return;
   next_ = 1;
+  kept_now_ = 0;
   throw database_error(sqlite3_db_handle(statement_.get()), code, path_);
 }
 
@@ -224,6 +260,11 @@ Statement& Statement::text(std::string_view value) {
   return *this;
 }
 
+void Statement::cell(std::string_view value) {
+  if (kept_now_ == kept_.size()) kept_.emplace_back();
+  text(kept_[kept_now_++].assign(value));
+}
+
 Statement& Statement::null() {
   check(sqlite3_bind_null(statement_.get(), next_++));
   return *this;
@@ -231,6 +272,7 @@ Statement& Statement::null() {
 
 void Statement::run() {
   next_ = 1;
+  kept_now_ = 0;
   errno = 0;
   const int code = sqlite3_step(statement_.get());
   if (code == SQLITE_DONE) {
@@ -335,26 +377,10 @@ void RunTables::add_series(std::int64_t id, const Series& series) {
 }
 
 void RunTables::add_row(std::int64_t series, const TableRow& row) {
-  row_.integer(series).integer(row.restart).integer(row.rank).integer(row.step);
-  row_.integer(row.attempt).integer(row.micro_step).integer(row.call);
-  row_.integer(static_cast<std::int64_t>(row.seq)).integer(row.flags).integer(row.window);
-  row_.integer(row.accum);
-  const std::string shape = shape_text(row.shape);
-  if (row.shape == nullptr) {
-    row_.null();
-  } else {
-    row_.text(shape);
-  }
-  for (std::size_t i = 0; i < row.values.size(); ++i) {
-    const double value = row.values[i];
-    if ((row.absent >> i & 1) != 0) {
-      row_.null();
-    } else if (is_count_[i] && std::fabs(value) <= kMostExact) {
-      row_.integer(static_cast<std::int64_t>(value));
-    } else {
-      row_.real(value);
-    }
-  }
+  row_.integer(series);
+  const auto put = [&](auto cell) { row_.cell(cell); };
+  for_each_stored_field([&](const auto& field) { put_cell(row.*field.member, put); });
+  for (std::size_t i = 0; i < row.values.size(); ++i) row.put_value(i, is_count_[i], put);
   row_.run();
 }
 

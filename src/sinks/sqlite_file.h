@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <deque>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -34,6 +35,12 @@ class Statement {
   // Of bytes that live until run() has returned.
   Statement& text(std::string_view value);
   Statement& null();
+  // One of the wide row: a fingerprint as its text, what is not known as NULL.
+  void cell(std::int64_t value) { integer(value); }
+  void cell(double value) { real(value); }
+  void cell(std::string_view value);  // kept until run() has returned
+  void cell(Fingerprint value) { cell(fingerprint_text(value)); }
+  void cell(Unknown) { null(); }
   // Carries it out, without a result, and makes it ready for the next time; also when it throws.
   void run();
 
@@ -45,6 +52,8 @@ class Statement {
   std::unique_ptr<sqlite3_stmt, Finalize> statement_;
   std::filesystem::path path_;
   int next_ = 1;
+  std::deque<std::string> kept_;  // texts of cells, each at an address that stays
+  std::size_t kept_now_ = 0;      // of these, bound
 };
 
 // One connection. For one thread.

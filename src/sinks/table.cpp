@@ -1,4 +1,4 @@
-// The one list of columns that every wide table has.
+// Statistics by name, and cells of records that are no rows.
 #include "sinks/table.h"
 
 #include <bit>
@@ -9,19 +9,6 @@
 
 namespace trainmon {
 namespace {
-
-constexpr std::array<TableColumn, 20> kKeyColumns = {{
-    {"restart", CellType::integer},   {"rank", CellType::integer},
-    {"kind", CellType::text},         {"chunk", CellType::integer},
-    {"name", CellType::text},         {"element", CellType::text},
-    {"optimizer", CellType::integer}, {"step", CellType::integer},
-    {"attempt", CellType::integer},   {"micro_step", CellType::integer},
-    {"call", CellType::integer},      {"seq", CellType::integer},
-    {"flags", CellType::integer},     {"window", CellType::integer},
-    {"accum", CellType::integer},     {"fate", CellType::text},
-    {"loss_scale", CellType::real},   {"dtype", CellType::text},
-    {"replication", CellType::text},  {"shape", CellType::text},
-}};
 
 // The payloads' numbers are little-endian (docs/formats.md).
 std::uint64_t number_at(const std::vector<std::byte>& bytes, std::size_t index) {
@@ -62,8 +49,9 @@ std::string hex_cell(const std::vector<std::byte>& bytes) {
 
 }  // namespace
 
-std::span<const TableColumn> key_columns() {
-  return kKeyColumns;
+std::string_view sql_type(CellType type) {
+  if (type == CellType::integer) return "INTEGER";
+  return type == CellType::real ? "REAL" : "TEXT";
 }
 
 const std::vector<std::string>& all_stat_names() {

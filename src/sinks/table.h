@@ -2,27 +2,21 @@
 // run, its key joined with its series, every statistic a column.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "model/wide_row.h"
 #include "trainmon/read.h"
 #include "trainmon/record.h"
 #include "trainmon/stat.h"
 
 namespace trainmon {
 
-enum class CellType : std::uint8_t { integer, real, text };
-struct TableColumn {
-  std::string_view name;
-  CellType type;
-};
-// restart rank kind chunk name element optimizer step attempt micro_step call seq flags window
-// accum fate loss_scale dtype replication shape, in this order: the columns of trainmon.read().
-std::span<const TableColumn> key_columns();
+// INTEGER, REAL or TEXT: a fingerprint is text there.
+std::string_view sql_type(CellType type);
 // The names of every statistic of the table in stat.h, in its order.
 const std::vector<std::string>& all_stat_names();
 // Whether a statistic of this name is a whole number.
@@ -43,23 +37,17 @@ std::vector<Cell> declared_cells(const ReadDeclared& declared);
 std::string declared_tag(std::int32_t optimizer, std::int32_t group, std::string_view name);
 
 // A line of the table. Statistics are those that whoever hands it over has named before.
-struct TableRow {
-  std::int32_t restart = 0;
-  std::int32_t rank = 0;  // -1: merged over ranks
+struct TableRow : RowPlace {
   const Series* series = nullptr;
-  std::int64_t step = 0;
-  std::int32_t attempt = 0;
-  std::int32_t micro_step = 0;
-  std::int32_t call = 0;
-  std::uint64_t seq = 0;
-  std::uint32_t flags = 0;
-  std::int64_t window = 0;
-  std::int32_t accum = 0;
-  Fate fate = Fate::unknown;
-  double loss_scale = 1.0;
-  const Shape* shape = nullptr;    // nullptr: not known
   std::uint64_t absent = 0;        // bit i: statistic i is not there (not NaN, but not known)
   std::span<const double> values;  // one per statistic
+
+  // Calls put() with what a table holds of statistic i, as put_cell() does.
+  template <typename Put>
+  decltype(auto) put_value(std::size_t i, bool is_count, const Put& put) const {
+    if ((absent >> i & 1) != 0) return put(Unknown());
+    return put_statistic(values[i], is_count, put);
+  }
 };
 
 }  // namespace trainmon

@@ -10,12 +10,11 @@ CsvColumns::CsvColumns(const std::vector<std::string_view>& names) {
     if (at(name) >= 0) fault_ = "its first line names column " + printable(name) + " twice";
     names_.emplace_back(name);
   }
-  for (const TableColumn& column : key_columns()) {
-    // Files of earlier versions have no shapes.
-    if (row_fault_.empty() && at(column.name) < 0 && column.name != "shape") {
-      row_fault_ = "its first line names no column " + std::string(column.name);
+  for_each_field(kWideRow, [&]<typename Owner, typename T>(const Field<Owner, T>& field) {
+    if (row_fault_.empty() && at(field.name) < 0 && !kMayBeUnknown<T>) {
+      row_fault_ = "its first line names no column " + std::string(field.name);
     }
-  }
+  });
 }
 
 int CsvColumns::at(std::string_view name) const {
@@ -39,11 +38,10 @@ std::int64_t CsvColumns::integer(const CsvRecords& records, std::string_view nam
 
 std::int32_t CsvColumns::small(const CsvRecords& records, std::string_view name, std::string& fault,
                                std::int32_t missing) const {
-  const std::int64_t value = integer(records, name, fault, missing);
-  if (value < INT32_MIN || value > INT32_MAX) {
-    fault = std::string(name) + " " + std::to_string(value) + " is out of its range";
-  }
-  return static_cast<std::int32_t>(value);
+  std::int32_t value = missing;
+  KeptShapes none;
+  member(records, name, value, none, fault);
+  return value;
 }
 
 double CsvColumns::number(const CsvRecords& records, std::string_view name, std::string& fault,
@@ -57,14 +55,10 @@ double CsvColumns::number(const CsvRecords& records, std::string_view name, std:
 
 Series CsvColumns::series(const CsvRecords& records, std::string& fault) const {
   Series series;
-  series.kind = text(records, "kind");
-  series.chunk = small(records, "chunk", fault);
-  series.name = text(records, "name");
-  series.element = text(records, "element");
-  series.optimizer = small(records, "optimizer", fault);
-  enumerator(records, "dtype", DType::bool8, dtype_name, series.dtype, fault);
-  enumerator(records, "replication", Replication::independent, replication_name, series.replication,
-             fault);
+  KeptShapes none;  // a series has no shape here
+  for_each_field_of<Series>(kWideRow, [&](const auto& field) {
+    member(records, field.name, series.*field.member, none, fault);
+  });
   return series;
 }
 

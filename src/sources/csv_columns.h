@@ -10,7 +10,7 @@
 
 #include "base/text.h"
 #include "sources/csv_records.h"
-#include "sources/enum_names.h"
+#include "sources/row_members.h"
 #include "sources/source.h"
 
 namespace trainmon {
@@ -36,13 +36,26 @@ class CsvColumns {
   template <typename Enum, typename Name>
   void enumerator(const CsvRecords& records, std::string_view column, Enum last, const Name& name,
                   Enum& value, std::string& fault) const {
-    const std::string_view field = text(records, column);
-    if (field.empty()) return;
-    const std::optional<Enum> found = enum_from_name(field, last, name);
-    if (!found) fault = std::string(column) + " '" + printable(field) + "' is none";
-    value = found.value_or(value);
+    if (!set_enumerator(value, text(records, column), last, name)) {
+      fault = std::string(column) + " '" + printable(text(records, column)) + "' is none";
+    }
   }
-  // kind, chunk, name, element, optimizer, dtype and replication.
+  // A member of a row or its series, from the column of its name.
+  template <typename T>
+  void member(const CsvRecords& records, std::string_view name, T& value, KeptShapes& shapes,
+              std::string& fault) const {
+    if constexpr (std::integral<T>) {
+      const auto found = integer(records, name, fault, static_cast<std::int64_t>(value));
+      if (!fits<T>(found)) {
+        fault = std::string(name) + " " + std::to_string(found) + " is out of its range";
+      }
+      value = static_cast<T>(found);
+    } else if constexpr (std::floating_point<T>) {
+      value = number(records, name, fault, value);
+    } else if (!set_member(value, text(records, name), shapes)) {
+      fault = std::string(name) + " '" + printable(text(records, name)) + "' is none";
+    }
+  }
   Series series(const CsvRecords& records, std::string& fault) const;
 
  private:

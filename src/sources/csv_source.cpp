@@ -56,11 +56,6 @@ std::int64_t not_in_row_files(const fs::path& directory) {
   return rows;
 }
 
-bool is_key(std::string_view name) {
-  return std::any_of(key_columns().begin(), key_columns().end(),
-                     [&](const TableColumn& column) { return column.name == name; });
-}
-
 class CsvSource final : public Source {
  public:
   CsvSource(const SourceOptions& options, RowAccount& account) : filter_(options.select) {
@@ -236,7 +231,8 @@ class CsvSource final : public Source {
         const CsvColumns columns(records.fields());
         if (!columns.fault().empty() || !columns.row_fault().empty()) continue;
         for (const std::string_view name : records.fields()) {
-          if (is_key(name) || std::find(all.begin(), all.end(), name) != all.end()) continue;
+          if (is_in_wide_row(name) || std::find(all.begin(), all.end(), name) != all.end())
+            continue;
           if (all.size() < 64) all.emplace_back(name);
         }
       }
@@ -259,18 +255,9 @@ class CsvSource final : public Source {
           if (!columns.row_fault().empty()) return columns.row_fault();
           ++directory.found;
           TableRow row;
-          row.restart = columns.small(records, "restart", fault, directory.restart);
-          row.rank = columns.small(records, "rank", fault, directory.rank);
-          row.step = columns.integer(records, "step", fault);
-          row.attempt = columns.small(records, "attempt", fault);
-          row.micro_step = columns.small(records, "micro_step", fault);
-          row.call = columns.small(records, "call", fault);
-          row.seq = static_cast<std::uint64_t>(columns.integer(records, "seq", fault));
-          row.flags = static_cast<std::uint32_t>(columns.integer(records, "flags", fault));
-          row.window = columns.integer(records, "window", fault);
-          row.accum = columns.small(records, "accum", fault);
-          row.loss_scale = columns.number(records, "loss_scale", fault);
-          columns.enumerator(records, "fate", Fate::unknown, fate_name, row.fate, fault);
+          for_each_field_of<RowPlace>(kWideRow, [&](const auto& field) {
+            columns.member(records, field.name, row.*field.member, directory.shapes, fault);
+          });
           for (std::size_t i = 0; i < stats_.size(); ++i) {
             const std::string_view cell = columns.text(records, stats_[i]);
             if (cell.empty()) {
@@ -279,10 +266,6 @@ class CsvSource final : public Source {
             } else if (!parse_number(cell, values[i])) {
               fault = stats_[i] + " '" + printable(cell) + "' is no number";
             }
-          }
-          const std::string_view shape = columns.text(records, "shape");
-          if (!directory.shapes.find(shape, row.shape)) {
-            fault = "shape '" + printable(shape) + "' is none";
           }
           row.series = series_of(directory, columns, records, fault);
           if (!fault.empty()) return fault;
@@ -330,11 +313,10 @@ class CsvSource final : public Source {
   static const Series* series_of(Directory& directory, const CsvColumns& columns,
                                  const CsvRecords& records, std::string& fault) {
     std::string key;
-    for (const std::string_view name :
-         {"kind", "chunk", "name", "element", "optimizer", "dtype", "replication"}) {
-      key += columns.text(records, name);
+    for_each_field_of<Series>(kWideRow, [&](const auto& field) {
+      key += columns.text(records, field.name);
       key += '\x1f';
-    }
+    });
     const auto [known, is_new] = directory.by_key.try_emplace(std::move(key), nullptr);
     if (!is_new && known->second != nullptr) return known->second;
     Series series = columns.series(records, fault);

@@ -25,20 +25,8 @@ class Derive {
   explicit Derive(const std::vector<Stat>& stats) : stats_(stats), values_(stats.size()) {}
   TableRow operator()(const ReadRow& row, const Series& series) {
     TableRow out;
-    out.restart = row.restart;
-    out.rank = row.rank;
+    static_cast<RowPlace&>(out) = row;
     out.series = &series;
-    out.step = row.step;
-    out.attempt = row.attempt;
-    out.micro_step = row.micro_step;
-    out.call = row.call;
-    out.seq = row.seq;
-    out.flags = row.flags;
-    out.window = row.window;
-    out.accum = row.accum;
-    out.fate = row.fate;
-    out.loss_scale = row.loss_scale;
-    out.shape = row.shape;
     for (std::size_t i = 0; i < stats_.size(); ++i) values_[i] = derive(stats_[i], row.state);
     // A device that gave no value in time: nothing is known.
     if ((row.flags & flag::kNotReady) != 0) out.absent = (std::uint64_t{1} << stats_.size()) - 1;

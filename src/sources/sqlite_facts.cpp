@@ -3,14 +3,11 @@
 #include <cmath>
 
 #include "read/declared_order.h"
-#include "sources/enum_names.h"
 #include "sources/payload_cells.h"
+#include "sources/row_members.h"
 
 namespace trainmon {
 namespace {
-
-constexpr const char* kSeries =
-    "s.kind, s.chunk, s.name, s.element, s.optimizer, s.dtype, s.replication";
 
 std::int32_t small(const SqliteAnswer& answer, int at) {
   return static_cast<std::int32_t>(answer.integer(at));
@@ -23,18 +20,20 @@ double real_of(const SqliteAnswer& answer, int at) {
 
 }  // namespace
 
+std::string series_columns() {
+  std::string text;
+  for_each_field_of<Series>(kWideRow, [&](const auto& field) {
+    text += (text.empty() ? "s." : ", s.") + std::string(field.name);
+  });
+  return text;
+}
+
 Series series_from(const SqliteAnswer& answer, int first) {
   Series series;
-  series.kind = answer.text(first);
-  series.chunk = small(answer, first + 1);
-  series.name = answer.text(first + 2);
-  series.element = answer.text(first + 3);
-  series.optimizer = small(answer, first + 4);
-  series.dtype =
-      enum_from_name(answer.text(first + 5), DType::bool8, dtype_name).value_or(series.dtype);
-  series.replication =
-      enum_from_name(answer.text(first + 6), Replication::independent, replication_name)
-          .value_or(Replication::independent);
+  KeptShapes none;  // a series has no shape here
+  SqliteMembers members(answer, first);
+  for_each_field_of<Series>(kWideRow,
+                            [&](const auto& field) { members.read(series.*field.member, none); });
   return series;
 }
 
@@ -54,7 +53,7 @@ void SqliteFacts::add(sqlite3* database, const std::filesystem::path& file) {
   SqliteAnswer alerts(database,
                       "SELECT a.restart, a.rank, a.rule, a.step, a.window, a.accum, a.call, a.seq, "
                       "a.flags, a.stat, a.value, a.expected, a.count, a.message, " +
-                          std::string(kSeries) + " FROM alerts a JOIN series s ON s.id = a.series",
+                          series_columns() + " FROM alerts a JOIN series s ON s.id = a.series",
                       file);
   while (alerts.next()) {
     ReadAlert out;
@@ -136,7 +135,7 @@ void SqliteFacts::read_payloads(sqlite3* database, const std::filesystem::path& 
       database,
       "SELECT p.restart, p.rank, coalesce(o.step, p.step), coalesce(o.attempt, p.attempt), o.fate, "
       "p.call, p.seq, p.flags, p.window, p.accum, p.type, p.value, " +
-          std::string(kSeries) +
+          series_columns() +
           " FROM payloads p JOIN series s ON s.id = p.series LEFT JOIN outcomes o ON "
           "o.restart = p.restart AND o.rank = p.rank AND o.optimizer = s.optimizer AND "
           "o.window = p.window",

@@ -12,8 +12,9 @@
 
 namespace trainmon {
 
-// From the columns kind, chunk, name, element, optimizer, dtype, replication, the first of which
-// is `first`.
+// The columns of a series: "s.kind, s.chunk, ...".
+std::string series_columns();
+// From those columns, the first of which is `first`.
 Series series_from(const SqliteAnswer& answer, int first);
 
 class SqliteFacts {

@@ -2,7 +2,6 @@
 #include <sqlite3.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <deque>
 #include <stdexcept>
@@ -14,8 +13,7 @@
 #include "read/run_layout.h"
 #include "read/sqlite_answer.h"
 #include "sinks/sqlite_file.h"
-#include "sources/enum_names.h"
-#include "sources/kept_shapes.h"
+#include "sources/row_members.h"
 #include "sources/seen_rows.h"
 #include "sources/source.h"
 #include "sources/sqlite_facts.h"
@@ -206,25 +204,6 @@ class SqliteSource final : public Source {
     }
   }
 
-  // Why the row cannot be used; empty for a sound one.
-  std::string fault_of(const SqliteAnswer& answer, int first_stat) const {
-    constexpr std::array<int, 12> kIntegers = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16};
-    constexpr std::array<int, 9> kSmall = {0, 1, 3, 4, 5, 7, 9, 13, 16};
-    const auto named = [&](int at) { return "column " + std::string(answer.name(at)); };
-    for (const int at : kIntegers) {
-      if (!answer.is_integer(at)) return named(at) + " is no whole number";
-    }
-    for (const int at : kSmall) {
-      const std::int64_t value = answer.integer(at);
-      if (value < INT32_MIN || value > INT32_MAX) return named(at) + " is out of its range";
-    }
-    for (std::size_t i = 0; i <= stats_.size(); ++i) {
-      const int at = i == stats_.size() ? 11 : first_stat + static_cast<int>(i);
-      if (!answer.is_number_or_null(at)) return named(at) + " is no number";
-    }
-    return {};
-  }
-
   void look_at(FileOf& file) {
     const SqliteConnection database = open_database(file.path);
     check(database.get(), file.path);
@@ -232,10 +211,8 @@ class SqliteSource final : public Source {
       SqliteAnswer columns(database.get(), "SELECT * FROM stats LIMIT 0", file.path);
       for (int i = 0; i < columns.columns(); ++i) {
         const std::string name(columns.name(i));
-        const bool is_key =
-            std::any_of(key_columns().begin(), key_columns().end(),
-                        [&](const TableColumn& column) { return column.name == name; });
-        if (is_key || name.find('"') != std::string::npos || all_stats_.size() >= 64) continue;
+        if (is_in_wide_row(name) || name.find('"') != std::string::npos) continue;
+        if (all_stats_.size() >= 64) break;
         if (std::find(all_stats_.begin(), all_stats_.end(), name) == all_stats_.end()) {
           all_stats_.push_back(name);
         }
@@ -259,26 +236,10 @@ class SqliteSource final : public Source {
     const std::int64_t all = last.next() ? std::max<std::int64_t>(last.integer(0), 1) : 1;
     std::int64_t seen = 0;
     constexpr std::int64_t kOften = 8192;
-    std::string sql =
-        "SELECT restart, rank, step, attempt, micro_step, call, seq, flags, window, "
-        "accum, fate, loss_scale, kind, chunk, name, element, optimizer, dtype, "
-        "replication, ";
-    constexpr int kFirstStat = 20;
-    std::vector<bool> has(stats_.size(), true);
-    {
-      SqliteAnswer columns(database.get(), "SELECT * FROM stats LIMIT 0", file.path);
-      for (std::size_t i = 0; i < stats_.size(); ++i) {
-        has[i] = false;
-        for (int c = 0; c < columns.columns(); ++c) has[i] = has[i] || columns.name(c) == stats_[i];
-      }
-      // Databases of earlier versions have no shapes.
-      bool has_shape = false;
-      for (int c = 0; c < columns.columns(); ++c) has_shape |= columns.name(c) == "shape";
-      sql += has_shape ? "shape" : "NULL";
-    }
-    for (std::size_t i = 0; i < stats_.size(); ++i)
-      sql += ", " + (has[i] ? column_name(stats_[i]) : "NULL");
-    SqliteAnswer answer(database.get(), sql + " FROM stats", file.path);
+    std::vector<bool> has(stats_.size());
+    SqliteAnswer answer(database.get(),
+                        "SELECT " + columns_of(file, database.get(), has) + " FROM stats",
+                        file.path);
     std::vector<double> values(stats_.size());
     while (answer.next()) {
       if (++seen % kOften == 0) {
@@ -286,30 +247,24 @@ class SqliteSource final : public Source {
                                                   static_cast<double>(all)));
       }
       TableRow row;
-      std::string fault = fault_of(answer, kFirstStat);
-      if (fault.empty() && !file.shapes.find(answer.text(19), row.shape)) {
-        fault = "shape '" + printable(answer.text(19)) + "' is none";
-      }
-      if (!fault.empty()) {
+      SqliteMembers members(answer, 0);
+      for_each_field_of<RowPlace>(
+          kWideRow, [&](const auto& field) { members.read(row.*field.member, file.shapes); });
+      const int first_series = members.at();
+      for_each_field_of<Series>(kWideRow, [&]<typename T>(const Field<Series, T>&) {
+        T number{};
+        if constexpr (std::integral<T>) return members.read(number, file.shapes);
+        members.skip();
+      });
+      for (double& value : values) members.read(value, file.shapes);
+      if (!members.fault().empty()) {
         ++rows;
-        account.reject(
-            {file.path, 0, 1, "row with seq " + std::to_string(answer.integer(6)) + ": " + fault});
+        account.reject({file.path, 0, 1,
+                        "row with seq " + std::to_string(static_cast<std::int64_t>(row.seq)) +
+                            ": " + members.fault()});
         continue;
       }
-      const auto small = [&](int at) { return static_cast<std::int32_t>(answer.integer(at)); };
-      row.restart = small(0);
-      row.rank = small(1);
-      row.step = answer.integer(2);
-      row.attempt = small(3);
-      row.micro_step = small(4);
-      row.call = small(5);
-      row.seq = static_cast<std::uint64_t>(answer.integer(6));
-      row.flags = static_cast<std::uint32_t>(answer.integer(7));
-      row.window = answer.integer(8);
-      row.accum = small(9);
-      row.fate = enum_from_name(answer.text(10), Fate::unknown, fate_name).value_or(Fate::unknown);
-      row.loss_scale = answer.is_null(11) ? std::nan("") : answer.real(11);
-      row.series = series_of(file, answer);
+      row.series = series_of(file, answer, first_series);
       if (!filter_.takes_rank(row.rank) || !filter_.takes(*row.series) ||
           !filter_.takes_step(row.step)) {
         continue;
@@ -324,13 +279,10 @@ class SqliteSource final : public Source {
         ++superseded;
         continue;
       }
-      // NULL is NaN, but where nothing was measured at all.
+      // NULL, the one NaN of SQLite, is NaN, but where nothing was measured at all.
       const bool is_unknown = (row.flags & flag::kNotReady) != 0;
       for (std::size_t i = 0; i < values.size(); ++i) {
-        const int at = kFirstStat + static_cast<int>(i);
-        const bool is_null = answer.is_null(at);
-        values[i] = is_null ? std::nan("") : answer.real(at);
-        if (is_null && (is_unknown || !has[i])) row.absent |= std::uint64_t{1} << i;
+        if (std::isnan(values[i]) && (is_unknown || !has[i])) row.absent |= std::uint64_t{1} << i;
       }
       row.values = values;
       take(row);
@@ -345,15 +297,41 @@ class SqliteSource final : public Source {
     account.reject({file.path, 0, lost, "rows whose series is not in the table series"});
   }
 
-  static const Series* series_of(FileOf& file, const SqliteAnswer& answer) {
-    std::string key;
-    for (int at = 12; at < 19; ++at) {
-      key += answer.text(at);
-      key += '\x1f';
+  // What is asked of the view stats: the fields of the row, of its series, then the statistics, of
+  // which `has` tells whether they are there. What is not there is NULL.
+  std::string columns_of(const FileOf& file, sqlite3* database, std::vector<bool>& has) const {
+    SqliteAnswer all(database, "SELECT * FROM stats LIMIT 0", file.path);
+    const auto is_there = [&](std::string_view name) {
+      for (int i = 0; i < all.columns(); ++i) {
+        if (all.name(i) == name) return true;
+      }
+      return false;
+    };
+    std::string text;
+    const auto add = [&]<typename Owner, typename T>(const Field<Owner, T>& field) {
+      // Databases of earlier versions lack it.
+      const bool is_absent = kMayBeUnknown<T> && !is_there(field.name);
+      text += (text.empty() ? "" : ", ") + (is_absent ? "NULL" : std::string(field.name));
+    };
+    for_each_field_of<RowPlace>(kWideRow, add);
+    for_each_field_of<Series>(kWideRow, add);
+    for (std::size_t i = 0; i < stats_.size(); ++i) {
+      has[i] = is_there(stats_[i]);
+      text += ", " + (has[i] ? column_name(stats_[i]) : "NULL");
     }
+    return text;
+  }
+
+  static const Series* series_of(FileOf& file, const SqliteAnswer& answer, int first) {
+    std::string key;
+    int at = first;
+    for_each_field_of<Series>(kWideRow, [&](const auto&) {
+      key += answer.text(at++);
+      key += '\x1f';
+    });
     const auto [known, is_new] = file.by_key.try_emplace(std::move(key), nullptr);
     if (!is_new) return known->second;
-    file.series.push_back(series_from(answer, 12));
+    file.series.push_back(series_from(answer, first));
     return known->second = &file.series.back();
   }
 

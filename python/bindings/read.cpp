@@ -1,0 +1,208 @@
+// Binds read.h: runs read back as columns.
+#include <cmath>
+
+#include "columns.h"
+#include "init.h"
+#include "offline_call.h"
+#include "read/kind_selection.h"
+#include "rows.h"
+
+namespace nb = nanobind;
+
+namespace trainmon {
+namespace {
+
+nb::list texts(const std::vector<std::string>& all) {
+  nb::list out;
+  for (const std::string& one : all) out.append(text(one));
+  return out;
+}
+
+Rows* read(const nb::bytes& run, std::vector<std::string> kinds, std::vector<std::string> include,
+           std::vector<std::string> exclude, std::vector<int> ranks,
+           std::optional<std::int64_t> first_step, std::optional<std::int64_t> last_step,
+           bool all_restarts, bool merged) {
+  ReadOptions options = options_of(std::move(kinds), std::move(include), std::move(exclude),
+                                   std::move(ranks), first_step, last_step);
+  options.all_restarts = all_restarts;
+  options.merged = merged;
+  const std::filesystem::path path = path_of(run);
+  return unlocked(path, [&] { return new Rows(read_run(path, options)); });
+}
+
+}  // namespace
+
+Stat statistic(const std::string& name) {
+  const std::optional<Stat> stat = stat_from_name(name);
+  if (!stat) throw nb::value_error(("'" + name + "' is not a statistic").c_str());
+  return *stat;
+}
+
+ReadOptions options_of(std::vector<std::string> kinds, std::vector<std::string> include,
+                       std::vector<std::string> exclude, std::vector<int> ranks,
+                       std::optional<std::int64_t> first_step,
+                       std::optional<std::int64_t> last_step) {
+  ReadOptions options;
+  options.kinds = std::move(kinds);
+  options.include = std::move(include);
+  options.exclude = std::move(exclude);
+  options.ranks = std::move(ranks);
+  options.first_step = first_step;
+  options.last_step = last_step;
+  return options;
+}
+
+nb::dict Rows::keys() const {
+  nb::dict out;
+  for_each_field(kWideRow, [&]<typename Owner, typename T>(const Field<Owner, T>& field) {
+    out[text(field.name)] = field_column<T>(run_.rows, [&](const ReadRow& row) -> const T& {
+      return field.of(row, run_.series[row.series]);
+    });
+  });
+  return out;
+}
+
+nb::dict Rows::statistics(const std::vector<std::string>& names) const {
+  nb::dict out;
+  for (const std::string& name : names) {
+    const Stat stat = statistic(name);
+    const StatDefinition& definition = stat_table()[static_cast<std::size_t>(stat)];
+    const auto get = [&](const ReadRow& row) { return derive(stat, row.state); };
+    out[text(definition.name)] = definition.type == "int64" ? column<std::int64_t>(run_.rows, get)
+                                                            : column<double>(run_.rows, get);
+  }
+  return out;
+}
+
+nb::dict Rows::scalars() const {
+  const std::vector<ReadScalar>& list = run_.scalars;
+  nb::dict out;
+  out["restart"] = column<std::int32_t>(list, [](const ReadScalar& s) { return s.restart; });
+  out["rank"] = column<std::int32_t>(list, [](const ReadScalar& s) { return s.rank; });
+  out["step"] = column<std::int64_t>(list, [](const ReadScalar& s) { return s.step; });
+  out["name"] = coded(list, [](const ReadScalar& s) { return std::string_view(s.name); });
+  out["value"] = column<double>(list, [](const ReadScalar& s) { return s.value; });
+  return out;
+}
+
+nb::dict Rows::declared() const {
+  const std::vector<ReadDeclared>& list = run_.declared;
+  const auto number = [](const ReadDeclared& d) {
+    return d.value.type == DeclaredValue::Type::number ? d.value.number : std::nan("");
+  };
+  nb::dict out;
+  out["restart"] = column<std::int32_t>(list, [](const ReadDeclared& d) { return d.restart; });
+  out["rank"] = column<std::int32_t>(list, [](const ReadDeclared& d) { return d.rank; });
+  out["step"] = column<std::int64_t>(list, [](const ReadDeclared& d) { return d.step; });
+  out["optimizer"] = column<std::int32_t>(list, [](const ReadDeclared& d) { return d.optimizer; });
+  out["param_group"] = column<std::int32_t>(list, [](const ReadDeclared& d) { return d.group; });
+  out["name"] = coded(list, [](const ReadDeclared& d) { return std::string_view(d.value.name); });
+  out["value"] = column<double>(list, number);
+  out["text"] = coded(list, [](const ReadDeclared& d) { return std::string_view(d.value.text); });
+  out["type"] = coded(list, [](const ReadDeclared& d) { return declared_type_name(d.value.type); });
+  return out;
+}
+
+nb::list Rows::payloads() const {
+  nb::list out;
+  for (const ReadPayload& found : run_.payloads) {
+    const Series& series = run_.series[found.series];
+    const std::vector<std::byte>& bytes = found.payload.bytes;
+    nb::dict entry;
+    entry["restart"] = found.restart;
+    entry["rank"] = found.rank;
+    entry["kind"] = text(series.kind);
+    entry["chunk"] = series.chunk;
+    entry["name"] = text(series.name);
+    entry["element"] = text(series.element);
+    entry["step"] = found.step;
+    entry["attempt"] = found.attempt;
+    entry["accum"] = found.payload.key.accum;
+    entry["call"] = found.payload.key.call;
+    entry["seq"] = found.payload.key.seq;
+    out.append(nb::make_tuple(static_cast<int>(found.payload.type),
+                              nb::bytes(bytes.data(), bytes.size()), entry));
+  }
+  return out;
+}
+
+nb::list Rows::alerts() const {
+  nb::list out;
+  for (const ReadAlert& found : run_.alerts) {
+    const Series& series = run_.series[found.alert.key.series];
+    nb::dict entry;
+    entry["restart"] = found.restart;
+    entry["rank"] = found.rank;
+    entry["rule"] = text(found.alert.rule);
+    entry["kind"] = text(series.kind);
+    entry["name"] = text(series.name);
+    entry["element"] = text(series.element);
+    entry["step"] = found.alert.step;
+    entry["message"] = text(found.alert.message);
+    entry["count"] = found.alert.count;
+    entry["stat"] = text(found.alert.stat);
+    entry["value"] = found.alert.value;
+    entry["expected"] = found.alert.expected;
+    out.append(entry);
+  }
+  return out;
+}
+
+nb::list Rows::gaps() const {
+  nb::list out;
+  for (const ReadGap& found : run_.gaps) {
+    nb::dict entry;
+    entry["restart"] = found.restart;
+    entry["rank"] = found.rank;
+    entry["reason"] = text(found.gap.reason);
+    entry["rows"] = found.gap.rows;
+    entry["first_seq"] = found.gap.first_seq;
+    entry["last_seq"] = found.gap.last_seq;
+    out.append(entry);
+  }
+  return out;
+}
+
+nb::list Rows::damage() const {
+  nb::list out;
+  for (const Damage& found : run_.damage) {
+    out.append(nb::make_tuple(path_text(found.file), found.offset, text(found.what)));
+  }
+  return out;
+}
+
+void init_read(nb::module_& module) {
+  nb::class_<Rows>(module, "Rows")
+      .def("__len__", &Rows::size)
+      .def("keys", &Rows::keys)
+      .def("statistics", &Rows::statistics, nb::arg("names"))
+      .def("scalars", &Rows::scalars)
+      .def("declared", &Rows::declared)
+      .def("payloads", &Rows::payloads)
+      .def("alerts", &Rows::alerts)
+      .def("gaps", &Rows::gaps)
+      .def("damage", &Rows::damage)
+      .def("torn_tails", [](const Rows& rows) { return rows.run().torn_tails; })
+      .def("kinds", [](const Rows& rows) { return texts(rows.run().kinds); })
+      .def("suggested", [](const Rows& rows) { return texts(rows.run().suggested); })
+      .def("ranks", [](const Rows& rows) { return rows.run().ranks; })
+      .def("missing_ranks", [](const Rows& rows) { return rows.run().missing.ranks; })
+      .def("missing_text", [](const Rows& rows) { return missing_text(rows.run().missing); })
+      .def("earlier", [](const Rows& rows) { return rows.run().earlier; })
+      .def("incomplete", [](const Rows& rows) { return rows.run().incomplete; })
+      .def("top", &find_top, nb::arg("stat"), nb::arg("count"), nb::arg("smallest"));
+  // Bytes: kinds of a damaged run need not be UTF-8.
+  module.def(
+      "kind_selected",
+      [](const nb::bytes& kind, const std::vector<std::string>& asked) {
+        return kind_selected({kind.c_str(), kind.size()}, asked);
+      },
+      nb::arg("kind"), nb::arg("asked"),
+      "Whether a list of kinds and groups takes a kind of a run.");
+  module.def("read_run", &read, nb::arg("run"), nb::arg("kinds"), nb::arg("include"),
+             nb::arg("exclude"), nb::arg("ranks"), nb::arg("first_step").none(),
+             nb::arg("last_step").none(), nb::arg("all_restarts"), nb::arg("merged"),
+             nb::rv_policy::take_ownership);
+}
+
+}  // namespace trainmon

@@ -1,0 +1,53 @@
+// A run that was read, as Python sees it.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trainmon/read.h"
+
+namespace trainmon {
+
+// Held in C++; columns are made when asked for.
+class Rows {
+ public:
+  explicit Rows(RunRows run) : run_(std::move(run)) {}
+  const RunRows& run() const { return run_; }
+
+  std::size_t size() const { return run_.rows.size(); }
+  // The fields of the wide row, by name.
+  nanobind::dict keys() const;
+  // Throws ValueError for a name that is no statistic's.
+  nanobind::dict statistics(const std::vector<std::string>& names) const;
+  nanobind::dict scalars() const;
+  nanobind::dict declared() const;
+  // (type, bytes, place): Python knows what a type means.
+  nanobind::list payloads() const;
+  nanobind::list alerts() const;
+  nanobind::list gaps() const;
+  nanobind::list damage() const;
+
+ private:
+  RunRows run_;
+};
+
+// The statistic of this name; throws ValueError.
+Stat statistic(const std::string& name);
+// The `count` rows whose statistic of this name is the largest, or the smallest.
+nanobind::list find_top(const Rows& rows, const std::string& name, std::size_t count,
+                        bool smallest);
+
+// What is asked of a run, as both read() and first_bad() take it.
+ReadOptions options_of(std::vector<std::string> kinds, std::vector<std::string> include,
+                       std::vector<std::string> exclude, std::vector<int> ranks,
+                       std::optional<std::int64_t> first_step,
+                       std::optional<std::int64_t> last_step);
+
+}  // namespace trainmon

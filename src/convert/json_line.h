@@ -1,0 +1,55 @@
+// One object of JSON on a line of its own, member by member.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/text.h"
+#include "model/wide_row.h"
+#include "sinks/csv_text.h"
+
+namespace trainmon {
+
+class JsonLine {
+ public:
+  explicit JsonLine(std::string& text) : text_(text) { text_ += '{'; }
+  void end() { text_ += "}\n"; }
+
+  // A member whose value is JSON.
+  void json(std::string_view name, std::string_view value) {
+    key(name);
+    text_ += value;
+  }
+  void cell(std::string_view name, std::int64_t value) {
+    key(name);
+    csv_text::append_number(text_, value);
+  }
+  // JSON has no NaN and no infinity: they are the strings nan, inf, -inf.
+  void cell(std::string_view name, double value) {
+    key(name);
+    if (!std::isfinite(value)) text_ += '"';
+    csv_text::append_number(text_, value);
+    if (!std::isfinite(value)) text_ += '"';
+  }
+  void cell(std::string_view name, std::string_view value) { json(name, json_string(value)); }
+  // Text, too: numbers of JSON are doubles to many readers.
+  void cell(std::string_view name, Fingerprint value) { cell(name, fingerprint_text(value)); }
+  // What is not known has no member.
+  void cell(std::string_view, Unknown) {}
+
+ private:
+  void key(std::string_view name) {
+    if (!is_first_) text_ += ',';
+    is_first_ = false;
+    text_ += '"';
+    text_ += name;
+    text_ += "\":";
+  }
+
+  std::string& text_;
+  bool is_first_ = true;
+};
+
+}  // namespace trainmon
