@@ -21,9 +21,7 @@ class MsprobeDbTarget final : public Target {
         partition_(place.options.step_partition),
         database_(place.path),
         view_(place.source, place.stats, [this](const MsprobeRow& row) { add(row); }) {
-    database_.run("PRAGMA journal_mode = OFF");
-    database_.run("PRAGMA synchronous = OFF");
-    database_.run("BEGIN");
+    database_.begin_unseen();
     database_.run(Targets::kTable);
     database_.run(kMetricsTable);
     database_.run(

@@ -57,9 +57,7 @@ class TrendTarget final : public Target {
         database_(place.path),
         view_(place.source, place.stats, [this](const MsprobeRow& row) { add(row); }) {
     if (flattens_) number_micro_steps(place);
-    database_.run("PRAGMA journal_mode = OFF");
-    database_.run("PRAGMA synchronous = OFF");
-    database_.run("BEGIN");
+    database_.begin_unseen();
     database_.run(Targets::kTable);
     database_.run(kMetricsTable);
     database_.run(

@@ -4,7 +4,7 @@
 #include <unordered_map>
 
 #include "convert/target.h"
-#include "sinks/sqlite_file.h"
+#include "sinks/run_tables.h"
 
 namespace trainmon {
 namespace {
@@ -13,9 +13,7 @@ class SqliteTarget final : public Target {
  public:
   explicit SqliteTarget(const TargetPlace& place)
       : source_(place.source), database_(place.path), tables_(database_, place.stats) {
-    database_.run("PRAGMA journal_mode = OFF");
-    database_.run("PRAGMA synchronous = OFF");
-    database_.run("BEGIN");
+    database_.begin_unseen();
     tables_.add_fact("converted_from", place.options.from.native());
   }
 

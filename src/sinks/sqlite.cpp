@@ -19,8 +19,8 @@
 #include "base/text.h"
 #include "sinks/live_table.h"
 #include "sinks/log_encode.h"
+#include "sinks/run_tables.h"
 #include "sinks/sinks.h"
-#include "sinks/sqlite_file.h"
 #include "trainmon/version.h"
 
 namespace trainmon {

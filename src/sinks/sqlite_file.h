@@ -1,5 +1,5 @@
-// A SQLite database and the tables of a run in it (docs/formats.md). Every failure is a SinkError
-// with a reason of base/file.h, or `busy` (somebody else has locked it), `damaged`.
+// A SQLite database that is written, over SQLite's C interface. Every failure is a SinkError with a
+// reason of base/file.h, or `busy` (somebody else has locked it), `damaged`.
 #pragma once
 
 #include <sys/types.h>
@@ -20,9 +20,6 @@ struct sqlite3;
 struct sqlite3_stmt;
 
 namespace trainmon {
-
-inline constexpr int kSqliteFormatVersion = 1;           // user_version
-inline constexpr int kSqliteApplicationId = 0x746d6f6e;  // "tmon"
 
 // One prepared statement: bind from the left, then run. Text that is not UTF-8 is bound as a blob
 // of the same bytes, NaN as NULL.
@@ -63,6 +60,8 @@ class Database {
   explicit Database(const std::filesystem::path& path);
 
   void run(const std::string& sql);
+  // Begins the one transaction of a file that nobody sees before it is whole.
+  void begin_unseen();
   // The first column of the first row of the answer; empty for none.
   std::string value(const std::string& sql);
   Statement prepare(const std::string& sql) { return {database_.get(), sql, path_}; }
@@ -79,48 +78,6 @@ class Database {
   std::filesystem::path path_;
   std::pair<dev_t, ino_t> inode_;
   std::unique_ptr<sqlite3, Close> database_;
-};
-
-// The tables series, rows, outcomes, scalars, declared_values, payloads, alerts, gaps and meta, and
-// the views that join them. Whoever adds records opens and ends the transactions.
-class RunTables {
- public:
-  // Makes them in an empty database; rows get a column per statistic.
-  RunTables(Database& database, const std::vector<std::string>& statistics);
-
-  void add_fact(std::string_view name, std::string_view value);
-  void add_fact(std::string_view name, std::int64_t value);
-  void add_series(std::int64_t id, const Series& series);
-  // The fate and loss scale of a row are those of its outcome.
-  void add_row(std::int64_t series, const TableRow& row);
-
-  // Whose the records below are.
-  struct Owner {
-    std::int64_t restart = 0;
-    std::int64_t rank = 0;
-  };
-  void add_outcome(const Owner& owner, const Outcome& outcome);  // a later one replaces it
-  void add_scalar(const Owner& owner, std::int64_t optimizer, std::int64_t step,
-                  const Scalar& scalar);
-  void add_declared(const ReadDeclared& declared);
-  void add_payload(const Owner& owner, std::int64_t series, const Outcome& place,
-                   std::int64_t micro_step, const Payload& payload);
-  void add_alert(const Owner& owner, std::int64_t series, const Alert& alert);  // joins repeats
-  void add_gap(const Owner& owner, const Gap& gap);
-
- private:
-  RunTables(Database& database, const std::string& add_row);
-
-  Statement fact_;
-  Statement series_;
-  Statement row_;
-  Statement outcome_;
-  Statement scalar_;
-  Statement declared_;
-  Statement payload_;
-  Statement alert_;
-  Statement gap_;
-  std::vector<bool> is_count_;
 };
 
 }  // namespace trainmon

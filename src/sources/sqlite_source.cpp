@@ -12,7 +12,7 @@
 #include "read/restarts.h"
 #include "read/run_layout.h"
 #include "read/sqlite_answer.h"
-#include "sinks/sqlite_file.h"
+#include "sinks/run_tables.h"
 #include "sources/row_members.h"
 #include "sources/seen_rows.h"
 #include "sources/source.h"

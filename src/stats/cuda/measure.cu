@@ -1,5 +1,6 @@
 // The one kernel: a persistent grid walks the chunks of all tensors of a launch, whatever their
-// number and types, and merges what belongs to one tensor in a fixed order.
+// number and types, and merges what belongs to one tensor in a fixed order. One file, for it is one
+// kernel: its parts share the memory of a block and are compiled into one function.
 #include <cstddef>
 
 #include "stats/cuda/careful.h"
