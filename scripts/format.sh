@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Formats C++ with clang-format and Python with ruff; --check only looks, and lints Python too.
+# Formats C++ with clang-format and Python with ruff; --check only looks, lints Python, and spells what people read.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,6 +10,8 @@ if [ "${1:-}" = --check ]; then
   "${clang_format[@]}" --dry-run -Werror "${cpp[@]}"
   "$python" -m ruff format --quiet --check .
   "$python" -m ruff check --quiet .
+  # Tests misspell on purpose.
+  git ls-files -z -- '*.md' benchmarks docs examples include python scripts src | xargs -0 "$python" -m codespell_lib
 else
   "${clang_format[@]}" -i "${cpp[@]}"
   "$python" -m ruff check --quiet --fix --exit-zero .  # what is left, --check shows

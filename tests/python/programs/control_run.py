@@ -11,12 +11,12 @@ import time
 
 import torch
 import torch.distributed as dist
-from invisible_run import digest
 
 import launch
 import marks
 import models
 import trainmon
+from invisible_run import digest
 
 KINDS = ["grads", "weights", "activations"]
 STEPS, ACCUMULATION, OFF_STEP = 20, 2, 7
