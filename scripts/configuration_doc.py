@@ -1,5 +1,5 @@
-# Writes what follows from the table of configuration keys, docs/configuration.md and the types of
-# keyword arguments: python scripts/configuration_doc.py
+# Writes what follows from the table of configuration keys, the stored schema, docs/configuration.md and
+# the types of keyword arguments: python scripts/configuration_doc.py
 from __future__ import annotations
 
 import json
@@ -7,11 +7,11 @@ import pathlib
 import re
 
 from trainmon import _core
-from trainmon.config import schema
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "configuration.md"
 MODULE = ROOT / "python" / "trainmon" / "config_types.py"
+SCHEMA = ROOT / "python" / "trainmon" / "config.schema.json"
 NAMED = ("kinds", "every", "budget", "out")  # watch() has a parameter for each
 
 HEAD = """\
@@ -49,7 +49,7 @@ class ConfigKeys(OtherKeys, total=False):
 
 def rules() -> dict[str, dict]:
     """By key, what the JSON Schema says of its value."""
-    properties = schema()["properties"]
+    properties = json.loads(_core.config_schema())["properties"]
     return {key["name"]: properties[key["name"]] for key in _core.config_keys()}
 
 
@@ -120,3 +120,4 @@ def module() -> str:
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
     MODULE.write_text(module(), encoding="utf-8")
+    SCHEMA.write_text(_core.config_schema().strip() + "\n", encoding="utf-8")

@@ -102,7 +102,7 @@ def test_file_faults(tmp_path):
 
 
 def test_shipped_schema_is_the_generated_one():
-    """If not: .venv/bin/trainmon config schema > python/trainmon/config.schema.json"""
+    """If not: .venv/bin/python scripts/configuration_doc.py"""
     assert (PACKAGE / "config.schema.json").read_text().strip() == _core.config_schema().strip()
 
 

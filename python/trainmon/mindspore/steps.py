@@ -4,6 +4,7 @@ from __future__ import annotations
 import mindspore as ms
 
 from trainmon.base.rows import NO_SERIES
+from trainmon.mindspore.declared import Declared
 from trainmon.mindspore.momentum import Directions, Updates
 from trainmon.mindspore.parameters import states_of, steps_taken
 
@@ -22,6 +23,10 @@ class Steps:
         self.parameters: list = []  # in the order of the optimizer's, None for those not watched
         self.states: dict[str, list] = {}
         self.directions = self.updates = None
+        # The faces of other monitors have no place for what optimizers say.
+        self.declared = None
+        if adapter.fixed_selection is None:
+            self.declared = Declared(self.core, self.index, optimizer, adapter.coverage)
         self.task = 0
         self.frame = None  # the place of the forward under way, where these are the clock's
         self.window = 0
@@ -60,6 +65,8 @@ class Steps:
     def begins(self, gradients) -> None:
         self.core.begin_attempt(self.index)
         if self.recording:
+            if self.declared is not None:
+                self._read(self.declared.read)
             self._read(self.read_list, "grad_reduced", gradients)
             if self.directions is not None:
                 self._read(self.directions.read, gradients)
