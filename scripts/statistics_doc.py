@@ -22,8 +22,8 @@ TAIL = """
 
 - Every element is read once, whatever the number of statistics, and no copy of the tensor is made.
 - Sums are taken in float64 over blocks of 4096 elements, sixteen interleaved lanes each, and joined
-  in a fixed tree. Floating-point types of 16 and 8 bits, whose squares are exact in float32, are
-  summed in thirty-two lanes of float32 first, which go into the float64 lanes every 1024 (float16
+  in a fixed tree. Squares of floating-point types of 16 and 8 bits are exact in float32: they are
+  summed in thirty-two lanes of float32 first. These go into the float64 lanes every 1024 (float16
   and 8 bits: 256) elements: the norm is then off by about 1e-8, the mean by at most a few 1e-8 of
   the mean of |x|, instead of 1e-15. The result has the same bits for any number of threads and any
   instruction set (`TRAINMON_CPU_LEVEL` = `baseline`, `avx2`, `avx512` lowers the one in use).
@@ -41,9 +41,9 @@ TAIL = """
 
 Element types: float64, float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, the signed and
 unsigned integers of 8 to 64 bits, and bool. Any layout of a dense tensor: strided, permuted,
-expanded, overlapping, of no dimension, empty. Complex, sparse, quantised, nested and meta tensors,
-negative views, tensor subclasses with operations of their own (DTensor) and tensors whose storage is smaller than
-their sizes say are refused by name. `resolve_neg()` and `torch.view_as_real()` give what can be measured.
+expanded, overlapping, of no dimension, empty. Complex, sparse, quantised, nested and meta tensors
+and negative views are refused by name. So are tensor subclasses with operations of their own (DTensor) and tensors whose
+storage is smaller than their sizes say. `resolve_neg()` and `torch.view_as_real()` give what can be measured.
 """
 
 
