@@ -126,7 +126,11 @@ class Around {
     if (series.optimizer == of_first_.optimizer && series.kind == of_first_.kind &&
         row.accum == first_.accum) {
       ++around_.gradients;
-      around_.bad_gradients += is_bad(row) ? 1 : 0;
+      if (is_bad(row)) {
+        ++around_.bad_gradients;
+        if (row.seq >= last_seq_) around_.last_bad = series.name;
+        last_seq_ = std::max(last_seq_, row.seq);
+      }
     }
     around_.activations += series.kind == kind::kActv ? 1 : 0;
     if (series.kind == kind::kGradUnreduced) {
@@ -154,6 +158,7 @@ class Around {
   const Series of_first_;
   const bool is_logged_;
   AroundBad around_;
+  std::uint64_t last_seq_ = 0;  // of the bad gradients
   std::set<int> ranks_;
 };
 

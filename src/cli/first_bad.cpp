@@ -18,6 +18,7 @@ std::string moment_text(std::string_view kind) {
   if (kind == kind::kActv) return "activation, forward";
   if (kind == kind::kActvGrad) return "gradient of an activation, backward";
   if (kind == kind::kGradUnreduced) return "gradient before reduction, backward";
+  if (kind == kind::kGradMicro) return "what one backward added, backward";
   if (kind == kind::kGradReduced) return "gradient as the optimizer sees it, before the step";
   if (kind == kind::kCc) return "collective";
   if (kind == kLogged) return "a scalar that log() was given";

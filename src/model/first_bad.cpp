@@ -14,7 +14,9 @@ namespace trainmon {
 int moment_of(std::string_view kind) {
   if (kind == kind::kParamOrigin) return 0;
   if (kind == kind::kActv) return 1;
-  if (kind == kind::kActvGrad || kind == kind::kGradUnreduced) return 2;
+  if (kind == kind::kActvGrad || kind == kind::kGradUnreduced || kind == kind::kGradMicro) {
+    return 2;
+  }
   if (kind == kind::kCc) return 3;
   if (kind == kind::kGradReduced || kind == kind::kMgDirection) return 4;
   if (kind == kind::kParamUpdated) return 6;
@@ -23,7 +25,7 @@ int moment_of(std::string_view kind) {
 
 bool is_gradient(std::string_view kind) {
   return kind == kind::kActvGrad || kind == kind::kGradUnreduced || kind == kind::kGradReduced ||
-         kind == kind::kCc;
+         kind == kind::kGradMicro || kind == kind::kCc;
 }
 
 BadPlace bad_place(std::string_view kind, std::int32_t accum, std::uint64_t seq,
@@ -82,8 +84,21 @@ Origin origin_of(std::string_view kind, const AroundBad& around) {
             : "all " + grouped(around.passed) + " recorded gradients of activations were finite",
         ""};
   }
-  // With a good loss the fault is of the backward; it is told only where it reached all.
   const bool is_whole = around.bad_gradients == around.gradients;
+  const std::string counted = grouped(around.bad_gradients) + " of " + grouped(around.gradients) +
+                              " gradients of its backward are not finite";
+  const std::string logged =
+      around.loss ? "the logged loss is " + number_text(*around.loss, 6) : std::string();
+  // Reduced gradients are read in the order of parameters, which a backward runs through in
+  // reverse: the first row is where the fault went to.
+  if (kind == kind::kGradReduced && around.bad_gradients > 1 && !is_whole && !is_bad_loss &&
+      (is_good_loss || !are_most_bad)) {
+    return {"the backward", counted + (logged.empty() ? "" : ", ") + logged,
+            "near " + around.last_bad +
+                ", the last of them, for a backward begins at the last parameter; "
+                "kinds=[\"grads\", \"activations\"] names it"};
+  }
+  // With a good loss the fault is of the backward; it is told only where it reached all.
   if (moment <= 1 || !(is_bad_loss || (are_most_bad && (!is_good_loss || is_whole)))) return {};
   Origin origin;
   const bool is_clipped = kind == kind::kGradReduced;  // may be
@@ -93,14 +108,8 @@ Origin origin_of(std::string_view kind, const AroundBad& around) {
                  : !is_whole   ? "the forward, the loss or the backward of late modules"
                  : is_clipped  ? "the forward, the loss or clipping"
                                : "the forward or the loss";
-  if (are_most_bad) {
-    origin.why = grouped(around.bad_gradients) + " of " + grouped(around.gradients) +
-                 " gradients of its backward are not finite";
-  }
-  if (around.loss) {
-    origin.why += (origin.why.empty() ? "" : ", ") + std::string("the logged loss is ") +
-                  number_text(*around.loss, 6);
-  }
+  if (are_most_bad) origin.why = counted;
+  if (!logged.empty()) origin.why += (origin.why.empty() ? "" : ", ") + logged;
   if (is_good_loss && is_clipped) {
     origin.module =
         "not known: clipping by the norm makes all gradients bad where one is; "

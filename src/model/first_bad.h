@@ -47,6 +47,7 @@ BadPlace bad_place(std::string_view kind, std::int32_t accum, std::uint64_t seq,
 struct AroundBad {
   std::int64_t gradients = 0;  // rows of the row's kind in the same backward, itself among them
   std::int64_t bad_gradients = 0;
+  std::string last_bad;          // the name of the last of them
   std::int64_t activations = 0;  // rows of activations
   std::int64_t local = 0;        // gradients before the reduction in the same window
   std::int64_t bad_local = 0;

@@ -99,7 +99,10 @@ void FirstNonFinite::count(const Row& row, const Series& series) {
     known = counts_.rbegin();
   }
   ++known->rows;
-  known->bad += (row.key.flags & flag::kNonFinite) != 0 ? 1 : 0;
+  if ((row.key.flags & flag::kNonFinite) == 0) return;
+  ++known->bad;
+  if (row.key.seq >= known->last_seq) known->last_bad = series.name;
+  known->last_seq = std::max(known->last_seq, row.key.seq);
 }
 
 void FirstNonFinite::keep(const Row& row, const Series& series) {
@@ -176,6 +179,7 @@ AroundBad FirstNonFinite::around(const Candidate& candidate, std::int64_t step) 
     if (one.kind != candidate.kind || one.accum != candidate.key.accum) continue;
     around.gradients = one.rows;
     around.bad_gradients = one.bad;
+    around.last_bad = one.last_bad;
   }
   for (const Loss& loss : losses_) {
     if (loss.value && outcome_of(clock_, loss.window).step == step) {

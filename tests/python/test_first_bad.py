@@ -129,9 +129,23 @@ def test_a_nan_of_the_backward_is_not_blamed_on_the_forward(tmp_path, capfd):
     train(tmp_path / "run", poison=True, steps=1)  # of h.1, h.0 and wte; h.2, h.3 and head are good
     live = live_line(capfd.readouterr().err)
     code, out, _ = call("first-bad", tmp_path / "run")
-    assert code == 1 and "forward" not in out.splitlines()[0]
+    assert code == 1 and out.splitlines()[0] == "first bad: step 0, rank 0, the backward"
     assert "the forward or the loss" not in out and "the forward or the loss" not in live
-    assert trainmon.first_bad(tmp_path / "run").came_from == ""
+    # The rows of the step come in the order of parameters, and wte is where the fault went to.
+    for text in (live, out):
+        assert "6 of 12 gradients of its backward are not finite, the logged loss is 0." in text
+        assert "near h.1.bias, the last of them" in text
+    found = trainmon.first_bad(tmp_path / "run")
+    assert found.came_from == "the backward" and found.name == "wte.weight"
+
+
+def test_what_one_backward_adds_comes_before_the_reduced_gradients(tmp_path, capfd):
+    train(tmp_path / "run", poison=True, steps=1, kinds=["grads", "grad_micro"])
+    live = live_line(capfd.readouterr().err)
+    _, out, _ = call("first-bad", tmp_path / "run")
+    assert "what one backward added, backward" in out and "grad_micro" in live
+    found = trainmon.first_bad(tmp_path / "run")
+    assert (found.kind, found.name) == ("grad_micro", "h.1.bias")
 
 
 def test_all_gradients_bad_and_a_good_loss_is_the_backward(tmp_path):
