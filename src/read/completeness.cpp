@@ -18,10 +18,10 @@ constexpr auto kSilence = std::chrono::minutes(15);  // of a machine that cannot
 
 // By reason: as health.json counts, or, where that is older than the log, as gaps say.
 std::map<std::string, std::int64_t> drops_of(const std::optional<StoredHealth>& stored,
-                                             const LogContents* log) {
+                                             const LogContents* log, std::string_view name) {
   std::map<std::string, std::int64_t> drops, gaps;
   for (const SinkHealth& sink : stored ? stored->health.sinks : std::vector<SinkHealth>()) {
-    if (sink.name == "log") drops = sink.rows_dropped;
+    if (sink.name == name) drops = sink.rows_dropped;
   }
   for (const RecordBatch& batch : log != nullptr ? log->batches : std::vector<RecordBatch>()) {
     for (const Gap& gap : batch.gaps) gaps[gap.reason] += gap.rows;
@@ -119,14 +119,14 @@ bool has_kind(const LogContents& log, std::string_view kind) {
 
 Completeness completeness_of(const RankDirectory& place, const RunFacts& facts,
                              const std::optional<StoredHealth>& stored, const LogContents* log,
-                             bool is_newest) {
+                             bool is_newest, std::string_view sink) {
   Completeness found;
   found.writer = writer_of(facts, stored);
   if (log != nullptr) find_last(found, facts, *log);
   std::string who = "rank " + std::to_string(place.rank);
   if (place.restart > 0 || !is_newest) who += ", restart " + std::to_string(place.restart);
   const auto add = [&](const std::string& what) { found.incomplete.push_back(who + ": " + what); };
-  const std::map<std::string, std::int64_t> drops = drops_of(stored, log);
+  const std::map<std::string, std::int64_t> drops = drops_of(stored, log, sink);
   std::string reasons;
   std::int64_t dropped = 0;
   for (const auto& [reason, rows] : drops) {

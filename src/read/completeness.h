@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "read/account.h"
@@ -21,9 +22,10 @@ struct Completeness {
 };
 
 // `log` may lack its rows, not its other records; nullptr where it was not read. Of a restart that
-// a newer one of the same rank follows (`is_newest` false), that it was killed is no news.
+// a newer one of the same rank follows (`is_newest` false), that it was killed is no news. `sink`
+// is the one whose files are read.
 Completeness completeness_of(const RankDirectory& place, const RunFacts& facts,
                              const std::optional<StoredHealth>& stored, const LogContents* log,
-                             bool is_newest);
+                             bool is_newest, std::string_view sink = "log");
 
 }  // namespace trainmon

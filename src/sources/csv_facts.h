@@ -2,6 +2,9 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "model/timeline.h"
 #include "read/joined_alerts.h"
@@ -34,6 +37,9 @@ class CsvFacts {
   void read_payloads(const CsvPlace& place, const Source::UsePayload& use, RowAccount& account);
   // After the last of them.
   void finish();
+  void set_incomplete(std::vector<std::string> incomplete) {
+    rows_.incomplete = std::move(incomplete);
+  }
   // Series of it are those of alerts.
   const RunRows& rows() const { return rows_; }
 

@@ -14,6 +14,7 @@
 #include "read/run_layout.h"
 #include "sources/csv_columns.h"
 #include "sources/csv_facts.h"
+#include "sources/incomplete_run.h"
 #include "sources/kept_shapes.h"
 #include "sources/seen_rows.h"
 #include "sources/source.h"
@@ -59,10 +60,11 @@ std::int64_t not_in_row_files(const fs::path& directory) {
 class CsvSource final : public Source {
  public:
   CsvSource(const SourceOptions& options, RowAccount& account) : filter_(options.select) {
+    std::vector<RankDirectory> places;
     if (!files_named(options.from, "rows", ".csv").empty()) {
       add_directory(options.from, nullptr, account);
     } else {
-      const std::vector<RankDirectory> places = rank_directories(options.from);
+      places = rank_directories(options.from);
       for (const RankDirectory& place : places) {
         if (filter_.takes_rank(place.rank)) add_directory(place.path, &place, account);
       }
@@ -79,6 +81,8 @@ class CsvSource final : public Source {
     facts_ = std::make_unique<CsvFacts>(options.select, restarts_);
     for (const Directory& d : directories_) facts_->add(d.place(), account);
     facts_->finish();
+    facts_->set_incomplete(incomplete_run(
+        places, [&](int rank) { return filter_.takes_rank(rank); }, "csv", facts_->rows().gaps));
   }
 
   const std::vector<Part>& parts() const override { return parts_; }

@@ -25,6 +25,9 @@ class SqliteFacts {
   void add(sqlite3* database, const std::filesystem::path& file);
   // After the last of them: what holds of the newest restarts.
   void finish(const ReadOptions& options, const Restarts& restarts);
+  void set_incomplete(std::vector<std::string> incomplete) {
+    rows_.incomplete = std::move(incomplete);
+  }
   // Those that the filter takes, of the newest restarts. One that cannot be read is rejected.
   void read_payloads(sqlite3* database, const std::filesystem::path& file, const Restarts& restarts,
                      const Source::UsePayload& use, RowAccount& account);

@@ -13,6 +13,7 @@
 #include "read/run_layout.h"
 #include "read/sqlite_answer.h"
 #include "sinks/run_tables.h"
+#include "sources/incomplete_run.h"
 #include "sources/row_members.h"
 #include "sources/seen_rows.h"
 #include "sources/source.h"
@@ -32,10 +33,11 @@ class SqliteSource final : public Source {
   SqliteSource(const SourceOptions& options, RowAccount& account)
       : filter_(options.select), facts_(filter_) {
     std::error_code unknown;
+    std::vector<RankDirectory> places;
     if (!fs::is_directory(options.from, unknown)) {
       add_file(options.from, 0, 0);
     } else {
-      const std::vector<RankDirectory> places = rank_directories(options.from);
+      places = rank_directories(options.from);
       for (const RankDirectory& place : places) {
         if (!filter_.takes_rank(place.rank)) continue;
         note_world_size(place);
@@ -73,6 +75,8 @@ class SqliteSource final : public Source {
       }
     }
     facts_.finish(options.select, restarts_);
+    facts_.set_incomplete(incomplete_run(
+        places, [&](int rank) { return filter_.takes_rank(rank); }, "sqlite", facts_.rows().gaps));
   }
 
   const std::vector<Part>& parts() const override { return parts_; }

@@ -79,14 +79,14 @@ def history(lines, group, name):
     ]
 
 
-def convert(source, out, to, *more):
-    program("convert", source, "--to", to, "-o", out, *more)
+def convert(source, out, to, *more, code=0):
+    program("convert", source, "--to", to, "-o", out, *more, code=code)
     return out
 
 
-def told(source, to_directory, *more):
+def told(source, to_directory, *more, code=0):
     """The lines of declared.jsonl that a conversion of this source gives; none where there is none."""
-    out = convert(source, to_directory, "jsonl", *more)
+    out = convert(source, to_directory, "jsonl", *more, code=code)
     file = out / "declared.jsonl"
     return [json.loads(line) for line in file.open()] if file.exists() else []
 
@@ -352,5 +352,6 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert done.returncode == -signal.SIGKILL
     wanted = [(step, 0.5**step) for step in range(5)]
     for source in ("csv", "sqlite"):
-        assert history(told(run, tmp_path / source, "--from", source), 0, "lr") == wanted
+        lines = told(run, tmp_path / source, "--from", source, code=3)  # for it was killed
+        assert history(lines, 0, "lr") == wanted
     assert points(run / "tensorboard/rank_0")["declared/group_0/lr"] == wanted

@@ -2,7 +2,9 @@
 import json
 import math
 import os
+import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 
@@ -61,7 +63,7 @@ def test_an_empty_run(tmp_path, capfd):
 KILLED = """
 import sys, os, signal, numpy as np
 from written_run import WrittenRank
-rank = WrittenRank(sys.argv[1])
+rank = WrittenRank(sys.argv[1], sinks=["log", "csv", "sqlite"])
 for step in range(8):
     rank.observe(np.array([1.0, float("nan") if step == int(sys.argv[2]) else 1.0], np.float32),
                  "grad_reduced", "w", step)
@@ -87,6 +89,34 @@ def test_a_killed_rank(tmp_path):
     assert "its last record is of step 7, 20" in out
     (rank,) = json.loads(call("doctor", run, "--json")[1])["ranks"]
     assert (rank["state"], rank["last_step"]) == ("killed", 7) and rank["last_time_ns"] > 0
+
+
+@pytest.mark.parametrize("source", ["csv", "sqlite"])
+def test_files_of_other_sinks_tell_of_the_kill_too(source, tmp_path):
+    run = tmp_path / "run"
+    killed(run)
+    code, _, err = call("convert", run, "--from", source, "--to", "jsonl", "-o", tmp_path / "out")
+    assert code == 3 and "rank 0: its process is gone and did not stop in order" in err
+    rank = WrittenRank(run, sinks=["log", "csv", "sqlite"])
+    rank.observe(GOOD, "grad_reduced", "w", 8)
+    rank.end_step()
+    rank.stop()
+    code, _, err = call("convert", run, "--from", source, "--to", "jsonl", "-o", tmp_path / "new")
+    assert code == 0 and "did not stop" not in err, "a kill that another start followed is no news"
+
+
+def test_gaps_of_a_database_that_stands_alone_are_said(tmp_path):
+    rank = WrittenRank(tmp_path / "run", sinks=["sqlite"])
+    rank.observe(GOOD, "grad_reduced", "w", 0)
+    rank.end_step()
+    rank.stop()
+    file = tmp_path / "alone.db"
+    shutil.copy(next((tmp_path / "run").rglob("stats.db")), file)
+    with sqlite3.connect(file) as database:
+        database.execute("INSERT INTO gaps VALUES (0, 0, 'no_space', 5, 1, 3)")
+    database.close()
+    code, _, err = call("convert", file, "--to", "jsonl", "-o", tmp_path / "out")
+    assert code == 3 and "rank 0: 5 rows were dropped (no_space)" in err
 
 
 def test_a_finding_stands_whatever_is_missing(tmp_path):
