@@ -169,7 +169,7 @@ def test_snippets_while_training(start, tmp_path):
 
 
 def test_two_processes(tmp_path):
-    launch.run("compat_manual.py", tmp_path, ranks=2, timeout=120)
+    launch.run(launch.SHARED / "compat_manual.py", tmp_path, ranks=2, timeout=120)
     for name, found in (
         ("quick", EXPECTED["wg"]),
         ("old", EXPECTED["xy"]),
