@@ -70,20 +70,16 @@ nb::tuple find_first_bad(const nb::bytes& run, std::vector<std::string> kinds,
 // What alert rules found, in order: read, cut to the first `count`, and written where asked to.
 nb::dict find_anomalies(const nb::bytes& directory, const std::vector<std::int64_t>& steps,
                         std::size_t count, const std::optional<nb::bytes>& out) {
-  AnomalyList list;
   std::size_t total = 0;
   const std::filesystem::path from = path_of(directory);
   const std::filesystem::path to = out ? path_of(*out) : std::filesystem::path();
-  try {
-    const nb::gil_scoped_release release;
-    settle_writers_of(from);
-    list = read_anomalies(from, {steps.begin(), steps.end()});
-    total = list.entries.size();
-    list.entries.resize(std::min(total, count));
-    if (out) write_anomalies(to, list.entries);
-  } catch (const std::system_error& error) {
-    raise_os_error(error);
-  }
+  const AnomalyList list = unlocked(from, [&] {
+    AnomalyList all = read_anomalies(from, {steps.begin(), steps.end()});
+    total = all.entries.size();
+    all.entries.resize(std::min(total, count));
+    if (out) write_anomalies(to, all.entries);
+    return all;
+  });
   nb::list entries;
   for (const Anomaly& one : list.entries) {
     nb::dict entry;

@@ -125,22 +125,13 @@ class Around {
     if (row.rank != first_.rank || (row.attempt != first_.attempt && !is_logged_)) return;
     if (series.optimizer == of_first_.optimizer && series.kind == of_first_.kind &&
         row.accum == first_.accum) {
-      ++around_.gradients;
-      if (is_bad(row)) {
-        ++around_.bad_gradients;
-        if (row.seq >= last_seq_) around_.last_bad = series.name;
-        last_seq_ = std::max(last_seq_, row.seq);
-      }
+      around_.gradients.add(is_bad(row), row.seq, series.name);
     }
     around_.activations += series.kind == kind::kActv ? 1 : 0;
     if (series.kind == kind::kGradUnreduced) {
-      ++around_.local;
-      around_.bad_local += is_bad(row) ? 1 : 0;
+      around_.local.add(is_bad(row), row.seq, series.name);
     }
-    if (series.kind == kind::kActvGrad) {
-      ++around_.passed;
-      around_.bad_passed += is_bad(row) ? 1 : 0;
-    }
+    if (series.kind == kind::kActvGrad) around_.passed.add(is_bad(row), row.seq, series.name);
   }
   const AroundBad& around() const { return around_; }
   std::vector<int> ranks() const { return {ranks_.begin(), ranks_.end()}; }
@@ -158,7 +149,6 @@ class Around {
   const Series of_first_;
   const bool is_logged_;
   AroundBad around_;
-  std::uint64_t last_seq_ = 0;  // of the bad gradients
   std::set<int> ranks_;
 };
 

@@ -91,13 +91,9 @@ int query_column(std::string_view field) {
 }
 
 void Answer::operator()(std::string_view text) const {
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t length = decode_utf8(text, at).length;
-    if (length == 0) {
-      sqlite3_result_blob64(context, text.data(), text.size(), SQLITE_TRANSIENT);
-      return;
-    }
-    at += length;
+  if (!is_utf8(text)) {
+    sqlite3_result_blob64(context, text.data(), text.size(), SQLITE_TRANSIENT);
+    return;
   }
   sqlite3_result_text64(context, text.empty() ? "" : text.data(), text.size(), SQLITE_TRANSIENT,
                         SQLITE_UTF8);

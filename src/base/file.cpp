@@ -134,22 +134,27 @@ File create_file(const std::filesystem::path& path, mode_t mode) {
   return file;
 }
 
+void in_directory(const std::filesystem::path& directory, const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const SinkError& error) {
+    if (error.reason() != "deleted") throw;
+    make_directories(directory);
+    work();
+  }
+}
+
 void make_next_file(const std::filesystem::path& directory, int& number,
                     const std::function<void(int)>& make) {
   constexpr int kAttempts = 1000;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     try {
-      make(number);
+      in_directory(directory, [&] { make(number); });
       ++number;
       return;
     } catch (const SinkError& error) {
-      if (error.reason() == "deleted" && attempt == 0) {
-        make_directories(directory);
-      } else if (error.reason() == "exists") {
-        ++number;
-      } else {
-        throw;
-      }
+      if (error.reason() != "exists") throw;
+      ++number;
     }
   }
   throw SinkError("exists", "no free name for the next file in " + directory.string());

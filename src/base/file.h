@@ -54,10 +54,12 @@ inline constexpr mode_t kFileMode = 0640;  // less the umask
 // A `mode` other than kFileMode is the file's whatever the umask: somebody else is meant to read
 // it.
 File create_file(const std::filesystem::path& path, mode_t mode = kFileMode);
+// Calls `work()`, and once more after `directory` was made again where somebody removed it: the
+// first call threw "deleted". What else it throws passes through.
+void in_directory(const std::filesystem::path& directory, const std::function<void()>& work);
 // Calls `make(number)`, which is to create the file of that number in `directory`, again with the
-// next number while it throws "exists" (somebody else's file is never touched), and once more after
-// `directory` was made again where somebody removed it. `number` is then the next one that may be
-// free. What else `make` throws passes through.
+// next number while it throws "exists" (somebody else's file is never touched). `number` is then
+// the next one that may be free. Otherwise as in_directory().
 void make_next_file(const std::filesystem::path& directory, int& number,
                     const std::function<void(int)>& make);
 // For reading; a link at `path` is followed (readers may be given one).

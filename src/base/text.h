@@ -50,5 +50,6 @@ struct Utf8Char {
   std::uint32_t code = 0;
 };
 Utf8Char decode_utf8(std::string_view text, std::size_t at);
+bool is_utf8(std::string_view text);
 
 }  // namespace trainmon

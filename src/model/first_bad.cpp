@@ -28,6 +28,20 @@ bool is_gradient(std::string_view kind) {
          kind == kind::kGradMicro || kind == kind::kCc;
 }
 
+void BadCount::add(bool is_bad, std::uint64_t seq, std::string_view name) {
+  ++rows;
+  if (!is_bad) return;
+  ++bad;
+  if (seq < last_seq) return;
+  last_seq = seq;
+  last_bad = name;
+}
+
+void BadCount::add(const BadCount& others) {
+  rows += others.rows;
+  bad += others.bad;
+}
+
 BadPlace bad_place(std::string_view kind, std::int32_t accum, std::uint64_t seq,
                    const Outcome& outcome) {
   BadPlace place;
@@ -70,31 +84,32 @@ Origin origin_of(std::string_view kind, const AroundBad& around) {
   if (!around.setting.empty()) return {"the settings of the optimizer", around.setting, ""};
   const int moment = moment_of(kind);
   const bool is_bad_loss = around.loss && !std::isfinite(*around.loss);
-  const bool are_most_bad =
-      around.gradients > 1 && 2 * around.bad_gradients > around.gradients && is_gradient(kind);
+  const bool are_most_bad = around.gradients.rows > 1 &&
+                            2 * around.gradients.bad > around.gradients.rows && is_gradient(kind);
   const bool is_good_loss = around.loss && !is_bad_loss;
   // Of one tensor alone the fault may be in the product that makes its gradient.
-  const bool passed = around.passed > 0 && around.bad_passed == 0 && are_most_bad;
-  const bool is_local_good = around.local > 0 ? around.bad_local == 0 : passed;
+  const bool passed = around.passed.rows > 0 && around.passed.bad == 0 && are_most_bad;
+  const bool is_local_good = around.local.rows > 0 ? around.local.bad == 0 : passed;
   if (kind == kind::kGradReduced && is_local_good) {
-    return {
-        "another rank, or what changes gradients between the backward and the step",
-        around.local > 0
-            ? "all " + grouped(around.local) + " gradients of this rank were finite before"
-            : "all " + grouped(around.passed) + " recorded gradients of activations were finite",
-        ""};
+    return {"another rank, or what changes gradients between the backward and the step",
+            around.local.rows > 0
+                ? "all " + grouped(around.local.rows) + " gradients of this rank were finite before"
+                : "all " + grouped(around.passed.rows) +
+                      " recorded gradients of activations were finite",
+            ""};
   }
-  const bool is_whole = around.bad_gradients == around.gradients;
-  const std::string counted = grouped(around.bad_gradients) + " of " + grouped(around.gradients) +
+  const bool is_whole = around.gradients.bad == around.gradients.rows;
+  const std::string counted = grouped(around.gradients.bad) + " of " +
+                              grouped(around.gradients.rows) +
                               " gradients of its backward are not finite";
   const std::string logged =
       around.loss ? "the logged loss is " + number_text(*around.loss, 6) : std::string();
   // Reduced gradients are read in the order of parameters, which a backward runs through in
   // reverse: the first row is where the fault went to.
-  if (kind == kind::kGradReduced && around.bad_gradients > 1 && !is_whole && !is_bad_loss &&
+  if (kind == kind::kGradReduced && around.gradients.bad > 1 && !is_whole && !is_bad_loss &&
       (is_good_loss || !are_most_bad)) {
     return {"the backward", counted + (logged.empty() ? "" : ", ") + logged,
-            "near " + around.last_bad +
+            "near " + around.gradients.last_bad +
                 ", the last of them, for a backward begins at the last parameter; "
                 "kinds=[\"grads\", \"activations\"] names it"};
   }

@@ -43,18 +43,25 @@ bool comes_before(const BadPlace& a, int optimizer_of_a, const BadPlace& b, int 
 BadPlace bad_place(std::string_view kind, std::int32_t accum, std::uint64_t seq,
                    const Outcome& outcome);
 
+// Rows of one kind, and how many of them are bad.
+struct BadCount {
+  std::int64_t rows = 0;
+  std::int64_t bad = 0;
+  std::string last_bad = {};  // the name of the one with the largest seq
+  std::uint64_t last_seq = 0;
+
+  void add(bool is_bad, std::uint64_t seq, std::string_view name);
+  void add(const BadCount& others);  // their numbers alone
+};
+
 // What the rank of the first bad row saw in the same window.
 struct AroundBad {
-  std::int64_t gradients = 0;  // rows of the row's kind in the same backward, itself among them
-  std::int64_t bad_gradients = 0;
-  std::string last_bad;          // the name of the last of them
+  BadCount gradients;            // of the row's kind in the same backward, itself among them
   std::int64_t activations = 0;  // rows of activations
-  std::int64_t local = 0;        // gradients before the reduction in the same window
-  std::int64_t bad_local = 0;
-  std::int64_t passed = 0;  // gradients of activations in the same window
-  std::int64_t bad_passed = 0;
-  std::optional<double> loss;  // that was logged; one that is not finite, where there is one
-  std::string setting;         // of an optimizer, NaN by then: "lr of group 0 is nan from ..."
+  BadCount local;                // gradients before the reduction
+  BadCount passed;               // gradients of activations
+  std::optional<double> loss;    // that was logged; one that is not finite, where there is one
+  std::string setting;           // of an optimizer, NaN by then: "lr of group 0 is nan from ..."
 };
 // Whether a value of an optimizer's group can be no setting, and how that is said. An infinity may
 // be meant: no limit.

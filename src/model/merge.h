@@ -6,14 +6,11 @@
 
 #include "model/both.h"
 #include "model/state_fields.h"
+#include "model/wrapping.h"
 #include "trainmon/stat.h"
 
 namespace trainmon {
 
-// Unsigned inside, for a damaged file may hold counts that no tensor has.
-TRAINMON_BOTH std::int64_t add_counts(std::int64_t a, std::int64_t b) {
-  return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
-}
 TRAINMON_BOTH double lesser_of(double a, double b) {
   return b < a ? b : a;
 }
@@ -99,7 +96,7 @@ TRAINMON_BOTH void merge_states(RowState& into, const RowState& from) {
   }
   each_state_field([&](auto field) {
     if constexpr (field.is_count) {
-      into.*field.member = add_counts(into.*field.member, from.*field.member);
+      into.*field.member = wrapping_sum(into.*field.member, from.*field.member);
     }
   });
 }

@@ -68,7 +68,7 @@ double derive(Stat stat, const RowState& state) {
     case Stat::nans:
       return as_double(state.nans);
     case Stat::infs:
-      return as_double(add_counts(state.pos_infs, state.neg_infs));
+      return as_double(wrapping_sum(state.pos_infs, state.neg_infs));
     case Stat::subnormals:
       return as_double(state.subnormals);
     case Stat::zeros:

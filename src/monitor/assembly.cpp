@@ -64,8 +64,8 @@ std::vector<std::unique_ptr<Rule>> alert_rules_of(const Config& config) {
     options.stats.push_back(*stat_from_name(name));
   }
   std::vector<std::unique_ptr<Rule>> rules;
-  for (const RuleType& type : rule_types()) {
-    if (std::unique_ptr<Rule> rule = type.make(options)) rules.push_back(std::move(rule));
+  for (const RuleMaker make : rule_makers()) {
+    if (std::unique_ptr<Rule> rule = make(options)) rules.push_back(std::move(rule));
   }
   return rules;
 }

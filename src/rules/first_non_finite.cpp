@@ -98,11 +98,7 @@ void FirstNonFinite::count(const Row& row, const Series& series) {
     counts_.push_back({series.optimizer, row.key.window, row.key.accum, series.kind});
     known = counts_.rbegin();
   }
-  ++known->rows;
-  if ((row.key.flags & flag::kNonFinite) == 0) return;
-  ++known->bad;
-  if (row.key.seq >= known->last_seq) known->last_bad = series.name;
-  known->last_seq = std::max(known->last_seq, row.key.seq);
+  known->seen.add((row.key.flags & flag::kNonFinite) != 0, row.key.seq, series.name);
 }
 
 void FirstNonFinite::keep(const Row& row, const Series& series) {
@@ -167,19 +163,11 @@ AroundBad FirstNonFinite::around(const Candidate& candidate, std::int64_t step) 
   AroundBad around;
   for (const Count& one : counts_) {
     if (one.window != candidate.window || one.optimizer != candidate.optimizer) continue;
-    if (one.kind == kind::kActv) around.activations += one.rows;
-    if (one.kind == kind::kGradUnreduced) {
-      around.local += one.rows;
-      around.bad_local += one.bad;
-    }
-    if (one.kind == kind::kActvGrad) {
-      around.passed += one.rows;
-      around.bad_passed += one.bad;
-    }
+    if (one.kind == kind::kActv) around.activations += one.seen.rows;
+    if (one.kind == kind::kGradUnreduced) around.local.add(one.seen);
+    if (one.kind == kind::kActvGrad) around.passed.add(one.seen);
     if (one.kind != candidate.kind || one.accum != candidate.key.accum) continue;
-    around.gradients = one.rows;
-    around.bad_gradients = one.bad;
-    around.last_bad = one.last_bad;
+    around.gradients = one.seen;
   }
   for (const Loss& loss : losses_) {
     if (loss.value && outcome_of(clock_, loss.window).step == step) {

@@ -48,10 +48,7 @@ class FirstNonFinite final : public Rule {
     std::int64_t window = 0;
     std::int32_t accum = 0;
     std::string_view kind;  // of a series, which lives as long as the table
-    std::int64_t rows = 0;
-    std::int64_t bad = 0;
-    std::string last_bad = {};  // the name of the last of them
-    std::uint64_t last_seq = 0;
+    BadCount seen = {};
   };
   struct Loss {
     std::int64_t window = 0;

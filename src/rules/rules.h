@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "trainmon/rule.h"
@@ -17,12 +16,9 @@ struct RuleOptions {
   int warmup = 0;
   std::vector<Stat> stats;
 };
-// One line of the table of rules.
-struct RuleType {
-  std::string_view name;
-  std::unique_ptr<Rule> (*make)(const RuleOptions& options);  // null where it is not asked for
-};
-// In the order in which they look.
-std::span<const RuleType> rule_types();
+// Makes a rule, or null where the options do not ask for it.
+using RuleMaker = std::unique_ptr<Rule> (*)(const RuleOptions& options);
+// In the order in which their rules look.
+std::span<const RuleMaker> rule_makers();
 
 }  // namespace trainmon

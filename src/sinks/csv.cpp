@@ -219,13 +219,7 @@ class CsvSink : public Sink {
     if (&part == &rows_) return start_rows_file();
     part.path = run_.directory / part.name;
     Appendable found;
-    try {
-      found = open_to_append(part.path);
-    } catch (const SinkError& error) {
-      if (error.reason() != "deleted") throw;
-      make_directories(run_.directory);
-      found = open_to_append(part.path);
-    }
+    in_directory(run_.directory, [&] { found = open_to_append(part.path); });
     part.file = std::move(found.file);
     part.size = found.size;
     part.is_torn = false;

@@ -190,13 +190,7 @@ class MsprobeAnomalySink final : public Sink {
       put(entry("more_from_step_" + std::to_string(alert.step), alert, tag, call, message));
     }
     text += text == "{" ? "}" : "\n}";
-    try {
-      write_atomically(path_, text);
-    } catch (const SinkError& error) {
-      if (error.reason() != "deleted") throw;
-      make_directories(path_.parent_path());  // somebody removed it: the entries are still here
-      write_atomically(path_, text);
-    }
+    in_directory(path_.parent_path(), [&] { write_atomically(path_, text); });
     is_dirty_ = false;
     const Clock::time_point end = Clock::now();
     next_write_ = end + kTimesAsLong * (end - start);

@@ -52,16 +52,8 @@ void StepFiles::append(const StepFile& file, std::int64_t step) {
 
 bool StepFiles::append_to(const std::filesystem::path& path, const std::string& head,
                           const std::string& text) {
-  const auto open_again = [&] {
-    try {
-      return open_to_append(path);
-    } catch (const SinkError& error) {
-      if (error.reason() != "deleted") throw;
-      make_directories(directory_);  // somebody removed it
-      return open_to_append(path);
-    }
-  };
-  Appendable found = open_again();
+  Appendable found;
+  in_directory(directory_, [&] { found = open_to_append(path); });
   if (found.size > 0 && first_line(found, path) != head) return false;
   appended_.push_back({path, found.size, found.is_new});
   write_at(found.file, found.size, found.size > 0 ? text : head + text, path);

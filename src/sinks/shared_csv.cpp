@@ -63,13 +63,7 @@ class Locked {
 
  private:
   void open() {
-    try {
-      file_ = open_to_share(csv_->path);
-    } catch (const SinkError& error) {
-      if (error.reason() != "deleted") throw;
-      make_directories(csv_->path.parent_path());
-      file_ = open_to_share(csv_->path);
-    }
+    in_directory(csv_->path.parent_path(), [&] { file_ = open_to_share(csv_->path); });
   }
 
   void lock(Clock::time_point deadline) {

@@ -162,14 +162,14 @@ class SqliteSink : public Sink {
  private:
   void start_file() {
     const fs::path path = run_.directory / "stats.db";
-    try {
-      make_database(path);
-    } catch (const SinkError& error) {
-      end_file();
-      if (error.reason() != "deleted") throw;
-      make_directories(run_.directory);
-      make_database(path);
-    }
+    in_directory(run_.directory, [&] {
+      try {
+        make_database(path);
+      } catch (const SinkError&) {
+        end_file();
+        throw;
+      }
+    });
   }
 
   void make_database(const fs::path& path) {

@@ -51,15 +51,6 @@ SinkError database_error(sqlite3* database, int code, const std::filesystem::pat
   return {reason, "cannot write " + path.string() + ": " + message};
 }
 
-bool is_utf8(std::string_view text) {
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t length = decode_utf8(text, at).length;
-    if (length == 0) return false;
-    at += length;
-  }
-  return true;
-}
-
 }  // namespace
 
 // --- one statement -------------------------------------------------------------------------------

@@ -14,8 +14,8 @@
 #include "read/run_layout.h"
 #include "sources/csv_columns.h"
 #include "sources/csv_facts.h"
-#include "sources/incomplete_run.h"
 #include "sources/kept_shapes.h"
+#include "sources/rank_record.h"
 #include "sources/seen_rows.h"
 #include "sources/source.h"
 
@@ -60,13 +60,16 @@ std::int64_t not_in_row_files(const fs::path& directory) {
 class CsvSource final : public Source {
  public:
   CsvSource(const SourceOptions& options, RowAccount& account) : filter_(options.select) {
-    std::vector<RankDirectory> places;
-    if (!files_named(options.from, "rows", ".csv").empty()) {
-      add_directory(options.from, nullptr, account);
+    std::vector<std::string> incomplete;
+    const bool stands_alone = !files_named(options.from, "rows", ".csv").empty();
+    if (stands_alone) {
+      add_directory(options.from, nullptr, {}, account);
     } else {
-      places = rank_directories(options.from);
-      for (const RankDirectory& place : places) {
-        if (filter_.takes_rank(place.rank)) add_directory(place.path, &place, account);
+      const std::vector<RankDirectory> places = rank_directories(options.from);
+      for (std::size_t i = 0; i < places.size(); ++i) {
+        if (!filter_.takes_rank(places[i].rank)) continue;
+        add_directory(places[i].path, &places[i], read_rank_record(places, i, "csv", incomplete),
+                      account);
       }
       if (!options.select.all_restarts) note_starts_without(places);
     }
@@ -81,8 +84,8 @@ class CsvSource final : public Source {
     facts_ = std::make_unique<CsvFacts>(options.select, restarts_);
     for (const Directory& d : directories_) facts_->add(d.place(), account);
     facts_->finish();
-    facts_->set_incomplete(incomplete_run(
-        places, [&](int rank) { return filter_.takes_rank(rank); }, "csv", facts_->rows().gaps));
+    if (stands_alone) add_gaps(facts_->rows().gaps, incomplete);
+    facts_->set_incomplete(std::move(incomplete));
   }
 
   const std::vector<Part>& parts() const override { return parts_; }
@@ -121,24 +124,22 @@ class CsvSource final : public Source {
     }
   };
 
-  void add_directory(const fs::path& path, const RankDirectory* place, RowAccount& account) {
+  void add_directory(const fs::path& path, const RankDirectory* place, const RankRecord& record,
+                     RowAccount& account) {
     Directory directory;
     directory.path = path;
     directory.files = files_named(path, "rows", ".csv");
     if (directory.files.empty()) return;
     if (place != nullptr) {
-      std::vector<Damage> damage;
-      const RunFacts facts = read_run_json(*place, damage);
       directory.rank = place->rank;
       directory.restart = place->restart;
-      directory.clock = facts.clock;
-      directory.timeline = Timeline(facts.start_steps);
-      restarts_.set_world_size(place->restart, facts.world_size);
-      const std::optional<StoredHealth> stored = read_health_json(*place, damage);
-      if (stored && stored->closed) {
-        directory.claimed = rows_written(stored->health) - not_in_row_files(path);
+      directory.clock = record.facts.clock;
+      directory.timeline = Timeline(record.facts.start_steps);
+      restarts_.set_world_size(place->restart, record.facts.world_size);
+      if (record.stored && record.stored->closed) {
+        directory.claimed = rows_written(record.stored->health) - not_in_row_files(path);
       }
-      account.damage(damage);
+      account.damage(record.damage);
       read_outcomes(directory, account);
     }
     std::int64_t bytes = 0;

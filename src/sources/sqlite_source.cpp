@@ -13,7 +13,7 @@
 #include "read/run_layout.h"
 #include "read/sqlite_answer.h"
 #include "sinks/run_tables.h"
-#include "sources/incomplete_run.h"
+#include "sources/rank_record.h"
 #include "sources/row_members.h"
 #include "sources/seen_rows.h"
 #include "sources/source.h"
@@ -33,14 +33,17 @@ class SqliteSource final : public Source {
   SqliteSource(const SourceOptions& options, RowAccount& account)
       : filter_(options.select), facts_(filter_) {
     std::error_code unknown;
-    std::vector<RankDirectory> places;
-    if (!fs::is_directory(options.from, unknown)) {
+    std::vector<std::string> incomplete;
+    const bool stands_alone = !fs::is_directory(options.from, unknown);
+    if (stands_alone) {
       add_file(options.from, 0, 0);
     } else {
-      places = rank_directories(options.from);
-      for (const RankDirectory& place : places) {
+      const std::vector<RankDirectory> places = rank_directories(options.from);
+      for (std::size_t i = 0; i < places.size(); ++i) {
+        const RankDirectory& place = places[i];
         if (!filter_.takes_rank(place.rank)) continue;
-        note_world_size(place);
+        const RankRecord record = read_rank_record(places, i, "sqlite", incomplete);
+        restarts_.set_world_size(place.restart, record.facts.world_size);
         for (const fs::path& file : files_named(place.path, "stats", ".db"))
           add_file(file, place.rank, place.restart);
       }
@@ -75,8 +78,8 @@ class SqliteSource final : public Source {
       }
     }
     facts_.finish(options.select, restarts_);
-    facts_.set_incomplete(incomplete_run(
-        places, [&](int rank) { return filter_.takes_rank(rank); }, "sqlite", facts_.rows().gaps));
+    if (stands_alone) add_gaps(facts_.rows().gaps, incomplete);
+    facts_.set_incomplete(std::move(incomplete));
   }
 
   const std::vector<Part>& parts() const override { return parts_; }
@@ -125,11 +128,6 @@ class SqliteSource final : public Source {
     file.restart = restart;
   }
 
-  void note_world_size(const RankDirectory& place) {
-    std::vector<Damage> known_elsewhere;
-    restarts_.set_world_size(place.restart, read_run_json(place, known_elsewhere).world_size);
-  }
-
   void note_starts_without(const std::vector<RankDirectory>& places) {
     const auto is_asked_for = [&](int rank) { return filter_.takes_rank(rank); };
     for (const RankDirectory& place : starts_without(places, is_asked_for)) {
@@ -143,7 +141,8 @@ class SqliteSource final : public Source {
           other.restart = place.restart;
           other.timeline = timeline_of(database.get(), file);
           note_steps(other);
-          note_world_size(place);
+          std::vector<Damage> nor_its_facts;
+          restarts_.set_world_size(place.restart, read_run_json(place, nor_its_facts).world_size);
         } catch (const std::runtime_error&) {  // of a rank that was not asked for
         }
       }

@@ -51,8 +51,6 @@ class Declared:
         """Without what is no number, or cannot be read here."""
         numbers = {}
         for key, value in group.items():
-            if key == "params":
-                continue
             if isinstance(value, (Tensor, nn.Cell)):
                 value = self._value(key, value)
             if value is not None:

@@ -1,0 +1,29 @@
+#include "sources/rank_record.h"
+
+#include <iterator>
+#include <utility>
+
+#include "base/text.h"
+#include "read/completeness.h"
+
+namespace trainmon {
+
+RankRecord read_rank_record(const std::vector<RankDirectory>& places, std::size_t index,
+                            std::string_view sink, std::vector<std::string>& incomplete) {
+  RankRecord record;
+  record.facts = read_run_json(places[index], record.damage);
+  record.stored = read_health_json(places[index], record.damage);
+  Completeness state = completeness_of(places[index], record.facts, record.stored, nullptr,
+                                       is_newest(places, index), sink);
+  std::move(state.incomplete.begin(), state.incomplete.end(), std::back_inserter(incomplete));
+  return record;
+}
+
+void add_gaps(const std::vector<ReadGap>& gaps, std::vector<std::string>& incomplete) {
+  for (const ReadGap& one : gaps) {
+    incomplete.push_back("rank " + std::to_string(one.rank) + ": " + grouped(one.gap.rows) +
+                         " rows were dropped (" + one.gap.reason + ")");
+  }
+}
+
+}  // namespace trainmon
