@@ -31,13 +31,11 @@ class FirstRows {
   explicit FirstRows(const RunRows& run) : run_(&run) {}
 
   void add(const ReadRow& row) {
-    ++rows_;
     if (!is_bad(row)) return;
     const Series& series = run_->series[row.series];
     keep(row, series, place_of(*run_, row, series));
   }
   void add(const FirstRows& other) {
-    rows_ += other.rows_;
     for (const auto& [where, bad] : other.first_) keep(bad.row, bad.series, bad.place);
   }
   // A logged loss counts as a row of the kind kLogged.
@@ -60,7 +58,6 @@ class FirstRows {
       keep(row, series, place_of(*run_, row, series));
     }
   }
-  std::int64_t rows() const { return rows_; }
   std::map<std::int32_t, BadRow> of_restarts() const {
     std::map<std::pair<std::int32_t, std::int32_t>, const BadRow*> of_ranks;
     for (const auto& [where, bad] : first_) {
@@ -90,7 +87,6 @@ class FirstRows {
   const RunRows* run_;
   // By restart, rank and optimizer, of whose windows the order is known.
   std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, BadRow> first_;
-  std::int64_t rows_ = 0;
 };
 
 // What else was seen where the first bad row is.
@@ -154,10 +150,10 @@ class Around {
 
 using Look = std::function<void(const ReadRow&)>;
 
-// `look_again` gives the rows of one restart once more. `is_whole`: no tensor was left out by
-// name, so that numbers of gradients mean something.
+// `look_again` gives the rows of a step of one restart once more. `is_whole`: no tensor was left
+// out by name, so that numbers of gradients mean something.
 std::optional<FirstBad> finish(const RunRows& run, const FirstRows& found, bool is_whole,
-                               const std::function<void(std::int32_t, const Look&)>& look_again) {
+                               const std::function<void(const BadRow&, const Look&)>& look_again) {
   const std::map<std::int32_t, BadRow> of_restarts = found.of_restarts();
   if (of_restarts.empty()) return std::nullopt;
   const BadRow* const first =
@@ -167,7 +163,7 @@ std::optional<FirstBad> finish(const RunRows& run, const FirstRows& found, bool 
   FirstBad bad{first->row, first->series, {}, "", "", "", {}};
   Around seen(run, *first);
   seen.add_settings(run.declared);
-  look_again(first->row.restart, [&](const ReadRow& row) { seen.add(row); });
+  look_again(*first, [&](const ReadRow& row) { seen.add(row); });
   bad.ranks = seen.ranks();
   if (is_whole) {
     Origin origin = origin_of(bad.series.kind, seen.around());
@@ -185,7 +181,7 @@ std::optional<FirstBad> find(const RunRows& run, bool is_whole) {
   FirstRows found(run);
   for (const ReadRow& row : run.rows) found.add(row);
   if (is_whole) found.add_losses();
-  return finish(run, found, is_whole, [&](std::int32_t, const Look& look) {
+  return finish(run, found, is_whole, [&](const BadRow&, const Look& look) {
     for (const ReadRow& row : run.rows) look(row);
   });
 }
@@ -217,19 +213,23 @@ FirstBadOfRun first_bad(const std::filesystem::path& run, ReadOptions options) {
   for_each_parallel(pieces.size(), useful_threads(), [&](std::size_t i) {
     FirstRows here(stream.facts());
     std::vector<Damage> bad;
-    stream.read(pieces[i], {[&](const ReadRow& row) { here.add(row); }, {}}, bad);
+    RunStream::Take take{[&](const ReadRow& row) { here.add(row); }, {}};
+    take.only_bad_batches = true;
+    const std::int64_t rows = stream.read(pieces[i], take, bad);
     const std::lock_guard lock(mutex);
+    result.rows += rows;
     found.add(here);
     damage.insert(damage.end(), bad.begin(), bad.end());
   });
   if (is_whole) found.add_losses();
   result.found =
-      finish(stream.facts(), found, is_whole, [&](std::int32_t restart, const Look& look) {
+      finish(stream.facts(), found, is_whole, [&](const BadRow& first, const Look& look) {
+        RunStream::Take take{look, {}};
+        take.step = first.row.step;
         for (const RunStream::Piece& piece : pieces) {
-          if (piece.restart == restart) stream.read(piece, {look, {}}, said_before);
+          if (piece.restart == first.row.restart) stream.read(piece, take, said_before);
         }
       });
-  result.rows = found.rows();
   result.run = stream.take_facts();
   result.run.damage.insert(result.run.damage.end(), damage.begin(), damage.end());
   return result;

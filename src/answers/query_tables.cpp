@@ -17,6 +17,7 @@ struct TableOf : sqlite3_vtab {
 struct Cursor : sqlite3_vtab_cursor {
   std::shared_ptr<const RunStream> stream;
   std::vector<ReadRow> rows;  // of the piece that is being gone through
+  Columns columns;
   std::size_t next_piece = 0;
   std::size_t at = 0;
   bool at_end = true;
@@ -98,6 +99,23 @@ char term_of(const sqlite3_index_info::sqlite3_index_constraint& asked) {
   }
 }
 
+// The statistics that the statement reads, a bit each in the order of stat_table().
+int used_stats(const sqlite3_index_info& info) {
+  static_assert(kFieldCount<decltype(kWideRow)> + kStatCount < 63, "SQLite has no bit for it");
+  const auto stats = info.colUsed >> kFieldCount<decltype(kWideRow)>;
+  return static_cast<int>(stats & ((1u << kStatCount) - 1));
+}
+
+Columns columns_of_stats(unsigned stats) {
+  Columns columns = integer_columns();
+  for (const StatDefinition& definition : stat_table()) {
+    if ((stats >> static_cast<unsigned>(definition.stat) & 1) != 0) {
+      columns |= columns_of(definition.stat);
+    }
+  }
+  return columns;
+}
+
 int best_index(sqlite3_vtab* table, sqlite3_index_info* info) {
   double cost = static_cast<TableOf*>(table)->records == QueryRecords::rows ? 1e8 : 1e3;
   std::string terms;
@@ -112,6 +130,7 @@ int best_index(sqlite3_vtab* table, sqlite3_index_info* info) {
       cost /= term == kStepIs ? 1000 : 4;
     }
   }
+  info->idxNum = used_stats(*info);
   info->estimatedCost = cost;
   info->estimatedRows = static_cast<sqlite3_int64>(cost / 10);
   info->idxStr = sqlite3_mprintf("%s", terms.c_str());
@@ -137,6 +156,7 @@ void next_piece(Cursor& cursor, QueriedRun& run) {
   while (cursor.rows.empty() && cursor.next_piece < pieces.size()) {
     RunStream::Take take;
     take.row = [&](const ReadRow& row) { cursor.rows.push_back(row); };
+    take.columns = cursor.columns;
     cursor.stream->read(pieces[cursor.next_piece++], take, run.damage());
   }
   cursor.at_end = cursor.rows.empty();
@@ -174,7 +194,7 @@ std::optional<WantedRows> wanted_by(const QueriedRun& run, const char* terms,
   return wanted;
 }
 
-int filter(sqlite3_vtab_cursor* base, int, const char* terms, int, sqlite3_value** values) {
+int filter(sqlite3_vtab_cursor* base, int stats, const char* terms, int, sqlite3_value** values) {
   auto& cursor = *static_cast<Cursor*>(base);
   auto& table = *static_cast<TableOf*>(base->pVtab);
   return guarded(base->pVtab, [&] {
@@ -188,6 +208,7 @@ int filter(sqlite3_vtab_cursor* base, int, const char* terms, int, sqlite3_value
     const std::optional<WantedRows> wanted = wanted_by(*table.run, terms, values);
     if (!wanted) return;
     cursor.stream = table.run->rows(*wanted);
+    cursor.columns = columns_of_stats(static_cast<unsigned>(stats));
     next_piece(cursor, *table.run);
   });
 }

@@ -235,6 +235,20 @@ void write_at(const File& file, std::int64_t offset, std::string_view bytes,
   }
 }
 
+std::size_t read_at(const File& file, std::int64_t offset, char* bytes, std::size_t size,
+                    const std::filesystem::path& path) {
+  std::size_t filled = 0;
+  while (filled < size) {
+    const ssize_t got = ::pread(file.fd(), bytes + filled, size - filled,
+                                offset + static_cast<std::int64_t>(filled));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw file_error(errno, "cannot read", path);
+    if (got == 0) break;  // shortened while being read
+    filled += static_cast<std::size_t>(got);
+  }
+  return filled;
+}
+
 bool cut_file(const File& file, std::int64_t size) noexcept {
   return file.is_ours() && ::ftruncate(file.fd(), size) == 0;
 }
@@ -256,15 +270,7 @@ std::int64_t size_of(const File& file, const std::filesystem::path& path) {
 
 std::string read_bytes(const File& file, std::int64_t size, const std::filesystem::path& path) {
   std::string content(static_cast<std::size_t>(size), '\0');
-  std::size_t filled = 0;
-  while (filled < content.size()) {
-    const ssize_t got = ::read(file.fd(), content.data() + filled, content.size() - filled);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw file_error(errno, "cannot read", path);
-    if (got == 0) break;  // shortened while being read
-    filled += static_cast<std::size_t>(got);
-  }
-  content.resize(filled);
+  content.resize(read_at(file, 0, content.data(), content.size(), path));
   return content;
 }
 

@@ -68,6 +68,9 @@ File open_file(const std::filesystem::path& path);
 // be in the file. The error "descriptor" when the descriptor is not ours any more.
 void write_at(const File& file, std::int64_t offset, std::string_view bytes,
               const std::filesystem::path& path);
+// Reads at `offset` until `size` bytes are there or the file ends; how many there are.
+std::size_t read_at(const File& file, std::int64_t offset, char* bytes, std::size_t size,
+                    const std::filesystem::path& path);
 // Shortens the file; false where it cannot be done or the descriptor is not ours any more.
 bool cut_file(const File& file, std::int64_t size) noexcept;
 // The size in bytes, or nullopt-like -1 when the file has no name any more (deleted).

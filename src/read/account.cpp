@@ -89,8 +89,7 @@ Account account(const std::filesystem::path& run) {
       rank.closed = stored->closed;
       rank.health = stored->health;
     }
-    const LogContents log = read_log(directory.path, directory.rank, directory.restart,
-                                     [](const Series&) { return false; });
+    const LogContents log = check_log(directory.path, directory.rank, directory.restart);
     rank.log_rows = log.rows;
     rank.log_files = log.files;
     rank.log_bytes = log.bytes;

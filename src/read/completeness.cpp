@@ -23,8 +23,10 @@ std::map<std::string, std::int64_t> drops_of(const std::optional<StoredHealth>& 
   for (const SinkHealth& sink : stored ? stored->health.sinks : std::vector<SinkHealth>()) {
     if (sink.name == name) drops = sink.rows_dropped;
   }
-  for (const RecordBatch& batch : log != nullptr ? log->batches : std::vector<RecordBatch>()) {
-    for (const Gap& gap : batch.gaps) gaps[gap.reason] += gap.rows;
+  if (log != nullptr) {
+    for (const RecordBatch& batch : log->batches) {
+      for (const Gap& gap : batch.gaps) gaps[gap.reason] += gap.rows;
+    }
   }
   for (const auto& [reason, rows] : gaps) drops[reason] = std::max(drops[reason], rows);
   std::erase_if(drops, [](const auto& one) { return one.second <= 0; });
@@ -49,7 +51,6 @@ void find_last(Completeness& found, const RunFacts& facts, const LogContents& lo
   std::int64_t last = -1;
   for (const RecordBatch& batch : log.batches) {
     timeline.add(batch);
-    found.last_time_ns = std::max(found.last_time_ns, batch.time_ns);
     for (const Outcome& outcome : batch.outcomes) {
       if (outcome.optimizer == facts.clock) last = std::max(last, outcome.window);
     }
@@ -57,6 +58,7 @@ void find_last(Completeness& found, const RunFacts& facts, const LogContents& lo
   for (const auto& [optimizer, window] : log.windows) {
     if (optimizer == facts.clock) last = std::max(last, window);
   }
+  found.last_time_ns = log.last_time_ns;
   if (last >= 0) found.last_step = timeline.at(facts.clock, last).step;
 }
 
@@ -84,12 +86,13 @@ void check_end(Completeness& found, const RankDirectory& place, const StoredHeal
                                 std::to_string(log.torn_tails) + " unfinished frame"});
     return;
   }
-  const auto batches = static_cast<std::int64_t>(log.batches.size());
   for (const SinkHealth& sink : stored.health.sinks) {
-    if (sink.name != "log" || batches >= sink.batches_written || rows_deleted(log) > 0) continue;
+    if (sink.name != "log" || log.batch_count >= sink.batches_written || rows_deleted(log) > 0)
+      continue;
     found.damage.push_back({place.path, 0,
                             "health.json says " + grouped(sink.batches_written) +
-                                " batches were written, the log holds " + grouped(batches)});
+                                " batches were written, the log holds " +
+                                grouped(log.batch_count)});
   }
 }
 

@@ -95,14 +95,10 @@ bool read_floats(ByteReader& reader, Encoding encoding, Column column, std::vect
   return false;
 }
 
-bool is_needed(Column column, Detail detail) {
-  return detail == Detail::all || column == Column::series || column == Column::window;
-}
-
 constexpr const char* kTooMany = "it holds more records than its bytes in the file can";
 
 bool read_rows(std::string_view bytes, std::vector<Row>& rows, FrameBounds& bounds,
-               std::string& why, Detail detail) {
+               std::string& why, Columns columns) {
   ByteReader reader(bytes);
   const std::uint64_t count = reader.varint();
   // A row takes a byte at least (seq is never constant), so this bounds what is allocated.
@@ -116,14 +112,14 @@ bool read_rows(std::string_view bytes, std::vector<Row>& rows, FrameBounds& boun
   }
   rows.clear();
   rows.resize(count);
-  for (std::uint64_t columns = reader.varint(); columns > 0 && reader.ok(); --columns) {
+  for (std::uint64_t left = reader.varint(); left > 0 && reader.ok(); --left) {
     const auto id = reader.fixed<std::uint8_t>();
     const auto encoding = static_cast<Encoding>(reader.fixed<std::uint8_t>());
     ByteReader block(reader.text());
     const auto known = std::find_if(kColumns.begin(), kColumns.end(), [&](const auto& definition) {
       return static_cast<std::uint8_t>(definition.column) == id;
     });
-    if (!reader.ok() || known == kColumns.end() || !is_needed(known->column, detail)) continue;
+    if (!reader.ok() || known == kColumns.end() || !columns.has(known->column)) continue;
     const bool is_known = known->type == ColumnType::integer
                               ? read_integers(block, encoding, known->column, rows)
                               : read_floats(block, encoding, known->column, rows);
@@ -248,10 +244,10 @@ bool take_shape(ByteReader& r, Shape& shape, FrameBounds& bounds, std::string& w
 }
 
 bool read_section(Section section, std::string_view bytes, RecordBatch& batch, FrameBounds& bounds,
-                  std::string& why, Detail detail) {
+                  std::string& why, Columns columns) {
   switch (section) {
     case Section::rows:
-      return read_rows(bytes, batch.rows, bounds, why, detail);
+      return read_rows(bytes, batch.rows, bounds, why, columns);
     case Section::outcomes:
       return read_records(bytes, batch.outcomes, bounds, why, take_outcome);
     case Section::scalars:
@@ -275,6 +271,48 @@ bool read_section(Section section, std::string_view bytes, RecordBatch& batch, F
 }
 
 }  // namespace
+
+Columns integer_columns() {
+  Columns columns;
+  for (const ColumnDefinition& definition : kColumns) {
+    if (definition.type == ColumnType::integer) columns |= {definition.column};
+  }
+  return columns;
+}
+
+Columns columns_of(Stat stat) {
+  static constexpr Column kSum = column_of(&RowState::sum), kM2 = column_of(&RowState::m2),
+                          kSumSq = column_of(&RowState::sum_sq), kMin = column_of(&RowState::min),
+                          kMax = column_of(&RowState::max);
+  Columns columns = integer_columns();
+  switch (stat) {
+    case Stat::norm:
+      columns |= {kSumSq};
+      break;
+    case Stat::min:
+      columns |= {kMin};
+      break;
+    case Stat::max:
+      columns |= {kMax};
+      break;
+    case Stat::mean:
+      columns |= {kSum, kMean};
+      break;
+    case Stat::absmax:
+      columns |= {kMin, kMax, kAbsmax};
+      break;
+    case Stat::std:
+      columns |= {kM2};
+      break;
+    case Stat::zeros:
+    case Stat::nans:
+    case Stat::infs:
+    case Stat::subnormals:
+    case Stat::count:
+      break;
+  }
+  return columns;
+}
 
 std::optional<SegmentInfo> decode_segment(std::string_view payload, std::string& why) {
   ByteReader reader(payload);
@@ -319,7 +357,7 @@ bool decode_series(std::string_view payload, std::map<SeriesId, Series>& series,
 }
 
 bool decode_batch(std::string_view payload, RecordBatch& batch, FrameBounds& bounds,
-                  std::string& why, Detail detail) {
+                  std::string& why, Columns columns) {
   ByteReader reader(payload);
   batch.rows.clear();
   batch.outcomes.clear();
@@ -336,7 +374,7 @@ bool decode_batch(std::string_view payload, RecordBatch& batch, FrameBounds& bou
   while (reader.ok() && reader.left() > 0) {
     const auto section = static_cast<Section>(reader.fixed<std::uint8_t>());
     const std::string_view bytes = reader.text();
-    if (reader.ok() && !read_section(section, bytes, batch, bounds, why, detail)) {
+    if (reader.ok() && !read_section(section, bytes, batch, bounds, why, columns)) {
       if (why.empty()) {
         why = "section " + std::to_string(static_cast<int>(section)) + " cannot be decoded";
       }
@@ -356,7 +394,7 @@ bool decode_batch(std::string_view payload, RecordBatch& batch, FrameBounds& bou
 std::optional<RecordBatch> decode_batch(std::string_view payload, FrameBounds& bounds,
                                         std::string& why) {
   RecordBatch batch;
-  if (!decode_batch(payload, batch, bounds, why, Detail::all)) return std::nullopt;
+  if (!decode_batch(payload, batch, bounds, why, Columns::all())) return std::nullopt;
   return batch;
 }
 

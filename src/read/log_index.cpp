@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "base/file.h"
+#include "base/file_in_pieces.h"
 #include "base/parallel.h"
 #include "read/log.h"
 #include "read/log_segments.h"
@@ -16,6 +17,12 @@ namespace trainmon {
 namespace {
 
 namespace fs = std::filesystem;
+using log_format::Column;
+using log_format::column_of;
+
+void sort_by_number(std::vector<RecordBatch>& batches) {
+  std::ranges::sort(batches, {}, &RecordBatch::number);
+}
 
 std::string missing_text(int first, int last) {
   return first == last
@@ -68,10 +75,25 @@ class Optimizers {
   std::vector<std::optional<std::int32_t>> few_;
 };
 
+// What the first pass looks at in a row.
+constexpr Columns kFirstLook = {Column::series, Column::window, column_of(&RowState::nans),
+                                column_of(&RowState::pos_infs), column_of(&RowState::neg_infs)};
+
+bool holds_anything(const RecordBatch& batch) {
+  return !batch.outcomes.empty() || !batch.scalars.empty() || !batch.declared.empty() ||
+         !batch.alerts.empty() || !batch.gaps.empty();
+}
+
+void add_window(LogIndex::BatchFacts& facts, std::int64_t window) {
+  const bool is_first = facts.rows + facts.payloads == 0;
+  facts.first_window = is_first ? window : std::min(facts.first_window, window);
+  facts.last_window = is_first ? window : std::max(facts.last_window, window);
+}
+
 // Counts the rows and payloads of a batch, notes their windows and lets them go. Returns how many
 // records are of series that nobody defined before them.
 std::int64_t count_and_drop_rows(LogContents& contents, const Optimizers& optimizers,
-                                 RecordBatch& batch) {
+                                 RecordBatch& batch, LogIndex::BatchFacts& facts) {
   std::int64_t undefined = 0;
   std::pair<std::int32_t, std::int64_t> last_window = {-1, -1};
   for (const Row& row : batch.rows) {
@@ -83,7 +105,9 @@ std::int64_t count_and_drop_rows(LogContents& contents, const Optimizers& optimi
     const std::pair window(*optimizer, row.key.window);
     if (window != last_window) contents.windows.insert(window);
     last_window = window;
-    ++contents.rows;
+    add_window(facts, row.key.window);
+    facts.has_bad_rows = facts.has_bad_rows || row.state.non_finite();
+    ++facts.rows;
   }
   batch.rows.clear();
   batch.shapes.clear();
@@ -91,8 +115,12 @@ std::int64_t count_and_drop_rows(LogContents& contents, const Optimizers& optimi
     return !contents.series.contains(record.key.series);
   };
   undefined += static_cast<std::int64_t>(std::erase_if(batch.payloads, is_undefined));
-  contents.rows += static_cast<std::int64_t>(batch.payloads.size());
-  contents.payloads += static_cast<std::int64_t>(batch.payloads.size());
+  for (const Payload& payload : batch.payloads) {
+    add_window(facts, payload.key.window);
+    ++facts.payloads;
+  }
+  contents.rows += facts.rows + facts.payloads;
+  contents.payloads += facts.payloads;
   batch.payloads.clear();
   return undefined + static_cast<std::int64_t>(std::erase_if(batch.alerts, is_undefined));
 }
@@ -109,6 +137,7 @@ LogIndex::LogIndex(fs::path directory, int rank, int restart, Allowance& allowan
   for (std::size_t i = 0; i < segments_.size(); ++i) take(segments_[i], std::move(found[i]));
   std::reverse(segments_.begin(), segments_.end());
   drop_repeated();
+  sort_by_number(contents_.batches);
   std::stable_sort(contents_.damage.begin(), contents_.damage.end(),
                    [](const Damage& a, const Damage& b) {
                      return std::tie(a.file, a.offset) < std::tie(b.file, b.offset);
@@ -226,6 +255,8 @@ void LogIndex::index_frames(const Segment& segment, const SegmentScan& scan, Fou
         contents.windows.clear();
         contents.rows = 0;
         contents.payloads = 0;
+        contents.batch_count = 0;
+        contents.last_time_ns = 0;
         return;
       }
       case log_format::FrameType::series:
@@ -233,14 +264,19 @@ void LogIndex::index_frames(const Segment& segment, const SegmentScan& scan, Fou
         optimizers.refresh();
         break;
       case log_format::FrameType::batch:
-        if (decode_batch(frame.payload, batch, bounds, why, Detail::which_rows)) {
-          LogFrame place = stored;
-          place.payload = {};
-          const std::int64_t rows = contents.rows, payloads = contents.payloads;
-          const std::int64_t undefined = count_and_drop_rows(contents, optimizers, batch);
-          found.places.push_back({place, batch.number, contents.batches.size(),
-                                  contents.rows - rows, contents.payloads - payloads});
-          contents.batches.push_back(batch);  // without rows, which keep their memory
+        if (decode_batch(frame.payload, batch, bounds, why, kFirstLook)) {
+          BatchPlace& place = found.places.emplace_back();
+          place.frame = stored;
+          place.frame.payload = {};
+          place.number = batch.number;
+          const std::int64_t undefined =
+              count_and_drop_rows(contents, optimizers, batch, place.facts);
+          ++contents.batch_count;
+          contents.last_time_ns = std::max(contents.last_time_ns, batch.time_ns);
+          if (holds_anything(batch)) {
+            place.batch = contents.batches.size();
+            contents.batches.push_back(batch);  // without rows, which keep their memory
+          }
           if (undefined == 0) break;
           why = std::to_string(undefined) + " records of series whose definition is lost";
           fault();
@@ -270,23 +306,39 @@ void LogIndex::take(Segment& segment, Found&& found) {
   }
   contents_.rows += from.rows;
   contents_.payloads += from.payloads;
+  contents_.batch_count += from.batch_count;
+  contents_.last_time_ns = std::max(contents_.last_time_ns, from.last_time_ns);
   contents_.windows.merge(from.windows);
-  for (BatchPlace& place : found.places) place.batch += contents_.batches.size();
+  for (BatchPlace& place : found.places) {
+    if (place.batch != kNoBatch) place.batch += contents_.batches.size();
+  }
   std::move(from.batches.begin(), from.batches.end(), std::back_inserter(contents_.batches));
   segment.batches = std::move(found.places);
 }
 
+bool LogIndex::has_repeated() const {
+  std::vector<std::uint64_t> numbers;
+  numbers.reserve(static_cast<std::size_t>(contents_.batch_count));
+  for (const Segment& segment : segments_) {
+    for (const BatchPlace& place : segment.batches) numbers.push_back(place.number);
+  }
+  if (!std::ranges::is_sorted(numbers)) std::ranges::sort(numbers);
+  return std::ranges::adjacent_find(numbers) != numbers.end();
+}
+
 // A batch that is there twice counts once: where it comes last, as segments were read.
 void LogIndex::drop_repeated() {
+  if (!has_repeated()) return;
   std::map<std::uint64_t, const Segment*> seen;
   std::vector<bool> is_repeated(contents_.batches.size());
   for (auto segment = segments_.rbegin(); segment != segments_.rend(); ++segment) {
     std::erase_if(segment->batches, [&](const BatchPlace& place) {
       const auto [first, is_new] = seen.emplace(place.number, &*segment);
       if (is_new) return false;
-      is_repeated[place.batch] = true;
-      contents_.rows -= place.rows;
-      contents_.payloads -= place.payloads;
+      if (place.batch != kNoBatch) is_repeated[place.batch] = true;
+      contents_.rows -= place.facts.rows + place.facts.payloads;
+      contents_.payloads -= place.facts.payloads;
+      --contents_.batch_count;
       contents_.damage.push_back({segment->path, place.frame.offset,
                                   "batch " + std::to_string(place.number) + " is also in " +
                                       first->second->path.filename().string() +
@@ -296,21 +348,32 @@ void LogIndex::drop_repeated() {
   }
   std::size_t index = 0;
   std::erase_if(contents_.batches, [&](const RecordBatch&) { return is_repeated[index++]; });
-  std::sort(contents_.batches.begin(), contents_.batches.end(),
-            [](const RecordBatch& a, const RecordBatch& b) { return a.number < b.number; });
 }
 
-std::int64_t LogIndex::read(std::size_t number, const std::function<bool(SeriesId)>& wanted,
-                            const Take& take, std::vector<Damage>& damage) const {
-  const Segment& segment = segments_[number];
-  if (segment.batches.empty()) return 0;
-  std::string content;
-  try {
-    content = read_file(segment.path);
-  } catch (const SinkError& error) {
-    damage.push_back({segment.path, 0, error.what()});
-    return 0;
+std::vector<LogIndex::Piece> LogIndex::pieces() const {
+  constexpr std::int64_t kEnoughRows = std::int64_t{1} << 16;
+  std::vector<Piece> pieces;
+  for (std::size_t segment = 0; segment < segments_.size(); ++segment) {
+    const std::vector<BatchPlace>& batches = segments_[segment].batches;
+    std::int64_t rows = kEnoughRows;
+    for (std::size_t i = 0; i < batches.size(); ++i) {
+      if (rows >= kEnoughRows) {
+        pieces.push_back({segment, i, i, 0});
+        rows = 0;
+      }
+      pieces.back().end = i + 1;
+      pieces.back().bytes += batches[i].frame.header.stored;
+      rows += batches[i].facts.rows + batches[i].facts.payloads;
+    }
   }
+  return pieces;
+}
+
+std::int64_t LogIndex::read(const Piece& piece, const std::function<bool(SeriesId)>& wanted,
+                            const Choose& choose, const Take& take,
+                            std::vector<Damage>& damage) const {
+  const Segment& segment = segments_[piece.segment];
+  std::optional<FileInPieces> file;
   // Asked for each row, so answered from a table.
   enum class Use : char { unasked, wanted, unwanted, undefined };
   std::vector<Use> known;
@@ -327,16 +390,25 @@ std::int64_t LogIndex::read(std::size_t number, const std::function<bool(SeriesI
   std::int64_t rows = 0;
   RecordBatch batch;
   std::string unpacked;
-  for (const BatchPlace& place : segment.batches) {
+  for (std::size_t i = piece.first; i < piece.end; ++i) {
+    const BatchPlace& place = segment.batches[i];
+    const std::optional<Columns> columns = choose(place.facts);
+    if (!columns) continue;
     LogFrame frame = place.frame;
     std::string why = "the file has changed since its first bytes were read";
-    const auto begin = static_cast<std::size_t>(frame.offset) + log_format::kFrameHeaderBytes;
     bool is_used = false;
-    if (begin + frame.header.stored <= content.size()) {
-      frame.payload = std::string_view(content).substr(begin, frame.header.stored);
+    try {
+      if (!file) file.emplace(segment.path);
+      frame.payload = file->read(frame.offset + std::int64_t{log_format::kFrameHeaderBytes},
+                                 frame.header.stored);
+    } catch (const SinkError& error) {
+      damage.push_back({segment.path, 0, error.what()});
+      return rows;
+    }
+    if (frame.payload.size() == frame.header.stored) {
       FrameBounds known_to_hold;
       if (unpack(frame, unpacked, known_to_hold, why)) {
-        is_used = decode_batch(frame.payload, batch, known_to_hold, why, Detail::all);
+        is_used = decode_batch(frame.payload, batch, known_to_hold, why, *columns);
       }
     }
     if (!is_used || batch.number != place.number) {
@@ -357,6 +429,14 @@ std::int64_t LogIndex::read(std::size_t number, const std::function<bool(SeriesI
   return rows;
 }
 
+namespace {
+
+std::optional<Columns> every_column(const LogIndex::BatchFacts&) {
+  return Columns::all();
+}
+
+}  // namespace
+
 LogContents read_log(const fs::path& directory, int rank, int restart,
                      const std::function<bool(const Series&)>& wanted) {
   Allowance allowance;
@@ -367,13 +447,30 @@ LogContents read_log(const fs::path& directory, int rank, int restart,
     return !wanted || wanted(index.contents().series.at(id));
   };
   whole.rows = 0;  // those that come: a batch may have looked sound before its values were read
-  for (std::size_t i = 0; i < index.segments(); ++i) {
+  for (const LogIndex::Piece& piece : index.pieces()) {
     whole.rows += index.read(
-        i, is_wanted, [&](RecordBatch&& batch) { whole.batches.push_back(std::move(batch)); },
-        whole.damage);
+        piece, is_wanted, every_column,
+        [&](RecordBatch&& batch) { whole.batches.push_back(std::move(batch)); }, whole.damage);
   }
-  std::sort(whole.batches.begin(), whole.batches.end(),
-            [](const RecordBatch& a, const RecordBatch& b) { return a.number < b.number; });
+  whole.batch_count = std::ssize(whole.batches);
+  sort_by_number(whole.batches);
+  return whole;
+}
+
+LogContents check_log(const fs::path& directory, int rank, int restart) {
+  Allowance allowance;
+  LogIndex index(directory, rank, restart, allowance);
+  std::int64_t rows = 0, batches = 0;
+  std::vector<Damage> damage;
+  const auto nothing = [](SeriesId) { return false; };
+  const auto count = [&](RecordBatch&&) { ++batches; };
+  for (const LogIndex::Piece& piece : index.pieces()) {
+    rows += index.read(piece, nothing, every_column, count, damage);
+  }
+  LogContents whole = index.take_contents();
+  whole.rows = rows;
+  whole.batch_count = batches;
+  std::move(damage.begin(), damage.end(), std::back_inserter(whole.damage));
   return whole;
 }
 

@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <map>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -34,27 +36,46 @@ class LogIndex {
   static std::vector<Damage> cut_segments(const std::filesystem::path& directory, int rank,
                                           int restart);
 
-  // Its batches hold no rows and no payloads; `rows` and `windows` count those of all series.
+  // Its batches are those that hold more than rows and payloads, and are without them; `rows` and
+  // `windows` count those of all series.
   const LogContents& contents() const { return contents_; }
   LogContents take_contents() { return std::move(contents_); }
 
-  // Segments, oldest first.
-  std::size_t segments() const { return segments_.size(); }
-  std::int64_t segment_bytes(std::size_t segment) const { return segments_[segment].sound_bytes; }
+  // Batches of one segment that follow one another, so many that reading them is worth a call and
+  // so few that their rows fit in memory.
+  struct Piece {
+    std::size_t segment = 0;
+    std::size_t first = 0;  // of the segment's batches
+    std::size_t end = 0;
+    std::int64_t bytes = 0;  // in the file
+  };
+  // All of them, in the order of writing.
+  std::vector<Piece> pieces() const;
 
-  // The batches of a segment, whole but for rows and payloads of series that are not wanted, in the
-  // order of the file. Any thread; several segments at the same time. Returns the rows there were.
+  // What is known of a batch whose rows are not in memory; all of series that are defined.
+  struct BatchFacts {
+    std::int64_t rows = 0;
+    std::int64_t payloads = 0;
+    std::int64_t first_window = 0;  // of its rows and payloads, over all optimizers
+    std::int64_t last_window = -1;
+    bool has_bad_rows = false;  // a NaN or an infinity in one
+  };
+  // Which columns of a batch to decode; nullopt: leave it out.
+  using Choose = std::function<std::optional<Columns>(const BatchFacts&)>;
+  // The batches of a piece, whole but for columns that were not chosen, and rows and payloads of
+  // series that are not wanted, in the order of the file. What `take` leaves in a batch is used
+  // again. Any thread; several pieces at the same time. Returns the rows there were.
   using Take = std::function<void(RecordBatch&&)>;
-  std::int64_t read(std::size_t segment, const std::function<bool(SeriesId)>& wanted,
-                    const Take& take, std::vector<Damage>& damage) const;
+  std::int64_t read(const Piece& piece, const std::function<bool(SeriesId)>& wanted,
+                    const Choose& choose, const Take& take, std::vector<Damage>& damage) const;
 
  private:
+  static constexpr std::size_t kNoBatch = std::numeric_limits<std::size_t>::max();
   struct BatchPlace {
     LogFrame frame;  // its payload points nowhere once the file is closed
     std::uint64_t number = 0;
-    std::size_t batch = 0;  // in contents_.batches
-    std::int64_t rows = 0;  // counted in contents_, payloads among them
-    std::int64_t payloads = 0;
+    std::size_t batch = kNoBatch;  // in contents_.batches
+    BatchFacts facts;
   };
   struct Segment {
     int number = 0;
@@ -76,6 +97,7 @@ class LogIndex {
   void index_frames(const Segment& segment, const SegmentScan& scan, Found& found) const;
   void take(Segment& segment, Found&& found);
   void drop_repeated();
+  bool has_repeated() const;
 
   const std::filesystem::path directory_;
   const int rank_;

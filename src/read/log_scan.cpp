@@ -173,18 +173,14 @@ bool unpack(LogFrame& frame, std::string& unpacked, FrameBounds& bounds, std::st
           grouped(frame.header.stored) + " can hold";
     return false;
   }
-  std::optional<std::string> bytes;
-  if (codec == Codec::zstd && frame.header.raw <= log_format::kMaxPayload) {
-    bytes = decompressed(frame.payload, frame.header.raw);
-  }
-  if (!bytes) {
+  if (codec != Codec::zstd || frame.header.raw > log_format::kMaxPayload ||
+      !decompress(frame.payload, frame.header.raw, unpacked)) {
     why = codec == Codec::zstd && has_zstd()
               ? "the frame cannot be decompressed"
               : "compressed with codec " + std::to_string(frame.header.codec) +
                     ", which this build of trainmon cannot read (1 is zstd)";
     return false;
   }
-  unpacked = std::move(*bytes);
   frame.payload = unpacked;
   return true;
 }

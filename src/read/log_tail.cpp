@@ -29,16 +29,7 @@ std::string read_from(const fs::path& path, std::int64_t offset) {
   std::string bytes;
   if (size <= offset) return bytes;
   bytes.resize(static_cast<std::size_t>(size - offset));
-  std::size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t part = ::pread(file.fd(), bytes.data() + done, bytes.size() - done,
-                                 offset + static_cast<off_t>(done));
-    if (part < 0 && errno == EINTR) continue;
-    if (part < 0) throw file_error(errno, "cannot read", path);
-    if (part == 0) break;
-    done += static_cast<std::size_t>(part);
-  }
-  bytes.resize(done);
+  bytes.resize(read_at(file, offset, bytes.data(), bytes.size(), path));
   return bytes;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/parallel.h"
 #include "base/text.h"
+#include "model/wrapping.h"
 #include "read/account.h"
 #include "read/completeness.h"
 #include "read/declared_order.h"
@@ -46,7 +47,9 @@ RunStream::RunStream(const std::filesystem::path& run, const ReadOptions& option
   }
   for (Directory& directory : directories_) {
     for (const auto& [id, series] : directory.log->contents().series) {
-      if (filter_.takes(series)) directory.unified[id] = index_.add(series);
+      if (!filter_.takes(series)) continue;
+      directory.unified[id] = index_.add(series);
+      directory.optimizers.insert(series.optimizer);
     }
     for (const RecordBatch& batch : directory.log->contents().batches) {
       take_small(directory, batch);
@@ -104,9 +107,8 @@ void RunStream::open(const RankDirectory& place, bool is_newest) {
       facts_.kinds.push_back(series.kind);
     }
   }
-  for (std::size_t i = 0; i < directory.log->segments(); ++i) {
-    pieces_.push_back(
-        {place.rank, place.restart, directory.log->segment_bytes(i), directories_.size(), i});
+  for (const LogIndex::Piece& piece : directory.log->pieces()) {
+    pieces_.push_back({piece, place.rank, place.restart, directories_.size()});
   }
   directories_.push_back(std::move(directory));
 }
@@ -218,7 +220,37 @@ const Shape* RunStream::kept(const Shape& shape) const {
   return &*facts_.shapes->insert(shape).first;
 }
 
-void RunStream::read(const Piece& piece, const Take& take, std::vector<Damage>& damage) const {
+bool RunStream::takes(const Directory& directory, const Outcome& outcome) const {
+  const auto& [rank, restart, path, error] = directory.place;
+  return filter_.takes_step(outcome.step) &&
+         restarts_.is_newest(rank, outcome.optimizer, outcome.step, restart);
+}
+
+RunStream::Selected RunStream::selected(const Directory& directory,
+                                        const LogIndex::BatchFacts& batch,
+                                        std::optional<std::int64_t> step) const {
+  if (batch.rows + batch.payloads == 0) return Selected::none;
+  // Batches are short; of one that is not, every row is looked at.
+  constexpr std::int64_t kFewWindows = 64;
+  const std::int64_t windows = wrapping_difference(batch.last_window, batch.first_window);
+  if (windows < 0 || windows >= kFewWindows) return Selected::some;
+  bool is_any = false, are_all = true;
+  for (const std::int32_t optimizer : directory.optimizers) {
+    for (std::int64_t window = batch.first_window;; ++window) {
+      Outcome outcome = directory.timeline.at(optimizer, window);
+      outcome.optimizer = optimizer;
+      const bool is_selected =
+          outcome.step == step.value_or(outcome.step) && takes(directory, outcome);
+      is_any = is_any || is_selected;
+      are_all = are_all && is_selected;
+      if (window == batch.last_window) break;
+    }
+  }
+  return !is_any ? Selected::none : are_all ? Selected::all : Selected::some;
+}
+
+std::int64_t RunStream::read(const Piece& piece, const Take& take,
+                             std::vector<Damage>& damage) const {
   const Directory& directory = directories_[piece.directory];
   const std::optional<std::int64_t> acc_steps = directory.facts.grad_acc_steps;
   std::vector<std::int64_t> numbers;  // by SeriesId; -1 where not wanted
@@ -242,14 +274,15 @@ void RunStream::read(const Piece& piece, const Take& take, std::vector<Damage>& 
     place.outcome = directory.timeline.at(optimizer, window);
     place.outcome.optimizer = optimizer;
     place.outcome.window = window;
-    place.is_selected =
-        filter_.takes_step(place.outcome.step) &&
-        restarts_.is_newest(piece.rank, optimizer, place.outcome.step, piece.restart);
+    place.is_selected = place.outcome.step == take.step.value_or(place.outcome.step) &&
+                        takes(directory, place.outcome);
   };
+  std::int64_t rows = 0;
   ReadRow out;
   out.restart = piece.restart;
   out.rank = piece.rank;
   std::vector<const Shape*> listed;  // by the batch
+  bool is_given = true;              // the rows of the batch
   const auto take_batch = [&](RecordBatch&& batch) {
     listed.clear();
     for (const Shape& shape : batch.shapes) listed.push_back(kept(shape));
@@ -257,6 +290,8 @@ void RunStream::read(const Piece& piece, const Take& take, std::vector<Damage>& 
       out.series = static_cast<std::uint32_t>(number_of(row.key.series));
       find_place(facts_.series[out.series].optimizer, row.key.window);
       if (!place.is_selected) continue;
+      ++rows;
+      if (!is_given) continue;
       out.window = row.key.window;
       out.step = place.outcome.step;
       out.attempt = place.outcome.attempt;
@@ -274,7 +309,7 @@ void RunStream::read(const Piece& piece, const Take& take, std::vector<Damage>& 
       out.state = row.state;
       take.row(out);
     }
-    if (!take.payload) return;
+    if (!take.payload || !is_given) return;
     for (Payload& payload : batch.payloads) {
       const auto series = static_cast<std::uint32_t>(number_of(payload.key.series));
       find_place(facts_.series[series].optimizer, payload.key.window);
@@ -284,7 +319,19 @@ void RunStream::read(const Piece& piece, const Take& take, std::vector<Damage>& 
     }
   };
   const auto wanted = [&](SeriesId id) { return number_of(id) >= 0; };
-  directory.log->read(piece.segment, wanted, take_batch, damage);
+  const bool has_all_series = directory.unified.size() == directory.log->contents().series.size();
+  constexpr Columns kToCount = {log_format::Column::series, log_format::Column::window};
+  const auto choose = [&](const LogIndex::BatchFacts& batch) -> std::optional<Columns> {
+    const Selected windows = selected(directory, batch, take.step);
+    if (windows == Selected::none) return std::nullopt;
+    is_given = !take.only_bad_batches || batch.has_bad_rows;
+    if (is_given) return take.columns;
+    if (windows == Selected::some || !has_all_series) return kToCount;
+    rows += batch.rows;
+    return std::nullopt;
+  };
+  directory.log->read(piece, wanted, choose, take_batch, damage);
+  return rows;
 }
 
 }  // namespace trainmon

@@ -7,6 +7,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,13 +36,11 @@ class RunStream {
   const RunRows& facts() const { return facts_; }
   RunRows take_facts() { return std::move(facts_); }
 
-  // One segment of one rank and restart each: by rank, restart, and in the order of writing.
-  struct Piece {
+  // Some batches of one rank and restart each: by rank, restart, and in the order of writing.
+  struct Piece : LogIndex::Piece {
     int rank = 0;
     int restart = 0;
-    std::int64_t bytes = 0;
     std::size_t directory = 0;
-    std::size_t segment = 0;
   };
   const std::vector<Piece>& pieces() const { return pieces_; }
   // Of all series, selected or not.
@@ -50,8 +50,13 @@ class RunStream {
   struct Take {
     std::function<void(const ReadRow&)> row;
     std::function<void(ReadPayload&&)> payload;  // empty: not asked for
+    Columns columns = Columns::all();            // others are as in ReadRow{}
+    std::optional<std::int64_t> step = {};       // this one alone
+    // Rows of batches without a NaN or an infinity are counted, not given.
+    bool only_bad_batches = false;
   };
-  void read(const Piece& piece, const Take& take, std::vector<Damage>& damage) const;
+  // Returns how many rows are selected, given or not.
+  std::int64_t read(const Piece& piece, const Take& take, std::vector<Damage>& damage) const;
 
  private:
   struct Directory {
@@ -60,6 +65,7 @@ class RunStream {
     std::unique_ptr<LogIndex> log;
     Timeline timeline;
     std::map<SeriesId, std::uint32_t> unified;  // of wanted series
+    std::set<std::int32_t> optimizers;          // of wanted series
   };
   void find_missing(const std::vector<RankDirectory>& directories);
   void open(const RankDirectory& place, bool is_newest);
@@ -69,6 +75,11 @@ class RunStream {
   void look_for_others(const RankDirectory& place, const std::optional<StoredHealth>& stored);
   void note_steps(const Directory& directory);
   void suggest_names();
+  // How many of a batch's windows are selected.
+  enum class Selected : std::uint8_t { none, some, all };
+  Selected selected(const Directory& directory, const LogIndex::BatchFacts& batch,
+                    std::optional<std::int64_t> step) const;
+  bool takes(const Directory& directory, const Outcome& outcome) const;
   void take_small(Directory& directory, const RecordBatch& batch);
 
   const ReadOptions options_;

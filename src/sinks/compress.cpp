@@ -30,13 +30,18 @@ std::optional<std::string> compressed(std::string_view bytes) {
   return out;
 }
 
-std::optional<std::string> decompressed(std::string_view bytes, std::size_t size) {
+bool decompress(std::string_view bytes, std::size_t size, std::string& out) {
+  struct Free {
+    void operator()(ZSTD_DCtx* context) const { ZSTD_freeDCtx(context); }
+  };
   // What the frame itself claims is checked first, so that nothing is allocated on its word alone.
-  if (ZSTD_getFrameContentSize(bytes.data(), bytes.size()) != size) return std::nullopt;
-  std::string out(size, '\0');
-  const std::size_t written = ZSTD_decompress(out.data(), out.size(), bytes.data(), bytes.size());
-  if (ZSTD_isError(written) != 0 || written != size) return std::nullopt;
-  return out;
+  if (ZSTD_getFrameContentSize(bytes.data(), bytes.size()) != size) return false;
+  static thread_local const std::unique_ptr<ZSTD_DCtx, Free> context(ZSTD_createDCtx());
+  if (context == nullptr) return false;
+  out.resize(size);
+  const std::size_t written =
+      ZSTD_decompressDCtx(context.get(), out.data(), out.size(), bytes.data(), bytes.size());
+  return ZSTD_isError(written) == 0 && written == size;
 }
 
 #else
@@ -47,8 +52,8 @@ bool has_zstd() {
 std::optional<std::string> compressed(std::string_view) {
   return std::nullopt;
 }
-std::optional<std::string> decompressed(std::string_view, std::size_t) {
-  return std::nullopt;
+bool decompress(std::string_view, std::size_t, std::string&) {
+  return false;
 }
 
 #endif

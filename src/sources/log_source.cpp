@@ -64,14 +64,12 @@ class LogSource final : public Source {
     Derive derived(stats_);
     std::int64_t rows = 0;
     std::vector<Damage> damage;
+    RunStream::Take use{
+        [&](const ReadRow& row) { take(derived(row, stream_.facts().series[row.series])); }, {}};
+    use.columns = integer_columns();
+    for (const Stat stat : stats_) use.columns |= columns_of(stat);
     for (const RunStream::Piece& piece : pieces_[part]) {
-      stream_.read(piece,
-                   {[&](const ReadRow& row) {
-                      ++rows;
-                      take(derived(row, stream_.facts().series[row.series]));
-                    },
-                    {}},
-                   damage);
+      rows += stream_.read(piece, use, damage);
       account.advance(piece.bytes);
     }
     account.read(rows);

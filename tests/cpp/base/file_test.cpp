@@ -13,6 +13,7 @@
 #include <fstream>
 
 #include "base/failpoint.h"
+#include "base/file_in_pieces.h"
 #include "scratch.h"
 
 namespace trainmon {
@@ -232,6 +233,29 @@ TEST(File, AFailedAtomicWriteLeavesTheOldContentAndNoTemporary) {
   EXPECT_FALSE(fs::exists(path.string() + ".tmp"));
 }
 #endif
+
+TEST(FileInPieces, GivesWhatTheFileHoldsInAnyOrderAndLength) {
+  const Scratch scratch;
+  const std::filesystem::path path = scratch.path() / "f";
+  std::string content(3 << 20, '\0');
+  for (std::size_t i = 0; i < content.size(); ++i)
+    content[i] = static_cast<char>(i * 2654435761u >> 24);
+  write_atomically(path, content);
+  FileInPieces file(path);
+  std::uint64_t random = 1;
+  const auto below = [&](std::size_t end) {
+    random = random * 6364136223846793005u + 1442695040888963407u;
+    return static_cast<std::size_t>(random >> 33) % end;
+  };
+  for (int i = 0; i < 300; ++i) {
+    const std::size_t offset = below(content.size() + 100);
+    const std::size_t size = below(i % 10 == 0 ? 2 << 20 : 5000);
+    const std::string_view expected =
+        offset < content.size() ? std::string_view(content).substr(offset, size) : "";
+    EXPECT_TRUE(file.read(static_cast<std::int64_t>(offset), size) == expected)
+        << size << " bytes at " << offset;
+  }
+}
 
 }  // namespace
 }  // namespace trainmon
