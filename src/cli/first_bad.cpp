@@ -116,7 +116,12 @@ void run_first_bad(const Selection& selection, Context& context) {
     return print_json(out);
   }
   if (found) return print_text(*found, answer.run.newest_restart, selection.run, context);
-  std::cout << "no NaN and no infinity in " << grouped(answer.rows) << " rows\n";
+  std::cout << "no NaN and no infinity in " << grouped(answer.rows) << " rows";
+  if (const int newest = answer.run.newest_restart; newest > 0) {
+    std::cout << " of restarts 0 to " << newest;
+  }
+  std::cout << "\n";
+  for (const std::string& sentence : answer.run.killed) std::cout << "  " << sentence << "\n";
 }
 
 }  // namespace
@@ -131,7 +136,8 @@ scaler skipped count only when nothing else is bad. All restarts are looked at.
 Where most gradients of a backward, or the logged loss, are bad, it is said that
 the fault came from the forward. A logged loss (a scalar with "loss" in its
 name) counts where no row of its step is bad. Exit code 1 when found, 3 when
-nothing was found in a record that is not complete.
+nothing was found in a record that is not complete. A killed start that a newer
+one followed is named and leaves the exit code alone.
 
 Examples:
   trainmon first-bad runs/a
