@@ -42,7 +42,7 @@ struct Config {
   std::vector<std::string> collective_callers;  // regular expressions on "path[line] function"
   double alert_deviation = 0.0;  // alert when off the running mean by this share; 0 = off
   double alert_limit = 0.0;      // alert when |value| exceeds it; 0 = off
-  std::vector<std::string> alert_stats = {"norm", "mean"};  // statistics those two look at
+  std::vector<std::string> alert_stats = {"norm"};  // statistics those two look at
   int alert_warmup = 10;  // values of a series before its deviation can be an alert
   std::optional<std::int64_t> grad_acc_steps;   // backwards per step, where fixed and known
   std::optional<std::int64_t> start_iteration;  // step number of the first window

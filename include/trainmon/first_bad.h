@@ -25,6 +25,9 @@ struct FirstBad {
   std::string came_from;
   std::string why;
   std::string module;
+  // Declared values of that rank that changed in the ten steps before, a sentence each: "lr of
+  // group 0 changed from 0.1 to 100 at step 5".
+  std::vector<std::string> changes;
   struct OfRestart {
     ReadRow row;
     Series series;

@@ -137,6 +137,8 @@ struct RunRows {
   int newest_restart = 0;     // of the ranks read
   // What restarts before the newest found that is not finite, a sentence each.
   std::vector<std::string> earlier;
+  // Restarts that were killed and that a newer one followed, a sentence each.
+  std::vector<std::string> killed;
   // Why the record of the ranks read is not complete, a sentence each: nothing recorded, rows
   // dropped, a process that is gone without having stopped.
   std::vector<std::string> incomplete;

@@ -58,6 +58,9 @@ nb::tuple find_first_bad(const nb::bytes& run, std::vector<std::string> kinds,
     row["came_from"] = text(bad.came_from);
     row["why"] = text(bad.why);
     row["module"] = text(bad.module);
+    nb::list changes;
+    for (const std::string& change : bad.changes) changes.append(text(change));
+    row["changes"] = nb::tuple(changes);
     std::vector<int> restarts;
     for (const FirstBad::OfRestart& one : bad.restarts) restarts.push_back(one.row.restart);
     row["restarts"] = nb::tuple(nb::cast(restarts));

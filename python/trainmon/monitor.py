@@ -374,8 +374,8 @@ class Watch:
             tool, found = "doctor", "nothing found in the rest"
         else:
             tool, found = "top", "nothing found"
-            if self._core.world_size > 1:
-                found += " on rank 0"
+            if self._core.world_size > 1:  # this line is of one rank alone
+                tool, found = "first-bad", f"{found} on rank 0 of {self._core.world_size}"
         if "log" not in (sink["name"] for sink in health["sinks"]):
             tool = "doctor"  # the others read the log
         self._say(f"{text}; {found}; next: trainmon {tool} {_shell_word(self.directory)}")

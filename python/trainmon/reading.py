@@ -50,6 +50,7 @@ class FirstBad(Row):
     came_from  where it came from, where that is not this tensor ("the forward or the loss"), else ""
     why        why that is so
     module     what is known of the module it came from
+    changes    values of the optimizer's groups that changed in the ten steps before, a sentence each
     restarts   all restarts that went wrong
     """
 
@@ -57,6 +58,7 @@ class FirstBad(Row):
     came_from: str
     why: str
     module: str
+    changes: tuple[str, ...]
     restarts: tuple[int, ...]
 
 

@@ -10,6 +10,7 @@
 #include <set>
 #include <tuple>
 
+#include "answers/setting_changes.h"
 #include "base/parallel.h"
 #include "read/bad_place.h"
 #include "read/merge_rows.h"
@@ -160,7 +161,8 @@ std::optional<FirstBad> finish(const RunRows& run, const FirstRows& found, bool 
       &std::min_element(of_restarts.begin(), of_restarts.end(), [](const auto& a, const auto& b) {
          return a.second.place < b.second.place;
        })->second;
-  FirstBad bad{first->row, first->series, {}, "", "", "", {}};
+  FirstBad bad{first->row, first->series, {}, "", "", "", {}, {}};
+  bad.changes = setting_changes(run.declared, bad.row.restart, bad.row.rank, bad.row.step);
   Around seen(run, *first);
   seen.add_settings(run.declared);
   look_again(*first, [&](const ReadRow& row) { seen.add(row); });

@@ -317,6 +317,22 @@ std::size_t RunTail::ranks() const {
   return ranks.size();
 }
 
+std::optional<WriterState> RunTail::ended() const {
+  const std::vector<RankDirectory> there = rank_directories(run_);
+  const RowFilter filter(options_);
+  std::optional<WriterState> end;
+  for (std::size_t i = 0; i < there.size(); ++i) {
+    if (there[i].error || !filter.takes_rank(there[i].rank) || !is_newest(there, i)) continue;
+    std::vector<Damage> said_elsewhere;
+    const RunFacts facts = read_run_json(there[i], said_elsewhere);
+    const auto stored = read_health_json(there[i], said_elsewhere);
+    const WriterState state = completeness_of(there[i], facts, stored, nullptr, true).writer;
+    if (state == WriterState::running || state == WriterState::unknown) return std::nullopt;
+    if (!end || state == WriterState::gone) end = state;
+  }
+  return end;
+}
+
 TailNews RunTail::look() {
   TailNews news;
   find_places(news);

@@ -5,10 +5,12 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "read/account.h"
 #include "trainmon/read.h"
 
 namespace trainmon {
@@ -63,6 +65,9 @@ class RunTail {
   TailNews unfinished();
 
   std::size_t ranks() const;
+  // How the newest start of the ranks followed ended: closed, or gone where one of them did not
+  // stop in order. Unset while one goes on, or where that cannot be told from here.
+  std::optional<WriterState> ended() const;
 
  private:
   class Place;

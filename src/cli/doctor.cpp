@@ -185,12 +185,15 @@ void print_account(const Account& account, const std::string& run, const Context
   std::map<std::string, std::vector<int>> findings, not_covered, refused, budgets;
   std::vector<std::string> incomplete;
   if (!account.missing.ranks.empty()) findings[missing_text(account.missing)];
-  for (const RankAccount& rank : account.ranks) {
+  for (std::size_t i = 0; i < account.ranks.size(); ++i) {
+    const RankAccount& rank = account.ranks[i];
     files += rank.log_files;
     bytes += rank.log_bytes;
     const bool is_running = rank.writer == WriterState::running;
     running += is_running ? 1 : 0;
-    broken_off += is_running || rank.closed ? 0 : 1;
+    const bool is_followed = i + 1 < account.ranks.size() && account.ranks[i + 1].rank == rank.rank;
+    const bool is_told = is_followed && rank.writer == WriterState::gone;  // account.killed
+    broken_off += is_running || rank.closed || is_told ? 0 : 1;
     incomplete.insert(incomplete.end(), rank.incomplete.begin(), rank.incomplete.end());
     for (const std::string& finding : findings_of(rank)) findings[finding].push_back(rank.rank);
     if (std::string budget = budget_text(rank); !budget.empty()) {
@@ -227,6 +230,7 @@ void print_account(const Account& account, const std::string& run, const Context
   for (const std::string& sentence : account.earlier) {
     std::cout << "  " << printable(sentence) << "\n";
   }
+  for (const std::string& sentence : account.killed) std::cout << "\n" << sentence << "\n";
   if (!account.damage.empty()) std::cout << "\ndamage\n";
   for (const Damage& damage : account.damage) {
     std::cout << "  " << printable(damage.file.native()) << " at byte " << damage.offset << ": "
@@ -262,6 +266,7 @@ void inspect_run(const std::string& run, Context& context) {
   out["world_size"] = found.missing.world_size;
   out["missing_ranks"] = found.missing.ranks;
   out["earlier"] = found.earlier;
+  out["killed"] = found.killed;
   out["ranks"] = Json::array();
   for (const RankAccount& rank : found.ranks) out["ranks"].push_back(rank_json(rank));
   out["damage"] = Json::array();
@@ -294,7 +299,8 @@ held against what the log gives back; what was not covered; ranks that are
 missing; damaged files. "In order" is a run all of whose rows are accounted for.
 A torn last write is one that a killed or living run did not finish: no damage.
 Exit code 3 when the record is not complete (nothing recorded, rows dropped, a
-rank killed), 1 when something else is not in order.
+rank killed), 1 when something else is not in order. A killed start that a newer
+one followed is named and leaves the exit code alone.
 
 Examples:
   trainmon doctor

@@ -78,6 +78,7 @@ void print_text(const FirstBad& found, int newest_restart, const std::string& ru
     std::cout << "  ranks     " << ranks_text(found.ranks) << " are bad at this place\n";
   }
   if (is_row) print_place(row);
+  for (const std::string& change : found.changes) std::cout << "  before    " << change << "\n";
   print_restarts(found, newest_restart);
   if (context.quiet) return;
   const std::int64_t from = std::max<std::int64_t>(0, row.step - 3);
@@ -109,6 +110,7 @@ void run_first_bad(const Selection& selection, Context& context) {
     out["came_from"] = found->came_from;
     out["why"] = found->why;
     out["module"] = found->module;
+    out["changes"] = found->changes;
     out["restarts"] = Json::array();
     for (const FirstBad::OfRestart& one : found->restarts) {
       out["restarts"].push_back(json_row(one.row, one.series));
@@ -116,7 +118,12 @@ void run_first_bad(const Selection& selection, Context& context) {
     return print_json(out);
   }
   if (found) return print_text(*found, answer.run.newest_restart, selection.run, context);
-  std::cout << "no NaN and no infinity in " << grouped(answer.rows) << " rows\n";
+  std::cout << "no NaN and no infinity in " << grouped(answer.rows) << " rows";
+  if (const int newest = answer.run.newest_restart; newest > 0) {
+    std::cout << " of restarts 0 to " << newest;
+  }
+  std::cout << "\n";
+  for (const std::string& sentence : answer.run.killed) std::cout << "  " << sentence << "\n";
 }
 
 }  // namespace
@@ -130,8 +137,10 @@ gradients, optimizer state, updated weights. Gradients of steps that a loss
 scaler skipped count only when nothing else is bad. All restarts are looked at.
 Where most gradients of a backward, or the logged loss, are bad, it is said that
 the fault came from the forward. A logged loss (a scalar with "loss" in its
-name) counts where no row of its step is bad. Exit code 1 when found, 3 when
-nothing was found in a record that is not complete.
+name) counts where no row of its step is bad. Values of the optimizer's groups
+that changed in the ten steps before are told. Exit code 1 when found, 3 when
+nothing was found in a record that is not complete. A killed start that a newer
+one followed is named and leaves the exit code alone.
 
 Examples:
   trainmon first-bad runs/a

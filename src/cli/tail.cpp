@@ -262,6 +262,30 @@ bool wait(double seconds) {
   return is_interrupted == 0 && (out.revents & (POLLERR | POLLNVAL)) == 0;
 }
 
+// Tells once that a run which is followed has ended: nothing comes until it starts again.
+class EndTeller {
+ public:
+  explicit EndTeller(const Context& context) : context_(context) {}
+  void after(const TailNews& news, const RunTail& tail) {
+    if (!news.steps.empty() || !news.rows.empty()) {
+      is_told_ = false;
+      return;
+    }
+    if (is_told_ || context_.quiet) return;
+    const std::optional<WriterState> end = tail.ended();
+    if (!end) return;
+    is_told_ = true;
+    std::cerr << (*end == WriterState::closed
+                      ? "the run has ended"
+                      : "the run has ended, not all of it in order (killed)")
+              << "; waiting for a restart, Ctrl-C ends\n";
+  }
+
+ private:
+  const Context& context_;
+  bool is_told_ = false;
+};
+
 void run_tail(const TailArguments& arguments, Context& context) {
   RunTail tail(arguments.run, arguments.select, arguments.rows, arguments.count);
   TailPrinter printer(arguments, context);
@@ -301,8 +325,10 @@ void run_tail(const TailArguments& arguments, Context& context) {
     std::cerr << "following " << grouped(static_cast<std::int64_t>(tail.ranks()))
               << (tail.ranks() == 1 ? " rank" : " ranks") << "; Ctrl-C ends\n";
   }
+  EndTeller end(context);
   while (arguments.follow && std::cout && wait(arguments.interval)) {
     news = tail.look();
+    end.after(news, tail);
     printer.damage(news.damage);
     printer.rows(std::move(news.rows));
     rows_late += news.rows_late;
@@ -347,8 +373,8 @@ void add_tail(CLI::App& app, Context& context) {
       R"(One line per step and rank: norms over all tensors of the rank, how many
 elements are not finite (bad), the first tensor that is not, else the one of the
 largest norm, and what mon.log was given. A step is shown when it has ended.
-Restarts and ranks that appear later are followed, too. With --json one object
-per line.
+Restarts and ranks that appear later are followed, too: -f says that a run has
+ended and waits for a restart. With --json one object per line.
 
 Examples:
   trainmon tail runs/a

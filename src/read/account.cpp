@@ -63,6 +63,7 @@ Account account(const std::filesystem::path& run) {
   Account result;
   ExpectedRanks expected;
   EarlierFindings earlier;
+  FollowedKills killed;
   int newest_restart = 0;
   const std::vector<RankDirectory> directories = rank_directories(run);
   for (std::size_t i = 0; i < directories.size(); ++i) {
@@ -96,7 +97,9 @@ Account account(const std::filesystem::path& run) {
     rank.torn_tails = log.torn_tails;
     result.damage.insert(result.damage.end(), log.damage.begin(), log.damage.end());
     check_sinks(rank, log);
-    Completeness state = completeness_of(directory, facts, stored, &log, is_newest(directories, i));
+    const bool newest = is_newest(directories, i);
+    Completeness state = completeness_of(directory, facts, stored, &log, newest);
+    if (!newest && state.writer == WriterState::gone) killed.add(rank.rank, rank.restart);
     rank.writer = state.writer;
     rank.last_step = state.last_step;
     rank.last_time_ns = state.last_time_ns;
@@ -112,6 +115,7 @@ Account account(const std::filesystem::path& run) {
   }
   result.missing = expected.missing(directories);
   result.earlier = earlier.sentences(newest_restart);
+  result.killed = killed.sentences();
   return result;
 }
 

@@ -120,6 +120,16 @@ bool has_kind(const LogContents& log, std::string_view kind) {
 
 }  // namespace
 
+std::vector<std::string> FollowedKills::sentences() const {
+  std::vector<std::string> sentences;
+  for (const auto& [restart, ranks] : ranks_) {
+    sentences.push_back("restart " + std::to_string(restart) + " was killed (" +
+                        (ranks.size() == 1 ? "rank " : "ranks ") + ranks_text(ranks) +
+                        "), and a newer one followed");
+  }
+  return sentences;
+}
+
 Completeness completeness_of(const RankDirectory& place, const RunFacts& facts,
                              const std::optional<StoredHealth>& stored, const LogContents* log,
                              bool is_newest, std::string_view sink) {

@@ -1,6 +1,7 @@
 // Whether the record of a rank and restart is complete: one account for every reader.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,6 +20,18 @@ struct Completeness {
   std::int64_t last_time_ns = 0;
   std::vector<std::string> incomplete;  // sentences that name the rank
   std::vector<Damage> damage;           // of a closed run: parts of the log that are gone
+};
+
+// Killed starts that a newer one of the same rank followed: no news, but whoever looks at their
+// records is told.
+class FollowedKills {
+ public:
+  void add(int rank, int restart) { ranks_[restart].push_back(rank); }
+  // "restart 0 was killed (ranks 0-3), and a newer one followed", by restart.
+  std::vector<std::string> sentences() const;
+
+ private:
+  std::map<int, std::vector<int>> ranks_;  // by restart; ascending
 };
 
 // `log` may lack its rows, not its other records; nullptr where it was not read. Of a restart that

@@ -64,6 +64,7 @@ RunStream::RunStream(const std::filesystem::path& run, const ReadOptions& option
   facts_.series = index_.take();
   for (const Series& one : facts_.series) full_shapes_.push_back(kept(one.full_shape));
   facts_.earlier = earlier_.sentences(facts_.newest_restart);
+  facts_.killed = killed_.sentences();
 }
 
 void RunStream::find_missing(const std::vector<RankDirectory>& directories) {
@@ -98,6 +99,7 @@ void RunStream::open(const RankDirectory& place, bool is_newest) {
   facts_.damage.insert(facts_.damage.end(), log.damage.begin(), log.damage.end());
   if (stored && stored->closed) hold_against_health(place, stored->health, log);
   Completeness state = completeness_of(place, directory.facts, stored, &log, is_newest);
+  if (!is_newest && state.writer == WriterState::gone) killed_.add(place.rank, place.restart);
   std::move(state.incomplete.begin(), state.incomplete.end(),
             std::back_inserter(facts_.incomplete));
   facts_.damage.insert(facts_.damage.end(), state.damage.begin(), state.damage.end());

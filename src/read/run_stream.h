@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "model/timeline.h"
+#include "read/completeness.h"
 #include "read/earlier_findings.h"
 #include "read/joined_alerts.h"
 #include "read/log.h"
@@ -98,6 +99,7 @@ class RunStream {
   std::int64_t payloads_ = 0;
   JoinedAlerts alerts_;
   EarlierFindings earlier_;
+  FollowedKills killed_;
   Restarts restarts_;  // of ranks with several
 };
 

@@ -25,6 +25,16 @@ bool Check::looks_at(Stat stat) const {
   return std::find(stats_.begin(), stats_.end(), stat) != stats_.end();
 }
 
+std::string_view comparison_text(double value, bool is_above) {
+  if (value < 0) return is_above ? "has a size above" : "has a size below";
+  return is_above ? "is above" : "is below";
+}
+
+std::string_view history_text(Stat stat) {
+  const bool has_sign = stat == Stat::mean || stat == Stat::min || stat == Stat::max;
+  return has_sign ? "the mean size of its history" : "the mean of its history";
+}
+
 std::string series_text(const Series& series) {
   std::string text = series.kind + " " + (series.name.empty() ? "(root)" : series.name);
   if (!series.element.empty()) text += " " + series.element;

@@ -5,6 +5,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trainmon/rule.h"
@@ -52,6 +53,10 @@ std::unique_ptr<Check> make_check(const LimitRule& rule);
 std::unique_ptr<Rule> make_rule_of(std::vector<std::unique_ptr<Check>> checks,
                                    const Telling& telling);
 
+// How a sentence speaks of a value that is compared by its size: "has a size above", "is above".
+std::string_view comparison_text(double value, bool is_above);
+// Of the running mean of a statistic, which is one of sizes: "the mean size of its history".
+std::string_view history_text(Stat stat);
 // "grad_reduced layers.3.weight", "actv (root) output".
 std::string series_text(const Series& series);
 // "grad_reduced fc.weight: 3 NaN of 12 elements".

@@ -27,9 +27,9 @@ class DeviationCheck final : public Check {
 
   std::string complaint(const Judged& it) const override {
     const bool is_above = std::abs(it.value) > it.before.mean;
-    return std::string(is_above ? "is above" : "is below") + " the mean of its history, " +
-           number_text(it.before.mean, 6) + ", by more than " + number_text(100 * deviation_, 6) +
-           " %";
+    return std::string(comparison_text(it.value, is_above)) + " " +
+           std::string(history_text(it.stat)) + ", " + number_text(it.before.mean, 6) +
+           ", by more than " + number_text(100 * deviation_, 6) + " %";
   }
 
  private:

@@ -21,10 +21,13 @@ class LimitCheck final : public Check {
   }
 
   std::string complaint(const Judged& it) const override {
-    std::string text = std::isfinite(it.value) ? "exceeds the limit " + number_text(*limit_, 6)
-                                               : std::string("is not finite");
+    std::string text = "is not finite";
+    if (std::isfinite(it.value)) {
+      text = (it.value < 0 ? "has a size above the limit " : "exceeds the limit ") +
+             number_text(*limit_, 6);
+    }
     if (it.before.values > 0) {
-      text += "; the mean of its history is " + number_text(it.before.mean, 6);
+      text += "; " + std::string(history_text(it.stat)) + " is " + number_text(it.before.mean, 6);
     }
     return text;
   }

@@ -62,15 +62,16 @@ Series CsvColumns::series(const CsvRecords& records, std::string& fault) const {
   return series;
 }
 
-void for_each_record(const std::filesystem::path& file, RowAccount& account, const UseRecord& use,
-                     bool counts_progress) {
+std::int64_t for_each_record(const std::filesystem::path& file, RowAccount& account,
+                             const UseRecord& use, bool counts_progress) {
+  std::int64_t found = 0;
   try {
     CsvFile csv(file);
     const CsvRecords& records = csv.record();
     if (!csv.next() || !records.is_sound()) {
       account.reject(
           {file, 1, 0, csv.bytes_read() == 0 ? "the file is empty" : "it has no first line"});
-      return;
+      return 0;
     }
     const CsvColumns columns(records.fields());
     std::int64_t counted = 0;
@@ -80,6 +81,7 @@ void for_each_record(const std::filesystem::path& file, RowAccount& account, con
       counted = csv.bytes_read();
     };
     while (csv.next()) {
+      ++found;
       advance();
       std::string fault(records.fault().empty() ? columns.fault() : records.fault());
       if (fault.empty() && records.fields().size() != columns.names().size()) {
@@ -95,6 +97,7 @@ void for_each_record(const std::filesystem::path& file, RowAccount& account, con
   } catch (const SinkError& error) {
     account.reject({file, 0, 0, error.what()});
   }
+  return found;
 }
 
 void for_each_fact(const std::filesystem::path& file, RowAccount& account, const UseRecord& use) {

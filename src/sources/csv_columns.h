@@ -68,9 +68,9 @@ class CsvColumns {
 using UseRecord = std::function<std::string(const CsvColumns&, const CsvRecords&)>;
 // Calls use() with every record that has as many fields as the first line. A record that is not
 // sound, by its form or as use() finds, is rejected as one row. `counts_progress`: bytes read are
-// told to the account.
-void for_each_record(const std::filesystem::path& file, RowAccount& account, const UseRecord& use,
-                     bool counts_progress = false);
+// told to the account. Returns how many records there are, those rejected as well.
+std::int64_t for_each_record(const std::filesystem::path& file, RowAccount& account,
+                             const UseRecord& use, bool counts_progress = false);
 // The same for files whose records are no rows; one that is not there has none.
 void for_each_fact(const std::filesystem::path& file, RowAccount& account, const UseRecord& use);
 

@@ -24,13 +24,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::int64_t rows_written(const Health& health) {
-  for (const SinkHealth& sink : health.sinks) {
-    if (sink.name == "csv") return sink.rows_written;
-  }
-  return 0;
-}
-
 // Payloads count as rows, and rows of deleted files were written too; both stand in other files.
 std::int64_t not_in_row_files(const fs::path& directory) {
   std::int64_t rows = 0;
@@ -42,13 +35,12 @@ std::int64_t not_in_row_files(const fs::path& directory) {
       CsvFile csv(file);
       if (!csv.next()) continue;
       const CsvColumns columns(csv.record().fields());
-      const int at = columns.at("rows");
+      const bool is_gaps = columns.at("rows") >= 0;
       while (csv.next()) {
         std::int64_t lost = 1;
-        const auto& fields = csv.record().fields();
-        if (at >= 0 && static_cast<std::size_t>(at) < fields.size()) {
-          parse_integer(fields[static_cast<std::size_t>(at)], lost);
-        }
+        if (csv.record().fields().size() != columns.names().size()) continue;  // rejected there
+        if (is_gaps && columns.text(csv.record(), "reason") != "deleted") continue;
+        if (is_gaps) parse_integer(columns.text(csv.record(), "rows"), lost);
         rows += lost;
       }
     } catch (const SinkError&) {  // said where it is read
@@ -100,7 +92,8 @@ class CsvSource final : public Source {
   void read(std::size_t part, const Take& take, RowAccount& account) override {
     Directory& directory = directories_[part];
     for (const fs::path& file : directory.files) read_rows(directory, file, take, account);
-    hold_against_health(directory, account);
+    hold_against_health(directory.path, "the files hold", directory.claimed, directory.found,
+                        account);
   }
 
  private:
@@ -117,7 +110,7 @@ class CsvSource final : public Source {
     KeptShapes shapes;
     SeenRows seen;
     std::int64_t claimed = 0;  // rows that health.json says are in the files
-    std::int64_t found = 0;
+    std::int64_t found = 0;    // records there, those that are rejected as well
 
     CsvPlace place() const {
       return {path, rank, restart, has_outcomes ? &timeline : nullptr, clock};
@@ -136,9 +129,7 @@ class CsvSource final : public Source {
       directory.clock = record.facts.clock;
       directory.timeline = Timeline(record.facts.start_steps);
       restarts_.set_world_size(place->restart, record.facts.world_size);
-      if (record.stored && record.stored->closed) {
-        directory.claimed = rows_written(record.stored->health) - not_in_row_files(path);
-      }
+      directory.claimed = rows_claimed(record, "csv") - not_in_row_files(path);
       account.damage(record.damage);
       read_outcomes(directory, account);
     }
@@ -244,6 +235,7 @@ class CsvSource final : public Source {
     }
     stats_ = options.stats.empty() ? all : options.stats;
     for (const std::string& name : stats_) {
+      is_count_.push_back(is_count(name));
       if (std::find(all.begin(), all.end(), name) != all.end()) continue;
       throw std::invalid_argument("'" + printable(name) + "' is no column of these files");
     }
@@ -253,12 +245,11 @@ class CsvSource final : public Source {
                  RowAccount& account) {
     std::vector<double> values(stats_.size());
     std::int64_t rows = 0, superseded = 0;
-    for_each_record(
+    const std::int64_t records = for_each_record(
         file, account,
         [&](const CsvColumns& columns, const CsvRecords& records) {
           std::string fault;
           if (!columns.row_fault().empty()) return columns.row_fault();
-          ++directory.found;
           TableRow row;
           for_each_field_of<RowPlace>(kWideRow, [&](const auto& field) {
             columns.member(records, field.name, row.*field.member, directory.shapes, fault);
@@ -270,6 +261,11 @@ class CsvSource final : public Source {
               values[i] = std::nan("");
             } else if (!parse_number(cell, values[i])) {
               fault = stats_[i] + " '" + printable(cell) + "' is no number";
+            } else if (is_count_[i]) {
+              std::int64_t whole = 0;
+              const std::string_view why =
+                  parse_integer(cell, whole) ? count_fault(whole) : count_fault(values[i]);
+              if (!why.empty()) fault = stats_[i] + " " + printable(cell) + " " + std::string(why);
             }
           }
           row.series = series_of(directory, columns, records, fault);
@@ -301,18 +297,9 @@ class CsvSource final : public Source {
           return fault;
         },
         true);
+    directory.found += records;
     account.read(rows);
     account.supersede(superseded);
-  }
-
-  // A file that ends early between two lines shows nowhere else.
-  static void hold_against_health(const Directory& directory, RowAccount& account) {
-    const std::int64_t lost = directory.claimed - directory.found;
-    if (lost <= 0) return;
-    account.read(lost);
-    account.reject({directory.path, 0, lost,
-                    "health.json says " + grouped(directory.claimed) +
-                        " rows were written, the files hold " + grouped(directory.found)});
   }
 
   static const Series* series_of(Directory& directory, const CsvColumns& columns,
@@ -338,6 +325,7 @@ class CsvSource final : public Source {
   std::vector<Directory> directories_;  // of parts_, same order
   Restarts restarts_;
   std::vector<std::string> stats_;
+  std::vector<bool> is_count_;  // of stats_, same order
   std::unique_ptr<CsvFacts> facts_;
 };
 

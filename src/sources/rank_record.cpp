@@ -19,6 +19,24 @@ RankRecord read_rank_record(const std::vector<RankDirectory>& places, std::size_
   return record;
 }
 
+std::int64_t rows_claimed(const RankRecord& record, std::string_view sink) {
+  if (!record.stored || !record.stored->closed) return 0;
+  for (const SinkHealth& one : record.stored->health.sinks) {
+    if (one.name == sink) return one.rows_written;
+  }
+  return 0;
+}
+
+void hold_against_health(const std::filesystem::path& place, std::string_view what,
+                         std::int64_t claimed, std::int64_t found, RowAccount& account) {
+  const std::int64_t lost = claimed - found;
+  if (lost <= 0) return;
+  account.read(lost);
+  account.reject({place, 0, lost,
+                  "health.json says " + grouped(claimed) + " rows were written, " +
+                      std::string(what) + " " + grouped(found)});
+}
+
 void add_gaps(const std::vector<ReadGap>& gaps, std::vector<std::string>& incomplete) {
   for (const ReadGap& one : gaps) {
     incomplete.push_back("rank " + std::to_string(one.rank) + ": " + grouped(one.gap.rows) +

@@ -50,6 +50,21 @@ bool fits(std::int64_t value) {
   return sizeof(T) == sizeof value || std::in_range<T>(value);
 }
 
+// Why a number is no count; empty: it is one, or NaN, which stands for one that is not known.
+// Tables carry counts as float64, so one whose digits are lost there is none.
+inline std::string_view count_fault(double value) {
+  constexpr double kBeyond = 9223372036854775808.0;  // 2^63
+  if (std::isnan(value)) return {};
+  if (value < 0) return "is negative";
+  if (value >= kBeyond) return "is too large";
+  return value == std::floor(value) ? std::string_view() : "is no whole number";
+}
+inline std::string_view count_fault(std::int64_t value) {
+  const auto kept = static_cast<double>(value);
+  const std::string_view fault = count_fault(kept);
+  return fault.empty() && static_cast<std::int64_t>(kept) != value ? "is too large" : fault;
+}
+
 // Members from the columns of an answer, one after the other. What does not belong there is told as
 // a fault, the first one alone.
 class SqliteMembers {
@@ -68,9 +83,25 @@ class SqliteMembers {
       const int type = answer_.type(at);
       member = type == SQLITE_NULL ? std::nan("") : answer_.real(at);
       if (type == SQLITE_TEXT || type == SQLITE_BLOB) tell(column(at) + " is no number");
-    } else if (!set_member(member, answer_.text(at), shapes) && kMayBeUnknown<T>) {
-      // A name that only a later version knows is no fault.
+    } else if (!set_member(member, answer_.text(at), shapes)) {
       tell(std::string(answer_.name(at)) + " '" + printable(answer_.text(at)) + "' is none");
+    }
+  }
+  // Several, none of them a shape.
+  template <typename... T>
+  void read_all(T&... members) {
+    KeptShapes none;
+    (read(members, none), ...);
+  }
+  // A statistic that is a whole number.
+  void read_count(double& value, KeptShapes& shapes) {
+    const int at = at_;
+    read(value, shapes);
+    const std::string_view fault =
+        answer_.is_integer(at) ? count_fault(answer_.integer(at)) : count_fault(value);
+    if (!fault.empty()) {
+      tell(std::string(answer_.name(at)) + " " + std::string(answer_.text(at)) + " " +
+           std::string(fault));
     }
   }
   // Past a column that is read elsewhere.

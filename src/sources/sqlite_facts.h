@@ -14,15 +14,15 @@ namespace trainmon {
 
 // The columns of a series: "s.kind, s.chunk, ...".
 std::string series_columns();
-// From those columns, the first of which is `first`.
-Series series_from(const SqliteAnswer& answer, int first);
+// From those columns, the first of which is `first`. `fault`: what does not belong there.
+Series series_from(const SqliteAnswer& answer, int first, std::string& fault);
 
 class SqliteFacts {
  public:
   // `filter` must outlive it.
   explicit SqliteFacts(const RowFilter& filter) : filter_(filter) {}
-  // Throws std::runtime_error.
-  void add(sqlite3* database, const std::filesystem::path& file);
+  // Throws std::runtime_error. Records that cannot be used are rejected, but count as no rows.
+  void add(sqlite3* database, const std::filesystem::path& file, RowAccount& account);
   // After the last of them: what holds of the newest restarts.
   void finish(const ReadOptions& options, const Restarts& restarts);
   void set_incomplete(std::vector<std::string> incomplete) {
@@ -35,7 +35,10 @@ class SqliteFacts {
   const RunRows& rows() const { return rows_; }
 
  private:
-  void add_declared(sqlite3* database, const std::filesystem::path& file);
+  void add_scalars(sqlite3* database, const std::filesystem::path& file, RowAccount& account);
+  void add_declared(sqlite3* database, const std::filesystem::path& file, RowAccount& account);
+  void add_alerts(sqlite3* database, const std::filesystem::path& file, RowAccount& account);
+  void add_gaps(sqlite3* database, const std::filesystem::path& file, RowAccount& account);
 
   const RowFilter& filter_;
   RunRows rows_;

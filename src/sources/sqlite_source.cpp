@@ -44,8 +44,11 @@ class SqliteSource final : public Source {
         if (!filter_.takes_rank(place.rank)) continue;
         const RankRecord record = read_rank_record(places, i, "sqlite", incomplete);
         restarts_.set_world_size(place.restart, record.facts.world_size);
-        for (const fs::path& file : files_named(place.path, "stats", ".db"))
+        for (const fs::path& file : files_named(place.path, "stats", ".db")) {
           add_file(file, place.rank, place.restart);
+          if (file.filename() == "stats.db") files_.back().claimed = rows_claimed(record, "sqlite");
+        }
+        account.damage(record.damage);
       }
       if (!options.select.all_restarts) note_starts_without(places);
     }
@@ -54,7 +57,7 @@ class SqliteSource final : public Source {
     }
     for (auto at = files_.begin(); at != files_.end();) {
       try {
-        look_at(*at);
+        look_at(*at, account);
         ++at;
       } catch (const std::runtime_error& error) {
         if (files_.size() == 1) throw;
@@ -65,6 +68,7 @@ class SqliteSource final : public Source {
     }
     stats_ = options.stats.empty() ? all_stats_ : options.stats;
     for (const std::string& name : stats_) {
+      is_count_.push_back(is_count(name));
       if (std::find(all_stats_.begin(), all_stats_.end(), name) != all_stats_.end()) continue;
       throw std::invalid_argument("'" + printable(name) + "' is no statistic of these databases");
     }
@@ -117,6 +121,7 @@ class SqliteSource final : public Source {
     std::unordered_map<std::string, const Series*> by_key;
     KeptShapes shapes;
     SeenRows seen;
+    std::int64_t claimed = 0;  // rows that health.json says are in it
   };
 
   void add_file(const fs::path& path, int rank, int restart) {
@@ -139,7 +144,8 @@ class SqliteSource final : public Source {
           other.path = file;
           other.rank = place.rank;
           other.restart = place.restart;
-          other.timeline = timeline_of(database.get(), file);
+          RowAccount said_where_it_is_asked_for;
+          other.timeline = timeline_of(database.get(), file, said_where_it_is_asked_for);
           note_steps(other);
           std::vector<Damage> nor_its_facts;
           restarts_.set_world_size(place.restart, read_run_json(place, nor_its_facts).world_size);
@@ -168,36 +174,42 @@ class SqliteSource final : public Source {
     }
   }
 
-  static Timeline timeline_of(sqlite3* database, const fs::path& file) {
+  static Timeline timeline_of(sqlite3* database, const fs::path& file, RowAccount& account) {
     RecordBatch batch;
     SqliteAnswer outcomes(
         database, "SELECT optimizer, window, step, attempt, fate, loss_scale FROM outcomes", file);
     while (outcomes.next()) {
-      Outcome& outcome = batch.outcomes.emplace_back();
-      outcome.optimizer = static_cast<std::int32_t>(outcomes.integer(0));
-      outcome.window = outcomes.integer(1);
-      outcome.step = outcomes.integer(2);
-      outcome.attempt = static_cast<std::int32_t>(outcomes.integer(3));
-      outcome.fate =
-          enum_from_name(outcomes.text(4), Fate::unknown, fate_name).value_or(Fate::unknown);
-      outcome.loss_scale = outcomes.real(5);
+      Outcome outcome;
+      SqliteMembers cells(outcomes, 0);
+      cells.read_all(outcome.optimizer, outcome.window, outcome.step, outcome.attempt, outcome.fate,
+                     outcome.loss_scale);
+      if (cells.fault().empty()) {
+        batch.outcomes.push_back(outcome);
+      } else {
+        account.reject(
+            {file, 0, 0,
+             "outcome of window " + std::to_string(outcome.window) + ": " + cells.fault()});
+      }
     }
     Timeline timeline;
     timeline.add(batch);
     return timeline;
   }
 
+  // The one number of an answer.
+  static std::int64_t number(sqlite3* database, const fs::path& file, const char* sql) {
+    SqliteAnswer answer(database, sql, file);
+    return answer.next() ? answer.integer(0) : 0;
+  }
+
   // Throws where it is not a sound database of ours: of a damaged one no row can be believed.
   static void check(sqlite3* database, const fs::path& file) {
-    const auto number = [&](const char* pragma) {
-      SqliteAnswer answer(database, std::string("PRAGMA ") + pragma, file);
-      return answer.next() ? answer.integer(0) : 0;
-    };
     const std::string name = printable(file.native()) + ": ";
-    if (number("application_id") != kSqliteApplicationId) {
+    if (number(database, file, "PRAGMA application_id") != kSqliteApplicationId) {
       throw std::runtime_error(name + "no database of trainmon");
     }
-    if (const std::int64_t version = number("user_version"); version != kSqliteFormatVersion) {
+    if (const std::int64_t version = number(database, file, "PRAGMA user_version");
+        version != kSqliteFormatVersion) {
       throw std::runtime_error(name + "schema version " + std::to_string(version) +
                                ", this reader knows " + std::to_string(kSqliteFormatVersion));
     }
@@ -207,7 +219,7 @@ class SqliteSource final : public Source {
     }
   }
 
-  void look_at(FileOf& file) {
+  void look_at(FileOf& file, RowAccount& account) {
     const SqliteConnection database = open_database(file.path);
     check(database.get(), file.path);
     {
@@ -221,7 +233,7 @@ class SqliteSource final : public Source {
         }
       }
     }
-    file.timeline = timeline_of(database.get(), file.path);
+    file.timeline = timeline_of(database.get(), file.path, account);
     SqliteAnswer kinds(database.get(), "SELECT DISTINCT kind FROM series", file.path);
     while (kinds.next()) {
       std::string kind(kinds.text(0));
@@ -229,7 +241,7 @@ class SqliteSource final : public Source {
         kinds_.push_back(std::move(kind));
       }
     }
-    facts_.add(database.get(), file.path);
+    facts_.add(database.get(), file.path, account);
   }
 
   void read_rows(FileOf& file, const Take& take, std::int64_t& rows, std::int64_t& superseded,
@@ -237,7 +249,7 @@ class SqliteSource final : public Source {
     const SqliteConnection database = open_database(file.path);
     SqliteAnswer last(database.get(), "SELECT max(rowid) FROM rows", file.path);
     const std::int64_t all = last.next() ? std::max<std::int64_t>(last.integer(0), 1) : 1;
-    std::int64_t seen = 0;
+    std::int64_t seen = 0, repeated = 0;
     constexpr std::int64_t kOften = 8192;
     std::vector<bool> has(stats_.size());
     SqliteAnswer answer(database.get(),
@@ -259,21 +271,26 @@ class SqliteSource final : public Source {
         if constexpr (std::integral<T>) return members.read(number, file.shapes);
         members.skip();
       });
-      for (double& value : values) members.read(value, file.shapes);
-      if (!members.fault().empty()) {
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        is_count_[i] ? members.read_count(values[i], file.shapes)
+                     : members.read(values[i], file.shapes);
+      }
+      std::string fault = members.fault();
+      row.series = series_of(file, answer, first_series, fault);
+      if (!fault.empty()) {
         ++rows;
-        account.reject({file.path, 0, 1,
-                        "row with seq " + std::to_string(static_cast<std::int64_t>(row.seq)) +
-                            ": " + members.fault()});
+        account.reject(
+            {file.path, 0, 1,
+             "row with seq " + std::to_string(static_cast<std::int64_t>(row.seq)) + ": " + fault});
         continue;
       }
-      row.series = series_of(file, answer, first_series);
       if (!filter_.takes_rank(row.rank) || !filter_.takes(*row.series) ||
           !filter_.takes_step(row.step)) {
         continue;
       }
       ++rows;
       if (!file.seen.add(row.restart, row.rank, row.seq)) {
+        ++repeated;
         account.reject(
             {file.path, 0, 1, "row with seq " + std::to_string(row.seq) + " was there before"});
         continue;
@@ -291,13 +308,19 @@ class SqliteSource final : public Source {
       take(row);
     }
     // The view has no row of a series that is not there.
-    SqliteAnswer orphans(database.get(),
-                         "SELECT count(*) FROM rows WHERE series NOT IN (SELECT id FROM series)",
-                         file.path);
-    const std::int64_t lost = orphans.next() ? orphans.integer(0) : 0;
-    if (lost == 0) return;
-    rows += lost;
-    account.reject({file.path, 0, lost, "rows whose series is not in the table series"});
+    const std::int64_t lost = number(database.get(), file.path,
+                                     "SELECT count(*) FROM rows WHERE NOT EXISTS (SELECT 1 FROM "
+                                     "series WHERE series.id = rows.series)");
+    if (lost > 0) {
+      rows += lost;
+      account.reject({file.path, 0, lost, "rows whose series is not in the table series"});
+    }
+    // Payloads count as rows; a database that was deleted took rows with it.
+    const std::int64_t held = number(database.get(), file.path,
+                                     "SELECT (SELECT count(*) FROM rows) + (SELECT count(*) FROM "
+                                     "payloads) + (SELECT coalesce(sum(rows), 0) FROM gaps WHERE "
+                                     "reason = 'deleted')");
+    hold_against_health(file.path, "stats.db holds", file.claimed, held - repeated, account);
   }
 
   // What is asked of the view stats: the fields of the row, of its series, then the statistics, of
@@ -325,7 +348,8 @@ class SqliteSource final : public Source {
     return text;
   }
 
-  static const Series* series_of(FileOf& file, const SqliteAnswer& answer, int first) {
+  static const Series* series_of(FileOf& file, const SqliteAnswer& answer, int first,
+                                 std::string& fault) {
     std::string key;
     int at = first;
     for_each_field_of<Series>(kWideRow, [&](const auto&) {
@@ -334,7 +358,12 @@ class SqliteSource final : public Source {
     });
     const auto [known, is_new] = file.by_key.try_emplace(std::move(key), nullptr);
     if (!is_new) return known->second;
-    file.series.push_back(series_from(answer, first));
+    Series series = series_from(answer, first, fault);
+    if (!fault.empty()) {
+      file.by_key.erase(known);
+      return nullptr;
+    }
+    file.series.push_back(std::move(series));
     return known->second = &file.series.back();
   }
 
@@ -344,6 +373,7 @@ class SqliteSource final : public Source {
   Restarts restarts_;
   std::vector<std::string> all_stats_;
   std::vector<std::string> stats_;
+  std::vector<bool> is_count_;  // of stats_, same order
   std::vector<std::string> kinds_;
   SqliteFacts facts_;
 };

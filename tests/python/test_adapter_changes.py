@@ -97,6 +97,30 @@ def test_a_function_that_gives_no_gradient(tmp_path):
 # --- hooks in other hands ----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("what", ["module 0", "module (root)", "parameter 0.weight", "none"])
+def test_hooks_that_somebody_empties_are_said_once(what, tmp_path, caplog):
+    model, optimizer = two_layers()
+    monitor = trainmon.watch(model, optimizer, kinds=KINDS, out=tmp_path)
+    step(model, optimizer)
+    if what == "module 0":
+        model[0]._forward_hooks.clear()
+    elif what == "module (root)":
+        model._forward_hooks = type(model._forward_hooks)()
+    elif what != "none":
+        model[0].weight._post_accumulate_grad_hooks.clear()
+    for _ in range(30):
+        step(model, optimizer)
+    said = [text for text in caplog.messages if "emptied" in text]
+    monitor.stop()
+    assert said == ([] if what == "none" else [
+        f"trainmon: somebody emptied the hooks of {what}: its rows end, and those of others that were emptied"
+    ])  # fmt: skip
+    missing = run_json(monitor)["not_covered"]
+    assert [key for key in missing if "from some step on" in key] == [
+        f"{one}, from some step on" for one in [what] if one != "none"
+    ]
+
+
 def test_hooks_that_a_library_moves(tmp_path):
     def build():
         torch.manual_seed(0)

@@ -155,6 +155,17 @@ def test_pause_and_resume_between_steps(tmp_path):
 # --- what is said --------------------------------------------------------------------------------
 
 
+def test_one_rank_of_several_does_not_speak_for_the_others(tmp_path, capfd, monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    model, optimizer = training()
+    monitor = trainmon.watch(model, optimizer, out=tmp_path / "run")
+    train(model, optimizer)
+    monitor.stop()
+    end = capfd.readouterr().err.splitlines()[-1]
+    assert end.endswith(f"; nothing found on rank 0 of 2; next: trainmon first-bad {tmp_path}/run")
+
+
 def test_one_line_at_start_and_one_at_the_end(tmp_path, capfd):
     model, optimizer = training()
     monitor = trainmon.watch(model, optimizer, out=tmp_path / "run")

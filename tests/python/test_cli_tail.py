@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -65,6 +66,13 @@ class Follower:
         self.process.wait(30)
         self.thread.join(30)
         return self.process.returncode, self.process.stderr.read()
+
+
+def wait_until(condition):
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def take_step(rank, step, rng, kinds=("grad_reduced",), bad=None):
@@ -191,6 +199,32 @@ def test_a_run_is_followed_into_its_restart(tmp_path):
     for line in first:
         arrays = seen[line["step"]]
         assert line["norms"]["grad_reduced"] == norm(*arrays.values())
+
+
+def test_following_says_that_the_run_has_ended_and_waits_for_a_restart(tmp_path):
+    out = tmp_path / "run"
+    rng = np.random.default_rng(3)
+    rank = WrittenRank(out, flush_seconds=0.01)
+    take_step(rank, 0, rng)
+    follower = Follower(out)
+    said = []
+    reads = threading.Thread(target=lambda: said.extend(follower.process.stderr), daemon=True)
+    reads.start()
+    wait_until(lambda: said)
+    time.sleep(0.5)
+    assert said == ["following 1 rank; Ctrl-C ends\n"], "it goes on"
+    end = "the run has ended; waiting for a restart, Ctrl-C ends\n"
+    rank.stop()
+    wait_until(lambda: end in said)
+    time.sleep(0.5)
+    assert said.count(end) == 1 and follower.process.poll() is None
+    again = WrittenRank(out, flush_seconds=0.01)
+    take_step(again, 1, rng)
+    follower.wait_for(lambda lines: lines[-1]["restart"] == 1 if lines else False)
+    again.stop()
+    wait_until(lambda: said.count(end) == 2)
+    follower.process.send_signal(signal.SIGINT)
+    assert follower.process.wait(30) == 0
 
 
 def test_steps_in_many_segments(tmp_path):

@@ -335,6 +335,46 @@ def test_a_learning_rate_that_is_nan_is_named(tmp_path, capfd):
     assert trainmon.first_bad(tmp_path / "run").why == why
 
 
+def with_rates(out, rates, bad_at, **keys):
+    model = Blocks()
+    optimizer = torch.optim.SGD([{"params": model.parameters()}], lr=rates[0], **keys)
+    monitor = trainmon.watch(model, optimizer, out=out)
+    for step, rate in enumerate(rates):
+        optimizer.param_groups[0]["lr"] = rate
+        poison = math.nan if step == bad_at else 1.0
+        model(torch.full((2, 4), poison)).pow(2).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    monitor.stop()
+    return trainmon.first_bad(out)
+
+
+def test_a_learning_rate_that_changed_shortly_before_is_told(tmp_path):
+    bad = with_rates(tmp_path / "run", [0.001] * 5 + [0.1] * 15, 14)
+    change = "lr of group 0 changed from 0.001 to 0.1 at step 5"
+    assert (bad.step, bad.changes) == (14, (change,))
+    _, out, _ = call("first-bad", tmp_path / "run")
+    assert f"\n  before    {change}\n" in out
+    assert json.loads(call("first-bad", tmp_path / "run", "--json")[1])["changes"] == [change]
+
+
+def test_a_learning_rate_that_changed_long_before_is_not_told(tmp_path):
+    assert with_rates(tmp_path / "a", [0.001] * 5 + [0.1] * 15, 16).changes == ()
+    assert with_rates(tmp_path / "b", [0.001] * 5 + [0.1] * 15, 3).changes == (), "nor later ones"
+    assert with_rates(tmp_path / "c", [0.001] * 5, 3).changes == ()
+
+
+def test_a_schedule_is_one_sentence(tmp_path):
+    bad = with_rates(tmp_path / "run", [0.001 * (step + 1) for step in range(20)], 15)
+    assert bad.changes == ("lr of group 0 changed from 0.005 to 0.016 in steps 5 to 15",)
+
+
+def test_a_learning_rate_that_a_restart_changed_is_told(tmp_path):
+    with_rates(tmp_path / "run", [0.001] * 3, None)
+    bad = with_rates(tmp_path / "run", [0.1] * 3, 1)
+    assert (bad.restart, bad.changes) == (1, ("lr of group 0 changed from 0.001 to 0.1 at step 0",))
+
+
 # --- one definition ------------------------------------------------------------------------------
 
 

@@ -135,6 +135,25 @@ def test_a_killed_start_that_another_followed_is_no_news(tmp_path):
     assert call("first-bad", run)[::2] == (0, "")
 
 
+def test_a_killed_start_that_another_followed_is_named(tmp_path):
+    run = tmp_path / "run"
+    killed(run)
+    rank = WrittenRank(run)
+    rank.observe(GOOD, "grad_reduced", "w", 8)
+    rank.end_step()
+    rank.stop()
+    what = "restart 0 was killed (rank 0), and a newer one followed"
+    code, out, err = call("first-bad", run)
+    assert (code, err) == (0, "")
+    assert out == f"no NaN and no infinity in 9 rows of restarts 0 to 1\n  {what}\n"
+    code, out, _ = call("doctor", run)
+    assert code == 0 and f"\n{what}\n" in out and "did not stop in order" not in out
+    assert json.loads(call("doctor", run, "--json")[1])["killed"] == [what]
+    killed(run)  # the newest one: now it is news
+    code, out, _ = call("doctor", run)
+    assert code == 3 and f"\n{what}\n" in out and "1 of 3 did not stop in order" in out
+
+
 def test_dropped_rows_and_why(tmp_path):
     rank = WrittenRank(tmp_path / "run")
     rank.observe(GOOD, "grad_reduced", "w", 0)

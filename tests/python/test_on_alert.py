@@ -5,11 +5,13 @@ import sys
 import threading
 import time
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import trainmon
+from written_run import WrittenRank
 
 
 def train(out, steps=8, spike=None, **keys):
@@ -116,3 +118,17 @@ def test_repeats_while_one_is_told_are_one_with_their_count(tmp_path):
 def test_what_cannot_be_called_is_refused_at_the_start(tmp_path, wrong):
     with pytest.raises(TypeError, match="on_alert must be a callable or a command"):
         train(tmp_path, 1, on_alert=wrong)
+
+
+def test_a_mean_near_zero_sets_off_no_deviation(tmp_path):
+    """By default the norm is looked at: a mean near zero jumps by itself."""
+    rank = WrittenRank(tmp_path / "run", alert_deviation=0.5, alert_warmup=2)
+    for window in range(12):
+        jump = 1e-6 * (-3.0) ** (window % 4)
+        rank.observe(np.array([1.0 + jump, -1.0]), "grad_reduced", "w", window)
+        rank.end_step()
+    rank.observe(np.array([4.0, -4.0]), "grad_reduced", "w", 12)
+    rank.end_step()
+    rank.stop()
+    alerts = trainmon.read_table(tmp_path / "run").alerts
+    assert [(alert["stat"], alert["step"]) for alert in alerts] == [("norm", 12)]

@@ -21,6 +21,7 @@ class Coverage(CoverageBase):
     def __init__(self, adapter):
         super().__init__(adapter)
         self.closures: dict[int, str] = {}  # what is said of optimizers that run theirs again
+        self.emptied: set[int] = set()  # ids of modules and parameters whose hooks somebody took
 
     def _notes(self):
         aliases = {p.name: p.aliases for p in self.adapter.parameters if p.aliases}
@@ -174,6 +175,28 @@ class Coverage(CoverageBase):
             f"parameters replaced after watch(), {name} among them",
             "no optimizer given to watch() has the new ones",
         )
+
+    def hooks_emptied(self, owner) -> None:
+        """Somebody took hooks off this module or parameter: the first one is said."""
+        if id(owner) in self.emptied:
+            return
+        found = (
+            f"{what} {name or '(root)'}"
+            for root in self.adapter.roots
+            for what, named in (
+                ("module", root.named_modules()),
+                ("parameter", root.named_parameters()),
+            )
+            for name, one in named
+            if one is owner
+        )
+        what = next(found, f"a {type(owner).__name__} that left the model")
+        if not self.emptied:
+            self.say_once(
+                f"somebody emptied the hooks of {what}: its rows end, and those of others that were emptied"
+            )
+        self.emptied.add(id(owner))
+        self.not_covered(f"{what}, from some step on", "somebody emptied its hooks")
 
     def why_nothing(self) -> str:
         """The likeliest reason that a step gave no row."""

@@ -92,6 +92,38 @@ TEST(DeviationRule, TheMeanOfTheHistoryIsTakenBeforeTheValueEnters) {
   EXPECT_NE(alerts[0].message.find("grad_reduced p0: mean 2 is above"), std::string::npos);
 }
 
+// Histories are of sizes, and sizes are compared: the sentence must be true as it stands.
+TEST(DeviationRule, TheSentenceIsTrueOfNegativeValues) {
+  const auto said = [](double history, double value, Stat stat) {
+    Feed feed = deviation(0.5, 0, {stat});
+    feed(history);
+    const std::vector<Alert> alerts = feed(value);
+    return alerts.size() == 1 ? alerts[0].message : std::string();
+  };
+  EXPECT_EQ(
+      said(-1.2, -4.8, Stat::mean),
+      "grad_reduced p0: mean -4.8 has a size above the mean size of its history, 1.2, by more "
+      "than 50 %");
+  EXPECT_EQ(
+      said(-4, -1, Stat::min),
+      "grad_reduced p0: min -1 has a size below the mean size of its history, 4, by more than "
+      "50 %");
+  EXPECT_EQ(said(-1, 2, Stat::max),
+            "grad_reduced p0: max 2 is above the mean size of its history, 1, by more than 50 %");
+  EXPECT_EQ(said(1, 2, Stat::absmax),
+            "grad_reduced p0: absmax 2 is above the mean of its history, 1, by more than 50 %");
+}
+
+TEST(LimitRule, TheSentenceIsTrueOfNegativeValues) {
+  Feed feed(make_limit_rule({3.0, {Stat::mean}}, kEvery));
+  feed(-1);
+  const std::vector<Alert> alerts = feed(-4.8);
+  ASSERT_EQ(alerts.size(), 1u);
+  EXPECT_EQ(alerts[0].message,
+            "grad_reduced p0: mean -4.8 has a size above the limit 3; the mean size of its history "
+            "is 1");
+}
+
 TEST(DeviationRule, FiresBeyondTheShareOnBothSides) {
   struct Case {
     double history, value, by;

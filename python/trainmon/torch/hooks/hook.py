@@ -45,6 +45,9 @@ class ModuleHook:
                 copyreg.dispatch_table.setdefault(self.kind, _reduced)  # a program's own holds
             self._classes[self.kind] = count + 1
 
+    def is_emptied(self) -> bool:
+        return _is_gone(self.handle)
+
     def remove(self) -> None:
         kind, self.kind = self.kind, None
         if kind is None:
@@ -56,6 +59,12 @@ class ModuleHook:
                 del self._classes[kind]
                 if copyreg.dispatch_table.get(kind) is _reduced:
                     del copyreg.dispatch_table[kind]
+
+
+def _is_gone(handle) -> bool:
+    """Whether somebody took a hook off without its handle."""
+    hooks = handle.hooks_dict_ref()
+    return hooks is None or handle.id not in hooks
 
 
 def _reduced(module):
@@ -91,6 +100,7 @@ class Handles:
         self._handles = []
         self._on_modules: list[tuple] = []  # (reference to a module, hook, handle)
         self._left: dict[tuple, tuple] = {}  # _place() of the hook -> such a tuple
+        self._turn = 0
 
     def add(self, handle) -> None:
         self._handles.append(handle)
@@ -106,6 +116,15 @@ class Handles:
                 setattr(left, name, getattr(hook, name))
             hook = left
         self._on_modules.append((weakref.ref(module), hook, handle))
+
+    def emptied_in_turn(self):
+        """The module of one hook, the next at each call, if somebody took that off; else None."""
+        if not self._on_modules:
+            return None
+        self._turn = (self._turn + 1) % len(self._on_modules)
+        reference, _, handle = self._on_modules[self._turn]
+        module = reference()
+        return module if module is not None and handle.is_emptied() else None
 
     def remove(self, stays: Callable | None = None) -> None:
         """Takes hooks off, but for those of modules that `stays` says true of: compiled code has them in
@@ -183,6 +202,9 @@ class AfterAccumulation:
     def is_lost(self) -> bool:
         """torch swapped the tensor's content for another, and the hook left with the old one."""
         return self.tensor._cdata != self._content
+
+    def is_emptied(self) -> bool:
+        return _is_gone(self._handle)
 
     def remove(self) -> None:
         self._handle.remove()

@@ -37,6 +37,7 @@ class Sweeps:
         self.places = [(p.owner, p.key) for p in parameters]
         self.hooked = [t for t in self.tensors if id(t) in registry.hooked]
         self.contents = [t._cdata for t in self.hooked]
+        self.turn = 0
         self.order: StateOrder | None = None
         self.has_order = True  # what the optimizer keeps is what rows are made of
         self.held = self._held()
@@ -67,6 +68,7 @@ class Sweeps:
             self.registry.find_again()
             return
         if self._is_unchanged():
+            self._look_at_hooks()
             return
         for parameter, trained in zip(self.parameters, self.trains, strict=True):
             if (
@@ -75,6 +77,21 @@ class Sweeps:
             ) or (parameter.tensor.requires_grad is not trained or lost_hook(parameter.tensor)):
                 self.registry.find_again()
                 return
+
+    def _look_at_hooks(self) -> None:
+        """Whether somebody emptied the hooks of a module or a parameter. One of each at a step, in turn:
+        this costs the same for every model."""
+        adapter = self.adapter
+        module = adapter.handles.emptied_in_turn()
+        if module is not None:
+            adapter.coverage.hooks_emptied(module)
+        if not self.hooked:
+            return
+        self.turn = (self.turn + 1) % len(self.hooked)
+        tensor = self.hooked[self.turn]
+        hooked = self.registry.hooked.get(id(tensor))
+        if hooked is not None and hooked.is_emptied():
+            adapter.coverage.hooks_emptied(tensor)
 
     def _is_unchanged(self) -> bool:
         """Whether nothing is other than it was. In loops that run in C: this is done at every step."""
