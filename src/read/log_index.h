@@ -36,7 +36,6 @@ class LogIndex {
 
   // Its batches hold no rows and no payloads; `rows` and `windows` count those of all series.
   const LogContents& contents() const { return contents_; }
-  LogContents take_contents() { return std::move(contents_); }
 
   // Segments, oldest first.
   std::size_t segments() const { return segments_.size(); }
@@ -60,7 +59,6 @@ class LogIndex {
     int number = 0;
     std::filesystem::path path;
     std::int64_t sound_bytes = -1;  // as the next segment says; -1: nobody says
-    bool is_foreign = false;
     std::vector<BatchPlace> batches;
   };
   // What one segment adds to contents_; its series are those it defines itself.
