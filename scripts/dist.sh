@@ -23,9 +23,9 @@ while read -r sum file requirement; do
   if ! echo "$sum  $sources/$file" | sha256sum --check --status 2>/dev/null; then
     say "fetching $requirement"
     rm -f "$sources/$file"
-    kind=--no-binary
+    kind=--no-binary  # of the package alone: what pip builds it with may be wheels
     case $file in *.whl) kind=--only-binary ;; esac
-    "$python" -m pip download -q --disable-pip-version-check --no-deps $kind :all: -d "$sources" "$requirement"
+    "$python" -m pip download -q --disable-pip-version-check --no-deps $kind "${requirement%%==*}" -d "$sources" "$requirement"
     echo "$sum  $sources/$file" | sha256sum --check --quiet ||
       die "$file is not the one that scripts/dist_sources.txt names"
   fi

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Formats C++ with clang-format and Python with ruff; --check only looks, lints Python, and spells what people read.
+# Formats C++ with clang-format and Python with ruff; --check only looks, lints Python, counts
+# lines, and spells what people read.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,6 +11,7 @@ if [ "${1:-}" = --check ]; then
   "${clang_format[@]}" --dry-run -Werror "${cpp[@]}"
   "$python" -m ruff format --quiet --check .
   "$python" -m ruff check --quiet .
+  "$python" tests/check_sizes.py
   # Tests misspell on purpose.
   git ls-files -z -- '*.md' benchmarks docs examples include python scripts src | xargs -0 "$python" -m codespell_lib
 else

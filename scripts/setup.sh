@@ -100,7 +100,7 @@ stamp=.venv/trainmon.stamp
 sources=(CMakeLists.txt pyproject.toml README.md LICENSE cmake include src python)
 if [ ! -e "$stamp" ] || [ -n "$(find "${sources[@]}" -newer "$stamp" ! -name '*.pyc' \
                                      ! -name __pycache__ -print -quit)" ]; then
-  say "building and installing trainmon: 200 C++ files, 3 to 6 minutes on 2 cores the first time"
+  say "building and installing trainmon: 200 C++ files, 3 to 4 minutes on 2 cores the first time"
   touch "$stamp.new"  # what changes while this builds is built next time
   if ! "$venv" -m pip install -v --disable-pip-version-check --no-build-isolation --no-deps . 2>&1 |
     show_progress; then

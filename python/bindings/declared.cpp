@@ -51,7 +51,7 @@ double element(const TensorView& view, bool& is_known) {
 }
 
 // nullopt: too long, or no UTF-8.
-std::optional<std::string> text_of(PyObject* object) {
+std::optional<std::string> text_if_any(PyObject* object) {
   if (PyUnicode_GetLength(object) > kMostText) return std::nullopt;
   Py_ssize_t size = 0;
   const char* text = PyUnicode_AsUTF8AndSize(object, &size);
@@ -76,7 +76,7 @@ std::optional<DeclaredValue> value_of(PyObject* object) {
     return value;
   }
   if (PyUnicode_Check(object)) {
-    std::optional<std::string> text = text_of(object);
+    std::optional<std::string> text = text_if_any(object);
     if (!text) return std::nullopt;
     value.type = Type::text;
     value.text = std::move(*text);
@@ -179,7 +179,7 @@ class DeclaredGroups {
     if (!is_new && is_same(entry.values[place], *value)) return true;
     if (is_new) entry.values.resize(place + 1);
     entry.values[place] = *value;
-    std::optional<std::string> name = text_of(entry.key.ptr());
+    std::optional<std::string> name = text_if_any(entry.key.ptr());
     if (!name) return false;
     value->name = std::move(*name) + suffix;
     changed.push_back(std::move(*value));

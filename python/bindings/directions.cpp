@@ -15,10 +15,10 @@ namespace nb = nanobind;
 namespace trainmon {
 namespace {
 
-using Rows = std::vector<std::vector<Agreement>>;
+using AgreementRows = std::vector<std::vector<Agreement>>;
 
 // One of an agreement's numbers: int64, [row][step].
-nb::object table(const Rows& rows, std::size_t steps, std::int64_t Agreement::*number) {
+nb::object table(const AgreementRows& rows, std::size_t steps, std::int64_t Agreement::*number) {
   auto* owned = new std::vector<std::int64_t>();
   const nb::capsule owner(
       owned, [](void* p) noexcept { delete static_cast<std::vector<std::int64_t>*>(p); });

@@ -15,15 +15,16 @@ namespace {
 constexpr Method kNewSeries{
     "new_series",
     "def new_series(self, watched: Watched, kind: str, element: str, tensor: object) -> int"};
-constexpr Method kIsElsewhere{
+constexpr Method kSeriesIsElsewhere{
     "is_elsewhere",
     "def is_elsewhere(self, series: int, tensor: object, window: int, accum: int, call: int, "
     "flags: int) -> None"};
 constexpr Method kFoundNoTensor{
     "found_no_tensor", "def found_no_tensor(self, watched: Watched, output: object) -> None"};
 constexpr Method kAccumulator{"accumulator", "def accumulator(self, leaf: object) -> object"};
-constexpr const Method* kMethods[] = {&kNewSeries,  &kIsElsewhere, &kFoundNoTensor, &kAccumulator,
-                                      &kNotCovered, &kAdded,       &kFollowLeaf};
+constexpr const Method* kForwardMethods[] = {&kNewSeries,   &kSeriesIsElsewhere, &kFoundNoTensor,
+                                             &kAccumulator, &kNotCovered,        &kAdded,
+                                             &kFollowLeaf};
 
 bool is_tensor(nb::handle object) {
   return PyObject_TypeCheck(object.ptr(), reinterpret_cast<PyTypeObject*>(names().tensor.ptr()));
@@ -59,7 +60,7 @@ void add_row(const Held<Forwards>& self, const Held<Watched>& watched, bool is_g
   } else if (tensor.is_none()) {
     return;
   }
-  kIsElsewhere(self, number, tensor, where.window, where.accum, call, flags);
+  kSeriesIsElsewhere(self, number, tensor, where.window, where.accum, call, flags);
 }
 
 namespace {
@@ -309,7 +310,7 @@ void init_forwards(nb::module_& module) {
       .def_ro("clock", &Forwards::clock)
       .def_ro("unfinished", &Forwards::unfinished,
               nb::sig("def unfinished(self) -> list[InputSum]"));
-  require_methods(forwards, kMethods);
+  require_methods(forwards, kForwardMethods);
 }
 
 }  // namespace trainmon

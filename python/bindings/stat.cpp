@@ -150,7 +150,7 @@ Matrix derive_states(const std::vector<std::string>& names, const States& states
   return out;
 }
 
-nb::list table() {
+nb::list table_of_statistics() {
   nb::list lines;
   const auto text = [](std::string_view view) { return nb::str(view.data(), view.size()); };
   for (const StatDefinition& line : stat_table()) {
@@ -196,7 +196,7 @@ void init_stat(nb::module_& module) {
   module.def("first_row_is_zero", &first_row_is_zero, nb::arg("tensor"));
   module.def("merge_states", &merge_states, nb::arg("states"));
   module.def("derive", &derive_states, nb::arg("stats"), nb::arg("states"));
-  module.def("stat_table", &table);
+  module.def("stat_table", &table_of_statistics);
   module.def("state_fields", &state_fields,
              "of each column of states: its name, its degree, its value without elements");
   module.def("cuda_architectures", [] {

@@ -113,7 +113,6 @@ class RunTail::Place {
   }
 
   bool is_whole() const { return log_.is_whole(); }
-  bool is_quiet() const { return quiet_looks_ > 0; }
   std::vector<std::string> kinds() const {
     std::set<std::string> present;
     for (const auto& [id, series] : log_.series()) present.insert(series.kind);

@@ -15,7 +15,7 @@ namespace {
 // Polynomials over GF(2) modulo the generator, bit 31 the constant term.
 constexpr std::uint32_t kGenerator = 0xEDB88320u;
 
-constexpr CrcTables kTables = crc_tables(kGenerator);
+constexpr CrcTables kCrc32Tables = crc_tables(kGenerator);
 
 constexpr std::uint32_t product(std::uint32_t a, std::uint32_t b) {
   std::uint32_t sum = 0;
@@ -88,7 +88,7 @@ __attribute__((target("pclmul"))) std::uint32_t crc32_clmul(std::string_view byt
 }  // namespace
 
 std::uint32_t crc32_table(std::string_view bytes, std::uint32_t before) {
-  return crc_by_tables(kTables, bytes, before);
+  return crc_by_tables(kCrc32Tables, bytes, before);
 }
 
 std::uint32_t crc32(std::string_view bytes, std::uint32_t before) {

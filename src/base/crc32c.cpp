@@ -13,7 +13,7 @@
 namespace trainmon {
 namespace {
 
-constexpr CrcTables kTables = crc_tables(0x82F63B78u);
+constexpr CrcTables kCrc32cTables = crc_tables(0x82F63B78u);
 
 #if defined(__x86_64__)
 __attribute__((target("sse4.2,crc32"))) std::uint32_t crc32c_sse42(std::string_view bytes,
@@ -34,7 +34,7 @@ __attribute__((target("sse4.2,crc32"))) std::uint32_t crc32c_sse42(std::string_v
 }  // namespace
 
 std::uint32_t crc32c_table(std::string_view bytes, std::uint32_t before) {
-  return crc_by_tables(kTables, bytes, before);
+  return crc_by_tables(kCrc32cTables, bytes, before);
 }
 
 std::uint32_t crc32c(std::string_view bytes, std::uint32_t before) {

@@ -12,7 +12,7 @@
 namespace trainmon {
 namespace {
 
-constexpr std::string_view kMagic = "\x93NUMPY";
+constexpr std::string_view kNpyMagic = "\x93NUMPY";
 constexpr std::size_t kAlignment = 64;
 // numpy.save leaves room for the first size to grow to so many digits.
 constexpr std::size_t kGrowth = 21;
@@ -119,10 +119,10 @@ std::string npy_head(std::string_view descr, std::span<const std::int64_t> sizes
   }
   dict += "), }";
   if (!sizes.empty()) dict.append(kGrowth - std::to_string(sizes[0]).size(), ' ');
-  const std::size_t before = kMagic.size() + 4;
+  const std::size_t before = kNpyMagic.size() + 4;
   dict.append(kAlignment - (before + dict.size() + 1) % kAlignment, ' ');
   dict += '\n';
-  std::string head(kMagic);
+  std::string head(kNpyMagic);
   head += '\x01';
   head += '\x00';
   head += static_cast<char>(dict.size() & 0xFF);
@@ -132,9 +132,9 @@ std::string npy_head(std::string_view descr, std::span<const std::int64_t> sizes
 
 NpyHead read_npy_head(std::span<const std::byte> bytes) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  if (!text.starts_with(kMagic.substr(0, text.size())) || text.empty())
+  if (!text.starts_with(kNpyMagic.substr(0, text.size())) || text.empty())
     refuse("it is no .npy file");
-  if (text.size() < kMagic.size() + 2) refuse("it is cut short in its head");
+  if (text.size() < kNpyMagic.size() + 2) refuse("it is cut short in its head");
   const auto at = [&](std::size_t i) { return static_cast<std::size_t>(bytes[i]); };
   const std::size_t major = at(6), minor = at(7);
   if (major < 1 || major > 3 || minor != 0) {
@@ -142,10 +142,10 @@ NpyHead read_npy_head(std::span<const std::byte> bytes) {
            " is not known");
   }
   const std::size_t width = major == 1 ? 2 : 4;
-  const std::size_t begin = kMagic.size() + 2 + width;
+  const std::size_t begin = kNpyMagic.size() + 2 + width;
   if (text.size() < begin) refuse("it is cut short in its head");
   std::size_t length = 0;
-  for (std::size_t i = 0; i < width; ++i) length |= at(kMagic.size() + 2 + i) << (8 * i);
+  for (std::size_t i = 0; i < width; ++i) length |= at(kNpyMagic.size() + 2 + i) << (8 * i);
   if (length > text.size() - begin) refuse("it is cut short in its head");
   NpyHead head = HeadParser(text.substr(begin, length)).parse();
   head.data_offset = begin + length;

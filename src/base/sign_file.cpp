@@ -11,7 +11,7 @@
 namespace trainmon {
 namespace {
 
-constexpr std::string_view kMagic("TMSIGN\0\1", 8);
+constexpr std::string_view kSignMagic("TMSIGN\0\1", 8);
 constexpr std::size_t kMostSizes = 64;
 constexpr std::size_t kChecksumBytes = 4;
 
@@ -56,9 +56,9 @@ std::vector<std::byte> sign_file(std::span<const std::int64_t> sizes, int planes
                                 std::to_string(planes) + " planes of these sizes");
   }
   std::vector<std::byte> file;
-  file.reserve(kMagic.size() + 8 + 8 * sizes.size() + signs.size() + kChecksumBytes);
-  const auto* const magic = reinterpret_cast<const std::byte*>(kMagic.data());
-  file.assign(magic, magic + kMagic.size());
+  file.reserve(kSignMagic.size() + 8 + 8 * sizes.size() + signs.size() + kChecksumBytes);
+  const auto* const magic = reinterpret_cast<const std::byte*>(kSignMagic.data());
+  file.assign(magic, magic + kSignMagic.size());
   append(file, static_cast<std::uint32_t>(planes));
   append(file, static_cast<std::uint32_t>(sizes.size()));
   for (const std::int64_t size : sizes) append(file, size);
@@ -68,10 +68,10 @@ std::vector<std::byte> sign_file(std::span<const std::int64_t> sizes, int planes
 }
 
 SignFile read_sign_file(std::span<const std::byte> bytes) {
-  if (bytes.empty() || !text_of(bytes).starts_with(kMagic.substr(0, bytes.size()))) {
+  if (bytes.empty() || !text_of(bytes).starts_with(kSignMagic.substr(0, bytes.size()))) {
     refuse("it is no .sign file");
   }
-  std::size_t at = kMagic.size();
+  std::size_t at = kSignMagic.size();
   if (bytes.size() < at + 8) refuse("it is cut short in its head");
   const auto planes = number_at<std::uint32_t>(bytes, at);
   const auto dimensions = number_at<std::uint32_t>(bytes, at + 4);

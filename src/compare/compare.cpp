@@ -23,16 +23,12 @@ namespace trainmon {
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr std::size_t kNans = 6, kInfs = 7, kCount = 8;
 constexpr double kOwnWeights = 4.0;
 
 // What one micro step of one rank computes from its share of the batch.
 bool is_of_share(std::string_view kind) {
   const int moment = moment_of(kind);
   return moment == 1 || moment == 2 || kind == kind::kGradMicro;
-}
-bool is_of_module(std::string_view kind) {
-  return kind == kind::kActv || kind == kind::kActvGrad;
 }
 
 class Comparison {

@@ -8,7 +8,6 @@
 namespace trainmon {
 namespace {
 
-constexpr std::size_t kNorm = 0, kMean = 1, kMin = 3, kMax = 4, kAbsmax = 5, kCount = 8;
 // In multiples of the unit round-off: what one rounding at the end may do to an element, and what
 // the sum before it, which is float32 at best, has gathered.
 constexpr double kStored = 8.0;

@@ -16,6 +16,9 @@ inline constexpr std::array<Stat, 9> kComparedStats = {Stat::norm, Stat::mean, S
                                                        Stat::min,  Stat::max,  Stat::absmax,
                                                        Stat::nans, Stat::infs, Stat::count};
 inline constexpr std::size_t kValueStats = 6;
+// Where each stands among them.
+inline constexpr std::size_t kNorm = 0, kMean = 1, kMin = 3, kMax = 4, kAbsmax = 5, kNans = 6,
+                             kInfs = 7, kCount = 8;
 
 // NaN where a statistic is not there or is one.
 using ComparedValues = std::array<double, kComparedStats.size()>;

@@ -11,20 +11,20 @@
 namespace trainmon {
 namespace {
 
-constexpr std::size_t kNorm = 0, kCount = 8;
 // The gradient of a weight is smaller than what it was summed of: signs cancel, inputs are small.
 // Matters where a gradient is so far below the others of its module that it may be rounding alone.
 constexpr double kCancelled = 4.0;
 constexpr double kFarBelow = 1.0 / 16;
 
-bool is_of_module(std::string_view kind) {
-  return kind == kind::kActv || kind == kind::kActvGrad;
-}
 bool is_gradient_kind(std::string_view kind) {
   return kind == kind::kGradUnreduced || kind == kind::kGradMicro || kind == kind::kGradReduced;
 }
 
 }  // namespace
+
+bool is_of_module(std::string_view kind) {
+  return kind == kind::kActv || kind == kind::kActvGrad;
+}
 
 std::vector<std::uint32_t> modules_of(const ComparedRun& run) {
   std::map<std::string, std::uint32_t> modules;

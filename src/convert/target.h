@@ -1,6 +1,7 @@
 // Where rows go: one target per format, written under a name of its own until all is in it.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <memory>
 #include <span>
@@ -12,6 +13,9 @@
 #include "sources/source.h"
 
 namespace trainmon {
+
+// Bytes that a target gathers before it writes them.
+inline constexpr std::size_t kTargetBuffer = 1 << 20;
 
 // Takes the rows of one part after the other, in order.
 class RowWriter {

@@ -13,7 +13,6 @@
 namespace trainmon {
 namespace {
 
-constexpr std::size_t kBuffer = 1 << 20;
 constexpr std::size_t kManyTags = 2000;  // beyond it TensorBoard is no pleasure
 
 double now() {
@@ -31,7 +30,7 @@ class Events {
   EventRecords& at(std::int64_t step) {
     if (step != step_ || !is_open_) {
       if (is_open_) records_.end();
-      if (records_.bytes().size() > kBuffer) drain();
+      if (records_.bytes().size() > kTargetBuffer) drain();
       records_.begin(time_, step);
       is_open_ = true;
       step_ = step;

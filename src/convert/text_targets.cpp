@@ -12,8 +12,6 @@
 namespace trainmon {
 namespace {
 
-constexpr std::size_t kBuffer = 1 << 20;
-
 // A file that is written from front to back.
 class Output {
  public:
@@ -128,7 +126,7 @@ class TextTarget final : public Target {
     }
     void take(const TableRow& row) override {
       form_.row(output_.text(), row);
-      output_.drain(kBuffer);
+      output_.drain(kTargetBuffer);
     }
     void end() override { output_.drain(0); }
 
@@ -149,7 +147,7 @@ class TextTarget final : public Target {
     for (const auto& record : records) {
       form_->record(output.text(), cells(record), is_first);
       is_first = false;
-      output.drain(kBuffer);
+      output.drain(kTargetBuffer);
     }
     output.drain(0);
   }
@@ -232,7 +230,7 @@ class TextTarget final : public Target {
           const bool is_first = output == nullptr;
           if (is_first) output = std::make_unique<Output>(path("payloads"));
           form_->record(output->text(), cells, is_first);
-          output->drain(kBuffer);
+          output->drain(kTargetBuffer);
         },
         account);
     if (output) output->drain(0);

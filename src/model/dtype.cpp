@@ -31,13 +31,13 @@ constexpr std::array<DTypeInfo, 15> kDTypes = {{
     {DType::bool8, "bool", 1},
 }};
 
-constexpr bool in_enum_order() {
+constexpr bool dtypes_in_enum_order() {
   for (std::size_t i = 0; i < kDTypes.size(); ++i) {
     if (static_cast<std::size_t>(kDTypes[i].dtype) != i) return false;
   }
   return true;
 }
-static_assert(in_enum_order());
+static_assert(dtypes_in_enum_order());
 
 }  // namespace
 

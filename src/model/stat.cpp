@@ -28,13 +28,13 @@ constexpr std::array<StatDefinition, kStatCount> kStats = {{
     {Stat::count, "count", "number of elements", "int64", "NaN counted", "Inf counted", "0"},
 }};
 
-constexpr bool in_enum_order() {
+constexpr bool stats_in_enum_order() {
   for (std::size_t i = 0; i < kStats.size(); ++i) {
     if (static_cast<std::size_t>(kStats[i].stat) != i) return false;
   }
   return true;
 }
-static_assert(in_enum_order());
+static_assert(stats_in_enum_order());
 
 double as_double(std::int64_t count) {
   return static_cast<double>(count);

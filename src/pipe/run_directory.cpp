@@ -27,7 +27,7 @@ namespace trainmon {
 namespace {
 
 namespace fs = std::filesystem;
-using json = nlohmann::ordered_json;
+using json = nlohmann::json;
 
 constexpr int kMostParts = 9999;  // of a run in a directory that was given
 constexpr int kMostLiveRuns = 1000;

@@ -39,7 +39,6 @@ class LogIndex {
   // Its batches are those that hold more than rows and payloads, and are without them; `rows` and
   // `windows` count those of all series.
   const LogContents& contents() const { return contents_; }
-  LogContents take_contents() { return std::move(contents_); }
 
   // Batches of one segment that follow one another, so many that reading them is worth a call and
   // so few that their rows fit in memory.
@@ -81,7 +80,6 @@ class LogIndex {
     int number = 0;
     std::filesystem::path path;
     std::int64_t sound_bytes = -1;  // as the next segment says; -1: nobody says
-    bool is_foreign = false;
     std::vector<BatchPlace> batches;
   };
   // What one segment adds to contents_; its series are those it defines itself.

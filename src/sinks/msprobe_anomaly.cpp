@@ -24,7 +24,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kWindowsKept = 64;
+constexpr std::size_t kOpenWindowsKept = 64;
 constexpr std::size_t kCheapEntries = 1000;  // rewritten at every flush; more of them
 constexpr int kTimesAsLong = 9;              // so rarely that it takes a tenth of the time
 
@@ -119,7 +119,7 @@ class MsprobeAnomalySink final : public Sink {
     std::map<std::int64_t, std::uint64_t>& windows = first_seqs_[series_->at(key.series).optimizer];
     const auto [known, is_new] = windows.try_emplace(key.window, key.seq);
     known->second = std::min(known->second, key.seq);
-    if (is_new && windows.size() > kWindowsKept) windows.erase(windows.begin());
+    if (is_new && windows.size() > kOpenWindowsKept) windows.erase(windows.begin());
   }
 
   // The order of the row within its window on this rank, -1 when that was too long ago.

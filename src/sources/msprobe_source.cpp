@@ -201,6 +201,62 @@ class MsprobeSource final : public Source {
     return all;
   }
 
+  // The columns that are read, and where in stats_ each goes.
+  struct Wanted {
+    std::vector<std::pair<int, std::size_t>> columns;
+    std::uint64_t absent = 0;  // bits of what this file does not have
+  };
+  Wanted wanted_of(const MsprobeColumns& columns) const {
+    Wanted wanted;
+    wanted.absent =
+        stats_.size() == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << stats_.size()) - 1;
+    for (const auto& [at, name] : columns.stats) {
+      const auto known = std::find(stats_.begin(), stats_.end(), name);
+      if (known == stats_.end()) continue;
+      const auto index = static_cast<std::size_t>(known - stats_.begin());
+      wanted.columns.emplace_back(at, index);
+      wanted.absent &= ~(std::uint64_t{1} << index);
+    }
+    return wanted;
+  }
+
+  struct Numbers {
+    std::int64_t step = 0, chunk = 0, micro = 0;
+  };
+  // Returns what is wrong with them; empty: nothing.
+  static std::string read_numbers(const MsprobeColumns& columns, const MsprobeFile& file,
+                                  const std::vector<std::string_view>& fields, Numbers& numbers) {
+    const auto field = [&](int at) { return fields[static_cast<std::size_t>(at)]; };
+    if (!parse_integer(field(columns.step), numbers.step)) {
+      return "step '" + printable(field(columns.step)) + "' is no whole number";
+    }
+    if (numbers.step < file.first || numbers.step > file.last) {
+      return "step " + std::to_string(numbers.step) + " does not belong into a file of steps " +
+             std::to_string(file.first) + " to " + std::to_string(file.last);
+    }
+    if (columns.chunk >= 0 && (!parse_integer(field(columns.chunk), numbers.chunk) ||
+                               numbers.chunk < INT32_MIN || numbers.chunk > INT32_MAX)) {
+      return "vpp_stage '" + printable(field(columns.chunk)) + "' is no whole number";
+    }
+    if (columns.micro >= 0 && (!parse_integer(field(columns.micro), numbers.micro) ||
+                               numbers.micro < 0 || numbers.micro > INT32_MAX)) {
+      return "micro_step '" + printable(field(columns.micro)) + "' is no whole number";
+    }
+    return {};
+  }
+  std::string read_cells(const Wanted& wanted, const std::vector<std::string_view>& fields,
+                         std::vector<double>& values, std::uint64_t& absent) const {
+    for (const auto& [at, index] : wanted.columns) {
+      const std::string_view cell = fields[static_cast<std::size_t>(at)];
+      if (cell.empty()) {
+        absent |= std::uint64_t{1} << index;
+      } else if (!parse_number(cell, values[index])) {
+        return stats_[index] + " '" + printable(cell) + "' is no number";
+      }
+    }
+    return {};
+  }
+
   void read_file_rows(PartFiles& part, const Part& of, const MsprobeFile& file,
                       const std::map<std::int64_t, std::size_t>& newest, const Take& take,
                       RowAccount& account) {
@@ -220,17 +276,7 @@ class MsprobeSource final : public Source {
       account.reject({file.path, 1, rows, text.empty() ? "the file is empty" : columns.fault});
       return;
     }
-    // Which of stats_ each column is.
-    std::vector<std::pair<int, std::size_t>> wanted;
-    std::uint64_t absent =
-        stats_.size() == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << stats_.size()) - 1;
-    for (const auto& [at, name] : columns.stats) {
-      const auto known = std::find(stats_.begin(), stats_.end(), name);
-      if (known == stats_.end()) continue;
-      const auto index = static_cast<std::size_t>(known - stats_.begin());
-      wanted.emplace_back(at, index);
-      absent &= ~(std::uint64_t{1} << index);
-    }
+    const Wanted wanted = wanted_of(columns);
     std::vector<double> values(stats_.size());
     TableRow row;
     row.rank = of.rank;
@@ -248,32 +294,12 @@ class MsprobeSource final : public Source {
                       std::to_string(columns.count));
       }
       const auto field = [&](int at) { return fields[static_cast<std::size_t>(at)]; };
-      std::int64_t chunk = 0, micro = 0;
-      if (!parse_integer(field(columns.step), row.step)) {
-        return reject("step '" + printable(field(columns.step)) + "' is no whole number");
-      }
-      if (row.step < file.first || row.step > file.last) {
-        return reject("step " + std::to_string(row.step) +
-                      " does not belong into a file of steps " + std::to_string(file.first) +
-                      " to " + std::to_string(file.last));
-      }
-      if (columns.chunk >= 0 &&
-          (!parse_integer(field(columns.chunk), chunk) || chunk < INT32_MIN || chunk > INT32_MAX)) {
-        return reject("vpp_stage '" + printable(field(columns.chunk)) + "' is no whole number");
-      }
-      if (columns.micro >= 0 &&
-          (!parse_integer(field(columns.micro), micro) || micro < 0 || micro > INT32_MAX)) {
-        return reject("micro_step '" + printable(field(columns.micro)) + "' is no whole number");
-      }
-      row.absent = absent;
-      for (const auto& [at, index] : wanted) {
-        const std::string_view cell = field(at);
-        if (cell.empty()) {
-          row.absent |= std::uint64_t{1} << index;
-        } else if (!parse_number(cell, values[index])) {
-          return reject(stats_[index] + " '" + printable(cell) + "' is no number");
-        }
-      }
+      Numbers numbers;
+      std::string fault = read_numbers(columns, file, fields, numbers);
+      row.step = numbers.step;
+      row.absent = wanted.absent;
+      if (fault.empty()) fault = read_cells(wanted, fields, values, row.absent);
+      if (!fault.empty()) return reject(std::move(fault));
       const std::string_view name = field(columns.name);
       if (!filter_.takes_step(row.step) || !filter_.takes_name(name)) return;
       if (const auto at = newest.find(row.step);
@@ -282,10 +308,10 @@ class MsprobeSource final : public Source {
         ++superseded;
         return;
       }
-      row.series = series_of(part, of.kind, static_cast<std::int32_t>(chunk), name,
+      row.series = series_of(part, of.kind, static_cast<std::int32_t>(numbers.chunk), name,
                              columns.dtype < 0 ? "" : field(columns.dtype));
-      row.micro_step = row.accum = static_cast<std::int32_t>(micro);
-      if (!is_first(part.seen[row.series], {row.step, micro})) {
+      row.micro_step = row.accum = static_cast<std::int32_t>(numbers.micro);
+      if (!is_first(part.seen[row.series], {row.step, numbers.micro})) {
         return reject("a row for this name, step " + std::to_string(row.step) +
                       " and micro step was there before");
       }

@@ -114,6 +114,7 @@ struct Half {
     return block<false>(data, n, threshold, beyond);
   }
 
+  // One function, for its steps share sums and counts that stay in registers.
   template <bool only_zero_is_below>
   static BlockSums block(const void* data, std::int64_t n, std::int16_t threshold,
                          std::int16_t beyond) {

@@ -20,7 +20,7 @@ Bytes from_hex(std::string_view hex) {
   return bytes;
 }
 
-std::string fault_of(std::span<const std::byte> bytes) {
+std::string sign_fault_of(std::span<const std::byte> bytes) {
   try {
     read_sign_file(bytes);
   } catch (const std::runtime_error& error) {
@@ -62,31 +62,32 @@ TEST(SignFile, ReadsTheseBytes) {
 }
 
 TEST(SignFile, SaysWhatIsWrong) {
-  EXPECT_EQ(fault_of({}), "it is no .sign file");
-  EXPECT_EQ(fault_of(from_hex("934e554d5059")), "it is no .sign file");
+  EXPECT_EQ(sign_fault_of({}), "it is no .sign file");
+  EXPECT_EQ(sign_fault_of(from_hex("934e554d5059")), "it is no .sign file");
   Bytes more = kPositive;
   more.push_back(std::byte{0});
-  EXPECT_EQ(fault_of(more), "it is longer than its sizes say");
+  EXPECT_EQ(sign_fault_of(more), "it is longer than its sizes say");
   // Sizes far beyond the file, and beyond any.
-  EXPECT_EQ(fault_of(from_hex("544d5349474e0001010000000100000000000000000000100000000000")),
+  EXPECT_EQ(sign_fault_of(from_hex("544d5349474e0001010000000100000000000000000000100000000000")),
             "it is cut short");
-  EXPECT_EQ(fault_of(from_hex("544d5349474e00010100000002000000000000000000004000000000000000400000"
-                              "000000")),
-            "its head is damaged");
-  EXPECT_EQ(fault_of(from_hex("544d5349474e000103000000000000000101eb4ae0")),
+  EXPECT_EQ(
+      sign_fault_of(from_hex("544d5349474e00010100000002000000000000000000004000000000000000400000"
+                             "000000")),
+      "its head is damaged");
+  EXPECT_EQ(sign_fault_of(from_hex("544d5349474e000103000000000000000101eb4ae0")),
             "its head is damaged");
 }
 
 TEST(SignFile, CutOrChangedAnywhereIsNoticed) {
   for (const Bytes& whole : {kPositive, kTernary, kEmpty, kScalar}) {
     for (std::size_t length = 0; length < whole.size(); ++length) {
-      EXPECT_NE(fault_of(std::span(whole).first(length)), "none") << length;
+      EXPECT_NE(sign_fault_of(std::span(whole).first(length)), "none") << length;
     }
     for (std::size_t at = 0; at < whole.size(); ++at) {
       for (int bit = 0; bit < 8; ++bit) {
         Bytes changed = whole;
         changed[at] ^= static_cast<std::byte>(1 << bit);
-        EXPECT_NE(fault_of(changed), "none") << at;
+        EXPECT_NE(sign_fault_of(changed), "none") << at;
       }
     }
   }
@@ -98,7 +99,7 @@ TEST(SignFile, AnyBytesAreReadOrRefused) {
     Bytes bytes(random() % 64);
     for (std::byte& one : bytes) one = static_cast<std::byte>(random() % 4);
     std::copy_n(kPositive.begin(), std::min<std::size_t>(8, bytes.size()), bytes.begin());
-    EXPECT_NE(fault_of(bytes), "none");
+    EXPECT_NE(sign_fault_of(bytes), "none");
   }
 }
 

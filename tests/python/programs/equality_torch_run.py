@@ -1,7 +1,7 @@
 # The training of the equality table under torch's own wrappers, watched or bare.
-"""equality_torch_run.py OUT ROW watched|bare|both [FAULT]: losses and local weights go to
+"""equality_torch_run.py OUT ROW watched|bare|both [FAULT ...]: losses and local weights go to
 OUT/<how>.<rank>.pt, health to OUT/health.<rank>.json; of both, bare comes first. FAULT is what rank 1
-alone has.
+alone has; each has a watched training of its own, in OUT/FAULT.
 """
 
 import contextlib
@@ -192,9 +192,14 @@ def train(out, row, how, rank, fault):
 def main():
     out, row, how = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     rank = gpt.begin()
-    fault = sys.argv[4] if len(sys.argv) > 4 and rank == 1 else ""
-    for each in ("bare", "watched") if how == "both" else (how,):
-        train(out, row, each, rank, fault)
+    faults = sys.argv[4:]
+    if how != "watched":
+        train(out, row, "bare", rank, "")
+    if how != "bare" and not faults:
+        train(out, row, "watched", rank, "")
+    for fault in faults:
+        (out / fault).mkdir(exist_ok=True)
+        train(out / fault, row, "watched", rank, fault if rank == 1 else "")
     if dist.is_initialized():
         dist.destroy_process_group()
 
