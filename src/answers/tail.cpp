@@ -23,27 +23,6 @@
 namespace trainmon {
 namespace {
 
-// Of restarts before the newest, whose logs are short of nothing new.
-std::vector<std::string> earlier_findings(const std::vector<RankDirectory>& directories,
-                                          const RowFilter& filter) {
-  EarlierFindings earlier;
-  Allowance allowance;
-  int newest = 0;
-  for (const RankDirectory& place : directories) newest = std::max(newest, place.restart);
-  for (const RankDirectory& place : directories) {
-    if (place.error || place.restart == newest || !filter.takes_rank(place.rank)) continue;
-    std::vector<Damage> said_elsewhere;
-    const LogIndex log(place.path, place.rank, place.restart, allowance);
-    const auto facts = read_run_json(place, said_elsewhere);
-    Timeline timeline(facts.start_steps);
-    for (const RecordBatch& batch : log.contents().batches) timeline.add(batch);
-    for (const RecordBatch& batch : log.contents().batches) {
-      earlier.add(place.rank, place.restart, batch, log.contents().series, timeline, facts.clock);
-    }
-  }
-  return earlier.sentences(newest);
-}
-
 constexpr std::size_t kWindowsKept = 4096;  // outcomes remembered for steps that are not known yet
 constexpr int kPatience = 3;                // looks that found nothing before a step is told anyway
 

@@ -2,9 +2,11 @@
 // bad row.
 #include "read/earlier_findings.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "read/bad_place.h"
+#include "read/log_index.h"
 
 namespace trainmon {
 
@@ -46,6 +48,26 @@ std::vector<std::string> EarlierFindings::sentences(int newest_restart) const {
                         "; `trainmon first-bad RUN` looks at all restarts");
   }
   return sentences;
+}
+
+std::vector<std::string> earlier_findings(const std::vector<RankDirectory>& directories,
+                                          const RowFilter& filter) {
+  EarlierFindings earlier;
+  Allowance allowance;
+  int newest = 0;
+  for (const RankDirectory& place : directories) newest = std::max(newest, place.restart);
+  for (const RankDirectory& place : directories) {
+    if (place.error || place.restart == newest || !filter.takes_rank(place.rank)) continue;
+    std::vector<Damage> said_elsewhere;
+    const LogIndex log(place.path, place.rank, place.restart, allowance);
+    const auto facts = read_run_json(place, said_elsewhere);
+    Timeline timeline(facts.start_steps);
+    for (const RecordBatch& batch : log.contents().batches) timeline.add(batch);
+    for (const RecordBatch& batch : log.contents().batches) {
+      earlier.add(place.rank, place.restart, batch, log.contents().series, timeline, facts.clock);
+    }
+  }
+  return earlier.sentences(newest);
 }
 
 }  // namespace trainmon

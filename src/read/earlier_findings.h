@@ -8,6 +8,8 @@
 
 #include "model/timeline.h"
 #include "read/bad_place.h"
+#include "read/row_filter.h"
+#include "read/run_layout.h"
 
 namespace trainmon {
 
@@ -30,5 +32,10 @@ class EarlierFindings {
   };
   std::map<int, First> first_;  // by restart
 };
+
+// Those of the ranks selected, from logs that nobody has open; of what is damaged, what can be
+// read.
+std::vector<std::string> earlier_findings(const std::vector<RankDirectory>& directories,
+                                          const RowFilter& filter);
 
 }  // namespace trainmon

@@ -1,13 +1,12 @@
 // From the payloads of sound frames back to records. Nothing here trusts a length or a number.
 #pragma once
 
-#include <cstdint>
-#include <initializer_list>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "read/columns.h"
 #include "read/log_bounds.h"
 #include "sinks/log_encode.h"
 #include "trainmon/record.h"
@@ -23,35 +22,6 @@ struct SegmentInfo {
   double eps = 0.0;
   std::string run_id;
 };
-
-// Columns of rows. Of a mean and an absmax what they may be implied by belongs to them.
-class Columns {
- public:
-  constexpr Columns() = default;
-  constexpr Columns(std::initializer_list<log_format::Column> columns) {
-    for (const log_format::Column column : columns) bits_ |= bit(column);
-  }
-  static constexpr Columns all() {
-    Columns columns;
-    columns.bits_ = ~std::uint64_t{0};
-    return columns;
-  }
-  constexpr bool has(log_format::Column column) const { return (bits_ & bit(column)) != 0; }
-  constexpr Columns& operator|=(Columns others) {
-    bits_ |= others.bits_;
-    return *this;
-  }
-
- private:
-  static constexpr std::uint64_t bit(log_format::Column column) {
-    return std::uint64_t{1} << static_cast<unsigned>(column);
-  }
-  std::uint64_t bits_ = 0;
-};
-// The columns of integers: which row it is, and its counts.
-Columns integer_columns();
-// Those and what derive() reads of the state.
-Columns columns_of(Stat stat);
 
 // Each is nullopt (or false) when the payload is not what docs/formats.md says; `why` tells.
 std::optional<SegmentInfo> decode_segment(std::string_view payload, std::string& why);

@@ -8,7 +8,6 @@
 #include <tuple>
 
 #include "base/file.h"
-#include "base/file_in_pieces.h"
 #include "base/parallel.h"
 #include "read/log.h"
 #include "read/log_segments.h"
@@ -19,10 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 using log_format::Column;
 using log_format::column_of;
-
-void sort_by_number(std::vector<RecordBatch>& batches) {
-  std::ranges::sort(batches, {}, &RecordBatch::number);
-}
 
 std::string missing_text(int first, int last) {
   return first == last
@@ -137,7 +132,7 @@ LogIndex::LogIndex(fs::path directory, int rank, int restart, Allowance& allowan
   for (std::size_t i = 0; i < segments_.size(); ++i) take(segments_[i], std::move(found[i]));
   std::reverse(segments_.begin(), segments_.end());
   drop_repeated();
-  sort_by_number(contents_.batches);
+  std::ranges::sort(contents_.batches, {}, &RecordBatch::number);
   std::stable_sort(contents_.damage.begin(), contents_.damage.end(),
                    [](const Damage& a, const Damage& b) {
                      return std::tie(a.file, a.offset) < std::tie(b.file, b.offset);
@@ -348,130 +343,6 @@ void LogIndex::drop_repeated() {
   }
   std::size_t index = 0;
   std::erase_if(contents_.batches, [&](const RecordBatch&) { return is_repeated[index++]; });
-}
-
-std::vector<LogIndex::Piece> LogIndex::pieces() const {
-  constexpr std::int64_t kEnoughRows = std::int64_t{1} << 16;
-  std::vector<Piece> pieces;
-  for (std::size_t segment = 0; segment < segments_.size(); ++segment) {
-    const std::vector<BatchPlace>& batches = segments_[segment].batches;
-    std::int64_t rows = kEnoughRows;
-    for (std::size_t i = 0; i < batches.size(); ++i) {
-      if (rows >= kEnoughRows) {
-        pieces.push_back({segment, i, i, 0});
-        rows = 0;
-      }
-      pieces.back().end = i + 1;
-      pieces.back().bytes += batches[i].frame.header.stored;
-      rows += batches[i].facts.rows + batches[i].facts.payloads;
-    }
-  }
-  return pieces;
-}
-
-std::int64_t LogIndex::read(const Piece& piece, const std::function<bool(SeriesId)>& wanted,
-                            const Choose& choose, const Take& take,
-                            std::vector<Damage>& damage) const {
-  const Segment& segment = segments_[piece.segment];
-  std::optional<FileInPieces> file;
-  // Asked for each row, so answered from a table.
-  enum class Use : char { unasked, wanted, unwanted, undefined };
-  std::vector<Use> known;
-  const auto ask = [&](SeriesId id) {
-    if (!contents_.series.contains(id)) return Use::undefined;
-    return wanted(id) ? Use::wanted : Use::unwanted;
-  };
-  const auto use_of = [&](SeriesId id) {
-    if (id >= kFewSeries) return ask(id);
-    if (id >= known.size()) known.resize(id + 1, Use::unasked);
-    if (known[id] == Use::unasked) known[id] = ask(id);
-    return known[id];
-  };
-  std::int64_t rows = 0;
-  RecordBatch batch;
-  std::string unpacked;
-  for (std::size_t i = piece.first; i < piece.end; ++i) {
-    const BatchPlace& place = segment.batches[i];
-    const std::optional<Columns> columns = choose(place.facts);
-    if (!columns) continue;
-    LogFrame frame = place.frame;
-    std::string why = "the file has changed since its first bytes were read";
-    bool is_used = false;
-    try {
-      if (!file) file.emplace(segment.path);
-      frame.payload = file->read(frame.offset + std::int64_t{log_format::kFrameHeaderBytes},
-                                 frame.header.stored);
-    } catch (const SinkError& error) {
-      damage.push_back({segment.path, 0, error.what()});
-      return rows;
-    }
-    if (frame.payload.size() == frame.header.stored) {
-      FrameBounds known_to_hold;
-      if (unpack(frame, unpacked, known_to_hold, why)) {
-        is_used = decode_batch(frame.payload, batch, known_to_hold, why, *columns);
-      }
-    }
-    if (!is_used || batch.number != place.number) {
-      damage.push_back({segment.path, frame.offset, why});
-      continue;
-    }
-    const auto drop = [&](const auto& record) {
-      const Use use = use_of(record.key.series);
-      rows += use == Use::undefined ? 0 : 1;
-      return use != Use::wanted;
-    };
-    std::erase_if(batch.rows, drop);
-    std::erase_if(batch.payloads, drop);
-    std::erase_if(batch.alerts,
-                  [&](const Alert& a) { return !contents_.series.contains(a.key.series); });
-    take(std::move(batch));
-  }
-  return rows;
-}
-
-namespace {
-
-std::optional<Columns> every_column(const LogIndex::BatchFacts&) {
-  return Columns::all();
-}
-
-}  // namespace
-
-LogContents read_log(const fs::path& directory, int rank, int restart,
-                     const std::function<bool(const Series&)>& wanted) {
-  Allowance allowance;
-  const LogIndex index(directory, rank, restart, allowance);
-  LogContents whole = index.contents();
-  whole.batches.clear();
-  const auto is_wanted = [&](SeriesId id) {
-    return !wanted || wanted(index.contents().series.at(id));
-  };
-  whole.rows = 0;  // those that come: a batch may have looked sound before its values were read
-  for (const LogIndex::Piece& piece : index.pieces()) {
-    whole.rows += index.read(
-        piece, is_wanted, every_column,
-        [&](RecordBatch&& batch) { whole.batches.push_back(std::move(batch)); }, whole.damage);
-  }
-  whole.batch_count = std::ssize(whole.batches);
-  sort_by_number(whole.batches);
-  return whole;
-}
-
-LogContents check_log(const fs::path& directory, int rank, int restart) {
-  Allowance allowance;
-  LogIndex index(directory, rank, restart, allowance);
-  std::int64_t rows = 0, batches = 0;
-  std::vector<Damage> damage;
-  const auto nothing = [](SeriesId) { return false; };
-  const auto count = [&](RecordBatch&&) { ++batches; };
-  for (const LogIndex::Piece& piece : index.pieces()) {
-    rows += index.read(piece, nothing, every_column, count, damage);
-  }
-  LogContents whole = index.take_contents();
-  whole.rows = rows;
-  whole.batch_count = batches;
-  std::move(damage.begin(), damage.end(), std::back_inserter(whole.damage));
-  return whole;
 }
 
 }  // namespace trainmon

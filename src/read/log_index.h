@@ -39,6 +39,7 @@ class LogIndex {
   // Its batches are those that hold more than rows and payloads, and are without them; `rows` and
   // `windows` count those of all series.
   const LogContents& contents() const { return contents_; }
+  LogContents take_contents() { return std::move(contents_); }
 
   // Batches of one segment that follow one another, so many that reading them is worth a call and
   // so few that their rows fit in memory.

@@ -14,6 +14,31 @@
 #include "trainmon/config.h"
 
 namespace trainmon {
+namespace {
+
+// The numbers of wanted series, -1 for others: asked for each row.
+class SeriesNumbers {
+ public:
+  explicit SeriesNumbers(const std::map<SeriesId, std::uint32_t>& wanted) : wanted_(wanted) {
+    for (const auto& [id, number] : wanted) {
+      if (id >= kFewSeries) break;
+      if (id >= few_.size()) few_.resize(id + 1, -1);
+      few_[id] = number;
+    }
+  }
+  std::int64_t operator()(SeriesId id) const {
+    if (id < few_.size()) return few_[id];
+    const auto found = wanted_.find(id);
+    return found == wanted_.end() ? -1 : std::int64_t{found->second};
+  }
+
+ private:
+  const std::map<SeriesId, std::uint32_t>& wanted_;
+  std::vector<std::int64_t> few_;
+};
+
+}  // namespace
+
 RunStream::RunStream(const std::filesystem::path& run, const ReadOptions& options)
     : options_(options), filter_(options) {
   const std::vector<RankDirectory> directories = rank_directories(run);
@@ -255,17 +280,7 @@ std::int64_t RunStream::read(const Piece& piece, const Take& take,
                              std::vector<Damage>& damage) const {
   const Directory& directory = directories_[piece.directory];
   const std::optional<std::int64_t> acc_steps = directory.facts.grad_acc_steps;
-  std::vector<std::int64_t> numbers;  // by SeriesId; -1 where not wanted
-  for (const auto& [id, number] : directory.unified) {
-    if (id >= kFewSeries) continue;
-    if (id >= numbers.size()) numbers.resize(id + 1, -1);
-    numbers[id] = number;
-  }
-  const auto number_of = [&](SeriesId id) -> std::int64_t {
-    if (id < numbers.size()) return numbers[id];
-    const auto found = directory.unified.find(id);
-    return found == directory.unified.end() ? -1 : std::int64_t{found->second};
-  };
+  const SeriesNumbers number_of(directory.unified);
   // What holds for all rows of a window.
   struct Place {
     Outcome outcome{-1, -1};

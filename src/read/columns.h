@@ -1,0 +1,41 @@
+// Which columns of a log's rows are decoded.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+
+#include "sinks/log_format.h"
+#include "trainmon/stat.h"
+
+namespace trainmon {
+
+// Columns of rows. Of a mean and an absmax what they may be implied by belongs to them.
+class Columns {
+ public:
+  constexpr Columns() = default;
+  constexpr Columns(std::initializer_list<log_format::Column> columns) {
+    for (const log_format::Column column : columns) bits_ |= bit(column);
+  }
+  static constexpr Columns all() {
+    Columns columns;
+    columns.bits_ = ~std::uint64_t{0};
+    return columns;
+  }
+  constexpr bool has(log_format::Column column) const { return (bits_ & bit(column)) != 0; }
+  constexpr Columns& operator|=(Columns others) {
+    bits_ |= others.bits_;
+    return *this;
+  }
+
+ private:
+  static constexpr std::uint64_t bit(log_format::Column column) {
+    return std::uint64_t{1} << static_cast<unsigned>(column);
+  }
+  std::uint64_t bits_ = 0;
+};
+// The columns of integers: which row it is, and its counts.
+Columns integer_columns();
+// Those and what derive() reads of the state.
+Columns columns_of(Stat stat);
+
+}  // namespace trainmon
