@@ -11,13 +11,31 @@
 namespace trainmon {
 namespace {
 
+// With a copy of what is sorted by, so that sorting does not jump from row to row.
 struct Entry {
   std::uint32_t tensor = 0;  // of both runs
   bool is_b = false;
+  std::int32_t attempt = 0;
+  std::int32_t of_step = 0;  // ComparedRow::place
+  std::int32_t call = 0;
+  std::int64_t step = 0;
   const ComparedRow* row = nullptr;
 
-  auto place() const { return std::tuple(tensor, row->step, row->attempt, row->place, row->call); }
+  Entry(std::uint32_t tensor_number, bool of_b, const ComparedRow& of)
+      : tensor(tensor_number),
+        is_b(of_b),
+        attempt(of.attempt),
+        of_step(of.place),
+        call(of.call),
+        step(of.step),
+        row(&of) {}
+  auto place() const { return std::tie(tensor, step, attempt, of_step, call); }
 };
+
+bool operator<(const Entry& x, const Entry& y) {
+  if (const auto order = x.place() <=> y.place(); order != 0) return order < 0;
+  return std::tie(x.is_b, x.row->rank, x.row->seq) < std::tie(y.is_b, y.row->rank, y.row->seq);
+}
 
 using RankRows = std::map<std::int32_t, std::vector<const ComparedRow*>>;
 
@@ -26,10 +44,7 @@ class Pairing {
   Pairing(ComparedRun& a, ComparedRun& b) : a_(a), b_(b) {
     add(a, false);
     add(b, true);
-    std::sort(entries_.begin(), entries_.end(), [](const Entry& x, const Entry& y) {
-      return std::tuple(x.place(), x.is_b, x.row->rank, x.row->seq) <
-             std::tuple(y.place(), y.is_b, y.row->rank, y.row->seq);
-    });
+    std::sort(entries_.begin(), entries_.end());
   }
 
   std::vector<RowPair> run() {
@@ -52,10 +67,23 @@ class Pairing {
       const auto next = static_cast<std::uint32_t>(numbers_.size());
       numbers.push_back(numbers_.try_emplace(tensor.match, next).first->second);
     }
-    for (const ComparedRow& row : run.rows) entries_.push_back({numbers[row.tensor], is_b, &row});
+    entries_.reserve(a_.rows.size() + b_.rows.size());
+    for (const ComparedRow& row : run.rows) {
+      entries_.emplace_back(numbers[row.tensor], is_b, row);
+    }
+  }
+
+  // A row of each run, of one rank or merged: nearly every place.
+  bool match_two(std::span<const Entry> group) {
+    if (group.size() != 2 || group[0].is_b || !group[1].is_b) return false;
+    const ComparedRow &a = *group[0].row, &b = *group[1].row;
+    if (a.rank != b.rank && a.rank >= 0 && b.rank >= 0) return false;
+    pairs_.push_back({&a, &b});
+    return true;
   }
 
   void match(std::span<const Entry> group) {
+    if (match_two(group)) return;
     RankRows of_a, of_b;
     for (const Entry& entry : group) {
       (entry.is_b ? of_b : of_a)[entry.row->rank].push_back(entry.row);
