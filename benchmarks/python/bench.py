@@ -43,6 +43,7 @@ PROGRAMS = {
     "wrappers": ("{python}/bench_wrappers.py", "--pairs 2 --only DDP"),
     "sinks": ("{python}/bench_sinks.py {bin}/sinks_bench --peer-python {peer}", "--rounds 1"),
     "parquet": ("{python}/bench_parquet.py", "--steps 20"),
+    "reading": ("{python}/bench_reading.py", "--steps 100"),
     "tensorboard": ("{python}/bench_tensorboard.py {bin}/tensorboard_bench", "--rounds 1"),
     "convert": (
         "{python}/bench_convert.py --peer-python {peer833}",

@@ -1,6 +1,6 @@
 """Reading a run of a tiny model back, beside DuckDB on its Parquet export; one core, warm cache.
 
-    python benchmarks/python/bench_reading.py COMMAND_LINE [--steps 20000] [--json FILE]
+    python benchmarks/python/bench_reading.py [--steps 20000] [--json FILE]
 
 Four linear layers are trained, every kind is recorded at every step: many small frames, the worst
 case of a reader. Our commands are whole processes, whose start counts; DuckDB has opened the files.
@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -81,7 +82,6 @@ def median(work: Callable[[], object]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("command_line", type=Path)
     parser.add_argument("--steps", type=int, default=20000)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -109,7 +109,7 @@ def main() -> None:
             "grouped query": GROUPED.format("rows"),
             "doctor": "SELECT rank, count(*) FROM rows GROUP BY rank",
         }
-        command = str(options.command_line)
+        command = str(Path(sys.executable).parent / "trainmon")
         ours = {
             "first-bad": [command, "first-bad", str(run)],
             "top": [command, "top", str(run)],
