@@ -66,7 +66,8 @@ struct ReadScalar {
   std::int64_t step = 0;
   std::string name;
   double value = 0.0;
-  std::uint64_t seq = 0;  // 0: the source was not asked
+  std::uint64_t seq = 0;      // 0: the source was not asked
+  std::int32_t attempt = -1;  // at the step; -1: the source does not say
 };
 
 // From this step on, until the next one with the same optimizer, group and name.

@@ -98,7 +98,11 @@ class Around {
     for (const ReadScalar& scalar : run.scalars) {
       if (scalar.restart != first_.restart || scalar.step != first_.step) continue;
       if (!is_loss(scalar.name)) continue;
-      if (scalar.rank == first_.rank || first_.rank < 0) add_loss(around_.loss, scalar.value);
+      const bool is_of_attempt =
+          is_logged_ || scalar.attempt < 0 || scalar.attempt == first_.attempt;
+      if (is_of_attempt && (scalar.rank == first_.rank || first_.rank < 0)) {
+        add_loss(around_.loss, scalar.value);
+      }
       if (is_logged_ && scalar.name == of_first_.name && !std::isfinite(scalar.value)) {
         ranks_.insert(scalar.rank);
       }

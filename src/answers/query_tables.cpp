@@ -241,9 +241,15 @@ int column_of(sqlite3_vtab_cursor* base, sqlite3_context* context, int column) {
   });
 }
 
-int row_number(sqlite3_vtab_cursor* cursor, sqlite3_int64* out) {
-  *out = static_cast<sqlite3_int64>(static_cast<Cursor*>(cursor)->at);
-  return SQLITE_OK;
+// The same for a row in every scan, whatever is selected: SQLite tells by it which rows of two
+// scans are one, for OR.
+int row_number(sqlite3_vtab_cursor* base, sqlite3_int64* out) {
+  const auto& cursor = *static_cast<Cursor*>(base);
+  auto& table = *static_cast<TableOf*>(base->pVtab);
+  return guarded(base->pVtab, [&] {
+    *out = table.records == QueryRecords::rows ? table.run->row_number(cursor.rows[cursor.at])
+                                               : static_cast<sqlite3_int64>(cursor.at);
+  });
 }
 
 // Without xCreate a module is its own only table.

@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "answers/query.h"
@@ -42,6 +44,14 @@ class QueriedRun {
     }
     return last_;
   }
+  // Of no other row of the run: seq counts the rows of a rank and restart.
+  std::int64_t row_number(const ReadRow& row) {
+    constexpr int kSeqBits = 43;
+    const auto next = static_cast<std::uint64_t>(starts_.size());
+    const std::uint64_t start = starts_.try_emplace({row.rank, row.restart}, next).first->second;
+    const std::uint64_t seq = row.seq & ((std::uint64_t{1} << kSeqBits) - 1);
+    return static_cast<std::int64_t>(start << kSeqBits | seq);
+  }
   bool has_kind(const std::string& kind) const {
     return std::ranges::find(facts().kinds, kind) != facts().kinds.end();
   }
@@ -62,6 +72,7 @@ class QueriedRun {
   std::shared_ptr<const RunStream> whole_;
   std::shared_ptr<const RunStream> last_;
   WantedRows last_wanted_;
+  std::map<std::pair<std::int32_t, std::int32_t>, std::uint64_t> starts_;  // numbered as met
   std::vector<Damage> damage_;  // met while rows were read
 };
 

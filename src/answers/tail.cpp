@@ -24,7 +24,6 @@ namespace trainmon {
 namespace {
 
 constexpr std::size_t kWindowsKept = 4096;  // outcomes remembered for steps that are not known yet
-constexpr int kPatience = 3;                // looks that found nothing before a step is told anyway
 
 bool is_of_parameter(std::string_view kind) {
   return kind == kind::kGradReduced || kind == kind::kGradUnreduced;
@@ -217,7 +216,7 @@ class RunTail::Place {
       const auto next = open_.upper_bound(key);
       return next != open_.end() && next->first.first == key.first && next->second.step.is_closed;
     }
-    if (quiet_looks_ >= kPatience) return true;
+    if (quiet_looks_ >= kTailPatience) return true;
     const std::int64_t newest = newest_.at(key.first);
     if (newest == key.second) return false;
     return *next_number_ >= batch_of_newest_.at(key.first) || newest > key.second + 2;

@@ -15,6 +15,8 @@
 
 namespace trainmon {
 
+inline constexpr int kTailPatience = 3;  // looks that find nothing before a step is told anyway
+
 // What one rank saw of one window: of a step, or of one attempt at it.
 struct TailStep {
   std::int32_t restart = 0;

@@ -46,12 +46,14 @@ void print_values(const FirstBad& found) {
             << " elements (" << dtype_name(found.series.dtype) << ")\n";
 }
 
-void print_place(const ReadRow& row) {
+void print_place(const ReadRow& row, const Series& series) {
   std::cout << "  place     attempt " << row.attempt << ", micro step " << row.micro_step
             << ", call " << row.call << ", restart " << row.restart << ", seq " << row.seq << "\n";
   if (row.fate == Fate::skipped) {
     std::cout << "  note      the step was skipped (loss scale " << number_text(row.loss_scale)
-              << "); nothing outside skipped gradients is bad\n";
+              << ")"
+              << (is_gradient(series.kind) ? "; nothing outside skipped gradients is bad" : "")
+              << "\n";
   }
 }
 
@@ -77,7 +79,7 @@ void print_text(const FirstBad& found, int newest_restart, const std::string& ru
   if (found.ranks.size() > 1) {
     std::cout << "  ranks     " << ranks_text(found.ranks) << " are bad at this place\n";
   }
-  if (is_row) print_place(row);
+  if (is_row) print_place(row, found.series);
   for (const std::string& change : found.changes) std::cout << "  before    " << change << "\n";
   print_restarts(found, newest_restart);
   if (context.quiet) return;

@@ -64,6 +64,7 @@ void print_csv_line(const auto& cells, const auto& text_of) {
   std::string line;
   for (const auto& cell : cells)
     line += (line.empty() && &cell == &cells.front() ? "" : ",") + text_of(cell);
+  if (line.empty()) line = "\"\"";  // an empty line would be no record
   std::cout << line << "\n";
 }
 

@@ -269,9 +269,11 @@ class EndTeller {
   void after(const TailNews& news, const RunTail& tail) {
     if (!news.steps.empty() || !news.rows.empty()) {
       is_told_ = false;
+      quiet_looks_ = 0;
       return;
     }
-    if (is_told_ || context_.quiet) return;
+    // Later than the last step, which is told once the run has stood still for kTailPatience looks.
+    if (++quiet_looks_ <= kTailPatience || is_told_ || context_.quiet) return;
     const std::optional<WriterState> end = tail.ended();
     if (!end) return;
     is_told_ = true;
@@ -284,6 +286,7 @@ class EndTeller {
  private:
   const Context& context_;
   bool is_told_ = false;
+  int quiet_looks_ = 0;
 };
 
 void run_tail(const TailArguments& arguments, Context& context) {

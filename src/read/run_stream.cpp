@@ -122,7 +122,7 @@ void RunStream::open(const RankDirectory& place, bool is_newest) {
   facts_.torn_tails += log.torn_tails;
   payloads_ += log.payloads;
   facts_.damage.insert(facts_.damage.end(), log.damage.begin(), log.damage.end());
-  if (stored && stored->closed) hold_against_health(place, stored->health, log);
+  if (stored && (stored->closed || log.rows == 0)) hold_against_health(place, stored->health, log);
   Completeness state = completeness_of(place, directory.facts, stored, &log, is_newest);
   if (!is_newest && state.writer == WriterState::gone) killed_.add(place.rank, place.restart);
   std::move(state.incomplete.begin(), state.incomplete.end(),
@@ -153,7 +153,7 @@ void RunStream::open_log(Directory& directory, std::vector<Damage>& damage) {
 }
 
 // A segment that is gone or ends early between two frames shows nowhere else. Of a run that was
-// not stopped in order the end is missing as a matter of course.
+// not stopped in order the end is missing as a matter of course, but not all of it.
 void RunStream::hold_against_health(const RankDirectory& place, const Health& health,
                                     const LogContents& log) {
   const std::int64_t deleted = rows_deleted(log);
@@ -204,9 +204,11 @@ void RunStream::take_small(Directory& directory, const RecordBatch& batch) {
   const int rank = directory.place.rank, restart = directory.place.restart;
   const int clock = directory.facts.clock;
   for (const Scalar& scalar : batch.scalars) {
-    const std::int64_t step = directory.timeline.at(clock, scalar.window).step;
-    if (!filter_.takes_step(step) || !restarts_.is_newest(rank, clock, step, restart)) continue;
-    facts_.scalars.push_back({restart, rank, step, scalar.name, scalar.value, scalar.seq});
+    const Outcome at = directory.timeline.at(clock, scalar.window);
+    if (!filter_.takes_step(at.step)) continue;
+    if (!restarts_.is_newest(rank, clock, at.step, restart)) continue;
+    facts_.scalars.push_back(
+        {restart, rank, at.step, scalar.name, scalar.value, scalar.seq, at.attempt});
   }
   for (const Declared& group : batch.declared) {
     const std::int64_t step = directory.timeline.at(group.optimizer, group.window).step;

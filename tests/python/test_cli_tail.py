@@ -227,6 +227,22 @@ def test_following_says_that_the_run_has_ended_and_waits_for_a_restart(tmp_path)
     assert follower.process.wait(30) == 0
 
 
+def test_the_last_step_of_an_ended_run_comes_before_its_end_is_said(tmp_path):
+    rng = np.random.default_rng(3)
+    rank = WrittenRank(tmp_path / "run")
+    for step in range(3):
+        take_step(rank, step, rng)
+    rank.stop()
+    words = [program(), "tail", "-f", "-n", "1", "--interval", "0.05", tmp_path / "run"]
+    both = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    time.sleep(3)
+    both.send_signal(signal.SIGINT)
+    lines = both.communicate(timeout=30)[0].splitlines()
+    end = [i for i, line in enumerate(lines) if line.startswith("the run has ended")]
+    steps = [i for i, line in enumerate(lines) if line.split()[:1] == ["2"]]
+    assert len(end) == 1 and steps and steps[0] < end[0], lines
+
+
 def test_steps_in_many_segments(tmp_path):
     rng = np.random.default_rng(4)
     rank = WrittenRank(tmp_path / "run", segment_mb=0.002, flush_seconds=0.01)

@@ -290,6 +290,22 @@ def test_a_loss_between_the_recorded_steps_comes_first(tmp_path, capfd):
     assert "the logged loss is inf" in live_line(capfd.readouterr().err)
 
 
+def test_the_loss_beside_a_bad_row_is_that_of_its_attempt(tmp_path):
+    rank = WrittenRank(tmp_path / "run")
+    for window, (loss, fate) in enumerate([(0.5, "taken"), (0.25, "skipped"), (0.125, "taken")]):
+        for kind in ("grad_unreduced", "grad_reduced"):
+            rank.observe(BAD if window == 1 else GOOD, kind, "w", window)
+        rank.monitor.add_scalar("loss", loss)
+        rank.end_step(fate)
+    rank.observe(BAD, "actv", "m", 1)
+    rank.stop()
+    found = trainmon.first_bad(tmp_path / "run")
+    assert (found.kind, found.step, found.attempt) == ("actv", 1, 0)
+    assert "0.125" not in found.why, found.why
+    code, out, _ = call("first-bad", tmp_path / "run")
+    assert code == 1 and "the step was skipped" in out and "outside skipped gradients" not in out
+
+
 def test_of_one_step_the_row_comes_before_the_loss(tmp_path, capfd):
     rank = WrittenRank(tmp_path / "run")
     for window in range(3):

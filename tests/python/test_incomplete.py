@@ -135,6 +135,24 @@ def test_a_killed_start_that_another_followed_is_no_news(tmp_path):
     assert call("first-bad", run)[::2] == (0, "")
 
 
+@pytest.mark.parametrize("change", ["delete", "empty"])
+def test_the_log_of_a_killed_start_that_is_gone_is_said(change, tmp_path):
+    run = tmp_path / "run"
+    killed(run, bad_at=3)
+    rank = WrittenRank(run)
+    rank.observe(GOOD, "grad_reduced", "w", 8)
+    rank.end_step()
+    rank.stop()
+    assert call("first-bad", run)[0] == 1
+    (log,) = (run / "rank_00000" / "restart_0000").glob("*.tmlog")
+    log.unlink() if change == "delete" else log.write_bytes(b"")
+    for words in (["first-bad"], ["top"], ["show"], ["query"]):
+        more = ["SELECT count(*) FROM stats"] if words == ["query"] else []
+        code, _, err = call(*words, run, *more)
+        # The finding had health.json written, with the rows until then.
+        assert code == 3 and "rows were written, the log holds 0" in err, (words, code, err)
+
+
 def test_a_killed_start_that_another_followed_is_named(tmp_path):
     run = tmp_path / "run"
     killed(run)

@@ -23,6 +23,13 @@ QUERIES = [
     "SELECT count(*) FROM stats WHERE step < 4.5 OR rank = 0",
     "SELECT count(*) FROM stats WHERE kind = 'no such kind' OR kind = 'grads'",
     "SELECT count(*) FROM stats WHERE rank = 7",
+    "SELECT count(*) FROM stats WHERE kind = 'grad_reduced' OR step = 3",
+    "SELECT count(*) FROM stats WHERE step < 3 OR step > 8",
+    "SELECT count(*) FROM stats WHERE kind = 'grad_reduced' OR (kind = 'actv' AND step < 4)",
+    "SELECT kind, count(*) FROM stats WHERE kind = 'grad_reduced' OR step = 3 GROUP BY kind",
+    "SELECT count(*) FROM stats WHERE (rank = 0 AND step = 5) OR (rank = 1 AND step = 6)",
+    "SELECT count(*) FROM stats a, stats b WHERE a.step = b.step AND a.name = b.name"
+    " AND a.kind = 'grad_reduced' AND (b.kind = 'actv' OR b.step = 2)",
     "SELECT count(*) FROM stats WHERE step = 3 AND kind IN ('actv', 'grad_reduced')",
     "SELECT a.name, a.step, b.norm FROM stats a JOIN stats b"
     " ON b.step = a.step AND b.rank = a.rank AND b.seq = a.seq WHERE a.step = 1",
@@ -120,6 +127,11 @@ def test_logged_alerts_and_gaps(run):
     alerts = json.loads(query(run, "SELECT name, rule, count FROM alerts", "--json").stdout)
     assert len(alerts) == len(table.alerts) == 2
     assert query(run, "SELECT * FROM gaps", "--csv").stdout.count("\n") == 1
+
+
+def test_a_cell_that_is_null_alone_is_a_record(run):
+    done = query(run, "SELECT norm FROM stats WHERE norm IS NULL", "--csv")
+    assert list(csv.reader(io.StringIO(done.stdout))) == [["norm"], [""], [""]]
 
 
 def test_json_keeps_types(run):
