@@ -18,12 +18,18 @@ from equality_torch_run import TENSOR_RANKS
 from trainmon.torch.wrappers import fsdp1
 
 BF16 = {"compute": torch.bfloat16}
+# From 2.15 on FSDP2 adds up micro steps in the dtype of the original parameters.
+FSDP2_BF16 = (
+    {**BF16, "accumulate": torch.float32}
+    if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 15)
+    else BF16
+)
 # name -> (title, ranks, precision, what the oracle does)
 ROWS = {
     "plain": ("plain", 1, "fp32", {"data_ranks": 1}),
     "ddp": ("DDP", 2, "fp32", {}),
     "fsdp2": ("FSDP2", 2, "fp32", {}),
-    "fsdp2_bf16": ("FSDP2, bf16 policy", 2, "bf16", BF16),
+    "fsdp2_bf16": ("FSDP2, bf16 policy", 2, "bf16", FSDP2_BF16),
     "fsdp1": ("FSDP1, use_orig_params", 2, "fp32", {}),
     "fsdp1_flat": ("FSDP1, flat parameters", 2, "fp32", {}),
     "fsdp1_grad_op": ("FSDP1 SHARD_GRAD_OP, use_orig_params", 2, "fp32", {}),
