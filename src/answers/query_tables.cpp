@@ -106,14 +106,12 @@ int used_stats(const sqlite3_index_info& info) {
   return static_cast<int>(stats & ((1u << kStatCount) - 1));
 }
 
-Columns columns_of_stats(unsigned stats) {
-  Columns columns = integer_columns();
+Columns columns_of_bits(unsigned bits) {
+  std::vector<Stat> stats;
   for (const StatDefinition& definition : stat_table()) {
-    if ((stats >> static_cast<unsigned>(definition.stat) & 1) != 0) {
-      columns |= columns_of(definition.stat);
-    }
+    if ((bits >> static_cast<unsigned>(definition.stat) & 1) != 0) stats.push_back(definition.stat);
   }
-  return columns;
+  return columns_of(stats);
 }
 
 int best_index(sqlite3_vtab* table, sqlite3_index_info* info) {
@@ -208,7 +206,7 @@ int filter(sqlite3_vtab_cursor* base, int stats, const char* terms, int, sqlite3
     const std::optional<WantedRows> wanted = wanted_by(*table.run, terms, values);
     if (!wanted) return;
     cursor.stream = table.run->rows(*wanted);
-    cursor.columns = columns_of_stats(static_cast<unsigned>(stats));
+    cursor.columns = columns_of_bits(static_cast<unsigned>(stats));
     next_piece(cursor, *table.run);
   });
 }

@@ -139,8 +139,7 @@ void describe(ComparedRun& run) {
 }
 
 bool is_activation(const ComparedRun& run, const ComparedRow& row) {
-  const std::string& kind = run.tensors[row.tensor].kind;
-  return kind == kind::kActv || kind == kind::kActvGrad;
+  return is_of_module(run.tensors[row.tensor].kind);
 }
 
 std::set<std::int32_t> ranks_of_activations(const ComparedRun& run) {
@@ -188,6 +187,10 @@ std::unique_ptr<Source> source_by_rank(SourceOptions options, const ComparedRun&
 }
 
 }  // namespace
+
+bool is_of_module(std::string_view kind) {
+  return kind == kind::kActv || kind == kind::kActvGrad;
+}
 
 std::string tensor_text(const ComparedTensor& tensor) {
   return tensor.kind + " " + (tensor.name.empty() ? "(root)" : tensor.name) +

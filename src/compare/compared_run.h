@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "compare/compare.h"
@@ -15,6 +16,9 @@ namespace trainmon {
 
 // Between the parts of ComparedTensor::match, of which the name is the last.
 inline constexpr char kMatchSeparator = '\x1f';
+
+// Whether a row of this kind is of what goes in or out of a module.
+bool is_of_module(std::string_view kind);
 
 struct ComparedTensor {
   std::string kind;

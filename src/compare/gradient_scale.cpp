@@ -22,10 +22,6 @@ bool is_gradient_kind(std::string_view kind) {
 
 }  // namespace
 
-bool is_of_module(std::string_view kind) {
-  return kind == kind::kActv || kind == kind::kActvGrad;
-}
-
 std::vector<std::uint32_t> modules_of(const ComparedRun& run) {
   std::map<std::string, std::uint32_t> modules;
   std::vector<std::uint32_t> numbers;

@@ -3,16 +3,12 @@
 
 #include <cstdint>
 #include <map>
-#include <string_view>
 #include <tuple>
 #include <vector>
 
 #include "compare/row_pairs.h"
 
 namespace trainmon {
-
-// Whether a row of this kind is of what goes in or out of a module.
-bool is_of_module(std::string_view kind);
 
 // For each tensor of `run` a number of the module that it belongs to: a parameter to the one that
 // holds it, an input or output to the one that computes.

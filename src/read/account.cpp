@@ -105,11 +105,7 @@ Account account(const std::filesystem::path& run) {
     rank.last_time_ns = state.last_time_ns;
     rank.incomplete = std::move(state.incomplete);
     result.damage.insert(result.damage.end(), state.damage.begin(), state.damage.end());
-    Timeline timeline(facts.start_steps);
-    for (const RecordBatch& batch : log.batches) timeline.add(batch);
-    for (const RecordBatch& batch : log.batches) {
-      earlier.add(rank.rank, rank.restart, batch, log.series, timeline, facts.clock);
-    }
+    earlier.add(directory, facts, log);
     newest_restart = std::max(newest_restart, rank.restart);
     result.ranks.push_back(std::move(rank));
   }

@@ -46,4 +46,10 @@ Columns columns_of(Stat stat) {
   return columns;
 }
 
+Columns columns_of(std::span<const Stat> stats) {
+  Columns columns = integer_columns();
+  for (const Stat stat : stats) columns |= columns_of(stat);
+  return columns;
+}
+
 }  // namespace trainmon

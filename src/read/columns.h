@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 
 #include "sinks/log_format.h"
 #include "trainmon/stat.h"
@@ -37,5 +38,6 @@ class Columns {
 Columns integer_columns();
 // Those and what derive() reads of the state.
 Columns columns_of(Stat stat);
+Columns columns_of(std::span<const Stat> stats);
 
 }  // namespace trainmon

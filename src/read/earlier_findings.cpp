@@ -29,6 +29,15 @@ void EarlierFindings::add(int rank, int restart, const RecordBatch& batch,
   }
 }
 
+void EarlierFindings::add(const RankDirectory& place, const RunFacts& facts,
+                          const LogContents& log) {
+  Timeline timeline(facts.start_steps);
+  for (const RecordBatch& batch : log.batches) timeline.add(batch);
+  for (const RecordBatch& batch : log.batches) {
+    add(place.rank, place.restart, batch, log.series, timeline, facts.clock);
+  }
+}
+
 void EarlierFindings::keep(BadPlace place, int rank, int restart, const Series& series) {
   place.rank = rank;
   const auto [known, is_new] = first_.try_emplace(restart);
@@ -60,12 +69,7 @@ std::vector<std::string> earlier_findings(const std::vector<RankDirectory>& dire
     if (place.error || place.restart == newest || !filter.takes_rank(place.rank)) continue;
     std::vector<Damage> said_elsewhere;
     const LogIndex log(place.path, place.rank, place.restart, allowance);
-    const auto facts = read_run_json(place, said_elsewhere);
-    Timeline timeline(facts.start_steps);
-    for (const RecordBatch& batch : log.contents().batches) timeline.add(batch);
-    for (const RecordBatch& batch : log.contents().batches) {
-      earlier.add(place.rank, place.restart, batch, log.contents().series, timeline, facts.clock);
-    }
+    earlier.add(place, read_run_json(place, said_elsewhere), log.contents());
   }
   return earlier.sentences(newest);
 }

@@ -8,6 +8,7 @@
 
 #include "model/timeline.h"
 #include "read/bad_place.h"
+#include "read/log.h"
 #include "read/row_filter.h"
 #include "read/run_layout.h"
 
@@ -19,6 +20,8 @@ class EarlierFindings {
   // the optimizer that scalars follow.
   void add(int rank, int restart, const RecordBatch& batch,
            const std::map<SeriesId, Series>& series, const Timeline& timeline, int clock);
+  // Those of a whole log.
+  void add(const RankDirectory& place, const RunFacts& facts, const LogContents& log);
   // "restart 0 found a NaN or an infinity: first at step 5, rank 0, grad_reduced w; ...", by
   // restart.
   std::vector<std::string> sentences(int newest_restart) const;

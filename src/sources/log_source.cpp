@@ -66,8 +66,7 @@ class LogSource final : public Source {
     std::vector<Damage> damage;
     RunStream::Take use{
         [&](const ReadRow& row) { take(derived(row, stream_.facts().series[row.series])); }, {}};
-    use.columns = integer_columns();
-    for (const Stat stat : stats_) use.columns |= columns_of(stat);
+    use.columns = columns_of(stats_);
     for (const RunStream::Piece& piece : pieces_[part]) {
       rows += stream_.read(piece, use, damage);
       account.advance(piece.bytes);

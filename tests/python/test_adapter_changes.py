@@ -491,7 +491,7 @@ def test_freezing_and_thawing_a_sharded_model_adds_no_hooks(tmp_path):
 @versions.fsdp2
 def test_gradients_that_add_up_out_of_sight_are_said(tmp_path):
     _, not_covered = spread(tmp_path, "apart")
-    is_apart = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 15)
+    is_apart = versions.TORCH < (2, 15)
     assert ("grad_unreduced of accumulated micro-steps" in not_covered) == is_apart
 
 

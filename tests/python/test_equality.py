@@ -19,11 +19,7 @@ from trainmon.torch.wrappers import fsdp1
 
 BF16 = {"compute": torch.bfloat16}
 # From 2.15 on FSDP2 adds up micro steps in the dtype of the original parameters.
-FSDP2_BF16 = (
-    {**BF16, "accumulate": torch.float32}
-    if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 15)
-    else BF16
-)
+FSDP2_BF16 = {**BF16, "accumulate": torch.float32} if versions.TORCH >= (2, 15) else BF16
 # name -> (title, ranks, precision, what the oracle does)
 ROWS = {
     "plain": ("plain", 1, "fp32", {"data_ranks": 1}),

@@ -81,6 +81,14 @@ def killed(run, bad_at=-1):
     assert done.returncode == -signal.SIGKILL
 
 
+def start_again(run, step, **config):
+    """Another start, of one step."""
+    rank = WrittenRank(run, **config)
+    rank.observe(GOOD, "grad_reduced", "w", step)
+    rank.end_step()
+    rank.stop()
+
+
 def test_a_killed_rank(tmp_path):
     run = tmp_path / "run"
     killed(run)
@@ -97,10 +105,7 @@ def test_files_of_other_sinks_tell_of_the_kill_too(source, tmp_path):
     killed(run)
     code, _, err = call("convert", run, "--from", source, "--to", "jsonl", "-o", tmp_path / "out")
     assert code == 3 and "rank 0: its process is gone and did not stop in order" in err
-    rank = WrittenRank(run, sinks=["log", "csv", "sqlite"])
-    rank.observe(GOOD, "grad_reduced", "w", 8)
-    rank.end_step()
-    rank.stop()
+    start_again(run, 8, sinks=["log", "csv", "sqlite"])
     code, _, err = call("convert", run, "--from", source, "--to", "jsonl", "-o", tmp_path / "new")
     assert code == 0 and "did not stop" not in err, "a kill that another start followed is no news"
 
@@ -128,10 +133,7 @@ def test_a_finding_stands_whatever_is_missing(tmp_path):
 def test_a_killed_start_that_another_followed_is_no_news(tmp_path):
     run = tmp_path / "run"
     killed(run)
-    rank = WrittenRank(run)
-    rank.observe(GOOD, "grad_reduced", "w", 0)
-    rank.end_step()
-    rank.stop()
+    start_again(run, 0)
     assert call("first-bad", run)[::2] == (0, "")
 
 
@@ -139,10 +141,7 @@ def test_a_killed_start_that_another_followed_is_no_news(tmp_path):
 def test_the_log_of_a_killed_start_that_is_gone_is_said(change, tmp_path):
     run = tmp_path / "run"
     killed(run, bad_at=3)
-    rank = WrittenRank(run)
-    rank.observe(GOOD, "grad_reduced", "w", 8)
-    rank.end_step()
-    rank.stop()
+    start_again(run, 8)
     assert call("first-bad", run)[0] == 1
     (log,) = (run / "rank_00000" / "restart_0000").glob("*.tmlog")
     log.unlink() if change == "delete" else log.write_bytes(b"")
@@ -156,10 +155,7 @@ def test_the_log_of_a_killed_start_that_is_gone_is_said(change, tmp_path):
 def test_a_killed_start_that_another_followed_is_named(tmp_path):
     run = tmp_path / "run"
     killed(run)
-    rank = WrittenRank(run)
-    rank.observe(GOOD, "grad_reduced", "w", 8)
-    rank.end_step()
-    rank.stop()
+    start_again(run, 8)
     what = "restart 0 was killed (rank 0), and a newer one followed"
     code, out, err = call("first-bad", run)
     assert (code, err) == (0, "")
