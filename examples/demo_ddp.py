@@ -1,10 +1,11 @@
-"""Two processes train a small byte-level GPT, watched; a planted NaN is found again.
+"""Two processes train a small byte-level GPT, watched; two planted faults are found again: one that
+nothing shows, then a NaN.
 
     python examples/demo_ddp.py            (or: make demo)
 
 Started plainly, this script launches itself twice with torchrun and then asks the recorded run
 what went wrong. Between "watch" and "stop" the loop is what it would be without trainmon, but for
-the planted fault and the pauses that let bare steps be timed beside watched ones.
+the planted faults and the pauses that let bare steps be timed beside watched ones.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from small_text import build_gpt, corpus
 STEPS = 104
 BATCH, CONTEXT = 8, 128
 TIMED = range(8, 96)
+SILENT = {"step": 98, "check": "reduce", "stage": "grad_reduced", "tensor": "blocks.1.mlp.0.weight"}
 FAULT = {"rank": 1, "kind": "grad_unreduced", "name": "blocks.3.mlp.0.weight", "step": 100}
 
 
@@ -41,6 +43,7 @@ def train(out: Path) -> None:
     if rank == 0:
         size = sum(p.numel() for p in model.parameters())
         print(f"model: {size / 1e6:.2f} M parameters; text: {len(text) / 1e6:.1f} MB", flush=True)
+    lose_contribution(model, optimizer, rank)
     plant_fault(torch, model.module, optimizer, rank)
 
     mon = trainmon.watch(
@@ -73,6 +76,26 @@ def train(out: Path) -> None:
     dist.destroy_process_group()
 
 
+def steps_taken(optimizer, parameter) -> int:
+    return int(optimizer.state[parameter]["step"]) if optimizer.state else 0
+
+
+def lose_contribution(model, optimizer, rank: int) -> None:
+    """One reduction of one gradient gets zeros from one rank in one step, as a bad link would do."""
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+
+    parameter = model.module.get_parameter(SILENT["tensor"])
+
+    def reduce(group, bucket):
+        if rank == FAULT["rank"] and steps_taken(optimizer, parameter) == SILENT["step"]:
+            for own, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
+                if own is parameter:
+                    gradient.zero_()
+        return allreduce_hook(group, bucket)
+
+    model.register_comm_hook(None, reduce)
+
+
 def plant_fault(torch, model, optimizer, rank: int) -> None:
     """One gradient of one rank becomes NaN in one backward, as a bad kernel would make it."""
     parameter = model.get_parameter(FAULT["name"])
@@ -80,8 +103,7 @@ def plant_fault(torch, model, optimizer, rank: int) -> None:
 
     def damage(grad):
         nonlocal planted
-        steps_taken = int(optimizer.state[parameter]["step"]) if optimizer.state else 0
-        if planted or steps_taken != FAULT["step"]:
+        if planted or steps_taken(optimizer, parameter) != FAULT["step"]:
             return grad
         planted = True
         grad = grad.clone()
@@ -130,10 +152,17 @@ def report_fault(out: Path) -> bool:
     if place != FAULT or found.ranks != (FAULT["rank"],):
         print(f"\nplanted: {FAULT}\nfound:   {place}\nfiles:   {out}")
         return False
-    print(
-        "\nThat is where this script planted a NaN. Next, the largest values of the run:\n"
-        f"{command} top {out}"
-    )
+    print("\nThat is where this script planted a NaN. What went wrong before it, in silence?\n")
+    print(f"$ trainmon diagnose {out}", flush=True)
+    told = subprocess.run([command, "--quiet", "diagnose", out], capture_output=True, text=True)
+    print("\n".join(told.stdout.split("\n")[:4]))
+    found = trainmon.diagnose(out)["verdict"]
+    silent = {"tensors": [SILENT["tensor"]], "ranks": [FAULT["rank"]]}
+    silent |= {key: SILENT[key] for key in ("step", "check", "stage")}
+    if any(found[key] != value for key, value in silent.items()):
+        print(f"\nplanted: {silent}\nfound:   {found}\nfiles:   {out}")
+        return False
+    print(f"\nThat is where it lost a contribution. All of it: {command} diagnose {out}")
     return True
 
 

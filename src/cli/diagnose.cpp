@@ -2,6 +2,7 @@
 #include "answers/diagnose.h"
 
 #include <iostream>
+#include <map>
 #include <memory>
 
 #include "base/text.h"
@@ -63,8 +64,12 @@ void print_text(const Diagnosis& diagnosis, const std::string& run, const Contex
     std::cout << "  " << detect::check_name(one.check) << " " << grouped(one.times);
   }
   std::cout << "\n";
+  std::map<std::string, std::string> why;  // reason -> checks
   for (const Diagnosis::NotChecked& one : diagnosis.not_checked) {
-    std::cout << "not checked: " << one.check << ": " << one.why << "\n";
+    why[one.why] += (why[one.why].empty() ? "" : ", ") + one.check;
+  }
+  for (const auto& [reason, checks] : why) {
+    std::cout << "not checked: " << checks << ": " << reason << "\n";
   }
   if (!diagnosis.verdict || context.quiet) return;
   const Finding& first = diagnosis.findings[*diagnosis.verdict];

@@ -17,6 +17,7 @@ void Engine::take(StepEvidence&& evidence, bool has_edit) {
   check_update(window, findings_);
   check_replicas(window, findings_);
   zero_.check(window, findings_);
+  findings_.join_ranks(evidence.restart, evidence.step);
   before_ = std::move(evidence);
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <tuple>
 #include <utility>
 
@@ -53,6 +54,27 @@ void Findings::add(Finding&& finding) {
     same->value = finding.value;
     same->bound = finding.bound;
     same->text = std::move(finding.text);
+  }
+}
+
+void Findings::join_ranks(std::int32_t restart, std::int64_t step) {
+  for (std::size_t i = 0; i < all_.size(); ++i) {
+    if (all_[i].restart != restart || all_[i].step != step) continue;
+    for (std::size_t other = all_.size() - 1; other > i; --other) {
+      Finding &one = all_[i], &same = all_[other];
+      if (std::tie(one.restart, one.step, one.check, one.stage, one.certain, one.tensors) !=
+          std::tie(same.restart, same.step, same.check, same.stage, same.certain, same.tensors)) {
+        continue;
+      }
+      std::vector<std::int32_t> ranks;
+      std::ranges::set_union(one.ranks, same.ranks, std::back_inserter(ranks));
+      one.ranks = std::move(ranks);
+      if (same.value * one.bound > one.value * same.bound) {
+        one.value = same.value;
+        one.bound = same.bound;
+      }
+      all_.erase(all_.begin() + static_cast<std::ptrdiff_t>(other));
+    }
   }
 }
 

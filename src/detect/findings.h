@@ -58,6 +58,8 @@ class Findings {
   static constexpr std::size_t kMost = 200;
 
   void add(Finding&& finding);
+  // After a step: findings of it that differ in their ranks alone become one.
+  void join_ranks(std::int32_t restart, std::int64_t step);
   // That a check was made of one tensor.
   void checked(Check check) { ++checked_[check]; }
   std::int64_t count_of(Check check) const;

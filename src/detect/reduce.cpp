@@ -70,34 +70,79 @@ double factor_error(const std::vector<Reduction>& all) {
   return least;
 }
 
+// A reduced gradient that is off on one rank, and by how much.
+struct Off {
+  const Observation* reduced;
+  double value = 0.0;
+  double bound = 0.0;
+  double factor = 1.0;
+};
+
+bool are_alike(const std::vector<Off>& off) {
+  return std::ranges::all_of(
+      off, [&](const Off& one) { return one.reduced->digest == off.front().reduced->digest; });
+}
+
+// The one rank whose gradient is what all lack; -1 where none is, or several could be.
+std::int32_t missing_rank(const Window& window, const Reduction& one, const Off& off) {
+  const double count = static_cast<double>(window.ranks.size());
+  const double lacks = count * (one.mean - off.reduced->sum / off.factor);
+  std::int32_t rank = -1;
+  for (const Observation* part : window.now.of(one.tensor, Quantity::grad_unreduced)) {
+    if (std::abs(lacks - part->sum) > count * off.bound / off.factor) continue;
+    if (rank >= 0) return -1;
+    rank = part->rank;
+  }
+  return rank;
+}
+
+void report(const Window& window, const Reduction& one, const std::vector<Off>& off,
+            Findings& found) {
+  const Off& worst = *std::ranges::max_element(off, {}, &Off::value);
+  Finding finding;
+  finding.restart = window.now.restart;
+  finding.step = window.now.step;
+  finding.check = Check::reduce;
+  finding.stage = Stage::grad_reduced;
+  finding.tensors = {one.tensor};
+  finding.value = worst.value;
+  finding.bound = worst.bound;
+  finding.text = "the reduced gradient is not the mean of the unreduced ones";
+  for (const Off& each : off) finding.ranks.push_back(each.reduced->rank);
+  if (off.size() == window.ranks.size() && are_alike(off)) {
+    const std::int32_t missing = missing_rank(window, one, off.front());
+    if (missing >= 0) {
+      finding.ranks = {missing};
+      finding.text =
+          "the reduced gradient lacks the contribution of rank " + std::to_string(missing);
+    }
+  }
+  found.add(std::move(finding));
+}
+
 }  // namespace
 
 void check_reduce(const Window& window, Findings& found) {
   if (window.ranks.size() < 2) return;
   const std::vector<Reduction> all = reductions(window);
   if (all.empty()) return;
-  for (const std::int32_t rank : window.ranks) {
-    const double factor = factor_of(window, all, rank);
-    const double error = factor == 1.0 ? 0.0 : 4.0 * factor_error(all);
-    for (const Reduction& one : all) {
-      const Observation* reduced = window.now.find(one.tensor, Quantity::grad_reduced, rank);
+  const double error = 4.0 * factor_error(all);
+  std::vector<double> factors;
+  for (const std::int32_t rank : window.ranks) factors.push_back(factor_of(window, all, rank));
+  for (const Reduction& one : all) {
+    std::vector<Off> off;
+    for (std::size_t r = 0; r < window.ranks.size(); ++r) {
+      const Observation* reduced =
+          window.now.find(one.tensor, Quantity::grad_reduced, window.ranks[r]);
       if (reduced == nullptr || !reduced->is_finite || !reduced->is_replicated) continue;
       found.checked(Check::reduce);
-      const double bound = bound_of(*reduced, one, factor) + error * std::abs(one.mean);
-      const double off = residual(*reduced, one, factor);
-      if (off <= bound) continue;
-      Finding finding;
-      finding.restart = window.now.restart;
-      finding.step = window.now.step;
-      finding.check = Check::reduce;
-      finding.stage = Stage::grad_reduced;
-      finding.ranks = {rank};
-      finding.tensors = {one.tensor};
-      finding.value = off;
-      finding.bound = bound;
-      finding.text = "the reduced gradient is not the mean of the unreduced ones";
-      found.add(std::move(finding));
+      const double factor = factors[r];
+      const double bound =
+          bound_of(*reduced, one, factor) + (factor == 1.0 ? 0.0 : error * std::abs(one.mean));
+      const double value = residual(*reduced, one, factor);
+      if (value > bound) off.push_back({reduced, value, bound, factor});
     }
+    if (!off.empty()) report(window, one, off, found);
   }
 }
 

@@ -308,6 +308,22 @@ TEST(Engine, ALostContributionIsAReductionOfItsRank) {
   }
 }
 
+TEST(Engine, AContributionThatAllLackNamesItsRank) {
+  for (const float clip : {1e30F, 0.5F}) {
+    Training<float> training(6, 3, kSizes, Formula::adam);
+    training.clip = clip;
+    const Finding one = found_after(training, nullptr, [&] {
+      for (std::size_t at = 0; at < kSizes[4]; ++at) {
+        for (auto& rank : training.ranks()) {
+          rank.reduced[4][at] -= training.ranks()[2].local[4][at] / 3.0F;
+        }
+      }
+    });
+    expect_place(one, Check::reduce, Stage::grad_reduced, {2}, {4});
+    EXPECT_EQ(one.text, "the reduced gradient lacks the contribution of rank 2");
+  }
+}
+
 TEST(Engine, ASumInsteadOfAMeanIsAReductionOfAll) {
   Training<float> training(7, 3, kSizes, Formula::sgd);
   const Finding one = found_after(training, nullptr, [&] {
@@ -320,6 +336,7 @@ TEST(Engine, ASumInsteadOfAMeanIsAReductionOfAll) {
   EXPECT_EQ(check_name(one.check), "reduce");
   EXPECT_EQ(one.step, 7);
   EXPECT_EQ(one.tensors.size(), kSizes.size());
+  EXPECT_EQ(one.ranks, (std::vector<std::int32_t>{0, 1, 2}));
 }
 
 TEST(Engine, ALowBitOfOneRankOfThreeIsToldByTheMajority) {
