@@ -1,0 +1,62 @@
+// The one source of the check kernels, compiled once per instruction-set level by the file that
+// defines TRAINMON_VECTOR_BYTES and TRAINMON_KERNELS and includes it.
+//
+// Nothing here, and nothing that it includes, may use an inline function of another header: the
+// linker would keep one copy of it, perhaps the one compiled for AVX-512, for the whole program.
+
+#include "stats/cpu/check_kernels.h"
+#include "stats/cpu/check_lanes.h"
+
+namespace trainmon::cpu {
+namespace {
+
+std::uint64_t fingerprint(const void* data, std::int64_t rows, std::uint64_t first_row) {
+  const auto* p = static_cast<const char*>(data);
+  FingerprintLanes lanes(first_row);
+  std::int64_t i = 0;
+  const auto add_rows = [&](auto is_due) {
+    for (; i < rows && is_due(); ++i) lanes.add<1>(p + i * kRowBytes);
+  };
+  add_rows([&] { return (first_row + static_cast<std::uint64_t>(i)) % kFingerprintRows != 0; });
+  for (; i + kFingerprintRows <= rows; i += kFingerprintRows) {
+    lanes.add<kFingerprintRows>(p + i * kRowBytes);
+  }
+  add_rows([] { return true; });
+  return lanes.finish();
+}
+
+// A block of the sketch, or a part of it, is summed from 0 in ascending order and then added.
+template <class Number>
+void sketch(const void* data, std::int64_t n, std::int64_t first, double* lanes) {
+  const auto* p = static_cast<const Number*>(data);
+  const Number* const end = p + n;
+  while (p < end) {
+    std::int64_t at = first % kSketchBlock;
+    const std::int64_t left = kSketchBlock - at;
+    const Number* const block_end = end - p < left ? end : p + left;
+    const double sign = sketch_block_sign(static_cast<std::uint64_t>(first / kSketchBlock));
+    first += block_end - p;
+    const auto step_sign = [&] { return kSketchMinus >> at / kStep & 1 ? -1.0 : 1.0; };
+    double sum[kLanes] = {};
+    const auto add_single = [&] {
+      sum[at % kLanes] += static_cast<double>(load<Number>(p++)) * step_sign();
+      ++at;
+    };
+    while (p < block_end && at % kLanes != 0) add_single();
+    Doubles part[kParts];
+    __builtin_memcpy(part, sum, sizeof part);
+    for (; p + kLanes <= block_end; p += kLanes, at += kLanes) {
+      const double same = step_sign();
+      for (int k = 0; k < kParts; ++k) part[k] += widen(p + k * kDoubles) * same;
+    }
+    __builtin_memcpy(sum, part, sizeof sum);
+    while (p < block_end) add_single();
+    for (int k = 0; k < kLanes; ++k) lanes[k] += sum[k] * sign;
+  }
+}
+
+}  // namespace
+
+const CheckKernels TRAINMON_KERNELS = {fingerprint, sketch<float>, sketch<double>};
+
+}  // namespace trainmon::cpu

@@ -1,0 +1,406 @@
+// Fingerprint and sketch against their definition: every type, length, place, level and layout; and
+// that changes show.
+#include "stats/check.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <stdexcept>
+#include <string>
+
+#include "odd_float_mode.h"
+#include "stats/check_oracle.h"
+#include "stats/cpu/gather.h"
+#include "stats/cpu/level.h"
+#include "stats/oracle.h"
+
+namespace trainmon {
+namespace {
+
+using test::levels;
+using test::same;
+
+constexpr DType kAll[] = {
+    DType::float64,     DType::float32, DType::float16, DType::bfloat16, DType::float8_e4m3fn,
+    DType::float8_e5m2, DType::int64,   DType::int32,   DType::int16,    DType::int8,
+    DType::uint64,      DType::uint32,  DType::uint16,  DType::uint8,    DType::bool8,
+};
+
+bool same_check(const Check& a, const Check& b) {
+  return a.fingerprint == b.fingerprint &&
+         std::memcmp(a.sketch.data(), b.sketch.data(), sizeof a.sketch) == 0;
+}
+
+struct Tensor {
+  std::vector<std::byte> bytes;
+  std::size_t offset = 0;
+  std::int64_t size = 0;
+  DType dtype = DType::float32;
+
+  TensorView view() const { return part(0, size); }
+  TensorView part(std::int64_t begin, const std::int64_t& n) const {
+    return {bytes.data() + offset + static_cast<std::size_t>(begin) * dtype_size(dtype),
+            dtype,
+            1,
+            &n,
+            nullptr,
+            Device::cpu,
+            0,
+            nullptr};
+  }
+  std::span<std::byte> elements() {
+    return std::span(bytes).subspan(offset, static_cast<std::size_t>(size) * dtype_size(dtype));
+  }
+};
+
+// Bits of the type; `ordinary` leaves out NaN, infinities and what is not of a gradient's size.
+Tensor make(DType dtype, std::int64_t n, std::size_t offset, std::mt19937_64& random,
+            bool ordinary = true) {
+  Tensor tensor{{}, offset, n, dtype};
+  const std::size_t item = dtype_size(dtype);
+  tensor.bytes.resize(offset + static_cast<std::size_t>(n) * item + 1);
+  std::normal_distribution<double> normal;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) {
+    std::uint64_t bits = random();
+    if (dtype == DType::bool8) bits &= 1;
+    if (ordinary && dtype == DType::float64) bits = std::bit_cast<std::uint64_t>(normal(random));
+    const auto narrow = std::bit_cast<std::uint32_t>(static_cast<float>(normal(random)));
+    if (ordinary && dtype == DType::float32) bits = narrow;
+    if (ordinary && dtype == DType::bfloat16) bits = narrow >> 16;
+    if (ordinary && dtype == DType::float16) bits = (bits & 0x83ff) | (12 + bits % 4) << 10;
+    if (ordinary && dtype == DType::float8_e4m3fn) bits &= 0xbf;
+    if (ordinary && dtype == DType::float8_e5m2) bits &= 0xbf;
+    std::memcpy(tensor.bytes.data() + offset + i * item, &bits, item);
+  }
+  return tensor;
+}
+
+std::uint64_t oracle_fingerprint(Tensor& tensor, std::int64_t first) {
+  return test::fingerprint(tensor.elements(),
+                           static_cast<std::uint64_t>(first) * dtype_size(tensor.dtype));
+}
+
+void expect_sketch(const Check& got, Tensor& tensor, std::int64_t first) {
+  std::vector<double> values(static_cast<std::size_t>(tensor.size));
+  if (tensor.size > 0) {
+    cpu::widen(tensor.dtype, tensor.elements().data(), tensor.size, values.data());
+  }
+  const test::SketchOracle want = test::sketch(values, static_cast<std::uint64_t>(first));
+  const bool half = tensor.dtype == DType::bfloat16 || tensor.dtype == DType::float16;
+  for (std::size_t i = 0; i < 16; ++i) {
+    const long double bound = want.magnitude[i] * (half ? 1e-7L : 1e-14L);
+    EXPECT_LE(std::fabs(static_cast<long double>(got.sketch[i]) - want.sum[i]), bound) << i;
+  }
+}
+
+class EveryType : public testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(Types, EveryType, testing::ValuesIn(kAll),
+                         [](const auto& param) { return std::string(dtype_name(param.param)); });
+
+void expect_definition(DType dtype, std::int64_t n, std::int64_t first, std::size_t offset,
+                       std::mt19937_64& random) {
+  SCOPED_TRACE(std::to_string(n) + " from " + std::to_string(first));
+  Tensor tensor = make(dtype, n, offset, random);
+  set_cpu_level(CpuLevel::baseline);
+  Check base;
+  const RowState state = measure(tensor.view(), first, base);
+  EXPECT_TRUE(same(state, measure(tensor.view())));
+  EXPECT_EQ(base.fingerprint, oracle_fingerprint(tensor, first));
+  expect_sketch(base, tensor, first);
+  for (const CpuLevel level : levels()) {
+    set_cpu_level(level);
+    Check got;
+    EXPECT_TRUE(same(measure(tensor.view(), first, got), state)) << cpu_level_name(level);
+    EXPECT_TRUE(same_check(got, base)) << cpu_level_name(level);
+  }
+  set_cpu_level(detected_cpu_level());
+}
+
+TEST_P(EveryType, AgreesWithTheDefinitionAtEveryLevel) {
+  std::mt19937_64 random(7);
+  for (std::int64_t n = 0; n <= 2000 && !HasFailure(); n += n < 140 ? 1 : 41) {
+    const std::int64_t first = n % 3 == 0 ? 0 : static_cast<std::int64_t>(random() % 100000);
+    expect_definition(GetParam(), n, first, static_cast<std::size_t>(n) % 5, random);
+  }
+  // Whole blocks, at places where the fused kernels may and may not be used.
+  for (const std::int64_t n : {4095, 4096, 4097, 8192, 12288 + 700}) {
+    for (const std::int64_t first :
+         {0, 1, 15, 16, 64, 256, 768, 1792, 3840, 4096, 1 << 20, 256 * 12345, 256 * 12345 + 8}) {
+      if (HasFailure()) return;
+      expect_definition(GetParam(), n, first, static_cast<std::size_t>(first) % 3, random);
+    }
+  }
+}
+
+TEST_P(EveryType, AnyBitsGiveTheStateOfMeasureAndOneFingerprint) {
+  std::mt19937_64 random(8);
+  for (const std::int64_t n : {1, 100, 4096, 9000}) {
+    for (const std::int64_t first : {0, 256, 1000}) {
+      Tensor tensor = make(GetParam(), n, 1, random, false);
+      for (const CpuLevel level : levels()) {
+        set_cpu_level(level);
+        Check got;
+        EXPECT_TRUE(same(measure(tensor.view(), first, got), measure(tensor.view())));
+        EXPECT_EQ(got.fingerprint, oracle_fingerprint(tensor, first)) << n << " from " << first;
+      }
+    }
+  }
+  set_cpu_level(detected_cpu_level());
+}
+
+TEST_P(EveryType, ThreadsDoNotChangeABit) {
+  std::mt19937_64 random(9);
+  const Tensor tensor = make(GetParam(), 3 * (1 << 18) + 12345, 0, random);
+  for (const std::int64_t first : {0, 777}) {
+    Check one;
+    const RowState state = measure(tensor.view(), first, one);
+    for (const int threads : {2, 3, 8}) {
+      Check got;
+      EXPECT_TRUE(same(measure(tensor.view(), first, got, kDefaultEps, threads), state));
+      EXPECT_TRUE(same_check(got, one)) << threads;
+    }
+  }
+}
+
+TEST_P(EveryType, ShardsAddUpToTheWhole) {
+  std::mt19937_64 random(10);
+  for (int round = 0; round < 20; ++round) {
+    Tensor tensor = make(GetParam(), 1 + static_cast<std::int64_t>(random() % 30000), 0, random);
+    Check sum;
+    std::int64_t begin = 0;
+    while (begin < tensor.size) {
+      const std::int64_t left = tensor.size - begin;
+      const std::int64_t n = 1 + static_cast<std::int64_t>(random()) % left;
+      const std::int64_t size = n < 1 ? left : n;
+      Check shard;
+      measure(tensor.part(begin, size), begin, shard);
+      add(sum, shard);
+      begin += size;
+    }
+    Check whole;
+    measure(tensor.view(), 0, whole);
+    EXPECT_EQ(sum.fingerprint, whole.fingerprint);
+    expect_sketch(sum, tensor, 0);
+  }
+}
+
+// A view of a buffer, and the same elements in C order.
+void expect_layout(const std::vector<std::int64_t>& sizes, const std::vector<std::int64_t>& strides,
+                   std::int64_t start, DType dtype) {
+  std::mt19937_64 random(11);
+  const Tensor tensor = make(dtype, 60000, 0, random);
+  const std::size_t item = dtype_size(dtype);
+  const TensorView view{tensor.bytes.data() + static_cast<std::size_t>(start) * item,
+                        dtype,
+                        static_cast<int>(sizes.size()),
+                        sizes.data(),
+                        strides.data(),
+                        Device::cpu,
+                        0,
+                        nullptr};
+  Tensor copy{{}, 0, element_count(view), dtype};
+  std::vector<std::int64_t> index(sizes.size(), 0);
+  for (std::int64_t i = 0; i < copy.size; ++i) {
+    std::int64_t at = start;
+    for (std::size_t d = 0; d < sizes.size(); ++d) at += index[d] * strides[d];
+    const std::byte* from = tensor.bytes.data() + static_cast<std::size_t>(at) * item;
+    copy.bytes.insert(copy.bytes.end(), from, from + item);
+    for (std::size_t d = sizes.size(); d > 0 && ++index[d - 1] == sizes[d - 1]; --d) {
+      index[d - 1] = 0;
+    }
+  }
+  for (const std::int64_t first : {0, 300, 512}) {
+    Check want;
+    measure(copy.view(), first, want);
+    for (const int threads : {1, 2}) {
+      Check got;
+      EXPECT_TRUE(same(measure(view, first, got, kDefaultEps, threads), measure(view)));
+      EXPECT_TRUE(same_check(got, want));
+    }
+    EXPECT_EQ(want.fingerprint, oracle_fingerprint(copy, first));
+  }
+}
+
+TEST(CheckLayout, IndicesAreThoseOfCOrder) {
+  for (const DType dtype : {DType::float64, DType::float32, DType::bfloat16, DType::int8}) {
+    expect_layout({100, 90}, {90, 1}, 0, dtype);
+    expect_layout({100, 90}, {1, 100}, 0, dtype);              // transposed
+    expect_layout({50, 90}, {180, 2}, 3, dtype);               // stepped
+    expect_layout({9000}, {-1}, 8999, dtype);                  // turned round
+    expect_layout({2, 3, 20, 10}, {600, 1, 30, 3}, 0, dtype);  // channels last
+    expect_layout({7, 500, 3}, {0, 1, 0}, 0, dtype);           // expanded
+    expect_layout({5000}, {0}, 5, dtype);
+    expect_layout({600, 500}, {1, 100}, 0, dtype);  // overlapping, more than a chunk
+    expect_layout({}, {}, 4, dtype);
+    expect_layout({1, 40, 1}, {7, 1, 0}, 0, dtype);
+    expect_layout({3, 0}, {1, 1}, 0, dtype);
+  }
+}
+
+TEST(Check, RefusesWhatIsNotOnTheCpu) {
+  const std::int64_t n = 4;
+  TensorView view{&n, DType::float32, 1, &n, nullptr, Device::cuda, 0, nullptr};
+  Check check;
+  EXPECT_THROW(measure(view, 0, check), std::invalid_argument);
+}
+
+std::uint64_t fingerprint_of(const Tensor& tensor, std::int64_t first = 0) {
+  Check check;
+  measure(tensor.view(), first, check);
+  return check.fingerprint;
+}
+
+TEST(Fingerprint, ConstantsKeepTheirPromises) {
+  const test::FingerprintConstants constants;
+  // Two flips in a block cancel only where the products of their factors are equal.
+  std::set<std::int64_t> products;
+  for (const std::int64_t column : constants.columns) {
+    EXPECT_EQ(column % 2, 1);
+    for (const auto* half : {&constants.lower, &constants.upper}) {
+      for (const std::int64_t factor : *half) products.insert(column * factor);
+    }
+  }
+  EXPECT_EQ(products.size(), 256u * 16);
+  // No flips of one bit in the rows of a column cancel.
+  for (const auto* half : {&constants.lower, &constants.upper}) {
+    for (int code = 1; code < 6561; ++code) {
+      std::int64_t sum = 0;
+      int digits = code;
+      for (const std::int64_t factor : *half) {
+        sum += (digits % 3 - 1) * factor;
+        digits /= 3;
+      }
+      EXPECT_TRUE(sum != 0 || code == 3280) << code;  // 3280: all digits are 1
+    }
+  }
+}
+
+TEST(Fingerprint, EverySingleFlipShows) {
+  std::mt19937_64 random(12);
+  for (const DType dtype : {DType::float64, DType::float32, DType::bfloat16, DType::uint8}) {
+    Tensor tensor = make(dtype, 3000, 0, random);
+    const std::uint64_t before = fingerprint_of(tensor, 256);
+    for (std::byte& byte : tensor.elements()) {
+      const int bit = static_cast<int>(random() % 8);
+      byte ^= std::byte{1} << bit;
+      ASSERT_NE(fingerprint_of(tensor, 256), before);
+      byte ^= std::byte{1} << bit;
+    }
+    ASSERT_EQ(fingerprint_of(tensor, 256), before);
+  }
+}
+
+TEST(Fingerprint, PairsSwapsAndEqualFlipsShow) {
+  std::mt19937_64 random(13);
+  for (const DType dtype : {DType::float64, DType::float32, DType::bfloat16, DType::uint8}) {
+    const std::size_t item = dtype_size(dtype);
+    Tensor tensor = make(dtype, 5000, 0, random);
+    const std::uint64_t before = fingerprint_of(tensor);
+    const auto elements = tensor.elements();
+    const auto shows = [&](auto change) {
+      const std::vector<std::byte> kept = tensor.bytes;
+      change();
+      const bool changed = tensor.bytes != kept;
+      const bool seen = fingerprint_of(tensor) != before;
+      tensor.bytes = kept;
+      return seen == changed;
+    };
+    const auto flip = [&](std::size_t element, std::size_t bit) {
+      elements[element * item + bit / 8] ^= std::byte{1} << static_cast<int>(bit % 8);
+    };
+    for (int round = 0; round < 3000; ++round) {
+      const std::size_t a = random() % 5000;
+      const std::size_t near = std::min<std::size_t>(a + 1 + random() % 200, 4999);
+      const std::size_t b = round % 2 == 0 ? random() % 5000 : near;
+      const std::size_t bit = random() % (8 * item);
+      ASSERT_TRUE(shows([&] { flip(a, bit), flip(b, bit); }));
+      ASSERT_TRUE(shows([&] { flip(a, 8 * item - 1), flip(b, 8 * item - 1); }));
+      ASSERT_TRUE(shows([&] { flip(a, bit), flip(b, random() % (8 * item)); }));
+      ASSERT_TRUE(shows([&] {
+        std::swap_ranges(&elements[a * item], &elements[a * item] + item, &elements[b * item]);
+      }));
+      // A bit that sticks, in every 16th or 32nd element of a stretch.
+      const std::size_t stride = round % 2 == 0 ? 16 : 32;
+      const std::size_t count = 2 + random() % 15;
+      ASSERT_TRUE(shows([&] {
+        for (std::size_t i = 0; i < count && a + i * stride < 5000; ++i) flip(a + i * stride, bit);
+      }));
+    }
+  }
+}
+
+TEST(Fingerprint, BitsCountNotNumbers) {
+  Tensor tensor{std::vector<std::byte>(5000 * 4), 0, 5000, DType::float32};
+  EXPECT_EQ(fingerprint_of(tensor), 0u);
+  const auto with = [&](std::uint32_t bits) {
+    std::memcpy(&tensor.bytes[400], &bits, sizeof bits);
+    return fingerprint_of(tensor);
+  };
+  const std::set<std::uint64_t> all = {with(0), with(0x80000000), with(0x7fc00000),
+                                       with(0x7fc00001), with(0xffc00000)};
+  EXPECT_EQ(all.size(), 5u);
+}
+
+TEST(Sketch, NonFiniteElementsTouchTheirLaneOnly) {
+  std::mt19937_64 random(14);
+  for (const DType dtype : {DType::float64, DType::float32, DType::bfloat16, DType::float16}) {
+    Tensor tensor = make(dtype, 8192, 0, random);
+    const std::uint64_t ones = ~std::uint64_t{0};
+    std::memcpy(tensor.elements().data() + (4096 + 5) * dtype_size(dtype), &ones,
+                dtype_size(dtype));
+    Check check;
+    measure(tensor.view(), 0, check);
+    for (std::size_t i = 0; i < 16; ++i) EXPECT_EQ(std::isnan(check.sketch[i]), i == 5) << i;
+  }
+}
+
+TEST(Sketch, NumbersAtTheEndsOfTheRangeStayFinite) {
+  for (const std::uint16_t bits : {std::uint16_t{0x7f7f}, std::uint16_t{0x0001}}) {
+    Tensor tensor{std::vector<std::byte>(8192 * 2), 0, 8192, DType::bfloat16};
+    for (std::size_t i = 0; i < 8192; ++i) std::memcpy(&tensor.bytes[2 * i], &bits, 2);
+    Check check;
+    measure(tensor.view(), 0, check);
+    expect_sketch(check, tensor, 0);
+  }
+}
+
+TEST(Sketch, IsAsLongAsAConstant) {
+  for (const std::int64_t n : {1, 16, 32, 64, 96, 128, 192, 256, 512, 768, 4096, 5120, 100000}) {
+    std::vector<float> ones(static_cast<std::size_t>(n), 1.0f);
+    const TensorView view{ones.data(), DType::float32, 1, &n, nullptr, Device::cpu, 0, nullptr};
+    Check check;
+    measure(view, 0, check);
+    double length = 0;
+    for (const double x : check.sketch) length += x * x;
+    const double ratio = std::sqrt(length / static_cast<double>(n));
+    EXPECT_GE(ratio, 0.5) << n;
+    EXPECT_LE(ratio, 2.6) << n;
+  }
+}
+
+#if defined(TRAINMON_HAS_ODD_FLOAT_MODE)
+TEST(Sketch, TheModeOfTheProcessorDoesNotMatter) {
+  std::mt19937_64 random(15);
+  for (const DType dtype : {DType::float64, DType::float32, DType::bfloat16, DType::float16}) {
+    Tensor tensor = make(dtype, 300007, 0, random);
+    for (std::size_t i = 0; i < 300007; i += 3) {  // every third one is subnormal or a zero
+      const std::uint64_t few = random() & 0x7f;
+      std::memcpy(tensor.elements().data() + i * dtype_size(dtype), &few, dtype_size(dtype));
+    }
+    Check want;
+    measure(tensor.view(), 3, want);
+    Check got;
+    {
+      const test::OddFloatMode mode;
+      measure(tensor.view(), 3, got, kDefaultEps, 2);
+    }
+    EXPECT_TRUE(same_check(got, want));
+  }
+}
+#endif
+
+}  // namespace
+}  // namespace trainmon
