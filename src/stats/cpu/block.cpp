@@ -111,8 +111,9 @@ std::int16_t float16_up(double eps) {
 
 // `sums` has the kernels that sum, `kernels` those that sum again.
 template <class Sums>
-RowState measure_with(DType dtype, const void* data, std::int64_t n, const Thresholds& eps,
-                      const Kernels& kernels, const Sums& sums_of) {
+[[gnu::always_inline]] inline RowState measure_with(DType dtype, const void* data, std::int64_t n,
+                                                    const Thresholds& eps, const Kernels& kernels,
+                                                    const Sums& sums_of) {
   const auto narrow = [&](const BlockSums& sums) {
     const auto centred = [&](double centre) {
       float numbers[kBlock];

@@ -29,8 +29,9 @@ struct Wide {
   }
 
   template <bool checks>
-  static BlockSums sums(const void* data, std::int64_t n, Signed threshold, std::int64_t first,
-                        [[maybe_unused]] CheckSums* check) {
+  [[gnu::always_inline]] static inline BlockSums sums(const void* data, std::int64_t n,
+                                                      Signed threshold, std::int64_t first,
+                                                      [[maybe_unused]] CheckSums* check) {
     const auto* p = static_cast<const Number*>(data);
     Doubles sum[kParts] = {};
     Doubles sum_sq[kParts] = {};
