@@ -2,15 +2,51 @@
 #include "stats/cpu/check_block.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "stats/check_keys.h"
 #include "stats/cpu/check_kernels.h"
 #include "stats/cpu/float32.h"
+#include "stats/cpu/float_mode.h"
 #include "stats/cpu/gather.h"
 #include "stats/cpu/kernels.h"
 
 namespace trainmon::cpu {
+namespace {
+
+// Every number of an 8-bit format.
+std::array<float, 256> numbers_of(DType dtype) {
+  const FloatMode mode;
+  std::array<float, 256> numbers;
+  std::array<std::uint8_t, 256> bits;
+  for (std::size_t i = 0; i < bits.size(); ++i) bits[i] = static_cast<std::uint8_t>(i);
+  to_float32(dtype, bits.data(), 256, numbers.data());
+  return numbers;
+}
+
+void look_up(const std::array<float, 256>& numbers, const void* data, std::int64_t n, float* out) {
+  const auto* p = static_cast<const std::uint8_t*>(data);
+  for (std::int64_t i = 0; i < n; ++i) out[i] = numbers[p[i]];
+}
+
+// Formats of at most 16 bits.
+void narrow_to_float32(DType dtype, const void* data, std::int64_t n, float* out) {
+  static const std::array<float, 256> e4m3fn = numbers_of(DType::float8_e4m3fn);
+  static const std::array<float, 256> e5m2 = numbers_of(DType::float8_e5m2);
+  switch (dtype) {
+    case DType::float16:
+      return check_kernels().float32_of_float16(data, n, out);
+    case DType::float8_e4m3fn:
+      return look_up(e4m3fn, data, n, out);
+    case DType::float8_e5m2:
+      return look_up(e5m2, data, n, out);
+    default:
+      return to_float32(dtype, data, n, out);
+  }
+}
+
+}  // namespace
 
 std::uint64_t fingerprint_of(DType dtype, const void* data, std::int64_t n, std::int64_t first) {
   constexpr std::uint64_t kRow = 4 * kFingerprintColumns;
@@ -51,7 +87,7 @@ void add_sketch(DType dtype, const void* data, std::int64_t n, std::int64_t firs
     case DType::float8_e4m3fn:
     case DType::float8_e5m2: {
       float numbers[kBlock];
-      to_float32(dtype, data, n, numbers);
+      narrow_to_float32(dtype, data, n, numbers);
       return kernels.sketch_float32(numbers, n, first, lanes);
     }
     default: {

@@ -6,6 +6,15 @@
 
 namespace trainmon::cpu {
 
+// The factors of an UpdateFormula (stats/update.h).
+struct UpdateFactors {
+  double a;
+  double b;
+  double c;
+  double eps;
+  bool sign;
+};
+
 // `data` needs no alignment. The same bits on every level. The caller keeps subnormal numbers
 // (FloatMode).
 struct CheckKernels {
@@ -15,6 +24,12 @@ struct CheckKernels {
   // tensor.
   void (*sketch_float32)(const void* data, std::int64_t n, std::int64_t first, double* lanes);
   void (*sketch_float64)(const void* data, std::int64_t n, std::int64_t first, double* lanes);
+  void (*float32_of_float16)(const void* data, std::int64_t n, float* out);
+  // Of the tensors x, y, s and t of an UpdateFormula; null pointers for those that it has not.
+  void (*update_float32)(const float* const* in, const UpdateFactors& factors, std::int64_t n,
+                         float* out);
+  void (*update_float64)(const double* const* in, const UpdateFactors& factors, std::int64_t n,
+                         double* out);
 };
 
 extern const CheckKernels kBaselineCheckKernels;

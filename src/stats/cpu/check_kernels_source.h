@@ -6,6 +6,8 @@
 
 #include "stats/cpu/check_kernels.h"
 #include "stats/cpu/check_lanes.h"
+#include "stats/cpu/half_kernels.h"
+#include "stats/cpu/update_lanes.h"
 
 namespace trainmon::cpu {
 namespace {
@@ -55,8 +57,37 @@ void sketch(const void* data, std::int64_t n, std::int64_t first, double* lanes)
   }
 }
 
+void float32_of_float16(const void* data, std::int64_t n, float* out) {
+  const auto widen_halves = [](const std::int16_t* p) {
+    const Floats x = Float16::widen(p, 0);
+#if !defined(__x86_64__) || TRAINMON_VECTOR_BYTES == 16
+    // Infinities and NaN, which the kernels of the state leave to others.
+    using Integers = Vector<std::int32_t>;
+    const Integers bits = Float16::widen_bits(p);
+    const Integers magnitude = bits & 0x7fff;
+    const Integers beyond =
+        ((magnitude << 13) + (224 << 23)) | (bits & std::numeric_limits<std::int32_t>::min());
+    return (Floats)(magnitude < 0x7c00 ? (Integers)x : beyond);
+#else
+    return x;
+#endif
+  };
+  const auto* p = static_cast<const std::int16_t*>(data);
+  std::int64_t i = 0;
+  for (; i + kFloats <= n; i += kFloats) {
+    const Floats x = widen_halves(p + i);
+    __builtin_memcpy(out + i, &x, sizeof x);
+  }
+  if (i == n) return;
+  std::int16_t rest[kFloats] = {};
+  __builtin_memcpy(rest, p + i, static_cast<std::size_t>(n - i) * sizeof *p);
+  const Floats x = widen_halves(rest);
+  __builtin_memcpy(out + i, &x, static_cast<std::size_t>(n - i) * sizeof *out);
+}
+
 }  // namespace
 
-const CheckKernels TRAINMON_KERNELS = {fingerprint, sketch<float>, sketch<double>};
+const CheckKernels TRAINMON_KERNELS = {fingerprint,        sketch<float>, sketch<double>,
+                                       float32_of_float16, update<float>, update<double>};
 
 }  // namespace trainmon::cpu

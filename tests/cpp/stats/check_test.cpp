@@ -349,11 +349,23 @@ TEST(Sketch, NonFiniteElementsTouchTheirLaneOnly) {
   for (const DType dtype : {DType::float64, DType::float32, DType::bfloat16, DType::float16}) {
     Tensor tensor = make(dtype, 8192, 0, random);
     const std::uint64_t ones = ~std::uint64_t{0};
-    std::memcpy(tensor.elements().data() + (4096 + 5) * dtype_size(dtype), &ones,
-                dtype_size(dtype));
-    Check check;
-    measure(tensor.view(), 0, check);
-    for (std::size_t i = 0; i < 16; ++i) EXPECT_EQ(std::isnan(check.sketch[i]), i == 5) << i;
+    const std::uint64_t infinity = dtype == DType::float64    ? std::uint64_t{0x7ff} << 52
+                                   : dtype == DType::float32  ? 0xff800000
+                                   : dtype == DType::bfloat16 ? 0xff80
+                                                              : 0xfc00;
+    const std::size_t item = dtype_size(dtype);
+    std::memcpy(tensor.elements().data() + (4096 + 5) * item, &ones, item);
+    std::memcpy(tensor.elements().data() + (4096 + 39) * item, &infinity, item);
+    for (const CpuLevel level : levels()) {
+      set_cpu_level(level);
+      Check check;
+      measure(tensor.view(), 0, check);
+      for (std::size_t i = 0; i < 16; ++i) {
+        EXPECT_EQ(std::isnan(check.sketch[i]), i == 5) << i;
+        EXPECT_EQ(std::isinf(check.sketch[i]), i == 7) << i;
+      }
+    }
+    set_cpu_level(detected_cpu_level());
   }
 }
 
