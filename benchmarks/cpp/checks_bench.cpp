@@ -4,8 +4,9 @@
 // Usage: checks_bench [--mib N] [--rounds N] [--json FILE]
 // Lines: every float type in a buffer of N MiB (256) and in the second-level cache (512 KiB), one
 // thread. "anywhere": the first element has an index that is no multiple of 256, so fingerprint and
-// sketch are a second look at each block. Shared machines vary: only the ratios within a run mean
-// something. Ratios are of CPU time, which other programs' turns on the core do not reach.
+// sketch are a second look at each block. At last the step of Adam. Shared machines vary: only the
+// ratios within a run mean something. Ratios are of CPU time, which other programs' turns on the
+// core do not reach.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -16,6 +17,7 @@
 #include "read_limit.h"
 #include "stats/check.h"
 #include "stats/cpu/level.h"
+#include "stats/update.h"
 
 using namespace bench;
 
@@ -82,6 +84,41 @@ void measure_case(char* buffer, std::size_t bytes, DType dtype, int rounds,
   std::fflush(stdout);
 }
 
+// The step of Adam from two moments in float32, beside the states of both.
+void measure_update(char* buffer, std::size_t bytes, int rounds, std::vector<Line>& lines) {
+  fill(buffer, bytes, DType::float32);
+  const auto n = static_cast<std::int64_t>(bytes / 8);
+  const trainmon::TensorView m{buffer, DType::float32, 1, &n, nullptr};
+  const trainmon::TensorView v{buffer + bytes / 2, DType::float32, 1, &n, nullptr};
+  const auto formula = trainmon::adam_update(m, v, 10, 0.9, 0.999, 1e-8);
+  std::map<CpuLevel, std::pair<Times, Times>> times;
+  for (int round = 0; round < rounds; ++round) {
+    for (const CpuLevel level : levels_here()) {
+      trainmon::set_cpu_level(level);
+      time(times[level].first, [&] {
+        for (const auto& tensor : {m, v}) {
+          sink += static_cast<std::uint64_t>(trainmon::measure(tensor).count);
+        }
+      });
+      time(times[level].second, [&] {
+        trainmon::Check check;
+        trainmon::measure(formula, 0, check);
+        sink += check.fingerprint;
+      });
+    }
+  }
+  const double elements = static_cast<double>(n) / 1e9;
+  for (const auto& [level, both] : times) {
+    const double state = elements / median(both.first.cpu);
+    const double update = elements / median(both.second.cpu);
+    const std::string name = "update of Adam, float32, " + std::to_string(bytes >> 20) + " MiB, " +
+                             std::string(trainmon::cpu_level_name(level));
+    std::printf("%-52s %6.2f of %6.2f elements/ns (states of both moments)  ratio %.3f\n",
+                name.c_str(), update, state, update / state);
+    lines.push_back({name, update, "elements/ns", "states of both moments", state, false});
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -102,6 +139,7 @@ int main(int argc, char** argv) {
       measure_case(buffer.data(), bytes, dtype, rounds, lines);
     }
   }
+  measure_update(buffer.data(), large, rounds, lines);
   write_lines(json, lines);
   std::printf("check %d\n", sink != 0);
 }

@@ -14,16 +14,20 @@ namespace {
 
 std::uint64_t fingerprint(const void* data, std::int64_t rows, std::uint64_t first_row) {
   const auto* p = static_cast<const char*>(data);
-  FingerprintLanes lanes(first_row);
-  std::int64_t i = 0;
-  const auto add_rows = [&](auto is_due) {
-    for (; i < rows && is_due(); ++i) lanes.add<1>(p + i * kRowBytes);
-  };
-  add_rows([&] { return (first_row + static_cast<std::uint64_t>(i)) % kFingerprintRows != 0; });
-  for (; i + kFingerprintRows <= rows; i += kFingerprintRows) {
-    lanes.add<kFingerprintRows>(p + i * kRowBytes);
+  const char* const end = p + rows * kRowBytes;
+  FingerprintLanes lanes(first_row / kFingerprintRows);
+  int row = static_cast<int>(first_row % kFingerprintRows);
+  constexpr int kGroupBytes = kFingerprintRows * kRowBytes;
+  while (p < end) {
+    if (row == 0 && end - p >= kGroupBytes) {
+      lanes.add<kFingerprintRows>(p, 0);
+      p += kGroupBytes;
+    } else {
+      for (; row < kFingerprintRows && p < end; ++row, p += kRowBytes) lanes.add<1>(p, row);
+      row = 0;
+    }
+    lanes.end_group();
   }
-  add_rows([] { return true; });
   return lanes.finish();
 }
 

@@ -46,63 +46,73 @@ inline Words multiply_lower(Words a, Words b) {
 #endif
 }
 
-// The fingerprint of rows that follow each other, from any row on.
+// sum + a * b for a product that is exact, so that every level agrees.
+inline Doubles add_exact_product(Doubles sum, Doubles a, Doubles b) {
+#if defined(__x86_64__) && TRAINMON_VECTOR_BYTES == 64
+  return (Doubles)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)sum);
+#elif defined(__x86_64__) && TRAINMON_VECTOR_BYTES == 32
+  return (Doubles)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)sum);
+#else
+  return sum + a * b;
+#endif
+}
+inline Floats add_exact_product(Floats sum, Floats a, Floats b) {
+#if defined(__x86_64__) && TRAINMON_VECTOR_BYTES == 64
+  return (Floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)sum);
+#elif defined(__x86_64__) && TRAINMON_VECTOR_BYTES == 32
+  return (Floats)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)sum);
+#else
+  return sum + a * b;
+#endif
+}
+
+// The fingerprint of groups that follow each other.
 class FingerprintLanes {
  public:
-  explicit FingerprintLanes(std::uint64_t first_row)
-      : block_(first_row / kBlockRows), row_(first_row % kBlockRows) {}
+  explicit FingerprintLanes(std::uint64_t first_group)
+      : block_(first_group / kFingerprintGroups), group_(first_group % kFingerprintGroups) {}
 
-  // Rows of one group.
+  // Rows from `row` on of the group.
   template <int rows>
-  void add(const void* data) {
+  void add(const void* data, int row) {
     const auto* p = static_cast<const char*>(data);
     for (int i = 0; i < rows; ++i) {
       for (int k = 0; k < kRowVectors; ++k, p += TRAINMON_VECTOR_BYTES) {
-        columns_[k] +=
-            multiply_halves(load<Columns>(p), kFingerprintFactors.rows[row_ % kFingerprintRows]);
+        columns_[k] += multiply_halves(load<Columns>(p), kFingerprintFactors.rows[row + i]);
       }
-      ++row_;
     }
-    if (row_ % kFingerprintRows == 0) end_group();
   }
-
-  std::uint64_t finish() {
-    if (row_ % kFingerprintRows != 0) {
-      row_ += kFingerprintRows;
-      end_group();
-    }
-    if (row_ != 0) end_block();
-    std::uint64_t sum = 0;
-    for (int i = 0; i < TRAINMON_VECTOR_BYTES / 8; ++i) sum += sum_[i];
-    return sum;
-  }
-
- private:
-  static constexpr int kBlockRows = kFingerprintGroups * kFingerprintRows;
-
+  // Due after the rows of a group.
   void end_group() {
-    const auto* factors =
-        kFingerprintFactors.columns + (row_ / kFingerprintRows - 1) * kFingerprintColumns;
+    const auto* factors = kFingerprintFactors.columns + group_ * kFingerprintColumns;
     for (int k = 0; k < kRowVectors; ++k) {
       const auto factor = load<Words>(factors + k * (kFingerprintColumns / kRowVectors));
       const auto x = (Words)columns_[k];
       block_sum_ += multiply_lower(x, factor) + multiply_lower(x >> 32, factor >> 32);
       columns_[k] = Columns{};
     }
-    if (row_ >= kBlockRows) end_block();
+    if (++group_ == kFingerprintGroups) end_block();
   }
+  std::uint64_t finish() {
+    if (group_ != 0) end_block();
+    std::uint64_t sum = 0;
+    for (int i = 0; i < TRAINMON_VECTOR_BYTES / 8; ++i) sum += sum_[i];
+    return sum;
+  }
+
+ private:
   void end_block() {
     sum_ += block_sum_ * fingerprint_block_factor(block_);
     block_sum_ = Words{};
     ++block_;
-    row_ = 0;
+    group_ = 0;
   }
 
   Columns columns_[kRowVectors] = {};
   Words block_sum_ = {};
   Words sum_ = {};
   std::uint64_t block_;
-  std::uint64_t row_;
+  std::uint64_t group_;
 };
 
 // Walks a whole block for the checks; `first` is the index of its first element in the full tensor,
@@ -111,36 +121,34 @@ template <class Element>
 class CheckLanes {
  public:
   explicit CheckLanes(std::int64_t first)
-      : fingerprint_(static_cast<std::uint64_t>(first) * sizeof(Element) / kRowBytes),
+      : fingerprint_(static_cast<std::uint64_t>(first) * sizeof(Element) / (4 * kFingerprintGroup)),
         block_(static_cast<std::uint64_t>(first) / kSketchBlock) {}
 
-  // The next kSketchBlock elements: step(p) adds kStep of them to `sum`. The sums before and after
-  // say what was added, so only a change of the sign costs. `signed_sum` is of the elements with
-  // their signs within the block.
+  // The next kSketchBlock elements: step(p) adds kStep of them to `sum`. The sums at the changes of
+  // the sign say what was added between, so only the changes cost. Adds the elements with their
+  // signs to `signed_sum`.
   template <class Lanes, int count, class Step>
   void block(const Element* p, const Lanes (&sum)[count], Lanes (&signed_sum)[count], Step step) {
     static_assert(kSketchMinus == 0b1100'0100);  // changes after the steps 1, 2 and 5
+    constexpr int kRows = kStep * static_cast<int>(sizeof(Element)) / kRowBytes;  // of a step
+    using Number = std::remove_cvref_t<decltype(sum[0][0])>;
     Lanes before[count];
-    for (int k = 0; k < count; ++k) before[k] = signed_sum[k] = sum[k];
+    Lanes turned[count] = {};  // the last sum, less the one before it, plus the one before that
+    for (int k = 0; k < count; ++k) before[k] = sum[k];
 #pragma GCC unroll 1  // the registers would not do for more
     for (int i = 0; i < kSketchBlock / kStep; ++i, p += kStep) {
       step(p);
-      fingerprint_.template add<kStep* static_cast<int>(sizeof(Element)) / kRowBytes>(p);
-      if (i == 1) {
-        for (int k = 0; k < count; ++k) signed_sum[k] = sum[k];
-      } else if (i == 2) {
-        for (int k = 0; k < count; ++k) signed_sum[k] -= sum[k];
-      } else if (i == 5) {
-        for (int k = 0; k < count; ++k) signed_sum[k] += sum[k];
+      fingerprint_.template add<kRows>(p, i * kRows % kFingerprintRows);
+      if ((i + 1) * kRows % kFingerprintRows == 0) fingerprint_.end_group();
+      if (i == 1 || i == 2 || i == 5) {
+        for (int k = 0; k < count; ++k) turned[k] = sum[k] - turned[k];
       }
     }
+    const Lanes sign = Lanes{} + static_cast<Number>(sketch_block_sign(block_++));
     for (int k = 0; k < count; ++k) {
-      signed_sum[k] = (signed_sum[k] + signed_sum[k]) - (before[k] + sum[k]);
+      turned[k] = add_exact_product(-(before[k] + sum[k]), turned[k], Lanes{} + Number{2});
+      signed_sum[k] = add_exact_product(signed_sum[k], turned[k], sign);
     }
-  }
-  // Of the block that was last.
-  double next_sign() {
-    return sketch_block_sign(block_++);
   }
   std::uint64_t fingerprint() {
     return fingerprint_.finish();

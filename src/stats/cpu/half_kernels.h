@@ -195,10 +195,7 @@ struct Half {
       if constexpr (checks) {
         Floats signed_run[kPairs] = {};
         for (; i < length; i += kSketchBlock) {
-          Floats signed_sum[kPairs];
-          lanes.block(run + i, sum, signed_sum, step);
-          const auto sign = static_cast<float>(lanes.next_sign());
-          for (int k = 0; k < kPairs; ++k) signed_run[k] += signed_sum[k] * sign;
+          lanes.block(run + i, sum, signed_run, step);
         }
         Format::fold_sketch(signed_run, signed_lanes);
       } else {

@@ -66,10 +66,7 @@ struct Wide {
       CheckLanes<Number> lanes(first);
       Doubles signed_lanes[kParts] = {};
       for (std::int64_t i = 0; i < kBlock; i += kSketchBlock) {
-        Doubles signed_sum[kParts];
-        lanes.block(p + i, sum, signed_sum, step);
-        const double sign = lanes.next_sign();
-        for (int k = 0; k < kParts; ++k) signed_lanes[k] += signed_sum[k] * sign;
+        lanes.block(p + i, sum, signed_lanes, step);
       }
       check->fingerprint = lanes.fingerprint();
       __builtin_memcpy(check->lanes, &signed_lanes, sizeof signed_lanes);
