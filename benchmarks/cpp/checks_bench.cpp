@@ -87,6 +87,7 @@ void measure_case(char* buffer, std::size_t bytes, DType dtype, int rounds,
 // The step of Adam from two moments in float32, beside the states of both.
 void measure_update(char* buffer, std::size_t bytes, int rounds, std::vector<Line>& lines) {
   fill(buffer, bytes, DType::float32);
+  for (std::size_t i = bytes / 2 + 3; i < bytes; i += 4) buffer[i] &= 0x7f;  // v is not negative
   const auto n = static_cast<std::int64_t>(bytes / 8);
   const trainmon::TensorView m{buffer, DType::float32, 1, &n, nullptr};
   const trainmon::TensorView v{buffer + bytes / 2, DType::float32, 1, &n, nullptr};

@@ -393,6 +393,39 @@ TEST(Sketch, IsAsLongAsAConstant) {
   }
 }
 
+// Written by these kernels on x86-64, for other machines to reproduce.
+TEST(Sketch, BitsAreThoseOfEveryMachine) {
+  const std::pair<DType, std::uint64_t> wanted[] = {
+      {DType::float64, 0x190cd729ef41f902},
+      {DType::float32, 0x932e462538d70610},
+      {DType::bfloat16, 0x3439da3f8882428c},
+      {DType::float16, 0x0c591d040190be67},
+  };
+  for (const auto& [dtype, want] : wanted) {
+    Tensor tensor{std::vector<std::byte>(70001 * dtype_size(dtype)), 0, 70001, dtype};
+    const std::size_t item = dtype_size(dtype);
+    for (std::size_t i = 0; i < 70001; ++i) {
+      // Any sign and fraction, sixteen exponents.
+      std::uint64_t bits = test::splitmix64(i);
+      const std::uint64_t exponent = bits >> 48 & 15;
+      if (dtype == DType::float64) bits = (bits & ~(0x7ffull << 52)) | (1000 + exponent) << 52;
+      if (dtype == DType::float32) bits = (bits & 0x807fffff) | (110 + exponent) << 23;
+      if (dtype == DType::bfloat16) bits = (bits & 0x807f) | (110 + exponent) << 7;
+      if (dtype == DType::float16) bits = (bits & 0x83ff) | (5 + exponent) << 10;
+      std::memcpy(&tensor.bytes[i * item], &bits, item);
+    }
+    std::uint64_t got = 0;
+    for (const std::int64_t first : {0, 100}) {
+      Check check;
+      measure(tensor.view(), first, check);
+      for (const double x : check.sketch) {
+        got = test::splitmix64(got ^ std::bit_cast<std::uint64_t>(x));
+      }
+    }
+    EXPECT_EQ(got, want) << dtype_name(dtype) << std::hex << " 0x" << got;
+  }
+}
+
 #if defined(TRAINMON_HAS_ODD_FLOAT_MODE)
 TEST(Sketch, TheModeOfTheProcessorDoesNotMatter) {
   std::mt19937_64 random(15);
