@@ -24,6 +24,7 @@ struct Context {
 
 // Each adds its subcommand; running it sets context.exit_code.
 void add_anomalies(CLI::App& app, Context& context);
+void add_compact(CLI::App& app, Context& context);
 void add_compare(CLI::App& app, Context& context);
 void add_completion(CLI::App& app, Context& context);
 void add_convert(CLI::App& app, Context& context);

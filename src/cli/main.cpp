@@ -73,7 +73,7 @@ int run(int argc, char** argv) {
   };
   add("What went wrong", add_first_bad, add_compare, add_anomalies, add_top);
   add("Look at a run", add_tail, add_show, add_query, add_plot);
-  add("Make other files", add_convert, add_merge);
+  add("Make other files", add_convert, add_merge, add_compact);
   add("Set up and control", add_config, add_doctor, add_ctl, add_completion);
   try {
     app.parse(argc, argv);

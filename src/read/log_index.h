@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/file.h"
 #include "read/log.h"
 #include "read/log_decode.h"
 #include "read/log_scan.h"
@@ -81,8 +82,10 @@ class LogIndex {
     int number = 0;
     std::filesystem::path path;
     std::int64_t sound_bytes = -1;  // as the next segment says; -1: nobody says
+    FileIdentity file;              // that was read: a compacted one may have its name by now
     std::vector<BatchPlace> batches;
   };
+  class FrameReader;
   // What one segment adds to contents_; its series are those it defines itself.
   struct Found {
     LogContents contents;
@@ -91,9 +94,10 @@ class LogIndex {
 
   static std::vector<Segment> linked_segments(const std::filesystem::path& directory, int rank,
                                               int restart, std::vector<Damage>& damage);
-  static Damage cut_at(const Segment& segment, std::int64_t bytes);
   Found index_segment(Segment& segment) const;
   void index_frames(const Segment& segment, const SegmentScan& scan, Found& found) const;
+  // The batches of a piece where they are now, if another file has the segment's name.
+  std::vector<BatchPlace> places_of(const Piece& piece, FileIdentity file) const;
   void take(Segment& segment, Found&& found);
   void drop_repeated();
   bool has_repeated() const;
