@@ -52,8 +52,10 @@ void sketch(const void* data, std::int64_t n, std::int64_t first, double* lanes)
     Doubles part[kParts];
     __builtin_memcpy(part, sum, sizeof part);
     for (; p + kLanes <= block_end; p += kLanes, at += kLanes) {
-      const double same = step_sign();
-      for (int k = 0; k < kParts; ++k) part[k] += widen(p + k * kDoubles) * same;
+      const Doubles same = Doubles{} + step_sign();
+      for (int k = 0; k < kParts; ++k) {
+        part[k] = add_exact_product(part[k], widen(p + k * kDoubles), same);
+      }
     }
     __builtin_memcpy(sum, part, sizeof sum);
     while (p < block_end) add_single();
