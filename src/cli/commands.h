@@ -30,6 +30,7 @@ void add_completion(CLI::App& app, Context& context);
 void add_convert(CLI::App& app, Context& context);
 void add_config(CLI::App& app, Context& context);
 void add_ctl(CLI::App& app, Context& context);
+void add_diagnose(CLI::App& app, Context& context);
 void add_doctor(CLI::App& app, Context& context);
 void add_first_bad(CLI::App& app, Context& context);
 void add_merge(CLI::App& app, Context& context);

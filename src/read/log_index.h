@@ -64,9 +64,10 @@ class LogIndex {
   // Which columns of a batch to decode; nullopt: leave it out.
   using Choose = std::function<std::optional<Columns>(const BatchFacts&)>;
   // The batches of a piece, whole but for columns that were not chosen, and rows and payloads of
-  // series that are not wanted, in the order of the file. What `take` leaves in a batch is used
-  // again. Any thread; several pieces at the same time. Returns the rows there were.
-  using Take = std::function<void(RecordBatch&&)>;
+  // series that are not wanted, in the order of the file. Several may be chosen before the first of
+  // them is given. What `take` leaves in a batch is used again. Any thread; several pieces at the
+  // same time. Returns the rows there were.
+  using Take = std::function<void(RecordBatch&&, const BatchFacts&)>;
   std::int64_t read(const Piece& piece, const std::function<bool(SeriesId)>& wanted,
                     const Choose& choose, const Take& take, std::vector<Damage>& damage) const;
 

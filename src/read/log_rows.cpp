@@ -23,14 +23,14 @@ class LogIndex::FrameReader {
   // Gives the batches of one frame that are chosen, of those that stand in `places`. Returns why
   // it cannot; empty when it could. Throws SinkError.
   std::string read(FileInPieces& file, std::span<const BatchPlace> places, const Choose& choose,
-                   const std::function<void(RecordBatch&)>& give) {
+                   const std::function<void(RecordBatch&, const BatchFacts&)>& give) {
     std::optional<Columns> columns;
     chosen_.clear();
     for (const BatchPlace& place : places) {
       const std::optional<Columns> of_batch = choose(place.facts);
       if (!of_batch) continue;
-      chosen_.push_back(place.number);
-      columns = columns ? * columns |= *of_batch : *of_batch;
+      chosen_.push_back(&place);
+      columns = columns ? Columns(*columns |= *of_batch) : *of_batch;
     }
     if (!columns) return "";
     LogFrame frame = places.front().frame;
@@ -42,9 +42,8 @@ class LogIndex::FrameReader {
     if (!unpack(frame, unpacked_, known_to_hold, why)) return why;
     std::size_t given = 0;
     const auto give_chosen = [&](RecordBatch& batch) {
-      if (given == chosen_.size() || batch.number != chosen_[given]) return;
-      ++given;
-      give(batch);
+      if (given == chosen_.size() || batch.number != chosen_[given]->number) return;
+      give(batch, chosen_[given++]->facts);
     };
     bool is_used = false;
     if (frame.header.type == static_cast<std::uint8_t>(log_format::FrameType::group)) {
@@ -61,7 +60,7 @@ class LogIndex::FrameReader {
  private:
   RecordBatch batch_;
   std::string unpacked_;
-  std::vector<std::uint64_t> chosen_;  // numbers of batches
+  std::vector<const BatchPlace*> chosen_;
 };
 
 std::vector<LogIndex::Piece> LogIndex::pieces() const {
@@ -139,7 +138,7 @@ std::int64_t LogIndex::read(const Piece& piece, const std::function<bool(SeriesI
   const std::filesystem::path& path = segments_[piece.segment].path;
   std::int64_t rows = 0;
   SeriesUse use(contents_.series, wanted);
-  const auto give = [&](RecordBatch& batch) {
+  const auto give = [&](RecordBatch& batch, const BatchFacts& facts) {
     const auto drop = [&](const auto& record) {
       rows += use.is_defined(record.key.series) ? 1 : 0;
       return !use.is_wanted(record.key.series);
@@ -147,7 +146,7 @@ std::int64_t LogIndex::read(const Piece& piece, const std::function<bool(SeriesI
     std::erase_if(batch.rows, drop);
     std::erase_if(batch.payloads, drop);
     std::erase_if(batch.alerts, [&](const Alert& a) { return !use.is_defined(a.key.series); });
-    take(std::move(batch));
+    take(std::move(batch), facts);
   };
   std::optional<FileInPieces> file;
   std::vector<BatchPlace> places;

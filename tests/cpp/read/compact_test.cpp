@@ -230,7 +230,10 @@ TEST(Compact, AReaderBetweenItsTwoPassesLosesNothing) {
     index.read(
         piece, [](SeriesId) { return true; },
         [](const LogIndex::BatchFacts&) { return std::optional(Columns::all()); },
-        [&](RecordBatch&& batch) { batches.push_back(std::move(batch)); }, damage);
+        [&](RecordBatch&& batch, const LogIndex::BatchFacts&) {
+          batches.push_back(std::move(batch));
+        },
+        damage);
   }
   EXPECT_TRUE(damage.empty());
   ASSERT_EQ(batches.size(), whole.batches.size());
