@@ -122,6 +122,9 @@ BARS = [
     Bar("read", "export to Parquet", "reading", ("export to parquet",), "figure", "<=", 3, "s"),
     Bar("read", "memory of a reader, the largest", "reading", ("memory of",), "figure", "<=", 256,
         "MB", worst=True),
+    *[Bar("checks", f"{dtype} with checks, from memory, of the state alone, {level}", "checks",
+          (f"checks, {dtype}, 256 mib, {level}|",), "ratio", ">=", bound)
+      for dtype in ("float32", "bfloat16") for level, bound in (("avx512", 0.90), ("avx2", 0.80))],
     _overhead("step", "gradients and moments", ("gradients, moments",), 2.0),
     _overhead("step", "activations with output gradients", ("activations with output",), 3.0),
     _overhead("step", "everything with input gradients", ("all kinds with input",), 6.0),

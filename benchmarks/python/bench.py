@@ -34,6 +34,7 @@ PROGRAMS = {
     "stats": ("{bin}/stats_bench", "--mib 8 --rounds 3"),
     "accuracy": ("{bin}/accuracy_bench", "--elements 100000"),
     "probe": ("{bin}/probe_bench", "--mib 8 --rounds 3"),
+    "checks": ("{bin}/checks_bench", "--mib 8 --rounds 3"),
     "peer_stats": ("{python}/bench_stats.py --peer-python {peer}", "--rounds 1"),
     "overhead": ("{python}/bench_overhead.py", "--pairs 2 --only gradients"),
     "hooks": ("{python}/bench_hooks.py", "--rounds 5"),

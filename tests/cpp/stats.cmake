@@ -2,9 +2,12 @@
 trainmon_test(stats_bits SOURCES stats/bits_test.cpp DEPENDS stats)
 target_compile_definitions(stats_bits_test PRIVATE
   STAT_BITS="${PROJECT_SOURCE_DIR}/tests/data/stat_bits.txt")
+trainmon_test(stats_check SOURCES stats/check_test.cpp DEPENDS stats)
 trainmon_test(stats_cuda SOURCES stats/cuda_test.cpp DEPENDS stats)
+trainmon_test(stats_fingerprint SOURCES stats/fingerprint_test.cpp DEPENDS stats)
 trainmon_test(stats_kernels SOURCES stats/kernels_test.cpp DEPENDS stats)
 trainmon_test(stats_layout SOURCES stats/layout_test.cpp DEPENDS stats)
 trainmon_test(stats_pairs SOURCES stats/pairs_test.cpp DEPENDS stats)
 trainmon_test(stats_probe SOURCES stats/probe_test.cpp DEPENDS stats)
 trainmon_test(stats_state SOURCES stats/state_test.cpp DEPENDS stats)
+trainmon_test(stats_update SOURCES stats/update_test.cpp DEPENDS stats)

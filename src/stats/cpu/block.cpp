@@ -8,6 +8,8 @@
 #include <limits>
 
 #include "model/merge.h"
+#include "stats/check_keys.h"
+#include "stats/cpu/check_block.h"
 #include "stats/cpu/float32.h"
 #include "stats/cpu/gather.h"
 
@@ -107,6 +109,74 @@ std::int16_t float16_up(double eps) {
   return static_cast<std::int16_t>(std::min(wide >> 13, kInfinity));
 }
 
+// `sums` has the kernels that sum, `kernels` those that sum again.
+template <class Sums>
+[[gnu::always_inline]] inline RowState measure_with(DType dtype, const void* data, std::int64_t n,
+                                                    const Thresholds& eps, const Kernels& kernels,
+                                                    const Sums& sums_of) {
+  const auto narrow = [&](const BlockSums& sums) {
+    const auto centred = [&](double centre) {
+      float numbers[kBlock];
+      to_float32(dtype, data, n, numbers);
+      return kernels.centred_float32(numbers, n, centre);
+    };
+    return std::isfinite(sums.sum_sq) ? state_of(sums, n, centred, kCancelledNarrow)
+                                      : measure_gathered(dtype, data, n, eps, kernels);
+  };
+  switch (dtype) {
+    case DType::float64: {
+      const BlockSums sums = sums_of.float64(data, n, eps.float64);
+      if (!std::isfinite(sums.sum_sq) || !in_range(sums)) break;
+      return state_of(sums, n,
+                      [&](double centre) { return kernels.centred_float64(data, n, centre); });
+    }
+    case DType::float32: {
+      const BlockSums sums = sums_of.float32(data, n, eps.float32);
+      if (!std::isfinite(sums.sum_sq)) break;
+      return state_of(sums, n,
+                      [&](double centre) { return kernels.centred_float32(data, n, centre); });
+    }
+    case DType::bfloat16:
+      return narrow(sums_of.bfloat16(data, n, eps.bfloat16));
+    case DType::float16:
+      return narrow(sums_of.float16(data, n, eps.float16));
+    case DType::float8_e4m3fn:
+      return narrow(kernels.float8_e4m3fn(data, n, eps.float8_e4m3fn));
+    case DType::float8_e5m2:
+      return narrow(kernels.float8_e5m2(data, n, eps.float16));
+    default:
+      break;
+  }
+  return measure_gathered(dtype, data, n, eps, kernels);
+}
+
+// The kernels with checks, called as those without.
+struct CheckedSums {
+  const Kernels& kernels;
+  std::int64_t first;
+  CheckSums& check;
+  bool& exact;  // whether the lanes of `check` have a meaning
+
+  BlockSums float64(const void* data, std::int64_t, std::int64_t threshold) const {
+    return seen(kernels.checked_float64(data, threshold, first, check));
+  }
+  BlockSums float32(const void* data, std::int64_t, std::int32_t threshold) const {
+    return seen(kernels.checked_float32(data, threshold, first, check));
+  }
+  BlockSums bfloat16(const void* data, std::int64_t, std::int16_t threshold) const {
+    return seen(kernels.checked_bfloat16(data, threshold, first, check));
+  }
+  BlockSums float16(const void* data, std::int64_t, std::int16_t threshold) const {
+    return seen(kernels.checked_float16(data, threshold, first, check));
+  }
+
+ private:
+  BlockSums seen(const BlockSums& sums) const {
+    exact = std::isfinite(sums.sum_sq);
+    return sums;
+  }
+};
+
 }  // namespace
 
 Thresholds::Thresholds(double eps)
@@ -122,40 +192,27 @@ Thresholds::Thresholds(double eps)
 
 RowState measure_block(DType dtype, const void* data, std::int64_t n, const Thresholds& eps,
                        const Kernels& kernels) {
-  const auto narrow = [&](const BlockSums& sums) {
-    const auto centred = [&](double centre) {
-      float numbers[kBlock];
-      to_float32(dtype, data, n, numbers);
-      return kernels.centred_float32(numbers, n, centre);
-    };
-    return std::isfinite(sums.sum_sq) ? state_of(sums, n, centred, kCancelledNarrow)
-                                      : measure_gathered(dtype, data, n, eps, kernels);
-  };
-  switch (dtype) {
-    case DType::float64: {
-      const BlockSums sums = kernels.float64(data, n, eps.float64);
-      if (!std::isfinite(sums.sum_sq) || !in_range(sums)) break;
-      return state_of(sums, n,
-                      [&](double centre) { return kernels.centred_float64(data, n, centre); });
-    }
-    case DType::float32: {
-      const BlockSums sums = kernels.float32(data, n, eps.float32);
-      if (!std::isfinite(sums.sum_sq)) break;
-      return state_of(sums, n,
-                      [&](double centre) { return kernels.centred_float32(data, n, centre); });
-    }
-    case DType::bfloat16:
-      return narrow(kernels.bfloat16(data, n, eps.bfloat16));
-    case DType::float16:
-      return narrow(kernels.float16(data, n, eps.float16));
-    case DType::float8_e4m3fn:
-      return narrow(kernels.float8_e4m3fn(data, n, eps.float8_e4m3fn));
-    case DType::float8_e5m2:
-      return narrow(kernels.float8_e5m2(data, n, eps.float16));
-    default:
-      break;
+  return measure_with(dtype, data, n, eps, kernels, kernels);
+}
+
+RowState measure_checked_block(DType dtype, const void* data, std::int64_t n, const Thresholds& eps,
+                               const Kernels& kernels, std::int64_t first, CheckSums& check) {
+  const bool fused = n == kBlock && first % kSketchBlock == 0 &&
+                     (dtype == DType::float64 || dtype == DType::float32 ||
+                      dtype == DType::bfloat16 || dtype == DType::float16);
+  if (!fused) {
+    const RowState state = measure_block(dtype, data, n, eps, kernels);
+    check = {fingerprint_of(dtype, data, n, first), {}};
+    add_sketch(dtype, data, n, first, check.lanes);
+    return state;
   }
-  return measure_gathered(dtype, data, n, eps, kernels);
+  bool exact = false;
+  const RowState state =
+      measure_with(dtype, data, n, eps, kernels, CheckedSums{kernels, first, check, exact});
+  if (exact) return state;
+  std::fill_n(check.lanes, kSketchLanes, 0.0);
+  add_sketch(dtype, data, n, first, check.lanes);
+  return state;
 }
 
 }  // namespace trainmon::cpu

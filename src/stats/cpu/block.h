@@ -23,5 +23,9 @@ struct Thresholds {
 // `data` holds `n` elements in a row, 1 <= n <= kBlock, and needs no alignment.
 RowState measure_block(DType dtype, const void* data, std::int64_t n, const Thresholds& eps,
                        const Kernels& kernels);
+// The same state, and in `check` what the checks take of the block. `first` is the index of data[0]
+// in the full tensor. Whole blocks at a multiple of kSketchBlock are read once.
+RowState measure_checked_block(DType dtype, const void* data, std::int64_t n, const Thresholds& eps,
+                               const Kernels& kernels, std::int64_t first, CheckSums& check);
 
 }  // namespace trainmon::cpu

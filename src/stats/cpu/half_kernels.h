@@ -2,6 +2,7 @@
 // compiled once per level.
 #pragma once
 
+#include "stats/cpu/check_lanes.h"
 #include "stats/cpu/lanes.h"
 
 namespace trainmon::cpu {
@@ -32,6 +33,19 @@ struct Bfloat16 {
       lane[k + 1] += widen_upper(x[k]) + widen_upper(x[k + 1]);
     }
   }
+  // For the sketch, whose lane i has the elements i and i + 16; the even lanes come first.
+  static void fold_sketch(const Floats (&x)[kPairs], Doubles (&lane)[kParts]) {
+    if constexpr (kPairs == 2) {
+      for (int k = 0; k < 2; ++k) lane[k] += widen_lower(x[k]) + widen_upper(x[k]);
+    } else {
+      for (int k = 0; k < kPairs / 2; ++k) {
+        const int at = k / 2 * 2 + k % 2 * (kParts / 2);
+        lane[at] += widen_lower(x[k]) + widen_lower(x[k + kPairs / 2]);
+        lane[at + 1] += widen_upper(x[k]) + widen_upper(x[k + kPairs / 2]);
+      }
+    }
+  }
+  static int sketch_lane(int i) { return i / 2 + i % 2 * (kLanes / 2); }
   static double number(std::uint16_t bits) {
     const auto wide = static_cast<std::uint32_t>(bits) << 16;
     return static_cast<double>(load<float>(&wide));
@@ -78,6 +92,12 @@ struct Float16 {
       lane[2 * k + 1] += widen_upper(x[k]) + widen_upper(x[k + kPairs / 2]);
     }
   }
+  static void fold_sketch(const Floats (&x)[kPairs], Doubles (&lane)[kParts]) {
+    fold(x, lane);
+  }
+  static int sketch_lane(int i) {
+    return i;
+  }
   static double number(std::uint16_t bits) {
     const auto wide = (bits & 0x7fffu) << 13;
     const double value = static_cast<double>(load<float>(&wide)) * 0x1p112;
@@ -110,14 +130,24 @@ struct Half {
   static BlockSums block(const void* data, std::int64_t n, std::int16_t threshold,
                          std::int16_t beyond) {
     // eps is mostly below the smallest number: then one count says both.
-    if (Format::kCounts && threshold == 1) return block<true>(data, n, threshold, beyond);
-    return block<false>(data, n, threshold, beyond);
+    if (Format::kCounts && threshold == 1) {
+      return sums<true, false>(data, n, threshold, beyond, 0, nullptr);
+    }
+    return sums<false, false>(data, n, threshold, beyond, 0, nullptr);
+  }
+  static BlockSums checked(const void* data, std::int16_t threshold, std::int16_t beyond,
+                           std::int64_t first, CheckSums& check) {
+    if (Format::kCounts && threshold == 1) {
+      return sums<true, true>(data, kBlock, threshold, beyond, first, &check);
+    }
+    return sums<false, true>(data, kBlock, threshold, beyond, first, &check);
   }
 
   // One function, for its steps share sums and counts that stay in registers.
-  template <bool only_zero_is_below>
-  static BlockSums block(const void* data, std::int64_t n, std::int16_t threshold,
-                         std::int16_t beyond) {
+  template <bool only_zero_is_below, bool checks>
+  static BlockSums sums(const void* data, std::int64_t n, std::int16_t threshold,
+                        std::int16_t beyond, std::int64_t first,
+                        [[maybe_unused]] CheckSums* check) {
     const auto* p = static_cast<const std::int16_t*>(data);
     Doubles lane_sum[kParts] = {};
     Doubles lane_sq[kParts] = {};
@@ -140,6 +170,8 @@ struct Half {
       less = count_without(less, bits, Signed{} + kExponent);
       exact_zeros = count_without(exact_zeros, bits, Signed{} + std::int16_t{0x7fff});
     };
+    CheckLanes<std::int16_t> lanes(first);
+    Doubles signed_lanes[kParts] = {};
     // `whole`: of kRun elements. Its sums never leave the registers.
     const auto sum_run = [&](auto whole, const std::int16_t* run, std::int64_t length) {
       Floats sum[kPairs] = {};
@@ -151,14 +183,23 @@ struct Half {
           sum_sq[2 * j + k] = add_exact_square(sum_sq[2 * j + k], x);
         }
       };
-      std::int64_t i = 0;
-      for (; i + kStep <= length; i += kStep) {
-        prefetch(run + i);
-        each_vector<kWidth>(run + i, [&](const std::int16_t* at, int j) {
+      const auto step = [&](const std::int16_t* from) {
+        prefetch(from);
+        each_vector<kWidth>(from, [&](const std::int16_t* at, int j) {
           bound(at, j);
           if constexpr (Format::kCounts) count(at, j);
           add(at, j);
         });
+      };
+      std::int64_t i = 0;
+      if constexpr (checks) {
+        Floats signed_run[kPairs] = {};
+        for (; i < length; i += kSketchBlock) {
+          lanes.block(run + i, sum, signed_run, step);
+        }
+        Format::fold_sketch(signed_run, signed_lanes);
+      } else {
+        for (; i + kStep <= length; i += kStep) step(run + i);
       }
       if constexpr (!whole) {
         const auto rest = [&](std::int16_t padding, auto each) {
@@ -176,7 +217,14 @@ struct Half {
     for (; summed + Format::kRun <= n; summed += Format::kRun) {
       sum_run(std::true_type{}, p + summed, Format::kRun);
     }
-    if (summed < n) sum_run(std::false_type{}, p + summed, n - summed);
+    if constexpr (checks) {
+      check->fingerprint = lanes.fingerprint();
+      double folded[kLanes];
+      __builtin_memcpy(folded, &signed_lanes, sizeof folded);
+      for (int i = 0; i < kLanes; ++i) check->lanes[i] = folded[Format::sketch_lane(i)];
+    } else {
+      if (summed < n) sum_run(std::false_type{}, p + summed, n - summed);
+    }
     BlockSums out = {};
     const auto positive = most<std::int16_t>(top);  // negative if there are no positive signs
     const auto negative = most<std::uint16_t>(last);

@@ -30,6 +30,20 @@ struct CentredSums {
   double sum_sq;  // of (x - centre)^2
 };
 
+// Of a whole block, for the checks (stats/check.h): the fingerprint, and the sums of the sketch's
+// lanes.
+struct CheckSums {
+  std::uint64_t fingerprint;
+  double lanes[16];
+};
+
+// The factors of the fingerprint (stats/check_keys.h) as the kernels read them.
+struct FingerprintFactors {
+  alignas(64) std::int32_t columns[256];
+  std::uint32_t rows[8];  // the lower and the upper half
+};
+extern const FingerprintFactors kFingerprintFactors;
+
 // How far ahead of what they read the kernels prefetch, in bytes; no result depends on it.
 extern const std::int64_t kPrefetchBytes;
 
@@ -43,6 +57,17 @@ struct Kernels {
   BlockSums (*float16)(const void* data, std::int64_t n, std::int16_t threshold);
   BlockSums (*float8_e4m3fn)(const void* data, std::int64_t n, std::int16_t threshold);
   BlockSums (*float8_e5m2)(const void* data, std::int64_t n, std::int16_t threshold);
+  // The same of kBlock elements, and what the checks take of them. `first` is the index of data[0]
+  // in the full tensor, a multiple of kSketchBlock. Where sum_sq is not finite, the lanes of
+  // `check` have no meaning; its fingerprint always has.
+  BlockSums (*checked_float32)(const void* data, std::int32_t threshold, std::int64_t first,
+                               CheckSums& check);
+  BlockSums (*checked_float64)(const void* data, std::int64_t threshold, std::int64_t first,
+                               CheckSums& check);
+  BlockSums (*checked_bfloat16)(const void* data, std::int16_t threshold, std::int64_t first,
+                                CheckSums& check);
+  BlockSums (*checked_float16)(const void* data, std::int16_t threshold, std::int64_t first,
+                               CheckSums& check);
   CentredSums (*centred_float32)(const void* data, std::int64_t n, double centre);
   CentredSums (*centred_float64)(const void* data, std::int64_t n, double centre);
 };

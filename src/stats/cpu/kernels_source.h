@@ -22,6 +22,14 @@ const Kernels TRAINMON_KERNELS = {
     },
     float8<true>,
     float8<false>,
+    Wide<float>::checked,
+    Wide<double>::checked,
+    [](const void* data, std::int16_t threshold, std::int64_t first, CheckSums& check) {
+      return Half<Bfloat16>::checked(data, threshold, Bfloat16::kBeyond, first, check);
+    },
+    [](const void* data, std::int16_t threshold, std::int64_t first, CheckSums& check) {
+      return Half<Float16>::checked(data, threshold, Float16::kBeyond, first, check);
+    },
     Wide<float>::centred,
     Wide<double>::centred,
 };

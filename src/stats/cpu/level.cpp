@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/cpu.h"
+#include "stats/cpu/check_kernels.h"
 #include "stats/cpu/kernels.h"
 #include "stats/cpu/probe_kernels.h"
 
@@ -26,6 +27,9 @@ constexpr std::array<const cpu::Kernels*, 3> kKernels = {&cpu::kBaselineKernels,
 
 constexpr std::array<const cpu::ProbeKernels*, 3> kProbeKernels = {
     &cpu::kBaselineProbeKernels, &cpu::kAvx2ProbeKernels, &cpu::kAvx512ProbeKernels};
+
+constexpr std::array<const cpu::CheckKernels*, 3> kCheckKernels = {
+    &cpu::kBaselineCheckKernels, &cpu::kAvx2CheckKernels, &cpu::kAvx512CheckKernels};
 
 CpuLevel initial_level() {
   const CpuLevel detected = detected_cpu_level();
@@ -84,6 +88,10 @@ const std::int64_t cpu::kPrefetchBytes = prefetch_bytes();
 
 const cpu::Kernels& cpu::kernels() {
   return *kKernels[static_cast<std::size_t>(cpu_level())];
+}
+
+const cpu::CheckKernels& cpu::check_kernels() {
+  return *kCheckKernels[static_cast<std::size_t>(cpu_level())];
 }
 
 const cpu::ProbeKernels& cpu::probe_kernels() {

@@ -1,6 +1,7 @@
 // The block kernels of float32 and float64. As vectors.h: for the sources compiled once per level.
 #pragma once
 
+#include "stats/cpu/check_lanes.h"
 #include "stats/cpu/lanes.h"
 
 namespace trainmon::cpu {
@@ -20,6 +21,17 @@ struct Wide {
   }
 
   static BlockSums block(const void* data, std::int64_t n, Signed threshold) {
+    return sums<false>(data, n, threshold, 0, nullptr);
+  }
+  static BlockSums checked(const void* data, Signed threshold, std::int64_t first,
+                           CheckSums& check) {
+    return sums<true>(data, kBlock, threshold, first, &check);
+  }
+
+  template <bool checks>
+  [[gnu::always_inline]] static inline BlockSums sums(const void* data, std::int64_t n,
+                                                      Signed threshold, std::int64_t first,
+                                                      [[maybe_unused]] CheckSums* check) {
     const auto* p = static_cast<const Number*>(data);
     Doubles sum[kParts] = {};
     Doubles sum_sq[kParts] = {};
@@ -43,17 +55,28 @@ struct Wide {
       high = greater(greater(a, b), high);
       smallest = least_magnitude(a, b, smallest);
     };
-    std::int64_t i = 0;
-    for (; i + kStep <= n; i += kStep) {
-      prefetch(p + i);
-      each_vector<kPair>(p + i, [&](const Number* at, int j) {
+    const auto step = [&](const Number* from) {
+      prefetch(from);
+      each_vector<kPair>(from, [&](const Number* at, int j) {
         add(at, j);
         bound(at, j);
       });
+    };
+    if constexpr (checks) {
+      CheckLanes<Number> lanes(first);
+      Doubles signed_lanes[kParts] = {};
+      for (std::int64_t i = 0; i < kBlock; i += kSketchBlock) {
+        lanes.block(p + i, sum, signed_lanes, step);
+      }
+      check->fingerprint = lanes.fingerprint();
+      __builtin_memcpy(check->lanes, &signed_lanes, sizeof signed_lanes);
+    } else {
+      std::int64_t i = 0;
+      for (; i + kStep <= n; i += kStep) step(p + i);
+      each_step(p + i, n - i, Number{0}, [&](const Number* at) { each_vector<kPair>(at, add); });
+      each_step(p + i, n - i, load<Number>(p),
+                [&](const Number* at) { each_vector<kPair>(at, bound); });
     }
-    each_step(p + i, n - i, Number{0}, [&](const Number* at) { each_vector<kPair>(at, add); });
-    each_step(p + i, n - i, load<Number>(p),
-              [&](const Number* at) { each_vector<kPair>(at, bound); });
     BlockSums out = {};
     out.sum = total_of(sum);
     out.sum_sq = total_of(sum_sq);

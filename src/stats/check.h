@@ -1,0 +1,51 @@
+// What the step checks take of a tensor: a fingerprint of its bits and a sketch of its values.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "trainmon/stat.h"
+
+namespace trainmon {
+
+// Both are linear. With elements numbered in C order in the *full* tensor, of which a shard has a
+// contiguous range, those of the shards add up to that of the whole: fingerprints bit for bit,
+// modulo 2^64, sketches up to rounding. Expanded elements count as often as they appear. Both of an
+// empty tensor are 0. The constants are in stats/check_keys.h.
+//
+// fingerprint  Bytes of the elements as little-endian words w of 32 bits, sixteen to a row, eight
+//              rows to a group, sixteen groups to a block. With lo and hi the halves of w as signed
+//              16-bit numbers, for row r of its group, column c, group g of its block, block b:
+//                  sum over all words of M[b] * K[16 g + c] * (L[r] * lo + H[r] * hi)   mod 2^64
+//              The same bits for any number of threads, any instruction set and any layout. Equal
+//              bits give equal fingerprints; -0.0 differs from 0.0, and so do NaN of other bits.
+//              Another fingerprint is certain where one bit or any two bits of a block are flipped,
+//              and where the same bit of a column is flipped in any rows of a group. Random bits in
+//              one word, or in one column of a group, go unseen once in 2^26 times; in several
+//              columns less than once in 2^48.
+// sketch       Sixteen sums, for the index i of an element in the full tensor:
+//                  sketch[i % 16] += block_sign(i / 256) * step_sign(i / 32 % 8) * x[i]
+//              The length of the sketch is about that of the tensor: of a constant one exactly in
+//              one whole block, 0.77 to 2.45 times in many, 2.31 times at most in less than one.
+//              Sixteen sums, for the kernels of the state have as many lanes.
+//              A NaN or an infinity makes its sum one, and no other.
+//              The bits, but those of a NaN, are the same for any number of threads, any
+//              instruction set and any layout: blocks of 4,096 elements from the first one on are
+//              summed each from 0, then chunks of 2^18 elements, then these in order. Sums are in
+//              float64; of 16-bit formats in whole blocks they are in float32 for 32 elements.
+struct Check {
+  std::uint64_t fingerprint = 0;
+  std::array<double, 16> sketch = {};
+};
+
+// Adds what another range of the same tensor, or another tensor of its shape, has.
+void add(Check& into, const Check& from);
+
+// The state that measure() gives, bit for bit, and the check, in one reading of memory where the
+// tensor is C-contiguous; in two otherwise. `first` is the index of the first element in the full
+// tensor (0 for a tensor that is no shard). Any type; integers have a sketch as well.
+// Throws std::invalid_argument when the tensor is not on the CPU.
+RowState measure(const TensorView& tensor, std::int64_t first, Check& check,
+                 double eps = kDefaultEps, int threads = 1);
+
+}  // namespace trainmon

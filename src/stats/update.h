@@ -1,0 +1,66 @@
+// The step that the formula of an optimizer takes from its state and its declared values.
+#pragma once
+
+#include <cstdint>
+
+#include "stats/check.h"
+#include "trainmon/stat.h"
+
+namespace trainmon {
+
+// The step u in `weight = weight * (1 - lr * decay) - lr * u`, without the decay that is decoupled
+// from it. With x, y, s and t tensors of one shape:
+//     n = a * x + b * y                 n alone, where there is no s
+//     d = c * sqrt(s - t * t) + eps     u = n / d
+// or u = sign(n) where `sign` is set (0 for 0). The functions below make one.
+struct UpdateFormula {
+  TensorView x;
+  TensorView y = {};  // y, s and t: none where their data is null
+  TensorView s = {};
+  TensorView t = {};
+  double a = 1.0;
+  double b = 0.0;
+  double c = 1.0;
+  double eps = 0.0;
+  bool sign = false;
+};
+
+// State is that *after* the step, except where said; `gradient` is what the optimizer was given,
+// negative where it maximises. `step` counts from 1. Decay that is added to the gradient
+// (weight_decay of SGD, RMSprop, Adagrad, and of Adam, NAdam and RAdam where it is not decoupled)
+// is in the state. Where a formula takes the gradient too, the gradient must have it: for SGD the
+// caller may add decay * sketch(weight before) to the sketch instead, for u is linear there.
+//
+// Adam, AdamW; `exp_avg_sq` is max_exp_avg_sq with amsgrad.
+UpdateFormula adam_update(const TensorView& exp_avg, const TensorView& exp_avg_sq, double step,
+                          double beta1, double beta2, double eps);
+// SGD without momentum: the gradient. With momentum: the buffer.
+UpdateFormula plain_update(const TensorView& gradient_or_buffer);
+// SGD with Nesterov's momentum.
+UpdateFormula nesterov_update(const TensorView& gradient, const TensorView& momentum_buffer,
+                              double momentum);
+// RMSprop without momentum (with momentum: plain_update of its buffer). `grad_avg` where it is
+// centered, nullptr otherwise.
+UpdateFormula rmsprop_update(const TensorView& gradient, const TensorView& square_avg,
+                             const TensorView* grad_avg, double eps);
+UpdateFormula adagrad_update(const TensorView& gradient, const TensorView& sum, double step,
+                             double lr_decay, double eps);
+// Lion (Chen and others 2023); `exp_avg` is that before the step.
+UpdateFormula lion_update(const TensorView& gradient, const TensorView& exp_avg_before,
+                          double beta1);
+// NAdam; `mu_product` is that after the step.
+UpdateFormula nadam_update(const TensorView& gradient, const TensorView& exp_avg,
+                           const TensorView& exp_avg_sq, double step, double mu_product,
+                           double beta1, double beta2, double eps, double momentum_decay);
+UpdateFormula radam_update(const TensorView& exp_avg, const TensorView& exp_avg_sq, double step,
+                           double beta1, double beta2, double eps);
+
+// The state of u, with its sum of squares, and its check. u is computed in float64 where one of the
+// tensors is float64, in float32 otherwise: within five roundings of that type, where the
+// optimizer's own are. Nothing of the size of the tensor is allocated. `first` as for measure().
+// Throws std::invalid_argument when a tensor is not on the CPU, not of a floating-point type, or of
+// another shape than x.
+RowState measure(const UpdateFormula& formula, std::int64_t first, Check& check,
+                 double eps = kDefaultEps, int threads = 1);
+
+}  // namespace trainmon
