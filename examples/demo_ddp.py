@@ -162,7 +162,7 @@ def report_fault(out: Path) -> bool:
     if any(found[key] != value for key, value in silent.items()):
         print(f"\nplanted: {silent}\nfound:   {found}\nfiles:   {out}")
         return False
-    print(f"\nThat is where it lost a contribution. All of it: {command} diagnose {out}")
+    print(f"\nThat is where it lost a contribution. The whole answer:\n{command} diagnose {out}")
     return True
 
 

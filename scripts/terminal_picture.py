@@ -13,7 +13,12 @@ from xml.sax.saxutils import escape
 
 WIDTH, HEIGHT, MARGIN = 7.85, 19, 18  # pixels of a character, of a line, around the text
 NO_BREAK = "\u00a0"  # a space that SVG does not join with its neighbours
-COLOURS = {"$ ": "#7ee787", "first bad": "#ff7b72", ".venv/bin/": "#7ee787"}
+COLOURS = {
+    "$ ": "#7ee787",
+    "first bad": "#ff7b72",
+    "first wrong": "#ff7b72",
+    ".venv/bin/": "#7ee787",
+}
 
 
 def picture(text: str) -> str:
