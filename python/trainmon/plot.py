@@ -69,9 +69,7 @@ def lost_anywhere(lost: dict, axis):
     return np.logical_or.reduce([np.zeros(len(axis), bool), *lost.values()])
 
 
-def read_one_kind(
-    run: str, arguments: dict, stat: str, reader: Reader
-) -> tuple[RunTable, dict]:
+def read_one_kind(run: str, arguments: dict, stat: str, reader: Reader) -> tuple[RunTable, dict]:
     """Rows of one kind: of the first, where the question names none and several match. And the
     arguments that ask for them."""
     table = read(run, arguments, stat, reader)
