@@ -1,5 +1,4 @@
 // trainmon doctor: this machine, or whether the books of a run are in order.
-#include <filesystem>
 #include <iostream>
 #include <memory>
 
