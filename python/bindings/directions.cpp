@@ -4,7 +4,6 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
-
 #include "directions/directions_compare.h"
 #include "init.h"
 #include "offline_call.h"

@@ -181,9 +181,8 @@ TEST(BatchQueue, BlockGivesWayWhenTheQueueCloses) {
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   queue.close();
   producer.join();
-  EXPECT_EQ(
-      rows_in(drain(queue)) + queue.dropped()["queue_full"] + queue.dropped()["stopped"],
-      160);
+  EXPECT_EQ(rows_in(drain(queue)) + queue.dropped()["queue_full"] + queue.dropped()["stopped"],
+            160);
 }
 
 TEST(BatchQueue, AfterCloseEverythingCountsAsStopped) {
