@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "answers/anomalies.h"
+#include "answers/diagnose.h"
 #include "answers/top.h"
 #include "init.h"
 #include "model/wide_row.h"
@@ -70,6 +71,20 @@ nb::tuple find_first_bad(const nb::bytes& run, std::vector<std::string> kinds,
                         found);
 }
 
+// The run without its rows, and what was found as JSON.
+nb::tuple find_diagnosis(const nb::bytes& run, std::vector<std::string> kinds,
+                         std::vector<std::string> include, std::vector<std::string> exclude,
+                         std::vector<int> ranks, std::optional<std::int64_t> first_step,
+                         std::optional<std::int64_t> last_step) {
+  const ReadOptions options = options_of(std::move(kinds), std::move(include), std::move(exclude),
+                                         std::move(ranks), first_step, last_step);
+  const std::filesystem::path path = path_of(run);
+  Diagnosis answer = unlocked(path, [&] { return diagnose(path, options); });
+  const std::string json = diagnosis_json(answer);
+  return nb::make_tuple(nb::cast(new Rows(std::move(answer.run)), nb::rv_policy::take_ownership),
+                        text(json));
+}
+
 // What alert rules found, in order: read, cut to the first `count`, and written where asked to.
 nb::dict find_anomalies(const nb::bytes& directory, const std::vector<std::int64_t>& steps,
                         std::size_t count, const std::optional<nb::bytes>& out) {
@@ -126,6 +141,9 @@ nb::list find_top(const Rows& rows, const std::string& name, std::size_t count, 
 
 void init_answers(nb::module_& module) {
   module.def("first_bad", &find_first_bad, nb::arg("run"), nb::arg("kinds"), nb::arg("include"),
+             nb::arg("exclude"), nb::arg("ranks"), nb::arg("first_step").none(),
+             nb::arg("last_step").none());
+  module.def("diagnose", &find_diagnosis, nb::arg("run"), nb::arg("kinds"), nb::arg("include"),
              nb::arg("exclude"), nb::arg("ranks"), nb::arg("first_step").none(),
              nb::arg("last_step").none());
   module.def("anomalies", &find_anomalies, nb::arg("directory"), nb::arg("steps"), nb::arg("count"),

@@ -11,6 +11,7 @@ if TYPE_CHECKING:  # they and editors follow no name that resolves on first use
     from trainmon.directions import compare_directions as compare_directions
     from trainmon.monitor import Watch as Watch
     from trainmon.monitor import watch as watch
+    from trainmon.reading import diagnose as diagnose
     from trainmon.reading import first_bad as first_bad
     from trainmon.reading import read as read
     from trainmon.reading import read_table as read_table
@@ -42,6 +43,7 @@ _HOME = {
     "probe_tensor": "trainmon.stats",
     "read": "trainmon.reading",
     "read_table": "trainmon.reading",
+    "diagnose": "trainmon.reading",
     "first_bad": "trainmon.reading",
     "top": "trainmon.reading",
     "compare": "trainmon.comparison",

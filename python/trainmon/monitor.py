@@ -2,21 +2,22 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import json
-import math
 import os
 import shlex
 import sys
 import time
 import weakref
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from trainmon import _core, alerts
 from trainmon.base.console import say
 from trainmon.base.signals import pass_on
 from trainmon.config import config_json
+from trainmon.summary import floats_of
 from trainmon.volume import Volume, in_bytes
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from trainmon.config_types import ConfigKeys, OtherKeys
 
 STEPS_TO_TIME = 20  # steps after which the size of a day is measured instead of assumed
-MOST_FLOATS = 20
 
 
 def watch(
@@ -199,6 +199,15 @@ class Watch:
                 pass_on(error)
                 self._adapter.coverage.say_once(f"log({name}=...) is not recorded: {error}")
 
+    @contextlib.contextmanager
+    def edits(self, why: str) -> Iterator[None]:
+        """A block in which weights are edited between two steps on purpose: a checkpoint is loaded,
+        an average swapped in. `trainmon diagnose` takes it for no fault; `why` is said once."""
+        self.log(**{"trainmon/edit": 1.0})
+        if self._ended is None:
+            self._adapter.coverage.say_once(f"weights are edited: {why}")
+        yield
+
     def step(self, grads: Mapping[str, Any] | None = None) -> None:
         """Of a watch() without an optimizer: a step is over. To be called after the update, before
         gradients are cleared. `grads` are those of functional training (torch.func), by name."""
@@ -222,21 +231,7 @@ class Watch:
     def summary(self) -> dict[str, float]:
         """At most twenty floats about the last complete step, on this rank: per kind the norm over
         all tensors and the largest norm of one, and how many elements were not finite."""
-        kinds: dict[str, list[float]] = {}
-        last: dict[tuple, dict] = {}
-        non_finite = 0.0
-        for row in self.latest():
-            non_finite += row["nans"] + row["infs"]
-            # Of the running sums of an accumulation only the last counts.
-            last[tuple(row[k] for k in ("kind", "name", "element", "chunk", "call"))] = row
-        for row in last.values():
-            kinds.setdefault(row["kind"], []).append(row["norm"])
-        floats = {"non_finite": non_finite}
-        for kind in sorted(kinds)[: (MOST_FLOATS - 1) // 2]:
-            norms = kinds[kind]
-            floats[f"{kind}/norm"] = math.sqrt(sum(norm * norm for norm in norms))
-            floats[f"{kind}/largest"] = math.nan if any(map(math.isnan, norms)) else max(norms)
-        return floats
+        return floats_of(self.latest())
 
     def health(self) -> dict[str, Any]:
         """Rows produced, written and dropped, per sink and reason; what switched itself off."""

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import warnings
 from collections.abc import Iterable
@@ -174,6 +175,32 @@ def first_bad(
     rows, found = _call(_core.first_bad, path, *asked)
     _warn(path, rows, 3)
     return None if found is None else FirstBad(**found)
+
+
+def diagnose(
+    run: str | os.PathLike,
+    *,
+    kinds: str | Iterable[str] | None = None,
+    include: str | Iterable[str] | None = None,
+    exclude: str | Iterable[str] | None = None,
+    ranks: int | Iterable[int] | None = None,
+    steps: int | tuple[int | None, int | None] | None = None,
+) -> dict[str, Any]:
+    """What went wrong first: the equations that each step of a training obeys, checked over all
+    ranks, with the bound of their rounding. docs/detection.md says what each check proves.
+
+    A dict with "verdict" (a finding, or None), "findings", "checked" (how often, by check) and
+    "not_checked" (check and why). A finding has "step", "check", "stage", "ranks", "tensors",
+    "layers", "value", "bound", "certain" and "text". Arguments and errors as for read().
+
+    >>> found = trainmon.diagnose("trainmon_runs/local")
+    >>> found["verdict"]["step"], found["verdict"]["check"], found["verdict"]["stage"]
+    (12, 'finite', 'forward')
+    """
+    path, asked = _checked(run, kinds, include, exclude, ranks, steps)
+    rows, found = _call(_core.diagnose, path, *asked)
+    _warn(path, rows, 3)
+    return json.loads(found)
 
 
 def top(

@@ -32,6 +32,7 @@ NAVIGATION = {
     "Begin": ["quick_start", "recording", "questions", "examples", "中文说明 <chinese>"],
     "One question each": [
         "first_bad",
+        "detection",
         "cost",
         "numbers",
         "Two runs differ <compare>",

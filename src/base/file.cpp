@@ -288,7 +288,15 @@ std::string read_beginning(const std::filesystem::path& path, std::int64_t bytes
   return read_bytes(file, std::min(bytes, size_of(file, path)), path);
 }
 
-void write_atomically(const std::filesystem::path& path, std::string_view content, mode_t mode) {
+std::string read_file(const File& file, const std::filesystem::path& path) {
+  return read_bytes(file, size_of(file, path), path);
+}
+
+namespace {
+
+// `keep` is called with the written file, before it gets its name.
+void replace(const std::filesystem::path& path, std::string_view content, mode_t mode,
+             const std::function<void(const File&)>& keep) {
   const std::filesystem::path temporary = path.string() + ".tmp";
   if (::unlink(temporary.c_str()) != 0 && errno != ENOENT) {
     throw file_error(errno, "cannot remove", temporary);
@@ -296,6 +304,7 @@ void write_atomically(const std::filesystem::path& path, std::string_view conten
   File file = create_file(temporary, mode);
   try {
     write_at(file, 0, content, temporary);
+    keep(file);
     file.close();
     if (::rename(temporary.c_str(), path.c_str()) != 0) {
       throw file_error(errno, "cannot rename to", path);
@@ -304,6 +313,21 @@ void write_atomically(const std::filesystem::path& path, std::string_view conten
     ::unlink(temporary.c_str());
     throw;
   }
+}
+
+}  // namespace
+
+void write_atomically(const std::filesystem::path& path, std::string_view content, mode_t mode) {
+  replace(path, content, mode, [](const File&) {});
+}
+
+void replace_durably(const std::filesystem::path& path, std::string_view content) {
+  const auto on_disk = [&](const File& file) {
+    if (::fsync(file.fd()) != 0) throw file_error(errno, "cannot write", path);
+  };
+  replace(path, content, kFileMode, on_disk);
+  const std::filesystem::path folder = path.parent_path();
+  on_disk(File(open_above_standard(folder.empty() ? "." : folder, O_RDONLY | O_DIRECTORY)));
 }
 
 void write_over(const std::filesystem::path& path, std::string_view content) {

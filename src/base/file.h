@@ -20,6 +20,13 @@ std::string_view errno_reason(int error);
 [[nodiscard]] SinkError file_error(int error, std::string_view what,
                                    const std::filesystem::path& path);
 
+// Which file it is, whatever its name.
+struct FileIdentity {
+  std::uint64_t device = 0;
+  std::uint64_t inode = 0;
+  bool operator==(const FileIdentity&) const = default;
+};
+
 // Owns one descriptor. Movable; not thread-safe. Somebody else in this process may close a
 // descriptor by its number and open another file, which then has that number: what is not the file
 // it was is never written to, cut or closed.
@@ -33,6 +40,8 @@ class File {
 
   int fd() const { return fd_; }
   bool is_open() const { return fd_ >= 0; }
+  // Of the file it was opened for.
+  FileIdentity identity() const { return {device_, inode_}; }
   // The descriptor is still that of the file it was.
   bool is_ours() const noexcept;
   // Forgets a descriptor that is not ours any more; true when it did.
@@ -78,6 +87,8 @@ std::int64_t linked_size(const File& file, const std::filesystem::path& path);
 // The whole file; an error when it is longer than `limit` bytes.
 std::string read_file(const std::filesystem::path& path,
                       std::int64_t limit = std::int64_t{1} << 40);
+// The same of an open file.
+std::string read_file(const File& file, const std::filesystem::path& path);
 // At most its first `bytes`.
 std::string read_beginning(const std::filesystem::path& path, std::int64_t bytes);
 // A file to append to, made with kFileMode where it is missing; never a link.
@@ -99,6 +110,8 @@ std::int64_t cut_torn_line(const File& file, std::string_view line_end,
 // create_file().
 void write_atomically(const std::filesystem::path& path, std::string_view content,
                       mode_t mode = kFileMode);
+// The same, and on the disk before the old content goes; mode kFileMode.
+void replace_durably(const std::filesystem::path& path, std::string_view content);
 // Writes over the content of a file, spaces after it up to the old length, in the room that the
 // file takes already; the error "no_space" when that is too little. For a full disk: readers may
 // see a part.

@@ -16,6 +16,7 @@ class FileInPieces {
   explicit FileInPieces(std::filesystem::path path)
       : path_(std::move(path)), file_(open_file(path_)) {}
 
+  FileIdentity identity() const { return file_.identity(); }
   // `size` bytes at `offset`, fewer where the file ends; valid until the next call. Throws
   // SinkError.
   std::string_view read(std::int64_t offset, std::size_t size);

@@ -24,11 +24,13 @@ struct Context {
 
 // Each adds its subcommand; running it sets context.exit_code.
 void add_anomalies(CLI::App& app, Context& context);
+void add_compact(CLI::App& app, Context& context);
 void add_compare(CLI::App& app, Context& context);
 void add_completion(CLI::App& app, Context& context);
 void add_convert(CLI::App& app, Context& context);
 void add_config(CLI::App& app, Context& context);
 void add_ctl(CLI::App& app, Context& context);
+void add_diagnose(CLI::App& app, Context& context);
 void add_doctor(CLI::App& app, Context& context);
 void add_first_bad(CLI::App& app, Context& context);
 void add_merge(CLI::App& app, Context& context);

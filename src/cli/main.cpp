@@ -71,9 +71,9 @@ int run(int argc, char** argv) {
     const auto all = app.get_subcommands({});
     for (std::size_t i = before; i < all.size(); ++i) all[i]->group(purpose);
   };
-  add("What went wrong", add_first_bad, add_compare, add_anomalies, add_top);
+  add("What went wrong", add_diagnose, add_first_bad, add_compare, add_anomalies, add_top);
   add("Look at a run", add_tail, add_show, add_query, add_plot);
-  add("Make other files", add_convert, add_merge);
+  add("Make other files", add_convert, add_merge, add_compact);
   add("Set up and control", add_config, add_doctor, add_ctl, add_completion);
   try {
     app.parse(argc, argv);

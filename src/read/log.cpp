@@ -33,7 +33,10 @@ LogContents read_log(const fs::path& directory, int rank, int restart,
   for (const LogIndex::Piece& piece : index.pieces()) {
     whole.rows += index.read(
         piece, is_wanted, every_column,
-        [&](RecordBatch&& batch) { whole.batches.push_back(std::move(batch)); }, whole.damage);
+        [&](RecordBatch&& batch, const LogIndex::BatchFacts&) {
+          whole.batches.push_back(std::move(batch));
+        },
+        whole.damage);
   }
   whole.batch_count = std::ssize(whole.batches);
   std::ranges::sort(whole.batches, {}, &RecordBatch::number);
@@ -46,7 +49,7 @@ LogContents check_log(const fs::path& directory, int rank, int restart) {
   std::int64_t rows = 0, batches = 0;
   std::vector<Damage> damage;
   const auto nothing = [](SeriesId) { return false; };
-  const auto count = [&](RecordBatch&&) { ++batches; };
+  const auto count = [&](RecordBatch&&, const LogIndex::BatchFacts&) { ++batches; };
   for (const LogIndex::Piece& piece : index.pieces()) {
     rows += index.read(piece, nothing, every_column, count, damage);
   }

@@ -7,6 +7,9 @@
 
 namespace trainmon {
 
+inline constexpr const char* kTooManyRecords =
+    "it holds more records than its bytes in the file can";
+
 // What all frames of a run together may hold beyond their bounds: those of former versions, which
 // packed zeros as far as they would go. Any thread.
 class Allowance {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "read/log_columns.h"
+
 namespace trainmon {
 namespace {
 
@@ -39,64 +41,6 @@ std::optional<Series> read_series(ByteReader& reader) {
   return reader.ok() ? std::optional(series) : std::nullopt;
 }
 
-bool read_integers(ByteReader& reader, Encoding encoding, Column column, std::vector<Row>& rows) {
-  if (encoding != Encoding::constant && encoding != Encoding::plain &&
-      encoding != Encoding::delta) {
-    return false;
-  }
-  with_integer(column, [&](const auto& member) {
-    using Member = std::decay_t<decltype(member(rows.front()))>;
-    if (encoding == Encoding::constant) {
-      const auto value = static_cast<Member>(reader.signed_varint());
-      for (Row& row : rows) member(row) = value;
-    } else if (encoding == Encoding::plain) {
-      for (Row& row : rows) member(row) = static_cast<Member>(reader.signed_varint());
-    } else {
-      std::uint64_t value = 0;
-      for (Row& row : rows) {
-        value += static_cast<std::uint64_t>(reader.signed_varint());
-        member(row) = static_cast<Member>(value);
-      }
-    }
-  });
-  return true;
-}
-
-template <typename T>
-void read_fixed(ByteReader& reader, double RowState::*member, std::vector<Row>& rows) {
-  ByteReader block(reader.take(rows.size() * sizeof(T)));
-  for (Row& row : rows) row.state.*member = static_cast<double>(block.fixed<T>());
-}
-
-bool read_floats(ByteReader& reader, Encoding encoding, Column column, std::vector<Row>& rows) {
-  double RowState::*const member = float_member(column);
-  switch (encoding) {
-    case Encoding::constant: {
-      const auto value = reader.fixed<double>();
-      for (Row& row : rows) row.state.*member = value;
-      return true;
-    }
-    case Encoding::plain:
-      read_fixed<double>(reader, member, rows);
-      return true;
-    case Encoding::float32:
-      read_fixed<float>(reader, member, rows);
-      return true;
-    case Encoding::implied:
-      for (Row& row : rows) {
-        const std::optional<double> value = implied_value(row.state, column);
-        if (!value) return false;
-        row.state.*member = *value;
-      }
-      return true;
-    case Encoding::delta:
-      return false;
-  }
-  return false;
-}
-
-constexpr const char* kTooMany = "it holds more records than its bytes in the file can";
-
 bool read_rows(std::string_view bytes, std::vector<Row>& rows, FrameBounds& bounds,
                std::string& why, Columns columns) {
   ByteReader reader(bytes);
@@ -107,7 +51,7 @@ bool read_rows(std::string_view bytes, std::vector<Row>& rows, FrameBounds& boun
     return false;
   }
   if (!bounds.takes_records(count)) {
-    why = kTooMany;
+    why = kTooManyRecords;
     return false;
   }
   rows.clear();
@@ -115,16 +59,12 @@ bool read_rows(std::string_view bytes, std::vector<Row>& rows, FrameBounds& boun
   for (std::uint64_t left = reader.varint(); left > 0 && reader.ok(); --left) {
     const auto id = reader.fixed<std::uint8_t>();
     const auto encoding = static_cast<Encoding>(reader.fixed<std::uint8_t>());
-    ByteReader block(reader.text());
-    const auto known = std::find_if(kColumns.begin(), kColumns.end(), [&](const auto& definition) {
-      return static_cast<std::uint8_t>(definition.column) == id;
-    });
-    if (!reader.ok() || known == kColumns.end() || !columns.has(known->column)) continue;
-    const bool is_known = known->type == ColumnType::integer
-                              ? read_integers(block, encoding, known->column, rows)
-                              : read_floats(block, encoding, known->column, rows);
-    if (!is_known || !block.ok() || block.left() != 0) {
-      why = "column " + std::string(known->name) + " cannot be decoded";
+    const std::string_view data = reader.text();
+    const log_format::ColumnDefinition* known = known_column(id);
+    if (!reader.ok() || known == nullptr || !columns.has(known->column)) continue;
+    ColumnReader column(*known, encoding, data);
+    if (!column.read(rows) || !column.is_at_end()) {
+      why = column_fault(*known);
       return false;
     }
   }
@@ -153,7 +93,7 @@ bool read_records(std::string_view bytes, std::vector<Record>& records, FrameBou
     const bool is_known = take(fields, record);
     if (!reader.ok() || !fields.ok() || !is_known) return false;
     if (!bounds.takes_records(1)) {
-      why = kTooMany;
+      why = kTooManyRecords;
       return false;
     }
     records.push_back(std::move(record));
@@ -216,7 +156,7 @@ bool take_declared(ByteReader& r, Declared& d, FrameBounds& bounds, std::string&
   d.seq = r.varint();
   for (std::uint64_t count = r.varint(); count > 0 && r.ok(); --count) {
     if (!bounds.takes_records(1)) {
-      why = kTooMany;
+      why = kTooManyRecords;
       return false;
     }
     DeclaredValue& value = d.values.emplace_back();
@@ -232,7 +172,7 @@ bool take_shape(ByteReader& r, Shape& shape, FrameBounds& bounds, std::string& w
   const std::uint64_t dimensions = r.varint();
   if (dimensions > kMaxDimensions) return false;
   if (!bounds.takes_records(dimensions)) {
-    why = kTooMany;
+    why = kTooManyRecords;
     return false;
   }
   shape.resize(dimensions);
@@ -283,6 +223,14 @@ std::optional<SegmentInfo> decode_segment(std::string_view payload, std::string&
   info.restart = small(reader.signed_varint());
   info.eps = reader.fixed<double>();
   info.run_id = reader.text();
+  for (std::uint64_t columns = reader.varint(); columns > 0 && reader.ok(); --columns) {
+    reader.fixed<std::uint16_t>();
+    reader.text();
+  }
+  if (reader.ok() && reader.left() > 0) {
+    info.start.compacted_bytes = reader.fixed<std::int64_t>();
+    info.start.written_bytes = reader.fixed<std::int64_t>();
+  }
   if (reader.ok()) return info;
   why = "the segment frame cannot be decoded";
   return std::nullopt;
@@ -302,7 +250,7 @@ bool decode_series(std::string_view payload, std::map<SeriesId, Series>& series,
     const auto [known, is_new] = series.emplace(id, *definition);
     if (is_new && !bounds.takes_records(1)) {
       series.erase(known);
-      why = kTooMany;
+      why = kTooManyRecords;
       return false;
     }
     if (!is_new && !(known->second == *definition)) {
@@ -343,6 +291,10 @@ bool decode_batch(std::string_view payload, RecordBatch& batch, FrameBounds& bou
     why = "the batch is cut short";
     return false;
   }
+  return has_listed_shapes(batch, why);
+}
+
+bool has_listed_shapes(const RecordBatch& batch, std::string& why) {
   const bool are_listed = std::ranges::all_of(
       batch.rows, [&](const Row& row) { return row.shape < kFirstShape + batch.shapes.size(); });
   if (!are_listed) why = "a row has a shape that the batch does not list";

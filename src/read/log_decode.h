@@ -35,4 +35,7 @@ std::optional<RecordBatch> decode_batch(std::string_view payload, FrameBounds& b
 bool decode_batch(std::string_view payload, RecordBatch& batch, FrameBounds& bounds,
                   std::string& why, Columns columns);
 
+// Whether every shape that a row names is in the list of its batch; `why` tells.
+bool has_listed_shapes(const RecordBatch& batch, std::string& why);
+
 }  // namespace trainmon

@@ -3,13 +3,13 @@
 #include "read/log_index.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <iterator>
 #include <tuple>
 
 #include "base/file.h"
 #include "base/parallel.h"
 #include "read/log.h"
+#include "read/log_group.h"
 #include "read/log_segments.h"
 
 namespace trainmon {
@@ -25,25 +25,8 @@ std::string missing_text(int first, int last) {
              : "segments " + std::to_string(first) + " to " + std::to_string(last) + " are missing";
 }
 
-// What the segment says of itself; nullopt where its beginning is damaged.
-std::optional<SegmentInfo> first_frame(const fs::path& path) {
-  constexpr std::size_t kEnough = 1 << 16;
-  std::string bytes(kEnough, '\0');
-  std::FILE* const file = std::fopen(path.c_str(), "rb");
-  if (file == nullptr) return std::nullopt;
-  bytes.resize(std::fread(bytes.data(), 1, bytes.size(), file));
-  std::fclose(file);
-  const SegmentScan scan = scan_segment(bytes);
-  for (const LogFrame& stored : scan.frames) {
-    LogFrame frame = stored;
-    std::string unpacked, why;
-    Allowance none_used;
-    FrameBounds bounds(frame.header.stored, none_used);
-    if (frame.header.type != static_cast<std::uint8_t>(log_format::FrameType::segment)) continue;
-    if (!unpack(frame, unpacked, bounds, why)) return std::nullopt;
-    return decode_segment(frame.payload, why);
-  }
-  return std::nullopt;
+Damage cut_at(const fs::path& segment, std::int64_t bytes, std::int64_t sound) {
+  return {segment, bytes, std::to_string(sound - bytes) + " bytes are missing at the end"};
 }
 
 // Whose windows the rows of a series follow: asked for each row.
@@ -80,9 +63,19 @@ bool holds_anything(const RecordBatch& batch) {
 }
 
 void add_window(LogIndex::BatchFacts& facts, std::int64_t window) {
-  const bool is_first = facts.rows + facts.payloads == 0;
+  const bool is_first = facts.first_window > facts.last_window;
   facts.first_window = is_first ? window : std::min(facts.first_window, window);
   facts.last_window = is_first ? window : std::max(facts.last_window, window);
+}
+
+// What a group says of a batch takes the place of a look at its rows.
+void note_windows(LogContents& contents, const GroupedBatch& batch, LogIndex::BatchFacts& facts) {
+  facts.rows = static_cast<std::int64_t>(batch.rows);
+  facts.has_bad_rows = batch.has_bad_rows;
+  for (const auto& window : batch.windows) {
+    add_window(facts, window.second);
+    contents.windows.insert(window);
+  }
 }
 
 // Counts the rows and payloads of a batch, notes their windows and lets them go. Returns how many
@@ -161,7 +154,7 @@ std::vector<LogIndex::Segment> LogIndex::linked_segments(const fs::path& directo
     }
     if (previous == segment.number) segment.sound_bytes = previous_bytes;
     previous = -1;
-    const std::optional<SegmentInfo> info = first_frame(segment.path);
+    const std::optional<SegmentInfo> info = read_head(segment.path).info;
     if (!info || info->rank != rank || info->restart != restart ||
         info->start.number != segment.number) {
       continue;
@@ -176,16 +169,13 @@ std::vector<LogIndex::Segment> LogIndex::linked_segments(const fs::path& directo
 std::vector<Damage> LogIndex::cut_segments(const fs::path& directory, int rank, int restart) {
   std::vector<Damage> damage;
   for (const Segment& segment : linked_segments(directory, rank, restart, damage)) {
-    std::error_code unknown;
-    const auto bytes = static_cast<std::int64_t>(fs::file_size(segment.path, unknown));
-    if (!unknown && segment.sound_bytes > bytes) damage.push_back(cut_at(segment, bytes));
+    const SegmentHead head = read_head(segment.path);
+    const std::int64_t sound = head.sound_bytes(segment.sound_bytes);
+    if (head.bytes >= 0 && sound > head.bytes) {
+      damage.push_back(cut_at(segment.path, head.bytes, sound));
+    }
   }
   return damage;
-}
-
-Damage LogIndex::cut_at(const Segment& segment, std::int64_t bytes) {
-  return {segment.path, bytes,
-          std::to_string(segment.sound_bytes - bytes) + " bytes are missing at the end"};
 }
 
 LogIndex::Found LogIndex::index_segment(Segment& segment) const {
@@ -196,7 +186,9 @@ LogIndex::Found LogIndex::index_segment(Segment& segment) const {
   };
   std::string content;
   try {
-    content = read_file(segment.path);
+    const File file = open_file(segment.path);
+    segment.file = file.identity();
+    content = read_file(file, segment.path);
   } catch (const SinkError& error) {
     fault(0, error.what());
     return found;
@@ -204,11 +196,17 @@ LogIndex::Found LogIndex::index_segment(Segment& segment) const {
   contents.files = 1;
   contents.bytes = static_cast<std::int64_t>(content.size());
   std::string_view bytes = content;
-  const bool has_end = segment.sound_bytes >= 0;
-  if (segment.sound_bytes > contents.bytes) {
-    contents.damage.push_back(cut_at(segment, contents.bytes));
+  const SegmentHead head = head_of(content);
+  const std::int64_t sound = head.sound_bytes(segment.sound_bytes);
+  const bool has_end = sound >= 0;
+  if (head.is_compacted() && segment.sound_bytes >= 0 &&
+      segment.sound_bytes != head.info->start.written_bytes) {
+    fault(0, "this is not the segment that the next one followed");
+  }
+  if (sound > contents.bytes) {
+    contents.damage.push_back(cut_at(segment.path, contents.bytes, sound));
   } else if (has_end) {
-    bytes = bytes.substr(0, static_cast<std::size_t>(segment.sound_bytes));
+    bytes = bytes.substr(0, static_cast<std::size_t>(sound));
   }
   const SegmentScan scan = scan_segment(bytes);
   for (const ScanFault& one : scan.faults) fault(one.offset, one.what);
@@ -223,6 +221,20 @@ void LogIndex::index_frames(const Segment& segment, const SegmentScan& scan, Fou
   Optimizers optimizers(contents.series);
   RecordBatch batch;
   std::string unpacked;
+  // Notes where a batch is and keeps what it holds besides rows, which `count` takes out.
+  const auto add_batch = [&](const LogFrame& stored, RecordBatch& one, const auto& count) {
+    BatchPlace& place = found.places.emplace_back();
+    place.frame = stored;
+    place.frame.payload = {};
+    place.number = one.number;
+    const std::int64_t undefined = count(place.facts);
+    ++contents.batch_count;
+    contents.last_time_ns = std::max(contents.last_time_ns, one.time_ns);
+    if (!holds_anything(one)) return undefined;
+    place.batch = contents.batches.size();
+    contents.batches.push_back(one);  // without rows, which keep their memory
+    return undefined;
+  };
   for (const LogFrame& stored : scan.frames) {
     LogFrame frame = stored;
     std::string why;
@@ -233,6 +245,7 @@ void LogIndex::index_frames(const Segment& segment, const SegmentScan& scan, Fou
       continue;
     }
     bool is_used = true;
+    std::int64_t undefined = 0;
     switch (static_cast<log_format::FrameType>(frame.header.type)) {
       case log_format::FrameType::segment: {
         const std::optional<SegmentInfo> info = decode_segment(frame.payload, why);
@@ -259,28 +272,26 @@ void LogIndex::index_frames(const Segment& segment, const SegmentScan& scan, Fou
         optimizers.refresh();
         break;
       case log_format::FrameType::batch:
-        if (decode_batch(frame.payload, batch, bounds, why, kFirstLook)) {
-          BatchPlace& place = found.places.emplace_back();
-          place.frame = stored;
-          place.frame.payload = {};
-          place.number = batch.number;
-          const std::int64_t undefined =
-              count_and_drop_rows(contents, optimizers, batch, place.facts);
-          ++contents.batch_count;
-          contents.last_time_ns = std::max(contents.last_time_ns, batch.time_ns);
-          if (holds_anything(batch)) {
-            place.batch = contents.batches.size();
-            contents.batches.push_back(batch);  // without rows, which keep their memory
-          }
-          if (undefined == 0) break;
-          why = std::to_string(undefined) + " records of series whose definition is lost";
-          fault();
-        } else {
-          is_used = false;
-        }
+        is_used = decode_batch(frame.payload, batch, bounds, why, kFirstLook);
+        if (!is_used) break;
+        undefined = add_batch(stored, batch, [&](BatchFacts& facts) {
+          return count_and_drop_rows(contents, optimizers, batch, facts);
+        });
+        break;
+      case log_format::FrameType::group:
+        is_used = decode_group(frame.payload, frame.header.raw, bounds, why, std::nullopt,
+                               [&](RecordBatch& one, const GroupedBatch& grouped) {
+                                 undefined += add_batch(stored, one, [&](BatchFacts& facts) {
+                                   note_windows(contents, grouped, facts);
+                                   return count_and_drop_rows(contents, optimizers, one, facts);
+                                 });
+                               });
         break;
     }
-    if (!is_used) fault();
+    if (is_used && undefined > 0) {
+      why = std::to_string(undefined) + " records of series whose definition is lost";
+    }
+    if (!is_used || undefined > 0) fault();
   }
 }
 

@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/file.h"
 #include "read/log.h"
 #include "read/log_decode.h"
 #include "read/log_scan.h"
@@ -63,9 +64,10 @@ class LogIndex {
   // Which columns of a batch to decode; nullopt: leave it out.
   using Choose = std::function<std::optional<Columns>(const BatchFacts&)>;
   // The batches of a piece, whole but for columns that were not chosen, and rows and payloads of
-  // series that are not wanted, in the order of the file. What `take` leaves in a batch is used
-  // again. Any thread; several pieces at the same time. Returns the rows there were.
-  using Take = std::function<void(RecordBatch&&)>;
+  // series that are not wanted, in the order of the file. Several may be chosen before the first of
+  // them is given. What `take` leaves in a batch is used again. Any thread; several pieces at the
+  // same time. Returns the rows there were.
+  using Take = std::function<void(RecordBatch&&, const BatchFacts&)>;
   std::int64_t read(const Piece& piece, const std::function<bool(SeriesId)>& wanted,
                     const Choose& choose, const Take& take, std::vector<Damage>& damage) const;
 
@@ -81,8 +83,10 @@ class LogIndex {
     int number = 0;
     std::filesystem::path path;
     std::int64_t sound_bytes = -1;  // as the next segment says; -1: nobody says
+    FileIdentity file;              // that was read: a compacted one may have its name by now
     std::vector<BatchPlace> batches;
   };
+  class FrameReader;
   // What one segment adds to contents_; its series are those it defines itself.
   struct Found {
     LogContents contents;
@@ -91,9 +95,10 @@ class LogIndex {
 
   static std::vector<Segment> linked_segments(const std::filesystem::path& directory, int rank,
                                               int restart, std::vector<Damage>& damage);
-  static Damage cut_at(const Segment& segment, std::int64_t bytes);
   Found index_segment(Segment& segment) const;
   void index_frames(const Segment& segment, const SegmentScan& scan, Found& found) const;
+  // The batches of a piece where they are now, if another file has the segment's name.
+  std::vector<BatchPlace> places_of(const Piece& piece, FileIdentity file) const;
   void take(Segment& segment, Found&& found);
   void drop_repeated();
   bool has_repeated() const;

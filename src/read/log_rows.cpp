@@ -1,12 +1,67 @@
 // The second pass over a log: its rows, from the places that the first pass found.
+#include <algorithm>
+#include <map>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "base/file_in_pieces.h"
+#include "read/log_group.h"
 #include "read/log_index.h"
 
 namespace trainmon {
+namespace {
+
+constexpr const char* kHasChanged = "the file has changed since its first bytes were read";
+
+}  // namespace
+
+// Decodes one frame after another; memory is used again.
+class LogIndex::FrameReader {
+ public:
+  // Gives the batches of one frame that are chosen, of those that stand in `places`. Returns why
+  // it cannot; empty when it could. Throws SinkError.
+  std::string read(FileInPieces& file, std::span<const BatchPlace> places, const Choose& choose,
+                   const std::function<void(RecordBatch&, const BatchFacts&)>& give) {
+    std::optional<Columns> columns;
+    chosen_.clear();
+    for (const BatchPlace& place : places) {
+      const std::optional<Columns> of_batch = choose(place.facts);
+      if (!of_batch) continue;
+      chosen_.push_back(&place);
+      columns = columns ? Columns(*columns |= *of_batch) : *of_batch;
+    }
+    if (!columns) return "";
+    LogFrame frame = places.front().frame;
+    std::string why;
+    frame.payload =
+        file.read(frame.offset + std::int64_t{log_format::kFrameHeaderBytes}, frame.header.stored);
+    if (frame.payload.size() != frame.header.stored) return kHasChanged;
+    FrameBounds known_to_hold;
+    if (!unpack(frame, unpacked_, known_to_hold, why)) return why;
+    std::size_t given = 0;
+    const auto give_chosen = [&](RecordBatch& batch) {
+      if (given == chosen_.size() || batch.number != chosen_[given]->number) return;
+      give(batch, chosen_[given++]->facts);
+    };
+    bool is_used = false;
+    if (frame.header.type == static_cast<std::uint8_t>(log_format::FrameType::group)) {
+      const auto take = [&](RecordBatch& batch, const GroupedBatch&) { give_chosen(batch); };
+      is_used = decode_group(frame.payload, frame.header.raw, known_to_hold, why, columns, take);
+    } else if (decode_batch(frame.payload, batch_, known_to_hold, why, *columns)) {
+      is_used = true;
+      give_chosen(batch_);
+    }
+    if (is_used && given == chosen_.size()) return "";
+    return why.empty() ? kHasChanged : why;
+  }
+
+ private:
+  RecordBatch batch_;
+  std::string unpacked_;
+  std::vector<const BatchPlace*> chosen_;
+};
 
 std::vector<LogIndex::Piece> LogIndex::pieces() const {
   constexpr std::int64_t kEnoughRows = std::int64_t{1} << 16;
@@ -15,74 +70,103 @@ std::vector<LogIndex::Piece> LogIndex::pieces() const {
     const std::vector<BatchPlace>& batches = segments_[segment].batches;
     std::int64_t rows = kEnoughRows;
     for (std::size_t i = 0; i < batches.size(); ++i) {
-      if (rows >= kEnoughRows) {
+      const bool is_in_frame = i > 0 && batches[i].frame.offset == batches[i - 1].frame.offset;
+      if (rows >= kEnoughRows && !is_in_frame) {
         pieces.push_back({segment, i, i, 0});
         rows = 0;
       }
       pieces.back().end = i + 1;
-      pieces.back().bytes += batches[i].frame.header.stored;
+      if (!is_in_frame) pieces.back().bytes += batches[i].frame.header.stored;
       rows += batches[i].facts.rows + batches[i].facts.payloads;
     }
   }
   return pieces;
 }
 
+namespace {
+
+// Whether records of a series are wanted: asked for each row, so answered from a table.
+class SeriesUse {
+ public:
+  SeriesUse(const std::map<SeriesId, Series>& series, const std::function<bool(SeriesId)>& wanted)
+      : series_(series), wanted_(wanted) {}
+  bool is_wanted(SeriesId id) { return of(id) == Use::wanted; }
+  bool is_defined(SeriesId id) { return of(id) != Use::undefined; }
+
+ private:
+  enum class Use : char { unasked, wanted, unwanted, undefined };
+  Use ask(SeriesId id) const {
+    if (!series_.contains(id)) return Use::undefined;
+    return wanted_(id) ? Use::wanted : Use::unwanted;
+  }
+  Use of(SeriesId id) {
+    if (id >= kFewSeries) return ask(id);
+    if (id >= known_.size()) known_.resize(id + 1, Use::unasked);
+    if (known_[id] == Use::unasked) known_[id] = ask(id);
+    return known_[id];
+  }
+  const std::map<SeriesId, Series>& series_;
+  const std::function<bool(SeriesId)>& wanted_;
+  std::vector<Use> known_;
+};
+
+}  // namespace
+
+std::vector<LogIndex::BatchPlace> LogIndex::places_of(const Piece& piece, FileIdentity file) const {
+  const Segment& segment = segments_[piece.segment];
+  const auto first = segment.batches.begin() + static_cast<std::ptrdiff_t>(piece.first);
+  const auto end = segment.batches.begin() + static_cast<std::ptrdiff_t>(piece.end);
+  std::vector<BatchPlace> places(first, end);
+  if (file == segment.file) return places;
+  Segment now;
+  now.number = segment.number;
+  now.path = segment.path;
+  std::unordered_map<std::uint64_t, BatchPlace> by_number;
+  for (BatchPlace& place : index_segment(now).places) by_number.emplace(place.number, place);
+  if (now.file != file) return {};
+  std::erase_if(places, [&](BatchPlace& place) {
+    const auto found = by_number.find(place.number);
+    if (found != by_number.end()) place = found->second;
+    return found == by_number.end();
+  });
+  return places;
+}
+
 std::int64_t LogIndex::read(const Piece& piece, const std::function<bool(SeriesId)>& wanted,
                             const Choose& choose, const Take& take,
                             std::vector<Damage>& damage) const {
-  const Segment& segment = segments_[piece.segment];
-  std::optional<FileInPieces> file;
-  // Asked for each row, so answered from a table.
-  enum class Use : char { unasked, wanted, unwanted, undefined };
-  std::vector<Use> known;
-  const auto ask = [&](SeriesId id) {
-    if (!contents_.series.contains(id)) return Use::undefined;
-    return wanted(id) ? Use::wanted : Use::unwanted;
-  };
-  const auto use_of = [&](SeriesId id) {
-    if (id >= kFewSeries) return ask(id);
-    if (id >= known.size()) known.resize(id + 1, Use::unasked);
-    if (known[id] == Use::unasked) known[id] = ask(id);
-    return known[id];
-  };
+  const std::filesystem::path& path = segments_[piece.segment].path;
   std::int64_t rows = 0;
-  RecordBatch batch;
-  std::string unpacked;
-  for (std::size_t i = piece.first; i < piece.end; ++i) {
-    const BatchPlace& place = segment.batches[i];
-    const std::optional<Columns> columns = choose(place.facts);
-    if (!columns) continue;
-    LogFrame frame = place.frame;
-    std::string why = "the file has changed since its first bytes were read";
-    bool is_used = false;
-    try {
-      if (!file) file.emplace(segment.path);
-      frame.payload = file->read(frame.offset + std::int64_t{log_format::kFrameHeaderBytes},
-                                 frame.header.stored);
-    } catch (const SinkError& error) {
-      damage.push_back({segment.path, 0, error.what()});
-      return rows;
-    }
-    if (frame.payload.size() == frame.header.stored) {
-      FrameBounds known_to_hold;
-      if (unpack(frame, unpacked, known_to_hold, why)) {
-        is_used = decode_batch(frame.payload, batch, known_to_hold, why, *columns);
-      }
-    }
-    if (!is_used || batch.number != place.number) {
-      damage.push_back({segment.path, frame.offset, why});
-      continue;
-    }
+  SeriesUse use(contents_.series, wanted);
+  const auto give = [&](RecordBatch& batch, const BatchFacts& facts) {
     const auto drop = [&](const auto& record) {
-      const Use use = use_of(record.key.series);
-      rows += use == Use::undefined ? 0 : 1;
-      return use != Use::wanted;
+      rows += use.is_defined(record.key.series) ? 1 : 0;
+      return !use.is_wanted(record.key.series);
     };
     std::erase_if(batch.rows, drop);
     std::erase_if(batch.payloads, drop);
-    std::erase_if(batch.alerts,
-                  [&](const Alert& a) { return !contents_.series.contains(a.key.series); });
-    take(std::move(batch));
+    std::erase_if(batch.alerts, [&](const Alert& a) { return !use.is_defined(a.key.series); });
+    take(std::move(batch), facts);
+  };
+  std::optional<FileInPieces> file;
+  std::vector<BatchPlace> places;
+  FrameReader reader;
+  try {
+    file.emplace(path);
+    places = places_of(piece, file->identity());
+    if (places.size() != piece.end - piece.first) damage.push_back({path, 0, kHasChanged});
+    for (std::size_t i = 0, end = 0; i < places.size(); i = end) {
+      const auto same_frame = [&](const BatchPlace& place) {
+        return place.frame.offset == places[i].frame.offset;
+      };
+      const auto next = std::find_if_not(places.begin() + static_cast<std::ptrdiff_t>(i),
+                                         places.end(), same_frame);
+      end = static_cast<std::size_t>(next - places.begin());
+      std::string why = reader.read(*file, {places.data() + i, end - i}, choose, give);
+      if (!why.empty()) damage.push_back({path, places[i].frame.offset, std::move(why)});
+    }
+  } catch (const SinkError& error) {
+    damage.push_back({path, 0, error.what()});
   }
   return rows;
 }

@@ -165,15 +165,15 @@ SegmentScan scan_rest(std::string_view bytes, std::int64_t offset, std::uint32_t
 }
 
 bool unpack(LogFrame& frame, std::string& unpacked, FrameBounds& bounds, std::string& why) {
-  using log_format::Codec;
   const auto codec = static_cast<Codec>(frame.header.codec);
-  if (codec == Codec::none) return true;
+  const bool is_group = frame.header.type == static_cast<std::uint8_t>(FrameType::group);
+  if (codec == Codec::none || (codec == Codec::parts && is_group && has_zstd())) return true;
   if (codec == Codec::zstd && has_zstd() && !bounds.takes_bytes(frame.header.raw)) {
     why = "the frame unpacks to " + grouped(frame.header.raw) + " bytes, more than its " +
           grouped(frame.header.stored) + " can hold";
     return false;
   }
-  if (codec != Codec::zstd || frame.header.raw > log_format::kMaxPayload ||
+  if (codec != Codec::zstd || frame.header.raw > kMaxPayload ||
       !decompress(frame.payload, frame.header.raw, unpacked)) {
     why = codec == Codec::zstd && has_zstd()
               ? "the frame cannot be decompressed"

@@ -1,12 +1,20 @@
+// The beginning of a segment tells where it belongs, without the rest.
 #include "read/log_segments.h"
 
 #include <algorithm>
 #include <optional>
 #include <system_error>
 
+#include "base/file.h"
+#include "read/log_scan.h"
 #include "sinks/log_format.h"
 
 namespace trainmon {
+namespace {
+
+constexpr std::size_t kBeginning = 1 << 16;
+
+}  // namespace
 
 std::vector<SegmentFile> segment_files(const std::filesystem::path& directory,
                                        std::vector<Damage>& damage) {
@@ -23,6 +31,34 @@ std::vector<SegmentFile> segment_files(const std::filesystem::path& directory,
   if (error) damage.push_back({directory, 0, error.message()});
   std::ranges::sort(files, {}, &SegmentFile::number);
   return files;
+}
+
+SegmentHead head_of(std::string_view content) {
+  SegmentHead head;
+  head.bytes = static_cast<std::int64_t>(content.size());
+  const SegmentScan scan = scan_segment(content.substr(0, kBeginning));
+  for (LogFrame frame : scan.frames) {
+    if (frame.header.type != static_cast<std::uint8_t>(log_format::FrameType::segment)) continue;
+    std::string unpacked, why;
+    Allowance none_used;
+    FrameBounds bounds(frame.header.stored, none_used);
+    if (unpack(frame, unpacked, bounds, why)) head.info = decode_segment(frame.payload, why);
+    break;
+  }
+  return head;
+}
+
+SegmentHead read_head(const std::filesystem::path& path) {
+  try {
+    const File file = open_file(path);
+    std::string beginning(kBeginning, '\0');
+    beginning.resize(read_at(file, 0, beginning.data(), beginning.size(), path));
+    SegmentHead head = head_of(beginning);
+    head.bytes = linked_size(file, path);
+    return head;
+  } catch (const SinkError&) {
+    return {};  // it is said when the whole file is read
+  }
 }
 
 }  // namespace trainmon

@@ -1,9 +1,13 @@
-// The segments of the log of one rank and restart: which files there are.
+// The segment files of a log, and what the beginning of one says.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
+#include <string_view>
 #include <vector>
 
+#include "read/log_decode.h"
 #include "trainmon/read.h"
 
 namespace trainmon {
@@ -17,5 +21,19 @@ struct SegmentFile {
 // damage.
 std::vector<SegmentFile> segment_files(const std::filesystem::path& directory,
                                        std::vector<Damage>& damage);
+
+struct SegmentHead {
+  std::optional<SegmentInfo> info;  // nullopt where the beginning is damaged, or is none yet
+  std::int64_t bytes = -1;          // of the file; -1: it cannot be read
+
+  bool is_compacted() const { return info && info->start.compacted_bytes > 0; }
+  // How much of the file is sound, where the next segment says so of it as it was written; -1:
+  // nobody says.
+  std::int64_t sound_bytes(std::int64_t as_written) const {
+    return is_compacted() ? info->start.compacted_bytes : as_written;
+  }
+};
+SegmentHead head_of(std::string_view content);
+SegmentHead read_head(const std::filesystem::path& path);
 
 }  // namespace trainmon

@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "read/log_decode.h"
+#include "read/log_group.h"
 #include "read/log_scan.h"
 #include "read/log_segments.h"
 #include "sinks/log_format.h"
@@ -21,18 +22,6 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kNumbersKept = 65536;
 
-// What `path` holds from `offset` on.
-std::string read_from(const fs::path& path, std::int64_t offset) {
-  const File file = open_file(path);
-  const off_t size = ::lseek(file.fd(), 0, SEEK_END);
-  if (size < 0) throw file_error(errno, "cannot read", path);
-  std::string bytes;
-  if (size <= offset) return bytes;
-  bytes.resize(static_cast<std::size_t>(size - offset));
-  bytes.resize(read_at(file, offset, bytes.data(), bytes.size(), path));
-  return bytes;
-}
-
 }  // namespace
 
 LogTail::LogTail(fs::path directory, int rank, int restart, std::size_t segments)
@@ -40,6 +29,34 @@ LogTail::LogTail(fs::path directory, int rank, int restart, std::size_t segments
 
 fs::path LogTail::path(int segment) const {
   return directory_ / log_format::segment_name(segment);
+}
+
+// What the segment holds after offset_. A compacted file in its place is read from its beginning:
+// what was given before is known by its numbers.
+std::string LogTail::read_rest() {
+  const fs::path file_path = path(*segment_);
+  const File file = open_file(file_path);
+  if (file.identity() != file_) {
+    file_ = file.identity();
+    offset_ = 0;
+    frames_ = 0;
+    said_ = -1;
+  }
+  const off_t size = ::lseek(file.fd(), 0, SEEK_END);
+  if (size < 0) throw file_error(errno, "cannot read", file_path);
+  std::string bytes;
+  if (size <= offset_) return bytes;
+  bytes.resize(static_cast<std::size_t>(size - offset_));
+  bytes.resize(read_at(file, offset_, bytes.data(), bytes.size(), file_path));
+  return bytes;
+}
+
+// Numbers ascend but for a few, so one below all that are kept is old.
+bool LogTail::is_new(std::uint64_t batch) {
+  if (numbers_.size() >= kNumbersKept && batch < *numbers_.begin()) return false;
+  if (!numbers_.insert(batch).second) return false;
+  if (numbers_.size() > kNumbersKept) numbers_.erase(numbers_.begin());
+  return true;
 }
 
 bool LogTail::look(const Take& take, std::vector<Damage>& damage) {
@@ -69,7 +86,8 @@ bool LogTail::read(const Take& take, bool is_last, std::vector<Damage>& damage) 
   while (!is_foreign_) {
     const std::int64_t before = offset_;
     try {
-      take_frames(read_from(path(*segment_), offset_), is_last, take, damage);
+      const std::string bytes = read_rest();
+      take_frames(bytes, is_last, take, damage);
     } catch (const SinkError& error) {
       if (said_ == offset_) break;
       said_ = offset_;
@@ -110,32 +128,39 @@ void LogTail::take_frames(std::string_view bytes, bool is_last, const Take& take
       fault();
       continue;
     }
-    switch (static_cast<log_format::FrameType>(frame.header.type)) {
-      case log_format::FrameType::segment:
-        if (const auto info = decode_segment(frame.payload, why);
-            info && (info->rank != rank_ || info->restart != restart_)) {
-          why = "this segment is of rank " + std::to_string(info->rank) + ", restart " +
-                std::to_string(info->restart) + ": it does not belong here and is not used";
-          is_foreign_ = true;
-        }
-        if (!why.empty()) fault();
-        if (is_foreign_) return;
-        break;
-      case log_format::FrameType::series:
-        if (!decode_series(frame.payload, series_, bounds, why)) fault();
-        break;
-      case log_format::FrameType::batch:
-        if (std::optional<RecordBatch> batch = decode_batch(frame.payload, bounds, why)) {
-          if (!numbers_.insert(batch->number).second) break;
-          if (numbers_.size() > kNumbersKept) numbers_.erase(numbers_.begin());
-          drop_undefined(*batch, frame.offset, damage);
-          take(std::move(*batch));
-        } else {
-          fault();
-        }
-        break;
-    }
+    if (!take_frame(frame, bounds, take, damage, why)) fault();
+    if (is_foreign_) return;
   }
+}
+
+bool LogTail::take_frame(LogFrame& frame, FrameBounds& bounds, const Take& take,
+                         std::vector<Damage>& damage, std::string& why) {
+  const auto give = [&](RecordBatch& batch) {
+    if (!is_new(batch.number)) return;
+    drop_undefined(batch, frame.offset, damage);
+    take(std::move(batch));
+  };
+  switch (static_cast<log_format::FrameType>(frame.header.type)) {
+    case log_format::FrameType::segment:
+      if (const auto info = decode_segment(frame.payload, why);
+          info && (info->rank != rank_ || info->restart != restart_)) {
+        why = "this segment is of rank " + std::to_string(info->rank) + ", restart " +
+              std::to_string(info->restart) + ": it does not belong here and is not used";
+        is_foreign_ = true;
+      }
+      return why.empty();
+    case log_format::FrameType::series:
+      return decode_series(frame.payload, series_, bounds, why);
+    case log_format::FrameType::batch: {
+      std::optional<RecordBatch> batch = decode_batch(frame.payload, bounds, why);
+      if (batch) give(*batch);
+      return batch.has_value();
+    }
+    case log_format::FrameType::group:
+      return decode_group(frame.payload, frame.header.raw, bounds, why, Columns::all(),
+                          [&](RecordBatch& batch, const GroupedBatch&) { give(batch); });
+  }
+  return true;  // a later version's
 }
 
 void LogTail::drop_undefined(RecordBatch& batch, std::int64_t offset,

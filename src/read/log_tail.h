@@ -9,7 +9,9 @@
 #include <set>
 #include <vector>
 
+#include "base/file.h"
 #include "read/log_bounds.h"
+#include "read/log_scan.h"
 #include "trainmon/read.h"
 
 namespace trainmon {
@@ -31,8 +33,12 @@ class LogTail {
 
  private:
   bool read(const Take& take, bool is_last, std::vector<Damage>& damage);
+  std::string read_rest();
+  bool is_new(std::uint64_t batch);
   void take_frames(std::string_view bytes, bool is_last, const Take& take,
                    std::vector<Damage>& damage);
+  bool take_frame(LogFrame& frame, FrameBounds& bounds, const Take& take,
+                  std::vector<Damage>& damage, std::string& why);
   void drop_undefined(RecordBatch& batch, std::int64_t offset, std::vector<Damage>& damage) const;
   std::filesystem::path path(int segment) const;
 
@@ -42,6 +48,7 @@ class LogTail {
   const std::size_t from_end_;
   bool is_whole_ = true;
   std::optional<int> segment_;  // the one being read
+  FileIdentity file_;           // that had its name
   std::int64_t offset_ = 0;     // of it, read so far
   std::uint32_t frames_ = 0;    // of it, read so far
   bool is_foreign_ = false;     // of another rank

@@ -301,8 +301,11 @@ std::int64_t RunStream::read(const Piece& piece, const Take& take,
   out.restart = piece.restart;
   out.rank = piece.rank;
   std::vector<const Shape*> listed;  // by the batch
-  bool is_given = true;              // the rows of the batch
-  const auto take_batch = [&](RecordBatch&& batch) {
+  const auto gives = [&](const LogIndex::BatchFacts& batch) {
+    return !take.only_bad_batches || batch.has_bad_rows;
+  };
+  const auto take_batch = [&](RecordBatch&& batch, const LogIndex::BatchFacts& facts) {
+    const bool is_given = gives(facts);
     listed.clear();
     for (const Shape& shape : batch.shapes) listed.push_back(kept(shape));
     for (const Row& row : batch.rows) {
@@ -343,8 +346,7 @@ std::int64_t RunStream::read(const Piece& piece, const Take& take,
   const auto choose = [&](const LogIndex::BatchFacts& batch) -> std::optional<Columns> {
     const Selected windows = selected(directory, batch, take.step);
     if (windows == Selected::none) return std::nullopt;
-    is_given = !take.only_bad_batches || batch.has_bad_rows;
-    if (is_given) return take.columns;
+    if (gives(batch)) return take.columns;
     if (windows == Selected::some || !has_all_series) return kToCount;
     rows += batch.rows;
     return std::nullopt;

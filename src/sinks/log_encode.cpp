@@ -7,6 +7,7 @@
 
 #include "base/crc32c.h"
 #include "sinks/compress.h"
+#include "sinks/log_columns.h"
 #include "trainmon/error.h"
 
 namespace trainmon::log_format {
@@ -45,39 +46,12 @@ void append_frame(std::string& out, FrameType type, std::uint32_t number, std::s
       codec = Codec::zstd;
     }
   }
-  std::string header;
-  ByteWriter writer(header);
-  header += kFrameMagic;
-  writer.fixed(static_cast<std::uint8_t>(type));
-  writer.fixed(static_cast<std::uint8_t>(codec));
-  writer.fixed(std::uint16_t{0});
-  writer.fixed(static_cast<std::uint32_t>(out.size() - start - kFrameHeaderBytes));
-  writer.fixed(static_cast<std::uint32_t>(size));
-  writer.fixed(number);
-  writer.fixed(crc32c(std::string_view(out).substr(start + kFrameHeaderBytes)));
-  writer.fixed(crc32c(header));
-  out.replace(start, kFrameHeaderBytes, header);
-}
-
-// A block with its length in front, so that readers can step over what they do not know.
-template <typename Fill>
-void append_block(ByteWriter& writer, const Fill& fill) {
-  std::string block;
-  ByteWriter inner(block);
-  fill(inner);
-  writer.text(block);
-}
-
-// A column's values side by side; the memory is used again for the next column.
-const std::vector<std::int64_t>& gathered(const std::vector<Row>& rows, Column column) {
-  static thread_local std::vector<std::int64_t> values;
-  values.resize(rows.size());
-  with_integer(column, [&](const auto& member) {
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      values[i] = static_cast<std::int64_t>(member(rows[i]));
-    }
-  });
-  return values;
+  FrameHeader header;
+  header.type = static_cast<std::uint8_t>(type);
+  header.codec = static_cast<std::uint8_t>(codec);
+  header.raw = static_cast<std::uint32_t>(size);
+  header.number = number;
+  complete_frame(out, start, header);
 }
 
 // The shapes of a batch: what its rows say, which counts through a list of the batch's own, so that
@@ -115,85 +89,12 @@ struct BatchShapes {
   }
 };
 
-void append_integers(ByteWriter& writer, const std::vector<std::int64_t>& values, Column column) {
-  const std::int64_t first = values.front();
-  const auto varint_bytes = [](std::int64_t value) {
-    return (static_cast<std::size_t>(std::bit_width(zigzag(value) | 1)) + 6) / 7;
-  };
-  const auto difference = [](std::int64_t a, std::int64_t b) {
-    return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) - static_cast<std::uint64_t>(b));
-  };
-  const bool is_constant =
-      std::ranges::all_of(values, [first](std::int64_t value) { return value == first; });
-  // Never for seq, so that rows never outnumber bytes.
-  if (is_constant && column != Column::seq) {
-    writer.fixed(static_cast<std::uint8_t>(Encoding::constant));
-    return append_block(writer, [&](ByteWriter& block) { block.signed_varint(first); });
-  }
-  std::size_t plain_bytes = 0, delta_bytes = 0;
-  std::int64_t before = 0;
-  for (const std::int64_t value : values) {
-    plain_bytes += varint_bytes(value);
-    delta_bytes += varint_bytes(difference(value, before));
-    before = value;
-  }
-  const bool is_delta = delta_bytes < plain_bytes;
-  writer.fixed(static_cast<std::uint8_t>(is_delta ? Encoding::delta : Encoding::plain));
-  writer.varint(is_delta ? delta_bytes : plain_bytes);
-  before = 0;
-  for (const std::int64_t value : values) {
-    writer.signed_varint(is_delta ? difference(value, before) : value);
-    before = value;
-  }
-}
-
-void append_floats(ByteWriter& writer, const std::vector<Row>& rows, Column column) {
-  double RowState::*const member = float_member(column);
-  const double first = rows.front().state.*member;
-  bool is_constant = true, is_float32 = true;
-  bool is_implied = column == kMean || column == kAbsmax;
-  for (const Row& row : rows) {
-    const double value = row.state.*member;
-    is_constant = is_constant && same_bits(value, first);
-    is_float32 = is_float32 && same_bits(static_cast<double>(static_cast<float>(value)), value);
-    if (!is_implied) continue;
-    const std::optional<double> implied = implied_value(row.state, column);
-    is_implied = implied && same_bits(*implied, value);
-  }
-  const Encoding encoding = is_implied    ? Encoding::implied
-                            : is_constant ? Encoding::constant
-                            : is_float32  ? Encoding::float32
-                                          : Encoding::plain;
-  writer.fixed(static_cast<std::uint8_t>(encoding));
-  if (encoding == Encoding::implied) return writer.varint(0);
-  if (encoding == Encoding::constant) {
-    writer.varint(sizeof(double));
-    return writer.fixed(first);
-  }
-  const std::size_t size = encoding == Encoding::float32 ? sizeof(float) : sizeof(double);
-  writer.varint(rows.size() * size);
-  for (const Row& row : rows) {
-    const double value = row.state.*member;
-    if (encoding == Encoding::float32) {
-      writer.fixed(static_cast<float>(value));
-    } else {
-      writer.fixed(value);
-    }
-  }
-}
-
 void append_rows(ByteWriter& writer, const std::vector<Row>& rows, const BatchShapes& shapes) {
   writer.varint(rows.size());
   writer.varint(kColumns.size());
   for (const ColumnDefinition& definition : kColumns) {
     writer.fixed(static_cast<std::uint8_t>(definition.column));
-    if (definition.type == ColumnType::integer) {
-      const bool is_shape = definition.column == Column::shape;
-      append_integers(writer, is_shape ? shapes.numbers : gathered(rows, definition.column),
-                      definition.column);
-    } else {
-      append_floats(writer, rows, definition.column);
-    }
+    append_column(writer, definition, rows, shapes.numbers);
   }
 }
 
@@ -218,6 +119,18 @@ void append_section(ByteWriter& writer, Section section, const std::vector<Recor
       append_block(block, [&](ByteWriter& fields) { put(fields, record); });
     }
   });
+}
+
+void append_shape(ByteWriter& writer, const Shape& shape) {
+  writer.varint(shape.size());
+  for (const std::int64_t size : shape) writer.varint(static_cast<std::uint64_t>(size));
+}
+
+void append_head(ByteWriter& writer, const RecordBatch& batch) {
+  writer.varint(batch.number);
+  writer.fixed(static_cast<std::uint8_t>(batch.moment));
+  writer.fixed(batch.time_ns);
+  writer.fixed(batch.eps);
 }
 
 void append_records(ByteWriter& writer, const RecordBatch& batch,
@@ -276,12 +189,28 @@ void append_records(ByteWriter& writer, const RecordBatch& batch,
 
 }  // namespace
 
+void complete_frame(std::string& out, std::size_t start, const FrameHeader& header) {
+  const std::string_view payload = std::string_view(out).substr(start + kFrameHeaderBytes);
+  std::string bytes;
+  ByteWriter writer(bytes);
+  bytes += kFrameMagic;
+  writer.fixed(header.type);
+  writer.fixed(header.codec);
+  writer.fixed(std::uint16_t{0});
+  writer.fixed(static_cast<std::uint32_t>(payload.size()));
+  writer.fixed(header.raw);
+  writer.fixed(header.number);
+  writer.fixed(crc32c(payload));
+  writer.fixed(crc32c(bytes));
+  out.replace(start, kFrameHeaderBytes, bytes);
+}
+
 void append_segment_start(std::string& out, const RunInfo& run, const SegmentStart& start) {
   ByteWriter writer(out);
   out += kMagic;
   writer.fixed(kByteOrder);
   writer.fixed(kMajor);
-  writer.fixed(kMinor);
+  writer.fixed(start.compacted_bytes == 0 ? kMinor : kMinorCompacted);
   append_frame(out, FrameType::segment, 0, 0, [&](std::string& payload) {
     ByteWriter fields(payload);
     fields.signed_varint(start.number);
@@ -298,6 +227,9 @@ void append_segment_start(std::string& out, const RunInfo& run, const SegmentSta
       fields.fixed(static_cast<std::uint8_t>(definition.type));
       fields.text(definition.name);
     }
+    if (start.compacted_bytes == 0) return;
+    fields.fixed(start.compacted_bytes);
+    fields.fixed(start.written_bytes);
   });
 }
 
@@ -333,26 +265,34 @@ void append_series_frame(std::string& out, std::uint32_t frame_number,
 void append_batch_frame(std::string& out, std::uint32_t frame_number, const RecordBatch& batch,
                         const SeriesTable& series, const std::vector<Gap>& more_gaps) {
   const BatchShapes shapes(batch.rows, series);
-  std::size_t records = batch.rows.size() + batch.outcomes.size() + batch.scalars.size() +
-                        batch.payloads.size() + batch.declared.size() + batch.alerts.size() +
-                        batch.gaps.size() + more_gaps.size() + shapes.records();
-  for (const Declared& declared : batch.declared) records += declared.values.size();
+  const std::size_t records = record_count(batch) + more_gaps.size() + shapes.records();
   append_frame(out, FrameType::batch, frame_number, records, [&](std::string& payload) {
     ByteWriter writer(payload);
-    writer.varint(batch.number);
-    writer.fixed(static_cast<std::uint8_t>(batch.moment));
-    writer.fixed(batch.time_ns);
-    writer.fixed(batch.eps);
+    append_head(writer, batch);
     if (!batch.rows.empty()) {
       writer.fixed(static_cast<std::uint8_t>(Section::rows));
       append_block(writer, [&](ByteWriter& block) { append_rows(block, batch.rows, shapes); });
     }
-    append_section(writer, Section::shapes, shapes.list, [](ByteWriter& w, const Shape* shape) {
-      w.varint(shape->size());
-      for (const std::int64_t size : *shape) w.varint(static_cast<std::uint64_t>(size));
-    });
+    append_section(writer, Section::shapes, shapes.list,
+                   [](ByteWriter& w, const Shape* shape) { append_shape(w, *shape); });
     append_records(writer, batch, more_gaps);
   });
+}
+
+std::size_t record_count(const RecordBatch& batch) {
+  std::size_t records = batch.rows.size() + batch.outcomes.size() + batch.scalars.size() +
+                        batch.payloads.size() + batch.declared.size() + batch.alerts.size() +
+                        batch.gaps.size() + batch.shapes.size();
+  for (const Declared& declared : batch.declared) records += declared.values.size();
+  for (const Shape& shape : batch.shapes) records += shape.size();
+  return records;
+}
+
+void append_batch_without_rows(std::string& out, const RecordBatch& batch) {
+  ByteWriter writer(out);
+  append_head(writer, batch);
+  append_section(writer, Section::shapes, batch.shapes, append_shape);
+  append_records(writer, batch, {});
 }
 
 void for_each_series(const RecordBatch& batch, const std::function<void(SeriesId)>& use) {

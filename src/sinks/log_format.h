@@ -21,6 +21,7 @@ inline constexpr std::string_view kMagic = "TMLOG\r\n\x1a";
 inline constexpr std::uint32_t kByteOrder = 0x01020304;  // stored little-endian: 04 03 02 01
 inline constexpr std::uint16_t kMajor = 1;               // a reader refuses another major version
 inline constexpr std::uint16_t kMinor = 1;
+inline constexpr std::uint16_t kMinorCompacted = 2;  // of segments with groups
 inline constexpr std::size_t kPreambleBytes = 16;
 
 // "log-000012.tmlog".
@@ -40,8 +41,9 @@ inline constexpr std::uint64_t kMaxRatio = 64;
 // proportion to its rows.
 inline constexpr std::size_t kMaxDimensions = 64;
 
-enum class FrameType : std::uint8_t { segment = 1, series = 2, batch = 3 };
-enum class Codec : std::uint8_t { none = 0, zstd = 1 };
+enum class FrameType : std::uint8_t { segment = 1, series = 2, batch = 3, group = 4 };
+// parts: the payload says itself which of its parts are packed.
+enum class Codec : std::uint8_t { none = 0, zstd = 1, parts = 2 };
 
 struct FrameHeader {
   std::uint8_t type = 0;

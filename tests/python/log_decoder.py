@@ -111,8 +111,8 @@ def decode(data: bytes) -> Segment:
         if codec == 1:
             payload = zstandard.decompress(payload)
         else:
-            assert codec == 0
-        assert len(payload) == raw
+            assert codec == (2 if kind == 4 else 0)
+        assert len(payload) == raw or codec == 2
         number += 1
         if kind == 1:
             assert frame == 0
@@ -121,6 +121,8 @@ def decode(data: bytes) -> Segment:
             _series(Reader(payload), segment)
         elif kind == 3:
             segment.batches.append(_batch(Reader(payload), segment))
+        elif kind == 4:
+            segment.batches.extend(_group(Reader(payload), raw, segment))
     return segment
 
 
@@ -132,6 +134,11 @@ def _segment(r: Reader, segment: Segment) -> None:
     for _ in range(r.varint()):
         column, kind = r.number("B"), r.number("B")
         segment.columns[column] = ({1: int, 2: float}[kind], r.text())
+    if r.left():
+        segment.start["compacted_bytes"], segment.start["written_bytes"] = (
+            r.number("q"),
+            r.number("q"),
+        )
 
 
 def _series(r: Reader, segment: Segment) -> None:
@@ -152,13 +159,45 @@ def _series(r: Reader, segment: Segment) -> None:
         }
 
 
-def _batch(r: Reader, segment: Segment) -> dict:
+def _part(r: Reader, sizes: list[int]) -> Reader:
+    size, data = r.varint(), r.bytes()
+    sizes.append(size)
+    if size == 0:
+        return Reader(data)
+    data = zstandard.decompress(data)
+    assert len(data) == size
+    return Reader(data)
+
+
+def _group(r: Reader, raw: int, segment: Segment) -> list[dict]:
+    sizes: list[int] = []
+    batches = []
+    count = r.varint()
+    heads = _part(r, sizes)
+    rows = _columns(r, r.varint(), lambda: _part(r, sizes))
+    assert r.left() == 0 and sum(sizes) == raw
+    for _ in range(count):
+        own, bad = heads.varint(), heads.number("B")
+        windows = [(heads.svarint(), heads.svarint()) for _ in range(heads.varint())]
+        batch = _batch(Reader(heads.bytes()), segment, rows[:own])
+        rows = rows[own:]
+        found = {
+            (segment.series[row["series"]]["optimizer"], row["window"]) for row in batch["rows"]
+        }
+        assert windows == sorted(found)
+        assert bad == any(row["nans"] + row["pos_infs"] + row["neg_infs"] for row in batch["rows"])
+        batches.append(batch)
+    assert not rows and heads.left() == 0
+    return batches
+
+
+def _batch(r: Reader, segment: Segment, rows: list[dict] | None = None) -> dict:
     batch = {
         "number": r.varint(),
         "moment": r.number("B"),
         "time_ns": r.number("q"),
         "eps": r.number("d"),
-        "rows": [],
+        "rows": rows or [],
     }
     readers = {
         1: ("rows", _rows),
@@ -172,28 +211,32 @@ def _batch(r: Reader, segment: Segment) -> dict:
     }
     while r.left():
         tag, data = r.number("B"), Reader(r.bytes())
+        assert tag != 1 or rows is None, "the rows of a group are in its columns"
         if tag not in readers:
             continue
         name, read = readers[tag]
         if tag == 1:
             batch[name] = read(data)
-            for row in batch[name]:
-                assert row["series"] in segment.series, "used before it is defined"
         else:
             batch[name] = [read(Reader(data.bytes())) for _ in range(data.varint())]
         assert data.left() == 0
     for row in batch["rows"]:
+        assert row["series"] in segment.series, "used before it is defined"
         full_shape = segment.series[row["series"]]["full_shape"]
         row["shape"] = [None, full_shape, *batch.get("shapes", [])][row["shape"]]
     return batch
 
 
 def _rows(r: Reader) -> list[dict]:
-    count, columns = r.varint(), r.varint()
+    count = r.varint()
     assert count <= r.left()
+    return _columns(r, count, lambda: Reader(r.bytes()))
+
+
+def _columns(r: Reader, count: int, data_of) -> list[dict]:
     rows = [{name: default for name, _, default in COLUMNS.values()} for _ in range(count)]
-    for _ in range(columns):
-        column, encoding, data = r.number("B"), r.number("B"), Reader(r.bytes())
+    for _ in range(r.varint() if count else 0):
+        column, encoding, data = r.number("B"), r.number("B"), data_of()
         if column not in COLUMNS:
             continue
         name, kind, _ = COLUMNS[column]

@@ -3,6 +3,7 @@ verdict that is printed, what is logged."""
 
 import logging
 import os
+import re
 import subprocess
 import sys
 
@@ -51,7 +52,8 @@ def test_the_manuals_script(pair):
         assert text == dumps.csv_bytes(rows)
     assert done.stdout.startswith("rank 0: nothing suspicious in 4 parameters and 3 steps\n")
     assert "\nrank 1: suspicious at step 0, in backward order: " in done.stdout
-    assert done.stderr == ""  # no bar where there is no terminal
+    # No bar where there is no terminal: a line now and then, if the machine is slow.
+    assert re.fullmatch(r"(drawing: \d+%\n)*", done.stderr)
 
 
 def test_one_card_has_no_level_of_ranks(pair, tmp_path):

@@ -1,0 +1,390 @@
+// Rows come rank by rank; the engine wants them step by step. So the rank that is furthest behind
+// is read on, and a step is complete when no rank can have more of it.
+#include "answers/diagnose.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "base/text.h"
+#include "detect/engine.h"
+#include "model/first_bad.h"
+#include "read/run_stream.h"
+#include "trainmon/first_bad.h"
+
+namespace trainmon {
+namespace {
+
+using detect::Check;
+using detect::Finding;
+using detect::Quantity;
+
+// The scalar by which somebody says that weights are edited about this step.
+constexpr const char* kEdit = "trainmon/edit";
+
+// The parameters of a run, and what each series is to the checks.
+class Parameters {
+ public:
+  explicit Parameters(const std::vector<Series>& series) {
+    std::map<std::tuple<std::int32_t, std::int32_t, std::string>, std::uint32_t> known;
+    for (const Series& one : series) {
+      const int quantity = detect::quantity_of(one.kind);
+      Use& use = uses_.emplace_back();
+      if (quantity < 0 || !one.element.empty()) continue;
+      const auto [at, is_new] = known.try_emplace({one.optimizer, one.chunk, one.name},
+                                                  static_cast<std::uint32_t>(tensors_.size()));
+      if (is_new) tensors_.push_back({one.name, one.chunk, one.optimizer});
+      use.quantity = quantity;
+      use.tensor = at->second;
+      use.dtype = one.dtype;
+      use.is_replicated = one.replication == Replication::identical;
+    }
+  }
+
+  const std::vector<detect::Tensor>& tensors() const { return tensors_; }
+  std::optional<detect::Observation> observation(const ReadRow& row) const {
+    const Use& use = uses_[row.series];
+    if (use.quantity < 0) return std::nullopt;
+    detect::Observation one = detect::observe(row.state, row.flags, row.loss_scale);
+    one.tensor = use.tensor;
+    one.quantity = static_cast<Quantity>(use.quantity);
+    one.rank = row.rank;
+    one.dtype = use.dtype;
+    one.is_replicated = use.is_replicated;
+    one.attempt = row.attempt;
+    one.accum = row.accum;
+    one.seq = row.seq;
+    return one;
+  }
+
+ private:
+  struct Use {
+    int quantity = -1;
+    std::uint32_t tensor = 0;
+    DType dtype = DType::float32;
+    bool is_replicated = false;
+  };
+  std::vector<Use> uses_;  // by series
+  std::vector<detect::Tensor> tensors_;
+};
+
+// Gives the engine what the groups say, and whether weights were edited, as steps go by.
+class Told {
+ public:
+  explicit Told(const RunRows& run) : run_(run) {
+    for (const ReadScalar& scalar : run.scalars) {
+      if (scalar.name == kEdit) edits_.insert(scalar.step);
+    }
+  }
+  void declare_until(std::int64_t step, detect::Engine& engine) {
+    for (; next_ < run_.declared.size() && run_.declared[next_].step <= step; ++next_) {
+      const ReadDeclared& one = run_.declared[next_];
+      const bool is_number = one.value.type == DeclaredValue::Type::number;
+      engine.declare(one.optimizer, one.group, one.value.name,
+                     is_number ? one.value.number : std::numeric_limits<double>::quiet_NaN());
+    }
+  }
+  // A scalar belongs to the step whose forward began last.
+  bool has_edit(std::int64_t step) const {
+    return edits_.contains(step) || edits_.contains(step - 1);
+  }
+
+ private:
+  const RunRows& run_;
+  std::size_t next_ = 0;
+  std::set<std::int64_t> edits_;
+};
+
+class StepByStep {
+ public:
+  StepByStep(const RunStream& stream, const Parameters& parameters, detect::Engine& engine)
+      : stream_(stream), parameters_(parameters), engine_(engine), told_(stream.facts()) {
+    for (std::size_t i = 0; i < stream.pieces().size(); ++i) {
+      ranks_[stream.pieces()[i].rank].pieces.push_back(i);
+    }
+  }
+
+  std::int64_t run(std::vector<Damage>& damage) {
+    std::int64_t rows = 0;
+    while (Rank* const behind = furthest_behind()) {
+      const std::int64_t before = behind->newest;
+      rows += read(*behind, damage);
+      // Late rows of a device come a few batches after the others of their step: a whole piece is
+      // waited for.
+      behind->complete = before;
+      if (behind->next == behind->pieces.size()) behind->complete = kEnd;
+      take_complete();
+    }
+    take_complete();
+    return rows;
+  }
+
+ private:
+  static constexpr std::int64_t kEnd = std::numeric_limits<std::int64_t>::max();
+  static constexpr std::int64_t kBegin = std::numeric_limits<std::int64_t>::min();
+  struct Rank {
+    std::vector<std::size_t> pieces;
+    std::size_t next = 0;
+    std::int64_t newest = kBegin;    // step that was read
+    std::int64_t complete = kBegin;  // steps before this one are whole
+  };
+
+  Rank* furthest_behind() {
+    Rank* found = nullptr;
+    for (auto& [number, rank] : ranks_) {
+      if (rank.next == rank.pieces.size()) continue;
+      if (found == nullptr || rank.newest < found->newest) found = &rank;
+    }
+    return found;
+  }
+
+  std::int64_t read(Rank& rank, std::vector<Damage>& damage) {
+    RunStream::Take take;
+    take.row = [&](const ReadRow& row) {
+      const std::optional<detect::Observation> one = parameters_.observation(row);
+      if (!one || row.fate == Fate::skipped) return;
+      rank.newest = std::max(rank.newest, row.step);
+      if (row.step < next_step_) return;  // too late: its step was checked without it
+      const auto [at, is_new] = steps_.try_emplace(row.step, row.restart, row.step);
+      detect::StepEvidence& evidence = at->second;
+      if (row.restart > evidence.restart) evidence = {row.restart, row.step};
+      if (row.restart == evidence.restart) evidence.add(*one);
+    };
+    return stream_.read(stream_.pieces()[rank.pieces[rank.next++]], take, damage);
+  }
+
+  void take_complete() {
+    std::int64_t complete = kEnd;
+    for (const auto& [number, rank] : ranks_) complete = std::min(complete, rank.complete);
+    while (!steps_.empty() && steps_.begin()->first < complete) {
+      const std::int64_t step = steps_.begin()->first;
+      told_.declare_until(step, engine_);
+      engine_.take(std::move(steps_.begin()->second), told_.has_edit(step));
+      steps_.erase(steps_.begin());
+      next_step_ = step + 1;
+    }
+  }
+
+  const RunStream& stream_;
+  const Parameters& parameters_;
+  detect::Engine& engine_;
+  Told told_;
+  std::map<int, Rank> ranks_;
+  std::map<std::int64_t, detect::StepEvidence> steps_;
+  std::int64_t next_step_ = kBegin;
+};
+
+detect::Stage stage_of(const FirstBad& bad) {
+  if (bad.series.kind == kLogged) return detect::Stage::loss;
+  if (bad.came_from.starts_with("the forward")) return detect::Stage::forward;
+  switch (moment_of(bad.series.kind)) {
+    case 0:
+      return detect::Stage::weights;
+    case 1:
+      return detect::Stage::forward;
+    case 2:
+      return detect::Stage::grad_unreduced;
+    case 3:
+    case 4:
+      return detect::Stage::grad_reduced;
+    case 6:
+      return detect::Stage::update;
+    default:
+      return detect::Stage::moments;
+  }
+}
+
+Finding finding_of(const FirstBad& bad, std::uint32_t tensor) {
+  Finding one;
+  one.restart = bad.row.restart;
+  one.step = bad.row.step;
+  one.check = Check::finite;
+  one.stage = stage_of(bad);
+  for (const int rank : bad.ranks) one.ranks.push_back(rank);
+  one.tensors = {tensor};
+  one.value =
+      static_cast<double>(bad.row.state.nans + bad.row.state.pos_infs + bad.row.state.neg_infs);
+  one.text = bad.came_from.empty()
+                 ? bad.series.kind + " has a NaN or an infinity"
+                 : "a NaN or an infinity came from " + bad.came_from + ": " + bad.why;
+  return one;
+}
+
+// Why a check was never made; the kinds that it needs are in docs/detection.md.
+std::string reason_of(Check check, const RunRows& run, std::size_t ranks) {
+  const auto has = [&](std::string_view kind) {
+    return std::ranges::find(run.kinds, kind) != run.kinds.end();
+  };
+  const auto lacks = [&](std::initializer_list<std::string_view> kinds) {
+    std::string missing;
+    for (const std::string_view kind : kinds) {
+      if (!has(kind)) missing += (missing.empty() ? "" : ", ") + std::string(kind);
+    }
+    return missing.empty() ? missing : "not recorded: " + missing;
+  };
+  std::string why;
+  switch (check) {
+    case Check::gap:
+      why = lacks({"param_origin", "param_updated"});
+      break;
+    case Check::reduce:
+      why = ranks < 2 ? "one rank: nothing is reduced" : lacks({"grad_unreduced", "grad_reduced"});
+      break;
+    case Check::replicas:
+      why = ranks < 2 ? "one rank" : "no tensor that several ranks hold alike";
+      break;
+    case Check::exp_avg:
+      why = lacks({"exp_avg", "grad_reduced"});
+      break;
+    case Check::exp_avg_sq:
+      why = lacks({"exp_avg_sq", "grad_reduced"});
+      break;
+    case Check::update:
+      why = lacks({"param_origin", "param_updated", "grad_reduced"});
+      break;
+    case Check::zero:
+      why = lacks({"grad_reduced"});
+      break;
+    case Check::config:
+      why = "the optimizer declared no values";
+      break;
+    case Check::finite:
+      break;
+  }
+  return why.empty() ? "no two steps in a row with the rows that it needs, or an optimizer whose "
+                       "formula is not known"
+                     : why;
+}
+
+nlohmann::ordered_json number(double value) {
+  if (std::isfinite(value)) return value;
+  return number_text(value);
+}
+
+// "layers.3" of "layers.3.mlp.weight": up to the first number of the name.
+std::string layer_of(const std::string& name) {
+  std::size_t begin = 0;
+  while (begin < name.size()) {
+    const std::size_t end = std::min(name.find('.', begin), name.size());
+    const std::string part = name.substr(begin, end - begin);
+    if (!part.empty() && part.find_first_not_of("0123456789") == std::string::npos) {
+      return name.substr(0, end);
+    }
+    begin = end + 1;
+  }
+  const std::size_t last = name.rfind('.');
+  return last == std::string::npos ? name : name.substr(0, last);
+}
+
+nlohmann::ordered_json json_of(const Diagnosis& diagnosis, const Finding& one) {
+  nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
+  std::set<std::string> layers;
+  for (const std::uint32_t tensor : one.tensors) {
+    const std::string name = diagnosis.tensors[tensor].name;
+    tensors.push_back(name);
+    layers.insert(layer_of(name));
+  }
+  nlohmann::ordered_json out;
+  out["step"] = one.step;
+  out["check"] = detect::check_name(one.check);
+  out["stage"] = detect::stage_name(one.stage);
+  out["ranks"] = one.ranks;
+  out["tensors"] = std::move(tensors);
+  out["layers"] = layers;
+  out["value"] = number(one.value);
+  out["bound"] = number(one.bound);
+  out["certain"] = one.certain;
+  out["text"] = one.text;
+  return out;
+}
+
+}  // namespace
+
+Diagnosis diagnose(const std::filesystem::path& run, const ReadOptions& options) {
+  Diagnosis result;
+  FirstBadOfRun bad = first_bad(run, options);
+  RunStream stream(run, options);
+  const Parameters parameters(stream.facts().series);
+  std::vector<std::int32_t> ranks(stream.facts().ranks.begin(), stream.facts().ranks.end());
+  for (const int missing : stream.facts().missing.ranks) ranks.push_back(missing);
+  std::ranges::sort(ranks);
+  detect::Engine engine(parameters.tensors(), ranks);
+  std::vector<Damage> damage;
+  result.rows = StepByStep(stream, parameters, engine).run(damage);
+  detect::Findings findings = engine.findings();
+  result.tensors = engine.tensors();
+  if (bad.found) {
+    const auto same = [&](const detect::Tensor& one) {
+      return one.name == bad.found->series.name && one.chunk == bad.found->series.chunk;
+    };
+    const auto known = std::ranges::find_if(result.tensors, same);
+    const auto place = static_cast<std::uint32_t>(known - result.tensors.begin());
+    if (known == result.tensors.end()) {
+      const Series& series = bad.found->series;
+      result.tensors.push_back({series.name, series.chunk, series.optimizer});
+    }
+    findings.add(finding_of(*bad.found, place));
+  }
+  findings.checked(Check::finite);
+  result.run = stream.take_facts();
+  result.run.damage.insert(result.run.damage.end(), damage.begin(), damage.end());
+  result.findings = findings.all();
+  result.left_out = findings.left_out();
+  result.verdict = findings.verdict();
+  for (int i = 0; i < detect::kChecks; ++i) {
+    const auto check = static_cast<Check>(i);
+    const std::int64_t times = check == Check::finite ? bad.rows : findings.count_of(check);
+    if (times > 0) {
+      result.checked.push_back({check, times});
+    } else {
+      result.not_checked.push_back(
+          {std::string(detect::check_name(check)), reason_of(check, result.run, ranks.size())});
+    }
+  }
+  result.not_checked.push_back({"input", "fingerprints of the inputs are not recorded yet"});
+  result.not_checked.push_back({"norm", "logged gradient norms are not compared yet"});
+  result.not_checked.push_back(
+      {"start", "the weights before the first step are not looked at yet"});
+  return result;
+}
+
+std::string diagnosis_json(const Diagnosis& diagnosis) {
+  nlohmann::ordered_json out;
+  out["verdict"] = nullptr;
+  if (diagnosis.verdict) {
+    out["verdict"] = json_of(diagnosis, diagnosis.findings[*diagnosis.verdict]);
+  }
+  out["findings"] = nlohmann::ordered_json::array();
+  for (const Finding& one : diagnosis.findings) out["findings"].push_back(json_of(diagnosis, one));
+  out["left_out"] = diagnosis.left_out;
+  out["checked"] = nlohmann::ordered_json::object();
+  for (const Diagnosis::Checked& one : diagnosis.checked) {
+    out["checked"][std::string(detect::check_name(one.check))] = one.times;
+  }
+  out["not_checked"] = nlohmann::ordered_json::array();
+  for (const Diagnosis::NotChecked& one : diagnosis.not_checked) {
+    out["not_checked"].push_back({{"check", one.check}, {"why", one.why}});
+  }
+  return out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+std::string tensors_text(const Diagnosis& diagnosis, const Finding& finding) {
+  constexpr std::size_t kShown = 3;
+  if (finding.tensors.size() == diagnosis.tensors.size() && finding.tensors.size() > 1) {
+    return "all " + grouped(static_cast<std::int64_t>(finding.tensors.size())) + " tensors";
+  }
+  std::string text;
+  for (std::size_t i = 0; i < std::min(kShown, finding.tensors.size()); ++i) {
+    text += (text.empty() ? "" : ", ") + printable(diagnosis.tensors[finding.tensors[i]].name);
+  }
+  if (finding.tensors.size() > kShown) {
+    text += " and " + std::to_string(finding.tensors.size() - kShown) + " more";
+  }
+  return text;
+}
+
+}  // namespace trainmon

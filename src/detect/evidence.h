@@ -1,0 +1,87 @@
+// What the checks of a step look at: of each row a few numbers and a digest, by tensor, quantity
+// and rank.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trainmon/record.h"
+
+namespace trainmon::detect {
+
+// The tensors of a step that obey equations; all other kinds are of no check.
+enum class Quantity : std::uint8_t {
+  weight_before,   // param_origin
+  grad_unreduced,  // accumulated, before the reduction over ranks
+  grad_reduced,    // as the optimizer uses it
+  exp_avg,
+  exp_avg_sq,
+  momentum_buffer,
+  weight_after,  // param_updated
+};
+inline constexpr int kQuantities = 7;
+// -1 for a kind that is none of them.
+int quantity_of(std::string_view kind);
+std::string_view quantity_name(Quantity quantity);
+
+// A parameter, as all ranks know it.
+struct Tensor {
+  std::string name;
+  std::int32_t chunk = 0;
+  std::int32_t optimizer = 0;
+};
+
+// One row. Sums are those of the elements divided by the loss scale that is still on them.
+struct Observation {
+  std::uint32_t tensor = 0;
+  Quantity quantity = Quantity::weight_before;
+  std::int32_t rank = 0;
+  DType dtype = DType::float32;
+  bool is_replicated = false;  // every rank holds the same elements
+  bool is_finite = true;
+  std::int32_t attempt = 0;
+  std::int32_t accum = 0;
+  std::uint64_t seq = 0;
+  std::uint64_t digest = 0;  // of the whole state: equal elements have equal states
+  double count = 0.0;
+  double sum = 0.0;
+  double sum_sq = 0.0;
+  double absmax = 0.0;
+
+  double norm() const;
+  // At least the sum of all |x|: by Cauchy and Schwarz, or by the largest.
+  double l1_bound() const;
+};
+// Of a row with these flags; the loss scale counts where they say that it is still on. Which row it
+// is, is the caller's to say.
+Observation observe(const RowState& state, std::uint32_t flags, double loss_scale);
+
+// All observations of one step and restart, the last attempt of each.
+class StepEvidence {
+ public:
+  StepEvidence(std::int32_t restart, std::int64_t step) : restart(restart), step(step) {}
+
+  void add(const Observation& one) { all_.push_back(one); }
+  // After the last add(): of several for one place the last in the order of execution stays.
+  void sort();
+  // nullptr when there is none.
+  const Observation* find(std::uint32_t tensor, Quantity quantity, std::int32_t rank) const;
+  // Of all ranks, ascending.
+  std::vector<const Observation*> of(std::uint32_t tensor, Quantity quantity) const;
+  const std::vector<Observation>& all() const { return all_; }
+
+  std::int32_t restart;
+  std::int64_t step;
+
+ private:
+  std::vector<Observation> all_;
+};
+
+// Unit round-off of the format: half the distance from 1 to the next number. 0 for integers.
+double unit_roundoff(DType dtype);
+// The smallest normal number: below it a rounding is not relative.
+double smallest_normal(DType dtype);
+
+}  // namespace trainmon::detect

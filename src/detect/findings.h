@@ -1,0 +1,77 @@
+// What a check found, and how findings become one verdict.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trainmon::detect {
+
+enum class Check : std::uint8_t {
+  finite,
+  gap,
+  replicas,
+  reduce,
+  exp_avg,
+  exp_avg_sq,
+  update,
+  zero,
+  config,
+};
+inline constexpr int kChecks = 9;
+std::string_view check_name(Check check);
+
+// In the order in which a step is executed.
+enum class Stage : std::uint8_t {
+  start,
+  input,
+  weights,
+  forward,
+  loss,
+  grad_unreduced,
+  grad_reduced,
+  moments,
+  update,
+};
+std::string_view stage_name(Stage stage);
+
+struct Finding {
+  std::int32_t restart = 0;
+  std::int64_t step = 0;
+  Check check = Check::finite;
+  Stage stage = Stage::start;
+  std::vector<std::int32_t> ranks;     // all that the evidence cannot tell apart, ascending
+  std::vector<std::uint32_t> tensors;  // likewise; empty: all, or none in particular
+  double value = 0.0;  // of the tensor that is furthest beyond its bound; 0 of exact checks
+  double bound = 0.0;  // what rounding explains
+  bool certain = true;
+  std::string text;  // what is not as it must be, without place
+};
+
+// Gathers findings; those of one step, check, stage and set of ranks are one.
+class Findings {
+ public:
+  // Beyond so many only counts go on: what follows a fault is its consequence.
+  static constexpr std::size_t kMost = 200;
+
+  void add(Finding&& finding);
+  // That a check was made of one tensor.
+  void checked(Check check) { ++checked_[check]; }
+  std::int64_t count_of(Check check) const;
+  const std::vector<Finding>& all() const { return all_; }
+  std::int64_t left_out() const { return left_out_; }
+
+  // The first finding: certain ones before others, then by step, then by stage; of one stage those
+  // of an equation, which tell the rank, before `replicas`. nullopt without any.
+  std::optional<std::size_t> verdict() const;
+
+ private:
+  std::vector<Finding> all_;
+  std::map<Check, std::int64_t> checked_;
+  std::int64_t left_out_ = 0;
+};
+
+}  // namespace trainmon::detect

@@ -1,0 +1,156 @@
+// Both moments are linear in what they are made of, so their sums obey the same equations. The
+// group of a parameter is not recorded: an equation holds when it holds for one group.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <optional>
+#include <set>
+
+#include "detect/checks.h"
+
+namespace trainmon::detect {
+namespace {
+
+// Roundings of one element: of the two products, of the sum, and of what a fused or a fast form
+// does otherwise.
+constexpr double kRoundings = 4.0;
+
+// What Adam, AdamW, NAdam and RAdam of PyTorch declare, and schedules beside them. An optimizer
+// that declares anything else has equations of its own.
+const std::set<std::string> kKnown = {"lr",
+                                      "initial_lr",
+                                      "betas.0",
+                                      "betas.1",
+                                      "eps",
+                                      "weight_decay",
+                                      "amsgrad",
+                                      "maximize",
+                                      "foreach",
+                                      "fused",
+                                      "name",
+                                      "capturable",
+                                      "differentiable",
+                                      "max_lr",
+                                      "min_lr",
+                                      "max_momentum",
+                                      "base_momentum",
+                                      "momentum_decay",
+                                      "decoupled_weight_decay"};
+
+bool is_known(const DeclaredGroup& group) {
+  return group.contains("eps") &&
+         std::ranges::all_of(group, [](const auto& one) { return kKnown.contains(one.first); });
+}
+
+// A step in which a decay of the weights may be part of the gradient.
+bool may_decay_gradient(const DeclaredGroup& group) {
+  return is_set(group, "weight_decay") && !is_set(group, "decoupled_weight_decay");
+}
+
+struct Moment {
+  const Observation* now;
+  const Observation* before;
+  const Observation* gradient;
+};
+
+// Calls use(moment) for every tensor and rank that has all three.
+void for_each_moment(const Window& window, Quantity quantity,
+                     const std::function<void(const Moment&)>& use) {
+  if (window.before == nullptr) return;
+  for (const Observation& now : window.now.all()) {
+    if (now.quantity != quantity || !now.is_finite) continue;
+    const Observation* before = window.before->find(now.tensor, quantity, now.rank);
+    const Observation* gradient = window.now.find(now.tensor, Quantity::grad_reduced, now.rank);
+    if (before == nullptr || gradient == nullptr) continue;
+    if (before->is_finite && gradient->is_finite && before->count == gradient->count) {
+      use({&now, before, gradient});
+    }
+  }
+}
+
+// How far a moment is from what one group makes of it.
+struct Distance {
+  double off = 0.0;
+  double bound = 0.0;
+  bool is_within() const { return off <= bound; }
+};
+
+using DistanceIn = std::function<std::optional<Distance>(const Moment&, const DeclaredGroup&)>;
+
+void check_moments(const Window& window, Quantity quantity, Check check, const char* text,
+                   const DistanceIn& distance, Findings& found) {
+  for_each_moment(window, quantity, [&](const Moment& moment) {
+    const std::int32_t optimizer = window.tensors[moment.now->tensor].optimizer;
+    const auto groups = window.declared.find(optimizer);
+    if (groups == window.declared.end()) return;
+    std::optional<Distance> nearest;
+    for (const auto& [group, values] : groups->second) {
+      const std::optional<Distance> one = distance(moment, values);
+      if (!one) return;  // a group that cannot be told: nothing is said of any
+      if (!nearest || one->off * nearest->bound < nearest->off * one->bound) nearest = one;
+    }
+    if (!nearest) return;
+    found.checked(check);
+    if (nearest->is_within()) return;
+    Finding finding;
+    finding.restart = window.now.restart;
+    finding.step = window.now.step;
+    finding.check = check;
+    finding.stage = Stage::moments;
+    finding.ranks = {moment.now->rank};
+    finding.tensors = {moment.now->tensor};
+    finding.value = nearest->off;
+    finding.bound = nearest->bound;
+    finding.text = text;
+    found.add(std::move(finding));
+  });
+}
+
+double underflow(const Moment& moment) {
+  return moment.now->count * smallest_normal(moment.now->dtype);
+}
+
+}  // namespace
+
+void check_exp_avg(const Window& window, Findings& found) {
+  const auto distance = [](const Moment& moment,
+                           const DeclaredGroup& group) -> std::optional<Distance> {
+    const std::optional<double> beta = value_of(group, "betas.0");
+    if (!beta || !is_known(group) || may_decay_gradient(group)) return std::nullopt;
+    const double sign = is_set(group, "maximize") ? -1.0 : 1.0;
+    const double expected =
+        *beta * moment.before->sum + (1.0 - *beta) * sign * moment.gradient->sum;
+    Distance one;
+    one.off = std::abs(moment.now->sum - expected);
+    one.bound = kRoundings * unit_roundoff(moment.now->dtype) *
+                    (moment.now->l1_bound() + *beta * moment.before->l1_bound() +
+                     (1.0 - *beta) * moment.gradient->l1_bound()) +
+                underflow(moment);
+    return one;
+  };
+  check_moments(window, Quantity::exp_avg, Check::exp_avg,
+                "exp_avg is not beta1 times its value before and (1 - beta1) times the gradient",
+                distance, found);
+}
+
+void check_exp_avg_sq(const Window& window, Findings& found) {
+  const auto distance = [](const Moment& moment,
+                           const DeclaredGroup& group) -> std::optional<Distance> {
+    const std::optional<double> beta = value_of(group, "betas.1");
+    if (!beta || !is_known(group) || may_decay_gradient(group)) return std::nullopt;
+    const double expected = *beta * moment.before->sum + (1.0 - *beta) * moment.gradient->sum_sq;
+    Distance one;
+    one.off = std::abs(moment.now->sum - expected);
+    // All terms are positive: a bound of the elements is one of the sums.
+    one.bound = kRoundings * unit_roundoff(moment.now->dtype) *
+                    (std::abs(moment.now->sum) + std::abs(expected)) +
+                underflow(moment);
+    return one;
+  };
+  check_moments(window, Quantity::exp_avg_sq, Check::exp_avg_sq,
+                "exp_avg_sq is not beta2 times its value before and (1 - beta2) times the square "
+                "of the gradient",
+                distance, found);
+}
+
+}  // namespace trainmon::detect

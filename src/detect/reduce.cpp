@@ -1,0 +1,104 @@
+// The sum over a tensor is linear, so the sum of the mean is the mean of the sums. Each element of
+// a mean of n is rounded less than n times, by at most u of what was added: so the bound holds for
+// any order in which a collective adds.
+#include <algorithm>
+#include <cmath>
+
+#include "detect/checks.h"
+
+namespace trainmon::detect {
+namespace {
+
+struct Reduction {
+  std::uint32_t tensor = 0;
+  double mean = 0.0;   // of the sums of the unreduced gradients
+  double bound = 0.0;  // of the rounding of a reduced one
+};
+
+// Of each tensor that has an unreduced gradient of every rank.
+std::vector<Reduction> reductions(const Window& window) {
+  std::vector<Reduction> all;
+  const double count = static_cast<double>(window.ranks.size());
+  for (std::uint32_t tensor = 0; tensor < window.tensors.size(); ++tensor) {
+    const auto parts = window.now.of(tensor, Quantity::grad_unreduced);
+    if (parts.size() != window.ranks.size()) continue;
+    if (!std::ranges::all_of(parts, &Observation::is_finite)) continue;
+    Reduction one;
+    one.tensor = tensor;
+    double added = 0.0;
+    for (const Observation* part : parts) {
+      one.mean += part->sum / count;
+      added += part->l1_bound() / count;
+    }
+    const DType dtype = parts.front()->dtype;
+    one.bound = (count + 2.0) * unit_roundoff(dtype) * added +
+                parts.front()->count * count * smallest_normal(dtype) * unit_roundoff(dtype);
+    all.push_back(one);
+  }
+  return all;
+}
+
+double residual(const Observation& reduced, const Reduction& one, double factor) {
+  return std::abs(reduced.sum - factor * one.mean);
+}
+
+double bound_of(const Observation& reduced, const Reduction& one, double factor) {
+  // The multiplication by the factor rounds once more.
+  return factor * one.bound + 2.0 * unit_roundoff(reduced.dtype) * reduced.l1_bound();
+}
+
+// The factor of clipping of one rank, at most 1: the median over all tensors.
+double factor_of(const Window& window, const std::vector<Reduction>& all, std::int32_t rank) {
+  std::vector<double> ratios;
+  for (const Reduction& one : all) {
+    const Observation* reduced = window.now.find(one.tensor, Quantity::grad_reduced, rank);
+    if (reduced == nullptr || !reduced->is_finite) continue;
+    if (std::abs(one.mean) > 8.0 * one.bound) ratios.push_back(reduced->sum / one.mean);
+  }
+  if (ratios.empty()) return 1.0;
+  const auto middle = ratios.begin() + std::ssize(ratios) / 2;
+  std::nth_element(ratios.begin(), middle, ratios.end());
+  return *middle > 0.0 && *middle < 1.0 ? *middle : 1.0;
+}
+
+// How far that may be off: by the rounding of the tensor that tells it best.
+double factor_error(const std::vector<Reduction>& all) {
+  double least = 1.0;
+  for (const Reduction& one : all) {
+    if (one.mean != 0.0) least = std::min(least, one.bound / std::abs(one.mean));
+  }
+  return least;
+}
+
+}  // namespace
+
+void check_reduce(const Window& window, Findings& found) {
+  if (window.ranks.size() < 2) return;
+  const std::vector<Reduction> all = reductions(window);
+  if (all.empty()) return;
+  for (const std::int32_t rank : window.ranks) {
+    const double factor = factor_of(window, all, rank);
+    const double error = factor == 1.0 ? 0.0 : 4.0 * factor_error(all);
+    for (const Reduction& one : all) {
+      const Observation* reduced = window.now.find(one.tensor, Quantity::grad_reduced, rank);
+      if (reduced == nullptr || !reduced->is_finite || !reduced->is_replicated) continue;
+      found.checked(Check::reduce);
+      const double bound = bound_of(*reduced, one, factor) + error * std::abs(one.mean);
+      const double off = residual(*reduced, one, factor);
+      if (off <= bound) continue;
+      Finding finding;
+      finding.restart = window.now.restart;
+      finding.step = window.now.step;
+      finding.check = Check::reduce;
+      finding.stage = Stage::grad_reduced;
+      finding.ranks = {rank};
+      finding.tensors = {one.tensor};
+      finding.value = off;
+      finding.bound = bound;
+      finding.text = "the reduced gradient is not the mean of the unreduced ones";
+      found.add(std::move(finding));
+    }
+  }
+}
+
+}  // namespace trainmon::detect

@@ -1,0 +1,138 @@
+// What can be said of an update by sums alone: SGD is linear; and what had to move did.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "detect/checks.h"
+
+namespace trainmon::detect {
+namespace {
+
+constexpr double kRoundings = 4.0;
+
+// What SGD of PyTorch declares, and schedules beside it.
+const std::set<std::string> kOfSgd = {"lr",           "initial_lr", "momentum",      "dampening",
+                                      "weight_decay", "nesterov",   "maximize",      "foreach",
+                                      "fused",        "name",       "differentiable"};
+
+bool is_sgd(const DeclaredGroup& group) {
+  return group.contains("dampening") &&
+         std::ranges::all_of(group, [](const auto& one) { return kOfSgd.contains(one.first); });
+}
+
+// The tensors of one step of one parameter on one rank; nullptr where there is none.
+struct Step {
+  const Observation* before;
+  const Observation* after;
+  const Observation* gradient;
+  const Observation* momentum;
+};
+
+struct Distance {
+  double off = 0.0;
+  double bound = 0.0;
+};
+
+// w = w - lr (d + decay w), where d is the gradient or the momentum buffer, which has the decay in
+// it. nullopt where the group is not of plain SGD.
+std::optional<Distance> distance_of_sgd(const Step& step, const DeclaredGroup& group) {
+  const std::optional<double> momentum = value_of(group, "momentum");
+  const std::optional<double> lr = value_of(group, "lr"), nesterov = value_of(group, "nesterov");
+  if (!is_sgd(group) || !momentum || !lr || !nesterov || *nesterov != 0.0) return std::nullopt;
+  const Observation* moved_by = *momentum != 0.0 ? step.momentum : step.gradient;
+  if (moved_by == nullptr || !moved_by->is_finite) return std::nullopt;
+  const double decay = *momentum != 0.0 ? 0.0 : value_of(group, "weight_decay").value_or(0.0);
+  const double sign =
+      *momentum == 0.0 && value_of(group, "maximize").value_or(0.0) != 0.0 ? -1.0 : 1.0;
+  const double expected =
+      step.before->sum - *lr * (sign * moved_by->sum + decay * step.before->sum);
+  Distance one;
+  one.off = std::abs(step.after->sum - expected);
+  one.bound = kRoundings * unit_roundoff(step.after->dtype) *
+                  (step.before->l1_bound() + step.after->l1_bound() +
+                   std::abs(*lr) * moved_by->l1_bound()) +
+              step.after->count * smallest_normal(step.after->dtype);
+  return one;
+}
+
+Finding finding_of(const Window& window, const Observation& weights, std::string text) {
+  Finding finding;
+  finding.restart = window.now.restart;
+  finding.step = window.now.step;
+  finding.check = Check::update;
+  finding.stage = Stage::update;
+  finding.ranks = {weights.rank};
+  finding.tensors = {weights.tensor};
+  finding.text = std::move(text);
+  return finding;
+}
+
+void check_sgd(const Window& window, const Step& step, const GroupValues& groups, Findings& found) {
+  std::optional<Distance> nearest;
+  for (const auto& [group, values] : groups) {
+    const std::optional<Distance> one = distance_of_sgd(step, values);
+    if (!one) return;
+    if (!nearest || one->off * nearest->bound < nearest->off * one->bound) nearest = one;
+  }
+  if (!nearest) return;
+  found.checked(Check::update);
+  if (nearest->off <= nearest->bound) return;
+  Finding finding = finding_of(
+      window, *step.after, "the weights did not move as SGD with the declared values moves them");
+  finding.value = nearest->off;
+  finding.bound = nearest->bound;
+  found.add(std::move(finding));
+}
+
+// The largest step of Adam is at least lr norm(exp_avg) / sqrt(n) / (sqrt(largest exp_avg_sq) +
+// eps), without the bias correction of exp_avg, which makes it larger, and with the largest that
+// exp_avg_sq's can be. Decay may pull against it. What is left moves any weight, if it is more than
+// half of its last bit.
+void check_moved(const Window& window, const Step& step, const GroupValues& groups,
+                 Findings& found) {
+  const Observation& after = *step.after;
+  const auto* m = window.now.find(after.tensor, Quantity::exp_avg, after.rank);
+  const auto* v = window.now.find(after.tensor, Quantity::exp_avg_sq, after.rank);
+  if (m == nullptr || v == nullptr || !m->is_finite || !v->is_finite) return;
+  if (m->count != after.count || m->sum_sq == 0.0) return;
+  double least = std::numeric_limits<double>::infinity();
+  for (const auto& [group, values] : groups) {
+    const auto lr = value_of(values, "lr"), eps = value_of(values, "eps");
+    const auto beta2 = value_of(values, "betas.1");
+    if (!lr || !eps || !beta2 || *lr <= 0.0 || *beta2 >= 1.0) return;
+    const double largest_v = std::sqrt(v->absmax / (1.0 - *beta2));
+    const double step_of_adam = m->norm() / std::sqrt(m->count) / (largest_v + *eps);
+    const double decay = value_of(values, "weight_decay").value_or(0.0) * after.absmax;
+    least = std::min(least, *lr * (step_of_adam - decay));
+  }
+  if (!(least > 4.0 * unit_roundoff(after.dtype) * after.absmax) || std::isinf(least)) return;
+  found.checked(Check::update);
+  if (step.before->digest != after.digest) return;
+  found.add(finding_of(window, after,
+                       "the weights did not move at all, although their moments are "
+                       "not zero"));
+}
+
+}  // namespace
+
+void check_update(const Window& window, Findings& found) {
+  for (const Observation& after : window.now.all()) {
+    if (after.quantity != Quantity::weight_after || !after.is_finite) continue;
+    const auto find = [&](Quantity quantity) {
+      return window.now.find(after.tensor, quantity, after.rank);
+    };
+    const Step step{find(Quantity::weight_before), &after, find(Quantity::grad_reduced),
+                    find(Quantity::momentum_buffer)};
+    const auto groups = window.declared.find(window.tensors[after.tensor].optimizer);
+    if (step.before == nullptr || !step.before->is_finite || step.gradient == nullptr) continue;
+    if (groups == window.declared.end()) continue;
+    check_sgd(window, step, groups->second, found);
+    check_moved(window, step, groups->second, found);
+  }
+}
+
+}  // namespace trainmon::detect

@@ -1,0 +1,38 @@
+// A layer that was cut off has gradients of exact zeros from then on; an expert that no token chose
+// has them now and then, so three steps in a row are asked for, and it is never called certain.
+#include "detect/checks.h"
+
+namespace trainmon::detect {
+namespace {
+
+constexpr int kBefore = 10;
+constexpr int kAfter = 3;
+
+}  // namespace
+
+void ZeroGradients::check(const Window& window, Findings& found) {
+  for (const Observation& one : window.now.all()) {
+    if (one.quantity != Quantity::grad_reduced) continue;
+    found.checked(Check::zero);
+    Seen& seen = seen_[{one.rank, one.tensor}];
+    if (one.absmax != 0.0 || !one.is_finite) {
+      seen = {seen.zero == 0 ? seen.non_zero + 1 : 1, 0, 0};
+      continue;
+    }
+    if (seen.zero == 0) seen.since = window.now.step;
+    ++seen.zero;
+    if (seen.non_zero < kBefore || seen.zero != kAfter) continue;
+    Finding finding;
+    finding.restart = window.now.restart;
+    finding.step = seen.since;
+    finding.check = Check::zero;
+    finding.stage = Stage::grad_reduced;
+    finding.ranks = {one.rank};
+    finding.tensors = {one.tensor};
+    finding.certain = false;
+    finding.text = "the gradient is zero from here on, after steps in which it never was";
+    found.add(std::move(finding));
+  }
+}
+
+}  // namespace trainmon::detect

@@ -1,0 +1,279 @@
+// A segment is read, joined, decoded again and compared before its file is replaced.
+#include "read/compact.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <stdexcept>
+#include <utility>
+
+#include "base/file.h"
+#include "read/completeness.h"
+#include "read/log_decode.h"
+#include "read/log_group.h"
+#include "read/log_scan.h"
+#include "read/log_segments.h"
+#include "read/run_layout.h"
+#include "sinks/compress.h"
+#include "sinks/log_encode.h"
+#include "sinks/log_group.h"
+
+namespace trainmon {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace log_format;
+
+// Frames with as many rows on average are large enough.
+constexpr std::size_t kFewRows = kGroupRows / 4;
+
+// Why a segment stays as it is.
+struct Stays : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+struct SegmentRecords {
+  SegmentInfo info;
+  std::map<SeriesId, Series> series;
+  std::vector<RecordBatch> batches;
+  std::size_t rows = 0;
+  std::size_t frames = 0;
+};
+
+void require_defined(const SegmentRecords& records, const RecordBatch& batch) {
+  for_each_series(batch, [&](SeriesId id) {
+    if (!records.series.contains(id)) throw Stays("records of series whose definition is lost");
+  });
+}
+
+void read_frame(LogFrame& frame, std::string& unpacked, FrameBounds& bounds,
+                SegmentRecords& records) {
+  std::string why;
+  if (!unpack(frame, unpacked, bounds, why)) throw Stays(why);
+  switch (static_cast<FrameType>(frame.header.type)) {
+    case FrameType::segment:
+      if (const auto info = decode_segment(frame.payload, why)) {
+        records.info = *info;
+        return;
+      }
+      break;
+    case FrameType::series:
+      if (decode_series(frame.payload, records.series, bounds, why)) return;
+      break;
+    case FrameType::batch:
+      if (auto batch = decode_batch(frame.payload, bounds, why)) {
+        require_defined(records, *batch);
+        records.rows += batch->rows.size();
+        records.batches.push_back(std::move(*batch));
+        return;
+      }
+      break;
+    case FrameType::group:
+      if (decode_group(frame.payload, frame.header.raw, bounds, why, Columns::all(),
+                       [&](RecordBatch& batch, const GroupedBatch&) {
+                         require_defined(records, batch);
+                         records.rows += batch.rows.size();
+                         records.batches.push_back(batch);
+                       })) {
+        return;
+      }
+      break;
+  }
+  throw Stays(why.empty() ? "a frame of a later version" : why);
+}
+
+// Throws Stays where not every byte is understood.
+SegmentRecords read_segment(std::string_view bytes) {
+  ByteReader minor(bytes.substr(std::min(bytes.size(), kPreambleBytes - sizeof(std::uint16_t))));
+  if (minor.fixed<std::uint16_t>() > kMinorCompacted) throw Stays("written by a later version");
+  const SegmentScan scan = scan_segment(bytes);
+  if (!scan.faults.empty()) throw Stays(scan.faults.front().what);
+  if (scan.is_torn) throw Stays("its last frame is not complete");
+  SegmentRecords records;
+  records.frames = scan.frames.size();
+  Allowance allowance;
+  std::string unpacked;
+  for (LogFrame frame : scan.frames) {
+    FrameBounds bounds(frame.header.stored, allowance);
+    read_frame(frame, unpacked, bounds, records);
+  }
+  if (scan.frames.empty() || records.info.start.number < 0) throw Stays("it has no beginning");
+  return records;
+}
+
+// The series of a log that was read.
+class ReadSeries : public SeriesTable {
+ public:
+  explicit ReadSeries(const std::map<SeriesId, Series>& series) : series_(series) {}
+  const Series& at(SeriesId id) const override { return series_.at(id); }
+  std::size_t size() const override {
+    return series_.empty() ? 0 : std::size_t{series_.rbegin()->first} + 1;
+  }
+
+ private:
+  const std::map<SeriesId, Series>& series_;
+};
+
+std::string joined(const SegmentRecords& records, std::int64_t written_bytes) {
+  std::string frames;
+  std::uint32_t number = 1;
+  std::vector<SeriesId> ids;
+  for (const auto& [id, definition] : records.series) ids.push_back(id);
+  if (!ids.empty()) append_series_frame(frames, number++, ids, ReadSeries(records.series));
+  const std::vector<RecordBatch>& batches = records.batches;
+  for (std::size_t first = 0, end = 0; first < batches.size(); first = end) {
+    for (std::size_t rows = 0; end < batches.size() && rows < kGroupRows; ++end) {
+      rows += batches[end].rows.size();
+    }
+    append_group_frame(frames, number++, {batches.data() + first, end - first}, records.series);
+  }
+  RunInfo run;
+  run.rank = records.info.rank;
+  run.world_size = records.info.world_size;
+  run.restart = records.info.restart;
+  run.eps = records.info.eps;
+  run.run_id = records.info.run_id;
+  SegmentStart start = records.info.start;
+  start.written_bytes = written_bytes;
+  start.compacted_bytes = 1;  // any number takes as many bytes
+  std::string beginning;
+  append_segment_start(beginning, run, start);
+  start.compacted_bytes = static_cast<std::int64_t>(beginning.size() + frames.size());
+  beginning.clear();
+  append_segment_start(beginning, run, start);
+  return beginning + frames;
+}
+
+bool same_rows(const std::vector<Row>& a, const std::vector<Row>& b) {
+  const auto same = [](const Row& x, const Row& y) {
+    return std::ranges::all_of(kColumns, [&](const ColumnDefinition& one) {
+      return one.type == ColumnType::integer
+                 ? integer_of(x, one.column) == integer_of(y, one.column)
+                 : same_bits(float_of(x, one.column), float_of(y, one.column));
+    });
+  };
+  return std::ranges::equal(a, b, same);
+}
+
+bool same_batch(const RecordBatch& a, const RecordBatch& b) {
+  std::string a_records, b_records;
+  append_batch_without_rows(a_records, a);
+  append_batch_without_rows(b_records, b);
+  return a_records == b_records && same_rows(a.rows, b.rows);
+}
+
+bool same_records(const SegmentRecords& a, const SegmentRecords& b) {
+  return a.series == b.series && std::ranges::equal(a.batches, b.batches, same_batch);
+}
+
+// A segment and what is known of it from outside.
+struct Candidate {
+  fs::path path;
+  std::int64_t bytes = 0;
+  std::int64_t sound_bytes = -1;  // as the next segment says
+  bool is_last = false;
+};
+
+void compact_segment(const Candidate& segment, CompactedRank& rank) {
+  std::string content = read_file(segment.path);
+  if (head_of(content).is_compacted()) {
+    ++rank.already;
+    return;
+  }
+  const auto size = static_cast<std::int64_t>(content.size());
+  if (segment.sound_bytes > size) throw Stays("bytes are missing at its end");
+  // What a failed write left behind goes.
+  if (segment.sound_bytes >= 0) content.resize(static_cast<std::size_t>(segment.sound_bytes));
+  const SegmentRecords records = read_segment(content);
+  if (records.info.rank != rank.rank || records.info.restart != rank.restart) {
+    throw Stays("it is of rank " + std::to_string(records.info.rank) + ", restart " +
+                std::to_string(records.info.restart));
+  }
+  if (records.rows >= kFewRows * records.frames) {
+    ++rank.already;
+    return;
+  }
+  const std::string compacted = joined(records, static_cast<std::int64_t>(content.size()));
+  if (!same_records(records, read_segment(compacted))) {
+    throw std::logic_error("compacting " + segment.path.string() + " would change it");
+  }
+  replace_durably(segment.path, compacted);
+  ++rank.segments;
+  rank.frames_before += static_cast<std::int64_t>(records.frames);
+  rank.frames_after += static_cast<std::int64_t>(scan_segment(compacted).frames.size());
+  rank.bytes_before += size;
+  rank.bytes_after += static_cast<std::int64_t>(compacted.size());
+}
+
+// How much of the segment before it is sound, as each segment says.
+std::map<int, std::int64_t> sound_bytes(const std::vector<SegmentFile>& files) {
+  std::map<int, std::int64_t> bytes;
+  for (const SegmentFile& file : files) {
+    const std::optional<SegmentInfo> info = read_head(file.path).info;
+    if (info) bytes[info->start.previous] = info->start.previous_bytes;
+  }
+  return bytes;
+}
+
+std::vector<Candidate> candidates_in(const fs::path& directory, std::vector<Damage>& damage) {
+  std::vector<SegmentFile> files = segment_files(directory, damage);
+  std::erase_if(files, [](const SegmentFile& file) { return !file.is_file; });
+  const std::map<int, std::int64_t> sound = sound_bytes(files);
+  std::vector<Candidate> candidates;
+  for (const SegmentFile& file : files) {
+    Candidate& candidate = candidates.emplace_back();
+    candidate.path = file.path;
+    candidate.bytes = std::max<std::int64_t>(0, read_head(file.path).bytes);
+    const auto said = sound.find(file.number);
+    if (said != sound.end()) candidate.sound_bytes = said->second;
+    candidate.is_last = &file == &files.back();
+  }
+  return candidates;
+}
+
+}  // namespace
+
+Compaction compact(const fs::path& run,
+                   const std::function<bool(std::int64_t, std::int64_t)>& progress) {
+  if (!has_zstd()) throw std::runtime_error("this build has no zstd: a compacted log needs it");
+  Compaction result;
+  const std::vector<RankDirectory> directories = rank_directories(run);
+  std::vector<std::pair<const RankDirectory*, std::vector<Candidate>>> work;
+  std::int64_t total = 0, done = 0;
+  for (const RankDirectory& directory : directories) {
+    if (directory.error) {
+      result.damage.push_back({directory.path, 0, directory.error.message()});
+      continue;
+    }
+    work.emplace_back(&directory, candidates_in(directory.path, result.damage));
+    for (const Candidate& segment : work.back().second) total += segment.bytes;
+  }
+  for (const auto& [directory, segments] : work) {
+    const RunFacts facts = read_run_json(*directory, result.damage);
+    const std::optional<StoredHealth> stored = read_health_json(*directory, result.damage);
+    const WriterState writer = completeness_of(*directory, facts, stored, nullptr, true).writer;
+    const bool is_over = writer == WriterState::closed || writer == WriterState::gone;
+    CompactedRank& rank = result.ranks.emplace_back();
+    rank.rank = directory->rank;
+    rank.restart = directory->restart;
+    for (const Candidate& segment : segments) {
+      if (segment.is_last && !is_over) {
+        rank.left.push_back({segment.path, "it may still be written", false});
+      } else {
+        try {
+          compact_segment(segment, rank);
+        } catch (const Stays& stays) {
+          rank.left.push_back({segment.path, stays.what(), true});
+        } catch (const SinkError& error) {
+          rank.left.push_back({segment.path, error.what(), true});
+        }
+      }
+      done += segment.bytes;
+      if (!progress(done, total)) return result;
+    }
+  }
+  return result;
+}
+
+}  // namespace trainmon

@@ -1,0 +1,141 @@
+"""Trainings of two processes, each with one fault or one harmless oddity: OUT/<name> is a run.
+
+diagnose_run.py OUT NAME...: a fault happens in step FAULT_AT, on rank 1 unless its name says more.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import trainmon
+
+STEPS = 24
+FAULT_AT = 15
+TENSOR = "2.weight"
+
+
+def flip(tensor: torch.Tensor, bit: int) -> None:
+    """Of the element with the largest size: a bit of it that tells."""
+    place = int(tensor.abs().argmax())
+    tensor.view(-1).view(torch.int32)[place] ^= 1 << bit
+
+
+class Training:
+    def __init__(self, name: str):
+        self.name = name
+        self.rank = dist.get_rank()
+        torch.manual_seed(3)
+        layers = [
+            torch.nn.Linear(12, 24),
+            torch.nn.Tanh(),
+            torch.nn.Linear(24, 24),
+            torch.nn.Tanh(),
+        ]
+        self.model = torch.nn.Sequential(*layers, torch.nn.Linear(24, 4))
+        self.wrapped = DistributedDataParallel(self.model)
+        self.parameter = self.model.get_parameter(TENSOR)
+        if name.startswith("sgd"):
+            self.optimizer = torch.optim.SGD(
+                self.model.parameters(), lr=0.05, momentum=0.9 if "momentum" in name else 0.0,
+                weight_decay=0.01,
+            )  # fmt: skip
+        else:
+            self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-3, betas=(0.9, 0.95))
+        self.schedule = None
+        if name == "warm_up_and_cosine":
+            self.schedule = torch.optim.lr_scheduler.LambdaLR(
+                self.optimizer,
+                lambda s: min((s + 1) / 8, 0.5 + 0.5 * math.cos(math.pi * s / STEPS)),
+            )
+        if name == "step_schedule":
+            self.schedule = torch.optim.lr_scheduler.StepLR(self.optimizer, 7, 0.1)
+        self.random = torch.Generator().manual_seed(self.rank)
+
+    def run(self, out: Path) -> None:
+        self.watched = trainmon.watch(
+            self.wrapped, self.optimizer, kinds=["grads", "weights", "moments"], every=1, out=out
+        )
+        for step in range(STEPS):
+            if step == FAULT_AT:
+                self.before_step()
+            self.optimizer.zero_grad()
+            micros = 3 if "accumulation" in self.name else 1
+            for micro in range(micros):
+                is_last = micro == micros - 1
+                alone = "no_sync" in self.name and not is_last
+                with self.wrapped.no_sync() if alone else nullcontext():
+                    self.backward()
+            if step == FAULT_AT:
+                self.after_backward()
+            if "clipping" in self.name:
+                torch.nn.utils.clip_grad_norm_(self.model.parameters(), 0.05)
+            self.optimizer.step()
+            if self.schedule:
+                self.schedule.step()
+        self.watched.stop()
+
+    def backward(self) -> None:
+        x = torch.randn(16, 12, generator=self.random)
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.name == "autocast"):
+            y = self.wrapped(x)
+        (y.float() - x[:, :4].sin()).square().mean().backward()
+
+    def before_step(self) -> None:
+        """Between two steps of the optimizer."""
+        if self.name == "lr":
+            self.optimizer.param_groups[0]["lr"] *= 10
+        if self.name == "second_moments_lost":
+            for state in self.optimizer.state.values():
+                state["exp_avg_sq"].zero_()
+        if self.name == "announced_edit":
+            with self.watched.edits("halves the weights"), torch.no_grad():
+                for parameter in self.model.parameters():
+                    parameter.mul_(0.5)
+        if self.rank != 1:
+            return
+        with torch.no_grad():
+            if self.name.startswith("weight_bit"):
+                flip(self.parameter, int(self.name.rsplit("_", 1)[1]))
+            if self.name == "first_moment":
+                flip(self.optimizer.state[self.parameter]["exp_avg"], 23)
+
+    def after_backward(self) -> None:
+        """Between the reduction and the step."""
+        gradient = self.parameter.grad
+        if self.name == "all_doubled":
+            for parameter in self.model.parameters():
+                parameter.grad.mul_(2)
+        if self.rank != 1:
+            return
+        if self.name.startswith("dropped"):
+            gradient.mul_(0.5)
+        if self.name == "nan":
+            gradient.view(-1)[3] = math.nan
+
+
+def main() -> None:
+    out = Path(sys.argv[1])
+    dist.init_process_group(
+        "gloo",
+        init_method=os.environ["MEETING_POINT"],
+        rank=int(os.environ["RANK"]),
+        world_size=int(os.environ["WORLD_SIZE"]),
+    )
+    for name in sys.argv[2:]:
+        Training(name).run(out / name)
+        dist.barrier()
+    if dist.get_rank() == 0:
+        (out / "done.json").write_text(json.dumps(sys.argv[2:]))
+    dist.destroy_process_group()
+
+
+main()
