@@ -106,6 +106,8 @@ function(trainmon_test name)
   cmake_parse_arguments(arg "" "" "SOURCES;DEPENDS" ${ARGN})
   add_executable(${name}_test ${arg_SOURCES})
   trainmon_unity(${name}_test)
+  # Compiling a test takes far longer than running it. What it tests is optimised as ever.
+  target_compile_options(${name}_test PRIVATE -O1 -g1)
   target_link_libraries(${name}_test PRIVATE trainmon_options GTest::gtest GTest::gtest_main)
   foreach(dependency ${arg_DEPENDS})
     target_link_libraries(${name}_test PRIVATE trainmon_${dependency})

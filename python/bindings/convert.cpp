@@ -9,6 +9,7 @@
 #include "compare/compare.h"
 #include "init.h"
 #include "offline_call.h"
+#include "rows.h"
 
 namespace nb = nanobind;
 
@@ -53,12 +54,8 @@ nb::dict run_convert(const nb::bytes& from, const std::string& from_format, cons
   if (!target) throw nb::value_error(("to_format: '" + to_format + "' is no format").c_str());
   options.from_format = *source;
   options.to_format = *target;
-  options.select.kinds = std::move(kinds);
-  options.select.include = std::move(include);
-  options.select.exclude = std::move(exclude);
-  options.select.ranks = std::move(ranks);
-  options.select.first_step = first_step;
-  options.select.last_step = last_step;
+  options.select = options_of(std::move(kinds), std::move(include), std::move(exclude),
+                              std::move(ranks), first_step, last_step);
   options.select.all_restarts = all_restarts;
   options.select.merged = merged;
   options.stats = std::move(stats);
@@ -85,12 +82,8 @@ nb::object run_compare(const nb::bytes& a, const nb::bytes& b, const std::option
   options.a = path_of(a);
   options.b = path_of(b);
   if (null) options.null = path_of(*null);
-  options.select.kinds = std::move(kinds);
-  options.select.include = std::move(include);
-  options.select.exclude = std::move(exclude);
-  options.select.ranks = std::move(ranks);
-  options.select.first_step = first_step;
-  options.select.last_step = last_step;
+  options.select = options_of(std::move(kinds), std::move(include), std::move(exclude),
+                              std::move(ranks), first_step, last_step);
   options.factor = factor;
   options.worst = worst;
   std::string json;

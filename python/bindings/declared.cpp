@@ -4,8 +4,6 @@
 #include <nanobind/stl/string.h>
 
 #include <bit>
-#include <cmath>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>

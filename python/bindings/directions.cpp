@@ -4,8 +4,6 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
-#include <utility>
-
 #include "directions/directions_compare.h"
 #include "init.h"
 #include "offline_call.h"

@@ -3,8 +3,6 @@
 #include <nanobind/nanobind.h>
 
 #include <cmath>
-#include <optional>
-#include <stdexcept>
 #include <vector>
 
 #include "init.h"

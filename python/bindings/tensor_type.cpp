@@ -1,7 +1,6 @@
 // Tells the types of tensors apart.
 #include "tensor_type.h"
 
-#include <cstdio>
 #include <unordered_map>
 #include <utility>
 

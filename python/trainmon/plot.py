@@ -69,25 +69,24 @@ def lost_anywhere(lost: dict, axis):
     return np.logical_or.reduce([np.zeros(len(axis), bool), *lost.values()])
 
 
-def one_kind(table: RunTable, chosen: list[str] | None, reader: Reader) -> str | None:
-    """The kind to show where the question names none and several match."""
+def read_one_kind(run: str, arguments: dict, stat: str, reader: Reader) -> tuple[RunTable, dict]:
+    """Rows of one kind: of the first, where the question names none and several match. And the
+    arguments that ask for them."""
+    table = read(run, arguments, stat, reader)
     kinds = table.distinct("kind")
-    if len(kinds) == 1 or chosen:
-        return None
-    kind = next((kind for kind in FIRST_KINDS if kind in kinds), kinds[0])
-    reader.remark(f"showing {kind} of {', '.join(kinds)}; choose with --kind")
-    return kind
+    if len(kinds) > 1 and not arguments["kinds"]:
+        kind = next((kind for kind in FIRST_KINDS if kind in kinds), kinds[0])
+        reader.remark(f"showing {kind} of {', '.join(kinds)}; choose with --kind")
+        arguments = {**arguments, "kinds": [kind]}
+        table = read(run, arguments, stat, reader)
+    return table, arguments
 
 
 def series_grid(run: str, arguments: dict, stat: str, reader: Reader) -> Grid:
     """One line for each tensor and rank."""
     import numpy as np
 
-    table = read(run, arguments, stat, reader)
-    kind = one_kind(table, arguments["kinds"], reader)
-    if kind:
-        arguments = {**arguments, "kinds": [kind]}
-        table = read(run, arguments, stat, reader)
+    table, arguments = read_one_kind(run, arguments, stat, reader)
     parts = ("restart", "rank", "chunk", "kind", "name", "element")
     keys = parts if len(table.distinct("restart")) > 1 and arguments["all_restarts"] else parts[1:]
     owner, first = marks.numbered(*(_codes(table, key) for key in keys))
@@ -102,11 +101,7 @@ def series_grid(run: str, arguments: dict, stat: str, reader: Reader) -> Grid:
 
 def layers_grid(run: str, arguments: dict, stat: str, reader: Reader) -> Grid:
     """One row for each tensor, all ranks together, in the order in which they run."""
-    table = read(run, arguments, stat, reader)
-    kind = one_kind(table, arguments["kinds"], reader)
-    if kind:
-        arguments = {**arguments, "kinds": [kind]}
-        table = read(run, arguments, stat, reader)
+    table, arguments = read_one_kind(run, arguments, stat, reader)
     parts = ("chunk", "kind", "name", "element")
     owner, first = marks.numbered(*(_codes(table, key) for key in parts))
     axis = marks.step_axis(table["step"])
@@ -119,11 +114,7 @@ def ranks_grid(run: str, arguments: dict, stat: str, reader: Reader) -> Grid:
     """One row for each rank the run has or should have; of several tensors the largest value."""
     import numpy as np
 
-    table = read(run, {**arguments, "merged": False}, stat, reader)
-    kind = one_kind(table, arguments["kinds"], reader)
-    if kind:
-        arguments = {**arguments, "kinds": [kind]}
-        table = read(run, {**arguments, "merged": False}, stat, reader)
+    table, arguments = read_one_kind(run, {**arguments, "merged": False}, stat, reader)
     tensors = len(marks.numbered(*(_codes(table, k) for k in ("kind", "name", "element")))[1])
     if tensors > 1:
         reader.remark(f"each cell shows the largest of {tensors} tensors; choose one with --name")

@@ -1,6 +1,5 @@
 // trainmon completion: scripts for bash and zsh, made from the subcommands and options there are.
 #include <iostream>
-#include <memory>
 #include <string>
 #include <vector>
 

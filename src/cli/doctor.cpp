@@ -1,5 +1,4 @@
 // trainmon doctor: this machine, or whether the books of a run are in order.
-#include <filesystem>
 #include <iostream>
 #include <memory>
 
@@ -10,12 +9,6 @@
 
 namespace trainmon::cli {
 namespace {
-
-std::int64_t dropped(const SinkHealth& sink) {
-  std::int64_t total = 0;
-  for (const auto& [reason, rows] : sink.rows_dropped) total += rows;
-  return total;
-}
 
 // What a person should know of one rank, in sentences; empty when there is nothing.
 std::vector<std::string> findings_of(const RankAccount& rank) {
@@ -29,7 +22,7 @@ std::vector<std::string> findings_of(const RankAccount& rank) {
       }
     }
     if (sink.degraded) findings.push_back("sink " + sink.name + ": its last write failed");
-    writes_failed = writes_failed || sink.degraded || dropped(sink) > 0;
+    writes_failed = writes_failed || sink.degraded || rows_dropped(sink) > 0;
   }
   for (const auto& [part, why] : rank.health.parts_off) {
     findings.push_back(part + " switched itself off: " + why);
@@ -152,7 +145,7 @@ void print_ranks(const Account& account, const Context& context) {
     std::int64_t written = 0, lost = 0;
     for (const SinkHealth& sink : rank.health.sinks) {
       written = std::max(written, sink.rows_written);
-      lost = std::max(lost, dropped(sink));
+      lost = std::max(lost, rows_dropped(sink));
     }
     const auto claimed = [&](std::int64_t count) {
       return rank.has_health ? grouped(count) : std::string("?");
@@ -185,14 +178,12 @@ void print_account(const Account& account, const std::string& run, const Context
   std::map<std::string, std::vector<int>> findings, not_covered, refused, budgets;
   std::vector<std::string> incomplete;
   if (!account.missing.ranks.empty()) findings[missing_text(account.missing)];
-  for (std::size_t i = 0; i < account.ranks.size(); ++i) {
-    const RankAccount& rank = account.ranks[i];
+  for (const RankAccount& rank : account.ranks) {
     files += rank.log_files;
     bytes += rank.log_bytes;
     const bool is_running = rank.writer == WriterState::running;
     running += is_running ? 1 : 0;
-    const bool is_followed = i + 1 < account.ranks.size() && account.ranks[i + 1].rank == rank.rank;
-    const bool is_told = is_followed && rank.writer == WriterState::gone;  // account.killed
+    const bool is_told = !rank.is_newest && rank.writer == WriterState::gone;  // account.killed
     broken_off += is_running || rank.closed || is_told ? 0 : 1;
     incomplete.insert(incomplete.end(), rank.incomplete.begin(), rank.incomplete.end());
     for (const std::string& finding : findings_of(rank)) findings[finding].push_back(rank.rank);

@@ -1,5 +1,4 @@
 // trainmon plot: pictures, drawn by matplotlib in Python.
-#include <memory>
 #include <string>
 #include <vector>
 

@@ -1,7 +1,6 @@
 // Wrong values are named with what would be valid.
 #include "cli/select.h"
 
-#include <algorithm>
 #include <charconv>
 #include <iostream>
 #include <stdexcept>

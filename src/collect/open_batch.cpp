@@ -2,7 +2,6 @@
 #include "collect/open_batch.h"
 
 #include <algorithm>
-#include <functional>
 #include <thread>
 #include <utility>
 

@@ -8,7 +8,6 @@
 #include <set>
 #include <stdexcept>
 #include <tuple>
-#include <unordered_map>
 
 #include "base/text.h"
 #include "compare/compare_tolerance.h"

@@ -6,7 +6,6 @@
 
 #include "base/log.h"
 #include "base/process.h"
-#include "base/text.h"
 #include "monitor/assembly.h"
 #include "rules/non_finite.h"
 #include "trainmon/error.h"

@@ -110,12 +110,6 @@ void BatchQueue::close() noexcept {
   emptied_.notify_all();
 }
 
-std::int64_t BatchQueue::rows_dropped(const std::string& reason) const {
-  const auto all = dropped();
-  const auto found = all.find(reason);
-  return found == all.end() ? 0 : found->second;
-}
-
 std::map<std::string, std::int64_t> BatchQueue::dropped() const {
   const std::lock_guard lock(mutex_);
   std::map<std::string, std::int64_t> all;

@@ -47,7 +47,6 @@ class BatchQueue {
   // Lets push() fail fast from now on: everything pushed is counted as dropped under "stopped".
   void close() noexcept;
 
-  std::int64_t rows_dropped(const std::string& reason) const;
   std::map<std::string, std::int64_t> dropped() const;
   std::size_t peak_bytes() const;
 

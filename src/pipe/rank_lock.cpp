@@ -14,7 +14,6 @@
 #include "base/failpoint.h"
 #include "base/file.h"
 #include "base/process.h"
-#include "pipe/run_directory.h"
 
 namespace trainmon {
 namespace {

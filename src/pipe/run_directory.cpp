@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>

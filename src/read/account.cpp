@@ -14,19 +14,13 @@
 namespace trainmon {
 namespace {
 
-std::int64_t dropped(const SinkHealth& sink) {
-  std::int64_t total = 0;
-  for (const auto& [reason, rows] : sink.rows_dropped) total += rows;
-  return total;
-}
-
 void check_sinks(RankAccount& account, const LogContents& log) {
   if (!account.has_health) {
     account.faults.push_back("no health.json: whether rows were dropped cannot be told");
     return;
   }
   for (const SinkHealth& sink : account.health.sinks) {
-    const std::int64_t accounted = sink.rows_written + dropped(sink);
+    const std::int64_t accounted = sink.rows_written + rows_dropped(sink);
     if (account.closed && accounted != account.health.rows_produced) {
       account.faults.push_back("sink " + sink.name + ": " + grouped(account.health.rows_produced) +
                                " rows produced, but " + grouped(accounted) + " written or dropped");
@@ -42,6 +36,12 @@ void check_sinks(RankAccount& account, const LogContents& log) {
 }
 
 }  // namespace
+
+std::int64_t rows_dropped(const SinkHealth& sink) {
+  std::int64_t total = 0;
+  for (const auto& [reason, rows] : sink.rows_dropped) total += rows;
+  return total;
+}
 
 std::int64_t rows_deleted(const LogContents& log) {
   std::int64_t total = 0;
@@ -97,9 +97,9 @@ Account account(const std::filesystem::path& run) {
     rank.torn_tails = log.torn_tails;
     result.damage.insert(result.damage.end(), log.damage.begin(), log.damage.end());
     check_sinks(rank, log);
-    const bool newest = is_newest(directories, i);
-    Completeness state = completeness_of(directory, facts, stored, &log, newest);
-    if (!newest && state.writer == WriterState::gone) killed.add(rank.rank, rank.restart);
+    rank.is_newest = is_newest(directories, i);
+    Completeness state = completeness_of(directory, facts, stored, &log, rank.is_newest);
+    if (!rank.is_newest && state.writer == WriterState::gone) killed.add(rank.rank, rank.restart);
     rank.writer = state.writer;
     rank.last_step = state.last_step;
     rank.last_time_ns = state.last_time_ns;

@@ -37,6 +37,7 @@ enum class WriterState : std::uint8_t {
 struct RankAccount {
   int rank = 0;
   int restart = 0;
+  bool is_newest = true;  // no newer restart of this rank is there
   std::filesystem::path directory;
   std::string run_id;
   std::string started;
@@ -70,6 +71,8 @@ struct Account {
 // Throws std::runtime_error as read_run() does.
 Account account(const std::filesystem::path& run);
 
+// Rows that the sink dropped, for any reason.
+std::int64_t rows_dropped(const SinkHealth& sink);
 // Rows that were written and that the log itself says are gone.
 std::int64_t rows_deleted(const LogContents& log);
 

@@ -1,6 +1,5 @@
 // The rule that looks at statistics: keeps their histories and asks its checks, in order.
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <stdexcept>
 #include <unordered_map>

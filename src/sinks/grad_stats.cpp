@@ -11,7 +11,6 @@
 #include "sinks/csv_text.h"
 #include "sinks/live_table.h"
 #include "sinks/shared_csv.h"
-#include "trainmon/error.h"
 
 namespace trainmon {
 namespace {

@@ -7,7 +7,6 @@
 #include "base/log.h"
 #include "model/histogram.h"
 #include "sinks/msprobe_anomaly.h"
-#include "trainmon/error.h"
 
 namespace trainmon::msprobe_csv {
 namespace {}  // namespace

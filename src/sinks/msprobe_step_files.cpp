@@ -3,11 +3,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "base/file.h"
 #include "base/log.h"
-#include "trainmon/error.h"
 
 namespace trainmon::msprobe_csv {
 namespace {

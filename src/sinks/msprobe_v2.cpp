@@ -7,7 +7,6 @@
 #include <tuple>
 #include <utility>
 
-#include "base/text.h"
 #include "sinks/csv_text.h"
 #include "sinks/msprobe_csv.h"
 #include "sinks/msprobe_rows.h"

@@ -1,7 +1,6 @@
 #include "sources/csv_columns.h"
 
 #include <algorithm>
-#include <climits>
 
 namespace trainmon {
 

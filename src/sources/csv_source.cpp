@@ -1,10 +1,8 @@
 // CSV of ours: the files of the sink `csv` below RUN/rank_*/restart_*, or a directory that a
 // conversion wrote, with rows.csv.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <deque>
-#include <set>
 #include <stdexcept>
 #include <unordered_map>
 

@@ -4,11 +4,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_text.h"
-#include "base/text.h"
 #include "model/histogram.h"
 #include "sinks/table.h"
 #include "sources/csv_records.h"
-#include "trainmon/stat.h"
 
 namespace trainmon {
 namespace {

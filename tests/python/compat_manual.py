@@ -12,6 +12,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+import launch
+
 CONFIGS = {
     "param": """
 {
@@ -167,6 +169,7 @@ model, optimizer, opt_param_scheduler = setup_model_and_optimizer(
         model_provider, model_type)
 
 ...
+import launch
 from trainmon.compat.msprobe.pytorch import TrainerMon
 monitor = TrainerMon(
     config_file_path="./monitor_config.json",
@@ -305,10 +308,7 @@ def train(space, count=2, micro=2):
 
 
 def main(out):
-    rank = int(os.environ["RANK"])
-    dist.init_process_group(
-        "gloo", init_method=os.environ["MEETING_POINT"], rank=rank, world_size=2
-    )
+    rank, _ = launch.join()
     kept = []
     for name, text, config in (
         ("quick", QUICK_START, CONFIGS["wg"]),

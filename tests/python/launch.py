@@ -56,6 +56,16 @@ def start(
     return subprocess.Popen(command, env=env, **options)
 
 
+def join():
+    """For a program that `run` started as several ranks: joins them. Its rank, and how many."""
+    import torch.distributed as dist
+
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    meeting = os.environ["MEETING_POINT"]
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=ranks)
+    return rank, ranks
+
+
 def finish(process, timeout, rank=0, ranks=1):
     """Waits; a process that hangs is aborted, so that its stacks are in `err`."""
     try:

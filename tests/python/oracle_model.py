@@ -12,6 +12,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
+import launch
 import models
 
 STEPS, MICRO_STEPS = 6, 2
@@ -125,12 +126,7 @@ def begin(mode, views=False):
     """Process group, model and optimizer of one run; the same in every process that calls it."""
     torch.set_num_threads(1)
     if mode != "single":
-        dist.init_process_group(
-            "gloo",
-            init_method=os.environ["MEETING_POINT"],
-            rank=int(os.environ["RANK"]),
-            world_size=int(os.environ["WORLD_SIZE"]),
-        )
+        launch.join()
     models.seed(11)
     options = {}
     if mode == "ddp":

@@ -69,9 +69,9 @@ TEST_P(EveryDropPolicy, ConservesRowsAndLeavesGaps) {
   queue.close();
   count(drain(queue));
   EXPECT_GT(delivered, 0);
-  EXPECT_GT(queue.rows_dropped("queue_full"), 0);
-  EXPECT_EQ(produced, delivered + queue.rows_dropped("queue_full"));
-  EXPECT_EQ(in_gaps, queue.rows_dropped("queue_full"));
+  EXPECT_GT(queue.dropped()["queue_full"], 0);
+  EXPECT_EQ(produced, delivered + queue.dropped()["queue_full"]);
+  EXPECT_EQ(in_gaps, queue.dropped()["queue_full"]);
   EXPECT_LE(queue.peak_bytes(), (64u << 10) + (64u << 10) / 16 + 4096);
 }
 
@@ -97,7 +97,7 @@ TEST_P(EveryDropPolicy, AStormOfFlaggedRowsStaysBoundedAndNoSeriesIsForgotten) {
     queue.close();
   }
   EXPECT_EQ(seen.size(), kSeries);
-  EXPECT_EQ(produced, delivered + queue.rows_dropped("queue_full"));
+  EXPECT_EQ(produced, delivered + queue.dropped()["queue_full"]);
 }
 
 TEST_P(EveryDropPolicy, OutcomesAndScalarsAreNeverLost) {
@@ -154,7 +154,7 @@ TEST(BatchQueue, RowsBeyondALimitAreKeptAsBadOnesAre) {
       ((row.key.flags & flag::kOverLimit) != 0 ? kept : plain) += 1;
     }
   }
-  EXPECT_GT(queue.rows_dropped("queue_full"), 0);
+  EXPECT_GT(queue.dropped()["queue_full"], 0);
   EXPECT_LT(plain, 20u * 9u);
   EXPECT_GE(kept, 8u);  // a series whose row is carried already may lose a later one
 }
@@ -181,16 +181,15 @@ TEST(BatchQueue, BlockGivesWayWhenTheQueueCloses) {
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   queue.close();
   producer.join();
-  EXPECT_EQ(
-      rows_in(drain(queue)) + queue.rows_dropped("queue_full") + queue.rows_dropped("stopped"),
-      160);
+  EXPECT_EQ(rows_in(drain(queue)) + queue.dropped()["queue_full"] + queue.dropped()["stopped"],
+            160);
 }
 
 TEST(BatchQueue, AfterCloseEverythingCountsAsStopped) {
   BatchQueue queue(1 << 20, Overflow::drop_newest);
   queue.close();
   queue.push(batch_of(1, 1, 7), true);
-  EXPECT_EQ(queue.rows_dropped("stopped"), 7);
+  EXPECT_EQ(queue.dropped()["stopped"], 7);
   EXPECT_TRUE(drain(queue).empty());
 }
 
@@ -213,7 +212,7 @@ TEST(BatchQueue, ManyProducersConserveRows) {
   writer.join();
   queue.close();
   delivered += rows_in(drain(queue));
-  EXPECT_EQ(delivered + queue.rows_dropped("queue_full"), 4 * 200 * 50);
+  EXPECT_EQ(delivered + queue.dropped()["queue_full"], 4 * 200 * 50);
 }
 
 }  // namespace

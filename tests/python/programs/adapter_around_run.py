@@ -1,7 +1,6 @@
 # A sharded model that watch() was given bare, before it was wrapped, or of which a module is replaced.
 """adapter_around_run.py OUT CASE: OUT/<rank>.pt holds {(step, name): whole weight before the step}."""
 
-import os
 import pathlib
 import sys
 
@@ -9,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+import launch
 import trainmon
 
 STEPS = 3
@@ -29,11 +29,8 @@ def spread(model, case):
 
 def main():
     out, case = pathlib.Path(sys.argv[1]), sys.argv[2]
-    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", init_method=os.environ["MEETING_POINT"], rank=rank, world_size=ranks
-    )
+    rank, _ = launch.join()
     torch.manual_seed(0)
     inner = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 1))
 

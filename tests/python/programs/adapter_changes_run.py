@@ -2,7 +2,6 @@
 """adapter_changes_run.py OUT CASE: OUT/<rank>.pt holds the case's report."""
 
 import logging
-import os
 import pathlib
 import sys
 
@@ -10,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+import launch
 import trainmon
 
 
@@ -94,10 +94,8 @@ def early(out):
 
 def main():
     out, case = pathlib.Path(sys.argv[1]), sys.argv[2]
-    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.set_num_threads(1)
-    meeting = os.environ["MEETING_POINT"]
-    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=ranks)
+    rank, _ = launch.join()
     report = {"moved": moved, "toggled": toggled, "apart": apart, "early": early}[case](out)
     torch.save(report, out / f"{rank}.pt")
     dist.destroy_process_group()

@@ -3,7 +3,6 @@
 the weights before each step, and the health."""
 
 import copy
-import os
 import pathlib
 import sys
 
@@ -11,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+import launch
 import trainmon
 
 KINDS = ["grads", "weights", "moments", "activations"]
@@ -57,11 +57,8 @@ def spread(model, case):
 
 def main():
     out, case = pathlib.Path(sys.argv[1]), sys.argv[2]
-    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", init_method=os.environ["MEETING_POINT"], rank=rank, world_size=ranks
-    )
+    rank, _ = launch.join()
     torch.manual_seed(0)
     plain = Net()
     inner = copy.deepcopy(plain)

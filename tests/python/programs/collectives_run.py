@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+import launch
 import trainmon
 
 RANK = int(os.environ["RANK"])
@@ -563,9 +564,7 @@ def main():
     out, (case, *options) = pathlib.Path(sys.argv[1]), sys.argv[2:]
     warnings.simplefilter("ignore", FutureWarning)
     torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", init_method=os.environ["MEETING_POINT"], rank=RANK, world_size=2
-    )
+    launch.join()
     report = globals()[case](out, *options)
     torch.save(report, out / f"{RANK}.pt")
     dist.barrier()

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
+import launch
 from trainmon.compat.colossalai import ColossalAIMonitor
 from trainmon.torch.parameters import rank_tables
 
@@ -52,9 +53,7 @@ def train(name):
 
 def main():
     rank_tables.MEETING = datetime.timedelta(seconds=3)
-    dist.init_process_group(
-        "gloo", init_method=os.environ["MEETING_POINT"], rank=RANK, world_size=2
-    )
+    launch.join()
     for name in ("together", "skips", "stops", "absent"):
         train(name)
         dist.barrier()

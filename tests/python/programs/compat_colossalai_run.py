@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+import launch
 from trainmon.compat.colossalai import ColossalAIMonitor
 
 OUT, RANK = pathlib.Path(sys.argv[1]), int(os.environ["RANK"])
@@ -198,9 +199,7 @@ def not_reduced():
 
 
 def main():
-    dist.init_process_group(
-        "gloo", init_method=os.environ["MEETING_POINT"], rank=RANK, world_size=2
-    )
+    launch.join()
     for run in (
         ddp,
         accumulated,

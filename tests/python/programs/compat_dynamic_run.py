@@ -9,14 +9,12 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+import launch
 from trainmon.compat.msprobe.pytorch import TrainerMon
 
 config, out = pathlib.Path(sys.argv[1]), sys.argv[2]
 os.environ.update(MONITOR_OUTPUT_DIR=out, DYNAMIC_MONITOR="True")
-rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-torch.distributed.init_process_group(
-    "gloo", init_method=os.environ["MEETING_POINT"], rank=rank, world_size=ranks
-)
+rank, _ = launch.join()
 
 
 def edit(**changes):

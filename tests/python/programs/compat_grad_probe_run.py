@@ -7,6 +7,7 @@ import sys
 import torch
 from torch import nn
 
+import launch
 from trainmon.compat.msprobe.pytorch import PrecisionDebugger
 
 STEPS = 3
@@ -19,10 +20,7 @@ def local(gradient):
 
 if __name__ == "__main__":
     config, out, wrapper = sys.argv[1:4]
-    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    torch.distributed.init_process_group(
-        "gloo", init_method=os.environ["MEETING_POINT"], rank=rank, world_size=ranks
-    )
+    rank, ranks = launch.join()
     torch.manual_seed(3)
     model = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 4))
     if wrapper == "ddp":

@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import compat_case as case
+import launch
 
 OUT, RANK = pathlib.Path(sys.argv[1]), int(os.environ["RANK"])
 WG = {"wg_distribution": True, "ops": ["norm"]}
@@ -195,9 +196,7 @@ def main():
     global EARLY
     with case.output(OUT / "early"):
         EARLY = case.trainer_mon(OUT / f"config{RANK}/early", {**WG, "module_ranks": [1]})
-    dist.init_process_group(
-        "gloo", init_method=os.environ["MEETING_POINT"], rank=RANK, world_size=2
-    )
+    launch.join()
     found = {}
     for run in (early, ddp, module_ranks, process_group, dp_group, tp_group, positional_groups,
                 print_struct, print_struct_of_all, collectives, append_output, fsdp2):  # fmt: skip

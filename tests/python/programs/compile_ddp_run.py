@@ -1,5 +1,4 @@
 # A compiled model under DistributedDataParallel on two processes, bare and watched: test_compile.py.
-import os
 import pathlib
 import sys
 
@@ -7,6 +6,7 @@ import torch
 import torch.distributed as dist
 from torch._dynamo.utils import counters
 
+import launch
 import trainmon
 from test_compile import Around, squares
 
@@ -52,13 +52,8 @@ def pair(layer):
 
 
 def main():
-    out, rank = pathlib.Path(sys.argv[1]), int(os.environ["RANK"])
-    dist.init_process_group(
-        "gloo",
-        init_method=os.environ["MEETING_POINT"],
-        rank=rank,
-        world_size=int(os.environ["WORLD_SIZE"]),
-    )
+    out = pathlib.Path(sys.argv[1])
+    rank, _ = launch.join()
     bare, _, graphs, _ = train(rank)
     watched, outputs, more, health = train(rank, out / "run")
     report = {"bare": bare, "watched": watched, "outputs": outputs, "graphs": (graphs, more)}

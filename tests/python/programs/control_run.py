@@ -75,12 +75,7 @@ def main():
     out, mode, rank = pathlib.Path(sys.argv[1]), sys.argv[2], int(os.environ["RANK"])
     torch.set_num_threads(1)
     if mode != "single":
-        dist.init_process_group(
-            "gloo",
-            init_method=os.environ["MEETING_POINT"],
-            rank=rank,
-            world_size=int(os.environ["WORLD_SIZE"]),
-        )
+        launch.join()
     bare, bare_off, bare_end, _ = train(mode, rank)
     watched, off, end, health = train(mode, rank, out / "run")
     report = {

@@ -1,20 +1,17 @@
 # One rank of a run whose optimizer, ZeroRedundancyOptimizer, steps another one inside its own step().
 """grad_probe_zero_run.py OUT"""
 
-import os
 import sys
 
 import torch
 from torch import nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
+import launch
 import trainmon
 
 if __name__ == "__main__":
-    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    torch.distributed.init_process_group(
-        "gloo", init_method=os.environ["MEETING_POINT"], rank=rank, world_size=ranks
-    )
+    launch.join()
     torch.manual_seed(3)
     model = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 4))
     model = nn.parallel.DistributedDataParallel(model)

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+import launch
 import marks
 import models
 
@@ -137,12 +138,7 @@ def main():
     torch.use_deterministic_algorithms(True)
     rank = int(os.environ["RANK"])
     if options.mode != "single":
-        dist.init_process_group(
-            "gloo",
-            init_method=os.environ["MEETING_POINT"],
-            rank=rank,
-            world_size=int(os.environ["WORLD_SIZE"]),
-        )
+        launch.join()
     cases = list(itertools.product(models.NAMES, ("fp32", "bf16"), (1, 4)))
     if options.only:
         cases = [(options.only[0], options.only[1], int(options.only[2]))]
