@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -16,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+import launch
 import trainmon
 
 STEPS = 24
@@ -130,12 +130,7 @@ class Training:
 
 def main() -> None:
     out = Path(sys.argv[1])
-    dist.init_process_group(
-        "gloo",
-        init_method=os.environ["MEETING_POINT"],
-        rank=int(os.environ["RANK"]),
-        world_size=int(os.environ["WORLD_SIZE"]),
-    )
+    launch.join()
     for name in sys.argv[2:]:
         Training(name).run(out / name)
         dist.barrier()
