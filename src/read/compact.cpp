@@ -123,8 +123,10 @@ std::string joined(const SegmentRecords& records, std::int64_t written_bytes) {
   if (!ids.empty()) append_series_frame(frames, number++, ids, ReadSeries(records.series));
   const std::vector<RecordBatch>& batches = records.batches;
   for (std::size_t first = 0, end = 0; first < batches.size(); first = end) {
-    for (std::size_t rows = 0; end < batches.size() && rows < kGroupRows; ++end) {
+    std::size_t rows = 0, bytes = 0;
+    for (; end < batches.size() && rows < kGroupRows && bytes < kGroupBytes; ++end) {
       rows += batches[end].rows.size();
+      bytes += batches[end].bytes();
     }
     append_group_frame(frames, number++, {batches.data() + first, end - first}, records.series);
   }

@@ -49,14 +49,15 @@ class Parts {
 // The rows of all batches, given out in order.
 class GroupRows {
  public:
-  // False where the columns cannot be decoded; `why` tells.
-  bool open(ByteReader& reader, Parts& parts, Columns columns, FrameBounds& bounds,
-            std::string& why) {
+  // False where there are more than bytes of the payload: seq takes one for each at least.
+  bool count(ByteReader& reader, std::size_t payload, FrameBounds& bounds, std::string& why) {
     left_ = reader.varint();
-    if (!bounds.takes_records(left_)) {
-      why = kTooManyRecords;
-      return false;
-    }
+    if (left_ <= payload && bounds.takes_records(left_)) return reader.ok();
+    why = kTooManyRecords;
+    return false;
+  }
+  // False where the columns cannot be decoded; `why` tells.
+  bool open(ByteReader& reader, Parts& parts, Columns columns, std::string& why) {
     if (left_ == 0) return reader.ok();
     for (std::uint64_t count = reader.varint(); count > 0 && reader.ok(); --count) {
       const auto id = reader.fixed<std::uint8_t>();
@@ -75,9 +76,13 @@ class GroupRows {
     }
     return reader.ok();
   }
-  bool read(std::uint64_t count, std::vector<Row>& rows, std::string& why) {
+  bool skip(std::uint64_t count) {
     if (count > left_) return false;
     left_ -= count;
+    return true;
+  }
+  bool read(std::uint64_t count, std::vector<Row>& rows, std::string& why) {
+    if (!skip(count)) return false;
     rows.clear();
     rows.resize(count);
     for (ColumnReader& column : columns_) {
@@ -122,7 +127,8 @@ bool decode_group(std::string_view payload, std::uint32_t raw, FrameBounds& boun
   std::string_view head_bytes;
   if (!bounds.takes_bytes(raw) || !parts.take(reader, head_bytes)) return fault();
   GroupRows rows;
-  if (columns && !rows.open(reader, parts, *columns, bounds, why)) return fault();
+  if (!rows.count(reader, payload.size(), bounds, why)) return fault();
+  if (columns && !rows.open(reader, parts, *columns, why)) return fault();
   ByteReader heads(head_bytes);
   RecordBatch batch;
   GroupedBatch facts;
@@ -131,12 +137,11 @@ bool decode_group(std::string_view payload, std::uint32_t raw, FrameBounds& boun
     const std::string_view head = heads.text();
     if (!heads.ok() || !decode_batch(head, batch, bounds, why, {})) return fault();
     if (!batch.rows.empty()) return fault();  // rows are in columns alone
-    if (columns && !(rows.read(facts.rows, batch.rows, why) && has_listed_shapes(batch, why))) {
-      return fault();
-    }
+    const bool are_read = columns ? rows.read(facts.rows, batch.rows, why) : rows.skip(facts.rows);
+    if (!are_read || !has_listed_shapes(batch, why)) return fault();
     take(batch, facts);
   }
-  return (heads.left() == 0 && (!columns || rows.is_at_end())) || fault();
+  return (heads.left() == 0 && rows.is_at_end()) || fault();
 }
 
 }  // namespace trainmon

@@ -13,6 +13,8 @@ namespace trainmon::log_format {
 
 // Rows of one group, about: so many that packing is worth it, and so few that they fit in memory.
 inline constexpr std::size_t kGroupRows = 1 << 16;
+// And so much memory, where payloads are large.
+inline constexpr std::size_t kGroupBytes = 24 << 20;
 
 // Appends one frame with batches as they were read from a log, at least one; `series` has all that
 // they name. Throws SinkError "too_large" beyond kMaxPayload.

@@ -13,11 +13,13 @@
 
 #include "base/failpoint.h"
 #include "read/log.h"
+#include "read/log_group.h"
 #include "read/log_index.h"
 #include "read/log_scan.h"
 #include "read/log_tail.h"
 #include "records.h"
 #include "scratch.h"
+#include "sinks/log_group.h"
 #include "written_run.h"
 
 namespace trainmon {
@@ -115,6 +117,58 @@ TEST(Compact, GroupsKeepToTheBoundsOfReaders) {
   }
   EXPECT_EQ(groups, 2u);
   expect_same(before, read_log(written.directory(), 0, 0));
+}
+
+TEST(Compact, LargePayloadsMakeMoreGroups) {
+  const Scratch scratch;
+  WrittenRank written(scratch.path(), 0, 0, "\"start_steps\": [0]", 1 << 30);
+  RandomRecords random(3);
+  const SeriesId series = written.add("update_ratio", "w");
+  for (int i = 0; i < 60; ++i) {
+    written.row(series, i);
+    Payload payload;
+    payload.key.series = series;
+    payload.key.window = i;
+    payload.bytes.resize(1 << 20);
+    for (std::size_t at = 0; at < payload.bytes.size(); at += 7) {
+      payload.bytes[at] = static_cast<std::byte>(random.below(256));
+    }
+    written.batch().payloads.push_back(std::move(payload));
+    written.write();
+  }
+  written.write_health(60, 60, 0, true);
+  const LogContents before = read_log(written.directory(), 0, 0);
+  const Compaction done = compacted(scratch.path());
+  EXPECT_EQ(done.ranks.at(0).frames_after, 5);  // segment, series, three groups
+  expect_same(before, read_log(written.directory(), 0, 0));
+}
+
+TEST(Compact, AForgedNumberOfRowsTakesNoMemory) {
+  std::map<SeriesId, Series> series;
+  series[0].kind = "grad_reduced";
+  RecordBatch batch;
+  batch.rows.resize(3);
+  std::string frame;
+  log_format::append_group_frame(frame, 1, {&batch, 1}, series);
+  LogFrame sound = scan_rest(frame, 0, 1).frames.at(0);
+  const std::string payload(sound.payload);
+  const auto decoded = [&](std::string changed, std::optional<Columns> columns) {
+    FrameBounds unbounded;  // as the second pass has them
+    std::string why;
+    return decode_group(changed, sound.header.raw, unbounded, why, columns,
+                        [](RecordBatch&, const GroupedBatch&) {});
+  };
+  EXPECT_TRUE(decoded(payload, Columns::all()));
+  std::int64_t refused = 0;
+  for (std::size_t at = 0; at < payload.size(); ++at) {
+    std::string changed = payload;
+    changed.replace(at, 1, "\xff\xff\xff\xff\xff\xff\xff\xff\x7f");  // 2^63 - 1
+    for (const std::optional<Columns> columns :
+         {std::optional(Columns::all()), std::optional<Columns>()}) {
+      refused += decoded(changed, columns) ? 0 : 1;
+    }
+  }
+  EXPECT_GT(refused, std::ssize(payload) / 2);
 }
 
 TEST(Compact, DamageIsNoticedAndCostsNoWrongRecord) {
