@@ -171,6 +171,41 @@ TEST(Compact, AForgedNumberOfRowsTakesNoMemory) {
   EXPECT_GT(refused, std::ssize(payload) / 2);
 }
 
+TEST(Compact, AStormOfMutationsOfAGroup) {
+  RandomRecords random(21);
+  std::map<SeriesId, Series> series;
+  for (SeriesId id = 0; id < 4; ++id) series[id] = random.series();
+  std::vector<RecordBatch> batches;
+  for (std::uint64_t i = 0; i < 30; ++i) batches.push_back(random.batch(i, series.size(), 20));
+  std::string frame;
+  log_format::append_group_frame(frame, 1, batches, series);
+  const LogFrame sound = scan_rest(frame, 0, 1).frames.at(0);
+  std::int64_t refused = 0;
+  for (int round = 0; round < 20000; ++round) {
+    std::string changed(sound.payload);
+    for (std::uint64_t n = random.below(4) + 1; n > 0; --n) {
+      changed[random.below(changed.size())] = static_cast<char>(random.below(256));
+    }
+    if (random.below(8) == 0) changed.resize(random.below(changed.size()));
+    Allowance allowance;
+    FrameBounds bounds(changed.size(), allowance);
+    std::string why;
+    std::size_t rows = 0;
+    const bool is_decoded =
+        decode_group(changed, sound.header.raw, bounds, why, Columns::all(),
+                     [&](RecordBatch& batch, const GroupedBatch&) {
+                       rows += batch.rows.size();
+                       for (const Row& row : batch.rows) {
+                         ASSERT_LT(row.shape, kFirstShape + batch.shapes.size());
+                       }
+                     });
+    ASSERT_LE(rows, changed.size());
+    ASSERT_EQ(is_decoded, why.empty()) << why;
+    refused += is_decoded ? 0 : 1;
+  }
+  EXPECT_GT(refused, 1000);
+}
+
 TEST(Compact, DamageIsNoticedAndCostsNoWrongRecord) {
   const Scratch scratch;
   const fs::path directory = write_rank(scratch.path(), 7, 12, 0, 1 << 20);
