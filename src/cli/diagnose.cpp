@@ -15,9 +15,13 @@ namespace {
 using detect::Finding;
 
 std::string ranks_of(const Finding& one) {
+  constexpr std::size_t kMostText = 40;
   if (one.ranks.empty()) return "";
-  return (one.ranks.size() == 1 ? ", rank " : ", ranks ") +
-         ranks_text({one.ranks.begin(), one.ranks.end()});
+  if (one.ranks.size() == 1) return ", rank " + std::to_string(one.ranks.front());
+  const std::string text = ranks_text({one.ranks.begin(), one.ranks.end()});
+  if (text.size() <= kMostText) return ", ranks " + text;
+  return ", " + grouped(static_cast<std::int64_t>(one.ranks.size())) + " ranks from " +
+         std::to_string(one.ranks.front()) + " on";
 }
 
 std::string place_of(const Diagnosis& diagnosis, const Finding& one) {
