@@ -13,7 +13,8 @@ void require_methods(nb::handle type, const Method* const* methods, std::size_t 
         },
         nb::name(name), nb::scope(type), nb::is_method(), nb::sig(methods[i]->signature));
   }
-  const nb::handle class_method(reinterpret_cast<PyObject*>(&PyClassMethod_Type));
+  // The limited API has no PyClassMethod_Type.
+  const nb::object class_method = nb::module_::import_("builtins").attr("classmethod");
   type.attr("__init_subclass__") = class_method(nb::cpp_function(
       [type, methods, count](nb::handle subclass) {
         for (std::size_t i = 0; i < count; ++i) {
