@@ -17,6 +17,7 @@
 #include "compare/row_pairs.h"
 #include "compare/weight_steps.h"
 #include "model/first_bad.h"
+#include "model/rounding.h"
 
 namespace trainmon {
 namespace {

@@ -62,25 +62,6 @@ SpreadLevels levels_of(const std::array<double, kValueStats>& differences) {
   return levels;
 }
 
-double unit_roundoff(DType dtype) {
-  switch (dtype) {
-    case DType::float64:
-      return 0x1p-53;
-    case DType::float32:
-      return kFloat32;
-    case DType::float16:
-      return 0x1p-11;
-    case DType::bfloat16:
-      return 0x1p-8;
-    case DType::float8_e4m3fn:
-      return 0x1p-4;
-    case DType::float8_e5m2:
-      return 0x1p-3;
-    default:
-      return 0.0;
-  }
-}
-
 double rounding_level(Spread spread, double roundoff, std::int64_t count) {
   const double element = kStored * roundoff + kSummed * std::min(roundoff, kFloat32);
   if (spread == Spread::single || count <= 0) return element;

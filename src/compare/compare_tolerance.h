@@ -39,9 +39,6 @@ std::array<double, kValueStats> relative_differences(const ComparedValues& a,
 using SpreadLevels = std::array<double, 2>;
 SpreadLevels levels_of(const std::array<double, kValueStats>& differences);
 
-// Half the distance from 1 to the next number; 0 for integers.
-double unit_roundoff(DType dtype);
-
 // What rounding alone may come to, for a tensor of `count` elements (0: not known) that is, or was
 // computed from, numbers with this unit round-off.
 double rounding_level(Spread spread, double roundoff, std::int64_t count);

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "compare/compared_names.h"
 #include "model/first_bad.h"
+#include "model/rounding.h"
 #include "read/run_layout.h"
 #include "sources/source.h"
 

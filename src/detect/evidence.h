@@ -79,9 +79,4 @@ class StepEvidence {
   std::vector<Observation> all_;
 };
 
-// Unit round-off of the format: half the distance from 1 to the next number. 0 for integers.
-double unit_roundoff(DType dtype);
-// The smallest normal number: below it a rounding is not relative.
-double smallest_normal(DType dtype);
-
 }  // namespace trainmon::detect

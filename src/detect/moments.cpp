@@ -7,6 +7,7 @@
 #include <set>
 
 #include "detect/checks.h"
+#include "model/rounding.h"
 
 namespace trainmon::detect {
 namespace {

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "detect/checks.h"
+#include "model/rounding.h"
 
 namespace trainmon::detect {
 namespace {

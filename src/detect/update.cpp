@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "detect/checks.h"
+#include "model/rounding.h"
 
 namespace trainmon::detect {
 namespace {

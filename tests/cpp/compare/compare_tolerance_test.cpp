@@ -8,6 +8,8 @@
 #include <limits>
 #include <random>
 
+#include "model/rounding.h"
+
 namespace trainmon {
 namespace {
 
