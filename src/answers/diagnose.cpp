@@ -23,7 +23,7 @@ using detect::Check;
 using detect::Finding;
 using detect::Quantity;
 
-// The scalar by which somebody says that weights are edited about this step.
+// The scalar by which somebody says that weights are edited.
 constexpr const char* kEdit = "trainmon/edit";
 
 // The parameters of a run, and what each series is to the checks.
@@ -72,37 +72,33 @@ class Parameters {
   std::vector<detect::Tensor> tensors_;
 };
 
-// Gives the engine what the groups say, and whether weights were edited, as steps go by.
+// Gives the engine what the groups say as steps go by.
 class Told {
  public:
-  explicit Told(const RunRows& run) : run_(run) {
-    for (const ReadScalar& scalar : run.scalars) {
-      if (scalar.name == kEdit) edits_.insert(scalar.step);
+  Told(const RunRows& run, detect::Engine& engine) : run_(run), engine_(engine) {
+    for (const ReadScalar& one : run.scalars) {
+      if (one.name == kEdit) engine.announce_edit(one.restart, one.rank, one.seq);
     }
   }
-  void declare_until(std::int64_t step, detect::Engine& engine) {
+  void declare_until(std::int64_t step) {
     for (; next_ < run_.declared.size() && run_.declared[next_].step <= step; ++next_) {
       const ReadDeclared& one = run_.declared[next_];
       const bool is_number = one.value.type == DeclaredValue::Type::number;
-      engine.declare(one.optimizer, one.group, one.value.name,
-                     is_number ? one.value.number : std::numeric_limits<double>::quiet_NaN());
+      engine_.declare(one.restart, one.rank, one.optimizer, one.group, one.value.name,
+                      is_number ? one.value.number : std::numeric_limits<double>::quiet_NaN());
     }
-  }
-  // A scalar belongs to the step whose forward began last.
-  bool has_edit(std::int64_t step) const {
-    return edits_.contains(step) || edits_.contains(step - 1);
   }
 
  private:
   const RunRows& run_;
+  detect::Engine& engine_;
   std::size_t next_ = 0;
-  std::set<std::int64_t> edits_;
 };
 
 class StepByStep {
  public:
   StepByStep(const RunStream& stream, const Parameters& parameters, detect::Engine& engine)
-      : stream_(stream), parameters_(parameters), engine_(engine), told_(stream.facts()) {
+      : stream_(stream), parameters_(parameters), engine_(engine), told_(stream.facts(), engine) {
     for (std::size_t i = 0; i < stream.pieces().size(); ++i) {
       ranks_[stream.pieces()[i].rank].pieces.push_back(i);
     }
@@ -162,8 +158,8 @@ class StepByStep {
     for (const auto& [number, rank] : ranks_) complete = std::min(complete, rank.complete);
     while (!steps_.empty() && steps_.begin()->first < complete) {
       const std::int64_t step = steps_.begin()->first;
-      told_.declare_until(step, engine_);
-      engine_.take(std::move(steps_.begin()->second), told_.has_edit(step));
+      told_.declare_until(step);
+      engine_.take(std::move(steps_.begin()->second));
       steps_.erase(steps_.begin());
       next_step_ = step + 1;
     }
@@ -208,6 +204,8 @@ Finding finding_of(const FirstBad& bad, std::uint32_t tensor) {
   one.tensors = {tensor};
   one.value =
       static_cast<double>(bad.row.state.nans + bad.row.state.pos_infs + bad.row.state.neg_infs);
+  // A loss scaler makes and drops such steps as its way of working.
+  one.certain = bad.row.fate != Fate::skipped || bad.row.loss_scale == 1.0;
   one.text = bad.came_from.empty()
                  ? bad.series.kind + " has a NaN or an infinity"
                  : "a NaN or an infinity came from " + bad.came_from + ": " + bad.why;

@@ -91,6 +91,7 @@ void add_compact(CLI::App& app, Context& context) {
 reader gives the same answers, only sooner. Each segment is decoded again and
 compared before its file is replaced. A segment that is damaged or still
 written stays as it is. Versions before 0.2.0 cannot read a compacted log.
+A byte that is damaged afterwards costs the records of a large frame.
 
 Exit code 3 when a segment had to stay as it is for another reason than that
 its run goes on.

@@ -48,11 +48,14 @@ void print_others(const Diagnosis& diagnosis) {
   for (std::size_t i = 0; i < diagnosis.findings.size() && shown < kShown; ++i) {
     if (i == diagnosis.verdict) continue;
     const Finding& one = diagnosis.findings[i];
-    std::cout << (shown++ == 0 ? "then, perhaps because of it:\n" : "") << "  "
-              << place_of(diagnosis, one) << ": " << printable(one.text) << "\n";
+    const char* const head =
+        diagnosis.verdict ? "then, perhaps because of it:\n" : "noticed, and perhaps meant:\n";
+    std::cout << (shown++ == 0 ? head : "") << "  " << place_of(diagnosis, one) << ": "
+              << printable(one.text) << "\n";
   }
+  const std::size_t first = diagnosis.verdict ? 1 : 0;
   const std::int64_t more =
-      static_cast<std::int64_t>(diagnosis.findings.size() - 1 - shown) + diagnosis.left_out;
+      static_cast<std::int64_t>(diagnosis.findings.size() - first - shown) + diagnosis.left_out;
   if (more > 0) std::cout << "  and " << grouped(more) << " more\n";
 }
 
@@ -61,7 +64,8 @@ void print_text(const Diagnosis& diagnosis, const std::string& run, const Contex
     print_verdict(diagnosis, diagnosis.findings[*diagnosis.verdict], context);
     if (diagnosis.findings.size() > 1) print_others(diagnosis);
   } else {
-    std::cout << "nothing wrong found in " << grouped(diagnosis.rows) << " rows\n";
+    std::cout << "nothing certainly wrong in " << grouped(diagnosis.rows) << " rows\n";
+    if (!diagnosis.findings.empty()) print_others(diagnosis);
   }
   std::cout << "checked";
   for (const Diagnosis::Checked& one : diagnosis.checked) {
@@ -107,8 +111,8 @@ optimizer's step alone, replicas are equal, the reduced gradient is the mean of
 the unreduced ones, moments follow from the gradient, SGD moves weights by its
 formula. Each has the bound of its rounding and nothing to tune. Record
 kinds=["grads", "weights", "moments"] on every rank for all of them. What was
-not checked is listed. Exit code 1 when something was found, 3 when nothing was
-found in a record that is not complete.
+not checked is listed. Exit code 1 for a verdict, 3 without one in a record that
+is not complete. What may be meant is noticed only.
 
 Examples:
   trainmon diagnose runs/a

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -23,13 +24,38 @@ std::optional<double> value_of(const DeclaredGroup& group, const char* name);
 // Says so, and not 0.
 bool is_set(const DeclaredGroup& group, const char* name);
 
+// What was declared, by rank and optimizer.
+using DeclaredOfRanks = std::map<std::int32_t, std::map<std::int32_t, GroupValues>>;
+// Where somebody said that weights are edited: by rank, the seq of the row that came next.
+using Edits = std::map<std::int32_t, std::vector<std::uint64_t>>;
+
+// Whether a check of one tensor on one rank ever held. What fails from the first time on may be
+// meant: a hook, another formula. It is said once, and not as certain.
+class Held {
+ public:
+  // To be told of every result. True: a failure is a finding; `certain` says of which kind.
+  bool fails(Check check, std::int32_t rank, std::uint32_t tensor, bool holds, bool& certain);
+
+ private:
+  enum class State : std::uint8_t { unknown, held, never };
+  std::map<std::tuple<Check, std::int32_t, std::uint32_t>, State> states_;
+};
+
 struct Window {
   const StepEvidence& now;
   const StepEvidence* before = nullptr;  // of the step before, of the same restart; or nullptr
   const std::vector<Tensor>& tensors;
-  const std::vector<std::int32_t>& ranks;               // that should be there, ascending
-  const std::map<std::int32_t, GroupValues>& declared;  // by optimizer
-  bool has_edit = false;  // somebody announced that weights were edited before this step
+  const std::vector<std::int32_t>& ranks;  // that should be there, ascending
+  const DeclaredOfRanks& declared;
+  const Edits& edits;
+  Held& held;
+
+  // nullptr where the optimizer of a tensor declared nothing on that rank.
+  const GroupValues* groups(const Observation& one) const;
+  // Whether an edit was announced between two rows of one rank.
+  bool has_edit(const Observation& from, const Observation& to) const;
+  // Takes a result in; nullopt where it is no finding, else the finding but for its text.
+  std::optional<Finding> result(Check check, Stage stage, const Observation& one, bool holds) const;
 };
 
 // What a step left is what the next one finds: weights, between param_updated and param_origin.
@@ -72,8 +98,10 @@ class DeclaredJumps {
     double rise = 0.0;  // of the change before
     double largest = 0.0;
     int values = 0;
+    bool is_said = false;
   };
-  std::map<std::string, History> history_;  // optimizer, group, name
+  static bool is_jump(History& history, double value, bool is_rate);
+  std::map<std::string, History> history_;  // rank, optimizer, group, name
 };
 
 }  // namespace trainmon::detect

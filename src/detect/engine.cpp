@@ -3,12 +3,13 @@
 
 namespace trainmon::detect {
 
-void Engine::take(StepEvidence&& evidence, bool has_edit) {
+void Engine::take(StepEvidence&& evidence) {
   evidence.sort();
   const bool follows =
       before_ && before_->restart == evidence.restart && before_->step + 1 == evidence.step;
-  const Window window{evidence, follows ? &*before_ : nullptr, tensors_, ranks_, declared_,
-                      has_edit};
+  const Window window{evidence, follows ? &*before_ : nullptr, tensors_,
+                      ranks_,   declared_[evidence.restart],   edits_[evidence.restart],
+                      held_};
   jumps_.check(window, findings_);
   check_gap(window, findings_);
   check_reduce(window, findings_);

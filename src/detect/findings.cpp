@@ -17,7 +17,7 @@ constexpr std::array<std::string_view, 9> kStageNames = {
     "grad_unreduced", "grad_reduced", "moments", "update"};
 
 auto order(const Finding& one) {
-  return std::tuple(!one.certain, one.restart, one.step, one.stage, one.check == Check::replicas,
+  return std::tuple(!one.certain, one.step, one.restart, one.stage, one.check == Check::replicas,
                     one.check);
 }
 
@@ -35,7 +35,7 @@ void Findings::add(Finding&& finding) {
   const auto same = std::ranges::find_if(all_, [&](const Finding& one) {
     return one.restart == finding.restart && one.step == finding.step &&
            one.check == finding.check && one.stage == finding.stage && one.ranks == finding.ranks &&
-           one.certain == finding.certain;
+           one.certain == finding.certain && (!one.tensors.empty() || one.text == finding.text);
   });
   if (same == all_.end()) {
     if (all_.size() < kMost) {
@@ -62,8 +62,9 @@ void Findings::join_ranks(std::int32_t restart, std::int64_t step) {
     if (all_[i].restart != restart || all_[i].step != step) continue;
     for (std::size_t other = all_.size() - 1; other > i; --other) {
       Finding &one = all_[i], &same = all_[other];
-      if (std::tie(one.restart, one.step, one.check, one.stage, one.certain, one.tensors) !=
-          std::tie(same.restart, same.step, same.check, same.stage, same.certain, same.tensors)) {
+      if (std::tie(one.restart, one.step, one.check, one.stage, one.certain, one.tensors,
+                   one.text) != std::tie(same.restart, same.step, same.check, same.stage,
+                                         same.certain, same.tensors, same.text)) {
         continue;
       }
       std::vector<std::int32_t> ranks;
@@ -87,6 +88,7 @@ std::optional<std::size_t> Findings::verdict() const {
   if (all_.empty()) return std::nullopt;
   const auto first = std::ranges::min_element(
       all_, [](const Finding& a, const Finding& b) { return order(a) < order(b); });
+  if (!first->certain) return std::nullopt;
   return static_cast<std::size_t>(first - all_.begin());
 }
 

@@ -66,8 +66,8 @@ class Findings {
   const std::vector<Finding>& all() const { return all_; }
   std::int64_t left_out() const { return left_out_; }
 
-  // The first finding: certain ones before others, then by step, then by stage; of one stage those
-  // of an equation, which tell the rank, before `replicas`. nullopt without any.
+  // The first certain finding: by step, then by stage; of one stage those of an equation, which
+  // tell the rank, before `replicas`. nullopt without any.
   std::optional<std::size_t> verdict() const;
 
  private:

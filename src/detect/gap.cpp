@@ -5,25 +5,19 @@
 namespace trainmon::detect {
 
 void check_gap(const Window& window, Findings& found) {
-  if (window.before == nullptr || window.has_edit) return;
+  if (window.before == nullptr) return;
   for (const Observation& after : window.before->all()) {
     if (after.quantity != Quantity::weight_after) continue;
     const Observation* const before =
         window.now.find(after.tensor, Quantity::weight_before, after.rank);
-    if (before == nullptr) continue;
+    if (before == nullptr || window.has_edit(after, *before)) continue;
     found.checked(Check::gap);
-    if (before->digest == after.digest) continue;
-    Finding one;
-    one.restart = window.now.restart;
-    one.step = window.now.step;
-    one.check = Check::gap;
-    one.stage = Stage::weights;
-    one.ranks = {after.rank};
-    one.tensors = {after.tensor};
-    one.text =
-        "the weights are not those that the step before left: they changed between two "
-        "steps of the optimizer";
-    found.add(std::move(one));
+    auto one = window.result(Check::gap, Stage::weights, *before, before->digest == after.digest);
+    if (!one) continue;
+    one->text =
+        "the weights are not those that the step before left: they changed between two steps of "
+        "the optimizer";
+    found.add(std::move(*one));
   }
 }
 

@@ -62,7 +62,7 @@ void for_each_moment(const Window& window, Quantity quantity,
     if (now.quantity != quantity || !now.is_finite) continue;
     const Observation* before = window.before->find(now.tensor, quantity, now.rank);
     const Observation* gradient = window.now.find(now.tensor, Quantity::grad_reduced, now.rank);
-    if (before == nullptr || gradient == nullptr) continue;
+    if (before == nullptr || gradient == nullptr || window.has_edit(*before, now)) continue;
     if (before->is_finite && gradient->is_finite && before->count == gradient->count) {
       use({&now, before, gradient});
     }
@@ -81,29 +81,22 @@ using DistanceIn = std::function<std::optional<Distance>(const Moment&, const De
 void check_moments(const Window& window, Quantity quantity, Check check, const char* text,
                    const DistanceIn& distance, Findings& found) {
   for_each_moment(window, quantity, [&](const Moment& moment) {
-    const std::int32_t optimizer = window.tensors[moment.now->tensor].optimizer;
-    const auto groups = window.declared.find(optimizer);
-    if (groups == window.declared.end()) return;
+    const GroupValues* const groups = window.groups(*moment.now);
+    if (groups == nullptr) return;
     std::optional<Distance> nearest;
-    for (const auto& [group, values] : groups->second) {
+    for (const auto& [group, values] : *groups) {
       const std::optional<Distance> one = distance(moment, values);
       if (!one) return;  // a group that cannot be told: nothing is said of any
       if (!nearest || one->off * nearest->bound < nearest->off * one->bound) nearest = one;
     }
     if (!nearest) return;
     found.checked(check);
-    if (nearest->is_within()) return;
-    Finding finding;
-    finding.restart = window.now.restart;
-    finding.step = window.now.step;
-    finding.check = check;
-    finding.stage = Stage::moments;
-    finding.ranks = {moment.now->rank};
-    finding.tensors = {moment.now->tensor};
-    finding.value = nearest->off;
-    finding.bound = nearest->bound;
-    finding.text = text;
-    found.add(std::move(finding));
+    auto finding = window.result(check, Stage::moments, *moment.now, nearest->is_within());
+    if (!finding) return;
+    finding->value = nearest->off;
+    finding->bound = nearest->bound;
+    finding->text = text;
+    found.add(std::move(*finding));
   });
 }
 

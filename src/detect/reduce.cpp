@@ -3,6 +3,7 @@
 // any order in which a collective adds.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "detect/checks.h"
 #include "model/rounding.h"
@@ -48,12 +49,25 @@ double bound_of(const Observation& reduced, const Reduction& one, double factor)
   return factor * one.bound + 2.0 * unit_roundoff(reduced.dtype) * reduced.l1_bound();
 }
 
+// A number that a person writes: of at most two digits.
+bool is_round(double value) {
+  if (value == 0.0 || !std::isfinite(value)) return false;
+  const double unit = std::pow(10.0, std::floor(std::log10(value)) - 1.0);
+  return std::abs(value - std::round(value / unit) * unit) <= 1e-6 * value;
+}
+
+// Clipped by value, or each tensor by its own norm: its largest element or its norm is then the
+// limit, which is a round number. One factor of all tensors does not hold for it.
+bool may_be_clipped_alone(const Observation& reduced) {
+  return is_round(reduced.absmax) || is_round(reduced.norm());
+}
+
 // The factor of clipping of one rank, at most 1: the median over all tensors.
 double factor_of(const Window& window, const std::vector<Reduction>& all, std::int32_t rank) {
   std::vector<double> ratios;
   for (const Reduction& one : all) {
     const Observation* reduced = window.now.find(one.tensor, Quantity::grad_reduced, rank);
-    if (reduced == nullptr || !reduced->is_finite) continue;
+    if (reduced == nullptr || !reduced->is_finite || may_be_clipped_alone(*reduced)) continue;
     if (std::abs(one.mean) > 8.0 * one.bound) ratios.push_back(reduced->sum / one.mean);
   }
   if (ratios.empty()) return 1.0;
@@ -97,15 +111,12 @@ std::int32_t missing_rank(const Window& window, const Reduction& one, const Off&
   return rank;
 }
 
+// `first` is the finding of the first rank.
 void report(const Window& window, const Reduction& one, const std::vector<Off>& off,
-            Findings& found) {
+            const Finding& first, Findings& found) {
   const Off& worst = *std::ranges::max_element(off, {}, &Off::value);
-  Finding finding;
-  finding.restart = window.now.restart;
-  finding.step = window.now.step;
-  finding.check = Check::reduce;
-  finding.stage = Stage::grad_reduced;
-  finding.tensors = {one.tensor};
+  Finding finding = first;
+  finding.ranks.clear();
   finding.value = worst.value;
   finding.bound = worst.bound;
   finding.text = "the reduced gradient is not the mean of the unreduced ones";
@@ -132,18 +143,23 @@ void check_reduce(const Window& window, Findings& found) {
   for (const std::int32_t rank : window.ranks) factors.push_back(factor_of(window, all, rank));
   for (const Reduction& one : all) {
     std::vector<Off> off;
+    std::optional<Finding> first;
     for (std::size_t r = 0; r < window.ranks.size(); ++r) {
       const Observation* reduced =
           window.now.find(one.tensor, Quantity::grad_reduced, window.ranks[r]);
       if (reduced == nullptr || !reduced->is_finite || !reduced->is_replicated) continue;
+      if (may_be_clipped_alone(*reduced)) continue;
       found.checked(Check::reduce);
       const double factor = factors[r];
       const double bound =
           bound_of(*reduced, one, factor) + (factor == 1.0 ? 0.0 : error * std::abs(one.mean));
       const double value = residual(*reduced, one, factor);
-      if (value > bound) off.push_back({reduced, value, bound, factor});
+      auto finding = window.result(Check::reduce, Stage::grad_reduced, *reduced, value <= bound);
+      if (!finding) continue;
+      off.push_back({reduced, value, bound, factor});
+      if (!first || finding->certain) first = finding;
     }
-    if (!off.empty()) report(window, one, off, found);
+    if (first) report(window, one, off, *first, found);
   }
 }
 

@@ -57,21 +57,16 @@ void check_replicas(const Window& window, Findings& found) {
     i += ranks.size();
     if (!are_replicas(ranks)) continue;
     found.checked(Check::replicas);
-    if (are_equal(ranks)) continue;
-    if (window.before != nullptr) {
+    if (window.before != nullptr && !are_equal(ranks)) {
       const auto earlier = window.before->of(first.tensor, first.quantity);
       if (are_replicas(earlier) && !are_equal(earlier)) continue;  // said before
     }
-    Finding one;
-    one.restart = window.now.restart;
-    one.step = window.now.step;
-    one.check = Check::replicas;
-    one.stage = stage_of(first.quantity);
-    one.ranks = odd_ones(ranks);
-    one.tensors = {first.tensor};
-    one.text = std::string(quantity_name(first.quantity)) +
-               " differs between ranks that must hold the same";
-    found.add(std::move(one));
+    auto one = window.result(Check::replicas, stage_of(first.quantity), first, are_equal(ranks));
+    if (!one) continue;
+    one->ranks = odd_ones(ranks);
+    one->text = std::string(quantity_name(first.quantity)) +
+                " differs between ranks that must hold the same";
+    found.add(std::move(*one));
   }
 }
 

@@ -60,18 +60,6 @@ std::optional<Distance> distance_of_sgd(const Step& step, const DeclaredGroup& g
   return one;
 }
 
-Finding finding_of(const Window& window, const Observation& weights, std::string text) {
-  Finding finding;
-  finding.restart = window.now.restart;
-  finding.step = window.now.step;
-  finding.check = Check::update;
-  finding.stage = Stage::update;
-  finding.ranks = {weights.rank};
-  finding.tensors = {weights.tensor};
-  finding.text = std::move(text);
-  return finding;
-}
-
 void check_sgd(const Window& window, const Step& step, const GroupValues& groups, Findings& found) {
   std::optional<Distance> nearest;
   for (const auto& [group, values] : groups) {
@@ -81,12 +69,13 @@ void check_sgd(const Window& window, const Step& step, const GroupValues& groups
   }
   if (!nearest) return;
   found.checked(Check::update);
-  if (nearest->off <= nearest->bound) return;
-  Finding finding = finding_of(
-      window, *step.after, "the weights did not move as SGD with the declared values moves them");
-  finding.value = nearest->off;
-  finding.bound = nearest->bound;
-  found.add(std::move(finding));
+  auto finding =
+      window.result(Check::update, Stage::update, *step.after, nearest->off <= nearest->bound);
+  if (!finding) return;
+  finding->text = "the weights did not move as SGD with the declared values moves them";
+  finding->value = nearest->off;
+  finding->bound = nearest->bound;
+  found.add(std::move(*finding));
 }
 
 // The largest step of Adam is at least lr norm(exp_avg) / sqrt(n) / (sqrt(largest exp_avg_sq) +
@@ -112,10 +101,11 @@ void check_moved(const Window& window, const Step& step, const GroupValues& grou
   }
   if (!(least > 4.0 * unit_roundoff(after.dtype) * after.absmax) || std::isinf(least)) return;
   found.checked(Check::update);
-  if (step.before->digest != after.digest) return;
-  found.add(finding_of(window, after,
-                       "the weights did not move at all, although their moments are "
-                       "not zero"));
+  auto finding =
+      window.result(Check::update, Stage::update, after, step.before->digest != after.digest);
+  if (!finding) return;
+  finding->text = "the weights did not move at all, although their moments are not zero";
+  found.add(std::move(*finding));
 }
 
 }  // namespace
@@ -128,11 +118,11 @@ void check_update(const Window& window, Findings& found) {
     };
     const Step step{find(Quantity::weight_before), &after, find(Quantity::grad_reduced),
                     find(Quantity::momentum_buffer)};
-    const auto groups = window.declared.find(window.tensors[after.tensor].optimizer);
+    const GroupValues* const groups = window.groups(after);
     if (step.before == nullptr || !step.before->is_finite || step.gradient == nullptr) continue;
-    if (groups == window.declared.end()) continue;
-    check_sgd(window, step, groups->second, found);
-    check_moved(window, step, groups->second, found);
+    if (groups == nullptr) continue;
+    check_sgd(window, step, *groups, found);
+    check_moved(window, step, *groups, found);
   }
 }
 

@@ -46,7 +46,7 @@ EDITS = {
             "                               const Thresholds& eps, const Kernels& kernels) {\n",
         ),
         (
-            "  return measure_gathered(dtype, data, n, eps, kernels);\n}\n\n}  // namespace trainmon::cpu",
+            "  return measure_gathered(dtype, data, n, eps, kernels);\n}\n\n// The kernels with checks",
             """  return measure_gathered(dtype, data, n, eps, kernels);
 }
 
@@ -59,7 +59,7 @@ RowState measure_block(DType dtype, const void* data, std::int64_t n, const Thre
   return state;
 }
 
-}  // namespace trainmon::cpu""",
+// The kernels with checks""",
         ),
     ],
 }

@@ -74,6 +74,9 @@ class Training {
 
   void step() {
     if (before_step) before_step();
+    if (has_edit) {
+      for (const std::int32_t rank : numbers_) engine_->announce_edit(0, rank, seq_);
+    }
     StepEvidence evidence(0, step_);
     each([&](std::size_t i) { observe_all(evidence, Quantity::weight_before, i, &Rank::w); });
     backward();
@@ -90,7 +93,7 @@ class Training {
       if (is_adam) observe_all(evidence, Quantity::exp_avg_sq, i, &Rank::v);
     });
     declare();
-    engine_->take(std::move(evidence), has_edit);
+    engine_->take(std::move(evidence));
     ++step_;
   }
 
@@ -162,7 +165,9 @@ class Training {
   }
 
   void declare() {
-    const auto say = [&](const char* name, double value) { engine_->declare(0, 0, name, value); };
+    const auto say = [&](const char* name, double value) {
+      for (const std::int32_t rank : numbers_) engine_->declare(0, rank, 0, 0, name, value);
+    };
     say("lr", static_cast<double>(lr));
     say("weight_decay", 0.0);
     if (formula_ == Formula::adam) {
@@ -190,6 +195,7 @@ class Training {
       one.tensor = static_cast<std::uint32_t>(i);
       one.quantity = quantity;
       one.rank = static_cast<std::int32_t>(r);
+      one.seq = seq_++;
       one.dtype = view.dtype;
       one.is_replicated = quantity != Quantity::grad_unreduced;
       evidence.add(one);
@@ -204,6 +210,7 @@ class Training {
   std::vector<Rank> all_;
   std::optional<Engine> engine_;
   std::int64_t step_ = 0;
+  std::uint64_t seq_ = 0;
 };
 
 const std::vector<std::size_t> kSizes = {1, 3, 40, 700, 5000, 64, 2, 257};
@@ -225,7 +232,9 @@ void expect_clean(int steps) {
         const auto tensor_ranks = static_cast<std::int64_t>(kSizes.size()) * ranks;
         EXPECT_EQ(training.findings().count_of(Check::gap), (steps - 1) * tensor_ranks);
         if (ranks > 1) {
-          EXPECT_EQ(training.findings().count_of(Check::reduce), steps * tensor_ranks);
+          // Numbers of few bits are round now and then, as limits of clipping are.
+          EXPECT_GT(training.findings().count_of(Check::reduce), steps * tensor_ranks * 9 / 10);
+          EXPECT_LE(training.findings().count_of(Check::reduce), steps * tensor_ranks);
         }
       }
     }
@@ -418,13 +427,96 @@ TEST(Engine, RatesMayFollowSchedulesAndMayNotJump) {
   EXPECT_TRUE(found({0.01, 0.02, 0.03, 0.04, 0.05, 0.05, 0.04, 0.03}).empty());     // warm-up
   EXPECT_TRUE(found({0.1, 0.1, 0.1, 0.01, 0.01, 0.001, 0.001}).empty());            // steps
   EXPECT_TRUE(found({0.1, 0.08, 0.04, 0.01, 0.1, 0.08, 0.04, 0.01, 0.1}).empty());  // restarts
+  EXPECT_TRUE(found({0.0, 0.0, 0.0, 0.0, 0.01, 0.01}).empty());                     // thawing
   EXPECT_TRUE(found({0.0, 0.01, 0.02, 0.03, 0.04}).empty());                        // from zero
   const std::vector<Finding> jump = found({0.01, 0.01, 0.01, 0.01, 0.03, 0.03});
   ASSERT_EQ(jump.size(), 1u);
   EXPECT_EQ(jump.front().step, 4);
+  EXPECT_FALSE(jump.front().certain);
   EXPECT_EQ(jump.front().text,
             "lr of group 0 changed from 0.009999999776482582 to "
             "0.029999999329447746");
+}
+
+TEST(Engine, WhatNeverHeldIsSaidOnceAndNotAsCertain) {
+  // Gradients that are doubled in every step, and then a fault beside them.
+  Training<float> training(13, 2, kSizes, Formula::adam);
+  for (int step = 0; step < 12; ++step) {
+    training.after_backward = [&] {
+      for (auto& rank : training.ranks()) {
+        for (auto& g : rank.reduced) {
+          for (float& x : g) x *= 2.0F;
+        }
+      }
+      if (step == 7) training.ranks()[1].reduced[4][3] += 1.0F;
+    };
+    training.step();
+  }
+  const Finding& first = training.findings().all().front();
+  EXPECT_EQ(check_name(first.check), "reduce");
+  EXPECT_EQ(first.step, 0);
+  EXPECT_FALSE(first.certain);
+  const auto verdict = training.findings().verdict();
+  ASSERT_TRUE(verdict);
+  expect_place(training.findings().all()[*verdict], Check::replicas, Stage::grad_reduced, {0, 1},
+               {4});
+}
+
+TEST(Engine, ClippingByValueOrByTheNormOfATensorIsNoReduction) {
+  for (const bool by_value : {true, false}) {
+    Training<float> training(14, 2, kSizes, Formula::adam);
+    for (int step = 0; step < 12; ++step) {
+      training.after_backward = [&] {
+        if (step < 5) return;
+        for (auto& rank : training.ranks()) {
+          for (auto& g : rank.reduced) {
+            double sum_sq = 0.0;
+            for (const float x : g) sum_sq += static_cast<double>(x) * x;
+            const float factor = std::min(1.0F, 0.25F / static_cast<float>(std::sqrt(sum_sq)));
+            for (float& x : g) x = by_value ? std::clamp(x, -0.05F, 0.05F) : x * factor;
+          }
+        }
+      };
+      training.step();
+    }
+    EXPECT_FALSE(training.findings().verdict());
+  }
+}
+
+TEST(Engine, RanksAreHeldAgainstWhatTheyDeclareThemselves) {
+  Engine engine({{"w", 0, 0}}, {0, 1});
+  std::uint64_t seq = 0;
+  for (std::int64_t step = 0; step < 4; ++step) {
+    StepEvidence evidence(0, step);
+    for (const std::int32_t rank : {0, 1}) {
+      const double lr = rank == 0 ? 0.1 : 0.2;
+      for (const auto& [name, value] : {std::pair("lr", lr),
+                                        {"momentum", 0.0},
+                                        {"dampening", 0.0},
+                                        {"nesterov", 0.0},
+                                        {"weight_decay", 0.0}}) {
+        engine.declare(0, rank, 0, 0, name, value);
+      }
+      const auto add = [&](Quantity quantity, double sum) {
+        Observation one;
+        one.quantity = quantity;
+        one.rank = rank;
+        one.count = 1.0;
+        one.sum = sum;
+        one.sum_sq = sum * sum;
+        one.absmax = std::abs(sum);
+        one.digest = std::bit_cast<std::uint64_t>(sum);
+        one.seq = seq++;
+        evidence.add(one);
+      };
+      add(Quantity::weight_before, 1.0 - lr * static_cast<double>(step));
+      add(Quantity::grad_reduced, 1.0);
+      add(Quantity::weight_after, 1.0 - lr * static_cast<double>(step + 1));
+    }
+    engine.take(std::move(evidence));
+  }
+  EXPECT_EQ(engine.findings().count_of(Check::update), 8);
+  EXPECT_TRUE(engine.findings().all().empty());
 }
 
 TEST(Engine, WhatIsMissingIsNotChecked) {
@@ -439,7 +531,7 @@ TEST(Engine, WhatIsMissingIsNotChecked) {
       one.digest = static_cast<std::uint64_t>(step * 2 + static_cast<int>(quantity));
       evidence.add(one);
     }
-    engine.take(std::move(evidence), false);
+    engine.take(std::move(evidence));
   }
   EXPECT_TRUE(engine.findings().all().empty());
   EXPECT_EQ(engine.findings().count_of(Check::gap), 0);

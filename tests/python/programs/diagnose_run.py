@@ -5,6 +5,7 @@ diagnose_run.py OUT NAME...: a fault happens in step FAULT_AT, on rank 1 unless 
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import sys
@@ -69,6 +70,8 @@ class Training:
         for step in range(STEPS):
             if step == FAULT_AT:
                 self.before_step()
+            if step == 5:
+                self.saved = copy.deepcopy((self.model.state_dict(), self.optimizer.state_dict()))
             self.optimizer.zero_grad()
             micros = 3 if "accumulation" in self.name else 1
             for micro in range(micros):
@@ -78,7 +81,12 @@ class Training:
                     self.backward()
             if step == FAULT_AT:
                 self.after_backward()
-            if "clipping" in self.name:
+            if self.name == "doubled_in_every_step":
+                for parameter in self.model.parameters():
+                    parameter.grad.mul_(2)
+            if self.name == "clipping_by_value":
+                torch.nn.utils.clip_grad_value_(self.model.parameters(), 0.02)
+            elif "clipping" in self.name:
                 torch.nn.utils.clip_grad_norm_(self.model.parameters(), 0.05)
             self.optimizer.step()
             if self.schedule:
@@ -98,6 +106,10 @@ class Training:
         if self.name == "second_moments_lost":
             for state in self.optimizer.state.values():
                 state["exp_avg_sq"].zero_()
+        if self.name == "checkpoint":
+            with self.watched.edits("loads a checkpoint"):
+                self.model.load_state_dict(self.saved[0])
+                self.optimizer.load_state_dict(self.saved[1])
         if self.name == "announced_edit":
             with self.watched.edits("halves the weights"), torch.no_grad():
                 for parameter in self.model.parameters():
