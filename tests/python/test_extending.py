@@ -46,11 +46,8 @@ EDITS = {
             "                               const Thresholds& eps, const Kernels& kernels) {\n",
         ),
         (
-            "  return measure_gathered(dtype, data, n, eps, kernels);\n}\n\n// The kernels with checks",
-            """  return measure_gathered(dtype, data, n, eps, kernels);
-}
-
-RowState measure_block(DType dtype, const void* data, std::int64_t n, const Thresholds& eps,
+            "RowState measure_checked_block(",
+            """RowState measure_block(DType dtype, const void* data, std::int64_t n, const Thresholds& eps,
                        const Kernels& kernels) {
   RowState state = measure_others(dtype, data, n, eps, kernels);
   double values[kBlock];
@@ -59,7 +56,7 @@ RowState measure_block(DType dtype, const void* data, std::int64_t n, const Thre
   return state;
 }
 
-// The kernels with checks""",
+RowState measure_checked_block(""",
         ),
     ],
 }
@@ -72,6 +69,7 @@ PROGRAM = r"""
 #include "model/probe_payload.h"
 #include "read/log_decode.h"
 #include "sinks/log_encode.h"
+#include "stats/cpu/check_kernels.h"
 #include "stats/cpu/kernels.h"
 #include "stats/cpu/probe_kernels.h"
 #include "stats/divide.h"
@@ -84,6 +82,9 @@ const Kernels& kernels() {
 }
 const ProbeKernels& probe_kernels() {
   return kBaselineProbeKernels;
+}
+const CheckKernels& check_kernels() {
+  return kBaselineCheckKernels;
 }
 }  // namespace trainmon::cpu
 
@@ -156,14 +157,19 @@ SOURCES = [
     "stats/layout",
     "stats/measure",
     "stats/cpu/block",
+    "stats/cpu/check_block",
+    "stats/cpu/check_factors",
+    "stats/cpu/check_kernels_baseline",
     "stats/cpu/float32",
     "stats/cpu/gather",
     "stats/cpu/kernels_baseline",
     "stats/cpu/probe_kernels_baseline",
     "sinks/compress",
+    "sinks/log_columns",
     "sinks/log_encode",
     "sinks/log_format",
     "read/log_bounds",
+    "read/log_columns",
     "read/log_decode",
 ]
 
