@@ -16,12 +16,18 @@ bool is_set(const DeclaredGroup& group, const char* name) {
   return value_of(group, name).value_or(0.0) != 0.0;
 }
 
-bool Held::fails(Check check, std::int32_t rank, std::uint32_t tensor, bool holds, bool& certain) {
-  State& state = states_[{check, rank, tensor}];
+// Where a quarter of all tensors never obeyed an equation, it is not theirs.
+constexpr std::int64_t kFew = 4;
+
+bool Held::fails(Check check, std::int32_t rank, std::uint32_t place, bool holds, bool& certain) {
+  State& state = states_[{check, rank, place}];
   const State before = state;
   if (holds) state = State::held;
   if (before == State::unknown && !holds) state = State::never;
-  certain = before == State::held;
+  Count& count = counts_[{check, rank}];
+  count.all += before == State::unknown ? 1 : 0;
+  count.never += (state == State::never ? 1 : 0) - (before == State::never ? 1 : 0);
+  certain = before == State::held && kFew * count.never < count.all;
   return !holds && before != State::never;
 }
 
@@ -42,7 +48,10 @@ bool Window::has_edit(const Observation& from, const Observation& to) const {
 std::optional<Finding> Window::result(Check check, Stage stage, const Observation& one,
                                       bool holds) const {
   bool certain = true;
-  if (!held.fails(check, one.rank, one.tensor, holds, certain)) return std::nullopt;
+  // Of replicas each quantity has a history of its own.
+  const auto quantity = check == Check::replicas ? static_cast<std::uint32_t>(one.quantity) : 0;
+  const std::uint32_t place = one.tensor * kQuantities + quantity;
+  if (!held.fails(check, one.rank, place, holds, certain)) return std::nullopt;
   Finding finding;
   finding.restart = now.restart;
   finding.step = now.step;

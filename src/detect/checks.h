@@ -34,11 +34,16 @@ using Edits = std::map<std::int32_t, std::vector<std::uint64_t>>;
 class Held {
  public:
   // To be told of every result. True: a failure is a finding; `certain` says of which kind.
-  bool fails(Check check, std::int32_t rank, std::uint32_t tensor, bool holds, bool& certain);
+  bool fails(Check check, std::int32_t rank, std::uint32_t place, bool holds, bool& certain);
 
  private:
   enum class State : std::uint8_t { unknown, held, never };
+  struct Count {
+    std::int64_t all = 0;    // places
+    std::int64_t never = 0;  // of them
+  };
   std::map<std::tuple<Check, std::int32_t, std::uint32_t>, State> states_;
+  std::map<std::pair<Check, std::int32_t>, Count> counts_;
 };
 
 struct Window {

@@ -50,16 +50,17 @@ double bound_of(const Observation& reduced, const Reduction& one, double factor)
 }
 
 // A number that a person writes: of at most two digits.
-bool is_round(double value) {
+bool is_round(double value, double tolerance) {
   if (value == 0.0 || !std::isfinite(value)) return false;
   const double unit = std::pow(10.0, std::floor(std::log10(value)) - 1.0);
-  return std::abs(value - std::round(value / unit) * unit) <= 1e-6 * value;
+  return std::abs(value - std::round(value / unit) * unit) <= tolerance * value;
 }
 
 // Clipped by value, or each tensor by its own norm: its largest element or its norm is then the
 // limit, which is a round number. One factor of all tensors does not hold for it.
 bool may_be_clipped_alone(const Observation& reduced) {
-  return is_round(reduced.absmax) || is_round(reduced.norm());
+  // Of a norm the function that clips keeps a little away from zero.
+  return is_round(reduced.absmax, 1e-6) || is_round(reduced.norm(), 1e-4);
 }
 
 // The factor of clipping of one rank, at most 1: the median over all tensors.
