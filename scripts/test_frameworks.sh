@@ -6,6 +6,10 @@ scripts/side_venv.sh frameworks scripts/frameworks_requirements.txt
 # ColossalAI names an older torch and older models, with which it would replace the others'.
 scripts/side_venv.sh colossalai scripts/colossalai_requirements.txt --no-deps
 scripts/side_venv.sh megatron scripts/megatron_requirements.txt --no-deps
+# A compilation of an operator that was killed leaves a lock, for which later ones wait without end.
+export TORCH_EXTENSIONS_DIR=$PWD/build/torch_extensions
+mkdir -p "$TORCH_EXTENSIONS_DIR"
+find "$TORCH_EXTENSIONS_DIR" -name lock -delete
 failed=0
 # The longest first, so that none of them is left to run alone.
 mapfile -t files < <(printf '%s\n' tests/frameworks/test_equality_*.py tests/frameworks/test_[!e]*.py \
