@@ -327,7 +327,6 @@ Diagnosis diagnose(const std::filesystem::path& run, const ReadOptions& options)
     }
     findings.add(finding_of(*bad.found, place));
   }
-  findings.checked(Check::finite);
   result.run = stream.take_facts();
   result.run.damage.insert(result.run.damage.end(), damage.begin(), damage.end());
   result.findings = findings.all();

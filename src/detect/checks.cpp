@@ -16,6 +16,18 @@ bool is_set(const DeclaredGroup& group, const char* name) {
   return value_of(group, name).value_or(0.0) != 0.0;
 }
 
+std::optional<Distance> nearest_of(
+    const GroupValues& groups,
+    const std::function<std::optional<Distance>(const DeclaredGroup&)>& distance) {
+  std::optional<Distance> nearest;
+  for (const auto& [group, values] : groups) {
+    const std::optional<Distance> one = distance(values);
+    if (!one) return std::nullopt;
+    if (!nearest || one->off * nearest->bound < nearest->off * one->bound) nearest = one;
+  }
+  return nearest;
+}
+
 // Where a quarter of all tensors never obeyed an equation, it is not theirs.
 constexpr std::int64_t kFew = 4;
 

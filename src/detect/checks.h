@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -23,6 +24,21 @@ using GroupValues = std::map<std::int32_t, DeclaredGroup>;
 std::optional<double> value_of(const DeclaredGroup& group, const char* name);
 // Says so, and not 0.
 bool is_set(const DeclaredGroup& group, const char* name);
+
+// Roundings of one element: of two products, of a sum, and of what a fused or a fast form does
+// otherwise.
+inline constexpr double kRoundings = 4.0;
+// How far a sum is from what one group makes of it, and what rounding explains.
+struct Distance {
+  double off = 0.0;
+  double bound = 0.0;
+  bool is_within() const { return off <= bound; }
+};
+// Of the group that comes nearest, for the group of a parameter is not recorded. nullopt where a
+// group cannot be told: then nothing is said of any.
+std::optional<Distance> nearest_of(
+    const GroupValues& groups,
+    const std::function<std::optional<Distance>(const DeclaredGroup&)>& distance);
 
 // What was declared, by rank and optimizer.
 using DeclaredOfRanks = std::map<std::int32_t, std::map<std::int32_t, GroupValues>>;

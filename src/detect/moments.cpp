@@ -12,10 +12,6 @@
 namespace trainmon::detect {
 namespace {
 
-// Roundings of one element: of the two products, of the sum, and of what a fused or a fast form
-// does otherwise.
-constexpr double kRoundings = 4.0;
-
 // What Adam, AdamW, NAdam and RAdam of PyTorch declare, and schedules beside them. An optimizer
 // that declares anything else has equations of its own.
 const std::set<std::string> kKnown = {"lr",
@@ -69,13 +65,6 @@ void for_each_moment(const Window& window, Quantity quantity,
   }
 }
 
-// How far a moment is from what one group makes of it.
-struct Distance {
-  double off = 0.0;
-  double bound = 0.0;
-  bool is_within() const { return off <= bound; }
-};
-
 using DistanceIn = std::function<std::optional<Distance>(const Moment&, const DeclaredGroup&)>;
 
 void check_moments(const Window& window, Quantity quantity, Check check, const char* text,
@@ -83,12 +72,8 @@ void check_moments(const Window& window, Quantity quantity, Check check, const c
   for_each_moment(window, quantity, [&](const Moment& moment) {
     const GroupValues* const groups = window.groups(*moment.now);
     if (groups == nullptr) return;
-    std::optional<Distance> nearest;
-    for (const auto& [group, values] : *groups) {
-      const std::optional<Distance> one = distance(moment, values);
-      if (!one) return;  // a group that cannot be told: nothing is said of any
-      if (!nearest || one->off * nearest->bound < nearest->off * one->bound) nearest = one;
-    }
+    const auto nearest =
+        nearest_of(*groups, [&](const DeclaredGroup& group) { return distance(moment, group); });
     if (!nearest) return;
     found.checked(check);
     auto finding = window.result(check, Stage::moments, *moment.now, nearest->is_within());

@@ -13,8 +13,6 @@
 namespace trainmon::detect {
 namespace {
 
-constexpr double kRoundings = 4.0;
-
 // What SGD of PyTorch declares, and schedules beside it.
 const std::set<std::string> kOfSgd = {"lr",           "initial_lr", "momentum",      "dampening",
                                       "weight_decay", "nesterov",   "maximize",      "foreach",
@@ -33,11 +31,6 @@ struct Step {
   const Observation* momentum;
 };
 
-struct Distance {
-  double off = 0.0;
-  double bound = 0.0;
-};
-
 // w = w - lr (d + decay w), where d is the gradient or the momentum buffer, which has the decay in
 // it. nullopt where the group is not of plain SGD.
 std::optional<Distance> distance_of_sgd(const Step& step, const DeclaredGroup& group) {
@@ -47,8 +40,7 @@ std::optional<Distance> distance_of_sgd(const Step& step, const DeclaredGroup& g
   const Observation* moved_by = *momentum != 0.0 ? step.momentum : step.gradient;
   if (moved_by == nullptr || !moved_by->is_finite) return std::nullopt;
   const double decay = *momentum != 0.0 ? 0.0 : value_of(group, "weight_decay").value_or(0.0);
-  const double sign =
-      *momentum == 0.0 && value_of(group, "maximize").value_or(0.0) != 0.0 ? -1.0 : 1.0;
+  const double sign = *momentum == 0.0 && is_set(group, "maximize") ? -1.0 : 1.0;
   const double expected =
       step.before->sum - *lr * (sign * moved_by->sum + decay * step.before->sum);
   Distance one;
@@ -61,16 +53,11 @@ std::optional<Distance> distance_of_sgd(const Step& step, const DeclaredGroup& g
 }
 
 void check_sgd(const Window& window, const Step& step, const GroupValues& groups, Findings& found) {
-  std::optional<Distance> nearest;
-  for (const auto& [group, values] : groups) {
-    const std::optional<Distance> one = distance_of_sgd(step, values);
-    if (!one) return;
-    if (!nearest || one->off * nearest->bound < nearest->off * one->bound) nearest = one;
-  }
+  const auto nearest =
+      nearest_of(groups, [&](const DeclaredGroup& group) { return distance_of_sgd(step, group); });
   if (!nearest) return;
   found.checked(Check::update);
-  auto finding =
-      window.result(Check::update, Stage::update, *step.after, nearest->off <= nearest->bound);
+  auto finding = window.result(Check::update, Stage::update, *step.after, nearest->is_within());
   if (!finding) return;
   finding->text = "the weights did not move as SGD with the declared values moves them";
   finding->value = nearest->off;
