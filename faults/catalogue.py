@@ -96,6 +96,46 @@ def row_scaled(factor: float) -> Callable:
     return act
 
 
+def three_bits(tensor: torch.Tensor, draw: Draw) -> None:
+    for bit in (3, 9, 14):
+        flip(bit)(tensor, draw)
+
+
+def swap_two(tensor: torch.Tensor, draw: Draw) -> None:
+    """Two elements that are not equal change places: their bits as a set stay."""
+    flat = tensor.reshape(-1).clone()
+    first = int(draw.element * (len(flat) - 1))
+    others = (flat != flat[first]).nonzero().reshape(-1)
+    if len(others):
+        second = int(others[len(others) // 2])
+        flat[[first, second]] = flat[[second, first]]
+    tensor.copy_(flat.view(tensor.shape))
+
+
+def errors_that_cancel(tensor: torch.Tensor, draw: Draw) -> None:
+    """One element gains what its neighbour loses: the sum stays."""
+    flat = tensor.reshape(-1).clone()
+    place = int(draw.element * (len(flat) - 1))
+    error = 0.5 * flat.abs().max()
+    flat[place] += error
+    flat[place + 1] -= error
+    tensor.copy_(flat.view(tensor.shape))
+
+
+def wire_in_bfloat16(training: Training, draw: Draw) -> None:
+    for part in training.bucket.values():
+        part.copy_(part.bfloat16())
+
+
+def forget_to_reduce(training: Training, draw: Draw) -> None:
+    training.forgets_to_reduce = True
+
+
+def decayed_twice(training: Training, draw: Draw) -> None:
+    with torch.no_grad():
+        weight(training, draw).mul_(1 - 2e-4)
+
+
 def drop_contribution(training: Training, draw: Draw) -> None:
     own = training.bucket.get(id(training.parameters[draw.tensor]))
     if training.rank == draw.rank and own is not None:
@@ -197,6 +237,28 @@ def fault_list() -> list[Fault]:
         Fault(
             "weight not updated, one rank, one step", "update", "update", not_updated,
         ),  # fmt: skip
+        Fault("weight, three bits", "weights", "weights", of_drawn_rank(three_bits, weight)),
+        Fault("weight, two elements swapped", "weights", "weights", of_drawn_rank(swap_two, weight)),
+        Fault(
+            "one tensor decayed twice, all ranks", "update", "update", decayed_twice,
+            ranks="all", blames="all", exact=False,
+        ),
+        Fault(
+            "reduced gradient of one rank, errors that cancel", "reduced", "grad_reduced",
+            of_drawn_rank(errors_that_cancel, gradient), applies=gradients_told,
+        ),
+        Fault(
+            "reduced gradient of one rank, sticky bit 20", "reduced", "grad_reduced",
+            of_drawn_rank(flip(20), gradient), lasts=True, applies=gradients_told,
+        ),
+        Fault(
+            "bfloat16 on the wire, one step", "local", "grad_reduced", wire_in_bfloat16,
+            ranks="all", blames="all", tensors="all", applies=reduces,
+        ),
+        Fault(
+            "gradients not reduced, one step", "weights", "grad_reduced", forget_to_reduce,
+            ranks="all", blames="all", tensors="all", applies=reduces,
+        ),
         Fault(
             "contribution dropped, one step", "local", "grad_reduced", drop_contribution,
             ranks="all", applies=reduces,

@@ -190,10 +190,13 @@ class Training:
 
     def take_step(self) -> float:
         """The loss of this rank's last micro step."""
+        self.forgets_to_reduce = False
         self._at("weights")
         self.optimizer.zero_grad()
         for micro in range(self.setting.micros):
-            waits = self.setting.wrapper in ("ddp", "zero") and micro < self.setting.micros - 1
+            is_last = micro == self.setting.micros - 1
+            waits = self.setting.wrapper in ("ddp", "zero") and not is_last
+            waits = waits or self.forgets_to_reduce
             batch = self.batch()
             with self.wrapped.no_sync() if waits else nullcontext():
                 with torch.autocast("cpu", torch.bfloat16, enabled=self.setting.autocast):
