@@ -1,4 +1,6 @@
 // Rows set apart by kind are those that are read at once, in the order of files.
+#include "read/rows_by_kind.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,7 +9,6 @@
 #include <tuple>
 #include <vector>
 
-#include "read/rows_by_kind.h"
 #include "scratch.h"
 #include "written_run.h"
 
@@ -82,9 +83,9 @@ TEST(RowsByKind, AreTheRowsOfTheRunInTheOrderOfFiles) {
           const Series& series = apart.facts().series[some[i].series];
           EXPECT_EQ(some[i].rank, rank);
           EXPECT_EQ(values[2 * i + 1], 1.0);
-          found.emplace_back(valid_text(series.name), series.chunk, series.element,
-                             some[i].restart, some[i].step, some[i].attempt, some[i].seq,
-                             some[i].window, values[2 * i]);
+          found.emplace_back(valid_text(series.name), series.chunk, series.element, some[i].restart,
+                             some[i].step, some[i].attempt, some[i].seq, some[i].window,
+                             values[2 * i]);
         }
       }
       ASSERT_FALSE(expected.empty());
