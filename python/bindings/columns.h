@@ -38,11 +38,17 @@ template <typename Records, typename Get>
 nanobind::object coded(const Records& records, const Get& get) {
   std::map<std::string_view, std::int32_t> known;
   nanobind::list names;
+  std::string_view last;  // rows side by side mostly have the same text, and in the same memory
+  std::int32_t last_code = -1;
   nanobind::object codes = column<std::int32_t>(records, [&](const auto& record) {
     const std::string_view name = get(record);
+    if (last_code >= 0 && name.data() == last.data() && name.size() == last.size()) {
+      return last_code;
+    }
     const auto [at, is_new] = known.try_emplace(name, static_cast<std::int32_t>(known.size()));
     if (is_new) names.append(text(name));
-    return at->second;
+    last = name;
+    return last_code = at->second;
   });
   return nanobind::make_tuple(codes, names);
 }
@@ -53,11 +59,16 @@ template <typename T, typename Records, typename Get>
 nanobind::object field_column(const Records& records, const Get& get) {
   if constexpr (std::is_same_v<T, const Shape*>) {
     std::map<const Shape*, std::string> texts;
-    for (const auto& record : records) {
-      const Shape* const shape = get(record);
-      if (!texts.contains(shape)) texts[shape] = shape_text(shape);
-    }
-    return coded(records, [&](const auto& r) { return std::string_view(texts.at(get(r))); });
+    std::pair<const Shape*, std::string_view> last = {nullptr,
+                                                      texts[nullptr] = shape_text(nullptr)};
+    return coded(records, [&](const auto& r) {
+      const Shape* const shape = get(r);
+      if (shape == last.first) return last.second;
+      const auto [known, is_new] = texts.try_emplace(shape);
+      if (is_new) known->second = shape_text(shape);
+      last = {shape, known->second};
+      return last.second;
+    });
   } else if constexpr (cell_type<T>() == CellType::text) {
     return coded(records, [&](const auto& r) { return std::string_view(text_of(get(r))); });
   } else if constexpr (cell_type<T>() == CellType::fingerprint) {
