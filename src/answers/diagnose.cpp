@@ -6,7 +6,6 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
@@ -46,10 +45,11 @@ class Parameters {
   }
 
   const std::vector<detect::Tensor>& tensors() const { return tensors_; }
-  std::optional<detect::Observation> observation(const ReadRow& row) const {
+  // `check` is nullptr where the row has none.
+  std::optional<detect::Observation> observation(const ReadRow& row, const RowCheck* check) const {
     const Use& use = uses_[row.series];
     if (use.quantity < 0) return std::nullopt;
-    detect::Observation one = detect::observe(row.state, row.flags, row.loss_scale);
+    detect::Observation one = detect::observe(row.state, row.flags, row.loss_scale, check);
     one.tensor = use.tensor;
     one.quantity = static_cast<Quantity>(use.quantity);
     one.rank = row.rank;
@@ -118,6 +118,9 @@ class StepByStep {
     take_complete();
     return rows;
   }
+  // Tensors of which a row has a check, and of which one has none.
+  const std::set<std::uint32_t>& checked() const { return checked_; }
+  const std::set<std::uint32_t>& unchecked() const { return unchecked_; }
 
  private:
   static constexpr std::int64_t kEnd = std::numeric_limits<std::int64_t>::max();
@@ -139,10 +142,10 @@ class StepByStep {
   }
 
   std::int64_t read(Rank& rank, std::vector<Damage>& damage) {
-    RunStream::Take take;
-    take.row = [&](const ReadRow& row) {
-      const std::optional<detect::Observation> one = parameters_.observation(row);
+    const auto add = [&](const ReadRow& row, const RowCheck* check) {
+      const std::optional<detect::Observation> one = parameters_.observation(row, check);
       if (!one || row.fate == Fate::skipped) return;
+      (check == nullptr ? unchecked_ : checked_).insert(one->tensor);
       rank.newest = std::max(rank.newest, row.step);
       if (row.step < next_step_) return;  // too late: its step was checked without it
       const auto [at, is_new] = steps_.try_emplace(row.step, row.restart, row.step);
@@ -150,6 +153,9 @@ class StepByStep {
       if (row.restart > evidence.restart) evidence = {row.restart, row.step};
       if (row.restart == evidence.restart) evidence.add(*one);
     };
+    RunStream::Take take;
+    take.row = [&](const ReadRow& row) { add(row, nullptr); };
+    take.checked = [&](const ReadRow& row, const RowCheck& check) { add(row, &check); };
     return stream_.read(stream_.pieces()[rank.pieces[rank.next++]], take, damage);
   }
 
@@ -170,6 +176,7 @@ class StepByStep {
   detect::Engine& engine_;
   Told told_;
   std::map<int, Rank> ranks_;
+  std::set<std::uint32_t> checked_, unchecked_;
   std::map<std::int64_t, detect::StepEvidence> steps_;
   std::int64_t next_step_ = kBegin;
 };
@@ -258,46 +265,19 @@ std::string reason_of(Check check, const RunRows& run, std::size_t ranks) {
                      : why;
 }
 
-nlohmann::ordered_json number(double value) {
-  if (std::isfinite(value)) return value;
-  return number_text(value);
-}
-
-// "layers.3" of "layers.3.mlp.weight": up to the first number of the name.
-std::string layer_of(const std::string& name) {
-  std::size_t begin = 0;
-  while (begin < name.size()) {
-    const std::size_t end = std::min(name.find('.', begin), name.size());
-    const std::string part = name.substr(begin, end - begin);
-    if (!part.empty() && part.find_first_not_of("0123456789") == std::string::npos) {
-      return name.substr(0, end);
-    }
-    begin = end + 1;
+// Why elements were compared by statistics, of all tensors or of some; empty where they were not.
+std::string why_unchecked(const StepByStep& steps, const std::vector<detect::Tensor>& tensors) {
+  constexpr std::size_t kNamed = 20;
+  if (steps.unchecked().empty()) return "";
+  if (steps.checked().empty()) return "not recorded, watch(..., checks=True) does it";
+  std::string why = "not recorded of ";
+  std::size_t named = 0;
+  for (const std::uint32_t tensor : steps.unchecked()) {
+    if (named == kNamed) break;
+    why += (named++ == 0 ? "" : ", ") + tensors[tensor].name;
   }
-  const std::size_t last = name.rfind('.');
-  return last == std::string::npos ? name : name.substr(0, last);
-}
-
-nlohmann::ordered_json json_of(const Diagnosis& diagnosis, const Finding& one) {
-  nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
-  std::set<std::string> layers;
-  for (const std::uint32_t tensor : one.tensors) {
-    const std::string name = diagnosis.tensors[tensor].name;
-    tensors.push_back(name);
-    layers.insert(layer_of(name));
-  }
-  nlohmann::ordered_json out;
-  out["step"] = one.step;
-  out["check"] = detect::check_name(one.check);
-  out["stage"] = detect::stage_name(one.stage);
-  out["ranks"] = one.ranks;
-  out["tensors"] = std::move(tensors);
-  out["layers"] = layers;
-  out["value"] = number(one.value);
-  out["bound"] = number(one.bound);
-  out["certain"] = one.certain;
-  out["text"] = one.text;
-  return out;
+  const std::size_t more = steps.unchecked().size() - named;
+  return more == 0 ? why : why + " and " + std::to_string(more) + " more";
 }
 
 }  // namespace
@@ -312,7 +292,8 @@ Diagnosis diagnose(const std::filesystem::path& run, const ReadOptions& options)
   std::ranges::sort(ranks);
   detect::Engine engine(parameters.tensors(), ranks);
   std::vector<Damage> damage;
-  result.rows = StepByStep(stream, parameters, engine).run(damage);
+  StepByStep steps(stream, parameters, engine);
+  result.rows = steps.run(damage);
   detect::Findings findings = engine.findings();
   result.tensors = engine.tensors();
   if (bad.found) {
@@ -336,51 +317,21 @@ Diagnosis diagnose(const std::filesystem::path& run, const ReadOptions& options)
     const auto check = static_cast<Check>(i);
     const std::int64_t times = check == Check::finite ? bad.rows : findings.count_of(check);
     if (times > 0) {
-      result.checked.push_back({check, times});
+      Diagnosis::Checked& one = result.checked.emplace_back(check, times);
+      for (int e = 0; e < detect::kEvidences; ++e) {
+        one.by[e] = findings.count_of(check, static_cast<detect::Evidence>(e));
+      }
     } else {
       result.not_checked.push_back(
           {std::string(detect::check_name(check)), reason_of(check, result.run, ranks.size())});
     }
   }
+  const std::string why = why_unchecked(steps, result.tensors);
+  if (!why.empty()) result.not_checked.push_back({"fingerprints and sketches", why});
   for (const char* const check : {"input", "norm", "start"}) {
     result.not_checked.push_back({check, "this version has no such check"});
   }
   return result;
-}
-
-std::string diagnosis_json(const Diagnosis& diagnosis) {
-  nlohmann::ordered_json out;
-  out["verdict"] = nullptr;
-  if (diagnosis.verdict) {
-    out["verdict"] = json_of(diagnosis, diagnosis.findings[*diagnosis.verdict]);
-  }
-  out["findings"] = nlohmann::ordered_json::array();
-  for (const Finding& one : diagnosis.findings) out["findings"].push_back(json_of(diagnosis, one));
-  out["left_out"] = diagnosis.left_out;
-  out["checked"] = nlohmann::ordered_json::object();
-  for (const Diagnosis::Checked& one : diagnosis.checked) {
-    out["checked"][std::string(detect::check_name(one.check))] = one.times;
-  }
-  out["not_checked"] = nlohmann::ordered_json::array();
-  for (const Diagnosis::NotChecked& one : diagnosis.not_checked) {
-    out["not_checked"].push_back({{"check", one.check}, {"why", one.why}});
-  }
-  return out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-}
-
-std::string tensors_text(const Diagnosis& diagnosis, const Finding& finding) {
-  constexpr std::size_t kShown = 3;
-  if (finding.tensors.size() == diagnosis.tensors.size() && finding.tensors.size() > 1) {
-    return "all " + grouped(static_cast<std::int64_t>(finding.tensors.size())) + " tensors";
-  }
-  std::string text;
-  for (std::size_t i = 0; i < std::min(kShown, finding.tensors.size()); ++i) {
-    text += (text.empty() ? "" : ", ") + printable(diagnosis.tensors[finding.tensors[i]].name);
-  }
-  if (finding.tensors.size() > kShown) {
-    text += " and " + std::to_string(finding.tensors.size() - kShown) + " more";
-  }
-  return text;
 }
 
 }  // namespace trainmon
