@@ -95,10 +95,43 @@ class Told {
   std::size_t next_ = 0;
 };
 
+// The tensors that have a NaN or an infinity where the first of all was found: in one step, on its
+// ranks, in what is measured at one time. Which of them was first cannot be told.
+class FoundTogether {
+ public:
+  explicit FoundTogether(const std::optional<FirstBad>& bad) {
+    if (!bad) return;
+    quantity_ = detect::quantity_of(bad->series.kind);
+    // Backward computes unreduced gradients one after another: there the first is known.
+    if (quantity_ == static_cast<int>(Quantity::grad_unreduced)) quantity_ = -1;
+    restart_ = bad->row.restart;
+    step_ = bad->row.step;
+    ranks_.insert(bad->ranks.begin(), bad->ranks.end());
+  }
+  void take(const ReadRow& row, const detect::Observation& one) {
+    if (one.is_finite || static_cast<int>(one.quantity) != quantity_) return;
+    if (row.restart != restart_ || row.step != step_ || !ranks_.contains(row.rank)) return;
+    tensors_.insert(one.tensor);
+  }
+  const std::set<std::uint32_t>& tensors() const { return tensors_; }
+
+ private:
+  int quantity_ = -1;
+  std::int32_t restart_ = 0;
+  std::int64_t step_ = 0;
+  std::set<int> ranks_;
+  std::set<std::uint32_t> tensors_;
+};
+
 class StepByStep {
  public:
-  StepByStep(const RunStream& stream, const Parameters& parameters, detect::Engine& engine)
-      : stream_(stream), parameters_(parameters), engine_(engine), told_(stream.facts(), engine) {
+  StepByStep(const RunStream& stream, const Parameters& parameters, detect::Engine& engine,
+             FoundTogether& together)
+      : stream_(stream),
+        parameters_(parameters),
+        engine_(engine),
+        together_(together),
+        told_(stream.facts(), engine) {
     for (std::size_t i = 0; i < stream.pieces().size(); ++i) {
       ranks_[stream.pieces()[i].rank].pieces.push_back(i);
     }
@@ -144,7 +177,9 @@ class StepByStep {
   std::int64_t read(Rank& rank, std::vector<Damage>& damage) {
     const auto add = [&](const ReadRow& row, const RowCheck* check) {
       const std::optional<detect::Observation> one = parameters_.observation(row, check);
-      if (!one || row.fate == Fate::skipped) return;
+      if (!one) return;
+      together_.take(row, *one);
+      if (row.fate == Fate::skipped) return;
       (check == nullptr ? unchecked_ : checked_).insert(one->tensor);
       rank.newest = std::max(rank.newest, row.step);
       if (row.step < next_step_) return;  // too late: its step was checked without it
@@ -174,6 +209,7 @@ class StepByStep {
   const RunStream& stream_;
   const Parameters& parameters_;
   detect::Engine& engine_;
+  FoundTogether& together_;
   Told told_;
   std::map<int, Rank> ranks_;
   std::set<std::uint32_t> checked_, unchecked_;
@@ -201,7 +237,8 @@ detect::Stage stage_of(const FirstBad& bad) {
   }
 }
 
-Finding finding_of(const FirstBad& bad, std::uint32_t tensor) {
+Finding finding_of(const FirstBad& bad, std::uint32_t tensor,
+                   const std::set<std::uint32_t>& together) {
   Finding one;
   one.restart = bad.row.restart;
   one.step = bad.row.step;
@@ -209,6 +246,7 @@ Finding finding_of(const FirstBad& bad, std::uint32_t tensor) {
   one.stage = stage_of(bad);
   for (const int rank : bad.ranks) one.ranks.push_back(rank);
   one.tensors = {tensor};
+  if (together.size() > 1) one.tensors.assign(together.begin(), together.end());
   one.value =
       static_cast<double>(bad.row.state.nans + bad.row.state.pos_infs + bad.row.state.neg_infs);
   // A loss scaler makes and drops such steps as its way of working.
@@ -292,7 +330,8 @@ Diagnosis diagnose(const std::filesystem::path& run, const ReadOptions& options)
   std::ranges::sort(ranks);
   detect::Engine engine(parameters.tensors(), ranks);
   std::vector<Damage> damage;
-  StepByStep steps(stream, parameters, engine);
+  FoundTogether together(bad.found);
+  StepByStep steps(stream, parameters, engine, together);
   result.rows = steps.run(damage);
   detect::Findings findings = engine.findings();
   result.tensors = engine.tensors();
@@ -306,7 +345,7 @@ Diagnosis diagnose(const std::filesystem::path& run, const ReadOptions& options)
       const Series& series = bad.found->series;
       result.tensors.push_back({series.name, series.chunk, series.optimizer});
     }
-    findings.add(finding_of(*bad.found, place));
+    findings.add(finding_of(*bad.found, place, together.tensors()));
   }
   result.run = stream.take_facts();
   result.run.damage.insert(result.run.damage.end(), damage.begin(), damage.end());

@@ -1,8 +1,8 @@
-// A diagnosis in JSON, and the names in it.
+// A diagnosis as JSON, and what a finding names as text.
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <utility>
 
 #include "answers/diagnose.h"
 #include "base/text.h"
