@@ -21,6 +21,8 @@ MODES = {
     "nothing (noise of the measurement)": None,
     "gradients": {"kinds": ["grads"]},
     "gradients, moments": {"kinds": ["grads", "moments"]},
+    "gradients, weights, moments": {"kinds": ["grads", "weights", "moments"]},
+    "gradients, weights, moments, with checks": {"kinds": ["grads"], "checks": True},
     "activations with output gradients": {"kinds": ["activations"], "input_grads": False},
     "activations with input gradients": {"kinds": ["activations"]},
     "all kinds, no input gradients": {

@@ -1,6 +1,7 @@
 // What is recorded: series, row keys, rows, outcomes, payloads, and the batch that carries them.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -122,6 +123,15 @@ struct Row {
                                   // where a log was read, of RecordBatch::shapes
 };
 
+// What the step checks took of the tensor of a row, in the same reading (docs/formats.md defines
+// both). Not of every row: of those kinds that obey equations, where `checks` is set.
+struct RowCheck {
+  std::uint64_t seq = 0;          // of the row
+  std::uint64_t fingerprint = 0;  // of the bits of the elements, as they are in memory
+  bool has_sketch = false;
+  std::array<float, 8> sketch = {};  // of the elements, divided by what the row's state is
+};
+
 // What became of a window; written when it is known, which may be long after the window's rows.
 enum class Fate : std::uint8_t { taken, skipped, unknown };
 std::string_view fate_name(Fate fate);
@@ -233,7 +243,8 @@ struct RecordBatch {
   Moment moment = Moment::interval;
   std::int64_t time_ns = 0;  // wall clock at sealing, ns since 1970
   double eps = kDefaultEps;
-  std::vector<Row> rows;  // ordered by seq
+  std::vector<Row> rows;         // ordered by seq
+  std::vector<RowCheck> checks;  // of some of the rows, ordered by seq
   std::vector<Outcome> outcomes;
   std::vector<Scalar> scalars;
   std::vector<Payload> payloads;

@@ -10,6 +10,8 @@ from typing import Literal, TypedDict
 class OtherKeys(TypedDict, total=False):
     """The keyword arguments of trainmon.watch that have no parameter of their own."""
 
+    checks: bool
+    """also watch grads, weights and moments, and record of each what trainmon diagnose compares: a fingerprint and a sketch"""
     include: str | Collection[str]
     """name patterns to watch; empty: every name"""
     exclude: str | Collection[str]

@@ -139,7 +139,9 @@ class Watch:
         who = adapter.identity()
         self._check_volume(config, rows, who)
         self._core = _core.Monitor(
-            settings, json.dumps(who), json.dumps({"queue": bool(on_alert), **(parts or {})})
+            json.dumps(config),
+            json.dumps(who),
+            json.dumps({"queue": bool(on_alert), **(parts or {})}),
         )
         self._speaks = self._core.rank == 0 and not parts
         self._steps, self._since, self._recorded = 0, time.monotonic(), False

@@ -4,6 +4,7 @@ from __future__ import annotations
 import os
 
 ROW_BYTES = {"log": 45, "csv": 260, "sqlite": 110}  # seen: 19 to 43, 150 to 240, 92
+CHECK_BYTES = 44  # of the fingerprint and the sketch of a row; the log alone keeps them
 CURVE_BYTES = 60  # of one point of a curve in an event file, with its tag; a row has up to four
 DAY = 86400
 MOST_PER_DAY = 50e9  # bytes; more must be asked for with allow_volume
@@ -18,6 +19,7 @@ class Volume:
         ranks = len(config["ranks"]) or identity["world_size"]
         every = config["every"] or (1 if identity["world_size"] <= 4 else 10)
         row_bytes = sum(ROW_BYTES.get(sink, 0) for sink in config["sinks"])
+        row_bytes += CHECK_BYTES if config["checks"] and "log" in config["sinks"] else 0
         curves = config["tensorboard_tags"] if "tensorboard" in config["sinks"] else 0
         per_step = rows * row_bytes + min(curves, 4 * rows) * CURVE_BYTES
         self.per_day = per_step * ranks / every * DAY  # bytes, at one step a second

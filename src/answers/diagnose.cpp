@@ -45,10 +45,11 @@ class Parameters {
   }
 
   const std::vector<detect::Tensor>& tensors() const { return tensors_; }
-  std::optional<detect::Observation> observation(const ReadRow& row) const {
+  // `check` is nullptr where the row has none.
+  std::optional<detect::Observation> observation(const ReadRow& row, const RowCheck* check) const {
     const Use& use = uses_[row.series];
     if (use.quantity < 0) return std::nullopt;
-    detect::Observation one = detect::observe(row.state, row.flags, row.loss_scale);
+    detect::Observation one = detect::observe(row.state, row.flags, row.loss_scale, check);
     one.tensor = use.tensor;
     one.quantity = static_cast<Quantity>(use.quantity);
     one.rank = row.rank;
@@ -150,6 +151,9 @@ class StepByStep {
     take_complete();
     return rows;
   }
+  // Tensors of which a row has a check, and of which one has none.
+  const std::set<std::uint32_t>& checked() const { return checked_; }
+  const std::set<std::uint32_t>& unchecked() const { return unchecked_; }
 
  private:
   static constexpr std::int64_t kEnd = std::numeric_limits<std::int64_t>::max();
@@ -171,12 +175,12 @@ class StepByStep {
   }
 
   std::int64_t read(Rank& rank, std::vector<Damage>& damage) {
-    RunStream::Take take;
-    take.row = [&](const ReadRow& row) {
-      const std::optional<detect::Observation> one = parameters_.observation(row);
+    const auto add = [&](const ReadRow& row, const RowCheck* check) {
+      const std::optional<detect::Observation> one = parameters_.observation(row, check);
       if (!one) return;
       together_.take(row, *one);
       if (row.fate == Fate::skipped) return;
+      (check == nullptr ? unchecked_ : checked_).insert(one->tensor);
       rank.newest = std::max(rank.newest, row.step);
       if (row.step < next_step_) return;  // too late: its step was checked without it
       const auto [at, is_new] = steps_.try_emplace(row.step, row.restart, row.step);
@@ -184,6 +188,9 @@ class StepByStep {
       if (row.restart > evidence.restart) evidence = {row.restart, row.step};
       if (row.restart == evidence.restart) evidence.add(*one);
     };
+    RunStream::Take take;
+    take.row = [&](const ReadRow& row) { add(row, nullptr); };
+    take.checked = [&](const ReadRow& row, const RowCheck& check) { add(row, &check); };
     return stream_.read(stream_.pieces()[rank.pieces[rank.next++]], take, damage);
   }
 
@@ -205,6 +212,7 @@ class StepByStep {
   FoundTogether& together_;
   Told told_;
   std::map<int, Rank> ranks_;
+  std::set<std::uint32_t> checked_, unchecked_;
   std::map<std::int64_t, detect::StepEvidence> steps_;
   std::int64_t next_step_ = kBegin;
 };
@@ -295,6 +303,21 @@ std::string reason_of(Check check, const RunRows& run, std::size_t ranks) {
                      : why;
 }
 
+// Why elements were compared by statistics, of all tensors or of some; empty where they were not.
+std::string why_unchecked(const StepByStep& steps, const std::vector<detect::Tensor>& tensors) {
+  constexpr std::size_t kNamed = 20;
+  if (steps.unchecked().empty()) return "";
+  if (steps.checked().empty()) return "not recorded, watch(..., checks=True) does it";
+  std::string why = "not recorded of ";
+  std::size_t named = 0;
+  for (const std::uint32_t tensor : steps.unchecked()) {
+    if (named == kNamed) break;
+    why += (named++ == 0 ? "" : ", ") + tensors[tensor].name;
+  }
+  const std::size_t more = steps.unchecked().size() - named;
+  return more == 0 ? why : why + " and " + std::to_string(more) + " more";
+}
+
 }  // namespace
 
 Diagnosis diagnose(const std::filesystem::path& run, const ReadOptions& options) {
@@ -308,7 +331,8 @@ Diagnosis diagnose(const std::filesystem::path& run, const ReadOptions& options)
   detect::Engine engine(parameters.tensors(), ranks);
   std::vector<Damage> damage;
   FoundTogether together(bad.found);
-  result.rows = StepByStep(stream, parameters, engine, together).run(damage);
+  StepByStep steps(stream, parameters, engine, together);
+  result.rows = steps.run(damage);
   detect::Findings findings = engine.findings();
   result.tensors = engine.tensors();
   if (bad.found) {
@@ -332,12 +356,17 @@ Diagnosis diagnose(const std::filesystem::path& run, const ReadOptions& options)
     const auto check = static_cast<Check>(i);
     const std::int64_t times = check == Check::finite ? bad.rows : findings.count_of(check);
     if (times > 0) {
-      result.checked.push_back({check, times});
+      Diagnosis::Checked& one = result.checked.emplace_back(check, times);
+      for (int e = 0; e < detect::kEvidences; ++e) {
+        one.by[e] = findings.count_of(check, static_cast<detect::Evidence>(e));
+      }
     } else {
       result.not_checked.push_back(
           {std::string(detect::check_name(check)), reason_of(check, result.run, ranks.size())});
     }
   }
+  const std::string why = why_unchecked(steps, result.tensors);
+  if (!why.empty()) result.not_checked.push_back({"fingerprints and sketches", why});
   for (const char* const check : {"input", "norm", "start"}) {
     result.not_checked.push_back({check, "this version has no such check"});
   }

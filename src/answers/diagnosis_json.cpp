@@ -49,6 +49,7 @@ nlohmann::ordered_json json_of(const Diagnosis& diagnosis, const Finding& one) {
   out["layers"] = layers;
   out["value"] = number(one.value);
   out["bound"] = number(one.bound);
+  out["evidence"] = detect::evidence_name(one.evidence);
   out["certain"] = one.certain;
   out["text"] = one.text;
   return out;
@@ -68,6 +69,15 @@ std::string diagnosis_json(const Diagnosis& diagnosis) {
   out["checked"] = nlohmann::ordered_json::object();
   for (const Diagnosis::Checked& one : diagnosis.checked) {
     out["checked"][std::string(detect::check_name(one.check))] = one.times;
+  }
+  out["evidence"] = nlohmann::ordered_json::object();
+  for (const Diagnosis::Checked& one : diagnosis.checked) {
+    for (std::size_t e = 0; e < one.by.size(); ++e) {
+      if (one.by[e] == 0) continue;
+      const auto evidence = detect::evidence_name(static_cast<detect::Evidence>(e));
+      out["evidence"][std::string(detect::check_name(one.check))][std::string(evidence)] =
+          one.by[e];
+    }
   }
   out["not_checked"] = nlohmann::ordered_json::array();
   for (const Diagnosis::NotChecked& one : diagnosis.not_checked) {

@@ -30,6 +30,12 @@ std::string place_of(const Diagnosis& diagnosis, const Finding& one) {
          ranks_of(one) + (tensors.empty() ? "" : ", " + tensors);
 }
 
+// Nothing of checks whose evidence is not a choice.
+std::string evidence_of(const Finding& one) {
+  if (one.check == detect::Check::config || one.check == detect::Check::finite) return "";
+  return ", by " + std::string(detect::evidence_name(one.evidence));
+}
+
 void print_verdict(const Diagnosis& diagnosis, const Finding& first, const Context& context) {
   std::cout << red(context, "first wrong: " + place_of(diagnosis, first)) << "\n";
   std::cout << "  " << printable(first.text) << "\n";
@@ -38,7 +44,7 @@ void print_verdict(const Diagnosis& diagnosis, const Finding& first, const Conte
               << number_text(first.bound, 3) << "\n";
   }
   std::cout << "  check " << detect::check_name(first.check)
-            << (first.certain ? ", certain" : ", not certain") << "\n";
+            << (first.certain ? ", certain" : ", not certain") << evidence_of(first) << "\n";
 }
 
 // What follows, shortly: it may be a consequence.
@@ -72,6 +78,15 @@ void print_text(const Diagnosis& diagnosis, const std::string& run, const Contex
     std::cout << "  " << detect::check_name(one.check) << " " << grouped(one.times);
   }
   std::cout << "\n";
+  std::int64_t bits = 0, sums = 0;
+  for (const Diagnosis::Checked& one : diagnosis.checked) {
+    bits += one.by[static_cast<std::size_t>(detect::Evidence::fingerprints)];
+    sums += one.by[static_cast<std::size_t>(detect::Evidence::sketches)];
+  }
+  if (bits + sums > 0) {
+    std::cout << "of these by fingerprints " << grouped(bits) << ", by sketches " << grouped(sums)
+              << "\n";
+  }
   std::map<std::string, std::string> why;  // reason -> checks
   for (const Diagnosis::NotChecked& one : diagnosis.not_checked) {
     why[one.why] += (why[one.why].empty() ? "" : ", ") + one.check;
@@ -109,9 +124,9 @@ void add_diagnose(CLI::App& app, Context& context) {
   command->footer(R"(Checks what every correct step of a training obeys: weights change in the
 optimizer's step alone, replicas are equal, the reduced gradient is the mean of
 the unreduced ones, moments follow from the gradient, SGD moves weights by its
-formula. Each has the bound of its rounding and nothing to tune. Record
-kinds=["grads", "weights", "moments"] on every rank for all of them. What was
-not checked is listed. Exit code 1 for a verdict, 3 without one in a record that
+formula. Each has the bound of its rounding and nothing to tune. Record with
+checks=True on every rank for all of them; without, statistics are compared
+where kinds has grads, weights and moments. What was not checked is listed. Exit code 1 for a verdict, 3 without one in a record that
 is not complete. What may be meant is noticed only.
 
 Examples:

@@ -8,6 +8,7 @@
 
 #include "base/parallel.h"
 #include "model/probe_payload.h"
+#include "stats/check.h"
 #include "stats/divide.h"
 
 namespace trainmon {
@@ -84,6 +85,7 @@ void Collector::observe_at(SeriesId series, const TensorView& tensor, const Addr
                            std::uint32_t flags) {
   Row row = row_of(series, tensor.dtype, {tensor.sizes, static_cast<std::size_t>(tensor.ndim)},
                    address, flags);
+  if (options_.checks) return add_checked(row, tensor, 1.0);
   row.state = measure(tensor, options_.eps, options_.threads);
   add(row);
 }
@@ -92,15 +94,35 @@ void Collector::observe_scaled(SeriesId series, const TensorView& tensor, double
                                std::uint32_t flags) {
   Row row = row_of(series, tensor.dtype, {tensor.sizes, static_cast<std::size_t>(tensor.ndim)},
                    address_of(series), flags);
+  if (options_.checks) return add_checked(row, tensor, scale);
   row.state = measure(tensor, options_.eps * scale, options_.threads);
   divide(row.state, scale);
   add(row);
 }
 
-void Collector::add(Row& row) {
+void Collector::add_checked(Row& row, const TensorView& tensor, double scale) {
+  const double eps = options_.eps * scale;
+  const auto first = series_.check_from(row.key.series, element_count(tensor));
+  Check check;
+  row.state = first ? measure(tensor, *first, check, eps, options_.threads)
+                    : measure(tensor, eps, options_.threads);
+  if (scale != 1.0) divide(row.state, scale);
+  if (!first) return add(row);
+  RowCheck taken = row_check(check, scale);
+  // Of gradients only the sum of squares is known: nothing is held against a sketch of theirs.
+  taken.has_sketch = series_.at(row.key.series).kind != "exp_avg_sq";
+  if (!taken.has_sketch) taken.sketch = {};
+  add(row, &taken);
+}
+
+void Collector::add(Row& row, const RowCheck* check) {
   judge(row);
   const bool non_finite = row.state.non_finite();
-  open_.append(row);
+  if (check == nullptr) {
+    open_.append(row);
+  } else {
+    open_.append(row, *check);
+  }
   produced_.fetch_add(1, std::memory_order_relaxed);
   // The first one must be on its way to the disk before anything else can happen.
   if (non_finite && !seen_non_finite_.exchange(true)) seal(Moment::alert);

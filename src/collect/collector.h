@@ -35,6 +35,7 @@ struct CollectorOptions {
   double eps = kDefaultEps;
   int threads = 1;
   int clock = 0;
+  bool checks = false;
 };
 
 // Thread-safe. `submit` takes sealed batches in order and must not wait for long; `late_ready` is
@@ -104,7 +105,9 @@ class Collector {
   Row row_of(SeriesId series, DType dtype, std::span<const std::int64_t> sizes,
              const Address& address, std::uint32_t flags);
   void judge(Row& row);
-  void add(Row& row);
+  void add(Row& row, const RowCheck* check = nullptr);
+  // Measures; with a check where one is taken of the series.
+  void add_checked(Row& row, const TensorView& tensor, double scale);
 
   const CollectorOptions options_;
   const Submit submit_;

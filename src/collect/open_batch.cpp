@@ -2,6 +2,7 @@
 #include "collect/open_batch.h"
 
 #include <algorithm>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -19,6 +20,19 @@ std::uint64_t OpenBatch::append(Row row) {
   row.key.seq = take_seq();
   buffer.rows.push_back(row);
   rows_.fetch_add(1, std::memory_order_relaxed);
+  return row.key.seq;
+}
+
+std::uint64_t OpenBatch::append(Row row, RowCheck check) {
+  Buffer& buffer = buffer_of_this_thread();
+  const std::lock_guard lock(buffer.mutex);
+  check.seq = row.key.seq = take_seq();
+  buffer.rows.push_back(row);
+  rows_.fetch_add(1, std::memory_order_relaxed);
+  try {
+    buffer.checks.push_back(check);
+  } catch (const std::bad_alloc&) {  // the row stands without it
+  }
   return row.key.seq;
 }
 
@@ -54,11 +68,13 @@ RecordBatch OpenBatch::take() {
   const std::lock_guard rest(rest_mutex_);
   // All memory is asked for before a row moves: without it, every row stays where it is.
   Buffer* first = nullptr;
-  std::size_t size = 0;
+  std::size_t size = 0, checks = 0;
   for (Buffer& buffer : buffers_) {
     if (first == nullptr && !buffer.rows.empty()) first = &buffer;
     size += buffer.rows.size();
+    checks += buffer.checks.size();
   }
+  batch.checks.reserve(checks);
   if (first != nullptr) {
     std::vector<Row> next;
     next.reserve(first->rows.size());
@@ -68,6 +84,8 @@ RecordBatch OpenBatch::take() {
   for (Buffer& buffer : buffers_) {
     batch.rows.insert(batch.rows.end(), buffer.rows.begin(), buffer.rows.end());
     buffer.rows.clear();
+    batch.checks.insert(batch.checks.end(), buffer.checks.begin(), buffer.checks.end());
+    buffer.checks.clear();
   }
   batch.outcomes = std::move(outcomes_);
   batch.scalars = std::move(scalars_);
@@ -82,6 +100,7 @@ RecordBatch OpenBatch::take() {
   if (!std::is_sorted(batch.rows.begin(), batch.rows.end(), by_seq)) {
     std::sort(batch.rows.begin(), batch.rows.end(), by_seq);
   }
+  std::ranges::sort(batch.checks, {}, &RowCheck::seq);
   return batch;
 }
 

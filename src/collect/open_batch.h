@@ -17,6 +17,8 @@ class OpenBatch {
  public:
   // Returns the row's seq.
   std::uint64_t append(Row row);
+  // The check gets the seq of the row.
+  std::uint64_t append(Row row, RowCheck check);
   std::uint64_t append(Scalar scalar);
   std::uint64_t append(Payload payload);
   void append(Declared declared);
@@ -33,6 +35,7 @@ class OpenBatch {
   struct alignas(64) Buffer {
     std::mutex mutex;
     std::vector<Row> rows;
+    std::vector<RowCheck> checks;
   };
   static constexpr std::size_t kBuffers = 16;
 

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "model/kinds.h"
+
 namespace trainmon {
 namespace {
 
@@ -35,6 +37,36 @@ std::string identity_of(const Series& series) {
   return key;
 }
 
+// A box is contiguous where behind the first dimension that it does not have once, all are whole.
+std::optional<Range> range_of_box(const Series& series) {
+  std::int64_t begin = 0, elements = 1;
+  bool must_be_whole = false;
+  if (series.ranges.size() != series.full_shape.size()) return std::nullopt;
+  for (std::size_t i = 0; i < series.ranges.size(); ++i) {
+    const auto [from, to] = series.ranges[i];
+    if (must_be_whole && to - from != series.full_shape[i]) return std::nullopt;
+    must_be_whole = must_be_whole || to - from != 1;
+    begin = begin * series.full_shape[i] + from;
+    elements *= to - from;
+  }
+  return Range{begin, begin + elements};
+}
+
+// What the check of a series covers.
+std::optional<Range> checked_range(const Series& series) {
+  if (!is_checked_kind(series.kind) || !series.element.empty()) return std::nullopt;
+  switch (series.space) {
+    case Space::whole:
+      return Range{0, SeriesRegistry::kAnySize};
+    case Space::box:
+      return range_of_box(series);
+    case Space::flat:
+      if (series.ranges.size() == 1) return series.ranges.front();
+      break;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 SeriesRegistry::~SeriesRegistry() {
@@ -62,6 +94,7 @@ SeriesId SeriesRegistry::add(const Series& series) {
   }
   Entry& fresh = entry(static_cast<SeriesId>(id));
   fresh.series = series;
+  fresh.checked = checked_range(series);
   if (id == kCapacity - 1) fresh.series.name = "(more than 1048575 series)";
   size_.store(id + 1, std::memory_order_release);
   ids_.emplace(std::move(key), static_cast<SeriesId>(id));
@@ -78,6 +111,13 @@ SeriesId SeriesRegistry::with_dtype(SeriesId id, DType dtype) {
   const SeriesId added = add(sibling);
   cached.store(added + 1, std::memory_order_release);
   return added;
+}
+
+std::optional<std::int64_t> SeriesRegistry::check_from(SeriesId id, std::int64_t elements) const {
+  const std::optional<Range>& range = entry(id).checked;
+  if (!range) return std::nullopt;
+  const bool has_all = range->end == kAnySize || range->end - range->begin == elements;
+  return has_all ? std::optional(range->begin) : std::nullopt;
 }
 
 ShapeId SeriesRegistry::number_of(SeriesId id, std::span<const std::int64_t> sizes) {

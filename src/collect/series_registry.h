@@ -3,9 +3,11 @@
 
 #include <array>
 #include <atomic>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -27,6 +29,10 @@ class SeriesRegistry final : public SeriesTable {
   // The series equal to `id` but for its dtype; registers it when first asked for. Lock-free after.
   SeriesId with_dtype(SeriesId id, DType dtype);
 
+  // Where a check of a tensor of this series and size begins in the full tensor (stats/check.h);
+  // nullopt where none is taken: of another kind, or of a shard that is no contiguous range.
+  std::optional<std::int64_t> check_from(SeriesId id, std::int64_t elements) const;
+
   // The number of these sizes, lock-free when they are the full shape of the series or it had them
   // last; kUnknownShape beyond kShapes different ones.
   ShapeId number_of(SeriesId id, std::span<const std::int64_t> sizes);
@@ -36,6 +42,7 @@ class SeriesRegistry final : public SeriesTable {
   const Series& at(SeriesId id) const override;
   std::size_t size() const override { return size_.load(std::memory_order_acquire); }
 
+  static constexpr std::int64_t kAnySize = std::numeric_limits<std::int64_t>::max();
   static constexpr std::size_t kPageSize = 1024;
   static constexpr std::size_t kPages = 1024;
   static constexpr std::size_t kShapes = 1 << 16;
@@ -45,6 +52,7 @@ class SeriesRegistry final : public SeriesTable {
   using Numbered = std::pair<const Shape, ShapeId>;
   struct Entry {
     Series series;
+    std::optional<Range> checked;  // of the full tensor; up to kAnySize where that is all of it
     std::array<std::atomic<SeriesId>, 15> by_dtype{};  // id + 1; 0 = not asked for yet
     std::atomic<const Numbered*> last_shape{nullptr};
   };

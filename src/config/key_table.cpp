@@ -67,6 +67,9 @@ const std::array kTable = {
         {"kinds", &Config::kinds, what, hooks, at_first, R"(["grads", "activations"])",
          "what to watch: kinds, or groups of them; all: every kind that needs no further choice"},
         kind_choices()),
+    plain({"checks", &Config::checks, what, nobody, at_first, "true",
+           "also watch grads, weights and moments, and record of each what trainmon diagnose "
+           "compares: a fingerprint and a sketch"}),
     patterns({"include", &Config::include, what, hooks, at_first, R"(["layers.*.mlp", "head"])",
               "name patterns to watch; empty: every name"}),
     patterns({"exclude", &Config::exclude, what, hooks, at_first, R"(["**.bias"])",

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/rounding.h"
+
 namespace trainmon::detect {
 
 std::optional<double> value_of(const DeclaredGroup& group, const char* name) {
@@ -14,6 +16,19 @@ std::optional<double> value_of(const DeclaredGroup& group, const char* name) {
 
 bool is_set(const DeclaredGroup& group, const char* name) {
   return value_of(group, name).value_or(0.0) != 0.0;
+}
+
+double underflow(const Observation& one) {
+  return one.count * smallest_normal(one.dtype);
+}
+
+Distance distance_of(const Linear& left, const Observation& rounded, Evidence evidence) {
+  Distance one;
+  one.off = left.norm();
+  one.bound =
+      kRoundings * unit_roundoff(rounded.dtype) * left.size + left.stored + underflow(rounded);
+  one.evidence = evidence;
+  return one;
 }
 
 std::optional<Distance> nearest_of(

@@ -32,8 +32,13 @@ inline constexpr double kRoundings = 4.0;
 struct Distance {
   double off = 0.0;
   double bound = 0.0;
+  Evidence evidence = Evidence::statistics;
   bool is_within() const { return off <= bound; }
 };
+// What elements of this dtype may be off by where rounding is not relative, all together.
+double underflow(const Observation& one);
+// How far from 0 `left` is, which is so where the elements of `rounded` are what a formula says.
+Distance distance_of(const Linear& left, const Observation& rounded, Evidence evidence);
 // Of the group that comes nearest, for the group of a parameter is not recorded. nullopt where a
 // group cannot be told: then nothing is said of any.
 std::optional<Distance> nearest_of(
@@ -85,12 +90,12 @@ void check_gap(const Window& window, Findings& found);
 void check_replicas(const Window& window, Findings& found);
 // The reduced gradient is the mean of the unreduced ones, but for one factor of clipping.
 void check_reduce(const Window& window, Findings& found);
-// exp_avg = beta1 exp_avg + (1 - beta1) gradient, over sums.
+// exp_avg = beta1 exp_avg + (1 - beta1) gradient, over sums or sketches.
 void check_exp_avg(const Window& window, Findings& found);
 // exp_avg_sq = beta2 exp_avg_sq + (1 - beta2) gradient^2, over sums.
 void check_exp_avg_sq(const Window& window, Findings& found);
-// SGD: the weights moved by lr times the gradient or the momentum buffer, over sums. Any optimizer:
-// weights that had to move did.
+// SGD: the weights moved by lr times the gradient or the momentum buffer, over sums or sketches.
+// Any optimizer: weights that had to move did.
 void check_update(const Window& window, Findings& found);
 
 // Gradients that were not zero in ten steps and then are, in three. Keeps what it saw.

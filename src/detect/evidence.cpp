@@ -5,16 +5,19 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <numeric>
 #include <tuple>
 
+#include "model/kinds.h"
+#include "model/rounding.h"
 #include "model/state_fields.h"
 
 namespace trainmon::detect {
 namespace {
 
-constexpr std::array<std::string_view, kQuantities> kKinds = {
-    "param_origin", "grad_unreduced",  "grad_reduced", "exp_avg",
-    "exp_avg_sq",   "momentum_buffer", "param_updated"};
+static_assert(kCheckedKinds.size() == kQuantities &&
+              kCheckedKinds[static_cast<std::size_t>(Quantity::exp_avg_sq)] == "exp_avg_sq" &&
+              kCheckedKinds[static_cast<std::size_t>(Quantity::weight_after)] == "param_updated");
 
 std::uint64_t mixed(std::uint64_t x) {  // the finalizer of SplitMix64
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -45,12 +48,33 @@ auto place(const Observation& one) {
 }  // namespace
 
 int quantity_of(std::string_view kind) {
-  const auto known = std::ranges::find(kKinds, kind);
-  return known == kKinds.end() ? -1 : static_cast<int>(known - kKinds.begin());
+  const auto known = std::ranges::find(kCheckedKinds, kind);
+  return known == kCheckedKinds.end() ? -1 : static_cast<int>(known - kCheckedKinds.begin());
 }
 
 std::string_view quantity_name(Quantity quantity) {
-  return kKinds[static_cast<std::size_t>(quantity)];
+  return kCheckedKinds[static_cast<std::size_t>(quantity)];
+}
+
+std::string_view evidence_name(Evidence evidence) {
+  constexpr std::array<std::string_view, kEvidences> kNames = {"statistics", "fingerprints",
+                                                               "sketches"};
+  return kNames[static_cast<std::size_t>(evidence)];
+}
+
+Linear& Linear::add(double factor, const Linear& other) {
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] += factor * other.values[i];
+  size += std::abs(factor) * other.size;
+  stored += std::abs(factor) * other.stored;
+  return *this;
+}
+
+double Linear::norm() const {
+  return std::sqrt(dot(*this));
+}
+
+double Linear::dot(const Linear& other) const {
+  return std::inner_product(values.begin(), values.end(), other.values.begin(), 0.0);
 }
 
 double Observation::norm() const {
@@ -61,7 +85,38 @@ double Observation::l1_bound() const {
   return std::min(std::sqrt(count) * norm(), count * absmax);
 }
 
-Observation observe(const RowState& state, std::uint32_t flags, double loss_scale) {
+Linear Observation::linear(Evidence evidence) const {
+  // The sketch of what rounding does is at most so many times as long as that: where it is alike
+  // for all elements (stats/check.h), and where it has any signs, but for once in 10^8 times.
+  constexpr double kStretch = 2.5;
+  Linear one;
+  if (evidence != Evidence::sketches) {
+    one.values[0] = sum;
+    one.size = l1_bound();
+    return one;
+  }
+  std::ranges::copy(sketch, one.values.begin());
+  one.size = kStretch * norm();
+  one.stored = unit_roundoff(DType::float32) * one.norm();
+  return one;
+}
+
+bool are_equal(const Observation& a, const Observation& b) {
+  return a.fingerprint && b.fingerprint ? a.fingerprint == b.fingerprint : a.digest == b.digest;
+}
+
+Evidence evidence_of_bits(const std::vector<const Observation*>& all) {
+  const auto has = [](const Observation* one) { return one->fingerprint.has_value(); };
+  return std::ranges::all_of(all, has) ? Evidence::fingerprints : Evidence::statistics;
+}
+
+Evidence evidence_of_sums(const std::vector<const Observation*>& all) {
+  const auto has = [](const Observation* one) { return !one->sketch.empty(); };
+  return std::ranges::all_of(all, has) ? Evidence::sketches : Evidence::statistics;
+}
+
+Observation observe(const RowState& state, std::uint32_t flags, double loss_scale,
+                    const RowCheck* check) {
   const bool is_scaled = (flags & flag::kStillScaled) != 0;
   const double scale = is_scaled ? loss_scale : 1.0;
   Observation one;
@@ -71,6 +126,13 @@ Observation observe(const RowState& state, std::uint32_t flags, double loss_scal
   one.sum = state.sum / scale;
   one.sum_sq = std::ldexp(state.sum_sq, 2 * state.exponent) / (scale * scale);
   one.absmax = state.absmax / scale;
+  if (check == nullptr) return one;
+  one.fingerprint = check->fingerprint;
+  if (!check->has_sketch) return one;
+  for (const float sum : check->sketch) one.sketch.push_back(static_cast<float>(sum / scale));
+  // Sums beyond float32, of a tensor of float64.
+  const auto is_finite = [](float sum) { return std::isfinite(sum); };
+  if (!std::ranges::all_of(one.sketch, is_finite)) one.sketch.clear();
   return one;
 }
 

@@ -1,8 +1,10 @@
 // What the checks of a step look at: of each row a few numbers and a digest, by tensor, quantity
-// and rank.
+// and rank; where it was recorded with checks, a fingerprint and a sketch as well.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +35,22 @@ struct Tensor {
   std::int32_t optimizer = 0;
 };
 
+// What a check compared. Of statistics all fields of the states, or the sum.
+enum class Evidence : std::uint8_t { statistics, fingerprints, sketches };
+inline constexpr int kEvidences = 3;
+std::string_view evidence_name(Evidence evidence);
+
+// A number, or eight, that are linear in the elements of a tensor: their sum, or their sketch.
+struct Linear {
+  std::array<double, 8> values = {};
+  double size = 0.0;  // elements off by u of their size each move `values` by at most u times this
+  double stored = 0.0;  // how far `values` are off as they are kept in the record
+
+  Linear& add(double factor, const Linear& other);
+  double norm() const;
+  double dot(const Linear& other) const;
+};
+
 // One row. Sums are those of the elements divided by the loss scale that is still on them.
 struct Observation {
   std::uint32_t tensor = 0;
@@ -49,14 +67,24 @@ struct Observation {
   double sum = 0.0;
   double sum_sq = 0.0;
   double absmax = 0.0;
+  std::optional<std::uint64_t> fingerprint = {};
+  std::vector<float> sketch = {};  // empty: none
 
   double norm() const;
   // At least the sum of all |x|: by Cauchy and Schwarz, or by the largest.
   double l1_bound() const;
+  // Of its sum, or of its sketch.
+  Linear linear(Evidence evidence) const;
 };
+// Whether two rows are of equal elements.
+bool are_equal(const Observation& a, const Observation& b);
+// By what these are compared for equality, and in equations: checks where all of them have one.
+Evidence evidence_of_bits(const std::vector<const Observation*>& all);
+Evidence evidence_of_sums(const std::vector<const Observation*>& all);
 // Of a row with these flags; the loss scale counts where they say that it is still on. Which row it
 // is, is the caller's to say.
-Observation observe(const RowState& state, std::uint32_t flags, double loss_scale);
+Observation observe(const RowState& state, std::uint32_t flags, double loss_scale,
+                    const RowCheck* check = nullptr);
 
 // All observations of one step and restart, the last attempt of each.
 class StepEvidence {

@@ -54,6 +54,7 @@ void Findings::add(Finding&& finding) {
     same->value = finding.value;
     same->bound = finding.bound;
     same->text = std::move(finding.text);
+    same->evidence = finding.evidence;
   }
 }
 
@@ -80,7 +81,13 @@ void Findings::join_ranks(std::int32_t restart, std::int64_t step) {
 }
 
 std::int64_t Findings::count_of(Check check) const {
-  const auto known = checked_.find(check);
+  std::int64_t count = 0;
+  for (int i = 0; i < kEvidences; ++i) count += count_of(check, static_cast<Evidence>(i));
+  return count;
+}
+
+std::int64_t Findings::count_of(Check check, Evidence evidence) const {
+  const auto known = checked_.find({check, evidence});
   return known == checked_.end() ? 0 : known->second;
 }
 

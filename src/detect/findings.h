@@ -6,7 +6,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "detect/evidence.h"
 
 namespace trainmon::detect {
 
@@ -47,6 +50,7 @@ struct Finding {
   std::vector<std::uint32_t> tensors;  // likewise; empty: all, or none in particular
   double value = 0.0;  // of the tensor that is furthest beyond its bound; 0 of exact checks
   double bound = 0.0;  // what rounding explains
+  Evidence evidence = Evidence::statistics;
   bool certain = true;
   std::string text;  // what is not as it must be, without place
 };
@@ -61,8 +65,11 @@ class Findings {
   // After a step: findings of it that differ in their ranks alone become one.
   void join_ranks(std::int32_t restart, std::int64_t step);
   // That a check was made of one tensor.
-  void checked(Check check) { ++checked_[check]; }
+  void checked(Check check, Evidence evidence = Evidence::statistics) {
+    ++checked_[{check, evidence}];
+  }
   std::int64_t count_of(Check check) const;
+  std::int64_t count_of(Check check, Evidence evidence) const;
   const std::vector<Finding>& all() const { return all_; }
   std::int64_t left_out() const { return left_out_; }
 
@@ -72,7 +79,7 @@ class Findings {
 
  private:
   std::vector<Finding> all_;
-  std::map<Check, std::int64_t> checked_;
+  std::map<std::pair<Check, Evidence>, std::int64_t> checked_;
   std::int64_t left_out_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// Weights may change in the optimizer's step alone. The state of a row is a function of the
-// elements, the same for any thread and instruction set: so another state is another tensor.
+// Weights may change in the optimizer's step alone. State and fingerprint of a row are functions of
+// the elements, the same for any thread and instruction set: so another one is another tensor.
 #include "detect/checks.h"
 
 namespace trainmon::detect {
@@ -11,9 +11,11 @@ void check_gap(const Window& window, Findings& found) {
     const Observation* const before =
         window.now.find(after.tensor, Quantity::weight_before, after.rank);
     if (before == nullptr || window.has_edit(after, *before)) continue;
-    found.checked(Check::gap);
-    auto one = window.result(Check::gap, Stage::weights, *before, before->digest == after.digest);
+    const Evidence evidence = evidence_of_bits({&after, before});
+    found.checked(Check::gap, evidence);
+    auto one = window.result(Check::gap, Stage::weights, *before, are_equal(after, *before));
     if (!one) continue;
+    one->evidence = evidence;
     one->text =
         "the weights are not those that the step before left: they changed between two steps of "
         "the optimizer";

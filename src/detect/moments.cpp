@@ -1,4 +1,5 @@
-// Both moments are linear in what they are made of, so their sums obey the same equations. The
+// Both moments are linear in what they are made of, so their sums obey the same equations, and the
+// sketches of the first. The
 // group of a parameter is not recorded: an equation holds when it holds for one group.
 #include <algorithm>
 #include <cmath>
@@ -75,18 +76,15 @@ void check_moments(const Window& window, Quantity quantity, Check check, const c
     const auto nearest =
         nearest_of(*groups, [&](const DeclaredGroup& group) { return distance(moment, group); });
     if (!nearest) return;
-    found.checked(check);
+    found.checked(check, nearest->evidence);
     auto finding = window.result(check, Stage::moments, *moment.now, nearest->is_within());
     if (!finding) return;
     finding->value = nearest->off;
     finding->bound = nearest->bound;
+    finding->evidence = nearest->evidence;
     finding->text = text;
     found.add(std::move(*finding));
   });
-}
-
-double underflow(const Moment& moment) {
-  return moment.now->count * smallest_normal(moment.now->dtype);
 }
 
 }  // namespace
@@ -97,15 +95,11 @@ void check_exp_avg(const Window& window, Findings& found) {
     const std::optional<double> beta = value_of(group, "betas.0");
     if (!beta || !is_known(group) || may_decay_gradient(group)) return std::nullopt;
     const double sign = is_set(group, "maximize") ? -1.0 : 1.0;
-    const double expected =
-        *beta * moment.before->sum + (1.0 - *beta) * sign * moment.gradient->sum;
-    Distance one;
-    one.off = std::abs(moment.now->sum - expected);
-    one.bound = kRoundings * unit_roundoff(moment.now->dtype) *
-                    (moment.now->l1_bound() + *beta * moment.before->l1_bound() +
-                     (1.0 - *beta) * moment.gradient->l1_bound()) +
-                underflow(moment);
-    return one;
+    const Evidence evidence = evidence_of_sums({moment.now, moment.before, moment.gradient});
+    Linear left = moment.now->linear(evidence);
+    left.add(-*beta, moment.before->linear(evidence));
+    left.add(-(1.0 - *beta) * sign, moment.gradient->linear(evidence));
+    return distance_of(left, *moment.now, evidence);
   };
   check_moments(window, Quantity::exp_avg, Check::exp_avg,
                 "exp_avg is not beta1 times its value before and (1 - beta1) times the gradient",
@@ -123,7 +117,7 @@ void check_exp_avg_sq(const Window& window, Findings& found) {
     // All terms are positive: a bound of the elements is one of the sums.
     one.bound = kRoundings * unit_roundoff(moment.now->dtype) *
                     (std::abs(moment.now->sum) + std::abs(expected)) +
-                underflow(moment);
+                underflow(*moment.now);
     return one;
   };
   check_moments(window, Quantity::exp_avg_sq, Check::exp_avg_sq,

@@ -1,4 +1,5 @@
-// The sum over a tensor is linear, so the sum of the mean is the mean of the sums. Each element of
+// The sum over a tensor is linear, so the sum of the mean is the mean of the sums; likewise its
+// sketch. Each element of
 // a mean of n is rounded less than n times, by at most u of what was added: so the bound holds for
 // any order in which a collective adds.
 #include <algorithm>
@@ -13,7 +14,8 @@ namespace {
 
 struct Reduction {
   std::uint32_t tensor = 0;
-  double mean = 0.0;   // of the sums of the unreduced gradients
+  Evidence evidence = Evidence::statistics;
+  Linear mean;         // of the unreduced gradients
   double bound = 0.0;  // of the rounding of a reduced one
 };
 
@@ -27,13 +29,12 @@ std::vector<Reduction> reductions(const Window& window) {
     if (!std::ranges::all_of(parts, &Observation::is_finite)) continue;
     Reduction one;
     one.tensor = tensor;
-    double added = 0.0;
-    for (const Observation* part : parts) {
-      one.mean += part->sum / count;
-      added += part->l1_bound() / count;
-    }
+    std::vector<const Observation*> all_of_it = window.now.of(tensor, Quantity::grad_reduced);
+    all_of_it.insert(all_of_it.end(), parts.begin(), parts.end());
+    one.evidence = evidence_of_sums(all_of_it);
+    for (const Observation* part : parts) one.mean.add(1.0 / count, part->linear(one.evidence));
     const DType dtype = parts.front()->dtype;
-    one.bound = (count + 2.0) * unit_roundoff(dtype) * added +
+    one.bound = (count + 2.0) * unit_roundoff(dtype) * one.mean.size + one.mean.stored +
                 parts.front()->count * count * smallest_normal(dtype) * unit_roundoff(dtype);
     all.push_back(one);
   }
@@ -41,14 +42,15 @@ std::vector<Reduction> reductions(const Window& window) {
 }
 
 double residual(const Observation& reduced, const Reduction& one, double factor) {
-  return std::abs(reduced.sum - factor * one.mean);
+  return reduced.linear(one.evidence).add(-factor, one.mean).norm();
 }
 
 double bound_of(const Observation& reduced, const Reduction& one, double factor) {
   // The multiplication by the factor rounds once more, below the smallest normal number by half of
   // the distance that numbers have there: a factor that an infinity made small leads to it.
   const double unit = unit_roundoff(reduced.dtype);
-  return factor * one.bound + 2.0 * unit * reduced.l1_bound() +
+  const Linear linear = reduced.linear(one.evidence);
+  return factor * one.bound + 2.0 * unit * linear.size + linear.stored +
          reduced.count * 2.0 * unit * smallest_normal(reduced.dtype);
 }
 
@@ -72,7 +74,8 @@ double factor_of(const Window& window, const std::vector<Reduction>& all, std::i
   for (const Reduction& one : all) {
     const Observation* reduced = window.now.find(one.tensor, Quantity::grad_reduced, rank);
     if (reduced == nullptr || !reduced->is_finite || may_be_clipped_alone(*reduced)) continue;
-    if (std::abs(one.mean) > 8.0 * one.bound) ratios.push_back(reduced->sum / one.mean);
+    if (one.mean.norm() <= 8.0 * one.bound) continue;
+    ratios.push_back(one.mean.dot(reduced->linear(one.evidence)) / one.mean.dot(one.mean));
   }
   if (ratios.empty()) return 1.0;
   const auto middle = ratios.begin() + std::ssize(ratios) / 2;
@@ -84,7 +87,8 @@ double factor_of(const Window& window, const std::vector<Reduction>& all, std::i
 double factor_error(const std::vector<Reduction>& all) {
   double least = 1.0;
   for (const Reduction& one : all) {
-    if (one.mean != 0.0) least = std::min(least, one.bound / std::abs(one.mean));
+    const double size = one.mean.norm();
+    if (size != 0.0) least = std::min(least, one.bound / size);
   }
   return least;
 }
@@ -99,16 +103,18 @@ struct Off {
 
 bool are_alike(const std::vector<Off>& off) {
   return std::ranges::all_of(
-      off, [&](const Off& one) { return one.reduced->digest == off.front().reduced->digest; });
+      off, [&](const Off& one) { return are_equal(*one.reduced, *off.front().reduced); });
 }
 
 // The one rank whose gradient is what all lack; -1 where none is, or several could be.
 std::int32_t missing_rank(const Window& window, const Reduction& one, const Off& off) {
   const double count = static_cast<double>(window.ranks.size());
-  const double lacks = count * (one.mean - off.reduced->sum / off.factor);
+  Linear lacks;
+  lacks.add(count, one.mean).add(-count / off.factor, off.reduced->linear(one.evidence));
   std::int32_t rank = -1;
   for (const Observation* part : window.now.of(one.tensor, Quantity::grad_unreduced)) {
-    if (std::abs(lacks - part->sum) > count * off.bound / off.factor) continue;
+    const Linear left = Linear(lacks).add(-1.0, part->linear(one.evidence));
+    if (left.norm() > count * off.bound / off.factor) continue;
     if (rank >= 0) return -1;
     rank = part->rank;
   }
@@ -123,6 +129,7 @@ void report(const Window& window, const Reduction& one, const std::vector<Off>& 
   finding.ranks.clear();
   finding.value = worst.value;
   finding.bound = worst.bound;
+  finding.evidence = one.evidence;
   finding.text = "the reduced gradient is not the mean of the unreduced ones";
   for (const Off& each : off) finding.ranks.push_back(each.reduced->rank);
   if (off.size() == window.ranks.size() && are_alike(off)) {
@@ -153,10 +160,10 @@ void check_reduce(const Window& window, Findings& found) {
           window.now.find(one.tensor, Quantity::grad_reduced, window.ranks[r]);
       if (reduced == nullptr || !reduced->is_finite || !reduced->is_replicated) continue;
       if (may_be_clipped_alone(*reduced)) continue;
-      found.checked(Check::reduce);
+      found.checked(Check::reduce, one.evidence);
       const double factor = factors[r];
       const double bound =
-          bound_of(*reduced, one, factor) + (factor == 1.0 ? 0.0 : error * std::abs(one.mean));
+          bound_of(*reduced, one, factor) + (factor == 1.0 ? 0.0 : error * one.mean.norm());
       const double value = residual(*reduced, one, factor);
       auto finding = window.result(Check::reduce, Stage::grad_reduced, *reduced, value <= bound);
       if (!finding) continue;

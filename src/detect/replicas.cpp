@@ -1,4 +1,5 @@
-// Equal digests are equal states. With three ranks or more the majority tells who is wrong.
+// Equal fingerprints are equal elements, and equal digests are equal states. With three ranks or
+// more the majority tells who is wrong.
 #include <algorithm>
 
 #include "detect/checks.h"
@@ -24,9 +25,9 @@ Stage stage_of(Quantity quantity) {
   return Stage::update;
 }
 
-bool are_equal(const std::vector<const Observation*>& ranks) {
+bool are_all_equal(const std::vector<const Observation*>& ranks) {
   return std::ranges::all_of(
-      ranks, [&](const Observation* one) { return one->digest == ranks.front()->digest; });
+      ranks, [&](const Observation* one) { return are_equal(*one, *ranks.front()); });
 }
 
 bool are_replicas(const std::vector<const Observation*>& ranks) {
@@ -34,15 +35,19 @@ bool are_replicas(const std::vector<const Observation*>& ranks) {
 }
 
 // Those outside the largest group of equals; all where no group is larger than the others together.
-std::vector<std::int32_t> odd_ones(const std::vector<const Observation*>& ranks) {
+std::vector<std::int32_t> odd_ones(const std::vector<const Observation*>& ranks,
+                                   Evidence evidence) {
+  const auto bits = [&](const Observation* one) {
+    return evidence == Evidence::fingerprints ? *one->fingerprint : one->digest;
+  };
   std::map<std::uint64_t, std::vector<std::int32_t>> groups;
-  for (const Observation* one : ranks) groups[one->digest].push_back(one->rank);
+  for (const Observation* one : ranks) groups[bits(one)].push_back(one->rank);
   const auto largest =
       std::ranges::max_element(groups, {}, [](const auto& group) { return group.second.size(); });
   std::vector<std::int32_t> odd;
   const bool is_majority = 2 * largest->second.size() > ranks.size();
   for (const Observation* one : ranks) {
-    if (!is_majority || one->digest != largest->first) odd.push_back(one->rank);
+    if (!is_majority || bits(one) != largest->first) odd.push_back(one->rank);
   }
   return odd;
 }
@@ -56,14 +61,17 @@ void check_replicas(const Window& window, Findings& found) {
     const Observation& first = all[i];
     i += ranks.size();
     if (!are_replicas(ranks)) continue;
-    found.checked(Check::replicas);
-    if (window.before != nullptr && !are_equal(ranks)) {
+    const Evidence evidence = evidence_of_bits(ranks);
+    const bool holds = are_all_equal(ranks);
+    found.checked(Check::replicas, evidence);
+    if (window.before != nullptr && !holds) {
       const auto earlier = window.before->of(first.tensor, first.quantity);
-      if (are_replicas(earlier) && !are_equal(earlier)) continue;  // said before
+      if (are_replicas(earlier) && !are_all_equal(earlier)) continue;  // said before
     }
-    auto one = window.result(Check::replicas, stage_of(first.quantity), first, are_equal(ranks));
+    auto one = window.result(Check::replicas, stage_of(first.quantity), first, holds);
     if (!one) continue;
-    one->ranks = odd_ones(ranks);
+    one->ranks = odd_ones(ranks, evidence);
+    one->evidence = evidence;
     one->text = std::string(quantity_name(first.quantity)) +
                 " differs between ranks that must hold the same";
     found.add(std::move(*one));

@@ -1,4 +1,4 @@
-// What can be said of an update by sums alone: SGD is linear; and what had to move did.
+// What can be said of an update by sums or sketches alone: SGD is linear; and what had to move did.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -41,27 +41,24 @@ std::optional<Distance> distance_of_sgd(const Step& step, const DeclaredGroup& g
   if (moved_by == nullptr || !moved_by->is_finite) return std::nullopt;
   const double decay = *momentum != 0.0 ? 0.0 : value_of(group, "weight_decay").value_or(0.0);
   const double sign = *momentum == 0.0 && is_set(group, "maximize") ? -1.0 : 1.0;
-  const double expected =
-      step.before->sum - *lr * (sign * moved_by->sum + decay * step.before->sum);
-  Distance one;
-  one.off = std::abs(step.after->sum - expected);
-  one.bound = kRoundings * unit_roundoff(step.after->dtype) *
-                  (step.before->l1_bound() + step.after->l1_bound() +
-                   std::abs(*lr) * moved_by->l1_bound()) +
-              step.after->count * smallest_normal(step.after->dtype);
-  return one;
+  const Evidence evidence = evidence_of_sums({step.before, step.after, moved_by});
+  Linear left = step.after->linear(evidence);
+  left.add(*lr * decay - 1.0, step.before->linear(evidence));
+  left.add(*lr * sign, moved_by->linear(evidence));
+  return distance_of(left, *step.after, evidence);
 }
 
 void check_sgd(const Window& window, const Step& step, const GroupValues& groups, Findings& found) {
   const auto nearest =
       nearest_of(groups, [&](const DeclaredGroup& group) { return distance_of_sgd(step, group); });
   if (!nearest) return;
-  found.checked(Check::update);
+  found.checked(Check::update, nearest->evidence);
   auto finding = window.result(Check::update, Stage::update, *step.after, nearest->is_within());
   if (!finding) return;
   finding->text = "the weights did not move as SGD with the declared values moves them";
   finding->value = nearest->off;
   finding->bound = nearest->bound;
+  finding->evidence = nearest->evidence;
   found.add(std::move(*finding));
 }
 
@@ -87,10 +84,12 @@ void check_moved(const Window& window, const Step& step, const GroupValues& grou
     least = std::min(least, *lr * (step_of_adam - decay));
   }
   if (!(least > 4.0 * unit_roundoff(after.dtype) * after.absmax) || std::isinf(least)) return;
-  found.checked(Check::update);
+  const Evidence evidence = evidence_of_bits({step.before, &after});
+  found.checked(Check::update, evidence);
   auto finding =
-      window.result(Check::update, Stage::update, after, step.before->digest != after.digest);
+      window.result(Check::update, Stage::update, after, !are_equal(*step.before, after));
   if (!finding) return;
+  finding->evidence = evidence;
   finding->text = "the weights did not move at all, although their moments are not zero";
   found.add(std::move(*finding));
 }

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <array>
 
-#include "trainmon/record.h"
-
 namespace trainmon {
 namespace {
 
@@ -97,6 +95,10 @@ std::span<const string_view> fixed_kinds() {
 
 std::span<const string_view> kind_choices() {
   return kChoices.list();
+}
+
+bool is_checked_kind(string_view kind) {
+  return std::ranges::find(kCheckedKinds, kind) != kCheckedKinds.end();
 }
 
 }  // namespace trainmon

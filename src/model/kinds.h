@@ -1,8 +1,11 @@
 // The one table of kinds of rows: which there are, and what a group, or "all", stands for.
 #pragma once
 
+#include <array>
 #include <span>
 #include <string_view>
+
+#include "trainmon/record.h"
 
 namespace trainmon {
 
@@ -15,6 +18,13 @@ struct Kind {
 // In the order in which kinds are listed to people. Optimizers name their state as they like: the
 // entry "moments" stands for all of it, and the usual names can be asked for one by one.
 std::span<const Kind> kind_table();
+
+// The kinds that obey equations, in the order in which a step makes them: of those checks are
+// taken.
+inline constexpr std::array<std::string_view, 7> kCheckedKinds = {
+    kind::kParamOrigin, kind::kGradUnreduced, kind::kGradReduced, "exp_avg",
+    "exp_avg_sq",       "momentum_buffer",    kind::kParamUpdated};
+bool is_checked_kind(std::string_view kind);
 
 inline constexpr std::string_view kAllKinds = "all";
 inline constexpr std::string_view kMoments = "moments";

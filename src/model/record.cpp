@@ -107,8 +107,8 @@ void add_gap(std::vector<Gap>& gaps, const Gap& gap) {
 
 std::size_t RecordBatch::bytes() const {
   std::size_t total = sizeof(RecordBatch) + rows.capacity() * sizeof(Row) +
-                      outcomes.capacity() * sizeof(Outcome) + scalars.capacity() * sizeof(Scalar) +
-                      payloads.capacity() * sizeof(Payload) +
+                      checks.capacity() * sizeof(RowCheck) + outcomes.capacity() * sizeof(Outcome) +
+                      scalars.capacity() * sizeof(Scalar) + payloads.capacity() * sizeof(Payload) +
                       declared.capacity() * sizeof(Declared) + alerts.capacity() * sizeof(Alert) +
                       gaps.capacity() * sizeof(Gap);
   for (const Scalar& scalar : scalars) total += scalar.name.capacity();

@@ -22,7 +22,8 @@ Monitor::State::State(const Config& wanted, const Identity& who, MonitorParts pa
       started(utc_now()),
       budget(config.budget, schedule_of(config, who).every),
       collector(
-          {schedule_of(config, who, budget.keep()), config.eps, config.threads, config.clock},
+          {schedule_of(config, who, budget.keep()), config.eps, config.threads, config.clock,
+           config.checks},
           [this](RecordBatch&& batch) { pipe->submit(std::move(batch)); },
           [this] { pipe->wake(); }) {
   std::vector<std::unique_ptr<Sink>> sinks = sinks_of(config);

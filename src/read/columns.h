@@ -1,4 +1,4 @@
-// Which columns of a log's rows are decoded.
+// Which columns of a log's rows are decoded, and whether their checks are.
 #pragma once
 
 #include <cstdint>
@@ -10,36 +10,40 @@
 
 namespace trainmon {
 
-// Columns of rows. Of a mean and an absmax what they may be implied by belongs to them. The bytes
-// of payloads stand beside them.
+// Columns of rows, and what stands beside them: checks, and the bytes of payloads. Of a mean and an
+// absmax what they may be implied by belongs to them.
 class Columns {
  public:
   constexpr Columns() = default;
   constexpr Columns(std::initializer_list<log_format::Column> columns) {
     for (const log_format::Column column : columns) bits_ |= bit(column);
   }
-  static constexpr Columns all() {
-    Columns columns;
-    columns.bits_ = ~std::uint64_t{0};
-    return columns;
+  static constexpr Columns all() { return of(~std::uint64_t{0}); }
+  // The same columns of rows.
+  constexpr Columns beside(bool checks, bool payload_bytes) const {
+    return of((bits_ & ~(kChecks | kPayloadBytes)) | (checks ? kChecks : 0) |
+              (payload_bytes ? kPayloadBytes : 0));
   }
-  constexpr Columns with_payload_bytes(bool are_wanted) const {
-    Columns columns = *this;
-    columns.bits_ = are_wanted ? bits_ | kPayloadBytes : bits_ & ~kPayloadBytes;
-    return columns;
-  }
-  constexpr bool has_payload_bytes() const { return (bits_ & kPayloadBytes) != 0; }
+  constexpr Columns without_rows() const { return of(bits_ & (kChecks | kPayloadBytes)); }
   constexpr bool has(log_format::Column column) const { return (bits_ & bit(column)) != 0; }
+  constexpr bool has_checks() const { return (bits_ & kChecks) != 0; }
+  constexpr bool has_payload_bytes() const { return (bits_ & kPayloadBytes) != 0; }
   constexpr Columns& operator|=(Columns others) {
     bits_ |= others.bits_;
     return *this;
   }
 
  private:
+  static constexpr std::uint64_t kPayloadBytes = 1;  // no column has the number 0, nor 63
+  static constexpr std::uint64_t kChecks = std::uint64_t{1} << 63;
+  static constexpr Columns of(std::uint64_t bits) {
+    Columns columns;
+    columns.bits_ = bits;
+    return columns;
+  }
   static constexpr std::uint64_t bit(log_format::Column column) {
     return std::uint64_t{1} << static_cast<unsigned>(column);
   }
-  static constexpr std::uint64_t kPayloadBytes = 1;  // no column has the number 0
   std::uint64_t bits_ = 0;
 };
 // The columns of integers: which row it is, and its counts.

@@ -184,6 +184,29 @@ bool take_shape(ByteReader& r, Shape& shape, FrameBounds& bounds, std::string& w
   return true;
 }
 
+bool read_checks(std::string_view bytes, std::vector<RowCheck>& checks, FrameBounds& bounds,
+                 std::string& why) {
+  std::uint64_t seq = 0;
+  return read_records(bytes, checks, bounds, why, [&](ByteReader& r, RowCheck& c) {
+    c.seq = seq += r.varint();
+    c.fingerprint = r.fixed<std::uint64_t>();
+    const std::uint64_t sums = r.varint();
+    c.has_sketch = sums > 0;
+    if (c.has_sketch && sums != c.sketch.size()) return false;
+    for (std::uint64_t i = 0; i < sums; ++i) c.sketch[i] = r.fixed<float>();
+    return true;
+  });
+}
+
+// They count as records, whether they are decoded or not.
+bool skip_checks(std::string_view bytes, FrameBounds& bounds, std::string& why) {
+  ByteReader reader(bytes);
+  const std::uint64_t count = reader.varint();
+  if (!reader.ok() || count > reader.left()) return false;
+  if (!bounds.takes_records(count)) why = kTooManyRecords;
+  return why.empty();
+}
+
 bool read_section(Section section, std::string_view bytes, RecordBatch& batch, FrameBounds& bounds,
                   std::string& why, Columns columns) {
   switch (section) {
@@ -209,6 +232,9 @@ bool read_section(Section section, std::string_view bytes, RecordBatch& batch, F
       return read_records(bytes, batch.shapes, bounds, why, [&](ByteReader& r, Shape& shape) {
         return take_shape(r, shape, bounds, why);
       });
+    case Section::checks:
+      return columns.has_checks() ? read_checks(bytes, batch.checks, bounds, why)
+                                  : skip_checks(bytes, bounds, why);
   }
   return true;  // a later version's
 }
@@ -269,6 +295,7 @@ bool decode_batch(std::string_view payload, RecordBatch& batch, FrameBounds& bou
                   std::string& why, Columns columns) {
   ByteReader reader(payload);
   batch.rows.clear();
+  batch.checks.clear();
   batch.outcomes.clear();
   batch.scalars.clear();
   batch.payloads.clear();

@@ -129,8 +129,8 @@ bool decode_group(std::string_view payload, std::uint32_t raw, FrameBounds& boun
   GroupRows rows;
   if (!rows.count(reader, payload.size(), bounds, why)) return fault();
   if (columns && !rows.open(reader, parts, *columns, why)) return fault();
-  const Columns of_heads = Columns().with_payload_bytes(columns && columns->has_payload_bytes());
   ByteReader heads(head_bytes);
+  const Columns of_heads = columns.value_or(Columns()).without_rows();
   RecordBatch batch;
   GroupedBatch facts;
   for (; batches > 0; --batches) {

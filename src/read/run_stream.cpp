@@ -38,6 +38,12 @@ class SeriesNumbers {
   std::vector<std::int64_t> few_;
 };
 
+void give(const ReadRow& row, const RecordBatch& batch, const RunStream::Take& take) {
+  const auto check = std::ranges::lower_bound(batch.checks, row.seq, {}, &RowCheck::seq);
+  if (check != batch.checks.end() && check->seq == row.seq) return take.checked(row, *check);
+  take.row(row);
+}
+
 }  // namespace
 
 RunStream::RunStream(const std::filesystem::path& run, const ReadOptions& options)
@@ -356,7 +362,7 @@ std::int64_t RunStream::read(const Piece& piece, const Take& take,
                   : row.shape == kFullShape  ? full_shapes_[out.series]
                                              : listed[row.shape - kFirstShape];
       out.state = row.state;
-      take.row(out);
+      give(out, batch, take);
     }
     if (!take.payload || !is_given) return;
     for (Payload& payload : batch.payloads) {
@@ -370,7 +376,8 @@ std::int64_t RunStream::read(const Piece& piece, const Take& take,
   const auto wanted = [&](SeriesId id) { return number_of(id) >= 0; };
   const bool has_all_series = directory.unified.size() == directory.log->contents().series.size();
   constexpr Columns kToCount = {log_format::Column::series, log_format::Column::window};
-  const Columns columns = take.columns.with_payload_bytes(static_cast<bool>(take.payload));
+  const Columns columns =
+      take.columns.beside(static_cast<bool>(take.checked), static_cast<bool>(take.payload));
   const auto choose = [&](const LogIndex::BatchFacts& batch) -> std::optional<Columns> {
     const Selected windows = selected(directory, batch, take.step);
     if (windows == Selected::none) return std::nullopt;

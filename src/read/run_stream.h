@@ -58,7 +58,9 @@ class RunStream {
     std::function<void(const ReadRow&)> row;
     std::function<void(ReadPayload&&)> payload;  // empty: not asked for
     Columns columns = Columns::all();            // others are as in ReadRow{}
-    std::optional<std::int64_t> step = {};       // this one alone
+    // In place of `row`, of rows that have a check; empty: checks are not decoded.
+    std::function<void(const ReadRow&, const RowCheck&)> checked = {};
+    std::optional<std::int64_t> step = {};  // this one alone
     // Rows of batches without a NaN or an infinity are counted, not given.
     bool only_bad_batches = false;
   };

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <unordered_map>
+#include <utility>
 
 #include "base/crc32c.h"
 #include "sinks/compress.h"
@@ -177,6 +178,14 @@ void append_records(ByteWriter& writer, const RecordBatch& batch,
       if (value.type == DeclaredValue::Type::text) w.text(value.text);
     }
   });
+  std::uint64_t before = 0;
+  append_section(writer, Section::checks, batch.checks, [&](ByteWriter& w, const RowCheck& c) {
+    w.varint(c.seq - std::exchange(before, c.seq));
+    w.fixed(c.fingerprint);
+    w.varint(c.has_sketch ? c.sketch.size() : 0);
+    if (!c.has_sketch) return;
+    for (const float sum : c.sketch) w.fixed(sum);
+  });
   std::vector<Gap> gaps = batch.gaps;
   gaps.insert(gaps.end(), more_gaps.begin(), more_gaps.end());
   append_section(writer, Section::gaps, gaps, [](ByteWriter& w, const Gap& g) {
@@ -282,7 +291,7 @@ void append_batch_frame(std::string& out, std::uint32_t frame_number, const Reco
 std::size_t record_count(const RecordBatch& batch) {
   std::size_t records = batch.rows.size() + batch.outcomes.size() + batch.scalars.size() +
                         batch.payloads.size() + batch.declared.size() + batch.alerts.size() +
-                        batch.gaps.size() + batch.shapes.size();
+                        batch.gaps.size() + batch.shapes.size() + batch.checks.size();
   for (const Declared& declared : batch.declared) records += declared.values.size();
   for (const Shape& shape : batch.shapes) records += shape.size();
   return records;

@@ -64,6 +64,7 @@ enum class Section : std::uint8_t {
   gaps = 6,
   declared = 7,
   shapes = 8,
+  checks = 9,
 };
 
 enum class ColumnType : std::uint8_t { integer = 1, float64 = 2 };

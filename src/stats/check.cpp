@@ -54,6 +54,17 @@ void add(Check& into, const Check& from) {
   for (std::size_t i = 0; i < into.sketch.size(); ++i) into.sketch[i] += from.sketch[i];
 }
 
+RowCheck row_check(const Check& check, double scale) {
+  RowCheck taken;
+  taken.fingerprint = check.fingerprint;
+  taken.has_sketch = true;
+  for (std::size_t i = 0; i < taken.sketch.size(); ++i) {
+    const double other = check.sketch[i + taken.sketch.size()];
+    taken.sketch[i] = static_cast<float>((check.sketch[i] + (i % 2 == 0 ? other : -other)) / scale);
+  }
+  return taken;
+}
+
 RowState measure(const TensorView& tensor, std::int64_t first, Check& check, double eps,
                  int threads) {
   const cpu::FloatMode mode;  // for the sums of chunks; each chunk sets its thread's

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 
+#include "trainmon/record.h"
 #include "trainmon/stat.h"
 
 namespace trainmon {
@@ -40,6 +41,11 @@ struct Check {
 
 // Adds what another range of the same tensor, or another tensor of its shape, has.
 void add(Check& into, const Check& from);
+
+// What is recorded of it, of a tensor whose row is divided by `scale`: the fingerprint, and eight
+// sums, s[i] + s[i + 8] for even i and s[i] - s[i + 8] for odd i. Half of the sums are enough, and
+// with one sign for all the sketch of a constant would grow, or vanish.
+RowCheck row_check(const Check& check, double scale = 1.0);
 
 // The state that measure() gives, bit for bit, and the check, in one reading of memory where the
 // tensor is C-contiguous; in two otherwise. `first` is the index of the first element in the full

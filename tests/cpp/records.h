@@ -1,6 +1,7 @@
 // Records with random content, and what it means for two of them to be the same.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <deque>
@@ -118,6 +119,17 @@ class RandomRecords {
     return s;
   }
 
+  RowCheck check(std::uint64_t seq) {
+    RowCheck c;
+    c.seq = seq;
+    c.fingerprint = random_();
+    c.has_sketch = below(3) != 0;
+    for (float& sum : c.sketch) {  // any bits, those of NaN too
+      sum = c.has_sketch ? std::bit_cast<float>(static_cast<std::uint32_t>(random_())) : 0.0f;
+    }
+    return c;
+  }
+
   // Of a group; the names are of this value alone.
   Declared declared() {
     Declared d;
@@ -145,6 +157,9 @@ class RandomRecords {
       for (std::uint64_t n = below(most_rows) + 1; n > 0; --n) {
         b.rows.push_back({key(series_count), state()});
       }
+    }
+    for (const Row& row : b.rows) {
+      if (below(3) == 0) b.checks.push_back(check(row.key.seq));
     }
     for (std::uint64_t n = below(3); n > 0; --n) {
       b.outcomes.push_back({static_cast<std::int32_t>(below(3)), integer(), integer(),
@@ -194,6 +209,11 @@ inline bool same(const RowState& a, const RowState& b) {
 inline bool same(const Row& a, const Row& b) {
   return same(a.key, b.key) && same(a.state, b.state);
 }
+inline bool same(const RowCheck& a, const RowCheck& b) {
+  using Bits = std::array<std::uint32_t, 8>;
+  return a.seq == b.seq && a.fingerprint == b.fingerprint && a.has_sketch == b.has_sketch &&
+         std::bit_cast<Bits>(a.sketch) == std::bit_cast<Bits>(b.sketch);
+}
 inline bool same(const Outcome& a, const Outcome& b) {
   return a.optimizer == b.optimizer && a.window == b.window && a.step == b.step &&
          a.attempt == b.attempt && a.fate == b.fate && same(a.loss_scale, b.loss_scale);
@@ -230,9 +250,10 @@ inline bool same(const Declared& a, const Declared& b) {
 }
 inline bool same(const RecordBatch& a, const RecordBatch& b) {
   return a.number == b.number && a.moment == b.moment && a.time_ns == b.time_ns &&
-         same(a.eps, b.eps) && same(a.rows, b.rows) && same(a.outcomes, b.outcomes) &&
-         same(a.scalars, b.scalars) && same(a.payloads, b.payloads) &&
-         same(a.declared, b.declared) && same(a.alerts, b.alerts) && same(a.gaps, b.gaps);
+         same(a.eps, b.eps) && same(a.rows, b.rows) && same(a.checks, b.checks) &&
+         same(a.outcomes, b.outcomes) && same(a.scalars, b.scalars) &&
+         same(a.payloads, b.payloads) && same(a.declared, b.declared) && same(a.alerts, b.alerts) &&
+         same(a.gaps, b.gaps);
 }
 
 // The shape of a row as read_log() gives it; nullopt: not known.

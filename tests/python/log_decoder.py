@@ -208,6 +208,7 @@ def _batch(r: Reader, segment: Segment, rows: list[dict] | None = None) -> dict:
         6: ("gaps", _gap),
         7: ("declared", _declared),
         8: ("shapes", _shape),
+        9: ("checks", _check),
     }
     while r.left():
         tag, data = r.number("B"), Reader(r.bytes())
@@ -220,6 +221,9 @@ def _batch(r: Reader, segment: Segment, rows: list[dict] | None = None) -> dict:
         else:
             batch[name] = [read(Reader(data.bytes())) for _ in range(data.varint())]
         assert data.left() == 0
+    seq = 0
+    for check in batch.get("checks", []):
+        seq = check["seq"] = (seq + check["seq"]) % 2**64
     for row in batch["rows"]:
         assert row["series"] in segment.series, "used before it is defined"
         full_shape = segment.series[row["series"]]["full_shape"]
@@ -304,6 +308,13 @@ def _scalar(r: Reader) -> dict:
 
 def _payload(r: Reader) -> dict:
     return {"type": r.number("B"), "key": _key(r), "bytes": r.bytes()}
+
+
+def _check(r: Reader) -> dict:
+    check = {"seq": r.varint(), "fingerprint": r.number("Q")}
+    sums = r.varint()
+    assert sums in (0, 8)
+    return check | {"sketch": [r.number("f") for _ in range(sums)]}
 
 
 def _alert(r: Reader) -> dict:

@@ -25,6 +25,15 @@ FAULTS = {
     "all_doubled": ("reduce", "grad_reduced", [0, 1], EVERY),
     "nan": ("finite", "grad_reduced", [1], [TENSOR]),
 }
+# What statistics do not see: found with checks alone.
+UNSEEN = {
+    "cancelling": ("reduce", "grad_reduced", [0, 1], [TENSOR]),
+    "zero_sum": ("reduce", "grad_reduced", [0, 1], [TENSOR]),
+}
+# By its bits; which of two ranks is wrong cannot be told.
+BITS = {"gradient_bit_0": ("replicas", "grad_reduced", [0, 1], [TENSOR])}
+CHECKED = "checked_"
+CHECKED_FAULTS = {CHECKED + name: place for name, place in (FAULTS | UNSEEN | BITS).items()}
 HARMLESS = (
     "clean", "clipping", "accumulation", "accumulation_no_sync_clipping", "autocast",
     "warm_up_and_cosine", "step_schedule", "sgd", "sgd_momentum_clipping", "announced_edit",
@@ -36,7 +45,9 @@ NOTICED = ("lr", "doubled_in_every_step")
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     out = tmp_path_factory.mktemp("diagnose")
-    launch.run("diagnose_run.py", out, *FAULTS, *HARMLESS, *NOTICED, ranks=2)
+    names = [*FAULTS, *HARMLESS, *NOTICED, *UNSEEN, *CHECKED_FAULTS]
+    checked = [CHECKED + name for name in HARMLESS]
+    launch.run("diagnose_run.py", out, *names, *checked, ranks=2)
     assert (out / "done.json").exists()
     return out
 
@@ -52,9 +63,9 @@ def diagnosed(run, *more):
     return done
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", [*FAULTS, *CHECKED_FAULTS])
 def test_a_fault_is_placed(runs, name):
-    check, stage, ranks, tensors = FAULTS[name]
+    check, stage, ranks, tensors = (FAULTS | CHECKED_FAULTS)[name]
     done = diagnosed(runs / name, "--json")
     verdict = json.loads(done.stdout)["verdict"]
     assert done.returncode == 1
@@ -63,14 +74,41 @@ def test_a_fault_is_placed(runs, name):
     assert verdict["ranks"] == ranks, verdict
     text = diagnosed(runs / name).stdout
     assert text.startswith(f"first wrong: step {STEP}, {stage}")
+    assert verdict["evidence"] == evidence_for(check, name.startswith(CHECKED))
+    if check != "finite":
+        assert f", by {verdict['evidence']}" in text
 
 
-@pytest.mark.parametrize("name", HARMLESS)
+def evidence_for(check, has_checks):
+    if not has_checks or check in ("finite", "exp_avg_sq"):
+        return "statistics"
+    return "fingerprints" if check in ("gap", "replicas") else "sketches"
+
+
+@pytest.mark.parametrize("name", UNSEEN)
+def test_statistics_alone_do_not_see_it(runs, name):
+    assert json.loads(diagnosed(runs / name, "--json").stdout)["verdict"] is None
+
+
+@pytest.mark.parametrize("name", [*HARMLESS, *(CHECKED + name for name in HARMLESS)])
 def test_what_is_harmless_is_no_fault(runs, name):
     done = diagnosed(runs / name, "--json")
     answer = json.loads(done.stdout)
     assert answer["verdict"] is None and answer["findings"] == [] and done.returncode == 0, answer
+    has_checks = name.startswith(CHECKED)
+    name = name.removeprefix(CHECKED)
     made = answer["checked"]
+    for check in ("gap", "replicas", "reduce", "exp_avg", "exp_avg_sq", "update"):
+        if check not in made:
+            continue
+        by = answer["evidence"][check]
+        assert sum(by.values()) == made[check]
+        if check == "update":  # weights that had to move, and equations
+            assert set(by) <= ({"fingerprints", "sketches"} if has_checks else {"statistics"})
+        else:
+            assert set(by) == {evidence_for(check, has_checks)}, (check, by)
+    unchecked = [one for one in answer["not_checked"] if "fingerprints" in one["check"]]
+    assert bool(unchecked) != has_checks
     steps, tensors, ranks = 24, len(EVERY), 2
     # Where an edit was announced, weights are not held against the step before.
     edited = 1 if name in ("announced_edit", "checkpoint", "loaded_state") else 0

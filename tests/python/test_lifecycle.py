@@ -39,7 +39,7 @@ def assert_no_hole(table):
     assert len(sequence) and (np.diff(sequence) == 1).all() and sequence[0] <= 1
 
 
-def run_until_end(ending, out, timeout=60):
+def run_until_end(ending, out, timeout=200):
     process = launch.start("lifecycle_run.py", ending, out)
     return launch.finish(process, timeout)
 

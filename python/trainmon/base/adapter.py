@@ -11,6 +11,8 @@ from trainmon.base.names import as_text
 from trainmon.base.rows import ELSEWHERE
 from trainmon.base.signals import pass_on
 
+OF_CHECKS = ["grads", "weights", "moments"]  # kinds that `checks` adds
+
 
 class AdapterBase:
     """prepare(), install(core), then remove() and forget(). A subclass has `roots`, `optimizers`,
@@ -57,7 +59,7 @@ class AdapterBase:
             raise ValueError(
                 f"clock is {config['clock']}, but there are only {len(self.optimizers)} optimizers"
             )
-        self.kinds = self._kinds(config["kinds"])
+        self.kinds = self._kinds(config["kinds"] + (OF_CHECKS if config["checks"] else []))
         self.wants_state = bool(self.kinds - FIXED_KINDS)
         self.state_before = config["moments_at"] == "before_step"
         compiled(config["collective_callers"])  # raises

@@ -8,7 +8,10 @@
 #include <limits>
 #include <set>
 #include <thread>
+#include <utility>
 #include <vector>
+
+#include "stats/check.h"
 
 namespace trainmon {
 namespace {
@@ -19,9 +22,9 @@ struct Fixture {
   std::atomic<int> ready{0};
   Collector collector;
 
-  explicit Fixture(Schedule schedule = {})
+  explicit Fixture(Schedule schedule = {}, bool checks = false)
       : collector(
-            {schedule, kDefaultEps, 1, 0},
+            {schedule, kDefaultEps, 1, 0, checks},
             [this](RecordBatch&& batch) {
               const std::lock_guard lock(mutex);
               batches.push_back(std::move(batch));
@@ -68,6 +71,78 @@ TEST(Collector, AScaledRowIsThatOfTheQuotients) {
     EXPECT_EQ(derive(stat.stat, found), derive(stat.stat, expected)) << stat.name;
   }
   EXPECT_EQ(found.zeros, 2);
+}
+
+TEST(Collector, RowsOfKindsThatObeyEquationsHaveChecks) {
+  Fixture f({}, true);
+  const Vector tensor({3.0f, -4.0f, 0.5f, 7.0f});
+  const auto add = [&](const char* kind, Space space, std::vector<Range> ranges, Shape full) {
+    Series series;
+    series.kind = kind;
+    series.name = "w" + std::to_string(f.collector.series().size());
+    series.space = space;
+    series.ranges = std::move(ranges);
+    series.full_shape = std::move(full);
+    return f.collector.series().add(series);
+  };
+  // What a check of each begins at in the full tensor; -1: it has none.
+  const std::vector<std::pair<SeriesId, std::int64_t>> expected = {
+      {add("grad_reduced", Space::whole, {}, {4}), 0},
+      {add("exp_avg_sq", Space::whole, {}, {4}), 0},
+      {add("actv", Space::whole, {}, {}), -1},
+      {add("param_origin", Space::flat, {{100, 104}}, {7, 30}), 100},
+      {add("param_origin", Space::flat, {{100, 102}, {110, 112}}, {7, 30}), -1},
+      {add("param_origin", Space::flat, {{100, 105}}, {7, 30}), -1},  // padded: another size
+      {add("param_updated", Space::box, {{2, 4}, {0, 2}}, {6, 2}), 4},
+      {add("param_updated", Space::box, {{2, 3}, {1, 5}}, {6, 8}), 17},
+      {add("param_updated", Space::box, {{2, 4}, {0, 2}}, {6, 3}), -1},
+      {add("momentum_buffer", Space::box, {{0, 4}}, {4}), 0},
+  };
+  for (const auto& [series, from] : expected) f.collector.observe(series, tensor.view(), 0);
+  f.collector.seal(Moment::before_step);
+  const RecordBatch& batch = f.batches.at(0);
+  ASSERT_EQ(batch.rows.size(), expected.size());
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_EQ(batch.rows[i].state.count, 4);
+    EXPECT_EQ(batch.rows[i].state.sum, 6.5);
+    if (expected[i].second < 0) continue;
+    ASSERT_LT(next, batch.checks.size());
+    const RowCheck& found = batch.checks[next++];
+    Check check;
+    measure(tensor.view(), expected[i].second, check);
+    EXPECT_EQ(found.seq, batch.rows[i].key.seq);
+    EXPECT_EQ(found.fingerprint, check.fingerprint);
+    EXPECT_EQ(found.has_sketch, f.collector.series().at(expected[i].first).kind != "exp_avg_sq");
+    if (found.has_sketch) {
+      EXPECT_EQ(found.sketch, row_check(check).sketch);
+    }
+  }
+  EXPECT_EQ(next, batch.checks.size());
+}
+
+TEST(Collector, AScaledRowHasTheFingerprintOfItsBitsAndTheSketchOfTheQuotients) {
+  Fixture f({}, true);
+  const SeriesId id = f.series("w");
+  const Vector tensor({3.0f, -4.0f, 0.5f});
+  f.collector.observe(id, tensor.view(), 0);
+  f.collector.observe_scaled(id, tensor.view(), 4.0, 0);
+  f.collector.seal(Moment::before_step);
+  const std::vector<RowCheck>& checks = f.batches.at(0).checks;
+  ASSERT_EQ(checks.size(), 2u);
+  EXPECT_EQ(checks[0].fingerprint, checks[1].fingerprint);
+  for (std::size_t i = 0; i < checks[0].sketch.size(); ++i) {
+    EXPECT_EQ(checks[0].sketch[i], 4.0f * checks[1].sketch[i]);
+  }
+}
+
+TEST(Collector, WithoutChecksABatchHasNone) {
+  Fixture f;
+  const Vector tensor({3.0f});
+  f.collector.observe(f.series("w"), tensor.view(), 0);
+  f.collector.seal(Moment::before_step);
+  EXPECT_TRUE(f.batches.at(0).checks.empty());
 }
 
 TEST(Collector, ARowHasItsAddressAndItsValues) {

@@ -10,6 +10,7 @@
 #include <random>
 
 #include "model/state_fields.h"
+#include "stats/check.h"
 
 namespace trainmon::detect {
 namespace {
@@ -68,6 +69,7 @@ class Training {
 
   float lr = 0.01F;
   float clip = 1e30F;
+  bool has_checks = false;
   bool has_edit = false;
   // Between the reduction and the step, and between two steps.
   std::function<void()> after_backward, before_step;
@@ -191,7 +193,10 @@ class Training {
       view.dtype = std::is_same_v<T, float> ? DType::float32 : DType::bfloat16;
       view.ndim = 1;
       view.sizes = &size;
-      Observation one = observe(measure(view), 0, 1.0);
+      trainmon::Check check;
+      const RowState state = measure(view, 0, check);
+      const RowCheck taken = row_check(check);
+      Observation one = observe(state, 0, 1.0, has_checks ? &taken : nullptr);
       one.tensor = static_cast<std::uint32_t>(i);
       one.quantity = quantity;
       one.rank = static_cast<std::int32_t>(r);
@@ -216,13 +221,14 @@ class Training {
 const std::vector<std::size_t> kSizes = {1, 3, 40, 700, 5000, 64, 2, 257};
 
 template <typename T>
-void expect_clean(int steps) {
+void expect_clean(int steps, bool has_checks) {
   std::uint64_t seed = 0;
   for (const Formula formula : {Formula::adam, Formula::sgd, Formula::momentum}) {
     for (const int ranks : {1, 2, 3, 8}) {
       for (const float clip : {1e30F, 0.5F}) {
         Training<T> training(++seed, ranks, kSizes, formula);
         training.clip = clip;
+        training.has_checks = has_checks;
         for (int step = 0; step < steps; ++step) training.step();
         for (const Finding& one : training.findings().all()) {
           ADD_FAILURE() << check_name(one.check) << " step " << one.step << " tensor "
@@ -242,11 +248,16 @@ void expect_clean(int steps) {
 }
 
 TEST(Engine, CorrectStepsInFloat32GiveNoFinding) {
-  expect_clean<float>(40);
+  expect_clean<float>(40, false);
 }
 
 TEST(Engine, CorrectStepsInBfloat16GiveNoFinding) {
-  expect_clean<Bf16>(40);
+  expect_clean<Bf16>(40, false);
+}
+
+TEST(Engine, CorrectStepsWithChecksGiveNoFinding) {
+  expect_clean<float>(80, true);
+  expect_clean<Bf16>(80, true);
 }
 
 // Ten steps, a fault in the seventh, five more.
@@ -537,6 +548,71 @@ TEST(Engine, WhatIsMissingIsNotChecked) {
   EXPECT_EQ(engine.findings().count_of(Check::gap), 0);
   EXPECT_EQ(engine.findings().count_of(Check::reduce), 0);
   EXPECT_EQ(engine.findings().count_of(Check::replicas), 0);
+}
+
+// What leaves every statistic as it was, or the sum.
+TEST(Engine, ChecksFindWhatStatisticsCannot) {
+  using Fault = std::function<void(Training<float>&)>;
+  struct Case {
+    const char* name;
+    Fault before, gradients;  // between steps; between the reduction and the step
+    Check check;
+    Stage stage;
+    std::vector<std::int32_t> ranks;
+  };
+  const std::vector<Case> cases = {
+      {"two weights change places",
+       [](Training<float>& t) { std::swap(t.ranks()[1].w[3][20], t.ranks()[1].w[3][36]); },
+       nullptr,
+       Check::gap,
+       Stage::weights,
+       {1}},
+      {"two errors of all ranks that cancel",
+       nullptr,
+       [&](Training<float>& t) {
+         for (auto& rank : t.ranks()) {
+           rank.reduced[3][20] += 0.03125F;
+           rank.reduced[3][37] -= 0.03125F;
+         }
+       },
+       Check::reduce,
+       Stage::grad_reduced,
+       {0, 1}},
+      {"two errors of a first moment that cancel",
+       [](Training<float>& t) {
+         t.ranks()[1].m[3][20] += 0.03125F;
+         t.ranks()[1].m[3][37] -= 0.03125F;
+       },
+       nullptr,
+       Check::exp_avg,
+       Stage::moments,
+       {1}},
+  };
+  for (const Case& one : cases) {
+    for (const bool has_checks : {false, true}) {
+      SCOPED_TRACE(one.name);
+      Training<float> training(21, 2, kSizes, Formula::adam);
+      training.has_checks = has_checks;
+      const auto bind = [&](const Fault& fault) {
+        return fault ? [&] { fault(training); } : std::function<void()>();
+      };
+      for (int step = 0; step < 12; ++step) {
+        training.before_step = step == 7 ? bind(one.before) : nullptr;
+        training.after_backward = step == 7 ? bind(one.gradients) : nullptr;
+        training.step();
+      }
+      const auto verdict = training.findings().verdict();
+      if (!has_checks) {
+        const bool is_seen = verdict && training.findings().all()[*verdict].check == one.check;
+        EXPECT_FALSE(is_seen) << "statistics see it, too";
+        continue;
+      }
+      ASSERT_TRUE(verdict);
+      const Finding& found = training.findings().all()[*verdict];
+      expect_place(found, one.check, one.stage, one.ranks, {3});
+      EXPECT_NE(found.evidence, Evidence::statistics);
+    }
+  }
 }
 
 }  // namespace

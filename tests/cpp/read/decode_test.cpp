@@ -108,6 +108,53 @@ TEST(Decode, AFrameHoldsWhatItsBytesInTheFileBearOut) {
   EXPECT_FALSE(FrameBounds(10, spent).takes_bytes(641));
 }
 
+// A batch of nothing but these checks, which claims so many.
+std::string payload_with_checks(std::uint64_t claimed, const std::vector<std::string>& checks) {
+  std::string section, payload;
+  ByteWriter inner(section);
+  inner.varint(claimed);
+  for (const std::string& one : checks) inner.text(one);
+  ByteWriter outer(payload);
+  outer.varint(0);
+  outer.fixed(std::uint8_t{0});
+  outer.fixed(std::int64_t{0});
+  outer.fixed(1e-8);
+  outer.fixed(static_cast<std::uint8_t>(Section::checks));
+  outer.text(section);
+  return payload;
+}
+
+TEST(Decode, ChecksOfForgedSizesAreRefused) {
+  const auto check = [](std::uint64_t sums, std::size_t bytes) {
+    std::string out;
+    ByteWriter writer(out);
+    writer.varint(5);
+    writer.fixed(std::uint64_t{1} << 63 | 1);
+    writer.varint(sums);
+    return out + std::string(bytes, '\1');
+  };
+  const auto read = [](const std::string& payload, Columns columns, std::uint64_t stored) {
+    Allowance spent;
+    while (spent.take(1)) spent.take(1 << 20);
+    FrameBounds bounds(stored, spent);
+    RecordBatch batch;
+    std::string why;
+    return decode_batch(payload, batch, bounds, why, columns) ? std::ssize(batch.checks) : -1;
+  };
+  const Columns all = Columns::all(), none;
+  EXPECT_EQ(read(payload_with_checks(2, {check(8, 32), check(0, 0)}), all, 100), 2);
+  EXPECT_EQ(read(payload_with_checks(1, {check(8, 40)}), all, 100), 1);  // a later field
+  EXPECT_EQ(read(payload_with_checks(2, {check(8, 32), check(0, 0)}), none, 100), 0);
+  EXPECT_EQ(read(payload_with_checks(1, {check(3, 32)}), all, 100), -1);
+  EXPECT_EQ(read(payload_with_checks(1, {check(8, 31)}), all, 100), -1);
+  EXPECT_EQ(read(payload_with_checks(1, {check(std::uint64_t{1} << 62, 32)}), all, 100), -1);
+  for (const Columns& columns : {all, none}) {  // as many as bytes in the file, or fewer
+    EXPECT_EQ(read(payload_with_checks(std::uint64_t{1} << 60, {check(0, 0)}), columns, 100), -1);
+    EXPECT_EQ(read(payload_with_checks(3, {check(0, 0), check(0, 0), check(0, 0)}), columns, 2),
+              -1);
+  }
+}
+
 // A batch of which nothing but its rows' numbers of shapes and its list is of interest.
 std::string payload_with_shapes(const std::vector<std::int64_t>& numbers,
                                 const std::vector<std::string>& listed) {

@@ -1,6 +1,7 @@
 """Trainings of two processes, each with one fault or one harmless oddity: OUT/<name> is a run.
 
-diagnose_run.py OUT NAME...: a fault happens in step FAULT_AT, on rank 1 unless its name says more.
+diagnose_run.py OUT NAME...: a fault happens in step FAULT_AT, on rank 1 unless its name says more. With
+the prefix "checked_" the run is recorded with checks=True.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import trainmon
 STEPS = 24
 FAULT_AT = 15
 TENSOR = "2.weight"
+CHECKED = "checked_"
 
 
 def flip(tensor: torch.Tensor, bit: int) -> None:
@@ -32,14 +34,16 @@ def flip(tensor: torch.Tensor, bit: int) -> None:
 
 class Training:
     def __init__(self, name: str):
-        self.name = name
+        self.name, self.checks = name.removeprefix(CHECKED), name.startswith(CHECKED)
+        name = self.name
         self.rank = dist.get_rank()
         torch.manual_seed(3)
         layers = [
             torch.nn.Linear(12, 24),
             torch.nn.Tanh(),
             torch.nn.Linear(24, 24),
-            torch.nn.Tanh(),
+            # What a LayerNorm is given has a gradient that sums to zero.
+            torch.nn.LayerNorm(24) if name == "zero_sum" else torch.nn.Tanh(),
         ]
         self.model = torch.nn.Sequential(*layers, torch.nn.Linear(24, 4))
         self.wrapped = DistributedDataParallel(self.model)
@@ -64,8 +68,9 @@ class Training:
         self.random = torch.Generator().manual_seed(self.rank)
 
     def run(self, out: Path) -> None:
+        kinds = ["activations"] if self.checks else ["grads", "weights", "moments"]
         self.watched = trainmon.watch(
-            self.wrapped, self.optimizer, kinds=["grads", "weights", "moments"], every=1, out=out
+            self.wrapped, self.optimizer, kinds=kinds, checks=self.checks, every=1, out=out
         )
         for step in range(STEPS):
             if step == FAULT_AT:
@@ -135,8 +140,15 @@ class Training:
         if self.name == "all_doubled":
             for parameter in self.model.parameters():
                 parameter.grad.mul_(2)
+        if self.name == "zero_sum":
+            gradient.mul_(1.5)
+        if self.name == "cancelling":
+            gradient.view(-1)[7] += 2.0**-6
+            gradient.view(-1)[300] -= 2.0**-6
         if self.rank != 1:
             return
+        if self.name == "gradient_bit_0":
+            flip(gradient, 0)
         if self.name.startswith("dropped"):
             gradient.mul_(0.5)
         if self.name == "nan":

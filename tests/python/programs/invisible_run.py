@@ -157,9 +157,15 @@ def main():
         key = f"{name}-{precision}-{accumulation}"
         run = options.out / key
 
-        def watch(model, optimizer, run=run):
+        def watch(model, optimizer, run=run, checks=accumulation == 4):
             return trainmon.watch(
-                model, optimizer, kinds=KINDS, input_grads=True, every=1, out=str(run)
+                model,
+                optimizer,
+                kinds=KINDS,
+                checks=checks,
+                input_grads=True,
+                every=1,
+                out=str(run),
             )
 
         mine = watch if rank == 0 or not options.alone else None
