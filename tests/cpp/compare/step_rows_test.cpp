@@ -116,7 +116,7 @@ TEST(StepRows, AreThoseOfTheRunMergedAtOnce) {
       by_rank.clear();
       steps->rewind();
       StepRows step;
-      for (std::int64_t before = -1; steps->next(step); before = step.step) {
+      for (std::int64_t before = -100; steps->next(step); before = step.step) {
         EXPECT_LT(before, step.step);
         const auto add = [&](const std::vector<ComparedRow>& from, std::vector<Place>& to) {
           for (const ComparedRow& row : from) {
