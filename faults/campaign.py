@@ -57,13 +57,7 @@ class Plant:
 
 
 def watched(training: Training, out: Path):
-    return trainmon.watch(
-        training.wrapped,
-        training.optimizer,
-        kinds=["grads", "weights", "moments"],
-        every=1,
-        out=out,
-    )
+    return trainmon.watch(training.wrapped, training.optimizer, checks=True, every=1, out=out)
 
 
 def run(training: Training, saved: dict, out: Path | None, *watchers) -> dict:

@@ -17,8 +17,8 @@ run() {  # run SETTING ARGUMENTS...
   ranks=$(.venv/bin/python -c 'import sys; sys.path.insert(0, "faults")
 from training import SETTINGS
 print(next(one.ranks for one in SETTINGS if one.name == sys.argv[1]))' "$1")
-  .venv/bin/torchrun --standalone --nproc-per-node "$ranks" faults/campaign.py "$out/$2_$1" "$1" "${@:3}" \
-    >"$out.log" 2>&1 || { tail -n 40 "$out.log"; echo "faults: $1 did not end well, see $out.log" >&2; exit 1; }
+  .venv/bin/python -m torch.distributed.run --standalone --nproc-per-node "$ranks" \
+    faults/campaign.py "$out/$2_$1" "$1" "${@:3}" >"$out.log" 2>&1 || { tail -n 40 "$out.log"; echo "faults: $1 did not end well, see $out.log" >&2; exit 1; }
   echo "faults: $1, $2: $SECONDS s"
 }
 mkdir -p build

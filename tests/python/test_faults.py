@@ -50,9 +50,7 @@ def test_faults_are_found_where_the_witness_saw_them(runs):
         if one.exact:
             said = (one.fault, one.meant, one.verdict)
             assert one.right_step and one.right_stage, said
-            assert one.in_ranks, said
-    # An infinite norm clips all gradients of a rank to zero: sums near zero do not tell then.
-    assert sum(not one.among_tensors for one in faults if one.exact) <= 1
+            assert one.among_tensors and one.in_ranks, said
 
 
 def test_a_clean_twin_is_not_accused(runs):
