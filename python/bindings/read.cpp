@@ -1,10 +1,13 @@
 // Binds read.h: runs read back as columns.
+#include <nanobind/stl/shared_ptr.h>
+
 #include <cmath>
 
 #include "columns.h"
 #include "init.h"
 #include "offline_call.h"
 #include "read/kind_selection.h"
+#include "row_columns.h"
 #include "rows.h"
 
 namespace nb = nanobind;
@@ -52,55 +55,39 @@ ReadOptions options_of(std::vector<std::string> kinds, std::vector<std::string> 
   return options;
 }
 
-nb::dict Rows::keys() const {
-  nb::dict out;
-  for_each_field(kWideRow, [&]<typename Owner, typename T>(const Field<Owner, T>& field) {
-    out[text(field.name)] = field_column<T>(run_.rows, [&](const ReadRow& row) -> const T& {
-      return field.of(row, run_.series[row.series]);
-    });
-  });
-  return out;
+std::shared_ptr<ColumnTable> Rows::columns(const std::vector<std::string>& names) const {
+  std::vector<Stat> stats;
+  for (const std::string& name : names) stats.push_back(statistic(name));
+  return RowColumns(run_.series, std::move(stats)).table(run_.rows);
 }
 
-nb::dict Rows::statistics(const std::vector<std::string>& names) const {
-  nb::dict out;
-  for (const std::string& name : names) {
-    const Stat stat = statistic(name);
-    const StatDefinition& definition = stat_table()[static_cast<std::size_t>(stat)];
-    const auto get = [&](const ReadRow& row) { return derive(stat, row.state); };
-    out[text(definition.name)] = definition.type == "int64" ? column<std::int64_t>(run_.rows, get)
-                                                            : column<double>(run_.rows, get);
-  }
-  return out;
-}
-
-nb::dict Rows::scalars() const {
+ColumnTable Rows::scalars() const {
   const std::vector<ReadScalar>& list = run_.scalars;
-  nb::dict out;
-  out["restart"] = column<std::int32_t>(list, [](const ReadScalar& s) { return s.restart; });
-  out["rank"] = column<std::int32_t>(list, [](const ReadScalar& s) { return s.rank; });
-  out["step"] = column<std::int64_t>(list, [](const ReadScalar& s) { return s.step; });
-  out["name"] = coded(list, [](const ReadScalar& s) { return std::string_view(s.name); });
-  out["value"] = column<double>(list, [](const ReadScalar& s) { return s.value; });
-  return out;
+  const auto restart = [](const ReadScalar& s) { return s.restart; };
+  return {std::ssize(list),
+          {column<std::int32_t>("restart", list, restart),
+           column<std::int32_t>("rank", list, [](const ReadScalar& s) { return s.rank; }),
+           column<std::int64_t>("step", list, [](const ReadScalar& s) { return s.step; }),
+           coded("name", list, [](const ReadScalar& s) { return std::string_view(s.name); }),
+           column<double>("value", list, [](const ReadScalar& s) { return s.value; })}};
 }
 
-nb::dict Rows::declared() const {
-  const std::vector<ReadDeclared>& list = run_.declared;
-  const auto number = [](const ReadDeclared& d) {
+ColumnTable Rows::declared() const {
+  using D = ReadDeclared;
+  const std::vector<D>& list = run_.declared;
+  const auto number = [](const D& d) {
     return d.value.type == DeclaredValue::Type::number ? d.value.number : std::nan("");
   };
-  nb::dict out;
-  out["restart"] = column<std::int32_t>(list, [](const ReadDeclared& d) { return d.restart; });
-  out["rank"] = column<std::int32_t>(list, [](const ReadDeclared& d) { return d.rank; });
-  out["step"] = column<std::int64_t>(list, [](const ReadDeclared& d) { return d.step; });
-  out["optimizer"] = column<std::int32_t>(list, [](const ReadDeclared& d) { return d.optimizer; });
-  out["param_group"] = column<std::int32_t>(list, [](const ReadDeclared& d) { return d.group; });
-  out["name"] = coded(list, [](const ReadDeclared& d) { return std::string_view(d.value.name); });
-  out["value"] = column<double>(list, number);
-  out["text"] = coded(list, [](const ReadDeclared& d) { return std::string_view(d.value.text); });
-  out["type"] = coded(list, [](const ReadDeclared& d) { return declared_type_name(d.value.type); });
-  return out;
+  return {std::ssize(list),
+          {column<std::int32_t>("restart", list, [](const D& d) { return d.restart; }),
+           column<std::int32_t>("rank", list, [](const D& d) { return d.rank; }),
+           column<std::int64_t>("step", list, [](const D& d) { return d.step; }),
+           column<std::int32_t>("optimizer", list, [](const D& d) { return d.optimizer; }),
+           column<std::int32_t>("param_group", list, [](const D& d) { return d.group; }),
+           coded("name", list, [](const D& d) { return std::string_view(d.value.name); }),
+           column<double>("value", list, number),
+           coded("text", list, [](const D& d) { return std::string_view(d.value.text); }),
+           coded("type", list, [](const D& d) { return declared_type_name(d.value.type); })}};
 }
 
 nb::list Rows::payloads() const {
@@ -172,12 +159,21 @@ nb::list Rows::damage() const {
 }
 
 void init_read(nb::module_& module) {
+  nb::class_<ColumnTable>(module, "Columns")
+      .def("__len__", [](const ColumnTable& table) { return table.rows; })
+      .def("arrays", &numpy_columns)
+      .def("__arrow_c_schema__", &arrow_schema)
+      .def(
+          "__arrow_c_stream__",
+          [](std::shared_ptr<ColumnTable> table, const nb::object&) {
+            return arrow_stream(std::move(table));
+          },
+          nb::arg("requested_schema") = nb::none());
   nb::class_<Rows>(module, "Rows")
       .def("__len__", &Rows::size)
-      .def("keys", &Rows::keys)
-      .def("statistics", &Rows::statistics, nb::arg("names"))
-      .def("scalars", &Rows::scalars)
-      .def("declared", &Rows::declared)
+      .def("columns", &Rows::columns, nb::arg("stats"))
+      .def("scalars", [](const Rows& rows) { return numpy_columns(rows.scalars()); })
+      .def("declared", [](const Rows& rows) { return numpy_columns(rows.declared()); })
       .def("payloads", &Rows::payloads)
       .def("alerts", &Rows::alerts)
       .def("gaps", &Rows::gaps)

@@ -53,7 +53,8 @@ class RunTable(Mapping):
     """
 
     def __init__(self, rows: Any, stats: tuple[str, ...]):
-        self._columns = {**rows.keys(), **rows.statistics(list(stats))}
+        self._held = rows.columns(list(stats))
+        self._columns = self._held.arrays()
         self._scalars = rows.scalars()
         self._declared = rows.declared()
         self.num_rows: int = len(rows)
@@ -104,6 +105,15 @@ class RunTable(Mapping):
     @property
     def declared(self) -> dict[str, np.ndarray]:
         return {name: _decoded(column) for name, column in self._declared.items()}
+
+    def __arrow_c_schema__(self):
+        return self._held.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        """The table for whoever speaks Arrow: `pyarrow.table(table)`, `polars.from_arrow(table)`,
+        `duckdb.sql("SELECT max(norm) FROM table")`. Columns are shared, not copied; text columns are
+        dictionaries. `requested_schema` is not followed."""
+        return self._held.__arrow_c_stream__(requested_schema)
 
     def to_pandas(self):
         """The table as a pandas.DataFrame, text columns as categories. Needs pandas."""
