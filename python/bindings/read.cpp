@@ -15,12 +15,6 @@ namespace nb = nanobind;
 namespace trainmon {
 namespace {
 
-nb::list texts(const std::vector<std::string>& all) {
-  nb::list out;
-  for (const std::string& one : all) out.append(text(one));
-  return out;
-}
-
 Rows* read(const nb::bytes& run, std::vector<std::string> kinds, std::vector<std::string> include,
            std::vector<std::string> exclude, std::vector<int> ranks,
            std::optional<std::int64_t> first_step, std::optional<std::int64_t> last_step,
@@ -34,6 +28,20 @@ Rows* read(const nb::bytes& run, std::vector<std::string> kinds, std::vector<std
 }
 
 }  // namespace
+
+nb::list text_list(const std::vector<std::string>& all) {
+  nb::list out;
+  for (const std::string& one : all) out.append(text(one));
+  return out;
+}
+
+nb::list damage_list(const std::vector<Damage>& all) {
+  nb::list out;
+  for (const Damage& found : all) {
+    out.append(nb::make_tuple(path_text(found.file), found.offset, text(found.what)));
+  }
+  return out;
+}
 
 Stat statistic(const std::string& name) {
   const std::optional<Stat> stat = stat_from_name(name);
@@ -150,14 +158,6 @@ nb::list Rows::gaps() const {
   return out;
 }
 
-nb::list Rows::damage() const {
-  nb::list out;
-  for (const Damage& found : run_.damage) {
-    out.append(nb::make_tuple(path_text(found.file), found.offset, text(found.what)));
-  }
-  return out;
-}
-
 void init_read(nb::module_& module) {
   nb::class_<ColumnTable>(module, "Columns")
       .def("__len__", [](const ColumnTable& table) { return table.rows; })
@@ -177,10 +177,10 @@ void init_read(nb::module_& module) {
       .def("payloads", &Rows::payloads)
       .def("alerts", &Rows::alerts)
       .def("gaps", &Rows::gaps)
-      .def("damage", &Rows::damage)
+      .def("damage", [](const Rows& rows) { return damage_list(rows.run().damage); })
       .def("torn_tails", [](const Rows& rows) { return rows.run().torn_tails; })
-      .def("kinds", [](const Rows& rows) { return texts(rows.run().kinds); })
-      .def("suggested", [](const Rows& rows) { return texts(rows.run().suggested); })
+      .def("kinds", [](const Rows& rows) { return text_list(rows.run().kinds); })
+      .def("suggested", [](const Rows& rows) { return text_list(rows.run().suggested); })
       .def("ranks", [](const Rows& rows) { return rows.run().ranks; })
       .def("missing_ranks", [](const Rows& rows) { return rows.run().missing.ranks; })
       .def("missing_text", [](const Rows& rows) { return missing_text(rows.run().missing); })

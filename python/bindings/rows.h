@@ -32,11 +32,14 @@ class Rows {
   nanobind::list payloads() const;
   nanobind::list alerts() const;
   nanobind::list gaps() const;
-  nanobind::list damage() const;
 
  private:
   RunRows run_;
 };
+
+nanobind::list text_list(const std::vector<std::string>& all);
+// (file, offset, what) of each.
+nanobind::list damage_list(const std::vector<Damage>& all);
 
 // The statistic of this name; throws ValueError.
 Stat statistic(const std::string& name);
