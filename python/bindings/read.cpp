@@ -18,11 +18,12 @@ namespace {
 Rows* read(const nb::bytes& run, std::vector<std::string> kinds, std::vector<std::string> include,
            std::vector<std::string> exclude, std::vector<int> ranks,
            std::optional<std::int64_t> first_step, std::optional<std::int64_t> last_step,
-           bool all_restarts, bool merged) {
+           bool all_restarts, bool merged, const std::optional<std::vector<std::string>>& stats) {
   ReadOptions options = options_of(std::move(kinds), std::move(include), std::move(exclude),
                                    std::move(ranks), first_step, last_step);
   options.all_restarts = all_restarts;
   options.merged = merged;
+  if (stats) options.stats = statistics(*stats);
   const std::filesystem::path path = path_of(run);
   return unlocked(path, [&] { return new Rows(read_run(path, options)); });
 }
@@ -49,6 +50,12 @@ Stat statistic(const std::string& name) {
   return *stat;
 }
 
+std::vector<Stat> statistics(const std::vector<std::string>& names) {
+  std::vector<Stat> stats;
+  for (const std::string& name : names) stats.push_back(statistic(name));
+  return stats;
+}
+
 ReadOptions options_of(std::vector<std::string> kinds, std::vector<std::string> include,
                        std::vector<std::string> exclude, std::vector<int> ranks,
                        std::optional<std::int64_t> first_step,
@@ -64,9 +71,7 @@ ReadOptions options_of(std::vector<std::string> kinds, std::vector<std::string> 
 }
 
 std::shared_ptr<ColumnTable> Rows::columns(const std::vector<std::string>& names) const {
-  std::vector<Stat> stats;
-  for (const std::string& name : names) stats.push_back(statistic(name));
-  return RowColumns(run_.series, std::move(stats)).table(run_.rows);
+  return RowColumns(run_.series, statistics(names)).table(run_.rows);
 }
 
 ColumnTable Rows::scalars() const {
@@ -198,7 +203,7 @@ void init_read(nb::module_& module) {
   module.def("read_run", &read, nb::arg("run"), nb::arg("kinds"), nb::arg("include"),
              nb::arg("exclude"), nb::arg("ranks"), nb::arg("first_step").none(),
              nb::arg("last_step").none(), nb::arg("all_restarts"), nb::arg("merged"),
-             nb::rv_policy::take_ownership);
+             nb::arg("stats").none(), nb::rv_policy::take_ownership);
 }
 
 }  // namespace trainmon

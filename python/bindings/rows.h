@@ -43,6 +43,7 @@ nanobind::list damage_list(const std::vector<Damage>& all);
 
 // The statistic of this name; throws ValueError.
 Stat statistic(const std::string& name);
+std::vector<Stat> statistics(const std::vector<std::string>& names);
 // The `count` rows whose statistic of this name is the largest, or the smallest.
 nanobind::list find_top(const Rows& rows, const std::string& name, std::size_t count,
                         bool smallest);

@@ -33,11 +33,9 @@ std::shared_ptr<Scan> open_scan(const nb::bytes& run, std::vector<std::string> k
   ReadOptions options = options_of(std::move(kinds), std::move(include), std::move(exclude),
                                    std::move(ranks), first_step, last_step);
   options.all_restarts = all_restarts;
-  std::vector<Stat> stats;
-  for (const std::string& name : names) stats.push_back(statistic(name));
   const std::filesystem::path path = path_of(run);
   return unlocked(path,
-                  [&] { return std::make_shared<Scan>(path, options, std::move(stats), rows); });
+                  [&] { return std::make_shared<Scan>(path, options, statistics(names), rows); });
 }
 
 std::shared_ptr<ColumnTable> without_rows(const std::shared_ptr<Scan>& scan) {

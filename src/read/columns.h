@@ -34,9 +34,7 @@ class Columns {
   }
   std::uint64_t bits_ = 0;
 };
-// The columns of integers: which row it is, and its counts.
-Columns integer_columns();
-// Those and what derive() reads of the state.
+// Which row it is, whether it has a NaN or an infinity, and what else derive() reads of its state.
 Columns columns_of(Stat stat);
 Columns columns_of(std::span<const Stat> stats);
 
