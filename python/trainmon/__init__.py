@@ -11,6 +11,7 @@ if TYPE_CHECKING:  # they and editors follow no name that resolves on first use
     from trainmon.directions import compare_directions as compare_directions
     from trainmon.monitor import Watch as Watch
     from trainmon.monitor import watch as watch
+    from trainmon.querying import query as query
     from trainmon.reading import diagnose as diagnose
     from trainmon.reading import first_bad as first_bad
     from trainmon.reading import read as read
@@ -48,6 +49,7 @@ _HOME = {
     "first_bad": "trainmon.reading",
     "top": "trainmon.reading",
     "scan": "trainmon.scanning",
+    "query": "trainmon.querying",
     "compare": "trainmon.comparison",
     "convert": "trainmon.conversion",
     "compare_directions": "trainmon.directions",
