@@ -1,6 +1,6 @@
 # What a developer types. Every target brings the machine to a working state first (scripts/setup.sh).
 .PHONY: setup demo test docs bench count-instructions format asan tsan torture dist test-aarch64 test-frameworks test-peer test-gpu
-.PHONY: test-recipes test-planted test-scale test-dist test-versions test-checkout
+.PHONY: faults test-recipes test-planted test-scale test-dist test-versions test-checkout
 
 setup:
 	scripts/setup.sh
@@ -59,6 +59,10 @@ test-frameworks:
 test-peer:
 	scripts/setup.sh
 	scripts/test_peer.sh
+
+faults:
+	scripts/setup.sh
+	scripts/faults.sh $(ARGS)
 
 test-planted:
 	scripts/setup.sh

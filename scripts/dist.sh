@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The sdist and, made from it, the wheels of both architectures, in dist/. Compiled by zig's clang
-# against glibc 2.28, with zstd, SQLite and the C++ library linked in. What is downloaded
+# against glibc 2.28, with zstd, SQLite and the C++ library linked in; the CUDA kernels by nvcc. What is downloaded
 # (dist_sources.txt) is checked and kept in build/dist-sources; CMake itself downloads nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -119,9 +119,13 @@ tar -xzf dist/trainmon-*.tar.gz -C "$work"
 tree=$(echo "$work"/trainmon-*/)
 
 make_wheel() {  # make_wheel ARCH MINOR
-  local arch=$1 minor=$2 begin=$SECONDS build=$PWD/build/wheel-$1 options=()
+  local arch=$1 minor=$2 begin=$SECONDS build=$PWD/build/wheel-$1
+  # nvcc does not know zig's clang; the image that it makes has nothing of the host's compiler.
+  local options=(--config-settings=cmake.define.TRAINMON_CUDA=ON
+    "--config-settings=cmake.define.CMAKE_CUDA_COMPILER=$PWD/build/cuda/nvidia/cu13/bin/nvcc"
+    "--config-settings=cmake.define.CMAKE_CUDA_HOST_COMPILER=$(command -v g++)")
   if [ "$arch" != x86_64 ]; then  # what the build itself runs, it takes from the build before
-    options=("--config-settings=cmake.define.TRAINMON_HOST_BUILD=$PWD/build/wheel-x86_64")
+    options+=("--config-settings=cmake.define.TRAINMON_HOST_BUILD=$PWD/build/wheel-x86_64")
     export SETUPTOOLS_EXT_SUFFIX=.cpython-3$minor-$arch-linux-gnu.so
   fi
   rm -f "$build/CMakeCache.txt"  # the libraries stay; what belongs to the interpreter does not

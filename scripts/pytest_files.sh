@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # pytest_files.sh PYTHON FILE ...: runs test files, each in a process of its own, so that one hang cannot
-# hide the rest; two at a time, as many wait for the processes they start. Shows what a file printed
+# hide the rest; three at a time, as many wait for the processes they start. Shows what a file printed
 # when it has ended, and how long each took at the end; exits non-zero when one failed.
 set -uo pipefail
 python=$1
@@ -24,7 +24,7 @@ run_file() {  # run_file PYTHON PLACE FILE
 export -f run_file
 
 failed=0
-printf '%s\n' "$@" | xargs -P 2 -I{} bash -c 'run_file "$@"' run "$python" "$place" {} || failed=1
+printf '%s\n' "$@" | xargs -P 3 -I{} bash -c 'run_file "$@"' run "$python" "$place" {} || failed=1
 printf '\n'
 for file in "$@"; do
   cat "$place/$(basename "$file").line" 2>/dev/null || { echo "$(basename "$file") did not end"; failed=1; }

@@ -76,6 +76,7 @@ if ! cmp -s scripts/requirements.txt "$stamp"; then
   "$venv" -m pip install -q --disable-pip-version-check -r scripts/requirements.txt
   cp scripts/requirements.txt "$stamp"
 fi
+scripts/cuda_compiler.sh
 $tools_only && exit 0
 
 if ! "$venv" -c 'import importlib.util as u; raise SystemExit(u.find_spec("torch") is None)'; then

@@ -23,7 +23,8 @@ follow rule 2
 follow sink 2
 
 cd "$tree"
-cmake --preset dev -DTRAINMON_BUILD_BENCHMARKS=OFF >/dev/null
+# What is looked for is whether it compiles and answers right, so nothing is optimized.
+cmake --preset dev -DTRAINMON_BUILD_BENCHMARKS=OFF -DTRAINMON_CUDA=OFF -DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O0 >/dev/null
 cmake --build --preset dev --target rules_test --target tally_test
 build/dev/tests/cpp/rules_test --gtest_filter='JumpRule.*'
 build/dev/tests/cpp/tally_test

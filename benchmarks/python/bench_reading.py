@@ -46,14 +46,10 @@ def train(out: Path, steps: int) -> None:
             monitor.log(loss=loss.item())
 
 
-def prepare(run: Path, exported: Path, steps: int, answer) -> None:
-    """Trains and exports; puts the seconds of the export and the rows into `answer`."""
-    import trainmon.parquet
+def rows_of(exported: Path) -> int:
+    import pyarrow.dataset
 
-    train(run, steps)
-    begin = time.perf_counter()
-    rows = trainmon.parquet.write_dataset(str(run), exported)
-    answer.put((time.perf_counter() - begin, rows))
+    return pyarrow.dataset.dataset(exported, partitioning="hive").count_rows()
 
 
 def process(command: list[str], codes: tuple[int, ...] = (0,)) -> tuple[float, float]:
@@ -95,14 +91,14 @@ def main() -> None:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     with tempfile.TemporaryDirectory() as folder:
         run, exported = Path(folder) / "run", Path(folder) / "exported"
+        export = [sys.executable, "-m", "trainmon.parquet", str(run), "-o", str(exported)]
         # In a process of its own: a child's peak of memory is at least its parent's of that moment.
-        spawn = multiprocessing.get_context("spawn")
-        answer = spawn.Queue()
-        child = spawn.Process(target=prepare, args=(run, exported, options.steps, answer))
-        child.start()
-        seconds, rows = answer.get()
-        child.join()
+        with multiprocessing.get_context("spawn").Pool(1) as own:
+            own.apply(train, (run, options.steps))
+            seconds, peak = process([*export, "--overwrite", "--quiet"])
+            rows = own.apply(rows_of, (exported,))
         show("export to Parquet", seconds, "s", "million rows", rows / 1e6)
+        show("memory of export to Parquet", peak, "MB", "at most", 256.0)
         ask = {
             "first-bad": "SELECT min(step) FROM rows WHERE nans > 0 OR infs > 0",
             "top": "SELECT kind, name, element, max(norm) AS n FROM rows GROUP BY ALL "

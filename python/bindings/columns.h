@@ -31,7 +31,16 @@ std::shared_ptr<Column> column(std::string_view name, const Records& records, co
 template <typename Records, typename Get>
 std::shared_ptr<Column> coded(std::string_view name, const Records& records, const Get& get) {
   TextCoder texts;
-  auto out = column<std::int32_t>(name, records, [&](const auto& r) { return texts.code(get(r)); });
+  std::string_view last;  // rows side by side mostly have the same text, and in the same memory
+  std::int32_t last_code = -1;
+  auto out = column<std::int32_t>(name, records, [&](const auto& record) {
+    const std::string_view text = get(record);
+    if (last_code >= 0 && text.data() == last.data() && text.size() == last.size()) {
+      return last_code;
+    }
+    last = text;
+    return last_code = texts.code(text);
+  });
   out->texts = texts.texts();
   return out;
 }
@@ -49,8 +58,20 @@ using FieldValue = std::conditional_t<
 template <typename T, typename Records, typename Get>
 std::shared_ptr<Column> field_column(std::string_view name, const Records& records,
                                      const Get& get) {
-  if constexpr (cell_type<T>() == CellType::text) {
-    return coded(name, records, [&](const auto& r) { return text_of(get(r)); });
+  if constexpr (std::is_same_v<T, const Shape*>) {
+    std::map<const Shape*, std::string> texts;
+    std::pair<const Shape*, std::string_view> last = {nullptr,
+                                                      texts[nullptr] = shape_text(nullptr)};
+    return coded(name, records, [&](const auto& r) {
+      const Shape* const shape = get(r);
+      if (shape == last.first) return last.second;
+      const auto [known, is_new] = texts.try_emplace(shape);
+      if (is_new) known->second = shape_text(shape);
+      last = {shape, known->second};
+      return last.second;
+    });
+  } else if constexpr (cell_type<T>() == CellType::text) {
+    return coded(name, records, [&](const auto& r) { return std::string_view(text_of(get(r))); });
   } else if constexpr (cell_type<T>() == CellType::fingerprint) {
     auto out = column<FieldValue<T>>(name, records,
                                      [&](const auto& r) { return get(r).value_or(Fingerprint()); });

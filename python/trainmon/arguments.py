@@ -4,7 +4,8 @@ from __future__ import annotations
 import argparse
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from trainmon import _core, reading
 from trainmon.checks.selection import texts
@@ -89,16 +90,20 @@ class Reader:
             self.say(text)
 
     def __call__(self, run: str, **arguments) -> reading.RunTable:
+        return self.heard(lambda: reading.read_table(run, **arguments))
+
+    def heard(self, read: Callable[[], Any]) -> Any:
+        """What `read` gives. Its warnings are said, and a fault of its arguments is a UsageError."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
-                table = reading.read_table(run, **arguments)
+                found = read()
             except (OSError, ValueError, TypeError) as error:
                 raise UsageError(str(error)) from None
         for warning in caught:
             self.exit_code = PARTIAL
             self.say(str(warning.message))
-        return table
+        return found
 
 
 def taken(present: list[str], asked: str | Iterable[str] | None) -> list[str]:

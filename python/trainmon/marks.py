@@ -10,6 +10,8 @@ from trainmon.reading import FLAGS, RunTable
 if TYPE_CHECKING:
     import numpy as np
 
+    from trainmon.arguments import Reader
+
 # What a cell holds. DROPPED: there was a value, and it was lost. ABSENT: there was none.
 VALUE, NAN, INF, DROPPED, ABSENT = range(5)
 NAMES = ("value", "NaN", "Inf", "dropped", "absent")
@@ -93,6 +95,36 @@ def lost(everything: RunTable, axis: np.ndarray) -> dict[int, np.ndarray]:
         hit = (gap["first_seq"] < after) & (gap["last_seq"] > before)
         found[gap["rank"]] = found.get(gap["rank"], False) | hit
     return found
+
+
+def lost_of(run: str, table: RunTable, axis, arguments: dict, reader: Reader) -> dict:
+    """Steps in which rows were lost, by rank. Which they are, rows of all kinds say."""
+    if not table.gaps:
+        return {}
+    everything = reader(run, stats=[], ranks=arguments.get("ranks"), all_restarts=True)
+    return lost(everything, axis)
+
+
+def axis_of(run: str, steps, table: RunTable, arguments: dict, reader: Reader) -> tuple:
+    """The steps of a picture and, by rank, those in which rows were lost. A step between two
+    others that no rank has, by schedule or by choice, is none of them."""
+    import numpy as np
+
+    axis = step_axis(steps)
+    found = lost_of(run, table, axis, arguments, reader)
+    recorded = np.isin(axis, steps)
+    if not recorded.all() and any(arguments[key] for key in ("include", "exclude", "ranks")):
+        same = {key: arguments[key] for key in ("steps", "all_restarts")}
+        others = reader(run, stats=[], kinds=table.distinct("kind"), **same)
+        recorded |= np.isin(axis, others["step"])
+    keep = recorded | lost_anywhere(found, axis)
+    return axis[keep], {rank: at[keep] for rank, at in found.items()}
+
+
+def lost_anywhere(found: dict, axis):
+    import numpy as np
+
+    return np.logical_or.reduce([np.zeros(len(axis), bool), *found.values()])
 
 
 def grid(
@@ -205,9 +237,25 @@ def shortened_together(names: list[str], width: int) -> tuple[list[str], str]:
     return [shortened(name, width) for name in short], cut
 
 
-def labels_of(table: RunTable, rows: np.ndarray, parts: tuple[str, ...]) -> list[str]:
+def alike(shown: Grid, tensor: np.ndarray, ranks: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which lines to keep where those of a tensor, one for each of so many ranks, hold the same in
+    every step: the first of each such tensor. Second, whether a line is of such a tensor."""
+    import numpy as np
+
+    _, first = np.unique(tensor, return_index=True)
+    base = first[tensor]
+    equal = (shown.state == shown.state[base]) & (
+        (shown.values == shown.values[base]) | (shown.state != VALUE)
+    )
+    whole = np.bincount(tensor, equal.all(1)) == ranks
+    return ~whole[tensor] | (base == np.arange(len(tensor))), whole[tensor]
+
+
+def labels_of(
+    table: RunTable, rows: np.ndarray, parts: tuple[str, ...], instead: dict | None = None
+) -> list[str]:
     """Labels of the rows from the columns in which they differ, of `parts` in this order; the
-    name where they differ in none."""
+    name where they differ in none. `instead` has columns of these rows in the place of the table's."""
     import numpy as np
 
     show: dict[str, Callable] = {
@@ -215,6 +263,7 @@ def labels_of(table: RunTable, rows: np.ndarray, parts: tuple[str, ...]) -> list
         "restart": lambda v: f"restart {v}",
         "chunk": lambda v: f"chunk {v}",
     }
-    texts = {part: [show.get(part, str)(v) for v in table[part][rows]] for part in parts}
+    columns = {part: table[part][rows] for part in parts} | (instead or {})
+    texts = {part: [show.get(part, str)(v) for v in column] for part, column in columns.items()}
     shown = [part for part in parts if len(np.unique(np.array(texts[part], dtype=object))) > 1]
     return [" ".join(filter(None, line)) for line in zip(*(texts[p] for p in shown or ["name"]))]

@@ -202,9 +202,10 @@ class Watch:
     @contextlib.contextmanager
     def edits(self, why: str) -> Iterator[None]:
         """A block in which weights are edited between two steps on purpose: a checkpoint is loaded,
-        an average swapped in. `trainmon diagnose` takes it for no fault; `why` is said once."""
-        self.log(**{"trainmon/edit": 1.0})
-        if self._ended is None:
+        an average swapped in. `trainmon diagnose` takes it for no fault; `why` is said once.
+        What `load_state_dict()` of a watched model or optimizer does is announced by itself."""
+        if self._ended is None and self._adapter.attached:
+            self._adapter.announce_edit()
             self._adapter.coverage.say_once(f"weights are edited: {why}")
         yield
 

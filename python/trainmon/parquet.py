@@ -17,6 +17,7 @@ import signal
 import sys
 import tempfile
 import urllib.parse
+from collections.abc import Iterable
 from pathlib import Path
 
 from trainmon import _core
@@ -30,11 +31,13 @@ from trainmon.arguments import (
     taken,
     what_there_is,
 )
-from trainmon.reading import RunTable, _checked_stats
+from trainmon.checks.selection import rank_numbers
+from trainmon.reading import RowsByKind, RunTable, _checked_stats
 
 ROW_GROUP = 122_880  # what DuckDB hands to one thread
 LEVEL = 3  # of zstd; 9 saves 1 %
 DECLARED = "_declared.pq"  # a name that patterns of datasets and engines pass over
+LEFT_OUT = "histograms and texts have no columns: left out"
 ORDER = ("name", "chunk", "element", "restart", "step", "attempt", "seq")
 
 EXAMPLES = """\
@@ -48,23 +51,33 @@ examples:
 def columns(table: RunTable, float32: bool = False):
     """The rows of one kind and rank as a pyarrow.Table in the order of a file."""
     import numpy as np
-    import pyarrow as pa
 
     ranked = {name: _ranked(column) for name, column in table._columns.items()}
     order = np.lexsort([_codes(ranked[key]) for key in reversed(ORDER)])
-    out = {}
+    ordered = {}
     for name, column in ranked.items():
+        is_text = isinstance(column, tuple)
+        ordered[name] = (column[0][order], column[1]) if is_text else column[order]
+    return _arrow(ordered, table.stats, float32)
+
+
+def _arrow(ranked: dict, stats: Iterable[str], float32: bool):
+    """Columns, texts as (codes, texts), as a pyarrow.Table. Numbers are not copied."""
+    import numpy as np
+    import pyarrow as pa
+
+    out = {}
+    for name, values in ranked.items():
         if name == "kind":  # in the name of the folder, as the rank will be
             continue
-        if isinstance(column, tuple):
+        if isinstance(values, tuple):
             out[name] = pa.DictionaryArray.from_arrays(
-                pa.array(column[0][order]), pa.array(column[1], pa.string())
+                pa.array(values[0]), pa.array(values[1], pa.string())
             )
             continue
-        values = column[order]
         if values.dtype == np.uint32:
-            values = values.astype(np.int32)  # flags; Spark knows no unsigned numbers
-        if float32 and name in table.stats and values.dtype == np.float64:
+            values = values.view(np.int32)  # flags; Spark knows no unsigned numbers
+        if float32 and name in stats and values.dtype == np.float64:
             values = _rounded(name, values)
         out[name] = pa.array(values)
     return pa.table(out)
@@ -105,13 +118,28 @@ def _rounded(name: str, values):
     return small
 
 
-def write_file(table, path: Path) -> None:
-    """One file of the dataset: encodings, compression, order and row groups as promised."""
+def write_file(tables: Iterable, path: Path) -> int:
+    """One file of the dataset, of tables that follow one another: encodings, compression, order and
+    row groups as promised. How many rows they have."""
+    writer, rows = None, 0
+    try:
+        for table in tables:
+            writer = writer or _writer(table.schema, path)
+            writer.write_table(table, row_group_size=ROW_GROUP)
+            rows += table.num_rows
+            del table  # before the next one is made
+    finally:
+        if writer is not None:
+            writer.close()
+    return rows
+
+
+def _writer(schema, path: Path):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     texts, encodings = [], {}
-    for field in table.schema:
+    for field in schema:
         if pa.types.is_dictionary(field.type):
             texts.append(field.name)
         elif pa.types.is_floating(field.type):
@@ -120,16 +148,15 @@ def write_file(table, path: Path) -> None:
             encodings[field.name] = "PLAIN"
         else:
             encodings[field.name] = "DELTA_BINARY_PACKED"
-    pq.write_table(
-        table.replace_schema_metadata({"trainmon": _core.__version__}),
+    return pq.ParquetWriter(
         path,
-        row_group_size=ROW_GROUP,
+        schema.with_metadata({"trainmon": _core.__version__}),
         compression="zstd",
         compression_level=LEVEL,
         use_dictionary=texts,
         column_encoding=encodings,
         sorting_columns=pq.SortingColumn.from_ordering(
-            table.schema, [(key, "ascending") for key in ORDER]
+            schema, [(key, "ascending") for key in ORDER]
         ),
         write_page_index=True,
         store_schema=False,  # names are text to every reader, and no categories to pandas
@@ -150,7 +177,8 @@ def write_dataset(
     """Writes the rows of a run that `which` (arguments of read_table) selects; how many they were.
 
     All or nothing: the dataset is written beside `out` and renamed when it is whole. One kind of
-    one rank is in memory at a time (one kind of all ranks where they are merged).
+    one rank is in memory at a time (one kind of all ranks where they are merged); the other rows of
+    the rank lie in a file there that has no name.
     """
     reader = reader or Reader("trainmon.parquet")
     out = Path(os.path.abspath(out))
@@ -161,21 +189,18 @@ def write_dataset(
     if not out.parent.is_dir():
         raise UsageError(f"{out.parent} is no directory")
     stats = _checked_stats(stats)
-    there = _without_rows(run, which, reader)
+    show = _show if progress else None
     beside = Path(tempfile.mkdtemp(prefix=out.name + ".tmp-", dir=out.parent))
     try:
         os.chmod(beside, 0o777 & ~_umask())
-        rows = 0
-        parts = _parts(there, which)
-        for number, part in enumerate(parts):
-            if progress:
-                _show(number, len(parts), rows)
-            table = reader(run, stats=stats, **part)
-            rows += _write_parts(table, beside, float32)
-            if table.payloads:
-                reader.remark("histograms and texts have no columns: left out")
-        if progress:
-            _show(len(parts), len(parts), rows, end="\n")
+        merged = which.get("merged")
+        write = _write_merged if merged else _write_ranks
+        kept = {name: value for name, value in which.items() if merged or name != "merged"}
+        rows, there = write(run, {**kept, "stats": stats}, beside, float32, reader, show)
+        if len(there.scalars["step"]):
+            reader.remark(
+                "what log() of the watch was given is left out (read_table(RUN).scalars has it)"
+            )
         if rows == 0:
             raise UsageError(what_there_is(run, which, reader))
         write_declared(there.declared, beside / DECLARED)
@@ -202,41 +227,60 @@ def write_declared(declared: dict, path: Path) -> None:
     pq.write_table(pa.table(out), path, compression="zstd", compression_level=LEVEL)
 
 
-def _without_rows(run: str, which: dict, reader: Reader) -> RunTable:
-    """What the ranks selected hold beside rows."""
-    nothing = {"include": ["no tensor is named\nso"], "stats": [], "merged": False}
-    there = reader(run, **{**which, **nothing})
-    if len(there.scalars["step"]):
-        reader.remark(
-            "what log() of the watch was given is left out (read_table(RUN).scalars has it)"
-        )
-    return there
+def _write_ranks(run, which, beside, float32, reader, show) -> tuple[int, RunTable]:
+    """Each rank is read once; how many rows there were, and what the run holds beside them."""
+    apart = reader.heard(lambda: RowsByKind(run, beside, **which))
+
+    def table_of(block: dict):
+        ranked = {name: _ranked(column) for name, column in block.items() if name != "rank"}
+        return _arrow(ranked, apart.stats, float32)
+
+    ranks = rank_numbers(which.get("ranks")) or apart.facts.ranks
+    rows = 0
+    for number, rank in enumerate(ranks):
+        if show:
+            show(number, len(ranks), rows)
+        for kind, blocks in reader.heard(lambda rank=rank: apart.of_rank(rank, ROW_GROUP)):
+            rows += write_file(map(table_of, blocks), _part(beside, kind, rank))
+    if show:
+        show(len(ranks), len(ranks), rows, end="\n")
+    if apart.payloads:
+        reader.remark(LEFT_OUT)
+    return rows, apart.facts
 
 
-def _parts(there: RunTable, which: dict) -> list[dict]:
-    """What to read at a time, as arguments of read_table."""
-    kinds = taken(there.kinds, which.get("kinds"))
-    if which.get("merged"):
-        return [{**which, "kinds": [kind]} for kind in kinds]
-    ranks = which.get("ranks") or there.ranks
-    return [{**which, "kinds": [kind], "ranks": [rank]} for rank in ranks for kind in kinds]
-
-
-def _write_parts(table: RunTable, beside: Path, float32: bool) -> int:
-    """Rows of one kind, which are of several ranks where they are merged."""
+def _write_merged(run, which, beside, float32, reader, show) -> tuple[int, RunTable]:
+    """Merging needs a kind of all ranks at once; results as of _write_ranks()."""
     import pyarrow.compute as pc
 
-    if table.num_rows == 0:
-        return 0
-    (kind,) = table.distinct("kind")
-    rows = columns(table, float32)
-    ranks = rows["rank"]
-    rows = rows.drop_columns(["rank"])
-    for rank in sorted(pc.unique(ranks).to_pylist()):
-        folder = beside / f"kind={urllib.parse.quote(kind, safe='')}" / f"rank={rank}"
-        folder.mkdir(parents=True)
-        write_file(rows.filter(pc.equal(ranks, rank)), folder / "part-0.parquet")
-    return table.num_rows
+    # Beside rows a run is the same for every kind.
+    nothing = {"include": ["no tensor is named\nso"], "stats": [], "merged": False}
+    there = reader(run, **{**which, **nothing})
+    kinds = taken(there.kinds, which.get("kinds"))
+    rows = 0
+    for number, kind in enumerate(kinds):
+        if show:
+            show(number, len(kinds), rows)
+        table = reader(run, **{**which, "kinds": [kind]})
+        if table.payloads:
+            reader.remark(LEFT_OUT)
+        if table.num_rows == 0:
+            continue
+        of_kind = columns(table, float32)
+        ranks = of_kind["rank"]
+        of_kind = of_kind.drop_columns(["rank"])
+        for rank in sorted(pc.unique(ranks).to_pylist()):
+            write_file([of_kind.filter(pc.equal(ranks, rank))], _part(beside, kind, rank))
+        rows += table.num_rows
+    if show:
+        show(len(kinds), len(kinds), rows, end="\n")
+    return rows, there
+
+
+def _part(beside: Path, kind: str, rank: int) -> Path:
+    folder = beside / f"kind={urllib.parse.quote(kind, safe='')}" / f"rank={rank}"
+    folder.mkdir(parents=True)
+    return folder / "part-0.parquet"
 
 
 def _is_ours(out: Path) -> bool:

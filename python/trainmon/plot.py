@@ -43,8 +43,9 @@ examples:
   trainmon plot runs/a --what histogram                    sizes of Adam's steps
   trainmon plot runs/a runs/b --stat max                    what changed
 
-In every picture NaN, Inf, dropped (recorded, then lost) and absent (never
-recorded) are four distinct marks.
+In every picture NaN, Inf, dropped (recorded, then lost) and absent (other
+tensors or ranks have the step) are four distinct marks. A step that nobody
+recorded has none. Ranks that have the same in every step are one line.
 """
 
 
@@ -53,20 +54,6 @@ def read(run: str, arguments: dict, stat: str, reader: Reader) -> RunTable:
     if table.num_rows == 0:
         raise UsageError(what_there_is(run, arguments, reader))
     return table
-
-
-def lost_of(run: str, table: RunTable, axis, arguments: dict, reader: Reader) -> dict:
-    """Steps in which rows were lost, by rank. Which they are, rows of all kinds say."""
-    if not table.gaps:
-        return {}
-    everything = reader(run, stats=[], ranks=arguments.get("ranks"), all_restarts=True)
-    return marks.lost(everything, axis)
-
-
-def lost_anywhere(lost: dict, axis):
-    import numpy as np
-
-    return np.logical_or.reduce([np.zeros(len(axis), bool), *lost.values()])
 
 
 def read_one_kind(run: str, arguments: dict, stat: str, reader: Reader) -> tuple[RunTable, dict]:
@@ -82,21 +69,27 @@ def read_one_kind(run: str, arguments: dict, stat: str, reader: Reader) -> tuple
     return table, arguments
 
 
-def series_grid(run: str, arguments: dict, stat: str, reader: Reader) -> Grid:
-    """One line for each tensor and rank."""
+def series_grid(run: str, arguments: dict, stat: str, reader: Reader, joined: bool = True) -> Grid:
+    """One line for each tensor and rank; if `joined`, one for all ranks where they are alike."""
     import numpy as np
 
     table, arguments = read_one_kind(run, arguments, stat, reader)
     parts = ("restart", "rank", "chunk", "kind", "name", "element")
     keys = parts if len(table.distinct("restart")) > 1 and arguments["all_restarts"] else parts[1:]
     owner, first = marks.numbered(*(_codes(table, key) for key in keys))
-    axis = marks.step_axis(table["step"])
-    lost = lost_of(run, table, axis, arguments, reader)
-    anywhere = lost_anywhere(lost, axis)
+    axis, lost = marks.axis_of(run, table["step"], table, arguments, reader)
+    anywhere = marks.lost_anywhere(lost, axis)
     never = np.zeros(len(axis), bool)
     ranks = table["rank"][first]
     lost_at = np.stack([anywhere if r < 0 else lost.get(r, never) for r in ranks])
-    return marks.grid(table, stat, owner, marks.labels_of(table, first, keys), axis, lost_at)
+    shown = marks.grid(table, stat, owner, marks.labels_of(table, first, keys), axis, lost_at)
+    if not joined or len(table.distinct("rank")) < 2:
+        return shown
+    tensor, _ = marks.numbered(*(_codes(table, key)[first] for key in keys if key != "rank"))
+    keep, alike = marks.alike(shown, tensor, len(table.distinct("rank")))
+    ranks = np.where(alike, -1, ranks)[keep]
+    labels = marks.labels_of(table, first[keep], keys, {"rank": ranks})
+    return Grid(axis, labels, shown.values[keep], shown.state[keep], shown.about)
 
 
 def layers_grid(run: str, arguments: dict, stat: str, reader: Reader) -> Grid:
@@ -104,8 +97,8 @@ def layers_grid(run: str, arguments: dict, stat: str, reader: Reader) -> Grid:
     table, arguments = read_one_kind(run, arguments, stat, reader)
     parts = ("chunk", "kind", "name", "element")
     owner, first = marks.numbered(*(_codes(table, key) for key in parts))
-    axis = marks.step_axis(table["step"])
-    lost = lost_anywhere(lost_of(run, table, axis, arguments, reader), axis)
+    axis, of_ranks = marks.axis_of(run, table["step"], table, arguments, reader)
+    lost = marks.lost_anywhere(of_ranks, axis)
     labels = marks.labels_of(table, first, parts)
     return marks.grid(table, stat, owner, labels, axis, lost, largest=True)
 
@@ -120,8 +113,7 @@ def ranks_grid(run: str, arguments: dict, stat: str, reader: Reader) -> Grid:
         reader.remark(f"each cell shows the largest of {tensors} tensors; choose one with --name")
     wanted = set(arguments["ranks"] or [*table.ranks, *table.missing_ranks])
     ranks = np.array(sorted(wanted | set(table.distinct("rank"))))
-    axis = marks.step_axis(table["step"])
-    lost = lost_of(run, table, axis, arguments, reader)
+    axis, lost = marks.axis_of(run, table["step"], table, arguments, reader)
     never = np.zeros(len(axis), bool)
     lost_at = np.stack([lost.get(rank, never) for rank in ranks.tolist()])
     missing = set(table.missing_ranks)
@@ -152,8 +144,8 @@ def histogram_grid(run: str, arguments: dict, reader: Reader, element: str = "up
     if len(same) < len(found):
         reader.remark(f"{len(found) - len(same)} histograms with other bins are left out")
     steps = np.array([p["step"] for p in same])
-    axis = marks.step_axis(steps)
-    lost = lost_anywhere(lost_of(run, table, axis, arguments, reader), axis)
+    axis, of_ranks = marks.axis_of(run, steps, table, arguments, reader)
+    lost = marks.lost_anywhere(of_ranks, axis)
     counts = np.stack([[p["value"].below, *p["value"].counts, p["value"].above] for p in same])
     bad = np.array([p["value"].nans for p in same])
     column = np.searchsorted(axis, steps)
@@ -184,7 +176,7 @@ def compare_lines(
     how many tensors both runs have."""
     import numpy as np
 
-    first, second = (series_grid(run, arguments, stat, reader) for run in runs)
+    first, second = (series_grid(run, arguments, stat, reader, joined=False) for run in runs)
     there = {name: i for i, name in enumerate(second.labels)}
     pairs = [(i, there[name]) for i, name in enumerate(first.labels) if name in there]
     if len(first.labels) == len(second.labels) == 1:

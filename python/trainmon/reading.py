@@ -5,7 +5,7 @@ import dataclasses
 import json
 import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from trainmon import _core
@@ -247,6 +247,61 @@ def _read(
     )
     _warn(path, rows, 4)
     return rows
+
+
+class RowsByKind:
+    """The rows of a run, one rank after the other, and of a rank one kind after the other, so that
+    no more is in memory. `folder` takes a file that has no name. Arguments as of read_table().
+
+    facts     what the run holds beside rows, as a RunTable without any
+    payloads  how many histograms and texts the ranks read so far have
+    """
+
+    def __init__(
+        self,
+        run: str | os.PathLike,
+        folder: str | os.PathLike,
+        *,
+        stats=None,
+        kinds=None,
+        include=None,
+        exclude=None,
+        ranks=None,
+        steps=None,
+        all_restarts=False,
+    ):
+        self.stats = _checked_stats(stats)
+        self._path, asked = _checked(run, kinds, include, exclude, ranks, steps)
+        self._rows = _call(
+            _core.rows_by_kind,
+            self._path,
+            *asked,
+            checks.flag("all_restarts", all_restarts),
+            self.stats,
+            os.fsencode(folder),
+        )
+        facts = self._rows.facts()
+        _warn(self._path, facts, 3)
+        self.facts = RunTable(facts, ())
+
+    @property
+    def payloads(self) -> int:
+        return self._rows.payload_count()
+
+    def of_rank(self, rank: int, count: int) -> list[tuple[str, Iterator[dict[str, Any]]]]:
+        """Each kind that the rank has rows of, with its columns, of `count` rows at a time; to be
+        used before the next rank. Rows are ordered by name, chunk, element, restart, step, attempt
+        and seq; text columns are codes and the texts they stand for."""
+        kinds = self._rows.take_rank(rank)
+        damage = self._rows.facts()
+        if len(damage.damage()) > len(self.facts.damage):
+            _warn(self._path, damage, 3)
+        return [(kind, self._blocks(number, count)) for number, kind in enumerate(kinds)]
+
+    def _blocks(self, kind: int, count: int) -> Iterator[dict[str, Any]]:
+        rows = self._rows.rows_of(kind)
+        for begin in range(0, len(rows), count):
+            yield self._rows.columns(rows, begin, begin + count)
 
 
 def _checked(run, kinds, include, exclude, ranks, steps) -> tuple[bytes, tuple]:

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
@@ -95,10 +94,43 @@ class Told {
   std::size_t next_ = 0;
 };
 
+// The tensors that have a NaN or an infinity where the first of all was found: in one step, on its
+// ranks, in what is measured at one time. Which of them was first cannot be told.
+class FoundTogether {
+ public:
+  explicit FoundTogether(const std::optional<FirstBad>& bad) {
+    if (!bad) return;
+    quantity_ = detect::quantity_of(bad->series.kind);
+    // Backward computes unreduced gradients one after another: there the first is known.
+    if (quantity_ == static_cast<int>(Quantity::grad_unreduced)) quantity_ = -1;
+    restart_ = bad->row.restart;
+    step_ = bad->row.step;
+    ranks_.insert(bad->ranks.begin(), bad->ranks.end());
+  }
+  void take(const ReadRow& row, const detect::Observation& one) {
+    if (one.is_finite || static_cast<int>(one.quantity) != quantity_) return;
+    if (row.restart != restart_ || row.step != step_ || !ranks_.contains(row.rank)) return;
+    tensors_.insert(one.tensor);
+  }
+  const std::set<std::uint32_t>& tensors() const { return tensors_; }
+
+ private:
+  int quantity_ = -1;
+  std::int32_t restart_ = 0;
+  std::int64_t step_ = 0;
+  std::set<int> ranks_;
+  std::set<std::uint32_t> tensors_;
+};
+
 class StepByStep {
  public:
-  StepByStep(const RunStream& stream, const Parameters& parameters, detect::Engine& engine)
-      : stream_(stream), parameters_(parameters), engine_(engine), told_(stream.facts(), engine) {
+  StepByStep(const RunStream& stream, const Parameters& parameters, detect::Engine& engine,
+             FoundTogether& together)
+      : stream_(stream),
+        parameters_(parameters),
+        engine_(engine),
+        together_(together),
+        told_(stream.facts(), engine) {
     for (std::size_t i = 0; i < stream.pieces().size(); ++i) {
       ranks_[stream.pieces()[i].rank].pieces.push_back(i);
     }
@@ -142,7 +174,9 @@ class StepByStep {
     RunStream::Take take;
     take.row = [&](const ReadRow& row) {
       const std::optional<detect::Observation> one = parameters_.observation(row);
-      if (!one || row.fate == Fate::skipped) return;
+      if (!one) return;
+      together_.take(row, *one);
+      if (row.fate == Fate::skipped) return;
       rank.newest = std::max(rank.newest, row.step);
       if (row.step < next_step_) return;  // too late: its step was checked without it
       const auto [at, is_new] = steps_.try_emplace(row.step, row.restart, row.step);
@@ -168,6 +202,7 @@ class StepByStep {
   const RunStream& stream_;
   const Parameters& parameters_;
   detect::Engine& engine_;
+  FoundTogether& together_;
   Told told_;
   std::map<int, Rank> ranks_;
   std::map<std::int64_t, detect::StepEvidence> steps_;
@@ -194,7 +229,8 @@ detect::Stage stage_of(const FirstBad& bad) {
   }
 }
 
-Finding finding_of(const FirstBad& bad, std::uint32_t tensor) {
+Finding finding_of(const FirstBad& bad, std::uint32_t tensor,
+                   const std::set<std::uint32_t>& together) {
   Finding one;
   one.restart = bad.row.restart;
   one.step = bad.row.step;
@@ -202,6 +238,7 @@ Finding finding_of(const FirstBad& bad, std::uint32_t tensor) {
   one.stage = stage_of(bad);
   for (const int rank : bad.ranks) one.ranks.push_back(rank);
   one.tensors = {tensor};
+  if (together.size() > 1) one.tensors.assign(together.begin(), together.end());
   one.value =
       static_cast<double>(bad.row.state.nans + bad.row.state.pos_infs + bad.row.state.neg_infs);
   // A loss scaler makes and drops such steps as its way of working.
@@ -258,48 +295,6 @@ std::string reason_of(Check check, const RunRows& run, std::size_t ranks) {
                      : why;
 }
 
-nlohmann::ordered_json number(double value) {
-  if (std::isfinite(value)) return value;
-  return number_text(value);
-}
-
-// "layers.3" of "layers.3.mlp.weight": up to the first number of the name.
-std::string layer_of(const std::string& name) {
-  std::size_t begin = 0;
-  while (begin < name.size()) {
-    const std::size_t end = std::min(name.find('.', begin), name.size());
-    const std::string part = name.substr(begin, end - begin);
-    if (!part.empty() && part.find_first_not_of("0123456789") == std::string::npos) {
-      return name.substr(0, end);
-    }
-    begin = end + 1;
-  }
-  const std::size_t last = name.rfind('.');
-  return last == std::string::npos ? name : name.substr(0, last);
-}
-
-nlohmann::ordered_json json_of(const Diagnosis& diagnosis, const Finding& one) {
-  nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
-  std::set<std::string> layers;
-  for (const std::uint32_t tensor : one.tensors) {
-    const std::string name = diagnosis.tensors[tensor].name;
-    tensors.push_back(name);
-    layers.insert(layer_of(name));
-  }
-  nlohmann::ordered_json out;
-  out["step"] = one.step;
-  out["check"] = detect::check_name(one.check);
-  out["stage"] = detect::stage_name(one.stage);
-  out["ranks"] = one.ranks;
-  out["tensors"] = std::move(tensors);
-  out["layers"] = layers;
-  out["value"] = number(one.value);
-  out["bound"] = number(one.bound);
-  out["certain"] = one.certain;
-  out["text"] = one.text;
-  return out;
-}
-
 }  // namespace
 
 Diagnosis diagnose(const std::filesystem::path& run, const ReadOptions& options) {
@@ -312,7 +307,8 @@ Diagnosis diagnose(const std::filesystem::path& run, const ReadOptions& options)
   std::ranges::sort(ranks);
   detect::Engine engine(parameters.tensors(), ranks);
   std::vector<Damage> damage;
-  result.rows = StepByStep(stream, parameters, engine).run(damage);
+  FoundTogether together(bad.found);
+  result.rows = StepByStep(stream, parameters, engine, together).run(damage);
   detect::Findings findings = engine.findings();
   result.tensors = engine.tensors();
   if (bad.found) {
@@ -325,7 +321,7 @@ Diagnosis diagnose(const std::filesystem::path& run, const ReadOptions& options)
       const Series& series = bad.found->series;
       result.tensors.push_back({series.name, series.chunk, series.optimizer});
     }
-    findings.add(finding_of(*bad.found, place));
+    findings.add(finding_of(*bad.found, place, together.tensors()));
   }
   result.run = stream.take_facts();
   result.run.damage.insert(result.run.damage.end(), damage.begin(), damage.end());
@@ -346,41 +342,6 @@ Diagnosis diagnose(const std::filesystem::path& run, const ReadOptions& options)
     result.not_checked.push_back({check, "this version has no such check"});
   }
   return result;
-}
-
-std::string diagnosis_json(const Diagnosis& diagnosis) {
-  nlohmann::ordered_json out;
-  out["verdict"] = nullptr;
-  if (diagnosis.verdict) {
-    out["verdict"] = json_of(diagnosis, diagnosis.findings[*diagnosis.verdict]);
-  }
-  out["findings"] = nlohmann::ordered_json::array();
-  for (const Finding& one : diagnosis.findings) out["findings"].push_back(json_of(diagnosis, one));
-  out["left_out"] = diagnosis.left_out;
-  out["checked"] = nlohmann::ordered_json::object();
-  for (const Diagnosis::Checked& one : diagnosis.checked) {
-    out["checked"][std::string(detect::check_name(one.check))] = one.times;
-  }
-  out["not_checked"] = nlohmann::ordered_json::array();
-  for (const Diagnosis::NotChecked& one : diagnosis.not_checked) {
-    out["not_checked"].push_back({{"check", one.check}, {"why", one.why}});
-  }
-  return out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-}
-
-std::string tensors_text(const Diagnosis& diagnosis, const Finding& finding) {
-  constexpr std::size_t kShown = 3;
-  if (finding.tensors.size() == diagnosis.tensors.size() && finding.tensors.size() > 1) {
-    return "all " + grouped(static_cast<std::int64_t>(finding.tensors.size())) + " tensors";
-  }
-  std::string text;
-  for (std::size_t i = 0; i < std::min(kShown, finding.tensors.size()); ++i) {
-    text += (text.empty() ? "" : ", ") + printable(diagnosis.tensors[finding.tensors[i]].name);
-  }
-  if (finding.tensors.size() > kShown) {
-    text += " and " + std::to_string(finding.tensors.size() - kShown) + " more";
-  }
-  return text;
 }
 
 }  // namespace trainmon

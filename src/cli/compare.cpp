@@ -204,7 +204,8 @@ void run_compare(const CompareArguments& given, Context& context) {
   }
   // A finding stands, whatever else may be missing.
   if (report.first) context.exit_code = kFindings;
-  const std::string json = compare_json(report);
+  const std::string json =
+      context.json || !given.plot.empty() ? compare_json(report) : std::string();
   if (context.json) {
     std::cout << json << "\n";
   } else {

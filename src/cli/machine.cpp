@@ -152,6 +152,10 @@ void print_text(const Json& out, const Context& context) {
   line("instructions", level);
   const std::string cuda = text_of(out["cuda_kernels"]);
   line("CUDA kernels", cuda.empty() ? "none in this build: it was made without nvcc" : cuda);
+  if (!cuda.empty()) {
+    const std::string missing = text_of(out["cuda_driver_missing"]);
+    line("CUDA driver", missing.empty() ? "found" : missing + ": all is measured on the CPU");
+  }
   line("directory", printable(text_of(out["directory"])));
   std::string disk = out["disk_free_bytes"].is_null() ? "free space unknown"
                                                       : bytes_of(out["disk_free_bytes"]) + " free";
@@ -192,6 +196,7 @@ void inspect_machine(const std::string& config_file, Context& context) {
   out["cpu_level"] = cpu_level_name(cpu_level());
   out["cpu_level_detected"] = cpu_level_name(detected_cpu_level());
   out["cuda_kernels"] = cuda_architectures();
+  out["cuda_driver_missing"] = cuda_driver_missing();
   if (const char* wanted = std::getenv("TRAINMON_CPU_LEVEL")) {
     const std::optional<CpuLevel> level = cpu_level_from_name(wanted);
     const std::string text = "TRAINMON_CPU_LEVEL=" + std::string(wanted);

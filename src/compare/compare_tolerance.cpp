@@ -72,51 +72,36 @@ double drift(std::int64_t steps) {
   return std::sqrt(1.0 + static_cast<double>(std::max<std::int64_t>(0, steps)));
 }
 
-void NoiseLevels::add(std::uint32_t tensor, const std::string& kind, std::int64_t step,
-                      const SpreadLevels& levels) {
-  OverSteps& here = tensors_[tensor];
-  SpreadLevels largest = here.empty() ? SpreadLevels{} : here.rbegin()->second;
+void NoiseLevels::add(std::uint32_t tensor, int kind, const SpreadLevels& levels) {
+  const auto number = static_cast<std::size_t>(kind);
+  if (tensor >= tensors_.size()) tensors_.resize(tensor + 1, SpreadLevels{});
+  if (number >= kinds_.size()) kinds_.resize(number + 1);
   for (std::size_t i = 0; i < levels.size(); ++i) {
     if (!std::isfinite(levels[i])) continue;  // a NaN in one of them says nothing of rounding
-    largest[i] = std::max(largest[i], levels[i]);
-    collected_[kind][step][i].push_back(levels[i]);
+    tensors_[tensor][i] = std::max(tensors_[tensor][i], levels[i]);
+    kinds_[number].of_step[i].push_back(levels[i]);
     is_zero_ = is_zero_ && levels[i] == 0.0;
   }
-  here[step] = largest;
 }
 
-void NoiseLevels::end() {
-  for (auto& [kind, steps] : collected_) {
-    SpreadLevels largest{};
-    for (auto& [step, lists] : steps) {
-      for (std::size_t i = 0; i < lists.size(); ++i) {
-        std::vector<double>& list = lists[i];
-        if (list.empty()) continue;
-        const auto middle = list.begin() + static_cast<std::ptrdiff_t>(list.size() / 2);
-        std::nth_element(list.begin(), middle, list.end());
-        largest[i] = std::max(largest[i], *middle);
-      }
-      kinds_[kind][step] = largest;
+void NoiseLevels::end_step() {
+  for (Kind& kind : kinds_) {
+    for (std::size_t i = 0; i < kind.of_step.size(); ++i) {
+      std::vector<double>& list = kind.of_step[i];
+      if (list.empty()) continue;
+      const auto middle = list.begin() + static_cast<std::ptrdiff_t>(list.size() / 2);
+      std::nth_element(list.begin(), middle, list.end());
+      kind.largest[i] = std::max(kind.largest[i], *middle);
+      list.clear();
     }
   }
-  collected_.clear();
 }
 
-double NoiseLevels::last_until(const OverSteps& levels, std::int64_t step, Spread spread) {
-  auto after = levels.upper_bound(step);
-  if (after == levels.begin()) return 0.0;
-  return (--after)->second[static_cast<std::size_t>(spread)];
-}
-
-double NoiseLevels::at(std::uint32_t tensor, const std::string& kind, std::int64_t step,
-                       Spread spread) const {
+double NoiseLevels::at(std::uint32_t tensor, int kind, Spread spread) const {
+  const auto number = static_cast<std::size_t>(kind), of_spread = static_cast<std::size_t>(spread);
   double level = 0.0;
-  if (const auto found = tensors_.find(tensor); found != tensors_.end()) {
-    level = last_until(found->second, step, spread);
-  }
-  if (const auto found = kinds_.find(kind); found != kinds_.end()) {
-    level = std::max(level, last_until(found->second, step, spread));
-  }
+  if (tensor < tensors_.size()) level = tensors_[tensor][of_spread];
+  if (number < kinds_.size()) level = std::max(level, kinds_[number].largest[of_spread]);
   return kSafety * level;
 }
 

@@ -3,8 +3,6 @@
 
 #include <array>
 #include <cstdint>
-#include <map>
-#include <string>
 #include <vector>
 
 #include "trainmon/stat.h"
@@ -53,27 +51,27 @@ inline constexpr double kNoisyShare = 1.0 / 4;
 // The same where all of a gradient may be rounding: steps of both runs in opposite directions.
 inline constexpr double kNoiseShare = 2.0;
 
-// Noise of a repeated run, by tensor and by kind; at a step the largest up to it.
+// Noise of a repeated run, by tensor and by kind; at a step the largest up to it. Kinds are small
+// numbers.
 class NoiseLevels {
  public:
-  // In ascending order of steps.
-  void add(std::uint32_t tensor, const std::string& kind, std::int64_t step,
-           const SpreadLevels& levels);
-  void end();  // nothing is added afterwards
+  // Of a step, the steps in ascending order.
+  void add(std::uint32_t tensor, int kind, const SpreadLevels& levels);
+  void end_step();
   bool is_zero() const { return is_zero_; }
-  // What a sound run may differ by: the noise of the tensor, or the median over tensors of its
-  // kind where that is larger, times a safety factor.
-  double at(std::uint32_t tensor, const std::string& kind, std::int64_t step, Spread spread) const;
+  // What a sound run may differ by at the step that ended last: the noise of the tensor, or the
+  // median over tensors of its kind where that is larger, times a safety factor.
+  double at(std::uint32_t tensor, int kind, Spread spread) const;
 
   static constexpr double kSafety = 10.0;
 
  private:
-  using OverSteps = std::map<std::int64_t, SpreadLevels>;
-  static double last_until(const OverSteps& levels, std::int64_t step, Spread spread);
-
-  std::map<std::uint32_t, OverSteps> tensors_;
-  std::map<std::string, std::map<std::int64_t, std::array<std::vector<double>, 2>>> collected_;
-  std::map<std::string, OverSteps> kinds_;
+  struct Kind {
+    std::array<std::vector<double>, 2> of_step;
+    SpreadLevels largest{};  // of the medians of steps
+  };
+  std::vector<SpreadLevels> tensors_;
+  std::vector<Kind> kinds_;
   bool is_zero_ = true;
 };
 

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string>
+#include <map>
+#include <tuple>
 
-#include "compare/compare.h"
 #include "trainmon/record.h"
 
 namespace trainmon {
@@ -16,79 +16,74 @@ namespace {
 constexpr double kCancelled = 4.0;
 constexpr double kFarBelow = 1.0 / 16;
 
-bool is_gradient_kind(std::string_view kind) {
+}  // namespace
+
+bool is_parameter_gradient(std::string_view kind) {
   return kind == kind::kGradUnreduced || kind == kind::kGradMicro || kind == kind::kGradReduced;
 }
 
-}  // namespace
-
-std::vector<std::uint32_t> modules_of(const ComparedRun& run) {
-  std::map<std::string, std::uint32_t> modules;
-  std::vector<std::uint32_t> numbers;
-  for (const ComparedTensor& tensor : run.tensors) {
-    std::string module = unwrapped_name(tensor.name);
-    if (!is_of_module(tensor.kind)) {
-      const std::size_t dot = module.rfind('.');
-      module.resize(dot == std::string::npos ? 0 : dot);
-    }
-    module = std::to_string(tensor.chunk) + ":" + module;
-    const auto next = static_cast<std::uint32_t>(modules.size());
-    numbers.push_back(modules.try_emplace(std::move(module), next).first->second);
-  }
-  return numbers;
+bool has_gradient_scale(std::string_view kind) {
+  return is_parameter_gradient(kind) || kind == "exp_avg" || kind == "exp_avg_sq";
 }
 
-double root_mean_square(const RowPair& pair) {
+double root_mean_square(const ComparedRow& a, const ComparedRow& b) {
   const auto of = [](const ComparedRow& row) {
     const double size = row.values[kNorm] / std::sqrt(row.values[kCount]);
     return std::isfinite(size) ? size : 0.0;
   };
-  return std::max(of(*pair.a), of(*pair.b));
+  return std::max(of(a), of(b));
 }
 
-GradientScales::GradientScales(const ComparedRun& a, const std::vector<std::uint32_t>& modules,
-                               const std::vector<RowPair>& pairs)
-    : modules_(modules) {
-  std::map<std::string_view, int> numbers;
-  for (const ComparedTensor& tensor : a.tensors) {
-    const bool has_scale =
-        is_gradient_kind(tensor.kind) || tensor.kind == "exp_avg" || tensor.kind == "exp_avg_sq";
-    const int next = static_cast<int>(numbers.size());
-    kinds_.push_back(has_scale ? numbers.try_emplace(tensor.kind, next).first->second : -1);
-    is_gradient_.push_back(is_gradient_kind(tensor.kind) ? 1 : 0);
+void GradientScales::set_pairs(const std::vector<RowPair>& pairs, const std::vector<ComparedRow>& a,
+                               const std::vector<int>& kinds,
+                               const std::vector<std::uint32_t>& modules) {
+  std::map<std::tuple<int, std::int32_t, std::int32_t, std::int32_t, std::int64_t>, int> known;
+  std::map<std::tuple<int, std::int32_t, std::int32_t, std::int32_t>, int> models;
+  places_.assign(pairs.size(), {});
+  sizes_.assign(pairs.size(), 0.0);
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    const RowPair& pair = pairs[i];
+    const int kind = kinds[pair.tensor];
+    if (kind < 0) continue;
+    const std::tuple model(kind, a[pair.a].attempt, pair.place, pair.rank);
+    const auto module = std::tuple_cat(model, std::tuple(std::int64_t{modules[pair.tensor]}));
+    places_[i].module = known.try_emplace(module, static_cast<int>(known.size())).first->second;
+    places_[i].model = models.try_emplace(model, static_cast<int>(models.size())).first->second;
   }
-  std::map<Place, std::vector<double>> of_model;
-  for (const RowPair& pair : pairs) {
-    if (kinds_[pair.a->tensor] < 0) continue;
-    const double size = root_mean_square(pair);
-    Scale& scale = scales_[place(pair, modules_[pair.a->tensor])];
+  modules_.resize(known.size());
+  models_.resize(models.size());
+  medians_.resize(models.size());
+}
+
+void GradientScales::measure(const std::vector<RowPair>& pairs, const std::vector<ComparedRow>& a,
+                             const std::vector<ComparedRow>& b) {
+  std::ranges::fill(modules_, Scale());
+  for (std::vector<double>& sizes : models_) sizes.clear();
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    const Place& place = places_[i];
+    if (place.module < 0) continue;
+    const double size = root_mean_square(a[pairs[i].a], b[pairs[i].b]);
+    sizes_[i] = size;
+    Scale& scale = modules_[static_cast<std::size_t>(place.module)];
     scale.largest = std::max(scale.largest, size);
     ++scale.members;
-    of_model[place(pair, -1)].push_back(size);
+    models_[static_cast<std::size_t>(place.model)].push_back(size);
   }
-  for (auto& [where, sizes] : of_model) {
+  for (std::size_t i = 0; i < models_.size(); ++i) {
+    std::vector<double>& sizes = models_[i];
     const auto middle = sizes.begin() + static_cast<std::ptrdiff_t>(sizes.size() / 2);
     std::nth_element(sizes.begin(), middle, sizes.end());
-    scales_[where].largest = *middle;
+    medians_[i] = *middle;
   }
 }
 
-GradientScales::Place GradientScales::place(const RowPair& pair, std::int64_t module) const {
-  const ComparedRow& row = *pair.a;
-  return {kinds_[row.tensor], row.step, row.attempt, row.place, pair.rank(), module};
-}
-
-double GradientScales::at(const RowPair& pair) const {
-  if (kinds_[pair.a->tensor] < 0) return 0.0;
-  auto found = scales_.find(place(pair, modules_[pair.a->tensor]));
-  if (found == scales_.end() || found->second.members < 2) found = scales_.find(place(pair, -1));
-  if (found == scales_.end()) return 0.0;
-  const double largest = found->second.largest;
-  return root_mean_square(pair) < kFarBelow * largest ? kCancelled * largest : largest;
-}
-
-bool GradientScales::is_gradient(const RowPair& pair) const {
-  return is_gradient_[pair.a->tensor] != 0;
+double GradientScales::at(std::size_t pair) const {
+  const Place& place = places_[pair];
+  if (place.module < 0) return 0.0;
+  const Scale& module = modules_[static_cast<std::size_t>(place.module)];
+  const double largest =
+      module.members < 2 ? medians_[static_cast<std::size_t>(place.model)] : module.largest;
+  return sizes_[pair] < kFarBelow * largest ? kCancelled * largest : largest;
 }
 
 }  // namespace trainmon

@@ -2,49 +2,51 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <tuple>
 #include <vector>
 
-#include "compare/row_pairs.h"
+#include "compare/step_pairs.h"
 
 namespace trainmon {
 
-// For each tensor of `run` a number of the module that it belongs to: a parameter to the one that
-// holds it, an input or output to the one that computes.
-std::vector<std::uint32_t> modules_of(const ComparedRun& run);
+// Kinds that have a scale: gradients of parameters and what optimizers keep of them.
+bool has_gradient_scale(std::string_view kind);
+// Whether a row of this kind is a gradient of a parameter, recorded as such.
+bool is_parameter_gradient(std::string_view kind);
 
-// The larger root mean square of both runs; 0 where it is not known or not finite.
-double root_mean_square(const RowPair& pair);
+// The larger root mean square of both rows; 0 where it is not known or not finite.
+double root_mean_square(const ComparedRow& a, const ComparedRow& b);
 
-// Gradients of parameters and what optimizers keep of them. A gradient that is zero but for
-// rounding (of a bias before a normalisation, of the bias of keys) holds as much of it as the other
-// gradients of its module, which were summed from the same output gradients (docs/compare.md).
+// A gradient that is zero but for rounding (of a bias before a normalisation, of the bias of keys)
+// holds as much of it as the other gradients of its module, which were summed from the same output
+// gradients (docs/compare.md). Of one step at a time.
 class GradientScales {
  public:
-  // `modules` as modules_of(a) gives them, which pairs are of.
-  GradientScales(const ComparedRun& a, const std::vector<std::uint32_t>& modules,
-                 const std::vector<RowPair>& pairs);
-  // Root mean square per element below which this row must not be judged by its own size; 0 for
-  // rows of anything else and of sources without sizes.
-  double at(const RowPair& pair) const;
-  // Whether the pair is a gradient that was recorded as such.
-  bool is_gradient(const RowPair& pair) const;
+  // The pairs of a step; `kinds` and `modules` are those of tensors of A by number, a kind of -1
+  // has no scale. To be called where pairs are others than before.
+  void set_pairs(const std::vector<RowPair>& pairs, const std::vector<ComparedRow>& a,
+                 const std::vector<int>& kinds, const std::vector<std::uint32_t>& modules);
+  // The values of the step.
+  void measure(const std::vector<RowPair>& pairs, const std::vector<ComparedRow>& a,
+               const std::vector<ComparedRow>& b);
+  // Root mean square per element below which the pair must not be judged by its own size, which is
+  // size_of(); 0 for rows of anything else and of sources without sizes.
+  double at(std::size_t pair) const;
+  double size_of(std::size_t pair) const { return sizes_[pair]; }
 
  private:
-  // kind, step, attempt, place, rank; then the module, -1: the median of the model.
-  using Place =
-      std::tuple<int, std::int64_t, std::int32_t, std::int32_t, std::int32_t, std::int64_t>;
-  Place place(const RowPair& pair, std::int64_t module) const;
-
   struct Scale {
     double largest = 0.0;
     int members = 0;
   };
-  const std::vector<std::uint32_t> modules_;
-  std::vector<int> kinds_;  // of tensors; -1: no gradient
-  std::vector<char> is_gradient_;
-  std::map<Place, Scale> scales_;
+  struct Place {
+    int module = -1;  // of modules_; -1: no gradient
+    int model = -1;   // of models_
+  };
+  std::vector<Place> places_;                // of pairs
+  std::vector<double> sizes_;                // of pairs
+  std::vector<Scale> modules_;               // of one kind, attempt, place, rank and module
+  std::vector<std::vector<double>> models_;  // the sizes of all modules
+  std::vector<double> medians_;
 };
 
 }  // namespace trainmon

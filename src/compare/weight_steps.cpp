@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <map>
-#include <tuple>
 
 #include "trainmon/record.h"
 
@@ -13,7 +11,6 @@ namespace trainmon {
 namespace {
 
 constexpr double kUnknownMovement = 1.0 / 64;  // of a weight that is there in one step only
-constexpr std::size_t kRecentSteps = 4;
 
 }  // namespace
 
@@ -27,49 +24,65 @@ double largest(const std::array<double, kValueStats>& differences) {
   return found;
 }
 
-std::vector<WeightStep> weight_steps(const ComparedRun& a, const std::vector<RowPair>& pairs) {
-  std::vector<WeightStep> steps(pairs.size());
-  std::map<std::tuple<std::uint32_t, std::int32_t>, std::vector<std::size_t>> tensors;
-  for (std::size_t i = 0; i < pairs.size(); ++i) {
-    if (!is_weight(a.tensors[pairs[i].a->tensor].kind)) continue;
-    tensors[{pairs[i].a->tensor, pairs[i].rank()}].push_back(i);
-  }
-  for (const auto& [of, list] : tensors) {
-    std::vector<double> moved(list.size(), 0.0);
-    for (std::size_t k = 1; k < list.size(); ++k) {
-      const RowPair &before = pairs[list[k - 1]], &here = pairs[list[k]];
-      const double change =
-          std::fmax(largest(relative_differences(before.a->values, here.a->values)),
-                    largest(relative_differences(before.b->values, here.b->values)));
-      moved[k] = std::isfinite(change) ? change : 0.0;
-      steps[list[k]].before = &before;
-    }
-    if (a.tensors[std::get<0>(of)].kind == kind::kParamUpdated) {
-      moved[0] = list.size() > 2   ? std::max(moved[1], moved[2])
-                 : list.size() > 1 ? moved[1]
-                                   : kUnknownMovement;
-    }
-    for (std::size_t k = 0; k < list.size(); ++k) {
-      const std::size_t since = k - std::min(k, kRecentSteps);
-      steps[list[k]].moved = *std::max_element(moved.begin() + static_cast<std::ptrdiff_t>(since),
-                                               moved.begin() + static_cast<std::ptrdiff_t>(k) + 1);
-    }
-  }
-  return steps;
+std::size_t WeightSteps::place_of(std::uint32_t tensor, std::int32_t rank, bool is_updated) {
+  const auto [known, is_new] = places_.try_emplace({tensor, rank}, weights_.size());
+  if (!is_new) return known->second;
+  Weight& weight = weights_.emplace_back();
+  weight.of = {tensor, rank};
+  weight.is_updated = is_updated;
+  if (!is_updated) return known->second;
+  const auto first = known_.find(weight.of);
+  weight.first_move = first == known_.end() ? kUnknownMovement : first->second;
+  return known->second;
 }
 
-std::array<double, kValueStats> differences_of(const RowPair& pair, const WeightStep& step,
-                                               double resolution, double scale) {
-  ComparedValues b = pair.b->values;
-  for (std::size_t i = 0; step.before != nullptr && i < kValueStats; ++i) {
-    const double there_before = step.before->b->values[i] - step.before->a->values[i];
-    if (std::isfinite(there_before)) b[i] -= there_before;
+WeightStep WeightSteps::next(std::size_t place, const ComparedValues& a, const ComparedValues& b) {
+  Weight& weight = weights_[place];
+  WeightStep step;
+  double moved = weight.first_move;
+  if (weight.pairs > 0) {
+    step.has_before = true;
+    step.before_a = weight.a;
+    step.before_b = weight.b;
+    const double change = std::fmax(largest(relative_differences(weight.a, a)),
+                                    largest(relative_differences(weight.b, b)));
+    moved = std::isfinite(change) ? change : 0.0;
+  }
+  if (weight.pairs < 3) weight.first_moved[static_cast<std::size_t>(weight.pairs)] = moved;
+  // Those that are not there yet are zero.
+  weight.moved[static_cast<std::size_t>(weight.pairs) % weight.moved.size()] = moved;
+  step.moved = *std::ranges::max_element(weight.moved);
+  ++weight.pairs;
+  weight.a = a;
+  weight.b = b;
+  return step;
+}
+
+FirstMoves WeightSteps::first_moves() const {
+  FirstMoves moves;
+  for (const Weight& weight : weights_) {
+    if (!weight.is_updated) continue;
+    const auto& [first, second, third] = weight.first_moved;
+    moves[weight.of] = weight.pairs > 2   ? std::max(second, third)
+                       : weight.pairs > 1 ? second
+                                          : kUnknownMovement;
+  }
+  return moves;
+}
+
+std::array<double, kValueStats> differences_of(const ComparedValues& a, const ComparedValues& b,
+                                               const WeightStep& step, double resolution,
+                                               double scale) {
+  ComparedValues moved = b;
+  for (std::size_t i = 0; step.has_before && i < kValueStats; ++i) {
+    const double there_before = step.before_b[i] - step.before_a[i];
+    if (std::isfinite(there_before)) moved[i] -= there_before;
   }
   for (std::size_t i = 0; resolution > 0.0 && i < kValueStats; ++i) {
     // Twice, for a weight is written in two steps; somewhat more, for decimals are not binary.
-    if (std::fabs(b[i] - pair.a->values[i]) <= 2.01 * resolution) b[i] = pair.a->values[i];
+    if (std::fabs(moved[i] - a[i]) <= 2.01 * resolution) moved[i] = a[i];
   }
-  return relative_differences(pair.a->values, b, scale);
+  return relative_differences(a, moved, scale);
 }
 
 }  // namespace trainmon

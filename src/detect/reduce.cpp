@@ -45,8 +45,11 @@ double residual(const Observation& reduced, const Reduction& one, double factor)
 }
 
 double bound_of(const Observation& reduced, const Reduction& one, double factor) {
-  // The multiplication by the factor rounds once more.
-  return factor * one.bound + 2.0 * unit_roundoff(reduced.dtype) * reduced.l1_bound();
+  // The multiplication by the factor rounds once more, below the smallest normal number by half of
+  // the distance that numbers have there: a factor that an infinity made small leads to it.
+  const double unit = unit_roundoff(reduced.dtype);
+  return factor * one.bound + 2.0 * unit * reduced.l1_bound() +
+         reduced.count * 2.0 * unit * smallest_normal(reduced.dtype);
 }
 
 // A number that a person writes: of at most two digits.

@@ -60,6 +60,11 @@ void merge(RowState& into, const RowState& from) {
   merge_states(into, from);
 }
 
+// Nearly every exponent is 0.
+static double scaled(double value, std::int32_t exponent) {
+  return exponent == 0 ? value : std::ldexp(value, exponent);
+}
+
 double derive(Stat stat, const RowState& state) {
   const bool empty = state.count == 0;
   switch (stat) {
@@ -76,7 +81,7 @@ double derive(Stat stat, const RowState& state) {
     case Stat::norm:
       if (state.nans > 0) return kNan;
       if (state.non_finite()) return kInf;
-      return std::ldexp(std::sqrt(state.sum_sq), state.exponent);
+      return scaled(std::sqrt(state.sum_sq), state.exponent);
     case Stat::absmax:
       if (state.nans > 0 || empty) return kNan;
       return state.non_finite() ? kInf : state.absmax;
@@ -92,7 +97,7 @@ double derive(Stat stat, const RowState& state) {
       return state.neg_infs > 0 ? -kInf : state.mean;
     case Stat::std:
       if (state.non_finite() || empty) return kNan;
-      return std::ldexp(std::sqrt(state.m2 / as_double(state.count)), state.exponent);
+      return scaled(std::sqrt(state.m2 / as_double(state.count)), state.exponent);
   }
   return kNan;
 }

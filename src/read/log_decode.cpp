@@ -120,10 +120,11 @@ bool take_scalar(ByteReader& r, Scalar& s) {
   return true;
 }
 
-bool take_payload(ByteReader& r, Payload& p) {
+bool take_payload(ByteReader& r, Payload& p, bool has_bytes) {
   p.type = static_cast<PayloadType>(r.fixed<std::uint8_t>());
   p.key = read_key(r);
   const std::string_view bytes = r.text();
+  if (!has_bytes) return true;
   const auto* data = reinterpret_cast<const std::byte*>(bytes.data());
   p.bytes.assign(data, data + bytes.size());
   return true;
@@ -194,7 +195,9 @@ bool read_section(Section section, std::string_view bytes, RecordBatch& batch, F
     case Section::scalars:
       return read_records(bytes, batch.scalars, bounds, why, take_scalar);
     case Section::payloads:
-      return read_records(bytes, batch.payloads, bounds, why, take_payload);
+      return read_records(bytes, batch.payloads, bounds, why, [&](ByteReader& r, Payload& p) {
+        return take_payload(r, p, columns.has_payload_bytes());
+      });
     case Section::alerts:
       return read_records(bytes, batch.alerts, bounds, why, take_alert);
     case Section::gaps:

@@ -118,13 +118,14 @@ bool decode_group(std::string_view payload, std::uint32_t raw, FrameBounds& boun
   GroupRows rows;
   if (!rows.count(reader, payload.size(), bounds, why)) return fault();
   if (columns && !rows.open(reader, parts, *columns, why)) return fault();
+  const Columns of_heads = Columns().with_payload_bytes(columns && columns->has_payload_bytes());
   ByteReader heads(head_bytes);
   RecordBatch batch;
   GroupedBatch facts;
   for (; batches > 0; --batches) {
     if (!bounds.takes_records(1) || !read_facts(heads, facts)) return fault();
     const std::string_view head = heads.text();
-    if (!heads.ok() || !decode_batch(head, batch, bounds, why, {})) return fault();
+    if (!heads.ok() || !decode_batch(head, batch, bounds, why, of_heads)) return fault();
     if (!batch.rows.empty()) return fault();  // rows are in columns alone
     const bool are_read =
         columns ? rows.read(facts.rows, wanted, batch.rows, why) : rows.skip(facts.rows);

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/file.h"
@@ -50,8 +51,11 @@ class LogIndex {
     std::size_t end = 0;
     std::int64_t bytes = 0;  // in the file
   };
-  // All of them, in the order of writing.
-  std::vector<Piece> pieces() const;
+  // All of them, in the order of writing; a piece has so many rows or somewhat more.
+  static constexpr std::int64_t kEnoughRows = std::int64_t{1} << 16;
+  std::vector<Piece> pieces(std::int64_t rows = kEnoughRows) const;
+  // The first and the last window of its rows, over all optimizers; no window: last before first.
+  std::pair<std::int64_t, std::int64_t> windows_of(const Piece& piece) const;
 
   // What is known of a batch whose rows are not in memory; all of series that are defined.
   struct BatchFacts {

@@ -1,5 +1,6 @@
 // The second pass over a log: its rows, from the places that the first pass found.
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
 #include <span>
@@ -65,15 +66,14 @@ class LogIndex::FrameReader {
   std::vector<const BatchPlace*> chosen_;
 };
 
-std::vector<LogIndex::Piece> LogIndex::pieces() const {
-  constexpr std::int64_t kEnoughRows = std::int64_t{1} << 16;
+std::vector<LogIndex::Piece> LogIndex::pieces(std::int64_t enough) const {
   std::vector<Piece> pieces;
   for (std::size_t segment = 0; segment < segments_.size(); ++segment) {
     const std::vector<BatchPlace>& batches = segments_[segment].batches;
-    std::int64_t rows = kEnoughRows;
+    std::int64_t rows = enough;
     for (std::size_t i = 0; i < batches.size(); ++i) {
       const bool is_in_frame = i > 0 && batches[i].frame.offset == batches[i - 1].frame.offset;
-      if (rows >= kEnoughRows && !is_in_frame) {
+      if (rows >= enough && !is_in_frame) {
         pieces.push_back({segment, i, i, 0});
         rows = 0;
       }
@@ -83,6 +83,18 @@ std::vector<LogIndex::Piece> LogIndex::pieces() const {
     }
   }
   return pieces;
+}
+
+std::pair<std::int64_t, std::int64_t> LogIndex::windows_of(const Piece& piece) const {
+  std::pair<std::int64_t, std::int64_t> windows = {std::numeric_limits<std::int64_t>::max(),
+                                                   std::numeric_limits<std::int64_t>::min()};
+  for (std::size_t i = piece.first; i < piece.end; ++i) {
+    const BatchFacts& facts = segments_[piece.segment].batches[i].facts;
+    if (facts.last_window < facts.first_window) continue;
+    windows.first = std::min(windows.first, facts.first_window);
+    windows.second = std::max(windows.second, facts.last_window);
+  }
+  return windows;
 }
 
 namespace {

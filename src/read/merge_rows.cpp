@@ -19,147 +19,134 @@ std::int64_t full_size(const Series& series) {
   return size;
 }
 
-class RankMerger {
- public:
-  explicit RankMerger(RunRows& rows) : rows_(rows) {
-    for (const Series& series : rows.series) index_.add(series);
-    // Shards of one tensor differ in ranges (and hence in series), never in what they are part of.
-    for (Series series : rows.series) {
-      series.space = Space::whole;
-      series.ranges.clear();
-      series.dtype = DType::float32;
-      series.full_shape.clear();
-      series.replication = Replication::independent;
-      whole_.push_back(wholes_.add(series));
-    }
-    for (const Series& series : rows.series) piece_.push_back(piece_of(series));
-  }
-
-  void merge() {
-    std::vector<ReadRow>& all = rows_.rows;
-    const auto place = [this](const ReadRow& row) {
-      return std::tuple(row.restart, row.step, row.attempt, whole_[row.series], row.accum,
-                        row.call);
-    };
-    std::sort(all.begin(), all.end(), [&](const ReadRow& a, const ReadRow& b) {
-      return std::tuple(place(a), a.rank, a.seq) < std::tuple(place(b), b.rank, b.seq);
-    });
-    for (auto first = all.begin(); first != all.end();) {
-      const auto last = std::find_if(
-          first, all.end(), [&](const ReadRow& row) { return place(row) != place(*first); });
-      merge_group({first, last});
-      first = last;
-    }
-    std::sort(merged_.begin(), merged_.end(), [](const ReadRow& a, const ReadRow& b) {
-      return std::tie(a.restart, a.step, a.attempt, a.rank, a.seq) <
-             std::tie(b.restart, b.step, b.attempt, b.rank, b.seq);
-    });
-    all = std::move(merged_);
-    rows_.series = index_.take();
-  }
-
- private:
-  using Group = std::span<const ReadRow>;
-  using Turn = std::vector<const ReadRow*>;
-
-  // Equal numbers for equal places in the full tensor, kNoPiece for those that name none.
-  int piece_of(const Series& series) {
-    if (series.ranges.empty()) return kNoPiece;
-    std::vector<std::int64_t> bounds;
-    for (const Range& range : series.ranges) {
-      bounds.push_back(range.begin);
-      bounds.push_back(range.end);
-    }
-    const auto next = static_cast<int>(pieces_.size());
-    return pieces_.try_emplace({series.space, std::move(bounds)}, next).first->second;
-  }
-
-  Replication replication(const ReadRow& row) const { return index_.at(row.series).replication; }
-
-  void merge_group(Group group) {
-    std::vector<const ReadRow*> parts, copies;
-    for (const ReadRow& row : group) {
-      if (replication(row) == Replication::disjoint) {
-        parts.push_back(&row);
-      } else if (replication(row) == Replication::identical) {
-        copies.push_back(&row);
-      } else {
-        merged_.push_back(row);
-      }
-    }
-    for (const Turn& turn : turns_of(parts)) merge_parts(turn);
-    for (const Turn& turn : turns_of(copies)) take_one(turn);
-  }
-
-  // The first row of every rank and piece, then the second of each, ...: a second backward through
-  // one forward differs from the first in seq alone. Where not all have as many, nobody can say
-  // which belong together: none is returned, and the rows stay per rank.
-  std::vector<Turn> turns_of(const std::vector<const ReadRow*>& rows) {
-    std::map<std::pair<int, int>, std::size_t> seen;  // rank, piece
-    std::vector<Turn> turns;
-    for (const ReadRow* row : rows) {
-      const std::size_t turn = seen[{row->rank, piece_[row->series]}]++;
-      if (turn == turns.size()) turns.emplace_back();
-      turns[turn].push_back(row);
-    }
-    if (turns.empty() || turns.front().size() == turns.back().size()) return turns;
-    for (const ReadRow* row : rows) merged_.push_back(*row);
-    return {};
-  }
-
-  void merge_parts(const Turn& parts) {
-    ReadRow whole = *parts.front();
-    const Series first = index_.at(whole.series);
-    whole.state = RowState();
-    whole.rank = -1;
-    std::set<int> seen;
-    for (const ReadRow* part : parts) {
-      // A part that several ranks hold (replicas of a shard) counts once.
-      const int piece = piece_[part->series];
-      if (piece != kNoPiece && !seen.insert(piece).second) continue;
-      trainmon::merge(whole.state, part->state);
-      whole.flags |= part->flags;
-      whole.seq = std::min(whole.seq, part->seq);
-    }
-    if (!first.full_shape.empty() && whole.state.count != full_size(first)) {
-      whole.flags |= flag::kPartial;
-    }
-    const auto full = rows_.shapes->find(first.full_shape);
-    whole.shape = first.full_shape.empty() || full == rows_.shapes->end() ? nullptr : &*full;
-    Series series = first;
-    series.space = Space::whole;
-    series.ranges.clear();
-    whole.series = index_.add(series);
-    merged_.push_back(whole);
-  }
-
-  void take_one(const Turn& copies) {
-    const bool all_agree = std::all_of(copies.begin(), copies.end(), [&](const ReadRow* copy) {
-      return copy->flags == copies.front()->flags && copy->shape == copies.front()->shape &&
-             same_bits(copy->state, copies.front()->state);
-    });
-    if (!all_agree) {
-      for (const ReadRow* copy : copies) merged_.push_back(*copy);
-      return;
-    }
-    merged_.push_back(*copies.front());
-    merged_.back().rank = -1;
-  }
-
-  RunRows& rows_;
-  SeriesIndex index_;
-  SeriesIndex wholes_;
-  static constexpr int kNoPiece = -1;
-  std::map<std::pair<Space, std::vector<std::int64_t>>, int> pieces_;
-  std::vector<std::uint32_t> whole_;  // series -> what it is a part of
-  std::vector<int> piece_;            // series -> which part of it
-  std::vector<ReadRow> merged_;
-};
-
 }  // namespace
 
+RankMerger::RankMerger(const std::vector<Series>& series,
+                       std::shared_ptr<const std::set<Shape>> shapes)
+    : shapes_(std::move(shapes)) {
+  for (const Series& one : series) index_.add(one);
+  // Shards of one tensor differ in ranges (and hence in series), never in what they are part of.
+  for (Series one : series) {
+    piece_.push_back(piece_of(one));
+    one.space = Space::whole;
+    one.ranges.clear();
+    one.dtype = DType::float32;
+    one.full_shape.clear();
+    one.replication = Replication::independent;
+    whole_.push_back(wholes_.add(one));
+    members_.resize(std::max<std::size_t>(members_.size(), whole_.back() + 1));
+    ++members_[whole_.back()];
+  }
+}
+
+void RankMerger::merge(std::vector<ReadRow>& rows, std::vector<ReadRow>& merged) {
+  const auto place = [this](const ReadRow& row) {
+    return std::tuple(row.restart, row.step, row.attempt, whole_[row.series], row.accum, row.call);
+  };
+  std::sort(rows.begin(), rows.end(), [&](const ReadRow& a, const ReadRow& b) {
+    return std::tuple(place(a), a.rank, a.seq) < std::tuple(place(b), b.rank, b.seq);
+  });
+  for (auto first = rows.begin(); first != rows.end();) {
+    const auto last = std::find_if(first, rows.end(),
+                                   [&](const ReadRow& row) { return place(row) != place(*first); });
+    merge_group({first, last}, merged);
+    first = last;
+  }
+}
+
+// Equal numbers for equal places in the full tensor, kNoPiece for those that name none.
+int RankMerger::piece_of(const Series& series) {
+  if (series.ranges.empty()) return kNoPiece;
+  std::vector<std::int64_t> bounds;
+  for (const Range& range : series.ranges) {
+    bounds.push_back(range.begin);
+    bounds.push_back(range.end);
+  }
+  const auto next = static_cast<int>(pieces_.size());
+  return pieces_.try_emplace({series.space, std::move(bounds)}, next).first->second;
+}
+
+void RankMerger::merge_group(Group group, std::vector<ReadRow>& merged) {
+  Turn parts, copies;
+  for (const ReadRow& row : group) {
+    if (replication(row) == Replication::disjoint) {
+      parts.push_back(&row);
+    } else if (replication(row) == Replication::identical) {
+      copies.push_back(&row);
+    } else {
+      merged.push_back(row);
+    }
+  }
+  for (const Turn& turn : turns_of(parts, merged)) merge_parts(turn, merged);
+  for (const Turn& turn : turns_of(copies, merged)) take_one(turn, merged);
+}
+
+// The first row of every rank and piece, then the second of each, ...: a second backward through
+// one forward differs from the first in seq alone. Where not all have as many, nobody can say
+// which belong together: none is returned, and the rows stay per rank.
+std::vector<RankMerger::Turn> RankMerger::turns_of(const std::vector<const ReadRow*>& rows,
+                                                   std::vector<ReadRow>& merged) {
+  std::map<std::pair<int, int>, std::size_t> seen;  // rank, piece
+  std::vector<Turn> turns;
+  for (const ReadRow* row : rows) {
+    const std::size_t turn = seen[{row->rank, piece_[row->series]}]++;
+    if (turn == turns.size()) turns.emplace_back();
+    turns[turn].push_back(row);
+  }
+  if (turns.empty() || turns.front().size() == turns.back().size()) return turns;
+  for (const ReadRow* row : rows) merged.push_back(*row);
+  return {};
+}
+
+void RankMerger::merge_parts(const Turn& parts, std::vector<ReadRow>& merged) {
+  ReadRow whole = *parts.front();
+  const Series first = index_.at(whole.series);
+  whole.state = RowState();
+  whole.rank = -1;
+  std::set<int> seen;
+  for (const ReadRow* part : parts) {
+    // A part that several ranks hold (replicas of a shard) counts once.
+    const int piece = piece_[part->series];
+    if (piece != kNoPiece && !seen.insert(piece).second) continue;
+    trainmon::merge(whole.state, part->state);
+    whole.flags |= part->flags;
+    whole.seq = std::min(whole.seq, part->seq);
+  }
+  if (!first.full_shape.empty() && whole.state.count != full_size(first)) {
+    whole.flags |= flag::kPartial;
+  }
+  const auto full = shapes_->find(first.full_shape);
+  whole.shape = first.full_shape.empty() || full == shapes_->end() ? nullptr : &*full;
+  Series series = first;
+  series.space = Space::whole;
+  series.ranges.clear();
+  whole.series = index_.add(series);
+  merged.push_back(whole);
+}
+
+void RankMerger::take_one(const Turn& copies, std::vector<ReadRow>& merged) {
+  const bool all_agree = std::all_of(copies.begin(), copies.end(), [&](const ReadRow* copy) {
+    return copy->flags == copies.front()->flags && copy->shape == copies.front()->shape &&
+           same_bits(copy->state, copies.front()->state);
+  });
+  if (!all_agree) {
+    for (const ReadRow* copy : copies) merged.push_back(*copy);
+    return;
+  }
+  merged.push_back(*copies.front());
+  merged.back().rank = -1;
+}
+
 void merge_ranks(RunRows& rows) {
-  RankMerger(rows).merge();
+  RankMerger merger(rows.series, rows.shapes);
+  std::vector<ReadRow> merged;
+  merger.merge(rows.rows, merged);
+  std::sort(merged.begin(), merged.end(), [](const ReadRow& a, const ReadRow& b) {
+    return std::tie(a.restart, a.step, a.attempt, a.rank, a.seq) <
+           std::tie(b.restart, b.step, b.attempt, b.rank, b.seq);
+  });
+  rows.rows = std::move(merged);
+  rows.series = merger.take_series();
 }
 
 std::int64_t partial_rows(const RunRows& rows) {

@@ -1,9 +1,53 @@
 // Merging rows over ranks.
 #pragma once
 
+#include <map>
+#include <memory>
+#include <set>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "read/series_index.h"
 #include "trainmon/read.h"
 
 namespace trainmon {
+
+// Merges rows over ranks, as read_run() says, place after place.
+class RankMerger {
+ public:
+  // `series` are those of the rows; shapes of rows lie in `shapes`.
+  RankMerger(const std::vector<Series>& series, std::shared_ptr<const std::set<Shape>> shapes);
+
+  // Appends to `merged` what the rows come to. Every row of a restart, step and attempt is among
+  // them, or none. They are sorted.
+  void merge(std::vector<ReadRow>& rows, std::vector<ReadRow>& merged);
+  // Of rows merged: those given, and wholes that were met.
+  const Series& series(std::uint32_t number) const { return index_.at(number); }
+  std::vector<Series> take_series() { return index_.take(); }
+  // Whether rows of the series may be of one tensor with rows of another series.
+  bool has_relatives(std::uint32_t number) const { return members_[whole_[number]] > 1; }
+
+ private:
+  using Group = std::span<const ReadRow>;
+  using Turn = std::vector<const ReadRow*>;
+  static constexpr int kNoPiece = -1;
+
+  int piece_of(const Series& series);
+  Replication replication(const ReadRow& row) const { return index_.at(row.series).replication; }
+  void merge_group(Group group, std::vector<ReadRow>& merged);
+  std::vector<Turn> turns_of(const std::vector<const ReadRow*>& rows, std::vector<ReadRow>& merged);
+  void merge_parts(const Turn& parts, std::vector<ReadRow>& merged);
+  static void take_one(const Turn& copies, std::vector<ReadRow>& merged);
+
+  SeriesIndex index_;
+  SeriesIndex wholes_;
+  std::shared_ptr<const std::set<Shape>> shapes_;
+  std::map<std::pair<Space, std::vector<std::int64_t>>, int> pieces_;
+  std::vector<std::uint32_t> whole_;  // series -> what it is a part of
+  std::vector<int> members_;          // of a whole
+  std::vector<int> piece_;            // series -> which part of it
+};
 
 // Replaces the rows of `rows` as read_run() says; series of merged wholes are added.
 void merge_ranks(RunRows& rows);

@@ -2,6 +2,7 @@
 #include "read/run_stream.h"
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 
 #include "base/parallel.h"
@@ -284,6 +285,32 @@ RunStream::Selected RunStream::selected(const Directory& directory,
   return !is_any ? Selected::none : are_all ? Selected::all : Selected::some;
 }
 
+std::vector<RunStream::StepPiece> RunStream::pieces_by_step(std::int64_t rows) const {
+  constexpr std::int64_t kManyWindows = 1 << 20;  // more than a piece of a sound log has
+  std::vector<StepPiece> pieces;
+  for (std::size_t number = 0; number < directories_.size(); ++number) {
+    const Directory& directory = directories_[number];
+    for (const LogIndex::Piece& piece : directory.log->pieces(rows)) {
+      const auto [first, last] = directory.log->windows_of(piece);
+      if (last < first) continue;
+      StepPiece& one = pieces.emplace_back(
+          StepPiece{{piece, directory.place.rank, directory.place.restart, number}});
+      const std::int64_t windows = wrapping_difference(last, first);
+      one.first_step = std::numeric_limits<std::int64_t>::min();
+      if (windows < 0 || windows >= kManyWindows) continue;
+      one.first_step = std::numeric_limits<std::int64_t>::max();
+      for (const std::int32_t optimizer : directory.optimizers) {
+        for (std::int64_t window = first;; ++window) {
+          one.first_step = std::min(one.first_step, directory.timeline.at(optimizer, window).step);
+          if (window == last) break;
+        }
+      }
+    }
+  }
+  std::ranges::stable_sort(pieces, {}, &StepPiece::first_step);
+  return pieces;
+}
+
 std::int64_t RunStream::read(const Piece& piece, const Take& take,
                              std::vector<Damage>& damage) const {
   const Directory& directory = directories_[piece.directory];
@@ -350,10 +377,11 @@ std::int64_t RunStream::read(const Piece& piece, const Take& take,
   const auto wanted = [&](SeriesId id) { return number_of(id) >= 0; };
   const bool has_all_series = directory.unified.size() == directory.log->contents().series.size();
   constexpr Columns kToCount = {log_format::Column::series, log_format::Column::window};
+  const Columns columns = take.columns.with_payload_bytes(static_cast<bool>(take.payload));
   const auto choose = [&](const LogIndex::BatchFacts& batch) -> std::optional<Columns> {
     const Selected windows = selected(directory, batch, take.step);
     if (windows == Selected::none) return std::nullopt;
-    if (gives(batch)) return take.columns;
+    if (gives(batch)) return columns;
     if (windows == Selected::some || !has_all_series) return kToCount;
     rows += batch.rows;
     return std::nullopt;

@@ -44,6 +44,12 @@ class RunStream {
     std::size_t directory = 0;
   };
   const std::vector<Piece>& pieces() const { return pieces_; }
+  // The same rows in pieces of so many or somewhat more, by the least step that one of their rows
+  // may have: whoever has read the pieces up to a step has all of its rows.
+  struct StepPiece : Piece {
+    std::int64_t first_step = 0;
+  };
+  std::vector<StepPiece> pieces_by_step(std::int64_t rows) const;
   // Of all series, selected or not.
   std::int64_t payload_count() const { return payloads_; }
 

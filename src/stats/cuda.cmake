@@ -9,8 +9,11 @@ endif()
 set(summary "off (TRAINMON_CUDA=OFF)")
 set(with_cuda FALSE)
 if(NOT TRAINMON_CUDA STREQUAL "OFF")
-  find_program(CMAKE_CUDA_COMPILER nvcc HINTS $ENV{CUDA_HOME}/bin $ENV{CUDA_PATH}/bin
-    /usr/local/cuda/bin)
+  find_program(CMAKE_CUDA_COMPILER nvcc HINTS
+    ${PROJECT_SOURCE_DIR}/build/cuda/nvidia/cu13/bin  # scripts/cuda_compiler.sh
+    $ENV{CUDA_HOME}/bin $ENV{CUDA_PATH}/bin /usr/local/cuda/bin)
+  # It only reads the headers of this compiler: the image is the same with another that nvcc knows.
+  set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER} CACHE FILEPATH "compiler that nvcc starts")
   set(why "nvcc was not found")
   if(CMAKE_CUDA_COMPILER)
     execute_process(COMMAND ${CMAKE_CUDA_COMPILER} --version OUTPUT_VARIABLE nvcc_says
@@ -22,7 +25,7 @@ if(NOT TRAINMON_CUDA STREQUAL "OFF")
       # An installation may lack headers, or not know this host compiler.
       set(probe ${CMAKE_CURRENT_BINARY_DIR}/probe.cu)
       file(WRITE ${probe} "#include <cstddef>\n__global__ void probe(int* to) { *to = 1; }\n")
-      execute_process(COMMAND ${CMAKE_CUDA_COMPILER} -fatbin -std=c++20 -ccbin ${CMAKE_CXX_COMPILER}
+      execute_process(COMMAND ${CMAKE_CUDA_COMPILER} -fatbin -std=c++20 -ccbin ${CMAKE_CUDA_HOST_COMPILER}
         -o ${probe}.fatbin ${probe} RESULT_VARIABLE nvcc_failed OUTPUT_QUIET ERROR_VARIABLE why)
       string(REGEX MATCH "[^\n]*(error|fatal)[^\n]*" first "${why}")
       set(why "${CMAKE_CUDA_COMPILER} does not compile: ${first}")
@@ -41,10 +44,13 @@ endif()
 if(with_cuda)
   set(newest 90)
   if(NOT nvcc_version VERSION_LESS 12.8)
-    set(newest 90 100)
+    set(newest 90 100 120)
   endif()
-  set(TRAINMON_CUDA_ARCHITECTURES 80 ${newest} CACHE STRING
-    "compute capabilities to compile for; the last one is added as PTX for newer devices")
+  # Compute capabilities to compile for; the last one is added as PTX for newer devices. Not kept in
+  # the cache, so that a folder configured before follows this list.
+  if(NOT DEFINED TRAINMON_CUDA_ARCHITECTURES)
+    set(TRAINMON_CUDA_ARCHITECTURES 80 ${newest})
+  endif()
   set(codes)
   set(names)
   foreach(architecture ${TRAINMON_CUDA_ARCHITECTURES})
@@ -58,7 +64,7 @@ if(with_cuda)
   set(sources ${CMAKE_CURRENT_SOURCE_DIR}/cuda)
   add_custom_command(OUTPUT ${image}
     COMMAND ${CMAKE_CUDA_COMPILER} -fatbin -std=c++20 -O3 --expt-relaxed-constexpr
-      -ccbin ${CMAKE_CXX_COMPILER} -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_SOURCE_DIR}/src
+      -ccbin ${CMAKE_CUDA_HOST_COMPILER} -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_SOURCE_DIR}/src
       ${codes} -o ${image} ${sources}/measure.cu
     DEPENDS ${sources}/measure.cu ${sources}/careful.h ${sources}/sums.h ${sources}/element.h
       ${sources}/work.h ${PROJECT_SOURCE_DIR}/src/model/both.h

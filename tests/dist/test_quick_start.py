@@ -100,6 +100,11 @@ def check_command_line(trainmon, version: str) -> None:
     assert trainmon("--version").stdout == f"trainmon {version}\n"
     doctor = json.loads(trainmon("doctor", "--json").stdout)
     assert doctor["version"] == version
+    assert doctor["cuda_kernels"] == "sm_80 sm_90 sm_100 sm_120"
+    # This machine has a driver or has none; either is said.
+    assert (doctor["cuda_driver_missing"] == "") == any(
+        Path("/dev").glob("nvidia[0-9]")
+    ), doctor["cuda_driver_missing"]
     assert '"$schema"' in trainmon("config", "schema").stdout
 
 

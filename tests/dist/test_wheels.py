@@ -49,6 +49,12 @@ def test_the_check_of_the_platform_tag_sees_a_binary_of_this_machine(tmp_path):
     assert not all(MACHINE_LIBRARIES.match(library) for library in found["libraries"])
 
 
+def test_both_programs_carry_the_kernels_and_link_nothing_of_cuda(wheel):
+    for name, data in wheel.elf_files().items():
+        assert data.count(b"\x50\xed\x55\xba") >= 1, name  # where a fat binary begins
+        assert not [lib for lib in demands(data)["libraries"] if "cuda" in lib], name
+
+
 def test_the_extension_exports_its_entry_and_takes_only_python_and_glibc(wheel):
     (data,) = [d for name, d in wheel.elf_files().items() if name.startswith("trainmon/_core.")]
     found = demands(data)

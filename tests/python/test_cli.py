@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -227,7 +228,9 @@ def test_doctor_of_the_machine():
     assert code == 0 and found["version"] == trainmon.__version__
     assert found["cpu_level_detected"] == _core.detected_cpu_level()
     assert found["disk_free_bytes"] > 0
-    assert found["cuda_kernels"] == _core.cuda_architectures()
+    assert found["cuda_kernels"] == _core.cuda_architectures() == "sm_80 sm_90 sm_100 sm_120"
+    why = found["cuda_driver_missing"]
+    assert (why == "") == any(Path("/dev").glob("nvidia[0-9]")), why
     assert call("doctor", TRAINMON_CPU_LEVEL="baseline")[1].count("baseline") == 1
     code, out, _ = call("doctor", TRAINMON_CPU_LEVEL="sse9")
     assert code == 1

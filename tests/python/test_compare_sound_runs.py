@@ -16,6 +16,7 @@ from torch import nn
 
 import trainmon
 from test_compare import command, scaled, write
+from written_run import WrittenRank
 
 
 class Attention(nn.Module):
@@ -103,6 +104,56 @@ def test_activations_of_two_ranks_are_compared_rank_by_rank(tmp_path, lost):
             shutil.rmtree(run / "rank_00000")
     first = trainmon.compare(a, b)["first"]
     assert (first["step"], first["rank"], first["name"]) == (1, 1, "fc")
+
+
+def test_a_repeat_whose_activations_are_taken_otherwise(tmp_path):
+    """A and its repeat have two ranks, B has one: activations are merged for B alone."""
+    shape = {"names": ("fc",), "kind": "actv", "replication": "identical"}
+    a, null = (write(tmp_path / name, lambda x, r, s, n: x if r == 0 else x + 1, ranks=2, **shape) for name in ("a", "null"))  # fmt: skip
+    b = write(tmp_path / "b", scaled(3, 1, 0), **shape)
+    plain, report = trainmon.compare(a, b), trainmon.compare(a, b, null=null)
+    assert report["null"]["ranks"] == [0, 1] and report["null"]["unmatched"] == 0
+    for key in ("first", "worst", "levels", "rows", "a", "b"):
+        assert report[key] == plain[key], key
+    assert "equal to A to the bit" in report["remarks"][0]
+
+
+def test_what_the_last_step_says_of_the_first(tmp_path):
+    """Sizes of the last step prove that the batch is split otherwise: activations of no step are
+    compared."""
+    for name, world in (("a", 1), ("b", 2)):
+        one = WrittenRank(tmp_path / name, 0, world)
+        for step in range(9):
+            for kind in ("actv", "grad_reduced"):
+                size = 25 if (kind, name, step) == ("actv", "b", 8) else 50
+                array = np.random.default_rng([step, size]).normal(size=size).astype(np.float32)
+                one.observe(array, kind, "fc", step, replication="independent")
+            one.end_step()
+        one.stop()
+    report = trainmon.compare(tmp_path / "a", tmp_path / "b")
+    assert {level["kind"] for level in report["levels"]} == {"grad_reduced"}
+    assert "the batch is split otherwise" in report["remarks"][0]
+
+
+def test_a_weight_that_begins_late(tmp_path):
+    """How far its first step moved it is told by the next two, and that it is a bias by the weight
+    beside it, wherever they begin: here as in a comparison that begins with them."""
+    for name in "ab":
+        one = WrittenRank(tmp_path / name)
+        for step in range(9):
+            for kind in ("grad_reduced", "param_updated") if step > 5 else ("grad_reduced",):
+                for tensor, size in (("fc.weight", 50), ("fc.bias", 10)):
+                    rng = np.random.default_rng([step, size])
+                    factor = 1.3 if (name, kind, step) == ("b", "param_updated", 6) else 1
+                    one.observe(np.float32(factor * rng.normal(size=size)), kind, tensor, step)
+            one.end_step()
+        one.stop()
+    ratios = []
+    for kinds in (None, "param_updated"):
+        report = trainmon.compare(tmp_path / "a", tmp_path / "b", kinds=kinds)
+        levels = {(level["kind"], level["step"]): level["ratio"] for level in report["levels"]}
+        ratios.append(levels["param_updated", 6])
+    assert ratios[0] == pytest.approx(ratios[1], rel=1e-3) and 0 < ratios[0] < 10
 
 
 CUT = """

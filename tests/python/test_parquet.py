@@ -132,7 +132,7 @@ def test_row_groups(tmp_path):
             "name": pa.array(["n"] * rows).dictionary_encode(),
         }
     )
-    trainmon.parquet.write_file(table, tmp_path / "f.parquet")
+    trainmon.parquet.write_file([table], tmp_path / "f.parquet")
     metadata = pq.ParquetFile(tmp_path / "f.parquet").metadata
     assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [
         122_880, 122_880, 54_240,
@@ -265,9 +265,10 @@ SLOW = (
     "import sys, time, trainmon.parquet as p\n"
     "write, files = p.write_file, []\n"
     "def slow(*arguments):\n"
-    "    write(*arguments)\n"
+    "    rows = write(*arguments)\n"
     "    files.append(1)\n"
     "    if len(files) == 2: print('half', flush=True); time.sleep(60)\n"
+    "    return rows\n"
     "p.write_file = slow\n"
     "sys.exit(p.main(sys.argv[1:]))\n"
 )

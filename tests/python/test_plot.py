@@ -249,6 +249,51 @@ def test_a_missing_rank_is_a_row(tmp_path, reader):
     assert shown.state.tolist() == [[ABSENT], [VALUE], [ABSENT]] and reader.exit_code == 3
 
 
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory):
+    """Two ranks that hold the same; of ten steps, pairs are recorded; b is not there at step 4, and
+    differs at step 8."""
+    out = tmp_path_factory.mktemp("runs") / "planned"
+    for rank in range(2):
+        writer = WrittenRank(out, rank, 2)
+        for step in (0, 1, 4, 5, 8, 9):
+            for name in "ab":
+                array = np.full(4, 1.0 + step, np.float32)
+                if name == "b" and step == 8:
+                    array[0] = 7.0 + rank
+                if not (name == "b" and step == 4):
+                    writer.observe(array, "grad_reduced", name, step)
+            writer.end_step()
+        writer.stop()
+    return out
+
+
+def test_a_step_that_nobody_recorded_is_no_gap(planned, reader):
+    from trainmon import plot
+
+    whole = plot.layers_grid(str(planned), everything(), "max", reader)
+    assert whole.steps.tolist() == [0, 1, 4, 5, 8, 9]
+    assert whole.state.tolist() == [[VALUE] * 6, [VALUE, VALUE, ABSENT, VALUE, VALUE, VALUE]]
+    # What others have in step 4 is looked up where a tensor is asked for alone.
+    alone = plot.layers_grid(str(planned), everything(include=["b"]), "max", reader)
+    assert alone.steps.tolist() == [0, 1, 4, 5, 8, 9] and alone.state[0, 2] == ABSENT
+
+
+def test_ranks_that_hold_the_same_are_one_line(planned, run, reader):
+    from trainmon import plot
+
+    shown = plot.series_grid(str(planned), everything(), "mean", reader)
+    assert shown.labels == ["all ranks a", "rank 0 b", "rank 1 b"]
+    assert shown.values[0].tolist() == [1.0, 2.0, 5.0, 6.0, 9.0, 10.0]
+    assert shown.values[1:, 4].tolist() == [8.5, 8.75]
+    # In their largest elements the ranks do not differ.
+    assert plot.series_grid(str(planned), everything(), "max", reader).labels == ["a", "b"]
+    same = plot.series_grid(str(planned), everything(include=["a"]), "max", reader)
+    assert same.labels == ["a"] and same.values.shape == (1, 6)
+    apart = plot.series_grid(str(run), everything(), "max", reader)
+    assert len(apart.labels) == 6
+
+
 def test_series(run, reader):
     from trainmon import plot
 
@@ -335,9 +380,9 @@ def test_histogram_with_nans(tmp_path, reader, monkeypatch):
 
     shown = plot.histogram_grid("run", everything(), lambda run, **arguments: Table)
     assert shown.labels == ["NaN", "> 2", "1 to 2", "0 to 1", "< 0"]
-    assert shown.steps.tolist() == [0, 1, 2, 3, 4, 5]
-    assert shown.state[0].tolist() == [VALUE, NAN, ABSENT, ABSENT, VALUE, VALUE]
-    assert shown.state[1].tolist() == [VALUE, VALUE, ABSENT, ABSENT, VALUE, VALUE]
+    assert shown.steps.tolist() == [0, 1, 4, 5]  # nobody has the others, and nothing was lost
+    assert shown.state[0].tolist() == [VALUE, NAN, VALUE, VALUE]
+    assert shown.state[1].tolist() == [VALUE] * 4
     np.testing.assert_allclose(shown.values[1:, 0] * 10, [2, 2, 2, 4])
     np.testing.assert_allclose(shown.values[1:, 1] * 4, [0, 0, 3, 0])
 

@@ -119,7 +119,7 @@ def test_names_that_are_no_utf8(table):
 
 def test_parquet(table, tmp_path):
     rows = parquet.columns(table)
-    parquet.write_file(rows, tmp_path / "part.parquet")
+    parquet.write_file([rows], tmp_path / "part.parquet")
     read = pq.read_table(tmp_path / "part.parquet")
     assert str(read.schema.field("print").type) == "uint64"
     assert read["print"].to_pylist() == PRINTS

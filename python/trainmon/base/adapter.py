@@ -128,6 +128,13 @@ class AdapterBase:
         is_new = clock.frame is None and not clock.pending
         return clock.window - 1 if is_new and clock.window else clock.window
 
+    def announce_edit(self) -> None:
+        """Weights or moments are edited between two steps, which is meant."""
+        try:
+            self.core.add_scalar("trainmon/edit", 1.0, self.window_of_scalars())
+        except Exception as error:
+            self.coverage.say_once(f"an edit of weights is not announced: {error}")
+
     def steps_failed(self) -> None:
         """Nothing can be recorded any more: no row would know its step."""
         for steps in self.steps:

@@ -7,12 +7,19 @@
 #include <vector>
 
 #include "stats/cuda/device.h"
+#include "stats/cuda/driver.h"
 #include "stats/cuda/image.h"
 
 namespace trainmon {
 
 std::string_view cuda_architectures() {
   return cuda::architectures();
+}
+
+std::string cuda_driver_missing() {
+  std::string why;
+  cuda::Driver::get(why);
+  return why;
 }
 
 std::string cuda_unavailable(int device) {

@@ -14,6 +14,8 @@ namespace trainmon {
 
 // "sm_80 sm_90 sm_100": what the kernels were compiled for; "" in a build without nvcc.
 std::string_view cuda_architectures();
+// Why no CUDA driver can be used here; "" when one can. Takes no memory of a device.
+std::string cuda_driver_missing();
 // Why tensors of this device cannot be measured by kernels here; "" when they can. The first call
 // loads the driver and the kernels and takes a few MB of memory.
 std::string cuda_unavailable(int device = 0);

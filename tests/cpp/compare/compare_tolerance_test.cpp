@@ -136,26 +136,31 @@ TEST(CompareTolerance, MoreElementsLeaveLessToAnAverage) {
 }
 
 TEST(CompareTolerance, NoiseNeverFallsAndKnowsTensorAndKind) {
+  constexpr int kActv = 1, kOther = 4;
   NoiseLevels noise;
-  EXPECT_TRUE(noise.is_zero());
-  for (std::uint32_t tensor = 0; tensor < 3; ++tensor) {
-    noise.add(tensor, "actv", 0, {1e-8, 1e-7 * (tensor + 1)});
-    noise.add(tensor, "actv", 4, {kNan, tensor == 2 ? 1e-3 : 1e-9});
-  }
-  noise.end();
-  EXPECT_FALSE(noise.is_zero());
   const double factor = NoiseLevels::kSafety;
-  const auto at = [&](std::uint32_t tensor, const char* kind, std::int64_t step) {
-    return noise.at(tensor, kind, step, Spread::single) / factor;
+  const auto at = [&](std::uint32_t tensor, int kind) {
+    return noise.at(tensor, kind, Spread::single) / factor;
   };
-  EXPECT_DOUBLE_EQ(at(0, "actv", 0), 2e-7);  // the median of its kind
-  EXPECT_DOUBLE_EQ(at(2, "actv", 0), 3e-7);  // its own
-  EXPECT_DOUBLE_EQ(at(2, "actv", 3), 3e-7);  // the last known
-  EXPECT_DOUBLE_EQ(at(2, "actv", 9), 1e-3);
-  EXPECT_DOUBLE_EQ(at(0, "actv", 9), 2e-7);  // and not the quieter later one
-  EXPECT_DOUBLE_EQ(at(7, "actv", 9), 2e-7);  // a tensor that the repeat lacks
-  EXPECT_EQ(at(7, "cc", 9), 0.0);
-  EXPECT_EQ(at(0, "actv", -1), 0.0);
+  EXPECT_TRUE(noise.is_zero());
+  EXPECT_EQ(at(0, kActv), 0.0);
+  for (std::uint32_t tensor = 0; tensor < 3; ++tensor) {
+    noise.add(tensor, kActv, {1e-8, 1e-7 * (tensor + 1)});
+  }
+  noise.end_step();
+  EXPECT_FALSE(noise.is_zero());
+  EXPECT_DOUBLE_EQ(at(0, kActv), 2e-7);  // the median of its kind
+  EXPECT_DOUBLE_EQ(at(2, kActv), 3e-7);  // its own
+  noise.end_step();
+  EXPECT_DOUBLE_EQ(at(2, kActv), 3e-7);  // the last known
+  for (std::uint32_t tensor = 0; tensor < 3; ++tensor) {
+    noise.add(tensor, kActv, {kNan, tensor == 2 ? 1e-3 : 1e-9});
+  }
+  noise.end_step();
+  EXPECT_DOUBLE_EQ(at(2, kActv), 1e-3);
+  EXPECT_DOUBLE_EQ(at(0, kActv), 2e-7);  // and not the quieter later one
+  EXPECT_DOUBLE_EQ(at(7, kActv), 2e-7);  // a tensor that the repeat lacks
+  EXPECT_EQ(at(7, kOther), 0.0);
 }
 
 }  // namespace

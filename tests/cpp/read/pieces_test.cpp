@@ -1,6 +1,7 @@
 // A run of which little is decoded gives what the same run gives when everything is.
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <random>
 #include <tuple>
 #include <vector>
@@ -136,6 +137,20 @@ TEST(Pieces, WhatIsLeftOutBeforeDecodingIsWhatWouldBeLeftOutAfter) {
     found.clear();
     EXPECT_EQ(read(one, found, false), std::ssize(of_step));
     EXPECT_EQ(found, of_step);
+    found.clear();
+    std::int64_t before = std::numeric_limits<std::int64_t>::min();
+    for (const RunStream::StepPiece& piece : stream.pieces_by_step(50)) {
+      EXPECT_LE(before, piece.first_step);
+      before = piece.first_step;
+      RunStream::Take take;
+      take.row = [&](const ReadRow& row) {
+        EXPECT_LE(piece.first_step, row.step) << "a step would be taken for whole";
+        found.push_back(place_of(row, series));
+      };
+      stream.read(piece, take, damage);
+    }
+    std::ranges::sort(found);
+    EXPECT_EQ(found, expected);
     EXPECT_TRUE(damage.empty());
     selected += std::ssize(expected);
     bad_rows += std::ssize(bad);

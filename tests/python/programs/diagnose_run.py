@@ -110,6 +110,9 @@ class Training:
             with self.watched.edits("loads a checkpoint"):
                 self.model.load_state_dict(self.saved[0])
                 self.optimizer.load_state_dict(self.saved[1])
+        if self.name == "loaded_state":  # told by the hooks of torch
+            self.model.load_state_dict(self.saved[0])
+            self.optimizer.load_state_dict(self.saved[1])
         if self.name == "announced_edit":
             with self.watched.edits("halves the weights"), torch.no_grad():
                 for parameter in self.model.parameters():

@@ -15,6 +15,7 @@ from trainmon.torch.hooks.dynamo import compiling, is_supported
 _KEPT = (
     ("_forward_hooks", ("_forward_hooks_with_kwargs", "_forward_hooks_always_called")),
     ("_forward_pre_hooks", ("_forward_pre_hooks_with_kwargs",)),
+    ("_load_state_dict_post_hooks", ()),
 )
 
 

@@ -1,0 +1,321 @@
+"""The faults: what each does, where, and what the checks can know of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable
+
+import torch
+from training import Setting, Training, local
+
+
+@dataclasses.dataclass
+class Draw:
+    """Where a fault strikes: drawn from a seed before the training begins, the same on all ranks."""
+
+    step: int  # counted from the fork
+    rank: int
+    tensor: str
+    element: float  # 0..1 of those that the rank holds
+    random: random.Random
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    """`act` is called at `point` on every rank, in the step that was drawn, or from it on.
+
+    `stage` is where the first wrong number is. `ranks`: "own" where only one rank is wrong, "all" where
+    every one is; `blames` the rank that is to be named: "own", "all".
+    """
+
+    name: str
+    point: str
+    stage: str
+    act: Callable[[Training, Draw], None]
+    ranks: str = "own"
+    blames: str = "own"
+    tensors: str = "one"  # one, all
+    lasts: bool = False
+    exact: bool = True  # of the class that an equation catches
+    applies: Callable[[Setting], bool] = lambda setting: True
+
+
+def of_drawn_rank(act: Callable[[torch.Tensor, Draw], None], take: Callable) -> Callable:
+    def on_rank(training: Training, draw: Draw) -> None:
+        if training.rank == draw.rank:
+            with torch.no_grad():
+                act(take(training, draw), draw)
+
+    return on_rank
+
+
+def weight(training, draw):
+    return local(training.parameters[draw.tensor])
+
+
+def gradient(training, draw):
+    return local(training.parameters[draw.tensor].grad)
+
+
+def moment(name):
+    return lambda training, draw: local(
+        training.inner.state[training.parameters[draw.tensor]][name]
+    )
+
+
+def flip(bit: int) -> Callable:
+    """Of one element that is not zero, for of zero many a bit says nothing."""
+
+    def act(tensor: torch.Tensor, draw: Draw) -> None:
+        places = tensor.reshape(-1).nonzero().reshape(-1)
+        place = places[int(draw.element * len(places))] if len(places) else 0
+        index = tuple(int(i) for i in torch.unravel_index(torch.as_tensor(place), tensor.shape))
+        one = tensor[index].reshape(1).clone()
+        one.view(torch.int32)[0] ^= -(1 << 31) if bit == 31 else 1 << bit
+        tensor[index] = one[0]
+
+    return act
+
+
+def scaled(factor: float) -> Callable:
+    return lambda tensor, draw: tensor.mul_(factor)
+
+
+def stride_of_bits(tensor: torch.Tensor, draw: Draw) -> None:
+    """Bit 22 of every 32nd element, as one bad lane of a memory makes it."""
+    flat = tensor.reshape(-1).clone()
+    flat.view(torch.int32)[::32] ^= 1 << 22
+    tensor.copy_(flat.view(tensor.shape))
+
+
+def row_scaled(factor: float) -> Callable:
+    def act(tensor: torch.Tensor, draw: Draw) -> None:
+        tensor[int(draw.element * tensor.shape[0])] *= factor
+
+    return act
+
+
+def three_bits(tensor: torch.Tensor, draw: Draw) -> None:
+    for bit in (3, 9, 14):
+        flip(bit)(tensor, draw)
+
+
+def swap_two(tensor: torch.Tensor, draw: Draw) -> None:
+    """Two elements that are not equal change places: their bits as a set stay."""
+    flat = tensor.reshape(-1).clone()
+    first = int(draw.element * (len(flat) - 1))
+    others = (flat != flat[first]).nonzero().reshape(-1)
+    if len(others):
+        second = int(others[len(others) // 2])
+        flat[[first, second]] = flat[[second, first]]
+    tensor.copy_(flat.view(tensor.shape))
+
+
+def errors_that_cancel(tensor: torch.Tensor, draw: Draw) -> None:
+    """One element gains what its neighbour loses: the sum stays."""
+    flat = tensor.reshape(-1).clone()
+    place = int(draw.element * (len(flat) - 1))
+    error = 0.5 * flat.abs().max()
+    flat[place] += error
+    flat[place + 1] -= error
+    tensor.copy_(flat.view(tensor.shape))
+
+
+def wire_in_bfloat16(training: Training, draw: Draw) -> None:
+    for part in training.bucket.values():
+        part.copy_(part.bfloat16())
+
+
+def forget_to_reduce(training: Training, draw: Draw) -> None:
+    training.forgets_to_reduce = True
+
+
+def decayed_twice(training: Training, draw: Draw) -> None:
+    with torch.no_grad():
+        weight(training, draw).mul_(1 - 2e-4)
+
+
+def drop_contribution(training: Training, draw: Draw) -> None:
+    own = training.bucket.get(id(training.parameters[draw.tensor]))
+    if training.rank == draw.rank and own is not None:
+        own.zero_()
+
+
+def all_gradients(factor: float, only_drawn: bool = False) -> Callable:
+    def act(training: Training, draw: Draw) -> None:
+        for name, parameter in training.parameters.items():
+            if not only_drawn or name == draw.tensor:
+                local(parameter.grad).mul_(factor)
+
+    return act
+
+
+def stale_gradient(training: Training, draw: Draw) -> None:
+    """The gradient of the step before, once more: kept by `remember`."""
+    with torch.no_grad():
+        gradient(training, draw).copy_(training.remembered)
+
+
+def remember(training: Training, draw: Draw) -> None:
+    training.remembered = gradient(training, draw).detach().clone()
+
+
+def not_updated(training: Training, draw: Draw) -> None:
+    """After the step: the weight is as before it."""
+    if training.rank == draw.rank:
+        with torch.no_grad():
+            weight(training, draw).copy_(training.remembered)
+
+
+def remember_weight(training: Training, draw: Draw) -> None:
+    training.remembered = weight(training, draw).detach().clone()
+
+
+def moments_lost(names: tuple[str, ...], everywhere: bool) -> Callable:
+    def act(training: Training, draw: Draw) -> None:
+        if not everywhere and training.rank != draw.rank:
+            return
+        for state in training.inner.state.values():
+            for name in names:
+                local(state[name]).zero_()
+
+    return act
+
+
+def many(setting: Setting) -> bool:
+    return setting.ranks > 1 and setting.wrapper != "fsdp2"
+
+
+def reduces(setting: Setting) -> bool:
+    return many(setting) and setting.wrapper == "ddp"
+
+
+def adam(setting: Setting) -> bool:
+    return setting.is_adam and setting.wrapper != "zero"
+
+
+def gradients_told(setting: Setting) -> bool:
+    """Ranks hold the same gradient, or it is seen before and after the reduction."""
+    return many(setting)
+
+
+def fault_list() -> list[Fault]:
+    faults = []
+    for bit in (31, 30, 27, 24, 23, 22, 16, 8, 0):
+        faults.append(
+            Fault(f"weight, bit {bit}", "weights", "weights", of_drawn_rank(flip(bit), weight))
+        )
+    for bit in (31, 30, 27, 24, 22, 16, 8, 0):
+        faults.append(
+            Fault(
+                f"reduced gradient of one rank, bit {bit}",
+                "reduced",
+                "grad_reduced",
+                of_drawn_rank(flip(bit), gradient),
+                applies=gradients_told,
+            )  # fmt: skip
+        )
+    for name, bits in (("exp_avg", (31, 30, 27, 22, 8)), ("exp_avg_sq", (30, 27, 24, 22, 8))):
+        for bit in bits:
+            faults.append(
+                Fault(
+                    f"{name}, bit {bit}",
+                    "moments",
+                    "moments",
+                    of_drawn_rank(flip(bit), moment(name)),
+                    applies=adam,
+                    # Low bits drown in rounding; ranks that should agree show them.
+                    exact=bit > 22,
+                )  # fmt: skip
+            )
+    faults += [
+        Fault("weight, stride of 32", "weights", "weights", of_drawn_rank(stride_of_bits, weight)),
+        Fault("weight, one row x100", "weights", "weights", of_drawn_rank(row_scaled(100), weight)),
+        Fault("weight, one row x10", "weights", "weights", of_drawn_rank(row_scaled(10), weight)),
+        Fault("weight zeroed", "weights", "weights", of_drawn_rank(scaled(0), weight)),
+        Fault(
+            "weight not updated, one rank, one step", "update", "update", not_updated,
+        ),  # fmt: skip
+        Fault("weight, three bits", "weights", "weights", of_drawn_rank(three_bits, weight)),
+        Fault("weight, two elements swapped", "weights", "weights", of_drawn_rank(swap_two, weight)),
+        Fault(
+            "one tensor decayed twice, all ranks", "update", "update", decayed_twice,
+            ranks="all", blames="all", exact=False,
+        ),
+        Fault(
+            "reduced gradient of one rank, errors that cancel", "reduced", "grad_reduced",
+            of_drawn_rank(errors_that_cancel, gradient), applies=gradients_told,
+        ),
+        Fault(
+            "reduced gradient of one rank, sticky bit 20", "reduced", "grad_reduced",
+            of_drawn_rank(flip(20), gradient), lasts=True, applies=gradients_told,
+        ),
+        Fault(
+            "bfloat16 on the wire, one step", "local", "grad_reduced", wire_in_bfloat16,
+            ranks="all", blames="all", tensors="all", applies=reduces,
+        ),
+        Fault(
+            "gradients not reduced, one step", "weights", "grad_reduced", forget_to_reduce,
+            ranks="all", blames="all", tensors="all", applies=reduces,
+        ),
+        Fault(
+            "contribution dropped, one step", "local", "grad_reduced", drop_contribution,
+            ranks="all", applies=reduces,
+        ),
+        Fault(
+            "contribution dropped for ever", "local", "grad_reduced", drop_contribution,
+            ranks="all", lasts=True, applies=reduces,
+        ),
+        Fault(
+            "sum instead of mean, from a step on", "reduced", "grad_reduced",
+            lambda t, d: all_gradients(t.setting.ranks)(t, d),
+            ranks="all", blames="all", tensors="all", lasts=True,
+            applies=lambda s: reduces(s) and s.clip is None,
+        ),
+        Fault(
+            "gradients divided by the world size twice", "reduced", "grad_reduced",
+            lambda t, d: all_gradients(1 / t.setting.ranks)(t, d),
+            ranks="all", blames="all", tensors="all", lasts=True, exact=False,
+            applies=lambda s: reduces(s) and s.clip is None,
+        ),
+        Fault(
+            "one tensor's gradient doubled on all ranks", "reduced", "grad_reduced",
+            all_gradients(2, only_drawn=True), ranks="all", blames="all", applies=reduces,
+        ),
+        Fault(
+            "a stale gradient", "reduced", "grad_reduced", stale_gradient,
+            ranks="all", blames="all", applies=reduces,
+        ),
+        Fault(
+            "one rank's gradient x2 after the reduction", "reduced", "grad_reduced",
+            of_drawn_rank(scaled(2), gradient), applies=gradients_told,
+        ),
+        Fault(
+            "moments lost, one rank", "moments", "moments",
+            moments_lost(("exp_avg", "exp_avg_sq"), False), tensors="all", applies=adam,
+        ),
+        Fault(
+            "exp_avg lost, all ranks", "moments", "moments", moments_lost(("exp_avg",), True),
+            ranks="all", blames="all", tensors="all", applies=adam,
+        ),
+        Fault(
+            "exp_avg_sq lost, all ranks", "moments", "moments",
+            moments_lost(("exp_avg_sq",), True),
+            ranks="all", blames="all", tensors="all", applies=adam,
+        ),
+        Fault(
+            "NaN in a reduced gradient", "reduced", "grad_reduced",
+            of_drawn_rank(lambda tensor, draw: tensor.view(-1)[:1].fill_(float("nan")), gradient),
+            applies=gradients_told,
+        ),
+    ]  # fmt: skip
+    return faults
+
+
+# What a fault has to know of the step, or of the step before.
+BEFORE = {
+    "a stale gradient": ("reduced", -1, remember),
+    "weight not updated, one rank, one step": ("moments", 0, remember_weight),
+}
+FAULTS = fault_list()

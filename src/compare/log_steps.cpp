@@ -1,0 +1,214 @@
+// Pieces of logs are read in the order of the steps that they begin with. A step is whole when no
+// piece that is not read can have a row of it.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "compare/step_rows.h"
+#include "read/columns.h"
+#include "read/merge_rows.h"
+#include "trainmon/stat.h"
+
+namespace trainmon {
+namespace {
+
+ComparedValues values_of(const ReadRow& row) {
+  ComparedValues values;
+  // A device that gave no value in time: nothing is known.
+  const bool is_ready = (row.flags & flag::kNotReady) == 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = is_ready ? derive(kComparedStats[i], row.state) : std::nan("");
+  }
+  return values;
+}
+
+class LogSteps final : public StepReader {
+ public:
+  LogSteps(const RunStream& stream, TensorTable& tensors)
+      : stream_(stream), tensors_(tensors), merger_(stream.facts().series, stream.facts().shapes) {
+    const RunRows& facts = stream.facts();
+    has_shares_ = facts.ranks.size() > 1 || facts.missing.world_size > 1;
+    std::set<int> ranks;
+    for (const RunStream::Piece& piece : stream.pieces()) ranks.insert(piece.rank);
+    for (std::uint32_t i = 0; i < facts.series.size(); ++i) {
+      uses_.push_back(use_of(facts.series[i], ranks.size() < 2 && !merger_.has_relatives(i)));
+    }
+    const auto count = std::max<std::int64_t>(1, static_cast<std::int64_t>(ranks.size()));
+    pieces_ = stream.pieces_by_step(std::max(kRowsOfPieces / count, kLeastRows));
+    damage_.resize(pieces_.size());
+    columns_ = columns_of(kComparedStats);
+  }
+
+  void rewind() override {
+    next_ = 0;
+    waiting_.clear();
+    ranks_.clear();
+    for (std::vector<Damage>& one : damage_) one.clear();
+  }
+
+  bool next(StepRows& rows) override {
+    while (next_ < pieces_.size() &&
+           (waiting_.empty() || pieces_[next_].first_step <= waiting_.begin()->first)) {
+      read(next_++);
+    }
+    if (waiting_.empty()) return false;
+    Waiting& first = waiting_.begin()->second;
+    merge(first);
+    std::swap(rows, first.rows);
+    rows.step = waiting_.begin()->first;
+    first.rows.clear();
+    first.to_merge.clear();
+    unused_.push_back(std::move(first));
+    waiting_.erase(waiting_.begin());
+    return true;
+  }
+
+  void tell(RowAccount& account) const override {
+    // In the order of writing, which pieces by step are not in.
+    std::vector<std::pair<std::array<std::size_t, 3>, std::size_t>> order;
+    for (std::size_t i = 0; i < pieces_.size(); ++i) {
+      const RunStream::StepPiece& piece = pieces_[i];
+      order.push_back({{piece.directory, piece.segment, piece.first}, i});
+    }
+    std::ranges::sort(order);
+    for (const auto& [place, i] : order) account.damage(damage_[i]);
+  }
+
+ private:
+  static constexpr std::int64_t kRowsOfPieces = std::int64_t{1} << 15;  // of all ranks
+  static constexpr std::int64_t kLeastRows = 1 << 10;
+
+  struct Use {
+    std::uint32_t tensor = 0;
+    bool is_left_out = false;
+    bool is_activation = false;
+    bool is_alone = false;  // nothing is merged with its rows
+    Replication replication = Replication::independent;
+    DType dtype = DType::float32;
+  };
+  struct Waiting {
+    StepRows rows;
+    std::vector<ReadRow> to_merge;
+  };
+
+  Use use_of(const Series& series, bool has_no_relatives) {
+    Use use;
+    use.is_left_out = is_left_out(series.kind);
+    if (use.is_left_out) return use;
+    use.tensor = tensors_.add(series);
+    use.is_activation = is_of_module(series.kind);
+    use.replication = series.replication;
+    use.dtype = series.dtype;
+    use.is_alone = has_no_relatives || (series.replication != Replication::identical &&
+                                        series.replication != Replication::disjoint);
+    return use;
+  }
+
+  Waiting& waiting_at(std::int64_t step) {
+    const auto [at, is_new] = waiting_.try_emplace(step);
+    if (is_new && !unused_.empty()) {
+      at->second = std::move(unused_.back());
+      unused_.pop_back();
+    }
+    return at->second;
+  }
+
+  void read(std::size_t number) {
+    Waiting* here = nullptr;
+    std::int64_t step = 0;
+    RunStream::Take take{[&](const ReadRow& row) {
+                           const Use& use = uses_[row.series];
+                           if (use.is_left_out) return;
+                           if (here == nullptr || row.step != step) here = &waiting_at(row.step);
+                           step = row.step;
+                           take_row(row, use, *here);
+                         },
+                         {}};
+    take.columns = columns_;
+    stream_.read(pieces_[number], take, damage_[number]);
+  }
+
+  void take_row(const ReadRow& row, const Use& use, Waiting& to) {
+    const bool is_twice = use.is_activation && has_shares_;
+    if (is_twice) {
+      put(row, use, to.rows.by_rank);
+      ranks_.insert(row.rank);
+    }
+    if (!use.is_alone) {
+      to.to_merge.push_back(row);
+      return;
+    }
+    put_merged(row, use, is_twice ? to.rows.merged : to.rows.rows);
+  }
+
+  // A row that nothing is merged with.
+  void put_merged(const ReadRow& row, const Use& use, std::vector<ComparedRow>& to) {
+    put(row, use, to);
+    ComparedRow& out = to.back();
+    if (use.replication == Replication::identical) out.rank = -1;
+    if (use.replication == Replication::disjoint) {
+      ReadRow whole = row;
+      whole.state = RowState();
+      trainmon::merge(whole.state, row.state);
+      out.values = values_of(whole);
+      out.rank = -1;
+    }
+    if (use.is_activation && out.rank >= 0) ranks_.insert(out.rank);
+    note(row, use, out.rank);
+  }
+
+  static void put(const ReadRow& row, const Use& use, std::vector<ComparedRow>& to) {
+    ComparedRow& out = to.emplace_back();
+    out.tensor = use.tensor;
+    out.attempt = row.attempt;
+    out.rank = row.rank;
+    out.accum = row.accum;
+    out.call = row.call;
+    out.seq = row.seq;
+    out.values = values_of(row);
+  }
+
+  void note(const ReadRow& row, const Use& use, std::int32_t rank) {
+    tensors_.met(use.tensor,
+                 {row.restart, row.step, row.attempt, rank, static_cast<std::int64_t>(row.seq)},
+                 use.dtype);
+  }
+
+  void merge(Waiting& step) {
+    if (step.to_merge.empty()) return;
+    merged_.clear();
+    merger_.merge(step.to_merge, merged_);
+    for (const ReadRow& row : merged_) {
+      // Wholes are series that the merger has added.
+      while (uses_.size() <= row.series) {
+        uses_.push_back(use_of(merger_.series(static_cast<std::uint32_t>(uses_.size())), false));
+      }
+      const Use& use = uses_[row.series];
+      put(row, use, use.is_activation && has_shares_ ? step.rows.merged : step.rows.rows);
+      if (use.is_activation && row.rank >= 0) ranks_.insert(row.rank);
+      note(row, use, row.rank);
+    }
+  }
+
+  const RunStream& stream_;
+  TensorTable& tensors_;
+  RankMerger merger_;
+  bool has_shares_ = false;  // activations are wanted as every rank saw them, too
+  std::vector<Use> uses_;    // of series
+  Columns columns_;
+  std::vector<RunStream::StepPiece> pieces_;
+  std::size_t next_ = 0;                     // of pieces_
+  std::vector<std::vector<Damage>> damage_;  // of pieces_
+  std::map<std::int64_t, Waiting> waiting_;  // by step
+  std::vector<Waiting> unused_;
+  std::vector<ReadRow> merged_;
+};
+
+}  // namespace
+
+std::unique_ptr<StepReader> log_steps(const RunStream& stream, TensorTable& tensors) {
+  return std::make_unique<LogSteps>(stream, tensors);
+}
+
+}  // namespace trainmon
