@@ -21,6 +21,7 @@ import timed
 
 GROUPED = "SELECT kind, count(*), max(norm) FROM {} GROUP BY kind"
 ROUNDS = 5
+SCANNED = "import sys, trainmon; [table.num_rows for table in trainmon.scan(sys.argv[1])]"
 
 
 def train(out: Path, steps: int) -> None:
@@ -134,6 +135,15 @@ def main() -> None:
         columns = ["restart", "rank", "name", "step", "norm"]
         theirs = median(lambda: data.to_table(columns=columns, filter=only, use_threads=False))
         show("read of one statistic of a kind", ours_read, "s", "pyarrow.dataset", theirs)
+        which = {"kinds": "grad_reduced", "stats": "norm"}
+        scanned = median(lambda: [table.num_rows for table in trainmon.scan(run, **which)])
+        show("scan of one statistic of a kind", scanned, "s", "pyarrow.dataset", theirs)
+        theirs = median(lambda: database.sql(GROUPED.format("rows")).fetchall())
+        for engine in ("sqlite", "duckdb"):
+            asked = median(lambda e=engine: trainmon.query(run, GROUPED.format("rows"), engine=e))
+            show(f"grouped query in {engine}, in Python", asked, "s", "DuckDB, 1 thread", theirs)
+        counted = [sys.executable, "-c", SCANNED, str(run)]
+        show("memory of scan", process(counted)[1], "MB", "at most", 256.0)
     timed.write_lines(options.json, lines)
 
 

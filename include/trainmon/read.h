@@ -31,6 +31,8 @@ struct ReadOptions {
   bool all_restarts = false;               // false: the newest restart of a step that exists twice
   bool merged = false;    // union rows of all ranks merged, identical rows taken once
   bool only_bad = false;  // of the rows, those with a NaN or an infinity
+  // Of the states of rows, what derive() needs for these is read, unless rows are merged.
+  std::optional<std::vector<Stat>> stats;  // nullopt: all
 };
 
 // Which row it is: its key joined with the outcome of its window.

@@ -19,6 +19,8 @@ void init_convert(nanobind::module_& module);
 void init_directions(nanobind::module_& module);
 void init_probe(nanobind::module_& module);
 void init_read(nanobind::module_& module);
+void init_query(nanobind::module_& module);
+void init_scan(nanobind::module_& module);
 void init_rows_by_kind(nanobind::module_& module);
 void init_answers(nanobind::module_& module);
 

@@ -29,6 +29,8 @@ NB_MODULE(_core, module) {
   trainmon::init_declared(module);
   trainmon::init_grad_probe(module);
   trainmon::init_read(module);
+  trainmon::init_scan(module);
+  trainmon::init_query(module);
   trainmon::init_rows_by_kind(module);
   trainmon::init_answers(module);
   trainmon::init_convert(module);

@@ -1,10 +1,13 @@
 // Binds read.h: runs read back as columns.
+#include <nanobind/stl/shared_ptr.h>
+
 #include <cmath>
 
 #include "columns.h"
 #include "init.h"
 #include "offline_call.h"
 #include "read/kind_selection.h"
+#include "row_columns.h"
 #include "rows.h"
 
 namespace nb = nanobind;
@@ -12,30 +15,45 @@ namespace nb = nanobind;
 namespace trainmon {
 namespace {
 
-nb::list texts(const std::vector<std::string>& all) {
-  nb::list out;
-  for (const std::string& one : all) out.append(text(one));
-  return out;
-}
-
 Rows* read(const nb::bytes& run, std::vector<std::string> kinds, std::vector<std::string> include,
            std::vector<std::string> exclude, std::vector<int> ranks,
            std::optional<std::int64_t> first_step, std::optional<std::int64_t> last_step,
-           bool all_restarts, bool merged) {
+           bool all_restarts, bool merged, const std::optional<std::vector<std::string>>& stats) {
   ReadOptions options = options_of(std::move(kinds), std::move(include), std::move(exclude),
                                    std::move(ranks), first_step, last_step);
   options.all_restarts = all_restarts;
   options.merged = merged;
+  if (stats) options.stats = statistics(*stats);
   const std::filesystem::path path = path_of(run);
   return unlocked(path, [&] { return new Rows(read_run(path, options)); });
 }
 
 }  // namespace
 
+nb::list text_list(const std::vector<std::string>& all) {
+  nb::list out;
+  for (const std::string& one : all) out.append(text(one));
+  return out;
+}
+
+nb::list damage_list(const std::vector<Damage>& all) {
+  nb::list out;
+  for (const Damage& found : all) {
+    out.append(nb::make_tuple(path_text(found.file), found.offset, text(found.what)));
+  }
+  return out;
+}
+
 Stat statistic(const std::string& name) {
   const std::optional<Stat> stat = stat_from_name(name);
   if (!stat) throw nb::value_error(("'" + name + "' is not a statistic").c_str());
   return *stat;
+}
+
+std::vector<Stat> statistics(const std::vector<std::string>& names) {
+  std::vector<Stat> stats;
+  for (const std::string& name : names) stats.push_back(statistic(name));
+  return stats;
 }
 
 ReadOptions options_of(std::vector<std::string> kinds, std::vector<std::string> include,
@@ -52,55 +70,37 @@ ReadOptions options_of(std::vector<std::string> kinds, std::vector<std::string> 
   return options;
 }
 
-nb::dict Rows::keys() const {
-  nb::dict out;
-  for_each_field(kWideRow, [&]<typename Owner, typename T>(const Field<Owner, T>& field) {
-    out[text(field.name)] = field_column<T>(run_.rows, [&](const ReadRow& row) -> const T& {
-      return field.of(row, run_.series[row.series]);
-    });
-  });
-  return out;
+std::shared_ptr<ColumnTable> Rows::columns(const std::vector<std::string>& names) const {
+  return RowColumns(run_.series, statistics(names)).table(run_.rows);
 }
 
-nb::dict Rows::statistics(const std::vector<std::string>& names) const {
-  nb::dict out;
-  for (const std::string& name : names) {
-    const Stat stat = statistic(name);
-    const StatDefinition& definition = stat_table()[static_cast<std::size_t>(stat)];
-    const auto get = [&](const ReadRow& row) { return derive(stat, row.state); };
-    out[text(definition.name)] = definition.type == "int64" ? column<std::int64_t>(run_.rows, get)
-                                                            : column<double>(run_.rows, get);
-  }
-  return out;
-}
-
-nb::dict Rows::scalars() const {
+ColumnTable Rows::scalars() const {
   const std::vector<ReadScalar>& list = run_.scalars;
-  nb::dict out;
-  out["restart"] = column<std::int32_t>(list, [](const ReadScalar& s) { return s.restart; });
-  out["rank"] = column<std::int32_t>(list, [](const ReadScalar& s) { return s.rank; });
-  out["step"] = column<std::int64_t>(list, [](const ReadScalar& s) { return s.step; });
-  out["name"] = coded(list, [](const ReadScalar& s) { return std::string_view(s.name); });
-  out["value"] = column<double>(list, [](const ReadScalar& s) { return s.value; });
-  return out;
+  const auto restart = [](const ReadScalar& s) { return s.restart; };
+  return {std::ssize(list),
+          {column<std::int32_t>("restart", list, restart),
+           column<std::int32_t>("rank", list, [](const ReadScalar& s) { return s.rank; }),
+           column<std::int64_t>("step", list, [](const ReadScalar& s) { return s.step; }),
+           coded("name", list, [](const ReadScalar& s) { return std::string_view(s.name); }),
+           column<double>("value", list, [](const ReadScalar& s) { return s.value; })}};
 }
 
-nb::dict Rows::declared() const {
-  const std::vector<ReadDeclared>& list = run_.declared;
-  const auto number = [](const ReadDeclared& d) {
+ColumnTable Rows::declared() const {
+  using D = ReadDeclared;
+  const std::vector<D>& list = run_.declared;
+  const auto number = [](const D& d) {
     return d.value.type == DeclaredValue::Type::number ? d.value.number : std::nan("");
   };
-  nb::dict out;
-  out["restart"] = column<std::int32_t>(list, [](const ReadDeclared& d) { return d.restart; });
-  out["rank"] = column<std::int32_t>(list, [](const ReadDeclared& d) { return d.rank; });
-  out["step"] = column<std::int64_t>(list, [](const ReadDeclared& d) { return d.step; });
-  out["optimizer"] = column<std::int32_t>(list, [](const ReadDeclared& d) { return d.optimizer; });
-  out["param_group"] = column<std::int32_t>(list, [](const ReadDeclared& d) { return d.group; });
-  out["name"] = coded(list, [](const ReadDeclared& d) { return std::string_view(d.value.name); });
-  out["value"] = column<double>(list, number);
-  out["text"] = coded(list, [](const ReadDeclared& d) { return std::string_view(d.value.text); });
-  out["type"] = coded(list, [](const ReadDeclared& d) { return declared_type_name(d.value.type); });
-  return out;
+  return {std::ssize(list),
+          {column<std::int32_t>("restart", list, [](const D& d) { return d.restart; }),
+           column<std::int32_t>("rank", list, [](const D& d) { return d.rank; }),
+           column<std::int64_t>("step", list, [](const D& d) { return d.step; }),
+           column<std::int32_t>("optimizer", list, [](const D& d) { return d.optimizer; }),
+           column<std::int32_t>("param_group", list, [](const D& d) { return d.group; }),
+           coded("name", list, [](const D& d) { return std::string_view(d.value.name); }),
+           column<double>("value", list, number),
+           coded("text", list, [](const D& d) { return std::string_view(d.value.text); }),
+           coded("type", list, [](const D& d) { return declared_type_name(d.value.type); })}};
 }
 
 nb::list Rows::payloads() const {
@@ -163,28 +163,29 @@ nb::list Rows::gaps() const {
   return out;
 }
 
-nb::list Rows::damage() const {
-  nb::list out;
-  for (const Damage& found : run_.damage) {
-    out.append(nb::make_tuple(path_text(found.file), found.offset, text(found.what)));
-  }
-  return out;
-}
-
 void init_read(nb::module_& module) {
+  nb::class_<ColumnTable>(module, "Columns")
+      .def("__len__", [](const ColumnTable& table) { return table.rows; })
+      .def("arrays", &numpy_columns)
+      .def("__arrow_c_schema__", &arrow_schema)
+      .def(
+          "__arrow_c_stream__",
+          [](std::shared_ptr<ColumnTable> table, const nb::object&) {
+            return arrow_stream(std::move(table));
+          },
+          nb::arg("requested_schema") = nb::none());
   nb::class_<Rows>(module, "Rows")
       .def("__len__", &Rows::size)
-      .def("keys", &Rows::keys)
-      .def("statistics", &Rows::statistics, nb::arg("names"))
-      .def("scalars", &Rows::scalars)
-      .def("declared", &Rows::declared)
+      .def("columns", &Rows::columns, nb::arg("stats"))
+      .def("scalars", [](const Rows& rows) { return numpy_columns(rows.scalars()); })
+      .def("declared", [](const Rows& rows) { return numpy_columns(rows.declared()); })
       .def("payloads", &Rows::payloads)
       .def("alerts", &Rows::alerts)
       .def("gaps", &Rows::gaps)
-      .def("damage", &Rows::damage)
+      .def("damage", [](const Rows& rows) { return damage_list(rows.run().damage); })
       .def("torn_tails", [](const Rows& rows) { return rows.run().torn_tails; })
-      .def("kinds", [](const Rows& rows) { return texts(rows.run().kinds); })
-      .def("suggested", [](const Rows& rows) { return texts(rows.run().suggested); })
+      .def("kinds", [](const Rows& rows) { return text_list(rows.run().kinds); })
+      .def("suggested", [](const Rows& rows) { return text_list(rows.run().suggested); })
       .def("ranks", [](const Rows& rows) { return rows.run().ranks; })
       .def("missing_ranks", [](const Rows& rows) { return rows.run().missing.ranks; })
       .def("missing_text", [](const Rows& rows) { return missing_text(rows.run().missing); })
@@ -202,7 +203,7 @@ void init_read(nb::module_& module) {
   module.def("read_run", &read, nb::arg("run"), nb::arg("kinds"), nb::arg("include"),
              nb::arg("exclude"), nb::arg("ranks"), nb::arg("first_step").none(),
              nb::arg("last_step").none(), nb::arg("all_restarts"), nb::arg("merged"),
-             nb::rv_policy::take_ownership);
+             nb::arg("stats").none(), nb::rv_policy::take_ownership);
 }
 
 }  // namespace trainmon

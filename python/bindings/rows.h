@@ -6,11 +6,13 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "arrow_export.h"
 #include "trainmon/read.h"
 
 namespace trainmon {
@@ -22,24 +24,26 @@ class Rows {
   const RunRows& run() const { return run_; }
 
   std::size_t size() const { return run_.rows.size(); }
-  // The fields of the wide row, by name.
-  nanobind::dict keys() const;
-  // Throws ValueError for a name that is no statistic's.
-  nanobind::dict statistics(const std::vector<std::string>& names) const;
-  nanobind::dict scalars() const;
-  nanobind::dict declared() const;
+  // The fields of the wide row, then these statistics. Throws ValueError for a name that is none's.
+  std::shared_ptr<ColumnTable> columns(const std::vector<std::string>& stats) const;
+  ColumnTable scalars() const;
+  ColumnTable declared() const;
   // (type, bytes, place): Python knows what a type means.
   nanobind::list payloads() const;
   nanobind::list alerts() const;
   nanobind::list gaps() const;
-  nanobind::list damage() const;
 
  private:
   RunRows run_;
 };
 
+nanobind::list text_list(const std::vector<std::string>& all);
+// (file, offset, what) of each.
+nanobind::list damage_list(const std::vector<Damage>& all);
+
 // The statistic of this name; throws ValueError.
 Stat statistic(const std::string& name);
+std::vector<Stat> statistics(const std::vector<std::string>& names);
 // The `count` rows whose statistic of this name is the largest, or the smallest.
 nanobind::list find_top(const Rows& rows, const std::string& name, std::size_t count,
                         bool smallest);

@@ -49,11 +49,12 @@ class SetApart {
     std::vector<PlacedRow> rows;
     std::vector<double> values;
     kind.read(begin, end, rows, values);
-    nb::dict out;
+    ColumnTable out{std::ssize(rows), {}};
     for_each_field(kWideRow, [&]<typename Owner, typename T>(const Field<Owner, T>& field) {
-      out[text(field.name)] = field_column<T>(rows, [&](const PlacedRow& row) -> const T& {
+      const auto get = [&](const PlacedRow& row) -> const T& {
         return field.of(row, rows_.facts().series[row.series]);
-      });
+      };
+      out.columns.push_back(field_column<T>(field.name, rows, get));
     });
     const std::size_t width = kind.stats().size();
     for (std::size_t i = 0; i < width; ++i) {
@@ -64,10 +65,11 @@ class SetApart {
         at += width;
         return value;
       };
-      out[text(definition.name)] = definition.type == "int64" ? column<std::int64_t>(rows, next)
-                                                              : column<double>(rows, next);
+      out.columns.push_back(definition.type == "int64"
+                                ? column<std::int64_t>(definition.name, rows, next)
+                                : column<double>(definition.name, rows, next));
     }
-    return out;
+    return numpy_columns(out);
   }
 
  private:
@@ -83,8 +85,7 @@ SetApart* set_apart(const nb::bytes& run, std::vector<std::string> kinds,
   ReadOptions options = options_of(std::move(kinds), std::move(include), std::move(exclude),
                                    std::move(ranks), first_step, last_step);
   options.all_restarts = all_restarts;
-  std::vector<Stat> asked;
-  for (const std::string& name : stats) asked.push_back(statistic(name));
+  const std::vector<Stat> asked = statistics(stats);
   const std::filesystem::path path = path_of(run), beside = path_of(folder);
   return unlocked(path, [&] { return new SetApart(path, options, asked, beside); });
 }

@@ -11,11 +11,13 @@ if TYPE_CHECKING:  # they and editors follow no name that resolves on first use
     from trainmon.directions import compare_directions as compare_directions
     from trainmon.monitor import Watch as Watch
     from trainmon.monitor import watch as watch
+    from trainmon.querying import query as query
     from trainmon.reading import diagnose as diagnose
     from trainmon.reading import first_bad as first_bad
     from trainmon.reading import read as read
     from trainmon.reading import read_table as read_table
     from trainmon.reading import top as top
+    from trainmon.scanning import scan as scan
     from trainmon.stats import probe_tensor as probe_tensor
     from trainmon.stats import tensor_stats as tensor_stats
     from trainmon.torch.describe import describe as describe
@@ -46,6 +48,8 @@ _HOME = {
     "diagnose": "trainmon.reading",
     "first_bad": "trainmon.reading",
     "top": "trainmon.reading",
+    "scan": "trainmon.scanning",
+    "query": "trainmon.querying",
     "compare": "trainmon.comparison",
     "convert": "trainmon.conversion",
     "compare_directions": "trainmon.directions",

@@ -115,7 +115,8 @@ def read(
        12      head.bias     1
     """
     names = _checked_stats(stats)
-    table = RunTable(_read(run, kinds, include, exclude, ranks, steps, all_restarts, merged), names)
+    rows = _read(run, kinds, include, exclude, ranks, steps, all_restarts, merged, names)
+    table = RunTable(rows, names)
     try:
         return table.to_pandas()
     except ModuleNotFoundError as error:
@@ -146,7 +147,7 @@ def read_table(
     ({'loss'}, {3})
     """
     names = _checked_stats(stats)
-    rows = _read(run, kinds, include, exclude, ranks, steps, all_restarts, merged)
+    rows = _read(run, kinds, include, exclude, ranks, steps, all_restarts, merged, names)
     return RunTable(rows, names)
 
 
@@ -233,7 +234,7 @@ def top(
 
 
 def _read(
-    run, kinds, include, exclude, ranks, steps, all_restarts=False, merged=False
+    run, kinds, include, exclude, ranks, steps, all_restarts=False, merged=False, stats=None
 ) -> _core.Rows:
     path, asked = _checked(run, kinds, include, exclude, ranks, steps)
     rows = _call(
@@ -242,6 +243,7 @@ def _read(
         *asked,
         checks.flag("all_restarts", all_restarts),
         checks.flag("merged", merged),
+        None if stats is None else list(stats),
     )
     _warn(path, rows, 4)
     return rows

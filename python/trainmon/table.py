@@ -22,7 +22,7 @@ FLAGS = {
 }
 
 
-class RunTable(Mapping):
+class Table(Mapping):
     """Rows of a run: a mapping from column name to a NumPy array, all of one length.
 
     The key columns are restart, rank (-1 where merged over ranks), kind, chunk, name, element,
@@ -30,8 +30,70 @@ class RunTable(Mapping):
     ("taken", "skipped", "unknown"), loss_scale, dtype, replication and shape (of the tensor that was
     measured, "[2,3]", "[]" for a scalar, "" where it is not known); then come the statistics.
     Text columns hold str, the other keys int32 or int64 (flags uint32, loss_scale float64), nans,
-    infs, subnormals and count int64, all other statistics float64. Rows are ordered by restart,
-    step, attempt, rank, seq; a run without rows gives columns of length 0.
+    infs, subnormals and count int64, all other statistics float64. A run without rows gives columns
+    of length 0.
+
+    num_rows     how many rows there are
+    stats        names of the statistics in the table
+    """
+
+    def __init__(self, columns: Any, stats: tuple[str, ...]):
+        self._held = columns
+        self._columns = columns.arrays()
+        self.num_rows: int = len(columns)
+        self.stats = stats
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self._columns:
+            raise KeyError(selection.unknown("column", name, self._columns))
+        return _decoded(self._columns[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.num_rows} rows, columns {', '.join(self)}>"
+
+    def distinct(self, name: str) -> list:
+        """The values that a column has, sorted."""
+        import numpy as np
+
+        if name not in self._columns:
+            raise KeyError(selection.unknown("column", name, self._columns))
+        column = self._columns[name]
+        if isinstance(column, tuple):
+            codes, names = column
+            return sorted(names[code] for code in np.unique(codes))
+        return np.unique(np.ma.compressed(column)).tolist()
+
+    def __arrow_c_schema__(self):
+        return self._held.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        """The table for whoever speaks Arrow: `pyarrow.table(table)`, `polars.DataFrame(table)`,
+        `duckdb.sql("SELECT max(norm) FROM table")`. Columns are shared, not copied; text columns are
+        dictionaries. `requested_schema` is not followed."""
+        return self._held.__arrow_c_stream__(requested_schema)
+
+    def to_pandas(self):
+        """The table as a pandas.DataFrame, text columns as categories. Needs pandas."""
+        import numpy as np
+        import pandas as pd
+
+        def series(column):
+            if isinstance(column, np.ma.MaskedArray):  # of fingerprints, which no float64 holds
+                return pd.arrays.IntegerArray(column.data, column.mask)
+            return pd.Categorical.from_codes(*column) if isinstance(column, tuple) else column
+
+        return pd.DataFrame({name: series(column) for name, column in self._columns.items()})
+
+
+class RunTable(Table):
+    """A Table of all rows that were asked for, and what the run holds beside them. Rows are ordered
+    by restart, step, attempt, rank, seq.
 
     scalars      {restart, rank, step, name, value}: arrays of what `mon.log` recorded
     declared     {restart, rank, step, optimizer, param_group, name, value, text, type}: what the
@@ -49,15 +111,12 @@ class RunTable(Mapping):
     incomplete   sentences on why the record is not complete: nothing recorded, rows dropped, a
                  process that is gone without having stopped
     missing_ranks  ranks that should be among those read and have no directory
-    stats        names of the statistics in the table
     """
 
     def __init__(self, rows: Any, stats: tuple[str, ...]):
-        self._columns = {**rows.keys(), **rows.statistics(list(stats))}
+        super().__init__(rows.columns(list(stats)), stats)
         self._scalars = rows.scalars()
         self._declared = rows.declared()
-        self.num_rows: int = len(rows)
-        self.stats = stats
         self.payloads: list[dict] = [
             {**place, "value": _payload(kind, value)} for kind, value, place in rows.payloads()
         ]
@@ -71,32 +130,6 @@ class RunTable(Mapping):
         self.incomplete: list[str] = rows.incomplete()
         self.missing_ranks: list[int] = rows.missing_ranks()
 
-    def __getitem__(self, name: str) -> np.ndarray:
-        if name not in self._columns:
-            raise KeyError(selection.unknown("column", name, self._columns))
-        return _decoded(self._columns[name])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._columns)
-
-    def __len__(self) -> int:
-        return len(self._columns)
-
-    def __repr__(self) -> str:
-        return f"<RunTable: {self.num_rows} rows, columns {', '.join(self)}>"
-
-    def distinct(self, name: str) -> list:
-        """The values that a column has, sorted."""
-        import numpy as np
-
-        if name not in self._columns:
-            raise KeyError(selection.unknown("column", name, self._columns))
-        column = self._columns[name]
-        if isinstance(column, tuple):
-            codes, names = column
-            return sorted(names[code] for code in np.unique(codes))
-        return np.unique(np.ma.compressed(column)).tolist()
-
     @property
     def scalars(self) -> dict[str, np.ndarray]:
         return {name: _decoded(column) for name, column in self._scalars.items()}
@@ -104,18 +137,6 @@ class RunTable(Mapping):
     @property
     def declared(self) -> dict[str, np.ndarray]:
         return {name: _decoded(column) for name, column in self._declared.items()}
-
-    def to_pandas(self):
-        """The table as a pandas.DataFrame, text columns as categories. Needs pandas."""
-        import numpy as np
-        import pandas as pd
-
-        def series(column):
-            if isinstance(column, np.ma.MaskedArray):  # of fingerprints, which no float64 holds
-                return pd.arrays.IntegerArray(column.data, column.mask)
-            return pd.Categorical.from_codes(*column) if isinstance(column, tuple) else column
-
-        return pd.DataFrame({name: series(column) for name, column in self._columns.items()})
 
 
 @dataclasses.dataclass(frozen=True)

@@ -70,7 +70,7 @@ void read_frame(LogFrame& frame, std::string& unpacked, FrameBounds& bounds,
       }
       break;
     case FrameType::group:
-      if (decode_group(frame.payload, frame.header.raw, bounds, why, Columns::all(),
+      if (decode_group(frame.payload, frame.header.raw, bounds, why, Columns::all(), {},
                        [&](RecordBatch& batch, const GroupedBatch&) {
                          require_defined(records, batch);
                          records.rows += batch.rows.size();

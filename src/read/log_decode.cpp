@@ -42,7 +42,7 @@ std::optional<Series> read_series(ByteReader& reader) {
 }
 
 bool read_rows(std::string_view bytes, std::vector<Row>& rows, FrameBounds& bounds,
-               std::string& why, Columns columns) {
+               std::string& why, Columns columns, const WantedSeries& wanted) {
   ByteReader reader(bytes);
   const std::uint64_t count = reader.varint();
   // A row takes a byte at least (seq is never constant), so this bounds what is allocated.
@@ -54,22 +54,23 @@ bool read_rows(std::string_view bytes, std::vector<Row>& rows, FrameBounds& boun
     why = kTooManyRecords;
     return false;
   }
-  rows.clear();
-  rows.resize(count);
+  RowReader row_reader;
   for (std::uint64_t left = reader.varint(); left > 0 && reader.ok(); --left) {
     const auto id = reader.fixed<std::uint8_t>();
     const auto encoding = static_cast<Encoding>(reader.fixed<std::uint8_t>());
     const std::string_view data = reader.text();
     const log_format::ColumnDefinition* known = known_column(id);
     if (!reader.ok() || known == nullptr || !columns.has(known->column)) continue;
-    ColumnReader column(*known, encoding, data);
-    if (!column.read(rows) || !column.is_at_end()) {
-      why = column_fault(*known);
-      return false;
-    }
+    row_reader.add({*known, encoding, data});
   }
-  if (!reader.ok()) why = "the rows are cut short";
-  return reader.ok();
+  if (!reader.ok()) {
+    why = "the rows are cut short";
+    return false;
+  }
+  if (!row_reader.read(count, wanted, rows, why)) return false;
+  const ColumnDefinition* const faulty = row_reader.not_at_end();
+  if (faulty != nullptr) why = column_fault(*faulty);
+  return faulty == nullptr;
 }
 
 RowKey read_key(ByteReader& reader) {
@@ -208,10 +209,10 @@ bool skip_checks(std::string_view bytes, FrameBounds& bounds, std::string& why) 
 }
 
 bool read_section(Section section, std::string_view bytes, RecordBatch& batch, FrameBounds& bounds,
-                  std::string& why, Columns columns) {
+                  std::string& why, Columns columns, const WantedSeries& wanted) {
   switch (section) {
     case Section::rows:
-      return read_rows(bytes, batch.rows, bounds, why, columns);
+      return read_rows(bytes, batch.rows, bounds, why, columns, wanted);
     case Section::outcomes:
       return read_records(bytes, batch.outcomes, bounds, why, take_outcome);
     case Section::scalars:
@@ -292,7 +293,7 @@ bool decode_series(std::string_view payload, std::map<SeriesId, Series>& series,
 }
 
 bool decode_batch(std::string_view payload, RecordBatch& batch, FrameBounds& bounds,
-                  std::string& why, Columns columns) {
+                  std::string& why, Columns columns, const WantedSeries& wanted) {
   ByteReader reader(payload);
   batch.rows.clear();
   batch.checks.clear();
@@ -310,7 +311,7 @@ bool decode_batch(std::string_view payload, RecordBatch& batch, FrameBounds& bou
   while (reader.ok() && reader.left() > 0) {
     const auto section = static_cast<Section>(reader.fixed<std::uint8_t>());
     const std::string_view bytes = reader.text();
-    if (reader.ok() && !read_section(section, bytes, batch, bounds, why, columns)) {
+    if (reader.ok() && !read_section(section, bytes, batch, bounds, why, columns, wanted)) {
       if (why.empty()) {
         why = "section " + std::to_string(static_cast<int>(section)) + " cannot be decoded";
       }

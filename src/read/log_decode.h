@@ -8,6 +8,7 @@
 
 #include "read/columns.h"
 #include "read/log_bounds.h"
+#include "read/log_columns.h"
 #include "sinks/log_encode.h"
 #include "trainmon/record.h"
 
@@ -31,10 +32,10 @@ bool decode_series(std::string_view payload, std::map<SeriesId, Series>& series,
 std::optional<RecordBatch> decode_batch(std::string_view payload, FrameBounds& bounds,
                                         std::string& why);
 // The same into a batch whose memory is used again; what it holds after false means nothing. Of its
-// rows only these columns are decoded, the others are those of Row{}; payloads have their bytes,
-// and there are checks, if these are among the columns.
+// rows only those of wanted series and these columns are decoded, other columns are those of Row{};
+// payloads have their bytes, and there are checks, if these are among the columns.
 bool decode_batch(std::string_view payload, RecordBatch& batch, FrameBounds& bounds,
-                  std::string& why, Columns columns);
+                  std::string& why, Columns columns, const WantedSeries& wanted = {});
 
 // Whether every shape that a row names is in the list of its batch; `why` tells.
 bool has_listed_shapes(const RecordBatch& batch, std::string& why);

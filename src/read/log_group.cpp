@@ -1,10 +1,8 @@
 // The mirror of src/sinks/log_group.cpp.
 #include "read/log_group.h"
 
-#include <algorithm>
 #include <list>
 
-#include "read/log_columns.h"
 #include "read/log_decode.h"
 #include "sinks/compress.h"
 
@@ -72,7 +70,7 @@ class GroupRows {
         why = column_fault(*known);
         return false;
       }
-      columns_.emplace_back(*known, encoding, data);
+      columns_.add({*known, encoding, data});
     }
     return reader.ok();
   }
@@ -81,24 +79,15 @@ class GroupRows {
     left_ -= count;
     return true;
   }
-  bool read(std::uint64_t count, std::vector<Row>& rows, std::string& why) {
-    if (!skip(count)) return false;
-    rows.clear();
-    rows.resize(count);
-    for (ColumnReader& column : columns_) {
-      if (column.read(rows)) continue;
-      why = column_fault(column.definition());
-      return false;
-    }
-    return true;
+  bool read(std::uint64_t count, const WantedSeries& wanted, std::vector<Row>& rows,
+            std::string& why) {
+    return skip(count) && columns_.read(count, wanted, rows, why);
   }
-  bool is_at_end() const {
-    return left_ == 0 && std::ranges::all_of(columns_, &ColumnReader::is_at_end);
-  }
+  bool is_at_end() { return left_ == 0 && columns_.not_at_end() == nullptr; }
 
  private:
   std::uint64_t left_ = 0;
-  std::vector<ColumnReader> columns_;
+  RowReader columns_;
 };
 
 bool read_facts(ByteReader& reader, GroupedBatch& batch) {
@@ -115,7 +104,7 @@ bool read_facts(ByteReader& reader, GroupedBatch& batch) {
 }  // namespace
 
 bool decode_group(std::string_view payload, std::uint32_t raw, FrameBounds& bounds,
-                  std::string& why, std::optional<Columns> columns,
+                  std::string& why, std::optional<Columns> columns, const WantedSeries& wanted,
                   const std::function<void(RecordBatch&, const GroupedBatch&)>& take) {
   ByteReader reader(payload);
   Parts parts(raw);
@@ -138,7 +127,8 @@ bool decode_group(std::string_view payload, std::uint32_t raw, FrameBounds& boun
     const std::string_view head = heads.text();
     if (!heads.ok() || !decode_batch(head, batch, bounds, why, of_heads)) return fault();
     if (!batch.rows.empty()) return fault();  // rows are in columns alone
-    const bool are_read = columns ? rows.read(facts.rows, batch.rows, why) : rows.skip(facts.rows);
+    const bool are_read =
+        columns ? rows.read(facts.rows, wanted, batch.rows, why) : rows.skip(facts.rows);
     if (!are_read || !has_listed_shapes(batch, why)) return fault();
     take(batch, facts);
   }

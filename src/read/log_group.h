@@ -11,6 +11,7 @@
 
 #include "read/columns.h"
 #include "read/log_bounds.h"
+#include "read/log_columns.h"
 #include "trainmon/record.h"
 
 namespace trainmon {
@@ -23,10 +24,11 @@ struct GroupedBatch {
 };
 
 // Calls `take` for each batch; what it leaves in it is used again. Without columns the batches have
-// no rows. `raw` is what the header of the frame says. False when the payload is not what
-// docs/formats.md says; `why` tells. Batches before the place were given then.
+// no rows, else those of series that are wanted. `raw` is what the header of the frame says. False
+// when the payload is not what docs/formats.md says; `why` tells. Batches before the place were
+// given then.
 bool decode_group(std::string_view payload, std::uint32_t raw, FrameBounds& bounds,
-                  std::string& why, std::optional<Columns> columns,
+                  std::string& why, std::optional<Columns> columns, const WantedSeries& wanted,
                   const std::function<void(RecordBatch&, const GroupedBatch&)>& take);
 
 }  // namespace trainmon

@@ -74,8 +74,9 @@ void note_windows(LogContents& contents, const GroupedBatch& batch, LogIndex::Ba
   facts.has_bad_rows = batch.has_bad_rows;
   for (const auto& window : batch.windows) {
     add_window(facts, window.second);
-    contents.windows.insert(window);
+    contents.windows.insert(contents.windows.end(), window);
   }
+  facts.series = ~std::uint64_t{0};
 }
 
 // Counts the rows and payloads of a batch, notes their windows and lets them go. Returns how many
@@ -91,9 +92,10 @@ std::int64_t count_and_drop_rows(LogContents& contents, const Optimizers& optimi
       continue;
     }
     const std::pair window(*optimizer, row.key.window);
-    if (window != last_window) contents.windows.insert(window);
+    if (window != last_window) contents.windows.insert(contents.windows.end(), window);
     last_window = window;
     add_window(facts, row.key.window);
+    facts.series |= LogIndex::BatchFacts::bit(row.key.series);
     facts.has_bad_rows = facts.has_bad_rows || row.state.non_finite();
     ++facts.rows;
   }
@@ -105,6 +107,7 @@ std::int64_t count_and_drop_rows(LogContents& contents, const Optimizers& optimi
   undefined += static_cast<std::int64_t>(std::erase_if(batch.payloads, is_undefined));
   for (const Payload& payload : batch.payloads) {
     add_window(facts, payload.key.window);
+    facts.series |= LogIndex::BatchFacts::bit(payload.key.series);
     ++facts.payloads;
   }
   contents.rows += facts.rows + facts.payloads;
@@ -125,7 +128,9 @@ LogIndex::LogIndex(fs::path directory, int rank, int restart, Allowance& allowan
   for (std::size_t i = 0; i < segments_.size(); ++i) take(segments_[i], std::move(found[i]));
   std::reverse(segments_.begin(), segments_.end());
   drop_repeated();
-  std::ranges::sort(contents_.batches, {}, &RecordBatch::number);
+  if (!std::ranges::is_sorted(contents_.batches, {}, &RecordBatch::number)) {
+    std::ranges::sort(contents_.batches, {}, &RecordBatch::number);
+  }
   std::stable_sort(contents_.damage.begin(), contents_.damage.end(),
                    [](const Damage& a, const Damage& b) {
                      return std::tie(a.file, a.offset) < std::tie(b.file, b.offset);
@@ -279,7 +284,7 @@ void LogIndex::index_frames(const Segment& segment, const SegmentScan& scan, Fou
         });
         break;
       case log_format::FrameType::group:
-        is_used = decode_group(frame.payload, frame.header.raw, bounds, why, std::nullopt,
+        is_used = decode_group(frame.payload, frame.header.raw, bounds, why, std::nullopt, {},
                                [&](RecordBatch& one, const GroupedBatch& grouped) {
                                  undefined += add_batch(stored, one, [&](BatchFacts& facts) {
                                    note_windows(contents, grouped, facts);

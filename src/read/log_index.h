@@ -64,6 +64,8 @@ class LogIndex {
     std::int64_t first_window = 0;  // of its rows and payloads, over all optimizers
     std::int64_t last_window = -1;
     bool has_bad_rows = false;  // a NaN or an infinity in one
+    std::uint64_t series = 0;   // bits of those that rows and payloads may be of
+    static std::uint64_t bit(SeriesId id) { return std::uint64_t{1} << id % 64; }
   };
   // Which columns of a batch to decode; nullopt: leave it out.
   using Choose = std::function<std::optional<Columns>(const BatchFacts&)>;

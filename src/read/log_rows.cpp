@@ -24,6 +24,7 @@ class LogIndex::FrameReader {
   // Gives the batches of one frame that are chosen, of those that stand in `places`. Returns why
   // it cannot; empty when it could. Throws SinkError.
   std::string read(FileInPieces& file, std::span<const BatchPlace> places, const Choose& choose,
+                   const WantedSeries& wanted,
                    const std::function<void(RecordBatch&, const BatchFacts&)>& give) {
     std::optional<Columns> columns;
     chosen_.clear();
@@ -49,8 +50,9 @@ class LogIndex::FrameReader {
     bool is_used = false;
     if (frame.header.type == static_cast<std::uint8_t>(log_format::FrameType::group)) {
       const auto take = [&](RecordBatch& batch, const GroupedBatch&) { give_chosen(batch); };
-      is_used = decode_group(frame.payload, frame.header.raw, known_to_hold, why, columns, take);
-    } else if (decode_batch(frame.payload, batch_, known_to_hold, why, *columns)) {
+      is_used =
+          decode_group(frame.payload, frame.header.raw, known_to_hold, why, columns, wanted, take);
+    } else if (decode_batch(frame.payload, batch_, known_to_hold, why, *columns, wanted)) {
       is_used = true;
       give_chosen(batch_);
     }
@@ -150,13 +152,10 @@ std::int64_t LogIndex::read(const Piece& piece, const std::function<bool(SeriesI
   const std::filesystem::path& path = segments_[piece.segment].path;
   std::int64_t rows = 0;
   SeriesUse use(contents_.series, wanted);
+  const WantedSeries of_wanted = [&](SeriesId id) { return use.is_wanted(id); };
   const auto give = [&](RecordBatch& batch, const BatchFacts& facts) {
-    const auto drop = [&](const auto& record) {
-      rows += use.is_defined(record.key.series) ? 1 : 0;
-      return !use.is_wanted(record.key.series);
-    };
-    std::erase_if(batch.rows, drop);
-    std::erase_if(batch.payloads, drop);
+    rows += facts.rows + facts.payloads;
+    std::erase_if(batch.payloads, [&](const Payload& p) { return !of_wanted(p.key.series); });
     std::erase_if(batch.alerts, [&](const Alert& a) { return !use.is_defined(a.key.series); });
     take(std::move(batch), facts);
   };
@@ -174,7 +173,7 @@ std::int64_t LogIndex::read(const Piece& piece, const std::function<bool(SeriesI
       const auto next = std::find_if_not(places.begin() + static_cast<std::ptrdiff_t>(i),
                                          places.end(), same_frame);
       end = static_cast<std::size_t>(next - places.begin());
-      std::string why = reader.read(*file, {places.data() + i, end - i}, choose, give);
+      std::string why = reader.read(*file, {places.data() + i, end - i}, choose, of_wanted, give);
       if (!why.empty()) damage.push_back({path, places[i].frame.offset, std::move(why)});
     }
   } catch (const SinkError& error) {

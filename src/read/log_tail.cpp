@@ -157,7 +157,7 @@ bool LogTail::take_frame(LogFrame& frame, FrameBounds& bounds, const Take& take,
       return batch.has_value();
     }
     case log_format::FrameType::group:
-      return decode_group(frame.payload, frame.header.raw, bounds, why, Columns::all(),
+      return decode_group(frame.payload, frame.header.raw, bounds, why, Columns::all(), {},
                           [&](RecordBatch& batch, const GroupedBatch&) { give(batch); });
   }
   return true;  // a later version's

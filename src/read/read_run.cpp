@@ -38,15 +38,18 @@ void sort_unless_sorted(std::vector<T>& list, const Key& key) {
 RunRows read_run(const std::filesystem::path& run, const ReadOptions& options) {
   RunStream stream(run, options);
   const std::vector<RunStream::Piece>& pieces = stream.pieces();
+  const bool needs_all = options.merged || !options.stats;  // merging compares whole states
+  const Columns columns = needs_all ? Columns::all() : columns_of(*options.stats);
   std::vector<Collected> collected(pieces.size());
   for_each_parallel(pieces.size(), useful_threads(), [&](std::size_t i) {
     Collected& here = collected[i];
-    stream.read(pieces[i],
-                {[&](const ReadRow& row) {
-                   if (!options.only_bad || is_bad(row)) here.rows.push_back(row);
-                 },
-                 [&](ReadPayload&& payload) { here.payloads.push_back(std::move(payload)); }},
-                here.damage);
+    stream.read(
+        pieces[i],
+        {[&](const ReadRow& row) {
+           if (!options.only_bad || is_bad(row)) here.rows.push_back(row);
+         },
+         [&](ReadPayload&& payload) { here.payloads.push_back(std::move(payload)); }, columns},
+        here.damage);
   });
   RunRows result = stream.take_facts();
   for (Collected& here : collected) {

@@ -31,6 +31,8 @@ class Restarts {
     int& known = world_size_[restart];
     known = std::max(known, world_size);
   }
+  // Nothing is known of any step.
+  bool empty() const { return newest_.empty(); }
   // True for steps that nothing is known of.
   bool is_newest(int rank, std::int32_t optimizer, std::int64_t step, int restart) const {
     const auto found = newest_.find({rank, optimizer, step});

@@ -82,6 +82,7 @@ RunStream::RunStream(const std::filesystem::path& run, const ReadOptions& option
       if (!filter_.takes(series)) continue;
       directory.unified[id] = index_.add(series);
       directory.optimizers.insert(series.optimizer);
+      directory.series |= LogIndex::BatchFacts::bit(id);
     }
     for (const RecordBatch& batch : directory.log->contents().batches) {
       take_small(directory, batch);
@@ -265,7 +266,12 @@ bool RunStream::takes(const Directory& directory, const Outcome& outcome) const 
 RunStream::Selected RunStream::selected(const Directory& directory,
                                         const LogIndex::BatchFacts& batch,
                                         std::optional<std::int64_t> step) const {
-  if (batch.rows + batch.payloads == 0) return Selected::none;
+  if (batch.rows + batch.payloads == 0 || (batch.series & directory.series) == 0) {
+    return Selected::none;
+  }
+  if (!step && !options_.first_step && !options_.last_step && restarts_.empty()) {
+    return Selected::all;
+  }
   // Batches are short; of one that is not, every row is looked at.
   constexpr std::int64_t kFewWindows = 64;
   const std::int64_t windows = wrapping_difference(batch.last_window, batch.first_window);
@@ -338,6 +344,7 @@ std::int64_t RunStream::read(const Piece& piece, const Take& take,
     return !take.only_bad_batches || batch.has_bad_rows;
   };
   const auto take_batch = [&](RecordBatch&& batch, const LogIndex::BatchFacts& facts) {
+    if (batch.rows.empty() && batch.payloads.empty()) return;
     const bool is_given = gives(facts);
     listed.clear();
     for (const Shape& shape : batch.shapes) listed.push_back(kept(shape));

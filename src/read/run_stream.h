@@ -75,6 +75,7 @@ class RunStream {
     Timeline timeline;
     std::map<SeriesId, std::uint32_t> unified;  // of wanted series
     std::set<std::int32_t> optimizers;          // of wanted series
+    std::uint64_t series = 0;                   // bits of wanted series, as of BatchFacts
   };
   void find_missing(const std::vector<RankDirectory>& directories);
   void open(const RankDirectory& place, bool is_newest);

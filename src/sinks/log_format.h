@@ -232,6 +232,11 @@ class ByteReader {
     return std::bit_cast<T>(bytes);
   }
   std::uint64_t varint() {
+    if (!bytes_.empty() && static_cast<unsigned char>(bytes_.front()) < 0x80) {  // most are
+      const auto byte = static_cast<unsigned char>(bytes_.front());
+      bytes_.remove_prefix(1);
+      return byte;
+    }
     std::uint64_t value = 0;
     for (unsigned shift = 0; shift < 64; shift += 7) {
       if (bytes_.empty()) break;
@@ -246,6 +251,26 @@ class ByteReader {
   }
   std::int64_t signed_varint() { return unzigzag(varint()); }
   std::string_view text() { return take(varint()); }
+  // So many of them, however long.
+  void skip_varints(std::uint64_t count) {
+    constexpr std::uint64_t kMore = 0x8080808080808080;
+    while (count > 0 && bytes_.size() >= sizeof(std::uint64_t)) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, bytes_.data(), sizeof word);
+      const auto ends = static_cast<std::uint64_t>(std::popcount(~word & kMore));
+      if (ends >= count) break;  // the last one ends in here
+      count -= ends;
+      bytes_.remove_prefix(sizeof word);
+    }
+    while (count > 0) {
+      if (bytes_.empty()) {
+        fail();
+        return;
+      }
+      count -= static_cast<unsigned char>(bytes_.front()) < 0x80 ? 1 : 0;
+      bytes_.remove_prefix(1);
+    }
+  }
 
  private:
   std::string_view fail() {

@@ -13,6 +13,7 @@ import duckdb
 import nanobind
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -26,17 +27,20 @@ PRINTS = [2**64 - 1, 2**53 + 1, 2**63, 0, None, 1, 0x12E4567890123456]
 class Rows:
     """What RunTable asks of the rows that were read."""
 
-    def __init__(self, columns: dict):
-        self.columns = columns
+    def __init__(self, module):
+        self.module = module
 
-    def keys(self) -> dict:
-        return self.columns
+    def columns(self, stats: list):
+        return self
+
+    def arrays(self) -> dict:
+        return self.module.arrays(PRINTS)
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self.module.stream(PRINTS)
 
     def __len__(self) -> int:
         return len(PRINTS)
-
-    def statistics(self, names: list) -> dict:
-        return {}
 
     def __getattr__(self, name: str):
         return list
@@ -59,6 +63,8 @@ def table(tmp_path_factory) -> RunTable:
     command += [
         nanobind_files / "src" / "nb_combined.cpp",
         Path(__file__).with_name("wide_row_module.cpp"),
+        ROOT / "python/bindings/arrow_export.cpp",
+        ROOT / "src/base/text.cpp",
         "-o",
         built,
     ]
@@ -67,7 +73,7 @@ def table(tmp_path_factory) -> RunTable:
     spec = importlib.util.spec_from_file_location("wide_row_module", built)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return RunTable(Rows(module.columns(PRINTS)), ())
+    return RunTable(Rows(module), ())
 
 
 def test_numpy(table):
@@ -92,6 +98,23 @@ def test_pandas(table):
     column = table.to_pandas()["print"]
     assert column.dtype == pd.UInt64Dtype()
     assert [None if pd.isna(value) else int(value) for value in column] == PRINTS
+
+
+def test_arrow(table):
+    column = pa.table(table)["print"]
+    assert column.type == pa.uint64() and column.null_count == 1
+    assert column.to_pylist() == PRINTS
+    column.validate(full=True)
+
+
+def test_names_that_are_no_utf8(table):
+    """Arrow has such bytes escaped; two names that look the same then are one."""
+    names = ["w\\xff", "w\udcff"] * len(PRINTS)
+    assert table["name"].tolist() == names[: len(PRINTS)]
+    arrow = pa.table(table)
+    arrow.validate(full=True)
+    assert set(arrow["name"].to_pylist()) == {"w\\xff"}
+    assert arrow["name"].chunk(0).dictionary.to_pylist() == ["w\\xff"]
 
 
 def test_parquet(table, tmp_path):

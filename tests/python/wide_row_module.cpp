@@ -30,21 +30,22 @@ constexpr std::tuple kOwnRow{
 };
 
 // One row per integer, whose fingerprint it is; None: it is not known.
-nb::dict columns(const nb::list& prints) {
+ColumnTable columns(const nb::list& prints) {
   std::vector<OwnRow> rows;
   for (const nb::handle print : prints) {
     OwnRow& row = rows.emplace_back();
-    row.name = "w";
+    row.name = rows.size() % 2 == 0 ? "w\xff" : "w\\xff";  // the first is no UTF-8
     row.step = static_cast<std::int64_t>(rows.size());
     row.seq = rows.size();
     if (!print.is_none()) {
       row.print = static_cast<Fingerprint>(PyLong_AsUnsignedLongLong(print.ptr()));
     }
   }
-  nb::dict out;
+  ColumnTable out;
+  out.rows = std::ssize(rows);
   for_each_field(kOwnRow, [&]<typename Owner, typename T>(const Field<Owner, T>& field) {
     const auto get = [&](const OwnRow& row) -> const T& { return row.*field.member; };
-    out[text(field.name)] = field_column<T>(rows, get);
+    out.columns.push_back(field_column<T>(field.name, rows, get));
   });
   return out;
 }
@@ -52,5 +53,11 @@ nb::dict columns(const nb::list& prints) {
 }  // namespace trainmon
 
 NB_MODULE(wide_row_module, module) {
-  module.def("columns", &trainmon::columns);
+  module.def("arrays", [](const nb::list& prints) {
+    return trainmon::numpy_columns(trainmon::columns(prints));
+  });
+  module.def("stream", [](const nb::list& prints) {
+    return trainmon::arrow_stream(
+        std::make_shared<trainmon::ColumnTable>(trainmon::columns(prints)));
+  });
 }

@@ -155,7 +155,7 @@ TEST(Compact, AForgedNumberOfRowsTakesNoMemory) {
   const auto decoded = [&](std::string changed, std::optional<Columns> columns) {
     FrameBounds unbounded;  // as the second pass has them
     std::string why;
-    return decode_group(changed, sound.header.raw, unbounded, why, columns,
+    return decode_group(changed, sound.header.raw, unbounded, why, columns, {},
                         [](RecordBatch&, const GroupedBatch&) {});
   };
   EXPECT_TRUE(decoded(payload, Columns::all()));
@@ -192,7 +192,7 @@ TEST(Compact, AStormOfMutationsOfAGroup) {
     std::string why;
     std::size_t rows = 0;
     const bool is_decoded =
-        decode_group(changed, sound.header.raw, bounds, why, Columns::all(),
+        decode_group(changed, sound.header.raw, bounds, why, Columns::all(), {},
                      [&](RecordBatch& batch, const GroupedBatch&) {
                        rows += batch.rows.size();
                        for (const Row& row : batch.rows) {
