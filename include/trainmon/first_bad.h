@@ -28,6 +28,8 @@ struct FirstBad {
   // Declared values of that rank that changed in the ten steps before, a sentence each: "lr of
   // group 0 changed from 0.1 to 100 at step 5".
   std::vector<std::string> changes;
+  // The step before has no row: what went wrong may have begun in a step that was not recorded.
+  bool follows_gap = false;
   struct OfRestart {
     ReadRow row;
     Series series;

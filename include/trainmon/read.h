@@ -140,6 +140,8 @@ struct RunRows {
   int newest_restart = 0;     // of the ranks read
   // What restarts before the newest found that is not finite, a sentence each.
   std::vector<std::string> earlier;
+  // Ranks whose last tries of a step were all skipped, three or more, a sentence each.
+  std::vector<std::string> skipped;
   // Restarts that were killed and that a newer one followed, a sentence each.
   std::vector<std::string> killed;
   // Why the record of the ranks read is not complete, a sentence each: nothing recorded, rows

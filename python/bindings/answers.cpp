@@ -62,6 +62,7 @@ nb::tuple find_first_bad(const nb::bytes& run, std::vector<std::string> kinds,
     nb::list changes;
     for (const std::string& change : bad.changes) changes.append(text(change));
     row["changes"] = nb::tuple(changes);
+    row["follows_gap"] = bad.follows_gap;
     std::vector<int> restarts;
     for (const FirstBad::OfRestart& one : bad.restarts) restarts.push_back(one.row.restart);
     row["restarts"] = nb::tuple(nb::cast(restarts));

@@ -52,6 +52,7 @@ class FirstBad(Row):
     why        why that is so
     module     what is known of the module it came from
     changes    values of the optimizer's groups that changed in the ten steps before, a sentence each
+    follows_gap  the step before has no row: what went wrong may have begun in one not recorded
     restarts   all restarts that went wrong
     """
 
@@ -60,6 +61,7 @@ class FirstBad(Row):
     why: str
     module: str
     changes: tuple[str, ...]
+    follows_gap: bool
     restarts: tuple[int, ...]
 
 

@@ -249,11 +249,13 @@ Finding finding_of(const FirstBad& bad, std::uint32_t tensor,
   if (together.size() > 1) one.tensors.assign(together.begin(), together.end());
   one.value =
       static_cast<double>(bad.row.state.nans + bad.row.state.pos_infs + bad.row.state.neg_infs);
-  // A loss scaler makes and drops such steps as its way of working.
-  one.certain = bad.row.fate != Fate::skipped || bad.row.loss_scale == 1.0;
+  // A loss scaler makes and drops such gradients as its way of working.
+  const bool is_routine = bad.row.fate == Fate::skipped && is_gradient(bad.series.kind);
+  one.certain = !is_routine || bad.row.loss_scale == 1.0;
   one.text = bad.came_from.empty()
                  ? bad.series.kind + " has a NaN or an infinity"
                  : "a NaN or an infinity came from " + bad.came_from + ": " + bad.why;
+  if (bad.follows_gap) one.text += "; " + gap_text(one.step);
   return one;
 }
 

@@ -38,8 +38,8 @@ struct Diagnosis {
 // read_run().
 Diagnosis diagnose(const std::filesystem::path& run, const ReadOptions& options = {});
 // {"verdict": null | F, "findings": [F, ...], "checked": {check: times}, "evidence": {check:
-// {evidence: times}}, "not_checked": [{"check", "why"}]} with F = {"step", "check", "stage",
-// "ranks", "tensors", "layers", "value", "bound", "evidence", "certain", "text"}.
+// {evidence: times}}, "not_checked": [{"check", "why"}]} with F = {"step", "restart", "check",
+// "stage", "ranks", "tensors", "layers", "value", "bound", "evidence", "certain", "text"}.
 std::string diagnosis_json(const Diagnosis& diagnosis);
 // What a finding names, as people write it: all tensors, or a few and how many more.
 std::string tensors_text(const Diagnosis& diagnosis, const detect::Finding& finding);

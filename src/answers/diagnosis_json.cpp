@@ -42,6 +42,7 @@ nlohmann::ordered_json json_of(const Diagnosis& diagnosis, const Finding& one) {
   }
   nlohmann::ordered_json out;
   out["step"] = one.step;
+  out["restart"] = one.restart;
   out["check"] = detect::check_name(one.check);
   out["stage"] = detect::stage_name(one.stage);
   out["ranks"] = one.ranks;

@@ -155,22 +155,27 @@ class Around {
 
 using Look = std::function<void(const ReadRow&)>;
 
-// `look_again` gives the rows of a step of one restart once more. `is_whole`: no tensor was left
-// out by name, so that numbers of gradients mean something.
+// `look_again` gives the rows of a step once more, of one restart or (-1) of all. `is_whole`: no
+// tensor was left out by name, so that numbers of gradients mean something.
+using LookAgain = std::function<void(std::int64_t step, std::int32_t restart, const Look&)>;
 std::optional<FirstBad> finish(const RunRows& run, const FirstRows& found, bool is_whole,
-                               const std::function<void(const BadRow&, const Look&)>& look_again) {
+                               const LookAgain& look_again) {
   const std::map<std::int32_t, BadRow> of_restarts = found.of_restarts();
   if (of_restarts.empty()) return std::nullopt;
   const BadRow* const first =
       &std::min_element(of_restarts.begin(), of_restarts.end(), [](const auto& a, const auto& b) {
          return a.second.place < b.second.place;
        })->second;
-  FirstBad bad{first->row, first->series, {}, "", "", "", {}, {}};
+  FirstBad bad{first->row, first->series, {}, "", "", "", {}, false, {}};
   bad.changes = setting_changes(run.declared, bad.row.restart, bad.row.rank, bad.row.step);
   Around seen(run, *first);
   seen.add_settings(run.declared);
-  look_again(*first, [&](const ReadRow& row) { seen.add(row); });
+  look_again(bad.row.step, bad.row.restart, [&](const ReadRow& row) { seen.add(row); });
   bad.ranks = seen.ranks();
+  bad.follows_gap = bad.row.step > 0;
+  look_again(bad.row.step - 1, -1, [&](const ReadRow& row) {
+    if (row.rank == bad.row.rank && row.step == bad.row.step - 1) bad.follows_gap = false;
+  });
   if (is_whole) {
     Origin origin = origin_of(bad.series.kind, seen.around());
     bad.came_from = std::move(origin.place);
@@ -187,7 +192,7 @@ std::optional<FirstBad> find(const RunRows& run, bool is_whole) {
   FirstRows found(run);
   for (const ReadRow& row : run.rows) found.add(row);
   if (is_whole) found.add_losses();
-  return finish(run, found, is_whole, [&](const BadRow&, const Look& look) {
+  return finish(run, found, is_whole, [&](std::int64_t, std::int32_t, const Look& look) {
     for (const ReadRow& row : run.rows) look(row);
   });
 }
@@ -228,14 +233,14 @@ FirstBadOfRun first_bad(const std::filesystem::path& run, ReadOptions options) {
     damage.insert(damage.end(), bad.begin(), bad.end());
   });
   if (is_whole) found.add_losses();
-  result.found =
-      finish(stream.facts(), found, is_whole, [&](const BadRow& first, const Look& look) {
-        RunStream::Take take{look, {}};
-        take.step = first.row.step;
-        for (const RunStream::Piece& piece : pieces) {
-          if (piece.restart == first.row.restart) stream.read(piece, take, said_before);
-        }
-      });
+  const auto look_again = [&](std::int64_t step, std::int32_t restart, const Look& look) {
+    RunStream::Take take{look, {}};
+    take.step = step;
+    for (const RunStream::Piece& piece : pieces) {
+      if (restart < 0 || piece.restart == restart) stream.read(piece, take, said_before);
+    }
+  };
+  result.found = finish(stream.facts(), found, is_whole, look_again);
   result.run = stream.take_facts();
   result.run.damage.insert(result.run.damage.end(), damage.begin(), damage.end());
   return result;

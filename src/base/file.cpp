@@ -2,6 +2,7 @@
 #include "base/file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -290,6 +291,13 @@ std::string read_beginning(const std::filesystem::path& path, std::int64_t bytes
 
 std::string read_file(const File& file, const std::filesystem::path& path) {
   return read_bytes(file, size_of(file, path), path);
+}
+
+File lock_directory(const std::filesystem::path& directory) {
+  File file(open_above_standard(directory, O_RDONLY | O_DIRECTORY));
+  if (!file.is_open()) throw file_error(errno, "cannot open", directory);
+  if (::flock(file.fd(), LOCK_EX | LOCK_NB) != 0) file.close();
+  return file;
 }
 
 namespace {

@@ -105,6 +105,9 @@ File open_to_share(const std::filesystem::path& path);
 // Cuts off what follows the last `line_end` (a kill may have left part of a line); the size then.
 std::int64_t cut_torn_line(const File& file, std::string_view line_end,
                            const std::filesystem::path& path);
+// The directory, locked (flock) against others that ask for the same until the File is closed; not
+// open where another has it, or where the file system has no locks.
+File lock_directory(const std::filesystem::path& directory);
 // Replaces `path` by a file with this content; readers see the old or the new one, never a part.
 // The name during writing is `path` + ".tmp"; whatever stands there is removed first. `mode` as in
 // create_file().

@@ -26,8 +26,11 @@ std::string ranks_of(const Finding& one) {
 
 std::string place_of(const Diagnosis& diagnosis, const Finding& one) {
   const std::string tensors = tensors_text(diagnosis, one);
-  return "step " + std::to_string(one.step) + ", " + std::string(detect::stage_name(one.stage)) +
-         ranks_of(one) + (tensors.empty() ? "" : ", " + tensors);
+  const int newest = diagnosis.run.newest_restart;
+  const std::string restart = newest > 0 ? ", restart " + std::to_string(one.restart) : "";
+  return "step " + std::to_string(one.step) + restart + ", " +
+         std::string(detect::stage_name(one.stage)) + ranks_of(one) +
+         (tensors.empty() ? "" : ", " + tensors);
 }
 
 // Nothing of checks whose evidence is not a choice.
@@ -71,6 +74,7 @@ void print_text(const Diagnosis& diagnosis, const std::string& run, const Contex
     if (diagnosis.findings.size() > 1) print_others(diagnosis);
   } else {
     std::cout << "nothing certainly wrong in " << grouped(diagnosis.rows) << " rows\n";
+    for (const std::string& sentence : diagnosis.run.skipped) std::cout << "  " << sentence << "\n";
     if (!diagnosis.findings.empty()) print_others(diagnosis);
   }
   std::cout << "checked";
@@ -102,7 +106,7 @@ void print_text(const Diagnosis& diagnosis, const std::string& run, const Contex
     if (!name.empty()) std::cerr << " --name " << shell_word(name);
   }
   std::cerr << " --steps " << std::max<std::int64_t>(0, first.step - 1) << ":" << first.step
-            << "\n";
+            << (first.restart < diagnosis.run.newest_restart ? " --all-restarts" : "") << "\n";
 }
 
 void run_diagnose(const Selection& selection, Context& context) {

@@ -221,6 +221,8 @@ void print_account(const Account& account, const std::string& run, const Context
   for (const std::string& sentence : account.earlier) {
     std::cout << "  " << printable(sentence) << "\n";
   }
+  if (!account.skipped.empty()) std::cout << "\nskipped\n";
+  for (const std::string& sentence : account.skipped) std::cout << "  " << sentence << "\n";
   for (const std::string& sentence : account.killed) std::cout << "\n" << sentence << "\n";
   if (!account.damage.empty()) std::cout << "\ndamage\n";
   for (const Damage& damage : account.damage) {
@@ -257,6 +259,7 @@ void inspect_run(const std::string& run, Context& context) {
   out["world_size"] = found.missing.world_size;
   out["missing_ranks"] = found.missing.ranks;
   out["earlier"] = found.earlier;
+  out["skipped"] = found.skipped;
   out["killed"] = found.killed;
   out["ranks"] = Json::array();
   for (const RankAccount& rank : found.ranks) out["ranks"].push_back(rank_json(rank));

@@ -80,6 +80,7 @@ void print_text(const FirstBad& found, int newest_restart, const std::string& ru
     std::cout << "  ranks     " << ranks_text(found.ranks) << " are bad at this place\n";
   }
   if (is_row) print_place(row, found.series);
+  if (found.follows_gap) std::cout << "  before    " << gap_text(row.step) << "\n";
   for (const std::string& change : found.changes) std::cout << "  before    " << change << "\n";
   print_restarts(found, newest_restart);
   if (context.quiet) return;
@@ -113,6 +114,7 @@ void run_first_bad(const Selection& selection, Context& context) {
     out["why"] = found->why;
     out["module"] = found->module;
     out["changes"] = found->changes;
+    out["follows_gap"] = found->follows_gap;
     out["restarts"] = Json::array();
     for (const FirstBad::OfRestart& one : found->restarts) {
       out["restarts"].push_back(json_row(one.row, one.series));
@@ -125,6 +127,7 @@ void run_first_bad(const Selection& selection, Context& context) {
     std::cout << " of restarts 0 to " << newest;
   }
   std::cout << "\n";
+  for (const std::string& sentence : answer.run.skipped) std::cout << "  " << sentence << "\n";
   for (const std::string& sentence : answer.run.killed) std::cout << "  " << sentence << "\n";
 }
 

@@ -1,6 +1,6 @@
 // Both moments are linear in what they are made of, so their sums obey the same equations, and the
-// sketches of the first. The
-// group of a parameter is not recorded: an equation holds when it holds for one group.
+// sketches of the first. The group of a parameter is not recorded: an equation holds when it holds
+// for one group.
 #include <algorithm>
 #include <cmath>
 #include <functional>

@@ -1,7 +1,6 @@
 // The sum over a tensor is linear, so the sum of the mean is the mean of the sums; likewise its
-// sketch. Each element of
-// a mean of n is rounded less than n times, by at most u of what was added: so the bound holds for
-// any order in which a collective adds.
+// sketch. Each element of a mean of n is rounded less than n times, by at most u of what was added:
+// so the bound holds for any order in which a collective adds.
 #include <algorithm>
 #include <cmath>
 #include <optional>

@@ -60,6 +60,12 @@ bool comes_before(const BadPlace& a, int optimizer_of_a, const BadPlace& b, int 
   return std::tie(a.is_routine, a.seq) < std::tie(b.is_routine, b.seq);
 }
 
+std::string gap_text(std::int64_t bad_step) {
+  return "step " + std::to_string(bad_step - 1) +
+         " was not recorded: what went wrong may have begun before step " +
+         std::to_string(bad_step);
+}
+
 bool is_loss(std::string_view name) {
   constexpr std::string_view kLoss = "loss";
   return std::search(name.begin(), name.end(), kLoss.begin(), kLoss.end(), [](char a, char b) {

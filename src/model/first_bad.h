@@ -67,6 +67,8 @@ struct AroundBad {
 // be meant: no limit.
 bool is_bad_setting(const DeclaredValue& value);
 std::string setting_text(const DeclaredValue& value, std::int32_t group, std::int64_t step);
+// "step 9 was not recorded: what went wrong may have begun before step 10".
+std::string gap_text(std::int64_t bad_step);
 // Whether a scalar of this name is taken for a loss.
 bool is_loss(std::string_view name);
 void add_loss(std::optional<double>& loss, double value);

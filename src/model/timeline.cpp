@@ -1,6 +1,8 @@
 // The same rule as the collector's: a taken window moves the step on, any other is tried again.
 #include "model/timeline.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "model/wrapping.h"
@@ -19,6 +21,20 @@ void Timeline::keep_last(std::size_t windows) {
   for (auto& [optimizer, known] : outcomes_) {
     while (known.size() > windows) known.erase(known.begin());
   }
+}
+
+std::string Timeline::skips_at_end() const {
+  constexpr std::ptrdiff_t kTold = 3;
+  for (const auto& [optimizer, known] : outcomes_) {
+    const auto is_taken = [](const auto& one) { return one.second.fate != Fate::skipped; };
+    const auto last_taken = std::find_if(known.rbegin(), known.rend(), is_taken);
+    const std::ptrdiff_t skips = std::distance(known.rbegin(), last_taken);
+    if (skips < kTold) continue;
+    return "the last " + std::to_string(skips) + " of " + std::to_string(known.size()) +
+           " tries of a step were skipped, from step " +
+           std::to_string(std::prev(last_taken)->second.step) + " on";
+  }
+  return "";
 }
 
 Outcome Timeline::at(std::int32_t optimizer, std::int64_t window) const {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -26,6 +27,8 @@ class Timeline {
   // The outcome of a window; for one that has none (yet), fate unknown and the step that follows
   // from the nearest outcome before it, windows between counted as taken.
   Outcome at(std::int32_t optimizer, std::int64_t window) const;
+  // "the last 9 of 14 tries of a step were skipped, from step 5 on"; empty for fewer than three.
+  std::string skips_at_end() const;
   // All recorded outcomes.
   const std::map<std::int32_t, std::map<std::int64_t, Outcome>>& outcomes() const {
     return outcomes_;

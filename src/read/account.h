@@ -64,6 +64,7 @@ struct Account {
   std::vector<RankAccount> ranks;  // by rank, restart
   MissingRanks missing;
   std::vector<std::string> earlier;  // as RunRows has it
+  std::vector<std::string> skipped;  // as RunRows has it
   std::vector<std::string> killed;   // as RunRows has it
   std::vector<Damage> damage;
   std::int64_t rows() const;

@@ -261,9 +261,16 @@ Compaction compact(const fs::path& run,
     CompactedRank& rank = result.ranks.emplace_back();
     rank.rank = directory->rank;
     rank.restart = directory->restart;
+    // Two at once would write the same temporary file.
+    const File lock = lock_directory(directory->path);
     for (const Candidate& segment : segments) {
       if (segment.is_last && !is_over) {
         rank.left.push_back({segment.path, "it may still be written", false});
+      } else if (!lock.is_open()) {
+        rank.left.push_back({segment.path,
+                             "another trainmon compact is at work there, or the file system has no "
+                             "locks",
+                             true});
       } else {
         try {
           compact_segment(segment, rank);

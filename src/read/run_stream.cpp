@@ -133,14 +133,16 @@ void RunStream::open(const RankDirectory& place, bool is_newest) {
   if (stored && (stored->closed || log.rows == 0)) hold_against_health(place, stored->health, log);
   Completeness state = completeness_of(place, directory.facts, stored, &log, is_newest);
   if (!is_newest && state.writer == WriterState::gone) killed_.add(place.rank, place.restart);
+  if (const std::string skips = directory.timeline.skips_at_end(); is_newest && !skips.empty()) {
+    facts_.skipped.push_back("rank " + std::to_string(place.rank) + ": " + skips);
+  }
   std::move(state.incomplete.begin(), state.incomplete.end(),
             std::back_inserter(facts_.incomplete));
   facts_.damage.insert(facts_.damage.end(), state.damage.begin(), state.damage.end());
   if (log.files == 0 && log.damage.empty()) look_for_others(place, stored);
   for (const auto& [id, series] : log.series) {
-    if (std::find(facts_.kinds.begin(), facts_.kinds.end(), series.kind) == facts_.kinds.end()) {
-      facts_.kinds.push_back(series.kind);
-    }
+    if (std::ranges::find(facts_.kinds, series.kind) != facts_.kinds.end()) continue;
+    facts_.kinds.push_back(series.kind);
   }
   for (const LogIndex::Piece& piece : directory.log->pieces()) {
     pieces_.push_back({piece, place.rank, place.restart, directories_.size()});
@@ -155,9 +157,7 @@ void RunStream::open_log(Directory& directory, std::vector<Damage>& damage) {
   // After it: the step a living run began at is there before its first rows.
   directory.facts = read_run_json(place, damage);
   directory.timeline = Timeline(directory.facts.start_steps);
-  for (const RecordBatch& batch : directory.log->contents().batches) {
-    directory.timeline.add(batch);
-  }
+  for (const RecordBatch& one : directory.log->contents().batches) directory.timeline.add(one);
 }
 
 // A segment that is gone or ends early between two frames shows nowhere else. Of a run that was

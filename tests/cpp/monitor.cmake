@@ -29,3 +29,6 @@ add_test(NAME embed_cpp COMMAND embed_cpp ${CMAKE_CURRENT_BINARY_DIR}/embed_cpp_
 if(NOT TRAINMON_SANITIZE)
   trainmon_test(no_memory SOURCES monitor/no_memory_test.cpp DEPENDS monitor read answers)
 endif()
+
+# What is on the disk a flush interval after it was sealed: tests beside these would take the time.
+set_tests_properties(kill_loop kill_tables kill_tensorboard PROPERTIES RUN_SERIAL TRUE)

@@ -2,12 +2,14 @@
 import contextlib
 import itertools
 import math
+import warnings
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import trainmon
 from test_features_attention import Sizes
 from trainmon.torch.features import spectral as spectral_module
 from trainmon.torch.features.routers import per_token_expert_entropy, router_weight_similarity
@@ -256,3 +258,19 @@ def test_entropy_of_odd_logits():
     ).tolist()
     assert even == pytest.approx(math.log(3)) and cut == pytest.approx(math.log(2))
     assert lost == 0
+
+
+def test_a_trace_has_nothing_of_the_spectrum_in_it(tmp_path):
+    model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = torch.randn(4, 6)
+    bare = torch.jit.trace(model, x)
+    monitor = trainmon.watch(model, optimizer, kinds=["spectral"], every=1, out=tmp_path / "run")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", torch.jit.TracerWarning)
+        traced = torch.jit.trace(model, x)
+    assert str(traced.inlined_graph) == str(bare.inlined_graph)
+    model(x).sum().backward()  # and the spectrum is still recorded
+    optimizer.step()
+    monitor.stop()
+    assert trainmon.read_table(str(tmp_path / "run"), kinds=["spectral_norm"]).num_rows == 2

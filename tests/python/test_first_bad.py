@@ -117,6 +117,52 @@ def test_without_a_logged_loss_the_gradients_tell(tmp_path, capfd):
         assert "logged loss" not in text
 
 
+def test_what_may_have_begun_in_a_step_that_was_not_recorded_is_said(tmp_path):
+    train(tmp_path / "run", broken=(2, 3, 4), steps=5, every=3, log=False)
+    code, out, _ = call("first-bad", tmp_path / "run")
+    assert code == 1 and out.splitlines()[0].startswith("first bad: step 3, rank 0")
+    said = "step 2 was not recorded: what went wrong may have begun before step 3"
+    assert said in out
+    assert json.loads(call("first-bad", tmp_path / "run", "--json")[1])["follows_gap"]
+    assert trainmon.first_bad(tmp_path / "run").follows_gap
+    verdict = trainmon.diagnose(tmp_path / "run")["verdict"]
+    assert verdict["step"] == 3 and said in verdict["text"]
+    train(tmp_path / "all", broken=(2, 3, 4), steps=5)
+    assert not trainmon.first_bad(tmp_path / "all").follows_gap
+    assert "not recorded: what" not in call("first-bad", tmp_path / "all")[1]
+    train(tmp_path / "begins", broken=(0,), steps=2)
+    assert not trainmon.first_bad(tmp_path / "begins").follows_gap
+
+
+def scaled(out, bad_from, **keys):
+    """A loss scaler that skips every try from a step on: the forward is NaN for good."""
+    model = Blocks(broken=range(bad_from, 99))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    monitor = trainmon.watch(model, optimizer, out=out, scaler=scaler, every=1, **keys)
+    for _ in range(8):
+        loss = model(torch.ones(2, 4)).pow(2).mean()
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    monitor.stop()
+
+
+def test_a_training_that_skips_every_step_is_not_in_silence(tmp_path):
+    scaled(tmp_path / "run", 3)
+    said = "rank 0: the last 5 of 8 tries of a step were skipped, from step 3 on"
+    for command in ("first-bad", "diagnose", "doctor"):
+        assert said in call(command, tmp_path / "run")[1], command
+    assert json.loads(call("doctor", tmp_path / "run", "--json")[1])["skipped"] == [said]
+    scaled(tmp_path / "two", 6)  # two in a row are a scaler's way of working
+    assert "tries of a step" not in call("first-bad", tmp_path / "two")[1]
+    # Of a forward no loss scaler makes a NaN.
+    scaled(tmp_path / "forward", 3, kinds=["grads", "activations"])
+    verdict = trainmon.diagnose(tmp_path / "forward")["verdict"]
+    assert (verdict["step"], verdict["check"], verdict["restart"]) == (3, "finite", 0)
+
+
 def test_recorded_activations_name_the_module(tmp_path, capfd):
     train(tmp_path / "run", broken=(1,), kinds=["grads", "activations"])
     live = live_line(capfd.readouterr().err)

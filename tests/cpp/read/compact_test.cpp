@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/failpoint.h"
+#include "base/file.h"
 #include "read/log.h"
 #include "read/log_group.h"
 #include "read/log_index.h"
@@ -292,6 +293,24 @@ TEST(Compact, OfARunThatGoesOnTheLastSegmentStays) {
   ASSERT_EQ(done.ranks[0].left.size(), 1u);
   EXPECT_FALSE(done.ranks[0].left[0].is_fault);
   EXPECT_EQ(read_file(segment_of(directory, static_cast<int>(before.files) - 1)), last);
+  expect_same(before, read_log(directory, 0, 0));
+}
+
+TEST(Compact, TwoAtOnceDoNotTouchTheSameLog) {
+  const Scratch scratch;
+  const fs::path directory = write_rank(scratch.path(), 5, 300);
+  const LogContents before = read_log(directory, 0, 0);
+  {
+    const File other = lock_directory(directory);
+    ASSERT_TRUE(other.is_open());
+    EXPECT_FALSE(lock_directory(directory).is_open());
+    const Compaction done = compacted(scratch.path());
+    EXPECT_EQ(done.ranks.at(0).segments, 0);
+    ASSERT_EQ(done.ranks[0].left.size(), static_cast<std::size_t>(before.files));
+    EXPECT_TRUE(done.ranks[0].left[0].is_fault);
+    EXPECT_NE(done.ranks[0].left[0].why.find("another trainmon compact"), std::string::npos);
+  }
+  EXPECT_EQ(compacted(scratch.path()).ranks.at(0).segments, before.files);
   expect_same(before, read_log(directory, 0, 0));
 }
 

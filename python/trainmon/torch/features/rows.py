@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import weakref
 
+import torch
 from torch import Tensor, nn
 
 from trainmon.torch.features import eligible
@@ -124,6 +125,8 @@ class Features:
 
     def left(self, watched: Watched, module: nn.Module, args: tuple, kwargs: dict, output) -> None:
         if current_task() != IDLE:  # recomputed: the first pass gave the rows
+            return
+        if torch.jit.is_tracing():  # what is computed here would become part of the trace
             return
         frame = self.adapter.clock.frame or self.adapter.open_frame()
         if not frame.recording:
