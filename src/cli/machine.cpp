@@ -154,7 +154,7 @@ void print_text(const Json& out, const Context& context) {
   line("CUDA kernels", cuda.empty() ? "none in this build: it was made without nvcc" : cuda);
   if (!cuda.empty()) {
     const std::string missing = text_of(out["cuda_driver_missing"]);
-    line("CUDA driver", missing.empty() ? "found" : missing + ": all is measured on the CPU");
+    line("CUDA driver", missing.empty() ? "found" : missing);
   }
   line("directory", printable(text_of(out["directory"])));
   std::string disk = out["disk_free_bytes"].is_null() ? "free space unknown"

@@ -269,7 +269,8 @@ def test_a_trace_has_nothing_of_the_spectrum_in_it(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error", torch.jit.TracerWarning)
         traced = torch.jit.trace(model, x)
-    assert str(traced.inlined_graph) == str(bare.inlined_graph)
+    kinds = [[node.kind() for node in one.inlined_graph.nodes()] for one in (traced, bare)]
+    assert kinds[0] == kinds[1] and len(kinds[0]) > 3
     model(x).sum().backward()  # and the spectrum is still recorded
     optimizer.step()
     monitor.stop()
