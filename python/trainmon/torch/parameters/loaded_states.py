@@ -30,6 +30,7 @@ def announce_loads(adapter) -> None:
                 adapter.handles.add(ModuleHook(root, MODULE, hook))
             root = getattr(root, "module", None)
     for optimizer in adapter.optimizers.values():
-        register = getattr(optimizer, OPTIMIZER, None)  # torch before 2.2 has none
-        if register is not None:
-            adapter.handles.add(register(hook))
+        try:
+            adapter.handles.add(getattr(optimizer, OPTIMIZER)(hook))
+        except AttributeError:  # torch before 2.2, and wrappers that never became an Optimizer
+            pass
