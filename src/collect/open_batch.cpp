@@ -70,11 +70,12 @@ RecordBatch OpenBatch::take() {
   Buffer* first = nullptr;
   std::size_t size = 0, checks = 0;
   for (Buffer& buffer : buffers_) {
-    if (first == nullptr && !buffer.rows.empty()) first = &buffer;
+    if (buffer.rows.empty()) continue;  // a check comes with a row
+    if (first == nullptr) first = &buffer;
     size += buffer.rows.size();
     checks += buffer.checks.size();
   }
-  batch.checks.reserve(checks);
+  if (checks > 0) batch.checks.reserve(checks);
   if (first != nullptr) {
     std::vector<Row> next;
     next.reserve(first->rows.size());
@@ -82,11 +83,11 @@ RecordBatch OpenBatch::take() {
     batch.rows = std::exchange(first->rows, std::move(next));
   }
   for (Buffer& buffer : buffers_) {
+    if (buffer.rows.empty()) continue;
     batch.rows.insert(batch.rows.end(), buffer.rows.begin(), buffer.rows.end());
     buffer.rows.clear();
-    batch.checks.insert(batch.checks.end(), buffer.checks.begin(), buffer.checks.end());
-    buffer.checks.clear();
   }
+  if (checks > 0) take_checks(batch.checks);
   batch.outcomes = std::move(outcomes_);
   batch.scalars = std::move(scalars_);
   batch.payloads = std::move(payloads_);
@@ -100,8 +101,15 @@ RecordBatch OpenBatch::take() {
   if (!std::is_sorted(batch.rows.begin(), batch.rows.end(), by_seq)) {
     std::sort(batch.rows.begin(), batch.rows.end(), by_seq);
   }
-  std::ranges::sort(batch.checks, {}, &RowCheck::seq);
   return batch;
+}
+
+void OpenBatch::take_checks(std::vector<RowCheck>& to) {
+  for (Buffer& buffer : buffers_) {
+    to.insert(to.end(), buffer.checks.begin(), buffer.checks.end());
+    buffer.checks.clear();
+  }
+  std::ranges::sort(to, {}, &RowCheck::seq);
 }
 
 }  // namespace trainmon

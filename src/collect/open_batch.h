@@ -40,6 +40,8 @@ class OpenBatch {
   static constexpr std::size_t kBuffers = 16;
 
   Buffer& buffer_of_this_thread();
+  // All of them, by seq. Every mutex is held, and `to` has room.
+  void take_checks(std::vector<RowCheck>& to);
 
   std::array<Buffer, kBuffers> buffers_;
   std::atomic<std::uint64_t> seq_{1};
