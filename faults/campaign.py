@@ -154,7 +154,7 @@ def run_faults(training: Training, draws: random.Random, options: argparse.Names
         fork = draws.randrange(options.forks)
         draw = Draw(
             draws.randint(FIRST, LAST), draws.randrange(setting.ranks), draws.choice(training.names),
-            draws.random(), random.Random(draws.random()),
+            draws.random(),
         )  # fmt: skip
         out = options.out / f"{number:03d}"
         results = gathered(run(training, saved[fork], out, Plant(fault, draw, saved[fork]["step"])))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import random
 from collections.abc import Callable
 
 import torch
@@ -18,7 +17,6 @@ class Draw:
     rank: int
     tensor: str
     element: float  # 0..1 of those that the rank holds
-    random: random.Random
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,6 +182,7 @@ def moments_lost(names: tuple[str, ...], everywhere: bool) -> Callable:
 
 
 def many(setting: Setting) -> bool:
+    """Ranks hold the same gradient, or it is seen before and after the reduction."""
     return setting.ranks > 1 and setting.wrapper != "fsdp2"
 
 
@@ -193,11 +192,6 @@ def reduces(setting: Setting) -> bool:
 
 def adam(setting: Setting) -> bool:
     return setting.is_adam and setting.wrapper != "zero"
-
-
-def gradients_told(setting: Setting) -> bool:
-    """Ranks hold the same gradient, or it is seen before and after the reduction."""
-    return many(setting)
 
 
 def fault_list() -> list[Fault]:
@@ -213,7 +207,7 @@ def fault_list() -> list[Fault]:
                 "reduced",
                 "grad_reduced",
                 of_drawn_rank(flip(bit), gradient),
-                applies=gradients_told,
+                applies=many,
             )  # fmt: skip
         )
     for name, bits in (("exp_avg", (31, 30, 27, 22, 8)), ("exp_avg_sq", (30, 27, 24, 22, 8))):
@@ -245,11 +239,11 @@ def fault_list() -> list[Fault]:
         ),
         Fault(
             "reduced gradient of one rank, errors that cancel", "reduced", "grad_reduced",
-            of_drawn_rank(errors_that_cancel, gradient), applies=gradients_told,
+            of_drawn_rank(errors_that_cancel, gradient), applies=many,
         ),
         Fault(
             "reduced gradient of one rank, sticky bit 20", "reduced", "grad_reduced",
-            of_drawn_rank(flip(20), gradient), lasts=True, applies=gradients_told,
+            of_drawn_rank(flip(20), gradient), lasts=True, applies=many,
         ),
         Fault(
             "bfloat16 on the wire, one step", "local", "grad_reduced", wire_in_bfloat16,
@@ -289,7 +283,7 @@ def fault_list() -> list[Fault]:
         ),
         Fault(
             "one rank's gradient x2 after the reduction", "reduced", "grad_reduced",
-            of_drawn_rank(scaled(2), gradient), applies=gradients_told,
+            of_drawn_rank(scaled(2), gradient), applies=many,
         ),
         Fault(
             "moments lost, one rank", "moments", "moments",
@@ -307,7 +301,7 @@ def fault_list() -> list[Fault]:
         Fault(
             "NaN in a reduced gradient", "reduced", "grad_reduced",
             of_drawn_rank(lambda tensor, draw: tensor.view(-1)[:1].fill_(float("nan")), gradient),
-            applies=gradients_told,
+            applies=many,
         ),
     ]  # fmt: skip
     return faults

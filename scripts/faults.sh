@@ -12,22 +12,23 @@ first=$((16#${rules:0:6}))
 out=build/faults
 rm -rf $out
 export OMP_NUM_THREADS=1
-run() {  # run SETTING ARGUMENTS...
-  local ranks
-  ranks=$(.venv/bin/python -c 'import sys; sys.path.insert(0, "faults")
-from training import SETTINGS
-print(next(one.ranks for one in SETTINGS if one.name == sys.argv[1]))' "$1")
-  .venv/bin/python -m torch.distributed.run --standalone --nproc-per-node "$ranks" \
-    faults/campaign.py "$out/$2_$1" "$1" "${@:3}" >"$out.log" 2>&1 || { tail -n 40 "$out.log"; echo "faults: $1 did not end well, see $out.log" >&2; exit 1; }
-  echo "faults: $1, $2: $SECONDS s"
+run() {  # run SETTING RANKS FOLDER ARGUMENTS...
+  .venv/bin/python -m torch.distributed.run --standalone --nproc-per-node "$2" \
+    faults/campaign.py "$out/$3_$1" "$1" "${@:4}" >"$out.log" 2>&1 || {
+    tail -n 40 "$out.log"
+    echo "faults: $1 did not end well, see $out.log" >&2
+    exit 1
+  }
+  echo "faults: $1, $3: $SECONDS s"
 }
 mkdir -p build
 mapfile -t settings < <(.venv/bin/python -c 'import sys; sys.path.insert(0, "faults")
 from training import SETTINGS
-print(*(one.name for one in SETTINGS), sep="\n")')
+print(*(f"{one.name} {one.ranks}" for one in SETTINGS), sep="\n")')
 for setting in "${settings[@]}"; do
-  for ((seed = first; seed < first + seeds; ++seed)); do run "$setting" $seed $seed; done
-  [ "$clean" = 0 ] || run "$setting" clean $first --clean "$clean"
+  read -r name ranks <<<"$setting"
+  for ((seed = first; seed < first + seeds; ++seed)); do run "$name" "$ranks" $seed $seed; done
+  [ "$clean" = 0 ] || run "$name" "$ranks" clean $first --clean "$clean"
 done
 .venv/bin/python faults/score.py $out --write docs/detection.md \
   --note "$(date -u +%Y-%m-%d), commit $(git rev-parse --short HEAD), rules of ${rules:0:9}, seeds $first to $((first + seeds - 1)), ${#settings[@]} settings."

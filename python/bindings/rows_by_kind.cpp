@@ -38,9 +38,7 @@ class SetApart {
   nb::list take_rank(int rank) {
     on_disk([&] { rows_.take_rank(rank); });
     kinds_ = rows_.kinds();
-    nb::list out;
-    for (const std::string& kind : kinds_) out.append(text(kind));
-    return out;
+    return text_list(kinds_);
   }
   KindRows rows_of(std::size_t kind) const {
     return on_disk([&] { return rows_.rows_of(kinds_.at(kind)); });

@@ -100,11 +100,7 @@ Account account(const std::filesystem::path& run) {
     rank.is_newest = is_newest(directories, i);
     Completeness state = completeness_of(directory, facts, stored, &log, rank.is_newest);
     if (!rank.is_newest && state.writer == WriterState::gone) killed.add(rank.rank, rank.restart);
-    Timeline timeline(facts.start_steps);
-    for (const RecordBatch& batch : log.batches) timeline.add(batch);
-    if (const std::string skips = timeline.skips_at_end(); rank.is_newest && !skips.empty()) {
-      result.skipped.push_back("rank " + std::to_string(rank.rank) + ": " + skips);
-    }
+    if (!state.skips.empty()) result.skipped.push_back(std::move(state.skips));
     rank.writer = state.writer;
     rank.last_step = state.last_step;
     rank.last_time_ns = state.last_time_ns;

@@ -60,6 +60,7 @@ void find_last(Completeness& found, const RunFacts& facts, const LogContents& lo
   }
   found.last_time_ns = log.last_time_ns;
   if (last >= 0) found.last_step = timeline.at(facts.clock, last).step;
+  found.skips = timeline.skips_at_end();
 }
 
 std::string last_text(const Completeness& found) {
@@ -139,6 +140,8 @@ Completeness completeness_of(const RankDirectory& place, const RunFacts& facts,
   std::string who = "rank " + std::to_string(place.rank);
   if (place.restart > 0 || !is_newest) who += ", restart " + std::to_string(place.restart);
   const auto add = [&](const std::string& what) { found.incomplete.push_back(who + ": " + what); };
+  if (!is_newest) found.skips.clear();
+  if (!found.skips.empty()) found.skips.insert(0, "rank " + std::to_string(place.rank) + ": ");
   const std::map<std::string, std::int64_t> drops = drops_of(stored, log, sink);
   std::string reasons;
   std::int64_t dropped = 0;

@@ -19,7 +19,8 @@ struct Completeness {
   std::optional<std::int64_t> last_step;
   std::int64_t last_time_ns = 0;
   std::vector<std::string> incomplete;  // sentences that name the rank
-  std::vector<Damage> damage;           // of a closed run: parts of the log that are gone
+  std::string skips;  // "rank 0: the last 9 of 14 tries ..." (Timeline); of the newest restart
+  std::vector<Damage> damage;  // of a closed run: parts of the log that are gone
 };
 
 // Killed starts that a newer one of the same rank followed: no news, but whoever looks at their

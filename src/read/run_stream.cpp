@@ -133,9 +133,7 @@ void RunStream::open(const RankDirectory& place, bool is_newest) {
   if (stored && (stored->closed || log.rows == 0)) hold_against_health(place, stored->health, log);
   Completeness state = completeness_of(place, directory.facts, stored, &log, is_newest);
   if (!is_newest && state.writer == WriterState::gone) killed_.add(place.rank, place.restart);
-  if (const std::string skips = directory.timeline.skips_at_end(); is_newest && !skips.empty()) {
-    facts_.skipped.push_back("rank " + std::to_string(place.rank) + ": " + skips);
-  }
+  if (!state.skips.empty()) facts_.skipped.push_back(std::move(state.skips));
   std::move(state.incomplete.begin(), state.incomplete.end(),
             std::back_inserter(facts_.incomplete));
   facts_.damage.insert(facts_.damage.end(), state.damage.begin(), state.damage.end());
