@@ -1,6 +1,6 @@
 # What a developer types. Every target brings the machine to a working state first (scripts/setup.sh).
 .PHONY: setup demo test docs bench count-instructions format asan tsan torture dist test-aarch64 test-frameworks test-peer test-gpu
-.PHONY: faults test-recipes test-planted test-scale test-dist test-versions test-checkout
+.PHONY: faults gallery test-bridges test-browser test-recipes test-planted test-scale test-dist test-versions test-checkout
 
 setup:
 	scripts/setup.sh
@@ -18,6 +18,10 @@ test:
 docs:
 	scripts/setup.sh
 	scripts/docs.sh
+
+gallery:
+	scripts/setup.sh
+	scripts/gallery.sh
 
 bench:
 	scripts/setup.sh
@@ -79,6 +83,14 @@ test-gpu:
 test-versions:
 	scripts/setup.sh
 	scripts/test_versions.sh $(ARGS)
+
+test-bridges:
+	scripts/setup.sh
+	scripts/test_bridges.sh
+
+test-browser:
+	scripts/setup.sh
+	scripts/test_browser.sh
 
 test-recipes:
 	scripts/setup.sh

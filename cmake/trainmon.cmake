@@ -101,14 +101,22 @@ function(trainmon_library name)
   endforeach()
 endfunction()
 
-# trainmon_test(queue SOURCES queue_test.cpp DEPENDS pipe): GoogleTest program queue_test.
+# trainmon_test(queue SOURCES queue_test.cpp DEPENDS pipe LIBRARIES SQLite::SQLite3): GoogleTest
+# program queue_test over folders of ours and outside libraries. With ONE_THREAD nothing in it starts a
+# thread, and it is left out under ThreadSanitizer; a thread would end it.
 function(trainmon_test name)
-  cmake_parse_arguments(arg "" "" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(arg "ONE_THREAD" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
+  if(arg_ONE_THREAD AND TRAINMON_SANITIZE STREQUAL "thread")
+    return()
+  endif()
   add_executable(${name}_test ${arg_SOURCES})
+  if(arg_ONE_THREAD AND NOT TRAINMON_SANITIZE)
+    target_sources(${name}_test PRIVATE ${PROJECT_SOURCE_DIR}/tests/cpp/one_thread.cpp)
+  endif()
   trainmon_unity(${name}_test)
   # Compiling a test takes far longer than running it. What it tests is optimised as ever.
   target_compile_options(${name}_test PRIVATE -O1 -g1)
-  target_link_libraries(${name}_test PRIVATE trainmon_options GTest::gtest GTest::gtest_main)
+  target_link_libraries(${name}_test PRIVATE trainmon_options GTest::gtest GTest::gtest_main ${arg_LIBRARIES})
   foreach(dependency ${arg_DEPENDS})
     target_link_libraries(${name}_test PRIVATE trainmon_${dependency})
   endforeach()

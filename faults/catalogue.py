@@ -166,6 +166,33 @@ def not_updated(training: Training, draw: Draw) -> None:
             weight(training, draw).copy_(training.remembered)
 
 
+def of_remembered(change: Callable[[torch.Tensor, torch.Tensor, Training, Draw], None]) -> Callable:
+    """After the step, on every rank: change(weight, what it was before the step, ...)."""
+
+    def act(training: Training, draw: Draw) -> None:
+        with torch.no_grad():
+            change(weight(training, draw), training.remembered, training, draw)
+
+    return act
+
+
+def adam_again(eps_factor: float = 1.0, is_corrected: bool = True) -> Callable:
+    """The step of AdamW once more, with another eps or without the correction of its bias."""
+
+    def change(weight, before, training, draw):
+        state = training.inner.state[training.parameters[draw.tensor]]
+        m, v = (local(state[name]) for name in ("exp_avg", "exp_avg_sq"))
+        (group,) = training.inner.param_groups
+        first, second = (
+            1 - beta ** state["step"].item() if is_corrected else 1.0 for beta in group["betas"]
+        )
+        divisor = (v.sqrt() / second**0.5).add_(eps_factor * group["eps"])
+        weight.copy_(before * (1 - group["lr"] * group["weight_decay"]))
+        weight.addcdiv_(m, divisor, value=-group["lr"] / first)
+
+    return of_remembered(change)
+
+
 def remember_weight(training: Training, draw: Draw) -> None:
     training.remembered = weight(training, draw).detach().clone()
 
@@ -192,6 +219,11 @@ def reduces(setting: Setting) -> bool:
 
 def adam(setting: Setting) -> bool:
     return setting.is_adam and setting.wrapper != "zero"
+
+
+def steps_all(setting: Setting) -> bool:
+    """Every rank steps what it holds of every tensor."""
+    return setting.wrapper != "zero"
 
 
 def fault_list() -> list[Fault]:
@@ -235,7 +267,29 @@ def fault_list() -> list[Fault]:
         Fault("weight, two elements swapped", "weights", "weights", of_drawn_rank(swap_two, weight)),
         Fault(
             "one tensor decayed twice, all ranks", "update", "update", decayed_twice,
-            ranks="all", blames="all", exact=False,
+            ranks="all", blames="all",
+        ),
+        Fault(
+            "weight changed inside the step, bit 22", "update", "update",
+            of_drawn_rank(flip(22), weight), applies=steps_all,
+        ),
+        Fault(
+            "weight not updated, all ranks, one step", "update", "update",
+            of_remembered(lambda now, before, *_: now.copy_(before)),
+            ranks="all", blames="all", applies=steps_all,
+        ),
+        Fault(
+            "rate applied twice, one tensor, all ranks", "update", "update",
+            of_remembered(lambda now, before, *_: now.add_(now - before)),
+            ranks="all", blames="all", applies=steps_all,
+        ),
+        Fault(
+            "eps ten times as large, one tensor, all ranks", "update", "update",
+            adam_again(eps_factor=10.0), ranks="all", blames="all", applies=adam, exact=False,
+        ),
+        Fault(
+            "bias not corrected, one tensor, all ranks", "update", "update",
+            adam_again(is_corrected=False), ranks="all", blames="all", applies=adam,
         ),
         Fault(
             "reduced gradient of one rank, errors that cancel", "reduced", "grad_reduced",
@@ -311,5 +365,9 @@ def fault_list() -> list[Fault]:
 BEFORE = {
     "a stale gradient": ("reduced", -1, remember),
     "weight not updated, one rank, one step": ("moments", 0, remember_weight),
+    "weight not updated, all ranks, one step": ("moments", 0, remember_weight),
+    "rate applied twice, one tensor, all ranks": ("moments", 0, remember_weight),
+    "eps ten times as large, one tensor, all ranks": ("moments", 0, remember_weight),
+    "bias not corrected, one tensor, all ranks": ("moments", 0, remember_weight),
 }
 FAULTS = fault_list()

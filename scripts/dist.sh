@@ -42,7 +42,7 @@ tar -xzf "$sources"/rotki_sqlite-*.tar.gz -C "$work"
 
 # --- per architecture: compiler, libraries, headers ---------------------------------------------
 # The wheels' libraries by CMake's own search: their headers, never the machine's.
-header_only() { for name in nlohmann CLI; do
+header_only() { for name in nlohmann CLI boost; do
   find -L /usr/local/include /usr/include -maxdepth 1 -name $name -print -quit; done; }
 cmake_configs() { for name in nlohmann_json CLI11; do
   find -L /usr/local /usr/share /usr/lib -maxdepth 4 -path "*cmake/$name" -print -quit 2>/dev/null; done; }

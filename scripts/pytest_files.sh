@@ -1,10 +1,8 @@
 #!/usr/bin/env bash
-# pytest_files.sh PYTHON FILE ...: runs test files, each in a process of its own, so that one hang cannot
-# hide the rest; three at a time, as many wait for the processes they start. Shows what a file printed
-# when it has ended, and how long each took at the end; exits non-zero when one failed.
+# pytest_files.sh PYTHON FILE ... [-- PYTHON FILE ...]: runs test files, each in a process of its own, so that
+# one hang cannot hide the rest; three at a time, as many wait for the processes they start. Shows what a file
+# printed when it has ended, and how long each took at the end; exits non-zero when one failed.
 set -uo pipefail
-python=$1
-shift
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 
@@ -23,10 +21,24 @@ run_file() {  # run_file PYTHON PLACE FILE
 }
 export -f run_file
 
+files=()
+runs=()  # the Python of a file, then the file
+python=$1
+shift
+while [ $# -gt 0 ]; do
+  if [ "$1" = -- ]; then
+    python=$2
+    shift 2
+    continue
+  fi
+  files+=("$1")
+  runs+=("$python" "$1")
+  shift
+done
 failed=0
-printf '%s\n' "$@" | xargs -P 3 -I{} bash -c 'run_file "$@"' run "$python" "$place" {} || failed=1
+printf '%s\0' "${runs[@]}" | xargs -0 -P 3 -n 2 bash -c 'run_file "$1" "$0" "$2"' "$place" || failed=1
 printf '\n'
-for file in "$@"; do
+for file in "${files[@]}"; do
   cat "$place/$(basename "$file").line" 2>/dev/null || { echo "$(basename "$file") did not end"; failed=1; }
 done
 exit $failed

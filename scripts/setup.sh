@@ -39,6 +39,7 @@ find_missing() {
   need ninja-build command -v ninja
   need nlohmann-json3-dev header nlohmann/json.hpp
   need libcli11-dev header CLI/CLI.hpp
+  need libboost-dev header boost/beast/version.hpp
   need libzstd-dev header zstd.h
   need libsqlite3-dev header sqlite3.h
   need libgtest-dev header gtest/gtest.h

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # side_venv.sh NAME REQUIREMENTS [PIP OPTION ...]: the environment .venv-NAME, which sees everything in
-# .venv and adds what the file REQUIREMENTS pins; where X_requirements.txt has an X_constraints.txt
-# beside it, that holds too. Keeps other people's packages out of .venv.
+# .venv, its command line too, and adds what the file REQUIREMENTS pins; where X_requirements.txt has an
+# X_constraints.txt beside it, that holds too. Keeps other people's packages out of .venv.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,6 +17,7 @@ if [ ! -x "$venv/bin/python" ]; then
   .venv/bin/python -m venv --system-site-packages "$venv"
 fi
 site .venv/bin/python >"$(site "$venv/bin/python")/base.pth"
+ln -sf ../../.venv/bin/trainmon "$venv/bin/trainmon"
 
 if ! cat "${pins[@]}" | cmp -s - "$venv/requirements.stamp"; then
   # The torch at hand is a constraint: nothing may pull another one, with its CUDA libraries, in. But

@@ -11,7 +11,8 @@ need g++-aarch64-linux-gnu command -v aarch64-linux-gnu-g++
 need qemu-user-static command -v qemu-aarch64-static
 install_missing test-aarch64
 export TRAINMON_TARGET_ROOT=$PWD/build/aarch64-root
-unpack_arm64 "$TRAINMON_TARGET_ROOT" libzstd-dev libsqlite3-dev libgtest-dev nlohmann-json3-dev libcli11-dev
+boost=$(apt-cache depends libboost-dev | sed -n 's/.*Depends: \(libboost[0-9.]*-dev\)$/\1/p')  # the headers themselves
+unpack_arm64 "$TRAINMON_TARGET_ROOT" libzstd-dev libsqlite3-dev libgtest-dev nlohmann-json3-dev libcli11-dev $boost
 cmake --preset aarch64 >/dev/null
 cmake --build --preset aarch64
 ctest --preset aarch64 --no-tests=error "$@"

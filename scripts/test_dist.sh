@@ -11,7 +11,9 @@ die() {
   exit 1
 }
 compgen -G 'dist/*.whl' >/dev/null || die "no wheels in dist/: make dist"
-command -v qemu-aarch64-static >/dev/null || die "missing: apt-get install qemu-user-static"
+. scripts/apt_packages.sh
+need qemu-user-static command -v qemu-aarch64-static
+install_missing test-dist
 command -v apt-get >/dev/null || die "the arm64 Python comes from Debian's archive, by apt-get"
 scripts/side_venv.sh dist scripts/dist_test_requirements.txt
 python=.venv-dist/bin/python

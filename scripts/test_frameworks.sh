@@ -2,10 +2,15 @@
 # Runs tests/frameworks in environments of their own, with the torch that .venv uses.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-scripts/side_venv.sh frameworks scripts/frameworks_requirements.txt
+# All at a time, for pip mostly waits.
+environments=()
+prepare() { "$@" & environments+=($!); }
+prepare scripts/side_venv.sh frameworks scripts/frameworks_requirements.txt
 # ColossalAI names an older torch and older models, with which it would replace the others'.
-scripts/side_venv.sh colossalai scripts/colossalai_requirements.txt --no-deps
-scripts/side_venv.sh megatron scripts/megatron_requirements.txt --no-deps
+prepare scripts/side_venv.sh colossalai scripts/colossalai_requirements.txt --no-deps
+prepare scripts/side_venv.sh megatron scripts/megatron_requirements.txt --no-deps
+prepare scripts/test_mindspore.sh --prepare
+for environment in "${environments[@]}"; do wait "$environment"; done
 # A compilation of an operator that was killed leaves a lock, for which later ones wait without end.
 export TORCH_EXTENSIONS_DIR=$PWD/build/torch_extensions
 mkdir -p "$TORCH_EXTENSIONS_DIR"
@@ -14,7 +19,7 @@ failed=0
 # The longest first, so that none of them is left to run alone.
 mapfile -t files < <(printf '%s\n' tests/frameworks/test_equality_*.py tests/frameworks/test_[!e]*.py \
   tests/frameworks/test_examples.py | grep -v megatron)
-scripts/pytest_files.sh .venv-frameworks/bin/python "${files[@]}" || failed=1
-scripts/pytest_files.sh .venv-megatron/bin/python tests/frameworks/test_*megatron*.py || failed=1
+scripts/pytest_files.sh .venv-frameworks/bin/python "${files[@]}" \
+  -- .venv-megatron/bin/python tests/frameworks/test_*megatron*.py || failed=1
 scripts/test_mindspore.sh || failed=1
 exit $failed

@@ -4,5 +4,5 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/side_venv.sh peer scripts/peer_requirements.txt
 scripts/side_venv.sh peer833 scripts/peer833_requirements.txt --no-deps
-timeout --kill-after=10 1800 .venv/bin/python -m pytest -q -s tests/peer \
-  --peer-python .venv-peer/bin/python --peer833-python .venv-peer833/bin/python
+export PYTEST_ADDOPTS="-s --peer-python .venv-peer/bin/python --peer833-python .venv-peer833/bin/python"
+scripts/pytest_files.sh .venv/bin/python tests/peer/test_*.py

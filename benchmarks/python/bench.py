@@ -1,9 +1,9 @@
 # Runs the benchmarks, keeps what they found in one JSON file, and shows it beside the bars.
-"""bench.py [--only NAME ...] [--quick] [--programs DIR] [--peer-python P] [--peer833-python P]
+"""bench.py [--only NAME ...] [--quick] [--programs DIR]
 
 Each program writes lines, a figure with its yardstick of the same run (timed.py, lines.h); they go,
 with the commit, date and load they were measured at, into build/bench/results.json, where lines of
-programs that did not run now stay. The table of bars between two markers in docs/measurements.md is
+programs that did not run now stay, as do rows of the table that a fresh clone has no lines for. The table of bars between two markers in docs/measurements.md is
 written anew from that file. --quick shortens everything to try the programs: it writes neither.
 --table only writes the table. A bar that is missed is shown, not a failure; a program that fails is.
 """
@@ -28,6 +28,12 @@ DOCUMENT = ROOT / "docs/measurements.md"
 BEGIN = "<!-- bars: written by make bench from here -->"
 END = "<!-- bars: to here -->"
 
+# Environments of the peer, made when a program needs one.
+PEERS = {
+    "peer": ("peer", "scripts/peer_requirements.txt"),
+    "peer833": ("peer833", "scripts/peer833_requirements.txt", "--no-deps"),
+}
+
 # name -> what is run, what makes it short. {bin}: programs of benchmarks/cpp; {peer}, {peer833}:
 # interpreters with mindstudio-probe 26.2.0 and 8.3.3.
 PROGRAMS = {
@@ -35,6 +41,7 @@ PROGRAMS = {
     "accuracy": ("{bin}/accuracy_bench", "--elements 100000"),
     "probe": ("{bin}/probe_bench", "--mib 8 --rounds 3"),
     "checks": ("{bin}/checks_bench", "--mib 8 --rounds 3"),
+    "recorder": ("{bin}/recorder_bench", "--rounds 20"),
     "peer_stats": ("{python}/bench_stats.py --peer-python {peer}", "--rounds 1"),
     "overhead": ("{python}/bench_overhead.py", "--pairs 2 --only gradients"),
     "hooks": ("{python}/bench_hooks.py", "--rounds 5"),
@@ -45,6 +52,7 @@ PROGRAMS = {
     "sinks": ("{python}/bench_sinks.py {bin}/sinks_bench --peer-python {peer}", "--rounds 1"),
     "parquet": ("{python}/bench_parquet.py", "--steps 20"),
     "reading": ("{python}/bench_reading.py", "--steps 100"),
+    "report": ("{python}/bench_report.py {bin}/write_run", "--tensors 20 --steps 50"),
     "tensorboard": ("{python}/bench_tensorboard.py {bin}/tensorboard_bench", "--rounds 1"),
     "convert": (
         "{python}/bench_convert.py --peer-python {peer833}",
@@ -102,6 +110,13 @@ def run(name, command):
     return [{**line, **about} for line in lines]
 
 
+def set_up(whole):
+    """What a program names and is not there; nothing more is fetched."""
+    for name, words in PEERS.items():
+        if f"{{{name}}}" in whole:
+            subprocess.run([ROOT / "scripts/side_venv.sh", *words], cwd=ROOT, check=True)
+
+
 def number(value):
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
@@ -119,8 +134,11 @@ def judged(lines):
     return result
 
 
-def table(lines):
-    """The table of the bars, and below it when and where its lines were measured."""
+def table(lines, before=""):
+    """The table of the bars, and below it when and where its lines were measured. Of programs that
+    have no lines here, it is as `before` has it: a fresh clone has no results but those."""
+    old = before.splitlines()
+    own = {line["program"] for line in lines}
     rows = [
         "| bar | what | bound | figure | yardstick of the same run | met | command |",
         "|---|---|---|---|---|---|---|",
@@ -130,6 +148,10 @@ def table(lines):
         line = bar.line(lines)
         sign = {"<=": "at most", ">=": "at least"}[bar.sign]
         start = f"| {bar.id} | {bar.what} | {sign} {number(bar.bound)} {bar.unit}".rstrip()
+        known = [row for row in old if row.startswith(f"{start} |")]
+        if line is None and bar.program not in own and known:
+            rows.append(known[0])
+            continue
         if line is None:
             command = f"`bench.py --only {bar.program}`" if bar.program in PROGRAMS else ""
             rows.append(f"{start} | not measured | | | {command} |")
@@ -143,16 +165,24 @@ def table(lines):
         f"{name}: {line['date'][:10]}, commit {line['commit']}, load {line['load']}, {line['machine']}"
         for name, line in used.items()
     ]
+    runs += [
+        row.removeprefix("- ")
+        for row in old
+        if row.startswith("- ") and row[2:].split(":")[0] not in own
+    ]
     return "\n".join([*rows, "", *(f"- {run}" for run in runs)]).rstrip()
 
 
 def write_table(lines):
+    """Into the document; the table."""
     text = DOCUMENT.read_text()
     before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    old, end, after = rest.partition(END)
     if not begin or not end:
         sys.exit(f"{DOCUMENT} has no markers {BEGIN} and {END}")
-    DOCUMENT.write_text(f"{before}{BEGIN}\n{table(lines)}\n{END}{after}")
+    new = table(lines, old)
+    DOCUMENT.write_text(f"{before}{BEGIN}\n{new}\n{END}{after}")
+    return new
 
 
 def main():
@@ -161,20 +191,18 @@ def main():
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--programs", default=str(ROOT / "build/release/benchmarks/cpp"))
-    parser.add_argument("--peer-python", default=str(ROOT / ".venv-peer/bin/python"))
-    parser.add_argument("--peer833-python", default=str(ROOT / ".venv-peer833/bin/python"))
     options = parser.parse_args()
     names = [] if options.table else options.only or list(PROGRAMS)
     places = {
         "python": HERE,
         "bin": options.programs,
-        "peer": options.peer_python,
-        "peer833": options.peer833_python,
+        **{name: ROOT / f".venv-{name}/bin/python" for name in PEERS},
     }
     kept = json.loads(RESULTS.read_text())["lines"] if RESULTS.exists() else []
     found, failed = [], []
     for i, name in enumerate(names):
         whole, quick = PROGRAMS[name]
+        set_up(whole)
         words = f"{whole} {quick if options.quick else ''}".split()
         command = [word.format(**places) for word in words]  # a path may have spaces
         if command[0].endswith(".py"):
@@ -193,8 +221,7 @@ def main():
     if options.quick:
         print(table(found))
     else:
-        write_table(kept)
-        print(table(kept))
+        print(write_table(kept))
         print(f"\nall lines: {RESULTS.relative_to(ROOT)}; the table: {DOCUMENT.relative_to(ROOT)}")
     if failed:
         print(f"FAILED: {', '.join(failed)}")

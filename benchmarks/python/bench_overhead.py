@@ -20,6 +20,7 @@ import trainmon
 MODES = {
     "nothing (noise of the measurement)": None,
     "gradients": {"kinds": ["grads"]},
+    "gradients, with a flight recorder": {"kinds": ["grads"], "recorder_mb": 64},
     "gradients, moments": {"kinds": ["grads", "moments"]},
     "gradients, weights, moments": {"kinds": ["grads", "weights", "moments"]},
     "gradients, weights, moments, with checks": {"kinds": ["grads"], "checks": True},

@@ -57,6 +57,7 @@ struct Config {
   double segment_mb = 64.0;                   // size of a log segment
   int tensorboard_tags = 2000;                // curves of the sink tensorboard
   double latest_mb = 16.0;                    // bound of what mon.latest() keeps
+  double recorder_mb = 0.0;                   // size of the flight recorder's file; 0 = none
   bool allow_volume = false;                  // permit more than 50 GB a day
 };
 

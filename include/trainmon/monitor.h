@@ -16,12 +16,15 @@
 
 #include "trainmon/config.h"
 #include "trainmon/control.h"
+#include "trainmon/flight.h"
 #include "trainmon/probe.h"
 #include "trainmon/record.h"
 #include "trainmon/rule.h"
 #include "trainmon/sink.h"
 
 namespace trainmon {
+
+struct UpdateFormula;
 
 // Who this process is. Taken from torchrun's or the scheduler's environment by default.
 struct Identity {
@@ -110,6 +113,10 @@ class Monitor {
   bool saw_non_finite(int optimizer) const;
   // How many of the logged losses (scalars with "loss" in their name) were not finite.
   std::int64_t bad_losses() const;
+  // "check gap failed at step 12": the first step check that certainly failed; empty: none.
+  std::string failed_check() const;
+  // How many findings of `checks` there were; nullopt without `checks`.
+  std::optional<std::int64_t> failed_checks() const;
   // Whether a rule of statistics is at work or was, be it of the configuration, of a change that
   // follow() brought, or of MonitorParts.
   bool has_alert_rules() const;
@@ -135,6 +142,8 @@ class Monitor {
   // A row of the tensor divided by the loss scale, which is in it.
   Observed observe_scaled(SeriesId series, const TensorView& tensor, double scale,
                           std::uint32_t flags = 0);
+  // A row of the step that a formula takes of tensors of the CPU (stats/update.h).
+  Observed observe_update(SeriesId series, const UpdateFormula& formula);
   // The same for many tensors at once: those of a CUDA device are measured by one launch on the
   // stream of each. out[i] tells what became of tensors[i]. `scale`: a float32 number on the device
   // that tensors of that device and stream are divided by; others are flagged as still scaled.
@@ -173,6 +182,19 @@ class Monitor {
   // The same, and waits until all that was sealed before has passed the sinks, at most this long;
   // false if it took longer. For callers that read files or the last rows right afterwards.
   bool settle(double seconds);
+
+  // --- the flight recorder ------------------------------------------------------------------
+  // Whether there is one (config.recorder_mb): it could not be made on a full disk, say. Without
+  // one the members below do nothing. Outcomes, rows, scalars, alerts, and stages that other
+  // members tell of, come into it by themselves.
+  bool has_recorder() const;
+  // The number of a text, or of a group and its ranks ("0-3,8", "*" for all, "" for unknown), that
+  // a call of a collective can name; 0 where there is no more room. Takes a lock.
+  std::uint32_t flight_word(std::string_view text);
+  std::uint32_t flight_group(std::string_view name, std::string_view ranks);
+  // The clock's open window has reached it. No lock, no allocation.
+  void note_stage(FlightStage stage);
+  void note_collective(const CollectiveCall& call);
 
   // --- bookkeeping --------------------------------------------------------------------------
   void set_covered(std::string_view kind);

@@ -31,6 +31,7 @@ struct ReadOptions {
   bool all_restarts = false;               // false: the newest restart of a step that exists twice
   bool merged = false;    // union rows of all ranks merged, identical rows taken once
   bool only_bad = false;  // of the rows, those with a NaN or an infinity
+  unsigned threads = 0;   // that read; 0: as many as the machine has, at most 8
   // Of the states of rows, what derive() needs for these is read, unless rows are merged.
   std::optional<std::vector<Stat>> stats;  // nullopt: all
 };

@@ -33,6 +33,7 @@ inline constexpr std::string_view kGradUnreduced = "grad_unreduced";
 inline constexpr std::string_view kGradReduced = "grad_reduced";
 inline constexpr std::string_view kParamOrigin = "param_origin";
 inline constexpr std::string_view kParamUpdated = "param_updated";
+inline constexpr std::string_view kUpdate = "update";  // the step that a formula takes of state
 inline constexpr std::string_view kActv = "actv";
 inline constexpr std::string_view kActvGrad = "actv_grad";
 inline constexpr std::string_view kCc = "cc";

@@ -4,11 +4,12 @@
 #include <nanobind/stl/string.h>
 
 #include <bit>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "declared_value.h"
 #include "init.h"
+#include "stats/cpu/gather.h"
 #include "tensor.h"
 #include "trainmon/monitor.h"
 
@@ -32,22 +33,6 @@ bool is_simple(PyObject* value) {
          PyUnicode_CheckExact(value) || value == Py_None;
 }
 
-double element(const TensorView& view, bool& is_known) {
-  switch (view.dtype) {
-    case DType::float64:
-      return *static_cast<const double*>(view.data);
-    case DType::float32:
-      return *static_cast<const float*>(view.data);
-    case DType::int64:
-      return static_cast<double>(*static_cast<const std::int64_t*>(view.data));
-    case DType::int32:
-      return *static_cast<const std::int32_t*>(view.data);
-    default:
-      is_known = false;
-      return 0.0;
-  }
-}
-
 // nullopt: too long, or no UTF-8.
 std::optional<std::string> text_if_any(PyObject* object) {
   if (PyUnicode_GetLength(object) > kMostText) return std::nullopt;
@@ -58,8 +43,8 @@ std::optional<std::string> text_if_any(PyObject* object) {
   return std::nullopt;
 }
 
-// nullopt: no value that is recorded. A tensor is read where that costs no waiting. Sets no
-// exception.
+}  // namespace
+
 std::optional<DeclaredValue> value_of(PyObject* object) {
   DeclaredValue value;
   if (PyFloat_Check(object) || PyLong_Check(object)) {  // bool is an int
@@ -84,11 +69,15 @@ std::optional<DeclaredValue> value_of(PyObject* object) {
   const Access access = read_tensor(object, tensor);
   if (access == Access::refused) return std::nullopt;
   if (access == Access::ok && element_count(tensor.view) != 1) return std::nullopt;
-  bool is_known = access == Access::ok;
-  if (is_known) value.number = element(tensor.view, is_known);
-  if (!is_known) value.type = Type::unknown;
+  if (access == Access::ok) {
+    cpu::widen(tensor.view.dtype, tensor.view.data, 1, &value.number);
+  } else {
+    value.type = Type::unknown;
+  }
   return value;
 }
+
+namespace {
 
 // One entry of a group and what it was when it was told last.
 struct Entry {

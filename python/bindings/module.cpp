@@ -33,6 +33,9 @@ NB_MODULE(_core, module) {
   trainmon::init_query(module);
   trainmon::init_rows_by_kind(module);
   trainmon::init_answers(module);
+  trainmon::init_report(module);
+  trainmon::init_push(module);
   trainmon::init_convert(module);
   trainmon::init_directions(module);
+  trainmon::init_updates(module);
 }

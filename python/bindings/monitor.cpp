@@ -120,6 +120,7 @@ void init_monitor(nb::module_& module) {
   bind_windows(monitor);
   bind_rows(monitor);
   bind_reports(monitor);
+  bind_flight(monitor);
 }
 
 }  // namespace trainmon

@@ -19,6 +19,7 @@ using MonitorClass = nb::class_<BoundMonitor, Monitor>;
 void bind_windows(MonitorClass& monitor);
 void bind_rows(MonitorClass& monitor);
 void bind_reports(MonitorClass& monitor);
+void bind_flight(MonitorClass& monitor);
 
 // The value of this name; ValueError says which are valid.
 template <typename Enum, typename Name>

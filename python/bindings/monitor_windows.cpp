@@ -24,6 +24,8 @@ void bind_windows(MonitorClass& monitor) {
       .def("recording", &Monitor::recording)
       .def("saw_non_finite", &Monitor::saw_non_finite)
       .def("bad_losses", &Monitor::bad_losses)
+      .def("failed_check", &Monitor::failed_check)
+      .def("failed_checks", &Monitor::failed_checks)
       .def("has_alert_rules", &Monitor::has_alert_rules)
       .def("on_backward", &Monitor::on_backward)
       .def("accum", &Monitor::accum)

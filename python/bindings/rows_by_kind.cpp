@@ -79,10 +79,12 @@ SetApart* set_apart(const nb::bytes& run, std::vector<std::string> kinds,
                     std::vector<std::string> include, std::vector<std::string> exclude,
                     std::vector<int> ranks, std::optional<std::int64_t> first_step,
                     std::optional<std::int64_t> last_step, bool all_restarts,
-                    const std::vector<std::string>& stats, const nb::bytes& folder) {
+                    const std::vector<std::string>& stats, const nb::bytes& folder,
+                    unsigned threads) {
   ReadOptions options = options_of(std::move(kinds), std::move(include), std::move(exclude),
                                    std::move(ranks), first_step, last_step);
   options.all_restarts = all_restarts;
+  options.threads = threads;
   const std::vector<Stat> asked = statistics(stats);
   const std::filesystem::path path = path_of(run), beside = path_of(folder);
   return unlocked(path, [&] { return new SetApart(path, options, asked, beside); });
@@ -101,7 +103,7 @@ void init_rows_by_kind(nb::module_& module) {
   module.def("rows_by_kind", &set_apart, nb::arg("run"), nb::arg("kinds"), nb::arg("include"),
              nb::arg("exclude"), nb::arg("ranks"), nb::arg("first_step").none(),
              nb::arg("last_step").none(), nb::arg("all_restarts"), nb::arg("stats"),
-             nb::arg("folder"), nb::rv_policy::take_ownership);
+             nb::arg("folder"), nb::arg("threads"), nb::rv_policy::take_ownership);
 }
 
 }  // namespace trainmon

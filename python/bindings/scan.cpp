@@ -22,9 +22,6 @@ namespace nb = nanobind;
 
 namespace {
 
-// Pieces that are decoded at the same time; each holds some 65,000 rows of 200 bytes or more.
-constexpr unsigned kMostThreads = 4;
-
 std::shared_ptr<Scan> open_scan(const nb::bytes& run, std::vector<std::string> kinds,
                                 std::vector<std::string> include, std::vector<std::string> exclude,
                                 std::vector<int> ranks, std::optional<std::int64_t> first_step,
@@ -78,7 +75,7 @@ void ScanPass::read_pieces() {
     std::vector<ReadRow> rows;
     std::vector<Damage> damage;
   };
-  const unsigned threads = std::min(useful_threads(), kMostThreads);
+  const unsigned threads = threads_with_pieces(0);
   std::vector<Found> found(std::min<std::size_t>(threads, pieces.size() - next_piece_));
   for_each_parallel(found.size(), threads, [&](std::size_t i) {
     RunStream::Take take;

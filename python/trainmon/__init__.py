@@ -11,6 +11,7 @@ if TYPE_CHECKING:  # they and editors follow no name that resolves on first use
     from trainmon.directions import compare_directions as compare_directions
     from trainmon.monitor import Watch as Watch
     from trainmon.monitor import watch as watch
+    from trainmon.page import report as report
     from trainmon.querying import query as query
     from trainmon.reading import diagnose as diagnose
     from trainmon.reading import first_bad as first_bad
@@ -50,6 +51,7 @@ _HOME = {
     "top": "trainmon.reading",
     "scan": "trainmon.scanning",
     "query": "trainmon.querying",
+    "report": "trainmon.page",
     "compare": "trainmon.comparison",
     "convert": "trainmon.conversion",
     "compare_directions": "trainmon.directions",

@@ -11,7 +11,7 @@ class OtherKeys(TypedDict, total=False):
     """The keyword arguments of trainmon.watch that have no parameter of their own."""
 
     checks: bool
-    """also watch grads, weights and moments, and record of each what trainmon diagnose compares: a fingerprint and a sketch"""
+    """also watch grads, weights, moments and update, and record of each what trainmon diagnose compares: a fingerprint and a sketch"""
     include: str | Collection[str]
     """name patterns to watch; empty: every name"""
     exclude: str | Collection[str]
@@ -80,6 +80,8 @@ class OtherKeys(TypedDict, total=False):
     """curves that the sink tensorboard writes per rank; what is beyond is aggregated per layer"""
     latest_mb: float
     """limit of what latest() keeps, in MB"""
+    recorder_mb: float
+    """size of the flight recorder, a file of the last events that outlives the process, in MB; 0: none"""
     allow_volume: bool
     """permit an estimated volume over 50 GB a day"""
 

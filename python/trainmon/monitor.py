@@ -233,8 +233,11 @@ class Watch:
 
     def summary(self) -> dict[str, float]:
         """At most twenty floats about the last complete step, on this rank: per kind the norm over
-        all tensors and the largest norm of one, and how many elements were not finite."""
-        return floats_of(self.latest())
+        all tensors and the largest norm of one, and how many elements were not finite. With `checks`
+        also how many checks have failed since the start."""
+        floats = floats_of(self.latest())
+        failed = self._core.failed_checks()
+        return floats if failed is None else {**floats, "failed_checks": float(failed)}
 
     def health(self) -> dict[str, Any]:
         """Rows produced, written and dropped, per sink and reason; what switched itself off."""
@@ -358,7 +361,9 @@ class Watch:
         if health["parts_off"]:
             text += f", switched off: {', '.join(health['parts_off'])}"
         text += self._budget_text()
-        if health["alerts"]:
+        if failed := self._core.failed_check():
+            tool, found = "diagnose", failed
+        elif health["alerts"]:
             has_rules = self._core.has_alert_rules()
             tool = "anomalies" if has_rules else "first-bad"
             what = "alerts" if has_rules else "non-finite findings"
@@ -373,7 +378,9 @@ class Watch:
         else:
             tool, found = "top", "nothing found"
             if self._core.world_size > 1:  # this line is of one rank alone
-                tool, found = "first-bad", f"{found} on rank 0 of {self._core.world_size}"
+                is_checked = self._core.failed_checks() is not None
+                tool = "diagnose" if is_checked else "first-bad"
+                found = f"{found} on rank 0 of {self._core.world_size}"
         if "log" not in (sink["name"] for sink in health["sinks"]):
             tool = "doctor"  # the others read the log
         self._say(f"{text}; {found}; next: trainmon {tool} {_shell_word(self.directory)}")

@@ -172,13 +172,15 @@ def write_dataset(
     overwrite: bool = False,
     reader: Reader | None = None,
     progress: bool = False,
+    threads: int | None = None,
     **which,
 ) -> int:
     """Writes the rows of a run that `which` (arguments of read_table) selects; how many they were.
 
     All or nothing: the dataset is written beside `out` and renamed when it is whole. One kind of
     one rank is in memory at a time (one kind of all ranks where they are merged); the other rows of
-    the rank lie in a file there that has no name.
+    the rank lie in a file there that has no name. `threads` decode a rank, as of RowsByKind(); the
+    files do not depend on their number.
     """
     reader = reader or Reader("trainmon.parquet")
     out = Path(os.path.abspath(out))
@@ -188,6 +190,8 @@ def write_dataset(
         raise UsageError(f"{out} exists and is no Parquet dataset of ours: not overwritten")
     if not out.parent.is_dir():
         raise UsageError(f"{out.parent} is no directory")
+    if threads is not None and which.get("merged"):
+        raise UsageError("--threads: not with --merged, which takes all ranks at once")
     stats = _checked_stats(stats)
     show = _show if progress else None
     beside = Path(tempfile.mkdtemp(prefix=out.name + ".tmp-", dir=out.parent))
@@ -196,6 +200,8 @@ def write_dataset(
         merged = which.get("merged")
         write = _write_merged if merged else _write_ranks
         kept = {name: value for name, value in which.items() if merged or name != "merged"}
+        if not merged:
+            kept["threads"] = threads
         rows, there = write(run, {**kept, "stats": stats}, beside, float32, reader, show)
         if len(there.scalars["step"]):
             reader.remark(
@@ -329,6 +335,13 @@ def parser() -> argparse.ArgumentParser:
         help="statistic (repeatable); default all",
     )
     made.add_argument(
+        "--threads",
+        type=int,
+        choices=range(1, 129),
+        metavar="N",
+        help="threads that decode rows; without it as many as processors, at most 8",
+    )
+    made.add_argument(
         "--float32",
         action="store_true",
         help="round statistics to float32 (relative error 6e-8): a third smaller",
@@ -354,6 +367,7 @@ def main(arguments: list[str] | None = None) -> int:
             float32=options.float32,
             overwrite=options.overwrite,
             reader=reader,
+            threads=options.threads,
             progress=sys.stderr.isatty() and not options.quiet,
             **selection(options),
         )

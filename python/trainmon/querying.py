@@ -1,12 +1,16 @@
 # SQL over a run, in SQLite's engine or in DuckDB's over a scan.
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
+import math
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 from trainmon import _core
@@ -21,7 +25,7 @@ SETTINGS = {  # in this order; the last one keeps all of them
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "python_enable_replacements": "false",
-    "max_temp_directory_size": "'0B'",
+    "temp_directory": "''",  # what does not fit in memory is refused as such
     "memory_limit": f"'{MEMORY}'",
     "disabled_filesystems": "'LocalFileSystem'",
     "lock_configuration": "true",
@@ -324,3 +328,57 @@ def _add_table(database: Any, name: str, found: Any) -> None:
 
 def _valid(text: str) -> str:
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _cell(value: Any) -> Any:
+    """A value of DuckDB as JSON has it; NULL for NaN, an object for an infinity, text for all that is
+    neither a number nor a text."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, int):  # a bool, too
+        return int(value) if -(2**63) <= value < 2**63 else float(value)
+    if isinstance(value, Decimal):
+        return _cell(int(value)) if value == value.to_integral_value() else float(value)
+    if not isinstance(value, float):
+        return str(value)
+    if math.isnan(value):
+        return None
+    return value if math.isfinite(value) else {"real": str(value)}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """What `trainmon query --engine duckdb` runs: an answer of DuckDB as lines of JSON. The first is
+    {"columns": names}, then comes a list for each row, and {"lacks": sentences} at the end; or
+    {"error": text}."""
+    parser = argparse.ArgumentParser(prog="trainmon.querying", description=main.__doc__)
+    parser.add_argument("run")
+    parser.add_argument("sql")
+    parser.add_argument("--all-restarts", action="store_true")
+    parser.add_argument("--timeout", type=float, default=3600.0)
+    asked = parser.parse_args(arguments)
+
+    def put(line: Any) -> None:
+        print(json.dumps(line, allow_nan=False), flush=False)
+
+    try:
+        with warnings.catch_warnings(record=True) as lacks:
+            warnings.simplefilter("always")
+            answer = query(
+                asked.run,
+                asked.sql,
+                engine="duckdb",
+                all_restarts=asked.all_restarts,
+                timeout=asked.timeout,
+            )
+    except (ValueError, OSError, ModuleNotFoundError) as error:
+        put({"error": str(error)})
+        return 0
+    put({"columns": answer.columns})
+    for row in answer.rows:
+        put([_cell(value) for value in row])
+    put({"lacks": [str(one.message) for one in lacks]})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

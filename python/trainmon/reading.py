@@ -193,8 +193,9 @@ def diagnose(
     ranks, with the bound of their rounding. docs/detection.md says what each check proves.
 
     A dict with "verdict" (a finding, or None), "findings", "checked" (how often, by check) and
-    "not_checked" (check and why). A finding has "step", "check", "stage", "ranks", "tensors",
-    "layers", "value", "bound", "certain" and "text". Arguments and errors as for read().
+    "not_checked" (check and why). A finding has "step", "check", "stage", "ranks" ("one_of_ranks":
+    one of them is wrong, which cannot be told), "tensors", "layers", "value", "bound", "certain" and
+    "text". Arguments and errors as for read().
 
     >>> found = trainmon.diagnose("trainmon_runs/local")
     >>> found["verdict"]["step"], found["verdict"]["check"], found["verdict"]["stage"]
@@ -253,7 +254,8 @@ def _read(
 
 class RowsByKind:
     """The rows of a run, one rank after the other, and of a rank one kind after the other, so that
-    no more is in memory. `folder` takes a file that has no name. Arguments as of read_table().
+    no more is in memory. `folder` takes a file that has no name. Arguments as of read_table();
+    `threads` read, None: as many as the machine has, at most 8.
 
     facts     what the run holds beside rows, as a RunTable without any
     payloads  how many histograms and texts the ranks read so far have
@@ -271,6 +273,7 @@ class RowsByKind:
         ranks=None,
         steps=None,
         all_restarts=False,
+        threads=None,
     ):
         self.stats = _checked_stats(stats)
         self._path, asked = _checked(run, kinds, include, exclude, ranks, steps)
@@ -281,6 +284,7 @@ class RowsByKind:
             checks.flag("all_restarts", all_restarts),
             self.stats,
             os.fsencode(folder),
+            threads or 0,
         )
         facts = self._rows.facts()
         _warn(self._path, facts, 3)

@@ -29,15 +29,18 @@ ELSEWHERE = {
 }
 # The pages by question; "title <page>" where the page's own title is too long or says something else.
 NAVIGATION = {
-    "Begin": ["quick_start", "recording", "questions", "examples", "中文说明 <chinese>"],
+    "Begin": ["quick_start", "gallery", "recording", "questions", "examples", "中文说明 <chinese>"],
     "One question each": [
         "first_bad",
+        "hung",
         "detection",
+        "report",
         "cost",
         "numbers",
         "Two runs differ <compare>",
         "from_msprobe",
         "from_wandb",
+        "Send to a tracker <push>",
     ],
     "Frameworks": [
         "What is seen under each <frameworks>",
@@ -151,8 +154,10 @@ def main() -> None:
         if page == "index":
             text = index(text)
         (target / f"{page}.md").write_text(text, encoding="utf-8")
-    for picture in (ROOT / "docs").glob("*.svg"):
-        (target / picture.name).write_bytes(picture.read_bytes())
+    (target / "pictures").mkdir()
+    for pattern in ("*.svg", "pictures/*.png"):
+        for picture in (ROOT / "docs").glob(pattern):
+            (target / picture.relative_to(ROOT / "docs")).write_bytes(picture.read_bytes())
     for page, text in {
         "command_line": command_line(),
         "examples": examples(),

@@ -9,8 +9,10 @@
 #include <set>
 #include <utility>
 
+#include "answers/unchecked.h"
 #include "base/text.h"
 #include "detect/engine.h"
+#include "detect/parameters.h"
 #include "model/first_bad.h"
 #include "read/run_stream.h"
 #include "trainmon/first_bad.h"
@@ -22,70 +24,27 @@ using detect::Check;
 using detect::Finding;
 using detect::Quantity;
 
-// The scalar by which somebody says that weights are edited.
-constexpr const char* kEdit = "trainmon/edit";
-
-// The parameters of a run, and what each series is to the checks.
-class Parameters {
- public:
-  explicit Parameters(const std::vector<Series>& series) {
-    std::map<std::tuple<std::int32_t, std::int32_t, std::string>, std::uint32_t> known;
-    for (const Series& one : series) {
-      const int quantity = detect::quantity_of(one.kind);
-      Use& use = uses_.emplace_back();
-      if (quantity < 0 || !one.element.empty()) continue;
-      const auto [at, is_new] = known.try_emplace({one.optimizer, one.chunk, one.name},
-                                                  static_cast<std::uint32_t>(tensors_.size()));
-      if (is_new) tensors_.push_back({one.name, one.chunk, one.optimizer});
-      use.quantity = quantity;
-      use.tensor = at->second;
-      use.dtype = one.dtype;
-      use.is_replicated = one.replication == Replication::identical;
-    }
-  }
-
-  const std::vector<detect::Tensor>& tensors() const { return tensors_; }
-  // `check` is nullptr where the row has none.
-  std::optional<detect::Observation> observation(const ReadRow& row, const RowCheck* check) const {
-    const Use& use = uses_[row.series];
-    if (use.quantity < 0) return std::nullopt;
-    detect::Observation one = detect::observe(row.state, row.flags, row.loss_scale, check);
-    one.tensor = use.tensor;
-    one.quantity = static_cast<Quantity>(use.quantity);
-    one.rank = row.rank;
-    one.dtype = use.dtype;
-    one.is_replicated = use.is_replicated;
-    one.attempt = row.attempt;
-    one.accum = row.accum;
-    one.seq = row.seq;
-    return one;
-  }
-
- private:
-  struct Use {
-    int quantity = -1;
-    std::uint32_t tensor = 0;
-    DType dtype = DType::float32;
-    bool is_replicated = false;
-  };
-  std::vector<Use> uses_;  // by series
-  std::vector<detect::Tensor> tensors_;
-};
-
 // Gives the engine what the groups say as steps go by.
 class Told {
  public:
-  Told(const RunRows& run, detect::Engine& engine) : run_(run), engine_(engine) {
+  // `is_whole`: no row was left out, so that norms of all gradients can be told.
+  Told(const RunRows& run, bool is_whole, detect::Engine& engine) : run_(run), engine_(engine) {
     for (const ReadScalar& one : run.scalars) {
-      if (one.name == kEdit) engine.announce_edit(one.restart, one.rank, one.seq);
+      if (one.name == detect::kEditScalar) engine.announce_edit(one.restart, one.rank, one.seq);
+      if (is_whole && detect::is_gradient_norm(one.name)) norms_[one.step].push_back(&one);
     }
+    for (const ReadGap& one : run.gaps) engine.announce_loss(one.restart, one.rank);
   }
-  void declare_until(std::int64_t step) {
+  void tell(std::int64_t step) {
     for (; next_ < run_.declared.size() && run_.declared[next_].step <= step; ++next_) {
       const ReadDeclared& one = run_.declared[next_];
-      const bool is_number = one.value.type == DeclaredValue::Type::number;
       engine_.declare(one.restart, one.rank, one.optimizer, one.group, one.value.name,
-                      is_number ? one.value.number : std::numeric_limits<double>::quiet_NaN());
+                      detect::number_of(one.value));
+    }
+    const auto logged = norms_.find(step);
+    if (logged == norms_.end()) return;
+    for (const ReadScalar* one : logged->second) {
+      engine_.log_norm(one->restart, one->rank, {one->name, one->value});
     }
   }
 
@@ -93,6 +52,7 @@ class Told {
   const RunRows& run_;
   detect::Engine& engine_;
   std::size_t next_ = 0;
+  std::map<std::int64_t, std::vector<const ReadScalar*>> norms_;  // by step
 };
 
 // The tensors that have a NaN or an infinity where the first of all was found: in one step, on its
@@ -125,13 +85,13 @@ class FoundTogether {
 
 class StepByStep {
  public:
-  StepByStep(const RunStream& stream, const Parameters& parameters, detect::Engine& engine,
-             FoundTogether& together)
+  StepByStep(const RunStream& stream, bool is_whole, const detect::Parameters& parameters,
+             detect::Engine& engine, FoundTogether& together)
       : stream_(stream),
         parameters_(parameters),
         engine_(engine),
         together_(together),
-        told_(stream.facts(), engine) {
+        told_(stream.facts(), is_whole, engine) {
     for (std::size_t i = 0; i < stream.pieces().size(); ++i) {
       ranks_[stream.pieces()[i].rank].pieces.push_back(i);
     }
@@ -163,6 +123,7 @@ class StepByStep {
     std::size_t next = 0;
     std::int64_t newest = kBegin;    // step that was read
     std::int64_t complete = kBegin;  // steps before this one are whole
+    std::int64_t open = kBegin;      // the newest of which it is not known what became of it
   };
 
   Rank* furthest_behind() {
@@ -176,12 +137,18 @@ class StepByStep {
 
   std::int64_t read(Rank& rank, std::vector<Damage>& damage) {
     const auto add = [&](const ReadRow& row, const RowCheck* check) {
-      const std::optional<detect::Observation> one = parameters_.observation(row, check);
+      std::optional<detect::Observation> one =
+          parameters_.observe(row.series, row.state, row.flags, row.loss_scale, check);
       if (!one) return;
+      one->rank = row.rank;
+      one->attempt = row.attempt;
+      one->accum = row.accum;
+      one->seq = row.seq;
       together_.take(row, *one);
       if (row.fate == Fate::skipped) return;
       (check == nullptr ? unchecked_ : checked_).insert(one->tensor);
       rank.newest = std::max(rank.newest, row.step);
+      if (row.fate == Fate::unknown) rank.open = std::max(rank.open, row.step);
       if (row.step < next_step_) return;  // too late: its step was checked without it
       const auto [at, is_new] = steps_.try_emplace(row.step, row.restart, row.step);
       detect::StepEvidence& evidence = at->second;
@@ -199,15 +166,22 @@ class StepByStep {
     for (const auto& [number, rank] : ranks_) complete = std::min(complete, rank.complete);
     while (!steps_.empty() && steps_.begin()->first < complete) {
       const std::int64_t step = steps_.begin()->first;
-      told_.declare_until(step);
-      engine_.take(std::move(steps_.begin()->second));
+      told_.tell(step);
+      if (!is_torn(step)) engine_.take(std::move(steps_.begin()->second));
       steps_.erase(steps_.begin());
       next_step_ = step + 1;
     }
   }
 
+  // Whether a rank was in the middle of this step when its record ended, so far or for good.
+  bool is_torn(std::int64_t step) const {
+    return std::ranges::any_of(ranks_, [&](const auto& one) {
+      return one.second.open == step && one.second.newest == step;
+    });
+  }
+
   const RunStream& stream_;
-  const Parameters& parameters_;
+  const detect::Parameters& parameters_;
   detect::Engine& engine_;
   FoundTogether& together_;
   Told told_;
@@ -217,24 +191,9 @@ class StepByStep {
   std::int64_t next_step_ = kBegin;
 };
 
-detect::Stage stage_of(const FirstBad& bad) {
-  if (bad.series.kind == kLogged) return detect::Stage::loss;
+detect::Stage stage_of_first(const FirstBad& bad) {
   if (bad.came_from.starts_with("the forward")) return detect::Stage::forward;
-  switch (moment_of(bad.series.kind)) {
-    case 0:
-      return detect::Stage::weights;
-    case 1:
-      return detect::Stage::forward;
-    case 2:
-      return detect::Stage::grad_unreduced;
-    case 3:
-    case 4:
-      return detect::Stage::grad_reduced;
-    case 6:
-      return detect::Stage::update;
-    default:
-      return detect::Stage::moments;
-  }
+  return stage_of_kind(bad.series.kind);
 }
 
 Finding finding_of(const FirstBad& bad, std::uint32_t tensor,
@@ -243,7 +202,7 @@ Finding finding_of(const FirstBad& bad, std::uint32_t tensor,
   one.restart = bad.row.restart;
   one.step = bad.row.step;
   one.check = Check::finite;
-  one.stage = stage_of(bad);
+  one.stage = stage_of_first(bad);
   for (const int rank : bad.ranks) one.ranks.push_back(rank);
   one.tensors = {tensor};
   if (together.size() > 1) one.tensors.assign(together.begin(), together.end());
@@ -257,52 +216,6 @@ Finding finding_of(const FirstBad& bad, std::uint32_t tensor,
                  : "a NaN or an infinity came from " + bad.came_from + ": " + bad.why;
   if (bad.follows_gap) one.text += "; " + gap_text(one.step);
   return one;
-}
-
-// Why a check was never made; the kinds that it needs are in docs/detection.md.
-std::string reason_of(Check check, const RunRows& run, std::size_t ranks) {
-  const auto has = [&](std::string_view kind) {
-    return std::ranges::find(run.kinds, kind) != run.kinds.end();
-  };
-  const auto lacks = [&](std::initializer_list<std::string_view> kinds) {
-    std::string missing;
-    for (const std::string_view kind : kinds) {
-      if (!has(kind)) missing += (missing.empty() ? "" : ", ") + std::string(kind);
-    }
-    return missing.empty() ? missing : "not recorded: " + missing;
-  };
-  std::string why;
-  switch (check) {
-    case Check::gap:
-      why = lacks({"param_origin", "param_updated"});
-      break;
-    case Check::reduce:
-      why = ranks < 2 ? "one rank: nothing is reduced" : lacks({"grad_unreduced", "grad_reduced"});
-      break;
-    case Check::replicas:
-      why = ranks < 2 ? "one rank" : "no tensor that several ranks hold alike";
-      break;
-    case Check::exp_avg:
-      why = lacks({"exp_avg", "grad_reduced"});
-      break;
-    case Check::exp_avg_sq:
-      why = lacks({"exp_avg_sq", "grad_reduced"});
-      break;
-    case Check::update:
-      why = lacks({"param_origin", "param_updated", "grad_reduced"});
-      break;
-    case Check::zero:
-      why = lacks({"grad_reduced"});
-      break;
-    case Check::config:
-      why = "the optimizer declared no values";
-      break;
-    case Check::finite:
-      break;
-  }
-  return why.empty() ? "no two steps in a row with the rows that it needs, or an optimizer whose "
-                       "formula is not known"
-                     : why;
 }
 
 // Why elements were compared by statistics, of all tensors or of some; empty where they were not.
@@ -322,21 +235,43 @@ std::string why_unchecked(const StepByStep& steps, const std::vector<detect::Ten
 
 }  // namespace
 
+detect::Stage stage_of_kind(std::string_view kind) {
+  if (kind == kLogged) return detect::Stage::loss;
+  switch (moment_of(kind)) {
+    case 0:
+      return detect::Stage::weights;
+    case 1:
+      return detect::Stage::forward;
+    case 2:
+      return detect::Stage::grad_unreduced;
+    case 3:
+    case 4:
+      return detect::Stage::grad_reduced;
+    case 6:
+      return detect::Stage::update;
+    default:
+      return detect::Stage::moments;
+  }
+}
+
 Diagnosis diagnose(const std::filesystem::path& run, const ReadOptions& options) {
   Diagnosis result;
   FirstBadOfRun bad = first_bad(run, options);
   RunStream stream(run, options);
-  const Parameters parameters(stream.facts().series);
+  detect::Parameters parameters;
+  for (const Series& series : stream.facts().series) parameters.add(series);
   std::vector<std::int32_t> ranks(stream.facts().ranks.begin(), stream.facts().ranks.end());
   for (const int missing : stream.facts().missing.ranks) ranks.push_back(missing);
   std::ranges::sort(ranks);
   detect::Engine engine(parameters.tensors(), ranks);
   std::vector<Damage> damage;
   FoundTogether together(bad.found);
-  StepByStep steps(stream, parameters, engine, together);
+  const bool is_whole = options.kinds.empty() && options.include.empty() &&
+                        options.exclude.empty() && options.ranks.empty();
+  StepByStep steps(stream, is_whole, parameters, engine, together);
   result.rows = steps.run(damage);
   detect::Findings findings = engine.findings();
-  result.tensors = engine.tensors();
+  result.tensors = parameters.tensors();
   if (bad.found) {
     const auto same = [&](const detect::Tensor& one) {
       return one.name == bad.found->series.name && one.chunk == bad.found->series.chunk;
@@ -354,6 +289,10 @@ Diagnosis diagnose(const std::filesystem::path& run, const ReadOptions& options)
   result.findings = findings.all();
   result.left_out = findings.left_out();
   result.verdict = findings.verdict();
+  constexpr std::string_view kUpdateOf = "update of ";
+  const std::map<std::string, std::string> unrecorded = not_covered(run, options);
+  const bool has_unknown_formula = std::ranges::any_of(
+      unrecorded, [&](const auto& one) { return one.first.starts_with(kUpdateOf); });
   for (int i = 0; i < detect::kChecks; ++i) {
     const auto check = static_cast<Check>(i);
     const std::int64_t times = check == Check::finite ? bad.rows : findings.count_of(check);
@@ -362,16 +301,21 @@ Diagnosis diagnose(const std::filesystem::path& run, const ReadOptions& options)
       for (int e = 0; e < detect::kEvidences; ++e) {
         one.by[e] = findings.count_of(check, static_cast<detect::Evidence>(e));
       }
-    } else {
-      result.not_checked.push_back(
-          {std::string(detect::check_name(check)), reason_of(check, result.run, ranks.size())});
+    } else if (check != Check::update || !has_unknown_formula) {
+      result.not_checked.push_back({std::string(detect::check_name(check)),
+                                    reason_unchecked(check, result.run, ranks.size())});
     }
   }
+  for (const auto& [what, why] : unrecorded) {
+    const bool is_formula = what.starts_with(kUpdateOf);
+    const std::string of = is_formula ? what.substr(kUpdateOf.size()) : what;
+    result.not_checked.push_back(
+        {std::string(is_formula ? "update" : kNotRecorded), of + ": " + why});
+  }
+  const std::string edits = edits_text(result.run);
+  if (!edits.empty()) result.not_checked.push_back({"gap, moments, update", edits});
   const std::string why = why_unchecked(steps, result.tensors);
   if (!why.empty()) result.not_checked.push_back({"fingerprints and sketches", why});
-  for (const char* const check : {"input", "norm", "start"}) {
-    result.not_checked.push_back({check, "this version has no such check"});
-  }
   return result;
 }
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "detect/checks.h"
@@ -13,6 +14,9 @@
 #include "trainmon/read.h"
 
 namespace trainmon {
+
+// In the place of a check: what ranks said that they do not record.
+inline constexpr std::string_view kNotRecorded = "what was not recorded";
 
 struct Diagnosis {
   RunRows run;  // without rows and payloads
@@ -39,9 +43,17 @@ struct Diagnosis {
 Diagnosis diagnose(const std::filesystem::path& run, const ReadOptions& options = {});
 // {"verdict": null | F, "findings": [F, ...], "checked": {check: times}, "evidence": {check:
 // {evidence: times}}, "not_checked": [{"check", "why"}]} with F = {"step", "restart", "check",
-// "stage", "ranks", "tensors", "layers", "value", "bound", "evidence", "certain", "text"}.
+// "stage", "ranks", "one_of_ranks", "tensors", "layers", "value", "bound", "evidence", "certain",
+// "text"}.
 std::string diagnosis_json(const Diagnosis& diagnosis);
-// What a finding names, as people write it: all tensors, or a few and how many more.
-std::string tensors_text(const Diagnosis& diagnosis, const detect::Finding& finding);
+
+// "step 15, weights, rank 1, 2.weight"
+std::string place_text(const Diagnosis& diagnosis, const detect::Finding& finding);
+// "check gap, certain, by fingerprints"; nothing of evidence that is not a choice.
+std::string check_text(const detect::Finding& finding);
+// The command that shows the rows of the verdict, or of the run where there is none.
+std::string next_command(const Diagnosis& diagnosis, const std::filesystem::path& run);
+// When in a step the rows of a kind are measured.
+detect::Stage stage_of_kind(std::string_view kind);
 
 }  // namespace trainmon

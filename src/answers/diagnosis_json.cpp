@@ -1,4 +1,4 @@
-// A diagnosis as JSON, and what a finding names as text.
+// A diagnosis as JSON.
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -6,6 +6,7 @@
 
 #include "answers/diagnose.h"
 #include "base/text.h"
+#include "model/layers.h"
 
 namespace trainmon {
 namespace {
@@ -17,28 +18,14 @@ nlohmann::ordered_json number(double value) {
   return number_text(value);
 }
 
-// "layers.3" of "layers.3.mlp.weight": up to the first number of the name.
-std::string layer_of(const std::string& name) {
-  std::size_t begin = 0;
-  while (begin < name.size()) {
-    const std::size_t end = std::min(name.find('.', begin), name.size());
-    const std::string part = name.substr(begin, end - begin);
-    if (!part.empty() && part.find_first_not_of("0123456789") == std::string::npos) {
-      return name.substr(0, end);
-    }
-    begin = end + 1;
-  }
-  const std::size_t last = name.rfind('.');
-  return last == std::string::npos ? name : name.substr(0, last);
-}
-
 nlohmann::ordered_json json_of(const Diagnosis& diagnosis, const Finding& one) {
   nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
   std::set<std::string> layers;
   for (const std::uint32_t tensor : one.tensors) {
     const std::string name = diagnosis.tensors[tensor].name;
     tensors.push_back(name);
-    layers.insert(layer_of(name));
+    const std::string layer = layer_of(name);
+    layers.insert(layer.empty() ? name : layer);
   }
   nlohmann::ordered_json out;
   out["step"] = one.step;
@@ -46,6 +33,7 @@ nlohmann::ordered_json json_of(const Diagnosis& diagnosis, const Finding& one) {
   out["check"] = detect::check_name(one.check);
   out["stage"] = detect::stage_name(one.stage);
   out["ranks"] = one.ranks;
+  out["one_of_ranks"] = one.is_one_of_ranks;
   out["tensors"] = std::move(tensors);
   out["layers"] = layers;
   out["value"] = number(one.value);
@@ -85,21 +73,6 @@ std::string diagnosis_json(const Diagnosis& diagnosis) {
     out["not_checked"].push_back({{"check", one.check}, {"why", one.why}});
   }
   return out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-}
-
-std::string tensors_text(const Diagnosis& diagnosis, const Finding& finding) {
-  constexpr std::size_t kShown = 3;
-  if (finding.tensors.size() == diagnosis.tensors.size() && finding.tensors.size() > 1) {
-    return "all " + grouped(static_cast<std::int64_t>(finding.tensors.size())) + " tensors";
-  }
-  std::string text;
-  for (std::size_t i = 0; i < std::min(kShown, finding.tensors.size()); ++i) {
-    text += (text.empty() ? "" : ", ") + printable(diagnosis.tensors[finding.tensors[i]].name);
-  }
-  if (finding.tensors.size() > kShown) {
-    text += " and " + std::to_string(finding.tensors.size() - kShown) + " more";
-  }
-  return text;
 }
 
 }  // namespace trainmon

@@ -218,19 +218,18 @@ FirstBadOfRun first_bad(const std::filesystem::path& run, ReadOptions options) {
   }
   RunStream stream(run, options);
   FirstRows found(stream.facts());
-  std::vector<Damage> damage, said_before;
+  std::vector<Damage> said_before;
   std::mutex mutex;
   const auto& pieces = stream.pieces();
-  for_each_parallel(pieces.size(), useful_threads(), [&](std::size_t i) {
+  std::vector<std::vector<Damage>> damage(pieces.size());
+  for_each_parallel(pieces.size(), useful_threads(options.threads), [&](std::size_t i) {
     FirstRows here(stream.facts());
-    std::vector<Damage> bad;
     RunStream::Take take{[&](const ReadRow& row) { here.add(row); }, {}};
     take.only_bad_batches = true;
-    const std::int64_t rows = stream.read(pieces[i], take, bad);
+    const std::int64_t rows = stream.read(pieces[i], take, damage[i]);
     const std::lock_guard lock(mutex);
     result.rows += rows;
     found.add(here);
-    damage.insert(damage.end(), bad.begin(), bad.end());
   });
   if (is_whole) found.add_losses();
   const auto look_again = [&](std::int64_t step, std::int32_t restart, const Look& look) {
@@ -242,7 +241,9 @@ FirstBadOfRun first_bad(const std::filesystem::path& run, ReadOptions options) {
   };
   result.found = finish(stream.facts(), found, is_whole, look_again);
   result.run = stream.take_facts();
-  result.run.damage.insert(result.run.damage.end(), damage.begin(), damage.end());
+  for (const std::vector<Damage>& of_piece : damage) {
+    result.run.damage.insert(result.run.damage.end(), of_piece.begin(), of_piece.end());
+  }
   return result;
 }
 

@@ -18,6 +18,7 @@ using SqlValue = std::variant<std::monostate, std::int64_t, double, std::string>
 struct QueryOptions {
   bool all_restarts = false;     // also rows of steps that a later restart went through again
   double timeout_seconds = 0.0;  // a statement that takes longer is ended; 0: none is
+  unsigned threads = 0;          // that read; 0: as many as the machine has, at most 8
 };
 
 // Where the answer goes: names of columns once, then row by row.

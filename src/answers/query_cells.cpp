@@ -99,18 +99,6 @@ void Answer::operator()(std::string_view text) const {
                         SQLITE_UTF8);
 }
 
-void answer_row(sqlite3_context* context, const ReadRow& row, const Series& series, int column) {
-  constexpr std::size_t kFields = kFieldCount<decltype(kWideRow)>;
-  const Answer answer{context};
-  const auto place = static_cast<std::size_t>(column);
-  if (place < kFields) {
-    use_field(kWideRow, place, [&](const auto& field) { put_cell(field.of(row, series), answer); });
-    return;
-  }
-  const StatDefinition& statistic = stat_table()[place - kFields];
-  put_statistic(derive(statistic.stat, row.state), statistic.type == "int64", answer);
-}
-
 std::size_t record_count(const RunRows& facts, QueryRecords records) {
   switch (records) {
     case QueryRecords::rows:

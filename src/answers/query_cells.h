@@ -25,9 +25,6 @@ std::string query_columns(QueryRecords records);
 
 // Where the wide row has a field of this name: the column's number in the table.
 int query_column(std::string_view field);
-// Answers with a cell of a row.
-void answer_row(sqlite3_context* context, const ReadRow& row, const Series& series, int column);
-
 // How many records a run has that are no rows, and the answer with a cell of one of them.
 std::size_t record_count(const RunRows& facts, QueryRecords records);
 void answer_record(sqlite3_context* context, const RunRows& facts, QueryRecords records,

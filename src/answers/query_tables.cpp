@@ -1,10 +1,13 @@
 // Virtual tables: SQLite asks, by functions in C, for one row after another.
 #include "answers/query_tables.h"
 
+#include <charconv>
 #include <new>
 #include <stdexcept>
 
 #include "answers/query_cells.h"
+#include "answers/query_rows.h"
+#include "base/made_ahead.h"
 
 namespace trainmon {
 namespace {
@@ -14,10 +17,23 @@ struct TableOf : sqlite3_vtab {
   QueryRecords records = QueryRecords::rows;
 };
 
+// What best_index() tells filter(), as the text "terms used order".
+struct Plan {
+  std::string terms;             // what each argument of filter() says
+  UsedColumns used = 0;          // columns that the statement reads
+  std::vector<OrderTerm> order;  // that the rows come in; empty: as they were written
+};
+
+struct PieceRows {
+  QueryRows rows;
+  std::vector<Damage> damage;
+};
+
 struct Cursor : sqlite3_vtab_cursor {
   std::shared_ptr<const RunStream> stream;
-  std::vector<ReadRow> rows;  // of the piece that is being gone through
-  Columns columns;
+  Plan plan;
+  std::optional<QueryRows> rows;  // of a piece, or all of them in the order of the plan
+  std::optional<MadeAhead<PieceRows>> pieces;
   std::size_t next_piece = 0;
   std::size_t at = 0;
   bool at_end = true;
@@ -64,6 +80,11 @@ int disconnect(sqlite3_vtab* table) {
   return SQLITE_OK;
 }
 
+// Columns that number a row.
+const UsedColumns kNumbering = UsedColumns{1} << query_column("rank") |
+                               UsedColumns{1} << query_column("restart") |
+                               UsedColumns{1} << query_column("seq");
+
 // What each argument of filter() says, as digits of its name.
 enum Term : char {
   kRank = 'r',
@@ -99,39 +120,71 @@ char term_of(const sqlite3_index_info::sqlite3_index_constraint& asked) {
   }
 }
 
-// The statistics that the statement reads, a bit each in the order of stat_table().
-int used_stats(const sqlite3_index_info& info) {
-  static_assert(kFieldCount<decltype(kWideRow)> + kStatCount < 63, "SQLite has no bit for it");
-  const auto stats = info.colUsed >> kFieldCount<decltype(kWideRow)>;
-  return static_cast<int>(stats & ((1u << kStatCount) - 1));
-}
-
-Columns columns_of_bits(unsigned bits) {
-  std::vector<Stat> stats;
-  for (const StatDefinition& definition : stat_table()) {
-    if ((bits >> static_cast<unsigned>(definition.stat) & 1) != 0) stats.push_back(definition.stat);
+std::string text_of(const Plan& plan) {
+  std::string text = plan.terms + " " + std::to_string(plan.used);
+  for (const OrderTerm& term : plan.order) {
+    text += (term.descending ? " -" : " +") + std::to_string(term.column);
   }
-  return columns_of(stats);
+  return text;
 }
 
-int best_index(sqlite3_vtab* table, sqlite3_index_info* info) {
-  double cost = static_cast<TableOf*>(table)->records == QueryRecords::rows ? 1e8 : 1e3;
-  std::string terms;
-  if (static_cast<TableOf*>(table)->records == QueryRecords::rows) {
+Plan plan_of(std::string_view text) {
+  Plan plan;
+  const auto word = [&] {
+    const std::string_view taken = text.substr(0, text.find(' '));
+    text.remove_prefix(std::min(text.size(), taken.size() + 1));
+    return taken;
+  };
+  const auto number = [](std::string_view digits, auto& value) {
+    std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  };
+  plan.terms = word();
+  number(word(), plan.used);
+  while (!text.empty()) {
+    const std::string_view term = word();
+    OrderTerm& added = plan.order.emplace_back();
+    number(term.substr(1), added.column);
+    added.descending = term.front() == '-';
+  }
+  return plan;
+}
+
+// The order that a statement asks for, where rows can come in it without SQLite's sorting: of
+// columns of series, if so many rows fit in memory.
+std::vector<OrderTerm> order_given(const sqlite3_index_info& info, const QueriedRun& run) {
+  constexpr std::size_t kSortedBytes = std::size_t{1} << 26;
+  const std::size_t rows = kSortedBytes / QueryRows::bytes_of_row(info.colUsed);
+  if (run.row_count() > static_cast<std::int64_t>(rows)) return {};
+  std::vector<OrderTerm> order;
+  for (int i = 0; i < info.nOrderBy; ++i) {
+    const auto& term = info.aOrderBy[i];
+    if (term.iColumn < 0 || !QueryRows::is_of_series(term.iColumn)) return {};
+    order.push_back({term.iColumn, term.desc != 0});
+  }
+  return order;
+}
+
+int best_index(sqlite3_vtab* base, sqlite3_index_info* info) {
+  const auto& table = *static_cast<TableOf*>(base);
+  double cost = table.records == QueryRecords::rows ? 1e8 : 1e3;
+  Plan plan;
+  if (table.records == QueryRecords::rows) {
     for (int i = 0; i < info->nConstraint; ++i) {
       const char term = term_of(info->aConstraint[i]);
       if (term == 0) continue;
       // What other collations call equal, the reader does not.
       if (std::string_view(sqlite3_vtab_collation(info, i)) != "BINARY") continue;
-      terms += term;
-      info->aConstraintUsage[i].argvIndex = static_cast<int>(terms.size());
+      plan.terms += term;
+      info->aConstraintUsage[i].argvIndex = static_cast<int>(plan.terms.size());
       cost /= term == kStepIs ? 1000 : 4;
     }
+    plan.used = info->colUsed;
+    plan.order = order_given(*info, *table.run);
+    info->orderByConsumed = plan.order.empty() ? 0 : 1;
   }
-  info->idxNum = used_stats(*info);
   info->estimatedCost = cost;
   info->estimatedRows = static_cast<sqlite3_int64>(cost / 10);
-  info->idxStr = sqlite3_mprintf("%s", terms.c_str());
+  info->idxStr = sqlite3_mprintf("%s", text_of(plan).c_str());
   info->needToFreeIdxStr = 1;
   return info->idxStr == nullptr ? SQLITE_NOMEM : SQLITE_OK;
 }
@@ -146,18 +199,54 @@ int close_cursor(sqlite3_vtab_cursor* cursor) {
   return SQLITE_OK;
 }
 
-// Fills the cursor with the next piece that has rows.
-void next_piece(Cursor& cursor, QueriedRun& run) {
-  cursor.rows.clear();
-  cursor.at = 0;
-  const auto& pieces = cursor.stream->pieces();
-  while (cursor.rows.empty() && cursor.next_piece < pieces.size()) {
+// Has the pieces read from `first` on, ahead of those that are asked for.
+void begin_pieces(Cursor& cursor, const QueriedRun& run, std::size_t first) {
+  cursor.rows.reset();
+  cursor.pieces.reset();
+  cursor.next_piece = first;
+  const RunStream& stream = *cursor.stream;
+  const auto read = [&stream, used = cursor.plan.used, first](std::size_t i) {
+    PieceRows piece{QueryRows(stream.facts().series, used), {}};
     RunStream::Take take;
-    take.row = [&](const ReadRow& row) { cursor.rows.push_back(row); };
-    take.columns = cursor.columns;
-    cursor.stream->read(pieces[cursor.next_piece++], take, run.damage());
+    take.row = [&](const ReadRow& row) { piece.rows.add(row); };
+    take.columns = piece.rows.columns();
+    stream.read(stream.pieces()[first + i], take, piece.damage);
+    return piece;
+  };
+  cursor.pieces.emplace(stream.pieces().size() - first, run.threads(), read);
+}
+
+std::optional<QueryRows> next_rows(Cursor& cursor, QueriedRun& run) {
+  std::optional<PieceRows> piece = cursor.pieces->next();
+  if (!piece) return std::nullopt;
+  ++cursor.next_piece;
+  run.damage().insert(run.damage().end(), piece->damage.begin(), piece->damage.end());
+  return std::move(piece->rows);
+}
+
+// The rows of the next piece that has some; those of all pieces, where the plan has another order.
+void read_next(Cursor& cursor, QueriedRun& run) {
+  cursor.at = 0;
+  do {
+    cursor.rows = next_rows(cursor, run);
+  } while (cursor.rows && cursor.rows->size() == 0);
+  if (cursor.rows && !cursor.plan.order.empty()) {
+    while (const std::optional<QueryRows> more = next_rows(cursor, run)) cursor.rows->add(*more);
+    cursor.rows->sort(cursor.plan.order);
   }
-  cursor.at_end = cursor.rows.empty();
+  cursor.at_end = !cursor.rows;
+}
+
+// Reads the rows of the cursor again, with more columns.
+void read_again(Cursor& cursor, QueriedRun& run, UsedColumns more) {
+  const std::size_t rows = cursor.rows->size(), at = cursor.at;
+  cursor.plan.used |= more;
+  begin_pieces(cursor, run, cursor.plan.order.empty() ? cursor.next_piece - 1 : 0);
+  read_next(cursor, run);
+  cursor.at = at;
+  if (!cursor.rows || cursor.rows->size() != rows) {
+    throw std::runtime_error("the run changes while it is read");
+  }
 }
 
 // nullopt: no row can be meant. SQLite looks at every row again, so a bound that is no whole number
@@ -192,22 +281,25 @@ std::optional<WantedRows> wanted_by(const QueriedRun& run, const char* terms,
   return wanted;
 }
 
-int filter(sqlite3_vtab_cursor* base, int stats, const char* terms, int, sqlite3_value** values) {
+int filter(sqlite3_vtab_cursor* base, int, const char* plan, int, sqlite3_value** values) {
   auto& cursor = *static_cast<Cursor*>(base);
   auto& table = *static_cast<TableOf*>(base->pVtab);
   return guarded(base->pVtab, [&] {
     cursor.at = 0;
-    cursor.next_piece = 0;
     cursor.at_end = true;
     if (table.records != QueryRecords::rows) {
       cursor.at_end = record_count(table.run->facts(), table.records) == 0;
       return;
     }
-    const std::optional<WantedRows> wanted = wanted_by(*table.run, terms, values);
+    cursor.plan = plan_of(plan);
+    const std::optional<WantedRows> wanted =
+        wanted_by(*table.run, cursor.plan.terms.c_str(), values);
     if (!wanted) return;
+    cursor.pieces.reset();  // which belong to the stream, as the rows do
+    cursor.rows.reset();
     cursor.stream = table.run->rows(*wanted);
-    cursor.columns = columns_of_bits(static_cast<unsigned>(stats));
-    next_piece(cursor, *table.run);
+    begin_pieces(cursor, *table.run, 0);
+    read_next(cursor, *table.run);
   });
 }
 
@@ -219,8 +311,8 @@ int next_row(sqlite3_vtab_cursor* base) {
     cursor.at_end = cursor.at >= record_count(table.run->facts(), table.records);
     return SQLITE_OK;
   }
-  if (cursor.at < cursor.rows.size()) return SQLITE_OK;
-  return guarded(base->pVtab, [&] { next_piece(cursor, *table.run); });
+  if (cursor.at < cursor.rows->size()) return SQLITE_OK;
+  return guarded(base->pVtab, [&] { read_next(cursor, *table.run); });
 }
 
 int is_at_end(sqlite3_vtab_cursor* cursor) {
@@ -234,19 +326,20 @@ int column_of(sqlite3_vtab_cursor* base, sqlite3_context* context, int column) {
     if (table.records != QueryRecords::rows) {
       return answer_record(context, table.run->facts(), table.records, cursor.at, column);
     }
-    const ReadRow& row = cursor.rows[cursor.at];
-    answer_row(context, row, cursor.stream->facts().series[row.series], column);
+    cursor.rows->answer(context, cursor.at, column);
   });
 }
 
 // The same for a row in every scan, whatever is selected: SQLite tells by it which rows of two
-// scans are one, for OR.
+// scans are one, for OR. It says too late that it wants them: rows are read again.
 int row_number(sqlite3_vtab_cursor* base, sqlite3_int64* out) {
-  const auto& cursor = *static_cast<Cursor*>(base);
+  auto& cursor = *static_cast<Cursor*>(base);
   auto& table = *static_cast<TableOf*>(base->pVtab);
   return guarded(base->pVtab, [&] {
-    *out = table.records == QueryRecords::rows ? table.run->row_number(cursor.rows[cursor.at])
-                                               : static_cast<sqlite3_int64>(cursor.at);
+    *out = static_cast<sqlite3_int64>(cursor.at);
+    if (table.records != QueryRecords::rows) return;
+    if ((cursor.plan.used & kNumbering) != kNumbering) read_again(cursor, *table.run, kNumbering);
+    *out = table.run->row_number(cursor.rows->place(cursor.at));
   });
 }
 

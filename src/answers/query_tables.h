@@ -34,6 +34,8 @@ class QueriedRun {
 
   const RunRows& facts() const { return whole_->facts(); }
   std::vector<Damage>& damage() { return damage_; }
+  unsigned threads() const { return threads_with_pieces(options_.threads); }
+  std::int64_t row_count() const { return whole_->row_count(); }
 
   // The same stream for the same question: joins ask often.
   std::shared_ptr<const RunStream> rows(const WantedRows& wanted) {
@@ -45,7 +47,7 @@ class QueriedRun {
     return last_;
   }
   // Of no other row of the run: seq counts the rows of a rank and restart.
-  std::int64_t row_number(const ReadRow& row) {
+  std::int64_t row_number(const RowPlace& row) {
     constexpr int kSeqBits = 43;
     const auto next = static_cast<std::uint64_t>(starts_.size());
     const std::uint64_t start = starts_.try_emplace({row.rank, row.restart}, next).first->second;
@@ -64,6 +66,7 @@ class QueriedRun {
     if (wanted.kind) options.kinds = {*wanted.kind};
     options.first_step = wanted.first_step;
     options.last_step = wanted.last_step;
+    options.threads = options_.threads;
     return std::make_shared<const RunStream>(path_, options);
   }
 

@@ -124,24 +124,24 @@ TopOfRun top(const std::filesystem::path& run, const ReadOptions& options, Stat 
     RunStream stream(run, options);
     const RankOrder order(stream.facts(), smallest);
     BestRows best(stream.facts(), order, stat);
-    std::vector<Damage> damage;
     std::mutex mutex;
     const auto& pieces = stream.pieces();
-    const unsigned threads = useful_threads();
+    std::vector<std::vector<Damage>> damage(pieces.size());
+    const unsigned threads = useful_threads(options.threads);
     for_each_parallel(std::min<std::size_t>(threads, pieces.size()), threads, [&](std::size_t t) {
       BestRows here(stream.facts(), order, stat);
-      std::vector<Damage> bad;
       for (std::size_t i = t; i < pieces.size(); i += threads) {
-        stream.read(pieces[i], {[&](const ReadRow& row) { here.add(row); }, {}}, bad);
+        stream.read(pieces[i], {[&](const ReadRow& row) { here.add(row); }, {}}, damage[i]);
       }
       const std::lock_guard lock(mutex);
       best.add(here);
-      damage.insert(damage.end(), bad.begin(), bad.end());
     });
     found.ranked = best.ranked(stream.facts());
     found.rows = best.rows();
     found.run = stream.take_facts();
-    found.run.damage.insert(found.run.damage.end(), damage.begin(), damage.end());
+    for (const std::vector<Damage>& of_piece : damage) {
+      found.run.damage.insert(found.run.damage.end(), of_piece.begin(), of_piece.end());
+    }
   }
   found.tensors = static_cast<std::int64_t>(found.ranked.size());
   if (found.ranked.size() > count) found.ranked.resize(count);

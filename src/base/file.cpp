@@ -19,10 +19,10 @@ namespace {
 constexpr mode_t kDirectoryMode = 0750;
 
 // Numbers 0 to 2 are what the rest of the process takes for standard input, output and error.
-int open_above_standard(const std::filesystem::path& path, int flags) {
+int open_above_standard(const std::filesystem::path& path, int flags, mode_t mode = kFileMode) {
   int fd = -1;
   do {
-    fd = ::open(path.c_str(), flags | O_CLOEXEC, kFileMode);
+    fd = ::open(path.c_str(), flags | O_CLOEXEC, mode);
   } while (fd < 0 && errno == EINTR);
   if (fd < 0 || fd > STDERR_FILENO) return fd;
   const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
@@ -32,12 +32,12 @@ int open_above_standard(const std::filesystem::path& path, int flags) {
   return moved;
 }
 
-int open_retrying(const std::filesystem::path& path, int flags) {
+int open_retrying(const std::filesystem::path& path, int flags, mode_t mode = kFileMode) {
   if (const Failure failure = failpoint("file.open"); failure.error != 0) {
     errno = failure.error;
     return -1;
   }
-  return open_above_standard(path, flags);
+  return open_above_standard(path, flags, mode);
 }
 
 ssize_t write_once(int fd, const char* data, std::size_t size, std::int64_t offset) {
@@ -124,10 +124,11 @@ void File::close() noexcept {
 }
 
 File create_file(const std::filesystem::path& path, mode_t mode) {
-  const int fd = open_retrying(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
+  const int fd = open_retrying(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode);
   if (fd < 0) throw file_error(errno, "cannot create", path);
   File file(fd);
-  if (mode != kFileMode && ::fchmod(fd, mode) != 0) {
+  const bool is_less_umask = mode == kFileMode || mode == kDocumentMode;
+  if (!is_less_umask && ::fchmod(fd, mode) != 0) {
     const int error = errno;
     ::unlink(path.c_str());
     throw file_error(error, "cannot set the mode of", path);

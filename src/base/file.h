@@ -57,10 +57,11 @@ class File {
 // All functions below throw SinkError; paths may hold any bytes. No descriptor is below 3: where
 // standard input, output or error is closed, what others mean for these would go into our file.
 
-inline constexpr mode_t kFileMode = 0640;  // less the umask
+inline constexpr mode_t kFileMode = 0640;      // less the umask
+inline constexpr mode_t kDocumentMode = 0666;  // less the umask, of what people asked for
 
 // A new file, for writing; an existing file or link is an error (reason "exists"). Closed on exec.
-// A `mode` other than kFileMode is the file's whatever the umask: somebody else is meant to read
+// A `mode` other than these two is the file's whatever the umask: somebody else is meant to read
 // it.
 File create_file(const std::filesystem::path& path, mode_t mode = kFileMode);
 // Calls `work()`, and once more after `directory` was made again where somebody removed it: the

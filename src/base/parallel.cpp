@@ -11,8 +11,8 @@
 
 namespace trainmon {
 
-unsigned useful_threads() {
-  return std::clamp(std::thread::hardware_concurrency(), 1u, 16u);
+unsigned useful_threads(unsigned asked) {
+  return asked > 0 ? asked : std::clamp(std::thread::hardware_concurrency(), 1u, 8u);
 }
 
 void for_each_parallel(std::size_t count, unsigned threads,

@@ -6,8 +6,8 @@
 
 namespace trainmon {
 
-// Threads worth using on this machine, 1 to 16.
-unsigned useful_threads();
+// So many threads as were asked for; 0: as many as this machine has, at most 8.
+unsigned useful_threads(unsigned asked = 0);
 
 // Calls work(0) ... work(count - 1), each once, on at most `threads` threads, in ascending order of
 // their beginning. Rethrows the first exception once all threads have ended; after one, no further

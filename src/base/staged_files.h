@@ -20,10 +20,12 @@ class StagedFiles {
   ~StagedFiles() { discard(); }
 
   // A file that will be `path`, after those added before. `fill` writes its bytes with write_at()
-  // to the file and the name it is given. The folder must exist.
+  // to the file and the name it is given: a name in the same folder that nobody had. The folder
+  // must exist. `mode` as in create_file().
   void add(const std::filesystem::path& path,
-           const std::function<void(const File&, const std::filesystem::path&)>& fill);
-  void add(const std::filesystem::path& path, std::string_view content);
+           const std::function<void(const File&, const std::filesystem::path&)>& fill,
+           mode_t mode = kFileMode);
+  void add(const std::filesystem::path& path, std::string_view content, mode_t mode = kFileMode);
   // Gives every file its name, replacing what bears it. When that fails halfway those already named
   // are removed again (what they replaced is gone).
   void commit();
@@ -31,7 +33,10 @@ class StagedFiles {
  private:
   void discard() noexcept;
 
-  std::vector<std::filesystem::path> waiting_;
+  struct Staged {
+    std::filesystem::path path, temporary;
+  };
+  std::vector<Staged> waiting_;
 };
 
 }  // namespace trainmon

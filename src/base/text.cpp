@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <vector>
 
 namespace trainmon {
@@ -240,6 +242,29 @@ std::size_t display_width(std::string_view text) {
     width += is_wide(c.code) ? 2 : 1;
   }
   return width;
+}
+
+std::string shell_word(std::string_view text) {
+  constexpr std::string_view kPlain = "_@%+=:,./-";
+  const auto is_plain = [&](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || kPlain.find(c) != kPlain.npos;
+  };
+  if (!text.empty() && std::all_of(text.begin(), text.end(), is_plain)) return std::string(text);
+  const bool has_escapes = printable(text) != text;
+  std::string word = has_escapes ? "$'" : "'";
+  for (const char c : text) {
+    const bool is_ascii = c >= ' ' && c <= '~';
+    if (has_escapes && !is_ascii) {
+      char escape[8];
+      std::snprintf(escape, sizeof escape, "\\x%02x", static_cast<unsigned char>(c));
+      word += escape;
+    } else if (c == '\'' || (has_escapes && c == '\\')) {
+      word += has_escapes ? std::string{'\\', c} : "'\\''";
+    } else {
+      word += c;
+    }
+  }
+  return word + "'";
 }
 
 }  // namespace trainmon

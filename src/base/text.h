@@ -40,6 +40,9 @@ std::string list_text(std::span<const std::int64_t> numbers);
 // and bytes that are not UTF-8 are shown as \xNN or \u{NNNN}; everything else is kept.
 std::string printable(std::string_view text);
 
+// One word for a shell to read back: as it is, or in quotes.
+std::string shell_word(std::string_view text);
+
 // Number of terminal cells `printable` text takes (wide East Asian characters count two).
 std::size_t display_width(std::string_view text);
 

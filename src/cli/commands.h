@@ -12,6 +12,7 @@ enum ExitCode : int {
   kUsage = 2,     // wrong arguments, no such run
   kPartial = 3,   // ranks are missing or parts of files unusable: the answer may lack something
   kInternal = 70,
+  kInterrupted = 130,  // called off with Ctrl-C
 };
 
 struct Context {
@@ -24,6 +25,7 @@ struct Context {
 
 // Each adds its subcommand; running it sets context.exit_code.
 void add_anomalies(CLI::App& app, Context& context);
+void add_blackbox(CLI::App& app, Context& context);
 void add_compact(CLI::App& app, Context& context);
 void add_compare(CLI::App& app, Context& context);
 void add_completion(CLI::App& app, Context& context);
@@ -33,9 +35,13 @@ void add_ctl(CLI::App& app, Context& context);
 void add_diagnose(CLI::App& app, Context& context);
 void add_doctor(CLI::App& app, Context& context);
 void add_first_bad(CLI::App& app, Context& context);
+void add_freeze(CLI::App& app, Context& context);
 void add_merge(CLI::App& app, Context& context);
 void add_plot(CLI::App& app, Context& context);
+void add_push(CLI::App& app, Context& context);
 void add_query(CLI::App& app, Context& context);
+void add_report(CLI::App& app, Context& context);
+void add_serve(CLI::App& app, Context& context);
 void add_show(CLI::App& app, Context& context);
 void add_tail(CLI::App& app, Context& context);
 void add_top(CLI::App& app, Context& context);

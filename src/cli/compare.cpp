@@ -33,14 +33,6 @@ std::string rank_text(std::int32_t rank) {
   return rank < 0 ? "*" : std::to_string(rank);
 }
 
-std::string tensor_of(const Difference& found) {
-  Series series;
-  series.chunk = found.chunk;
-  series.name = found.name;
-  series.element = found.element;
-  return tensor_text(series);
-}
-
 void print_table(const CompareReport& report, const Context& context) {
   TextTable table({{"step"},
                    {"rank"},
@@ -52,7 +44,7 @@ void print_table(const CompareReport& report, const Context& context) {
                    {"difference"},
                    {"of tolerance"}});
   for (const Difference& one : report.worst) {
-    table.add({std::to_string(one.step), rank_text(one.rank), printable(one.kind), tensor_of(one),
+    table.add({std::to_string(one.step), rank_text(one.rank), printable(one.kind), tensor_text(one),
                one.stat, short_number(one.a), short_number(one.b), number_text(one.difference, 2),
                number_text(one.ratio, 3)},
               one.ratio > 1.0);
@@ -92,19 +84,10 @@ void say_rest(const CompareReport& report) {
   for (const std::string& remark : report.remarks) std::cerr << "trainmon: " << remark << "\n";
 }
 
-// "lr of group 0 differs from step 12 on: 0.001 in A, 0.0005 in B".
 void print_declared(const CompareReport& report) {
   constexpr std::size_t kShown = 10;
-  const auto value = [](const std::string& text) {
-    return text.empty() ? "none" : printable(text);
-  };
   for (std::size_t i = 0; i < report.declared.size() && i < kShown; ++i) {
-    const DeclaredDifference& one = report.declared[i];
-    std::cout << printable(one.name) << " of "
-              << (one.optimizer == 0 ? "" : "optimizer " + std::to_string(one.optimizer) + ", ")
-              << "group " << one.group << " differs from step " << one.step
-              << " on: " << value(one.a) << " in A, " << value(one.b) << " in B"
-              << (one.ranks.empty() ? "" : " (ranks " + ranks_text(one.ranks) + ")") << "\n";
+    std::cout << declared_text(report.declared[i]) << "\n";
   }
   if (report.declared.size() > kShown) {
     std::cout << "and " << report.declared.size() - kShown
@@ -115,21 +98,10 @@ void print_declared(const CompareReport& report) {
 void print_text(const CompareReport& report, const Context& context) {
   print_declared(report);
   if (report.first) {
-    const Difference& found = *report.first;
-    const std::string where =
-        found.rank < 0 ? "merged over ranks" : "rank " + std::to_string(found.rank);
-    std::cout << red(context, "first difference: step " + std::to_string(found.step) + ", " +
-                                  where + ", " + printable(found.kind) + " " + tensor_of(found))
-              << "\n  " << found.stat << " is " << short_number(found.a) << " in A, "
-              << short_number(found.b) << " in B: relative difference "
-              << number_text(found.difference, 3) << ", " << number_text(found.ratio, 3)
-              << " times what is tolerated there\n  " << grouped(report.beyond) << " of "
-              << grouped(report.rows) << " rows and " << grouped(report.tensors_beyond) << " of "
-              << grouped(report.tensors) << " tensors are beyond tolerance\n";
-  } else {
-    std::cout << "no difference beyond tolerance in " << grouped(report.rows) << " rows of "
-              << grouped(report.tensors) << " tensors\n";
+    std::cout << red(context, "first difference: " + place_text(*report.first)) << "\n  "
+              << size_text(*report.first) << "\n  ";
   }
+  std::cout << extent_text(report) << "\n";
   // Ten lines of zeros say nothing.
   if (!report.worst.empty() && report.worst[0].ratio > 0.0) print_table(report, context);
   if (!context.quiet) say_rest(report);

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "base/cancelled.h"
+#include "base/parallel.h"
 #include "base/text.h"
 #include "cli/output.h"
 #include "cli/progress.h"
@@ -14,8 +15,6 @@
 
 namespace trainmon::cli {
 namespace {
-
-constexpr int kInterrupted = 130;
 
 struct ConvertArguments {
   Selection selection;
@@ -26,7 +25,6 @@ struct ConvertArguments {
   std::string time_start;
   std::string time_end;
   std::int64_t step_partition = 500;
-  int threads = 1;
   bool overwrite = false;
   bool keep_micro_steps = false;
   bool safe_cells = false;
@@ -124,6 +122,9 @@ void print_report(const ConvertReport& report, const ConvertOptions& options, Co
   }
   if (given.selection.all_restarts) arguments.emplace_back("--all-restarts");
   if (given.selection.merged) arguments.emplace_back("--merged");
+  if (given.selection.threads > 0) {
+    arguments.insert(arguments.end(), {"--threads", std::to_string(given.selection.threads)});
+  }
   if (given.overwrite) arguments.emplace_back("--overwrite");
   if (context.quiet) arguments.emplace_back("--quiet");
   run_python("trainmon.parquet", arguments);
@@ -146,7 +147,7 @@ void run_convert(const ConvertArguments& given, Context& context) {
   options.step_partition = given.step_partition;
   options.micro_steps_are_steps = !given.keep_micro_steps;
   options.safe_cells = given.safe_cells;
-  options.threads = given.threads;
+  options.threads = static_cast<int>(useful_threads(given.selection.threads));
   options.overwrite = given.overwrite;
   ConvertReport report;
   try {
@@ -186,9 +187,6 @@ void add_convert(CLI::App& app, Context& context) {
   command->add_option("--from,--format", given->from, "format to read")
       ->capture_default_str()
       ->check(CLI::IsMember({"auto", "log", "csv", "sqlite", "msprobe_csv"}));
-  command->add_option("--threads", given->threads, "threads that read")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 128));
   command->add_option("--time-start", given->time_start,
                       "msprobe_csv: first time, as Dec03_21-34-40");
   command->add_option("--time-end", given->time_end, "msprobe_csv: last time");

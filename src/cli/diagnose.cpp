@@ -1,71 +1,73 @@
 // trainmon diagnose RUN: which step, stage, rank and tensor was wrong first.
 #include "answers/diagnose.h"
 
+#include <algorithm>
+#include <chrono>
 #include <iostream>
 #include <map>
 #include <memory>
+#include <vector>
 
 #include "base/text.h"
+#include "cli/follow.h"
 #include "cli/output.h"
 #include "cli/select.h"
+#include "read/completeness.h"
 
 namespace trainmon::cli {
 namespace {
 
 using detect::Finding;
 
-std::string ranks_of(const Finding& one) {
-  constexpr std::size_t kMostText = 40;
-  if (one.ranks.empty()) return "";
-  if (one.ranks.size() == 1) return ", rank " + std::to_string(one.ranks.front());
-  const std::string text = ranks_text({one.ranks.begin(), one.ranks.end()});
-  if (text.size() <= kMostText) return ", ranks " + text;
-  return ", " + grouped(static_cast<std::int64_t>(one.ranks.size())) + " ranks from " +
-         std::to_string(one.ranks.front()) + " on";
-}
-
-std::string place_of(const Diagnosis& diagnosis, const Finding& one) {
-  const std::string tensors = tensors_text(diagnosis, one);
-  const int newest = diagnosis.run.newest_restart;
-  const std::string restart = newest > 0 ? ", restart " + std::to_string(one.restart) : "";
-  return "step " + std::to_string(one.step) + restart + ", " +
-         std::string(detect::stage_name(one.stage)) + ranks_of(one) +
-         (tensors.empty() ? "" : ", " + tensors);
-}
-
-// Nothing of checks whose evidence is not a choice.
-std::string evidence_of(const Finding& one) {
-  if (one.check == detect::Check::config || one.check == detect::Check::finite) return "";
-  return ", by " + std::string(detect::evidence_name(one.evidence));
-}
-
 void print_verdict(const Diagnosis& diagnosis, const Finding& first, const Context& context) {
-  std::cout << red(context, "first wrong: " + place_of(diagnosis, first)) << "\n";
+  std::cout << red(context, "first wrong: " + place_text(diagnosis, first)) << "\n";
   std::cout << "  " << printable(first.text) << "\n";
-  if (first.bound > 0.0 && first.check != detect::Check::config) {
-    std::cout << "  off by " << number_text(first.value, 3) << ", rounding explains "
-              << number_text(first.bound, 3) << "\n";
+  if (const std::string bound = bound_text(first); !bound.empty()) {
+    std::cout << "  " << bound << "\n";
   }
-  std::cout << "  check " << detect::check_name(first.check)
-            << (first.certain ? ", certain" : ", not certain") << evidence_of(first) << "\n";
+  std::cout << "  " << check_text(first) << "\n";
 }
 
-// What follows, shortly: it may be a consequence.
+// The other findings, shortly: what follows may be a consequence.
 void print_others(const Diagnosis& diagnosis) {
   constexpr std::size_t kShown = 2;
-  std::size_t shown = 0;
-  for (std::size_t i = 0; i < diagnosis.findings.size() && shown < kShown; ++i) {
-    if (i == diagnosis.verdict) continue;
+  std::vector<const Finding*> noticed, later;
+  for (std::size_t i = 0; i < diagnosis.findings.size(); ++i) {
     const Finding& one = diagnosis.findings[i];
-    const char* const head =
-        diagnosis.verdict ? "then, perhaps because of it:\n" : "noticed, and perhaps meant:\n";
-    std::cout << (shown++ == 0 ? head : "") << "  " << place_of(diagnosis, one) << ": "
-              << printable(one.text) << "\n";
+    if (i == diagnosis.verdict) continue;
+    const bool is_later =
+        diagnosis.verdict && one.step >= diagnosis.findings[*diagnosis.verdict].step;
+    (is_later ? later : noticed).push_back(&one);
   }
-  const std::size_t first = diagnosis.verdict ? 1 : 0;
-  const std::int64_t more =
-      static_cast<std::int64_t>(diagnosis.findings.size() - first - shown) + diagnosis.left_out;
-  if (more > 0) std::cout << "  and " << grouped(more) << " more\n";
+  const auto print = [&](const char* head, const std::vector<const Finding*>& list,
+                         std::int64_t left_out) {
+    for (std::size_t i = 0; i < std::min(kShown, list.size()); ++i) {
+      std::cout << (i == 0 ? head : "") << "  " << place_text(diagnosis, *list[i]) << ": "
+                << printable(list[i]->text) << "\n";
+    }
+    const std::int64_t more =
+        std::max<std::int64_t>(0, std::ssize(list) - std::int64_t{kShown}) + left_out;
+    if (more > 0) std::cout << "  and " << grouped(more) << " more\n";
+  };
+  print("then, perhaps because of it:\n", later, diagnosis.verdict ? diagnosis.left_out : 0);
+  print("noticed, and perhaps meant:\n", noticed, diagnosis.verdict ? 0 : diagnosis.left_out);
+}
+
+// What was not checked, by reason.
+void print_not_checked(const Diagnosis& diagnosis, const std::string& run) {
+  std::map<std::string, std::string> why;  // reason -> checks
+  std::int64_t unrecorded = 0;
+  for (const Diagnosis::NotChecked& one : diagnosis.not_checked) {
+    if (one.check == kNotRecorded && unrecorded++ > 0) continue;
+    why[one.why] += (why[one.why].empty() ? "" : ", ") + one.check;
+  }
+  for (const auto& [reason, checks] : why) {
+    std::cout << "not checked: " << checks << ": " << reason << "\n";
+  }
+  if (unrecorded > 1) {
+    std::cout << "not recorded: " << grouped(unrecorded - 1) << " more; trainmon doctor "
+              << shell_word(run) << " lists them\n";
+  }
 }
 
 void print_text(const Diagnosis& diagnosis, const std::string& run, const Context& context) {
@@ -91,27 +93,40 @@ void print_text(const Diagnosis& diagnosis, const std::string& run, const Contex
     std::cout << "of these by fingerprints " << grouped(bits) << ", by sketches " << grouped(sums)
               << "\n";
   }
-  std::map<std::string, std::string> why;  // reason -> checks
-  for (const Diagnosis::NotChecked& one : diagnosis.not_checked) {
-    why[one.why] += (why[one.why].empty() ? "" : ", ") + one.check;
-  }
-  for (const auto& [reason, checks] : why) {
-    std::cout << "not checked: " << checks << ": " << reason << "\n";
-  }
+  print_not_checked(diagnosis, run);
   if (!diagnosis.verdict || context.quiet) return;
-  const Finding& first = diagnosis.findings[*diagnosis.verdict];
-  std::cerr << "next: trainmon show " << shell_word(run);
-  if (first.tensors.size() == 1) {
-    const std::string& name = diagnosis.tensors[first.tensors.front()].name;
-    if (!name.empty()) std::cerr << " --name " << shell_word(name);
-  }
-  std::cerr << " --steps " << std::max<std::int64_t>(0, first.step - 1) << ":" << first.step
-            << (first.restart < diagnosis.run.newest_restart ? " --all-restarts" : "") << "\n";
+  std::cerr << "next: " << next_command(diagnosis, run) << "\n";
 }
 
-void run_diagnose(const Selection& selection, Context& context) {
+struct DiagnoseArguments {
+  Selection selection;
+  bool follow = false;
+  double interval = 1.0;
+};
+
+// Until something is certainly wrong, the run has ended or somebody wants no more. A look reads the
+// run from its beginning, so that looks are at most a fifth of the time.
+Diagnosis follow(const DiagnoseArguments& arguments, const ReadOptions& options,
+                 const Context& context) {
+  constexpr double kPause = 4.0;  // times as long as a look
+  using Clock = std::chrono::steady_clock;
+  end_on_interrupt();
+  if (!context.quiet) std::cerr << "following until something is wrong; Ctrl-C ends\n";
+  while (true) {
+    const bool is_over = ended(arguments.selection.run, options).has_value();
+    const auto begin = Clock::now();
+    Diagnosis diagnosis = diagnose(arguments.selection.run, options);
+    const double took = std::chrono::duration<double>(Clock::now() - begin).count();
+    if (diagnosis.verdict || is_over) return diagnosis;
+    if (!wait_to_look(std::max(arguments.interval, kPause * took))) return diagnosis;
+  }
+}
+
+void run_diagnose(const DiagnoseArguments& arguments, Context& context) {
+  const Selection& selection = arguments.selection;
   const ReadOptions options = read_options(selection);
-  const Diagnosis diagnosis = diagnose(selection.run, options);
+  const Diagnosis diagnosis =
+      arguments.follow ? follow(arguments, options, context) : diagnose(selection.run, options);
   say_of_run(diagnosis.run, diagnosis.rows, options, context);
   // A finding stands, whatever else may be missing.
   if (diagnosis.verdict) context.exit_code = kFindings;
@@ -123,20 +138,27 @@ void run_diagnose(const Selection& selection, Context& context) {
 
 void add_diagnose(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand("diagnose", "which step, rank and tensor was wrong first");
-  const auto selection = std::make_shared<Selection>();
-  add_selection(*command, *selection);
+  const auto arguments = std::make_shared<DiagnoseArguments>();
+  add_selection(*command, arguments->selection);
+  command->add_flag("-f,--follow", arguments->follow,
+                    "go on with what is written, until something is wrong or the run has ended");
+  command->add_option("--interval", arguments->interval, "seconds between two looks, at least")
+      ->capture_default_str()
+      ->check(CLI::Range(0.01, 3600.0));
   command->footer(R"(Checks what every correct step of a training obeys: weights change in the
 optimizer's step alone, replicas are equal, the reduced gradient is the mean of
 the unreduced ones, moments follow from the gradient, SGD moves weights by its
 formula. Each has the bound of its rounding and nothing to tune. Record with
 checks=True on every rank for all of them; without, statistics are compared
-where kinds has grads, weights and moments. What was not checked is listed. Exit code 1 for a verdict, 3 without one in a record that
-is not complete. What may be meant is noticed only.
+where kinds has grads, weights and moments. What was not checked is listed.
+Exit code 1 for a verdict, 3 without one in a record that is not complete.
+What may be meant is noticed only.
 
 Examples:
   trainmon diagnose runs/a
+  trainmon diagnose runs/a -f && echo sound
   trainmon diagnose runs/a --json)");
-  command->callback([selection, &context] { run_diagnose(*selection, context); });
+  command->callback([arguments, &context] { run_diagnose(*arguments, context); });
 }
 
 }  // namespace trainmon::cli

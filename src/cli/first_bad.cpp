@@ -3,7 +3,9 @@
 
 #include <iostream>
 #include <memory>
+#include <tuple>
 
+#include "answers/diagnose.h"
 #include "base/text.h"
 #include "cli/output.h"
 #include "cli/select.h"
@@ -57,8 +59,25 @@ void print_place(const ReadRow& row, const Series& series) {
   }
 }
 
-void print_text(const FirstBad& found, int newest_restart, const std::string& run,
+// The first step check that failed on a rank: it may tell of what is finite and earlier.
+void print_failed_check(const RunRows& run, const std::string& path, bool is_detail) {
+  const ReadAlert* first = nullptr;
+  for (const ReadAlert& one : run.alerts) {
+    if (!detect::is_check(one.alert.rule)) continue;
+    if (first == nullptr || std::tie(one.restart, one.alert.step, one.rank) <
+                                std::tie(first->restart, first->alert.step, first->rank)) {
+      first = &one;
+    }
+  }
+  if (first == nullptr) return;
+  std::cout << (is_detail ? "  check     " : "but the check ") << first->alert.rule
+            << " failed at step " << first->alert.step << " on rank " << first->rank
+            << "; trainmon diagnose " << shell_word(path) << " says more\n";
+}
+
+void print_text(const FirstBad& found, const RunRows& facts, const std::string& run,
                 const Context& context) {
+  const int newest_restart = facts.newest_restart;
   const ReadRow& row = found.row;
   const std::string where = row.rank < 0 ? "merged over ranks" : "rank " + std::to_string(row.rank);
   const std::string what = found.came_from.empty() ? tensor_text(found.series) : found.came_from;
@@ -82,6 +101,7 @@ void print_text(const FirstBad& found, int newest_restart, const std::string& ru
   if (is_row) print_place(row, found.series);
   if (found.follows_gap) std::cout << "  before    " << gap_text(row.step) << "\n";
   for (const std::string& change : found.changes) std::cout << "  before    " << change << "\n";
+  print_failed_check(facts, run, true);
   print_restarts(found, newest_restart);
   if (context.quiet) return;
   const std::int64_t from = std::max<std::int64_t>(0, row.step - 3);
@@ -121,12 +141,13 @@ void run_first_bad(const Selection& selection, Context& context) {
     }
     return print_json(out);
   }
-  if (found) return print_text(*found, answer.run.newest_restart, selection.run, context);
+  if (found) return print_text(*found, answer.run, selection.run, context);
   std::cout << "no NaN and no infinity in " << grouped(answer.rows) << " rows";
   if (const int newest = answer.run.newest_restart; newest > 0) {
     std::cout << " of restarts 0 to " << newest;
   }
   std::cout << "\n";
+  print_failed_check(answer.run, selection.run, false);
   for (const std::string& sentence : answer.run.skipped) std::cout << "  " << sentence << "\n";
   for (const std::string& sentence : answer.run.killed) std::cout << "  " << sentence << "\n";
 }
@@ -143,9 +164,10 @@ scaler skipped count only when nothing else is bad. All restarts are looked at.
 Where most gradients of a backward, or the logged loss, are bad, it is said that
 the fault came from the forward. A logged loss (a scalar with "loss" in its
 name) counts where no row of its step is bad. Values of the optimizer's groups
-that changed in the ten steps before are told. Exit code 1 when found, 3 when
-nothing was found in a record that is not complete. A killed start that a newer
-one followed is named and leaves the exit code alone.
+that changed in the ten steps before are told. A step check that failed is
+named and leaves the exit code alone: diagnose has one for it. Exit code 1 when
+found, 3 when nothing was found in a record that is not complete. A killed start
+that a newer one followed is named and leaves the exit code alone.
 
 Examples:
   trainmon first-bad runs/a

@@ -3,17 +3,14 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <spawn.h>
 #include <sys/resource.h>
 #include <sys/utsname.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
-#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <iostream>
@@ -28,8 +25,6 @@
 #include "stats/cuda/measure_cuda.h"
 #include "trainmon/config.h"
 #include "trainmon/version.h"
-
-extern char** environ;
 
 namespace trainmon::cli {
 namespace {
@@ -73,39 +68,27 @@ std::optional<double> write_speed(const fs::path& folder, std::string& why) {
 }
 
 // What the interpreter prints, within a time limit; nullopt when it cannot be started or fails.
-std::optional<std::string> python_says(const std::string& python, const std::string& program) {
-  std::array<int, 2> pipe{};
-  if (::pipe2(pipe.data(), O_CLOEXEC) != 0) return std::nullopt;
-  File reading(pipe[0]), writing(pipe[1]);
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawn_file_actions_adddup2(&actions, writing.fd(), 1);
-  ::posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
-  std::string name = python, flag = "-c", text = safe_program(program);
-  std::array<char*, 4> arguments = {name.data(), flag.data(), text.data(), nullptr};
-  pid_t child = 0;
-  const int failed =
-      ::posix_spawnp(&child, name.c_str(), &actions, nullptr, arguments.data(), environ);
-  ::posix_spawn_file_actions_destroy(&actions);
-  if (failed != 0) return std::nullopt;
-  writing.close();
+std::optional<std::string> python_says(const std::string& program) {
+  std::optional<PythonProcess> python;
+  try {
+    python.emplace(program, std::vector<std::string>(), false);
+  } catch (const std::runtime_error&) {
+    return std::nullopt;
+  }
   std::string said;
   const auto end = Clock::now() + kPythonTime;
   while (true) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
-    pollfd ready{reading.fd(), POLLIN, 0};
+    pollfd ready{python->output(), POLLIN, 0};
     if (left.count() <= 0 || ::poll(&ready, 1, static_cast<int>(left.count())) <= 0) {
-      ::kill(child, SIGKILL);
-      break;
+      return std::nullopt;
     }
     std::array<char, 4096> part{};
-    const ssize_t size = ::read(reading.fd(), part.data(), part.size());
+    const ssize_t size = ::read(python->output(), part.data(), part.size());
     if (size <= 0) break;
     said.append(part.data(), static_cast<std::size_t>(size));
   }
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) return std::nullopt;
+  if (!python->wait()) return std::nullopt;
   return said;
 }
 
@@ -113,7 +96,7 @@ std::optional<std::string> python_says(const std::string& python, const std::str
 Json python_json() {
   Json out;
   out["interpreter"] = interpreter();
-  const auto said = python_says(interpreter(), R"(
+  const auto said = python_says(R"(
 import json, sys
 from importlib.metadata import PackageNotFoundError, version
 found = {"python": sys.version.split()[0]}

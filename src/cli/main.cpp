@@ -20,6 +20,8 @@ constexpr const char* kFooter = R"(Exit codes:
 
 Examples:
   trainmon first-bad runs/a
+  trainmon report runs/a -o a.html
+  trainmon serve runs --open
   trainmon compare runs/a runs/b
   trainmon top runs/a --stat absmax --kind grads --count 20
   trainmon show runs/a --name layers.1 --steps 100:120
@@ -71,9 +73,10 @@ int run(int argc, char** argv) {
     const auto all = app.get_subcommands({});
     for (std::size_t i = before; i < all.size(); ++i) all[i]->group(purpose);
   };
-  add("What went wrong", add_diagnose, add_first_bad, add_compare, add_anomalies, add_top);
-  add("Look at a run", add_tail, add_show, add_query, add_plot);
-  add("Make other files", add_convert, add_merge, add_compact);
+  add("What went wrong", add_diagnose, add_first_bad, add_compare, add_anomalies, add_top,
+      add_blackbox);
+  add("Look at a run", add_report, add_serve, add_tail, add_show, add_query, add_plot);
+  add("Make other files", add_convert, add_merge, add_compact, add_freeze, add_push);
   add("Set up and control", add_config, add_doctor, add_ctl, add_completion);
   try {
     app.parse(argc, argv);

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -27,6 +26,10 @@ std::string painted(const Context& context, std::string_view text, const char* c
 
 void print_json(const Json& value) {
   std::cout << value.dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
+}
+
+void print_json_line(const Json& value) {
+  std::cout << value.dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
 }
 
 Json json_number(double value) {
@@ -59,29 +62,6 @@ Json json_row(const ReadRow& row, const Series& series) {
                   put(definition.name));
   }
   return out;
-}
-
-std::string shell_word(std::string_view text) {
-  constexpr std::string_view kPlain = "_@%+=:,./-";
-  const auto is_plain = [&](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 || kPlain.find(c) != kPlain.npos;
-  };
-  if (!text.empty() && std::all_of(text.begin(), text.end(), is_plain)) return std::string(text);
-  const bool has_escapes = printable(text) != text;
-  std::string word = has_escapes ? "$'" : "'";
-  for (const char c : text) {
-    const bool is_ascii = c >= ' ' && c <= '~';
-    if (has_escapes && !is_ascii) {
-      char escape[8];
-      std::snprintf(escape, sizeof escape, "\\x%02x", static_cast<unsigned char>(c));
-      word += escape;
-    } else if (c == '\'' || (has_escapes && c == '\\')) {
-      word += has_escapes ? std::string{'\\', c} : "'\\''";
-    } else {
-      word += c;
-    }
-  }
-  return word + "'";
 }
 
 std::string short_number(double value) {

@@ -15,6 +15,8 @@ using Json = nlohmann::ordered_json;
 
 // Prints `value` and a line end on stdout; text that is not UTF-8 is replaced.
 void print_json(const Json& value);
+// In a line, so that a program can read while the run goes on.
+void print_json_line(const Json& value);
 // A number for JSON: NaN and infinities as "nan", "inf", "-inf".
 Json json_number(double value);
 // A row with all its statistics.
@@ -22,8 +24,6 @@ Json json_row(const ReadRow& row, const Series& series);
 
 // A number for people: up to five significant digits.
 std::string short_number(double value);
-// One word for a shell to read back: as it is, or in quotes.
-std::string shell_word(std::string_view text);
 // "layers.3.weight" or "layers.3 output.0"; the root module is "(root)".
 std::string tensor_text(const Series& series);
 

@@ -2,15 +2,23 @@
 // another one.
 #include "cli/python.h"
 
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
 #include <string_view>
 
 #include "base/text.h"
+
+extern char** environ;
 
 namespace trainmon::cli {
 
@@ -33,6 +41,19 @@ void drop_empty_parts_of_path() {
   ::setenv("PYTHONPATH", kept.c_str(), 1);
 }
 
+// As execvp() takes them.
+std::vector<char*> pointers_to(std::vector<std::string>& arguments) {
+  std::vector<char*> pointers;
+  for (std::string& argument : arguments) pointers.push_back(argument.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+std::string cannot_start(const std::string& python) {
+  return "this command is Python, and '" + printable(python) +
+         "' cannot be started; TRAINMON_PYTHON names another one (it needs `pip install trainmon`)";
+}
+
 }  // namespace
 
 std::string safe_program(const std::string& program) {
@@ -53,20 +74,51 @@ std::string interpreter() {
   return "python3";  // of the PATH
 }
 
-void run_python(const std::string& module, const std::vector<std::string>& arguments) {
-  const std::string python = interpreter();
-  const std::string program = safe_program(
-      "sys.argv[:1] = []\nimport runpy\n"
-      "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)\n");
-  std::vector<std::string> all = {python, "-c", program, module};
+PythonProcess::PythonProcess(const std::string& program, const std::vector<std::string>& arguments,
+                             bool errors) {
+  std::array<int, 2> pipe{};
+  if (::pipe2(pipe.data(), O_CLOEXEC) != 0) throw std::runtime_error("there is no pipe left");
+  output_ = File(pipe[0]);
+  const File writing(pipe[1]);
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_adddup2(&actions, writing.fd(), 1);
+  if (!errors) ::posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
+  std::vector<std::string> all = {interpreter(), "-c", safe_program(program)};
   all.insert(all.end(), arguments.begin(), arguments.end());
-  std::vector<char*> pointers;
-  for (std::string& argument : all) pointers.push_back(argument.data());
-  pointers.push_back(nullptr);
-  ::execvp(python.c_str(), pointers.data());
-  throw std::runtime_error("this command is Python, and '" + printable(python) +
-                           "' cannot be started; TRAINMON_PYTHON names another one (it needs "
-                           "`pip install trainmon`)");
+  std::vector<char*> pointers = pointers_to(all);
+  const int failed =
+      ::posix_spawnp(&child_, pointers[0], &actions, nullptr, pointers.data(), environ);
+  ::posix_spawn_file_actions_destroy(&actions);
+  if (failed == 0) return;
+  child_ = 0;
+  throw std::runtime_error(cannot_start(all[0]));
+}
+
+PythonProcess::~PythonProcess() {
+  if (child_ == 0) return;
+  ::kill(child_, SIGKILL);
+  wait();
+}
+
+bool PythonProcess::wait() {
+  int status = 0;
+  while (::waitpid(child_, &status, 0) < 0 && errno == EINTR) continue;
+  child_ = 0;
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+std::string module_program() {
+  return "sys.argv[:1] = []\nimport runpy\n"
+         "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)\n";
+}
+
+void run_python(const std::string& module, const std::vector<std::string>& arguments) {
+  std::vector<std::string> all = {interpreter(), "-c", safe_program(module_program()), module};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  std::vector<char*> pointers = pointers_to(all);
+  ::execvp(pointers[0], pointers.data());
+  throw std::runtime_error(cannot_start(all[0]));
 }
 
 }  // namespace trainmon::cli

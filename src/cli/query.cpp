@@ -1,12 +1,20 @@
-// trainmon query RUN "SQL": SQLite's engine over the logs.
+// trainmon query RUN "SQL": SQLite's engine over the logs, or DuckDB's by trainmon's Python.
 #include "answers/query.h"
 
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
 #include <iostream>
 #include <memory>
+#include <optional>
+#include <stdexcept>
 
 #include "base/formula.h"
 #include "base/text.h"
 #include "cli/output.h"
+#include "cli/python.h"
 #include "cli/select.h"
 
 namespace trainmon::cli {
@@ -17,8 +25,73 @@ struct QueryArguments {
   std::string sql;
   bool csv = false;
   bool safe_cells = false;
+  std::string engine = "sqlite";
   QueryOptions options{.all_restarts = false, .timeout_seconds = 3600.0};
 };
+
+// Lines of a pipe, one by one.
+class Lines {
+ public:
+  explicit Lines(int from) : from_(from) {}
+  std::optional<std::string> next() {
+    for (std::size_t end = 0; (end = text_.find('\n')) == std::string::npos;) {
+      std::array<char, 65536> part{};
+      const ssize_t size = ::read(from_, part.data(), part.size());
+      if (size < 0 && errno == EINTR) continue;
+      if (size <= 0) return std::nullopt;  // what has no end is no line
+      text_.append(part.data(), static_cast<std::size_t>(size));
+    }
+    const std::size_t end = text_.find('\n');
+    std::string line = text_.substr(0, end);
+    text_.erase(0, end + 1);
+    return line;
+  }
+
+ private:
+  const int from_;
+  std::string text_;
+};
+
+// A cell as trainmon.querying writes it: a number that JSON has no word for is an object.
+SqlValue cell_of(const Json& cell) {
+  if (cell.is_number_integer()) return cell.get<std::int64_t>();
+  if (cell.is_number()) return cell.get<double>();
+  if (cell.is_string()) return cell.get<std::string>();
+  if (cell.is_object()) return std::strtod(cell.at("real").get<std::string>().c_str(), nullptr);
+  return {};
+}
+
+// trainmon's Python has the engine: it gives names, rows, and what the answer may lack, line by
+// line (python/trainmon/querying.py).
+QueryAccount ask_duckdb(const QueryArguments& arguments, const QueryOutput& output) {
+  const QueryOptions& options = arguments.options;
+  std::vector<std::string> words = {"trainmon.querying", "--timeout",
+                                    number_text(options.timeout_seconds)};
+  if (options.all_restarts) words.emplace_back("--all-restarts");
+  words.insert(words.end(), {"--", arguments.run, arguments.sql});
+  PythonProcess python(module_program(), words, true);
+  QueryAccount account;
+  bool is_whole = false;
+  for (Lines lines(python.output()); const std::optional<std::string> line = lines.next();) {
+    const Json said = Json::parse(*line);
+    if (said.is_array()) {
+      std::vector<SqlValue> cells;
+      for (const Json& cell : said) cells.push_back(cell_of(cell));
+      output.row(cells);
+    } else if (said.contains("columns")) {
+      output.columns(said["columns"].get<std::vector<std::string>>());
+    } else if (said.contains("error")) {
+      throw std::invalid_argument(said["error"].get<std::string>());
+    } else {
+      account.incomplete = said["lacks"].get<std::vector<std::string>>();
+      is_whole = true;
+    }
+  }
+  if (python.wait() && is_whole) return account;
+  throw std::runtime_error("--engine duckdb needs trainmon's Python, and '" +
+                           printable(interpreter()) +
+                           "' did not answer; TRAINMON_PYTHON names another one");
+}
 
 std::string cell_text(const SqlValue& value) {
   if (const auto* whole = std::get_if<std::int64_t>(&value)) return std::to_string(*whole);
@@ -95,7 +168,9 @@ QueryAccount print_answer(const QueryArguments& arguments, const Context& contex
       rows.push_back(cells);
     }
   };
-  const QueryAccount account = query(arguments.run, arguments.sql, output, arguments.options);
+  const QueryAccount account = arguments.engine == "duckdb"
+                                   ? ask_duckdb(arguments, output)
+                                   : query(arguments.run, arguments.sql, output, arguments.options);
   if (arguments.csv) return account;
   if (context.json) {
     std::cout << (count == 0 ? "[]\n" : "\n]\n");
@@ -128,6 +203,10 @@ QueryAccount print_answer(const QueryArguments& arguments, const Context& contex
 }
 
 void run_query(const QueryArguments& arguments, Context& context) {
+  if (arguments.engine == "duckdb" && arguments.options.threads > 0) {
+    throw std::invalid_argument(
+        "--threads: not with --engine duckdb, which has threads of its own");
+  }
   const QueryAccount account = print_answer(arguments, context);
   say_earlier(account.earlier);
   say_incomplete(account.incomplete, context);
@@ -147,7 +226,11 @@ void add_query(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand("query", "a SELECT of SQL over the rows of a run");
   const auto arguments = std::make_shared<QueryArguments>();
   command->add_option("RUN", arguments->run, "run directory, or a stats.db")->required();
-  command->add_option("SQL", arguments->sql, "one SELECT, in SQLite's dialect")->required();
+  command->add_option("SQL", arguments->sql, "one SELECT, in the dialect of the engine")
+      ->required();
+  command->add_option("--engine", arguments->engine, "duckdb needs trainmon and duckdb in Python")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"sqlite", "duckdb"}));
   command->add_flag("--csv", arguments->csv, "CSV on stdout, numbers exact");
   command->add_flag("--safe-cells", arguments->safe_cells,
                     "with --csv: text never looks like a formula");
@@ -156,6 +239,7 @@ void add_query(CLI::App& app, Context& context) {
                    "seconds that the statement may take; 0: any")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
+  add_threads(*command, arguments->options.threads);
   command->add_flag("--all-restarts", arguments->options.all_restarts,
                     "steps that were repeated, too");
   command->footer(R"(Tables:
@@ -172,7 +256,8 @@ of execution on a rank, chunk the part of a model in parts.
 A shape is text, [2,3]; NULL where it is not known, as in older logs.
 NaN is NULL; nans and infs count what was not finite. Conditions on rank, kind
 and step (=, <, <=, >, >=, BETWEEN) keep the rest from being read.
-Functions of SQLite that only compute may be called, no others.
+Functions that only compute may be called, no others. DuckDB starts in half a
+second and pays from some million rows on, or for what SQLite does not have.
 A table shows 10,000 rows at most; --json and --csv give all.
 
 Examples:
@@ -182,7 +267,9 @@ Examples:
       ORDER BY step, seq LIMIT 10"
   trainmon query runs/a "SELECT s.step, s.norm, l.value AS loss FROM stats s
       JOIN logged l USING (rank, step)
-      WHERE s.name = 'head.weight' AND l.name = 'loss'" --csv)");
+      WHERE s.name = 'head.weight' AND l.name = 'loss'" --csv
+  trainmon query runs/a "SELECT kind, median(norm) FROM stats GROUP BY ALL"
+      --engine duckdb)");
   command->callback([arguments, &context] { run_query(*arguments, context); });
 }
 

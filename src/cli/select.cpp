@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "read/merge_rows.h"
+#include "read/row_filter.h"
 
 namespace trainmon::cli {
 namespace {
@@ -65,6 +66,12 @@ void add_selection(CLI::App& command, Selection& selection) {
   command.add_option("--steps", selection.steps, "A:B (inclusive), A:, :B or A");
   command.add_flag("--all-restarts", selection.all_restarts, "steps that were repeated, too");
   command.add_flag("--merged", selection.merged, "merge shards over ranks (then rank is *)");
+  add_threads(command, selection.threads);
+}
+
+void add_threads(CLI::App& command, unsigned& threads) {
+  command.add_option("--threads", threads, "threads that read; default: processors, at most 8")
+      ->check(CLI::Range(1, 128));
 }
 
 void say_partial(std::int64_t count) {
@@ -105,6 +112,7 @@ ReadOptions read_options(const Selection& selection) {
   options.ranks = selection.ranks;
   options.all_restarts = selection.all_restarts;
   options.merged = selection.merged;
+  options.threads = selection.threads;
   set_steps(selection.steps, options);
   return options;
 }
@@ -119,10 +127,7 @@ RunRows read_selected(const Selection& selection, Context& context) {
 
 void say_of_run(const RunRows& rows, std::int64_t count, const ReadOptions& options,
                 Context& context) {
-  const bool chosen = !options.kinds.empty() || !options.include.empty() ||
-                      !options.exclude.empty() || !options.ranks.empty() || options.first_step ||
-                      options.last_step;
-  if (count == 0 && chosen && !options.only_bad) say_nothing_matches(rows);
+  if (count == 0 && chooses_rows(options) && !options.only_bad) say_nothing_matches(rows);
   say_suggested(rows);
   // `first-bad` answers with all of them.
   if (!rows.all_restarts) say_earlier(rows.earlier);

@@ -18,9 +18,11 @@ struct Selection {
   std::string steps;  // "A:B", "A:", ":B" or "A"
   bool all_restarts = false;
   bool merged = false;
+  unsigned threads = 0;
 };
 
 void add_selection(CLI::App& command, Selection& selection);
+void add_threads(CLI::App& command, unsigned& threads);
 
 // Throws std::invalid_argument for wrong steps.
 ReadOptions read_options(const Selection& selection);

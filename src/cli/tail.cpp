@@ -1,20 +1,20 @@
 // trainmon tail RUN: the newest steps, and with -f each further one as it ends.
 #include "answers/tail.h"
 
-#include <poll.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <csignal>
 #include <iostream>
 #include <memory>
 #include <tuple>
 
+#include "answers/diagnose.h"
 #include "base/text.h"
+#include "cli/follow.h"
 #include "cli/output.h"
 #include "cli/select.h"
 #include "cli/text_lines.h"
+#include "read/completeness.h"
 
 namespace trainmon::cli {
 namespace {
@@ -29,11 +29,6 @@ struct TailArguments {
   bool rows = false;
 };
 
-// A line of JSON each, so that a program can read while the run goes on.
-void print_line(const Json& value) {
-  std::cout << value.dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
-}
-
 Json json_step(const TailStep& step) {
   Json out;
   out["restart"] = step.restart;
@@ -47,7 +42,8 @@ Json json_step(const TailStep& step) {
   out["rows"] = step.rows;
   out["rows_lost"] = step.rows_lost;
   out["non_finite"] = step.non_finite;
-  out["alerts"] = step.alerts;
+  out["alerts"] = step.alert_count();
+  out["rules"] = step.alerts;
   out["norms"] = Json::object();
   for (const auto& [kind, norm] : step.norms) out["norms"][kind] = json_number(norm);
   out["worst"] = Json();
@@ -82,7 +78,7 @@ class TailPrinter {
   void rows(std::vector<TailRow> rows) {
     for (const TailRow& one : rows) {
       if (context_.json) {
-        print_line(json_row(one.row, one.series));
+        print_json_line(json_row(one.row, one.series));
         continue;
       }
       const RowState& state = one.row.state;
@@ -116,17 +112,18 @@ class TailPrinter {
     const double middle = norms.empty() ? 0.0 : norms[norms.size() / 2];
     const auto badness = [&](const TailStep& rank) {
       const double norm = norm_of(rank, kGradients).value_or(rank.worst_norm);
-      return std::tuple(rank.non_finite, rank.alerts, rank.rows_lost,
+      return std::tuple(rank.non_finite, rank.alert_count(), rank.rows_lost,
                         std::isfinite(norm) ? std::abs(norm - middle) : 0.0);
     };
     std::stable_sort(ranks.begin(), ranks.end(),
                      [&](const TailStep& a, const TailStep& b) { return badness(a) > badness(b); });
-    const bool shows_all = context_.json || arguments_.worst == 0;
-    const std::size_t count = shows_all ? ranks.size() : std::min(arguments_.worst, ranks.size());
+    const std::size_t most =
+        context_.json || arguments_.worst == 0 ? ranks.size() : arguments_.worst;
+    const std::size_t count = std::min(most, ranks.size());
     choose_columns(ranks);
     for (std::size_t i = 0; i < count; ++i) {
       if (context_.json) {
-        print_line(json_step(ranks[i]));
+        print_json_line(json_step(ranks[i]));
       } else {
         lines_.print(cells_of(ranks[i]), ranks[i].non_finite > 0);
       }
@@ -138,6 +135,24 @@ class TailPrinter {
                   << short_number(norms.back());
       }
       std::cout << "\n";
+    }
+  }
+
+  // Of a step that was told before.
+  void alerts(const std::vector<ReadAlert>& alerts) {
+    for (const ReadAlert& one : alerts) {
+      const Alert& alert = one.alert;
+      if (context_.json) {
+        print_json_line({{"restart", one.restart},
+                         {"rank", one.rank},
+                         {"step", alert.step},
+                         {"rule", alert.rule},
+                         {"message", alert.message}});
+        continue;
+      }
+      const std::string where = "step " + std::to_string(alert.step) + ", rank " +
+                                std::to_string(one.rank) + ": " + printable(alert.rule);
+      std::cout << red(context_, where + ": " + printable(alert.message)) << "\n";
     }
   }
 
@@ -192,8 +207,9 @@ class TailPrinter {
       add("(" + std::string(fate_name(step.outcome.fate)) + ")");
     }
     if (step.outcome.attempt > 0) add("(attempt " + std::to_string(step.outcome.attempt) + ")");
-    if (step.alerts > 0) {
-      add("(" + grouped(step.alerts) + (step.alerts == 1 ? " alert)" : " alerts)"));
+    for (const auto& [rule, count] : step.alerts) {
+      add("(" + std::string(detect::is_check(rule) ? "check " : "") + printable(rule) +
+          (count == 1 ? ")" : " x " + grouped(count) + ")"));
     }
     if (step.rows_lost > 0) add("(" + grouped(step.rows_lost) + " rows lost)");
     for (const auto& [name, value] : step.scalars) {
@@ -246,27 +262,12 @@ class Steps {
   std::map<Key, Waiting> waiting_;
 };
 
-volatile std::sig_atomic_t is_interrupted = 0;
-
-void end_on_interrupt() {
-  struct sigaction action = {};
-  action.sa_handler = [](int) { is_interrupted = 1; };  // no SA_RESTART: waiting ends
-  ::sigaction(SIGINT, &action, nullptr);
-  ::sigaction(SIGTERM, &action, nullptr);
-}
-
-// Waits; false when nobody reads stdout any more or the person wants no more.
-bool wait(double seconds) {
-  pollfd out{1, 0, 0};
-  ::poll(&out, 1, static_cast<int>(seconds * 1000));
-  return is_interrupted == 0 && (out.revents & (POLLERR | POLLNVAL)) == 0;
-}
-
 // Tells once that a run which is followed has ended: nothing comes until it starts again.
 class EndTeller {
  public:
-  explicit EndTeller(const Context& context) : context_(context) {}
-  void after(const TailNews& news, const RunTail& tail) {
+  EndTeller(const TailArguments& arguments, const Context& context)
+      : arguments_(arguments), context_(context) {}
+  void after(const TailNews& news) {
     if (!news.steps.empty() || !news.rows.empty()) {
       is_told_ = false;
       quiet_looks_ = 0;
@@ -274,7 +275,7 @@ class EndTeller {
     }
     // Later than the last step, which is told once the run has stood still for kTailPatience looks.
     if (++quiet_looks_ <= kTailPatience || is_told_ || context_.quiet) return;
-    const std::optional<WriterState> end = tail.ended();
+    const std::optional<WriterState> end = ended(arguments_.run, arguments_.select);
     if (!end) return;
     is_told_ = true;
     std::cerr << (*end == WriterState::closed
@@ -284,6 +285,7 @@ class EndTeller {
   }
 
  private:
+  const TailArguments& arguments_;
   const Context& context_;
   bool is_told_ = false;
   int quiet_looks_ = 0;
@@ -328,15 +330,16 @@ void run_tail(const TailArguments& arguments, Context& context) {
     std::cerr << "following " << grouped(static_cast<std::int64_t>(tail.ranks()))
               << (tail.ranks() == 1 ? " rank" : " ranks") << "; Ctrl-C ends\n";
   }
-  EndTeller end(context);
-  while (arguments.follow && std::cout && wait(arguments.interval)) {
+  EndTeller end(arguments, context);
+  while (arguments.follow && std::cout && wait_to_look(arguments.interval)) {
     news = tail.look();
-    end.after(news, tail);
+    end.after(news);
     printer.damage(news.damage);
     printer.rows(std::move(news.rows));
     rows_late += news.rows_late;
     steps.add(std::move(news.steps));
     steps.print(printer, tail.ranks(), false);
+    printer.alerts(news.alerts);
     std::cout.flush();
   }
   if (arguments.follow) {
@@ -377,7 +380,8 @@ void add_tail(CLI::App& app, Context& context) {
 elements are not finite (bad), the first tensor that is not, else the one of the
 largest norm, and what mon.log was given. A step is shown when it has ended.
 Restarts and ranks that appear later are followed, too: -f says that a run has
-ended and waits for a restart. With --json one object per line.
+ended and waits for a restart. An alert has a line of its own where its step was
+shown before, as those of step checks have. With --json one object per line.
 
 Examples:
   trainmon tail runs/a

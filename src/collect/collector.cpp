@@ -10,13 +10,14 @@
 #include "model/probe_payload.h"
 #include "stats/check.h"
 #include "stats/divide.h"
+#include "stats/update.h"
 
 namespace trainmon {
 
 // Values of one late batch: the adapter brings them, the writer thread picks them up.
 class Collector::Ticket final : public LateValues {
  public:
-  explicit Ticket(std::size_t rows) : rows_(rows) {}
+  Ticket(Collector& collector, std::size_t rows) : collector_(collector), rows_(rows) {}
 
   bool ready() const noexcept override { return ready_.load(std::memory_order_acquire); }
 
@@ -25,6 +26,7 @@ class Collector::Ticket final : public LateValues {
       Row& row = batch.rows[i];
       row.state = states_[i];
       if (row.state.non_finite()) row.key.flags |= flag::kNonFinite;
+      collector_.note_late(row);
     }
   }
 
@@ -36,6 +38,7 @@ class Collector::Ticket final : public LateValues {
   }
 
  private:
+  Collector& collector_;
   const std::size_t rows_;
   std::vector<RowState> states_;
   std::atomic<bool> ready_{false};
@@ -45,7 +48,24 @@ Collector::Collector(CollectorOptions options, Submit submit, LateReady late_rea
     : options_(options),
       submit_(std::move(submit)),
       late_ready_(std::move(late_ready)),
-      windows_(options.schedule, [this](const Outcome& outcome) { open_.append(outcome); }) {}
+      windows_(options.schedule, [this](const Outcome& outcome) {
+        if (recorder_ != nullptr) recorder_->outcome(outcome);
+        open_.append(outcome);
+      }) {}
+
+void Collector::note_stage(FlightStage stage, int optimizer) {
+  if (recorder_ == nullptr) return;
+  recorder_->stage(stage, optimizer, windows_.window(optimizer), windows_.step(optimizer));
+}
+
+void Collector::note_collective(const CollectiveCall& call) {
+  if (recorder_ != nullptr) recorder_->collective(call, windows_.step(options_.clock));
+}
+
+void Collector::note_late(const Row& row) {
+  if (recorder_ == nullptr) return;
+  recorder_->row(row, windows_.step_of(series_.at(row.key.series).optimizer, row.key.window));
+}
 
 Address Collector::address_of(SeriesId series) const {
   const int optimizer = series_.at(series).optimizer;
@@ -115,13 +135,27 @@ void Collector::add_checked(Row& row, const TensorView& tensor, double scale) {
   add(row, &taken);
 }
 
+void Collector::observe_update(SeriesId series, const UpdateFormula& formula) {
+  const TensorView& x = formula.x;
+  const std::span<const std::int64_t> sizes(x.sizes, static_cast<std::size_t>(x.ndim));
+  Row row = row_of(series, dtype_of(formula), sizes, address_of(series), 0);
+  const auto first = series_.check_from(row.key.series, element_count(x));
+  Check check;
+  row.state = measure(formula, first.value_or(0), check, options_.eps, options_.threads);
+  if (row.state.non_finite()) return;
+  if (!options_.checks || !first) return add(row);
+  const RowCheck taken = row_check(check);
+  add(row, &taken);
+}
+
 void Collector::add(Row& row, const RowCheck* check) {
   judge(row);
   const bool non_finite = row.state.non_finite();
-  if (check == nullptr) {
-    open_.append(row);
-  } else {
-    open_.append(row, *check);
+  row.key.seq = check == nullptr ? open_.append(row) : open_.append(row, *check);
+  if (recorder_ != nullptr) {
+    const int optimizer = series_.at(row.key.series).optimizer;
+    const bool is_open = row.key.window == windows_.window(optimizer);
+    recorder_->row(row, is_open ? windows_.step(optimizer) : -1);
   }
   produced_.fetch_add(1, std::memory_order_relaxed);
   // The first one must be on its way to the disk before anything else can happen.
@@ -185,7 +219,7 @@ std::int64_t Collector::seal_late() {
   {
     const std::lock_guard lock(late_mutex_);
     if (late_rows_.empty()) return 0;
-    auto values = std::make_shared<Ticket>(late_rows_.size());
+    auto values = std::make_shared<Ticket>(*this, late_rows_.size());
     tickets_[next_ticket_] = values;  // what may fail comes first: rows taken must be submitted
     ticket = next_ticket_++;
     batch.rows = std::exchange(late_rows_, {});
@@ -215,6 +249,7 @@ void Collector::add_scalar(std::string_view name, double value,
   scalar.name = name;
   scalar.window = window.value_or(windows_.window(options_.clock));
   scalar.value = value;
+  if (recorder_ != nullptr) recorder_->scalar(name, scalar.window, value);
   open_.append(std::move(scalar));
 }
 

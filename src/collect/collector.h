@@ -18,10 +18,13 @@
 #include "collect/open_batch.h"
 #include "collect/series_registry.h"
 #include "collect/windows.h"
+#include "recorder/flight_recorder.h"
 #include "trainmon/probe.h"
 #include "trainmon/record.h"
 
 namespace trainmon {
+
+struct UpdateFormula;
 
 // Where a row belongs, when the caller knows better than the series' optimizer.
 struct Address {
@@ -47,6 +50,12 @@ class Collector {
 
   Collector(CollectorOptions options, Submit submit, LateReady late_ready);
 
+  // From now on, before any thread is there but this one. It must outlive every batch.
+  void record_in(FlightRecorder* recorder) { recorder_ = recorder; }
+  // For the recorder alone; nothing without one.
+  void note_stage(FlightStage stage, int optimizer);
+  void note_collective(const CollectiveCall& call);
+
   SeriesRegistry& series() { return series_; }
   const SeriesRegistry& series() const { return series_; }
   Windows& windows() { return windows_; }
@@ -58,6 +67,9 @@ class Collector {
                   std::uint32_t flags);
   // A row of the tensor divided by `scale`, which must be positive and finite.
   void observe_scaled(SeriesId series, const TensorView& tensor, double scale, std::uint32_t flags);
+  // A row of the step that the formula takes (stats/update.h); none where it is not finite, for it
+  // is no tensor of training. Throws as measure() of a formula.
+  void observe_update(SeriesId series, const UpdateFormula& formula);
   // Adds a tensor that `sweep` takes to what the next launch_on_device() measures. False, with no
   // row, where there are no kernels for it; throws std::invalid_argument for a layout they do not
   // have.
@@ -106,6 +118,8 @@ class Collector {
              const Address& address, std::uint32_t flags);
   void judge(Row& row);
   void add(Row& row, const RowCheck* check = nullptr);
+  // A late row whose values have come, for the recorder alone.
+  void note_late(const Row& row);
   // Measures; with a check where one is taken of the series.
   void add_checked(Row& row, const TensorView& tensor, double scale);
 
@@ -121,7 +135,12 @@ class Collector {
   std::atomic<bool> seen_non_finite_{false};
   std::atomic<double> limit_{std::numeric_limits<double>::infinity()};
 
-  DeviceRows device_{[this](Row& row) { judge(row); }};
+  FlightRecorder* recorder_ = nullptr;
+
+  DeviceRows device_{[this](Row& row) {
+    judge(row);
+    note_late(row);
+  }};
 
   class Ticket;
   std::mutex late_mutex_;

@@ -54,7 +54,9 @@ std::optional<Range> range_of_box(const Series& series) {
 
 // What the check of a series covers.
 std::optional<Range> checked_range(const Series& series) {
-  if (!is_checked_kind(series.kind) || !series.element.empty()) return std::nullopt;
+  if (!is_checked_kind(series.kind)) return std::nullopt;
+  // The element of a step names its formula.
+  if (!series.element.empty() && series.kind != kind::kUpdate) return std::nullopt;
   switch (series.space) {
     case Space::whole:
       return Range{0, SeriesRegistry::kAnySize};

@@ -103,6 +103,17 @@ CompareReport compare(const CompareOptions& options);
 // As one JSON object (docs/compare.md); numbers that are not finite as "nan", "inf", "-inf".
 std::string compare_json(const CompareReport& report);
 
+// "[chunk 1: ]2.weight[ input.0]"
+std::string tensor_text(const Difference& found);
+// "step 15, rank 1, param_origin 2.weight"
+std::string place_text(const Difference& found);
+// "norm is 1 in A, 2 in B: relative difference 0.5, 1e4 times what is tolerated there"
+std::string size_text(const Difference& found);
+// "3 of 40 rows and 1 of 4 tensors are beyond tolerance", or that none is.
+std::string extent_text(const CompareReport& report);
+// "lr of group 0 differs from step 12 on: 0.001 in A, 0.0005 in B"
+std::string declared_text(const DeclaredDifference& one);
+
 // A name without what wrappers put into it: module, _orig_mod, _fsdp_wrapped_module,
 // _checkpoint_wrapped_module and the like, wherever they stand.
 std::string unwrapped_name(std::string_view name);

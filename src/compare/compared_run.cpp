@@ -48,7 +48,7 @@ std::unique_ptr<ComparedRun> open_compared(const std::filesystem::path& path,
     run->stream = std::make_unique<RunStream>(path, select);
     take_facts(*run, run->stream->facts());
     if (run->stream->facts().incomplete.empty()) say_not_stopped(path, run->incomplete);
-    run->steps = log_steps(*run->stream, run->tensors);
+    run->steps = log_steps(*run->stream, run->tensors, threads_with_pieces(select.threads));
     return run;
   }
   SourceOptions options;

@@ -2,9 +2,11 @@
 // piece that is not read can have a row of it.
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <utility>
 
+#include "base/made_ahead.h"
 #include "compare/step_rows.h"
 #include "read/columns.h"
 #include "read/merge_rows.h"
@@ -25,8 +27,11 @@ ComparedValues values_of(const ReadRow& row) {
 
 class LogSteps final : public StepReader {
  public:
-  LogSteps(const RunStream& stream, TensorTable& tensors)
-      : stream_(stream), tensors_(tensors), merger_(stream.facts().series, stream.facts().shapes) {
+  LogSteps(const RunStream& stream, TensorTable& tensors, unsigned threads)
+      : stream_(stream),
+        tensors_(tensors),
+        merger_(stream.facts().series, stream.facts().shapes),
+        threads_(threads) {
     const RunRows& facts = stream.facts();
     has_shares_ = facts.ranks.size() > 1 || facts.missing.world_size > 1;
     std::set<int> ranks;
@@ -45,21 +50,21 @@ class LogSteps final : public StepReader {
     waiting_.clear();
     ranks_.clear();
     for (std::vector<Damage>& one : damage_) one.clear();
+    read_.reset();
+    read_.emplace(pieces_.size(), threads_, [this](std::size_t i) { return read(i); });
   }
 
   bool next(StepRows& rows) override {
     while (next_ < pieces_.size() &&
            (waiting_.empty() || pieces_[next_].first_step <= waiting_.begin()->first)) {
-      read(next_++);
+      take(*read_->next(), next_);
+      ++next_;
     }
     if (waiting_.empty()) return false;
     Waiting& first = waiting_.begin()->second;
     merge(first);
-    std::swap(rows, first.rows);
+    rows = std::move(first.rows);
     rows.step = waiting_.begin()->first;
-    first.rows.clear();
-    first.to_merge.clear();
-    unused_.push_back(std::move(first));
     waiting_.erase(waiting_.begin());
     return true;
   }
@@ -87,10 +92,37 @@ class LogSteps final : public StepReader {
     Replication replication = Replication::independent;
     DType dtype = DType::float32;
   };
+  // The rows of a step, as far as they were read.
   struct Waiting {
     StepRows rows;
     std::vector<ReadRow> to_merge;
+    void add(Waiting&& more) {
+      append(rows.rows, more.rows.rows);
+      append(rows.merged, more.rows.merged);
+      append(rows.by_rank, more.rows.by_rank);
+      append(to_merge, more.to_merge);
+    }
   };
+  // The first row of a tensor.
+  struct Met {
+    FirstPlace place{};
+    DType dtype = DType::float32;
+  };
+  // What a piece holds; any thread makes one.
+  struct PieceSteps {
+    std::map<std::int64_t, Waiting> steps;
+    std::map<std::uint32_t, Met> met;  // by tensor
+    std::set<std::int32_t> ranks;      // of activations
+    std::vector<Damage> damage;
+    Waiting* here = nullptr;  // of the step whose row was read last
+    std::int64_t step = 0;
+  };
+
+  template <typename Row>
+  static void append(std::vector<Row>& to, std::vector<Row>& from) {
+    if (to.empty()) return to.swap(from);
+    to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+  }
 
   Use use_of(const Series& series, bool has_no_relatives) {
     Use use;
@@ -105,45 +137,48 @@ class LogSteps final : public StepReader {
     return use;
   }
 
-  Waiting& waiting_at(std::int64_t step) {
-    const auto [at, is_new] = waiting_.try_emplace(step);
-    if (is_new && !unused_.empty()) {
-      at->second = std::move(unused_.back());
-      unused_.pop_back();
-    }
-    return at->second;
-  }
-
-  void read(std::size_t number) {
-    Waiting* here = nullptr;
-    std::int64_t step = 0;
+  PieceSteps read(std::size_t number) const {
+    PieceSteps piece;
     RunStream::Take take{[&](const ReadRow& row) {
                            const Use& use = uses_[row.series];
                            if (use.is_left_out) return;
-                           if (here == nullptr || row.step != step) here = &waiting_at(row.step);
-                           step = row.step;
-                           take_row(row, use, *here);
+                           if (piece.here == nullptr || row.step != piece.step) {
+                             piece.here = &piece.steps[row.step];
+                           }
+                           piece.step = row.step;
+                           take_row(row, use, piece);
                          },
                          {}};
     take.columns = columns_;
-    stream_.read(pieces_[number], take, damage_[number]);
+    stream_.read(pieces_[number], take, piece.damage);
+    return piece;
   }
 
-  void take_row(const ReadRow& row, const Use& use, Waiting& to) {
+  // In the order of pieces, whoever made them.
+  void take(PieceSteps&& piece, std::size_t number) {
+    for (auto& [step, waiting] : piece.steps) waiting_[step].add(std::move(waiting));
+    for (const auto& [tensor, met] : piece.met) tensors_.met(tensor, met.place, met.dtype);
+    ranks_.merge(piece.ranks);
+    damage_[number] = std::move(piece.damage);
+  }
+
+  void take_row(const ReadRow& row, const Use& use, PieceSteps& piece) const {
+    Waiting& to = *piece.here;
     const bool is_twice = use.is_activation && has_shares_;
     if (is_twice) {
       put(row, use, to.rows.by_rank);
-      ranks_.insert(row.rank);
+      piece.ranks.insert(row.rank);
     }
     if (!use.is_alone) {
       to.to_merge.push_back(row);
       return;
     }
-    put_merged(row, use, is_twice ? to.rows.merged : to.rows.rows);
+    put_merged(row, use, is_twice ? to.rows.merged : to.rows.rows, piece);
   }
 
   // A row that nothing is merged with.
-  void put_merged(const ReadRow& row, const Use& use, std::vector<ComparedRow>& to) {
+  static void put_merged(const ReadRow& row, const Use& use, std::vector<ComparedRow>& to,
+                         PieceSteps& piece) {
     put(row, use, to);
     ComparedRow& out = to.back();
     if (use.replication == Replication::identical) out.rank = -1;
@@ -154,8 +189,10 @@ class LogSteps final : public StepReader {
       out.values = values_of(whole);
       out.rank = -1;
     }
-    if (use.is_activation && out.rank >= 0) ranks_.insert(out.rank);
-    note(row, use, out.rank);
+    if (use.is_activation && out.rank >= 0) piece.ranks.insert(out.rank);
+    const FirstPlace place = place_of(row, out.rank);
+    const auto [known, is_new] = piece.met.try_emplace(use.tensor, Met{place, use.dtype});
+    if (!is_new && place < known->second.place) known->second = {place, use.dtype};
   }
 
   static void put(const ReadRow& row, const Use& use, std::vector<ComparedRow>& to) {
@@ -169,10 +206,18 @@ class LogSteps final : public StepReader {
     out.values = values_of(row);
   }
 
-  void note(const ReadRow& row, const Use& use, std::int32_t rank) {
-    tensors_.met(use.tensor,
-                 {row.restart, row.step, row.attempt, rank, static_cast<std::int64_t>(row.seq)},
-                 use.dtype);
+  static FirstPlace place_of(const ReadRow& row, std::int32_t rank) {
+    return {row.restart, row.step, row.attempt, rank, static_cast<std::int64_t>(row.seq)};
+  }
+
+  const Use& use_of_merged(std::uint32_t series) {
+    if (series < uses_.size()) return uses_[series];
+    // Wholes are series that the merger has added.
+    while (uses_.size() + whole_uses_.size() <= series) {
+      const std::size_t next = uses_.size() + whole_uses_.size();
+      whole_uses_.push_back(use_of(merger_.series(static_cast<std::uint32_t>(next)), false));
+    }
+    return whole_uses_[series - uses_.size()];
   }
 
   void merge(Waiting& step) {
@@ -180,35 +225,34 @@ class LogSteps final : public StepReader {
     merged_.clear();
     merger_.merge(step.to_merge, merged_);
     for (const ReadRow& row : merged_) {
-      // Wholes are series that the merger has added.
-      while (uses_.size() <= row.series) {
-        uses_.push_back(use_of(merger_.series(static_cast<std::uint32_t>(uses_.size())), false));
-      }
-      const Use& use = uses_[row.series];
+      const Use& use = use_of_merged(row.series);
       put(row, use, use.is_activation && has_shares_ ? step.rows.merged : step.rows.rows);
       if (use.is_activation && row.rank >= 0) ranks_.insert(row.rank);
-      note(row, use, row.rank);
+      tensors_.met(use.tensor, place_of(row, row.rank), use.dtype);
     }
   }
 
   const RunStream& stream_;
   TensorTable& tensors_;
   RankMerger merger_;
-  bool has_shares_ = false;  // activations are wanted as every rank saw them, too
-  std::vector<Use> uses_;    // of series
+  bool has_shares_ = false;      // activations are wanted as every rank saw them, too
+  std::vector<Use> uses_;        // of series; all threads read them
+  std::vector<Use> whole_uses_;  // of series behind those
   Columns columns_;
   std::vector<RunStream::StepPiece> pieces_;
   std::size_t next_ = 0;                     // of pieces_
   std::vector<std::vector<Damage>> damage_;  // of pieces_
   std::map<std::int64_t, Waiting> waiting_;  // by step
-  std::vector<Waiting> unused_;
   std::vector<ReadRow> merged_;
+  const unsigned threads_;
+  std::optional<MadeAhead<PieceSteps>> read_;  // uses the members before it
 };
 
 }  // namespace
 
-std::unique_ptr<StepReader> log_steps(const RunStream& stream, TensorTable& tensors) {
-  return std::make_unique<LogSteps>(stream, tensors);
+std::unique_ptr<StepReader> log_steps(const RunStream& stream, TensorTable& tensors,
+                                      unsigned threads) {
+  return std::make_unique<LogSteps>(stream, tensors, threads);
 }
 
 }  // namespace trainmon

@@ -40,8 +40,10 @@ class StepReader {
 };
 
 // Of logs: memory is that of pieces of each rank, whatever the number of steps. Rows merged over
-// ranks. Tensors are added to `tensors` as their rows come. Both arguments must outlive it.
-std::unique_ptr<StepReader> log_steps(const RunStream& stream, TensorTable& tensors);
+// ranks. Tensors are added to `tensors` as their rows come. Both must outlive it. So many threads
+// decode rows ahead; what next() gives does not depend on their number.
+std::unique_ptr<StepReader> log_steps(const RunStream& stream, TensorTable& tensors,
+                                      unsigned threads);
 // Of any other source, whose rows need not be in order: all of them are held, 120 bytes a row. Adds
 // what the source holds to the account.
 std::unique_ptr<StepReader> table_steps(Source& source, TensorTable& tensors, RowAccount& account);

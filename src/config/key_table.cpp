@@ -68,8 +68,8 @@ const std::array kTable = {
          "what to watch: kinds, or groups of them; all: every kind that needs no further choice"},
         kind_choices()),
     plain({"checks", &Config::checks, what, nobody, at_first, "true",
-           "also watch grads, weights and moments, and record of each what trainmon diagnose "
-           "compares: a fingerprint and a sketch"}),
+           "also watch grads, weights, moments and update, and record of each what trainmon "
+           "diagnose compares: a fingerprint and a sketch"}),
     patterns({"include", &Config::include, what, hooks, at_first, R"(["layers.*.mlp", "head"])",
               "name patterns to watch; empty: every name"}),
     patterns({"exclude", &Config::exclude, what, hooks, at_first, R"(["**.bias"])",
@@ -179,6 +179,10 @@ const std::array kTable = {
     number({"latest_mb", &Config::latest_mb, limits, nobody, on_request, "64.0",
             "limit of what latest() keeps, in MB"},
            0.001, 1e6),
+    number({"recorder_mb", &Config::recorder_mb, files, nobody, on_request, "64.0",
+            "size of the flight recorder, a file of the last events that outlives the process, in "
+            "MB; 0: none"},
+           0.0, 1e5),
     plain({"allow_volume", &Config::allow_volume, files, recorder, on_request, "true",
            "permit an estimated volume over 50 GB a day"}),
 };

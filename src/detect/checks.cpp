@@ -3,10 +3,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "model/rounding.h"
 
 namespace trainmon::detect {
+
+double number_of(const DeclaredValue& value) {
+  const bool is_number = value.type == DeclaredValue::Type::number;
+  return is_number ? value.number : std::numeric_limits<double>::quiet_NaN();
+}
 
 std::optional<double> value_of(const DeclaredGroup& group, const char* name) {
   const auto known = group.find(name);
@@ -31,18 +37,6 @@ Distance distance_of(const Linear& left, const Observation& rounded, Evidence ev
   return one;
 }
 
-std::optional<Distance> nearest_of(
-    const GroupValues& groups,
-    const std::function<std::optional<Distance>(const DeclaredGroup&)>& distance) {
-  std::optional<Distance> nearest;
-  for (const auto& [group, values] : groups) {
-    const std::optional<Distance> one = distance(values);
-    if (!one) return std::nullopt;
-    if (!nearest || one->off * nearest->bound < nearest->off * one->bound) nearest = one;
-  }
-  return nearest;
-}
-
 // Where a quarter of all tensors never obeyed an equation, it is not theirs.
 constexpr std::int64_t kFew = 4;
 
@@ -65,11 +59,42 @@ const GroupValues* Window::groups(const Observation& one) const {
   return optimizer == rank->second.end() ? nullptr : &optimizer->second;
 }
 
+std::optional<Distance> Window::distance(
+    const Observation& one,
+    const std::function<std::optional<Distance>(const DeclaredGroup&)>& distance) const {
+  const GroupValues* const all = groups(one);
+  if (all == nullptr) return std::nullopt;
+  const Observation* const step = now.find(one.tensor, Quantity::update, one.rank);
+  if (step != nullptr) {
+    const auto own = all->find(step->group);
+    return own == all->end() ? std::nullopt : distance(own->second);
+  }
+  std::optional<Distance> nearest;
+  for (const auto& [group, values] : *all) {
+    const std::optional<Distance> near = distance(values);
+    if (!near) return std::nullopt;
+    if (!nearest || near->off * nearest->bound < nearest->off * near->bound) nearest = near;
+  }
+  return nearest;
+}
+
 bool Window::has_edit(const Observation& from, const Observation& to) const {
   const auto rank = edits.find(from.rank);
-  return rank != edits.end() && std::ranges::any_of(rank->second, [&](std::uint64_t seq) {
-           return seq > from.seq && seq <= to.seq;
-         });
+  if (rank == edits.end()) return false;
+  const auto next = rank->second.upper_bound(from.seq);
+  return next != rank->second.end() && *next <= to.seq;
+}
+
+Finding Window::finding(Check check, Stage stage, std::int32_t rank,
+                        std::vector<std::uint32_t> of) const {
+  Finding one;
+  one.restart = now.restart;
+  one.step = now.step;
+  one.check = check;
+  one.stage = stage;
+  one.ranks = {rank};
+  one.tensors = std::move(of);
+  return one;
 }
 
 std::optional<Finding> Window::result(Check check, Stage stage, const Observation& one,
@@ -79,15 +104,9 @@ std::optional<Finding> Window::result(Check check, Stage stage, const Observatio
   const auto quantity = check == Check::replicas ? static_cast<std::uint32_t>(one.quantity) : 0;
   const std::uint32_t place = one.tensor * kQuantities + quantity;
   if (!held.fails(check, one.rank, place, holds, certain)) return std::nullopt;
-  Finding finding;
-  finding.restart = now.restart;
-  finding.step = now.step;
-  finding.check = check;
-  finding.stage = stage;
-  finding.ranks = {one.rank};
-  finding.tensors = {one.tensor};
-  finding.certain = certain;
-  return finding;
+  Finding failed = finding(check, stage, one.rank, {one.tensor});
+  failed.certain = certain;
+  return failed;
 }
 
 }  // namespace trainmon::detect

@@ -6,7 +6,9 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -20,6 +22,8 @@ namespace trainmon::detect {
 using DeclaredGroup = std::map<std::string, double>;
 // Of one optimizer, by group.
 using GroupValues = std::map<std::int32_t, DeclaredGroup>;
+// NaN for what is no number.
+double number_of(const DeclaredValue& value);
 // nullopt where the group does not say, or no number.
 std::optional<double> value_of(const DeclaredGroup& group, const char* name);
 // Says so, and not 0.
@@ -39,16 +43,22 @@ struct Distance {
 double underflow(const Observation& one);
 // How far from 0 `left` is, which is so where the elements of `rounded` are what a formula says.
 Distance distance_of(const Linear& left, const Observation& rounded, Evidence evidence);
-// Of the group that comes nearest, for the group of a parameter is not recorded. nullopt where a
-// group cannot be told: then nothing is said of any.
-std::optional<Distance> nearest_of(
-    const GroupValues& groups,
-    const std::function<std::optional<Distance>(const DeclaredGroup&)>& distance);
-
 // What was declared, by rank and optimizer.
 using DeclaredOfRanks = std::map<std::int32_t, std::map<std::int32_t, GroupValues>>;
 // Where somebody said that weights are edited: by rank, the seq of the row that came next.
-using Edits = std::map<std::int32_t, std::vector<std::uint64_t>>;
+using Edits = std::map<std::int32_t, std::set<std::uint64_t>>;
+
+// What log() was given as the norm of all gradients, by rank.
+struct LoggedNorm {
+  std::string name;
+  double value = 0.0;
+};
+using LoggedNorms = std::map<std::int32_t, LoggedNorm>;
+// Whether people log the norm of all gradients by this name: grad_norm, train/grad_norm, ...
+bool is_gradient_norm(std::string_view name);
+
+// The scalar by which somebody says that weights are edited.
+inline constexpr std::string_view kEditScalar = "trainmon/edit";
 
 // Whether a check of one tensor on one rank ever held. What fails from the first time on may be
 // meant: a hook, another formula. It is said once, and not as certain.
@@ -74,16 +84,31 @@ struct Window {
   const std::vector<std::int32_t>& ranks;  // that should be there, ascending
   const DeclaredOfRanks& declared;
   const Edits& edits;
+  const std::set<std::int32_t>& lossy;  // ranks from which rows were lost
   Held& held;
+  const LoggedNorms& logged_norms;  // of this step
 
   // nullptr where the optimizer of a tensor declared nothing on that rank.
   const GroupValues* groups(const Observation& one) const;
+  // By the values of the parameter's group, where its step was recorded. Else of the group that
+  // comes nearest: an equation holds when it holds for one group. nullopt where one cannot be told.
+  std::optional<Distance> distance(
+      const Observation& one,
+      const std::function<std::optional<Distance>(const DeclaredGroup&)>& distance) const;
   // Whether an edit was announced between two rows of one rank.
   bool has_edit(const Observation& from, const Observation& to) const;
+  // One of this step, of one rank; certain, without a text.
+  Finding finding(Check check, Stage stage, std::int32_t rank,
+                  std::vector<std::uint32_t> of = {}) const;
   // Takes a result in; nullopt where it is no finding, else the finding but for its text.
   std::optional<Finding> result(Check check, Stage stage, const Observation& one, bool holds) const;
 };
 
+// Weights that are equal to one another, in the first step of a record.
+void check_start(const Window& window, Findings& found);
+// Rows that the step before has. On one rank alone of those that hold the same, certain; moments
+// that end while gradients go on, not.
+void check_present(const Window& window, Findings& found);
 // What a step left is what the next one finds: weights, between param_updated and param_origin.
 void check_gap(const Window& window, Findings& found);
 // Ranks that hold the same tensor hold the same elements. Said where it begins.
@@ -94,8 +119,9 @@ void check_reduce(const Window& window, Findings& found);
 void check_exp_avg(const Window& window, Findings& found);
 // exp_avg_sq = beta2 exp_avg_sq + (1 - beta2) gradient^2, over sums.
 void check_exp_avg_sq(const Window& window, Findings& found);
-// SGD: the weights moved by lr times the gradient or the momentum buffer, over sums or sketches.
-// Any optimizer: weights that had to move did.
+// The weights moved by lr times the step that the optimizer's formula takes, and by their decay:
+// over sketches, where that step was recorded; of SGD over sums, too. Else weights that had to move
+// did.
 void check_update(const Window& window, Findings& found);
 
 // Gradients that were not zero in ten steps and then are, in three. Keeps what it saw.
@@ -110,6 +136,19 @@ class ZeroGradients {
     std::int64_t since = 0;
   };
   std::map<std::pair<std::int32_t, std::uint32_t>, Seen> seen_;  // rank, tensor
+};
+
+// Norms of gradients that were logged and are not those of the rows. Keeps to what each rank clips.
+class GradientNorms {
+ public:
+  void check(const Window& window, Findings& found);
+
+ private:
+  struct Seen {
+    std::optional<double> limit;  // that of a step in which gradients may have been clipped
+    bool is_said = false;
+  };
+  std::map<std::int32_t, Seen> seen_;  // by rank
 };
 
 // Learning rates that rise as no schedule does, and other values of a group that change. Keeps what

@@ -29,12 +29,7 @@ void DeclaredJumps::check(const Window& window, Findings& found) {
                                   std::to_string(group) + ":" + name;
           const double last = history_[key].last;
           if (!is_jump(history_[key], value, name == "lr")) continue;
-          Finding finding;
-          finding.restart = window.now.restart;
-          finding.step = window.now.step;
-          finding.check = Check::config;
-          finding.stage = Stage::update;
-          finding.ranks = {rank};
+          Finding finding = window.finding(Check::config, Stage::update, rank);
           finding.value = value;
           finding.bound = last;
           finding.certain = false;  // a schedule may do so

@@ -1,16 +1,27 @@
 // A step is held against the one before it only where nothing lies between them.
 #include "detect/engine.h"
 
+#include <algorithm>
+
 namespace trainmon::detect {
 
 void Engine::take(StepEvidence&& evidence) {
   evidence.sort();
   const bool follows =
       before_ && before_->restart == evidence.restart && before_->step + 1 == evidence.step;
-  const Window window{evidence, follows ? &*before_ : nullptr, tensors_,
-                      ranks_,   declared_[evidence.restart],   edits_[evidence.restart],
-                      held_};
+  const Window window{evidence,
+                      follows ? &*before_ : nullptr,
+                      tensors_,
+                      ranks_,
+                      declared_[evidence.restart],
+                      edits_[evidence.restart],
+                      lossy_[evidence.restart],
+                      held_,
+                      norms_[evidence.restart]};
+  if (!has_begun_) check_start(window, findings_);
+  has_begun_ = true;
   jumps_.check(window, findings_);
+  check_present(window, findings_);
   check_gap(window, findings_);
   check_reduce(window, findings_);
   check_exp_avg(window, findings_);
@@ -18,8 +29,26 @@ void Engine::take(StepEvidence&& evidence) {
   check_update(window, findings_);
   check_replicas(window, findings_);
   zero_.check(window, findings_);
+  gradient_norms_.check(window, findings_);
+  norms_.clear();
   findings_.join_ranks(evidence.restart, evidence.step);
   before_ = std::move(evidence);
+  forget_edits(*before_);
+}
+
+// Those before the first row of a step lie between no two rows that are still to be compared.
+void Engine::forget_edits(const StepEvidence& before) {
+  Edits& edits = edits_[before.restart];
+  if (edits.empty()) return;
+  std::map<std::int32_t, std::uint64_t> first;  // by rank
+  for (const Observation& one : before.all()) {
+    const auto at = first.try_emplace(one.rank, one.seq).first;
+    at->second = std::min(at->second, one.seq);
+  }
+  for (auto& [rank, seqs] : edits) {
+    const auto known = first.find(rank);
+    if (known != first.end()) seqs.erase(seqs.begin(), seqs.lower_bound(known->second));
+  }
 }
 
 }  // namespace trainmon::detect

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,9 +17,9 @@ namespace trainmon::detect {
 // Keeps the evidence of one step. One thread.
 class Engine {
  public:
-  // `ranks`: those that should be there, ascending.
-  Engine(std::vector<Tensor> tensors, std::vector<std::int32_t> ranks)
-      : tensors_(std::move(tensors)), ranks_(std::move(ranks)) {}
+  // `tensors` must outlive it, and may grow; `ranks`: those that should be there, ascending.
+  Engine(const std::vector<Tensor>& tensors, std::vector<std::int32_t> ranks)
+      : tensors_(tensors), ranks_(std::move(ranks)) {}
 
   // Of the steps of a restart from the next one on; what is no number is NaN.
   void declare(std::int32_t restart, std::int32_t rank, std::int32_t optimizer, std::int32_t group,
@@ -27,23 +28,39 @@ class Engine {
   }
   // Somebody said that weights are edited, before the row with this seq.
   void announce_edit(std::int32_t restart, std::int32_t rank, std::uint64_t seq) {
-    edits_[restart][rank].push_back(seq);
+    edits_[restart][rank].insert(seq);
   }
+  // What log() was given in the next step as the norm of all gradients.
+  void log_norm(std::int32_t restart, std::int32_t rank, LoggedNorm norm) {
+    norms_[restart][rank] = std::move(norm);
+  }
+  // Rows of this rank were lost, it is not known of which steps.
+  void announce_loss(std::int32_t restart, std::int32_t rank) { lossy_[restart].insert(rank); }
   // Checks one step, which comes after all before.
   void take(StepEvidence&& evidence);
 
+  // The next step is not held against the one before: something between them may be lost.
+  void forget_step() { before_.reset(); }
+
   const Findings& findings() const { return findings_; }
-  const std::vector<Tensor>& tensors() const { return tensors_; }
+  // What was found since the last call; findings() has nothing of it any more.
+  std::vector<Finding> take_findings() { return findings_.take(); }
 
  private:
-  const std::vector<Tensor> tensors_;
+  void forget_edits(const StepEvidence& before);
+
+  const std::vector<Tensor>& tensors_;
   const std::vector<std::int32_t> ranks_;
   std::map<std::int32_t, DeclaredOfRanks> declared_;  // by restart, as edits_
   std::map<std::int32_t, Edits> edits_;
+  std::map<std::int32_t, std::set<std::int32_t>> lossy_;
+  std::map<std::int32_t, LoggedNorms> norms_;
   Held held_;
+  bool has_begun_ = false;
   std::optional<StepEvidence> before_;
   ZeroGradients zero_;
   DeclaredJumps jumps_;
+  GradientNorms gradient_norms_;
   Findings findings_;
 };
 

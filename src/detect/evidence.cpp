@@ -86,9 +86,6 @@ double Observation::l1_bound() const {
 }
 
 Linear Observation::linear(Evidence evidence) const {
-  // The sketch of what rounding does is at most so many times as long as that: where it is alike
-  // for all elements (stats/check.h), and where it has any signs, but for once in 10^8 times.
-  constexpr double kStretch = 2.5;
   Linear one;
   if (evidence != Evidence::sketches) {
     one.values[0] = sum;

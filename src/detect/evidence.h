@@ -21,9 +21,10 @@ enum class Quantity : std::uint8_t {
   exp_avg,
   exp_avg_sq,
   momentum_buffer,
+  update,        // the step that the optimizer's formula takes
   weight_after,  // param_updated
 };
-inline constexpr int kQuantities = 7;
+inline constexpr int kQuantities = 8;
 // -1 for a kind that is none of them.
 int quantity_of(std::string_view kind);
 std::string_view quantity_name(Quantity quantity);
@@ -39,6 +40,10 @@ struct Tensor {
 enum class Evidence : std::uint8_t { statistics, fingerprints, sketches };
 inline constexpr int kEvidences = 3;
 std::string_view evidence_name(Evidence evidence);
+
+// The sketch of what rounding does is at most so many times as long as that: where it is alike for
+// all elements (stats/check.h), and where it has any signs, but for once in 10^8 times.
+inline constexpr double kStretch = 2.5;
 
 // A number, or eight, that are linear in the elements of a tensor: their sum, or their sketch.
 struct Linear {
@@ -69,6 +74,10 @@ struct Observation {
   double absmax = 0.0;
   std::optional<std::uint64_t> fingerprint = {};
   std::vector<float> sketch = {};  // empty: none
+  // Of `update` alone: the parameter's group, and whether the optimizer takes its decay of the
+  // weights apart from the step, though its group does not say so.
+  std::int32_t group = -1;
+  bool decays_apart = false;
 
   double norm() const;
   // At least the sum of all |x|: by Cauchy and Schwarz, or by the largest.

@@ -7,11 +7,14 @@
 #include <tuple>
 #include <utility>
 
+#include "base/text.h"
+
 namespace trainmon::detect {
 namespace {
 
 constexpr std::array<std::string_view, kChecks> kCheckNames = {
-    "finite", "gap", "replicas", "reduce", "exp_avg", "exp_avg_sq", "update", "zero", "config"};
+    "finite",  "start",      "present", "gap",  "replicas", "reduce",
+    "exp_avg", "exp_avg_sq", "update",  "zero", "config",   "norm"};
 constexpr std::array<std::string_view, 9> kStageNames = {
     "start",          "input",        "weights", "forward", "loss",
     "grad_unreduced", "grad_reduced", "moments", "update"};
@@ -27,8 +30,53 @@ std::string_view check_name(Check check) {
   return kCheckNames[static_cast<std::size_t>(check)];
 }
 
+bool is_check(std::string_view name) {
+  return std::ranges::find(kCheckNames, name) != kCheckNames.end();
+}
+
 std::string_view stage_name(Stage stage) {
   return kStageNames[static_cast<std::size_t>(stage)];
+}
+
+Stage stage_of(Quantity quantity) {
+  switch (quantity) {
+    case Quantity::weight_before:
+      return Stage::weights;
+    case Quantity::grad_unreduced:
+      return Stage::grad_unreduced;
+    case Quantity::grad_reduced:
+      return Stage::grad_reduced;
+    case Quantity::exp_avg:
+    case Quantity::exp_avg_sq:
+    case Quantity::momentum_buffer:
+      return Stage::moments;
+    case Quantity::update:
+    case Quantity::weight_after:
+      return Stage::update;
+  }
+  return Stage::update;
+}
+
+std::string bound_text(const Finding& finding) {
+  if (finding.bound <= 0.0 || finding.check == Check::config) return "";
+  return "off by " + number_text(finding.value, 3) + ", rounding explains " +
+         number_text(finding.bound, 3);
+}
+
+std::string tensors_text(const std::vector<Tensor>& tensors, const Finding& finding) {
+  constexpr std::size_t kShown = 3;
+  if (finding.tensors.size() == tensors.size() && finding.tensors.size() > 1) {
+    if (finding.tensors.size() == 2) return "both tensors";
+    return "all " + grouped(static_cast<std::int64_t>(finding.tensors.size())) + " tensors";
+  }
+  std::string text;
+  for (std::size_t i = 0; i < std::min(kShown, finding.tensors.size()); ++i) {
+    text += (text.empty() ? "" : ", ") + printable(tensors[finding.tensors[i]].name);
+  }
+  if (finding.tensors.size() > kShown) {
+    text += " and " + std::to_string(finding.tensors.size() - kShown) + " more";
+  }
+  return text;
 }
 
 void Findings::add(Finding&& finding) {

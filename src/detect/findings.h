@@ -15,6 +15,8 @@ namespace trainmon::detect {
 
 enum class Check : std::uint8_t {
   finite,
+  start,
+  present,
   gap,
   replicas,
   reduce,
@@ -23,9 +25,12 @@ enum class Check : std::uint8_t {
   update,
   zero,
   config,
+  norm,
 };
-inline constexpr int kChecks = 9;
+inline constexpr int kChecks = 12;
 std::string_view check_name(Check check);
+// Whether a check has this name.
+bool is_check(std::string_view name);
 
 // In the order in which a step is executed.
 enum class Stage : std::uint8_t {
@@ -40,6 +45,8 @@ enum class Stage : std::uint8_t {
   update,
 };
 std::string_view stage_name(Stage stage);
+// That in which a quantity is measured.
+Stage stage_of(Quantity quantity);
 
 struct Finding {
   std::int32_t restart = 0;
@@ -47,6 +54,7 @@ struct Finding {
   Check check = Check::finite;
   Stage stage = Stage::start;
   std::vector<std::int32_t> ranks;     // all that the evidence cannot tell apart, ascending
+  bool is_one_of_ranks = false;        // not all of them are wrong
   std::vector<std::uint32_t> tensors;  // likewise; empty: all, or none in particular
   double value = 0.0;  // of the tensor that is furthest beyond its bound; 0 of exact checks
   double bound = 0.0;  // what rounding explains
@@ -54,6 +62,11 @@ struct Finding {
   bool certain = true;
   std::string text;  // what is not as it must be, without place
 };
+
+// What a finding names, as people write it: all tensors, or a few and how many more.
+std::string tensors_text(const std::vector<Tensor>& tensors, const Finding& finding);
+// "off by 0.1, rounding explains 1e-06"; empty of exact checks.
+std::string bound_text(const Finding& finding);
 
 // Gathers findings; those of one step, check, stage and set of ranks are one.
 class Findings {
@@ -71,6 +84,8 @@ class Findings {
   std::int64_t count_of(Check check) const;
   std::int64_t count_of(Check check, Evidence evidence) const;
   const std::vector<Finding>& all() const { return all_; }
+  // All of them, and there is room again.
+  std::vector<Finding> take() { return std::exchange(all_, {}); }
   std::int64_t left_out() const { return left_out_; }
 
   // The first certain finding: by step, then by stage; of one stage those of an equation, which

@@ -1,6 +1,5 @@
 // Both moments are linear in what they are made of, so their sums obey the same equations, and the
-// sketches of the first. The group of a parameter is not recorded: an equation holds when it holds
-// for one group.
+// sketches of the first.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -71,17 +70,15 @@ using DistanceIn = std::function<std::optional<Distance>(const Moment&, const De
 void check_moments(const Window& window, Quantity quantity, Check check, const char* text,
                    const DistanceIn& distance, Findings& found) {
   for_each_moment(window, quantity, [&](const Moment& moment) {
-    const GroupValues* const groups = window.groups(*moment.now);
-    if (groups == nullptr) return;
-    const auto nearest =
-        nearest_of(*groups, [&](const DeclaredGroup& group) { return distance(moment, group); });
-    if (!nearest) return;
-    found.checked(check, nearest->evidence);
-    auto finding = window.result(check, Stage::moments, *moment.now, nearest->is_within());
+    const auto far = window.distance(
+        *moment.now, [&](const DeclaredGroup& group) { return distance(moment, group); });
+    if (!far) return;
+    found.checked(check, far->evidence);
+    auto finding = window.result(check, Stage::moments, *moment.now, far->is_within());
     if (!finding) return;
-    finding->value = nearest->off;
-    finding->bound = nearest->bound;
-    finding->evidence = nearest->evidence;
+    finding->value = far->off;
+    finding->bound = far->bound;
+    finding->evidence = far->evidence;
     finding->text = text;
     found.add(std::move(*finding));
   });

@@ -67,38 +67,101 @@ bool may_be_clipped_alone(const Observation& reduced) {
   return is_round(reduced.absmax, 1e-6) || is_round(reduced.norm(), 1e-4);
 }
 
-// The factor of clipping of one rank, at most 1: the median over all tensors.
-double factor_of(const Window& window, const std::vector<Reduction>& all, std::int32_t rank) {
-  std::vector<double> ratios;
-  for (const Reduction& one : all) {
-    const Observation* reduced = window.now.find(one.tensor, Quantity::grad_reduced, rank);
-    if (reduced == nullptr || !reduced->is_finite || may_be_clipped_alone(*reduced)) continue;
-    if (one.mean.norm() <= 8.0 * one.bound) continue;
-    ratios.push_back(one.mean.dot(reduced->linear(one.evidence)) / one.mean.dot(one.mean));
-  }
-  if (ratios.empty()) return 1.0;
-  const auto middle = ratios.begin() + std::ssize(ratios) / 2;
-  std::nth_element(ratios.begin(), middle, ratios.end());
-  return *middle > 0.0 && *middle < 1.0 ? *middle : 1.0;
-}
-
-// How far that may be off: by the rounding of the tensor that tells it best.
-double factor_error(const std::vector<Reduction>& all) {
-  double least = 1.0;
-  for (const Reduction& one : all) {
-    const double size = one.mean.norm();
-    if (size != 0.0) least = std::min(least, one.bound / size);
-  }
-  return least;
-}
+// A factor by which gradients of one rank were clipped, and how far that may be off.
+struct Scale {
+  double factor = 1.0;
+  double error = 0.0;
+};
 
 // A reduced gradient that is off on one rank, and by how much.
 struct Off {
   const Observation* reduced;
   double value = 0.0;
   double bound = 0.0;
-  double factor = 1.0;
+  bool is_within() const { return value <= bound; }
 };
+
+Off off_by(const Observation& reduced, const Reduction& one, const Scale& scale) {
+  const double bound = bound_of(reduced, one, scale.factor) + scale.error * one.mean.norm();
+  return {&reduced, residual(reduced, one, scale.factor), bound};
+}
+
+// By the factor that explains it best.
+Off nearest_of(const Observation& reduced, const Reduction& one, const std::vector<Scale>& scales) {
+  std::optional<Off> nearest;
+  for (const Scale& scale : scales) {
+    const Off off = off_by(reduced, one, scale);
+    if (!nearest || off.value * nearest->bound < nearest->value * off.bound) nearest = off;
+  }
+  return *nearest;
+}
+
+// By which a reduced gradient is scaled.
+Scale own_scale(const Observation& reduced, const Reduction& one) {
+  Scale scale;
+  scale.factor = one.mean.dot(reduced.linear(one.evidence)) / one.mean.dot(one.mean);
+  scale.error = bound_of(reduced, one, std::abs(scale.factor)) / one.mean.norm();
+  return scale;
+}
+
+bool is_clipping(double factor) {
+  return factor > 0.0 && factor < 1.0;
+}
+
+struct Clipped {
+  const Reduction* mean;
+  const Observation* reduced;
+};
+
+// The factor of clipping of most tensors: the median; 1 where that is larger.
+Scale common_scale(const std::vector<Clipped>& all) {
+  std::vector<double> factors;
+  double error = 1.0;  // of the tensor that tells it best
+  for (const Clipped& one : all) {
+    const double size = one.mean->mean.norm();
+    if (size != 0.0) error = std::min(error, one.mean->bound / size);
+    if (size > 8.0 * one.mean->bound) {
+      factors.push_back(own_scale(*one.reduced, *one.mean).factor);
+    }
+  }
+  if (factors.empty()) return {};
+  const auto middle = factors.begin() + std::ssize(factors) / 2;
+  std::nth_element(factors.begin(), middle, factors.end());
+  return is_clipping(*middle) ? Scale{*middle, 4.0 * error} : Scale{};
+}
+
+// All by which tensors of one rank may have been clipped: by none, with most of them, and in groups
+// of their own, of two tensors at the least. What one tensor has for itself is no clipping.
+std::vector<Scale> scales_of(const Window& window, const std::vector<Reduction>& all,
+                             std::int32_t rank) {
+  constexpr int kMostTried = 16;  // people clip few groups
+  std::vector<Clipped> left;
+  for (const Reduction& one : all) {
+    const Observation* const reduced = window.now.find(one.tensor, Quantity::grad_reduced, rank);
+    if (reduced == nullptr || !reduced->is_finite || may_be_clipped_alone(*reduced)) continue;
+    left.push_back({&one, reduced});
+  }
+  std::vector<Scale> scales = {Scale{}, common_scale(left)};
+  std::erase_if(left, [&](const Clipped& one) {
+    return nearest_of(*one.reduced, *one.mean, scales).is_within();
+  });
+  std::vector<Scale> own;
+  for (const Clipped& one : left) {
+    const Scale scale = own_scale(*one.reduced, *one.mean);
+    if (is_clipping(scale.factor)) own.push_back({scale.factor, 4.0 * scale.error});
+  }
+  std::ranges::sort(own, {}, &Scale::error);
+  if (own.size() > kMostTried) own.resize(kMostTried);
+  for (const Scale& scale : own) {
+    const auto is_explained = [&](const Clipped& one) {
+      return off_by(*one.reduced, *one.mean, scale).is_within();
+    };
+    if (std::ranges::count_if(left, is_explained) < 2) continue;
+    scales.push_back(scale);
+    std::erase_if(left, is_explained);
+  }
+  return scales;
+}
 
 bool are_alike(const std::vector<Off>& off) {
   return std::ranges::all_of(
@@ -106,23 +169,27 @@ bool are_alike(const std::vector<Off>& off) {
 }
 
 // The one rank whose gradient is what all lack; -1 where none is, or several could be.
-std::int32_t missing_rank(const Window& window, const Reduction& one, const Off& off) {
+std::int32_t missing_rank(const Window& window, const Reduction& one, const Observation& reduced,
+                          const std::vector<Scale>& scales) {
   const double count = static_cast<double>(window.ranks.size());
-  Linear lacks;
-  lacks.add(count, one.mean).add(-count / off.factor, off.reduced->linear(one.evidence));
   std::int32_t rank = -1;
-  for (const Observation* part : window.now.of(one.tensor, Quantity::grad_unreduced)) {
-    const Linear left = Linear(lacks).add(-1.0, part->linear(one.evidence));
-    if (left.norm() > count * off.bound / off.factor) continue;
-    if (rank >= 0) return -1;
-    rank = part->rank;
+  for (const Scale& scale : scales) {
+    Linear lacks;
+    lacks.add(count, one.mean).add(-count / scale.factor, reduced.linear(one.evidence));
+    const double bound = count * off_by(reduced, one, scale).bound / scale.factor;
+    for (const Observation* part : window.now.of(one.tensor, Quantity::grad_unreduced)) {
+      const Linear left = Linear(lacks).add(-1.0, part->linear(one.evidence));
+      if (left.norm() > bound || rank == part->rank) continue;
+      if (rank >= 0) return -1;
+      rank = part->rank;
+    }
   }
   return rank;
 }
 
 // `first` is the finding of the first rank.
 void report(const Window& window, const Reduction& one, const std::vector<Off>& off,
-            const Finding& first, Findings& found) {
+            const std::vector<Scale>& scales, const Finding& first, Findings& found) {
   const Off& worst = *std::ranges::max_element(off, {}, &Off::value);
   Finding finding = first;
   finding.ranks.clear();
@@ -132,7 +199,7 @@ void report(const Window& window, const Reduction& one, const std::vector<Off>& 
   finding.text = "the reduced gradient is not the mean of the unreduced ones";
   for (const Off& each : off) finding.ranks.push_back(each.reduced->rank);
   if (off.size() == window.ranks.size() && are_alike(off)) {
-    const std::int32_t missing = missing_rank(window, one, off.front());
+    const std::int32_t missing = missing_rank(window, one, *off.front().reduced, scales);
     if (missing >= 0) {
       finding.ranks = {missing};
       finding.text =
@@ -148,9 +215,8 @@ void check_reduce(const Window& window, Findings& found) {
   if (window.ranks.size() < 2) return;
   const std::vector<Reduction> all = reductions(window);
   if (all.empty()) return;
-  const double error = 4.0 * factor_error(all);
-  std::vector<double> factors;
-  for (const std::int32_t rank : window.ranks) factors.push_back(factor_of(window, all, rank));
+  std::vector<std::vector<Scale>> scales;
+  for (const std::int32_t rank : window.ranks) scales.push_back(scales_of(window, all, rank));
   for (const Reduction& one : all) {
     std::vector<Off> off;
     std::optional<Finding> first;
@@ -160,16 +226,14 @@ void check_reduce(const Window& window, Findings& found) {
       if (reduced == nullptr || !reduced->is_finite || !reduced->is_replicated) continue;
       if (may_be_clipped_alone(*reduced)) continue;
       found.checked(Check::reduce, one.evidence);
-      const double factor = factors[r];
-      const double bound =
-          bound_of(*reduced, one, factor) + (factor == 1.0 ? 0.0 : error * one.mean.norm());
-      const double value = residual(*reduced, one, factor);
-      auto finding = window.result(Check::reduce, Stage::grad_reduced, *reduced, value <= bound);
+      const Off nearest = nearest_of(*reduced, one, scales[r]);
+      auto finding =
+          window.result(Check::reduce, Stage::grad_reduced, *reduced, nearest.is_within());
       if (!finding) continue;
-      off.push_back({reduced, value, bound, factor});
+      off.push_back(nearest);
       if (!first || finding->certain) first = finding;
     }
-    if (first) report(window, one, off, *first, found);
+    if (first) report(window, one, off, scales.front(), *first, found);
   }
 }
 

@@ -7,24 +7,6 @@
 namespace trainmon::detect {
 namespace {
 
-Stage stage_of(Quantity quantity) {
-  switch (quantity) {
-    case Quantity::weight_before:
-      return Stage::weights;
-    case Quantity::grad_unreduced:
-      return Stage::grad_unreduced;
-    case Quantity::grad_reduced:
-      return Stage::grad_reduced;
-    case Quantity::exp_avg:
-    case Quantity::exp_avg_sq:
-    case Quantity::momentum_buffer:
-      return Stage::moments;
-    case Quantity::weight_after:
-      return Stage::update;
-  }
-  return Stage::update;
-}
-
 bool are_all_equal(const std::vector<const Observation*>& ranks) {
   return std::ranges::all_of(
       ranks, [&](const Observation* one) { return are_equal(*one, *ranks.front()); });
@@ -34,22 +16,21 @@ bool are_replicas(const std::vector<const Observation*>& ranks) {
   return ranks.size() > 1 && std::ranges::all_of(ranks, &Observation::is_replicated);
 }
 
-// Those outside the largest group of equals; all where no group is larger than the others together.
-std::vector<std::int32_t> odd_ones(const std::vector<const Observation*>& ranks,
-                                   Evidence evidence) {
+// Says which ranks are outside the largest group of equals: one of all where no group is larger
+// than the others together.
+void name_odd_ones(const std::vector<const Observation*>& ranks, Finding& finding) {
   const auto bits = [&](const Observation* one) {
-    return evidence == Evidence::fingerprints ? *one->fingerprint : one->digest;
+    return finding.evidence == Evidence::fingerprints ? *one->fingerprint : one->digest;
   };
-  std::map<std::uint64_t, std::vector<std::int32_t>> groups;
-  for (const Observation* one : ranks) groups[bits(one)].push_back(one->rank);
+  std::map<std::uint64_t, std::size_t> groups;
+  for (const Observation* one : ranks) ++groups[bits(one)];
   const auto largest =
-      std::ranges::max_element(groups, {}, [](const auto& group) { return group.second.size(); });
-  std::vector<std::int32_t> odd;
-  const bool is_majority = 2 * largest->second.size() > ranks.size();
+      std::ranges::max_element(groups, {}, [](const auto& group) { return group.second; });
+  finding.is_one_of_ranks = 2 * largest->second <= ranks.size();
+  finding.ranks.clear();
   for (const Observation* one : ranks) {
-    if (!is_majority || bits(one) != largest->first) odd.push_back(one->rank);
+    if (finding.is_one_of_ranks || bits(one) != largest->first) finding.ranks.push_back(one->rank);
   }
-  return odd;
 }
 
 }  // namespace
@@ -70,8 +51,8 @@ void check_replicas(const Window& window, Findings& found) {
     }
     auto one = window.result(Check::replicas, stage_of(first.quantity), first, holds);
     if (!one) continue;
-    one->ranks = odd_ones(ranks, evidence);
     one->evidence = evidence;
+    name_odd_ones(ranks, *one);
     one->text = std::string(quantity_name(first.quantity)) +
                 " differs between ranks that must hold the same";
     found.add(std::move(*one));

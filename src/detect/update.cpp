@@ -1,4 +1,5 @@
-// What can be said of an update by sums or sketches alone: SGD is linear; and what had to move did.
+// Weights move by what the formula of the optimizer makes of its state. Where that was not
+// recorded, SGD is linear in what was; and of others, what had to move did.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -6,6 +7,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "detect/checks.h"
 #include "model/rounding.h"
@@ -29,10 +31,51 @@ struct Step {
   const Observation* after;
   const Observation* gradient;
   const Observation* momentum;
+  const Observation* update;
 };
 
-// w = w - lr (d + decay w), where d is the gradient or the momentum buffer, which has the decay in
-// it. nullopt where the group is not of plain SGD.
+// Roundings of an element of a step, beside those of the weight that it moves: eight of the
+// optimizer, which has two quotients, a root, a sum, a product and three factors; as many of ours.
+constexpr double kOfFormulas = 16.0;
+
+// The norms of the two terms of NAdam, which may cancel, beyond that of their sum. The one of the
+// gradient is at most sqrt(1 / (1 - beta2)) in each element, for exp_avg_sq has its square with
+// that factor; the other is at most this and their sum.
+double terms_of_nadam(const Observation& update, const DeclaredGroup& group) {
+  const double beta2 = value_of(group, "betas.1").value_or(0.0);
+  return 2.0 * std::sqrt(update.count / (1.0 - beta2));
+}
+
+// w = w (1 - lr decay) - lr u, with the step u that was computed from the state. For SGD u is the
+// gradient or the momentum buffer: Nesterov's formula adds the one to the other.
+std::optional<Distance> distance_of_formula(const Step& step, const DeclaredGroup& group) {
+  const auto lr = value_of(group, "lr");
+  const bool is_of_sgd = is_sgd(group);
+  const bool is_nesterov = is_of_sgd && is_set(group, "nesterov");
+  std::vector<const Observation*> all = {step.before, step.after, step.update};
+  if (is_nesterov) all.push_back(step.gradient);
+  if (!lr || evidence_of_sums(all) != Evidence::sketches) return std::nullopt;
+  const bool is_apart = step.update->decays_apart || is_set(group, "decoupled_weight_decay") ||
+                        (is_of_sgd && (is_nesterov || !is_set(group, "momentum")));
+  const double decay = is_apart ? value_of(group, "weight_decay").value_or(0.0) : 0.0;
+  const Linear u = step.update->linear(Evidence::sketches);
+  Linear left = step.after->linear(Evidence::sketches);
+  left.add(*lr * decay - 1.0, step.before->linear(Evidence::sketches));
+  if (is_nesterov) {
+    left.add(*lr * (is_set(group, "maximize") ? -1.0 : 1.0),
+             step.gradient->linear(Evidence::sketches));
+  }
+  left.add(*lr * (is_nesterov ? value_of(group, "momentum").value_or(0.0) : 1.0), u);
+  double size = u.size;
+  if (group.contains("momentum_decay")) size += kStretch * terms_of_nadam(*step.update, group);
+  const double unit = std::max(unit_roundoff(step.after->dtype), unit_roundoff(step.update->dtype));
+  left.stored += kOfFormulas * unit * std::abs(*lr) * size;
+  return distance_of(left, *step.after, Evidence::sketches);
+}
+
+// The same of SGD alone, where u was not recorded: w = w - lr (d + decay w), where d is the
+// gradient or the momentum buffer, which has the decay in it. nullopt where the group is not of
+// plain SGD.
 std::optional<Distance> distance_of_sgd(const Step& step, const DeclaredGroup& group) {
   const std::optional<double> momentum = value_of(group, "momentum");
   const std::optional<double> lr = value_of(group, "lr"), nesterov = value_of(group, "nesterov");
@@ -48,18 +91,23 @@ std::optional<Distance> distance_of_sgd(const Step& step, const DeclaredGroup& g
   return distance_of(left, *step.after, evidence);
 }
 
-void check_sgd(const Window& window, const Step& step, const GroupValues& groups, Findings& found) {
-  const auto nearest =
-      nearest_of(groups, [&](const DeclaredGroup& group) { return distance_of_sgd(step, group); });
-  if (!nearest) return;
-  found.checked(Check::update, nearest->evidence);
-  auto finding = window.result(Check::update, Stage::update, *step.after, nearest->is_within());
-  if (!finding) return;
-  finding->text = "the weights did not move as SGD with the declared values moves them";
-  finding->value = nearest->off;
-  finding->bound = nearest->bound;
-  finding->evidence = nearest->evidence;
+// Whether there was an equation to be checked.
+bool check_equation(const Window& window, const Step& step, Findings& found) {
+  const bool has_step = step.update != nullptr && step.update->is_finite;
+  const auto far = window.distance(*step.after, [&](const DeclaredGroup& group) {
+    const auto by_formula = has_step ? distance_of_formula(step, group) : std::nullopt;
+    return by_formula ? by_formula : distance_of_sgd(step, group);
+  });
+  if (!far) return false;
+  found.checked(Check::update, far->evidence);
+  auto finding = window.result(Check::update, Stage::update, *step.after, far->is_within());
+  if (!finding) return true;
+  finding->text = "the weights did not move as the optimizer with the declared values moves them";
+  finding->value = far->off;
+  finding->bound = far->bound;
+  finding->evidence = far->evidence;
   found.add(std::move(*finding));
+  return true;
 }
 
 // The largest step of Adam is at least lr norm(exp_avg) / sqrt(n) / (sqrt(largest exp_avg_sq) +
@@ -103,12 +151,11 @@ void check_update(const Window& window, Findings& found) {
       return window.now.find(after.tensor, quantity, after.rank);
     };
     const Step step{find(Quantity::weight_before), &after, find(Quantity::grad_reduced),
-                    find(Quantity::momentum_buffer)};
+                    find(Quantity::momentum_buffer), find(Quantity::update)};
     const GroupValues* const groups = window.groups(after);
     if (step.before == nullptr || !step.before->is_finite || step.gradient == nullptr) continue;
-    if (groups == nullptr) continue;
-    check_sgd(window, step, *groups, found);
-    check_moved(window, step, *groups, found);
+    if (groups == nullptr || window.has_edit(*step.before, after)) continue;
+    if (!check_equation(window, step, found)) check_moved(window, step, *groups, found);
   }
 }
 

@@ -22,13 +22,8 @@ void ZeroGradients::check(const Window& window, Findings& found) {
     if (seen.zero == 0) seen.since = window.now.step;
     ++seen.zero;
     if (seen.non_zero < kBefore || seen.zero != kAfter) continue;
-    Finding finding;
-    finding.restart = window.now.restart;
+    Finding finding = window.finding(Check::zero, Stage::grad_reduced, one.rank, {one.tensor});
     finding.step = seen.since;
-    finding.check = Check::zero;
-    finding.stage = Stage::grad_reduced;
-    finding.ranks = {one.rank};
-    finding.tensors = {one.tensor};
     finding.certain = false;
     finding.text = "the gradient is zero from here on, after steps in which it never was";
     found.add(std::move(finding));

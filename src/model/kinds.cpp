@@ -27,6 +27,7 @@ constexpr std::array kTable = {
     fixed(kind::kGradReduced, "grads"),
     fixed(kind::kParamOrigin, "weights"),
     fixed(kind::kParamUpdated, "weights"),
+    Kind{.name = kind::kUpdate, .group = "", .is_state = false, .in_all = false},
     Kind{.name = kMoments, .group = kMoments, .is_state = true, .in_all = true},
     one_state("exp_avg"),
     one_state("exp_avg_sq"),

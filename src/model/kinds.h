@@ -21,9 +21,9 @@ std::span<const Kind> kind_table();
 
 // The kinds that obey equations, in the order in which a step makes them: of those checks are
 // taken.
-inline constexpr std::array<std::string_view, 7> kCheckedKinds = {
+inline constexpr std::array<std::string_view, 8> kCheckedKinds = {
     kind::kParamOrigin, kind::kGradUnreduced, kind::kGradReduced, "exp_avg",
-    "exp_avg_sq",       "momentum_buffer",    kind::kParamUpdated};
+    "exp_avg_sq",       "momentum_buffer",    kind::kUpdate,      kind::kParamUpdated};
 bool is_checked_kind(std::string_view kind);
 
 inline constexpr std::string_view kAllKinds = "all";

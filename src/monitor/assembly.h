@@ -14,9 +14,6 @@
 
 namespace trainmon {
 
-// Rules that every monitor has, before those of its configuration.
-inline constexpr std::size_t kNonFiniteRules = 2;
-
 std::size_t mebibytes(double value);
 std::chrono::nanoseconds seconds(double value);
 // The same; throws ConfigError with all its faults.

@@ -63,11 +63,14 @@ void Monitor::State::follow_alerts(const Config& wanted) {
   collector.set_limit(limit_of(wanted));
   std::vector<std::unique_ptr<Rule>> rules = alert_rules_of(wanted);
   if (!rules.empty()) has_alert_rules = true;
-  pipe->replace_rules(collector.next_batch(), kNonFiniteRules, std::move(rules));
+  pipe->replace_rules(collector.next_batch(), standing_rules, std::move(rules));
 }
 
 void Monitor::State::look_around() {
-  look_at_control();
+  if (control_file) look_at_control();
+  if (recorder != nullptr && recorder->found_cut()) {
+    part_failed("the flight recorder", recorder->path().string() + " was shortened");
+  }
   if (facts_changed) keep_house(false);  // flushes may be rare, and somebody may be waiting
 }
 

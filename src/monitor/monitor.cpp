@@ -5,6 +5,7 @@
 #include <cmath>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <utility>
 
 #include "base/log.h"
@@ -76,6 +77,16 @@ bool Monitor::recording(int optimizer) const {
   return state_->alive() && state_->collector.windows().recording(optimizer);
 }
 
+std::string Monitor::failed_check() const {
+  const std::lock_guard lock(state_->facts_mutex);
+  return state_->failed_check;
+}
+
+std::optional<std::int64_t> Monitor::failed_checks() const {
+  if (!state_->config.checks) return std::nullopt;
+  return state_->failed_checks;
+}
+
 std::int64_t Monitor::bad_losses() const {
   return state_->bad_losses;
 }
@@ -101,11 +112,15 @@ std::int32_t Monitor::next_accum(int optimizer) const {
 }
 
 void Monitor::begin_attempt(int optimizer) {
-  state_->while_alive("steps", [&] { state_->collector.windows().begin_attempt(optimizer); });
+  state_->while_alive("steps", [&] {
+    state_->collector.windows().begin_attempt(optimizer);
+    state_->collector.note_stage(FlightStage::step_begin, optimizer);
+  });
 }
 
 void Monitor::end_attempt(int optimizer, std::optional<Fate> fate, double loss_scale) {
   state_->while_alive("steps", [&] {
+    state_->collector.note_stage(FlightStage::step_end, optimizer);
     state_->collector.windows().end_attempt(optimizer, fate, loss_scale);
     state_->collector.window_closed(optimizer);
   });
@@ -156,6 +171,19 @@ Observed Monitor::observe_scaled(SeriesId series, const TensorView& tensor, doub
   if (!state_->alive()) return Observed::idle;
   try {
     state_->collector.observe_scaled(series, tensor, scale, flags);
+  } catch (const std::exception& error) {
+    part_failed("observe", error.what());
+    return Observed::refused;
+  }
+  return Observed::recorded;
+}
+
+Observed Monitor::observe_update(SeriesId series, const UpdateFormula& formula) {
+  if (!state_->alive()) return Observed::idle;
+  try {
+    state_->collector.observe_update(series, formula);
+  } catch (const std::invalid_argument&) {
+    return Observed::refused;
   } catch (const std::exception& error) {
     part_failed("observe", error.what());
     return Observed::refused;
@@ -224,6 +252,8 @@ void Monitor::probe(std::span<const ProbeItem> items, std::int64_t step,
 }
 
 void Monitor::seal(Moment moment) {
+  if (moment == Moment::forward_end) note_stage(FlightStage::forward_end);
+  if (moment == Moment::backward_end) note_stage(FlightStage::backward_end);
   state_->while_alive("seal", [&] { state_->collector.seal(moment); });
 }
 
@@ -353,6 +383,7 @@ Health Monitor::stop() {
     state_->attempt("late values", [&] { state_->collector.seal_late(); });
     state_->attempt("seal", [&] { state_->collector.collect_replays(); });
     state_->attempt("seal", [&] { state_->collector.seal(Moment::stop); });
+    if (has_recorder()) state_->recorder->close();
     const bool is_done = state_->pipe->stop(seconds(state_->config.stop_timeout_seconds));
     if (is_done) {
       state_->rank_lock.reset();

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/process.h"
+#include "detect/step_checks.h"
 #include "monitor/assembly.h"
 #include "rules/non_finite.h"
 #include "trainmon/error.h"
@@ -39,11 +40,13 @@ Monitor::State::State(const Config& wanted, const Identity& who, MonitorParts pa
       });
   first_non_finite = first.get();
   rules.push_back(std::move(first));
+  if (config.checks) rules.push_back(std::make_unique<detect::StepChecks>(who.rank));
+  standing_rules = rules.size();
   for (auto& rule : alert_rules_of(config)) rules.push_back(std::move(rule));
   has_own_rules = !parts.rules.empty();
   collector.set_limit(std::min(limit_of(config), parts.alert_limit));
   for (auto& rule : parts.rules) rules.push_back(std::move(rule));
-  has_alert_rules = rules.size() > kNonFiniteRules;
+  has_alert_rules = rules.size() > standing_rules;
   run.clock = config.clock;
   run.grad_acc_steps = config.grad_acc_steps;
   run.start_steps = [this] { return collector.windows().start_steps(); };
@@ -62,6 +65,13 @@ Monitor::State::State(const Config& wanted, const Identity& who, MonitorParts pa
   write_run_json();
   // A disk that fills up later still has room for this one, and readers ask it what was lost.
   attempt("health.json", [this] { write_health(false); });
+  // It needs room on the disk, which may be full: the run goes on without it.
+  attempt("the flight recorder", [this] {
+    if (config.recorder_mb <= 0.0) return;
+    recorder =
+        std::make_unique<FlightRecorder>(run, collector.series(), mebibytes(config.recorder_mb));
+    collector.record_in(recorder.get());
+  });
 }
 
 void Monitor::State::start(const std::shared_ptr<State>& state) {
@@ -78,7 +88,10 @@ void Monitor::State::start(const std::shared_ptr<State>& state) {
   calls.on_alert = [self](const Alert& alert) {
     self->alerts.fetch_add(1, std::memory_order_relaxed);
     const Series& series = self->collector.series().at(alert.key.series);
-    if (!alert.stat.empty()) self->console.tell(alert, series);
+    if (self->recorder != nullptr) self->recorder->alert(alert);
+    const bool is_check = detect::is_check(alert.rule);
+    if (is_check || !alert.stat.empty()) self->console.tell(alert, series);
+    if (is_check) self->note_failed_check(alert);
     if (self->on_alert) self->on_alert(alert, series);
   };
   calls.after_flush = [self](bool last) { self->keep_house(last); };
@@ -86,7 +99,7 @@ void Monitor::State::start(const std::shared_ptr<State>& state) {
   calls.before_write = [self] {
     if (self->starts_changed) self->write_run_json();
   };
-  if (self->control_file) calls.each_second = [self] { self->look_around(); };
+  if (self->control_file || self->recorder) calls.each_second = [self] { self->look_around(); };
   self->pipe->start(std::move(calls), state);
 }
 
@@ -105,6 +118,13 @@ void Monitor::State::part_failed(std::string_view part, std::string_view why) no
   } catch (const std::exception&) {  // no memory to say so
     errors.fetch_add(1);
   }
+}
+
+void Monitor::State::note_failed_check(const Alert& alert) {
+  ++failed_checks;
+  const std::lock_guard lock(facts_mutex);
+  if (!failed_check.empty()) return;
+  failed_check = "check " + alert.rule + " failed at step " + std::to_string(alert.step);
 }
 
 bool Monitor::State::settle(std::chrono::nanoseconds timeout) {

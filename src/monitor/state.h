@@ -86,8 +86,9 @@ class Monitor::State {
   AlertConsole console;  // writer thread only
   const std::string started;
   std::mutex budget_mutex;
-  Budget budget;                        // under budget_mutex
-  std::atomic<std::int64_t> alerts{0};  // told so far
+  Budget budget;                             // under budget_mutex
+  std::atomic<std::int64_t> alerts{0};       // told so far
+  std::unique_ptr<FlightRecorder> recorder;  // null: none; constant once constructed
   std::shared_ptr<Pipe> pipe;
   Collector collector;
   MemorySink* memory = nullptr;
@@ -98,6 +99,7 @@ class Monitor::State {
 
   std::atomic<std::int64_t> errors{0};
   std::atomic<std::int64_t> bad_losses{0};
+  std::atomic<std::int64_t> failed_checks{0};
   std::atomic<bool> facts_changed{true};
   std::atomic<bool> starts_changed{false};  // of the facts, the step an optimizer began at
   std::mutex health_mutex;
@@ -106,6 +108,8 @@ class Monitor::State {
   RunDescription facts;
   std::map<std::string, std::int64_t> refused;
   std::map<std::string, std::string> parts_off;
+  std::string failed_check;        // the first; under facts_mutex
+  std::size_t standing_rules = 0;  // those before the ones that a new configuration replaces
   bool has_own_rules = false;
   std::atomic<bool> has_alert_rules{false};  // or had
   Config following = config;                 // under facts_mutex
@@ -120,6 +124,7 @@ class Monitor::State {
   Observed add_to(DeviceSweep& sweep, SeriesId series, const TensorView& tensor,
                   std::uint32_t flags, const std::optional<Address>& address);
   Observed launch(DeviceSweep& sweep);
+  void note_failed_check(const Alert& alert);
   void look_at_control();
   void look_around();
   void keep_house(bool last);

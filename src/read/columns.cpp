@@ -1,31 +1,33 @@
 #include "read/columns.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace trainmon {
 
 using namespace log_format;
 
 namespace {
 
-constexpr Columns kPlace = {Column::series,
-                            Column::flags,
-                            Column::window,
-                            Column::accum,
-                            Column::call,
-                            Column::seq,
-                            Column::shape,
-                            column_of(&RowState::nans),
-                            column_of(&RowState::pos_infs),
-                            column_of(&RowState::neg_infs)};
+constexpr Columns kNonFinite = {column_of(&RowState::nans), column_of(&RowState::pos_infs),
+                                column_of(&RowState::neg_infs)};
+constexpr Columns kPlace = {Column::series, Column::flags, Column::window, Column::accum,
+                            Column::call,   Column::seq,   Column::shape};
 
-}  // namespace
+// Fields of the wide row that stand in a column; others follow from series and window.
+constexpr std::pair<std::string_view, Column> kFields[] = {
+    {"flags", Column::flags}, {"accum", Column::accum}, {"micro_step", Column::accum},
+    {"call", Column::call},   {"seq", Column::seq},     {"shape", Column::shape},
+};
 
-Columns columns_of(Stat stat) {
+// What derive() reads.
+Columns state_columns(Stat stat) {
   static constexpr Column kCount = column_of(&RowState::count),
                           kExponent = column_of(&RowState::exponent);
   static constexpr Column kSum = column_of(&RowState::sum), kM2 = column_of(&RowState::m2),
                           kSumSq = column_of(&RowState::sum_sq), kMin = column_of(&RowState::min),
                           kMax = column_of(&RowState::max);
-  Columns columns = kPlace;
+  Columns columns = kNonFinite;
   switch (stat) {
     case Stat::norm:
       columns |= {kSumSq, kExponent};
@@ -61,9 +63,25 @@ Columns columns_of(Stat stat) {
   return columns;
 }
 
+}  // namespace
+
+Columns columns_of(Stat stat) {
+  return columns_of({&stat, 1});
+}
+
 Columns columns_of(std::span<const Stat> stats) {
   Columns columns = kPlace;
-  for (const Stat stat : stats) columns |= columns_of(stat);
+  columns |= kNonFinite;
+  for (const Stat stat : stats) columns |= state_columns(stat);
+  return columns;
+}
+
+Columns columns_of_cells(std::span<const std::string_view> fields, std::span<const Stat> stats) {
+  Columns columns = {Column::series, Column::window};
+  for (const auto& [name, column] : kFields) {
+    if (std::ranges::find(fields, name) != fields.end()) columns |= {column};
+  }
+  for (const Stat stat : stats) columns |= state_columns(stat);
   return columns;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <span>
+#include <string_view>
 
 #include "sinks/log_format.h"
 #include "trainmon/stat.h"
@@ -46,10 +47,11 @@ class Columns {
   }
   std::uint64_t bits_ = 0;
 };
-// The columns of integers: which row it is, and its counts.
-Columns integer_columns();
-// Those and what derive() reads of the state.
+// All that says which row it is, and what derive() reads of the state.
 Columns columns_of(Stat stat);
 Columns columns_of(std::span<const Stat> stats);
+// Series and window, without which no row has a step, and what these cells are made of: fields of
+// the wide row by name, and statistics.
+Columns columns_of_cells(std::span<const std::string_view> fields, std::span<const Stat> stats);
 
 }  // namespace trainmon

@@ -181,4 +181,20 @@ Completeness completeness_of(const RankDirectory& place, const RunFacts& facts,
   return found;
 }
 
+std::optional<WriterState> ended(const std::filesystem::path& run, const ReadOptions& options) {
+  const std::vector<RankDirectory> there = rank_directories(run);
+  const RowFilter filter(options);
+  std::optional<WriterState> end;
+  for (std::size_t i = 0; i < there.size(); ++i) {
+    if (there[i].error || !filter.takes_rank(there[i].rank) || !is_newest(there, i)) continue;
+    std::vector<Damage> said_elsewhere;
+    const RunFacts facts = read_run_json(there[i], said_elsewhere);
+    const auto stored = read_health_json(there[i], said_elsewhere);
+    const WriterState state = completeness_of(there[i], facts, stored, nullptr, true).writer;
+    if (state == WriterState::running || state == WriterState::unknown) return std::nullopt;
+    if (!end || state == WriterState::gone) end = state;
+  }
+  return end;
+}
+
 }  // namespace trainmon

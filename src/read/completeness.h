@@ -1,6 +1,7 @@
 // Whether the record of a rank and restart is complete: one account for every reader.
 #pragma once
 
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
@@ -41,5 +42,9 @@ class FollowedKills {
 Completeness completeness_of(const RankDirectory& place, const RunFacts& facts,
                              const std::optional<StoredHealth>& stored, const LogContents* log,
                              bool is_newest, std::string_view sink = "log");
+// How the newest start of the ranks that the options ask for ended: closed, or gone where one of
+// them did not stop in order. Unset while one goes on, or where that cannot be told from here.
+// Throws where there is no run.
+std::optional<WriterState> ended(const std::filesystem::path& run, const ReadOptions& options);
 
 }  // namespace trainmon

@@ -19,7 +19,13 @@ bool Allowance::take(std::uint64_t bytes) {
   while (bytes <= left) {
     if (left_.compare_exchange_weak(left, left - bytes)) return true;
   }
+  is_exhausted_ = true;
   return false;
+}
+
+void Allowance::renew() {
+  left_ = kBytes;
+  is_exhausted_ = false;
 }
 
 bool FrameBounds::takes_bytes(std::uint64_t unpacked) const {

@@ -16,9 +16,14 @@ class Allowance {
  public:
   // False when so many bytes are not left; then none are taken.
   bool take(std::uint64_t bytes);
+  // Whether take() ever returned false: then it may have been another one's turn.
+  bool is_exhausted() const { return is_exhausted_; }
+  void renew();
 
  private:
-  std::atomic<std::uint64_t> left_{std::uint64_t{64} << 20};
+  static constexpr std::uint64_t kBytes = std::uint64_t{64} << 20;
+  std::atomic<std::uint64_t> left_{kBytes};
+  std::atomic<bool> is_exhausted_{false};
 };
 
 // Counts what is unpacked from one frame. Without an allowance there are no bounds: for frames that

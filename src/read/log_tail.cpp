@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <limits>
 
 #include "base/file.h"
 #include "read/log_decode.h"
@@ -33,7 +34,7 @@ fs::path LogTail::path(int segment) const {
 
 // What the segment holds after offset_. A compacted file in its place is read from its beginning:
 // what was given before is known by its numbers.
-std::string LogTail::read_rest() {
+std::pair<std::string, bool> LogTail::read_rest(std::int64_t most) {
   const fs::path file_path = path(*segment_);
   const File file = open_file(file_path);
   if (file.identity() != file_) {
@@ -45,10 +46,11 @@ std::string LogTail::read_rest() {
   const off_t size = ::lseek(file.fd(), 0, SEEK_END);
   if (size < 0) throw file_error(errno, "cannot read", file_path);
   std::string bytes;
-  if (size <= offset_) return bytes;
-  bytes.resize(static_cast<std::size_t>(size - offset_));
+  if (size <= offset_) return {bytes, false};
+  const std::int64_t rest = size - offset_;
+  bytes.resize(static_cast<std::size_t>(std::min(rest, most)));
   bytes.resize(read_at(file, offset_, bytes.data(), bytes.size(), file_path));
-  return bytes;
+  return {std::move(bytes), rest > most};
 }
 
 // Numbers ascend but for a few, so one below all that are kept is old.
@@ -59,9 +61,12 @@ bool LogTail::is_new(std::uint64_t batch) {
   return true;
 }
 
-bool LogTail::look(const Take& take, std::vector<Damage>& damage) {
+bool LogTail::look(const Take& take, std::vector<Damage>& damage, std::int64_t most) {
   const std::vector<SegmentFile> there = segment_files(directory_, damage);
-  if (there.empty()) return false;
+  if (there.empty()) {
+    from_end_ = std::numeric_limits<std::size_t>::max();
+    return false;
+  }
   if (!segment_) {
     const std::size_t skipped = there.size() - std::clamp<std::size_t>(from_end_, 1, there.size());
     segment_ = there[skipped].number;
@@ -71,8 +76,8 @@ bool LogTail::look(const Take& take, std::vector<Damage>& damage) {
   while (true) {
     const auto next = std::ranges::upper_bound(there, *segment_, {}, &SegmentFile::number);
     const bool is_last = next == there.end();
-    is_new |= read(take, is_last, damage);
-    if (is_last) return is_new;
+    is_new |= read(take, is_last, most, damage);
+    if (is_last || most <= 0) return is_new;
     segment_ = next->number;
     offset_ = 0;
     frames_ = 0;
@@ -81,13 +86,25 @@ bool LogTail::look(const Take& take, std::vector<Damage>& damage) {
   }
 }
 
-bool LogTail::read(const Take& take, bool is_last, std::vector<Damage>& damage) {
+// Leaves `most` what may still be read; 0: there may be more.
+bool LogTail::read(const Take& take, bool is_last, std::int64_t& most,
+                   std::vector<Damage>& damage) {
   bool is_new = false;
+  std::int64_t piece = most;
   while (!is_foreign_) {
     const std::int64_t before = offset_;
     try {
-      const std::string bytes = read_rest();
-      take_frames(bytes, is_last, take, damage);
+      const auto [bytes, is_part] = read_rest(piece);
+      take_frames(bytes, is_last || is_part, take, damage);
+      if (is_part && offset_ == before) {
+        piece *= 2;  // for one frame
+        continue;
+      }
+      if (is_part) {
+        most = 0;
+        return true;
+      }
+      most -= offset_ - before;
     } catch (const SinkError& error) {
       if (said_ == offset_) break;
       said_ = offset_;

@@ -7,6 +7,8 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/file.h"
@@ -18,7 +20,8 @@ namespace trainmon {
 
 class LogTail {
  public:
-  // Begins `segments` before the end of what is there, at least at the first.
+  // Begins `segments` before the end of what the first look finds. Where that is nothing, it begins
+  // with what comes.
   LogTail(std::filesystem::path directory, int rank, int restart, std::size_t segments);
 
   // Whether it began at the log's beginning.
@@ -27,13 +30,16 @@ class LogTail {
   const std::map<SeriesId, Series>& series() const { return series_; }
 
   // Gives the batches that are new, as they were written, and says whether there were any bytes.
-  // Records of series nobody defined are not in them, which is damage.
+  // Stops with the frame in which `most` bytes end: the next look goes on there. Records of series
+  // nobody defined are not in them, which is damage.
+  static constexpr std::int64_t kAll = std::int64_t{1} << 60;
   using Take = std::function<void(RecordBatch&&)>;
-  bool look(const Take& take, std::vector<Damage>& damage);
+  bool look(const Take& take, std::vector<Damage>& damage, std::int64_t most = kAll);
 
  private:
-  bool read(const Take& take, bool is_last, std::vector<Damage>& damage);
-  std::string read_rest();
+  bool read(const Take& take, bool is_last, std::int64_t& most, std::vector<Damage>& damage);
+  // At most `most` bytes of it; whether there are more.
+  std::pair<std::string, bool> read_rest(std::int64_t most);
   bool is_new(std::uint64_t batch);
   void take_frames(std::string_view bytes, bool is_last, const Take& take,
                    std::vector<Damage>& damage);
@@ -45,7 +51,7 @@ class LogTail {
   const std::filesystem::path directory_;
   const int rank_;
   const int restart_;
-  const std::size_t from_end_;
+  std::size_t from_end_;
   bool is_whole_ = true;
   std::optional<int> segment_;  // the one being read
   FileIdentity file_;           // that had its name

@@ -41,7 +41,7 @@ RunRows read_run(const std::filesystem::path& run, const ReadOptions& options) {
   const bool needs_all = options.merged || !options.stats;  // merging compares whole states
   const Columns columns = needs_all ? Columns::all() : columns_of(*options.stats);
   std::vector<Collected> collected(pieces.size());
-  for_each_parallel(pieces.size(), useful_threads(), [&](std::size_t i) {
+  for_each_parallel(pieces.size(), useful_threads(options.threads), [&](std::size_t i) {
     Collected& here = collected[i];
     stream.read(
         pieces[i],

@@ -6,6 +6,11 @@
 
 namespace trainmon {
 
+bool chooses_rows(const ReadOptions& options) {
+  return !options.kinds.empty() || !options.include.empty() || !options.exclude.empty() ||
+         !options.ranks.empty() || options.first_step || options.last_step;
+}
+
 bool RowFilter::takes_rank(int rank) const {
   const std::vector<int>& asked = options_.ranks;
   return asked.empty() || std::find(asked.begin(), asked.end(), rank) != asked.end();

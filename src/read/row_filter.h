@@ -11,6 +11,9 @@
 
 namespace trainmon {
 
+// Whether kinds, names, ranks or steps are asked for.
+bool chooses_rows(const ReadOptions& options);
+
 class RowFilter {
  public:
   explicit RowFilter(const ReadOptions& options) : options_(options), kinds_(options.kinds) {}

@@ -1,13 +1,19 @@
 // Rows of a kind lie in the file block after block; what the rows of a window share is kept beside.
 #include "read/rows_by_kind.h"
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <numeric>
 #include <span>
 #include <tuple>
 
+#include "base/made_ahead.h"
 #include "base/text.h"
 
 namespace trainmon {
@@ -134,7 +140,8 @@ void KindRows::read(std::size_t begin, std::size_t end, std::vector<PlacedRow>& 
 
 RowsByKind::RowsByKind(const std::filesystem::path& run, const ReadOptions& options,
                        std::vector<Stat> stats, std::filesystem::path folder)
-    : stats_(std::move(stats)),
+    : threads_(threads_with_pieces(options.threads)),
+      stats_(std::move(stats)),
       folder_(std::move(folder)),
       stream_(run, options),
       facts_(stream_.facts()),
@@ -152,41 +159,70 @@ void RowsByKind::take_rank(int rank) {
   to_ = create_file(path_);
   from_ = open_file(path_);
   std::filesystem::remove(path_);
-  RunStream::Take take{[this](const ReadRow& row) { add(row); },
-                       [this](ReadPayload&&) { ++payloads_; }};
-  take.columns = columns_of(stats_);
-  int restart = -1;
-  for (const RunStream::Piece& piece : stream_.pieces()) {
-    if (piece.rank != rank) continue;
-    if (piece.restart != restart) newest_window_.clear();
-    restart = piece.restart;
-    stream_.read(piece, take, facts_.damage);
+  std::vector<RunStream::Piece> pieces;
+  std::ranges::copy_if(stream_.pieces(), std::back_inserter(pieces),
+                       [&](const RunStream::Piece& piece) { return piece.rank == rank; });
+  MadeAhead<PieceRows> read_ahead(pieces.size(), threads_,
+                                  [&](std::size_t i) { return read(pieces[i]); });
+  while (std::optional<PieceRows> piece = read_ahead.next()) take(std::move(*piece));
+  for (Part& part : parts_) {
+    write(part);
+    std::string().swap(part.waiting);
   }
-  for (Part& part : parts_) write(part);
+#ifdef __GLIBC__
+  ::malloc_trim(0);  // pieces had memory of their threads, which nobody else would use
+#endif
 }
 
-void RowsByKind::add(const ReadRow& row) {
-  const StoredRow stored = {row.series, window_of(row), row.accum, row.micro_step,
-                            row.call,   row.flags,      row.seq,   row.shape};
-  Part& part = parts_[kind_of_[row.series]];
-  std::string& bytes = part.waiting;
-  if (bytes.capacity() == 0) bytes.reserve(kBlockBytes + bytes_of_row(stats_));
+RowsByKind::PieceRows RowsByKind::read(const RunStream::Piece& piece) const {
+  PieceRows found;
+  found.rows.resize(kinds_.size());
+  RunStream::Take take{[&](const ReadRow& row) { add(row, found); },
+                       [&](ReadPayload&&) { ++found.payloads; }};
+  take.columns = columns_of(stats_);
+  stream_.read(piece, take, found.damage);
+  return found;
+}
+
+void RowsByKind::add(const ReadRow& row, PieceRows& piece) const {
+  const StoredRow stored = {
+      row.series, window_of(row, piece), row.accum, row.micro_step, row.call, row.flags, row.seq,
+      row.shape};
+  std::string& bytes = piece.rows[kind_of_[row.series]];
   bytes.append(reinterpret_cast<const char*>(&stored), sizeof(stored));
   for (const Stat stat : stats_) {
     const double value = derive(stat, row.state);
     bytes.append(reinterpret_cast<const char*>(&value), sizeof(value));
   }
-  if (bytes.size() >= kBlockBytes) write(part);
 }
 
-std::uint32_t RowsByKind::window_of(const ReadRow& row) {
-  const auto next = static_cast<std::uint32_t>(windows_.size());
+std::uint32_t RowsByKind::window_of(const ReadRow& row, PieceRows& piece) const {
+  const auto next = static_cast<std::uint32_t>(piece.windows.size());
   const auto [known, is_new] =
-      newest_window_.try_emplace(facts_.series[row.series].optimizer, next);
-  if (!is_new && windows_[known->second].window == row.window) return known->second;
+      piece.newest_window.try_emplace(facts_.series[row.series].optimizer, next);
+  if (!is_new && piece.windows[known->second].window == row.window) return known->second;
   known->second = next;
-  windows_.push_back({row.restart, row.attempt, row.fate, row.window, row.step, row.loss_scale});
+  piece.windows.push_back(
+      {row.restart, row.attempt, row.fate, row.window, row.step, row.loss_scale});
   return next;
+}
+
+void RowsByKind::take(PieceRows&& piece) {
+  const auto before = static_cast<std::uint32_t>(windows_.size());
+  windows_.insert(windows_.end(), piece.windows.begin(), piece.windows.end());
+  payloads_ += piece.payloads;
+  facts_.damage.insert(facts_.damage.end(), piece.damage.begin(), piece.damage.end());
+  for (std::size_t kind = 0; kind < parts_.size(); ++kind) {
+    std::string& rows = piece.rows[kind];
+    for (std::size_t at = 0; at < rows.size(); at += bytes_of_row(stats_)) {
+      StoredRow row = stored_row(rows.data() + at);
+      row.window += before;
+      std::memcpy(rows.data() + at, &row, sizeof(row));
+    }
+    Part& part = parts_[kind];
+    part.waiting += rows;
+    if (part.waiting.size() >= kBlockBytes) write(part);
+  }
 }
 
 void RowsByKind::write(Part& part) {

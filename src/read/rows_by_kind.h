@@ -58,7 +58,8 @@ class KindRows {
 
 class RowsByKind {
  public:
-  // The rows of a rank lie in a file that is made in `folder` and has no name afterwards.
+  // The rows of a rank lie in a file that is made in `folder` and has no name afterwards. So many
+  // threads as threads_with_pieces() says decode them.
   // Throws as read_run().
   RowsByKind(const std::filesystem::path& run, const ReadOptions& options, std::vector<Stat> stats,
              std::filesystem::path folder);
@@ -79,10 +80,21 @@ class RowsByKind {
     std::vector<std::pair<std::int64_t, std::size_t>> blocks;  // offset, bytes
     std::string waiting;
   };
-  void add(const ReadRow& row);
-  std::uint32_t window_of(const ReadRow& row);
+  // The rows of a piece, set apart by kind. Any thread makes one.
+  struct PieceRows {
+    std::vector<std::string> rows;                          // by kind
+    std::vector<WindowPlace> windows;                       // that they refer to
+    std::map<std::int32_t, std::uint32_t> newest_window{};  // of an optimizer
+    std::int64_t payloads = 0;
+    std::vector<Damage> damage;
+  };
+  PieceRows read(const RunStream::Piece& piece) const;
+  void add(const ReadRow& row, PieceRows& piece) const;
+  std::uint32_t window_of(const ReadRow& row, PieceRows& piece) const;
+  void take(PieceRows&& piece);
   void write(Part& part);
 
+  const unsigned threads_;
   const std::vector<Stat> stats_;
   const std::filesystem::path folder_;
   RunStream stream_;
@@ -92,7 +104,6 @@ class RowsByKind {
   std::vector<std::size_t> kind_of_;  // of series
   std::vector<Part> parts_;           // by kind
   std::vector<WindowPlace> windows_;
-  std::map<std::int32_t, std::uint32_t> newest_window_;  // of an optimizer
   int rank_ = -1;
   File to_, from_;  // one file
   std::filesystem::path path_;

@@ -69,18 +69,9 @@ std::vector<RankDirectory> find_directories(const fs::path& run, std::error_code
 // What to say when `run` holds none: runs one level down are the likely intention.
 std::string no_run_text(const fs::path& run) {
   std::string text = "no run in " + run.string() + ": it has no rank_*/restart_* directory";
-  std::vector<std::string> inside;
-  std::error_code error, ignored;
-  for (fs::directory_iterator entry(run, error), end; !error && entry != end;
-       entry.increment(error)) {
-    if (fs::is_directory(entry->path(), ignored) &&
-        !find_directories(entry->path(), ignored).empty()) {
-      inside.push_back(entry->path().string());
-    }
-  }
-  std::sort(inside.begin(), inside.end());
+  const std::vector<fs::path> inside = runs_in(run);
   for (std::size_t i = 0; i < inside.size() && i < 5; ++i) {
-    text += (i == 0 ? "; did you mean " : ", ") + inside[i];
+    text += (i == 0 ? "; did you mean " : ", ") + inside[i].string();
   }
   return text;
 }
@@ -175,6 +166,22 @@ std::optional<RankBudget> budget_of(const json& run) {
 }
 
 }  // namespace
+
+bool is_run(const fs::path& directory) {
+  std::error_code error;
+  return fs::is_directory(directory, error) && !find_directories(directory, error).empty();
+}
+
+std::vector<fs::path> runs_in(const fs::path& parent) {
+  std::vector<fs::path> found;
+  std::error_code error;
+  for (fs::directory_iterator entry(parent, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (is_run(entry->path())) found.push_back(entry->path());
+  }
+  std::ranges::sort(found);
+  return found;
+}
 
 std::vector<RankDirectory> rank_directories(const fs::path& run) {
   std::error_code error;

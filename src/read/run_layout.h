@@ -30,6 +30,11 @@ std::vector<RankDirectory> rank_directories(const std::filesystem::path& run);
 std::vector<RankDirectory> starts_without(const std::vector<RankDirectory>& directories,
                                           const std::function<bool(int)>& is_asked_for);
 
+// Whether `directory` is a run: it has a rank_*/restart_* directory.
+bool is_run(const std::filesystem::path& directory);
+// The runs one level below `parent`, ascending; none where it cannot be read.
+std::vector<std::filesystem::path> runs_in(const std::filesystem::path& parent);
+
 // Whether no later restart of the same rank is among them.
 bool is_newest(const std::vector<RankDirectory>& directories, std::size_t index);
 

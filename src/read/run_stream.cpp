@@ -46,9 +46,15 @@ void give(const ReadRow& row, const RecordBatch& batch, const RunStream::Take& t
 
 }  // namespace
 
+unsigned threads_with_pieces(unsigned asked) {
+  return std::min(useful_threads(asked), 4u);
+}
+
 RunStream::RunStream(const std::filesystem::path& run, const ReadOptions& options)
     : options_(options), filter_(options) {
   const std::vector<RankDirectory> directories = rank_directories(run);
+  std::vector<RankDirectory> asked_for;
+  std::vector<char> are_newest;
   std::map<int, int> restarts;
   for (std::size_t i = 0; i < directories.size(); ++i) {
     const RankDirectory& place = directories[i];
@@ -56,10 +62,14 @@ RunStream::RunStream(const std::filesystem::path& run, const ReadOptions& option
       facts_.ranks.push_back(place.rank);
     }
     if (!filter_.takes_rank(place.rank)) continue;
-    open(place, is_newest(directories, i));
+    asked_for.push_back(place);
+    are_newest.push_back(is_newest(directories, i) ? 1 : 0);
     ++restarts[place.rank];
     facts_.newest_restart = std::max(facts_.newest_restart, place.restart);
   }
+  std::vector<OpenedLog> opened =
+      open_logs(asked_for, allowance_, useful_threads(options_.threads));
+  for (std::size_t i = 0; i < opened.size(); ++i) add(std::move(opened[i]), are_newest[i] != 0);
   find_missing(directories);
   std::sort(facts_.kinds.begin(), facts_.kinds.end());
   filter_.check_kinds(facts_.kinds);
@@ -70,11 +80,7 @@ RunStream::RunStream(const std::filesystem::path& run, const ReadOptions& option
   if (!options_.all_restarts) {
     const auto is_asked_for = [&](int rank) { return filter_.takes_rank(rank); };
     for (const RankDirectory& place : starts_without(directories, is_asked_for)) {
-      std::vector<Damage> not_asked_for;
-      Directory other;
-      other.place = place;
-      open_log(other, not_asked_for);
-      note_steps(other);
+      note_steps(open_log(place, allowance_, useful_threads(options_.threads)));
     }
   }
   for (Directory& directory : directories_) {
@@ -115,23 +121,22 @@ void RunStream::find_missing(const std::vector<RankDirectory>& directories) {
   std::erase_if(facts_.missing.ranks, [this](int rank) { return !filter_.takes_rank(rank); });
 }
 
-void RunStream::open(const RankDirectory& place, bool is_newest) {
+void RunStream::add(OpenedLog&& opened, bool is_newest) {
+  const RankDirectory& place = opened.place;
   if (place.error) {
     facts_.damage.push_back({place.path, 0, place.error.message()});
     return;
   }
-  Directory directory;
-  directory.place = place;
-  // Before the log: a run that ends between the two reads must not look as if it had lost rows.
-  const std::optional<StoredHealth> stored = read_health_json(place, facts_.damage);
-  open_log(directory, facts_.damage);
-  expected_.add(directory.facts);
-  const LogContents& log = directory.log->contents();
+  const std::optional<StoredHealth>& stored = opened.health;
+  facts_.damage.insert(facts_.damage.end(), opened.damage.begin(), opened.damage.end());
+  expected_.add(opened.facts);
+  const LogContents& log = opened.log->contents();
   facts_.torn_tails += log.torn_tails;
+  rows_ += log.rows;
   payloads_ += log.payloads;
   facts_.damage.insert(facts_.damage.end(), log.damage.begin(), log.damage.end());
   if (stored && (stored->closed || log.rows == 0)) hold_against_health(place, stored->health, log);
-  Completeness state = completeness_of(place, directory.facts, stored, &log, is_newest);
+  Completeness state = completeness_of(place, opened.facts, stored, &log, is_newest);
   if (!is_newest && state.writer == WriterState::gone) killed_.add(place.rank, place.restart);
   if (!state.skips.empty()) facts_.skipped.push_back(std::move(state.skips));
   std::move(state.incomplete.begin(), state.incomplete.end(),
@@ -142,20 +147,10 @@ void RunStream::open(const RankDirectory& place, bool is_newest) {
     if (std::ranges::find(facts_.kinds, series.kind) != facts_.kinds.end()) continue;
     facts_.kinds.push_back(series.kind);
   }
-  for (const LogIndex::Piece& piece : directory.log->pieces()) {
+  for (const LogIndex::Piece& piece : opened.log->pieces()) {
     pieces_.push_back({piece, place.rank, place.restart, directories_.size()});
   }
-  directories_.push_back(std::move(directory));
-}
-
-void RunStream::open_log(Directory& directory, std::vector<Damage>& damage) {
-  const RankDirectory& place = directory.place;
-  directory.log = std::make_unique<LogIndex>(place.path, place.rank, place.restart, allowance_,
-                                             useful_threads());
-  // After it: the step a living run began at is there before its first rows.
-  directory.facts = read_run_json(place, damage);
-  directory.timeline = Timeline(directory.facts.start_steps);
-  for (const RecordBatch& one : directory.log->contents().batches) directory.timeline.add(one);
+  directories_.emplace_back(Directory{std::move(opened), {}, {}, 0});
 }
 
 // A segment that is gone or ends early between two frames shows nowhere else. Of a run that was
@@ -190,7 +185,7 @@ void RunStream::look_for_others(const RankDirectory& place,
   facts_.damage.push_back({place.path, 0, "there is no log here" + what});
 }
 
-void RunStream::note_steps(const Directory& directory) {
+void RunStream::note_steps(const OpenedLog& directory) {
   const int rank = directory.place.rank, restart = directory.place.restart;
   restarts_.set_world_size(restart, directory.facts.world_size);
   restarts_.add(rank, restart, directory.timeline);

@@ -13,13 +13,13 @@
 #include <string_view>
 #include <vector>
 
-#include "model/timeline.h"
 #include "read/completeness.h"
 #include "read/earlier_findings.h"
 #include "read/joined_alerts.h"
 #include "read/log.h"
 #include "read/log_index.h"
 #include "read/missing_ranks.h"
+#include "read/open_logs.h"
 #include "read/restarts.h"
 #include "read/row_filter.h"
 #include "read/run_layout.h"
@@ -27,6 +27,10 @@
 #include "trainmon/read.h"
 
 namespace trainmon {
+
+// So many threads as were asked for, as of useful_threads(), for those who keep the rows of pieces:
+// four at most, for each has some 65,000 rows in memory.
+unsigned threads_with_pieces(unsigned asked);
 
 class RunStream {
  public:
@@ -52,6 +56,7 @@ class RunStream {
   std::vector<StepPiece> pieces_by_step(std::int64_t rows) const;
   // Of all series, selected or not.
   std::int64_t payload_count() const { return payloads_; }
+  std::int64_t row_count() const { return rows_; }  // payloads among them
 
   // The selected rows of a piece in the order of the log; several pieces may be read at a time.
   struct Take {
@@ -68,22 +73,17 @@ class RunStream {
   std::int64_t read(const Piece& piece, const Take& take, std::vector<Damage>& damage) const;
 
  private:
-  struct Directory {
-    RankDirectory place;
-    RunFacts facts;
-    std::unique_ptr<LogIndex> log;
-    Timeline timeline;
+  struct Directory : OpenedLog {
     std::map<SeriesId, std::uint32_t> unified;  // of wanted series
     std::set<std::int32_t> optimizers;          // of wanted series
     std::uint64_t series = 0;                   // bits of wanted series, as of BatchFacts
   };
   void find_missing(const std::vector<RankDirectory>& directories);
-  void open(const RankDirectory& place, bool is_newest);
-  void open_log(Directory& directory, std::vector<Damage>& damage);
+  void add(OpenedLog&& opened, bool is_newest);
   void hold_against_health(const RankDirectory& place, const Health& health,
                            const LogContents& log);
   void look_for_others(const RankDirectory& place, const std::optional<StoredHealth>& stored);
-  void note_steps(const Directory& directory);
+  void note_steps(const OpenedLog& directory);
   void suggest_names();
   // How many of a batch's windows are selected.
   enum class Selected : std::uint8_t { none, some, all };
@@ -105,6 +105,7 @@ class RunStream {
   Allowance allowance_;
   std::vector<Directory> directories_;
   std::vector<Piece> pieces_;
+  std::int64_t rows_ = 0;
   std::int64_t payloads_ = 0;
   JoinedAlerts alerts_;
   EarlierFindings earlier_;

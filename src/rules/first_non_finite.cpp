@@ -18,7 +18,6 @@ constexpr std::int64_t kUnknownStep = std::numeric_limits<std::int64_t>::max();
 constexpr std::size_t kMostWindows = 64;
 constexpr std::size_t kMostCounts = 512;  // of a window: a kind in a backward
 constexpr std::size_t kMostCandidates = 32;
-constexpr std::size_t kMostMissing = 256;
 
 template <typename T>
 void keep_last(std::vector<T>& list, std::size_t most) {
@@ -33,7 +32,7 @@ FirstNonFinite::FirstNonFinite(int rank, int clock, StepOf step_of)
 
 void FirstNonFinite::look(const RecordBatch& batch, const SeriesTable& series,
                           std::vector<Alert>&) {
-  note_number(batch.number);
+  numbers_.note(batch.number);
   timeline_.add(batch);
   if (candidates_.empty()) forget();  // what is around one is told with it
   // Once something is bad that no loss scaler made, only what comes before it is news.
@@ -71,14 +70,6 @@ void FirstNonFinite::forget() {
   timeline_.keep_last(kMostWindows);
   keep_last(counts_, kMostCounts);
   keep_last(losses_, kMostWindows);
-}
-
-void FirstNonFinite::note_number(std::uint64_t number) {
-  missing_.erase(number);
-  for (; next_number_ < number && missing_.size() < kMostMissing; ++next_number_) {
-    missing_.insert(next_number_);
-  }
-  next_number_ = std::max(next_number_, number + 1);
 }
 
 void FirstNonFinite::note_window(std::int32_t optimizer, std::int64_t window,
@@ -156,7 +147,7 @@ bool FirstNonFinite::is_settled(const Candidate& candidate) const {
   const auto known = timeline_.outcomes().find(candidate.optimizer);
   return newest_[index].window > candidate.window && known != timeline_.outcomes().end() &&
          known->second.contains(candidate.window) &&
-         (missing_.empty() || *missing_.begin() > newest_[index].begun_in);
+         numbers_.are_complete_to(newest_[index].begun_in);
 }
 
 AroundBad FirstNonFinite::around(const Candidate& candidate, std::int64_t step) const {

@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
+#include "model/batch_numbers.h"
 #include "model/first_bad.h"
 #include "model/timeline.h"
 #include "trainmon/rule.h"
@@ -67,7 +67,6 @@ class FirstNonFinite final : public Rule {
   };
 
   void forget();
-  void note_number(std::uint64_t number);
   void note_window(std::int32_t optimizer, std::int64_t window, std::uint64_t number);
   void count(const Row& row, const Series& series);
   void keep(const Row& row, const Series& series);
@@ -89,8 +88,7 @@ class FirstNonFinite final : public Rule {
   std::vector<Loss> losses_;        // of the newest windows
   std::optional<Setting> setting_;  // the first that is NaN
   std::vector<Newest> newest_;      // by optimizer
-  std::uint64_t next_number_ = 1;
-  std::set<std::uint64_t> missing_;  // numbers of batches that were passed over
+  BatchNumbers numbers_;
   std::optional<BadPlace> told_;
   std::int32_t told_optimizer_ = 0;  // of told_
   std::int64_t told_window_ = 0;

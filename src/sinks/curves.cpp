@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 
+#include "model/layers.h"
+
 namespace trainmon {
 namespace {
 
@@ -22,22 +24,10 @@ std::size_t tag_count(Form form) {
   return std::max<std::size_t>(stats_of(form).size(), 1);
 }
 
-bool is_number(std::string_view part) {
-  return !part.empty() &&
-         std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
-}
-
-// "model.layers.12.mlp.fc.weight" -> "model.layers.12.*"; without a number what holds the tensor:
-// "embedding.weight" -> "embedding.*".
-std::string layer_of(std::string_view name) {
-  std::size_t parent = 0;
-  for (std::size_t at = 0; at < name.size();) {
-    const std::size_t dot = std::min(name.find('.', at), name.size());
-    if (is_number(name.substr(at, dot - at))) return std::string(name.substr(0, dot)) + ".*";
-    if (dot < name.size()) parent = dot;
-    at = dot + 1;
-  }
-  return parent == 0 ? "*" : std::string(name.substr(0, parent)) + ".*";
+// "model.layers.12.mlp.fc.weight" -> "model.layers.12.*"
+std::string curve_of_layer(std::string_view name) {
+  const std::string layer = layer_of(name);
+  return layer.empty() ? "*" : layer + ".*";
 }
 
 }  // namespace
@@ -62,7 +52,7 @@ SourceId Curves::source_of(const Series& series, Form form) {
   if (const auto known = known_.find(key); known != known_.end()) return known->second;
   const auto source = static_cast<SourceId>(sources_.size());
   // Known last: where memory ends between, nobody finds a number without a source.
-  sources_.push_back({form, series.kind, std::move(name), chunk + layer_of(series.name)});
+  sources_.push_back({form, series.kind, std::move(name), chunk + curve_of_layer(series.name)});
   new_.push_back(source);
   waiting_kinds_.insert({series.kind, form});
   known_.emplace(std::move(key), source);

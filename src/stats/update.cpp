@@ -63,7 +63,7 @@ bool same_shape(const TensorView& a, const TensorView& b) {
 }
 
 struct Pass {
-  std::array<Input, 4> inputs;  // x, y, s, t
+  std::array<Input, 3> inputs;  // x, y, s
   cpu::UpdateFactors factors;
   std::int64_t first;
   cpu::Thresholds eps;
@@ -72,10 +72,10 @@ struct Pass {
 
 template <class Number>
 RowState measure_block(const Pass& pass, std::int64_t from, std::int64_t n, Check& check) {
-  Number space[4][kBlock];
+  Number space[3][kBlock];
   Number step[kBlock];
-  const Number* read[4];
-  for (std::size_t i = 0; i < 4; ++i) read[i] = pass.inputs[i].read(from, n, space[i]);
+  const Number* read[3];
+  for (std::size_t i = 0; i < 3; ++i) read[i] = pass.inputs[i].read(from, n, space[i]);
   cpu::CheckSums sums;
   DType dtype = DType::float32;
   if constexpr (sizeof(Number) == sizeof(double)) {
@@ -109,27 +109,13 @@ UpdateFormula plain_update(const TensorView& gradient_or_buffer) {
   return {.x = gradient_or_buffer};
 }
 
-UpdateFormula nesterov_update(const TensorView& gradient, const TensorView& momentum_buffer,
-                              double momentum) {
-  return {.x = gradient, .y = momentum_buffer, .b = momentum};
-}
-
-UpdateFormula rmsprop_update(const TensorView& gradient, const TensorView& square_avg,
-                             const TensorView* grad_avg, double eps) {
-  return {.x = gradient,
-          .s = square_avg,
-          .t = grad_avg == nullptr ? TensorView{} : *grad_avg,
-          .eps = eps};
+UpdateFormula rmsprop_update(const TensorView& gradient, const TensorView& square_avg, double eps) {
+  return {.x = gradient, .s = square_avg, .eps = eps};
 }
 
 UpdateFormula adagrad_update(const TensorView& gradient, const TensorView& sum, double step,
                              double lr_decay, double eps) {
   return {.x = gradient, .s = sum, .a = 1.0 / (1.0 + (step - 1.0) * lr_decay), .eps = eps};
-}
-
-UpdateFormula lion_update(const TensorView& gradient, const TensorView& exp_avg_before,
-                          double beta1) {
-  return {.x = exp_avg_before, .y = gradient, .a = beta1, .b = 1.0 - beta1, .sign = true};
 }
 
 UpdateFormula nadam_update(const TensorView& gradient, const TensorView& exp_avg,
@@ -163,23 +149,30 @@ UpdateFormula radam_update(const TensorView& exp_avg, const TensorView& exp_avg_
           .eps = eps};
 }
 
+DType dtype_of(const UpdateFormula& formula) {
+  const auto is_wide = [](const TensorView* one) {
+    return one->data != nullptr && one->dtype == DType::float64;
+  };
+  const std::array all = {&formula.x, &formula.y, &formula.s};
+  return std::ranges::any_of(all, is_wide) ? DType::float64 : DType::float32;
+}
+
 RowState measure(const UpdateFormula& formula, std::int64_t first, Check& check, double eps,
                  int threads) {
   const cpu::FloatMode mode;  // for the sums of chunks; each chunk sets its thread's
   check = {};
   if (element_count(formula.x) == 0) return {};
-  bool wide = false;
-  for (const TensorView* tensor : {&formula.x, &formula.y, &formula.s, &formula.t}) {
+  for (const TensorView* tensor : {&formula.x, &formula.y, &formula.s}) {
     if (tensor != &formula.x && tensor->data == nullptr) continue;
     if (!is_float(tensor->dtype)) throw std::invalid_argument("a formula takes no integers");
     if (!same_shape(*tensor, formula.x)) {
       throw std::invalid_argument("the tensors of a formula have different shapes");
     }
-    wide = wide || tensor->dtype == DType::float64;
   }
+  const bool wide = dtype_of(formula) == DType::float64;
   checked_layout(formula.x);
-  const Pass pass{{Input(formula.x), Input(formula.y), Input(formula.s), Input(formula.t)},
-                  {formula.a, formula.b, formula.c, formula.eps, formula.sign},
+  const Pass pass{{Input(formula.x), Input(formula.y), Input(formula.s)},
+                  {formula.a, formula.b, formula.c, formula.eps},
                   first,
                   cpu::Thresholds(eps),
                   cpu::kernels()};

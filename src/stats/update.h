@@ -9,45 +9,37 @@
 namespace trainmon {
 
 // The step u in `weight = weight * (1 - lr * decay) - lr * u`, without the decay that is decoupled
-// from it. With x, y, s and t tensors of one shape:
-//     n = a * x + b * y                 n alone, where there is no s
-//     d = c * sqrt(s - t * t) + eps     u = n / d
-// or u = sign(n) where `sign` is set (0 for 0). The functions below make one.
+// from it. With x, y and s tensors of one shape:
+//     n = a * x + b * y             n alone, where there is no s
+//     d = c * sqrt(s) + eps         u = n / d
+// The functions below make one.
 struct UpdateFormula {
   TensorView x;
-  TensorView y = {};  // y, s and t: none where their data is null
+  TensorView y = {};  // y and s: none where their data is null
   TensorView s = {};
-  TensorView t = {};
   double a = 1.0;
   double b = 0.0;
   double c = 1.0;
   double eps = 0.0;
-  bool sign = false;
 };
 
-// State is that *after* the step, except where said; `gradient` is what the optimizer was given,
-// negative where it maximises. `step` counts from 1. Decay that is added to the gradient
-// (weight_decay of SGD, RMSprop, Adagrad, and of Adam, NAdam and RAdam where it is not decoupled)
-// is in the state. Where a formula takes the gradient too, the gradient must have it: for SGD the
-// caller may add decay * sketch(weight before) to the sketch instead, for u is linear there.
+// State is that *after* the step; `gradient` is what the optimizer was given. `step` counts from 1.
+// Decay that is added to the gradient (weight_decay of SGD, RMSprop, Adagrad, and of Adam, NAdam
+// and RAdam where it is not decoupled) is in the state. Where a formula takes the gradient too, the
+// gradient must have it: for SGD the caller may add decay * sketch(weight before) to the sketch
+// instead, for u is linear there. Of an optimizer that maximises, `a` of a gradient is to be
+// negated. Formulas of PyTorch's optimizers; those whose rounding has no bound are not here: the
+// variance about the mean (RMSprop, centered) cancels, and the sign of Lion jumps at zero.
 //
 // Adam, AdamW; `exp_avg_sq` is max_exp_avg_sq with amsgrad.
 UpdateFormula adam_update(const TensorView& exp_avg, const TensorView& exp_avg_sq, double step,
                           double beta1, double beta2, double eps);
-// SGD without momentum: the gradient. With momentum: the buffer.
+// SGD without momentum: the gradient. SGD and RMSprop with momentum: the buffer.
 UpdateFormula plain_update(const TensorView& gradient_or_buffer);
-// SGD with Nesterov's momentum.
-UpdateFormula nesterov_update(const TensorView& gradient, const TensorView& momentum_buffer,
-                              double momentum);
-// RMSprop without momentum (with momentum: plain_update of its buffer). `grad_avg` where it is
-// centered, nullptr otherwise.
-UpdateFormula rmsprop_update(const TensorView& gradient, const TensorView& square_avg,
-                             const TensorView* grad_avg, double eps);
+// RMSprop without momentum.
+UpdateFormula rmsprop_update(const TensorView& gradient, const TensorView& square_avg, double eps);
 UpdateFormula adagrad_update(const TensorView& gradient, const TensorView& sum, double step,
                              double lr_decay, double eps);
-// Lion (Chen and others 2023); `exp_avg` is that before the step.
-UpdateFormula lion_update(const TensorView& gradient, const TensorView& exp_avg_before,
-                          double beta1);
 // NAdam; `mu_product` is that after the step.
 UpdateFormula nadam_update(const TensorView& gradient, const TensorView& exp_avg,
                            const TensorView& exp_avg_sq, double step, double mu_product,
@@ -55,11 +47,13 @@ UpdateFormula nadam_update(const TensorView& gradient, const TensorView& exp_avg
 UpdateFormula radam_update(const TensorView& exp_avg, const TensorView& exp_avg_sq, double step,
                            double beta1, double beta2, double eps);
 
-// The state of u, with its sum of squares, and its check. u is computed in float64 where one of the
-// tensors is float64, in float32 otherwise: within five roundings of that type, where the
-// optimizer's own are. Nothing of the size of the tensor is allocated. `first` as for measure().
-// Throws std::invalid_argument when a tensor is not on the CPU, not of a floating-point type, or of
-// another shape than x.
+// In which u is computed: float64 where one of the tensors is, float32 otherwise.
+DType dtype_of(const UpdateFormula& formula);
+
+// The state of u, with its sum of squares, and its check. u is computed in dtype_of(): within five
+// roundings of that type, where the optimizer's own are. Nothing of the size of the tensor is
+// allocated. `first` as for measure(). Throws std::invalid_argument when a tensor is not on the
+// CPU, not of a floating-point type, or of another shape than x.
 RowState measure(const UpdateFormula& formula, std::int64_t first, Check& check,
                  double eps = kDefaultEps, int threads = 1);
 

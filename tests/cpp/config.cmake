@@ -1,1 +1,1 @@
-trainmon_test(config SOURCES config/config_test.cpp DEPENDS config)
+trainmon_test(config ONE_THREAD SOURCES config/config_test.cpp DEPENDS config)

@@ -4,9 +4,8 @@ target_link_libraries(kill_child PRIVATE trainmon_monitor trainmon_read SQLite::
 trainmon_test(kill_loop SOURCES monitor/kill_loop_test.cpp DEPENDS monitor read answers)
 target_compile_definitions(kill_loop_test PRIVATE KILL_CHILD="$<TARGET_FILE:kill_child>")
 add_dependencies(kill_loop_test kill_child)
-trainmon_test(kill_tables SOURCES monitor/kill_tables_test.cpp DEPENDS monitor read answers)
+trainmon_test(kill_tables SOURCES monitor/kill_tables_test.cpp DEPENDS monitor read answers LIBRARIES SQLite::SQLite3)
 target_compile_definitions(kill_tables_test PRIVATE KILL_CHILD="$<TARGET_FILE:kill_child>")
-target_link_libraries(kill_tables_test PRIVATE SQLite::SQLite3)
 add_dependencies(kill_tables_test kill_child)
 trainmon_test(kill_tensorboard SOURCES monitor/kill_tensorboard_test.cpp DEPENDS monitor read answers)
 target_compile_definitions(kill_tensorboard_test PRIVATE KILL_CHILD="$<TARGET_FILE:kill_child>")
@@ -16,8 +15,7 @@ trainmon_test(monitor SOURCES monitor/monitor_test.cpp monitor/faults_test.cpp D
 
 trainmon_test(live_runs SOURCES monitor/live_runs_test.cpp DEPENDS monitor read answers)
 
-trainmon_test(start SOURCES monitor/start_test.cpp DEPENDS monitor read answers)
-target_link_libraries(start_test PRIVATE nlohmann_json::nlohmann_json)
+trainmon_test(start SOURCES monitor/start_test.cpp DEPENDS monitor read answers LIBRARIES nlohmann_json::nlohmann_json)
 
 trainmon_test(control SOURCES monitor/control_test.cpp DEPENDS monitor read answers)
 

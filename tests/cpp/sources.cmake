@@ -1,2 +1,1 @@
-trainmon_test(wide_row SOURCES sources/wide_row_test.cpp DEPENDS answers convert sources)
-target_link_libraries(wide_row_test PRIVATE SQLite::SQLite3 nlohmann_json::nlohmann_json)
+trainmon_test(wide_row ONE_THREAD SOURCES sources/wide_row_test.cpp DEPENDS answers convert sources LIBRARIES SQLite::SQLite3 nlohmann_json::nlohmann_json)

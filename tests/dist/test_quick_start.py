@@ -64,7 +64,9 @@ def test_arrays_and_the_command_line(interpreter, tmp_path, wheels, numpy_wheels
     assert got["python"] == [3, minor] and str(tmp_path) in got["core"]
     check_values(got)
     check_command_line(environment.trainmon, str(wheel.version))
-    listed = environment.python("-c", "import trainmon; print(trainmon._core.detected_cpu_level())")
+    listed = environment.python(
+        "-c", "from trainmon import _core; print(_core.detected_cpu_level())"
+    )
     assert listed.stdout.strip() == level_of_this_machine()
 
 
@@ -88,12 +90,16 @@ def check_values(got: dict) -> None:
     assert stats["nans"] == [1, 0, 0, 0]
     assert stats["count"] == [300 * 517, large.size, half.size, whole.size]
     assert np.isnan(stats["norm"][0])
-    for place, array in ((1, large), (2, half), (3, whole)):
+    # Lanes of float32 take eight elements of float16 each: as many roundings of a sum, and half of
+    # that relative error of its root (docs/statistics.md).
+    lanes = 8 * 2.0**-24
+    for place, array, rounding in ((1, large, 0.0), (2, half, lanes), (3, whole, 0.0)):
         scale = np.abs(array).max()
         expected = scale * np.sqrt(np.sum(np.longdouble(array / scale) ** 2))
-        assert stats["norm"][place] == pytest.approx(float(expected), rel=1e-12)
+        assert stats["norm"][place] == pytest.approx(float(expected), rel=1e-12 + rounding / 2)
         assert stats["min"][place] == array.min() and stats["max"][place] == array.max()
-        assert stats["mean"][place] == pytest.approx(array.mean(), rel=1e-9)
+        within = 1e-9 * abs(array.mean()) + rounding * np.abs(array).mean()
+        assert stats["mean"][place] == pytest.approx(array.mean(), abs=within)
 
 
 def check_command_line(trainmon, version: str) -> None:
@@ -102,9 +108,9 @@ def check_command_line(trainmon, version: str) -> None:
     assert doctor["version"] == version
     assert doctor["cuda_kernels"] == "sm_80 sm_90 sm_100 sm_120"
     # This machine has a driver or has none; either is said.
-    assert (doctor["cuda_driver_missing"] == "") == any(
-        Path("/dev").glob("nvidia[0-9]")
-    ), doctor["cuda_driver_missing"]
+    assert (doctor["cuda_driver_missing"] == "") == any(Path("/dev").glob("nvidia[0-9]")), doctor[
+        "cuda_driver_missing"
+    ]
     assert '"$schema"' in trainmon("config", "schema").stdout
 
 
@@ -151,10 +157,10 @@ def test_the_quick_start_of_the_readme(tmp_path, wheels, numpy_wheels, arm):
     out = tmp_path / "trainmon_runs/local"
     found = environment.trainmon("first-bad", out, check=False)
     assert found.returncode == 1
-    assert re.search(r"step 9, rank 0, \d\.(weight|bias)", found.stdout), found.stdout
+    assert re.search(r"step 9, rank 0, the forward or the loss", found.stdout), found.stdout
     read = environment.python(
         "-c",
-        f"import trainmon, math; t = trainmon.read({str(out)!r}, stats=['norm', 'nans']);"
+        f"import trainmon, math; t = trainmon.read({str(out)!r}, kinds='grad_reduced', stats=['norm', 'nans']);"
         "print(len(t['norm']), int(sum(t['nans']) > 0))",
     )
     rows, bad = map(int, read.stdout.split())

@@ -77,6 +77,36 @@ def test_only_what_stands_between_the_markers_is_written(tmp_path, monkeypatch):
         bench.write_table([])
 
 
+def test_rows_of_programs_without_lines_stay(tmp_path, monkeypatch):
+    document = tmp_path / "document.md"
+    monkeypatch.setattr(bench, "DOCUMENT", document)
+    document.write_text(f"{bench.BEGIN}\n{bench.END}\n")
+    bench.write_table([line("overhead", "overhead: gradients", 0.5, 330)])
+    bench.write_table([line("sinks", "12,000 scalars: csv", 2.0, 84.0)])
+    text = document.read_text()
+    assert text.count("| 0.5 % | a yardstick: 330 | yes |") == 1
+    assert text.count("| 42 times | a yardstick: 84 | yes |") == 1
+    assert text.count("\n- overhead: ") == text.count("\n- sinks: ") == 1
+    # A program that was measured again and has no such line any more.
+    bench.write_table([line("overhead", "overhead: other", 0.5, 330)])
+    assert "| 0.5 % |" not in document.read_text()
+    assert document.read_text().count("\n- overhead: ") == 0
+
+
+def test_reading_has_one_line_for_each_bar():
+    names = ("first-bad", "top", "count by kind", "grouped query", "doctor")
+    forms = ("", ", compacted")
+    shown = [f"{name}{of}, beside DuckDB" for name in names for of in forms]
+    shown += [f"compare of two runs{of}" for of in forms]
+    shown += ["export to Parquet", "read of one statistic of a kind"]
+    shown += ["scan of one statistic of a kind"]
+    shown += [f"memory of {name}" for name in ("export", "compare, compacted", "scan")]
+    lines = [line("reading", name, float(i + 1), 1.0) for i, name in enumerate(shown)]
+    found = [b.line(lines) for b in bars.BARS if b.program == "reading"]
+    assert None not in found
+    assert len({one["name"] for one in found}) == len(found)
+
+
 def test_lines_of_programs_that_did_not_run_stay(tmp_path, monkeypatch):
     monkeypatch.setattr(bench, "ROOT", tmp_path)
     monkeypatch.setattr(bench, "RESULTS", tmp_path / "results.json")

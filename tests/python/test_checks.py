@@ -111,7 +111,7 @@ def segment_of(out):
 
 
 def checks_in(path):
-    """{(window, name, kind): check}, and how many rows of each kind there are."""
+    """{(window, name, kind): check} of tensors of training, and how many rows of each kind there are."""
     segment = log_decoder.decode(path.read_bytes())
     found, rows = {}, {}
     for batch in segment.batches:
@@ -121,7 +121,8 @@ def checks_in(path):
             series = segment.series[row["series"]]
             rows[series["kind"]] = rows.get(series["kind"], 0) + 1
             if (check := by_seq.pop(row["seq"], None)) is not None:
-                found[row["window"], series["name"], series["kind"]] = check
+                if series["kind"] != "update":  # test_update.py
+                    found[row["window"], series["name"], series["kind"]] = check
         assert not by_seq, "a check without its row"
     return found, rows
 
@@ -135,7 +136,7 @@ def recorded(tmp_path_factory):
 def test_every_row_has_the_fingerprint_and_the_sketch_of_its_tensor(recorded):
     out, seen = recorded
     found, rows = checks_in(segment_of(out))
-    assert set(rows) == KINDS | {"actv", "actv_grad"}
+    assert set(rows) == KINDS | {"update", "actv", "actv_grad"}
     assert found.keys() == seen.keys() and {key[2] for key in found} == KINDS
     for key, tensor in seen.items():
         check = found[key]
@@ -162,7 +163,7 @@ def test_compaction_keeps_them(recorded, tmp_path):
 
 
 def test_a_log_with_checks_is_at_most_two_and_a_half_times_as_long(tmp_path):
-    kinds = ["grads", "weights", "moments"]
+    kinds = ["grads", "weights", "moments", "update"]
     sizes = []
     for name, checks in (("without", False), ("with", True)):
         trained(tmp_path / name, kinds=kinds, checks=checks)
@@ -220,4 +221,5 @@ def test_fingerprints_of_shards_add_up_to_that_of_the_whole(mode, tmp_path):
     assert answer["verdict"] is None and answer["findings"] == []
     assert set(answer["evidence"]["gap"]) == {"fingerprints"}
     assert set(answer["evidence"]["exp_avg"]) == {"sketches"}
+    assert answer["evidence"]["update"] == {"sketches": 2 * 3 * 4}
     assert not any("fingerprints" in one["check"] for one in answer["not_checked"])

@@ -260,6 +260,26 @@ def test_steps_in_many_segments(tmp_path):
     assert [line["step"] for line in lines_of(tmp_path / "run", "-n", "45")] == list(range(15, 60))
 
 
+def test_a_log_that_begins_after_the_first_look(tmp_path):
+    rank = WrittenRank(tmp_path / "run", segment_mb=0.002, flush_seconds=0.01)
+    rng = np.random.default_rng(4)
+    for step in range(60):
+        take_step(rank, step, rng)
+    rank.stop()
+    segments = sorted(rank.directory.glob("*.tmlog"))
+    assert len(segments) > 3
+    for segment in segments:
+        segment.rename(tmp_path / segment.name)
+    follower = Follower(tmp_path / "run", "-n", "100")
+    while not follower.process.stderr.readline().startswith("following"):
+        assert follower.process.poll() is None
+    for segment in segments:  # sooner than the next look comes
+        (tmp_path / segment.name).rename(segment)
+    lines = follower.wait_for(lambda lines: len(lines) >= 60)
+    follower.end()
+    assert [line["step"] for line in lines] == list(range(60))
+
+
 def test_an_unfinished_step_is_told_at_the_end_and_a_torn_frame_is_no_damage(tmp_path):
     rng = np.random.default_rng(5)
     rank = WrittenRank(tmp_path / "run")

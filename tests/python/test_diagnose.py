@@ -6,10 +6,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
+import time
 
 import pytest
+import torch
 
 import launch
+import trainmon
 
 STEP, TENSOR = 15, "2.weight"
 EVERY = [f"{layer}.{name}" for layer in (0, 2, 4) for name in ("weight", "bias")]
@@ -24,6 +28,7 @@ FAULTS = {
     "dropped_clipping": ("reduce", "grad_reduced", [1], [TENSOR]),
     "all_doubled": ("reduce", "grad_reduced", [0, 1], EVERY),
     "nan": ("finite", "grad_reduced", [1], [TENSOR]),
+    "gradient_none": ("present", "grad_reduced", [1], [TENSOR]),
 }
 # What statistics do not see: found with checks alone.
 UNSEEN = {
@@ -37,7 +42,7 @@ CHECKED_FAULTS = {CHECKED + name: place for name, place in (FAULTS | UNSEEN | BI
 HARMLESS = (
     "clean", "clipping", "accumulation", "accumulation_no_sync_clipping", "autocast",
     "warm_up_and_cosine", "step_schedule", "sgd", "sgd_momentum_clipping", "announced_edit",
-    "clipping_by_value", "checkpoint", "loaded_state",
+    "clipping_by_value", "clipped_in_groups", "checkpoint", "loaded_state",
 )  # fmt: skip
 NOTICED = ("lr", "doubled_in_every_step")
 
@@ -59,7 +64,7 @@ def diagnosed(run, *more):
         text=True,
         timeout=100,
     )
-    assert "not_checked" in done.stdout or "not checked" in done.stdout, done.stderr
+    assert "checked" in done.stdout, done.stderr
     return done
 
 
@@ -75,12 +80,12 @@ def test_a_fault_is_placed(runs, name):
     text = diagnosed(runs / name).stdout
     assert text.startswith(f"first wrong: step {STEP}, {stage}")
     assert verdict["evidence"] == evidence_for(check, name.startswith(CHECKED))
-    if check != "finite":
+    if check not in ("finite", "present"):
         assert f", by {verdict['evidence']}" in text
 
 
 def evidence_for(check, has_checks):
-    if not has_checks or check in ("finite", "exp_avg_sq"):
+    if not has_checks or check in ("finite", "present", "exp_avg_sq"):
         return "statistics"
     return "fingerprints" if check in ("gap", "replicas") else "sketches"
 
@@ -109,6 +114,9 @@ def test_what_is_harmless_is_no_fault(runs, name):
             assert set(by) == {evidence_for(check, has_checks)}, (check, by)
     unchecked = [one for one in answer["not_checked"] if "fingerprints" in one["check"]]
     assert bool(unchecked) != has_checks
+    edits = [one["why"] for one in answer["not_checked"] if one["check"].startswith("gap, ")]
+    assert bool(edits) == (name in ("announced_edit", "checkpoint", "loaded_state"))
+    assert all(f"after step {STEP - 1} (ranks 0-1)" in why for why in edits), edits
     steps, tensors, ranks = 24, len(EVERY), 2
     # Where an edit was announced, weights are not held against the step before.
     edited = 1 if name in ("announced_edit", "checkpoint", "loaded_state") else 0
@@ -146,3 +154,107 @@ def test_text_says_what_to_do_next(runs):
     assert f"--name {TENSOR} --steps 14:15" in done.stderr
     clean = diagnosed(runs / "clean")
     assert clean.stdout.startswith("nothing certainly wrong in ")
+
+
+LIVE = """
+import sys, time, torch, trainmon
+torch.manual_seed(1)
+model = torch.nn.Linear(4, 3)
+optimizer = torch.optim.AdamW(model.parameters())
+with trainmon.watch(model, optimizer, out=sys.argv[1], checks=True, flush_seconds=0.1):
+    for step in range(int(sys.argv[2])):
+        if step == int(sys.argv[3]):
+            model.weight.data[0, 0] += 1e-3
+        optimizer.zero_grad()
+        model(torch.randn(8, 4)).pow(2).mean().backward()
+        optimizer.step()
+        time.sleep(0.02)
+"""
+
+
+@pytest.mark.parametrize("fault, code", [(40, 1), (-1, 0)])
+def test_follow_ends_with_a_verdict_or_with_the_run(fault, code, tmp_path):
+    run = tmp_path / "run"
+    steps = 2_000 if fault >= 0 else 60
+    script = [sys.executable, "-c", LIVE, str(run), str(steps), str(fault)]
+    with subprocess.Popen(script, stderr=subprocess.DEVNULL) as training:
+        try:
+            while not list(run.rglob("run.json")):
+                assert training.poll() is None
+                time.sleep(0.05)
+            done = diagnosed(run, "-f", "--interval", "0.1", "--json")
+            if fault >= 0:
+                assert training.poll() is None
+            else:
+                assert training.wait(60) == 0
+        finally:
+            training.kill()
+    assert done.returncode == code
+    verdict = json.loads(done.stdout)["verdict"]
+    found = (verdict["check"], verdict["step"]) if verdict else None
+    assert found == (("gap", fault) if fault >= 0 else None)
+
+
+def test_of_two_ranks_that_differ_one_is_wrong(runs):
+    run = runs / (CHECKED + "gradient_bit_0")
+    assert json.loads(diagnosed(run, "--json").stdout)["verdict"]["one_of_ranks"]
+    assert f"grad_reduced, rank 0 or 1, {TENSOR}" in diagnosed(run).stdout
+
+
+def test_what_was_noticed_before_is_no_consequence(tmp_path):
+    """Two equal layers from the start, then a changed weight."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.Tanh(), torch.nn.Linear(6, 6))
+    model[2].load_state_dict(model[0].state_dict())
+    optimizer = torch.optim.AdamW(model.parameters())
+    with trainmon.watch(model, optimizer, checks=True, out=str(tmp_path)):
+        for step in range(6):
+            if step == 4:
+                model[0].weight.data[0, 0] += 1e-3
+            optimizer.zero_grad()
+            model(torch.randn(3, 6)).pow(2).mean().backward()
+            optimizer.step()
+    text = diagnosed(tmp_path).stdout
+    assert text.startswith("first wrong: step 4, weights, rank 0, 0.weight")
+    assert "because of it" not in text
+    assert "noticed, and perhaps meant:\n  step 0, start, rank 0, " in text
+
+
+def test_a_parameter_that_its_optimizer_lost_is_noticed(tmp_path):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+    optimizer = torch.optim.AdamW(model.parameters())
+    with trainmon.watch(model, optimizer, checks=True, out=str(tmp_path)):
+        for step in range(8):
+            if step == 5:
+                weight = model[0].weight.detach().clone()
+                model[0].weight = torch.nn.Parameter(weight)
+            optimizer.zero_grad()
+            model(torch.randn(3, 6)).pow(2).mean().backward()
+            optimizer.step()
+    answer = trainmon.diagnose(str(tmp_path))
+    (noticed,) = answer["findings"]
+    assert (noticed["check"], noticed["step"], noticed["certain"]) == ("present", 5, False)
+    assert noticed["tensors"] == ["0.weight"]
+    unrecorded = [one for one in answer["not_checked"] if one["check"] == "what was not recorded"]
+    assert any("parameters replaced after watch()" in one["why"] for one in unrecorded)
+
+
+def test_layers_that_are_copies_of_one_are_noticed(tmp_path):
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    model = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    optimizer = torch.optim.AdamW(model.parameters())
+    with trainmon.watch(model, optimizer, checks=True, out=str(tmp_path)):
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(torch.randn(3, 4, 8)).pow(2).mean().backward()
+            optimizer.step()
+    answer = trainmon.diagnose(str(tmp_path))
+    assert answer["verdict"] is None
+    drawn = ("self_attn.in_proj_weight", "self_attn.out_proj.weight") + tuple(
+        f"linear{i}.{what}" for i in (1, 2) for what in ("weight", "bias")
+    )
+    (noticed,) = answer["findings"]
+    assert (noticed["check"], noticed["step"], noticed["certain"]) == ("start", 0, False)
+    assert set(noticed["tensors"]) == {f"layers.{i}.{name}" for i in (0, 1) for name in drawn}

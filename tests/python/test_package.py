@@ -80,18 +80,19 @@ def test_core_links_neither_torch_nor_python():
 
 
 @pytest.mark.parametrize(
-    ("library", "package"),
+    ("without", "package"),
     [
-        ("nlohmann_json", "nlohmann-json3-dev"),
-        ("CLI11", "libcli11-dev"),
-        ("GTest", "libgtest-dev"),
+        ("CMAKE_DISABLE_FIND_PACKAGE_nlohmann_json=ON", "nlohmann-json3-dev"),
+        ("CMAKE_DISABLE_FIND_PACKAGE_CLI11=ON", "libcli11-dev"),
+        ("CMAKE_DISABLE_FIND_PACKAGE_GTest=ON", "libgtest-dev"),
+        ("TRAINMON_BOOST=", "libboost-dev"),
     ],
 )
-def test_missing_library_is_named_with_its_package(tmp_path, library, package):
+def test_missing_library_is_named_with_its_package(tmp_path, without, package):
     result = run(
         "cmake",
         *("-S", ROOT, "-B", tmp_path, "-DTRAINMON_BUILD_TESTS=ON"),
-        f"-DCMAKE_DISABLE_FIND_PACKAGE_{library}=ON",
+        f"-D{without}",
     )
     assert result.returncode != 0
     assert f"apt-get install {package}" in result.stderr

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import math
-import sqlite3
 import subprocess
 
 import numpy as np
@@ -14,6 +13,7 @@ import pytest
 
 import launch
 import trainmon
+from sqlite_oracle import database_of
 from written_run import WrittenRank
 
 QUERIES = [
@@ -57,12 +57,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def oracle(run):
-    """The rows in a database of Python's own sqlite3."""
-    database = sqlite3.connect(":memory:")
-    trainmon.read_table(run).to_pandas().astype(
-        dict.fromkeys(("kind", "name", "element", "fate", "dtype", "replication", "shape"), object)
-    ).to_sql("stats", database, index=False)
-    return database
+    return database_of(run)
 
 
 def query(run, sql, *options):

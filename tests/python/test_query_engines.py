@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
+import shutil
+import subprocess
 import sys
 import time
 from decimal import Decimal
@@ -10,6 +14,7 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
+import launch
 import trainmon
 from trainmon import querying
 from written_run import WrittenRank
@@ -163,16 +168,21 @@ def test_settings_hold_without_the_parser(run, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+# It takes no memory, which would end it sooner on a fast machine.
+ENDLESS = "SELECT count(*) FROM range(1000000000000000) WHERE range < 0"
+
+
 def test_time_and_memory_are_bounded(run):
-    endless = (
-        "SELECT count(*) FROM range(1000000000) a, range(1000000000) b WHERE a.range = -b.range"
-    )
     begin = time.monotonic()
     with pytest.raises(ValueError, match="took longer than it may"):
-        trainmon.query(run, endless, engine="duckdb", timeout=1.0)
+        trainmon.query(run, ENDLESS, engine="duckdb", timeout=1.0)
     assert time.monotonic() - begin < 120
-    with pytest.raises(ValueError, match="SQL: Out of Memory"):
-        trainmon.query(run, "SELECT list(range) FROM range(1000000000)", engine="duckdb")
+    for large in [
+        "SELECT list(range) FROM range(1000000000)",
+        "SELECT count(*) FROM range(1000000000) a, range(1000000000) b WHERE a.range = -b.range",
+    ]:
+        with pytest.raises(ValueError, match="SQL: Out of Memory"):
+            trainmon.query(run, large, engine="duckdb", timeout=600)
 
 
 def test_variables_of_python_are_no_tables(run):
@@ -205,3 +215,88 @@ def test_without_duckdb(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "duckdb", None)
     with pytest.raises(ModuleNotFoundError, match="pip install duckdb"):
         trainmon.query(run, "SELECT 1", engine="duckdb")
+
+
+def command(run, sql, *options, python=sys.executable):
+    """`trainmon query --engine duckdb`, with this Python or another one."""
+    return subprocess.run(
+        [launch.command_line(), "query", str(run), sql, "--engine", "duckdb", *options],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "TRAINMON_PYTHON": str(python)},
+    )
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT step, kind, count(*) AS rows, max(norm) AS most FROM stats GROUP BY ALL ORDER BY ALL",
+        "SELECT name, step, norm, mean, infs FROM stats WHERE step = 7 OR step = 8 ORDER BY rank, seq",
+        "SELECT 9223372036854775807 AS a, -2.5 AS b, 'üm\"l\n,x' AS c, NULL AS d, 'NaN'::DOUBLE AS e",
+        "SELECT sum(step) AS s, 1e308 * 10 AS i, -1e308 * 10 AS j, step > 3 AS t FROM stats GROUP BY 4"
+        " ORDER BY 4",
+        "SELECT norm FROM stats WHERE step = 99",
+    ],
+)
+def test_the_command_prints_what_python_gets(run, sql):
+    want = trainmon.query(run, sql, engine="duckdb")
+    done = command(run, sql, "--json")
+    assert done.returncode == 0, done.stderr
+    rows = [tuple(one.values()) for one in json.loads(done.stdout)]
+    number = {"nan": None, "inf": math.inf, "-inf": -math.inf}
+    got = [tuple(number.get(c, c) if isinstance(c, str) else c for c in row) for row in rows]
+    wanted = [
+        tuple(None if isinstance(c, float) and math.isnan(c) else c for c in row)
+        for row in want.rows
+    ]
+    assert got == wanted
+    assert all(tuple(one) == want.columns for one in json.loads(done.stdout))
+
+
+def test_both_engines_print_the_same(run):
+    sql = "SELECT rank, name, step, norm, nans, shape FROM stats ORDER BY rank, seq"
+    for form in ("--csv", "--json", "--quiet"):
+        done = command(run, sql, form)
+        other = [launch.command_line(), "query", str(run), sql, form]
+        assert done.stdout == subprocess.run(other, capture_output=True, text=True).stdout != ""
+
+
+def test_the_command_says_what_is_wrong(run, tmp_path):
+    for sql, text in [
+        ("SELECT * FROM read_csv('/etc/passwd')", "SQL: "),
+        ("SELEC 1", "SQL: "),
+        (ENDLESS, "took longer"),
+    ]:
+        done = command(run, sql, "--timeout", "1")
+        assert (done.returncode, done.stdout) == (2, ""), sql
+        assert text in done.stderr
+    assert command(tmp_path / "none", "SELECT 1 FROM stats").returncode == 2
+    done = command(run, "SELECT 1", "--threads", "2")
+    assert done.returncode == 2
+    assert "not with --engine duckdb" in done.stderr
+    no_python = tmp_path / "no_python"
+    no_python.write_text("#!/bin/sh\nexit 1\n")
+    no_python.chmod(0o755)
+    for python, text in [(no_python, "did not answer"), (tmp_path / "gone", "cannot be started")]:
+        done = command(run, "SELECT 1", python=python)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert text in done.stderr
+        assert "TRAINMON_PYTHON" in done.stderr
+
+
+def test_the_command_says_what_is_not_used(run, tmp_path):
+    damaged = tmp_path / "run"
+    shutil.copytree(run, damaged)
+    segment = min((damaged / "rank_00000").rglob("*.tmlog"))
+    data = bytearray(segment.read_bytes())
+    data[len(data) // 2] ^= 0x55
+    segment.write_bytes(data)
+    done = command(damaged, "SELECT count(*) AS n FROM stats", "--csv")
+    assert done.returncode == 3
+    assert segment.name in done.stderr
+    assert (
+        0
+        < int(done.stdout.split()[1])
+        < int(command(run, "SELECT count(*) AS n FROM stats", "--csv").stdout.split()[1])
+    )

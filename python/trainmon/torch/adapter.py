@@ -42,7 +42,12 @@ from trainmon.torch.wrappers.chunks import chunks_of, names_of
 from trainmon.torch.wrappers.contract import has_post_accumulate_hook, parameters_under
 from trainmon.torch.wrappers.dtensors import DTensors
 
-OF_OPTIMIZERS = {"param_origin", "mg_direction", "update_ratio"}  # read around their step()
+OF_OPTIMIZERS = {
+    "param_origin",
+    "mg_direction",
+    "update",
+    "update_ratio",
+}  # read around their step()
 
 
 class Adapter(DuringTraining):
@@ -123,7 +128,7 @@ class Adapter(DuringTraining):
         selected = [p for p in self.parameters if p.selected]
         trained = sum(p.tensor.requires_grad for p in selected)
         rows = trained * micro * len({"grad_unreduced", "grad_micro"} & self.kinds)
-        rows += trained * len({"mg_direction"} & self.kinds)
+        rows += trained * len({"mg_direction", "update"} & self.kinds)
         rows += trained if "grad_reduced" in self.kinds else 0
         rows += len(selected) * len({"param_origin", "param_updated"} & self.kinds)
         rows += trained * 2 if self.wants_state else 0
@@ -155,7 +160,10 @@ class Adapter(DuringTraining):
         self.late = Late(core, Part(core, "late values"), config["eps"])
         self.backward = Backward(self._part("backward"), self._backward_ended)
         self.lasting = len(self.parts)
-        self.activations = self.features = self.stacks = self.collectives = None
+        self.activations = self.features = self.stacks = None
+        self.collectives = self.in_flight = None
+        self.has_recorder = core.has_recorder
+        self.calls_so_far: dict[tuple, int] = {}  # of collectives, for the recorder
         self.clock = None
         self.steps: list[Steps] = []
         for optimizer in self.optimizers.values():
@@ -202,6 +210,12 @@ class Adapter(DuringTraining):
 
             self.collectives = self._new_collectives(Collectives, self._part("collectives"))
             self.collectives.install(everything=self.config["collectives"] == "all")
+        if self.has_recorder:
+            from trainmon.torch.collectives.in_flight import InFlight  # few ask for it
+
+            part = self._part("collectives in flight")
+            self.in_flight = InFlight(self.core, part, self.calls_so_far)
+            self.in_flight.install()
         self.coverage.start()
 
     def detach(self) -> None:
@@ -217,6 +231,8 @@ class Adapter(DuringTraining):
                 self.failed.add(part.name)
             part.on = False
         del self.parts[self.lasting :]
+        if self.in_flight is not None:  # it was put on top of the other
+            self.in_flight.remove()
         if self.collectives is not None:
             self.collectives.remove()
         if self.points is None:
@@ -228,7 +244,8 @@ class Adapter(DuringTraining):
             self.registry.remove()
         for wrapper in self.wrappers:
             wrapper.unhooked()
-        self.activations = self.features = self.stacks = self.collectives = self.registry = None
+        self.activations = self.features = self.stacks = self.registry = None
+        self.collectives = self.in_flight = None
         self.last_frame = None
         self.parameters = []  # they may be replaced while nobody looks
         for steps in self.steps:

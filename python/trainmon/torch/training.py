@@ -73,6 +73,8 @@ class DuringTraining(AdapterBase):
     def forward_begins(self) -> None:
         if not self.looked_again:
             self._look_again()
+        if self.has_recorder:
+            self.core.forward_begins()
         self.registry.look_for_loss()
         if self.clock.frame is None:
             self.open_frame()

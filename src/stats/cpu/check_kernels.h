@@ -12,7 +12,6 @@ struct UpdateFactors {
   double b;
   double c;
   double eps;
-  bool sign;
 };
 
 // `data` needs no alignment. The same bits on every level. The caller keeps subnormal numbers
@@ -25,7 +24,7 @@ struct CheckKernels {
   void (*sketch_float32)(const void* data, std::int64_t n, std::int64_t first, double* lanes);
   void (*sketch_float64)(const void* data, std::int64_t n, std::int64_t first, double* lanes);
   void (*float32_of_float16)(const void* data, std::int64_t n, float* out);
-  // Of the tensors x, y, s and t of an UpdateFormula; null pointers for those that it has not.
+  // Of the tensors x, y and s of an UpdateFormula; null pointers for those that it has not.
   void (*update_float32)(const float* const* in, const UpdateFactors& factors, std::int64_t n,
                          float* out);
   void (*update_float64)(const double* const* in, const UpdateFactors& factors, std::int64_t n,

@@ -32,8 +32,8 @@ inline Doubles square_root(Doubles x) {
 #endif
 }
 
-// `y`, `s`, `t`: whether the formula has them.
-template <class Number, bool y, bool s, bool t>
+// `y`, `s`: whether the formula has them.
+template <class Number, bool y, bool s>
 void update_steps(const Number* const* in, const UpdateFactors& factors, std::int64_t n,
                   Number* out) {
   using Numbers = Vector<Number>;
@@ -42,34 +42,24 @@ void update_steps(const Number* const* in, const UpdateFactors& factors, std::in
   const auto b = static_cast<Number>(factors.b);
   const auto c = static_cast<Number>(factors.c);
   const auto eps = static_cast<Number>(factors.eps);
-  const auto step = [&](const Number* px, const Number* py, const Number* ps, const Number* pt) {
+  const auto step = [&](const Number* px, const Number* py, const Number* ps) {
     Numbers u = load<Numbers>(px) * a;
     if constexpr (y) u += load<Numbers>(py) * b;
-    if constexpr (s) {
-      auto square = load<Numbers>(ps);
-      if constexpr (t) square -= load<Numbers>(pt) * load<Numbers>(pt);
-      u /= square_root(square) * c + eps;
-    }
-    if (factors.sign) {
-      const Numbers one = Numbers{} + Number{1};
-      const Numbers negative = u < Number{0} ? -one : u;  // 0 and NaN stay what they are
-      u = u > Number{0} ? one : negative;
-    }
+    if constexpr (s) u /= square_root(load<Numbers>(ps)) * c + eps;
     return u;
   };
   std::int64_t i = 0;
   for (; i + kWidth <= n; i += kWidth) {
-    const Numbers u =
-        step(in[0] + i, y ? in[1] + i : nullptr, s ? in[2] + i : nullptr, t ? in[3] + i : nullptr);
+    const Numbers u = step(in[0] + i, y ? in[1] + i : nullptr, s ? in[2] + i : nullptr);
     __builtin_memcpy(out + i, &u, sizeof u);
   }
   if (i == n) return;
-  Number rest[4][kWidth] = {};
-  for (int k = 0; k < 4; ++k) {
+  Number rest[3][kWidth] = {};
+  for (int k = 0; k < 3; ++k) {
     if (in[k] == nullptr) continue;
     __builtin_memcpy(rest[k], in[k] + i, static_cast<std::size_t>(n - i) * sizeof(Number));
   }
-  const Numbers u = step(rest[0], rest[1], rest[2], rest[3]);
+  const Numbers u = step(rest[0], rest[1], rest[2]);
   __builtin_memcpy(out + i, &u, static_cast<std::size_t>(n - i) * sizeof(Number));
 }
 
@@ -77,15 +67,11 @@ template <class Number>
 void update(const Number* const* in, const UpdateFactors& factors, std::int64_t n, Number* out) {
   const bool y = in[1] != nullptr;
   if (in[2] == nullptr) {
-    return y ? update_steps<Number, true, false, false>(in, factors, n, out)
-             : update_steps<Number, false, false, false>(in, factors, n, out);
+    return y ? update_steps<Number, true, false>(in, factors, n, out)
+             : update_steps<Number, false, false>(in, factors, n, out);
   }
-  if (in[3] != nullptr) {
-    return y ? update_steps<Number, true, true, true>(in, factors, n, out)
-             : update_steps<Number, false, true, true>(in, factors, n, out);
-  }
-  return y ? update_steps<Number, true, true, false>(in, factors, n, out)
-           : update_steps<Number, false, true, false>(in, factors, n, out);
+  return y ? update_steps<Number, true, true>(in, factors, n, out)
+           : update_steps<Number, false, true>(in, factors, n, out);
 }
 
 }  // namespace

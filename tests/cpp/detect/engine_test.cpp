@@ -11,6 +11,7 @@
 
 #include "model/state_fields.h"
 #include "stats/check.h"
+#include "stats/update.h"
 
 namespace trainmon::detect {
 namespace {
@@ -45,11 +46,10 @@ class Training {
   Training(std::uint64_t seed, int ranks, std::vector<std::size_t> sizes, Formula formula)
       : random_(seed), formula_(formula), sizes_(std::move(sizes)), ranks_(ranks) {
     for (int r = 0; r < ranks; ++r) numbers_.push_back(r);
-    std::vector<Tensor> tensors;
     for (std::size_t i = 0; i < sizes_.size(); ++i) {
-      tensors.push_back({"t" + std::to_string(i), 0, 0});
+      tensors_.push_back({"t" + std::to_string(i), 0, 0});
     }
-    engine_.emplace(tensors, numbers_);
+    engine_.emplace(tensors_, numbers_);
     Rank start;
     for (const std::size_t size : sizes_) {
       std::vector<T> w(size);
@@ -66,13 +66,16 @@ class Training {
   };
   std::vector<Rank>& ranks() { return all_; }
   const Findings& findings() const { return engine_->findings(); }
+  std::int64_t steps() const { return step_; }  // taken
 
   float lr = 0.01F;
   float clip = 1e30F;
   bool has_checks = false;
   bool has_edit = false;
+  bool has_updates = false;  // rows of the step that the formula takes, of group 1
+  float decay = 0.0F;
   // Between the reduction and the step, and between two steps.
-  std::function<void()> after_backward, before_step;
+  std::function<void()> after_backward, before_step, after_update;
 
   void step() {
     if (before_step) before_step();
@@ -87,6 +90,7 @@ class Training {
     clip_all();
     each([&](std::size_t i) { observe_all(evidence, Quantity::grad_reduced, i, &Rank::reduced); });
     for (Rank& rank : all_) each([&](std::size_t i) { move(rank, i); });
+    if (after_update) after_update();
     each([&](std::size_t i) {
       observe_all(evidence, Quantity::weight_after, i, &Rank::w);
       if (formula_ == Formula::sgd) return;
@@ -94,6 +98,7 @@ class Training {
       observe_all(evidence, is_adam ? Quantity::exp_avg : Quantity::momentum_buffer, i, &Rank::m);
       if (is_adam) observe_all(evidence, Quantity::exp_avg_sq, i, &Rank::v);
     });
+    if (has_updates) each([&](std::size_t i) { observe_updates(evidence, i); });
     declare();
     engine_->take(std::move(evidence));
     ++step_;
@@ -156,6 +161,7 @@ class Training {
         v = rounded<T>(to_float(v) * b2 + (1.0F - b2) * g * g);
         const float m_hat = to_float(m) / (1.0F - std::pow(b1, t));
         const float v_hat = to_float(v) / (1.0F - std::pow(b2, t));
+        w = rounded<T>(to_float(w) * (1.0F - lr * decay));
         w = rounded<T>(to_float(w) - lr * m_hat / (std::sqrt(v_hat) + 1e-8F));
       } else if (formula_ == Formula::momentum) {
         m = rounded<T>(step_ == 0 ? g : 0.9F * to_float(m) + g);
@@ -168,14 +174,21 @@ class Training {
 
   void declare() {
     const auto say = [&](const char* name, double value) {
-      for (const std::int32_t rank : numbers_) engine_->declare(0, rank, 0, 0, name, value);
+      for (const std::int32_t rank : numbers_) {
+        engine_->declare(0, rank, 0, 0, name, value);
+        if (has_updates) engine_->declare(0, rank, 0, 1, name, value);
+      }
     };
     say("lr", static_cast<double>(lr));
-    say("weight_decay", 0.0);
+    say("weight_decay", static_cast<double>(decay));
+    if (has_updates) {  // a group that moves nothing here, though its values explain much
+      for (const std::int32_t rank : numbers_) engine_->declare(0, rank, 0, 0, "lr", 0.0);
+    }
     if (formula_ == Formula::adam) {
       say("betas.0", static_cast<double>(0.9F));
       say("betas.1", static_cast<double>(0.95F));
       say("eps", 1e-8);
+      say("decoupled_weight_decay", 1.0);
     } else {
       say("momentum", formula_ == Formula::momentum ? static_cast<double>(0.9F) : 0.0);
       say("dampening", 0.0);
@@ -195,16 +208,41 @@ class Training {
       view.sizes = &size;
       trainmon::Check check;
       const RowState state = measure(view, 0, check);
-      const RowCheck taken = row_check(check);
-      Observation one = observe(state, 0, 1.0, has_checks ? &taken : nullptr);
-      one.tensor = static_cast<std::uint32_t>(i);
-      one.quantity = quantity;
-      one.rank = static_cast<std::int32_t>(r);
-      one.seq = seq_++;
-      one.dtype = view.dtype;
-      one.is_replicated = quantity != Quantity::grad_unreduced;
-      evidence.add(one);
+      add(evidence, quantity, i, r, view.dtype, state, row_check(check));
     }
+  }
+
+  void observe_updates(StepEvidence& evidence, std::size_t i) {
+    for (std::size_t r = 0; r < all_.size(); ++r) {
+      const std::int64_t size = std::ssize(all_[r].w[i]);
+      const auto view = [&](const std::vector<T>& elements) {
+        const DType dtype = std::is_same_v<T, float> ? DType::float32 : DType::bfloat16;
+        return TensorView{.data = elements.data(), .dtype = dtype, .ndim = 1, .sizes = &size};
+      };
+      const TensorView m = view(all_[r].m[i]), v = view(all_[r].v[i]);
+      const TensorView moved_by = formula_ == Formula::momentum ? m : view(all_[r].reduced[i]);
+      const UpdateFormula formula =
+          formula_ == Formula::adam
+              ? adam_update(m, v, static_cast<double>(step_ + 1), static_cast<double>(0.9F),
+                            static_cast<double>(0.95F), 1e-8)
+              : plain_update(moved_by);
+      trainmon::Check check;
+      const RowState state = measure(formula, 0, check);
+      add(evidence, Quantity::update, i, r, dtype_of(formula), state, row_check(check));
+    }
+  }
+
+  void add(StepEvidence& evidence, Quantity quantity, std::size_t i, std::size_t r, DType dtype,
+           const RowState& state, const RowCheck& taken) {
+    Observation one = observe(state, 0, 1.0, has_checks ? &taken : nullptr);
+    one.tensor = static_cast<std::uint32_t>(i);
+    one.quantity = quantity;
+    one.rank = static_cast<std::int32_t>(r);
+    one.seq = seq_++;
+    one.dtype = dtype;
+    one.is_replicated = quantity != Quantity::grad_unreduced && quantity != Quantity::update;
+    if (quantity == Quantity::update) one.group = 1;
+    evidence.add(one);
   }
 
   std::mt19937_64 random_;
@@ -213,6 +251,7 @@ class Training {
   const int ranks_;
   std::vector<std::int32_t> numbers_;
   std::vector<Rank> all_;
+  std::vector<Tensor> tensors_;
   std::optional<Engine> engine_;
   std::int64_t step_ = 0;
   std::uint64_t seq_ = 0;
@@ -255,6 +294,24 @@ TEST(Engine, CorrectStepsInBfloat16GiveNoFinding) {
   expect_clean<Bf16>(40, false);
 }
 
+template <typename T>
+void expect_updates_clean() {
+  for (const Formula formula : {Formula::adam, Formula::sgd, Formula::momentum}) {
+    Training<T> training(31, 2, kSizes, formula);
+    training.has_checks = training.has_updates = true;
+    training.decay = formula == Formula::adam ? 0.1F : 0.0F;
+    for (int step = 0; step < 60; ++step) training.step();
+    EXPECT_TRUE(training.findings().all().empty());
+    const auto count = static_cast<std::int64_t>(60 * 2 * kSizes.size());
+    EXPECT_EQ(training.findings().count_of(Check::update, Evidence::sketches), count);
+  }
+}
+
+TEST(Engine, CorrectStepsOfAFormulaGiveNoFinding) {
+  expect_updates_clean<float>();
+  expect_updates_clean<Bf16>();
+}
+
 TEST(Engine, CorrectStepsWithChecksGiveNoFinding) {
   expect_clean<float>(80, true);
   expect_clean<Bf16>(80, true);
@@ -284,6 +341,36 @@ void expect_place(const Finding& one, Check check, Stage stage, std::vector<std:
   EXPECT_EQ(one.ranks, ranks);
   EXPECT_EQ(one.tensors, tensors);
   EXPECT_TRUE(one.certain);
+}
+
+// A tensor of rank 1 that ends its seventh step otherwise than the formula says.
+void expect_update(const std::function<void(float& w, float before)>& change) {
+  Training<float> training(32, 3, kSizes, Formula::adam);
+  training.has_checks = training.has_updates = true;
+  training.decay = 0.1F;
+  std::vector<float> before;
+  training.after_update = [&] {
+    std::vector<float>& w = training.ranks()[1].w[4];
+    if (training.steps() == 7) {
+      for (std::size_t i = 0; i < w.size(); ++i) change(w[i], before[i]);
+    }
+    before = w;
+  };
+  for (int step = 0; step < 12; ++step) training.step();
+  const auto verdict = training.findings().verdict();
+  ASSERT_TRUE(verdict);
+  const Finding& one = training.findings().all()[*verdict];
+  expect_place(one, Check::update, Stage::update, {1}, {4});
+  EXPECT_EQ(one.evidence, Evidence::sketches);
+  EXPECT_GT(one.value, one.bound);
+}
+
+TEST(Engine, AWeightThatMovesOtherwiseThanItsFormulaIsAnUpdate) {
+  // Group 0 has the rate 0: a weight that does not move obeys it, and not its own.
+  expect_update([](float& w, float before) { w = before; });
+  expect_update([](float& w, float before) { w += w - before; });
+  expect_update([](float& w, float) { w *= 1.0F - 0.01F * 0.1F; });
+  expect_update([](float& w, float before) { w = before + (w - before) * 1.001F; });
 }
 
 TEST(Engine, AnyBitOfAWeightBetweenStepsIsAGap) {
@@ -494,8 +581,49 @@ TEST(Engine, ClippingByValueOrByTheNormOfATensorIsNoReduction) {
   }
 }
 
+// Groups of tensors clipped by factors of their own, from step 5 on; in step 7 a tensor loses the
+// contribution of rank 1, and is clipped, too.
+template <typename T>
+std::optional<Finding> verdict_of_clipped_groups(bool has_checks, bool has_fault) {
+  Training<T> training(15, 2, kSizes, Formula::adam);
+  training.has_checks = has_checks;
+  for (int step = 0; step < 12; ++step) {
+    training.after_backward = [&] {
+      if (step < 5) return;
+      const std::vector<float> factors = {0.3F, 0.3F, 0.3F, 1.0F, 0.71F, 0.71F, 0.71F, 0.3F};
+      for (auto& rank : training.ranks()) {
+        for (std::size_t i = 0; i < rank.reduced.size(); ++i) {
+          if (has_fault && step == 7 && i == 4) {
+            for (std::size_t at = 0; at < rank.reduced[i].size(); ++at) {
+              rank.reduced[i][at] = rounded<T>(to_float(training.ranks()[0].local[i][at]) / 2.0F);
+            }
+          }
+          const float factor = factors[i] / (1.0F + 0.01F * static_cast<float>(step));
+          if (factors[i] == 1.0F) continue;
+          for (T& x : rank.reduced[i]) x = rounded<T>(to_float(x) * factor);
+        }
+      }
+    };
+    training.step();
+  }
+  const auto verdict = training.findings().verdict();
+  if (!verdict) return std::nullopt;
+  return training.findings().all()[*verdict];
+}
+
+TEST(Engine, ClippingOfGroupsByFactorsOfTheirOwnIsNoReduction) {
+  for (const bool has_checks : {false, true}) {
+    EXPECT_FALSE(verdict_of_clipped_groups<float>(has_checks, false));
+    EXPECT_FALSE(verdict_of_clipped_groups<Bf16>(has_checks, false));
+    const auto found = verdict_of_clipped_groups<float>(has_checks, true);
+    ASSERT_TRUE(found);
+    expect_place(*found, Check::reduce, Stage::grad_reduced, {1}, {4});
+  }
+}
+
 TEST(Engine, RanksAreHeldAgainstWhatTheyDeclareThemselves) {
-  Engine engine({{"w", 0, 0}}, {0, 1});
+  const std::vector<Tensor> tensors = {{"w", 0, 0}};
+  Engine engine(tensors, {0, 1});
   std::uint64_t seq = 0;
   for (std::int64_t step = 0; step < 4; ++step) {
     StepEvidence evidence(0, step);

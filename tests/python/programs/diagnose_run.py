@@ -91,6 +91,12 @@ class Training:
                     parameter.grad.mul_(2)
             if self.name == "clipping_by_value":
                 torch.nn.utils.clip_grad_value_(self.model.parameters(), 0.02)
+            elif self.name == "clipped_in_groups":
+                first, *others = (p for p in self.model.children() if list(p.parameters()))
+                torch.nn.utils.clip_grad_norm_(first.parameters(), 0.031)
+                torch.nn.utils.clip_grad_norm_(
+                    [p for layer in others for p in layer.parameters()], 0.057
+                )
             elif "clipping" in self.name:
                 torch.nn.utils.clip_grad_norm_(self.model.parameters(), 0.05)
             self.optimizer.step()
@@ -153,6 +159,8 @@ class Training:
             gradient.mul_(0.5)
         if self.name == "nan":
             gradient.view(-1)[3] = math.nan
+        if self.name == "gradient_none":
+            self.parameter.grad = None
 
 
 def main() -> None:

@@ -1,8 +1,7 @@
 # Rows of collectives: what the functions of torch.distributed were given and what they gave back.
 """Functions are replaced for as long as the monitoring lasts. Four things follow from how c10d works:
 
-- isend and irecv stay: P2POp and batch_isend_irecv compare them by identity. The methods of
-  ProcessGroup that they call are replaced instead.
+- isend and irecv stay, and the methods of ProcessGroup that they call are replaced (METHODS).
 - A call that another one makes inside gives no row, nor does one made by an object collective.
 - What an asynchronous call gives is read when wait() of its Work has returned, so Work.wait is
   replaced, too. Until then Work and tensors are held weakly.
@@ -11,7 +10,6 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 import weakref
 
@@ -27,22 +25,17 @@ from trainmon.base.collective_calls import (
     match,
     parameters,
 )
-from trainmon.base.signals import pass_on
+from trainmon.torch.collectives.replaced import (
+    METHODS,
+    RECORDED,
+    SILENT,
+    Replacements,
+    as_method,
+    group_of,
+)
 from trainmon.torch.hooks.dynamo import compiling
 from trainmon.torch.measuring.ops import dtype_name
 
-RECORDED = (
-    "send", "recv", "batch_isend_irecv", "broadcast", "all_reduce", "all_reduce_coalesced", "reduce",
-    "scatter", "gather", "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor",
-    "reduce_scatter_single", "reduce_scatter_tensor_coalesced", "all_gather", "_all_gather_base",
-    "all_gather_coalesced", "all_gather_into_tensor", "all_gather_single",
-    "all_gather_into_tensor_coalesced", "all_to_all", "all_to_all_single",
-)  # fmt: skip
-SILENT = (
-    "all_gather_object", "gather_object", "scatter_object_list", "broadcast_object_list",
-    "send_object_list", "recv_object_list",
-)  # fmt: skip
-METHODS = {"send": "isend", "recv": "irecv", "recv_anysource": "irecv"}  # of ProcessGroup
 NOTED_STEPS = 2  # calls are noted until so many steps have ended
 NOT_CALLERS = ("distributed/", "nn/modules/module.py")  # of torch
 
@@ -56,21 +49,15 @@ class Call:
         self.name, self.window, self.accum, self.number = name, window, accum, number
 
 
-class Inside(threading.local):
-    calls = 0  # under way on this thread, of functions that were replaced
-
-
-class Collectives:
+class Collectives(Replacements):
     """The part that reads collectives. What is called from a training loop catches."""
 
     def __init__(self, adapter, part, *, inputs: bool, callers: list[str], log_only: bool = False):
+        super().__init__()
         self.adapter, self.part = adapter, part
         self.inputs, self.log_only = inputs, log_only
         self.callers = compiled(callers)
-        self.on = False
-        self.inside = Inside()
         self.lock = threading.Lock()
-        self.patches: list[tuple] = []  # (module or class, attribute, what was there, ours)
         self.series: dict[tuple, int] = {}
         self.window, self.numbers = -1, {}  # calls of each function in this window
         self.waiting: dict[int, tuple] = {}  # id of a Work -> (reference to it, what to read then)
@@ -88,12 +75,8 @@ class Collectives:
         self.c10d = c10d = torch.distributed.distributed_c10d
         self.first = self.adapter.clock.window
         self.on = True
-        for names, make in ((RECORDED, self._recorded), (SILENT, self._silent)):
-            for name in names:
-                # What is one object in both modules stays one.
-                made: dict = {}
-                self.patch(torch.distributed, name, make, made)
-                self.patch(c10d, name, make, made)
+        self.patch_functions(RECORDED, self._recorded)
+        self.patch_functions(SILENT, self._silent)
         for name in METHODS:
             self.patch(c10d.ProcessGroup, name, self._recorded_method, {})
         self.patch(c10d.Work, "wait", self._wait, {})
@@ -109,36 +92,15 @@ class Collectives:
             coverage.not_covered("cc of DDP's own reduction", why)
 
     def remove(self) -> None:
-        """Puts back what was there. Where another library has put something on top of ours, ours
-        stays below it and does nothing any more."""
         if not self.on:
             return
-        self.on = False
-        for space, name, original, ours in reversed(self.patches):
-            if vars(space).get(name) is ours:
-                # What was there may itself be ours, of a monitor that has stopped since.
-                while _code(original) == ours.__code__ and not original.collectives.on:
-                    original = original.__wrapped__
-                setattr(space, name, original)
-        self.patches.clear()
+        self.put_back()
         waiting = list(self.waiting.values())
         self.waiting.clear()
         self.unwaited.update(call.name for _, reads in waiting for call, _, _ in reads)
         for name in sorted(self.unwaited):
             self.gave_unseen(name, "asynchronously", "some was not waited for with Work.wait()")
         self.adapter = None
-
-    def patch(self, space, name: str, make, made: dict) -> None:
-        original = vars(space).get(name)
-        if original is None:  # not in this version of torch
-            return
-        if id(original) not in made:
-            ours = functools.wraps(original)(make(name, original))
-            ours.collectives = self
-            made[id(original)] = ours
-        ours = made[id(original)]
-        self.patches.append((space, name, original, ours))
-        setattr(space, name, ours)
 
     # --- what takes the place of functions -------------------------------------------------------
 
@@ -161,12 +123,7 @@ class Collectives:
         return collective
 
     def _recorded_method(self, name: str, original):
-        def call(group, tensors, *args, **kwargs):
-            return original(group, tensors, *args, **kwargs)
-
-        # By this name, and the first argument, pybind knows that an override is calling its method.
-        call.__code__ = call.__code__.replace(co_name=name)
-        return self._recorded(METHODS[name], call)
+        return self._recorded(METHODS[name], as_method(name, original))
 
     def _silent(self, name: str, original):
         def silent(*args, **kwargs):
@@ -196,7 +153,7 @@ class Collectives:
             if not self._looks():
                 return None
             given = arguments(names, args, kwargs)
-            group = self._group(given)
+            group = group_of(given)
             if group is None:
                 return None
             inputs = self.inputs
@@ -315,19 +272,6 @@ class Collectives:
         place = call.window, call.accum, call.number
         adapter.row(number, tensor, *place, 0)
 
-    def _group(self, given: dict):
-        """The group of a call, None if there is none or this rank is not in it."""
-        try:
-            group = given.get("group")
-            if listed := given.get("p2p_op_list"):
-                group = listed[0].group
-            if group is None:
-                group = self.c10d._get_default_group()
-            return group if self.c10d.get_rank(group) >= 0 else None
-        except Exception as error:  # the call itself will say what is wrong
-            pass_on(error)
-            return None
-
     def _is_source(self, given: dict, group) -> bool:
         if given.get("group_src") is not None:
             return given["group_src"] == self.c10d.get_rank(group)
@@ -349,7 +293,3 @@ class Collectives:
 def _described(group) -> str:
     ranks = " ".join(map(str, torch.distributed.get_process_group_ranks(group)))
     return f"{torch.distributed.get_backend(group)}, ranks {ranks}"
-
-
-def _code(function):
-    return getattr(function, "__code__", None)

@@ -53,6 +53,8 @@ class BackwardBegins(Hook):
         if not adapter.root_part.on:
             return
         try:
+            if adapter.has_recorder:
+                adapter.core.backward_begins()
             adapter.backward.follow()
         except Exception as error:
             adapter.root_part.failed(error)

@@ -33,7 +33,7 @@ class Directions:
             momentum = next((known[key] for key in MOMENTA if key in known), None)
             if not isinstance(momentum, Tensor):
                 continue
-            one, two = _locals(adapter, parameter, [gradient, momentum])
+            one, two = locals_of(wrapper, [gradient, momentum])
             if one is None or two is None or one.shape != two.shape:
                 continue
             series = self.registry.series_of(parameter, "mg_direction", _SHARE)
@@ -65,7 +65,7 @@ class Updates:
             if step is None or (isinstance(step, Tensor) and not step.is_cpu) or float(step) < 1:
                 adapter.coverage.not_covered("update_ratio", "the step count is not on the host")
                 continue
-            pair = _locals(adapter, parameter, [state["exp_avg"], state["exp_avg_sq"]])
+            pair = locals_of(wrapper, [state["exp_avg"], state["exp_avg_sq"]])
             if any(tensor is None for tensor in pair):
                 continue
             series = [self._series(parameter, element) for element in ("update", "ratio")]
@@ -90,8 +90,8 @@ class Updates:
         return known
 
 
-def _locals(adapter, parameter, tensors: list) -> list:
-    tensors, attribute = adapter.wrappers[parameter.chunk].locals(tensors)
+def locals_of(wrapper, tensors: list, attribute: str | None = None) -> list:
+    tensors, attribute = wrapper.locals(tensors, attribute)
     return tensors if attribute is None else [getattr(tensor, attribute) for tensor in tensors]
 
 

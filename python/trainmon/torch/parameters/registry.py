@@ -11,6 +11,7 @@ from trainmon.torch.parameters.accumulated import Accumulated, CallAfter, OfDTen
 from trainmon.torch.parameters.main_grad import InMainGrad
 from trainmon.torch.parameters.microsteps import Contribution, OnGradient
 from trainmon.torch.parameters.momentum import Directions, Updates
+from trainmon.torch.parameters.step_formulas import StepFormulas
 from trainmon.torch.parameters.sweeps import Sweeps
 from trainmon.torch.wrappers.contract import Parameter, has_post_accumulate_hook, parameters_under
 
@@ -69,6 +70,8 @@ class Registry:
                 steps.directions = Directions(adapter, self, steps, mine)
             if "update_ratio" in adapter.kinds:
                 steps.updates = Updates(adapter, self, steps, mine)
+            if "update" in adapter.kinds and not adapter.is_elsewhere:
+                steps.formulas = StepFormulas(adapter, self, steps, mine)
 
     def unreduced(self, parameter: Parameter, tensor: Tensor, placed: bool = False) -> bool:
         """Hooks the tensor that a parameter's gradient accumulates into before it is reduced. False:
@@ -217,19 +220,23 @@ class Registry:
     def series_of(self, parameter: Parameter, kind: str, tensor: Tensor | None = None) -> int:
         known = parameter.series.get(kind)
         if known is None:
-            placement = self._wrapper(parameter).placement(kind, parameter)
-            known = parameter.series[kind] = self.adapter.add_series(
-                kind=kind,
-                name=parameter.label,
-                chunk=parameter.chunk,
-                optimizer=parameter.optimizer,
-                dtype=dtype_name(parameter.tensor if tensor is None else tensor),
-                space=placement.space,
-                ranges=placement.ranges,
-                full_shape=placement.full_shape,
-                replication=placement.replication,
-            )
+            known = parameter.series[kind] = self.new_series(parameter, kind, tensor)
         return known
+
+    def new_series(self, parameter, kind: str, tensor: Tensor | None, element: str = "") -> int:
+        placement = self._wrapper(parameter).placement(kind, parameter)
+        return self.adapter.add_series(
+            kind=kind,
+            name=parameter.label,
+            element=element,
+            chunk=parameter.chunk,
+            optimizer=parameter.optimizer,
+            dtype=dtype_name(parameter.tensor if tensor is None else tensor),
+            space=placement.space,
+            ranges=placement.ranges,
+            full_shape=placement.full_shape,
+            replication=placement.replication,
+        )
 
     def _has_same_series(self, one: Parameter, two: Parameter) -> bool:
         placement = self._wrapper(two).placement

@@ -20,7 +20,7 @@ class Steps(_core.Steps):
     `frame`, the place of the forward under way, which the clock's steps know."""
 
     __slots__ = (
-        "adapter", "core", "index", "optimizer", "part", "sweeps", "directions", "updates",
+        "adapter", "core", "index", "optimizer", "part", "sweeps", "directions", "updates", "formulas",
         "window", "turns_left",
         "pending", "in_step", "first", "zero", "scale", "fused",
         "groups", "start_known", "caller", "inner", "ignored", "abandoned", "attribute", "around",
@@ -32,7 +32,7 @@ class Steps(_core.Steps):
         self.adapter, self.core, self.optimizer = adapter, adapter.core, optimizer
         self.part = adapter.steps_part
         self._read = adapter.sweeps_part.run  # what fails there does not make the steps lose count
-        self.sweeps = self.directions = self.updates = None
+        self.sweeps = self.directions = self.updates = self.formulas = None
         self.start_known = start_iteration is not None
         start = start_iteration if self.start_known else adapter.steps_taken(optimizer)
         self.index = self.core.add_optimizer(start)
@@ -119,7 +119,7 @@ class Steps(_core.Steps):
 
     def detached(self) -> None:
         """No hook but those of the step is left, and no loss scale is seen any more."""
-        self.sweeps = self.directions = self.updates = None
+        self.sweeps = self.directions = self.updates = self.formulas = None
         self.recording = False
         self.frame = None
         self.scale = math.nan if self.adapter.loss_scale.is_known() else 1.0
@@ -316,6 +316,8 @@ class Steps(_core.Steps):
             self._read(self.sweeps.read, "param_updated")
             if not self.adapter.state_before:
                 self._read_state()
+            if self.formulas is not None:
+                self._read(self.formulas.read)
         if self.turns_left:
             self.caller = 0  # its frame is gone, and another may take its place
             return

@@ -1,0 +1,66 @@
+// What a finding says, as people read it.
+#include <algorithm>
+
+#include "answers/diagnose.h"
+#include "base/text.h"
+#include "detect/findings.h"
+
+namespace trainmon {
+namespace {
+
+using detect::Finding;
+
+std::string ranks_of(const Finding& one) {
+  constexpr std::size_t kMostText = 40;
+  if (one.ranks.empty()) return "";
+  if (one.ranks.size() == 1) return ", rank " + std::to_string(one.ranks.front());
+  if (one.is_one_of_ranks && one.ranks.size() == 2) {
+    return ", rank " + std::to_string(one.ranks[0]) + " or " + std::to_string(one.ranks[1]);
+  }
+  const std::string text = ranks_text({one.ranks.begin(), one.ranks.end()});
+  const std::string some = one.is_one_of_ranks ? ", some of ranks " : ", ranks ";
+  if (text.size() <= kMostText) return some + text;
+  return ", " + grouped(static_cast<std::int64_t>(one.ranks.size())) + " ranks from " +
+         std::to_string(one.ranks.front()) + " on";
+}
+
+}  // namespace
+
+std::string place_text(const Diagnosis& diagnosis, const Finding& one) {
+  const std::string tensors = detect::tensors_text(diagnosis.tensors, one);
+  const int newest = diagnosis.run.newest_restart;
+  const std::string restart = newest > 0 ? ", restart " + std::to_string(one.restart) : "";
+  return "step " + std::to_string(one.step) + restart + ", " +
+         std::string(detect::stage_name(one.stage)) + ranks_of(one) +
+         (tensors.empty() ? "" : ", " + tensors);
+}
+
+std::string check_text(const Finding& one) {
+  std::string text = "check " + std::string(detect::check_name(one.check)) +
+                     (one.certain ? ", certain" : ", not certain");
+  switch (one.check) {
+    case detect::Check::config:
+    case detect::Check::finite:
+    case detect::Check::present:
+      return text;
+    default:
+      break;
+  }
+  return text + ", by " + std::string(detect::evidence_name(one.evidence));
+}
+
+std::string next_command(const Diagnosis& diagnosis, const std::filesystem::path& run) {
+  std::string command = "trainmon show " + shell_word(run.native());
+  if (!diagnosis.verdict) return command;
+  const Finding& first = diagnosis.findings[*diagnosis.verdict];
+  if (first.tensors.size() == 1) {
+    const std::string& name = diagnosis.tensors[first.tensors.front()].name;
+    if (!name.empty()) command += " --name " + shell_word(name);
+  }
+  command += " --steps " + std::to_string(std::max<std::int64_t>(0, first.step - 1)) + ":" +
+             std::to_string(first.step);
+  if (first.restart < diagnosis.run.newest_restart) command += " --all-restarts";
+  return command;
+}
+
+}  // namespace trainmon

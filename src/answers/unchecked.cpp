@@ -1,0 +1,105 @@
+#include "answers/unchecked.h"
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "base/text.h"
+#include "read/account.h"
+#include "read/run_layout.h"
+
+namespace trainmon {
+
+using detect::Check;
+
+std::string reason_unchecked(Check check, const RunRows& run, std::size_t ranks) {
+  const auto has = [&](std::string_view kind) {
+    return std::ranges::find(run.kinds, kind) != run.kinds.end();
+  };
+  const auto lacks = [&](std::initializer_list<std::string_view> kinds) {
+    std::string missing;
+    for (const std::string_view kind : kinds) {
+      if (!has(kind)) missing += (missing.empty() ? "" : ", ") + std::string(kind);
+    }
+    return missing.empty() ? missing : "not recorded: " + missing;
+  };
+  std::string why;
+  switch (check) {
+    case Check::start:
+      why = lacks({"param_origin"});
+      break;
+    case Check::present:
+      why = lacks({"grad_reduced"});
+      break;
+    case Check::gap:
+      why = lacks({"param_origin", "param_updated"});
+      break;
+    case Check::reduce:
+      why = ranks < 2 ? "one rank: nothing is reduced" : lacks({"grad_unreduced", "grad_reduced"});
+      break;
+    case Check::replicas:
+      why = ranks < 2 ? "one rank" : "no tensor that several ranks hold alike";
+      break;
+    case Check::exp_avg:
+      why = lacks({"exp_avg", "grad_reduced"});
+      break;
+    case Check::exp_avg_sq:
+      why = lacks({"exp_avg_sq", "grad_reduced"});
+      break;
+    case Check::update:
+      why = lacks({"param_origin", "param_updated", "grad_reduced"});
+      break;
+    case Check::zero:
+      why = lacks({"grad_reduced"});
+      break;
+    case Check::config:
+      why = "the optimizer declared no values";
+      break;
+    case Check::norm:
+      why = lacks({"grad_reduced"});
+      if (why.empty()) why = "log() was given no grad_norm, or rows of it are not there";
+      break;
+    case Check::finite:
+      break;
+  }
+  return why.empty() ? "no two steps in a row with the rows that it needs, or an optimizer whose "
+                       "formula is not known"
+                     : why;
+}
+
+std::map<std::string, std::string> not_covered(const std::filesystem::path& run,
+                                               const ReadOptions& options) {
+  std::map<std::string, std::string> found;
+  const std::vector<RankDirectory> directories = rank_directories(run);
+  for (std::size_t i = 0; i < directories.size(); ++i) {
+    const RankDirectory& one = directories[i];
+    const bool is_asked_for =
+        options.ranks.empty() || std::ranges::find(options.ranks, one.rank) != options.ranks.end();
+    if (one.error || !is_asked_for || !is_newest(directories, i)) continue;
+    std::vector<Damage> known_already;
+    for (const auto& [what, why] : read_run_json(one, known_already).not_covered) {
+      found.emplace(what, why);
+    }
+  }
+  return found;
+}
+
+std::string edits_text(const RunRows& run) {
+  constexpr std::size_t kShown = 5;
+  std::map<std::int64_t, std::set<int>> ranks;  // by step
+  for (const ReadScalar& one : run.scalars) {
+    if (one.name == detect::kEditScalar) ranks[one.step].insert(one.rank);
+  }
+  std::string text;
+  std::size_t shown = 0;
+  for (const auto& [step, of] : ranks) {
+    if (shown++ == kShown) break;
+    text += (text.empty() ? "" : ", ") + std::to_string(step) + " (" +
+            (of.size() == 1 ? "rank " : "ranks ") + ranks_text({of.begin(), of.end()}) + ")";
+  }
+  if (text.empty()) return text;
+  if (ranks.size() > kShown) text += " and " + std::to_string(ranks.size() - kShown) + " more";
+  return "weights or state were edited, as was announced, after step " + text;
+}
+
+}  // namespace trainmon

@@ -1,0 +1,52 @@
+#include "detect/parameters.h"
+
+#include <charconv>
+
+namespace trainmon::detect {
+namespace {
+
+// The element of a series of kind `update` is "class.group". -1 where it says no group.
+std::int32_t group_of(std::string_view element) {
+  const std::string_view digits = element.substr(element.rfind('.') + 1);
+  std::int32_t group = -1;
+  std::from_chars(digits.data(), digits.data() + digits.size(), group);
+  return group;
+}
+
+}  // namespace
+
+void Parameters::add(const Series& series) {
+  Use& use = uses_.emplace_back();
+  const int quantity = quantity_of(series.kind);
+  const bool is_update = quantity == static_cast<int>(Quantity::update);
+  if (quantity < 0 || series.element.empty() == is_update) return;
+  const auto [at, is_new] = known_.try_emplace({series.optimizer, series.chunk, series.name},
+                                               static_cast<std::uint32_t>(tensors_.size()));
+  if (is_new) tensors_.push_back({series.name, series.chunk, series.optimizer});
+  use.quantity = quantity;
+  use.tensor = at->second;
+  use.dtype = series.dtype;
+  // What a step is computed of is compared over ranks itself.
+  use.is_replicated = series.replication == Replication::identical && !is_update;
+  if (!is_update) return;
+  use.group = group_of(series.element);
+  // AdamW of PyTorch before 2.7 declares nothing that tells it from Adam.
+  use.decays_apart = series.element.starts_with("AdamW.");
+}
+
+std::optional<Observation> Parameters::observe(SeriesId series, const RowState& state,
+                                               std::uint32_t flags, double loss_scale,
+                                               const RowCheck* check) const {
+  const Use& use = uses_[series];
+  if (use.quantity < 0) return std::nullopt;
+  Observation one = detect::observe(state, flags, loss_scale, check);
+  one.tensor = use.tensor;
+  one.quantity = static_cast<Quantity>(use.quantity);
+  one.dtype = use.dtype;
+  one.is_replicated = use.is_replicated;
+  one.group = use.group;
+  one.decays_apart = use.decays_apart;
+  return one;
+}
+
+}  // namespace trainmon::detect

@@ -1,0 +1,67 @@
+#include "read/open_logs.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+
+#include "base/parallel.h"
+
+namespace trainmon {
+namespace {
+
+// Whoever opens a log has a segment of it in memory.
+unsigned threads_within_memory(const std::vector<RankDirectory>& places, unsigned threads) {
+  constexpr std::uintmax_t kBytes = std::uintmax_t{128} << 20;
+  std::uintmax_t largest = 1;
+  std::error_code unknown;
+  for (const RankDirectory& place : places) {
+    const std::filesystem::directory_iterator end;
+    for (std::filesystem::directory_iterator file(place.path, unknown); !unknown && file != end;
+         file.increment(unknown)) {
+      std::error_code gone;
+      if (file->path().extension() != ".tmlog") continue;
+      const std::uintmax_t bytes = file->file_size(gone);
+      if (!gone) largest = std::max(largest, bytes);
+    }
+  }
+  return static_cast<unsigned>(std::clamp<std::uintmax_t>(kBytes / largest, 1, threads));
+}
+
+std::vector<OpenedLog> open_each(const std::vector<RankDirectory>& places, Allowance& allowance,
+                                 unsigned threads) {
+  std::vector<OpenedLog> opened(places.size());
+  const std::size_t of_each = threads / std::max<std::size_t>(1, places.size());
+  for_each_parallel(places.size(), threads, [&](std::size_t i) {
+    opened[i] =
+        open_log(places[i], allowance, static_cast<unsigned>(std::max<std::size_t>(1, of_each)));
+  });
+  return opened;
+}
+
+}  // namespace
+
+OpenedLog open_log(const RankDirectory& place, Allowance& allowance, unsigned threads) {
+  OpenedLog opened;
+  opened.place = place;
+  if (place.error) return opened;
+  // Before the log: a run that ends between the two reads must not look as if it had lost rows.
+  opened.health = read_health_json(place, opened.damage);
+  opened.log =
+      std::make_unique<LogIndex>(place.path, place.rank, place.restart, allowance, threads);
+  // After it: the step a living run began at is there before its first rows.
+  opened.facts = read_run_json(place, opened.damage);
+  opened.timeline = Timeline(opened.facts.start_steps);
+  for (const RecordBatch& one : opened.log->contents().batches) opened.timeline.add(one);
+  return opened;
+}
+
+std::vector<OpenedLog> open_logs(const std::vector<RankDirectory>& places, Allowance& allowance,
+                                 unsigned threads) {
+  std::vector<OpenedLog> opened =
+      open_each(places, allowance, threads_within_memory(places, threads));
+  if (!allowance.is_exhausted()) return opened;
+  allowance.renew();  // by whose frames, the threads decided
+  return open_each(places, allowance, 1);
+}
+
+}  // namespace trainmon

@@ -1,0 +1,34 @@
+// The logs of a run opened for reading, several at a time.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "model/timeline.h"
+#include "read/account.h"
+#include "read/log_bounds.h"
+#include "read/log_index.h"
+#include "read/run_layout.h"
+#include "trainmon/read.h"
+
+namespace trainmon {
+
+// The log of one rank and restart, and what its files say beside it.
+struct OpenedLog {
+  RankDirectory place;
+  std::optional<StoredHealth> health;
+  RunFacts facts;
+  std::unique_ptr<LogIndex> log;  // nullptr where the place cannot be read
+  Timeline timeline;
+  std::vector<Damage> damage;  // of health.json and run.json
+};
+
+// On so many threads at most; the bounds of frames are those of `allowance`.
+OpenedLog open_log(const RankDirectory& place, Allowance& allowance, unsigned threads);
+// The same of each place, in their order. No more threads than keep 128 MB of segments in memory,
+// or one. What is damage does not depend on their number.
+std::vector<OpenedLog> open_logs(const std::vector<RankDirectory>& places, Allowance& allowance,
+                                 unsigned threads);
+
+}  // namespace trainmon

@@ -1,0 +1,259 @@
+// The first screen: what is wrong, where, since when; what was not seen; how to see it elsewhere.
+
+// What `diagnose` says of a run.
+class Side {
+  // `letter`: "A" or "B" of two runs, else "".
+  constructor(report, number, letter) {
+    this.report = report;
+    this.number = number;
+    this.letter = letter;
+    this.findings = report.diagnosis.findings;
+    this.verdict = report.verdict_at === null ? null : this.findings[report.verdict_at];
+  }
+  id(name) { return this.letter ? `${name}_${this.letter.toLowerCase()}` : name; }
+  titled(key) { return this.letter ? `${say("run_n", this.letter)}: ${say(key)}` : say(key); }
+
+  path() { return this.letter ? el("p", { class: "quiet" }, this.report.run) : null; }
+
+  tensorsOf(at) {
+    const names = this.findings[at].tensors;
+    if (names.length === 0) return say("none_named");
+    const all = this.report.words[at].tensors;
+    if (names.length > 1 && /^(both|all [\d,]+) tensors$/.test(all)) return language === 0 ? all : say("all_tensors", names.length);
+    const shown = names.slice(0, 3).join(", ");
+    return names.length > 3 ? `${shown} ${say("and_more", names.length - 3)}` : shown;
+  }
+
+  // The place in the words of `diagnose`, or the same in Chinese.
+  placeOf(at) {
+    const one = this.findings[at];
+    if (language === 0) return this.report.words[at].place;
+    const parts = [`第 ${one.step} 步`, say(one.stage)];
+    if (one.ranks.length > 0) parts.push(`rank ${ranksText(one)}`);
+    if (one.tensors.length > 0) parts.push(this.tensorsOf(at));
+    return parts.join("，");
+  }
+
+  // The norm before, at the step of the verdict and at last, of each rank that is named.
+  normsOfVerdict() {
+    if (!this.report.evidence) return [];
+    const { kind, lines } = this.report.evidence;
+    return lines.map(({ rank, before, at, last }) => {
+      const norms = [before, at, last].filter((one) => one !== null).map((one) => say("at_step", number(one.norm, 3), one.step));
+      return `${say("rank_n", rank)}, ${say("norm_at", kind)}: ${norms.join(" \u2192 ")}`;
+    });
+  }
+
+  verdictCard() {
+    const at = this.report.verdict_at;
+    const words = this.report.words[at];
+    const fact = (label, text) => el("div", { class: "fact" }, el("dt", {}, label), el("dd", {}, text));
+    return el("section", { id: this.id("verdict"), class: "verdict bad" },
+      el("p", { class: "label" }, this.titled("first_wrong")),
+      this.path(),
+      el(this.letter ? "h2" : "h1", {}, this.placeOf(at)),
+      language === 1 ? el("p", { class: "says" }, CHECKS_ZH[this.verdict.check]) : null,
+      el("p", { class: language === 0 ? "says" : "quiet" }, words.text),
+      this.normsOfVerdict().map((one) => el("p", { class: "norms" }, one)),
+      isExact(this.verdict) ? el("p", {}, say("exact")) : null,
+      el("p", { class: "quiet" }, words.check),
+      this.lookedAt("quiet"),
+      this.letter ? null : el("dl", { class: "facts" },
+        fact(say("step"), String(this.verdict.step)),
+        fact(say("stage"), say(this.verdict.stage)),
+        fact(say("rank"), ranksText(this.verdict) || say("none_named")),
+        fact(say("tensor"), this.tensorsOf(at)),
+        sizesOf(this.verdict).map(([label, text]) => fact(say(label), text))));
+  }
+
+  isWhole() {
+    const record = this.report.record;
+    return !record.missing && record.incomplete.length + record.damage.length + record.dropped.length === 0;
+  }
+
+  spanOfSteps() {
+    const kinds = this.report.record.kinds;
+    if (kinds.length === 0) return null;
+    return [Math.min(...kinds.map((k) => k.first_step)), Math.max(...kinds.map((k) => k.last_step))];
+  }
+
+  lookedAt(style) {
+    const span = this.spanOfSteps();
+    return span && el("p", { class: style }, say("looked_at", grouped(this.report.rows), this.report.ranks.length, span[0], span[1]));
+  }
+
+  soundCard() {
+    const state = this.report.rows === 0 ? "empty" : this.isWhole() ? "fine" : "unsure";
+    const empty = this.report.is_selection && this.findings.length === 0 ? "nothing_matches" : "nothing_recorded";
+    return el("section", { id: this.id("verdict"), class: `verdict ${state}` },
+      this.letter ? el("p", { class: "label" }, say("run_n", this.letter)) : null,
+      this.path(),
+      el(this.letter ? "h2" : "h1", {}, say(this.report.rows === 0 ? empty : "nothing_wrong")),
+      this.lookedAt("says"),
+      this.isWhole() ? null : el("p", {}, say("not_whole")),
+      this.report.record.skipped.map((one) => el("p", {}, one)));
+  }
+
+  findingsList(id, title, chosen) {
+    const most = 5;
+    const lines = chosen.slice(0, most).map((at) => `${this.placeOf(at)}: ${
+      language === 1 ? `${CHECKS_ZH[this.findings[at].check]} (${this.report.words[at].text})` : this.report.words[at].text}`);
+    const isLast = id === (this.verdict ? "consequences" : "noticed");
+    const more = chosen.length - lines.length + (isLast ? this.report.diagnosis.left_out : 0);
+    if (more > 0) lines.push(say("and_more", grouped(more)));
+    return lines.length === 0 ? null : block(this.id(id), title, lines);
+  }
+
+  otherFindings() {
+    const others = this.findings.map((_, at) => at).filter((at) => at !== this.report.verdict_at);
+    if (!this.verdict) return [this.findingsList("noticed", this.titled("noticed"), others)];
+    const here = others.filter((at) => this.findings[at].step === this.verdict.step);
+    const before = others.filter((at) => this.findings[at].step < this.verdict.step);
+    const later = others.filter((at) => this.findings[at].step > this.verdict.step);
+    return [this.findingsList("candidates", this.titled("candidates"), here),
+      this.findingsList("consequences", this.titled("consequences"), later), this.findingsList("noticed", this.titled("noticed"), before)];
+  }
+
+  changed() {
+    const lines = [...this.report.changes];
+    const starts = this.report.restarts.filter((one) => one.first_step !== null);
+    for (const one of starts) {
+      if (one.restart > 0 && (!this.verdict || one.first_step === this.verdict.step)) {
+        lines.push(say("restart_here", one.restart, one.first_step));
+      }
+    }
+    for (let i = 1; i < this.report.restarts.length; ++i) {
+      const [before, now] = [this.report.restarts[i - 1], this.report.restarts[i]];
+      if (before.world_size !== now.world_size) {
+        lines.push(say("world_changed", before.world_size, now.world_size, now.restart));
+      }
+    }
+    return lines.length === 0 ? null : block(this.id("changed"), this.titled("changed"), lines);
+  }
+
+  // Where a kind lacks steps at the begin or the end of the run: where one more would have come.
+  endsOf(kind) {
+    const [first, last] = this.report.record.steps;
+    const pace = kind.steps > 1 ? Math.ceil((kind.last_step - kind.first_step) / (kind.steps - 1)) : 1;
+    return (kind.first_step - pace >= first ? say("begins_late", first) : "")
+      + (kind.last_step + pace <= last ? say("ends_early", last) : "");
+  }
+
+  // Ranks that recorded less of a kind than others did.
+  fewerOnRanks() {
+    const alike = new Map();
+    for (const kind of this.report.record.kinds) {
+      for (const one of kind.fewer) {
+        const given = one.of_rows > 0 ? ["fewer_rows", one.rows, one.of_rows] : ["fewer_steps", one.steps, kind.steps];
+        const key = JSON.stringify([given, one.ranks]);
+        if (!alike.has(key)) alike.set(key, { given, ranks: one.ranks, kinds: [] });
+        alike.get(key).kinds.push(kind.kind);
+      }
+    }
+    return [...alike.values()].map(({ given: [key, count, all], ranks, kinds }) =>
+      say(key, ranges(ranks), grouped(count), grouped(all), ranks.length, kinds.join(", ")));
+  }
+
+  notSeen() {
+    const record = this.report.record;
+    const lines = [];
+    const shared = (key, list) => {
+      for (const [sentence, ranks] of list) {
+        const where = this.report.ranks.length > 1 ? ` ${say("on_ranks", ranges(ranks), ranks.length)}` : "";
+        lines.push(say(key, sentence) + where);
+      }
+    };
+    if (record.missing) lines.push(language === 0 ? record.missing : say("missing", ranges(record.missing_ranks)));
+    lines.push(...record.incomplete, ...record.earlier, ...record.killed);
+    shared("dropped_rows", record.dropped);
+    for (const one of record.damage.slice(0, 5)) lines.push(say("damage", one.file, one.offset, one.what));
+    if (record.damage.length > 5) lines.push(say("and_more", record.damage.length - 5));
+    if (record.torn_tails > 0) lines.push(say("torn", record.torn_tails));
+    if (record.running > 0) lines.push(say("running", record.running));
+    if (this.report.is_selection) lines.push(say("selected"));
+    if (lines.length === 0) lines.push(say("all_seen"));
+    shared("not_covered", record.not_covered);
+    shared("not_measured", record.not_measured);
+    if (record.kinds.length === 0) lines.push(say("no_kinds"));
+    const alike = new Map();  // kinds that have the same steps share a sentence
+    for (const one of record.kinds) {
+      const key = `${one.steps} ${one.first_step} ${one.last_step}`;
+      alike.set(key, [...(alike.get(key) || []), one]);
+    }
+    for (const [one, ...others] of alike.values()) {
+      const kinds = [one, ...others].map((k) => k.kind).join(", ");
+      const all = one.last_step - one.first_step + 1;
+      lines.push((all === 1 ? say("recorded_one", kinds, one.first_step)
+        : say("recorded", kinds, grouped(one.steps), one.first_step, one.last_step, grouped(all))) + this.endsOf(one));
+    }
+    lines.push(...this.fewerOnRanks());
+    if (this.verdict && this.report.changes.length === 0) lines.push(say(this.report.has_declared ? "no_change" : "no_declared"));
+    if (record.step_width > 1) lines.push(say("shared_columns", record.step_width));
+    if (record.left_out_lines > 0) lines.push(say("left_out_lines", grouped(record.left_out_lines)));
+    return block(this.id("not_seen"), this.titled("not_seen"), lines);
+  }
+
+  checked() {
+    const made = Object.entries(this.report.diagnosis.checked);
+    const lines = made.length === 0 ? [] : [made.map(([check, times]) => `${check} ${grouped(times)}`).join(", ")];
+    const reasons = new Map();
+    for (const one of this.report.diagnosis.not_checked) {
+      if (one.check === "what was not recorded") continue;  // notSeen() names it, and its ranks
+      reasons.set(one.why, [...(reasons.get(one.why) || []), one.check]);
+    }
+    for (const [why, checks] of reasons) lines.push(say("not_checked", checks.join(", "), why));
+    return block(this.id("checked"), this.titled("checked"), lines);
+  }
+
+  card() { return this.verdict ? this.verdictCard() : this.soundCard(); }
+  blocks() { return [...this.otherFindings(), this.changed(), this.notSeen(), this.checked()].filter((one) => one !== null); }
+}
+
+// By how much a check failed, as [label, text]: nothing of checks that are exact.
+function sizesOf(one) {
+  if (one.check === "finite") return [["bad_elements", grouped(one.value)]];
+  if (one.check === "config") return [["value", number(one.value, 3)]];
+  return one.bound > 0 ? [["off_by", number(one.value, 3)], ["explained", number(one.bound, 3)]] : [];
+}
+
+// Whether a check compared what must be equal to the last bit.
+function isExact(one) {
+  return !["finite", "config", "start", "zero", "present", "norm"].includes(one.check) && !(one.bound > 0);
+}
+
+function ranksText(one) {
+  if (!one.one_of_ranks) return ranges(one.ranks);
+  return one.ranks.length === 2 ? say("one_or_other", ...one.ranks) : say("some_of", ranges(one.ranks));
+}
+
+function block(id, title, sentences) {
+  return el("section", { id, class: "block" }, el("h2", {}, title),
+    el("ul", {}, sentences.map((one) => el("li", {}, one))));
+}
+
+let report = null;  // the first screen as JSON
+let sides = [];     // one run, or two
+
+function takeReport() {
+  report = JSON.parse(document.getElementById("report").textContent);
+  sides = report.other ? [new Side(report, 0, "A"), new Side(report.other, 1, "B")] : [new Side(report, 0, "")];
+}
+takeReport();
+
+function blocksOf(blocks) {
+  return el("div", { class: `blocks of${Math.min(3, blocks.length)}` }, blocks);
+}
+
+function firstScreen() {
+  return report.other ? firstScreenOfTwo() : [sides[0].card(), blocksOf(sides[0].blocks())];
+}
+
+function reproduce() {
+  const commands = sides.flatMap((side) => ["verdict", "diagnose", "doctor", "declared"].map((name) => {
+    const key = name === "verdict" && !side.verdict ? "c_rows" : `c_${name}`;
+    return [side.titled(key), side.report.commands[name]];
+  }));
+  if (report.other) commands.unshift([say("c_compare"), report.comparison.command]);
+  return el("section", { id: "reproduce", class: "block" }, el("h2", {}, say("reproduce")),
+    el("table", {}, commands.map(([label, words]) => el("tr", {}, el("th", {}, label), el("td", {}, el("code", {}, words))))));
+}

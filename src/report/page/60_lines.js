@@ -1,0 +1,306 @@
+// Lines over steps: the history of a tensor, and the curves of the run.
+const MOST_LINES = 8;
+
+// The points of a line of a table as columns, by their place on the axis, which ascends.
+function pointsOf(line, isCurve) {
+  const { kind } = line;
+  const width = kind.bins.length;
+  const { low, high, value } = kind.values(isCurve ? "norm" : view.stat);
+  const marks = kind.column("marks");
+  const begin = line.own * width;
+  const there = [...Array(width).keys()].filter((i) => marks[begin + i] !== 0);
+  const of = (column) => Float32Array.from(there, (i) => column[begin + i]);
+  return { count: there.length, low: of(low), high: of(high), value: of(value), marks: Uint8Array.from(there, (i) => marks[begin + i]),
+    place: Float64Array.from(there, (i) => 0.5 + (isCurve ? placeOfStep(kind.table.bins[kind.bins[i]][0]) : kind.bins[i])) };
+}
+
+// The least point of a place that is not before `place`.
+function pointFrom({ place: places, count }, place) {
+  let [low, high] = [0, count];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (places[middle] < place) low = middle + 1; else high = middle;
+  }
+  return low;
+}
+
+// Lines of ranks that hold the same are one: [{label, ranks, line, points, color, isDashed}]. The second
+// of two runs is dashed, in the colours of the first.
+function seriesOf(lines, isCurve) {
+  const byOwn = new Map();
+  for (const line of lines) {
+    const key = `${line.run} ${line.own}`;
+    if (!byOwn.has(key)) byOwn.set(key, { ranks: [], run: line.run, line });
+    byOwn.get(key).ranks.push(line.rank);
+  }
+  const shown = [];
+  let leftOut = 0;
+  for (const { number } of sides) {
+    const all = [...byOwn.values()].filter((one) => one.run === number);
+    const most = Math.floor(MOST_LINES / sides.length);
+    all.slice(0, most).forEach((one, color) => shown.push({ ...one, color, isDashed: number === 1,
+      label: ownerText(number, ranges(one.ranks)), points: pointsOf(one.line, isCurve) }));
+    leftOut += all.slice(most).reduce((sum, one) => sum + one.ranks.length, 0);
+  }
+  return { shown, leftOut };
+}
+
+// Where values lie on an axis, from the least to the most, and whether it is logarithmic. `positive`: the
+// least above 0.
+function scaleOf(least, most, positive) {
+  if (!(least <= most)) return { least: 0, most: 1, isLog: false, hasValues: false };
+  const isLog = least >= 0 && positive < Infinity && most / positive > 50;
+  if (isLog) return { least: Math.log10(positive) - 0.05, most: Math.log10(most) + 0.05, isLog, hasValues: true };
+  const pad = (most - least) * 0.06 || Math.abs(most) * 0.1 || 1;
+  return { least: least - pad, most: most + pad, isLog, hasValues: true };
+}
+
+// Which share of an axis lies before a value.
+function shareOf({ least, most, isLog }, value) {
+  const v = isLog ? Math.log10(Math.max(value, Math.pow(10, least))) : value;
+  return (Math.max(least, Math.min(most, v)) - least) / (most - least);
+}
+
+// Values of an axis that are round, and their texts, which differ: [[value, text]].
+function ticksOf({ least, most, isLog, hasValues }) {
+  if (!hasValues) return [];
+  const fine = (most - least) / 4;
+  const power = Math.pow(10, Math.floor(Math.log10(fine)));
+  const round = [1, 2, 5, 10].find((one) => one * power >= fine) * power;
+  const pace = isLog ? Math.max(1, Math.round(round)) : round;
+  let values = [];
+  for (let i = Math.ceil(least / pace); i * pace <= most; ++i) values.push(isLog ? Math.pow(10, i * pace) : i * pace);
+  if (isLog && pace === 1) {
+    values = values.flatMap((one) => [one / 5, one / 2, one, 2 * one, 5 * one])
+      .filter((one) => Math.log10(one) >= least && Math.log10(one) <= most);
+    values = [...new Set(values.map((one) => Number(one.toPrecision(1))))];
+  }
+  for (let digits = 3; ; ++digits) {
+    const texts = values.map((one) => number(one, digits));
+    const isNear = values.every((one, i) => isLog || Math.abs(Number(texts[i]) - one) < pace / 10);
+    if ((isNear && new Set(texts).size === values.length) || digits > 16) return values.map((one, i) => [one, texts[i]]);
+  }
+}
+
+class LineChart extends Chart {
+  // `isHeld`: a value holds until the next one.
+  constructor(label, height, series, isHeld) {
+    super(label, height, 70);
+    this.note = el("span", { class: "line-note" });
+    this.label = label;
+    this.series = series;
+    this.isHeld = isHeld;
+  }
+
+  // The scale of what is in sight.
+  range() {
+    let [least, most, positive] = [Infinity, -Infinity, Infinity];
+    for (const { points } of this.series) {
+      const { low, high } = points;
+      const end = this.isHeld ? points.count : pointFrom(points, view.to + 1e-9);
+      for (let i = this.isHeld ? 0 : pointFrom(points, view.from); i < end; ++i) {
+        if (Number.isFinite(low[i]) && low[i] < least) least = low[i];
+        if (low[i] > 0 && low[i] < positive) positive = low[i];
+        if (Number.isFinite(high[i]) && high[i] > most) most = high[i];
+      }
+    }
+    return scaleOf(least, most, positive);
+  }
+
+  ticks() { return ticksOf(this.range()); }
+
+  draw() {
+    if (this.canvas.clientWidth === 0) return;
+    const colors = theme();
+    const pen = this.pen();
+    const [top, bottom] = [12, this.height - 20];
+    const scale = this.range();
+    const { isLog, hasValues } = scale;
+    const y = (value) => bottom - shareOf(scale, value) * (bottom - top);
+    pen.textAlign = "right";
+    for (const [value, text] of this.ticks()) {
+      const height = y(value);
+      pen.fillStyle = colors.quiet;
+      pen.fillText(text, this.gutter - 6, height, this.gutter - 8);
+      pen.fillStyle = colors.line;
+      pen.fillRect(this.gutter, height, this.plot, 0.5);
+    }
+    const isEmpty = this.series.length > 0 && !hasValues;
+    this.note.textContent = isEmpty ? say("no_finite") : isLog ? say("log_scale") : "";
+    pen.save();
+    pen.beginPath();
+    pen.rect(this.gutter - 2, 0, this.plot + 4, this.height);
+    pen.clip();
+    for (const one of this.series) this.drawSeries(pen, one, colors, colors.lines[one.color % colors.lines.length], y, top);
+    pen.restore();
+    this.drawAxis(pen, top, bottom, colors);
+  }
+
+  // Of each pixel the least, the largest and the last value.
+  drawSeries(pen, one, colors, color, y, top) {
+    const columns = [];
+    const { points } = one;
+    const [scale, begin] = [this.plot / (view.to - view.from), this.gutter];
+    const end = this.isHeld ? points.count : pointFrom(points, view.to + 1);
+    let column = null;
+    for (let i = this.isHeld ? 0 : pointFrom(points, view.from - 1); i < end; ++i) {
+      const x = Math.round(begin + (points.place[i] - view.from) * scale);
+      if (column === null || column.x !== x) columns.push(column = { x, low: Infinity, high: -Infinity, last: NaN, marks: 0 });
+      const [low, high, last] = [points.low[i], points.high[i], points.value[i]];
+      if (low < column.low && low > -Infinity) column.low = low;
+      if (high > column.high && high < Infinity) column.high = high;
+      if (Number.isFinite(last)) column.last = last;
+      column.marks |= points.marks[i];
+    }
+    pen.strokeStyle = pen.fillStyle = color;
+    pen.lineWidth = 1.5;
+    pen.setLineDash(one.isDashed ? [5, 4] : []);
+    pen.beginPath();
+    let before = NaN;  // the last value, where the line goes on
+    for (const column of columns) {
+      const { x } = column;
+      if (Number.isFinite(before) && this.isHeld) pen.lineTo(x, y(before));
+      if (!Number.isFinite(column.last)) { before = NaN; continue; }
+      if (Number.isFinite(before)) pen.lineTo(x, y(column.last)); else pen.moveTo(x, y(column.last));
+      before = column.last;
+    }
+    if (this.isHeld && Number.isFinite(before)) pen.lineTo(this.x(view.to), y(before));
+    pen.stroke();
+    pen.setLineDash([]);
+    pen.lineWidth = 1;
+    const hasRoom = columns.length < this.plot / 8;
+    for (const column of columns) {
+      const { x } = column;
+      if (column.low < column.high) {
+        pen.globalAlpha = 0.35;
+        pen.fillRect(x - 1, y(column.high), 2, Math.max(1, y(column.low) - y(column.high)));
+        pen.globalAlpha = 1;
+      }
+      if (hasRoom && Number.isFinite(column.last)) pen.fillRect(x - 1.5, y(column.last) - 1.5, 3, 3);
+      const bad = column.marks & MARK.nan ? colors.nan : column.marks & MARK.inf ? colors.inf : null;
+      if (!bad && !(column.marks & MARK.dropped)) continue;
+      pen.fillStyle = css(bad || colors.drop);
+      pen.fillRect(x - 2, top, 4, 9);
+      pen.fillStyle = color;
+    }
+  }
+
+  says() {
+    const place = this.placeOf(this.mouse.x);
+    if (this.mouse.x < this.gutter || data.axis.length === 0) return [this.label];
+    const lines = [this.label];
+    for (const one of this.series) {
+      const { points } = one;
+      if (points.count === 0) continue;
+      let at = Math.min(points.count - 1, pointFrom(points, place));
+      if (at > 0 && place - points.place[at - 1] < Math.abs(points.place[at] - place)) --at;
+      const bin = Math.max(0, Math.min(data.axis.length - 1, Math.floor(points.place[at] - 0.5)));
+      const range = points.low[at] < points.high[at] ? ` (${number(points.low[at])} .. ${number(points.high[at])})` : "";
+      lines.push(`${one.label}, ${say("step")} ${stepsOfBin(bin)}: ${number(points.value[at])}${range}`);
+    }
+    return lines;
+  }
+}
+
+// Whether a column of a line has a least and a largest value.
+function hasBand(series) {
+  return series.some(({ points }) => points.low.some((low, i) => low < points.high[i]));
+}
+
+function seriesKeys(series) {
+  const colors = theme();
+  return el("span", { class: "keys" }, series.map((one) => {
+    const key = el("span", { class: one.isDashed ? "line-key dashed" : "line-key" }, one.label);
+    key.style.setProperty("--color", colors.lines[one.color % colors.lines.length]);
+    return key;
+  }));
+}
+
+// The command that gives the numbers of a picture, of each run.
+function command(sql) {
+  return sides.map((side) => el("p", {}, el("code", {}, `${side.report.commands.query} ${shellWord(sql)}`)));
+}
+
+function shellWord(text) {
+  if (printable(text) !== text) {
+    const codes = text.replace(/['\\]/g, "\\$&").split("").map((c) => (printable(c) === c ? c : `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`));
+    return `$'${codes.join("")}'`;
+  }
+  if (!/["$`\\!]/.test(text)) return `"${text}"`;
+  return `'${text.replaceAll("'", "'\\''")}'`;
+}
+
+function sqlText(text) {
+  return `'${text.replaceAll("'", "''")}'`;
+}
+
+function mounted(chart) {
+  charts.push(chart);
+  return chart.canvas;
+}
+
+// What the row that was chosen holds at the cursor, of each rank.
+function cellTable(kind, lines) {
+  const bin = view.cursor;
+  if (bin === null) return null;
+  const columns = ["norm", ...["low", "high"].filter((name) => kind.columns.has(name)), "mean", "std", "min", "max", "zeros",
+    ...["nans", "infs"].filter((name) => kind.columns.has(name))];
+  const head = el("tr", {}, el("th", {}, `${say("step")} ${stepsOfBin(bin)}`),
+    columns.map((name) => el("th", {}, name === "low" || name === "high" ? `norm ${name}` : name)));
+  const valueOf = (name, { at }) => (STATISTICS.includes(name) ? kind.values(name).value : kind.column(name))[at];
+  const rows = lines.slice(0, MOST_LINES).map((line) => {
+    const cell = kind.cell(line, bin);
+    return el("tr", {}, el("th", {}, ownerText(line.run, line.rank)),
+      cell === null ? el("td", { colspan: columns.length }, cellText(line, bin))
+        : columns.map((name) => el("td", {}, number(valueOf(name, cell), ["norm", "low", "high"].includes(name) ? 4 : 3))));
+  });
+  return el("div", { class: "scroll" }, el("table", { class: "numbers" }, head, rows));
+}
+
+function curveGroups() {
+  const groups = [];
+  for (const name of ["logged", "norm", "declared"]) {
+    const kind = data.curves.kinds.get(name);
+    if (!kind) continue;
+    for (const [tensor, lines] of kind.byTensor) {
+      const label = data.curves.tensors[tensor];
+      const values = name === "declared" ? new Set(lines.flatMap((line) => [...pointsOf(line, true).value])) : null;
+      groups.push({ isHeld: name === "declared", label: name === "norm" ? say("norm_of", label) : label, lines,
+        constant: values !== null && values.size === 1 ? [...values][0] : null,
+        place: name === "logged" ? (/loss/i.test(label) ? 0 : 3) : name === "norm" ? 1 : /^lr /.test(label) ? 2 : 4 });
+    }
+  }
+  return groups.sort((a, b) => a.place - b.place);
+}
+
+function overview() {
+  const all = curveGroups();
+  const constant = all.filter((one) => one.constant !== null);
+  const varying = all.filter((one) => one.constant === null);
+  const room = Math.max(0, MOST_CHARTS - charts.length);
+  const cards = varying.slice(0, room).map((group) => {
+    const { shown, leftOut } = seriesOf(group.lines, true);
+    const chart = new LineChart(group.label, 130, shown, group.isHeld);
+    return el("figure", {}, el("figcaption", {}, group.label, " ", seriesKeys(shown), chart.note),
+      mounted(chart),
+      leftOut > 0 ? el("p", { class: "quiet" }, say("left_out_ranks", leftOut)) : null);
+  });
+  const notes = [];
+  const dropped = varying.slice(room);
+  if (dropped.length > 0) {
+    const named = dropped.slice(0, 30).map((one) => one.label).join(", ");
+    notes.push(say("left_out_charts", dropped.length, dropped.length > 30 ? `${named}, ...` : named));
+  }
+  if (constant.length > 0) {
+    notes.push(say("constant", constant.map((one) => `${one.label} ${number(one.constant)}`).join(", ")));
+  }
+  for (const side of sides) {
+    const starts = side.report.restarts.filter((one) => one.first_step !== null).map((one) => one.first_step);
+    const of = side.letter ? `${say("run_n", side.letter)}: ` : "";
+    if (starts.length > 1) notes.push(of + say("restarts", starts.length, starts.join(", ")));
+  }
+  return el("section", { id: "overview", class: "block" }, el("h2", {}, say("overview")),
+    el("div", { class: "figures" }, cards), notes.map((one) => el("p", { class: "quiet" }, one)),
+    data.curves.kinds.has("logged") ? command("SELECT step, rank, name, value FROM logged") : null,
+    data.curves.kinds.has("declared") ? command("SELECT step, rank, name, value FROM declared") : null);
+}

@@ -1,0 +1,143 @@
+// Which rows are looked at: search, order, and the list of the most unusual ones.
+const WORST = 20;
+
+// Whether a name has all words of the search, or, where none has, their letters in order.
+function matching(names, search) {
+  const words = search.toLowerCase().split(/\s+/).filter((word) => word !== "");
+  if (words.length === 0) return names.map(() => true);
+  const lower = names.map((name) => (name || "").toLowerCase());
+  const whole = lower.map((name) => words.every((word) => name.includes(word)));
+  if (whole.some((yes) => yes)) return whole;
+  const hasLetters = (name, word) => {
+    let at = 0;
+    for (const letter of name) if (letter === word[at]) ++at;
+    return at >= word.length;
+  };
+  return lower.map((name) => words.every((word) => hasLetters(name, word)));
+}
+
+function scoreOf(line) {
+  return line.score === null ? -1 : line.score;
+}
+
+function kindInSight() {
+  return data.rows.kinds.get(view.kind);
+}
+
+function rowOf(label, lines, more) {
+  const isAlone = data.losses.length === 0;  // of lines that are equal one is enough
+  const seen = isAlone ? [...new Map(lines.map((line) => [line.own, line])).values()] : lines;
+  return { label, lines, seen, ...more };
+}
+
+// Of the run in sight; null: of both.
+function tensorRows(run) {
+  const kind = kindInSight();
+  if (!kind) return [];
+  const takes = matching(data.rows.tensors, view.search);
+  const rows = [];
+  for (const [tensor, all] of kind.byTensor) {
+    const lines = all.filter((line) => (run === null || line.run === run) && (view.rank === null || line.rank === view.rank));
+    if (lines.length > 0 && takes[tensor]) rows.push(rowOf(data.rows.tensors[tensor], lines, { tensor }));
+  }
+  if (view.order === "unusual") {
+    const worst = (row) => Math.max(...row.lines.map(scoreOf));
+    rows.sort((a, b) => worst(b) - worst(a));
+  } else {
+    rows.sort((a, b) => a.tensor - b.tensor);
+  }
+  return rows;
+}
+
+function rankRows() {
+  const kind = kindInSight();
+  const lines = kind ? kind.byTensor.get(view.tensor) || [] : [];
+  return lines.map((line) => rowOf(ownerText(line.run, line.rank), [line], { rank: line.rank }));
+}
+
+// The most unusual lines of all kinds, those of marked places at their steps first; equal ones of
+// several ranks once.
+function worstLines() {
+  const all = [];
+  const places = markedPlaces();
+  for (const kind of data.rows.kinds.values()) {
+    const seen = new Map();
+    const add = (line, bin, place) => {
+      const key = `${line.run} ${line.own} ${bin}`;
+      if (seen.has(key)) seen.get(key).ranks.push(line.rank);
+      else seen.set(key, { line, ranks: [line.rank], bin, place });
+    };
+    for (const line of kind.lines) {
+      const bin = line.score === null ? -1 : kind.bins[line.worst];
+      const place = places.find((one) => one.takes(line) && kind.cell(line, binOfStep(one.step)) !== null);
+      if (place) add(line, binOfStep(place.step), place);
+      if (bin >= 0 && !(place && bin === binOfStep(place.step))) add(line, bin);
+    }
+    for (const one of seen.values()) all.push(one);
+  }
+  const finite = (one) => one.line.score !== Infinity;
+  // What is not finite leads, by when it began.
+  return all.sort((a, b) => !a.place - !b.place || finite(a) - finite(b) || (finite(a) ? b.line.score - a.line.score : a.bin - b.bin));
+}
+
+function goTo(line, bin) {
+  view.kind = line.kind.name;
+  view.run = line.run;
+  view.tensor = line.tensor;
+  if (view.rank !== null) view.rank = line.rank;
+  view.search = "";
+  moveCursor(bin);
+  render.pictures();
+  document.getElementById("history").scrollIntoView({ block: "nearest" });
+}
+
+let nextWorst = 0;
+function goToNextWorst() {
+  const all = worstLines();
+  if (all.length === 0) return;
+  const one = all[nextWorst++ % Math.min(all.length, WORST)];
+  goTo(one.line, one.bin);
+}
+
+function worst() {
+  const all = worstLines();
+  const head = el("tr", {}, ["tensor", "kind", "rank", "step", "unusual", "value"].map((key) => el("th", {}, say(key))));
+  const scoreText = ({ line, bin, place }) => [place ? say(place.isDifference ? "outlined_difference" : "of_verdict") : "",
+    line.score === null || bin !== line.kind.bins[line.worst] ? "" : line.score === Infinity ? say("not_finite") : number(line.score, 3)]
+    .filter((one) => one !== "").join(", ");
+  const rows = all.slice(0, WORST).map((one) => ({ ...one, score: scoreText(one) })).map(({ line, ranks, bin, score }) => el("tr", {},
+    el("td", {}, el("button", { class: "link", onclick: () => goTo(line, bin) }, data.rows.tensors[line.tensor])),
+    [line.kind.name, sides.length > 1 ? `${sides[line.run].letter} ${ranges(ranks)}` : ranges(ranks), stepsOfBin(bin), score, normText(line, bin)].map((text) => el("td", {}, text))));
+  return el("section", { id: "worst", class: "block" }, el("h2", {}, say("worst")),
+    el("p", { class: "quiet" }, say("worst_says"), sides.some((side) => side.verdict) ? null : `. ${say("worst_ordinary")}`),
+    rows.length === 0 ? el("p", {}, say("no_values"))
+      : el("div", { class: "scroll" }, el("table", { class: "numbers" }, head, rows)),
+    all.length > WORST ? el("p", { class: "quiet" }, say("others_left_out", grouped(all.length - WORST))) : null);
+}
+
+function choice(label, options, chosen, choose) {
+  const made = el("select", { "aria-label": label, onchange: (event) => choose(event.target.value) },
+    options.map(([value, text]) => el("option", { value, selected: value === chosen }, text)));
+  return el("label", {}, `${label} `, made);
+}
+
+function controls() {
+  const set = (name, value) => { view[name] = value; render.pictures(); };
+  const kinds = [...data.rows.kinds.keys()].map((name) => [name, name]);
+  const numbers = [...new Set(sides.flatMap((side) => side.report.ranks))].sort((a, b) => a - b);
+  const runs = sides.map((side) => [String(side.number), side.letter]);
+  const ranks = [["", say("all_ranks")], ...numbers.map((rank) => [String(rank), say("rank_n", rank)])];
+  return el("div", { id: "controls" },
+    el("input", { id: "search", type: "search", placeholder: say("search"), "aria-label": say("search"), value: view.search,
+      oninput: (event) => { view.search = event.target.value; render.maps(); } }),
+    choice(say("kind"), kinds, view.kind, (value) => set("kind", value)),
+    runs.length > 1 ? choice(say("run"), runs, String(view.run), (value) => set("run", Number(value))) : null,
+    choice(say("statistic"), STATISTICS.map((name) => [name, say(`stat_${name}`)]), view.stat, (value) => set("stat", value)),
+    choice(say("rank"), ranks, view.rank === null ? "" : String(view.rank), (value) => set("rank", value === "" ? null : Number(value))),
+    choice(say("color_by"), [["history", say("by_history")], ["size", say("by_size")]], view.color, (value) => set("color", value)),
+    choice(say("order"), [["model", say("by_model")], ["unusual", say("by_unusual")]], view.order, (value) => set("order", value)),
+    el("span", {}, el("button", { id: "closer", "aria-label": "+", onclick: () => zoom(0.5, view.cursor ?? (view.from + view.to) / 2) }, "+"),
+      el("button", { id: "further", "aria-label": "-", onclick: () => zoom(2, view.cursor ?? (view.from + view.to) / 2) }, "\u2212"),
+      el("button", { id: "whole", onclick: () => { wholeRun(); repaint(); } }, say("reset"))),
+    el("span", { id: "found", class: "quiet", role: "status" }));
+}

@@ -1,0 +1,220 @@
+// A page is made anew with fewer columns until it is small enough.
+#include "report/report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <stdexcept>
+
+#include "base/md5.h"
+#include "base/staged_files.h"
+#include "base/text.h"
+#include "read/row_filter.h"
+#include "report/encoding.h"
+#include "report/first_screen.h"
+#include "report/gather.h"
+#include "report/gzip.h"
+#include "report/page.h"
+#include "report/payload.h"
+
+namespace trainmon {
+namespace {
+
+// What can be told apart in so few columns is not worth a line.
+constexpr std::size_t kFewestColumns = 64;
+
+// Each @NAME@ of the page in turn; what is put in is not looked at again.
+std::string filled(std::string_view page,
+                   const std::vector<std::pair<std::string_view, std::string_view>>& parts) {
+  std::string out;
+  while (!page.empty()) {
+    const std::size_t at = page.find('@');
+    out += page.substr(0, at);
+    if (at == std::string_view::npos) break;
+    page.remove_prefix(at);
+    const auto part =
+        std::ranges::find_if(parts, [&](const auto& one) { return page.starts_with(one.first); });
+    out += part == parts.end() ? page.substr(0, 1) : part->second;
+    page.remove_prefix(part == parts.end() ? 1 : part->first.size());
+  }
+  return out;
+}
+
+// Sets the page and its digest.
+void fill(Report& made, std::span<const std::filesystem::path> runs, const ReportOptions& options,
+          const page::Gathered& gathered) {
+  std::string title;
+  for (const std::filesystem::path& one : runs) {
+    title += (title.empty() ? "" : " | ") + one.filename().string();
+  }
+  const std::string first_screen = page::first_screen_json(runs, options, made, gathered);
+  const std::string data = page::base64(page::gzipped(page::payload(gathered)));
+  // Scripts of this page alone run: nobody who names a tensor knows the digest of all that is in
+  // it.
+  Md5 digest;
+  digest.add(first_screen);
+  digest.add(data);
+  made.digest = digest.finish();
+  const std::string_view live = R"(<meta name="live"><link rel="icon" href="data:,">)";
+  made.html =
+      filled(page::kHtml, {{"@BEGIN@", kReportBegins},
+                           {"@TITLE@", page::html_text(title)},
+                           {"@NONCE@", made.digest},
+                           {"@ASKS@", options.is_live ? "connect-src 'self'; img-src data:; " : ""},
+                           {"@LIVE@", options.is_live ? live : ""},
+                           {"@STYLE@", page::kStyle},
+                           {"@SCRIPT@", page::kScript},
+                           {"@REPORT@", page::script_safe(first_screen)},
+                           {"@DATA@", data}});
+}
+
+// The lines that are least unusual go first. False where there is nothing left to take away.
+bool make_smaller(page::CellTable& table) {
+  std::size_t columns = 0;
+  for (const std::string& kind : table.kinds()) {
+    columns = std::max(columns, table.columns(kind).size());
+  }
+  if (columns > kFewestColumns && table.coarsen()) return true;
+  const std::size_t lines = table.lines().size();
+  if (lines < 2) return table.coarsen();
+  std::vector<std::pair<double, std::size_t>> order;
+  for (std::size_t i = 0; i < lines; ++i) {
+    const double score = page::unusual(table.cells_of(table.lines()[i])).score;
+    order.emplace_back(std::isnan(score) ? 0.0 : -score, i);
+  }
+  std::ranges::stable_sort(order);
+  std::vector<std::size_t> kept;
+  for (std::size_t i = 0; i < lines / 2; ++i) kept.push_back(order[i].second);
+  std::ranges::sort(kept);
+  table.keep(kept);
+  return true;
+}
+
+// Holds the runs against each other.
+void compare_runs(const std::filesystem::path& run, const ReportOptions& options, Report& made) {
+  made.other_diagnosis = diagnose(*options.other, options.select);
+  CompareOptions both;
+  both.a = run;
+  both.b = *options.other;
+  both.select = options.select;
+  try {
+    made.comparison = compare(both);
+  } catch (const std::runtime_error& error) {  // both runs can be read: they have nothing in common
+    made.not_compared = error.what();
+  }
+}
+
+// The step that a page is about; -1: none.
+std::int64_t step_of(const Report& made) {
+  if (made.comparison && made.comparison->first) return made.comparison->first->step;
+  for (const Diagnosis* one :
+       {&made.diagnosis, made.other_diagnosis ? &*made.other_diagnosis : nullptr}) {
+    if (one != nullptr && one->verdict) return one->findings[*one->verdict].step;
+  }
+  return made.diagnosis.findings.empty() ? -1 : made.diagnosis.findings.front().step;
+}
+
+bool is_without_findings(const Report& made) {
+  return made.diagnosis.findings.empty() &&
+         (!made.other_diagnosis || made.other_diagnosis->findings.empty());
+}
+
+}  // namespace
+
+Report report(const std::filesystem::path& run, const ReportOptions& options) {
+  Report made;
+  made.diagnosis = diagnose(run, options.select);
+  std::vector<std::filesystem::path> runs = {run};
+  if (options.other) {
+    compare_runs(run, options, made);
+    runs.push_back(*options.other);
+  }
+  page::Gathered gathered = page::gather(runs, options, step_of(made));
+  while (true) {
+    fill(made, runs, options, gathered);
+    if (static_cast<std::int64_t>(made.html.size()) <= options.max_bytes) break;
+    if (gathered.histograms.coarsen()) continue;
+    if (!make_smaller(gathered.rows) && !make_smaller(gathered.curves)) break;
+  }
+  for (const page::GatheredRun& one : gathered.runs) made.rows += one.count;
+  made.matches_nothing =
+      made.rows == 0 && chooses_rows(options.select) && is_without_findings(made);
+  made.step_width = gathered.rows.width();
+  made.left_out_lines = gathered.rows.left_out();
+  return made;
+}
+
+std::vector<ReportLine> report_lines(const Report& report) {
+  std::vector<ReportLine> lines;
+  const auto add_verdict = [&](const std::string& which, const Diagnosis& found) {
+    if (found.verdict) {
+      const detect::Finding& first = found.findings[*found.verdict];
+      lines.push_back({which + "first wrong: " + place_text(found, first), true});
+    } else {
+      lines.push_back({which + "nothing certainly wrong in " + grouped(found.rows) +
+                       (found.rows == 1 ? " row" : " rows")});
+    }
+  };
+  if (!report.other_diagnosis) {
+    if (!report.matches_nothing) add_verdict("", report.diagnosis);
+    return lines;
+  }
+  if (!report.comparison) {
+    lines.push_back({"not compared: " + report.not_compared});
+  } else if (report.comparison->first) {
+    lines.push_back({"first difference: " + place_text(*report.comparison->first), true});
+    lines.push_back({"  " + size_text(*report.comparison->first)});
+  } else {
+    lines.push_back({extent_text(*report.comparison)});
+  }
+  add_verdict("A: ", report.diagnosis);
+  add_verdict("B: ", *report.other_diagnosis);
+  return lines;
+}
+
+std::string report_frame(const Report& report) {
+  std::string out =
+      R"(<iframe sandbox="allow-scripts" title="trainmon report" width="100%" height="800" srcdoc=")";
+  out.reserve(report.html.size() + report.html.size() / 64);
+  for (const char c : report.html) {
+    if (c == '&') {
+      out += "&amp;";
+    } else if (c == '"') {
+      out += "&quot;";
+    } else {
+      out += c;
+    }
+  }
+  return out + R"("></iframe>)";
+}
+
+void check_report_path(const std::filesystem::path& to, bool overwrite) {
+  if (to.empty()) throw std::runtime_error("an empty name is no file to write; report.html is one");
+  std::error_code unknown;
+  if (std::filesystem::is_directory(to, unknown)) {
+    throw std::runtime_error(printable(to.native()) + " is a directory; name a file in it");
+  }
+  if (!std::filesystem::exists(to, unknown)) return;
+  if (!std::filesystem::is_regular_file(to, unknown)) {
+    throw std::runtime_error(printable(to.native()) +
+                             " is a pipe or a device; name a file that can be replaced");
+  }
+  if (!overwrite) {
+    std::string begin(kReportBegins.size(), '\0');
+    std::ifstream(to, std::ios::binary)
+        .read(begin.data(), static_cast<std::streamsize>(begin.size()));
+    if (begin != kReportBegins) {
+      throw std::runtime_error(printable(to.native()) +
+                               " is there and no report; --overwrite (overwrite=True) replaces it");
+    }
+  }
+}
+
+void write_report(const Report& report, const std::filesystem::path& to, bool overwrite) {
+  check_report_path(to, overwrite);
+  StagedFiles files;
+  files.add(to, report.html, kDocumentMode);
+  files.commit();
+}
+
+}  // namespace trainmon

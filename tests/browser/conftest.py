@@ -1,0 +1,26 @@
+# Tests of the page that `trainmon report` writes, in a real Chromium (`make test-browser`).
+import pathlib
+import sys
+
+PYTHON = pathlib.Path(__file__).resolve().parents[1] / "python"
+sys.path[:0] = [str(PYTHON), str(PYTHON / "programs")]
+
+import pytest  # noqa: E402
+from browser import Browser  # noqa: E402
+from pages import FAULT, MOMENTS, NOTHING_FINITE, SOUND  # noqa: E402
+
+import launch  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def browser():
+    one = Browser()
+    yield one
+    one.close()
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs")
+    launch.run("diagnose_run.py", out, FAULT, SOUND, NOTHING_FINITE, MOMENTS, ranks=2)
+    return out
