@@ -106,14 +106,15 @@ Failure failpoint(std::string_view site) {
       const bool is_due = candidate.every_later ? hit >= candidate.first : hit == candidate.first;
       if (candidate.site == site && is_due) rule = candidate;
     }
+    // Under the lock, so that no other thread passes a site once the process is to end.
+    if (rule.action == "abort") std::abort();
+    if (rule.action == "kill") std::raise(SIGKILL);
   }
   if (rule.action == "errno") return {static_cast<int>(rule.argument)};
   if (rule.action == "short") return {0, static_cast<std::size_t>(rule.argument)};
   if (rule.action == "sleep") {
     std::this_thread::sleep_for(std::chrono::milliseconds(rule.argument));
   }
-  if (rule.action == "abort") std::abort();
-  if (rule.action == "kill") std::raise(SIGKILL);
   if (rule.action == "throw") throw std::runtime_error("failpoint " + std::string(site));
   return {};
 }
