@@ -158,6 +158,7 @@ class DeclaredJumps {
   void check(const Window& window, Findings& found);
 
  private:
+  void check_ranks(const Window& window, Findings& found);
   struct History {
     double last = 0.0;
     double rise = 0.0;  // of the change before
@@ -166,7 +167,8 @@ class DeclaredJumps {
     bool is_said = false;
   };
   static bool is_jump(History& history, double value, bool is_rate);
-  std::map<std::string, History> history_;  // rank, optimizer, group, name
+  std::map<std::string, History> history_;                 // rank, optimizer, group, name
+  std::set<std::pair<std::int32_t, std::string>> differ_;  // optimizer, name: said
 };
 
 }  // namespace trainmon::detect

@@ -1,6 +1,7 @@
 // What the groups of an optimizer say is compared with what they said. A rate may fall at once (a
 // schedule of steps), return to what it was (a restart), rise from zero (thawing), and rise by as
-// much as it rose before (a warm-up). Of each value the first change is said.
+// much as it rose before (a warm-up). Of each value the first change is said. And ranks that step
+// the same weights declare the same values.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -16,14 +17,77 @@ constexpr double kRise = 1.87;
 // Values that no schedule changes in common use.
 const std::set<std::string> kFixed = {"betas.0", "betas.1", "eps", "weight_decay", "maximize"};
 
+bool is_watched(const std::string& name) {
+  return name == "lr" || kFixed.contains(name);
+}
+
+// What a rank declares of the group in which it steps a tensor.
+struct DeclaredOn {
+  std::int32_t rank;
+  std::int32_t group;
+  const DeclaredGroup* values;
+};
+
+// Of the ranks that step this tensor, where all hold it; `row` is one of the tensor's.
+std::vector<DeclaredOn> declared_of(const Window& window, const Observation& row) {
+  std::vector<DeclaredOn> all;
+  for (const Observation* step : window.now.of(row.tensor, Quantity::update)) {
+    const GroupValues* const groups = window.groups(*step);
+    if (!step->is_replicated || groups == nullptr) return {};
+    const auto group = groups->find(step->group);
+    if (group == groups->end()) return {};
+    all.push_back({step->rank, step->group, &group->second});
+  }
+  return all;
+}
+
+// False where all of them declare the same. Else adds what they do to the text; the first value
+// that differs says which ranks are named: those outside the largest group of equals.
+bool name_odd_ones(const std::vector<DeclaredOn>& ranks, const std::string& name,
+                   Finding& finding) {
+  std::map<double, std::vector<std::int32_t>> of_value;
+  for (const DeclaredOn& one : ranks) {
+    const auto declared = value_of(*one.values, name.c_str());
+    if (declared) of_value[*declared].push_back(one.rank);
+  }
+  if (of_value.size() < 2) return false;
+  const auto largest =
+      std::ranges::max_element(of_value, {}, [](const auto& one) { return one.second.size(); });
+  const bool is_first = finding.text.empty();
+  if (is_first) {
+    finding.is_one_of_ranks = 2 * largest->second.size() <= ranks.size();
+    finding.ranks.clear();
+  }
+  finding.text += (is_first ? "" : "; ") + name + " of group " +
+                  std::to_string(ranks.front().group) + " differs between ranks: ";
+  const char* separator = "";
+  for (const auto& [value, of] : of_value) {
+    finding.text += separator + number_text(value) + " on rank " + std::to_string(of.front());
+    if (of.size() > 1) finding.text += " and " + std::to_string(of.size() - 1) + " more";
+    separator = ", ";
+    if (is_first && (finding.is_one_of_ranks || of != largest->second)) {
+      finding.ranks.insert(finding.ranks.end(), of.begin(), of.end());
+    }
+  }
+  std::ranges::sort(finding.ranks);
+  return true;
+}
+
+bool are_weights_equal(const Window& window, std::uint32_t tensor) {
+  const auto weights = window.now.of(tensor, Quantity::weight_after);
+  return std::ranges::all_of(
+      weights, [&](const Observation* one) { return are_equal(*one, *weights.front()); });
+}
+
 }  // namespace
 
 void DeclaredJumps::check(const Window& window, Findings& found) {
+  check_ranks(window, found);
   for (const auto& [rank, optimizers] : window.declared) {
     for (const auto& [optimizer, groups] : optimizers) {
       for (const auto& [group, values] : groups) {
         for (const auto& [name, value] : values) {
-          if ((name != "lr" && !kFixed.contains(name)) || !std::isfinite(value)) continue;
+          if (!is_watched(name) || !std::isfinite(value)) continue;
           found.checked(Check::config);
           const std::string key = std::to_string(rank) + ":" + std::to_string(optimizer) + ":" +
                                   std::to_string(group) + ":" + name;
@@ -40,6 +104,28 @@ void DeclaredJumps::check(const Window& window, Findings& found) {
       }
     }
   }
+}
+
+// Certain where the weights differ after the step, as they must. Said once of each value.
+void DeclaredJumps::check_ranks(const Window& window, Findings& found) {
+  std::set<std::pair<std::int32_t, std::string>> differ;
+  for (const Observation& row : window.now.all()) {
+    if (row.quantity != Quantity::update) continue;
+    const std::vector<DeclaredOn> ranks = declared_of(window, row);
+    if (ranks.size() < 2 || ranks.front().rank != row.rank) continue;
+    Finding finding = window.finding(Check::config, Stage::update, row.rank, {row.tensor});
+    for (const auto& [name, value] : *ranks.front().values) {
+      const std::pair key(window.tensors[row.tensor].optimizer, name);
+      if (!is_watched(name) || differ_.contains(key)) continue;
+      found.checked(Check::config);
+      if (!name_odd_ones(ranks, name, finding)) continue;
+      differ.insert(key);
+    }
+    if (finding.text.empty()) continue;
+    finding.certain = !are_weights_equal(window, row.tensor);
+    found.add(std::move(finding));
+  }
+  differ_.merge(differ);
 }
 
 bool DeclaredJumps::is_jump(History& history, double value, bool is_rate) {
