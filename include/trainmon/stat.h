@@ -120,6 +120,9 @@ struct StatDefinition {
   std::string_view with_nan;  // value when at least one element is NaN
   std::string_view with_inf;  // value when no element is NaN and at least one is infinite
   std::string_view empty;     // value of a tensor without elements
+  // What derive() reads of the state beside nans, pos_infs and neg_infs, and readers decode for it:
+  // bit i is line i of kStateFields.
+  std::uint32_t fields;
 };
 const std::array<StatDefinition, kStatCount>& stat_table();
 std::optional<Stat> stat_from_name(std::string_view name);

@@ -12,20 +12,44 @@ namespace {
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
+// A name that is none of the state does not compile.
+template <typename... Names>
+consteval std::uint32_t reads(Names... names) {
+  std::uint32_t fields = 0;
+  for (const std::string_view name : {std::string_view(names)...}) {
+    std::uint32_t bit = 1, found = 0;
+    each_state_field([&](auto field) {
+      if (field.name == name) found = bit;
+      bit <<= 1;
+    });
+    if (found == 0) throw "no field of the state has this name";
+    fields |= found;
+  }
+  return fields;
+}
+
 constexpr std::array<StatDefinition, kStatCount> kStats = {{
-    {Stat::norm, "norm", "sqrt(sum(x^2))", "float64", "NaN", "+Inf", "0"},
-    {Stat::min, "min", "smallest x", "float64", "NaN", "-Inf if present, else as if finite", "NaN"},
-    {Stat::max, "max", "largest x", "float64", "NaN", "+Inf if present, else as if finite", "NaN"},
-    {Stat::mean, "mean", "sum(x) / count", "float64", "NaN", "that Inf; NaN if both signs", "NaN"},
+    {Stat::norm, "norm", "sqrt(sum(x^2))", "float64", "NaN", "+Inf", "0",
+     reads("sum_sq", "exponent")},
+    {Stat::min, "min", "smallest x", "float64", "NaN", "-Inf if present, else as if finite", "NaN",
+     reads("min", "count")},
+    {Stat::max, "max", "largest x", "float64", "NaN", "+Inf if present, else as if finite", "NaN",
+     reads("max", "count")},
+    {Stat::mean, "mean", "sum(x) / count", "float64", "NaN", "that Inf; NaN if both signs", "NaN",
+     reads("sum", "mean", "count")},
     {Stat::zeros, "zeros", "number of |x| < eps, / count", "float64", "NaN is not below eps",
-     "Inf is not below eps", "NaN"},
-    {Stat::nans, "nans", "number of NaN", "int64", "their number", "0", "0"},
-    {Stat::infs, "infs", "number of +Inf and -Inf", "int64", "their number", "their number", "0"},
+     "Inf is not below eps", "NaN", reads("zeros", "count")},
+    {Stat::nans, "nans", "number of NaN", "int64", "their number", "0", "0", 0},
+    {Stat::infs, "infs", "number of +Inf and -Inf", "int64", "their number", "their number", "0",
+     0},
     {Stat::subnormals, "subnormals", "number of 0 < |x| < smallest normal number of the dtype",
-     "int64", "of the others", "of the others", "0"},
-    {Stat::absmax, "absmax", "largest |x|", "float64", "NaN", "+Inf", "NaN"},
-    {Stat::std, "std", "sqrt(sum((x - mean)^2) / count)", "float64", "NaN", "NaN", "NaN"},
-    {Stat::count, "count", "number of elements", "int64", "NaN counted", "Inf counted", "0"},
+     "int64", "of the others", "of the others", "0", reads("subnormals")},
+    {Stat::absmax, "absmax", "largest |x|", "float64", "NaN", "+Inf", "NaN",
+     reads("min", "max", "absmax", "count")},
+    {Stat::std, "std", "sqrt(sum((x - mean)^2) / count)", "float64", "NaN", "NaN", "NaN",
+     reads("m2", "count", "exponent")},
+    {Stat::count, "count", "number of elements", "int64", "NaN counted", "Inf counted", "0",
+     reads("count")},
 }};
 
 constexpr bool stats_in_enum_order() {

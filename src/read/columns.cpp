@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "model/state_fields.h"
+
 namespace trainmon {
 
 using namespace log_format;
@@ -22,44 +24,12 @@ constexpr std::pair<std::string_view, Column> kFields[] = {
 
 // What derive() reads.
 Columns state_columns(Stat stat) {
-  static constexpr Column kCount = column_of(&RowState::count),
-                          kExponent = column_of(&RowState::exponent);
-  static constexpr Column kSum = column_of(&RowState::sum), kM2 = column_of(&RowState::m2),
-                          kSumSq = column_of(&RowState::sum_sq), kMin = column_of(&RowState::min),
-                          kMax = column_of(&RowState::max);
   Columns columns = kNonFinite;
-  switch (stat) {
-    case Stat::norm:
-      columns |= {kSumSq, kExponent};
-      break;
-    case Stat::min:
-      columns |= {kMin, kCount};
-      break;
-    case Stat::max:
-      columns |= {kMax, kCount};
-      break;
-    case Stat::mean:
-      columns |= {kSum, kMean, kCount};
-      break;
-    case Stat::absmax:
-      columns |= {kMin, kMax, kAbsmax, kCount};
-      break;
-    case Stat::std:
-      columns |= {kM2, kCount, kExponent};
-      break;
-    case Stat::zeros:
-      columns |= {column_of(&RowState::zeros), kCount};
-      break;
-    case Stat::subnormals:
-      columns |= {column_of(&RowState::subnormals)};
-      break;
-    case Stat::count:
-      columns |= {kCount};
-      break;
-    case Stat::nans:
-    case Stat::infs:
-      break;
-  }
+  std::uint32_t fields = stat_table()[static_cast<std::size_t>(stat)].fields;
+  each_state_field([&](auto field) {
+    if ((fields & 1) != 0) columns |= {Column{field.column}};
+    fields >>= 1;
+  });
   return columns;
 }
 

@@ -28,10 +28,10 @@ EDITS = {
     ],
     "src/model/stat.cpp": [
         (
-            '"Inf counted", "0"},\n}};',
-            '"Inf counted", "0"},\n'
+            '"Inf counted", "0",\n     reads("count")},\n}};',
+            '"Inf counted", "0",\n     reads("count")},\n'
             '    {Stat::negatives, "negatives", "number of x < 0", "int64", "of the others",\n'
-            '     "-Inf counted", "0"},\n}};',
+            '     "-Inf counted", "0", reads("negatives")},\n}};',
         ),
         (
             "    case Stat::nans:\n",
@@ -138,6 +138,12 @@ int main() {
   check(read && read->rows.size() == 2, "a log is read");
   check(same_bits(read->rows[0].state, state) && same_bits(read->rows[1].state, sum),
         "it is in the log");
+  RecordBatch part;
+  FrameBounds again;
+  check(decode_batch(std::string_view(frame).substr(log_format::kFrameHeaderBytes), part, again, why,
+                     columns_of(*stat_from_name("negatives"))),
+        "a part of a log is read");
+  check(part.rows[1].state.negatives == 12000, "readers decode what it is made of");
 
   Probe probe;
   probe.state = state;
@@ -168,6 +174,7 @@ SOURCES = [
     "sinks/log_columns",
     "sinks/log_encode",
     "sinks/log_format",
+    "read/columns",
     "read/log_bounds",
     "read/log_columns",
     "read/log_decode",

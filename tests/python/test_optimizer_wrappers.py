@@ -191,6 +191,31 @@ def test_weights_are_read_when_the_outer_step_has_ended(tmp_path):
             assert_is(row(tmp_path, kind=kind, name="0.weight", step=step), value)
 
 
+@pytest.mark.parametrize("wrapper, is_known", [(Slow, False), (TwoStages, True), (Around, True)])
+def test_steps_of_wrappers_are_no_findings_of_checks(wrapper, is_known, tmp_path):
+    model = linear()
+    if wrapper is TwoStages:
+        optimizer = TwoStages(model.parameters(), torch.optim.SGD, lr=0.1, momentum=0.9)
+    else:
+        optimizer = wrapper(sgd(model.parameters()))
+    with trainmon.watch(model, optimizer, checks=True, out=tmp_path):
+        for step in range(8):
+            loss_of(model, step).backward()
+            if wrapper is TwoStages:
+                optimizer.first_step(zero_grad=True)
+                loss_of(model, step).backward()
+                optimizer.second_step(zero_grad=True)
+            else:
+                optimizer.step()
+                optimizer.zero_grad()
+    answer = trainmon.diagnose(tmp_path)
+    assert answer["findings"] == []
+    assert answer["checked"]["gap"] == 7 * 4
+    assert ("update" in answer["checked"]) == is_known
+    whys = [one["why"] for one in answer["not_checked"] if one["check"] == "update"]
+    assert any("Slow: its formula is not known" in why for why in whys) != is_known
+
+
 def test_the_optimizer_given_may_be_the_inner_one(tmp_path):
     model = linear()
     inside = sgd(model.parameters())

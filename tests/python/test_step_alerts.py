@@ -148,6 +148,73 @@ def test_what_is_sound_or_announced_is_no_alert(optimizer, between, tmp_path, ca
     assert "nothing found" in capfd.readouterr().err
 
 
+class Averaged(torch.optim.SGD):
+    """Evaluates an average of what it trains, as schedule-free optimizers do."""
+
+    @torch.no_grad()
+    def swap(self, to):
+        for group in self.param_groups:
+            for p in group["params"]:
+                average = self.state[p].setdefault("average", torch.zeros_like(p))
+                p.lerp_(average, to)
+
+    def train(self):
+        self.swap(-1.0)  # the inverse but for rounding
+
+    def eval(self):
+        self.swap(0.5)
+
+
+class Holder:
+    """No Optimizer itself."""
+
+    def __init__(self, parameters, lr):
+        self.base = Averaged(parameters, lr=lr)
+        self.param_groups = self.base.param_groups
+        self.zero_grad, self.step = self.base.zero_grad, self.base.step
+
+    def train(self):
+        self.base.swap(-1.0)
+
+    def eval(self):
+        self.base.swap(0.5)
+
+
+def evaluate(step, model, optimizer, mon):
+    if step in (3, 6):
+        assert "Switch" not in repr(vars(copy.deepcopy(optimizer)))
+        optimizer.eval()
+        optimizer.train()
+
+
+@pytest.mark.parametrize("optimizer", [Averaged, Holder])
+def test_optimizers_that_evaluate_other_weights_announce_it(optimizer, tmp_path):
+    alerts, watched = [], []
+
+    def between(step, model, optimizer, mon):
+        watched[:] = [optimizer]
+        evaluate(step, model, optimizer, mon)
+
+    train(tmp_path / "run", between, optimizer, on_alert=alerts.append)
+    assert alerts == []
+    answer = trainmon.diagnose(tmp_path / "run")
+    assert answer["findings"] == []
+    (why,) = [one["why"] for one in answer["not_checked"] if one["check"].startswith("gap, ")]
+    assert "after step 2 (rank 0), 5 (rank 0)" in why
+    assert not {"train", "eval"} & vars(watched[0]).keys()  # as it was found
+
+
+def test_a_fault_beside_an_announced_evaluation_is_found(tmp_path):
+    alerts = []
+
+    def between(*given):
+        evaluate(*given)
+        change_a_weight(given[0] - 2, *given[1:])
+
+    train(tmp_path / "run", between, Averaged, on_alert=alerts.append)
+    assert [(one["rule"], one["step"]) for one in alerts] == [("gap", 8)]
+
+
 def test_steps_that_are_not_recorded_are_no_alert(tmp_path):
     alerts = []
     train(tmp_path / "run", change_a_weight, every=3, on_alert=alerts.append)

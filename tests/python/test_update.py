@@ -76,7 +76,9 @@ def by_number(optimizer) -> list:
 
 
 def expected(kind, values, optimizer, stepping) -> list:
-    """The step of each parameter, by the same optimizer in float64; stepping() steps the one that trains."""
+    """(step, size) of each parameter, by the same optimizer in float64; stepping() steps the one that
+    trains. Rounding moves each element in proportion to its size: more than the step where the terms of
+    exp_avg cancel."""
     wide = [p.detach().clone().double().requires_grad_() for p in by_number(optimizer)]
     twin = kind(wide, **{"lr": 0.01, **values, "foreach": False, "fused": None}
                 if "fused" in inspect.signature(kind).parameters
@@ -89,11 +91,26 @@ def expected(kind, values, optimizer, stepping) -> list:
     for one, p in zip(wide, by_number(optimizer), strict=True):
         one.grad = p.grad.clone().double()
     before = [w.detach().clone() for w in wide]
+    moments = [twin.state[w].get("exp_avg", torch.zeros_like(w)).detach().clone() for w in wide]
     twin.step()
     stepping()
     apart = kind is optim.AdamW or values.get("decoupled_weight_decay")
     decay = twin.param_groups[0].get("weight_decay", 0) if apart else 0
-    return [(b * (1 - 0.01 * decay) - w.detach()) / 0.01 for b, w in zip(before, wide)]
+    steps = [(b * (1 - 0.01 * decay) - w.detach()) / 0.01 for b, w in zip(before, wide)]
+    return [
+        (u, u.abs() * cancelled(twin, w, b, m)) for u, w, b, m in zip(steps, wide, before, moments)
+    ]
+
+
+def cancelled(twin, w, before, moment):
+    """By how much the terms of exp_avg are larger than it; 1 without one."""
+    state, group = twin.state[w], twin.param_groups[0]
+    if "exp_avg" not in state:
+        return torch.ones_like(before)
+    beta = group["betas"][0]
+    gradient = w.grad.abs() + group["weight_decay"] * before.abs()
+    terms = beta * moment.abs() + (1 - beta) * gradient
+    return torch.where(terms > 0, terms / state["exp_avg"].abs().clamp(min=1e-300), 1.0)
 
 
 def updates_in(path) -> dict:
@@ -126,7 +143,7 @@ def test_the_sketch_is_that_of_the_step_of_torch(name, dtype, tmp_path):
     is_plain = kind is optim.SGD and values.get("nesterov")
     rounding = {torch.float32: 3e-6, torch.bfloat16: 0.1, torch.float64: 1e-9}[dtype]
     for step, steps in enumerate(want):
-        for key, u in zip(names, steps, strict=True):
+        for key, (u, size) in zip(names, steps, strict=True):
             element, check = found[step, key]
             assert element == f"{kind.__name__}.0"
             if is_plain:
@@ -137,7 +154,8 @@ def test_the_sketch_is_that_of_the_step_of_torch(name, dtype, tmp_path):
             sums, _ = sketch(u)
             # By the length, for terms of NAdam cancel.
             off = np.linalg.norm(np.array(check["sketch"]) - sums)
-            limit = rounding * np.linalg.norm(u) + 2.0**-24 * np.linalg.norm(sums) + 1e-12
+            size = np.linalg.norm(size.numpy())
+            limit = rounding * size + 2.0**-24 * np.linalg.norm(sums) + 1e-12
             assert off <= limit, (step, key)
 
 

@@ -23,7 +23,7 @@ from trainmon.torch.measuring.own_time import OwnTime
 from trainmon.torch.modules import compiled, gradient_edges
 from trainmon.torch.modules.activations import Activations
 from trainmon.torch.modules.selection import Selection
-from trainmon.torch.parameters.loaded_states import announce_loads
+from trainmon.torch.parameters.announced_edits import announce_edits
 from trainmon.torch.parameters.registry import Registry
 from trainmon.torch.steps.declared import DeclaredSteps
 from trainmon.torch.steps.hooks import TimedAfterStep, TimedBeforeStep
@@ -203,7 +203,7 @@ class Adapter(DuringTraining):
                 hook = self.timed(ForwardBegins(self))
                 self.handles.hook(root, "register_forward_pre_hook", hook)
                 self.handles.hook(root, "register_forward_hook", self.timed(ForwardEnds(self)))
-        announce_loads(self)
+        announce_edits(self)
         self._install_modules()
         if "cc" in self.kinds:
             from trainmon.torch.collectives.functions import Collectives  # few ask for it

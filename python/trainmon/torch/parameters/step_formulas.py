@@ -22,8 +22,8 @@ class StepFormulas:
         self.parameters = [p for p in parameters if p.selected and p.owned]
         inner = getattr(steps.optimizer, "optim", None)  # of ZeroRedundancyOptimizer
         optimizer = inner if isinstance(inner, torch.optim.Optimizer) else steps.optimizer
-        self.known = _known(optimizer)
-        self.name = type(optimizer).__name__
+        self.known = _known(optimizer) if steps.outer is None else None
+        self.name = type(optimizer if steps.outer is None else steps.outer).__name__
         self.held = -1  # how many tensors the groups had when they were sorted
         self.sorted: list[tuple[int, int, list]] = []  # (group, chunk, its parameters)
         if self.known is None and self.parameters:

@@ -55,6 +55,11 @@ class Steps(_core.Steps):
         self.abandoned = 0  # windows in a row whose gradients reached no step
         self.advance()
 
+    @property
+    def outer(self):
+        """What adds to the optimizer's step; None for a second stage, which begins with the weights before."""
+        return next((one for one in self.around if not has_stages(one)), None)
+
     def install(self, handles) -> None:
         if self.adapter.relay is not None and self is self.adapter.clock:
             self.adapter.relay.follow(self)
