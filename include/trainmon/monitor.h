@@ -182,6 +182,14 @@ class Monitor {
   // The same, and waits until all that was sealed before has passed the sinks, at most this long;
   // false if it took longer. For callers that read files or the last rows right afterwards.
   bool settle(double seconds);
+  // Waits at most `seconds` (NaN and less than 0: 0) until all that was handed over before is in
+  // the files of every sink, as flush() of a sink leaves it: a killed process loses none of it, a
+  // power cut may. False: it took longer, a sink could not write, rows were given up meanwhile
+  // (health() counts them), or this is a forked child. Late values and fates that nobody has told
+  // are waited for or not there. Also after stop(): true if that has written everything. `goes_on`
+  // is asked ten times a second on this thread; false ends the wait. It must not throw.
+  bool flush(
+      double seconds, const std::function<bool()>& goes_on = [] { return true; });
 
   // --- the flight recorder ------------------------------------------------------------------
   // Whether there is one (config.recorder_mb): it could not be made on a full disk, say. Without

@@ -127,14 +127,6 @@ void Monitor::State::note_failed_check(const Alert& alert) {
   failed_check = "check " + alert.rule + " failed at step " + std::to_string(alert.step);
 }
 
-bool Monitor::State::settle(std::chrono::nanoseconds timeout) {
-  attempt("seal", [&] {
-    collector.collect_replays();
-    collector.seal(Moment::interval);
-  });
-  return pipe->settle(timeout);
-}
-
 Health Monitor::State::health() {
   // A producer that was in the middle of a row when stop() came: its row is dropped, and counted.
   if (stopped) attempt("seal", [&] { collector.try_seal(Moment::stop); });

@@ -67,6 +67,7 @@ class Monitor::State {
   void part_failed(std::string_view part, std::string_view why) noexcept;
 
   bool settle(std::chrono::nanoseconds timeout);
+  bool flush(std::chrono::nanoseconds timeout, const std::function<bool()>& goes_on);
   Health health();
 
   void write_run_json();
@@ -86,9 +87,9 @@ class Monitor::State {
   AlertConsole console;  // writer thread only
   const std::string started;
   std::mutex budget_mutex;
-  Budget budget;                             // under budget_mutex
-  std::atomic<std::int64_t> alerts{0};       // told so far
-  std::unique_ptr<FlightRecorder> recorder;  // null: none; constant once constructed
+  Budget budget;                                // under budget_mutex
+  std::atomic<std::int64_t> alerts{0};          // told so far
+  std::unique_ptr<FlightRecorder> recorder;     // null: none; constant once constructed
   std::shared_ptr<Pipe> pipe;
   Collector collector;
   MemorySink* memory = nullptr;
