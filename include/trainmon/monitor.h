@@ -56,6 +56,7 @@ struct SinkHealth {
   bool degraded = false;                             // the last write failed
   std::int64_t batches_written = -1;                 // with and without rows; -1: not known
   std::int64_t rows_deleted = 0;  // of rows_written, with their file; health.json has no such key
+  std::int64_t rows_expired = 0;  // of rows_written, by retention_mb and retention_days; likewise
 };
 struct Health {
   std::int64_t rows_produced = 0;

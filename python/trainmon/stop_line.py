@@ -20,6 +20,8 @@ def _written_text(core, health: dict) -> str:
     text = f"{written} rows written"
     if deleted:
         text += f" ({deleted} of them deleted since by somebody)"
+    if expired := max((sink["rows_expired"] for sink in health["sinks"]), default=0):
+        text += f" ({expired} of them deleted to keep to retention_mb or retention_days)"
     text += f", {dropped} dropped"
     if dropped:
         reasons = {reason for sink in health["sinks"] for reason in sink["rows_dropped"]}

@@ -310,6 +310,7 @@ void run_tail(const TailArguments& arguments, Context& context) {
     news.rows.erase(news.rows.begin(),
                     news.rows.end() - static_cast<std::ptrdiff_t>(arguments.count));
   }
+  say_earlier(news.expired);
   say_earlier(news.earlier);
   say_incomplete(news.incomplete, context);
   const bool is_empty = news.steps.empty() && news.rows.empty();

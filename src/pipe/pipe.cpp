@@ -337,7 +337,8 @@ void Pipe::report(Health& health, std::int64_t produced) const {
                     outlet.dropped,
                     outlet.degraded,
                     outlet.batches,
-                    outlet.sink->rows_deleted()};
+                    outlet.sink->rows_deleted(),
+                    outlet.sink->rows_expired()};
     if (outlet.lost_to_memory > 0) sink.rows_dropped[kNoMemory] += outlet.lost_to_memory;
     for (const auto& [reason, rows] : outlet.sink->rows_left_out()) {
       sink.rows_written -= rows;

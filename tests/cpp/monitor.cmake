@@ -13,6 +13,7 @@ add_dependencies(kill_tensorboard_test kill_child)
 
 trainmon_test(monitor SOURCES monitor/monitor_test.cpp monitor/faults_test.cpp
   monitor/flush_test.cpp DEPENDS monitor read answers)
+trainmon_test(retention SOURCES monitor/retention_test.cpp DEPENDS monitor read answers)
 
 trainmon_test(live_runs SOURCES monitor/live_runs_test.cpp DEPENDS monitor read answers)
 
