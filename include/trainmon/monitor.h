@@ -197,6 +197,9 @@ class Monitor {
   // one the members below do nothing. Outcomes, rows, scalars, alerts, and stages that other
   // members tell of, come into it by themselves.
   bool has_recorder() const;
+  // Folders in the run directory that hold copies of it, which this start has kept when a rule
+  // alerted or a step check failed: at most a few, in the order they were made.
+  std::vector<std::filesystem::path> flight_copies() const;
   // The number of a text, or of a group and its ranks ("0-3,8", "*" for all, "" for unknown), that
   // a call of a collective can name; 0 where there is no more room. Takes a lock.
   std::uint32_t flight_word(std::string_view text);

@@ -31,6 +31,9 @@ def _written_text(core, health: dict) -> str:
     if health["parts_off"]:
         text += f", switched off: {', '.join(health['parts_off'])}"
     text += _budget_text(core)
+    if copies := core.flight_copies():
+        more = f" and {len(copies) - 1} more" if len(copies) > 1 else ""
+        text += f"; flight recorder kept in {shell_word(copies[0])}{more}"
     return text
 
 

@@ -23,6 +23,7 @@
 #include "monitor/forks.h"
 #include "pipe/pipe.h"
 #include "pipe/run_directory.h"
+#include "recorder/flight_copies.h"
 #include "rules/alert_console.h"
 #include "rules/first_non_finite.h"
 #include "sinks/memory.h"
@@ -74,6 +75,8 @@ class Monitor::State {
   void follow_alerts(const Config& wanted);
   // The writer thread, and a stop that ran out of time: what the last flush says is not replaced.
   void write_health(bool last);
+  // The writer thread: what the flight recorder holds when something was found stays.
+  void keep_flight_copy();
   // The writer thread stands in a write: another one says so, and a disk that hangs for it, too,
   // holds the caller up for a moment only.
   static void tell_that_time_ran_out(const std::shared_ptr<State>& state);
@@ -90,6 +93,8 @@ class Monitor::State {
   Budget budget;                                // under budget_mutex
   std::atomic<std::int64_t> alerts{0};          // told so far
   std::unique_ptr<FlightRecorder> recorder;     // null: none; constant once constructed
+  std::unique_ptr<FlightCopies> flight_copies;  // null where there is no recorder; likewise
+  std::optional<std::int64_t> copy_due;         // of the flight recorder, for this step's alert
   std::shared_ptr<Pipe> pipe;
   Collector collector;
   MemorySink* memory = nullptr;

@@ -324,7 +324,7 @@ def test_it_waits_for_the_first_start(tmp_path):
     assert code == 0 and "waiting for its" not in said
 
 
-@pytest.mark.parametrize("command", ["tail", "diagnose"])
+@pytest.mark.parametrize("command", ["tail", "diagnose", "blackbox"])
 def test_ctrl_c_before_the_first_start(tmp_path, command):
     words = [program(), command, "-f", tmp_path / "run"]
     waits = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -334,7 +334,7 @@ def test_ctrl_c_before_the_first_start(tmp_path, command):
     assert (waits.returncode, out, said) == (3, "", "")
 
 
-@pytest.mark.parametrize("command", ["tail", "diagnose"])
+@pytest.mark.parametrize("command", ["tail", "diagnose", "blackbox"])
 def test_where_no_run_can_start_nothing_is_waited_for(tmp_path, command):
     """A file, and a directory of runs: somebody has mistyped."""
     (tmp_path / "file").write_text("")
