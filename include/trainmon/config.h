@@ -55,6 +55,8 @@ struct Config {
   double stop_timeout_seconds = 2.0;          // bound of stop()
   double device_timeout_seconds = 30.0;       // after it late values are marked "not ready"
   double segment_mb = 64.0;                   // size of a log segment
+  double retention_mb = 0.0;                  // of a rank's log, what stays; 0 = all
+  double retention_days = 0.0;                // of a rank's log, how long it stays; 0 = for ever
   int tensorboard_tags = 2000;                // curves of the sink tensorboard
   double latest_mb = 16.0;                    // bound of what mon.latest() keeps
   double recorder_mb = 0.0;                   // size of the flight recorder's file; 0 = none

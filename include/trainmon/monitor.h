@@ -56,6 +56,7 @@ struct SinkHealth {
   bool degraded = false;                             // the last write failed
   std::int64_t batches_written = -1;                 // with and without rows; -1: not known
   std::int64_t rows_deleted = 0;  // of rows_written, with their file; health.json has no such key
+  std::int64_t rows_expired = 0;  // of rows_written, by retention_mb and retention_days; likewise
 };
 struct Health {
   std::int64_t rows_produced = 0;
@@ -182,12 +183,23 @@ class Monitor {
   // The same, and waits until all that was sealed before has passed the sinks, at most this long;
   // false if it took longer. For callers that read files or the last rows right afterwards.
   bool settle(double seconds);
+  // Waits at most `seconds` (NaN and less than 0: 0) until all that was handed over before is in
+  // the files of every sink, as flush() of a sink leaves it: a killed process loses none of it, a
+  // power cut may. False: it took longer, a sink could not write, rows were given up meanwhile
+  // (health() counts them), or this is a forked child. Late values and fates that nobody has told
+  // are waited for or not there. Also after stop(): true if that has written everything. `goes_on`
+  // is asked ten times a second on this thread; false ends the wait. It must not throw.
+  bool flush(
+      double seconds, const std::function<bool()>& goes_on = [] { return true; });
 
   // --- the flight recorder ------------------------------------------------------------------
   // Whether there is one (config.recorder_mb): it could not be made on a full disk, say. Without
   // one the members below do nothing. Outcomes, rows, scalars, alerts, and stages that other
   // members tell of, come into it by themselves.
   bool has_recorder() const;
+  // Folders in the run directory that hold copies of it, which this start has kept when a rule
+  // alerted or a step check failed: at most a few, in the order they were made.
+  std::vector<std::filesystem::path> flight_copies() const;
   // The number of a text, or of a group and its ranks ("0-3,8", "*" for all, "" for unknown), that
   // a call of a collective can name; 0 where there is no more room. Takes a lock.
   std::uint32_t flight_word(std::string_view text);

@@ -145,6 +145,9 @@ struct RunRows {
   std::vector<std::string> skipped;
   // Restarts that were killed and that a newer one followed, a sentence each.
   std::vector<std::string> killed;
+  // From which step on there are rows, where older ones were deleted to keep to retention_mb and
+  // retention_days; a sentence, or none.
+  std::vector<std::string> expired;
   // Why the record of the ranks read is not complete, a sentence each: nothing recorded, rows
   // dropped, a process that is gone without having stopped.
   std::vector<std::string> incomplete;

@@ -47,6 +47,8 @@ class Sink {
   virtual std::map<std::string, std::int64_t> rows_left_out() const { return {}; }
   // Of the rows written, those whose file somebody has deleted since. Likewise.
   virtual std::int64_t rows_deleted() const { return 0; }
+  // Of the rows written, those that the sink has deleted to keep to its limits. Likewise.
+  virtual std::int64_t rows_expired() const { return 0; }
 };
 
 }  // namespace trainmon

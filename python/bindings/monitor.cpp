@@ -45,6 +45,21 @@ Identity identity_of(const std::string& text) {
   return identity;
 }
 
+bool flush(Monitor& monitor, double timeout) {
+  bool is_interrupted = false;
+  bool is_done = false;
+  {
+    const nb::gil_scoped_release release;
+    is_done = monitor.flush(timeout, [&] {
+      const nb::gil_scoped_acquire acquire;
+      is_interrupted = PyErr_CheckSignals() != 0;
+      return !is_interrupted;
+    });
+  }
+  if (is_interrupted) throw nb::python_error();
+  return is_done;
+}
+
 }  // namespace
 
 void init_monitor(nb::module_& module) {
@@ -105,6 +120,8 @@ void init_monitor(nb::module_& module) {
             return self.settle(timeout);
           },
           nb::arg("timeout_seconds"))
+      .def("flush", flush, nb::arg("timeout_seconds"),
+           "raises what a signal handler raises, and nothing else")
       .def("refuse", &Monitor::refuse)
       .def("set_covered", &Monitor::set_covered)
       .def("set_not_covered", &Monitor::set_not_covered)

@@ -1,5 +1,10 @@
 // What Monitor offers for its flight recorder.
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include <string>
+#include <vector>
 
 #include "monitor_class.h"
 
@@ -7,6 +12,12 @@ namespace trainmon {
 
 void bind_flight(MonitorClass& monitor) {
   monitor.def_prop_ro("has_recorder", &Monitor::has_recorder)
+      .def("flight_copies",
+           [](const Monitor& self) {
+             std::vector<std::string> folders;
+             for (const auto& folder : self.flight_copies()) folders.push_back(folder.string());
+             return folders;
+           })
       .def("flight_word", &Monitor::flight_word)
       .def("flight_group", &Monitor::flight_group, nb::arg("name"), nb::arg("ranks"))
       .def("forward_begins", [](Monitor& self) { self.note_stage(FlightStage::forward_begin); })

@@ -52,6 +52,7 @@ nb::dict health_dict(const Health& health) {
     one["name"] = sink.name;
     one["rows_written"] = sink.rows_written;
     one["rows_deleted"] = sink.rows_deleted;
+    one["rows_expired"] = sink.rows_expired;
     one["rows_dropped"] = dict_of(sink.rows_dropped);
     one["degraded"] = sink.degraded;
     sinks.append(one);

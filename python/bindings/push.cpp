@@ -74,7 +74,8 @@ void init_push(nb::module_& module) {
       .def_prop_ro("late", &PushedSteps::late)
       .def_prop_ro("left_out", &left_out)
       .def("damage", [](PushedSteps& steps) { return damage_list(steps.damage()); })
-      .def("incomplete", [](const PushedSteps& steps) { return text_list(steps.incomplete()); });
+      .def("incomplete", [](const PushedSteps& steps) { return text_list(steps.incomplete()); })
+      .def("expired", [](const PushedSteps& steps) { return text_list(steps.expired()); });
 }
 
 }  // namespace trainmon

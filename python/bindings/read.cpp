@@ -190,6 +190,7 @@ void init_read(nb::module_& module) {
       .def("missing_ranks", [](const Rows& rows) { return rows.run().missing.ranks; })
       .def("missing_text", [](const Rows& rows) { return missing_text(rows.run().missing); })
       .def("earlier", [](const Rows& rows) { return rows.run().earlier; })
+      .def("expired", [](const Rows& rows) { return rows.run().expired; })
       .def("incomplete", [](const Rows& rows) { return rows.run().incomplete; })
       .def("top", &find_top, nb::arg("stat"), nb::arg("count"), nb::arg("smallest"));
   // Bytes: kinds of a damaged run need not be UTF-8.

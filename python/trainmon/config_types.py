@@ -76,6 +76,10 @@ class OtherKeys(TypedDict, total=False):
     """after this long a value still missing from a device is marked not ready"""
     segment_mb: float
     """size of one log file, in MB"""
+    retention_mb: float
+    """most that the logs of a rank may take, of all its starts together, in MB: the oldest log files are deleted; 0: all are kept"""
+    retention_days: float
+    """log files of a rank that were written last before so many days are deleted when a new one begins; 0: all are kept"""
     tensorboard_tags: int
     """curves that the sink tensorboard writes per rank; what is beyond is aggregated per layer"""
     latest_mb: float

@@ -6,8 +6,8 @@ import contextlib
 import functools
 import json
 import os
-import shlex
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Collection, Iterator, Mapping
@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 from trainmon import _core, alerts
 from trainmon.base.console import say
 from trainmon.base.signals import pass_on
+from trainmon.checks import arguments
 from trainmon.config import config_json
+from trainmon.stop_line import percent, shell_word, stop_line
 from trainmon.summary import floats_of
 from trainmon.volume import Volume, in_bytes
 
@@ -132,7 +134,7 @@ class Watch:
     ):
         on_alert = alerts.checked(on_alert)
         config = json.loads(settings)
-        self._process = os.getpid()
+        self._process, self._thread = os.getpid(), threading.get_ident()
         self._ended: dict[str, Any] | None = None
         self._adapter = adapter
         rows = adapter.prepare(config)
@@ -243,6 +245,29 @@ class Watch:
         """Rows produced, written and dropped, per sink and reason; what switched itself off."""
         return self._ended or self._core.health()
 
+    def flush(self, timeout: float = 30.0) -> bool:
+        """Waits until all that this process has handed over so far is in the files of every sink, for
+        at most `timeout` seconds: a kill loses none of it then. False if that took longer, if a sink
+        could not write or rows were dropped meanwhile (health() counts them), and in a forked child.
+        May be called from any thread, while paused, and after stop(). Values that a device still
+        computes are fetched by the thread that called watch() alone."""
+        try:
+            seconds = arguments.seconds("timeout", timeout)
+        except (TypeError, ValueError) as error:
+            self._adapter.coverage.say_once(f"flush() waits for nothing: {error}")
+            return False
+        if os.getpid() != self._process:
+            return False
+        deadline = time.monotonic() + seconds
+        if self._ended is None and threading.get_ident() == self._thread:
+            try:
+                if self._adapter.late.part.on:
+                    self._adapter.late.drain(seconds)
+            except Exception as error:
+                pass_on(error)
+                self._adapter.late.part.failed(error)
+        return self._core.flush(max(deadline - time.monotonic(), 0.0))
+
     def pause(self) -> None:
         """Records nothing until resume(); hooks stay, steps go on being counted."""
         self._set_paused(True)
@@ -291,13 +316,15 @@ class Watch:
 
     def _say_start(self, config: dict) -> None:
         per_day, files = self._volume.per_day, self._volume.files_per_day
-        text = f"watching {' '.join(self._adapter.coverage.kinds())} into {_shell_word(self.directory)}"
+        text = (
+            f"watching {' '.join(self._adapter.coverage.kinds())} into {shell_word(self.directory)}"
+        )
         if self._core.restart > 0:
             text += f" (restart {self._core.restart} of the run there)"
         if per_day > 0:
             text += f", about {in_bytes(per_day)} in {files:.0f} files a day at one step a second"
         if config["budget"] is not None:
-            text += f"; for at most {_percent(config['budget'])} of the step's time"
+            text += f"; for at most {percent(config['budget'])} of the step's time"
         text += self._adapter.coverage.followed()
         absent = [str(rank) for rank in self._chosen if rank >= self._core.world_size]
         if absent:
@@ -333,68 +360,5 @@ class Watch:
             when = "the first step" if self._steps else "the whole run"
             self._say(f"NOTHING WAS RECORDED in {when}: {self._adapter.coverage.why_nothing()}")
 
-    def _budget_text(self) -> str:
-        note = json.loads(self._core.budget() or "null")
-        if note is None:
-            return ""
-        text = f"; budget {_percent(note['budget'])}"
-        if note["share"] is None:
-            return f"{text}: too few steps to keep to it"
-        part, of = note["kept"]
-        of *= note["every"]
-        which = "every step" if part == of else f"{part} of {of} steps"
-        return f"{text}: {which} recorded, {_percent(note['share'])} of the time"
-
     def _say_stop(self, health: dict) -> None:
-        written = max((sink["rows_written"] for sink in health["sinks"]), default=0)
-        deleted = max((sink["rows_deleted"] for sink in health["sinks"]), default=0)
-        dropped = sum(sum(sink["rows_dropped"].values()) for sink in health["sinks"])
-        text = f"{written} rows written"
-        if deleted:
-            text += f" ({deleted} of them deleted since by somebody)"
-        text += f", {dropped} dropped"
-        if dropped:
-            reasons = {reason for sink in health["sinks"] for reason in sink["rows_dropped"]}
-            text += f" ({', '.join(sorted(reasons))})"
-        if health["refused"]:
-            text += f", {sum(health['refused'].values())} not measured"
-        if health["parts_off"]:
-            text += f", switched off: {', '.join(health['parts_off'])}"
-        text += self._budget_text()
-        if failed := self._core.failed_check():
-            tool, found = "diagnose", failed
-        elif health["alerts"]:
-            has_rules = self._core.has_alert_rules()
-            tool = "anomalies" if has_rules else "first-bad"
-            what = "alerts" if has_rules else "non-finite findings"
-            found = f"{health['alerts']} {what}"
-        elif bad := self._core.bad_losses():
-            tool, times = "first-bad", "time" if bad == 1 else "times"
-            found = f"the logged loss was not finite {bad} {times}"
-        elif health["rows_produced"] == 0 and self._is_chosen():
-            tool, found = "doctor", "nothing was recorded"
-        elif dropped or deleted:
-            tool, found = "doctor", "nothing found in the rest"
-        else:
-            tool, found = "top", "nothing found"
-            if self._core.world_size > 1:  # this line is of one rank alone
-                is_checked = self._core.failed_checks() is not None
-                tool = "diagnose" if is_checked else "first-bad"
-                found = f"{found} on rank 0 of {self._core.world_size}"
-        if "log" not in (sink["name"] for sink in health["sinks"]):
-            tool = "doctor"  # the others read the log
-        self._say(f"{text}; {found}; next: trainmon {tool} {_shell_word(self.directory)}")
-
-
-def _shell_word(path: str) -> str:
-    """One word for a shell, which a terminal shows as it is."""
-    if path.isprintable():
-        return shlex.quote(path)
-    plain = (
-        chr(b) if 32 <= b < 127 and b not in b"'\\" else f"\\x{b:02x}" for b in os.fsencode(path)
-    )
-    return f"$'{''.join(plain)}'"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.3g}%"
+        self._say(stop_line(self._core, health, self._is_chosen(), self.directory))

@@ -108,6 +108,8 @@ class RunTable(Table):
     kinds        every kind of the ranks read, selected or not
     ranks        every rank the run has, read or not
     earlier      sentences on what restarts before the newest found that is not finite
+    expired      a sentence on from which step on there are rows, where retention_mb or
+                 retention_days deleted older ones; else empty
     incomplete   sentences on why the record is not complete: nothing recorded, rows dropped, a
                  process that is gone without having stopped
     missing_ranks  ranks that should be among those read and have no directory
@@ -127,6 +129,7 @@ class RunTable(Table):
         self.kinds: list[str] = rows.kinds()
         self.ranks: list[int] = rows.ranks()
         self.earlier: list[str] = rows.earlier()
+        self.expired: list[str] = rows.expired()
         self.incomplete: list[str] = rows.incomplete()
         self.missing_ranks: list[int] = rows.missing_ranks()
 

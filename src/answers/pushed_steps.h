@@ -17,6 +17,7 @@
 #include "answers/push_position.h"
 #include "answers/rank_tail.h"
 #include "answers/series_choice.h"
+#include "read/expired_steps.h"
 
 namespace trainmon {
 
@@ -60,6 +61,11 @@ class PushedSteps {
   std::vector<Damage> damage() { return std::exchange(damage_, {}); }
   // Why the record is not complete, a sentence each.
   std::vector<std::string> incomplete() const;
+  // As RunRows has it, of the ranks asked for.
+  std::vector<std::string> expired() const {
+    return expired_sentences(rank_directories(run_),
+                             [this](int rank) { return filter_.takes_rank(rank); });
+  }
   // Values that came after their step was given.
   std::int64_t late() const { return late_; }
 

@@ -7,6 +7,7 @@
 #include <array>
 #include <chrono>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <stdexcept>
 #include <tuple>
@@ -176,7 +177,8 @@ QueryAccount query(const fs::path& run, const std::string& sql, const QueryOutpu
   add_query_tables(made, source);
   carry_out(made, sql, output, options);
   const RunRows& facts = source.facts();
-  QueryAccount account{facts.damage, facts.missing, facts.earlier, facts.incomplete};
+  QueryAccount account{facts.damage, facts.missing, facts.expired, facts.incomplete};
+  std::ranges::copy(facts.earlier, std::back_inserter(account.earlier));
   for (const Damage& found : source.damage()) {
     const auto is_same = [&](const Damage& d) {
       return std::tie(d.file, d.offset, d.what) == std::tie(found.file, found.offset, found.what);

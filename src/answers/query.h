@@ -31,7 +31,7 @@ struct QueryOutput {
 struct QueryAccount {
   std::vector<Damage> damage;
   MissingRanks missing;
-  std::vector<std::string> earlier;     // as RunRows has it
+  std::vector<std::string> earlier;     // `expired` and `earlier` of RunRows
   std::vector<std::string> incomplete;  // as RunRows has it
 };
 

@@ -56,6 +56,7 @@ struct TailNews {
   std::vector<Damage> damage;
   // Of the first look, as RunRows has them; without what only a whole log tells.
   std::vector<std::string> earlier;
+  std::vector<std::string> expired;
   std::vector<std::string> incomplete;
   std::int64_t rows_late = 0;  // of steps that were told already
 };

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "read/earlier_findings.h"
+#include "read/expired_steps.h"
 
 namespace trainmon {
 
@@ -45,6 +46,7 @@ void RunTail::find_places(TailNews& news) {
   if (is_first_) {
     news.incomplete = incompleteness(there, filter);
     news.earlier = earlier_findings(there, filter);
+    news.expired = expired_sentences(there, [&](int rank) { return filter.takes_rank(rank); });
   }
   std::vector<std::string> present;
   std::reverse(there.begin(), there.end());  // newest restart of each rank first

@@ -1,13 +1,26 @@
 #include "base/file_in_pieces.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <utility>
 
 namespace trainmon {
 namespace {
 
 constexpr std::size_t kAhead = std::size_t{1} << 20;
 
+File again(const File& open, const std::filesystem::path& path) {
+  const int fd = ::fcntl(open.fd(), F_DUPFD_CLOEXEC, 3);
+  if (fd < 0) throw file_error(errno, "cannot open", path);
+  return File(fd);
+}
+
 }  // namespace
+
+FileInPieces::FileInPieces(std::filesystem::path path, const File& open)
+    : path_(std::move(path)), file_(again(open, path_)) {}
 
 std::string_view FileInPieces::read(std::int64_t offset, std::size_t size) {
   const auto end = begin_ + std::ssize(buffer_);

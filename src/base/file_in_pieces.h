@@ -15,6 +15,8 @@ class FileInPieces {
   // Throws SinkError as open_file().
   explicit FileInPieces(std::filesystem::path path)
       : path_(std::move(path)), file_(open_file(path_)) {}
+  // Of a file that is open already, whatever has its name by now. Throws SinkError.
+  FileInPieces(std::filesystem::path path, const File& open);
 
   FileIdentity identity() const { return file_.identity(); }
   // `size` bytes at `offset`, fewer where the file ends; valid until the next call. Throws

@@ -1,11 +1,18 @@
 // trainmon blackbox RUN: who was where when it ended. trainmon freeze RUN keeps a copy of that.
 #include "answers/blackbox.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <iostream>
 #include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
 
 #include "base/text.h"
+#include "cli/follow.h"
 #include "cli/output.h"
 #include "cli/select.h"
 #include "read/missing_ranks.h"
@@ -97,7 +104,7 @@ Json json_rank(const FlightRank& rank) {
           {"names_lost", rank.names_lost}};
 }
 
-void print_json_box(const BlackBox& box) {
+void print_json_box(const BlackBox& box, bool in_a_line) {
   Json out;
   out["stuck"] = Json::array();
   for (const StuckCollective& stuck : box.stuck) {
@@ -118,7 +125,7 @@ void print_json_box(const BlackBox& box) {
   for (const Damage& damage : box.damage) {
     out["damage"].push_back({{"file", damage.file.string()}, {"what", damage.what}});
   }
-  print_json(out);
+  in_a_line ? print_json_line(out) : print_json(out);
 }
 
 void print_text(const BlackBox& box, const Context& context) {
@@ -146,8 +153,15 @@ void print_text(const BlackBox& box, const Context& context) {
   table.print(context);
 }
 
-void run_blackbox(const std::string& run, Context& context) {
-  const BlackBox box = read_black_box(run);
+struct BlackBoxArguments {
+  std::string run;
+  bool follow = false;
+  double interval = 1.0;
+};
+
+// Sets the exit code of what is there now.
+void print_box(const BlackBox& box, bool follows, Context& context) {
+  context.exit_code = kOk;
   const auto is_killed = [](const FlightRank& rank) {
     return !rank.closed && rank.alive == Alive::no;
   };
@@ -168,8 +182,57 @@ void run_blackbox(const std::string& run, Context& context) {
     std::cerr << "rank " << rank.rank << ": " << rank.unfinished
               << (rank.unfinished == 1 ? " event was" : " events were") << " being written\n";
   }
-  if (context.json) return print_json_box(box);
+  if (context.json) return print_json_box(box, follows);
   print_text(box, context);
+}
+
+// What a look differs in from the one before, but for how long somebody waits: where no terminal
+// shows one look in place of the other, only what is new is told.
+std::string state_of(const BlackBox& box) {
+  std::string state;
+  const auto add = [&](const auto&... parts) { ((state += parts, state += '\n'), ...); };
+  for (const StuckCollective& stuck : box.stuck) {
+    add(stuck.group, std::to_string(stuck.number), ranks_text(stuck.absent),
+        ranks_text(stuck.unknown), is_hung(stuck) ? "hung" : "");
+    for (const auto& [operation, ranks] : stuck.inside) add(operation, ranks_text(ranks));
+  }
+  for (const FlightRank& rank : box.ranks) {
+    add(std::to_string(rank.rank), std::to_string(rank.restart), std::string(state_word(rank)),
+        std::to_string(rank.step.value_or(-1)), rank.place, inside_text(rank));
+  }
+  for (const Damage& damage : box.damage) add(damage.file.native(), damage.what);
+  return state;
+}
+
+// A start that has just begun has no recorder for a moment.
+std::optional<BlackBox> look(const std::string& run, int& misses) {
+  constexpr int kPatience = 10;
+  try {
+    return read_black_box(run);
+  } catch (const std::runtime_error&) {
+    if (++misses > kPatience) throw;
+  }
+  return std::nullopt;
+}
+
+void follow(const BlackBoxArguments& arguments, Context& context) {
+  if (!wait_for_start(arguments.run, arguments.interval, context)) return;
+  const bool is_terminal = !context.json && ::isatty(STDOUT_FILENO) == 1;
+  std::string before;
+  int misses = 0;
+  do {
+    const std::optional<BlackBox> box = look(arguments.run, misses);
+    if (!box) continue;
+    misses = 0;
+    std::string now = state_of(*box);
+    if (!is_terminal && now == before) continue;
+    if (is_terminal) std::cout << "\x1b[H\x1b[2J";
+    if (!is_terminal && !context.json && !before.empty()) std::cout << "\n";
+    before = std::move(now);
+    print_box(*box, true, context);
+    if (is_terminal && !context.quiet) std::cerr << "refreshing; Ctrl-C ends\n";
+    std::cout.flush();
+  } while (std::cout && wait_to_look(arguments.interval));
 }
 
 }  // namespace
@@ -177,19 +240,30 @@ void run_blackbox(const std::string& run, Context& context) {
 void add_blackbox(CLI::App& app, Context& context) {
   CLI::App* command =
       app.add_subcommand("blackbox", "where each rank was when it hung or was killed");
-  const auto run = std::make_shared<std::string>();
-  command->add_option("RUN", *run, "run directory")->required();
+  const auto given = std::make_shared<BlackBoxArguments>();
+  command->add_option("RUN", given->run, "run directory")->required();
+  command->add_flag("-f,--follow", given->follow, "look again and again, until Ctrl-C");
+  command->add_option("--interval", given->interval, "seconds between two looks")
+      ->capture_default_str()
+      ->check(CLI::Range(0.01, 3600.0));
   command->footer(
       R"(Reads the flight recorders of all ranks (recorder_mb=64 of watch), of a live run
 too. Says which rank has not entered a collective that others wait in. Exit code
 1 when a rank was killed, or ranks wait in a collective for 10 seconds or more;
-3 when a recorder is missing or damaged.
+3 when a recorder is missing or damaged. -f waits for the first start, follows
+restarts, and gives the exit code of its last look; the run is not stopped. A
+terminal shows the newest look, a pipe each look that differs from the one
+before, with --json an object per line.
 
 Examples:
   trainmon blackbox runs/a
+  trainmon blackbox runs/a -f
   trainmon blackbox runs/a --json
   trainmon blackbox runs/a/frozen_0001)");
-  command->callback([run, &context] { run_blackbox(*run, context); });
+  command->callback([given, &context] {
+    if (given->follow) return follow(*given, context);
+    print_box(read_black_box(given->run), false, context);
+  });
 }
 
 void add_freeze(CLI::App& app, Context& context) {

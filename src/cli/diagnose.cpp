@@ -110,7 +110,6 @@ Diagnosis follow(const DiagnoseArguments& arguments, const ReadOptions& options,
                  const Context& context) {
   constexpr double kPause = 4.0;  // times as long as a look
   using Clock = std::chrono::steady_clock;
-  end_on_interrupt();
   if (!context.quiet) std::cerr << "following until something is wrong; Ctrl-C ends\n";
   while (true) {
     const bool is_over = ended(arguments.selection.run, options).has_value();
@@ -125,6 +124,7 @@ Diagnosis follow(const DiagnoseArguments& arguments, const ReadOptions& options,
 void run_diagnose(const DiagnoseArguments& arguments, Context& context) {
   const Selection& selection = arguments.selection;
   const ReadOptions options = read_options(selection);
+  if (arguments.follow && !wait_for_start(selection.run, arguments.interval, context)) return;
   const Diagnosis diagnosis =
       arguments.follow ? follow(arguments, options, context) : diagnose(selection.run, options);
   say_of_run(diagnosis.run, diagnosis.rows, options, context);
@@ -151,7 +151,8 @@ the unreduced ones, moments follow from the gradient, SGD moves weights by its
 formula. Each has the bound of its rounding and nothing to tune. Record with
 checks=True on every rank for all of them; without, statistics are compared
 where kinds has grads, weights and moments. What was not checked is listed.
-Exit code 1 for a verdict, 3 without one in a record that is not complete.
+Exit code 1 for a verdict, 3 without one in a record that is not complete. -f
+waits for the first start where there is none yet; 3 if Ctrl-C comes before.
 What may be meant is noticed only.
 
 Examples:

@@ -224,6 +224,7 @@ void print_account(const Account& account, const std::string& run, const Context
   if (!account.skipped.empty()) std::cout << "\nskipped\n";
   for (const std::string& sentence : account.skipped) std::cout << "  " << sentence << "\n";
   for (const std::string& sentence : account.killed) std::cout << "\n" << sentence << "\n";
+  for (const std::string& sentence : account.expired) std::cout << "\n" << sentence << "\n";
   if (!account.damage.empty()) std::cout << "\ndamage\n";
   for (const Damage& damage : account.damage) {
     std::cout << "  " << printable(damage.file.native()) << " at byte " << damage.offset << ": "
@@ -261,6 +262,7 @@ void inspect_run(const std::string& run, Context& context) {
   out["earlier"] = found.earlier;
   out["skipped"] = found.skipped;
   out["killed"] = found.killed;
+  out["expired"] = found.expired;
   out["ranks"] = Json::array();
   for (const RankAccount& rank : found.ranks) out["ranks"].push_back(rank_json(rank));
   out["damage"] = Json::array();

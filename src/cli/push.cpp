@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/follow.h"
 #include "cli/python.h"
 
 namespace trainmon::cli {
@@ -75,7 +76,8 @@ worst of a step, layers. What found no room is counted and said.
 The same command goes on where it stopped. A target that does not answer is
 asked again, five times or, with -f, until Ctrl-C.
 Prometheus takes the newest values from 127.0.0.1, so it needs -f.
-Exit code 3: something is missing of the run, or was not sent.
+-f waits for the first start where there is none yet. Exit code 3: something is
+missing of the run, was not sent, or Ctrl-C came before the first start.
 
 Examples:
   trainmon push runs/a --to wandb -f
@@ -84,7 +86,10 @@ Examples:
   trainmon push runs/a --to prometheus -f --port 9464
   OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4318
       trainmon push runs/a --to otlp -f --series 40)");
-  command->callback([given, &context] { run_push(*given, context); });
+  command->callback([given, &context] {
+    if (given->follow && !wait_for_start(given->run, given->interval, context)) return;
+    run_push(*given, context);
+  });
 }
 
 }  // namespace trainmon::cli

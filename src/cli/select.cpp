@@ -129,6 +129,7 @@ void say_of_run(const RunRows& rows, std::int64_t count, const ReadOptions& opti
                 Context& context) {
   if (count == 0 && chooses_rows(options) && !options.only_bad) say_nothing_matches(rows);
   say_suggested(rows);
+  say_earlier(rows.expired);
   // `first-bad` answers with all of them.
   if (!rows.all_restarts) say_earlier(rows.earlier);
   if (!rows.missing.ranks.empty()) {

@@ -292,12 +292,12 @@ class EndTeller {
 };
 
 void run_tail(const TailArguments& arguments, Context& context) {
+  if (arguments.follow && !wait_for_start(arguments.run, arguments.interval, context)) return;
   RunTail tail(arguments.run, arguments.select, arguments.rows, arguments.count);
   TailPrinter printer(arguments, context);
   Steps steps;
   std::int64_t rows_late = 0;
   TailNews news = tail.look();
-  if (arguments.follow) end_on_interrupt();
   if (!arguments.follow) {
     TailNews rest = tail.unfinished();
     std::move(rest.steps.begin(), rest.steps.end(), std::back_inserter(news.steps));
@@ -310,6 +310,7 @@ void run_tail(const TailArguments& arguments, Context& context) {
     news.rows.erase(news.rows.begin(),
                     news.rows.end() - static_cast<std::ptrdiff_t>(arguments.count));
   }
+  say_earlier(news.expired);
   say_earlier(news.earlier);
   say_incomplete(news.incomplete, context);
   const bool is_empty = news.steps.empty() && news.rows.empty();
@@ -379,8 +380,10 @@ void add_tail(CLI::App& app, Context& context) {
       R"(One line per step and rank: norms over all tensors of the rank, how many
 elements are not finite (bad), the first tensor that is not, else the one of the
 largest norm, and what mon.log was given. A step is shown when it has ended.
-Restarts and ranks that appear later are followed, too: -f says that a run has
-ended and waits for a restart. An alert has a line of its own where its step was
+-f waits for the first start where there is none yet. Restarts and ranks that
+appear later are followed, too: it says that a run has ended and waits for a
+restart. Exit code 0 after Ctrl-C, 3 when something is missing or there was no
+start. An alert has a line of its own where its step was
 shown before, as those of step checks have. With --json one object per line.
 
 Examples:

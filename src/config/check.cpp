@@ -139,6 +139,11 @@ void check_together(const Config& config, std::vector<std::string>& faults) {
                      ": must be greater than start_step (" + std::to_string(config.start_step) +
                      "), or null");
   }
+  if (config.retention_mb > 0.0 && config.retention_mb < 2.0 * config.segment_mb) {
+    faults.push_back("retention_mb = " + number_text(config.retention_mb) +
+                     ": must be at least twice segment_mb (" + number_text(config.segment_mb) +
+                     "), for whole log files are deleted, or 0");
+  }
 }
 
 void set_field(Config& config, const Key& key, const json& value) {

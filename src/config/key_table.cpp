@@ -172,6 +172,14 @@ const std::array kTable = {
     number({"segment_mb", &Config::segment_mb, files, nobody, on_request, "256.0",
             "size of one log file, in MB"},
            0.001, 1e6),
+    number({"retention_mb", &Config::retention_mb, files, nobody, on_request, "4096.0",
+            "most that the logs of a rank may take, of all its starts together, in MB: the oldest "
+            "log files are deleted; 0: all are kept"},
+           0.0, 1e9),
+    number({"retention_days", &Config::retention_days, files, nobody, on_request, "14.0",
+            "log files of a rank that were written last before so many days are deleted when a new "
+            "one begins; 0: all are kept"},
+           0.0, 36500.0),
     integer({"tensorboard_tags", &Config::tensorboard_tags, files, nobody, on_request, "500",
              "curves that the sink tensorboard writes per rank; what is beyond is aggregated per "
              "layer"},

@@ -47,7 +47,10 @@ Outcome Timeline::at(std::int32_t optimizer, std::int64_t window) const {
   if (of_optimizer == outcomes_.end()) return guess;
   const auto& known = of_optimizer->second;
   auto after = known.upper_bound(window);
-  if (after == known.begin()) return guess;
+  if (after == known.begin()) {  // what came before is not in the log, skipped windows among it
+    guess.step = std::min(guess.step, after->second.step);
+    return guess;
+  }
   const Outcome& before = std::prev(after)->second;
   if (before.window == window) return before;
   const std::int64_t between = wrapping_difference(wrapping_difference(window, before.window), 1);

@@ -25,7 +25,8 @@ class Timeline {
   void keep_last(std::size_t windows);
 
   // The outcome of a window; for one that has none (yet), fate unknown and the step that follows
-  // from the nearest outcome before it, windows between counted as taken.
+  // from the nearest outcome before it, windows between counted as taken. Before the first outcome
+  // (of a log whose beginning was deleted) it is at most the step of that one.
   Outcome at(std::int32_t optimizer, std::int64_t window) const;
   // "the last 9 of 14 tries of a step were skipped, from step 5 on"; empty for fewer than three.
   std::string skips_at_end() const;

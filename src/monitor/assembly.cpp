@@ -1,6 +1,7 @@
 #include "monitor/assembly.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <string>
 #include <utility>
@@ -46,6 +47,8 @@ std::vector<std::unique_ptr<Sink>> sinks_of(const Config& config) {
   SinkOptions options;
   options.segment_bytes = mebibytes(config.segment_mb);
   options.curves = static_cast<std::size_t>(config.tensorboard_tags);
+  options.retention = {static_cast<std::int64_t>(mebibytes(config.retention_mb)),
+                       std::chrono::seconds(std::llround(config.retention_days * 86400.0))};
   std::vector<std::unique_ptr<Sink>> sinks;
   for (const std::string& name : config.sinks) {
     for (const SinkType& type : sink_types()) {

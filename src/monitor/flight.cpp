@@ -8,6 +8,13 @@ bool Monitor::has_recorder() const {
   return state_->recorder != nullptr;
 }
 
+std::vector<std::filesystem::path> Monitor::flight_copies() const {
+  std::vector<std::filesystem::path> folders;
+  if (!has_recorder() || state_->forked()) return folders;
+  state_->attempt("the flight recorder", [&] { folders = state_->flight_copies->folders(); });
+  return folders;
+}
+
 std::uint32_t Monitor::flight_word(std::string_view text) {
   return has_recorder() && state_->alive() ? state_->recorder->word(text) : 0;
 }

@@ -74,6 +74,17 @@ void Monitor::State::look_around() {
   if (facts_changed) keep_house(false);  // flushes may be rare, and somebody may be waiting
 }
 
+void Monitor::State::keep_flight_copy() {
+  const std::int64_t step = std::exchange(copy_due, std::nullopt).value_or(-1);
+  try {
+    flight_copies->keep(step);
+  } catch (const SinkError& error) {
+    log_line_limited("flight.copy", std::string(error.what()) + ": what the flight recorder held " +
+                                        "at the alert of step " + std::to_string(step) +
+                                        " is not kept");
+  }
+}
+
 void Monitor::State::keep_house(bool last) {
   first_non_finite->catch_up(last);  // before anything that may throw
   // Somebody may have deleted the directory; the log makes it again, and so do we.

@@ -257,11 +257,6 @@ void Monitor::seal(Moment moment) {
   state_->while_alive("seal", [&] { state_->collector.seal(moment); });
 }
 
-bool Monitor::settle(double timeout) {
-  if (!state_->alive()) return false;
-  return state_->settle(seconds(timeout));
-}
-
 void Monitor::set_covered(std::string_view kind) {
   state_->while_alive("notes", [&] {
     const std::lock_guard lock(state_->facts_mutex);

@@ -70,6 +70,7 @@ Monitor::State::State(const Config& wanted, const Identity& who, MonitorParts pa
     if (config.recorder_mb <= 0.0) return;
     recorder =
         std::make_unique<FlightRecorder>(run, collector.series(), mebibytes(config.recorder_mb));
+    flight_copies = std::make_unique<FlightCopies>(recorder->path());
     collector.record_in(recorder.get());
   });
 }
@@ -88,7 +89,10 @@ void Monitor::State::start(const std::shared_ptr<State>& state) {
   calls.on_alert = [self](const Alert& alert) {
     self->alerts.fetch_add(1, std::memory_order_relaxed);
     const Series& series = self->collector.series().at(alert.key.series);
-    if (self->recorder != nullptr) self->recorder->alert(alert);
+    if (self->recorder != nullptr) {
+      self->recorder->alert(alert);
+      if (alert.count == 1 && !self->copy_due) self->copy_due = alert.step;
+    }
     const bool is_check = detect::is_check(alert.rule);
     if (is_check || !alert.stat.empty()) self->console.tell(alert, series);
     if (is_check) self->note_failed_check(alert);
@@ -98,6 +102,7 @@ void Monitor::State::start(const std::shared_ptr<State>& state) {
   // A process killed before the next flush must not leave rows whose step nobody can tell.
   calls.before_write = [self] {
     if (self->starts_changed) self->write_run_json();
+    if (self->copy_due) self->keep_flight_copy();
   };
   if (self->control_file || self->recorder) calls.each_second = [self] { self->look_around(); };
   self->pipe->start(std::move(calls), state);
@@ -125,14 +130,6 @@ void Monitor::State::note_failed_check(const Alert& alert) {
   const std::lock_guard lock(facts_mutex);
   if (!failed_check.empty()) return;
   failed_check = "check " + alert.rule + " failed at step " + std::to_string(alert.step);
-}
-
-bool Monitor::State::settle(std::chrono::nanoseconds timeout) {
-  attempt("seal", [&] {
-    collector.collect_replays();
-    collector.seal(Moment::interval);
-  });
-  return pipe->settle(timeout);
 }
 
 Health Monitor::State::health() {

@@ -23,6 +23,7 @@
 #include "monitor/forks.h"
 #include "pipe/pipe.h"
 #include "pipe/run_directory.h"
+#include "recorder/flight_copies.h"
 #include "rules/alert_console.h"
 #include "rules/first_non_finite.h"
 #include "sinks/memory.h"
@@ -67,12 +68,15 @@ class Monitor::State {
   void part_failed(std::string_view part, std::string_view why) noexcept;
 
   bool settle(std::chrono::nanoseconds timeout);
+  bool flush(std::chrono::nanoseconds timeout, const std::function<bool()>& goes_on);
   Health health();
 
   void write_run_json();
   void follow_alerts(const Config& wanted);
   // The writer thread, and a stop that ran out of time: what the last flush says is not replaced.
   void write_health(bool last);
+  // The writer thread: what the flight recorder holds when something was found stays.
+  void keep_flight_copy();
   // The writer thread stands in a write: another one says so, and a disk that hangs for it, too,
   // holds the caller up for a moment only.
   static void tell_that_time_ran_out(const std::shared_ptr<State>& state);
@@ -86,9 +90,11 @@ class Monitor::State {
   AlertConsole console;  // writer thread only
   const std::string started;
   std::mutex budget_mutex;
-  Budget budget;                             // under budget_mutex
-  std::atomic<std::int64_t> alerts{0};       // told so far
-  std::unique_ptr<FlightRecorder> recorder;  // null: none; constant once constructed
+  Budget budget;                                // under budget_mutex
+  std::atomic<std::int64_t> alerts{0};          // told so far
+  std::unique_ptr<FlightRecorder> recorder;     // null: none; constant once constructed
+  std::unique_ptr<FlightCopies> flight_copies;  // null where there is no recorder; likewise
+  std::optional<std::int64_t> copy_due;         // of the flight recorder, for this step's alert
   std::shared_ptr<Pipe> pipe;
   Collector collector;
   MemorySink* memory = nullptr;

@@ -95,6 +95,20 @@ void BatchQueue::wake() {
   filled_.notify_one();
 }
 
+void BatchQueue::send_carry() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (const std::size_t bytes = carry_.bytes(); !carry_.empty() && used_ + bytes <= limit_) {
+    RecordBatch last;
+    attach_carry(last);
+    append(std::move(last), bytes);
+  }
+}
+
+bool BatchQueue::carries() const {
+  const std::lock_guard lock(mutex_);
+  return !carry_.empty();
+}
+
 void BatchQueue::close() noexcept {
   {
     const std::lock_guard lock(mutex_);

@@ -44,6 +44,9 @@ class BatchQueue {
   void release(std::size_t bytes);
   // Wakes the writer without a batch.
   void wake();
+  // What waits in the carry goes out without another batch, if there is room.
+  void send_carry() noexcept;
+  bool carries() const;
   // Lets push() fail fast from now on: everything pushed is counted as dropped under "stopped".
   void close() noexcept;
 

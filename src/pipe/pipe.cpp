@@ -233,6 +233,7 @@ void Pipe::fail(Outlet& outlet, std::int64_t rows, const char* reason, const cha
   {
     const std::lock_guard lock(account_mutex_);
     ++errors_;
+    ++failures_;
     if (!abandoned_ && rows > 0) {
       try {
         outlet.dropped[reason] += rows;
@@ -301,25 +302,6 @@ void Pipe::finish() noexcept {
   finished_changed_.notify_all();
 }
 
-bool Pipe::settle(std::chrono::nanoseconds timeout) {
-  if (std::this_thread::get_id() == writer_.load()) return false;
-  const std::uint64_t mine = settle_asked_.fetch_add(1, std::memory_order_acq_rel) + 1;
-  queue_.wake();
-  std::unique_lock lock(account_mutex_);
-  return finished_changed_.wait_for(lock, timeout,
-                                    [&] { return finished_ || settle_done_ >= mine; });
-}
-
-void Pipe::settled(std::uint64_t asked) {
-  if (!pending_.empty() || settle_done_ >= asked) return;
-  flush_sinks();
-  {
-    const std::lock_guard lock(account_mutex_);
-    settle_done_ = asked;
-  }
-  finished_changed_.notify_all();
-}
-
 bool Pipe::stop(std::chrono::nanoseconds timeout) {
   if (!thread_.joinable()) return true;
   const auto deadline = Clock::now() + timeout;
@@ -335,6 +317,7 @@ bool Pipe::stop(std::chrono::nanoseconds timeout) {
     return true;
   }
   abandoned_ = true;
+  finished_changed_.notify_all();
   thread_.detach();
   return false;
 }
@@ -354,7 +337,8 @@ void Pipe::report(Health& health, std::int64_t produced) const {
                     outlet.dropped,
                     outlet.degraded,
                     outlet.batches,
-                    outlet.sink->rows_deleted()};
+                    outlet.sink->rows_deleted(),
+                    outlet.sink->rows_expired()};
     if (outlet.lost_to_memory > 0) sink.rows_dropped[kNoMemory] += outlet.lost_to_memory;
     for (const auto& [reason, rows] : outlet.sink->rows_left_out()) {
       sink.rows_written -= rows;

@@ -62,8 +62,13 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
   void replace_rules(std::uint64_t batch, std::size_t first,
                      std::vector<std::unique_ptr<Rule>> rules);
   // Waits until what was submitted before has passed the sinks and these were flushed; false after
-  // `timeout`, and at once on the writer thread itself.
-  bool settle(std::chrono::nanoseconds timeout);
+  // `timeout`, at once on the writer thread itself, and when `goes_on`, asked ten times a second,
+  // is false.
+  bool settle(
+      std::chrono::nanoseconds timeout, const std::function<bool()>& goes_on = [] { return true; });
+  // The same, and whether every sink has all of it: false, too, where one could not write, where
+  // rows were given up meanwhile, and after a stop() that ran out of time.
+  bool flush(std::chrono::nanoseconds timeout, const std::function<bool()>& goes_on);
 
   // Drains, flushes and closes within `timeout`; afterwards everything not written counts as
   // dropped ("stop_timeout") and a thread still stuck in a write is left behind: false. Call once.
@@ -106,6 +111,7 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
   void lose(Outlet& outlet, const RecordBatch& batch, const char* reason,
             const char* what) noexcept;
   void fail(Outlet& outlet, std::int64_t rows, const char* reason, const char* what) noexcept;
+  std::int64_t losses() const;
 
   const PipeOptions options_;
   const RunInfo run_;
@@ -133,6 +139,7 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
   bool abandoned_ = false;
   std::int64_t alerts_ = 0;
   std::int64_t errors_ = 0;
+  std::int64_t failures_ = 0;  // of sinks
   std::atomic<bool> stopping_{false};
   std::atomic<std::int64_t> stop_deadline_ns_{0};
   std::atomic<std::thread::id> writer_{};

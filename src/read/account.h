@@ -66,6 +66,7 @@ struct Account {
   std::vector<std::string> earlier;  // as RunRows has it
   std::vector<std::string> skipped;  // as RunRows has it
   std::vector<std::string> killed;   // as RunRows has it
+  std::vector<std::string> expired;  // as RunRows has it
   std::vector<Damage> damage;
   std::int64_t rows() const;
 };
@@ -74,7 +75,7 @@ Account account(const std::filesystem::path& run);
 
 // Rows that the sink dropped, for any reason.
 std::int64_t rows_dropped(const SinkHealth& sink);
-// Rows that were written and that the log itself says are gone.
+// Rows that were written and that the log itself, or retention.json, says are gone.
 std::int64_t rows_deleted(const LogContents& log);
 
 }  // namespace trainmon

@@ -88,8 +88,11 @@ void check_end(Completeness& found, const RankDirectory& place, const StoredHeal
     return;
   }
   for (const SinkHealth& sink : stored.health.sinks) {
-    if (sink.name != "log" || log.batch_count >= sink.batches_written || rows_deleted(log) > 0)
+    const std::int64_t gone = std::max<std::int64_t>(0, log.expired.batches);
+    if (sink.name != "log" || log.batch_count + gone >= sink.batches_written ||
+        rows_deleted(log) > std::max<std::int64_t>(0, log.expired.rows) || log.expired.rows < 0) {
       continue;
+    }
     found.damage.push_back({place.path, 0,
                             "health.json says " + grouped(sink.batches_written) +
                                 " batches were written, the log holds " +

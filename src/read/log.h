@@ -14,6 +14,14 @@
 
 namespace trainmon {
 
+// What the writer of a rank has deleted of a log to keep to retention_mb and retention_days
+// (retention.json, docs/formats.md).
+struct Expired {
+  int first_segment = 0;     // the first one that is kept; 0: nothing was deleted
+  std::int64_t rows = 0;     // payloads among them; -1: not known
+  std::int64_t batches = 0;  // -1: not known
+};
+
 // All that the log of one rank and restart holds.
 struct LogContents {
   std::map<SeriesId, Series> series;  // every series, wanted or not
@@ -26,6 +34,7 @@ struct LogContents {
   std::int64_t files = 0;
   std::int64_t bytes = 0;
   std::int64_t torn_tails = 0;  // unfinished last writes: those of a killed or living run
+  Expired expired;
   std::vector<Damage> damage;
 };
 // Reads the segments (docs/formats.md) in `directory`, RUN/rank_00000/restart_0000, also while they

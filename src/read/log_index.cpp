@@ -3,6 +3,7 @@
 #include "read/log_index.h"
 
 #include <algorithm>
+#include <atomic>
 #include <iterator>
 #include <tuple>
 
@@ -56,6 +57,20 @@ class Optimizers {
 // What the first pass looks at in a row.
 constexpr Columns kFirstLook = {Column::series, Column::window, column_of(&RowState::nans),
                                 column_of(&RowState::pos_infs), column_of(&RowState::neg_infs)};
+
+// Some of all logs that this process reads at a time: descriptors are few.
+std::shared_ptr<const File> hold(File&& file) {
+  constexpr int kMost = 128;
+  static std::atomic<int> held = 0;
+  if (held.fetch_add(1) >= kMost) {
+    held.fetch_sub(1);
+    return nullptr;
+  }
+  return {new File(std::move(file)), [](const File* one) {
+            delete one;
+            held.fetch_sub(1);
+          }};
+}
 
 bool holds_anything(const RecordBatch& batch) {
   return !batch.outcomes.empty() || !batch.scalars.empty() || !batch.declared.empty() ||
@@ -123,10 +138,16 @@ LogIndex::LogIndex(fs::path directory, int rank, int restart, Allowance& allowan
     : directory_(std::move(directory)), rank_(rank), restart_(restart), allowance_(allowance) {
   segments_ = linked_segments(directory_, rank_, restart_, contents_.damage);
   std::vector<Found> found(segments_.size());
-  for_each_parallel(segments_.size(), threads,
-                    [&](std::size_t i) { found[i] = index_segment(segments_[i]); });
+  // Of a run that deletes its oldest segments, those stay readable until they have been read.
+  constexpr std::size_t kHeld = 8;
+  const bool deletes = expired_in(directory_, contents_.damage).first_segment > 0;
+  for_each_parallel(segments_.size(), threads, [&](std::size_t i) {
+    found[i] = index_segment(segments_[i], deletes && i + kHeld >= segments_.size());
+  });
   for (std::size_t i = 0; i < segments_.size(); ++i) take(segments_[i], std::move(found[i]));
   std::reverse(segments_.begin(), segments_.end());
+  std::vector<Damage> said;
+  contents_.expired = expired_in(directory_, said);
   drop_repeated();
   if (!std::ranges::is_sorted(contents_.batches, {}, &RecordBatch::number)) {
     std::ranges::sort(contents_.batches, {}, &RecordBatch::number);
@@ -167,8 +188,16 @@ std::vector<LogIndex::Segment> LogIndex::linked_segments(const fs::path& directo
     previous = info->start.previous;
     previous_bytes = std::max<std::int64_t>(0, info->start.previous_bytes);
   }
-  if (previous >= 0) damage.push_back({directory, 0, missing_text(previous, previous)});
+  std::vector<Damage> said_elsewhere;
+  if (previous >= expired_in(directory, said_elsewhere).first_segment) {
+    damage.push_back({directory, 0, missing_text(previous, previous)});
+  }
   return segments;
+}
+
+bool LogIndex::is_expired(const Segment& segment) const {
+  std::vector<Damage> said_elsewhere;
+  return segment.number < expired_in(directory_, said_elsewhere).first_segment;
 }
 
 std::vector<Damage> LogIndex::cut_segments(const fs::path& directory, int rank, int restart) {
@@ -183,7 +212,7 @@ std::vector<Damage> LogIndex::cut_segments(const fs::path& directory, int rank, 
   return damage;
 }
 
-LogIndex::Found LogIndex::index_segment(Segment& segment) const {
+LogIndex::Found LogIndex::index_segment(Segment& segment, bool holds) const {
   Found found;
   LogContents& contents = found.contents;
   const auto fault = [&](std::int64_t offset, std::string what) {
@@ -191,11 +220,12 @@ LogIndex::Found LogIndex::index_segment(Segment& segment) const {
   };
   std::string content;
   try {
-    const File file = open_file(segment.path);
+    File file = open_file(segment.path);
     segment.file = file.identity();
     content = read_file(file, segment.path);
+    if (holds) segment.held = hold(std::move(file));
   } catch (const SinkError& error) {
-    fault(0, error.what());
+    if (!is_expired(segment)) fault(0, error.what());
     return found;
   }
   contents.files = 1;

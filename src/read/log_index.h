@@ -8,6 +8,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -88,8 +89,9 @@ class LogIndex {
   struct Segment {
     int number = 0;
     std::filesystem::path path;
-    std::int64_t sound_bytes = -1;  // as the next segment says; -1: nobody says
-    FileIdentity file;              // that was read: a compacted one may have its name by now
+    std::int64_t sound_bytes = -1;     // as the next segment says; -1: nobody says
+    FileIdentity file;                 // that was read: a compacted one may have its name by now
+    std::shared_ptr<const File> held;  // open, where the writer is about to delete it, or null
     std::vector<BatchPlace> batches;
   };
   class FrameReader;
@@ -101,7 +103,9 @@ class LogIndex {
 
   static std::vector<Segment> linked_segments(const std::filesystem::path& directory, int rank,
                                               int restart, std::vector<Damage>& damage);
-  Found index_segment(Segment& segment) const;
+  // Whether the writer has deleted it meanwhile, on purpose.
+  bool is_expired(const Segment& segment) const;
+  Found index_segment(Segment& segment, bool holds = false) const;
   void index_frames(const Segment& segment, const SegmentScan& scan, Found& found) const;
   // The batches of a piece where they are now, if another file has the segment's name.
   std::vector<BatchPlace> places_of(const Piece& piece, FileIdentity file) const;

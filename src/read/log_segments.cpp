@@ -2,19 +2,47 @@
 #include "read/log_segments.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <stdexcept>
+#include <string>
 #include <system_error>
 
 #include "base/file.h"
 #include "read/log_scan.h"
 #include "sinks/log_format.h"
+#include "sinks/log_retention.h"
 
 namespace trainmon {
 namespace {
 
 constexpr std::size_t kBeginning = 1 << 16;
+constexpr std::int64_t kMostText = 1 << 16;  // of retention.json
 
 }  // namespace
+
+Expired expired_in(const std::filesystem::path& directory, std::vector<Damage>& damage) {
+  const std::filesystem::path path = directory / kRetentionFile;
+  Expired expired;
+  try {
+    const nlohmann::json said = nlohmann::json::parse(read_file(path, kMostText));
+    const auto count = [&](const char* key) {
+      const nlohmann::json& value = said.at(key);
+      if (value.is_null()) return std::int64_t{-1};
+      const auto number = value.get<std::int64_t>();
+      if (number < 0) throw std::runtime_error(std::string(key) + " is negative");
+      return number;
+    };
+    expired = {said.at("first_segment").get<int>(), count("rows"), count("batches")};
+    if (expired.first_segment >= 0) return expired;
+    damage.push_back({path, 0, "first_segment is negative"});
+  } catch (const SinkError& error) {
+    if (error.reason() != "deleted") damage.push_back({path, 0, error.what()});
+  } catch (const std::exception& error) {
+    damage.push_back({path, 0, error.what()});
+  }
+  return {};
+}
 
 std::vector<SegmentFile> segment_files(const std::filesystem::path& directory,
                                        std::vector<Damage>& damage) {
@@ -29,6 +57,10 @@ std::vector<SegmentFile> segment_files(const std::filesystem::path& directory,
     }
   }
   if (error) damage.push_back({directory, 0, error.message()});
+  // Asked for behind the list: whatever is missing there is told here.
+  std::vector<Damage> said_elsewhere;
+  const int first = expired_in(directory, said_elsewhere).first_segment;
+  std::erase_if(files, [&](const SegmentFile& file) { return file.number < first; });
   std::ranges::sort(files, {}, &SegmentFile::number);
   return files;
 }

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "read/log.h"
 #include "read/log_decode.h"
 #include "trainmon/read.h"
 
@@ -17,8 +18,11 @@ struct SegmentFile {
   std::filesystem::path path;
   bool is_file = true;  // as the directory says, which may be listed but not entered
 };
-// Everything in `directory` that has a segment's name, oldest first. What cannot be listed is
-// damage.
+// What retention.json of `directory` says; nothing deleted where there is none. One that is no such
+// file is damage.
+Expired expired_in(const std::filesystem::path& directory, std::vector<Damage>& damage);
+// Everything in `directory` that has a segment's name and was not deleted, oldest first. What
+// cannot be listed is damage.
 std::vector<SegmentFile> segment_files(const std::filesystem::path& directory,
                                        std::vector<Damage>& damage);
 

@@ -72,18 +72,30 @@ bool LogTail::look(const Take& take, std::vector<Damage>& damage, std::int64_t m
     segment_ = there[skipped].number;
     is_whole_ = skipped == 0;
   }
+  // What was not read of a segment that the writer has deleted on purpose is gone.
+  const int first = there.front().number;
+  if (*segment_ < first && is_expired()) begin(first);
   bool is_new = false;
   while (true) {
     const auto next = std::ranges::upper_bound(there, *segment_, {}, &SegmentFile::number);
     const bool is_last = next == there.end();
     is_new |= read(take, is_last, most, damage);
     if (is_last || most <= 0) return is_new;
-    segment_ = next->number;
-    offset_ = 0;
-    frames_ = 0;
-    said_ = -1;
-    is_foreign_ = false;
+    begin(next->number);
   }
+}
+
+void LogTail::begin(int segment) {
+  segment_ = segment;
+  offset_ = 0;
+  frames_ = 0;
+  said_ = -1;
+  is_foreign_ = false;
+}
+
+bool LogTail::is_expired() const {
+  std::vector<Damage> said_elsewhere;
+  return *segment_ < expired_in(directory_, said_elsewhere).first_segment;
 }
 
 // Leaves `most` what may still be read; 0: there may be more.
@@ -106,7 +118,7 @@ bool LogTail::read(const Take& take, bool is_last, std::int64_t& most,
       }
       most -= offset_ - before;
     } catch (const SinkError& error) {
-      if (said_ == offset_) break;
+      if (said_ == offset_ || is_expired()) break;
       said_ = offset_;
       damage.push_back({path(*segment_), offset_, error.what()});
     }

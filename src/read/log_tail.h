@@ -37,6 +37,8 @@ class LogTail {
   bool look(const Take& take, std::vector<Damage>& damage, std::int64_t most = kAll);
 
  private:
+  void begin(int segment);
+  bool is_expired() const;
   bool read(const Take& take, bool is_last, std::int64_t& most, std::vector<Damage>& damage);
   // At most `most` bytes of it; whether there are more.
   std::pair<std::string, bool> read_rest(std::int64_t most);

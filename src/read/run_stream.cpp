@@ -11,6 +11,7 @@
 #include "read/account.h"
 #include "read/completeness.h"
 #include "read/declared_order.h"
+#include "read/expired_steps.h"
 #include "read/log.h"
 #include "trainmon/config.h"
 
@@ -104,6 +105,8 @@ RunStream::RunStream(const std::filesystem::path& run, const ReadOptions& option
   for (const Series& one : facts_.series) full_shapes_.push_back(kept(one.full_shape));
   facts_.earlier = earlier_.sentences(facts_.newest_restart);
   facts_.killed = killed_.sentences();
+  facts_.expired =
+      expired_sentences(directories, [&](int rank) { return filter_.takes_rank(rank); });
 }
 
 void RunStream::find_missing(const std::vector<RankDirectory>& directories) {
@@ -142,7 +145,9 @@ void RunStream::add(OpenedLog&& opened, bool is_newest) {
   std::move(state.incomplete.begin(), state.incomplete.end(),
             std::back_inserter(facts_.incomplete));
   facts_.damage.insert(facts_.damage.end(), state.damage.begin(), state.damage.end());
-  if (log.files == 0 && log.damage.empty()) look_for_others(place, stored);
+  if (log.files == 0 && log.damage.empty() && log.expired.first_segment == 0) {
+    look_for_others(place, stored);
+  }
   for (const auto& [id, series] : log.series) {
     if (std::ranges::find(facts_.kinds, series.kind) != facts_.kinds.end()) continue;
     facts_.kinds.push_back(series.kind);
@@ -160,6 +165,7 @@ void RunStream::hold_against_health(const RankDirectory& place, const Health& he
   const std::int64_t deleted = rows_deleted(log);
   for (const SinkHealth& sink : health.sinks) {
     if (sink.name != "log" || log.rows + deleted >= sink.rows_written) continue;
+    if (log.expired.rows < 0) continue;  // of those that were deleted on purpose nobody knows
     std::string what = "health.json says " + grouped(sink.rows_written) +
                        " rows were written, the log holds " + grouped(log.rows);
     if (deleted > 0) what += " and says that " + grouped(deleted) + " were deleted";

@@ -123,6 +123,7 @@ Json record_json(const Account& books, const Diagnosis& diagnosis, const Gathere
   out["earlier"] = diagnosis.run.earlier;
   out["skipped"] = diagnosis.run.skipped;
   out["killed"] = diagnosis.run.killed;
+  out["expired"] = diagnosis.run.expired;
   std::vector<Damage> damage = diagnosis.run.damage;
   if (damage.empty()) damage = gathered.damage;
   out["damage"] = damage_json(damage);

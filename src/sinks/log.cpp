@@ -7,11 +7,13 @@
 #include <array>
 #include <atomic>
 #include <cstdio>
+#include <utility>
 #include <vector>
 
 #include "base/failpoint.h"
 #include "base/file.h"
 #include "sinks/log_encode.h"
+#include "sinks/log_retention.h"
 #include "sinks/sinks.h"
 
 namespace trainmon {
@@ -19,7 +21,8 @@ namespace {
 
 class LogSink : public Sink {
  public:
-  explicit LogSink(std::size_t segment_bytes) : segment_bytes_(segment_bytes) {}
+  LogSink(std::size_t segment_bytes, Retention keep)
+      : segment_bytes_(segment_bytes), retention_(keep) {}
 
   std::string_view name() const override { return "log"; }
 
@@ -42,7 +45,8 @@ class LogSink : public Sink {
       encode(batch);
     }
     append_buffer();
-    commit(batch);
+    commit(*written_);
+    expire();
   }
 
   void flush() override {}  // write(2) has handed everything over
@@ -51,6 +55,7 @@ class LogSink : public Sink {
     file_.close();
   }
   std::int64_t rows_deleted() const override { return deleted_; }
+  std::int64_t rows_expired() const override { return retention_.rows_expired(); }
 
  private:
   std::int64_t limit() const { return static_cast<std::int64_t>(segment_bytes_); }
@@ -79,7 +84,12 @@ class LogSink : public Sink {
       const std::filesystem::path path = path_of(number);
       File fresh = create_file(path);
       // Of a segment without a sound byte no reader needs to know.
-      if (size_ > 0) start_ = {start_.number, start_.number, size_};
+      if (size_ > 0) {
+        retention_.closed(start_.number, segment_rows_, segment_batches_);
+        start_ = {start_.number, start_.number, size_};
+      }
+      is_begun_ = true;
+      segment_batches_ = 0;
       start_.number = number;
       file_ = std::move(fresh);
       path_ = path;
@@ -106,6 +116,13 @@ class LogSink : public Sink {
     for (const SeriesId id : fresh_) defined_[id] = false;  // what defined them was not written
     fresh_.clear();
     buffer_.clear();
+    written_ = &batch;
+    if (is_begun_ && retention_.choose(run_.directory, start_.number, limit())) {
+      whole_ = batch;
+      const std::vector<Declared> held = retention_.declared();
+      whole_.declared.insert(whole_.declared.begin(), held.begin(), held.end());
+      written_ = &whole_;
+    }
     new_frames_ = frames_;
     if (size_ == 0) {
       log_format::append_segment_start(buffer_, run_, start_);
@@ -121,7 +138,7 @@ class LogSink : public Sink {
     if (!fresh_.empty()) {
       log_format::append_series_frame(buffer_, new_frames_++, fresh_, *series_);
     }
-    log_format::append_batch_frame(buffer_, new_frames_++, batch, *series_, lost_);
+    log_format::append_batch_frame(buffer_, new_frames_++, *written_, *series_, lost_);
   }
 
   void append_buffer() {
@@ -152,11 +169,25 @@ class LogSink : public Sink {
   void commit(const RecordBatch& batch) {
     fresh_.clear();
     lost_.clear();
+    retention_.wrote(batch, start_.number);
+    ++segment_batches_;
     if (batch.row_count() == 0) return;
     const auto [first, last] = seq_range(batch);
     if (segment_rows_ == 0) first_seq_ = first;
     last_seq_ = last;
     segment_rows_ += batch.row_count();
+  }
+
+  // Old segments go when a new one has begun and says what they alone declare.
+  void expire() {
+    if (!std::exchange(is_begun_, false)) return;
+    try {
+      retention_.remove();
+    } catch (const SinkError& error) {
+      log_line_limited("log.retention",
+                       std::string(error.what()) + "; old segments stay for the time being");
+    }
+    whole_ = {};
   }
 
   const std::size_t segment_bytes_;
@@ -175,6 +206,11 @@ class LogSink : public Sink {
   std::uint64_t last_seq_ = 0;
   std::vector<Gap> lost_;  // rows of deleted segments, not yet told
   std::atomic<std::int64_t> deleted_{0};
+  std::int64_t segment_batches_ = 0;
+  LogRetention retention_;
+  bool is_begun_ = false;                 // no batch is in the open segment yet
+  RecordBatch whole_;                     // a batch with what old segments declared
+  const RecordBatch* written_ = nullptr;  // what buffer_ holds: that, or the one to write
 
   std::string buffer_;            // what the next write appends
   std::vector<SeriesId> fresh_;   // series it defines
@@ -183,8 +219,8 @@ class LogSink : public Sink {
 
 }  // namespace
 
-std::unique_ptr<Sink> make_log_sink(std::size_t segment_bytes) {
-  return std::make_unique<LogSink>(segment_bytes);
+std::unique_ptr<Sink> make_log_sink(std::size_t segment_bytes, Retention keep) {
+  return std::make_unique<LogSink>(segment_bytes, keep);
 }
 
 }  // namespace trainmon

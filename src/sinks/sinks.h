@@ -6,6 +6,7 @@
 #include <span>
 #include <string_view>
 
+#include "sinks/log_retention.h"
 #include "trainmon/sink.h"
 
 namespace trainmon {
@@ -13,7 +14,8 @@ namespace trainmon {
 // `log`: append-only segment files log-000000.tmlog, ... in RunInfo::directory, one frame and one
 // write(2) per batch (docs/formats.md). A segment is closed before it would exceed `segment_bytes`
 // (a single larger batch still gets one).
-std::unique_ptr<Sink> make_log_sink(std::size_t segment_bytes);
+// Where `keep` says so, older segments of the rank are deleted when a segment has begun.
+std::unique_ptr<Sink> make_log_sink(std::size_t segment_bytes, Retention keep = {});
 
 // `tensorboard`: event files in RUN/tensorboard/rank_N, at most `tags` curves (docs/formats.md).
 std::unique_ptr<Sink> make_tensorboard_sink(std::size_t tags);
@@ -30,6 +32,7 @@ std::unique_ptr<Sink> make_sqlite_sink();
 struct SinkOptions {
   std::size_t segment_bytes = 0;
   std::size_t curves = 0;  // at most, of TensorBoard
+  Retention retention;     // of the log
 };
 // One line of the table of sinks: the configuration's choices follow from it.
 struct SinkType {

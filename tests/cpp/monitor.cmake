@@ -11,7 +11,9 @@ trainmon_test(kill_tensorboard SOURCES monitor/kill_tensorboard_test.cpp DEPENDS
 target_compile_definitions(kill_tensorboard_test PRIVATE KILL_CHILD="$<TARGET_FILE:kill_child>")
 add_dependencies(kill_tensorboard_test kill_child)
 
-trainmon_test(monitor SOURCES monitor/monitor_test.cpp monitor/faults_test.cpp DEPENDS monitor read answers)
+trainmon_test(monitor SOURCES monitor/monitor_test.cpp monitor/faults_test.cpp
+  monitor/flush_test.cpp DEPENDS monitor read answers)
+trainmon_test(retention SOURCES monitor/retention_test.cpp DEPENDS monitor read answers)
 
 trainmon_test(live_runs SOURCES monitor/live_runs_test.cpp DEPENDS monitor read answers)
 

@@ -303,3 +303,44 @@ def test_an_unfinished_step_is_told_at_the_end_and_a_torn_frame_is_no_damage(tmp
 def test_no_run_is_wrong_usage(tmp_path):
     code, out, err = call(tmp_path / "nothing")
     assert (code, out) == (2, "") and "no such directory" in err
+
+
+def test_it_waits_for_the_first_start(tmp_path):
+    run = tmp_path / "later" / "run"
+    follower = Follower(run)
+    waits = f"no run in {run} yet; waiting for its first start, Ctrl-C ends\n"
+    assert follower.process.stderr.readline() == waits
+    run.mkdir(parents=True)
+    time.sleep(0.2)
+    assert follower.process.poll() is None and not follower.lines
+    rng = np.random.default_rng(6)
+    rank = WrittenRank(run, flush_seconds=0.01)
+    for step in range(3):
+        take_step(rank, step, rng)
+    rank.stop()
+    lines = follower.wait_for(lambda lines: len(lines) == 3)
+    assert [line["step"] for line in lines] == [0, 1, 2]
+    code, said = follower.end()
+    assert code == 0 and "waiting for its" not in said
+
+
+@pytest.mark.parametrize("command", ["tail", "diagnose", "blackbox"])
+def test_ctrl_c_before_the_first_start(tmp_path, command):
+    words = [program(), command, "-f", tmp_path / "run"]
+    waits = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert "waiting for its first start" in waits.stderr.readline()
+    waits.send_signal(signal.SIGINT)
+    out, said = waits.communicate(timeout=30)
+    assert (waits.returncode, out, said) == (3, "", "")
+
+
+@pytest.mark.parametrize("command", ["tail", "diagnose", "blackbox"])
+def test_where_no_run_can_start_nothing_is_waited_for(tmp_path, command):
+    """A file, and a directory of runs: somebody has mistyped."""
+    (tmp_path / "file").write_text("")
+    rank = WrittenRank(tmp_path / "runs" / "a")
+    rank.stop()
+    for path, said in (("file", "file"), ("runs", "did you mean")):
+        words = [program(), command, "-f", tmp_path / path]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout) == (2, "") and said in done.stderr, done.stderr

@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import resource
+import signal
 import subprocess
 import sys
 import textwrap
@@ -337,3 +338,94 @@ def test_damaged_rings_are_said_and_never_believed(tmp_path, seed):
 def slot_of(content, index):
     """Where a slot begins."""
     return int.from_bytes(content[32:40], "little") + 128 * index
+
+
+def test_a_live_run_is_followed_until_somebody_is_named(tmp_path):
+    """Before its first start, while two ranks train, and when one does not enter a collective."""
+    run = tmp_path / "run"
+    words = [launch.command_line(), "blackbox", run, "-f", "--json", "--interval", "0.1"]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as follower:
+        assert "waiting for its first start" in follower.stderr.readline()
+        with Ranks(run, "sleeps"):
+            for line in follower.stdout:
+                told = json.loads(line)
+                if told["stuck"] and told["stuck"][0]["absent"] == [1] and (run / "odd").exists():
+                    break
+            assert told["stuck"][0]["inside"] == {"all_reduce": [0]}
+            assert [rank["state"] for rank in told["ranks"]] == ["alive", "alive"]
+        for line in follower.stdout:  # both are killed
+            if [rank["state"] for rank in json.loads(line)["ranks"]] == ["killed", "killed"]:
+                break
+        follower.send_signal(signal.SIGINT)
+        follower.stdout.read()
+        assert follower.wait(30) == 1
+
+
+def copies_in(run):
+    return sorted(path.relative_to(run).as_posix() for path in run.glob("frozen_*/**/*.ring"))
+
+
+def bad_steps(monitor, model, optimizer, steps):
+    for is_bad in steps:
+        x = torch.full((1, 8), float("nan") if is_bad else 1.0)
+        model(x).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        assert monitor.flush(60)
+
+
+def test_what_the_recorder_holds_at_an_alert_is_kept(tmp_path, capfd):
+    run = tmp_path / "run"
+    monitor, _ = train(run)
+    assert monitor.flush(60) and not copies_in(run)
+    monitor.stop()
+    model = torch.nn.Linear(8, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for start in range(1, 6):
+        monitor = trainmon.watch(
+            model, optimizer, out=run, recorder_mb=1, start_iteration=10 * start
+        )
+        torch.nn.init.ones_(model.weight), torch.nn.init.ones_(model.bias)
+        bad_steps(monitor, model, optimizer, [False, True, True, True])
+        monitor.stop()
+        said = capfd.readouterr().err.splitlines()[-1]
+        assert (f"; flight recorder kept in {run}/frozen_at_step_{10 * start + 1};" in said) == (
+            start <= 3
+        ), said
+    # Three of a rank are enough, and one a minute.
+    expected = [
+        f"frozen_at_step_{10 * s + 1}/rank_00000/restart_{s:04}/flight-000000.ring"
+        for s in (1, 2, 3)
+    ]
+    assert copies_in(run) == expected
+    copy = flight_decoder.decode((run / expected[1]).read_bytes())
+    assert not copy.closed and "non_finite" in {copy.words[e["group"]] for e in copy.of("alert")}
+    _, told = blackbox(run / "frozen_at_step_21")
+    assert [(rank["rank"], rank["step"]) for rank in told["ranks"]] == [(0, 21)]
+
+
+def test_a_step_check_keeps_a_copy(tmp_path):
+    run = tmp_path / "run"
+    model = torch.nn.Linear(8, 4)
+    optimizer = torch.optim.AdamW(model.parameters())
+    monitor = trainmon.watch(model, optimizer, out=run, recorder_mb=1, checks=True)
+    for step in range(6):
+        if step == 3:
+            model.weight.data[0, 0] += 1e-3
+        model(torch.randn(2, 8)).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        assert monitor.flush(60)
+    monitor.stop()
+    (copy,) = copies_in(run)
+    assert copy.startswith("frozen_at_step_3/rank_00000/")
+
+
+def test_without_a_recorder_no_copy_is_kept(tmp_path):
+    model = torch.nn.Linear(8, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with trainmon.watch(model, optimizer, out=tmp_path / "run") as monitor:
+        bad_steps(monitor, model, optimizer, [True])
+    assert not list((tmp_path / "run").glob("frozen_*"))

@@ -171,6 +171,8 @@ class Push:
         is_over = self.steps.is_over and not self.is_partial
         if not self.deliver(lambda: self.target.close(is_over), []):
             return PARTIAL
+        for sentence in self.steps.expired():
+            say(f"trainmon: {sentence}")
         for sentence in self.steps.incomplete():
             self.is_partial = True
             say(f"trainmon: incomplete: {sentence}")

@@ -164,7 +164,7 @@ class Side {
       }
     };
     if (record.missing) lines.push(language === 0 ? record.missing : say("missing", ranges(record.missing_ranks)));
-    lines.push(...record.incomplete, ...record.earlier, ...record.killed);
+    lines.push(...record.expired, ...record.incomplete, ...record.earlier, ...record.killed);
     shared("dropped_rows", record.dropped);
     for (const one of record.damage.slice(0, 5)) lines.push(say("damage", one.file, one.offset, one.what));
     if (record.damage.length > 5) lines.push(say("and_more", record.damage.length - 5));

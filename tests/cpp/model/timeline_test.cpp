@@ -29,6 +29,13 @@ TEST(Timeline, WindowsAfterAnOutcomeCountFromItsStep) {
   EXPECT_EQ(with({1, 0, 0}, {100}).at(0, 4).step, 104);
 }
 
+// The beginning of the log was deleted, and a loss scaler had skipped 200 steps in it.
+TEST(Timeline, NoWindowIsBeyondTheFirstOutcomeThatIsThere) {
+  const Timeline timeline = with({0, 1000, 800, 0, Fate::taken});
+  EXPECT_EQ(timeline.at(0, 10).step, 10);
+  EXPECT_EQ(timeline.at(0, 999).step, 800);
+}
+
 TEST(Timeline, AWindowThatWasNotTakenIsTriedAgain) {
   const Timeline timeline = with({0, 5, 70, 2, Fate::skipped});
   EXPECT_EQ(timeline.at(0, 6).step, 70);

@@ -315,9 +315,10 @@ class GradProbe:
         return self._ended or self._core.health()
 
     def flush(self, seconds: float = 30.0) -> bool:
-        """Waits until the files of all steps so far are written; False if that took longer."""
+        """Waits until the files of all steps so far are written; False if that took longer, or if one
+        of them could not be written."""
         seconds = checks.seconds("seconds", seconds)
-        return self._core is None or self._ended is not None or self._core.settle(seconds)
+        return self._core is None or self._core.flush(seconds)
 
     def stop(self) -> dict:
         """Takes the hooks off, writes what is left and returns the health. Calling it again does
