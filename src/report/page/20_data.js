@@ -27,8 +27,8 @@ class Kind {
       this.columns.set(name, { name, bytes: columns.subarray(at, at + cells * size), values: null });
       at += cells * size;
     }
-    this.lines = description.lines.map(([tensor, rank, score, worst, run, count], own) =>
-      ({ kind: this, tensor, run, rank, own, count, score: score === "inf" ? Infinity : score, worst }));
+    this.lines = description.lines.map(([tensor, rank, score, worst, run, count, order], own) =>
+      ({ kind: this, tensor, run, rank, own, count, score: score === "inf" ? Infinity : score, worst, order }));
     for (const [tensor, rank, own, run] of description.same) {
       this.lines.push({ ...this.lines[own], tensor, run, rank });
     }

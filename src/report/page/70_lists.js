@@ -16,10 +16,6 @@ function matching(names, search) {
   return lower.map((name) => words.every((word) => hasLetters(name, word)));
 }
 
-function scoreOf(line) {
-  return line.score === null ? -1 : line.score;
-}
-
 function kindInSight() {
   return data.rows.kinds.get(view.kind);
 }
@@ -41,8 +37,8 @@ function tensorRows(run) {
     if (lines.length > 0 && takes[tensor]) rows.push(rowOf(data.rows.tensors[tensor], lines, { tensor }));
   }
   if (view.order === "unusual") {
-    const worst = (row) => Math.max(...row.lines.map(scoreOf));
-    rows.sort((a, b) => worst(b) - worst(a));
+    const order = (row) => Math.min(...row.lines.map((line) => line.order));
+    rows.sort((a, b) => order(a) - order(b));
   } else {
     rows.sort((a, b) => a.tensor - b.tensor);
   }
@@ -75,9 +71,7 @@ function worstLines() {
     }
     for (const one of seen.values()) all.push(one);
   }
-  const finite = (one) => one.line.score !== Infinity;
-  // What is not finite leads, by when it began.
-  return all.sort((a, b) => !a.place - !b.place || finite(a) - finite(b) || (finite(a) ? b.line.score - a.line.score : a.bin - b.bin));
+  return all.sort((a, b) => !a.place - !b.place || a.line.order - b.line.order);
 }
 
 function goTo(line, bin) {
