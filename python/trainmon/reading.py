@@ -239,8 +239,9 @@ def top(
 
     Arguments and errors as for read().
 
-    >>> for row in trainmon.top("trainmon_runs/local", count=2):
-    ...     print(row.step, row.kind, row.name, row.element, row.unusual)
+    >>> worst = trainmon.top("trainmon_runs/local", count=1)[0]
+    >>> worst.step, worst.kind, worst.element, worst.unusual
+    (12, 'actv', 'input.0', inf)
     >>> for row in trainmon.top(
     ...     "trainmon_runs/local", "count", 2, by="size", kinds="weights", steps=(0, 5)
     ... ):

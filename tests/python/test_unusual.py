@@ -25,11 +25,13 @@ def scored(values):
         else:
             zero = np.log10(so_far[so_far > 0].min()) - 1
             with np.errstate(divide="ignore"):
-                logs = np.maximum(np.log10(so_far), zero)
+                sizes = np.log10(so_far)
+            logs = np.maximum(sizes, zero)
             before = logs[max(0, at - 16) : at]
             center = np.median(before)
             spread = max(1.4826 * np.median(np.abs(before - center)), 0.01)
-            score, usual = abs(logs[at] - center) / spread, 10**center
+            score = abs(logs[at] - center) / spread
+            usual = 10 ** np.median(sizes[max(0, at - 16) : at])  # 0 where that is the median
         if not score <= best[0]:
             best = (score, at, usual)
     return best
