@@ -92,27 +92,23 @@ void run_top(const TopOptions& options, Context& context) {
 }  // namespace
 
 void add_top(CLI::App& app, Context& context) {
-  CLI::App* command =
-      app.add_subcommand("top", "the tensors that left their own history furthest, or the largest");
+  CLI::App* command = app.add_subcommand("top", "tensors that left their own history");
   const auto options = std::make_shared<TopOptions>();
   add_selection(*command, options->selection);
-  command
-      ->add_option("--by", options->by,
-                   "history: how far a value is from those before it, in its own tensor; size")
+  command->add_option("--by", options->by, "how unusual in its own history, or size")
       ->capture_default_str()
       ->check(CLI::IsMember({"history", "size"}));
   command->add_option("--stat", options->stat, "statistic to rank by")->capture_default_str();
   command->add_option("--count", options->count, "how many tensors")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000000));
-  command->add_flag("--smallest", options->smallest,
-                    "with --by size: smallest instead of largest values");
+  command->add_flag("--smallest", options->smallest, "smallest instead of largest, --by size");
   command->footer(
-      R"(Each tensor appears once, at its most unusual row or, by size, at its extreme value.
-"unusual" is the distance from the median of the up to 16 steps before ("before"), in
-robust standard deviations of log10; below about 10 it is common. What is not finite
-comes first, the earliest leading. Integers, and tensors with fewer than nine steps,
-have no history; by size, integers come last.
+      R"(Each tensor appears once, at its most unusual row or, by size, at its extreme
+value. "unusual" is the distance from the median of the up to 16 steps before
+("before"), in robust standard deviations of log10; below about 10 it is common.
+What is not finite comes first, the earliest leading. Integers, and tensors with
+fewer than nine steps, have no history; by size, integers come last.
 
 Examples:
   trainmon top runs/a
