@@ -5,8 +5,11 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
+#include "compare/compare.h"
+#include "model/layers.h"
 #include "report/encoding.h"
 
 namespace trainmon::page {
@@ -131,6 +134,49 @@ class KindTable {
   bool has_ranges_ = false, has_counts_ = false, has_bad_ = false, has_zeros_ = false;
 };
 
+// Numbers for texts, in the order in which they came.
+class Texts {
+ public:
+  std::size_t operator()(const std::string& text) {
+    return numbers_.try_emplace(text, numbers_.size()).first->second;
+  }
+  Json json() const {
+    std::vector<std::string> all(numbers_.size());
+    for (const auto& [text, number] : numbers_) all[number] = text;
+    return all;
+  }
+
+ private:
+  std::map<std::string, std::size_t> numbers_;
+};
+
+// Of each tensor that a line has left: what it is, and where it stands in the model.
+void put_tensors(const CellTable& table, bool is_curve, Json& out) {
+  std::set<std::uint32_t> used;
+  for (const Line& line : table.lines()) used.insert(line.tensor);
+  Texts layers, parts;
+  out["tensors"] = Json::array();
+  for (std::uint32_t i = 0; i < table.tensors().size(); ++i) {
+    const Tensor& one = table.tensors()[i];
+    Json here = used.contains(i) ? Json{one.name, one.chunk, one.element} : Json();
+    if (used.contains(i) && !is_curve) {
+      const std::string name = unwrapped_name(one.name);
+      const std::string layer = layer_of(name);
+      here.push_back(layers(layer.empty() ? name : layer));
+      const std::optional<LayerPart> part = part_of(name);
+      if (part) {
+        const std::string element = one.element.empty() ? "" : " " + one.element;
+        here.push_back(parts(part->pattern + element));
+        here.push_back(part->layer);
+      }
+    }
+    out["tensors"].push_back(std::move(here));
+  }
+  if (is_curve) return;
+  out["layers"] = layers.json();
+  out["parts"] = parts.json();
+}
+
 Json table_json(const CellTable& table, bool is_curve, std::string& bytes) {
   Json out;
   std::map<std::int64_t, Span> spans;
@@ -148,13 +194,7 @@ Json table_json(const CellTable& table, bool is_curve, std::string& bytes) {
     places[bin] = places.size();
     out["bins"].push_back({span.first, span.last});
   }
-  std::set<std::uint32_t> used;
-  for (const Line& line : table.lines()) used.insert(line.tensor);
-  out["tensors"] = Json::array();
-  for (std::uint32_t i = 0; i < table.tensors().size(); ++i) {
-    const Tensor& one = table.tensors()[i];
-    out["tensors"].push_back(used.contains(i) ? Json{one.name, one.chunk, one.element} : Json());
-  }
+  put_tensors(table, is_curve, out);
   std::vector<std::size_t> unusual_places(table.lines().size());
   for (std::size_t place = 0; const std::size_t line : table.by_unusual()) {
     unusual_places[line] = place++;
