@@ -62,9 +62,13 @@ std::optional<double> history_value(const ReadRow& row, const Series& series, St
   if (series.dtype >= DType::int64 || row.state.count == 0 || (row.flags & flag::kNotReady) != 0) {
     return std::nullopt;
   }
-  if (is_bad(row)) return std::numeric_limits<double>::infinity();
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  if (is_bad(row)) {
+    return row.fate == Fate::skipped && is_gradient(series.kind) ? -kInfinity : kInfinity;
+  }
   const double value = derive(stat, row.state);
-  return std::isnan(value) ? std::nullopt : std::optional(value);
+  if (std::isnan(value)) return std::nullopt;
+  return std::isinf(value) ? kInfinity : value;
 }
 
 bool is_more_unusual(double score, const BadPlace& place, double than, const BadPlace& than_place) {

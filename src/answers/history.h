@@ -47,8 +47,9 @@ struct Unusual {
 };
 
 // What a row of a series adds to a history: its value of a statistic, infinite where the row has
-// elements that are not finite. nullopt where it says nothing: an integer, such as the number of a
-// token, a row without elements or without values.
+// elements that are not finite, -infinite where a loss scaler skipped its step for that. nullopt
+// where it says nothing: an integer, such as the number of a token, a row without elements or
+// without values.
 std::optional<double> history_value(const ReadRow& row, const Series& series, Stat stat);
 
 // Whether a line with this score and place leads another one in a list of the most unusual: among
@@ -60,13 +61,15 @@ template <typename Row>
 class LineHistory {
  public:
   // Of several rows of a step the last one is its value; what is not finite counts wherever it is,
-  // and the first such row is the most unusual one.
+  // and the first such row is the most unusual one, of a skipped step only where there is no other.
   void add(std::int64_t step, double value, const Row& row) {
-    if (std::isinf(found_.score)) return;
+    if (has_bad_) return;
     if (has_last_ && step != step_) close();
     if (!std::isfinite(value)) {
-      found_ = {std::numeric_limits<double>::infinity(), history_.usual(), row};
+      has_bad_ = value > 0.0;
       has_last_ = false;
+      if (!has_bad_ && std::isinf(found_.score)) return;
+      found_ = {std::numeric_limits<double>::infinity(), history_.usual(), row};
       return;
     }
     step_ = step;
@@ -94,6 +97,7 @@ class LineHistory {
   double value_ = 0.0;
   Row row_ = {};
   bool has_last_ = false;
+  bool has_bad_ = false;  // not finite, and not of a skipped step
 };
 
 // For each series the number of its tensor, from 0 on: one that changed its dtype, or of which each

@@ -101,7 +101,8 @@ TEST(MostUnusual, RanksByHistoryNotBySize) {
                    still = rank.add("grad_reduced", "still"),
                    late = rank.add("grad_reduced", "late"), bad = rank.add("grad_reduced", "bad"),
                    worse = rank.add("param_origin", "worse"),
-                   skipped = rank.add("grad_reduced", "skipped");
+                   skipped = rank.add("grad_reduced", "skipped"),
+                   both = rank.add("grad_reduced", "both");
     for (std::int64_t window = 0; window < 30; ++window) {
       const double wobble = window % 2 == 0 ? 1.0 : 1.05;
       rank.row(ids, window, WrittenRank::one(window == 20 ? 1e9 : 1.0));
@@ -112,6 +113,8 @@ TEST(MostUnusual, RanksByHistoryNotBySize) {
       rank.row(bad, window, window == 28 ? WrittenRank::nan() : WrittenRank::one(1.0));
       rank.row(worse, window, window == 28 ? WrittenRank::nan() : WrittenRank::one(1.0));
       rank.row(skipped, window, window == 3 ? WrittenRank::nan() : WrittenRank::one(1.0));
+      rank.row(both, window,
+               window == 3 || window == 28 ? WrittenRank::nan() : WrittenRank::one(1.0));
       rank.outcome(window, window, window == 3 ? Fate::skipped : Fate::taken);
     }
     rank.write();
@@ -121,15 +124,15 @@ TEST(MostUnusual, RanksByHistoryNotBySize) {
     options.merged = merged;
     const TopOfRun found = most_unusual(scratch.path(), options, Stat::norm, 100);
     // Of one step weights come first; what a loss scaler dropped comes behind what is really bad.
-    EXPECT_EQ(names(found),
-              (std::vector<std::string>{"worse", "bad", "skipped", "spike", "large", "still"}));
-    EXPECT_EQ(found.tensors, 6);
+    EXPECT_EQ(names(found), (std::vector<std::string>{"worse", "bad", "both", "skipped", "spike",
+                                                      "large", "still"}));
+    EXPECT_EQ(found.tensors, 7);
     EXPECT_EQ(found.unranked, 2);  // of tokens and of too few steps
-    const Ranked& spike = found.ranked[3];
+    const Ranked& spike = found.ranked[4];
     EXPECT_EQ(spike.row.step, 25);
     EXPECT_EQ(spike.row.rank, 0);
     EXPECT_DOUBLE_EQ(spike.value, 1e-2);
-    EXPECT_EQ(found.ranked[5].score, 0.0);
+    EXPECT_EQ(found.ranked[6].score, 0.0);
     EXPECT_EQ(most_unusual(scratch.path(), options, Stat::norm, 2).ranked.size(), 2u);
   }
 }
