@@ -1,6 +1,7 @@
 // Rows are decoded ahead by several threads and taken by one: a history needs them in order.
 #include <algorithm>
 #include <map>
+#include <mutex>
 
 #include "answers/history.h"
 #include "answers/top.h"
@@ -70,6 +71,27 @@ struct RowsAhead {
   std::vector<Damage> damage;
 };
 
+// Memory of pieces that were taken, for those to come: fresh memory costs more than decoding.
+class SpareRows {
+ public:
+  std::vector<ReadRow> take() {
+    const std::lock_guard lock(mutex_);
+    if (spare_.empty()) return {};
+    std::vector<ReadRow> rows = std::move(spare_.back());
+    spare_.pop_back();
+    return rows;
+  }
+  void give_back(std::vector<ReadRow>&& rows) {
+    rows.clear();
+    const std::lock_guard lock(mutex_);
+    spare_.push_back(std::move(rows));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::vector<ReadRow>> spare_;
+};
+
 TopOfRun most_unusual_merged(const std::filesystem::path& run, const ReadOptions& options,
                              Stat stat, std::size_t count) {
   TopOfRun found;
@@ -98,18 +120,21 @@ TopOfRun most_unusual(const std::filesystem::path& run, const ReadOptions& optio
   UnusualRows unusual(stream.facts(), stat);
   Histories histories(stream.facts().series);
   std::vector<Damage> damage;
+  SpareRows spare;
   {
     MadeAhead<RowsAhead> ahead(
         pieces.size(), threads_with_pieces(options.threads), [&](std::size_t i) {
-          RowsAhead made;
+          RowsAhead made{spare.take(), {}};
+          made.rows.reserve(LogIndex::kEnoughRows);
           stream.read(pieces[i], {[&](const ReadRow& row) { made.rows.push_back(row); }, {}},
                       made.damage);
           return made;
         });
-    for (std::size_t i = 0; const std::optional<RowsAhead> piece = ahead.next(); ++i) {
+    for (std::size_t i = 0; std::optional<RowsAhead> piece = ahead.next(); ++i) {
       if (i > 0 && pieces[i].rank != pieces[i - 1].rank) unusual.end(histories);
       for (const ReadRow& row : piece->rows) unusual.add(row, histories);
       damage.insert(damage.end(), piece->damage.begin(), piece->damage.end());
+      spare.give_back(std::move(piece->rows));
     }
   }
   unusual.end(histories);
