@@ -25,21 +25,19 @@ std::string layer_of(std::string_view name) {
 
 std::optional<LayerPart> part_of(std::string_view name) {
   constexpr std::size_t kMostDigits = 9;
-  LayerPart part;
-  bool has_layer = false;
-  for (std::size_t at = 0; at <= name.size();) {
+  for (std::size_t at = 0; at < name.size();) {
     const std::size_t dot = std::min(name.find('.', at), name.size());
     const std::string_view component = name.substr(at, dot - at);
-    if (at > 0) part.pattern += '.';
-    part.pattern += is_number(component) ? "*" : component;
-    if (is_number(component) && !has_layer) {
+    if (is_number(component)) {
       if (component.size() > kMostDigits) return std::nullopt;
+      LayerPart part;
+      part.pattern.append(name.substr(0, at)).append("*").append(name.substr(dot));
       for (const char digit : component) part.layer = 10 * part.layer + (digit - '0');
-      has_layer = true;
+      return part;
     }
     at = dot + 1;
   }
-  return has_layer ? std::optional(part) : std::nullopt;
+  return std::nullopt;
 }
 
 }  // namespace trainmon

@@ -12,8 +12,8 @@ namespace trainmon {
 // holds it, "embedding" of "embedding.weight"; empty for what the root module holds.
 std::string layer_of(std::string_view name);
 
-// What a name is in each layer: "layers.*.mlp.weight" and layer 3 of "layers.3.mlp.weight". Each
-// number becomes a "*", so that the pattern is one of `--name`; the first one is the layer. nullopt
+// What a name is in each layer: "layers.*.mlp.0.weight" and layer 3 of "layers.3.mlp.0.weight". The
+// first number is the layer and becomes a "*", so that the pattern is one of `--name`. nullopt
 // without a number, and where the first one has more than nine digits.
 struct LayerPart {
   std::string pattern;

@@ -11,10 +11,11 @@ std::string part_text(std::string_view name) {
   return part ? part->pattern + " " + std::to_string(part->layer) : "none";
 }
 
-TEST(Layers, APartIsTheNameWithoutNumbers) {
+TEST(Layers, APartIsTheNameWithoutItsLayer) {
   EXPECT_EQ(part_text("model.layers.10.attn.q_proj.weight"),
             "model.layers.*.attn.q_proj.weight 10");
-  EXPECT_EQ(part_text("blocks.3.experts.7.w1"), "blocks.*.experts.*.w1 3");
+  EXPECT_EQ(part_text("blocks.3.experts.7.w1"), "blocks.*.experts.7.w1 3");
+  EXPECT_EQ(part_text("h.1.mlp.0.weight"), "h.*.mlp.0.weight 1");
   EXPECT_EQ(part_text("2.weight"), "*.weight 2");
   EXPECT_EQ(part_text("h.007"), "h.* 7");
   EXPECT_EQ(part_text("0"), "* 0");
