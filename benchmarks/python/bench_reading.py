@@ -119,7 +119,7 @@ def main() -> None:
         for place in (run, compacted):
             ours = {
                 "first-bad": [command, "first-bad", str(place)],
-                "top": [command, "top", str(place)],
+                "top": [command, "top", str(place), "--by", "size"],
                 "count by kind": [command, "query", "--csv", str(place), COUNTED],
                 "grouped query": [command, "query", "--csv", str(place), GROUPED],
                 "doctor": [command, "doctor", str(place)],
@@ -127,6 +127,7 @@ def main() -> None:
             of = ", compacted" if place == compacted else ""
             for name, words in ours.items():
                 taken[name, of] = process(words)
+            taken["top by history", of] = process([command, "top", str(place)])
             taken["compare of two runs", of] = process([command, "compare", str(place), str(place)])
         scan_peak = process([sys.executable, "-c", SCANNED, str(run)])[1]
         show("memory of scan", scan_peak, "MB", "at most", 256.0)

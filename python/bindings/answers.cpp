@@ -127,18 +127,34 @@ nb::dict find_anomalies(const nb::bytes& directory, const std::vector<std::int64
   return result;
 }
 
-}  // namespace
-
-nb::list find_top(const Rows& rows, const std::string& name, std::size_t count, bool smallest) {
+// The run without its rows, and the rows that lead.
+nb::tuple find_top(const nb::bytes& run, std::vector<std::string> kinds,
+                   std::vector<std::string> include, std::vector<std::string> exclude,
+                   std::vector<int> ranks, std::optional<std::int64_t> first_step,
+                   std::optional<std::int64_t> last_step, const std::string& name,
+                   std::size_t count, bool by_history, bool smallest) {
+  const ReadOptions options = options_of(std::move(kinds), std::move(include), std::move(exclude),
+                                         std::move(ranks), first_step, last_step);
+  const std::filesystem::path path = path_of(run);
+  const Stat stat = statistic(name);
+  TopOfRun answer = unlocked(path, [&] {
+    return by_history ? most_unusual(path, options, stat, count)
+                      : top(path, options, stat, count, smallest);
+  });
   nb::list out;
-  for (const Ranked& ranked : top(rows.run(), statistic(name), count, smallest)) {
-    nb::dict entry = row_dict(ranked.row, rows.run().series[ranked.row.series]);
+  for (const Ranked& ranked : answer.ranked) {
+    nb::dict entry = row_dict(ranked.row, answer.run.series[ranked.row.series]);
     entry["stat"] = text(name);
     entry["value"] = ranked.value;
+    entry["unusual"] = ranked.score;
+    entry["before"] = ranked.usual;
     out.append(entry);
   }
-  return out;
+  return nb::make_tuple(nb::cast(new Rows(std::move(answer.run)), nb::rv_policy::take_ownership),
+                        out);
 }
+
+}  // namespace
 
 void init_answers(nb::module_& module) {
   module.def("first_bad", &find_first_bad, nb::arg("run"), nb::arg("kinds"), nb::arg("include"),
@@ -147,6 +163,10 @@ void init_answers(nb::module_& module) {
   module.def("diagnose", &find_diagnosis, nb::arg("run"), nb::arg("kinds"), nb::arg("include"),
              nb::arg("exclude"), nb::arg("ranks"), nb::arg("first_step").none(),
              nb::arg("last_step").none());
+  module.def("top", &find_top, nb::arg("run"), nb::arg("kinds"), nb::arg("include"),
+             nb::arg("exclude"), nb::arg("ranks"), nb::arg("first_step").none(),
+             nb::arg("last_step").none(), nb::arg("stat"), nb::arg("count"), nb::arg("by_history"),
+             nb::arg("smallest"));
   module.def("anomalies", &find_anomalies, nb::arg("directory"), nb::arg("steps"), nb::arg("count"),
              nb::arg("out").none());
 }

@@ -191,8 +191,7 @@ void init_read(nb::module_& module) {
       .def("missing_text", [](const Rows& rows) { return missing_text(rows.run().missing); })
       .def("earlier", [](const Rows& rows) { return rows.run().earlier; })
       .def("expired", [](const Rows& rows) { return rows.run().expired; })
-      .def("incomplete", [](const Rows& rows) { return rows.run().incomplete; })
-      .def("top", &find_top, nb::arg("stat"), nb::arg("count"), nb::arg("smallest"));
+      .def("incomplete", [](const Rows& rows) { return rows.run().incomplete; });
   // Bytes: kinds of a damaged run need not be UTF-8.
   module.def(
       "kind_selected",

@@ -44,9 +44,6 @@ nanobind::list damage_list(const std::vector<Damage>& all);
 // The statistic of this name; throws ValueError.
 Stat statistic(const std::string& name);
 std::vector<Stat> statistics(const std::vector<std::string>& names);
-// The `count` rows whose statistic of this name is the largest, or the smallest.
-nanobind::list find_top(const Rows& rows, const std::string& name, std::size_t count,
-                        bool smallest);
 
 // What is asked of a run, as both read() and first_bad() take it.
 ReadOptions options_of(std::vector<std::string> kinds, std::vector<std::string> include,

@@ -26,7 +26,7 @@ WHATS = {
     "series": "a statistic over steps, one line per tensor and rank (default for one run)",
     "layers": "layers x steps, as colours",
     "ranks": "ranks x steps, as colours",
-    "histogram": "recorded histograms (kind update_ratio) over steps",
+    "histogram": "recorded histograms (kind update_ratio) over steps (default where nothing else is)",
     "compare": "two runs over each other (default for two)",
 }
 LOGARITHMIC = ("norm", "absmax", "std")
@@ -49,10 +49,14 @@ recorded has none. Ranks that have the same in every step are one line.
 """
 
 
+class NoRows(UsageError):
+    """Nothing that matches has statistics."""
+
+
 def read(run: str, arguments: dict, stat: str, reader: Reader) -> RunTable:
     table = reader(run, stats=[stat], **arguments)
     if table.num_rows == 0:
-        raise UsageError(what_there_is(run, arguments, reader))
+        raise NoRows(what_there_is(run, arguments, reader))
     return table
 
 
@@ -228,8 +232,23 @@ def _short_run(run: str) -> str:
     return Path(os.path.abspath(run)).name
 
 
+def drawn(options: argparse.Namespace, reader: Reader):
+    """The figure that the options ask for. Where they leave open what it shows, `what` is set."""
+    if options.what:
+        return draw(options, reader)
+    options.what = "compare" if len(options.run) == 2 else "series"
+    try:
+        return draw(options, reader)
+    except NoRows:
+        options.what = "histogram"
+        try:
+            return draw(options, reader)
+        except UsageError:
+            pass  # there are no histograms either
+        raise
+
+
 def draw(options: argparse.Namespace, reader: Reader):
-    """The figure that the options ask for."""
     from trainmon import drawing
 
     arguments = selection(options)
@@ -339,7 +358,6 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
-    options.what = options.what or ("compare" if len(options.run) == 2 else "series")
     reader = Reader("trainmon plot", options.quiet)
     try:
         import matplotlib
@@ -350,13 +368,14 @@ def main(arguments: list[str] | None = None) -> int:
 
     from trainmon import drawing
 
-    stat = "" if options.what == "histogram" else f"-{options.stat}"
-    out = options.out or Path(f"{_short_run(options.run[0])}-{options.what}{stat}.png")
     try:
         # Names may have characters that the font lacks: boxes, not warnings.
         with matplotlib.rc_context(drawing.STYLE), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Glyph")
-            save(draw(options, reader), out)
+            figure = drawn(options, reader)
+            stat = "" if options.what == "histogram" else f"-{options.stat}"
+            out = options.out or Path(f"{_short_run(options.run[0])}-{options.what}{stat}.png")
+            save(figure, out)
     except (UsageError, OSError, ValueError) as error:
         reader.say(str(error))
         return USAGE

@@ -6,7 +6,7 @@ import json
 import os
 import warnings
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from trainmon import _core
 from trainmon.checks import arguments as checks
@@ -67,10 +67,18 @@ class FirstBad(Row):
 
 @dataclasses.dataclass(frozen=True)
 class Ranked(Row):
-    """A row found by top(): `value` is its value of the statistic `stat`."""
+    """A row found by top().
+
+    value    its value of the statistic `stat`
+    unusual  how far it is from its tensor's own history; inf for a row that is not finite
+    before   the median of the steps before it, which it was held against
+    By size, `unusual` and `before` are NaN.
+    """
 
     stat: str
     value: float
+    unusual: float
+    before: float
 
 
 def read(
@@ -212,6 +220,7 @@ def top(
     stat: str = "norm",
     count: int = 10,
     *,
+    by: Literal["history", "size"] = "history",
     smallest: bool = False,
     kinds: str | Iterable[str] | None = None,
     include: str | Iterable[str] | None = None,
@@ -219,10 +228,23 @@ def top(
     ranks: int | Iterable[int] | None = None,
     steps: int | tuple[int | None, int | None] | None = None,
 ) -> list[Ranked]:
-    """The `count` tensors with the largest (or smallest) value of a statistic, each at the row
-    where it has it; NaN comes first. Arguments and errors as for read().
+    """The `count` tensors that left their own history furthest, each at the row where it did, on the
+    rank where it did.
 
-    >>> for row in trainmon.top("trainmon_runs/local", "count", 2, kinds="weights", steps=(0, 5)):
+    by="history"  what is not finite comes first, the earliest leading; then a row counts by the
+                  distance of log10 of its value from the median of the up to 16 steps before, in
+                  robust standard deviations (docs/questions.md). Tensors of integers and those
+                  with fewer than nine steps have no history and are left out
+    by="size"     the largest (or smallest) value of each; NaN comes first, integers come last
+
+    Arguments and errors as for read().
+
+    >>> worst = trainmon.top("trainmon_runs/local", count=1)[0]
+    >>> worst.step, worst.kind, worst.element, worst.unusual
+    (12, 'actv', 'input.0', inf)
+    >>> for row in trainmon.top(
+    ...     "trainmon_runs/local", "count", 2, by="size", kinds="weights", steps=(0, 5)
+    ... ):
     ...     print(row.kind, row.name, row.value)
     param_origin encoder.weight 512.0
     param_updated encoder.weight 512.0
@@ -232,8 +254,14 @@ def top(
         raise TypeError(f"count must be an int, not {type(count).__name__}")
     if count < 1:
         raise ValueError(f"count must be at least 1, not {count}")
-    rows = _read(run, kinds, include, exclude, ranks, steps)
-    return [Ranked(**row) for row in rows.top(name, count, checks.flag("smallest", smallest))]
+    if by not in ("history", "size"):
+        raise ValueError(f'by must be "history" or "size", not {by!r}')
+    if checks.flag("smallest", smallest) and by == "history":
+        raise ValueError('smallest=True needs by="size"')
+    path, asked = _checked(run, kinds, include, exclude, ranks, steps)
+    rows, found = _call(_core.top, path, *asked, name, count, by == "history", smallest)
+    _warn(path, rows, 3)
+    return [Ranked(**row) for row in found]
 
 
 def _read(

@@ -3,12 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <mutex>
 #include <optional>
-#include <string_view>
-#include <tuple>
 
+#include "answers/history.h"
 #include "base/parallel.h"
 #include "read/bad_place.h"
 #include "read/merge_rows.h"
@@ -76,17 +74,16 @@ class BestRows {
 
   // A tensor that changed its dtype is several series, but one line.
   std::vector<Ranked> ranked(const RunRows& run) const {
-    using Tensor = std::tuple<std::string_view, std::int32_t, std::string_view, std::string_view>;
-    std::map<Tensor, const Ranked*> tensors;
+    const TensorNumbers tensors(run.series);
+    std::vector<const Ranked*> best(tensors.count);
     for (std::size_t i = 0; i < best_.size(); ++i) {
-      if (has_[i] == 0) continue;
-      const Series& series = run.series[i];
-      const auto [so_far, fresh] =
-          tensors.try_emplace({series.kind, series.chunk, series.name, series.element}, &best_[i]);
-      if (!fresh && order_(best_[i], *so_far->second)) so_far->second = &best_[i];
+      const Ranked*& so_far = best[tensors.of[i]];
+      if (has_[i] != 0 && (so_far == nullptr || order_(best_[i], *so_far))) so_far = &best_[i];
     }
     std::vector<Ranked> list;
-    for (const auto& [tensor, found] : tensors) list.push_back(*found);
+    for (const Ranked* one : best) {
+      if (one != nullptr) list.push_back(*one);
+    }
     std::sort(list.begin(), list.end(), order_);
     return list;
   }

@@ -23,7 +23,7 @@ Examples:
   trainmon report runs/a -o a.html
   trainmon serve runs --open
   trainmon compare runs/a runs/b
-  trainmon top runs/a --stat absmax --kind grads --count 20
+  trainmon top runs/a --kind grads --count 20
   trainmon show runs/a --name layers.1 --steps 100:120
   trainmon tail runs/a -f
   trainmon doctor runs/a --json

@@ -23,4 +23,21 @@ std::string layer_of(std::string_view name) {
   return std::string(name.substr(0, parent));
 }
 
+std::optional<LayerPart> part_of(std::string_view name) {
+  constexpr std::size_t kMostDigits = 9;
+  for (std::size_t at = 0; at < name.size();) {
+    const std::size_t dot = std::min(name.find('.', at), name.size());
+    const std::string_view component = name.substr(at, dot - at);
+    if (is_number(component)) {
+      if (component.size() > kMostDigits) return std::nullopt;
+      LayerPart part;
+      part.pattern.append(name.substr(0, at)).append("*").append(name.substr(dot));
+      for (const char digit : component) part.layer = 10 * part.layer + (digit - '0');
+      return part;
+    }
+    at = dot + 1;
+  }
+  return std::nullopt;
+}
+
 }  // namespace trainmon

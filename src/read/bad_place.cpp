@@ -8,7 +8,7 @@ bool is_bad(const ReadRow& row) {
   return (row.flags & flag::kNonFinite) != 0 || row.state.non_finite();
 }
 
-BadPlace place_of(const RunRows& run, const ReadRow& row, const Series& series) {
+BadPlace place_of(const RunRows& run, const RowPlace& row, const Series& series) {
   Outcome outcome;
   outcome.step = row.step;
   outcome.attempt = row.attempt;

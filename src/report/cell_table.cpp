@@ -5,6 +5,9 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
+
+#include "answers/history.h"
 
 namespace trainmon::page {
 namespace {
@@ -107,6 +110,23 @@ void CellTable::add(std::int64_t number, std::int64_t step, Cell cell) {
   if (++cells_ > most_) make_room();
 }
 
+void CellTable::set_unusual(std::int64_t number, double score, const BadPlace& place) {
+  Line& line = lines_[static_cast<std::size_t>(number)];
+  if (!is_more_unusual(score, place, line.unusual, line.unusual_at)) return;
+  line.unusual = score;
+  line.unusual_at = place;
+}
+
+std::vector<std::size_t> CellTable::by_unusual() const {
+  std::vector<std::size_t> numbers(lines_.size());
+  std::iota(numbers.begin(), numbers.end(), std::size_t{0});
+  std::ranges::stable_sort(numbers, [this](std::size_t a, std::size_t b) {
+    return is_more_unusual(lines_[a].unusual, lines_[a].unusual_at, lines_[b].unusual,
+                           lines_[b].unusual_at);
+  });
+  return numbers;
+}
+
 std::size_t CellTable::most_columns() const {
   std::size_t most = 0;
   for (const auto& [kind, columns] : kinds_) most = std::max(most, columns.spans.size());
@@ -160,6 +180,8 @@ void CellTable::join_equal(int run, int rank) {
   for (Line& line : lines_) {
     if (line.run != run || line.rank != rank || line.same_as >= 0) continue;
     for (const std::size_t other : others[line.tensor]) {
+      // Where steps share columns, equal cells may come from values that differ.
+      if (lines_[other].unusual_at.step != line.unusual_at.step) continue;
       if (!is_same(lines_[other].cells, line.cells)) continue;
       line.same_as = static_cast<std::int64_t>(other);
       cells_ -= static_cast<std::int64_t>(line.cells.size());

@@ -3,10 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <tuple>
 #include <vector>
+
+#include "model/first_bad.h"
 
 namespace trainmon::page {
 
@@ -54,6 +57,9 @@ struct Line {
   int rank = 0;
   std::int64_t same_as = -1;  // a line before it with the same cells, which this one gave up
   std::vector<Cell> cells;    // by bin
+  // How unusual it is in its own history, and where: src/answers/history.h. NaN where it has none.
+  double unusual = std::numeric_limits<double>::quiet_NaN();
+  BadPlace unusual_at = {};
 };
 
 // Where the column of a step begins, of columns of `width` steps; steps may be negative.
@@ -77,6 +83,8 @@ class CellTable {
   std::int64_t line(const Tensor& tensor, int run, int rank);
   // Of a line that line() gave. Steps mostly ascend; `cell.bin` is set here.
   void add(std::int64_t line, std::int64_t step, Cell cell);
+  // Of such a line, once all of its cells are there.
+  void set_unusual(std::int64_t line, double score, const BadPlace& place);
   // Lines of this rank with the cells of a rank before it give theirs up. Runs and their ranks come
   // in ascending order.
   void join_equal(int run, int rank);
@@ -93,13 +101,16 @@ class CellTable {
   const std::map<std::int64_t, Span>& columns(const std::string& kind) const;
   std::vector<std::string> kinds() const;
   const Line& cells_of(const Line& line) const;
+  // Where the column that a step is in begins.
+  std::int64_t begin_of(std::int64_t step) const;
+  // The numbers of all lines, the most unusual ones first.
+  std::vector<std::size_t> by_unusual() const;
 
  private:
   struct Columns {
     std::map<std::int64_t, Span> spans;
     std::map<std::int64_t, Span>::iterator newest = spans.end();
   };
-  std::int64_t begin_of(std::int64_t step) const;
   void note(Columns& columns, std::int64_t bin, std::int64_t step);
   std::size_t most_columns() const;
   void make_room();

@@ -7,9 +7,11 @@
 #include <set>
 #include <string_view>
 
+#include "answers/history.h"
 #include "base/cancelled.h"
 #include "base/text.h"
 #include "compare/compare.h"
+#include "read/bad_place.h"
 #include "read/run_stream.h"
 
 namespace trainmon::page {
@@ -160,6 +162,20 @@ void add_curves(const RunRows& facts, int run, CellTable& curves) {
   }
 }
 
+void score_curves(CellTable& curves) {
+  for (std::size_t i = 0; i < curves.lines().size(); ++i) {
+    LineHistory<BadPlace> history;
+    for (const Cell& cell : curves.cells_of(curves.lines()[i]).cells) {
+      BadPlace place;
+      place.step = cell.bin;
+      const bool is_bad = (cell.marks & (mark::kNan | mark::kInf)) != 0;
+      history.add(cell.bin, is_bad ? std::numeric_limits<double>::infinity() : cell.value, place);
+    }
+    const Unusual<BadPlace>& found = history.end();
+    curves.set_unusual(static_cast<std::int64_t>(i), found.score, found.row);
+  }
+}
+
 // Finds the tensor of the first run that one of the second is, whatever wrappers put into its name.
 class Counterparts {
  public:
@@ -202,7 +218,8 @@ class Reading {
         histograms_(to.histograms),
         to_(to.runs[static_cast<std::size_t>(run)]),
         counterpart_(to),
-        lost_(stream.facts().gaps) {
+        lost_(stream.facts().gaps),
+        histories_(stream.facts().series) {
     for (const Series& one : facts_.series) kinds_.push_back(&to_.kinds[one.kind]);
   }
   void read(const RunStream::Piece& piece) {
@@ -221,10 +238,15 @@ class Reading {
 
  private:
   void end_rank(int next) {
+    histories_.end_rank([this](std::uint32_t tensor, const Unusual<RowPlace>& one) {
+      const Place& place = places_[tensor];
+      const BadPlace at = place_of(facts_, one.row, facts_.series[place.series]);
+      rows_.set_unusual(place.line, one.score, at);
+    });
     if (rank_ >= 0) rows_.join_equal(run_, rank_);
     if (rank_ >= 0) norms_.give_to(curves_, run_, rank_);
     rank_ = next;
-    places_.assign(facts_.series.size(), {});
+    places_.assign(histories_.tensors().count, {});
     newest_.clear();
   }
   void add(const ReadRow& row) {
@@ -234,16 +256,20 @@ class Reading {
     const auto [restart, is_new] = to_.restarts.try_emplace(row.restart, row.step);
     restart->second = std::min(restart->second, row.step);
     KindFacts& kind = *kinds_[row.series];
-    Place& place = places_[row.series];
+    Place& place = places_[histories_.tensors().of[row.series]];
     if (place.facts == nullptr) {
       place.line = rows_.line(
           counterpart_({series.kind, series.chunk, series.name, series.element}), run_, row.rank);
+      place.series = row.series;
       place.facts = &kind.ranks[row.rank];
       ++place.facts->tensors;
     }
     note(kind, *place.facts, row.step);
     norms_.add(series.kind, row);
-    if (place.line >= 0) rows_.add(place.line, row.step, cell_of(row));
+    if (place.line < 0) return;
+    rows_.add(place.line, row.step, cell_of(row));
+    const std::optional<double> value = history_value(row, series, Stat::norm);
+    if (value) histories_.add(row.series, row.step, *value, row);
   }
   void add(const ReadPayload& one) {
     if (one.payload.type != PayloadType::histogram) return;
@@ -267,6 +293,7 @@ class Reading {
 
   struct Place {
     std::int64_t line = -1;
+    std::uint32_t series = 0;
     RankFacts* facts = nullptr;  // nullptr: no row was seen yet
   };
   const RunRows& facts_;
@@ -279,8 +306,9 @@ class Reading {
   const Counterparts counterpart_;
   LostRows lost_;
   GlobalNorms norms_;
+  RankHistories<RowPlace> histories_;
   int rank_ = -1;
-  std::vector<Place> places_;                  // of this rank, by series
+  std::vector<Place> places_;                  // of this rank, by tensor
   std::map<KindFacts*, std::int64_t> newest_;  // step of this rank
   std::vector<KindFacts*> kinds_;              // by series
 };
@@ -313,6 +341,7 @@ Gathered gather(std::span<const std::filesystem::path> runs, const ReportOptions
     reading.end();
     for (const int rank : stream.facts().ranks) to.curves.join_equal(number, rank);
   }
+  score_curves(to.curves);
   return to;
 }
 

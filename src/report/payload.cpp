@@ -5,8 +5,11 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
+#include "compare/compare.h"
+#include "model/layers.h"
 #include "report/encoding.h"
 
 namespace trainmon::page {
@@ -14,20 +17,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t kHistory = 16;
-constexpr std::size_t kLeastHistory = 8;
-
-double median(std::vector<double>& values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  if (values.size() % 2 == 1) return *middle;
-  return (*middle + *std::max_element(values.begin(), middle)) / 2.0;
-}
-
 // The cells of one kind, with all of its columns.
 class KindTable {
  public:
-  KindTable(const CellTable& table, const std::string& kind) : table_(table), kind_(kind) {
+  // `places` of all lines of the table among the most unusual ones.
+  KindTable(const CellTable& table, const std::string& kind, const std::vector<std::size_t>& places)
+      : table_(table), kind_(kind), places_(places) {
     for (const auto& [bin, span] : table.columns(kind)) bins_.push_back(bin);
     for (std::size_t i = 0; i < table.lines().size(); ++i) {
       const Line& line = table.lines()[i];
@@ -94,13 +89,14 @@ class KindTable {
  private:
   Json line_json(std::size_t number) const {
     const Line& line = table_.lines()[number];
-    const Unusual found = unusual(line);
     Json score = nullptr;
-    if (std::isfinite(found.score)) score = found.score;
-    if (std::isinf(found.score)) score = "inf";
-    const auto bin = std::ranges::lower_bound(bins_, found.bin);
-    return {line.tensor,         line.rank, score,
-            bin - bins_.begin(), line.run,  line.cells.empty() ? 0 : line.cells.front().count};
+    if (std::isfinite(line.unusual)) score = line.unusual;
+    if (std::isinf(line.unusual)) score = "inf";
+    const auto bin = std::ranges::lower_bound(bins_, table_.begin_of(line.unusual_at.step));
+    return {line.tensor,    line.rank,
+            score,          std::isnan(line.unusual) ? 0 : bin - bins_.begin(),
+            line.run,       line.cells.empty() ? 0 : line.cells.front().count,
+            places_[number]};
   }
   template <typename Take>
   void for_each(const Take& take) const {
@@ -131,11 +127,55 @@ class KindTable {
 
   const CellTable& table_;
   const std::string kind_;
+  const std::vector<std::size_t>& places_;
   std::vector<std::int64_t> bins_;
   std::vector<std::size_t> own_, same_;  // numbers of lines
   std::map<std::size_t, std::size_t> numbers_;
   bool has_ranges_ = false, has_counts_ = false, has_bad_ = false, has_zeros_ = false;
 };
+
+// Numbers for texts, in the order in which they came.
+class Texts {
+ public:
+  std::size_t operator()(const std::string& text) {
+    return numbers_.try_emplace(text, numbers_.size()).first->second;
+  }
+  Json json() const {
+    std::vector<std::string> all(numbers_.size());
+    for (const auto& [text, number] : numbers_) all[number] = text;
+    return all;
+  }
+
+ private:
+  std::map<std::string, std::size_t> numbers_;
+};
+
+// Of each tensor that a line has left: what it is, and where it stands in the model.
+void put_tensors(const CellTable& table, bool is_curve, Json& out) {
+  std::set<std::uint32_t> used;
+  for (const Line& line : table.lines()) used.insert(line.tensor);
+  Texts layers, parts;
+  out["tensors"] = Json::array();
+  for (std::uint32_t i = 0; i < table.tensors().size(); ++i) {
+    const Tensor& one = table.tensors()[i];
+    Json here = used.contains(i) ? Json{one.name, one.chunk, one.element} : Json();
+    if (used.contains(i) && !is_curve) {
+      const std::string name = unwrapped_name(one.name);
+      const std::string layer = layer_of(name);
+      here.push_back(layers(layer.empty() ? name : layer));
+      const std::optional<LayerPart> part = part_of(name);
+      if (part) {
+        const std::string element = one.element.empty() ? "" : " " + one.element;
+        here.push_back(parts(part->pattern + element));
+        here.push_back(part->layer);
+      }
+    }
+    out["tensors"].push_back(std::move(here));
+  }
+  if (is_curve) return;
+  out["layers"] = layers.json();
+  out["parts"] = parts.json();
+}
 
 Json table_json(const CellTable& table, bool is_curve, std::string& bytes) {
   Json out;
@@ -154,52 +194,18 @@ Json table_json(const CellTable& table, bool is_curve, std::string& bytes) {
     places[bin] = places.size();
     out["bins"].push_back({span.first, span.last});
   }
-  std::set<std::uint32_t> used;
-  for (const Line& line : table.lines()) used.insert(line.tensor);
-  out["tensors"] = Json::array();
-  for (std::uint32_t i = 0; i < table.tensors().size(); ++i) {
-    const Tensor& one = table.tensors()[i];
-    out["tensors"].push_back(used.contains(i) ? Json{one.name, one.chunk, one.element} : Json());
+  put_tensors(table, is_curve, out);
+  std::vector<std::size_t> unusual_places(table.lines().size());
+  for (std::size_t place = 0; const std::size_t line : table.by_unusual()) {
+    unusual_places[line] = place++;
   }
   out["kinds"] = Json::array();
   for (const std::string& kind : table.kinds()) {
-    out["kinds"].push_back(KindTable(table, kind).json(places, is_curve, bytes));
+    out["kinds"].push_back(KindTable(table, kind, unusual_places).json(places, is_curve, bytes));
   }
   out["left_out"] = table.left_out();
   return out;
 }
-
-}  // namespace
-
-Unusual unusual(const Line& line) {
-  double least = std::numeric_limits<double>::infinity();
-  for (const Cell& cell : line.cells) {
-    if ((cell.marks & (mark::kNan | mark::kInf)) != 0) {
-      return {std::numeric_limits<double>::infinity(), cell.bin};
-    }
-    if (cell.value > 0.0F) least = std::min(least, double{cell.value});
-  }
-  Unusual found{std::numeric_limits<double>::quiet_NaN(), 0};
-  if (std::isinf(least)) return found;
-  std::vector<double> logs;
-  std::vector<double> before;
-  for (const Cell& cell : line.cells) {
-    if (std::isnan(cell.value)) continue;
-    const double now = std::log10(std::max(double{cell.value}, least / 10.0));
-    if (logs.size() >= kLeastHistory) {
-      before.assign(logs.end() - static_cast<std::ptrdiff_t>(std::min(kHistory, logs.size())),
-                    logs.end());
-      const double center = median(before);
-      for (double& one : before) one = std::abs(one - center);
-      const double score = std::abs(now - center) / std::max(1.4826 * median(before), 0.01);
-      if (!(score <= found.score)) found = {score, cell.bin};
-    }
-    logs.push_back(now);
-  }
-  return found;
-}
-
-namespace {
 
 // Of each column of a line the shares below, above and NaN, then of all bins: the square root in
 // 255ths, rounded up.

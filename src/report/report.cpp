@@ -77,14 +77,8 @@ bool make_smaller(page::CellTable& table) {
   if (columns > kFewestColumns && table.coarsen()) return true;
   const std::size_t lines = table.lines().size();
   if (lines < 2) return table.coarsen();
-  std::vector<std::pair<double, std::size_t>> order;
-  for (std::size_t i = 0; i < lines; ++i) {
-    const double score = page::unusual(table.cells_of(table.lines()[i])).score;
-    order.emplace_back(std::isnan(score) ? 0.0 : -score, i);
-  }
-  std::ranges::stable_sort(order);
-  std::vector<std::size_t> kept;
-  for (std::size_t i = 0; i < lines / 2; ++i) kept.push_back(order[i].second);
+  std::vector<std::size_t> kept = table.by_unusual();
+  kept.resize(lines / 2);
   std::ranges::sort(kept);
   table.keep(kept);
   return true;

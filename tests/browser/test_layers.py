@@ -115,10 +115,144 @@ def test_the_map_is_coloured_by_the_statistic(browser, layered):
     silent(page)
 
 
-def test_a_name_is_its_layer(browser, layered):
+PLACES = {
+    "model.layers.10.attn.q.weight": ("model.layers.10", "model.layers.*.attn.q.weight", 10),
+    "h.3.mlp": ("h.3", "h.*.mlp", 3),
+    "2.weight": ("2", "*.weight", 2),
+    "blocks.3.experts.7.w1": ("blocks.3", "blocks.*.experts.7.w1", 3),
+    "blocks.3.experts.8.w1": ("blocks.3", "blocks.*.experts.8.w1", 3),
+    "blocks.10.experts.7.w1": ("blocks.10", "blocks.*.experts.7.w1", 10),
+    "module.blocks._checkpoint_wrapped_module.4.experts.7._orig_mod.w1": ("blocks.4", "blocks.*.experts.7.w1", 4),
+    "embed.weight": ("embed", None, None),
+    "w": ("w", None, None),
+    "": ("(root)", None, None),
+    "fc2.weight": ("fc2", None, None),
+    "layers.12345678901.w": ("layers.12345678901", None, None),
+    "<b>.1.w": ("<b>.1", "<b>.*.w", 1),
+}  # fmt: skip
+
+
+def choose(page, label, value):
+    page.evaluate(f"""(() => {{
+      const menu = document.querySelector('select[aria-label={label}]');
+      menu.value = {json.dumps(value)};
+      menu.dispatchEvent(new Event('change'));
+    }})()""")
+
+
+def menu_of(page, label):
+    return page.evaluate(
+        f"[...document.querySelectorAll('select[aria-label={label}] option')].map((one) => one.value)"
+    )
+
+
+@pytest.fixture(scope="module")
+def odd_names(tmp_path_factory):
+    rank = WrittenRank(tmp_path_factory.mktemp("names") / "run")
+    for step in range(4):
+        for i, name in enumerate(PLACES):
+            rank.observe(np.full(3, 1 + i, np.float32), "grad_reduced", name, step)
+        rank.observe(np.full(3, 1, np.float32), "actv", "h.3", step, element="output")
+        rank.observe(np.full(3, 1, np.float32), "actv", "h.4", step, element="output")
+        rank.end_step()
+    rank.stop()
+    return page_of(rank.directory.parents[1])
+
+
+def test_a_name_has_a_layer_and_a_part(browser, odd_names):
+    page = browser.open(odd_names)
+    found = page.evaluate(
+        "data.rows.names.map((name, i) => [name, data.rows.layers[i], data.rows.parts[i], data.rows.depths[i]])"
+    )
+    places = {
+        name: tuple(place)
+        for name, *place in found
+        if not name.startswith("h.") or name == "h.3.mlp"
+    }
+    assert places == PLACES
+    # A part in the menu is one that several layers have.
+    assert menu_of(page, "Rows") == ["", "layer", "blocks.*.experts.7.w1"]
+    choose(page, "Kind", "actv")
+    assert menu_of(page, "Rows") == ["", "layer", "h.* output"]
+    choose(page, "Rows", "h.* output")
+    choose(page, "Kind", "grad_reduced")  # which has no such part
+    assert page.evaluate("view.group") == ""
+    choose(page, "Rows", "blocks.*.experts.7.w1")
+    rows = page.evaluate("tensorMap.rows.map((row) => [row.label, row.tensors.length])")
+    assert rows == [["layer 3", 1], ["layer 4", 1], ["layer 10", 1]]
+    assert "3 of 13 tensors" in page.text("#found")
+    silent(page)
+
+
+def test_one_part_over_all_layers(browser, layered):
+    path, arrays = layered
+    page = browser.open(path)
+    part = "model.layers.*.attn.weight"
+    assert menu_of(page, "Rows") == ["", "layer", part, "model.layers.*.mlp.bias"]
+    choose(page, "Rows", part)
+    page.evaluate("moveCursor(5); render.atCursor()")
+    assert page.evaluate("tensorMap.rows.map((row) => row.label)") == [
+        f"layer {i}" for i in range(5)
+    ]
+    assert f"Layer x step: {part}" in page.text("#maps")
+    assert f"at step 5: actv {part}, norm" in page.text("#layers h2")
+    assert "layer numbers from left to right" in page.text("#layers")
+    rows = page.evaluate("layerChart.rows.map((row) => row.bars[0].values)")
+    for i, values in enumerate(rows):
+        expected = sorted(
+            ORACLES["norm"](arrays[f"model.layers.{i}.attn.weight", rank, 5]) for rank in (0, 1)
+        )
+        np.testing.assert_allclose(values, expected, rtol=1e-6)
+    left, up, width, height = page.box(CANVAS)
+    page.mouse("mouseMoved", left + 230 + (width - 238) * 3.5 / 5, up + 100)
+    assert page.text("#tip").startswith("layer 3") and "1 tensor, 2 values" in page.text("#tip")
+    # A mark stands above the number of its layer.
+    drawn = f"""(() => {{
+      paintNow();
+      const canvas = document.querySelector('{CANVAS}'), copy = document.createElement('canvas');
+      [copy.width, copy.height] = [canvas.width, canvas.height];
+      const pen = copy.getContext('2d', {{ willReadFrequently: true }});
+      pen.drawImage(canvas, 0, 0);
+      const [scale, color] = [canvas.width / canvas.clientWidth, theme().nan];
+      return [0, 1, 2, 3, 4].map((row) => {{
+        const [x, each] = [layerChart.middle(row) * scale, layerChart.each * scale * 0.4];
+        const pixels = pen.getImageData(x - each, 0, 2 * each, 12 * scale).data;
+        for (let at = 0; at < pixels.length; at += 4) if (color.every((v, i) => pixels[at + i] === v)) return true;
+        return false;
+      }});
+    }})()"""
+    assert page.evaluate(drawn) == [False] * 5
+    choose(page, "Rows", "model.layers.*.mlp.bias")
+    page.evaluate("moveCursor(7); render.atCursor()")
+    assert page.evaluate(drawn) == [i == 3 for i in range(5)]  # its NaN
+    # The order of the map is another one, that of the layers stays.
+    choose(page, "Order", "unusual")
+    assert page.evaluate("tensorMap.rows[0].label") == "layer 3"
+    assert page.evaluate("layerChart.rows.map((row) => row.layer)") == [
+        f"layer {i}" for i in range(5)
+    ]
+    page.evaluate("switchLanguage()")
+    assert "层 x 步" in page.text("#maps") and "第 3 层" in page.evaluate("tensorMap.rows[0].label")
+    silent(page)
+
+
+def test_the_map_by_layers(browser, layered):
     page = browser.open(layered[0])
-    names = {
-        "model.layers.10.attn.q.weight": "model.layers.10", "h.3.mlp": "h.3", "2.weight": "2",
-        "encoder.layers.1.blocks.2.w": "encoder.layers.1", "embed.weight": "embed", "w": "w", "fc2.weight": "fc2",
-    }  # fmt: skip
-    assert page.evaluate(f"{json.dumps(list(names))}.map(layerOf)") == list(names.values())
+    choose(page, "Rows", "layer")
+    rows = page.evaluate(
+        "tensorMap.rows.map((row) => [row.label, row.tensors.length, row.lines.length])"
+    )
+    assert rows == [["embed", 1, 2], *([f"model.layers.{i}", 2, 4] for i in range(5))]
+    # A row has the extreme of its tensors: the NaN of one of them.
+    assert page.evaluate(
+        "tensorMap.rows.map((row) => row.seen.some((line) => line.kind.cell(line, 7).nans > 0))"
+    ) == [False, False, False, False, True, False]
+    page.evaluate("tensorMap.canvas.focus(); view.tensor = 0")
+    for _ in range(4):
+        page.press("ArrowDown")
+    assert page.evaluate("data.rows.names[view.tensor]") == "model.layers.3.mlp.bias"
+    page.press("Enter")
+    assert "model.layers.3.mlp.bias" in page.text("#history h2")
+    page.evaluate("goToNextWorst()")
+    assert page.evaluate("view.group") == ""
+    silent(page)

@@ -244,5 +244,5 @@ def test_the_largest_tensor_is_no_list_of_tokens(tmp_path):
     with trainmon.watch(model, optimizer, kinds=["activations"], out=out):
         model(torch.full((4,), 9998)).sum().backward()
         optimizer.step()
-    ranked = trainmon.top(out, count=100)
+    ranked = trainmon.top(out, count=100, by="size")
     assert "input" in ranked[-1].element and ranked[-1].value > 9998 > ranked[0].value

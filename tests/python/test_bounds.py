@@ -28,6 +28,7 @@ READERS = {
     "first-bad": ("first-bad", "RUN"),
     "top": ("top", "RUN"),
     "top --merged": ("top", "RUN", "--merged"),
+    "top --by size": ("top", "RUN", "--by", "size"),
     "tail": ("tail", "RUN"),
     "show": ("show", "RUN", "--count", 0),
     "query": ("query", "RUN", "SELECT count(*), max(norm) FROM stats"),

@@ -144,17 +144,18 @@ def test_first_bad_json(sound, bad):
 
 
 def test_top(sound):
-    code, out, err = call("top", sound, "--stat", "absmax", "--count", "3", "--kind", "grads")
+    by = ("--by", "size")
+    code, out, err = call("top", sound, *by, "--stat", "absmax", "--count", "3", "--kind", "grads")
     assert code == 0
     assert out.splitlines()[0].split() == ["absmax", "step", "rank", "kind", "tensor"]
-    expected = trainmon.top(sound, "absmax", 3, kinds="grads")
+    expected = trainmon.top(sound, "absmax", 3, by="size", kinds="grads")
     lines = [line.split() for line in out.splitlines()[1:]]
     assert [(int(w[1]), int(w[2]), w[4]) for w in lines] == [
         (row.step, row.rank, row.name) for row in expected
     ]
-    code, out, _ = call("top", sound, "--stat", "norm", "--smallest", "--count", "1", "--json")
+    code, out, _ = call("top", sound, *by, "--smallest", "--count", "1", "--json")
     (found,) = json.loads(out)
-    assert found["norm"] == trainmon.top(sound, "norm", 1, smallest=True)[0].value
+    assert found["norm"] == trainmon.top(sound, "norm", 1, by="size", smallest=True)[0].value
 
 
 def test_a_selection_that_matches_nothing_is_said(sound):

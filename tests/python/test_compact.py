@@ -19,6 +19,7 @@ from written_run import WrittenRank
 ANSWERS = (
     ("first-bad", "RUN"),
     ("top", "RUN"),
+    ("top", "RUN", "--by", "size"),
     ("show", "RUN", "--json"),
     ("show", "RUN", "--declared"),
     ("query", "RUN", "SELECT * FROM stats", "--csv"),

@@ -452,3 +452,78 @@ def test_what_cannot_be_done(run, tmp_path):
 def test_other_endings_are_refused(run, tmp_path):
     done = plot(run, "-o", tmp_path / "o.gif")
     assert done.returncode == 2 and ".png" in done.stderr and os.listdir(tmp_path) == []
+
+
+def test_a_run_of_histograms_alone_shows_them(tmp_path):
+    import torch
+
+    import trainmon
+
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.Adam(model.parameters())
+    mon = trainmon.watch(model, optimizer, kinds=["update_ratio"], every=1, out=tmp_path / "run")
+    for _ in range(3):
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+    mon.stop()
+    path = [os.pathsep.join(map(os.path.abspath, sys.path))]
+    env = {**os.environ, "PYTHONPATH": path[0]}
+    plain = [sys.executable, "-m", "trainmon.plot", str(tmp_path / "run")]
+    done = subprocess.run(plain, cwd=tmp_path, capture_output=True, text=True, env=env)
+    assert (done.returncode, done.stdout) == (0, "run-histogram.png\n"), done.stderr
+    # Who asks for lines, or for what is not there, is told so.
+    for more in (["--what", "series"], ["--name", "nothing"], ["--kind", "actv"]):
+        done = subprocess.run(
+            [*plain, *more], cwd=tmp_path, capture_output=True, text=True, env=env
+        )
+        assert done.returncode == 2 and "no row matches" in done.stderr
+
+
+def test_the_first_kind_of_several(tmp_path, reader):
+    """Gradients before weights before activations; moments only where nothing else is."""
+    from trainmon import plot
+
+    order = ["grad_reduced", "grad_unreduced", "param_updated", "param_origin", "actv", "exp_avg"]
+    for count in range(2, len(order) + 1):
+        kinds = order[-count:]
+        out = tmp_path / str(count)
+        rank = WrittenRank(out)
+        for kind in reversed(kinds):
+            rank.observe(np.ones(2, np.float32), kind, "w", 0)
+        rank.end_step()
+        rank.stop()
+        assert plot.series_grid(str(out), everything(), "norm", reader).about == f"{kinds[0]} w"
+
+
+# Machado, Oliveira and Fernandes 2009: linear RGB as seen without one of the cones.
+WITHOUT = {
+    "red": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "green": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "blue": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+    "nothing": np.eye(3),
+}  # fmt: skip
+
+
+def seen(colour, missing):
+    """The colour in CIE L*a*b* (D65), in which a distance of about 2.3 can just be seen."""
+    rgb = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    to_xyz = [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]  # fmt: skip
+    xyz = np.array(to_xyz) @ np.clip(np.array(WITHOUT[missing]) @ linear, 0, 1)
+    f = np.array([part / white for part, white in zip(xyz, (0.95047, 1.0, 1.08883))])
+    f = np.where(f > 0.008856, np.cbrt(f), 7.787 * f + 16 / 116)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+@pytest.mark.parametrize("missing", WITHOUT)
+def test_colours_are_told_apart_without_a_cone(missing):
+    from trainmon import drawing
+
+    for colours in (drawing.LINES, list(drawing.COLOURS.values())):
+        points = [seen(one, missing) for one in colours]
+        for i, one in enumerate(points):
+            for other in points[:i]:
+                assert np.linalg.norm(one - other) > 15, (missing, colours)
+    # Marks have shapes of their own, and a seventh line is dashed.
+    assert len(set(drawing.SHAPES.values())) == len(drawing.SHAPES) == len(drawing.COLOURS)
+    assert len(set(map(str, drawing.DASHES))) * len(drawing.LINES) >= 12

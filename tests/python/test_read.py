@@ -356,13 +356,13 @@ def test_first_bad_and_top(tmp_path):
     assert found.stats["nans"] == 1 and math.isnan(found.stats["norm"])
     assert trainmon.first_bad(out, steps=(None, 4)) is None
     assert trainmon.first_bad(out, ranks=0).step == 6
-    ranked = trainmon.top(out, "absmax", 2, steps=(0, 4), exclude="b")
+    ranked = trainmon.top(out, "absmax", 2, by="size", steps=(0, 4), exclude="b")
     before = {n: v for n, v in peaks.items() if v[1] <= 4}
     for row in ranked:
         if row.name in before:
             assert (row.value, row.step, row.rank) == before[row.name]
     assert [row.value for row in ranked] == sorted((r.value for r in ranked), reverse=True)
-    assert math.isnan(trainmon.top(out, "absmax", 1)[0].value)
+    assert math.isnan(trainmon.top(out, "absmax", 1, by="size")[0].value)
 
 
 @pytest.mark.parametrize("cuts", [[0, 500, 1000], [0, 0, 1, 999, 1000]])

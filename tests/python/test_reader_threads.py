@@ -73,6 +73,8 @@ ANSWERS = {
     "first-bad": ("first-bad", "{run}", "--json"),
     "top": ("top", "{run}", "--json", "--count", "7"),
     "top of merged": ("top", "{run}", "--json", "--merged"),
+    "top by size": ("top", "{run}", "--json", "--count", "7", "--by", "size"),
+    "top of merged by size": ("top", "{run}", "--json", "--merged", "--by", "size"),
     "compare": ("compare", "{run}", "{other}", "--json"),
     "compare with a repeat": ("compare", "{run}", "{other}", "--null", "{whole}", "--json"),
     "rows": ("query", "{run}", "SELECT * FROM stats", "--csv"),

@@ -74,7 +74,7 @@ class Page:
                 first, last = table["bins"][place]
                 cell = {name: values[own, i] for name, values in columns.items()}
                 cell.setdefault("count", lines[own][5] if which == "rows" else 0)
-                name, chunk, element = table["tensors"][tensor]
+                name, chunk, element, *_ = table["tensors"][tensor]
                 place = {"run": run, "rank": rank, "step": first, "last": last}
                 out.append({"name": name, **place, **cell})
         return pandas.DataFrame(out)

@@ -27,8 +27,8 @@ class Kind {
       this.columns.set(name, { name, bytes: columns.subarray(at, at + cells * size), values: null });
       at += cells * size;
     }
-    this.lines = description.lines.map(([tensor, rank, score, worst, run, count], own) =>
-      ({ kind: this, tensor, run, rank, own, count, score: score === "inf" ? Infinity : score, worst }));
+    this.lines = description.lines.map(([tensor, rank, score, worst, run, count, order], own) =>
+      ({ kind: this, tensor, run, rank, own, count, score: score === "inf" ? Infinity : score, worst, order }));
     for (const [tensor, rank, own, run] of description.same) {
       this.lines.push({ ...this.lines[own], tensor, run, rank });
     }
@@ -159,6 +159,10 @@ class Table {
     this.identities = description.tensors;  // name, chunk, element; null: nothing is left of it
     this.names = description.tensors.map((one) => one && one[0]);
     this.tensors = description.tensors.map((one) => one && tensorLabel(one));
+    const [layers, parts] = [description.layers || [], description.parts || []];
+    this.layers = description.tensors.map((one) => one && (printable(layers[one[3]] || "") || say("root")));
+    this.parts = description.tensors.map((one) => (one && one.length > 4 ? printable(parts[one[4]]) : null));  // in each layer
+    this.depths = description.tensors.map((one) => (one && one.length > 4 ? one[5] : null));  // numbers of layers
     this.leftOut = description.left_out;
     this.kinds = new Map(description.kinds.map((one) => [one.kind, new Kind(one, columns, this)]));
   }

@@ -1,6 +1,6 @@
 // What all pictures share: the steps in sight, one cursor, colours, and when they are drawn.
 const MOST_CHARTS = 20;
-const view = { kind: null, stat: "norm", run: 0, rank: null, order: "model", color: "history", search: "",
+const view = { kind: null, stat: "norm", run: 0, rank: null, order: "model", color: "history", search: "", group: "",
   from: 0, to: 1, cursor: null, tensor: null, row: 0 };
 let charts = [];
 let isWaiting = false;

@@ -252,7 +252,8 @@ class HeatMap extends Chart {
     }
     const lines = [this.rows[row].label, `${say("step")} ${stepsOfBin(bin)}`];
     const told = this.rows[row].lines.slice(0, 8);
-    for (const line of told) lines.push(this.lineText(line, bin));
+    const named = (line) => (this.rows[row].tensors?.length > 1 ? `${data.rows.tensors[line.tensor]}, ` : "");
+    for (const line of told) lines.push(named(line) + this.lineText(line, bin));
     const more = this.rows[row].lines.length - told.length;
     return more > 0 ? [...lines, say("left_out_ranks", more)] : lines;
   }

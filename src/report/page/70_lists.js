@@ -16,12 +16,47 @@ function matching(names, search) {
   return lower.map((name) => words.every((word) => hasLetters(name, word)));
 }
 
-function scoreOf(line) {
-  return line.score === null ? -1 : line.score;
-}
-
 function kindInSight() {
   return data.rows.kinds.get(view.kind);
+}
+
+// How rows of tensors are grouped: each by itself, those of a layer together, or one part of all
+// layers, layer by layer.
+const BY_LAYER = "layer";
+const MOST_PARTS = 200;
+function partInSight() { return view.group === "" || view.group === BY_LAYER ? null : view.group; }
+
+// Parts of the kind in sight that several layers have: [label, number of layers].
+function partsInSight() {
+  const kind = kindInSight();
+  const depths = new Map();
+  for (const tensor of kind ? kind.byTensor.keys() : []) {
+    const part = data.rows.parts[tensor];
+    if (part === null) continue;
+    if (!depths.has(part)) depths.set(part, new Set());
+    depths.get(part).add(data.rows.depths[tensor]);
+  }
+  return [...depths].filter(([, layers]) => layers.size > 1).map(([part, layers]) => [part, layers.size]);
+}
+
+function groupOf(tensor) {
+  return partInSight() === null ? data.rows.layers[tensor] : say("layer_n", data.rows.depths[tensor]);
+}
+
+// Rows of tensors as the map shows them.
+function groupedRows(rows) {
+  if (view.group === "") return rows;
+  const groups = new Map();
+  for (const row of rows) {
+    const label = groupOf(row.tensor);
+    if (!groups.has(label)) groups.set(label, []);
+    groups.get(label).push(row);
+  }
+  const order = (row) => Math.min(...row.lines.map((line) => line.order));
+  return [...groups].map(([label, all]) => {
+    const furthest = all.reduce((a, b) => (order(b) < order(a) ? b : a));
+    return rowOf(label, all.flatMap((row) => row.lines), { tensor: furthest.tensor, tensors: all.map((row) => row.tensor) });
+  });
 }
 
 function rowOf(label, lines, more) {
@@ -35,16 +70,19 @@ function tensorRows(run) {
   const kind = kindInSight();
   if (!kind) return [];
   const takes = matching(data.rows.tensors, view.search);
+  const part = partInSight();
   const rows = [];
   for (const [tensor, all] of kind.byTensor) {
     const lines = all.filter((line) => (run === null || line.run === run) && (view.rank === null || line.rank === view.rank));
-    if (lines.length > 0 && takes[tensor]) rows.push(rowOf(data.rows.tensors[tensor], lines, { tensor }));
+    if (lines.length === 0 || !takes[tensor] || (part !== null && data.rows.parts[tensor] !== part)) continue;
+    rows.push(rowOf(data.rows.tensors[tensor], lines, { tensor, tensors: [tensor] }));
   }
   if (view.order === "unusual") {
-    const worst = (row) => Math.max(...row.lines.map(scoreOf));
-    rows.sort((a, b) => worst(b) - worst(a));
+    const order = (row) => Math.min(...row.lines.map((line) => line.order));
+    rows.sort((a, b) => order(a) - order(b));
   } else {
-    rows.sort((a, b) => a.tensor - b.tensor);
+    const depth = (row) => (part === null ? 0 : data.rows.depths[row.tensor]);
+    rows.sort((a, b) => depth(a) - depth(b) || a.tensor - b.tensor);
   }
   return rows;
 }
@@ -75,9 +113,7 @@ function worstLines() {
     }
     for (const one of seen.values()) all.push(one);
   }
-  const finite = (one) => one.line.score !== Infinity;
-  // What is not finite leads, by when it began.
-  return all.sort((a, b) => !a.place - !b.place || finite(a) - finite(b) || (finite(a) ? b.line.score - a.line.score : a.bin - b.bin));
+  return all.sort((a, b) => !a.place - !b.place || a.line.order - b.line.order);
 }
 
 function goTo(line, bin) {
@@ -85,7 +121,7 @@ function goTo(line, bin) {
   view.run = line.run;
   view.tensor = line.tensor;
   if (view.rank !== null) view.rank = line.rank;
-  view.search = "";
+  view.search = view.group = "";
   moveCursor(bin);
   render.pictures();
   document.getElementById("history").scrollIntoView({ block: "nearest" });
@@ -126,11 +162,16 @@ function controls() {
   const kinds = [...data.rows.kinds.keys()].map((name) => [name, name]);
   const numbers = [...new Set(sides.flatMap((side) => side.report.ranks))].sort((a, b) => a - b);
   const runs = sides.map((side) => [String(side.number), side.letter]);
+  const parts = partsInSight();
+  const groups = [["", say("each_tensor")], [BY_LAYER, say("by_layer")],
+    ...parts.slice(0, MOST_PARTS).map(([part, layers]) => [part, say("part_of", part, layers)])];
   const ranks = [["", say("all_ranks")], ...numbers.map((rank) => [String(rank), say("rank_n", rank)])];
   return el("div", { id: "controls" },
     el("input", { id: "search", type: "search", placeholder: say("search"), "aria-label": say("search"), value: view.search,
       oninput: (event) => { view.search = event.target.value; render.maps(); } }),
     choice(say("kind"), kinds, view.kind, (value) => set("kind", value)),
+    choice(say("group"), groups, view.group, (value) => set("group", value)),
+    parts.length > MOST_PARTS ? el("span", { class: "quiet" }, say("parts_left_out", grouped(parts.length - MOST_PARTS))) : null,
     runs.length > 1 ? choice(say("run"), runs, String(view.run), (value) => set("run", Number(value))) : null,
     choice(say("statistic"), STATISTICS.map((name) => [name, say(`stat_${name}`)]), view.stat, (value) => set("stat", value)),
     choice(say("rank"), ranks, view.rank === null ? "" : String(view.rank), (value) => set("rank", value === "" ? null : Number(value))),

@@ -26,7 +26,9 @@ render.layers = () => {
   if (layerChart === null || !kind) return;
   const bin = view.cursor ?? data.axis.length - 1;
   layerChart.set(kind, bin);
-  const title = say("layers_at", stepsOfBin(bin), kind.name, statName());
+  const part = partInSight();
+  const what = part === null ? kind.name : `${kind.name} ${part}`;
+  const title = say("layers_at", stepsOfBin(bin), what, statName());
   place("layers_title").textContent = kind.places[bin] < 0 ? `${title}: ${say("m_not_recorded")}` : title;
   place("layers_left").textContent = layerChart.leftOut > 0 ? say("layers_left_out", grouped(layerChart.leftOut)) : "";
   repaint();
@@ -42,7 +44,7 @@ render.atCursor = () => {
 render.maps = () => {
   if (tensorMap === null) return;
   const rows = tensorRows(view.run);
-  tensorMap.setRows(rows);
+  tensorMap.setRows(groupedRows(rows));
   if (differenceMap !== null) differenceMap.setRows(differenceRows());
   const kind = kindInSight();
   place("found").textContent = say("found", grouped(rows.length), grouped(kind ? kind.byTensor.size : 0));
@@ -52,7 +54,9 @@ render.maps = () => {
 };
 
 function tensorTitle() {
-  return sides.length > 1 ? `${say("run_n", sides[view.run].letter)}: ${say("map_tensors")}` : say("map_tensors");
+  const part = partInSight();
+  const title = view.group === "" ? say("map_tensors") : part === null ? say("map_layers") : `${say("map_layers")}: ${part}`;
+  return sides.length > 1 ? `${say("run_n", sides[view.run].letter)}: ${title}` : title;
 }
 
 function statName() { return say(`stat_${view.stat}`); }
@@ -79,10 +83,11 @@ render.pictures = () => {
   const chosen = data.rows.tensors[view.tensor];
   const parts = [];
   if (data.rows.kinds.size > 0) {
+    if (partInSight() !== null && !partsInSight().some(([part]) => part === view.group)) view.group = "";
     const pick = (row) => { view.tensor = row.tensor; render.pictures(); };
-    tensorMap = new HeatMap(say("map_tensors"), pick);
+    tensorMap = new HeatMap(say(view.group === "" ? "map_tensors" : "map_layers"), pick);
     differenceMap = report.other ? new DifferenceMap(say("map_difference"), pick) : null;
-    for (const map of [tensorMap, differenceMap]) if (map) map.isChosen = (row) => row.tensor === view.tensor;
+    for (const map of [tensorMap, differenceMap]) if (map) map.isChosen = (row) => row.tensors.includes(view.tensor);
     rankMap = new HeatMap(say("map_ranks", chosen || ""), () => render.pictures());
     parts.push(el("section", { id: "maps", class: "block" },
       differenceMap ? [el("h2", {}, say("map_difference"), el("span", { class: "line-note" }, say("difference_says", statName()))), differenceLegend(), mounted(differenceMap)] : null,
@@ -141,7 +146,7 @@ function choose() {
 function moveRow(by) {
   const rows = tensorMap ? tensorMap.rows : [];
   if (rows.length === 0) return;
-  const now = rows.findIndex((row) => row.tensor === view.tensor);
+  const now = rows.findIndex((row) => row.tensors.includes(view.tensor));
   view.tensor = rows[Math.max(0, Math.min(rows.length - 1, now + by))].tensor;
   rankMap.setRows(rankRows());
   repaint();

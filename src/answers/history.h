@@ -1,0 +1,137 @@
+// How unusual values are in the history of their own tensor. docs/questions.md defines it for
+// `trainmon top` and for the page of `trainmon report`.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "model/first_bad.h"
+#include "trainmon/read.h"
+
+namespace trainmon {
+
+// The up to 16 values before the next one, as log10 of their sizes: a value and its negative are
+// alike. That of 0 is -infinity, and counts as one less than the least finite one so far.
+class History {
+ public:
+  static constexpr std::size_t kMost = 16;
+  static constexpr std::size_t kLeast = 8;
+
+  // The distance of the next one from the median of those before it, in units of 1.4826 times their
+  // median absolute deviation, of 0.01 at the least. NaN where fewer than 8 are before it.
+  double score(double log) const;
+  // The size whose log10 is that median; NaN where none is before.
+  double usual() const;
+  void add(double log);
+
+ private:
+  std::array<double, kMost> logs_ = {};   // ascending
+  std::array<double, kMost> order_ = {};  // the same as they came; the oldest of 16 is at next_
+  std::size_t count_ = 0;
+  std::size_t next_ = 0;
+  double least_ = std::numeric_limits<double>::infinity();  // that is finite, of all that came
+};
+
+// Where a line, which is a tensor on a rank, is furthest from its history. `Row` says which row it
+// is: as much of it as somebody wants to keep.
+template <typename Row>
+struct Unusual {
+  double score = std::numeric_limits<double>::quiet_NaN();  // infinite: the row is not finite
+  double usual = std::numeric_limits<double>::quiet_NaN();  // History::usual() before it
+  Row row = {};
+};
+
+// What a row of a series adds to a history: its value of a statistic, infinite where the row has
+// elements that are not finite, -infinite where a loss scaler skipped its step for that. nullopt
+// where it says nothing: an integer, such as the number of a token, a row without elements or
+// without values.
+std::optional<double> history_value(const ReadRow& row, const Series& series, Stat stat);
+
+// Whether a line with this score and place leads another one in a list of the most unusual: among
+// equals the earlier one, and lines without a score last.
+bool is_more_unusual(double score, const BadPlace& place, double than, const BadPlace& than_place);
+
+// The rows of one line in the order in which they were recorded.
+template <typename Row>
+class LineHistory {
+ public:
+  // Of several rows of a step the last one is its value; what is not finite counts wherever it is,
+  // and the first such row is the most unusual one, of a skipped step only where there is no other.
+  void add(std::int64_t step, double value, const Row& row) {
+    if (has_bad_) return;
+    if (has_last_ && step != step_) close();
+    if (!std::isfinite(value)) {
+      has_bad_ = value > 0.0;
+      has_last_ = false;
+      if (!has_bad_ && std::isinf(found_.score)) return;
+      found_ = {std::numeric_limits<double>::infinity(), history_.usual(), row};
+      return;
+    }
+    step_ = step;
+    value_ = value;
+    row_ = row;
+    has_last_ = true;
+  }
+  const Unusual<Row>& end() {
+    if (has_last_) close();
+    return found_;
+  }
+
+ private:
+  void close() {
+    const double log = std::log10(std::abs(value_));
+    const double score = history_.score(log);
+    if (!std::isnan(score) && !(score <= found_.score)) found_ = {score, history_.usual(), row_};
+    history_.add(log);
+    has_last_ = false;
+  }
+
+  History history_;
+  Unusual<Row> found_;
+  std::int64_t step_ = 0;
+  double value_ = 0.0;
+  Row row_ = {};
+  bool has_last_ = false;
+  bool has_bad_ = false;  // not finite, and not of a skipped step
+};
+
+// For each series the number of its tensor, from 0 on: one that changed its dtype, or of which each
+// rank has a part, is several series.
+struct TensorNumbers {
+  explicit TensorNumbers(const std::vector<Series>& series);
+  std::vector<std::uint32_t> of;  // by series
+  std::uint32_t count = 0;
+};
+
+// The lines of one rank after the other.
+template <typename Row>
+class RankHistories {
+ public:
+  explicit RankHistories(const std::vector<Series>& series)
+      : tensors_(series), lines_(tensors_.count) {}
+
+  const TensorNumbers& tensors() const { return tensors_; }
+  void add(std::uint32_t series, std::int64_t step, double value, const Row& row) {
+    lines_[tensors_.of[series]].add(step, value, row);
+  }
+  // take(tensor, Unusual) for each tensor with a score, ascending; forgets all.
+  template <typename Take>
+  void end_rank(const Take& take) {
+    for (std::uint32_t i = 0; i < lines_.size(); ++i) {
+      const Unusual<Row>& found = lines_[i].end();
+      if (!std::isnan(found.score)) take(i, found);
+      lines_[i] = {};
+    }
+  }
+
+ private:
+  TensorNumbers tensors_;
+  std::vector<LineHistory<Row>> lines_;
+};
+
+}  // namespace trainmon
