@@ -2,12 +2,15 @@
 #include "report/payload.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 
 #include "report/encoding.h"
+#include "report/gzip.h"
 
 namespace trainmon::page {
 namespace {
@@ -17,25 +20,66 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t kHistory = 16;
 constexpr std::size_t kLeastHistory = 8;
 
-double median(std::vector<double>& values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  if (values.size() % 2 == 1) return *middle;
-  return (*middle + *std::max_element(values.begin(), middle)) / 2.0;
+double median(std::span<const double> sorted) {
+  const std::size_t middle = sorted.size() / 2;
+  if (sorted.size() % 2 == 1) return sorted[middle];
+  return (sorted[middle] + sorted[middle - 1]) / 2.0;
 }
+
+// The last values of a line, in order of their size.
+class Recent {
+ public:
+  std::size_t size() const { return count_; }
+  void add(double value) {
+    double* end = sorted_.data() + count_;
+    if (count_ == kHistory) {
+      double* const oldest = std::lower_bound(sorted_.data(), end, in_turn_[next_]);
+      std::copy(oldest + 1, end--, oldest);
+    } else {
+      ++count_;
+    }
+    double* const at = std::upper_bound(sorted_.data(), end, value);
+    std::copy_backward(at, end, end + 1);
+    *at = value;
+    in_turn_[next_] = value;
+    next_ = (next_ + 1) % kHistory;
+  }
+  double center() const { return median({sorted_.data(), count_}); }
+  // The median distance from it.
+  double spread(double center) const {
+    std::array<double, kHistory> distances;
+    const double* const end = sorted_.data() + count_;
+    const double* above = std::lower_bound(sorted_.data(), end, center);
+    const double* below = above;  // the one before it is next
+    for (std::size_t i = 0; i < count_; ++i) {
+      const bool is_below =
+          above == end || (below != sorted_.data() && center - below[-1] < *above - center);
+      distances[i] = std::abs((is_below ? *--below : *above++) - center);
+    }
+    return median({distances.data(), count_});
+  }
+
+ private:
+  std::array<double, kHistory> sorted_{}, in_turn_{};
+  std::size_t count_ = 0, next_ = 0;
+};
 
 // The cells of one kind, with all of its columns.
 class KindTable {
  public:
-  KindTable(const CellTable& table, const std::string& kind) : table_(table), kind_(kind) {
+  // Of its own lines one of so many.
+  KindTable(const CellTable& table, const std::string& kind, std::size_t one_of = 1)
+      : table_(table), kind_(kind) {
+    std::size_t count = 0;
     for (const auto& [bin, span] : table.columns(kind)) bins_.push_back(bin);
     for (std::size_t i = 0; i < table.lines().size(); ++i) {
       const Line& line = table.lines()[i];
       if (table.tensors()[line.tensor].kind != kind) continue;
+      if (line.same_as < 0 && count++ % one_of != 0) continue;
       if (line.same_as < 0) {
         numbers_[i] = own_.size();
         own_.push_back(i);
-      } else {
+      } else if (one_of == 1) {
         same_.push_back(i);
       }
       for (const Cell& cell : line.cells) {
@@ -181,20 +225,16 @@ Unusual unusual(const Line& line) {
   }
   Unusual found{std::numeric_limits<double>::quiet_NaN(), 0};
   if (std::isinf(least)) return found;
-  std::vector<double> logs;
-  std::vector<double> before;
+  Recent before;
   for (const Cell& cell : line.cells) {
     if (std::isnan(cell.value)) continue;
     const double now = std::log10(std::max(double{cell.value}, least / 10.0));
-    if (logs.size() >= kLeastHistory) {
-      before.assign(logs.end() - static_cast<std::ptrdiff_t>(std::min(kHistory, logs.size())),
-                    logs.end());
-      const double center = median(before);
-      for (double& one : before) one = std::abs(one - center);
-      const double score = std::abs(now - center) / std::max(1.4826 * median(before), 0.01);
+    if (before.size() >= kLeastHistory) {
+      const double center = before.center();
+      const double score = std::abs(now - center) / std::max(1.4826 * before.spread(center), 0.01);
       if (!(score <= found.score)) found = {score, cell.bin};
     }
-    logs.push_back(now);
+    before.add(now);
   }
   return found;
 }
@@ -235,6 +275,18 @@ Json histograms_json(const HistogramTable& table, std::string& bytes) {
 }
 
 }  // namespace
+
+std::int64_t sampled_bytes(const CellTable& table, std::size_t one_of) {
+  std::map<std::int64_t, std::size_t> places;  // of no column: the steps are not looked at
+  for (const std::string& kind : table.kinds()) {
+    for (const auto& [bin, span] : table.columns(kind)) places[bin] = 0;
+  }
+  std::string bytes;
+  for (const std::string& kind : table.kinds()) {
+    KindTable(table, kind, one_of).json(places, false, bytes);
+  }
+  return static_cast<std::int64_t>(gzipped(bytes).size() * one_of);
+}
 
 std::string payload(const Gathered& gathered) {
   std::string columns;

@@ -21,6 +21,9 @@ struct Unusual {
 // infinity is: the first such place.
 Unusual unusual(const Line& line);
 
+// About how many bytes the numbers of rows take when they are packed, from one of so many lines.
+std::int64_t sampled_bytes(const CellTable& table, std::size_t one_of);
+
 // u32 length of the JSON, little endian; the JSON; the columns.
 std::string payload(const Gathered& gathered);
 
