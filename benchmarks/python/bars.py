@@ -129,6 +129,8 @@ BARS = [
           ("size", "size of the page", 10, "MB"), ("CPU", "making the page", 3, "s"),
           ("memory", "memory of making", 256, "MB"), ("first paint", "first paint", 1000, "ms"),
           ("slowest zoom", "zoom, slowest", 100, "ms"))],
+    Bar("serve", "CPU of `serve` at a step a second, a million rows", "serve", ("share of a core",), "figure", "<=", 5, "%"),
+    Bar("serve", "memory of `serve`", "serve", ("memory of the server",), "figure", "<=", 256, "MB"),
     *[Bar("checks", f"{dtype} with checks, from memory, of the state alone, {level}", "checks",
           (f"checks, {dtype}, 256 mib, {level}|",), "ratio", ">=", bound)
       for dtype in ("float32", "bfloat16") for level, bound in (("avx512", 0.90), ("avx2", 0.80))],

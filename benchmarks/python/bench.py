@@ -53,6 +53,10 @@ PROGRAMS = {
     "parquet": ("{python}/bench_parquet.py", "--steps 20"),
     "reading": ("{python}/bench_reading.py", "--steps 100"),
     "report": ("{python}/bench_report.py {bin}/write_run", "--tensors 20 --steps 50"),
+    "serve": (
+        "{python}/bench_serve.py",
+        "--pairs 2 --block 2 --seconds 10 --tensors 20 --steps 50",
+    ),
     "tensorboard": ("{python}/bench_tensorboard.py {bin}/tensorboard_bench", "--rounds 1"),
     "convert": (
         "{python}/bench_convert.py --peer-python {peer833}",

@@ -1,19 +1,16 @@
-// Rows come rank by rank; the engine wants them step by step. So the rank that is furthest behind
-// is read on, and a step is complete when no rank can have more of it.
+// The findings of all checks, beside what came before any of them.
 #include "answers/diagnose.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <map>
+#include <memory>
 #include <set>
 #include <utility>
 
+#include "answers/steps_in_order.h"
 #include "answers/unchecked.h"
 #include "base/text.h"
-#include "detect/engine.h"
 #include "detect/parameters.h"
-#include "model/first_bad.h"
 #include "read/run_stream.h"
 #include "trainmon/first_bad.h"
 
@@ -22,174 +19,6 @@ namespace {
 
 using detect::Check;
 using detect::Finding;
-using detect::Quantity;
-
-// Gives the engine what the groups say as steps go by.
-class Told {
- public:
-  // `is_whole`: no row was left out, so that norms of all gradients can be told.
-  Told(const RunRows& run, bool is_whole, detect::Engine& engine) : run_(run), engine_(engine) {
-    for (const ReadScalar& one : run.scalars) {
-      if (one.name == detect::kEditScalar) engine.announce_edit(one.restart, one.rank, one.seq);
-      if (is_whole && detect::is_gradient_norm(one.name)) norms_[one.step].push_back(&one);
-    }
-    for (const ReadGap& one : run.gaps) engine.announce_loss(one.restart, one.rank);
-  }
-  void tell(std::int64_t step) {
-    for (; next_ < run_.declared.size() && run_.declared[next_].step <= step; ++next_) {
-      const ReadDeclared& one = run_.declared[next_];
-      engine_.declare(one.restart, one.rank, one.optimizer, one.group, one.value.name,
-                      detect::number_of(one.value));
-    }
-    const auto logged = norms_.find(step);
-    if (logged == norms_.end()) return;
-    for (const ReadScalar* one : logged->second) {
-      engine_.log_norm(one->restart, one->rank, {one->name, one->value});
-    }
-  }
-
- private:
-  const RunRows& run_;
-  detect::Engine& engine_;
-  std::size_t next_ = 0;
-  std::map<std::int64_t, std::vector<const ReadScalar*>> norms_;  // by step
-};
-
-// The tensors that have a NaN or an infinity where the first of all was found: in one step, on its
-// ranks, in what is measured at one time. Which of them was first cannot be told.
-class FoundTogether {
- public:
-  explicit FoundTogether(const std::optional<FirstBad>& bad) {
-    if (!bad) return;
-    quantity_ = detect::quantity_of(bad->series.kind);
-    // Backward computes unreduced gradients one after another: there the first is known.
-    if (quantity_ == static_cast<int>(Quantity::grad_unreduced)) quantity_ = -1;
-    restart_ = bad->row.restart;
-    step_ = bad->row.step;
-    ranks_.insert(bad->ranks.begin(), bad->ranks.end());
-  }
-  void take(const ReadRow& row, const detect::Observation& one) {
-    if (one.is_finite || static_cast<int>(one.quantity) != quantity_) return;
-    if (row.restart != restart_ || row.step != step_ || !ranks_.contains(row.rank)) return;
-    tensors_.insert(one.tensor);
-  }
-  const std::set<std::uint32_t>& tensors() const { return tensors_; }
-
- private:
-  int quantity_ = -1;
-  std::int32_t restart_ = 0;
-  std::int64_t step_ = 0;
-  std::set<int> ranks_;
-  std::set<std::uint32_t> tensors_;
-};
-
-class StepByStep {
- public:
-  StepByStep(const RunStream& stream, bool is_whole, const detect::Parameters& parameters,
-             detect::Engine& engine, FoundTogether& together)
-      : stream_(stream),
-        parameters_(parameters),
-        engine_(engine),
-        together_(together),
-        told_(stream.facts(), is_whole, engine) {
-    for (std::size_t i = 0; i < stream.pieces().size(); ++i) {
-      ranks_[stream.pieces()[i].rank].pieces.push_back(i);
-    }
-  }
-
-  std::int64_t run(std::vector<Damage>& damage) {
-    std::int64_t rows = 0;
-    while (Rank* const behind = furthest_behind()) {
-      const std::int64_t before = behind->newest;
-      rows += read(*behind, damage);
-      // Late rows of a device come a few batches after the others of their step: a whole piece is
-      // waited for.
-      behind->complete = before;
-      if (behind->next == behind->pieces.size()) behind->complete = kEnd;
-      take_complete();
-    }
-    take_complete();
-    return rows;
-  }
-  // Tensors of which a row has a check, and of which one has none.
-  const std::set<std::uint32_t>& checked() const { return checked_; }
-  const std::set<std::uint32_t>& unchecked() const { return unchecked_; }
-
- private:
-  static constexpr std::int64_t kEnd = std::numeric_limits<std::int64_t>::max();
-  static constexpr std::int64_t kBegin = std::numeric_limits<std::int64_t>::min();
-  struct Rank {
-    std::vector<std::size_t> pieces;
-    std::size_t next = 0;
-    std::int64_t newest = kBegin;    // step that was read
-    std::int64_t complete = kBegin;  // steps before this one are whole
-    std::int64_t open = kBegin;      // the newest of which it is not known what became of it
-  };
-
-  Rank* furthest_behind() {
-    Rank* found = nullptr;
-    for (auto& [number, rank] : ranks_) {
-      if (rank.next == rank.pieces.size()) continue;
-      if (found == nullptr || rank.newest < found->newest) found = &rank;
-    }
-    return found;
-  }
-
-  std::int64_t read(Rank& rank, std::vector<Damage>& damage) {
-    const auto add = [&](const ReadRow& row, const RowCheck* check) {
-      std::optional<detect::Observation> one =
-          parameters_.observe(row.series, row.state, row.flags, row.loss_scale, check);
-      if (!one) return;
-      one->rank = row.rank;
-      one->attempt = row.attempt;
-      one->accum = row.accum;
-      one->seq = row.seq;
-      together_.take(row, *one);
-      if (row.fate == Fate::skipped) return;
-      (check == nullptr ? unchecked_ : checked_).insert(one->tensor);
-      rank.newest = std::max(rank.newest, row.step);
-      if (row.fate == Fate::unknown) rank.open = std::max(rank.open, row.step);
-      if (row.step < next_step_) return;  // too late: its step was checked without it
-      const auto [at, is_new] = steps_.try_emplace(row.step, row.restart, row.step);
-      detect::StepEvidence& evidence = at->second;
-      if (row.restart > evidence.restart) evidence = {row.restart, row.step};
-      if (row.restart == evidence.restart) evidence.add(*one);
-    };
-    RunStream::Take take;
-    take.row = [&](const ReadRow& row) { add(row, nullptr); };
-    take.checked = [&](const ReadRow& row, const RowCheck& check) { add(row, &check); };
-    return stream_.read(stream_.pieces()[rank.pieces[rank.next++]], take, damage);
-  }
-
-  void take_complete() {
-    std::int64_t complete = kEnd;
-    for (const auto& [number, rank] : ranks_) complete = std::min(complete, rank.complete);
-    while (!steps_.empty() && steps_.begin()->first < complete) {
-      const std::int64_t step = steps_.begin()->first;
-      told_.tell(step);
-      if (!is_torn(step)) engine_.take(std::move(steps_.begin()->second));
-      steps_.erase(steps_.begin());
-      next_step_ = step + 1;
-    }
-  }
-
-  // Whether a rank was in the middle of this step when its record ended, so far or for good.
-  bool is_torn(std::int64_t step) const {
-    return std::ranges::any_of(ranks_, [&](const auto& one) {
-      return one.second.open == step && one.second.newest == step;
-    });
-  }
-
-  const RunStream& stream_;
-  const detect::Parameters& parameters_;
-  detect::Engine& engine_;
-  FoundTogether& together_;
-  Told told_;
-  std::map<int, Rank> ranks_;
-  std::set<std::uint32_t> checked_, unchecked_;
-  std::map<std::int64_t, detect::StepEvidence> steps_;
-  std::int64_t next_step_ = kBegin;
-};
 
 detect::Stage stage_of_first(const FirstBad& bad) {
   if (bad.came_from.starts_with("the forward")) return detect::Stage::forward;
@@ -219,7 +48,7 @@ Finding finding_of(const FirstBad& bad, std::uint32_t tensor,
 }
 
 // Why elements were compared by statistics, of all tensors or of some; empty where they were not.
-std::string why_unchecked(const StepByStep& steps, const std::vector<detect::Tensor>& tensors) {
+std::string why_unchecked(const StepsInOrder& steps, const std::vector<detect::Tensor>& tensors) {
   constexpr std::size_t kNamed = 20;
   if (steps.unchecked().empty()) return "";
   if (steps.checked().empty()) return "not recorded, watch(..., checks=True) does it";
@@ -254,24 +83,27 @@ detect::Stage stage_of_kind(std::string_view kind) {
   }
 }
 
-Diagnosis diagnose(const std::filesystem::path& run, const ReadOptions& options) {
-  Diagnosis result;
-  FirstBadOfRun bad = first_bad(run, options);
-  RunStream stream(run, options);
-  detect::Parameters parameters;
-  for (const Series& series : stream.facts().series) parameters.add(series);
+namespace {
+
+StepsInOrder steps_of(const RunStream& stream, const FirstBadOfRun& bad,
+                      const ReadOptions& options) {
+  auto parameters = std::make_shared<detect::Parameters>();
+  for (const Series& series : stream.facts().series) parameters->add(series);
   std::vector<std::int32_t> ranks(stream.facts().ranks.begin(), stream.facts().ranks.end());
   for (const int missing : stream.facts().missing.ranks) ranks.push_back(missing);
   std::ranges::sort(ranks);
-  detect::Engine engine(parameters.tensors(), ranks);
-  std::vector<Damage> damage;
-  FoundTogether together(bad.found);
   const bool is_whole = options.kinds.empty() && options.include.empty() &&
                         options.exclude.empty() && options.ranks.empty();
-  StepByStep steps(stream, is_whole, parameters, engine, together);
-  result.rows = steps.run(damage);
-  detect::Findings findings = engine.findings();
-  result.tensors = parameters.tensors();
+  return {std::move(parameters), std::move(ranks), bad.found, is_whole};
+}
+
+Diagnosis finished(const std::filesystem::path& run, const ReadOptions& options, RunStream& stream,
+                   const FirstBadOfRun& bad, const StepsInOrder& steps,
+                   const std::vector<Damage>& damage) {
+  Diagnosis result;
+  result.rows = steps.rows();
+  detect::Findings findings = steps.findings();
+  result.tensors = steps.tensors();
   if (bad.found) {
     const auto same = [&](const detect::Tensor& one) {
       return one.name == bad.found->series.name && one.chunk == bad.found->series.chunk;
@@ -282,7 +114,7 @@ Diagnosis diagnose(const std::filesystem::path& run, const ReadOptions& options)
       const Series& series = bad.found->series;
       result.tensors.push_back({series.name, series.chunk, series.optimizer});
     }
-    findings.add(finding_of(*bad.found, place, together.tensors()));
+    findings.add(finding_of(*bad.found, place, steps.together()));
   }
   result.run = stream.take_facts();
   result.run.damage.insert(result.run.damage.end(), damage.begin(), damage.end());
@@ -303,7 +135,7 @@ Diagnosis diagnose(const std::filesystem::path& run, const ReadOptions& options)
       }
     } else if (check != Check::update || !has_unknown_formula) {
       result.not_checked.push_back({std::string(detect::check_name(check)),
-                                    reason_unchecked(check, result.run, ranks.size())});
+                                    reason_unchecked(check, result.run, steps.ranks())});
     }
   }
   for (const auto& [what, why] : unrecorded) {
@@ -317,6 +149,59 @@ Diagnosis diagnose(const std::filesystem::path& run, const ReadOptions& options)
   const std::string why = why_unchecked(steps, result.tensors);
   if (!why.empty()) result.not_checked.push_back({"fingerprints and sketches", why});
   return result;
+}
+
+}  // namespace
+
+Diagnosis diagnose(const std::filesystem::path& run, const ReadOptions& options) {
+  return diagnose(OpenedRun(run, options), options);
+}
+
+Diagnosis diagnose(const OpenedRun& run, const ReadOptions& options) {
+  const FirstBadOfRun bad = first_bad(run, options);
+  RunStream stream(run, options);
+  StepsInOrder steps = steps_of(stream, bad, options);
+  std::vector<Damage> damage;
+  steps.follow(stream.facts());
+  steps.read_whole(stream, damage);
+  return finished(run.path, options, stream, bad, steps, damage);
+}
+
+GrowingDiagnosis::GrowingDiagnosis() = default;
+GrowingDiagnosis::~GrowingDiagnosis() = default;
+
+Diagnosis GrowingDiagnosis::look(const OpenedRun& run) {
+  const ReadOptions options;
+  const FirstBadOfRun bad = first_bad(run, options);
+  RunStream stream(run, options);
+  const auto read_all = [&] {
+    Diagnosis whole = diagnose(run, options);
+    rows_read_ = whole.rows;
+    return whole;
+  };
+  if (!stream.facts().damage.empty()) {
+    growth_.forget();
+    return read_all();
+  }
+  const bool is_same = growth_.look(stream);
+  if (!is_same || !steps_ || !steps_->holds(stream.facts(), bad.found)) {
+    if (is_same) {
+      growth_.forget();
+      growth_.look(stream);
+    }
+    steps_ = std::make_unique<StepsInOrder>(steps_of(stream, bad, options));
+  }
+  std::vector<Damage> damage;
+  steps_->follow(stream.facts());
+  const std::int64_t before = steps_->rows();
+  if (!steps_->is_disordered()) steps_->read_on(stream, growth_.settled(), damage);
+  StepsInOrder now = *steps_;
+  if (!now.is_disordered()) now.read_on(stream, growth_.open(), damage);
+  if (!damage.empty()) growth_.forget();
+  if (now.is_disordered() || !damage.empty()) return read_all();
+  rows_read_ = now.rows() - before;
+  now.end();
+  return finished(run.path, options, stream, bad, now, damage);
 }
 
 }  // namespace trainmon

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,12 +12,18 @@
 
 #include "detect/checks.h"
 #include "detect/findings.h"
+#include "read/open_logs.h"
+#include "read/run_growth.h"
+#include "trainmon/first_bad.h"
 #include "trainmon/read.h"
 
 namespace trainmon {
 
 // In the place of a check: what ranks said that they do not record.
 inline constexpr std::string_view kNotRecorded = "what was not recorded";
+
+// As first_bad(), of logs that are open; `options.merged` is not looked at.
+FirstBadOfRun first_bad(const OpenedRun& run, ReadOptions options);
 
 struct Diagnosis {
   RunRows run;  // without rows and payloads
@@ -41,6 +48,28 @@ struct Diagnosis {
 // Of the newest restart of each step. Memory is that of a few pieces of each rank. Throws as
 // read_run().
 Diagnosis diagnose(const std::filesystem::path& run, const ReadOptions& options = {});
+// Of logs that are open, those of the ranks that `options` ask for.
+Diagnosis diagnose(const OpenedRun& run, const ReadOptions& options);
+
+class StepsInOrder;
+
+// Of a run that grows: what diagnose() says each time, from the rows that are new. Where that is
+// not sure to be the same, all rows are read again. Memory is that of the last steps.
+class GrowingDiagnosis {
+ public:
+  GrowingDiagnosis();
+  ~GrowingDiagnosis();
+
+  // All ranks of it are open. One thread.
+  Diagnosis look(const OpenedRun& run);
+  // For the newest diagnosis.
+  std::int64_t rows_read() const { return rows_read_; }
+
+ private:
+  RunGrowth growth_;
+  std::unique_ptr<StepsInOrder> steps_;  // of the rows that stay
+  std::int64_t rows_read_ = 0;
+};
 // {"verdict": null | F, "findings": [F, ...], "checked": {check: times}, "evidence": {check:
 // {evidence: times}}, "not_checked": [{"check", "why"}]} with F = {"step", "restart", "check",
 // "stage", "ranks", "one_of_ranks", "tensors", "layers", "value", "bound", "evidence", "certain",

@@ -10,6 +10,7 @@
 #include <set>
 #include <tuple>
 
+#include "answers/diagnose.h"
 #include "answers/setting_changes.h"
 #include "base/parallel.h"
 #include "read/bad_place.h"
@@ -216,7 +217,14 @@ FirstBadOfRun first_bad(const std::filesystem::path& run, ReadOptions options) {
     result.run.payloads = {};
     return result;
   }
-  RunStream stream(run, options);
+  return first_bad(OpenedRun(run, options), options);
+}
+
+FirstBadOfRun first_bad(const OpenedRun& opened, ReadOptions options) {
+  options.all_restarts = true;
+  const bool is_whole = options.kinds.empty() && options.include.empty() && options.exclude.empty();
+  FirstBadOfRun result;
+  RunStream stream(opened, options);
   FirstRows found(stream.facts());
   std::vector<Damage> said_before;
   std::mutex mutex;

@@ -9,6 +9,7 @@
 #include "read/earlier_findings.h"
 #include "read/expired_steps.h"
 #include "read/missing_ranks.h"
+#include "read/open_logs.h"
 #include "read/run_layout.h"
 #include "trainmon/read.h"
 
@@ -62,62 +63,108 @@ std::int64_t Account::rows() const {
   return total;
 }
 
-Account account(const std::filesystem::path& run) {
-  Account result;
-  ExpectedRanks expected;
-  EarlierFindings earlier;
-  FollowedKills killed;
-  int newest_restart = 0;
-  const std::vector<RankDirectory> directories = rank_directories(run);
-  for (std::size_t i = 0; i < directories.size(); ++i) {
-    const RankDirectory& directory = directories[i];
-    if (directory.error) {
-      result.damage.push_back({directory.path, 0, directory.error.message()});
-      continue;
-    }
+namespace {
+
+// What is known of one rank and restart.
+struct Found {
+  const RankDirectory& place;
+  const RunFacts& facts;
+  const std::optional<StoredHealth>& stored;
+  const LogContents& log;
+};
+
+class Accounting {
+ public:
+  explicit Accounting(const std::vector<RankDirectory>& directories) : directories_(directories) {}
+
+  std::vector<Damage>& damage() { return result_.damage; }
+  void add(const Found& found) {
+    const auto& [directory, facts, stored, log] = found;
     RankAccount rank;
     rank.rank = directory.rank;
     rank.restart = directory.restart;
     rank.directory = directory.path;
-    RunFacts facts = read_run_json(directory, result.damage);
-    expected.add(facts);
+    expected_.add(facts);
     rank.run_id = facts.run_id;
     rank.started = facts.started;
     rank.host = facts.host;
     rank.covered = facts.covered;
     rank.not_covered = facts.not_covered;
     rank.budget = facts.budget;
-    const std::optional<StoredHealth> stored = read_health_json(directory, result.damage);
     if (stored) {
       rank.has_health = true;
       rank.closed = stored->closed;
       rank.health = stored->health;
     }
-    const LogContents log = check_log(directory.path, directory.rank, directory.restart);
     rank.log_rows = log.rows;
     rank.log_files = log.files;
     rank.log_bytes = log.bytes;
     rank.torn_tails = log.torn_tails;
-    result.damage.insert(result.damage.end(), log.damage.begin(), log.damage.end());
+    damage().insert(damage().end(), log.damage.begin(), log.damage.end());
     check_sinks(rank, log);
-    rank.is_newest = is_newest(directories, i);
+    const auto is_here = [&](const RankDirectory& one) { return one.path == directory.path; };
+    const auto at = std::ranges::find_if(directories_, is_here) - directories_.begin();
+    rank.is_newest = is_newest(directories_, static_cast<std::size_t>(at));
     Completeness state = completeness_of(directory, facts, stored, &log, rank.is_newest);
-    if (!rank.is_newest && state.writer == WriterState::gone) killed.add(rank.rank, rank.restart);
-    if (!state.skips.empty()) result.skipped.push_back(std::move(state.skips));
+    if (!rank.is_newest && state.writer == WriterState::gone) killed_.add(rank.rank, rank.restart);
+    if (!state.skips.empty()) result_.skipped.push_back(std::move(state.skips));
     rank.writer = state.writer;
     rank.last_step = state.last_step;
     rank.last_time_ns = state.last_time_ns;
     rank.incomplete = std::move(state.incomplete);
-    result.damage.insert(result.damage.end(), state.damage.begin(), state.damage.end());
-    earlier.add(directory, facts, log);
-    newest_restart = std::max(newest_restart, rank.restart);
-    result.ranks.push_back(std::move(rank));
+    damage().insert(damage().end(), state.damage.begin(), state.damage.end());
+    earlier_.add(directory, facts, log);
+    newest_restart_ = std::max(newest_restart_, rank.restart);
+    result_.ranks.push_back(std::move(rank));
   }
-  result.missing = expected.missing(directories);
-  result.earlier = earlier.sentences(newest_restart);
-  result.killed = killed.sentences();
-  result.expired = expired_sentences(directories, [](int) { return true; });
-  return result;
+  void add_unreadable(const RankDirectory& place) {
+    damage().push_back({place.path, 0, place.error.message()});
+  }
+  Account finish() {
+    result_.missing = expected_.missing(directories_);
+    result_.earlier = earlier_.sentences(newest_restart_);
+    result_.killed = killed_.sentences();
+    result_.expired = expired_sentences(directories_, [](int) { return true; });
+    return std::move(result_);
+  }
+
+ private:
+  const std::vector<RankDirectory>& directories_;
+  Account result_;
+  ExpectedRanks expected_;
+  EarlierFindings earlier_;
+  FollowedKills killed_;
+  int newest_restart_ = 0;
+};
+
+}  // namespace
+
+Account account(const std::filesystem::path& run) {
+  const std::vector<RankDirectory> directories = rank_directories(run);
+  Accounting accounting(directories);
+  for (const RankDirectory& place : directories) {
+    if (place.error) {
+      accounting.add_unreadable(place);
+      continue;
+    }
+    const RunFacts facts = read_run_json(place, accounting.damage());
+    const std::optional<StoredHealth> stored = read_health_json(place, accounting.damage());
+    accounting.add({place, facts, stored, check_log(place.path, place.rank, place.restart)});
+  }
+  return accounting.finish();
+}
+
+Account account(const OpenedRun& run) {
+  Accounting accounting(run.directories);
+  for (const OpenedLog& one : run.logs) {
+    if (one.place.error) {
+      accounting.add_unreadable(one.place);
+      continue;
+    }
+    accounting.damage().insert(accounting.damage().end(), one.damage.begin(), one.damage.end());
+    accounting.add({one.place, one.facts, one.health, one.log->contents()});
+  }
+  return accounting.finish();
 }
 
 }  // namespace trainmon

@@ -14,6 +14,8 @@
 
 namespace trainmon {
 
+struct OpenedRun;
+
 // What a monitor with a budget chose, as it last said.
 struct RankBudget {
   double budget = 0.0;          // share of the step's time
@@ -72,6 +74,9 @@ struct Account {
 };
 // Throws std::runtime_error as read_run() does.
 Account account(const std::filesystem::path& run);
+// Of logs that are open, those of all ranks. Rows are not decoded: what is damaged there is not
+// told.
+Account account(const OpenedRun& run);
 
 // Rows that the sink dropped, for any reason.
 std::int64_t rows_dropped(const SinkHealth& sink);

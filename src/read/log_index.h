@@ -51,10 +51,15 @@ class LogIndex {
     std::size_t first = 0;  // of the segment's batches
     std::size_t end = 0;
     std::int64_t bytes = 0;  // in the file
+    bool is_rest = false;    // a part of another one, without its beginning
   };
   // All of them, in the order of writing; a piece has so many rows or somewhat more.
   static constexpr std::int64_t kEnoughRows = std::int64_t{1} << 16;
   std::vector<Piece> pieces(std::int64_t rows = kEnoughRows) const;
+  // The parts of them between two batches, counted from 0 over all segments.
+  std::vector<Piece> pieces_between(std::size_t first, std::size_t end) const;
+  // What the writer numbered a batch; 0 where there is none.
+  std::uint64_t batch_number(std::size_t batch) const;
   // The first and the last window of its rows, over all optimizers; no window: last before first.
   std::pair<std::int64_t, std::int64_t> windows_of(const Piece& piece) const;
 
@@ -68,6 +73,9 @@ class LogIndex {
     std::uint64_t series = 0;   // bits of those that rows and payloads may be of
     static std::uint64_t bit(SeriesId id) { return std::uint64_t{1} << id % 64; }
   };
+  // The first batch from `from` on that `stays` refuses, or how many there are.
+  std::size_t first_without(std::size_t from,
+                            const std::function<bool(const BatchFacts&)>& stays) const;
   // Which columns of a batch to decode; nullopt: leave it out.
   using Choose = std::function<std::optional<Columns>(const BatchFacts&)>;
   // The batches of a piece, whole but for columns that were not chosen, and rows and payloads of

@@ -85,6 +85,42 @@ std::vector<LogIndex::Piece> LogIndex::pieces(std::int64_t enough) const {
   return pieces;
 }
 
+std::vector<LogIndex::Piece> LogIndex::pieces_between(std::size_t first, std::size_t end) const {
+  std::vector<Piece> between;
+  std::size_t segment = 0, before = 0;  // batches of segments before it
+  for (Piece piece : pieces()) {
+    for (; segment < piece.segment; ++segment) before += segments_[segment].batches.size();
+    const std::size_t from = std::max(first, before + piece.first) - before;
+    const std::size_t to = std::min(end, before + piece.end);
+    if (to <= before + from) continue;
+    piece.is_rest = from > piece.first;
+    piece.first = from;
+    piece.end = to - before;
+    between.push_back(piece);
+  }
+  return between;
+}
+
+std::uint64_t LogIndex::batch_number(std::size_t batch) const {
+  for (const Segment& segment : segments_) {
+    if (batch < segment.batches.size()) return segment.batches[batch].number;
+    batch -= segment.batches.size();
+  }
+  return 0;
+}
+
+std::size_t LogIndex::first_without(std::size_t from,
+                                    const std::function<bool(const BatchFacts&)>& stays) const {
+  std::size_t at = 0;
+  for (const Segment& segment : segments_) {
+    for (const BatchPlace& place : segment.batches) {
+      if (at >= from && !stays(place.facts)) return at;
+      ++at;
+    }
+  }
+  return at;
+}
+
 std::pair<std::int64_t, std::int64_t> LogIndex::windows_of(const Piece& piece) const {
   std::pair<std::int64_t, std::int64_t> windows = {std::numeric_limits<std::int64_t>::max(),
                                                    std::numeric_limits<std::int64_t>::min()};

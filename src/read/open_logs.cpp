@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/parallel.h"
+#include "read/row_filter.h"
 
 namespace trainmon {
 namespace {
@@ -47,7 +48,7 @@ OpenedLog open_log(const RankDirectory& place, Allowance& allowance, unsigned th
   // Before the log: a run that ends between the two reads must not look as if it had lost rows.
   opened.health = read_health_json(place, opened.damage);
   opened.log =
-      std::make_unique<LogIndex>(place.path, place.rank, place.restart, allowance, threads);
+      std::make_shared<const LogIndex>(place.path, place.rank, place.restart, allowance, threads);
   // After it: the step a living run began at is there before its first rows.
   opened.facts = read_run_json(place, opened.damage);
   opened.timeline = Timeline(opened.facts.start_steps);
@@ -62,6 +63,16 @@ std::vector<OpenedLog> open_logs(const std::vector<RankDirectory>& places, Allow
   if (!allowance.is_exhausted()) return opened;
   allowance.renew();  // by whose frames, the threads decided
   return open_each(places, allowance, 1);
+}
+
+OpenedRun::OpenedRun(const std::filesystem::path& run, const ReadOptions& options)
+    : path(run), directories(rank_directories(run)), allowance(std::make_shared<Allowance>()) {
+  const RowFilter filter(options);
+  std::vector<RankDirectory> asked_for;
+  for (const RankDirectory& place : directories) {
+    if (filter.takes_rank(place.rank)) asked_for.push_back(place);
+  }
+  logs = open_logs(asked_for, *allowance, useful_threads(options.threads));
 }
 
 }  // namespace trainmon

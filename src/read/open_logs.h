@@ -1,6 +1,7 @@
 // The logs of a run opened for reading, several at a time.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -19,7 +20,7 @@ struct OpenedLog {
   RankDirectory place;
   std::optional<StoredHealth> health;
   RunFacts facts;
-  std::unique_ptr<LogIndex> log;  // nullptr where the place cannot be read
+  std::shared_ptr<const LogIndex> log;  // nullptr where the place cannot be read
   Timeline timeline;
   std::vector<Damage> damage;  // of health.json and run.json
 };
@@ -30,5 +31,16 @@ OpenedLog open_log(const RankDirectory& place, Allowance& allowance, unsigned th
 // or one. What is damage does not depend on their number.
 std::vector<OpenedLog> open_logs(const std::vector<RankDirectory>& places, Allowance& allowance,
                                  unsigned threads);
+
+// The logs of a run as they are at one moment, for all who read it then. Copies share the logs.
+struct OpenedRun {
+  // Opens the logs of the ranks that `options` ask for. Throws as rank_directories().
+  OpenedRun(const std::filesystem::path& run, const ReadOptions& options);
+
+  std::filesystem::path path;
+  std::vector<RankDirectory> directories;  // of all ranks
+  std::shared_ptr<Allowance> allowance;    // which the logs refer to
+  std::vector<OpenedLog> logs;             // of the ranks asked for, in the order of directories
+};
 
 }  // namespace trainmon

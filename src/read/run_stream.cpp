@@ -51,10 +51,9 @@ unsigned threads_with_pieces(unsigned asked) {
   return std::min(useful_threads(asked), 4u);
 }
 
-RunStream::RunStream(const std::filesystem::path& run, const ReadOptions& options)
-    : options_(options), filter_(options) {
-  const std::vector<RankDirectory> directories = rank_directories(run);
-  std::vector<RankDirectory> asked_for;
+RunStream::RunStream(OpenedRun run, const ReadOptions& options)
+    : options_(options), filter_(options), allowance_(run.allowance) {
+  const std::vector<RankDirectory>& directories = run.directories;
   std::vector<char> are_newest;
   std::map<int, int> restarts;
   for (std::size_t i = 0; i < directories.size(); ++i) {
@@ -63,14 +62,15 @@ RunStream::RunStream(const std::filesystem::path& run, const ReadOptions& option
       facts_.ranks.push_back(place.rank);
     }
     if (!filter_.takes_rank(place.rank)) continue;
-    asked_for.push_back(place);
     are_newest.push_back(is_newest(directories, i) ? 1 : 0);
     ++restarts[place.rank];
     facts_.newest_restart = std::max(facts_.newest_restart, place.restart);
   }
-  std::vector<OpenedLog> opened =
-      open_logs(asked_for, allowance_, useful_threads(options_.threads));
-  for (std::size_t i = 0; i < opened.size(); ++i) add(std::move(opened[i]), are_newest[i] != 0);
+  std::erase_if(run.logs,
+                [&](const OpenedLog& one) { return !filter_.takes_rank(one.place.rank); });
+  for (std::size_t i = 0; i < run.logs.size(); ++i) {
+    add(std::move(run.logs[i]), are_newest[i] != 0);
+  }
   find_missing(directories);
   std::sort(facts_.kinds.begin(), facts_.kinds.end());
   filter_.check_kinds(facts_.kinds);
@@ -81,7 +81,7 @@ RunStream::RunStream(const std::filesystem::path& run, const ReadOptions& option
   if (!options_.all_restarts) {
     const auto is_asked_for = [&](int rank) { return filter_.takes_rank(rank); };
     for (const RankDirectory& place : starts_without(directories, is_asked_for)) {
-      note_steps(open_log(place, allowance_, useful_threads(options_.threads)));
+      note_steps(open_log(place, *allowance_, useful_threads(options_.threads)));
     }
   }
   for (Directory& directory : directories_) {

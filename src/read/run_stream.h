@@ -35,7 +35,10 @@ unsigned threads_with_pieces(unsigned asked);
 class RunStream {
  public:
   // Throws as read_run().
-  RunStream(const std::filesystem::path& run, const ReadOptions& options);
+  RunStream(const std::filesystem::path& run, const ReadOptions& options)
+      : RunStream(OpenedRun(run, options), options) {}
+  // All ranks that `options` ask for were opened.
+  RunStream(OpenedRun opened, const ReadOptions& options);
 
   // All that read_run() gives, but for rows and payloads; series are those of the rows selected.
   const RunRows& facts() const { return facts_; }
@@ -54,6 +57,24 @@ class RunStream {
     std::int64_t first_step = 0;
   };
   std::vector<StepPiece> pieces_by_step(std::int64_t rows) const;
+  // One rank and restart of a run that grows, its batches in the order of writing.
+  struct Place {
+    RankDirectory directory;
+    std::string origin;       // differs when another process wrote it
+    bool is_over = false;     // there is a newer restart of this rank
+    std::size_t batches = 0;  // so many there are
+    // Of so many it is known what became of all windows of their rows, or it will never be known.
+    std::size_t settled = 0;
+  };
+  // `from` of each place are known to be settled; none: nothing is known.
+  std::vector<Place> places(const std::vector<std::size_t>& from) const;
+  // The number that the writer gave a batch; batches are counted from 0. 0: there is none.
+  std::uint64_t batch_number(std::size_t place, std::size_t batch) const;
+  // Those between two batches of a place.
+  std::vector<Piece> pieces_between(std::size_t place, std::size_t first, std::size_t end) const;
+  // Of each restart that is not the newest, of which of its steps rows are selected: no two
+  // selections have the same.
+  std::string selected_before() const;
   // Of all series, selected or not.
   std::int64_t payload_count() const { return payloads_; }
   std::int64_t row_count() const { return rows_; }  // payloads among them
@@ -102,7 +123,7 @@ class RunStream {
   std::vector<const Shape*> full_shapes_;  // of facts_.series, same order
   ExpectedRanks expected_;
   SeriesIndex index_;
-  Allowance allowance_;
+  const std::shared_ptr<Allowance> allowance_;
   std::vector<Directory> directories_;
   std::vector<Piece> pieces_;
   std::int64_t rows_ = 0;

@@ -61,6 +61,23 @@ void Cell::add(const Cell& later) {
   marks = static_cast<std::uint8_t>(marks | later.marks);
 }
 
+CellTable::CellTable(const CellTable& other)
+    : most_(other.most_),
+      first_close_(other.first_close_),
+      last_close_(other.last_close_),
+      width_(other.width_),
+      cells_(other.cells_),
+      left_out_(other.left_out_),
+      is_full_(other.is_full_),
+      tensors_(other.tensors_),
+      lines_(other.lines_),
+      tensor_numbers_(other.tensor_numbers_),
+      line_numbers_(other.line_numbers_),
+      kinds_(other.kinds_) {
+  for (auto& [kind, columns] : kinds_) columns.newest = columns.spans.end();
+  for (const Tensor& one : tensors_) columns_of_.push_back(&kinds_.at(one.kind));
+}
+
 std::int64_t CellTable::begin_of(std::int64_t step) const {
   if (step >= first_close_ && step <= last_close_) return step;
   const std::int64_t begin = column_begin(step, width_);
@@ -145,16 +162,26 @@ bool CellTable::coarsen() {
   do {
     if (width_ > std::numeric_limits<std::int64_t>::max() / 4) return false;
     width_ *= 2;
-    for (auto& [kind, columns] : kinds_) {
-      std::map<std::int64_t, Span> wider;
-      for (const auto& [bin, span] : columns.spans) {
-        const auto [at, is_new] = wider.try_emplace(begin_of(bin), span);
-        at->second.last = std::max(at->second.last, span.last);
-      }
-      columns.spans = std::move(wider);
-      columns.newest = columns.spans.end();
-    }
+    widen_columns();
   } while (most_columns() == columns_before && width_ < (std::int64_t{1} << 48));
+  widen_cells();
+  return most_columns() < columns_before;
+}
+
+// To the width that was set.
+void CellTable::widen_columns() {
+  for (auto& [kind, columns] : kinds_) {
+    std::map<std::int64_t, Span> wider;
+    for (const auto& [bin, span] : columns.spans) {
+      const auto [at, is_new] = wider.try_emplace(begin_of(bin), span);
+      at->second.last = std::max(at->second.last, span.last);
+    }
+    columns.spans = std::move(wider);
+    columns.newest = columns.spans.end();
+  }
+}
+
+void CellTable::widen_cells() {
   for (Line& line : lines_) {
     std::size_t kept = 0;
     for (Cell& cell : line.cells) {
@@ -168,7 +195,40 @@ bool CellTable::coarsen() {
     cells_ -= static_cast<std::int64_t>(line.cells.size() - kept);
     line.cells.resize(kept);
   }
-  return most_columns() < columns_before;
+}
+
+void CellTable::take(CellTable&& of_rank, int run, int rank) {
+  if (lines_.empty() && tensors_.empty()) {
+    *this = std::move(of_rank);
+    return;
+  }
+  for (CellTable* const narrower : {this, &of_rank}) {
+    const std::int64_t width = std::max(width_, of_rank.width_);
+    if (narrower->width_ == width) continue;
+    narrower->width_ = width;
+    narrower->widen_columns();
+    narrower->widen_cells();
+  }
+  left_out_ += of_rank.left_out_;
+  for (Line& line : of_rank.lines_) {
+    const std::int64_t number = this->line(of_rank.tensors_[line.tensor], line.run, line.rank);
+    if (number < 0) continue;
+    cells_ += static_cast<std::int64_t>(line.cells.size());
+    Line& to = lines_[static_cast<std::size_t>(number)];
+    to.cells = std::move(line.cells);
+    to.unusual = line.unusual;
+    to.unusual_at = line.unusual_at;
+  }
+  for (const auto& [kind, columns] : of_rank.kinds_) {
+    const auto to = kinds_.find(kind);
+    if (to == kinds_.end()) continue;  // none of its lines had room
+    for (const auto& [bin, span] : columns.spans) {
+      note(to->second, bin, span.first);
+      note(to->second, bin, span.last);
+    }
+  }
+  join_equal(run, rank);
+  if (cells_ > most_) make_room();
 }
 
 void CellTable::join_equal(int run, int rank) {

@@ -78,6 +78,9 @@ class CellTable {
   // Steps from `first_close` to `last_close` keep columns of their own.
   CellTable(std::int64_t most_cells, std::int64_t first_close, std::int64_t last_close)
       : most_(most_cells), first_close_(first_close), last_close_(last_close) {}
+  CellTable(const CellTable& other);
+  CellTable(CellTable&&) = default;
+  CellTable& operator=(CellTable&&) = default;
 
   // The line of a tensor on a rank; -1 when no line can be taken in any more.
   std::int64_t line(const Tensor& tensor, int run, int rank);
@@ -88,12 +91,16 @@ class CellTable {
   // Lines of this rank with the cells of a rank before it give theirs up. Runs and their ranks come
   // in ascending order.
   void join_equal(int run, int rank);
+  // Takes in the lines of a table of a rank that comes behind those which are here; both were made
+  // for as many cells and the same steps. Equal lines give their cells up.
+  void take(CellTable&& of_rank, int run, int rank);
   // Twice as many steps share a column. False where that changes nothing.
   bool coarsen();
   // Keeps the lines of these numbers, in this order, and counts the others as left out.
   void keep(const std::vector<std::size_t>& lines);
 
   std::int64_t width() const { return width_; }
+  std::int64_t cells() const { return cells_; }
   std::int64_t left_out() const { return left_out_; }
   const std::vector<Tensor>& tensors() const { return tensors_; }
   const std::vector<Line>& lines() const { return lines_; }
@@ -114,9 +121,11 @@ class CellTable {
   void note(Columns& columns, std::int64_t bin, std::int64_t step);
   std::size_t most_columns() const;
   void make_room();
+  void widen_columns();
+  void widen_cells();
 
   std::int64_t most_;
-  const std::int64_t first_close_, last_close_;
+  std::int64_t first_close_, last_close_;
   std::int64_t width_ = 1;
   std::int64_t cells_ = 0;
   std::int64_t left_out_ = 0;

@@ -11,7 +11,6 @@
 
 #include "answers/setting_changes.h"
 #include "base/text.h"
-#include "read/account.h"
 #include "read/row_filter.h"
 #include "read/run_layout.h"
 #include "trainmon/version.h"
@@ -289,9 +288,8 @@ Json commands_json(const std::filesystem::path& run, const Diagnosis& diagnosis,
 }
 
 Json run_json(const std::filesystem::path& run, const ReportOptions& options,
-              const Diagnosis& diagnosis, const Gathered& all, int number) {
+              const Diagnosis& diagnosis, const Gathered& all, const Account& books, int number) {
   const GatheredRun& gathered = all.runs[static_cast<std::size_t>(number)];
-  const Account books = account(run);
   Json out;
   out["run"] = run.string();
   out["run_id"] = books.ranks.empty() ? "" : books.ranks.front().run_id;
@@ -353,11 +351,11 @@ Json comparison_json(std::span<const std::filesystem::path> runs, const ReadOpti
 
 std::string first_screen_json(std::span<const std::filesystem::path> runs,
                               const ReportOptions& options, const Report& made,
-                              const Gathered& gathered) {
+                              const Gathered& gathered, std::span<const Account> books) {
   Json out = {{"format", 1}, {"version", kVersion}};
-  out.update(run_json(runs[0], options, made.diagnosis, gathered, 0));
+  out.update(run_json(runs[0], options, made.diagnosis, gathered, books[0], 0));
   if (made.other_diagnosis) {
-    out["other"] = run_json(runs[1], options, *made.other_diagnosis, gathered, 1);
+    out["other"] = run_json(runs[1], options, *made.other_diagnosis, gathered, books[1], 1);
     out["comparison"] = comparison_json(runs, options.select, made);
   }
   return out.dump(-1, ' ', false, Json::error_handler_t::replace);

@@ -13,12 +13,14 @@
 #include "compare/compare.h"
 #include "read/bad_place.h"
 #include "read/run_stream.h"
+#include "report/lost_rows.h"
 
 namespace trainmon::page {
 namespace {
 
 constexpr std::int64_t kClose = 24;       // steps on each side
 constexpr std::int64_t kBytesOfCell = 8;  // of the page, at the least
+constexpr std::int64_t kMostKept = 4;     // times the cells of a table, between two looks
 constexpr std::array kStats = {Stat::norm,  Stat::min,  Stat::max,  Stat::mean, Stat::std,
                                Stat::zeros, Stat::nans, Stat::infs, Stat::count};
 
@@ -70,52 +72,6 @@ Cell cell_of(double value) {
   return cell;
 }
 
-// Finds between which steps the rows of gaps were lost, from the rows that are there.
-class LostRows {
- public:
-  explicit LostRows(const std::vector<ReadGap>& gaps) {
-    for (const ReadGap& one : gaps) of_[{one.rank, one.restart}].push_back({one, kNone, kNone});
-    for (auto& [place, list] : of_) {
-      std::ranges::sort(list, {}, [](const Place& one) { return one.gap.gap.first_seq; });
-    }
-  }
-  void look_at(const ReadRow& row) {
-    const auto found = of_.find({row.rank, row.restart});
-    if (found == of_.end()) return;
-    auto& list = found->second;
-    const auto after = std::ranges::upper_bound(
-        list, row.seq, {}, [](const Place& one) { return one.gap.gap.first_seq; });
-    if (after != list.end()) after->before = std::max(after->before, row.step);
-    if (after == list.begin()) return;
-    std::int64_t& next = std::prev(after)->after;
-    next = next == kNone ? row.step : std::min(next, row.step);
-  }
-  std::vector<Loss> losses() const {
-    std::vector<Loss> all;
-    for (const auto& [place, list] : of_) {
-      std::int64_t before = kNone;
-      for (std::size_t i = 0; i < list.size(); ++i) {
-        before = std::max(before, list[i].before);
-        std::int64_t after = kNone;
-        for (std::size_t j = i; j < list.size() && after == kNone; ++j) after = list[j].after;
-        all.push_back({place.first, place.second, before == kNone ? after : before,
-                       after == kNone ? before : after, list[i].gap.gap.rows,
-                       list[i].gap.gap.reason});
-      }
-    }
-    return all;
-  }
-
- private:
-  static constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::min();
-  struct Place {
-    ReadGap gap;
-    std::int64_t before;  // the last step of a row before it
-    std::int64_t after;   // the first step of a row behind it
-  };
-  std::map<std::pair<int, int>, std::vector<Place>> of_;
-};
-
 // Of all tensors of a kind on a rank together, in each step.
 class GlobalNorms {
  public:
@@ -129,12 +85,11 @@ class GlobalNorms {
     sum.norm = std::hypot(sum.norm, norm);
     if (std::isnan(norm)) sum.norm = norm;  // which an infinity would hide
   }
-  void give_to(CellTable& curves, int run, int rank) {
+  void give_to(CellTable& curves, int run, int rank) const {
     for (const auto& [place, sum] : sums_) {
       const std::int64_t line = curves.line({"norm", 0, place.first, ""}, run, rank);
       if (line >= 0) curves.add(line, place.second, cell_of(sum.norm));
     }
-    sums_.clear();
   }
 
  private:
@@ -206,123 +161,158 @@ class Counterparts {
   std::map<Tensor, std::string> by_plain_name_;
 };
 
-// The rows of a run into the table, rank by rank.
-class Reading {
+}  // namespace
+
+// The rows of one rank of a run, in the order of its log. A copy goes on by itself.
+class RankRows {
  public:
-  Reading(const RunStream& stream, int run, Gathered& to)
-      : facts_(stream.facts()),
-        stream_(stream),
-        run_(run),
-        rows_(to.rows),
-        curves_(to.curves),
-        histograms_(to.histograms),
-        to_(to.runs[static_cast<std::size_t>(run)]),
-        counterpart_(to),
-        lost_(stream.facts().gaps),
-        histories_(stream.facts().series) {
-    for (const Series& one : facts_.series) kinds_.push_back(&to_.kinds[one.kind]);
-  }
-  void read(const RunStream::Piece& piece) {
-    if (piece.rank != rank_) end_rank(piece.rank);
+  RankRows(const Sizes& sizes, int run, int rank, const RunRows& facts)
+      : run_(run),
+        rank_(rank),
+        rows_(sizes.cells, sizes.first_close, sizes.last_close),
+        lost_(facts.gaps, rank),
+        histories_(facts.series),
+        places_(histories_.tensors().count) {}
+
+  void read(const RunStream& stream, const RunStream::Piece& piece, const Counterparts& counterpart,
+            HistogramTable& histograms) {
+    const RunRows& facts = stream.facts();
     RunStream::Take take;
-    take.row = [this](const ReadRow& row) { add(row); };
-    take.payload = [this](ReadPayload&& payload) { add(payload); };
+    take.row = [&](const ReadRow& row) { add(row, facts.series[row.series], counterpart); };
+    take.payload = [&](ReadPayload&& one) {
+      if (one.payload.type != PayloadType::histogram) return;
+      const std::optional<Histogram> histogram = read_histogram(one.payload.bytes);
+      if (!histogram) return;
+      histograms.add(counterpart(tensor_of(facts.series[one.series])), run_, one.rank, one.step,
+                     *histogram);
+    };
     take.columns = columns_of(std::span<const Stat>(kStats));
-    stream_.read(piece, take, to_.damage);
+    stream.read(piece, take, damage_);
   }
-  void end() {
-    end_rank(-1);
-    to_.losses = lost_.losses();
-    std::erase_if(to_.kinds, [](const auto& one) { return one.second.rows == 0; });
+  std::int64_t cells() const { return rows_.cells(); }
+  std::int64_t count() const { return count_; }
+  const std::vector<Damage>& damage() const { return damage_; }
+
+  // Behind those of the ranks before it.
+  void give_to(Gathered& all, const RunRows& facts) && {
+    GatheredRun& to = all.runs[static_cast<std::size_t>(run_)];
+    histories_.end_rank([&](std::uint32_t tensor, const Unusual<RowPlace>& one) {
+      const Place& place = places_[tensor];
+      rows_.set_unusual(place.line, one.score,
+                        place_of(facts, one.row, facts.series[place.series]));
+    });
+    all.rows.take(std::move(rows_), run_, rank_);
+    norms_.give_to(all.curves, run_, rank_);
+    for (const auto& [name, one] : kinds_) {
+      const auto [at, is_new] = to.kinds.try_emplace(name);
+      KindFacts& kind = at->second;
+      if (is_new) kind.first_step = one.first_step;
+      if (is_new) kind.last_step = one.last_step;
+      kind.first_step = std::min(kind.first_step, one.first_step);
+      kind.last_step = std::max(kind.last_step, one.last_step);
+      kind.steps = std::max(kind.steps, one.facts.steps);
+      kind.rows += one.facts.rows;
+      kind.ranks[rank_] = one.facts;
+    }
+    for (const auto& [restart, first] : restarts_) {
+      const auto [at, is_new] = to.restarts.try_emplace(restart, first);
+      at->second = std::min(at->second, first);
+    }
+    const std::vector<Loss> losses = lost_.losses();
+    to.losses.insert(to.losses.end(), losses.begin(), losses.end());
+    to.damage.insert(to.damage.end(), damage_.begin(), damage_.end());
+    to.count += count_;
   }
 
  private:
-  void end_rank(int next) {
-    histories_.end_rank([this](std::uint32_t tensor, const Unusual<RowPlace>& one) {
-      const Place& place = places_[tensor];
-      const BadPlace at = place_of(facts_, one.row, facts_.series[place.series]);
-      rows_.set_unusual(place.line, one.score, at);
-    });
-    if (rank_ >= 0) rows_.join_equal(run_, rank_);
-    if (rank_ >= 0) norms_.give_to(curves_, run_, rank_);
-    rank_ = next;
-    places_.assign(histories_.tensors().count, {});
-    newest_.clear();
+  struct Kind {
+    RankFacts facts;
+    std::int64_t first_step = 0, last_step = 0;  // the last one is the newest, too
+  };
+  struct Place {
+    std::int64_t line = -1;
+    std::uint32_t series = 0;
+    bool is_known = false;
+  };
+  static Tensor tensor_of(const Series& series) {
+    return {series.kind, series.chunk, series.name, series.element};
   }
-  void add(const ReadRow& row) {
-    ++to_.count;
-    const Series& series = facts_.series[row.series];
+  void add(const ReadRow& row, const Series& series, const Counterparts& counterpart) {
+    ++count_;
     lost_.look_at(row);
-    const auto [restart, is_new] = to_.restarts.try_emplace(row.restart, row.step);
+    const auto [restart, is_new] = restarts_.try_emplace(row.restart, row.step);
     restart->second = std::min(restart->second, row.step);
-    KindFacts& kind = *kinds_[row.series];
+    Kind& kind = kinds_[series.kind];
     Place& place = places_[histories_.tensors().of[row.series]];
-    if (place.facts == nullptr) {
-      place.line = rows_.line(
-          counterpart_({series.kind, series.chunk, series.name, series.element}), run_, row.rank);
-      place.series = row.series;
-      place.facts = &kind.ranks[row.rank];
-      ++place.facts->tensors;
+    if (!place.is_known) {
+      place = {rows_.line(counterpart(tensor_of(series)), run_, rank_), row.series, true};
+      ++kind.facts.tensors;
     }
-    note(kind, *place.facts, row.step);
+    note(kind, row.step);
     norms_.add(series.kind, row);
     if (place.line < 0) return;
     rows_.add(place.line, row.step, cell_of(row));
     const std::optional<double> value = history_value(row, series, Stat::norm);
     if (value) histories_.add(row.series, row.step, *value, row);
   }
-  void add(const ReadPayload& one) {
-    if (one.payload.type != PayloadType::histogram) return;
-    const std::optional<Histogram> histogram = read_histogram(one.payload.bytes);
-    if (!histogram) return;
-    const Series& series = facts_.series[one.series];
-    const Tensor tensor = counterpart_({series.kind, series.chunk, series.name, series.element});
-    histograms_.add(tensor, run_, one.rank, one.step, *histogram);
-  }
   // A step is new where it is later than all before it: rows of a rank mostly ascend.
-  void note(KindFacts& kind, RankFacts& rank, std::int64_t step) {
-    ++rank.rows;
-    if (kind.rows++ == 0) kind.first_step = kind.last_step = step;
+  static void note(Kind& kind, std::int64_t step) {
+    const bool is_first = kind.facts.rows++ == 0;
+    if (is_first) kind.first_step = step;
+    if (is_first || step > kind.last_step) {
+      ++kind.facts.steps;
+      kind.last_step = step;
+    }
     kind.first_step = std::min(kind.first_step, step);
-    kind.last_step = std::max(kind.last_step, step);
-    const auto [newest, is_first] = newest_.try_emplace(&kind, step);
-    if (is_first || step > newest->second) ++rank.steps;
-    newest->second = std::max(newest->second, step);
-    kind.steps = std::max(kind.steps, rank.steps);
   }
 
-  struct Place {
-    std::int64_t line = -1;
-    std::uint32_t series = 0;
-    RankFacts* facts = nullptr;  // nullptr: no row was seen yet
-  };
-  const RunRows& facts_;
-  const RunStream& stream_;
-  const int run_;
-  CellTable& rows_;
-  CellTable& curves_;
-  HistogramTable& histograms_;
-  GatheredRun& to_;
-  const Counterparts counterpart_;
-  LostRows lost_;
+  int run_, rank_;
+  CellTable rows_;
   GlobalNorms norms_;
+  LostRows lost_;
   RankHistories<RowPlace> histories_;
-  int rank_ = -1;
-  std::vector<Place> places_;                  // of this rank, by tensor
-  std::map<KindFacts*, std::int64_t> newest_;  // step of this rank
-  std::vector<KindFacts*> kinds_;              // by series
+  std::vector<Place> places_;  // by tensor
+  std::map<std::string, Kind> kinds_;
+  std::map<int, std::int64_t> restarts_;
+  std::vector<Damage> damage_;
+  std::int64_t count_ = 0;
 };
+
+namespace {
+
+Sizes sizes_of(const ReportOptions& options, std::int64_t close_step) {
+  Sizes sizes;
+  sizes.cells = std::max<std::int64_t>(1000, options.max_bytes / kBytesOfCell);
+  sizes.histogram_bytes = options.max_bytes / 4;
+  sizes.first_close = close_step < 0 ? 0 : close_step - kClose;
+  sizes.last_close = close_step < 0 ? -1 : close_step + kClose;
+  return sizes;
+}
+
+Gathered nothing(const Sizes& sizes, HistogramTable histograms, std::size_t runs) {
+  Gathered to{{sizes.cells, sizes.first_close, sizes.last_close},
+              {sizes.cells / 4, sizes.first_close, sizes.last_close},
+              std::move(histograms),
+              {},
+              {}};
+  to.runs.resize(runs);
+  return to;
+}
+
+// Of rows and of gaps.
+std::set<int> ranks_of(const RunStream& stream) {
+  std::set<int> ranks;
+  for (const RunStream::Piece& piece : stream.pieces()) ranks.insert(piece.rank);
+  for (const ReadGap& one : stream.facts().gaps) ranks.insert(one.rank);
+  return ranks;
+}
 
 }  // namespace
 
-Gathered gather(std::span<const std::filesystem::path> runs, const ReportOptions& options,
+Gathered gather(std::span<const OpenedRun> runs, const ReportOptions& options,
                 std::int64_t close_step) {
-  const std::int64_t first = close_step < 0 ? 0 : close_step - kClose;
-  const std::int64_t last = close_step < 0 ? -1 : close_step + kClose;
-  const std::int64_t most = std::max<std::int64_t>(1000, options.max_bytes / kBytesOfCell);
-  Gathered to{
-      {most, first, last}, {most / 4, first, last}, HistogramTable(options.max_bytes / 4), {}, {}};
-  to.runs.resize(runs.size());
+  const Sizes sizes = sizes_of(options, close_step);
+  Gathered to = nothing(sizes, HistogramTable(sizes.histogram_bytes), runs.size());
   ReadOptions select = options.select;
   select.all_restarts = select.merged = false;
   std::int64_t done = 0, total = 0;
@@ -330,18 +320,86 @@ Gathered gather(std::span<const std::filesystem::path> runs, const ReportOptions
     const RunStream stream(runs[run], select);
     const int number = static_cast<int>(run);
     add_curves(stream.facts(), number, to.curves);
-    Reading reading(stream, number, to);
+    const Counterparts counterpart(to);
     for (const RunStream::Piece& piece : stream.pieces()) total += piece.bytes;
-    for (const RunStream::Piece& piece : stream.pieces()) {
-      if (options.cancelled && options.cancelled()) throw Cancelled();
-      reading.read(piece);
-      done += piece.bytes;
-      if (options.progress) options.progress(done, total);
+    for (const int rank : ranks_of(stream)) {
+      RankRows rows(sizes, number, rank, stream.facts());
+      for (const RunStream::Piece& piece : stream.pieces()) {
+        if (piece.rank != rank) continue;
+        if (options.cancelled && options.cancelled()) throw Cancelled();
+        rows.read(stream, piece, counterpart, to.histograms);
+        done += piece.bytes;
+        if (options.progress) options.progress(done, total);
+      }
+      std::move(rows).give_to(to, stream.facts());
     }
-    reading.end();
     for (const int rank : stream.facts().ranks) to.curves.join_equal(number, rank);
   }
   score_curves(to.curves);
+  return to;
+}
+
+GrowingGather::GrowingGather() = default;
+GrowingGather::~GrowingGather() = default;
+
+void GrowingGather::forget() {
+  growth_.forget();
+  ranks_.clear();
+  histograms_.reset();
+}
+
+Gathered GrowingGather::look(const OpenedRun& run, const ReportOptions& options,
+                             std::int64_t close_step) {
+  const std::span<const OpenedRun> runs(&run, 1);
+  const Sizes sizes = sizes_of(options, close_step);
+  const RunStream stream(run, {});
+  const auto read_all = [&] {
+    Gathered whole = gather(runs, options, close_step);
+    rows_read_ = whole.runs[0].count;
+    return whole;
+  };
+  if (!stream.facts().damage.empty()) {
+    forget();
+    return read_all();
+  }
+  if (!(sizes == sizes_)) forget();
+  if (!growth_.look(stream) || !histograms_) {
+    ranks_.clear();
+    histograms_.emplace(sizes.histogram_bytes);
+    sizes_ = sizes;
+  }
+  Gathered to = nothing(sizes, *histograms_, 1);
+  const Counterparts counterpart(to);
+  const auto read = [&](RankRows& rows, const RunStream::Piece& piece, HistogramTable& histograms) {
+    if (options.cancelled && options.cancelled()) throw Cancelled();
+    rows.read(stream, piece, counterpart, histograms);
+  };
+  std::int64_t before = 0;
+  for (const auto& [rank, rows] : ranks_) before += rows.count();
+  for (const RunStream::Piece& piece : growth_.settled()) {
+    const auto at = ranks_.try_emplace(piece.rank, sizes, 0, piece.rank, stream.facts()).first;
+    read(at->second, piece, *histograms_);
+  }
+  to = nothing(sizes, *histograms_, 1);
+  add_curves(stream.facts(), 0, to.curves);
+  std::int64_t cells = 0;
+  bool is_damaged = false;
+  const std::set<int> ranks = ranks_of(stream);
+  for (const int rank : ranks) {
+    const auto known = ranks_.find(rank);
+    RankRows now = known == ranks_.end() ? RankRows(sizes, 0, rank, stream.facts()) : known->second;
+    cells += now.cells();
+    for (const RunStream::Piece& piece : growth_.open()) {
+      if (piece.rank == rank) read(now, piece, to.histograms);
+    }
+    is_damaged = is_damaged || !now.damage().empty();
+    std::move(now).give_to(to, stream.facts());
+  }
+  for (const int rank : stream.facts().ranks) to.curves.join_equal(0, rank);
+  const bool has_histograms = to.histograms.bins() > 0 && ranks.size() > 1;
+  if (is_damaged || has_histograms || cells > kMostKept * sizes.cells) forget();
+  if (is_damaged || has_histograms) return read_all();
+  rows_read_ = to.runs[0].count - before;
   return to;
 }
 

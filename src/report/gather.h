@@ -3,10 +3,13 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "read/open_logs.h"
+#include "read/run_growth.h"
 #include "report/cell_table.h"
 #include "report/histogram_table.h"
 #include "report/report.h"
@@ -58,7 +61,41 @@ struct Gathered {
 
 // One run or two. Around `close_step` each step has a column of its own; below 0: there is no such
 // step.
-Gathered gather(std::span<const std::filesystem::path> runs, const ReportOptions& options,
+Gathered gather(std::span<const OpenedRun> runs, const ReportOptions& options,
                 std::int64_t close_step);
+
+// How much there may be, and the steps that have columns of their own.
+struct Sizes {
+  std::int64_t cells = 0;
+  std::int64_t histogram_bytes = 0;
+  std::int64_t first_close = 0;
+  std::int64_t last_close = 0;
+  bool operator==(const Sizes&) const = default;
+};
+
+class RankRows;
+
+// Of one run that grows: what gather() gives each time, from the rows that are new. Where that is
+// not sure to be the same, all rows are read again. Between two looks it keeps at most four times
+// the cells of a table, or nothing. One thread.
+class GrowingGather {
+ public:
+  GrowingGather();
+  ~GrowingGather();
+
+  // All ranks of the run are open, and no options choose rows.
+  Gathered look(const OpenedRun& run, const ReportOptions& options, std::int64_t close_step);
+  // For the newest pictures.
+  std::int64_t rows_read() const { return rows_read_; }
+
+ private:
+  void forget();
+
+  RunGrowth growth_;
+  Sizes sizes_;
+  std::map<int, RankRows> ranks_;  // of the rows that stay
+  std::optional<HistogramTable> histograms_;
+  std::int64_t rows_read_ = 0;
+};
 
 }  // namespace trainmon::page

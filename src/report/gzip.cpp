@@ -99,6 +99,7 @@ struct Token {
 
 std::vector<Token> tokens_of(std::string_view block) {
   std::vector<Token> tokens;
+  tokens.reserve(block.size() + 1);
   for (std::size_t at = 0; at < block.size();) {
     std::size_t run = 0;
     if (at > 0 && block[at] == block[at - 1]) {

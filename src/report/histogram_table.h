@@ -38,7 +38,7 @@ class HistogramTable {
   std::int64_t bytes() const;
 
  private:
-  const std::int64_t most_;
+  std::int64_t most_;
   std::int64_t width_ = 1;
   std::int64_t left_out_ = 0;
   std::size_t bins_ = 0;

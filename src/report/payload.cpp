@@ -7,10 +7,12 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <span>
 
 #include "compare/compare.h"
 #include "model/layers.h"
 #include "report/encoding.h"
+#include "report/gzip.h"
 
 namespace trainmon::page {
 namespace {
@@ -20,17 +22,21 @@ using Json = nlohmann::ordered_json;
 // The cells of one kind, with all of its columns.
 class KindTable {
  public:
-  // `places` of all lines of the table among the most unusual ones.
-  KindTable(const CellTable& table, const std::string& kind, const std::vector<std::size_t>& places)
+  // `places` of all lines of the table among the most unusual ones. Of its own lines one of so
+  // many.
+  KindTable(const CellTable& table, const std::string& kind, const std::vector<std::size_t>& places,
+            std::size_t one_of = 1)
       : table_(table), kind_(kind), places_(places) {
+    std::size_t count = 0;
     for (const auto& [bin, span] : table.columns(kind)) bins_.push_back(bin);
     for (std::size_t i = 0; i < table.lines().size(); ++i) {
       const Line& line = table.lines()[i];
       if (table.tensors()[line.tensor].kind != kind) continue;
+      if (line.same_as < 0 && count++ % one_of != 0) continue;
       if (line.same_as < 0) {
         numbers_[i] = own_.size();
         own_.push_back(i);
-      } else {
+      } else if (one_of == 1) {
         same_.push_back(i);
       }
       for (const Cell& cell : line.cells) {
@@ -241,6 +247,19 @@ Json histograms_json(const HistogramTable& table, std::string& bytes) {
 }
 
 }  // namespace
+
+std::int64_t sampled_bytes(const CellTable& table, std::size_t one_of) {
+  std::map<std::int64_t, std::size_t> places;  // of no column: the steps are not looked at
+  for (const std::string& kind : table.kinds()) {
+    for (const auto& [bin, span] : table.columns(kind)) places[bin] = 0;
+  }
+  const std::vector<std::size_t> unusual_places(table.lines().size());  // likewise
+  std::string bytes;
+  for (const std::string& kind : table.kinds()) {
+    KindTable(table, kind, unusual_places, one_of).json(places, false, bytes);
+  }
+  return static_cast<std::int64_t>(gzipped(bytes).size() * one_of);
+}
 
 std::string payload(const Gathered& gathered) {
   std::string columns;

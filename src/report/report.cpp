@@ -4,11 +4,14 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <span>
 #include <stdexcept>
 
 #include "base/md5.h"
 #include "base/staged_files.h"
 #include "base/text.h"
+#include "read/account.h"
+#include "read/open_logs.h"
 #include "read/row_filter.h"
 #include "report/encoding.h"
 #include "report/first_screen.h"
@@ -19,6 +22,10 @@
 
 namespace trainmon {
 namespace {
+
+// Of the lines of a page that is much too large one of so many says so.
+constexpr std::size_t kSampled = 16;
+constexpr std::size_t kManyLines = 256;
 
 // What can be told apart in so few columns is not worth a line.
 constexpr std::size_t kFewestColumns = 64;
@@ -42,12 +49,12 @@ std::string filled(std::string_view page,
 
 // Sets the page and its digest.
 void fill(Report& made, std::span<const std::filesystem::path> runs, const ReportOptions& options,
-          const page::Gathered& gathered) {
+          const page::Gathered& gathered, std::span<const Account> books) {
   std::string title;
   for (const std::filesystem::path& one : runs) {
     title += (title.empty() ? "" : " | ") + one.filename().string();
   }
-  const std::string first_screen = page::first_screen_json(runs, options, made, gathered);
+  const std::string first_screen = page::first_screen_json(runs, options, made, gathered, books);
   const std::string data = page::base64(page::gzipped(page::payload(gathered)));
   // Scripts of this page alone run: nobody who names a tensor knows the digest of all that is in
   // it.
@@ -84,9 +91,16 @@ bool make_smaller(page::CellTable& table) {
   return true;
 }
 
+// Whether the numbers alone, in base64, are surely more than a page may have.
+bool is_much_too_large(const page::CellTable& table, std::int64_t most) {
+  if (table.lines().size() < kManyLines || table.cells() < most / 8) return false;
+  return page::sampled_bytes(table, kSampled) > most;
+}
+
 // Holds the runs against each other.
-void compare_runs(const std::filesystem::path& run, const ReportOptions& options, Report& made) {
-  made.other_diagnosis = diagnose(*options.other, options.select);
+void compare_runs(const std::filesystem::path& run, const OpenedRun& other,
+                  const ReportOptions& options, Report& made) {
+  made.other_diagnosis = diagnose(other, options.select);
   CompareOptions both;
   both.a = run;
   both.b = *options.other;
@@ -113,19 +127,26 @@ bool is_without_findings(const Report& made) {
          (!made.other_diagnosis || made.other_diagnosis->findings.empty());
 }
 
-}  // namespace
+// All ranks of it: what is missing is told by all.
+OpenedRun opened(const std::filesystem::path& run, const ReportOptions& options) {
+  ReadOptions all;
+  all.threads = options.select.threads;
+  return {run, all};
+}
 
-Report report(const std::filesystem::path& run, const ReportOptions& options) {
-  Report made;
-  made.diagnosis = diagnose(run, options.select);
-  std::vector<std::filesystem::path> runs = {run};
-  if (options.other) {
-    compare_runs(run, options, made);
-    runs.push_back(*options.other);
+// Makes the page of what was found and gathered.
+Report finished(Report made, std::span<const OpenedRun> opened, const ReportOptions& options,
+                page::Gathered gathered) {
+  std::vector<std::filesystem::path> runs;
+  std::vector<Account> books;
+  for (const OpenedRun& one : opened) {
+    runs.push_back(one.path);
+    books.push_back(account(one));
   }
-  page::Gathered gathered = page::gather(runs, options, step_of(made));
+  while (is_much_too_large(gathered.rows, options.max_bytes) && make_smaller(gathered.rows)) {
+  }
   while (true) {
-    fill(made, runs, options, gathered);
+    fill(made, runs, options, gathered, books);
     if (static_cast<std::int64_t>(made.html.size()) <= options.max_bytes) break;
     if (gathered.histograms.coarsen()) continue;
     if (!make_smaller(gathered.rows) && !make_smaller(gathered.curves)) break;
@@ -136,6 +157,47 @@ Report report(const std::filesystem::path& run, const ReportOptions& options) {
   made.step_width = gathered.rows.width();
   made.left_out_lines = gathered.rows.left_out();
   return made;
+}
+
+}  // namespace
+
+Report report(const std::filesystem::path& run, const ReportOptions& options) {
+  std::vector<OpenedRun> runs = {opened(run, options)};
+  Report made;
+  made.diagnosis = diagnose(runs[0], options.select);
+  if (options.other) {
+    runs.push_back(opened(*options.other, options));
+    compare_runs(run, runs[1], options, made);
+  }
+  page::Gathered gathered = page::gather(runs, options, step_of(made));
+  return finished(std::move(made), runs, options, std::move(gathered));
+}
+
+struct GrowingReport::Kept {
+  GrowingDiagnosis diagnosis;
+  page::GrowingGather gathered;
+};
+
+GrowingReport::GrowingReport(std::filesystem::path run, ReportOptions options)
+    : run_(std::move(run)), options_(std::move(options)), kept_(std::make_unique<Kept>()) {}
+
+GrowingReport::~GrowingReport() = default;
+
+Report GrowingReport::make() {
+  try {
+    const OpenedRun run = opened(run_, options_);
+    Report made;
+    made.diagnosis = kept_->diagnosis.look(run);
+    page::Gathered gathered = kept_->gathered.look(run, options_, step_of(made));
+    return finished(std::move(made), {&run, 1}, options_, std::move(gathered));
+  } catch (...) {
+    kept_ = std::make_unique<Kept>();  // half of what is new may be in it
+    throw;
+  }
+}
+
+std::int64_t GrowingReport::rows_read() const {
+  return kept_->diagnosis.rows_read() + kept_->gathered.rows_read();
 }
 
 std::vector<ReportLine> report_lines(const Report& report) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -41,10 +42,31 @@ struct Report {
   bool matches_nothing = false;  // options chose rows, there are none, and nothing was found
 };
 
-// Reads each run three times: for the verdict, for the books, and for the pictures; two runs once
-// more, as compare() does. Memory is bounded by `max_bytes` and by what diagnose() and compare()
-// need. Throws as read_run(), and Cancelled.
+// Reads each run three times: what is small, the rows for the verdict, and for the pictures; two
+// runs once more, as compare() does. Memory is bounded by `max_bytes` and by what diagnose() and
+// compare() need. Throws as read_run(), and Cancelled.
 Report report(const std::filesystem::path& run, const ReportOptions& options = {});
+
+// Of a run that grows: what report() makes each time, byte for byte, from the rows that are new.
+// Where that is not sure to be the same (a restart that goes through steps again, damage, a new
+// tensor), all rows are read again. Between two pages it keeps at most 32 bytes for each of
+// `options.max_bytes`. One thread.
+class GrowingReport {
+ public:
+  // One run, and no options that choose rows.
+  GrowingReport(std::filesystem::path run, ReportOptions options);
+  ~GrowingReport();
+  // Throws as report(); then the next one is made of all rows.
+  Report make();
+  // What was read for the newest page: of each row for the verdict, and for the pictures.
+  std::int64_t rows_read() const;
+
+ private:
+  struct Kept;
+  const std::filesystem::path run_;
+  const ReportOptions options_;
+  std::unique_ptr<Kept> kept_;
+};
 
 // What a page begins with, in a few lines: "first wrong: step 15, weights, rank 1, 2.weight".
 struct ReportLine {

@@ -14,6 +14,7 @@ struct Asked {
   std::string_view host;
   std::string_view origin;
   std::string_view if_none_match;
+  std::string_view accept_language;
 };
 
 struct Answer {

@@ -134,4 +134,9 @@ std::string_view Gate::behind_token(std::string_view target) {
   return slash == std::string_view::npos ? std::string_view() : target.substr(slash);
 }
 
+std::string_view Gate::query(std::string_view target) {
+  const std::size_t at = target.find('?');
+  return at == std::string_view::npos ? std::string_view() : target.substr(at + 1);
+}
+
 }  // namespace trainmon::serve

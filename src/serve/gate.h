@@ -29,6 +29,9 @@ class Gate {
   // "/state", "/a%20run/". Encoded as it came.
   static std::string_view behind_token(std::string_view target);
 
+  // What stands behind its "?"; empty: nothing.
+  static std::string_view query(std::string_view target);
+
   const std::string& token() const { return token_; }
 
  private:

@@ -126,6 +126,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     asked.host = view_of(request[http::field::host]);
     asked.origin = view_of(request[http::field::origin]);
     asked.if_none_match = view_of(request[http::field::if_none_match]);
+    asked.accept_language = view_of(request[http::field::accept_language]);
     if (request.count(http::field::host) > 1 || request.count(http::field::origin) > 1) {
       return write(refusal(400, "Host and Origin stand once."));
     }

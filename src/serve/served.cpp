@@ -37,7 +37,7 @@ Answer Served::answer(const Asked& asked) {
     refusal.body = std::make_shared<const std::string>(refusal_text(*status));
     return refusal;
   }
-  Answer answer = site_.answer(Gate::behind_token(asked.target), asked.if_none_match);
+  Answer answer = site_.answer(asked);
   if (!answer.location.empty()) answer.location = "/" + gate_.token() + answer.location;
   return answer;
 }

@@ -9,7 +9,6 @@
 #include "base/signals_blocked.h"
 #include "base/text.h"
 #include "read/run_layout.h"
-#include "report/report.h"
 #include "serve/gate.h"
 
 namespace trainmon::serve {
@@ -94,15 +93,23 @@ Site::~Site() {
   making_.join();
 }
 
-Answer Site::answer(std::string_view path, std::string_view if_none_match) {
+SmallPage Site::small_page(const Asked& asked) const {
+  const std::string_view query = Gate::query(asked.target);
+  return {language_of(query, asked.accept_language), query == "zh" || query == "en", nonce_};
+}
+
+Answer Site::answer(const Asked& asked) {
+  std::string_view path = Gate::behind_token(asked.target);
   if (path.empty()) return moved("/");
   path.remove_prefix(1);
   const std::lock_guard lock(mutex_);
-  if (is_a_run_) return of_run("", path, if_none_match);
+  if (is_a_run_) return of_run("", path, asked);
   if (path.empty()) {
     if (Clock::now() - list_wanted_ > kWatched) ask();
     list_wanted_ = Clock::now();
-    return html_answer(list_, nonce_);
+    return html_answer(
+        std::make_shared<const std::string>(list_page(directory_, list_, small_page(asked))),
+        nonce_);
   }
   const std::size_t slash = path.find('/');
   const auto name = percent_decoded(path.substr(0, slash));
@@ -110,11 +117,10 @@ Answer Site::answer(std::string_view path, std::string_view if_none_match) {
     return not_found();
   }
   if (slash == std::string_view::npos) return moved("/" + std::string(path) + "/");
-  return of_run(*name, path.substr(slash + 1), if_none_match);
+  return of_run(*name, path.substr(slash + 1), asked);
 }
 
-Answer Site::of_run(const std::string& name, std::string_view part,
-                    std::string_view if_none_match) {
+Answer Site::of_run(const std::string& name, std::string_view part, const Asked& asked) {
   if (!part.empty() && part != "state") return not_found();
   Shown& shown = shown_of(name);
   if (Clock::now() - shown.wanted > kWatched) ask();
@@ -124,14 +130,15 @@ Answer Site::of_run(const std::string& name, std::string_view part,
     Answer answer;
     answer.type = "application/json";
     answer.body = shown.state;
-    return tagged(std::move(answer), shown.state_tag, if_none_match);
+    return tagged(std::move(answer), shown.state_tag, asked.if_none_match);
   }
   if (shown.page) {
-    return tagged(html_answer(shown.page, shown.digest), shown.digest, if_none_match);
+    return tagged(html_answer(shown.page, shown.digest), shown.digest, asked.if_none_match);
   }
   const std::string title = name.empty() ? directory_.string() : name;
-  return html_answer(std::make_shared<const std::string>(waiting_page(title, shown.error, nonce_)),
-                     nonce_);
+  return html_answer(
+      std::make_shared<const std::string>(waiting_page(title, shown.error, small_page(asked))),
+      nonce_);
 }
 
 void Site::ask() {
@@ -206,11 +213,10 @@ void Site::look_at_directory() {
       }
     }
   }
-  auto list = std::make_shared<const std::string>(list_page(directory_, std::move(runs), nonce_));
   const std::lock_guard lock(mutex_);
   is_a_run_ |= is_one;
   names_ = std::move(names);
-  list_ = std::move(list);
+  list_ = std::move(runs);
 }
 
 void Site::look_at(const std::string& name) {
@@ -241,9 +247,13 @@ std::optional<std::string> Site::next_page() const {
 void Site::make_pages() {
   std::unique_lock lock(mutex_);
   while (!is_ending_) {
+    std::erase_if(growing_, [&](const auto& one) {
+      const auto shown = shown_.find(one.first);
+      return shown == shown_.end() || Clock::now() - shown->second.wanted > kKept;
+    });
     const std::optional<std::string> name = next_page();
     if (!name) {
-      changed_.wait_for(lock, watched().empty() ? 1h : kTick);
+      changed_.wait_for(lock, watched().empty() ? (growing_.empty() ? 1h : kKept) : kTick);
       continue;
     }
     const std::string signature = shown_.at(*name).seen.signature;
@@ -254,15 +264,19 @@ void Site::make_pages() {
 }
 
 void Site::make_page(const std::string& name, const std::string& signature) {
-  ReportOptions options;
-  options.is_live = true;
-  options.max_bytes = max_bytes_;
-  options.cancelled = [this] { return is_ending_.load(); };
+  std::unique_ptr<GrowingReport>& run = growing_[name];
+  if (!run) {
+    ReportOptions options;
+    options.is_live = true;
+    options.max_bytes = max_bytes_;
+    options.cancelled = [this] { return is_ending_.load(); };
+    run = std::make_unique<GrowingReport>(path_of(name), std::move(options));
+  }
   Report made;
   std::string error;
   pages_.spend([&] {
     try {
-      made = report(path_of(name), options);
+      made = run->make();
     } catch (const std::exception& failed) {  // Cancelled, too: then nobody asks any more
       error = failed.what();
     }

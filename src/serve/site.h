@@ -1,6 +1,6 @@
 // What stands at which address: the page of a run and its state, or the list of the runs in a
-// directory. Two threads read runs that somebody looks at: one what is new, one the whole run for a
-// page. Whoever asks never waits.
+// directory. Two threads read runs that somebody looks at: one the newest steps, one what a page
+// shows. Whoever asks never waits.
 #pragma once
 
 #include <atomic>
@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "report/report.h"
 #include "serve/answer.h"
 #include "serve/followed_run.h"
 #include "serve/pace.h"
@@ -33,9 +34,10 @@ class Site {
   Site(const Site&) = delete;
   Site& operator=(const Site&) = delete;
 
-  // `path` is what Gate::behind_token() gives: "/" and "/state" of a run, "/NAME/" and
-  // "/NAME/state" in a directory of runs. Only names that were found there are known. Any thread.
-  Answer answer(std::string_view path, std::string_view if_none_match);
+  // Behind the token: "/" and "/state" of a run, "/NAME/" and "/NAME/state" in a directory of runs.
+  // Only names that were found there are known. A query chooses the language of a page without a
+  // script. Any thread.
+  Answer answer(const Asked& asked);
 
  private:
   using Clock = Pace::Clock;
@@ -52,7 +54,8 @@ class Site {
   };
 
   // Under the lock.
-  Answer of_run(const std::string& name, std::string_view part, std::string_view if_none_match);
+  Answer of_run(const std::string& name, std::string_view part, const Asked& asked);
+  SmallPage small_page(const Asked& asked) const;
   void ask();
   Shown& shown_of(const std::string& name);
   std::vector<std::string> watched() const;
@@ -77,12 +80,13 @@ class Site {
   bool is_a_run_ = false;                // the directory is or was one itself
   Clock::time_point list_wanted_;
   std::set<std::string> names_;  // of the runs in it
-  std::shared_ptr<const std::string> list_;
+  std::vector<ListedRun> list_;
   std::map<std::string, Shown> shown_;
 
   // Of one thread each.
   std::map<std::string, std::unique_ptr<FollowedRun>> followed_;
   Pace looks_;
+  std::map<std::string, std::unique_ptr<GrowingReport>> growing_;
   Pace pages_;
   std::thread looking_, making_;
 };

@@ -209,7 +209,8 @@ const CHECKS_ZH = {
   norm: "记录的梯度范数与记录的梯度不符",
 };
 
-let language = (navigator.language || "en").toLowerCase().startsWith("zh") ? 1 : 0;
+// The address of a live page may choose it.
+let language = (/^\?(?:zh|en)$/.test(location.search) ? location.search.slice(1) : navigator.language || "en").toLowerCase().startsWith("zh") ? 1 : 0;
 
 function say(key, ...given) {
   const words = WORDS[key];

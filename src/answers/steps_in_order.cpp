@@ -1,0 +1,184 @@
+// A growing run is read in the same order as a whole one but for rows that come very late. Those
+// are noticed.
+#include "answers/steps_in_order.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "answers/diagnose.h"
+
+namespace trainmon {
+namespace {
+
+constexpr std::int64_t kBehind = 8;     // steps for which late rows are waited for
+constexpr std::size_t kMostHeld = 512;  // steps
+
+}  // namespace
+
+FoundTogether::FoundTogether(const std::optional<FirstBad>& bad) {
+  if (!bad) return;
+  quantity_ = detect::quantity_of(bad->series.kind);
+  // Backward computes unreduced gradients one after another: there the first is known.
+  if (quantity_ == static_cast<int>(detect::Quantity::grad_unreduced)) quantity_ = -1;
+  restart_ = bad->row.restart;
+  step_ = bad->row.step;
+  ranks_.insert(bad->ranks.begin(), bad->ranks.end());
+}
+
+void FoundTogether::take(const ReadRow& row, const detect::Observation& one) {
+  if (one.is_finite || static_cast<int>(one.quantity) != quantity_) return;
+  if (row.restart != restart_ || row.step != step_ || !ranks_.contains(row.rank)) return;
+  tensors_.insert(one.tensor);
+}
+
+bool FoundTogether::is_like(const FoundTogether& other) const {
+  return quantity_ == other.quantity_ && restart_ == other.restart_ && step_ == other.step_ &&
+         ranks_ == other.ranks_;
+}
+
+bool StepsInOrder::is_told(const ReadScalar& one) const {
+  return one.name == detect::kEditScalar || (is_whole_ && detect::is_gradient_norm(one.name));
+}
+
+void StepsInOrder::follow(const RunRows& run) {
+  run_ = &run;
+  norms_.clear();
+  for (const ReadScalar& one : run.scalars) {
+    if (one.name == detect::kEditScalar) engine_.announce_edit(one.restart, one.rank, one.seq);
+    if (is_whole_ && detect::is_gradient_norm(one.name)) norms_[one.step].push_back(&one);
+  }
+  for (const ReadGap& one : run.gaps) engine_.announce_loss(one.restart, one.rank);
+}
+
+StepsInOrder::Told StepsInOrder::told_until(const RunRows& run, std::int64_t step) const {
+  Told told;
+  const auto is_until = [&](const auto& one) { return one.step <= step; };
+  // In the order of steps.
+  told.declared = static_cast<std::size_t>(std::ranges::partition_point(run.declared, is_until) -
+                                           run.declared.begin());
+  told.scalars = static_cast<std::size_t>(std::ranges::count_if(
+      run.scalars, [&](const ReadScalar& one) { return is_until(one) && is_told(one); }));
+  return told;
+}
+
+bool StepsInOrder::holds(const RunRows& run, const std::optional<FirstBad>& bad) const {
+  if (!together_.is_like(FoundTogether(bad))) return false;
+  return next_step_ == kBegin || told_until(run, next_step_ - 1) == told_;
+}
+
+// Gives the engine what the groups say as steps go by.
+void StepsInOrder::tell(std::int64_t step) {
+  for (; told_.declared < run_->declared.size() && run_->declared[told_.declared].step <= step;
+       ++told_.declared) {
+    const ReadDeclared& one = run_->declared[told_.declared];
+    engine_.declare(one.restart, one.rank, one.optimizer, one.group, one.value.name,
+                    detect::number_of(one.value));
+  }
+  const auto logged = norms_.find(step);
+  if (logged == norms_.end()) return;
+  for (const ReadScalar* one : logged->second) {
+    engine_.log_norm(one->restart, one->rank, {one->name, one->value});
+  }
+}
+
+int StepsInOrder::furthest_behind(const Pieces& pieces) const {
+  const auto newest = [&](const auto& one) { return ranks_.at(one.first).newest; };
+  return std::ranges::min_element(pieces, {}, newest)->first;
+}
+
+void StepsInOrder::read_whole(const RunStream& stream, std::vector<Damage>& damage) {
+  Pieces pieces;
+  for (const RunStream::Piece& piece : stream.pieces()) {
+    pieces[piece.rank].push_back(&piece);
+    ranks_[piece.rank];
+  }
+  for (auto& [rank, list] : pieces) std::ranges::reverse(list);
+  while (!pieces.empty()) {
+    const int number = furthest_behind(pieces);
+    Rank& behind = ranks_[number];
+    std::vector<const RunStream::Piece*>& list = pieces[number];
+    const std::int64_t before = behind.newest;
+    read(stream, *list.back(), damage);
+    list.pop_back();
+    // Late rows of a device come a few batches after the others of their step: a whole piece is
+    // waited for.
+    behind.complete = list.empty() ? kEnd : before;
+    if (list.empty()) pieces.erase(number);
+    std::int64_t complete = kEnd;
+    for (const auto& [rank, one] : ranks_) complete = std::min(complete, one.complete);
+    take_complete(complete);
+  }
+  take_complete(kEnd);
+}
+
+void StepsInOrder::read_on(const RunStream& stream, std::span<const RunStream::Piece> given,
+                           std::vector<Damage>& damage) {
+  grows_ = true;
+  for (const int rank : stream.facts().ranks) ranks_[rank];
+  Pieces pieces;
+  for (const RunStream::Piece& piece : given) pieces[piece.rank].push_back(&piece);
+  for (auto& [rank, list] : pieces) std::ranges::reverse(list);
+  while (!pieces.empty() && !is_disordered_) {
+    const int number = furthest_behind(pieces);
+    read(stream, *pieces[number].back(), damage);
+    pieces[number].pop_back();
+    if (pieces[number].empty()) pieces.erase(number);
+    std::int64_t complete = kEnd;
+    for (const auto& [rank, one] : ranks_) complete = std::min(complete, one.newest);
+    if (complete > kBegin + kBehind) take_complete(complete - kBehind);
+    is_disordered_ = is_disordered_ || steps_.size() > kMostHeld;
+  }
+  if (next_step_ != kBegin) told_ = told_until(*run_, next_step_ - 1);
+}
+
+void StepsInOrder::read(const RunStream& stream, const RunStream::Piece& piece,
+                        std::vector<Damage>& damage) {
+  Rank& rank = ranks_[piece.rank];
+  if (grows_ && !piece.is_rest) {
+    rank.complete = rank.before;
+    rank.before = rank.newest;
+  }
+  const auto add = [&](const ReadRow& row, const RowCheck* check) {
+    std::optional<detect::Observation> one =
+        parameters_->observe(row.series, row.state, row.flags, row.loss_scale, check);
+    if (!one) return;
+    one->rank = row.rank;
+    one->attempt = row.attempt;
+    one->accum = row.accum;
+    one->seq = row.seq;
+    together_.take(row, *one);
+    if (row.fate == Fate::skipped) return;
+    (check == nullptr ? unchecked_ : checked_).insert(one->tensor);
+    rank.newest = std::max(rank.newest, row.step);
+    if (row.fate == Fate::unknown) rank.open = std::max(rank.open, row.step);
+    if (grows_ && row.step < std::max(next_step_, rank.complete)) is_disordered_ = true;
+    if (row.step < next_step_) return;  // too late: its step was checked without it
+    const auto [at, is_new] = steps_.try_emplace(row.step, row.restart, row.step);
+    detect::StepEvidence& evidence = at->second;
+    if (row.restart > evidence.restart) evidence = {row.restart, row.step};
+    if (row.restart == evidence.restart) evidence.add(*one);
+  };
+  RunStream::Take take;
+  take.row = [&](const ReadRow& row) { add(row, nullptr); };
+  take.checked = [&](const ReadRow& row, const RowCheck& check) { add(row, &check); };
+  rows_ += stream.read(piece, take, damage);
+}
+
+void StepsInOrder::take_complete(std::int64_t until) {
+  while (!steps_.empty() && steps_.begin()->first < until) {
+    const std::int64_t step = steps_.begin()->first;
+    tell(step);
+    if (!is_torn(step)) engine_.take(std::move(steps_.begin()->second));
+    steps_.erase(steps_.begin());
+    next_step_ = step + 1;
+  }
+}
+
+// Whether a rank was in the middle of this step when its record ended, so far or for good.
+bool StepsInOrder::is_torn(std::int64_t step) const {
+  return std::ranges::any_of(ranks_, [&](const auto& one) {
+    return one.second.open == step && one.second.newest == step;
+  });
+}
+
+}  // namespace trainmon
