@@ -1,8 +1,10 @@
 #include "report/whole_run.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
+#include <ranges>
 #include <set>
 #include <string>
 #include <utility>
@@ -33,16 +35,18 @@ Json names_json(const std::vector<std::string>& names) {
   return list;
 }
 
-// The bins in which a rank has any line of a kind.
-using Key = std::pair<std::string, int>;
-std::map<Key, std::set<std::int64_t>> bins_of_ranks(const CellTable& table, int run) {
-  std::map<Key, std::set<std::int64_t>> bins;
-  for (const Line& line : table.lines()) {
-    if (line.run != run) continue;
-    std::set<std::int64_t>& of = bins[{table.tensors()[line.tensor].kind, line.rank}];
-    const std::vector<Cell>& cells = table.cells_of(line).cells;
-    if (cells.size() == of.size() && std::ranges::equal(cells, of, {}, &Cell::bin)) continue;
-    for (const Cell& cell : cells) of.insert(cell.bin);
+// The lines of a kind on a rank, each with those of its cells.
+using Lines = std::vector<std::pair<const Line*, const std::vector<Cell>*>>;
+
+// In ascending order.
+std::vector<std::int64_t> bins_of(const Lines& lines) {
+  std::vector<std::int64_t> bins, both;
+  for (const auto& [line, cells] : lines) {
+    if (std::ranges::equal(*cells, bins, {}, &Cell::bin)) continue;
+    both.clear();
+    const auto of = [](const Cell& cell) { return cell.bin; };
+    std::ranges::set_union(*cells | std::views::transform(of), bins, std::back_inserter(both));
+    bins.swap(both);
   }
   return bins;
 }
@@ -53,7 +57,7 @@ struct Lack {
   std::vector<std::pair<std::int64_t, std::int64_t>> steps;
 };
 
-Lack lack_of(const std::vector<Cell>& cells, const std::set<std::int64_t>& bins,
+Lack lack_of(const std::vector<Cell>& cells, const std::vector<std::int64_t>& bins,
              const std::map<std::int64_t, Span>& spans, const auto& is_lost) {
   Lack lack;
   auto cell = cells.begin();
@@ -94,6 +98,8 @@ Json spread_json(const Diagnosis& diagnosis, const Gathered& gathered, int run) 
   if (!diagnosis.verdict) return {};
   const detect::Finding& found = diagnosis.findings[*diagnosis.verdict];
   if (found.check != detect::Check::finite) return {};
+  detect::Finding on_any_rank = found;
+  on_any_rank.ranks.clear();
   const CellTable& table = gathered.rows;
   std::map<std::string, std::pair<std::int64_t, std::int64_t>> others;  // -> its first column
   std::optional<std::pair<std::int64_t, std::int64_t>> last;
@@ -106,13 +112,17 @@ Json spread_json(const Diagnosis& diagnosis, const Gathered& gathered, int run) 
     };
     const std::vector<Cell>& cells = table.cells_of(line).cells;
     if (line.run != run) continue;
-    if (is_named(diagnosis, found, gathered, run, line)) {
+    if (is_named(diagnosis, on_any_rank, gathered, run, line)) {
       const auto bad = std::find_if(cells.rbegin(), cells.rend(), is_bad);
       const bool is_stage = stage_of_kind(tensor.kind) == found.stage;
       if (!is_stage || bad == cells.rend()) continue;
+      if (!is_named(diagnosis, found, gathered, run, line)) continue;
       last = last ? std::max(*last, span(*bad)) : span(*bad);
       continue;
     }
+    const bool is_known =  // the cells are those of a line of the same tensor and run
+        line.same_as >= 0 && table.lines()[static_cast<std::size_t>(line.same_as)].run == run;
+    if (is_known) continue;
     const auto bad = std::ranges::find_if(cells, [&](const Cell& cell) {
       return is_bad(cell) && columns.at(cell.bin).last >= found.step;
     });
@@ -138,23 +148,34 @@ Json lacking_json(const Gathered& gathered, int run) {
     std::int64_t columns = 0;
   };
   const CellTable& table = gathered.rows;
-  const auto bins = bins_of_ranks(table, run);
-  std::map<Tensor, Lack> lacks;  // of the rank that lacks most
+  std::map<std::pair<std::string, int>, Lines> of_ranks;
   for (const Line& line : table.lines()) {
     if (line.run != run) continue;
-    const Tensor& tensor = table.tensors()[line.tensor];
-    const std::set<std::int64_t>& of = bins.at({tensor.kind, line.rank});
-    const std::vector<Cell>& cells = table.cells_of(line).cells;
-    if (cells.size() == of.size()) continue;
-    const auto is_lost = [&](const Span& span) {
+    of_ranks[{table.tensors()[line.tensor].kind, line.rank}].emplace_back(
+        &line, &table.cells_of(line).cells);
+  }
+  std::map<Tensor, Lack> lacks;                          // of the rank that lacks most
+  std::set<std::vector<const std::vector<Cell>*>> done;  // ranks that hold the same are one
+  for (const auto& [where, lines] : of_ranks) {
+    std::vector<const std::vector<Cell>*> all;
+    for (const auto& [line, cells] : lines) all.push_back(cells);
+    const auto size = [](const auto* cells) { return cells->size(); };
+    const bool is_even =
+        std::ranges::count(all, lines.front().second->size(), size) == std::ranges::ssize(all);
+    if (!done.insert(std::move(all)).second) continue;
+    const std::vector<std::int64_t> bins = bins_of(lines);
+    if (is_even && bins.size() == lines.front().second->size()) continue;
+    const auto is_lost = [&, rank = where.second](const Span& span) {
       const std::vector<Loss>& losses = gathered.runs[static_cast<std::size_t>(run)].losses;
       return std::ranges::any_of(losses, [&](const Loss& one) {
-        return one.rank == line.rank && one.first_step <= span.last && one.last_step >= span.first;
+        return one.rank == rank && one.first_step <= span.last && one.last_step >= span.first;
       });
     };
-    Lack lack = lack_of(cells, of, table.columns(tensor.kind), is_lost);
-    Lack& known = lacks[tensor];
-    if (lack.columns > known.columns) known = std::move(lack);
+    for (const auto& [line, cells] : lines) {
+      Lack lack = lack_of(*cells, bins, table.columns(where.first), is_lost);
+      Lack& known = lacks[table.tensors()[line->tensor]];
+      if (lack.columns > known.columns) known = std::move(lack);
+    }
   }
   // First the kinds of tensors that lack the same, then the tensors of kinds that do.
   std::map<std::pair<std::string, decltype(Lack::steps)>, Group> kinds;

@@ -202,7 +202,7 @@ def test_the_focus_stays_where_it_is(browser, runs):
     })()""")
     assert page.evaluate("document.activeElement.value") == "std"
     assert page.evaluate("isInUse()") is False  # a page that follows a run goes on
-    page.press("ArrowDown")
+    page.evaluate("document.activeElement.dispatchEvent(new Event('mousedown'))")
     assert page.evaluate("isInUse()") is True
 
 
@@ -267,11 +267,18 @@ def test_each_check_says_what_it_means(browser, runs):
 
 
 def test_the_own_cost_is_told_where_it_was_measured(browser, tmp_path):
-    rank = WrittenRank(tmp_path / "run", budget=0.05)
+    rank = WrittenRank(tmp_path / "run")
     for step in range(3):
         rank.observe(ones(), "grad_reduced", "w", step)
         rank.end_step()
-    note = {"budget": 0.05, "share": 0.02, "kept": [1, 1], "every": 1, "since_step": 0}
+    note = {
+        "budget": 0.05,
+        "share": 0.02,
+        "kept": [1, 1],
+        "every": 1,
+        "since_step": 0,
+        "out_of_reach": False,
+    }
     rank.monitor.set_note("budget", json.dumps(note))
     rank.stop()
     page = browser.open(page_of(tmp_path / "run"))
@@ -307,3 +314,24 @@ def test_a_ratio_of_nothing_is_no_nan(browser, tmp_path):
     answer(page.text("#histograms code"), f" -o {to}")
     assert to.read_bytes().startswith(b"\x89PNG")
     silent(page)
+
+
+def test_a_tensor_on_another_rank_is_no_other_tensor(browser, tmp_path):
+    for number in range(2):
+        rank = WrittenRank(tmp_path / "run", number, 2)
+        for step in range(10):
+            rank.observe(ones(np.nan if step == (6, 4)[number] else 1), "grad_reduced", "w", step)
+            rank.observe(ones(np.nan if step == 7 else 1), "grad_reduced", "b", step)
+            if (step, number) != (3, 1):
+                rank.observe(ones(), "exp_avg", "w", step)
+            rank.observe(ones(), "exp_avg", "b", step)
+            rank.end_step()
+        rank.stop()
+    page = browser.open(page_of(tmp_path / "run"))
+    assert page.text("h1") == "step 4, grad_reduced, rank 1, w"
+    assert page.text(".lasted") == "NaN or infinite in this step alone"
+    assert "1 other tensor has a NaN or an infinity, the first in step 7: b" in items(
+        page, "consequences"
+    )
+    lacking = [one for one in items(page, "not_seen") if "tensor" in one]
+    assert lacking == ["1 tensor of exp_avg lacks 1 step: w, 3"]

@@ -251,7 +251,7 @@ function cellTable(kind, lines) {
   // What the check of a verdict compared, where it is of one tensor.
   const sizesAt = (line) => markedPlaces().filter(({ verdict, step, takes }) => verdict && verdict.check !== "finite"
     && verdict.tensors.length === 1 && binOfStep(step) === bin && takes(line)).flatMap(({ verdict }) => sizesOf(verdict));
-  const labels = (lines.map(sizesAt).find((sizes) => sizes.length > 0) || []).map(([label]) => label);
+  const labels = (lines.map(sizesAt).find((sizes) => sizes.length > 0) || []).map(([label]) => say(label));
   head.append(...labels.map((label) => el("th", {}, label)));
   const rows = lines.slice(0, MOST_LINES).map((line) => {
     const cell = kind.cell(line, bin);
