@@ -112,7 +112,7 @@ Diagnosis finished(const std::filesystem::path& run, const ReadOptions& options,
     const auto place = static_cast<std::uint32_t>(known - result.tensors.begin());
     if (known == result.tensors.end()) {
       const Series& series = bad.found->series;
-      result.tensors.push_back({series.name, series.chunk, series.optimizer});
+      result.tensors.push_back({series.name, series.chunk, series.optimizer, series.element});
     }
     findings.add(finding_of(*bad.found, place, steps.together()));
   }

@@ -78,6 +78,11 @@ std::string diagnosis_json(const Diagnosis& diagnosis);
 
 // "step 15, weights, rank 1, 2.weight"
 std::string place_text(const Diagnosis& diagnosis, const detect::Finding& finding);
+// Of each finding the first that says the same of the same tensors and ranks, in whichever step of
+// a restart: itself where it is the first.
+std::vector<std::size_t> first_alike(const Diagnosis& diagnosis);
+// "also in steps 52 to 60" of ascending steps, or "also in 9 steps from 53 to 99"; empty of none.
+std::string also_text(const std::vector<std::int64_t>& steps);
 // "check gap, certain, by fingerprints"; nothing of evidence that is not a choice.
 std::string check_text(const detect::Finding& finding);
 // The command that shows the rows of the verdict, or of the run where there is none.

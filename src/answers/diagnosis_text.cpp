@@ -1,5 +1,6 @@
 // What a finding says, as people read it.
 #include <algorithm>
+#include <tuple>
 
 #include "answers/diagnose.h"
 #include "base/text.h"
@@ -33,6 +34,30 @@ std::string place_text(const Diagnosis& diagnosis, const Finding& one) {
   return "step " + std::to_string(one.step) + restart + ", " +
          std::string(detect::stage_name(one.stage)) + ranks_of(one) +
          (tensors.empty() ? "" : ", " + tensors);
+}
+
+std::vector<std::size_t> first_alike(const Diagnosis& diagnosis) {
+  const auto said = [](const Finding& one) {
+    return std::tie(one.restart, one.check, one.stage, one.ranks, one.is_one_of_ranks, one.tensors,
+                    one.certain, one.text);
+  };
+  std::vector<std::size_t> firsts;
+  for (const Finding& one : diagnosis.findings) {
+    std::size_t first = 0;
+    while (said(diagnosis.findings[first]) != said(one)) ++first;
+    firsts.push_back(first);
+  }
+  return firsts;
+}
+
+std::string also_text(const std::vector<std::int64_t>& steps) {
+  if (steps.empty()) return "";
+  const std::string first = std::to_string(steps.front()), last = std::to_string(steps.back());
+  if (steps.size() == 1) return "also in step " + first;
+  if (steps.back() - steps.front() == std::ssize(steps) - 1) {
+    return "also in steps " + first + " to " + last;
+  }
+  return "also in " + grouped(std::ssize(steps)) + " steps from " + first + " to " + last;
 }
 
 std::string check_text(const Finding& one) {

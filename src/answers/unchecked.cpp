@@ -23,6 +23,12 @@ std::string reason_unchecked(Check check, const RunRows& run, std::size_t ranks)
     }
     return missing.empty() ? missing : "not recorded: " + missing;
   };
+  // Their gradients are not here, and their replicas neither.
+  const std::vector<int>& missing = run.missing.ranks;
+  const std::string of_missing =
+      missing.empty()
+          ? ""
+          : (missing.size() == 1 ? "missing rank " : "missing ranks ") + ranks_text(missing);
   std::string why;
   switch (check) {
     case Check::start:
@@ -36,9 +42,11 @@ std::string reason_unchecked(Check check, const RunRows& run, std::size_t ranks)
       break;
     case Check::reduce:
       why = ranks < 2 ? "one rank: nothing is reduced" : lacks({"grad_unreduced", "grad_reduced"});
+      if (why.empty()) why = of_missing;
       break;
     case Check::replicas:
       why = ranks < 2 ? "one rank" : "no tensor that several ranks hold alike";
+      if (ranks > 1 && run.ranks.size() < 2) why = of_missing;
       break;
     case Check::exp_avg:
       why = lacks({"exp_avg", "grad_reduced"});
@@ -60,6 +68,7 @@ std::string reason_unchecked(Check check, const RunRows& run, std::size_t ranks)
       if (why.empty()) why = "log() was given no grad_norm, or rows of it are not there";
       break;
     case Check::finite:
+      why = "no rows";
       break;
   }
   return why.empty() ? "no two steps in a row with the rows that it needs, or an optimizer whose "

@@ -19,31 +19,47 @@ namespace {
 
 using detect::Finding;
 
-void print_verdict(const Diagnosis& diagnosis, const Finding& first, const Context& context) {
+void print_verdict(const Diagnosis& diagnosis, const Finding& first, const std::string& also,
+                   const Context& context) {
   std::cout << red(context, "first wrong: " + place_text(diagnosis, first)) << "\n";
   std::cout << "  " << printable(first.text) << "\n";
   if (const std::string bound = bound_text(first); !bound.empty()) {
     std::cout << "  " << bound << "\n";
   }
   std::cout << "  " << check_text(first) << "\n";
+  if (!also.empty()) std::cout << "  " << also << "\n";
+}
+
+// The later steps of each finding that several steps have, by the first of them.
+std::map<std::size_t, std::vector<std::int64_t>> later_steps(const Diagnosis& diagnosis) {
+  std::map<std::size_t, std::vector<std::int64_t>> steps;
+  const std::vector<std::size_t> firsts = first_alike(diagnosis);
+  for (std::size_t i = 0; i < firsts.size(); ++i) {
+    if (firsts[i] != i) steps[firsts[i]].push_back(diagnosis.findings[i].step);
+  }
+  return steps;
 }
 
 // The other findings, shortly: what follows may be a consequence.
-void print_others(const Diagnosis& diagnosis) {
+void print_others(const Diagnosis& diagnosis,
+                  std::map<std::size_t, std::vector<std::int64_t>>& again) {
   constexpr std::size_t kShown = 2;
-  std::vector<const Finding*> noticed, later;
+  const std::vector<std::size_t> firsts = first_alike(diagnosis);
+  std::vector<std::size_t> noticed, later;
   for (std::size_t i = 0; i < diagnosis.findings.size(); ++i) {
     const Finding& one = diagnosis.findings[i];
-    if (i == diagnosis.verdict) continue;
+    if (i == diagnosis.verdict || firsts[i] != i) continue;
     const bool is_later =
         diagnosis.verdict && one.step >= diagnosis.findings[*diagnosis.verdict].step;
-    (is_later ? later : noticed).push_back(&one);
+    (is_later ? later : noticed).push_back(i);
   }
-  const auto print = [&](const char* head, const std::vector<const Finding*>& list,
+  const auto print = [&](const char* head, const std::vector<std::size_t>& list,
                          std::int64_t left_out) {
     for (std::size_t i = 0; i < std::min(kShown, list.size()); ++i) {
-      std::cout << (i == 0 ? head : "") << "  " << place_text(diagnosis, *list[i]) << ": "
-                << printable(list[i]->text) << "\n";
+      const Finding& one = diagnosis.findings[list[i]];
+      const std::string also = also_text(again[list[i]]);
+      std::cout << (i == 0 ? head : "") << "  " << place_text(diagnosis, one) << ": "
+                << printable(one.text) << (also.empty() ? "" : ", " + also) << "\n";
     }
     const std::int64_t more =
         std::max<std::int64_t>(0, std::ssize(list) - std::int64_t{kShown}) + left_out;
@@ -71,13 +87,15 @@ void print_not_checked(const Diagnosis& diagnosis, const std::string& run) {
 }
 
 void print_text(const Diagnosis& diagnosis, const std::string& run, const Context& context) {
+  auto again = later_steps(diagnosis);
   if (diagnosis.verdict) {
-    print_verdict(diagnosis, diagnosis.findings[*diagnosis.verdict], context);
-    if (diagnosis.findings.size() > 1) print_others(diagnosis);
+    const std::string also = also_text(again[*diagnosis.verdict]);
+    print_verdict(diagnosis, diagnosis.findings[*diagnosis.verdict], also, context);
+    print_others(diagnosis, again);
   } else {
     std::cout << "nothing certainly wrong in " << grouped(diagnosis.rows) << " rows\n";
     for (const std::string& sentence : diagnosis.run.skipped) std::cout << "  " << sentence << "\n";
-    if (!diagnosis.findings.empty()) print_others(diagnosis);
+    print_others(diagnosis, again);
   }
   std::cout << "checked";
   for (const Diagnosis::Checked& one : diagnosis.checked) {

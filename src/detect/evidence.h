@@ -34,6 +34,7 @@ struct Tensor {
   std::string name;
   std::int32_t chunk = 0;
   std::int32_t optimizer = 0;
+  std::string element = {};  // of a tensor that is no parameter: "input.0"
 };
 
 // What a check compared. Of statistics all fields of the states, or the sum.

@@ -63,6 +63,11 @@ std::string bound_text(const Finding& finding) {
          number_text(finding.bound, 3);
 }
 
+std::string tensor_text(const Tensor& tensor) {
+  const std::string name = tensor.name.empty() ? "(root)" : printable(tensor.name);
+  return tensor.element.empty() ? name : name + " " + printable(tensor.element);
+}
+
 std::string tensors_text(const std::vector<Tensor>& tensors, const Finding& finding) {
   constexpr std::size_t kShown = 3;
   if (finding.tensors.size() == tensors.size() && finding.tensors.size() > 1) {
@@ -71,7 +76,7 @@ std::string tensors_text(const std::vector<Tensor>& tensors, const Finding& find
   }
   std::string text;
   for (std::size_t i = 0; i < std::min(kShown, finding.tensors.size()); ++i) {
-    text += (text.empty() ? "" : ", ") + printable(tensors[finding.tensors[i]].name);
+    text += (text.empty() ? "" : ", ") + tensor_text(tensors[finding.tensors[i]]);
   }
   if (finding.tensors.size() > kShown) {
     text += " and " + std::to_string(finding.tensors.size() - kShown) + " more";

@@ -63,6 +63,8 @@ struct Finding {
   std::string text;  // what is not as it must be, without place
 };
 
+// A tensor as people write it: "(root) input.0".
+std::string tensor_text(const Tensor& tensor);
 // What a finding names, as people write it: all tensors, or a few and how many more.
 std::string tensors_text(const std::vector<Tensor>& tensors, const Finding& finding);
 // "off by 0.1, rounding explains 1e-06"; empty of exact checks.

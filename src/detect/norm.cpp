@@ -106,8 +106,8 @@ void GradientNorms::check(const Window& window, Findings& found) {
     finding.value = std::abs(logged.value - all.value());
     finding.bound = all.tolerance * all.value();
     finding.certain = false;
-    finding.text = "the logged " + logged.name + " is " + number_text(logged.value) +
-                   ", the norm of the recorded gradients " + number_text(all.value()) +
+    finding.text = "the logged " + logged.name + " is " + number_text(logged.value, 6) +
+                   ", the norm of the recorded gradients " + number_text(all.value(), 6) +
                    (seen.limit ? "; clipping to one limit does not explain it" : "");
     found.add(std::move(finding));
   }

@@ -25,7 +25,8 @@ void ZeroGradients::check(const Window& window, Findings& found) {
     Finding finding = window.finding(Check::zero, Stage::grad_reduced, one.rank, {one.tensor});
     finding.step = seen.since;
     finding.certain = false;
-    finding.text = "the gradient is zero from here on, after steps in which it never was";
+    finding.text =
+        "the gradient is zero in three steps in a row, after steps in which it never was";
     found.add(std::move(finding));
   }
 }

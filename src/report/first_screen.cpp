@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "read/row_filter.h"
 #include "read/run_layout.h"
+#include "report/whole_run.h"
 #include "trainmon/version.h"
 
 namespace trainmon::page {
@@ -20,14 +21,31 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+Json first_names(const Diagnosis& diagnosis, const detect::Finding& one) {
+  constexpr std::size_t kMost = 3;
+  Json names = Json::array();
+  for (const std::uint32_t tensor : one.tensors) {
+    if (names.size() < kMost) names.push_back(detect::tensor_text(diagnosis.tensors[tensor]));
+  }
+  return names;
+}
+
+std::string element_of(const Diagnosis& diagnosis, const detect::Finding& one) {
+  return one.tensors.size() == 1 ? diagnosis.tensors[one.tensors.front()].element : "";
+}
+
 Json words_of(const Diagnosis& diagnosis) {
   Json words = Json::array();
+  const std::vector<std::size_t> firsts = first_alike(diagnosis);
   for (const detect::Finding& one : diagnosis.findings) {
     words.push_back({{"place", place_text(diagnosis, one)},
                      {"tensors", detect::tensors_text(diagnosis.tensors, one)},
+                     {"names", first_names(diagnosis, one)},
+                     {"element", element_of(diagnosis, one)},
                      {"text", printable(one.text)},
                      {"bound", bound_text(one)},
-                     {"check", check_text(one)}});
+                     {"check", check_text(one)},
+                     {"first_alike", firsts[words.size()]}});
   }
   return words;
 }
@@ -91,6 +109,18 @@ Json span_json(const Gathered& gathered, int run) {
   return all ? Json{all->first, all->last} : Json();
 }
 
+// The largest share of the step's time that a rank measured of itself, in its newest restart; null
+// where none did.
+Json own_cost_json(const Account& books) {
+  Json most;
+  for (const RankAccount& one : books.ranks) {
+    if (!one.is_newest || !one.budget || !one.budget->share) continue;
+    if (!most.is_null() && most["share"] >= *one.budget->share) continue;
+    most = {{"rank", one.rank}, {"share", *one.budget->share}, {"budget", one.budget->budget}};
+  }
+  return most;
+}
+
 Json record_json(const Account& books, const Diagnosis& diagnosis, const Gathered& all, int run,
                  const ReadOptions& select) {
   const GatheredRun& gathered = all.runs[static_cast<std::size_t>(run)];
@@ -142,6 +172,8 @@ Json record_json(const Account& books, const Diagnosis& diagnosis, const Gathere
   out["steps"] = span_json(all, run);
   out["step_width"] = all.rows.width();
   out["left_out_lines"] = all.rows.left_out();
+  out["lacking"] = lacking_json(all, run);
+  out["own_cost"] = own_cost_json(books);
   return out;
 }
 
@@ -209,24 +241,19 @@ Json evidence_json(const Diagnosis& diagnosis, const Gathered& gathered, int run
   if (!diagnosis.verdict) return {};
   const detect::Finding& found = diagnosis.findings[*diagnosis.verdict];
   if (found.tensors.size() != 1) return {};
-  const detect::Tensor& named = diagnosis.tensors[found.tensors.front()];
   const CellTable& table = gathered.rows;
-  const auto renamed = run == 0 ? gathered.renamed.end() : gathered.renamed.find(named.name);
-  const std::string& name = renamed == gathered.renamed.end() ? named.name : renamed->second;
-  const auto is_named = [&](const Line& line) {
-    const Tensor& one = table.tensors()[line.tensor];
-    return line.run == run && one.name == name && one.chunk == named.chunk &&
-           (found.ranks.empty() || std::ranges::find(found.ranks, line.rank) != found.ranks.end());
+  const auto is_its = [&](const Line& line) {
+    return is_named(diagnosis, found, gathered, run, line);
   };
   std::set<std::string> kinds;
   for (const Line& line : table.lines()) {
-    if (is_named(line)) kinds.insert(table.tensors()[line.tensor].kind);
+    if (is_its(line)) kinds.insert(table.tensors()[line.tensor].kind);
   }
   const std::string kind = shown_kind(found, kinds);
   Json lines = Json::array();
   for (const Line& line : table.lines()) {
     if (lines.size() == kMostRanks) break;
-    if (!is_named(line) || table.tensors()[line.tensor].kind != kind) continue;
+    if (!is_its(line) || table.tensors()[line.tensor].kind != kind) continue;
     const std::vector<Cell>& cells = table.cells_of(line).cells;
     const auto at = std::ranges::find(cells, found.step, &Cell::bin);
     if (at == cells.end()) continue;
@@ -283,6 +310,8 @@ Json commands_json(const std::filesystem::path& run, const Diagnosis& diagnosis,
   out["show"] = "trainmon show " + word + all;
   out["query"] = "trainmon query " + word;  // and SQL
   out["where"] = selection_sql(select);
+  out["top"] = "trainmon top " + word + all;
+  out["plot"] = "trainmon plot " + word;  // and what of
   out["verdict"] = verdict + selection_words(select, has_verdict && has_name, has_verdict);
   return out;
 }
@@ -306,6 +335,7 @@ Json run_json(const std::filesystem::path& run, const ReportOptions& options,
   out["restarts"] = restarts_json(run, books, gathered);
   out["record"] = record_json(books, diagnosis, all, number, select);
   out["evidence"] = evidence_json(diagnosis, all, number);
+  out["spread"] = spread_json(diagnosis, all, number);
   out["commands"] = commands_json(run, diagnosis, select);
   return out;
 }

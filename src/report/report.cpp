@@ -250,6 +250,11 @@ void check_report_path(const std::filesystem::path& to, bool overwrite) {
   if (std::filesystem::is_directory(to, unknown)) {
     throw std::runtime_error(printable(to.native()) + " is a directory; name a file in it");
   }
+  const std::filesystem::path folder = to.parent_path();
+  if (!folder.empty() && !std::filesystem::is_directory(folder, unknown)) {
+    throw std::runtime_error(printable(folder.native()) +
+                             " is no directory; name one that is there");
+  }
   if (!std::filesystem::exists(to, unknown)) return;
   if (!std::filesystem::is_regular_file(to, unknown)) {
     throw std::runtime_error(printable(to.native()) +

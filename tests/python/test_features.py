@@ -128,6 +128,23 @@ def test_only_the_kinds_asked_for(tmp_path):
     assert run_json(monitor)["not_covered"] == {}
 
 
+def test_all_of_a_model_without_routers_misses_none(tmp_path):
+    for kinds, missed in (
+        (["all"], set()),
+        (["grads", "router"], {"router_entropy", "router_similarity"}),
+    ):
+        model = nn.Linear(4, 3)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        monitor = trainmon.watch(model, optimizer, kinds=kinds, out=tmp_path / kinds[-1])
+        for _ in range(2):
+            model(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        healthy(monitor)
+        told = {one for one in run_json(monitor)["not_covered"] if one.startswith("router")}
+        assert told == missed
+
+
 def test_only_recorded_steps(tmp_path, monkeypatch):
     reads = []
     for name in ("attention_features", "spectral"):

@@ -433,6 +433,8 @@ def test_what_is_no_file_is_refused_at_once(tmp_path):
     assert (tmp_path / "pipe").is_fifo()
     done = command("report", tmp_path / "run", "-o", "", check=2)
     assert "an empty name is no file to write" in done.stderr
+    done = command("report", tmp_path / "no_run", "-o", tmp_path / "x" / "y.html", check=2)
+    assert f"{tmp_path / 'x'} is no directory" in done.stderr
 
 
 def test_equal_curves_of_many_ranks_are_kept_once(tmp_path):

@@ -20,7 +20,7 @@ class Side {
     if (names.length === 0) return say("none_named");
     const all = this.report.words[at].tensors;
     if (names.length > 1 && /^(both|all [\d,]+) tensors$/.test(all)) return language === 0 ? all : say("all_tensors", names.length);
-    const shown = names.slice(0, 3).join(", ");
+    const shown = this.report.words[at].names.join(", ");
     return names.length > 3 ? `${shown} ${say("and_more", names.length - 3)}` : shown;
   }
 
@@ -39,9 +39,45 @@ class Side {
     if (!this.report.evidence) return [];
     const { kind, lines } = this.report.evidence;
     return lines.map(({ rank, before, at, last }) => {
-      const norms = [before, at, last].filter((one) => one !== null).map((one) => say("at_step", number(one.norm, 3), one.step));
+      const all = [before, at, last].filter((one) => one !== null);
+      const values = new Set(all.map((one) => one.norm));
+      if (values.size === 1 && all.length > 1) return null;  // it tells nothing
+      let digits = 3;
+      while (digits < 9 && new Set([...values].map((one) => number(one, digits))).size < values.size) ++digits;
+      const norms = all.map((one) => say("at_step", number(one.norm, digits), one.step));
       return `${say("rank_n", rank)}, ${say("norm_at", kind)}: ${norms.join(" \u2192 ")}`;
-    });
+    }).filter((one) => one !== null);
+  }
+
+  // The later steps of a finding that are one with it.
+  laterSteps(at) {
+    return this.findings.filter((_, i) => i !== at && this.report.words[i].first_alike === at).map((one) => one.step);
+  }
+
+  // Until when the verdict lasted, where that is known.
+  lasted() {
+    const [, end] = this.spanOfSteps() || [0, 0];
+    const { spread } = this.report;
+    if (spread) {
+      if (spread.last === null) return null;
+      const [first, last] = spread.last;
+      if (first <= this.verdict.step) return last < end ? say("bad_alone") : null;
+      return say(last < end ? "bad_until" : "bad_to_the_end", stepsText(spread.last));
+    }
+    const steps = this.laterSteps(this.report.verdict_at);
+    if (steps.length === 0) return null;
+    const isOver = this.report.diagnosis.left_out === 0 && steps[steps.length - 1] < end;
+    return isOver ? say("last_time", alsoText(steps)) : alsoText(steps);
+  }
+
+  // Where a NaN went from the verdict.
+  spreadLines() {
+    const { spread } = this.report;
+    if (!spread || this.report.is_selection || this.report.record.left_out_lines > 0) return [];
+    if (spread.others === 0) return [say("no_others_bad")];
+    const more = spread.others - spread.names.length;
+    return [say("others_bad", grouped(spread.others), stepsText(spread.first),
+      spread.names.join(", ") + (more > 0 ? ` ${say("and_more", grouped(more))}` : ""))];
   }
 
   verdictCard() {
@@ -54,6 +90,7 @@ class Side {
       el(this.letter ? "h2" : "h1", {}, this.placeOf(at)),
       language === 1 ? el("p", { class: "says" }, CHECKS_ZH[this.verdict.check]) : null,
       el("p", { class: language === 0 ? "says" : "quiet" }, words.text),
+      this.lasted() && el("p", { class: "lasted" }, this.lasted()),
       this.normsOfVerdict().map((one) => el("p", { class: "norms" }, one)),
       isExact(this.verdict) ? el("p", {}, say("exact")) : null,
       el("p", { class: "quiet" }, words.check),
@@ -82,25 +119,35 @@ class Side {
     return span && el("p", { class: style }, say("looked_at", grouped(this.report.rows), this.report.ranks.length, span[0], span[1]));
   }
 
+  // ", 1 of 2 ranks is missing"
+  missingText() {
+    const { length } = this.report.record.missing_ranks;
+    return length === 0 ? "" : say("ranks_missing", length, length + this.report.ranks.length);
+  }
+
   soundCard() {
     const state = this.report.rows === 0 ? "empty" : this.isWhole() ? "fine" : "unsure";
     const empty = this.report.is_selection && this.findings.length === 0 ? "nothing_matches" : "nothing_recorded";
     return el("section", { id: this.id("verdict"), class: `verdict ${state}` },
       this.letter ? el("p", { class: "label" }, say("run_n", this.letter)) : null,
       this.path(),
-      el(this.letter ? "h2" : "h1", {}, say(this.report.rows === 0 ? empty : "nothing_wrong")),
+      el(this.letter ? "h2" : "h1", {}, say(this.report.rows === 0 ? empty : "nothing_wrong") + this.missingText()),
       this.lookedAt("says"),
       this.isWhole() ? null : el("p", {}, say("not_whole")),
       this.report.record.skipped.map((one) => el("p", {}, one)));
   }
 
-  findingsList(id, title, chosen) {
+  // Findings that say the same are one; `said` comes before them.
+  findingsList(id, title, all, said = []) {
     const most = 5;
+    const chosen = all.filter((at) => this.report.words[at].first_alike === at);
+    const also = (at) => [alsoText(this.laterSteps(at))].filter((one) => one !== "").map((one) => `, ${one}`).join("");
     const lines = chosen.slice(0, most).map((at) => `${this.placeOf(at)}: ${
-      language === 1 ? `${CHECKS_ZH[this.findings[at].check]} (${this.report.words[at].text})` : this.report.words[at].text}`);
+      language === 1 ? `${CHECKS_ZH[this.findings[at].check]} (${this.report.words[at].text})` : this.report.words[at].text}${also(at)}`);
     const isLast = id === (this.verdict ? "consequences" : "noticed");
     const more = chosen.length - lines.length + (isLast ? this.report.diagnosis.left_out : 0);
     if (more > 0) lines.push(say("and_more", grouped(more)));
+    lines.unshift(...said);
     return lines.length === 0 ? null : block(this.id(id), title, lines);
   }
 
@@ -111,20 +158,22 @@ class Side {
     const before = others.filter((at) => this.findings[at].step < this.verdict.step);
     const later = others.filter((at) => this.findings[at].step > this.verdict.step);
     return [this.findingsList("candidates", this.titled("candidates"), here),
-      this.findingsList("consequences", this.titled("consequences"), later), this.findingsList("noticed", this.titled("noticed"), before)];
+      this.findingsList("consequences", this.titled("consequences"), later, this.spreadLines()), this.findingsList("noticed", this.titled("noticed"), before)];
   }
 
   changed() {
     const lines = [...this.report.changes];
-    const starts = this.report.restarts.filter((one) => one.first_step !== null);
-    for (const one of starts) {
-      if (one.restart > 0 && (!this.verdict || one.first_step === this.verdict.step)) {
+    // Within the steps in which a declared value is told.
+    const isNear = ({ restart, first_step: step }) => !this.verdict || (step !== null && restart <= this.verdict.restart
+      && step <= this.verdict.step && step >= this.verdict.step - STEPS_BEFORE);
+    for (const one of this.report.restarts) {
+      if (one.restart > 0 && one.first_step !== null && isNear(one)) {
         lines.push(say("restart_here", one.restart, one.first_step));
       }
     }
     for (let i = 1; i < this.report.restarts.length; ++i) {
       const [before, now] = [this.report.restarts[i - 1], this.report.restarts[i]];
-      if (before.world_size !== now.world_size) {
+      if (before.world_size !== now.world_size && isNear(now)) {
         lines.push(say("world_changed", before.world_size, now.world_size, now.restart));
       }
     }
@@ -152,6 +201,19 @@ class Side {
     }
     return [...alike.values()].map(({ given: [key, count, all], ranks, kinds }) =>
       say(key, ranges(ranks), grouped(count), grouped(all), ranks.length, kinds.join(", ")));
+  }
+
+  // Tensors that were not there in steps in which others of their kind were.
+  lackingTensors() {
+    const most = 5;
+    const all = this.report.record.lacking;
+    const lines = all.slice(0, most).map(({ kinds, names, tensors, columns, steps }) => {
+      const more = tensors - names.length;
+      const when = steps.slice(0, most).map(stepsText).join(" ") + (steps.length > most ? ` ${say("and_more", grouped(steps.length - most))}` : "");
+      return say(this.report.record.step_width === 1 ? "lacking" : "lacking_some", grouped(tensors), kinds.join(", "), grouped(columns), names.join(", ") + (more > 0 ? ` ${say("and_more", grouped(more))}` : ""), when);
+    });
+    const more = all.slice(most).reduce((sum, one) => sum + one.tensors, 0);
+    return more > 0 ? [...lines, say("lacking_more", grouped(more))] : lines;
   }
 
   notSeen() {
@@ -186,7 +248,7 @@ class Side {
       lines.push((all === 1 ? say("recorded_one", kinds, one.first_step)
         : say("recorded", kinds, grouped(one.steps), one.first_step, one.last_step, grouped(all))) + this.endsOf(one));
     }
-    lines.push(...this.fewerOnRanks());
+    lines.push(...this.fewerOnRanks(), ...this.lackingTensors());
     if (this.verdict && this.report.changes.length === 0) lines.push(say(this.report.has_declared ? "no_change" : "no_declared"));
     if (record.step_width > 1) lines.push(say("shared_columns", record.step_width));
     if (record.left_out_lines > 0) lines.push(say("left_out_lines", grouped(record.left_out_lines)));
@@ -195,7 +257,7 @@ class Side {
 
   checked() {
     const made = Object.entries(this.report.diagnosis.checked);
-    const lines = made.length === 0 ? [] : [made.map(([check, times]) => `${check} ${grouped(times)}`).join(", ")];
+    const lines = made.length === 0 ? [] : [made.map(([check, times], i) => [i > 0 ? ", " : "", el("abbr", { title: CHECKS[check] && CHECKS[check][language] }, check), ` ${grouped(times)}`])];
     const reasons = new Map();
     for (const one of this.report.diagnosis.not_checked) {
       if (one.check === "what was not recorded") continue;  // notSeen() names it, and its ranks
@@ -207,6 +269,20 @@ class Side {
 
   card() { return this.verdict ? this.verdictCard() : this.soundCard(); }
   blocks() { return [...this.otherFindings(), this.changed(), this.notSeen(), this.checked()].filter((one) => one !== null); }
+}
+
+const STEPS_BEFORE = 10;  // as setting_changes() has it
+
+// "7" or "7-12" of the first and the last step.
+function stepsText([first, last]) {
+  return first === last ? String(first) : `${first}-${last}`;
+}
+
+// Further steps of a finding in words; "" of none.
+function alsoText(steps) {
+  const [first, last] = [steps[0], steps[steps.length - 1]];
+  if (steps.length < 2) return steps.length === 0 ? "" : say("also_in_step", first);
+  return say(last - first === steps.length - 1 ? "also_in_steps" : "also_in_some", first, last, grouped(steps.length));
 }
 
 // By how much a check failed, as [label, text]: nothing of checks that are exact.

@@ -56,15 +56,16 @@ function strip() {
   const bin = view.cursor ?? data.axis.length - 1;
   const ranks = sides.flatMap((side) => {
     const bad = new Set(side.findings.filter((one) => one.step === (side.verdict ? side.verdict.step : -1)).flatMap((one) => one.ranks));
-    return side.report.ranks.map((rank) => ({ side, rank, isBad: bad.has(rank) }));
+    const missing = side.report.record.missing_ranks.map((rank) => ({ side, rank, isBad: false, isMissing: true }));
+    return [...side.report.ranks.map((rank) => ({ side, rank, isBad: bad.has(rank) })), ...missing];
   });
   const inOrder = (a, b) => a.side.number - b.side.number || a.rank - b.rank;
   ranks.sort((a, b) => b.isBad - a.isBad || inOrder(a, b));
   const shown = ranks.slice(0, STRIP_RANKS).sort(inOrder);
   const stages = sides.flatMap((side) => side.findings).some((one) => one.stage === "start") ? ["start", ...STAGES] : STAGES;
   const head = el("tr", {}, el("th", {}), stages.map((stage) => el("th", {}, el("span", {}, say(stage)))));
-  const rows = shown.map(({ side, rank }) => el("tr", {}, el("th", {}, ownerText(side.number, rank)), stages.map((stage) => {
-    const [state, why] = stateOf(side, stage, rank, bin);
+  const rows = shown.map(({ side, rank, isMissing }) => el("tr", {}, el("th", {}, ownerText(side.number, rank)), stages.map((stage) => {
+    const [state, why] = isMissing ? ["grey", say("rank_missing")] : stateOf(side, stage, rank, bin);
     return el("td", { class: `state ${state}`, title: why ? `${say(`s_${state}`)}: ${printable(why)}` : say(`s_${state}`) },
       SIGNS[state], el("span", { class: "word" }, ` ${say(`s_${state}`)}`));
   })));

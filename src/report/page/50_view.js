@@ -33,11 +33,12 @@ function shade(colors, t) {
 
 // What the page is about: the verdict of each run, and where two runs begin to differ.
 function markedPlaces() {
-  const places = sides.filter((side) => side.verdict).map(({ verdict, number }) => {
+  const places = sides.filter((side) => side.verdict).map(({ verdict, number, report: { words, verdict_at: at } }) => {
+    const { element } = words[at];
     const names = new Set(verdict.tensors.map((name) => (number === 1 && data.renamed[name]) || name));
-    return { step: verdict.step, isDifference: false, takes: (line) => line.run === number
+    return { step: verdict.step, isDifference: false, verdict, takes: (line) => line.run === number
       && line.kind.stage === verdict.stage && names.has(data.rows.names[line.tensor])
-      && (verdict.ranks.length === 0 || verdict.ranks.includes(line.rank)) };
+      && (element === "" || data.rows.identities[line.tensor][2] === element) && (verdict.ranks.length === 0 || verdict.ranks.includes(line.rank)) };
   });
   const found = report.other && report.comparison.found && report.comparison.found.first;
   if (found) places.unshift({ step: found.step, isDifference: true, takes: (line) => isAt(found, line) });

@@ -248,11 +248,17 @@ function cellTable(kind, lines) {
   const head = el("tr", {}, el("th", {}, `${say("step")} ${stepsOfBin(bin)}`),
     columns.map((name) => el("th", {}, name === "low" || name === "high" ? `norm ${name}` : name)));
   const valueOf = (name, { at }) => (STATISTICS.includes(name) ? kind.values(name).value : kind.column(name))[at];
+  // What the check of a verdict compared, where it is of one tensor.
+  const sizesAt = (line) => markedPlaces().filter(({ verdict, step, takes }) => verdict && verdict.check !== "finite"
+    && verdict.tensors.length === 1 && binOfStep(step) === bin && takes(line)).flatMap(({ verdict }) => sizesOf(verdict));
+  const labels = (lines.map(sizesAt).find((sizes) => sizes.length > 0) || []).map(([label]) => say(label));
+  head.append(...labels.map((label) => el("th", {}, label)));
   const rows = lines.slice(0, MOST_LINES).map((line) => {
     const cell = kind.cell(line, bin);
     return el("tr", {}, el("th", {}, ownerText(line.run, line.rank)),
       cell === null ? el("td", { colspan: columns.length }, cellText(line, bin))
-        : columns.map((name) => el("td", {}, number(valueOf(name, cell), ["norm", "low", "high"].includes(name) ? 4 : 3))));
+        : columns.map((name) => el("td", {}, number(valueOf(name, cell), ["norm", "low", "high"].includes(name) ? 4 : 3))),
+      sizesAt(line).map(([, text]) => el("td", {}, text)));
   });
   return el("div", { class: "scroll" }, el("table", { class: "numbers" }, head, rows));
 }
@@ -298,6 +304,8 @@ function overview() {
     const starts = side.report.restarts.filter((one) => one.first_step !== null).map((one) => one.first_step);
     const of = side.letter ? `${say("run_n", side.letter)}: ` : "";
     if (starts.length > 1) notes.push(of + say("restarts", starts.length, starts.join(", ")));
+    const cost = side.report.record.own_cost;
+    if (cost) notes.push(of + say("own_cost", number(100 * cost.share, 2), cost.rank, number(100 * cost.budget, 2)));
   }
   return el("section", { id: "overview", class: "block" }, el("h2", {}, say("overview")),
     el("div", { class: "figures" }, cards), notes.map((one) => el("p", { class: "quiet" }, one)),

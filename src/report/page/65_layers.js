@@ -198,5 +198,5 @@ function layers() {
       key.style.setProperty("--color", theme().lines[side.number]);
       return key;
     }) : null),
-    el("p", { id: "layers_left", class: "quiet" }));
+    el("p", { id: "layers_left", class: "quiet" }), el("div", { id: "layers_command" }));
 }

@@ -41,5 +41,6 @@ function features() {
     return el("figure", {}, el("figcaption", {}, el("button", { class: "link", onclick: open }, kind.name), " ", seriesKeys(series), chart.note), mounted(chart));
   });
   return el("section", { id: "features", class: "block" }, el("h2", {}, say("features")),
-    el("div", { class: "figures" }, figures), el("p", { class: "quiet" }, say("features_say")));
+    el("div", { class: "figures" }, figures), el("p", { class: "quiet" }, say("features_say")),
+    command(`SELECT kind, step, rank, name, mean FROM stats WHERE kind IN (${kinds.map((kind) => sqlText(kind.name)).join(", ")})${report.commands.where}`));
 }

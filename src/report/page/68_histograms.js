@@ -9,9 +9,17 @@ class Histograms {
       const width = bins + 3;
       const bytes = columns.subarray(begin, begin + width * steps.length);
       begin += width * steps.length;
-      return { kind, name, label: tensorLabel([name, chunk, element]), run, rank, low, high, bins, width, bytes };
+      return { kind, name, element, chunk, label: tensorLabel([name, chunk, element]), run, rank, low, high, bins, width, bytes };
     });
   }
+}
+
+// Whether the NaN of a column is a ratio of 0 and 0: there is none in what the optimizer's step was then.
+function isUndefined(line, column) {
+  if (line.element !== "ratio") return false;
+  const isStep = (one) => one.element === "update" && ["kind", "name", "chunk", "run", "rank"].every((key) => one[key] === line[key]);
+  const step = data.histograms.lines.find(isStep);
+  return step !== undefined && step.bytes[column * step.width + 2] === 0;
 }
 
 // A share of the elements as it is drawn; one byte is its square root.
@@ -48,7 +56,7 @@ class HistogramChart extends Chart {
         pen.fillStyle = css(shade(colors, bytes[3 + bin] / 255));
         pen.fillRect(left, bottom - (bin + 1) * each, Math.max(1, right - left), Math.ceil(each));
       }
-      const outside = [[bytes[0], bottom - 3, colors.more], [bytes[1], top, colors.more], [bytes[2], top, colors.nan]];
+      const outside = [[bytes[0], bottom - 3, colors.more], [bytes[1], top, colors.more], [bytes[2], top, isUndefined(line, column) ? colors.dot : colors.nan]];
       for (const [byte, y, color] of outside) {
         if (byte === 0) continue;
         pen.fillStyle = css(color);
@@ -73,7 +81,7 @@ class HistogramChart extends Chart {
     const percent = (byte) => `${number(100 * shareOfByte(byte), 2)} %`;
     const edge = (i) => number(line.low + i / line.bins * (line.high - line.low), 3);
     if (bin >= 0 && bin < line.bins) lines.push(`${edge(bin)} .. ${edge(bin + 1)}: ${percent(bytes[3 + bin])}`);
-    for (const [i, key] of [[0, "below"], [1, "above"], [2, "m_nan"]]) if (bytes[i] > 0) lines.push(`${say(key)}: ${percent(bytes[i])}`);
+    for (const [i, key] of [[0, "below"], [1, "above"], [2, isUndefined(line, column) ? "m_undefined" : "m_nan"]]) if (bytes[i] > 0) lines.push(`${say(key)}: ${percent(bytes[i])}`);
     return lines;
   }
 }
@@ -93,6 +101,7 @@ function histograms() {
     el("p", { id: "histogram_choice" }, choice(say("tensor"), names.map((one) => [one, printable(one)]), name, (one) => { view.histogram = one; render.pictures(); })),
     figures,
     lines.length > shown.length ? el("p", { class: "quiet" }, say("left_out_ranks", lines.length - shown.length)) : null,
+    sides.map((side) => el("p", {}, el("code", {}, `${side.report.commands.plot} --what histogram --name ${shellWord(name)}`))),
     data.histograms.leftOut > 0 ? el("p", { class: "quiet" }, say("histograms_left_out", grouped(data.histograms.leftOut))) : null,
     el("p", { class: "quiet" }, say("histograms_say")));
 }

@@ -148,11 +148,12 @@ function worst() {
     el("p", { class: "quiet" }, say("worst_says"), sides.some((side) => side.verdict) ? null : `. ${say("worst_ordinary")}`),
     rows.length === 0 ? el("p", {}, say("no_values"))
       : el("div", { class: "scroll" }, el("table", { class: "numbers" }, head, rows)),
-    all.length > WORST ? el("p", { class: "quiet" }, say("others_left_out", grouped(all.length - WORST))) : null);
+    all.length > WORST ? el("p", { class: "quiet" }, say("others_left_out", grouped(all.length - WORST))) : null,
+    sides.map((side) => el("p", {}, el("code", {}, side.report.commands.top))));
 }
 
 function choice(label, options, chosen, choose) {
-  const made = el("select", { "aria-label": label, onchange: (event) => choose(event.target.value) },
+  const made = el("select", { "aria-label": label, onchange: (event) => choose(event.target.value), onmousedown: isOpened, onkeydown: isOpened },
     options.map(([value, text]) => el("option", { value, selected: value === chosen }, text)));
   return el("label", {}, `${label} `, made);
 }

@@ -54,22 +54,29 @@ function goBackTo(kept) {
   }
 }
 
-// What has the focus, to give it to what stands in its place later.
+// What has the focus, to give it to what stands in its place later. A menu that gets it so is not open.
 function focusInSight() {
   const one = document.activeElement;
   const chart = charts.findIndex(({ canvas }) => canvas === one);
   const { id, selectionStart, selectionEnd } = one;
+  const label = one.tagName === "SELECT" ? one.getAttribute("aria-label") : null;
   return () => {
-    const now = chart >= 0 ? charts[chart] && charts[chart].canvas : id && place(id);
-    if (!now) return;
+    const now = chart >= 0 ? charts[chart] && charts[chart].canvas : label === null ? id && place(id)
+      : [...document.querySelectorAll("select")].find((menu) => menu.getAttribute("aria-label") === label);
+    if (!now || now === document.body) return;
+    if (label !== null) now.dataset.chosen = "yes";
     now.focus({ preventScroll: true });
     if (id === "search") now.setSelectionRange(selectionStart, selectionEnd);
   };
 }
 
+function isOpened(event) {
+  delete event.currentTarget.dataset.chosen;
+}
+
 function isInUse() {
   const one = document.activeElement;
-  return charts.some(({ drag }) => drag !== null) || !getSelection().isCollapsed || (one !== null && one.tagName === "SELECT");
+  return charts.some(({ drag }) => drag !== null) || !getSelection().isCollapsed || (one !== null && one.tagName === "SELECT" && !one.dataset.chosen);
 }
 
 // The text of an element of a page, which has no "<" of its own.

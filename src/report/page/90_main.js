@@ -30,6 +30,7 @@ render.layers = () => {
   const what = part === null ? kind.name : `${kind.name} ${part}`;
   const title = say("layers_at", stepsOfBin(bin), what, statName());
   place("layers_title").textContent = kind.places[bin] < 0 ? `${title}: ${say("m_not_recorded")}` : title;
+  place("layers_command").replaceChildren(...command(`SELECT name, rank, ${view.stat} FROM stats WHERE kind = ${sqlText(kind.name)} AND step = ${data.axis[bin][1]}${report.commands.where}`));
   place("layers_left").textContent = layerChart.leftOut > 0 ? say("layers_left_out", grouped(layerChart.leftOut)) : "";
   repaint();
 };
@@ -78,8 +79,9 @@ function history() {
 }
 
 render.pictures = () => {
+  if (data.axis.length === 0) { charts = []; return; }
+  const back = focusInSight();
   charts = [];
-  if (data.axis.length === 0) return;
   const chosen = data.rows.tensors[view.tensor];
   const parts = [];
   if (data.rows.kinds.size > 0) {
@@ -101,6 +103,7 @@ render.pictures = () => {
   place("pictures").replaceChildren(...parts.filter((one) => one !== null));
   render.strip();
   render.maps();
+  back();
 };
 
 function switchLanguage() {
@@ -126,7 +129,8 @@ function choose() {
   const first = (some) => some.find((kind) => found && kind.name === found.check)
     || some.find((kind) => liked.includes(kind.name)) || some[0];
   let kind = found && ofStage(found.stage).length > 0 ? first(ofStage(found.stage)) : null;
-  let isWanted = (line) => found.tensors.some((name) => data.rows.names[line.tensor] === ((side.number === 1 && data.renamed[name]) || name));
+  const element = side.verdict ? side.report.words[side.report.verdict_at].element : "";
+  let isWanted = (line) => (element === "" || data.rows.identities[line.tensor][2] === element) && found.tensors.some((name) => data.rows.names[line.tensor] === ((side.number === 1 && data.renamed[name]) || name));
   if (differing) {
     kind = data.rows.kinds.get(differing.kind) || null;
     isWanted = (line) => isAt(differing, line);

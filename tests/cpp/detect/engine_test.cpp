@@ -509,6 +509,8 @@ TEST(Engine, GradientsThatBecomeZeroAreToldWithoutCertainty) {
     EXPECT_FALSE(one.certain);
     EXPECT_EQ(one.step, 13);
     EXPECT_EQ(one.tensors, std::vector<std::uint32_t>{0});
+    EXPECT_EQ(one.text,
+              "the gradient is zero in three steps in a row, after steps in which it never was");
   }
   EXPECT_TRUE(is_told);
 }
