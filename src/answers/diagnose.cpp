@@ -14,6 +14,7 @@
 #include "detect/engine.h"
 #include "detect/parameters.h"
 #include "model/first_bad.h"
+#include "model/kinds.h"
 #include "read/run_stream.h"
 #include "trainmon/first_bad.h"
 
@@ -139,7 +140,7 @@ class StepByStep {
     const auto add = [&](const ReadRow& row, const RowCheck* check) {
       std::optional<detect::Observation> one =
           parameters_.observe(row.series, row.state, row.flags, row.loss_scale, check);
-      if (!one) return;
+      if (!one) return add_input(rank, row, check);
       one->rank = row.rank;
       one->attempt = row.attempt;
       one->accum = row.accum;
@@ -147,18 +148,35 @@ class StepByStep {
       together_.take(row, *one);
       if (row.fate == Fate::skipped) return;
       (check == nullptr ? unchecked_ : checked_).insert(one->tensor);
-      rank.newest = std::max(rank.newest, row.step);
-      if (row.fate == Fate::unknown) rank.open = std::max(rank.open, row.step);
-      if (row.step < next_step_) return;  // too late: its step was checked without it
-      const auto [at, is_new] = steps_.try_emplace(row.step, row.restart, row.step);
-      detect::StepEvidence& evidence = at->second;
-      if (row.restart > evidence.restart) evidence = {row.restart, row.step};
-      if (row.restart == evidence.restart) evidence.add(*one);
+      if (detect::StepEvidence* const evidence = open(rank, row)) evidence->add(*one);
     };
     RunStream::Take take;
     take.row = [&](const ReadRow& row) { add(row, nullptr); };
     take.checked = [&](const ReadRow& row, const RowCheck& check) { add(row, &check); };
     return stream_.read(stream_.pieces()[rank.pieces[rank.next++]], take, damage);
+  }
+
+  void add_input(Rank& rank, const ReadRow& row, const RowCheck* check) {
+    if (row.fate == Fate::skipped) return;
+    std::optional<detect::Input> one = parameters_.input(row.series, row.state, check);
+    if (!one) return;
+    one->rank = row.rank;
+    one->accum = row.accum;
+    one->call = row.call;
+    one->seq = row.seq;
+    if (detect::StepEvidence* const evidence = open(rank, row)) evidence->add(std::move(*one));
+  }
+
+  // That of the step of a row; nullptr when it comes too late: its step was checked without it, or
+  // is of an older start.
+  detect::StepEvidence* open(Rank& rank, const ReadRow& row) {
+    rank.newest = std::max(rank.newest, row.step);
+    if (row.fate == Fate::unknown) rank.open = std::max(rank.open, row.step);
+    if (row.step < next_step_) return nullptr;
+    const auto [at, is_new] = steps_.try_emplace(row.step, row.restart, row.step);
+    detect::StepEvidence& evidence = at->second;
+    if (row.restart > evidence.restart) evidence = {row.restart, row.step};
+    return row.restart == evidence.restart ? &evidence : nullptr;
   }
 
   void take_complete() {
@@ -192,6 +210,7 @@ class StepByStep {
 };
 
 detect::Stage stage_of_first(const FirstBad& bad) {
+  if (bad.series.kind == kind::kInput) return detect::Stage::input;
   if (bad.came_from.starts_with("the forward")) return detect::Stage::forward;
   return stage_of_kind(bad.series.kind);
 }
@@ -237,6 +256,7 @@ std::string why_unchecked(const StepByStep& steps, const std::vector<detect::Ten
 
 detect::Stage stage_of_kind(std::string_view kind) {
   if (kind == kLogged) return detect::Stage::loss;
+  if (kind == kind::kInput || kind == kind::kInputEntropy) return detect::Stage::input;
   switch (moment_of(kind)) {
     case 0:
       return detect::Stage::weights;
@@ -280,7 +300,8 @@ Diagnosis diagnose(const std::filesystem::path& run, const ReadOptions& options)
     const auto place = static_cast<std::uint32_t>(known - result.tensors.begin());
     if (known == result.tensors.end()) {
       const Series& series = bad.found->series;
-      result.tensors.push_back({series.name, series.chunk, series.optimizer});
+      const std::string& name = series.kind == kind::kInput ? series.element : series.name;
+      result.tensors.push_back({name, series.chunk, series.optimizer});
     }
     findings.add(finding_of(*bad.found, place, together.tensors()));
   }

@@ -189,6 +189,7 @@ const WORDS = {
 const CHECKS_ZH = {
   finite: "出现 NaN 或无穷",
   start: "第一步就有彼此相等的权重",
+  input: "批次重复，或输入的熵突变",
   present: "一个 rank 缺少应有的行，或动量中断",
   gap: "权重在两次优化器更新之间改变",
   replicas: "各 rank 应相同的张量不同",
