@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
+import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -199,3 +201,6 @@ def states_differ_at(results: list[dict]) -> int | None:
 
 if __name__ == "__main__":
     main()
+    # All is written, and gloo now and then aborts when the interpreter ends.
+    sys.stdout.flush(), sys.stderr.flush()
+    os._exit(0)

@@ -199,3 +199,6 @@ def note(options: argparse.Namespace, out: Path, setting: str, name: str, steps:
 
 if __name__ == "__main__":
     main()
+    # All is written, and gloo now and then aborts when the interpreter ends.
+    sys.stdout.flush(), sys.stderr.flush()
+    os._exit(0)
