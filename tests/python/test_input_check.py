@@ -255,3 +255,11 @@ def test_ranks_that_are_given_the_same_from_the_start_are_one_notice(runs):
     found = runs["same_from_start"]
     (one,) = of_input(found)
     assert found["verdict"] is None and (one["step"], one["ranks"]) == (0, [0, 1])
+
+
+def test_a_compiled_model_has_rows_of_its_inputs(tmp_path):
+    model = Model()
+    model.compile(backend="eager")
+    found = diagnosed(tmp_path / "run", lambda step: new(min(step, AT)), model=model)
+    assert found["checked"]["input"] == STEPS
+    assert (found["verdict"]["check"], found["verdict"]["step"]) == ("input", AT + 1)
