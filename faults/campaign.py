@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
+import sys
 from datetime import timedelta
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from catalogue import BEFORE, FAULTS, Draw, Fault
+from catalogue import BEFORE, FAULTS
+from planting import Draw, Fault
 from training import SETTINGS, Setting, Training, local
 from witness import Witness, first_difference
 
@@ -24,6 +27,7 @@ import trainmon
 
 BEFORE_FORKS, BETWEEN_FORKS = 20, 10
 STEPS = 24  # of each run
+LASTING = 10**6  # steps of a fault that goes on
 FIRST, LAST = 12, 17  # when a fault may strike: every check has held before, and steps come after
 
 
@@ -35,24 +39,37 @@ def gathered(one):
     return parts
 
 
-def gradient_norm(training: Training) -> float:
+def gradient_norm(training: Training, counts_twice: bool = False) -> float:
+    """Of this rank's part; `counts_twice`: with the LayerNorms once more."""
     squares = sum(
-        local(p.grad).double().square().sum().item() for p in training.parameters.values()
+        local(p.grad).double().square().sum().item() * (2 if counts_twice and "norm" in name else 1)
+        for name, p in training.parameters.items()
     )
     return squares**0.5
+
+
+def whole_norm(training: Training, norm: float) -> float:
+    """What a training logs: of all shards."""
+    if training.setting.wrapper != "fsdp2":
+        return norm
+    squares = torch.tensor(norm**2, dtype=torch.float64)
+    dist.all_reduce(squares)
+    return squares.sqrt().item()
 
 
 class Plant:
     def __init__(self, fault: Fault, draw: Draw, fork: int):
         self.fault, self.draw, self.fork = fault, draw, fork
         self.before = BEFORE.get(fault.name)
+        self.last = LASTING if fault.lasts else 0
 
     def __call__(self, training: Training, point: str) -> None:
         step = training.step - self.fork
-        if self.before and point == self.before[0] and step == self.draw.step + self.before[1]:
-            self.before[2](training, self.draw)
-        due = step >= self.draw.step if self.fault.lasts else step == self.draw.step
-        if point == self.fault.point and due:
+        first = self.draw.step
+        if self.before and point == self.before[0]:
+            if first <= step - self.before[1] <= first + self.last:
+                self.before[2](training, self.draw)
+        if point == self.fault.point and first <= step <= first + self.last:
             self.fault.act(training, self.draw)
 
 
@@ -63,16 +80,21 @@ def watched(training: Training, out: Path):
 def run(training: Training, saved: dict, out: Path | None, *watchers) -> dict:
     """What one fork of the training did: bits by the witness, losses, gradient norms."""
     training.load(saved)
-    witness, losses, norms = Witness(), [], []
+    witness, losses, norms, logged = Witness(), [], [], []
 
     def note_norm(which: Training, point: str) -> None:
         if point == "reduced":
             norms.append(gradient_norm(which))
+            counted = gradient_norm(which, which.counts_twice)
+            logged.append(whole_norm(which, counted))
+            witness.logs(which.step, logged[-1])
 
     training.watchers = [*watchers, witness, note_norm]
     mon = watched(training, out) if out is not None else None
     for _ in range(STEPS):
         losses.append(training.take_step())
+        if mon is not None:
+            mon.log(grad_norm=logged[-1])
     if mon is not None:
         mon.stop()
     training.watchers = []
@@ -85,7 +107,7 @@ def expected(fault: Fault, draw: Draw, setting: Setting, names: list[str]) -> di
         "step": draw.step,
         "stage": fault.stage,
         "ranks": [draw.rank] if fault.blames == "own" else every,
-        "tensors": [draw.tensor] if fault.tensors == "one" else sorted(names),
+        "tensors": {"one": [draw.tensor], "all": sorted(names), "none": []}[fault.tensors],
         "differ_on": [draw.rank] if fault.ranks == "own" else every,
     }
 
@@ -97,7 +119,6 @@ def main() -> None:
     parser.add_argument("seed", type=int)
     parser.add_argument("--forks", type=int, default=2)
     parser.add_argument("--faults", type=int, help="so many, drawn from the list")
-    parser.add_argument("--clean", type=int, help="no fault, but one run of so many steps")
     options = parser.parse_args()
     torch.set_num_threads(1)
     (setting,) = [one for one in SETTINGS if one.name == options.setting]
@@ -105,29 +126,9 @@ def main() -> None:
         dist.init_process_group("gloo", timeout=timedelta(minutes=3))
     draws = random.Random(f"{setting.name} {options.seed}")
     training = Training(setting, draws.randrange(1 << 30))
-    if options.clean:
-        run_clean(training, options.out / "clean", options.clean)
-    else:
-        run_faults(training, draws, options)
+    run_faults(training, draws, options)
     if dist.is_initialized():
         dist.destroy_process_group()
-
-
-def run_clean(training: Training, out: Path, steps: int) -> None:
-    losses, norms = [], []
-
-    def note_norm(which: Training, point: str) -> None:
-        if point == "reduced":
-            norms.append(gradient_norm(which))
-
-    training.watchers = [note_norm]
-    mon = watched(training, out)
-    for _ in range(steps):
-        losses.append(training.take_step())
-    mon.stop()
-    results = gathered({"seen": {}, "losses": losses, "norms": norms})
-    if training.rank == 0:
-        write(out, {"setting": training.setting.name, "fault": None, "steps": steps}, results)
 
 
 def run_faults(training: Training, draws: random.Random, options: argparse.Namespace) -> None:
@@ -153,7 +154,7 @@ def run_faults(training: Training, draws: random.Random, options: argparse.Names
     for number, fault in enumerate(faults):
         fork = draws.randrange(options.forks)
         draw = Draw(
-            draws.randint(FIRST, LAST), draws.randrange(setting.ranks), draws.choice(training.names),
+            0 if fault.from_start else draws.randint(FIRST, LAST), draws.randrange(setting.ranks), draws.choice(training.names),
             draws.random(),
         )  # fmt: skip
         out = options.out / f"{number:03d}"
@@ -200,3 +201,6 @@ def states_differ_at(results: list[dict]) -> int | None:
 
 if __name__ == "__main__":
     main()
+    # All is written, and gloo now and then aborts when the interpreter ends.
+    sys.stdout.flush(), sys.stderr.flush()
+    os._exit(0)

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 CHECKS = (
+    "input",
     "finite",
     "gap",
     "replicas",
@@ -27,6 +28,7 @@ CHECKS = (
     "update",
     "zero",
     "config",
+    "norm",
 )
 BEGIN, END = "<!-- faults: written by make faults from here -->", "<!-- faults: to here -->"
 
@@ -61,7 +63,7 @@ class Scored:
 
     def __init__(self, truth: dict, answer: dict, begin: int):
         self.fault, self.setting, self.exact = truth["fault"], truth["setting"], truth["exact"]
-        self.meant = truth["expected"]
+        self.meant, self.begin = truth["expected"], begin
         seen = truth["seen"]
         self.happened = seen is not None and (
             (seen["step"], seen["stage"]) == (self.meant["step"], self.meant["stage"])
@@ -83,6 +85,10 @@ class Scored:
         self.right_ranks = self.found and ranks == set(self.meant["ranks"])
         # Two ranks that differ, of which the evidence cannot tell which is wrong.
         self.in_ranks = self.found and set(self.meant["ranks"]) <= ranks
+        # Said at its time, and not as certain.
+        self.noticed = not self.found and any(
+            one["step"] - begin - self.meant["step"] in (0, 1) for one in self.findings
+        )
         self.checks_in_time = {
             one["check"]
             for one in self.findings
@@ -134,6 +140,7 @@ def totals(faults: list[Scored]) -> list:
     return [
         len(faults),
         interval(count, len(faults)),
+        interval(sum(one.noticed for one in faults), len(faults)),
         interval(sum(one.right_step for one in found), count),
         interval(sum(one.right_stage for one in found), count),
         interval(sum(one.right_tensors for one in found), count),
@@ -143,12 +150,44 @@ def totals(faults: list[Scored]) -> list:
     ]
 
 
+def noticed_by(faults: list[Scored]) -> str:
+    """Checks whose notices came at the time of these faults."""
+    checks = {
+        finding["check"]
+        for one in faults
+        for finding in one.findings
+        if one.noticed and finding["step"] - one.begin - one.meant["step"] in (0, 1)
+    }
+    return ", ".join(sorted(checks))
+
+
+def clean_text(records: list[dict]) -> list[str]:
+    """What records of clean.py are of."""
+    if not records:
+        return []
+    of: dict[str, int] = {}
+    for one in records:
+        of[one["setting"]] = of.get(one["setting"], 0) + one["steps"]
+    settings = ", ".join(f"{name} {steps:,}" for name, steps in sorted(of.items()))
+    noticed = sum(bool(one["noticed"]) for one in records if one["verdict"] is None)
+    variations = len({one["variation"] for one in records})
+    return [
+        f"Clean steps of each setting, beside the twins: {settings}. Their {len(records):,} records have "
+        f"{variations} legitimate variations, such as loaded states and schedules. {noticed} have a notice.",
+    ]
+
+
 def text(
-    faults: list[Scored], clean: list[tuple[dict, dict]], alarms: dict, note: str
+    faults: list[Scored],
+    clean: list[tuple[dict, dict]],
+    records: list[dict],
+    alarms: dict,
+    note: str,
 ) -> list[str]:
     head = [
         "n",
         "found",
+        "noticed",
         "step",
         "stage",
         "tensors",
@@ -165,15 +204,18 @@ def text(
             ["others", *totals([one for one in meant if not one.exact])],
         ],
     )
-    steps = sum(truth["steps"] for truth, _ in clean)
+    steps = sum(truth["steps"] for truth, _ in clean) + sum(one["steps"] for one in records)
     false = sum(answer["verdict"] is not None for _, answer in clean)
+    false += sum(one["verdict"] is not None for one in records)
     early = sum(one.found and one.delay < 0 for one in faults)
     lines += [
         "",
-        "Percent, with intervals of 95 %. The other columns are shares of what was found.",
+        "Percent, with intervals of 95 %: found as certain, or noticed at its time. The other columns are shares of "
+        "what was found.",
         f"{len(faults) - len(meant)} of {len(faults)} planted faults did not show where they were meant, by the "
         "witness, and do not count.",
-        f"False alarms that are certain: {false} in {steps} clean steps, and {early} before a fault.",
+        f"False alarms that are certain: {false} in {steps:,} clean steps, and {early} before a fault.",
+        *clean_text(records),
         "",
     ]
     each = []
@@ -182,13 +224,14 @@ def text(
         found = [one for one in of if one.found]
         each.append(
             [
-                name, len(of), len(found), sum(one.right_step for one in found),
+                name, len(of), len(found), sum(one.noticed for one in of),
+                sum(one.right_step for one in found),
                 sum(one.right_tensors for one in found), sum(one.among_tensors for one in found),
                 sum(one.right_ranks for one in found), sum(one.in_ranks for one in found),
-                ", ".join(sorted({one.verdict["check"] for one in found})),
+                ", ".join(sorted({one.verdict["check"] for one in found})) or noticed_by(of),
             ]
         )  # fmt: skip
-    lines += table(["fault", *head[:3], *head[4:], "by"], each)
+    lines += table(["fault", *head[:4], *head[5:], "by"], each)
     lines += ["", "Each check switched off: faults that no other check finds in their step.", ""]
     need = []
     for check in CHECKS:
@@ -239,7 +282,13 @@ def main() -> int:
             for name, saw in baselines(truth, loss_bar(of_setting)).items():
                 hits, of = alarms.get(name, (0, 0))
                 alarms[name] = (hits + saw, of + 1)
-    lines = text(faults, clean, alarms, options.note)
+    records = [
+        json.loads(line)
+        for folder in options.runs
+        for path in sorted(folder.rglob("clean.jsonl"))
+        for line in path.read_text().splitlines()
+    ]
+    lines = text(faults, clean, records, alarms, options.note)
     print("\n".join(lines))
     if options.write:
         whole = options.write.read_text()

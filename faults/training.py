@@ -42,6 +42,8 @@ SETTINGS = (
     Setting("fsdp2_adamw", wrapper="fsdp2"),
     Setting("zero2_adamw", wrapper="zero"),
 )
+# Trained without a fault, too.
+CLEAN_SETTINGS = (*SETTINGS, Setting("one_adamw_clip", ranks=1, wrapper="none", clip=1.0))
 
 
 class Block(nn.Module):
@@ -83,12 +85,10 @@ class Gpt(nn.Module):
         return self.head(self.norm(x))
 
 
-def text() -> torch.Tensor:
+def text(names: tuple[str, ...] = ("argparse.py", "typing.py", "ast.py")) -> torch.Tensor:
     """Sources of the standard library, as bytes below 128."""
     folder = Path(sysconfig.get_path("stdlib"))
-    whole = b"".join(
-        (folder / name).read_bytes() for name in ("argparse.py", "typing.py", "ast.py")
-    )
+    whole = b"".join((folder / name).read_bytes() for name in names)
     return torch.tensor([byte for byte in whole if byte < SYMBOLS], dtype=torch.long)
 
 
@@ -100,12 +100,14 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
 class Training:
     """`points` are called in each step: what is planted and what looks on hang there.
 
-    weights   before the forward       local    this rank's gradient, before the reduction
-    reduced   before clipping          moments  before the step of the optimizer
+    weights   before the forward       input    before each forward, its batch is drawn
+    local     this rank's gradient, before the reduction
+    micro     after each backward      reduced  before clipping
+    moments   before the step of the optimizer
     update    after it, before what watches it
     """
 
-    POINTS = ("weights", "local", "reduced", "moments", "update")
+    POINTS = ("weights", "input", "local", "micro", "reduced", "moments", "update")
 
     def __init__(self, setting: Setting, seed: int):
         self.setting = setting
@@ -121,6 +123,17 @@ class Training:
         self.data = torch.Generator().manual_seed(1000 * seed + self.rank)
         self.step = 0
         self.watchers: list = []
+        self.given: torch.Tensor | None = None  # the newest batch
+        self.batch_size = 4
+        self.behave()
+
+    def behave(self) -> None:
+        """What a fault may change, and what it keeps, as it is without one."""
+        self.forgets_to_reduce = self.past_wrapper = self.is_stuck = self.counts_twice = False
+        self.loss_factor = 1.0
+        self.common: torch.Generator | None = None  # draws the batches of all ranks
+        self.has_begun = False
+        self.remembered = None
 
     def _wrap(self) -> nn.Module:
         wrapper = self.setting.wrapper
@@ -182,27 +195,37 @@ class Training:
         self.inner.load_state_dict(copy.deepcopy(saved["state"]))
         self.data.set_state(saved["data"])
         self.step = saved["step"]
+        self.behave()
         self.optimizer.zero_grad()
 
     def batch(self) -> torch.Tensor:
-        starts = torch.randint(len(self.text) - CONTEXT - 1, (4,), generator=self.data)
+        if self.is_stuck:
+            return self.given
+        drawn = self.common or self.data
+        size = (self.batch_size,)
+        starts = torch.randint(len(self.text) - CONTEXT - 1, size, generator=drawn)
         return torch.stack([self.text[start : start + CONTEXT + 1] for start in starts.tolist()])
 
     def take_step(self) -> float:
         """The loss of this rank's last micro step."""
-        self.forgets_to_reduce = False
+        self.forgets_to_reduce = self.past_wrapper = False
+        self.loss_factor = 1.0
         self._at("weights")
         self.optimizer.zero_grad()
         for micro in range(self.setting.micros):
             is_last = micro == self.setting.micros - 1
             waits = self.setting.wrapper in ("ddp", "zero") and not is_last
             waits = waits or self.forgets_to_reduce
-            batch = self.batch()
+            self.given = self.batch()
+            self._at("input")
+            batch = self.given
+            model = self.model if self.past_wrapper else self.wrapped
             with self.wrapped.no_sync() if waits else nullcontext():
                 with torch.autocast("cpu", torch.bfloat16, enabled=self.setting.autocast):
-                    scores = self.wrapped(batch[:, :-1])
+                    scores = model(batch[:, :-1])
                     loss = nn.functional.cross_entropy(scores.flatten(0, 1), batch[:, 1:].flatten())
-                (loss / self.setting.micros).backward()
+                (self.loss_factor * loss / self.setting.micros).backward()
+            self._at("micro")
         self._at("reduced")
         if self.setting.clip:
             nn.utils.clip_grad_norm_(self.wrapped.parameters(), self.setting.clip)

@@ -13,6 +13,7 @@ from training import Training, local
 
 # What is looked at, at the point where it is whole.
 LOOKS = {
+    "input": ("input",),
     "weights": ("weights",),
     "reduced": ("grad_reduced",),
     "update": ("moments", "update"),
@@ -25,17 +26,25 @@ def digest(tensor: torch.Tensor) -> bytes:
 
 
 class Witness:
-    """Hangs at a training's points; `seen` is by step, stage and tensor."""
+    """Hangs at a training's points; `seen` is by step, stage and tensor, which is "" of a batch and of
+    what is logged."""
 
     def __init__(self):
         self.seen: dict[tuple[int, str, str], bytes] = {}
 
     def __call__(self, training: Training, point: str) -> None:
         for stage in LOOKS.get(point, ()):
+            if stage == "input":
+                key = (training.step, stage, "")
+                self.seen[key] = self.seen.get(key, b"") + digest(training.given)
+                continue
             for name, parameter in training.parameters.items():
                 for tensor in self._tensors(training, parameter, stage):
                     key = (training.step, stage, name)
                     self.seen[key] = self.seen.get(key, b"") + digest(tensor)
+
+    def logs(self, step: int, value: float) -> None:
+        self.seen[step, "logged", ""] = digest(torch.tensor(value))
 
     @staticmethod
     def _tensors(training: Training, parameter: torch.Tensor, stage: str) -> list[torch.Tensor]:
@@ -47,7 +56,7 @@ class Witness:
         return [value for _, value in sorted(state.items()) if torch.is_tensor(value)]
 
 
-ORDER = ("weights", "grad_reduced", "moments", "update")
+ORDER = ("input", "weights", "grad_reduced", "moments", "update", "logged")
 
 
 def first_difference(clean: list[dict], faulty: list[dict]) -> dict | None:
@@ -64,5 +73,5 @@ def first_difference(clean: list[dict], faulty: list[dict]) -> dict | None:
         "step": step,
         "stage": ORDER[stage],
         "ranks": sorted({rank for rank, _ in where}),
-        "tensors": sorted({name for _, name in where}),
+        "tensors": sorted({name for _, name in where if name}),
     }

@@ -145,7 +145,11 @@ class Monitor {
                           std::uint32_t flags = 0);
   // A row of the step that a formula takes of tensors of the CPU (stats/update.h).
   Observed observe_update(SeriesId series, const UpdateFormula& formula);
-  // The same for many tensors at once: those of a CUDA device are measured by one launch on the
+  // A row of a tensor of the CPU that the whole model is given in a call; of ids also one of their
+  // entropy. No row of a mask of minus infinities.
+  Observed observe_input(SeriesId series, SeriesId entropy, const TensorView& tensor,
+                         std::int64_t window, std::int32_t accum, std::int32_t call);
+  // observe() for many tensors at once: those of a CUDA device are measured by one launch on the
   // stream of each. out[i] tells what became of tensors[i]. `scale`: a float32 number on the device
   // that tensors of that device and stream are divided by; others are flagged as still scaled.
   // (Zeros are counted with the scale that arrived last.)

@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "look_at.h"
 #include "model/histogram.h"
 #include "monitor_class.h"
 #include "states.h"
@@ -58,6 +59,15 @@ int observe_direction(Monitor& monitor, SeriesId series, nb::handle a, nb::handl
     const auto share = static_cast<float>(sign_agreement(x, y));
     return monitor.observe(series, {.data = &share, .dtype = DType::float32});
   });
+}
+
+int observe_input(Monitor& monitor, SeriesId series, SeriesId entropy, nb::handle tensor,
+                  std::int64_t window, std::int32_t accum, std::int32_t call) {
+  const Observed done = look_at(monitor, tensor.ptr(), [&](const TensorView& view) {
+    if (view.device != Device::cpu) return Observed::elsewhere;
+    return monitor.observe_input(series, entropy, view, window, accum, call);
+  });
+  return static_cast<int>(done);
 }
 
 void add_histogram(Monitor& monitor, SeriesId series, const Histogram& histogram) {
@@ -113,6 +123,9 @@ void bind_rows(MonitorClass& monitor) {
            nb::arg("window") = nb::none())
       .def("observe_direction", &observe_direction, nb::arg("series"), nb::arg("a"), nb::arg("b"),
            "one row with the share of equal signs; answers like observe()")
+      .def("observe_input", &observe_input, nb::arg("series"), nb::arg("entropy"),
+           nb::arg("tensor"), nb::arg("window"), nb::arg("accum"), nb::arg("call"),
+           "rows of what the model is given; answers like observe(), 2 for a tensor of a device")
       .def("add_adam_histograms", &add_adam_histograms, nb::arg("update_series"),
            nb::arg("ratio_series"), nb::arg("exp_avg"), nb::arg("exp_avg_sq"), nb::arg("step"),
            nb::arg("beta1"), nb::arg("beta2"), nb::arg("eps"))

@@ -11,6 +11,7 @@
 #include "answers/unchecked.h"
 #include "base/text.h"
 #include "detect/parameters.h"
+#include "model/kinds.h"
 #include "read/run_stream.h"
 #include "trainmon/first_bad.h"
 
@@ -21,6 +22,7 @@ using detect::Check;
 using detect::Finding;
 
 detect::Stage stage_of_first(const FirstBad& bad) {
+  if (bad.series.kind == kind::kInput) return detect::Stage::input;
   if (bad.came_from.starts_with("the forward")) return detect::Stage::forward;
   return stage_of_kind(bad.series.kind);
 }
@@ -66,6 +68,7 @@ std::string why_unchecked(const StepsInOrder& steps, const std::vector<detect::T
 
 detect::Stage stage_of_kind(std::string_view kind) {
   if (kind == kLogged) return detect::Stage::loss;
+  if (kind == kind::kInput || kind == kind::kInputEntropy) return detect::Stage::input;
   switch (moment_of(kind)) {
     case 0:
       return detect::Stage::weights;

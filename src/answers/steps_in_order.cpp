@@ -141,7 +141,7 @@ void StepsInOrder::read(const RunStream& stream, const RunStream::Piece& piece,
   const auto add = [&](const ReadRow& row, const RowCheck* check) {
     std::optional<detect::Observation> one =
         parameters_->observe(row.series, row.state, row.flags, row.loss_scale, check);
-    if (!one) return;
+    if (!one) return add_input(rank, row, check);
     one->rank = row.rank;
     one->attempt = row.attempt;
     one->accum = row.accum;
@@ -149,19 +149,34 @@ void StepsInOrder::read(const RunStream& stream, const RunStream::Piece& piece,
     together_.take(row, *one);
     if (row.fate == Fate::skipped) return;
     (check == nullptr ? unchecked_ : checked_).insert(one->tensor);
-    rank.newest = std::max(rank.newest, row.step);
-    if (row.fate == Fate::unknown) rank.open = std::max(rank.open, row.step);
-    if (grows_ && row.step < std::max(next_step_, rank.complete)) is_disordered_ = true;
-    if (row.step < next_step_) return;  // too late: its step was checked without it
-    const auto [at, is_new] = steps_.try_emplace(row.step, row.restart, row.step);
-    detect::StepEvidence& evidence = at->second;
-    if (row.restart > evidence.restart) evidence = {row.restart, row.step};
-    if (row.restart == evidence.restart) evidence.add(*one);
+    if (detect::StepEvidence* const evidence = open(rank, row)) evidence->add(*one);
   };
   RunStream::Take take;
   take.row = [&](const ReadRow& row) { add(row, nullptr); };
   take.checked = [&](const ReadRow& row, const RowCheck& check) { add(row, &check); };
   rows_ += stream.read(piece, take, damage);
+}
+
+void StepsInOrder::add_input(Rank& rank, const ReadRow& row, const RowCheck* check) {
+  if (row.fate == Fate::skipped) return;
+  std::optional<detect::Input> one = parameters_->input(row.series, row.state, check);
+  if (!one) return;
+  one->rank = row.rank;
+  one->accum = row.accum;
+  one->call = row.call;
+  one->seq = row.seq;
+  if (detect::StepEvidence* const evidence = open(rank, row)) evidence->add(std::move(*one));
+}
+
+detect::StepEvidence* StepsInOrder::open(Rank& rank, const ReadRow& row) {
+  rank.newest = std::max(rank.newest, row.step);
+  if (row.fate == Fate::unknown) rank.open = std::max(rank.open, row.step);
+  if (grows_ && row.step < std::max(next_step_, rank.complete)) is_disordered_ = true;
+  if (row.step < next_step_) return nullptr;
+  const auto [at, is_new] = steps_.try_emplace(row.step, row.restart, row.step);
+  detect::StepEvidence& evidence = at->second;
+  if (row.restart > evidence.restart) evidence = {row.restart, row.step};
+  return row.restart == evidence.restart ? &evidence : nullptr;
 }
 
 void StepsInOrder::take_complete(std::int64_t until) {

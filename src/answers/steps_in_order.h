@@ -98,6 +98,10 @@ class StepsInOrder {
       std::map<int, std::vector<const RunStream::Piece*>>;  // by rank, the last one first
   int furthest_behind(const Pieces& pieces) const;
   void read(const RunStream& stream, const RunStream::Piece& piece, std::vector<Damage>& damage);
+  void add_input(Rank& rank, const ReadRow& row, const RowCheck* check);
+  // The evidence of the step of a row; nullptr where the row comes too late, for its step was
+  // checked without it, or is of an older start.
+  detect::StepEvidence* open(Rank& rank, const ReadRow& row);
   void take_complete(std::int64_t until);
   bool is_torn(std::int64_t step) const;
 

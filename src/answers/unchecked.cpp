@@ -34,6 +34,10 @@ std::string reason_unchecked(Check check, const RunRows& run, std::size_t ranks)
     case Check::start:
       why = lacks({"param_origin"});
       break;
+    case Check::input:
+      why = lacks({"input"});
+      if (why.empty()) why = "what the model was given has no fingerprint: checks=True records it";
+      break;
     case Check::present:
       why = lacks({"grad_reduced"});
       break;

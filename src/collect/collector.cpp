@@ -10,6 +10,7 @@
 #include "model/probe_payload.h"
 #include "stats/check.h"
 #include "stats/divide.h"
+#include "stats/entropy.h"
 #include "stats/update.h"
 
 namespace trainmon {
@@ -133,6 +134,21 @@ void Collector::add_checked(Row& row, const TensorView& tensor, double scale) {
   taken.has_sketch = series_.at(row.key.series).kind != "exp_avg_sq";
   if (!taken.has_sketch) taken.sketch = {};
   add(row, &taken);
+}
+
+void Collector::observe_input(SeriesId series, SeriesId entropy, const TensorView& tensor,
+                              const Address& address) {
+  Row row = row_of(series, tensor.dtype, {tensor.sizes, static_cast<std::size_t>(tensor.ndim)},
+                   address, 0);
+  Check check;
+  row.state = measure(tensor, 0, check, options_.eps, options_.threads);
+  if (row.state.neg_infs > 0 && row.state.nans == 0 && row.state.pos_infs == 0) return;
+  RowCheck taken;
+  taken.fingerprint = check.fingerprint;
+  add(row, options_.checks ? &taken : nullptr);
+  const std::optional<double> bits = token_entropy(tensor);
+  if (!bits) return;
+  observe_at(entropy, {.data = &*bits, .dtype = DType::float64}, address, 0);
 }
 
 void Collector::observe_update(SeriesId series, const UpdateFormula& formula) {

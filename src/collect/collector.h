@@ -70,6 +70,10 @@ class Collector {
   // A row of the step that the formula takes (stats/update.h); none where it is not finite, for it
   // is no tensor of training. Throws as measure() of a formula.
   void observe_update(SeriesId series, const UpdateFormula& formula);
+  // A row of a tensor that the whole model is given and, of ids, one of their entropy
+  // (stats/entropy.h). None where minus infinity is the only value that is not finite: a mask.
+  void observe_input(SeriesId series, SeriesId entropy, const TensorView& tensor,
+                     const Address& address);
   // Adds a tensor that `sweep` takes to what the next launch_on_device() measures. False, with no
   // row, where there are no kernels for it; throws std::invalid_argument for a layout they do not
   // have.

@@ -55,8 +55,9 @@ std::optional<Range> range_of_box(const Series& series) {
 // What the check of a series covers.
 std::optional<Range> checked_range(const Series& series) {
   if (!is_checked_kind(series.kind)) return std::nullopt;
-  // The element of a step names its formula.
-  if (!series.element.empty() && series.kind != kind::kUpdate) return std::nullopt;
+  // The element of a step names its formula, that of an input the argument.
+  const bool has_element = series.kind == kind::kUpdate || series.kind == kind::kInput;
+  if (!series.element.empty() && !has_element) return std::nullopt;
   switch (series.space) {
     case Space::whole:
       return Range{0, SeriesRegistry::kAnySize};

@@ -2,19 +2,24 @@
 // rows that it needs are not there; docs/detection.md says what each proves.
 #pragma once
 
+#include <compare>
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "detect/evidence.h"
 #include "detect/findings.h"
+#include "detect/inputs.h"
 
 namespace trainmon::detect {
 
@@ -113,8 +118,6 @@ void check_present(const Window& window, Findings& found);
 void check_gap(const Window& window, Findings& found);
 // Ranks that hold the same tensor hold the same elements. Said where it begins.
 void check_replicas(const Window& window, Findings& found);
-// The reduced gradient is the mean of the unreduced ones, but for one factor of clipping.
-void check_reduce(const Window& window, Findings& found);
 // exp_avg = beta1 exp_avg + (1 - beta1) gradient, over sums or sketches.
 void check_exp_avg(const Window& window, Findings& found);
 // exp_avg_sq = beta2 exp_avg_sq + (1 - beta2) gradient^2, over sums.
@@ -123,6 +126,36 @@ void check_exp_avg_sq(const Window& window, Findings& found);
 // over sketches, where that step was recorded; of SGD over sums, too. Else weights that had to move
 // did.
 void check_update(const Window& window, Findings& found);
+
+// The reduced gradient is the mean of the unreduced ones, but for one factor of clipping: such a
+// factor leaves one norm, and is another in another step. Keeps the factors.
+class Reductions {
+ public:
+  void check(const Window& window, Findings& found);
+
+ private:
+  // By which most gradients of a rank are scaled.
+  struct Scaled {
+    double factor = 1.0;
+    double error = 0.0;
+    double norm = 0.0;  // of all reduced gradients; 0: the factor is not that of most
+    std::int64_t step = 0;
+  };
+  struct Seen {
+    Scaled last;
+    int alike = 0;  // steps in a row with one factor and other norms
+    std::int64_t since = 0;
+    bool has_held = false;  // a step that was not scaled, or by another factor
+    bool held_before = false;
+    bool is_said = false;
+  };
+  // Whether that has gone on for a while, and it is time to say so.
+  static bool is_no_clipping(Seen& seen, const Scaled& now);
+  // `factors` by place of the rank in the window.
+  void check_factors(const Window& window, const std::vector<Scaled>& factors,
+                     const std::vector<std::uint32_t>& tensors, Evidence evidence, Findings& found);
+  std::map<std::int32_t, Seen> seen_;  // by rank
+};
 
 // Gradients that were not zero in ten steps and then are, in three. Keeps what it saw.
 class ZeroGradients {
@@ -149,6 +182,64 @@ class GradientNorms {
     bool is_said = false;
   };
   std::map<std::int32_t, Seen> seen_;  // by rank
+};
+
+// Batches that are given again, to the same rank or to another one, and ids whose entropy jumps.
+// Keeps fingerprints of the last batches of each rank.
+class Inputs {
+ public:
+  void check(const Window& window, Findings& found);
+
+ private:
+  class Report;
+  // Forwards of one chunk of the model: the first of each micro step, the second, ...
+  struct Place {
+    std::int32_t rank, chunk, call;
+    auto operator<=>(const Place&) const = default;
+  };
+  static Place place_of(const InputCall& call) { return {call.rank, call.chunk, call.call}; }
+  // Calls in a row that were given what should be new.
+  struct Run {
+    std::int64_t length = 0;
+    std::int64_t step = 0;  // of the first
+    bool follows_new = false;
+  };
+  struct Given {
+    std::int64_t number = 0;
+    std::int64_t step = 0;
+  };
+  struct Stream {
+    std::int64_t calls = 0;
+    std::int64_t closest = std::numeric_limits<std::int64_t>::max();  // calls between equal batches
+    std::unordered_map<std::uint64_t, Given> given = {};              // when last, by bits
+    std::deque<std::uint64_t> order = {};
+    Run run = {};
+    std::int64_t repeated = 0;  // calls that were given a batch again
+    Given first = {};           // of them
+    std::string first_text = {};
+    bool is_noticed = false;
+  };
+  struct Shared {
+    std::int64_t alone = 0;  // calls without a rank that is given the same; -1: there was one
+    Run run = {};
+    bool is_noticed = false;
+  };
+  struct Entropies {
+    std::deque<double> last;
+    bool is_noticed = false;
+  };
+
+  void forget();
+  void forget_edited(const Window& window, const std::vector<InputCall>& calls);
+  void check_again(std::int64_t step, const InputCall& call, Report& report);
+  void check_ranks(std::int64_t step, const std::vector<InputCall>& calls, Report& report);
+  void check_entropy(const Window& window, const InputCall& call, Report& report);
+
+  std::int32_t restart_ = 0;
+  std::map<Place, Stream> streams_;
+  std::map<Place, Shared> shared_;
+  std::map<std::pair<Place, std::string>, Entropies> entropies_;
+  std::map<std::int32_t, std::uint64_t> last_seq_;  // by rank
 };
 
 // Learning rates that rise as no schedule does, and other values of a group that change. Keeps what

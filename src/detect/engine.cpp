@@ -20,10 +20,11 @@ void Engine::take(StepEvidence&& evidence) {
                       norms_[evidence.restart]};
   if (!has_begun_) check_start(window, findings_);
   has_begun_ = true;
+  inputs_.check(window, findings_);
   jumps_.check(window, findings_);
   check_present(window, findings_);
   check_gap(window, findings_);
-  check_reduce(window, findings_);
+  reductions_.check(window, findings_);
   check_exp_avg(window, findings_);
   check_exp_avg_sq(window, findings_);
   check_update(window, findings_);
@@ -41,10 +42,12 @@ void Engine::forget_edits(const StepEvidence& before) {
   Edits& edits = edits_[before.restart];
   if (edits.empty()) return;
   std::map<std::int32_t, std::uint64_t> first;  // by rank
-  for (const Observation& one : before.all()) {
+  const auto note = [&](const auto& one) {
     const auto at = first.try_emplace(one.rank, one.seq).first;
     at->second = std::min(at->second, one.seq);
-  }
+  };
+  std::ranges::for_each(before.all(), note);
+  std::ranges::for_each(before.inputs(), note);
   for (auto& [rank, seqs] : edits) {
     const auto known = first.find(rank);
     if (known != first.end()) seqs.erase(seqs.begin(), seqs.lower_bound(known->second));

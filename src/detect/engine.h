@@ -58,9 +58,11 @@ class Engine {
   Held held_;
   bool has_begun_ = false;
   std::optional<StepEvidence> before_;
+  Reductions reductions_;
   ZeroGradients zero_;
   DeclaredJumps jumps_;
   GradientNorms gradient_norms_;
+  Inputs inputs_;
   Findings findings_;
 };
 

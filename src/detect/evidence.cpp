@@ -19,12 +19,6 @@ static_assert(kCheckedKinds.size() == kQuantities &&
               kCheckedKinds[static_cast<std::size_t>(Quantity::exp_avg_sq)] == "exp_avg_sq" &&
               kCheckedKinds[static_cast<std::size_t>(Quantity::weight_after)] == "param_updated");
 
-std::uint64_t mixed(std::uint64_t x) {  // the finalizer of SplitMix64
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-  return x ^ (x >> 31);
-}
-
 std::uint64_t digest_of(const RowState& state) {
   std::uint64_t digest = 0;
   each_state_field([&](auto field) {
@@ -46,6 +40,12 @@ auto place(const Observation& one) {
 }
 
 }  // namespace
+
+std::uint64_t mixed(std::uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return x ^ (x >> 31);
+}
 
 int quantity_of(std::string_view kind) {
   const auto known = std::ranges::find(kCheckedKinds, kind);

@@ -7,8 +7,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "detect/inputs.h"
 #include "trainmon/record.h"
 
 namespace trainmon::detect {
@@ -36,6 +38,9 @@ struct Tensor {
   std::int32_t optimizer = 0;
   std::string element = {};  // of a tensor that is no parameter: "input.0"
 };
+
+// The finalizer of SplitMix64: mixes all bits.
+std::uint64_t mixed(std::uint64_t x);
 
 // What a check compared. Of statistics all fields of the states, or the sum.
 enum class Evidence : std::uint8_t { statistics, fingerprints, sketches };
@@ -102,6 +107,7 @@ class StepEvidence {
   StepEvidence(std::int32_t restart, std::int64_t step) : restart(restart), step(step) {}
 
   void add(const Observation& one) { all_.push_back(one); }
+  void add(Input&& one) { inputs_.push_back(std::move(one)); }
   // After the last add(): of several for one place the last in the order of execution stays.
   void sort();
   // nullptr when there is none.
@@ -109,12 +115,14 @@ class StepEvidence {
   // Of all ranks, ascending.
   std::vector<const Observation*> of(std::uint32_t tensor, Quantity quantity) const;
   const std::vector<Observation>& all() const { return all_; }
+  const std::vector<Input>& inputs() const { return inputs_; }
 
   std::int32_t restart;
   std::int64_t step;
 
  private:
   std::vector<Observation> all_;
+  std::vector<Input> inputs_;
 };
 
 }  // namespace trainmon::detect

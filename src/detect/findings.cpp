@@ -13,8 +13,8 @@ namespace trainmon::detect {
 namespace {
 
 constexpr std::array<std::string_view, kChecks> kCheckNames = {
-    "finite",  "start",      "present", "gap",  "replicas", "reduce",
-    "exp_avg", "exp_avg_sq", "update",  "zero", "config",   "norm"};
+    "finite",  "start",      "input",  "present", "gap",    "replicas", "reduce",
+    "exp_avg", "exp_avg_sq", "update", "zero",    "config", "norm"};
 constexpr std::array<std::string_view, 9> kStageNames = {
     "start",          "input",        "weights", "forward", "loss",
     "grad_unreduced", "grad_reduced", "moments", "update"};
@@ -58,7 +58,9 @@ Stage stage_of(Quantity quantity) {
 }
 
 std::string bound_text(const Finding& finding) {
-  if (finding.bound <= 0.0 || finding.check == Check::config) return "";
+  if (finding.bound <= 0.0 || finding.check == Check::config || finding.check == Check::input) {
+    return "";
+  }
   return "off by " + number_text(finding.value, 3) + ", rounding explains " +
          number_text(finding.bound, 3);
 }

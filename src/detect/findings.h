@@ -16,6 +16,7 @@ namespace trainmon::detect {
 enum class Check : std::uint8_t {
   finite,
   start,
+  input,
   present,
   gap,
   replicas,
@@ -27,7 +28,7 @@ enum class Check : std::uint8_t {
   config,
   norm,
 };
-inline constexpr int kChecks = 12;
+inline constexpr int kChecks = 13;
 std::string_view check_name(Check check);
 // Whether a check has this name.
 bool is_check(std::string_view name);

@@ -2,6 +2,8 @@
 
 #include <charconv>
 
+#include "model/kinds.h"
+
 namespace trainmon::detect {
 namespace {
 
@@ -18,6 +20,13 @@ std::int32_t group_of(std::string_view element) {
 void Parameters::add(const Series& series) {
   Use& use = uses_.emplace_back();
   const int quantity = quantity_of(series.kind);
+  if (series.kind == kind::kInput || series.kind == kind::kInputEntropy) {
+    use.input = series.kind == kind::kInput ? Use::Input::tensor : Use::Input::entropy;
+    use.chunk = series.chunk;
+    use.element = series.element;
+    use.is_replicated = series.replication != Replication::disjoint;
+    return;
+  }
   const bool is_update = quantity == static_cast<int>(Quantity::update);
   if (quantity < 0 || series.element.empty() == is_update) return;
   const auto [at, is_new] = known_.try_emplace({series.optimizer, series.chunk, series.name},
@@ -46,6 +55,22 @@ std::optional<Observation> Parameters::observe(SeriesId series, const RowState& 
   one.is_replicated = use.is_replicated;
   one.group = use.group;
   one.decays_apart = use.decays_apart;
+  return one;
+}
+
+std::optional<Input> Parameters::input(SeriesId series, const RowState& state,
+                                       const RowCheck* check) const {
+  const Use& use = uses_[series];
+  if (use.input == Use::Input::none) return std::nullopt;
+  Input one;
+  one.chunk = use.chunk;
+  one.element = use.element;
+  one.is_of_whole_batch = !use.is_replicated;
+  if (use.input == Use::Input::entropy) {
+    one.entropy = state.sum;
+  } else if (check != nullptr) {
+    one.fingerprint = check->fingerprint;
+  }
   return one;
 }
 

@@ -23,11 +23,19 @@ class Parameters {
   // caller's to say. nullopt where no check looks at the kind.
   std::optional<Observation> observe(SeriesId series, const RowState& state, std::uint32_t flags,
                                      double loss_scale, const RowCheck* check) const;
-  bool has_use(SeriesId series) const { return uses_[series].quantity >= 0; }
+  // The same of what the whole model is given; nullopt for other kinds.
+  std::optional<Input> input(SeriesId series, const RowState& state, const RowCheck* check) const;
+  bool has_use(SeriesId series) const {
+    return uses_[series].quantity >= 0 || uses_[series].input != Use::Input::none;
+  }
 
  private:
   struct Use {
+    enum class Input : std::uint8_t { none, tensor, entropy };
     int quantity = -1;
+    Input input = Input::none;
+    std::int32_t chunk = 0;  // of an input, as `element`
+    std::string element;
     std::uint32_t tensor = 0;
     DType dtype = DType::float32;
     bool is_replicated = false;

@@ -3,8 +3,12 @@
 // so the bound holds for any order in which a collective adds.
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
+#include <string>
+#include <utility>
 
+#include "base/text.h"
 #include "detect/checks.h"
 #include "model/rounding.h"
 
@@ -211,19 +215,77 @@ void report(const Window& window, const Reduction& one, const std::vector<Off>& 
 
 }  // namespace
 
-void check_reduce(const Window& window, Findings& found) {
+// Clipping by a norm leaves one norm: gradients of another norm have another factor.
+bool Reductions::is_no_clipping(Seen& seen, const Scaled& now) {
+  constexpr int kAlike = 3;  // pairs of steps
+  // What is nearer to 1 may be rounding.
+  constexpr double kUnscaled = 0.99, kOtherNorm = 1e-3, kKnown = 1e-4;
+  const Scaled before = std::exchange(seen.last, now);
+  if (now.factor > kUnscaled) {
+    seen.alike = 0;
+    seen.has_held = true;
+    return false;
+  }
+  const double error = now.error + before.error;
+  if (before.factor > kUnscaled || before.norm == 0.0 || error > kKnown * now.factor) return false;
+  if (std::abs(now.factor - before.factor) > error) {
+    seen.alike = 0;
+    seen.has_held = true;
+    return false;
+  }
+  if (std::abs(now.norm - before.norm) <= kOtherNorm * now.norm) return false;
+  if (seen.alike++ == 0) {
+    seen.since = before.step;
+    seen.held_before = seen.has_held;
+  }
+  return seen.alike == kAlike && !std::exchange(seen.is_said, true);
+}
+
+void Reductions::check_factors(const Window& window, const std::vector<Scaled>& factors,
+                               const std::vector<std::uint32_t>& tensors, Evidence evidence,
+                               Findings& found) {
+  std::map<std::string, Finding> scaled;  // by text
+  for (std::size_t r = 0; r < factors.size(); ++r) {
+    Seen& seen = seen_[window.ranks[r]];
+    if (factors[r].norm == 0.0 || !is_no_clipping(seen, factors[r])) continue;
+    const std::string text = "all gradients are " + number_text(factors[r].factor, 3) +
+                             " times the mean in each step, which clipping by a norm does not do";
+    const auto [at, is_new] = scaled.try_emplace(text);
+    Finding& one = at->second;
+    if (is_new) one = window.finding(Check::reduce, Stage::grad_reduced, window.ranks[r], tensors);
+    if (!is_new) one.ranks.push_back(window.ranks[r]);
+    one.step = seen.since;
+    one.certain = seen.held_before;
+    one.text = text;
+    one.evidence = evidence;
+  }
+  for (auto& [text, one] : scaled) found.add(std::move(one));
+}
+
+void Reductions::check(const Window& window, Findings& found) {
   if (window.ranks.size() < 2) return;
   const std::vector<Reduction> all = reductions(window);
   if (all.empty()) return;
   std::vector<std::vector<Scale>> scales;
   for (const std::int32_t rank : window.ranks) scales.push_back(scales_of(window, all, rank));
+  // By the factor of most tensors, where it is that of most.
+  struct Explained {
+    int of = 0, by = 0;
+    double squares = 0.0;
+  };
+  std::vector<Explained> explained(window.ranks.size());
+  std::vector<std::uint32_t> tensors;
   for (const Reduction& one : all) {
+    tensors.push_back(one.tensor);
     std::vector<Off> off;
     std::optional<Finding> first;
     for (std::size_t r = 0; r < window.ranks.size(); ++r) {
       const Observation* reduced =
           window.now.find(one.tensor, Quantity::grad_reduced, window.ranks[r]);
       if (reduced == nullptr || !reduced->is_finite || !reduced->is_replicated) continue;
+      ++explained[r].of;
+      explained[r].by += off_by(*reduced, one, scales[r][1]).is_within() ? 1 : 0;
+      explained[r].squares += reduced->sum_sq;
       if (may_be_clipped_alone(*reduced)) continue;
       found.checked(Check::reduce, one.evidence);
       const Off nearest = nearest_of(*reduced, one, scales[r]);
@@ -235,6 +297,15 @@ void check_reduce(const Window& window, Findings& found) {
     }
     if (first) report(window, one, off, scales.front(), *first, found);
   }
+  std::vector<Scaled> factors;
+  for (std::size_t r = 0; r < window.ranks.size(); ++r) {
+    const auto [of, by, squares] = explained[r];
+    const Scale& scale = scales[r][1];
+    const bool is_known = of > 1 && 2 * by > of;
+    factors.push_back({scale.factor, scale.factor * scale.error,
+                       is_known ? std::sqrt(squares) : 0.0, window.now.step});
+  }
+  check_factors(window, factors, tensors, all.front().evidence, found);
 }
 
 }  // namespace trainmon::detect

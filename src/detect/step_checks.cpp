@@ -85,7 +85,16 @@ void StepChecks::check(Clock& clock, Open& window, const SeriesTable& series,
     const RowCheck* const check = one.check ? &*one.check : nullptr;
     std::optional<Observation> seen = parameters_.observe(
         one.row.key.series, one.row.state, one.row.key.flags, outcome.loss_scale, check);
-    if (!seen) continue;
+    if (!seen) {
+      std::optional<Input> input = parameters_.input(one.row.key.series, one.row.state, check);
+      if (!input) continue;
+      input->rank = rank_;
+      input->accum = one.row.key.accum;
+      input->call = one.row.key.call;
+      input->seq = one.row.key.seq;
+      evidence.add(std::move(*input));
+      continue;
+    }
     seen->rank = rank_;
     seen->attempt = outcome.attempt;
     seen->accum = one.row.key.accum;
@@ -102,11 +111,15 @@ void StepChecks::alert(const Finding& finding, const std::vector<Measured>& rows
                        const SeriesTable& series, std::vector<Alert>& alerts) {
   Seen& seen = seen_[static_cast<std::size_t>(finding.check)];
   if (seen.steps++ == 0) {
-    // A row of the first tensor, as near to what failed as there is one.
-    const Tensor& tensor = parameters_.tensors()[finding.tensors.front()];
+    // A row of the first tensor, or of what the model was given; as near to what failed as there is
+    // one.
+    const Tensor* const tensor =
+        finding.tensors.empty() ? nullptr : &parameters_.tensors()[finding.tensors.front()];
     for (const Measured& one : rows) {
       const Series& of_row = series.at(one.row.key.series);
-      if (of_row.name != tensor.name || of_row.chunk != tensor.chunk) continue;
+      if (tensor != nullptr && (of_row.name != tensor->name || of_row.chunk != tensor->chunk)) {
+        continue;
+      }
       seen.first = one.row.key;
       if (of_row.kind == check_name(finding.check)) break;
       if (finding.check == Check::gap && of_row.kind == kind::kParamOrigin) break;
@@ -119,7 +132,10 @@ void StepChecks::alert(const Finding& finding, const std::vector<Measured>& rows
   alert.key = seen.first;
   alert.count = seen.steps;
   alert.value = finding.value;
-  alert.message = tensors_text(parameters_.tensors(), finding) + ": " + finding.text;
+  if (!finding.tensors.empty()) {
+    alert.message = tensors_text(parameters_.tensors(), finding) + ": ";
+  }
+  alert.message += finding.text;
   if (const std::string bound = bound_text(finding); !bound.empty()) alert.message += "; " + bound;
   alerts.push_back(std::move(alert));
 }

@@ -28,6 +28,8 @@ constexpr std::array kTable = {
     fixed(kind::kParamOrigin, "weights"),
     fixed(kind::kParamUpdated, "weights"),
     Kind{.name = kind::kUpdate, .group = "", .is_state = false, .in_all = false},
+    Kind{.name = kind::kInput, .group = "", .is_state = false, .in_all = false},
+    Kind{.name = kind::kInputEntropy, .group = "", .is_state = false, .in_all = false},
     Kind{.name = kMoments, .group = kMoments, .is_state = true, .in_all = true},
     one_state("exp_avg"),
     one_state("exp_avg_sq"),
@@ -99,7 +101,7 @@ std::span<const string_view> kind_choices() {
 }
 
 bool is_checked_kind(string_view kind) {
-  return std::ranges::find(kCheckedKinds, kind) != kCheckedKinds.end();
+  return kind == kind::kInput || std::ranges::find(kCheckedKinds, kind) != kCheckedKinds.end();
 }
 
 }  // namespace trainmon

@@ -9,6 +9,12 @@
 
 namespace trainmon {
 
+namespace kind {
+// Of a forward of the whole model: each tensor that it is given, and the entropy of its ids.
+inline constexpr std::string_view kInput = "input";
+inline constexpr std::string_view kInputEntropy = "input_entropy";
+}  // namespace kind
+
 struct Kind {
   std::string_view name;
   std::string_view group;  // that takes it, too; "" for none
@@ -24,6 +30,7 @@ std::span<const Kind> kind_table();
 inline constexpr std::array<std::string_view, 8> kCheckedKinds = {
     kind::kParamOrigin, kind::kGradUnreduced, kind::kGradReduced, "exp_avg",
     "exp_avg_sq",       "momentum_buffer",    kind::kUpdate,      kind::kParamUpdated};
+// One of them, or the input.
 bool is_checked_kind(std::string_view kind);
 
 inline constexpr std::string_view kAllKinds = "all";

@@ -168,14 +168,14 @@ Observed Monitor::observe_at(SeriesId series, const TensorView& tensor, std::int
 
 Observed Monitor::observe_scaled(SeriesId series, const TensorView& tensor, double scale,
                                  std::uint32_t flags) {
-  if (!state_->alive()) return Observed::idle;
-  try {
-    state_->collector.observe_scaled(series, tensor, scale, flags);
-  } catch (const std::exception& error) {
-    part_failed("observe", error.what());
-    return Observed::refused;
-  }
-  return Observed::recorded;
+  return state_->observed([&] { state_->collector.observe_scaled(series, tensor, scale, flags); });
+}
+
+Observed Monitor::observe_input(SeriesId series, SeriesId entropy, const TensorView& tensor,
+                                std::int64_t window, std::int32_t accum, std::int32_t call) {
+  return state_->observed([&] {
+    state_->collector.observe_input(series, entropy, tensor, {window, accum, call});
+  });
 }
 
 Observed Monitor::observe_update(SeriesId series, const UpdateFormula& formula) {

@@ -65,6 +65,18 @@ class Monitor::State {
   void while_alive(std::string_view part, const Work& work) noexcept {
     if (alive()) attempt(part, work);
   }
+  // What became of a tensor that `measure` reads.
+  template <typename Measure>
+  Observed observed(const Measure& measure) {
+    if (!alive()) return Observed::idle;
+    try {
+      measure();
+    } catch (const std::exception& error) {
+      part_failed("observe", error.what());
+      return Observed::refused;
+    }
+    return Observed::recorded;
+  }
   void part_failed(std::string_view part, std::string_view why) noexcept;
 
   bool settle(std::chrono::nanoseconds timeout);

@@ -92,7 +92,10 @@ def trained(out, **settings):
     mon = trainmon.watch(model, optimizer, every=1, out=str(out), **settings)
     for window in range(STEPS):
         optimizer.zero_grad()
-        model(torch.randn(8, 500, generator=torch.Generator().manual_seed(window))).backward()
+        given = torch.randn(8, 500, generator=torch.Generator().manual_seed(window))
+        if settings.get("checks"):
+            keep("input", window, "", given)
+        model(given).backward()
         for name, parameter in model.named_parameters():
             keep("grad_reduced", window, name, parameter.grad)
             keep("param_origin", window, name, parameter)
@@ -136,12 +139,12 @@ def recorded(tmp_path_factory):
 def test_every_row_has_the_fingerprint_and_the_sketch_of_its_tensor(recorded):
     out, seen = recorded
     found, rows = checks_in(segment_of(out))
-    assert set(rows) == KINDS | {"update", "actv", "actv_grad"}
-    assert found.keys() == seen.keys() and {key[2] for key in found} == KINDS
+    assert set(rows) == KINDS | {"update", "input", "actv", "actv_grad"}
+    assert found.keys() == seen.keys() and {key[2] for key in found} == KINDS | {"input"}
     for key, tensor in seen.items():
         check = found[key]
         assert check["fingerprint"] == fingerprint(bytes_of(tensor)), key
-        if key[2] == "exp_avg_sq":
+        if key[2] in ("exp_avg_sq", "input"):
             assert check["sketch"] == []
             continue
         sums, sizes = sketch(tensor.double().numpy())
@@ -163,7 +166,7 @@ def test_compaction_keeps_them(recorded, tmp_path):
 
 
 def test_a_log_with_checks_is_at_most_two_and_a_half_times_as_long(tmp_path):
-    kinds = ["grads", "weights", "moments", "update"]
+    kinds = ["grads", "weights", "moments", "update", "input"]
     sizes = []
     for name, checks in (("without", False), ("with", True)):
         trained(tmp_path / name, kinds=kinds, checks=checks)
@@ -198,7 +201,7 @@ def test_checks_is_a_key_of_configurations(tmp_path):
             optimizer.step()
     found, _ = checks_in(segment_of(tmp_path / "run"))
     assert {key[2] for key in found} == {
-        "grad_reduced", "param_origin", "param_updated", "momentum_buffer",
+        "grad_reduced", "param_origin", "param_updated", "momentum_buffer", "input",
     }  # fmt: skip
 
 

@@ -60,8 +60,13 @@ def test_a_clean_twin_is_not_accused(runs):
 
 
 def test_the_score_tells_a_wrong_answer_from_a_right_one(runs):
-    place = sorted(runs.glob("[0-9]*"))[0]
-    truth = json.loads((place / "truth.json").read_text())
+    truths = {
+        place: json.loads((place / "truth.json").read_text())
+        for place in sorted(runs.glob("[0-9]*"))
+    }
+    place, truth = next(
+        (place, one) for place, one in truths.items() if one["exact"] and one["seen"]["tensors"]
+    )
     answer = score.diagnosed(launch.command_line(), place)
     begin = score.first_step(place)
     assert score.Scored(truth, answer, begin).right_step
@@ -70,3 +75,17 @@ def test_the_score_tells_a_wrong_answer_from_a_right_one(runs):
     assert not score.Scored(truth, answer, begin).among_tensors
     truth["seen"]["step"] += 1
     assert not score.Scored(truth, answer, begin).happened
+
+
+def test_clean_records_are_asked_about_and_counted(tmp_path):
+    program = [os.fspath(FAULTS / "clean.py"), os.fspath(tmp_path), "one_adamw_clip", "5", "60"]
+    command = [sys.executable, *program, "--trainmon", launch.command_line()]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-4000:]
+    (record,) = map(json.loads, (tmp_path / "clean.jsonl").read_text().splitlines())
+    assert (record["setting"], record["steps"], record["verdict"]) == ("one_adamw_clip", 60, None)
+    assert record["checked"]["input"] == 60 and record["checked"]["norm"] == 60
+    assert not (tmp_path / record["run"]).exists()  # nothing to look at
+    (line,) = score.clean_text([record])
+    assert "one_adamw_clip 60" in line

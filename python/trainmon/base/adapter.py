@@ -11,7 +11,8 @@ from trainmon.base.names import as_text
 from trainmon.base.rows import ELSEWHERE
 from trainmon.base.signals import pass_on
 
-OF_CHECKS = ["grads", "weights", "moments", "update"]  # kinds that `checks` adds
+# Kinds that `checks` adds.
+OF_CHECKS = ["grads", "weights", "moments", "update", "input", "input_entropy"]
 
 
 class AdapterBase:

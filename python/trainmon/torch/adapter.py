@@ -22,6 +22,7 @@ from trainmon.torch.measuring.ops import all_elsewhere
 from trainmon.torch.measuring.own_time import OwnTime
 from trainmon.torch.modules import compiled, gradient_edges
 from trainmon.torch.modules.activations import Activations
+from trainmon.torch.modules.inputs import Inputs
 from trainmon.torch.modules.selection import Selection
 from trainmon.torch.parameters.announced_edits import announce_edits
 from trainmon.torch.parameters.registry import Registry
@@ -130,6 +131,7 @@ class Adapter(DuringTraining):
         rows = trained * micro * len({"grad_unreduced", "grad_micro"} & self.kinds)
         rows += trained * len({"mg_direction", "update"} & self.kinds)
         rows += trained if "grad_reduced" in self.kinds else 0
+        rows += len(self.roots) * micro * len({"input", "input_entropy"} & self.kinds)
         rows += len(selected) * len({"param_origin", "param_updated"} & self.kinds)
         rows += trained * 2 if self.wants_state else 0
         if per_module := 2 * len({"actv", "actv_grad"} & self.kinds):
@@ -203,6 +205,8 @@ class Adapter(DuringTraining):
                 hook = self.timed(ForwardBegins(self))
                 self.handles.hook(root, "register_forward_pre_hook", hook)
                 self.handles.hook(root, "register_forward_hook", self.timed(ForwardEnds(self)))
+        if "input" in self.kinds:
+            Inputs(self, self._part("inputs")).install(self.handles)
         announce_edits(self)
         self._install_modules()
         if "cc" in self.kinds:

@@ -34,6 +34,20 @@ class DuringTraining(AdapterBase):
             replication=self.wrappers[chunk].placement(kind, None).replication,
         )
 
+    def input_series(self, element, chunk, tensor, replication) -> tuple[int, int]:
+        """Of what a chunk is given, and of the entropy of its ids."""
+        place = {
+            "name": self.wrappers[chunk].chunk_name,
+            "element": element,
+            "chunk": chunk,
+            "optimizer": self.clock.index,
+            "replication": replication,
+        }
+        return (
+            self.add_series(kind="input", dtype=dtype_name(tensor), **place),
+            self.add_series(kind="input_entropy", dtype="float64", **place),
+        )
+
     def timed(self, hook):
         return hook if self.own_time is None else self.own_time.hook(hook)
 

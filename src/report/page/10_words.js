@@ -215,6 +215,7 @@ const WORDS = {
 const CHECKS_ZH = {
   finite: "出现 NaN 或无穷",
   start: "第一步就有彼此相等的权重",
+  input: "批次重复，或输入的熵突变",
   present: "一个 rank 缺少应有的行，或动量中断",
   gap: "权重在两次优化器更新之间改变",
   replicas: "各 rank 应相同的张量不同",
@@ -230,6 +231,7 @@ const CHECKS_ZH = {
 // What a check holds against what.
 const CHECKS = {
   finite: ["no NaN and no infinity", "没有 NaN，没有无穷"],
+  input: ["batches are new, and ranks have batches of their own", "批次是新的，各 rank 的批次不同"],
   start: ["no two weights are equal in the first step", "第一步没有彼此相等的权重"],
   present: ["each row that the step before had is there again", "上一步有的行这一步也有"],
   gap: ["weights change in the optimizer's step alone", "权重只在优化器更新时改变"],

@@ -446,6 +446,58 @@ TEST(Engine, ASumInsteadOfAMeanIsAReductionOfAll) {
   EXPECT_EQ(one.ranks, (std::vector<std::int32_t>{0, 1, 2}));
 }
 
+TEST(Engine, RoundingThatIsAlikeInAllGradientsIsNoFactor) {
+  Training<float> training(33, 2, {20, 90, 300, 7}, Formula::adam);
+  training.has_checks = true;
+  training.after_backward = [&] {
+    if (training.steps() < 5) return;
+    for (auto& rank : training.ranks()) {
+      for (auto& g : rank.reduced) {
+        for (float& x : g) x *= 0.9999999F;
+      }
+    }
+  };
+  for (int i = 0; i < 30; ++i) training.step();
+  EXPECT_TRUE(training.findings().all().empty());
+}
+
+// As a division by the world size that is done twice, or by a loss scale that none applied.
+TEST(Engine, OneFactorOfAllGradientsInEachStepIsNoClipping) {
+  for (const float factor : {0.5F, 1.0F / 1024.0F}) {
+    for (const std::int64_t begin : {5, 0}) {
+      Training<float> training(31, 2, {20, 90, 300, 7}, Formula::adam);
+      training.has_checks = true;
+      training.after_backward = [&] {
+        if (training.steps() < begin) return;
+        for (auto& rank : training.ranks()) {
+          for (auto& g : rank.reduced) {
+            for (float& x : g) x *= factor;
+          }
+        }
+      };
+      for (int i = 0; i < 20; ++i) training.step();
+      ASSERT_EQ(training.findings().all().size(), 1U);
+      const Finding& one = training.findings().all().front();
+      EXPECT_EQ(check_name(one.check), "reduce");
+      EXPECT_EQ(one.ranks, (std::vector<std::int32_t>{0, 1}));
+      EXPECT_EQ(one.tensors, (std::vector<std::uint32_t>{0, 1, 2, 3}));
+      EXPECT_EQ(one.step, begin);
+      EXPECT_EQ(one.certain, begin > 0);
+      EXPECT_NE(one.text.find("times the mean in each step"), std::string::npos) << one.text;
+    }
+  }
+}
+
+TEST(Engine, ClippingToOneNormHasAnotherFactorInEachStep) {
+  for (const float limit : {0.5F, 20.0F, 60.0F}) {
+    Training<float> training(32, 2, {20, 90, 300, 7}, Formula::adam);
+    training.has_checks = true;
+    training.clip = limit;
+    for (int i = 0; i < 200; ++i) training.step();
+    EXPECT_TRUE(training.findings().all().empty());
+  }
+}
+
 TEST(Engine, ALowBitOfOneRankOfThreeIsToldByTheMajority) {
   Training<float> training(8, 3, kSizes, Formula::adam);
   const Finding one = found_after(training, nullptr, [&] {

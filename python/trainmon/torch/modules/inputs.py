@@ -1,0 +1,86 @@
+# What the whole model is given in each forward of the training: rows of kind input and input_entropy.
+"""Evaluation (eval(), no_grad) and a forward that is run again inside a backward give no rows. Tensors of
+a device are not read, for training would wait for them."""
+
+from __future__ import annotations
+
+import torch
+
+from trainmon.base.rows import ELSEWHERE
+from trainmon.torch.hooks.backward import IDLE, current_task
+from trainmon.torch.hooks.dynamo import compiling
+from trainmon.torch.hooks.hook import Hook
+from trainmon.torch.modules import elements
+
+
+class Inputs:
+    """The part that reads them. One call of a model chunk has the number of its call at this place."""
+
+    def __init__(self, adapter, part):
+        self.adapter, self.part = adapter, part
+        self.series: dict[tuple, tuple] = {}  # by chunk and element: (its own, of its entropy)
+        self.frame, self.calls = None, [0] * len(adapter.roots)
+
+    def install(self, handles) -> None:
+        for chunk, root in enumerate(self.adapter.roots):
+            if not isinstance(root, torch.jit.ScriptModule):
+                hook = self.adapter.timed(BeforeForward(self, chunk))
+                handles.hook(root, "register_forward_pre_hook", hook, with_kwargs=True)
+
+    def given(self, chunk: int, args: tuple, kwargs: dict) -> None:
+        adapter = self.adapter
+        frame = adapter.clock.frame or adapter.open_frame()
+        if not frame.recording:
+            return
+        if frame is not self.frame:
+            self.frame, self.calls = frame, [0] * len(self.calls)
+        call = self.calls[chunk]
+        self.calls[chunk] += 1
+        for element, tensor in elements.of_inputs(args, kwargs):
+            own, entropy = self._series_of(chunk, element, tensor)
+            done = ELSEWHERE
+            if tensor.device.type == "cpu" and not adapter.is_elsewhere:
+                done = adapter.core.observe_input(
+                    own, entropy, tensor, frame.window, frame.accum, call
+                )
+            if done == ELSEWHERE:
+                what = f"input {element}"
+                adapter.coverage.not_covered(what, "on a device, or measured by operations")
+
+    def _series_of(self, chunk: int, element: str, tensor) -> tuple:
+        key = chunk, element, tensor.dtype
+        found = self.series.get(key)
+        if found is None:
+            found = self.series[key] = self.adapter.input_series(
+                element, chunk, tensor, self._replication(chunk)
+            )
+        return found
+
+    def _replication(self, chunk: int) -> str:
+        """Whether ranks are given parts of one batch ("union"): not known where a parameter is cut along
+        two dimensions of ranks, of which one is of tensor parallelism."""
+        found = self.adapter.wrappers[chunk].placement("input", None).replication
+        for parameter in self.adapter.parameters if found == "union" else ():
+            placements = getattr(parameter.tensor, "placements", ())
+            if sum(not placement.is_replicate() for placement in placements) > 1:
+                return "independent"
+        return found
+
+
+class BeforeForward(Hook):
+    """Forward pre-hook of a model chunk, after the one that opens its place."""
+
+    __slots__ = ("inputs", "chunk")
+
+    def __init__(self, inputs, chunk):
+        self.inputs, self.chunk = inputs, chunk
+
+    # Libraries that move hooks to another module register them again without with_kwargs.
+    def __call__(self, module, args, kwargs=None):
+        if compiling() or not module.training or not self.inputs.part.on:
+            return
+        try:
+            if current_task() == IDLE and torch.is_grad_enabled():
+                self.inputs.given(self.chunk, args, kwargs or {})
+        except Exception as error:
+            self.inputs.part.failed(error)

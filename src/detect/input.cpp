@@ -1,0 +1,214 @@
+// Batches are new as long as none of the last calls had them. Where that was so, a batch that is
+// given again and again, or to several ranks, is no chance. Whoever repeats batches from the start
+// means it, and so may epochs in one order: that is noticed once.
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include "base/text.h"
+#include "detect/checks.h"
+
+namespace trainmon::detect {
+namespace {
+
+constexpr std::int64_t kNew = 8;        // so many calls in a row had a batch that was new
+constexpr std::int64_t kCertain = 3;    // so many in a row do what chance may do once
+constexpr std::size_t kBatches = 4096;  // that are remembered of each rank
+// Of the entropy: records that are kept, the fewest that tell, and how far one may be from their
+// median, in spreads of which the least is kLeastSpread bits.
+constexpr std::size_t kRecords = 48, kFewestRecords = 16;
+constexpr double kFar = 7.0, kLeastSpread = 0.05;
+// Two values that are equally frequent have one bit: flags and masks, not ids.
+constexpr double kOfFlags = 1.0;
+
+constexpr std::string_view kAgain = "the model is given the batch of the call before again";
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
+}  // namespace
+
+// Gathers what ranks have in common.
+class Inputs::Report {
+ public:
+  Report(const Window& window, Findings& found) : window_(window), found_(found) {}
+
+  void add(std::int64_t step, std::vector<std::int32_t> ranks, bool certain, std::string text,
+           double value = 0.0, double bound = 0.0) {
+    Finding& one = all_[{step, certain, text}];
+    const bool is_new = one.text.empty();
+    if (is_new) one = window_.finding(Check::input, Stage::input, ranks.front());
+    one.step = step;
+    one.certain = certain;
+    one.text = std::move(text);
+    one.value = value;
+    one.bound = bound;
+    one.evidence = bound == 0.0 ? Evidence::fingerprints : Evidence::statistics;
+    one.ranks.insert(one.ranks.end(), ranks.begin(), ranks.end());
+    std::ranges::sort(one.ranks);
+    one.ranks.erase(std::ranges::unique(one.ranks).begin(), one.ranks.end());
+  }
+  void write() {
+    for (auto& [place, one] : all_) found_.add(std::move(one));
+  }
+
+ private:
+  const Window& window_;
+  Findings& found_;
+  std::map<std::tuple<std::int64_t, bool, std::string>, Finding> all_;
+};
+
+void Inputs::check(const Window& window, Findings& found) {
+  const std::vector<InputCall> calls = calls_of(window.now.inputs());
+  if (calls.empty()) return;
+  if (window.now.restart != restart_) forget();
+  restart_ = window.now.restart;
+  Report report(window, found);
+  forget_edited(window, calls);
+  for (const InputCall& call : calls) {
+    check_entropy(window, call, report);
+    if (!call.bits) continue;
+    found.checked(Check::input, Evidence::fingerprints);
+    check_again(window.now.step, call, report);
+  }
+  check_ranks(window.now.step, calls, report);
+  report.write();
+}
+
+void Inputs::forget() {
+  for (auto& [place, stream] : streams_) stream = Stream{.is_noticed = stream.is_noticed};
+  for (auto& [place, rank] : shared_) rank = Shared{.is_noticed = rank.is_noticed};
+}
+
+// Somebody who loads a state or edits weights may go back in the data, too.
+void Inputs::forget_edited(const Window& window, const std::vector<InputCall>& calls) {
+  for (const InputCall& call : calls) {
+    std::uint64_t& last = last_seq_[call.rank];
+    Observation from, to;
+    from.rank = to.rank = call.rank;
+    from.seq = last;
+    to.seq = call.seq;
+    const bool is_edited = last != 0 && window.has_edit(from, to);
+    last = std::max(last, call.seq);
+    if (!is_edited) continue;
+    for (auto& [place, stream] : streams_) {
+      if (place.rank == call.rank) stream = Stream{.is_noticed = stream.is_noticed};
+    }
+    for (auto& [place, rank] : shared_) {
+      if (place.rank == call.rank) rank = Shared{.is_noticed = rank.is_noticed};
+    }
+  }
+}
+
+void Inputs::check_again(std::int64_t step, const InputCall& call, Report& report) {
+  Stream& stream = streams_[place_of(call)];
+  const std::int64_t number = stream.calls++;
+  const auto [known, is_new] = stream.given.try_emplace(*call.bits, Given{number, step});
+  const std::int64_t ago = is_new ? 0 : number - known->second.number;
+  const auto notice = [&](std::int64_t since, std::string_view text) {
+    if (!std::exchange(stream.is_noticed, true)) {
+      report.add(since, {call.rank}, false, std::string(text));
+    }
+  };
+  if (ago != 1) {
+    const bool was_chance = stream.run.follows_new && stream.run.length < kCertain;
+    if (stream.run.length > 0 && was_chance) notice(stream.run.step, kAgain);
+    stream.run = {};
+  }
+  if (ago > 0 && stream.repeated++ == 0) {
+    stream.first = {number, step};
+    stream.first_text = ago == 1 ? std::string(kAgain)
+                                 : "the model is given the batch of step " +
+                                       std::to_string(known->second.step) +
+                                       " again, as epochs in one order do";
+  }
+  if (ago == 1) {
+    const bool follows_new = number >= kNew && stream.closest > kNew;
+    if (stream.run.length++ == 0) stream.run = {1, step, follows_new};
+    if (stream.run.follows_new && stream.run.length == kCertain) {
+      report.add(stream.run.step, {call.rank}, true,
+                 std::string(kAgain) + ", and then in each call");
+    }
+  }
+  // What is repeated from the start on is told when it has gone on for a while.
+  const bool is_early = stream.first.number < kNew;
+  if (is_early && stream.repeated == kNew) notice(stream.first.step, stream.first_text);
+  if (!is_early && ago > 1) notice(stream.first.step, stream.first_text);
+  if (ago > 0) stream.closest = std::min(stream.closest, ago);
+  known->second = {number, step};
+  stream.order.push_back(*call.bits);
+  if (stream.order.size() <= kBatches) return;
+  const auto oldest = stream.given.find(stream.order.front());
+  const bool was_given_since = oldest->second.number > number - std::int64_t{kBatches};
+  if (!was_given_since) stream.given.erase(oldest);
+  stream.order.pop_front();
+}
+
+void Inputs::check_ranks(std::int64_t step, const std::vector<InputCall>& calls, Report& report) {
+  // Ranks that are given parts of one batch: by place in the step, then by what they are given.
+  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t, std::uint64_t>,
+           std::vector<const InputCall*>>
+      equal;
+  for (const InputCall& call : calls) {
+    if (!call.bits || !call.is_of_whole_batch) continue;
+    equal[{call.chunk, call.call, call.accum, *call.bits}].push_back(&call);
+  }
+  for (const auto& [place, same] : equal) {
+    std::vector<std::int32_t> ranks;
+    for (const InputCall* call : same) ranks.push_back(call->rank);
+    const bool is_shared = same.size() > 1;
+    for (const InputCall* call : same) {
+      Shared& rank = shared_[place_of(*call)];
+      const auto notice = [&](std::int64_t since, const std::vector<std::int32_t>& of) {
+        if (!std::exchange(rank.is_noticed, true)) {
+          report.add(since, of, false, "ranks are given the same batch");
+        }
+      };
+      if (is_shared) {
+        if (rank.run.length++ == 0) rank.run = {1, step, rank.alone >= kNew};
+        if (!rank.run.follows_new && rank.run.length == kNew) notice(rank.run.step, ranks);
+        if (rank.run.follows_new && rank.run.length == kCertain) {
+          report.add(rank.run.step, ranks, true,
+                     "ranks that had batches of their own are given the same batch, call by call");
+        }
+        continue;
+      }
+      const bool was_shared = rank.run.length > 0;
+      if (was_shared && rank.run.follows_new && rank.run.length < kCertain) {
+        notice(rank.run.step, {call->rank});
+      }
+      // Those that share batches now and then have few.
+      rank.alone = was_shared || rank.alone < 0 ? -1 : rank.alone + 1;
+      rank.run = {};
+    }
+  }
+}
+
+void Inputs::check_entropy(const Window& window, const InputCall& call, Report& report) {
+  for (const auto& [element, bits] : call.entropies) {
+    Entropies& known = entropies_[{place_of(call), element}];
+    if (known.last.size() >= kFewestRecords && !known.is_noticed) {
+      const double middle = median({known.last.begin(), known.last.end()});
+      std::vector<double> off;
+      for (const double one : known.last) off.push_back(std::abs(one - middle));
+      const double bound = kFar * (1.4826 * median(std::move(off)) + kLeastSpread);
+      if (middle > kOfFlags && std::abs(bits - middle) > bound) {
+        known.is_noticed = true;
+        report.add(window.now.step, {call.rank}, false,
+                   "the entropy of the ids in " + printable(element) + " is " +
+                       number_text(bits, 3) + " bits, that of the calls before " +
+                       number_text(middle, 3),
+                   std::abs(bits - middle), bound);
+      }
+    }
+    known.last.push_back(bits);
+    if (known.last.size() > kRecords) known.last.pop_front();
+  }
+}
+
+}  // namespace trainmon::detect

@@ -1,0 +1,60 @@
+#include "detect/inputs.h"
+
+#include <algorithm>
+#include <functional>
+#include <string_view>
+#include <tuple>
+
+#include "detect/evidence.h"
+
+namespace trainmon::detect {
+namespace {
+
+std::uint64_t hash_of(std::string_view text) {  // FNV-1a
+  std::uint64_t hash = 0xCBF29CE484222325u;
+  for (const char c : text) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
+  }
+  return hash;
+}
+
+}  // namespace
+
+std::vector<InputCall> calls_of(const std::vector<Input>& rows) {
+  const auto place = [](const auto& one) {
+    return std::tuple(one.rank, one.chunk, one.call, one.accum);
+  };
+  std::vector<const Input*> sorted;
+  sorted.reserve(rows.size());
+  for (const Input& one : rows) sorted.push_back(&one);
+  std::ranges::sort(sorted, {}, [&](const Input* one) {
+    return std::tuple_cat(place(*one), std::tuple(one->seq));
+  });
+  std::vector<InputCall> calls;
+  bool is_known = true;  // whether all tensors of the call have a fingerprint
+  for (const Input* one : sorted) {
+    if (calls.empty() || place(calls.back()) != place(*one)) {
+      calls.push_back({.rank = one->rank,
+                       .chunk = one->chunk,
+                       .accum = one->accum,
+                       .call = one->call,
+                       .seq = one->seq,
+                       .is_of_whole_batch = one->is_of_whole_batch});
+      is_known = true;
+    }
+    InputCall& call = calls.back();
+    if (one->entropy) {
+      call.entropies.emplace_back(one->element, *one->entropy);
+      continue;
+    }
+    is_known = is_known && one->fingerprint;
+    if (!is_known) {
+      call.bits.reset();
+      continue;
+    }
+    call.bits = call.bits.value_or(0) + mixed(hash_of(one->element) ^ mixed(*one->fingerprint));
+  }
+  return calls;
+}
+
+}  // namespace trainmon::detect

@@ -1,0 +1,41 @@
+// What the whole model was given: one entry per tensor of a call, of which calls are made.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace trainmon::detect {
+
+// A row of kind `input`, or of `input_entropy`.
+struct Input {
+  std::int32_t rank = 0;
+  std::int32_t chunk = 0;
+  std::int32_t accum = 0;
+  std::int32_t call = 0;
+  std::uint64_t seq = 0;
+  std::string element;                            // of the arguments: "input.0"
+  bool is_of_whole_batch = false;                 // ranks are given parts of one batch
+  std::optional<std::uint64_t> fingerprint = {};  // of its bits
+  std::optional<double> entropy = {};             // in bits
+};
+
+// One forward of the whole model.
+struct InputCall {
+  std::int32_t rank = 0;
+  std::int32_t chunk = 0;
+  std::int32_t accum = 0;
+  std::int32_t call = 0;
+  std::uint64_t seq = 0;  // of its first row
+  bool is_of_whole_batch = false;
+  // Of all its tensors and the names of their arguments; nullopt where one has no fingerprint.
+  std::optional<std::uint64_t> bits = {};
+  std::vector<std::pair<std::string, double>> entropies = {};  // by argument
+};
+
+// The calls of one step, ordered by rank, chunk, call, accum. The order of `rows` does not matter.
+std::vector<InputCall> calls_of(const std::vector<Input>& rows);
+
+}  // namespace trainmon::detect

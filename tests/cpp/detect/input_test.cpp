@@ -1,0 +1,303 @@
+// Batches that are given again, to the same rank or to another, from rows written by hand.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "detect/engine.h"
+
+namespace trainmon::detect {
+namespace {
+
+class InputRows : public ::testing::Test {
+ protected:
+  explicit InputRows(std::vector<std::int32_t> ranks = {0}) : engine(tensors, std::move(ranks)) {}
+
+  // One call on one rank: the arguments are numbered, and equal batches have equal numbers.
+  void give(std::int32_t rank, std::vector<std::uint64_t> batch, std::int32_t call = 0,
+            std::int32_t accum = 0, bool is_of_whole_batch = true) {
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      Input one;
+      one.rank = rank;
+      one.call = call;
+      one.accum = accum;
+      one.seq = ++seq_;
+      one.element = "input." + std::to_string(i);
+      one.is_of_whole_batch = is_of_whole_batch;
+      one.fingerprint = batch[i];
+      given_.push_back(one);
+    }
+  }
+  void give_entropy(std::int32_t rank, double bits) {
+    Input one;
+    one.rank = rank;
+    one.seq = ++seq_;
+    one.element = "input.0";
+    one.entropy = bits;
+    given_.push_back(one);
+  }
+  void end_step() {
+    StepEvidence evidence(restart, step_++);
+    for (Input& one : given_) evidence.add(std::move(one));
+    given_.clear();
+    engine.take(std::move(evidence));
+  }
+  // A step in which one rank is given one batch.
+  void take(std::uint64_t batch) {
+    give(0, {batch});
+    end_step();
+  }
+  std::vector<Finding> found() const { return engine.findings().all(); }
+
+  std::vector<Tensor> tensors;
+  Engine engine;
+  std::int32_t restart = 0;
+  std::uint64_t seq_ = 0;
+
+ private:
+  std::int64_t step_ = 0;
+  std::vector<Input> given_;
+};
+class InputsOfTwo : public InputRows {
+ protected:
+  InputsOfTwo() : InputRows({0, 1}) {}
+};
+class InputsOfThree : public InputRows {
+ protected:
+  InputsOfThree() : InputRows({0, 1, 2}) {}
+};
+
+TEST_F(InputRows, NewBatchesAreSound) {
+  for (std::uint64_t i = 0; i < 10000; ++i) take(i);
+  EXPECT_EQ(engine.findings().count_of(Check::input), 10000);
+  EXPECT_EQ(engine.findings().count_of(Check::input, Evidence::fingerprints), 10000);
+  EXPECT_TRUE(found().empty());
+}
+
+TEST_F(InputRows, ABatchThatIsGivenForEverIsCertainFromItsStepOn) {
+  for (std::uint64_t i = 0; i < 12; ++i) take(i);
+  for (int i = 0; i < 2; ++i) take(11);
+  EXPECT_TRUE(found().empty());
+  for (int i = 0; i < 30; ++i) take(11);
+  ASSERT_EQ(found().size(), 1U);
+  const Finding one = found()[0];
+  EXPECT_EQ(one.check, Check::input);
+  EXPECT_EQ(one.stage, Stage::input);
+  EXPECT_EQ(one.step, 12);
+  EXPECT_EQ(one.ranks, std::vector<std::int32_t>{0});
+  EXPECT_TRUE(one.tensors.empty());
+  EXPECT_TRUE(one.certain);
+  EXPECT_EQ(engine.findings().verdict(), 0U);
+}
+
+TEST_F(InputRows, ABatchThatIsGivenTwiceIsNoticed) {
+  for (const std::uint64_t batch : {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 10, 11, 11, 12}) take(batch);
+  ASSERT_EQ(found().size(), 1U);
+  EXPECT_EQ(found()[0].step, 10);
+  EXPECT_FALSE(found()[0].certain);
+}
+
+TEST_F(InputRows, OneBatchFromTheStartIsOneNotice) {
+  for (int i = 0; i < 100; ++i) take(7);
+  ASSERT_EQ(found().size(), 1U);
+  EXPECT_EQ(found()[0].step, 1);
+  EXPECT_FALSE(found()[0].certain);
+}
+
+TEST_F(InputRows, AFewStepsAreTooFewToTell) {
+  for (int i = 0; i < 8; ++i) take(7);
+  EXPECT_TRUE(found().empty());
+}
+
+TEST_F(InputRows, EveryBatchTwiceIsOneNotice) {
+  for (std::uint64_t i = 0; i < 200; ++i) take(i / 2);
+  ASSERT_EQ(found().size(), 1U);
+  EXPECT_FALSE(found()[0].certain);
+}
+
+TEST_F(InputRows, EpochsInOneOrderAreOneNoticeAndAStuckLoaderIsStillFound) {
+  for (std::uint64_t i = 0; i < 60; ++i) take(i % 20);
+  ASSERT_EQ(found().size(), 1U);
+  EXPECT_EQ(found()[0].step, 20);
+  EXPECT_FALSE(found()[0].certain);
+  EXPECT_NE(found()[0].text.find("the batch of step 0 again"), std::string::npos);
+  for (int i = 0; i < 5; ++i) take(19);
+  ASSERT_EQ(found().size(), 2U);
+  EXPECT_EQ(found()[1].step, 60);
+  EXPECT_TRUE(found()[1].certain);
+}
+
+TEST_F(InputRows, FewBatchesInAnyOrderAreNeverCertain) {
+  std::uint64_t state = 1;
+  for (int i = 0; i < 5000; ++i) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    take((state >> 40) % 5);
+  }
+  ASSERT_EQ(found().size(), 1U);
+  EXPECT_FALSE(found()[0].certain);
+}
+
+// A mask, positions and what a second forward of each step is given may be the same in each step.
+TEST_F(InputRows, ArgumentsThatStayAreNoBatchGivenAgain) {
+  for (std::uint64_t i = 0; i < 30; ++i) {
+    give(0, {i, 77, 78});
+    end_step();
+  }
+  EXPECT_TRUE(found().empty());
+}
+
+TEST_F(InputRows, CallsOfAStepAreComparedEachWithItsOwn) {
+  for (std::uint64_t i = 0; i < 30; ++i) {
+    give(0, {i});
+    give(0, {i}, 1);
+    end_step();
+  }
+  EXPECT_TRUE(found().empty());
+  for (std::uint64_t i = 30; i < 60; ++i) {
+    give(0, {i});
+    give(0, {77}, 1);
+    end_step();
+  }
+  ASSERT_EQ(found().size(), 1U);
+  EXPECT_EQ(found()[0].step, 31);
+}
+
+TEST_F(InputRows, MicroStepsOfAStepAreCalls) {
+  for (std::uint64_t i = 0; i < 20; i += 2) {
+    give(0, {i}, 0, 0);
+    give(0, {i + 1}, 0, 1);
+    end_step();
+  }
+  for (int i = 0; i < 4; ++i) {
+    give(0, {100}, 0, 0);
+    give(0, {100}, 0, 1);
+    end_step();
+  }
+  ASSERT_EQ(found().size(), 1U);
+  EXPECT_EQ(found()[0].step, 10);
+  EXPECT_TRUE(found()[0].certain);
+}
+
+TEST_F(InputRows, AnEditOrAnotherStartMayGoBackInTheData) {
+  for (std::uint64_t i = 0; i < 20; ++i) take(i);
+  engine.announce_edit(0, 0, seq_ + 1);
+  for (std::uint64_t i = 15; i < 30; ++i) take(i);
+  restart = 1;
+  for (std::uint64_t i = 20; i < 40; ++i) take(i);
+  EXPECT_TRUE(found().empty());
+}
+
+// Its weights are loaded in the middle of a step.
+TEST_F(InputRows, AnEditBetweenTheForwardAndTheStepMayGoBackInTheData) {
+  const auto take_step = [&](std::uint64_t batch, bool is_edited) {
+    StepEvidence evidence(0, static_cast<std::int64_t>(seq_));
+    evidence.add(Input{.seq = ++seq_, .element = "input.0", .fingerprint = batch});
+    if (is_edited) engine.announce_edit(0, 0, ++seq_);
+    Observation row;
+    row.quantity = Quantity::weight_before;
+    row.seq = ++seq_;
+    evidence.add(row);
+    engine.take(std::move(evidence));
+  };
+  tensors = {{"w", 0, 0}};
+  for (std::uint64_t i = 0; i < 20; ++i) take_step(i, i == 19);
+  for (std::uint64_t i = 15; i < 30; ++i) take_step(i, false);
+  EXPECT_TRUE(found().empty());
+}
+
+TEST_F(InputRows, WithoutAFingerprintNothingIsChecked) {
+  for (int i = 0; i < 20; ++i) {
+    StepEvidence evidence(0, i);
+    evidence.add(Input{.element = "input.0"});
+    engine.take(std::move(evidence));
+  }
+  EXPECT_EQ(engine.findings().count_of(Check::input), 0);
+  EXPECT_TRUE(found().empty());
+}
+
+TEST_F(InputsOfTwo, RanksThatBeginToHaveOneBatchAreCertain) {
+  for (std::uint64_t i = 0; i < 30; ++i) {
+    give(0, {i});
+    give(1, {i < 15 ? i + 1000 : i});
+    end_step();
+  }
+  ASSERT_EQ(found().size(), 1U);
+  EXPECT_EQ(found()[0].step, 15);
+  EXPECT_EQ(found()[0].ranks, (std::vector<std::int32_t>{0, 1}));
+  EXPECT_TRUE(found()[0].certain);
+}
+
+TEST_F(InputsOfTwo, OneBatchForAllRanksFromTheStartIsOneNotice) {
+  for (std::uint64_t i = 0; i < 50; ++i) {
+    give(0, {i});
+    give(1, {i});
+    end_step();
+  }
+  ASSERT_EQ(found().size(), 1U);
+  EXPECT_EQ(found()[0].step, 0);
+  EXPECT_EQ(found()[0].ranks, (std::vector<std::int32_t>{0, 1}));
+  EXPECT_FALSE(found()[0].certain);
+}
+
+TEST_F(InputsOfTwo, TensorParallelRanksAreRightlyGivenTheSame) {
+  for (std::uint64_t i = 0; i < 50; ++i) {
+    give(0, {i}, 0, 0, false);
+    give(1, {i}, 0, 0, false);
+    end_step();
+  }
+  EXPECT_TRUE(found().empty());
+}
+
+TEST_F(InputsOfTwo, OneBatchInCommonOnceIsNoticed) {
+  for (std::uint64_t i = 0; i < 30; ++i) {
+    give(0, {i});
+    give(1, {i == 20 || i == 25 ? i : i + 1000});
+    end_step();
+  }
+  ASSERT_EQ(found().size(), 1U);
+  EXPECT_EQ(found()[0].step, 20);
+  EXPECT_EQ(found()[0].ranks, (std::vector<std::int32_t>{0, 1}));
+  EXPECT_FALSE(found()[0].certain);
+}
+
+TEST_F(InputsOfTwo, RanksThatAreFewStepsBehindOneAnotherAreSound) {
+  for (std::uint64_t i = 0; i < 30; ++i) {
+    give(0, {i + 1});
+    give(1, {i});
+    end_step();
+  }
+  EXPECT_TRUE(found().empty());
+}
+
+TEST_F(InputsOfThree, TheRanksThatShareABatchAreNamed) {
+  for (std::uint64_t i = 0; i < 30; ++i) {
+    give(0, {i});
+    give(1, {i + 1000});
+    give(2, {i < 15 ? i + 2000 : i});
+    end_step();
+  }
+  ASSERT_EQ(found().size(), 1U);
+  EXPECT_EQ(found()[0].step, 15);
+  EXPECT_EQ(found()[0].ranks, (std::vector<std::int32_t>{0, 2}));
+}
+
+TEST_F(InputRows, AnEntropyFarFromTheLastOnesIsNoticedOnce) {
+  for (int i = 0; i < 40; ++i) give_entropy(0, 9.0 + 0.01 * (i % 3)), end_step();
+  EXPECT_TRUE(found().empty());
+  give_entropy(0, 9.3), end_step();  // within the least spread
+  EXPECT_TRUE(found().empty());
+  for (int i = 0; i < 5; ++i) give_entropy(0, 2.0), end_step();
+  ASSERT_EQ(found().size(), 1U);
+  EXPECT_EQ(found()[0].step, 41);
+  EXPECT_FALSE(found()[0].certain);
+  EXPECT_NEAR(found()[0].value, 7.01, 1e-9);
+  EXPECT_NE(found()[0].text.find("input.0 is 2 bits"), std::string::npos) << found()[0].text;
+}
+
+TEST_F(InputRows, TheEntropyOfAMaskMayBeAnything) {
+  for (int i = 0; i < 40; ++i) give_entropy(0, i % 9 == 8 ? 1.0 : 0.0), end_step();
+  EXPECT_TRUE(found().empty());
+}
+
+}  // namespace
+}  // namespace trainmon::detect
