@@ -352,6 +352,7 @@ Gathered GrowingGather::look(const OpenedRun& run, const ReportOptions& options,
   const bool has_histograms = to.histograms.bins() > 0 && ranks.size() > 1;
   if (is_damaged || has_histograms || cells > kMostKept * sizes.cells) forget();
   if (is_damaged || has_histograms) return read_all();
+  score_curves(to.curves);
   rows_read_ = to.runs[0].count - before;
   return to;
 }
