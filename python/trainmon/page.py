@@ -77,7 +77,7 @@ def report(
 
     >>> page = trainmon.report("trainmon_runs/local")
     >>> print(page)
-    first wrong: step 12, forward, rank 0
+    first wrong: step 12, forward, rank 0, (root) input.0
     >>> page.save("report.html")
     """
     first, last = selection.step_range(steps)

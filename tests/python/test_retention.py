@@ -67,7 +67,7 @@ def test_the_files_keep_to_the_size_and_the_last_step_is_there(run):
     assert sum(path.stat().st_size for path in run.rglob("*.tmlog")) <= 0.04 * 2**20
     steps, names, rows = decoded_steps(run)
     assert steps == list(range(steps[0], STEPS)) and 0 < steps[0] < STEPS - 20
-    assert names == {"weight", "bias"}
+    assert names == {"weight", "bias", ""}  # the last one: what the whole model is given
     table = trainmon.read_table(run)
     assert len(table["step"]) == rows and len(table.expired) == 1
     (path,) = run.rglob("retention.json")
