@@ -29,7 +29,7 @@ def test_the_cell_prints_what_the_page_begins_with(exported):
     printed = notebook.cells[0].outputs[0].text.splitlines()
     assert printed[0].startswith("first difference: step 15")
     assert printed[2:] == [
-        "A: nothing certainly wrong in 3,072 rows",
+        "A: nothing certainly wrong in 3,120 rows",
         "B: first wrong: step 15, weights, rank 1, 2.weight",
     ]
     shown = notebook.cells[1].outputs[0].data

@@ -111,8 +111,8 @@ def test_the_strip_blames_one_stage_and_rank(browser, runs):
     for rank, cells in enumerate(ranks):
         states = dict(zip(head, cells))
         assert states["weights"] == ("red" if rank == 1 else "amber")
-        assert states["input"] == states["loss"] == "grey"
-        assert states["local gradients"] == "green"
+        assert states["loss"] == "grey"
+        assert states["input"] == states["local gradients"] == "green"
 
 
 def test_the_rows_of_the_verdict_are_shown_first(browser, runs):

@@ -197,6 +197,8 @@ const WORDS = {
   worst: ["Most unusual in their own history", "在自身历史中最异常"],
   worst_says: ["distance from the median of the 16 values before, in robust standard deviations of log10",
     "与之前 16 个值的中位数的距离，以 log10 的稳健标准差为单位"],
+  left_history: ["A value left its own history far behind, which no check judges: %1 on rank %2, step %3, norm %4, %5 robust standard deviations off.",
+    "有一个值远远偏离了自身的历史（没有检查项对此下结论）：rank %2 上的 %1，第 %3 步，范数 %4，偏离 %5 个稳健标准差。"],
   worst_ordinary: ["In a run without a fault, values below about 10 are common.", "没有故障的运行中，低于约 10 的值很常见。"],
   of_verdict: ["verdict", "结论"],
   unusual: ["how unusual", "异常程度"],
@@ -224,15 +226,15 @@ const CHECKS_ZH = {
   exp_avg_sq: "二阶动量与梯度不符",
   update: "更新后的权重不符合优化器公式",
   zero: "梯度全为零",
-  config: "声明的值改变",
+  config: "声明的值改变，或各 rank 不同",
   norm: "记录的梯度范数与记录的梯度不符",
 };
 
 // What a check holds against what.
 const CHECKS = {
   finite: ["no NaN and no infinity", "没有 NaN，没有无穷"],
-  input: ["batches are new, and ranks have batches of their own", "批次是新的，各 rank 的批次不同"],
   start: ["no two weights are equal in the first step", "第一步没有彼此相等的权重"],
+  input: ["batches are new, and ranks have batches of their own", "批次是新的，各 rank 的批次不同"],
   present: ["each row that the step before had is there again", "上一步有的行这一步也有"],
   gap: ["weights change in the optimizer's step alone", "权重只在优化器更新时改变"],
   replicas: ["ranks that hold the same tensor hold the same elements", "各 rank 应相同的张量相同"],
@@ -241,7 +243,7 @@ const CHECKS = {
   exp_avg_sq: ["the second moment follows from the gradient", "二阶动量与梯度相符"],
   update: ["weights move as the optimizer's formula says", "权重按优化器公式更新"],
   zero: ["no gradient that never was zero is zero three times in a row", "从未为零的梯度没有连续三步为零"],
-  config: ["declared values change as schedules change them", "声明的值按常见方式改变"],
+  config: ["declared values change as schedules change them, and ranks declare the same", "声明的值按常见方式改变，且各 rank 相同"],
   norm: ["the logged grad_norm is the norm of the recorded gradients", "记录的 grad_norm 与记录的梯度相符"],
 };
 

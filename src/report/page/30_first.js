@@ -134,7 +134,20 @@ class Side {
       el(this.letter ? "h2" : "h1", {}, say(this.report.rows === 0 ? empty : "nothing_wrong") + this.missingText()),
       this.lookedAt("says"),
       this.isWhole() ? null : el("p", {}, say("not_whole")),
-      this.report.record.skipped.map((one) => el("p", {}, one)));
+      this.report.record.skipped.map((one) => el("p", {}, one)),
+      el("p", { id: this.id("left_history") }));
+  }
+
+  // What no check judges: a tensor that left its history so far that it is amber. The numbers come
+  // behind this script.
+  showLeftHistory() {
+    const at = document.getElementById(this.id("left_history"));
+    const line = at && furthestLine(this.number);
+    if (!line) return;
+    const bin = line.kind.bins[line.worst];
+    at.closest("section").classList.replace("fine", "unsure");
+    at.replaceChildren(say("left_history", line.kind.name, line.rank, stepsOfBin(bin), normText(line, bin), number(line.score, 3)), " ",
+      el("button", { class: "link", onclick: () => goTo(line, bin) }, data.rows.tensors[line.tensor]));
   }
 
   // Findings that say the same are one; `said` comes before them.
@@ -288,13 +301,13 @@ function alsoText(steps) {
 // By how much a check failed, as [label, text]: nothing of checks that are exact.
 function sizesOf(one) {
   if (one.check === "finite") return [["bad_elements", grouped(one.value)]];
-  if (one.check === "config") return [["value", number(one.value, 3)]];
+  if (one.check === "config") return one.value !== 0 || one.bound !== 0 ? [["value", number(one.value, 3)]] : [];
   return one.bound > 0 ? [["off_by", number(one.value, 3)], ["explained", number(one.bound, 3)]] : [];
 }
 
 // Whether a check compared what must be equal to the last bit.
 function isExact(one) {
-  return !["finite", "config", "start", "zero", "present", "norm"].includes(one.check) && !(one.bound > 0);
+  return !["finite", "config", "start", "zero", "present", "norm", "input"].includes(one.check) && !(one.bound > 0);
 }
 
 function ranksText(one) {

@@ -101,6 +101,7 @@ render.pictures = () => {
   parts.push(features(), histograms(), overview());
   if (data.rows.kinds.size > 0) parts.push(apart(), worst());
   place("pictures").replaceChildren(...parts.filter((one) => one !== null));
+  for (const side of sides) side.showLeftHistory();
   render.strip();
   render.maps();
   back();
