@@ -32,8 +32,9 @@ struct DeclaredOn {
 std::vector<DeclaredOn> declared_of(const Window& window, const Observation& row) {
   std::vector<DeclaredOn> all;
   for (const Observation* step : window.now.of(row.tensor, Quantity::update)) {
+    const auto* weight = window.now.find(row.tensor, Quantity::weight_after, step->rank);
     const GroupValues* const groups = window.groups(*step);
-    if (!step->is_replicated || groups == nullptr) return {};
+    if (weight == nullptr || !weight->is_replicated || groups == nullptr) return {};
     const auto group = groups->find(step->group);
     if (group == groups->end()) return {};
     all.push_back({step->rank, step->group, &group->second});

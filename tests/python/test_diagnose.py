@@ -36,7 +36,10 @@ UNSEEN = {
     "zero_sum": ("reduce", "grad_reduced", [0, 1], [TENSOR]),
 }
 # By its bits; which of two ranks is wrong cannot be told.
-BITS = {"gradient_bit_0": ("replicas", "grad_reduced", [0, 1], [TENSOR])}
+BITS = {
+    "gradient_bit_0": ("replicas", "grad_reduced", [0, 1], [TENSOR]),
+    "rate_of_a_rank": ("config", "update", [0, 1], EVERY),
+}
 CHECKED = "checked_"
 CHECKED_FAULTS = {CHECKED + name: place for name, place in (FAULTS | UNSEEN | BITS).items()}
 HARMLESS = (
@@ -80,12 +83,12 @@ def test_a_fault_is_placed(runs, name):
     text = diagnosed(runs / name).stdout
     assert text.startswith(f"first wrong: step {STEP}, {stage}")
     assert verdict["evidence"] == evidence_for(check, name.startswith(CHECKED))
-    if check not in ("finite", "present"):
+    if check not in ("finite", "present", "config"):
         assert f", by {verdict['evidence']}" in text
 
 
 def evidence_for(check, has_checks):
-    if not has_checks or check in ("finite", "present", "exp_avg_sq"):
+    if not has_checks or check in ("finite", "present", "exp_avg_sq", "config"):
         return "statistics"
     return "fingerprints" if check in ("gap", "replicas") else "sketches"
 

@@ -24,7 +24,7 @@ class DeclaredOfRanks : public ::testing::Test {
           row.tensor = tensor;
           row.quantity = quantity;
           row.rank = static_cast<std::int32_t>(rank);
-          row.is_replicated = is_replicated;
+          row.is_replicated = is_replicated && quantity == Quantity::weight_after;
           row.count = 10.0;
           row.sum_sq = row.absmax = 1.0;
           row.group = quantity == Quantity::update ? groups[rank] : -1;

@@ -130,6 +130,8 @@ class Training:
                     parameter.mul_(0.5)
         if self.rank != 1:
             return
+        if self.name == "rate_of_a_rank":
+            self.optimizer.param_groups[0]["lr"] *= 0.5
         with torch.no_grad():
             if self.name.startswith("weight_bit"):
                 flip(self.parameter, int(self.name.rsplit("_", 1)[1]))
