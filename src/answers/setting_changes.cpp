@@ -1,8 +1,10 @@
 #include "answers/setting_changes.h"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <tuple>
+#include <utility>
 
 #include "base/text.h"
 
@@ -73,6 +75,30 @@ std::vector<std::string> setting_changes(const std::vector<ReadDeclared>& declar
     sentences.push_back(printable(name) + where + text);
   }
   return sentences;
+}
+
+std::vector<std::string> setting_changes(const std::vector<ReadDeclared>& declared,
+                                         std::int32_t restart,
+                                         const std::vector<std::int32_t>& ranks,
+                                         std::int64_t step) {
+  if (ranks.empty()) return setting_changes(declared, restart, -1, step);
+  std::vector<std::pair<std::string, std::vector<std::int32_t>>> said;  // by whom
+  for (const std::int32_t rank : ranks) {
+    for (std::string& text : setting_changes(declared, restart, rank, step)) {
+      const auto known = std::ranges::find(said, text, [](const auto& one) { return one.first; });
+      if (known == said.end()) {
+        said.push_back({std::move(text), {rank}});
+      } else {
+        known->second.push_back(rank);
+      }
+    }
+  }
+  std::vector<std::string> texts;
+  for (auto& [text, by] : said) {
+    const std::string who = by.size() == 1 ? "rank " : "ranks ";
+    texts.push_back(by.size() == ranks.size() ? text : who + ranks_text(by) + ": " + text);
+  }
+  return texts;
 }
 
 }  // namespace trainmon

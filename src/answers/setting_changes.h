@@ -19,4 +19,9 @@ std::vector<std::string> setting_changes(const std::vector<ReadDeclared>& declar
                                          std::int32_t restart, std::int32_t rank,
                                          std::int64_t step);
 
+// The same of some ranks, each once: what not all of them say begins with the rank that does.
+std::vector<std::string> setting_changes(const std::vector<ReadDeclared>& declared,
+                                         std::int32_t restart,
+                                         const std::vector<std::int32_t>& ranks, std::int64_t step);
+
 }  // namespace trainmon

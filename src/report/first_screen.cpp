@@ -214,8 +214,7 @@ Json restarts_json(const std::filesystem::path& run, const Account& books,
 Json changes_json(const Diagnosis& diagnosis) {
   if (!diagnosis.verdict) return Json::array();
   const detect::Finding& first = diagnosis.findings[*diagnosis.verdict];
-  const int rank = first.ranks.empty() ? -1 : first.ranks.front();
-  return setting_changes(diagnosis.run.declared, first.restart, rank, first.step);
+  return setting_changes(diagnosis.run.declared, first.restart, first.ranks, first.step);
 }
 
 // The kind of rows, of those measured at the stage of a finding, that shows it best.

@@ -199,7 +199,7 @@ const WORDS = {
     "与之前 16 个值的中位数的距离，以 log10 的稳健标准差为单位"],
   left_history: ["A value left its own history far behind, which no check judges: %1 on rank %2, step %3, norm %4, %5 robust standard deviations off.",
     "有一个值远远偏离了自身的历史（没有检查项对此下结论）：rank %2 上的 %1，第 %3 步，范数 %4，偏离 %5 个稳健标准差。"],
-  worst_ordinary: ["In a run without a fault, values below about 10 are common.", "没有故障的运行中，低于约 10 的值很常见。"],
+  worst_ordinary: ["In a run without a fault, values up to about 20 are common.", "没有故障的运行中，不超过约 20 的值很常见。"],
   of_verdict: ["verdict", "结论"],
   unusual: ["how unusual", "异常程度"],
   not_finite: ["not finite", "非有限"],

@@ -126,7 +126,7 @@ class Side {
   }
 
   soundCard() {
-    const state = this.report.rows === 0 ? "empty" : this.isWhole() ? "fine" : "unsure";
+    const state = this.report.rows === 0 ? "empty" : this.isWhole() && this.findings.length === 0 ? "fine" : "unsure";
     const empty = this.report.is_selection && this.findings.length === 0 ? "nothing_matches" : "nothing_recorded";
     return el("section", { id: this.id("verdict"), class: `verdict ${state}` },
       this.letter ? el("p", { class: "label" }, say("run_n", this.letter)) : null,
