@@ -7,7 +7,7 @@ sys.path[:0] = [str(PYTHON), str(PYTHON / "programs")]
 
 import pytest  # noqa: E402
 from browser import Browser  # noqa: E402
-from pages import FAULT, MOMENTS, NOTHING_FINITE, SOUND  # noqa: E402
+from pages import FAULT, MOMENTS, NOTHING_FINITE, NOTICED, SOUND  # noqa: E402
 
 import launch  # noqa: E402
 
@@ -22,5 +22,6 @@ def browser():
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory):
     out = tmp_path_factory.mktemp("runs")
-    launch.run("diagnose_run.py", out, FAULT, SOUND, NOTHING_FINITE, MOMENTS, ranks=2)
+    names = (FAULT, SOUND, NOTHING_FINITE, MOMENTS, NOTICED)
+    launch.run("diagnose_run.py", out, *names, ranks=2)
     return out

@@ -12,6 +12,7 @@ from written_run import WrittenRank
 
 FAULT, SOUND, NOTHING_FINITE = "checked_weight_bit_30", "checked_clean", "nan"
 MOMENTS = "checked_second_moments_lost"
+NOTICED = "lr"
 
 
 def trainmon(*arguments):

@@ -7,7 +7,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from pages import FAULT, MOMENTS, SOUND, page_of, silent, trainmon, written
+from pages import FAULT, MOMENTS, NOTICED, SOUND, page_of, silent, trainmon, written
 
 import launch
 from written_run import WrittenRank
@@ -146,6 +146,16 @@ def test_a_value_that_left_its_history_is_amber(browser, tmp_path, factor, is_to
         assert page.text("#history h2").startswith("History: 4.weight, grad_reduced")
         page.press("l")
         assert "rank 0 上的 grad_reduced，第 40 步" in page.text("#left_history")
+    silent(page)
+
+
+def test_what_was_noticed_stands_in_the_banner(browser, runs):
+    page = browser.open(page_of(runs / NOTICED))
+    assert page.text("h1") == "Nothing certainly wrong"
+    assert page.evaluate("document.getElementById('verdict').className") == "verdict unsure"
+    said = page.text("#verdict").splitlines()[-1]
+    assert said.startswith("step 15, update, rank") and "lr of group 0 changed from" in said
+    assert page.count("#left_history") == 0
     silent(page)
 
 

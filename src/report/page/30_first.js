@@ -135,11 +135,12 @@ class Side {
       this.lookedAt("says"),
       this.isWhole() ? null : el("p", {}, say("not_whole")),
       this.report.record.skipped.map((one) => el("p", {}, one)),
-      el("p", { id: this.id("left_history") }));
+      this.findings.length === 0 ? el("p", { id: this.id("left_history") })
+        : el("p", {}, `${this.placeOf(0)}: ${this.report.words[0].text}`));
   }
 
-  // What no check judges: a tensor that left its history so far that it is amber. The numbers come
-  // behind this script.
+  // What no check judges: a tensor that left its history so far that it is amber, where nothing was
+  // noticed that may be why. The numbers come behind this script.
   showLeftHistory() {
     const at = document.getElementById(this.id("left_history"));
     const line = at && furthestLine(this.number);
