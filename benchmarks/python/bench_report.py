@@ -11,6 +11,7 @@ spent on one is shown, too, of all processes of the browser.
 
 import argparse
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -39,25 +40,44 @@ ZOOMS = f"""(() => {{
 }})()"""
 
 
-def processor_ms(pid: int) -> float:
-    """Of a process and all that it has started, milliseconds of the processor so far."""
-    parents, ticks = {}, {}
+def family(pid: int) -> dict[int, list[str]]:
+    """A process and all that it has started: fields of /proc/PID/stat behind the name."""
+    found: dict[int, list[str]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
-            fields = stat.read_text().rpartition(")")[2].split()
+            found[int(stat.parent.name)] = stat.read_text().rpartition(")")[2].split()
         except OSError:
             continue  # it has ended
-        one = int(stat.parent.name)
-        parents[one], ticks[one] = int(fields[1]), int(fields[11]) + int(fields[12])
-    family = {pid}
-    while more := {one for one, parent in parents.items() if parent in family} - family:
-        family |= more
-    return 1000 * sum(ticks.get(one, 0) for one in family) / os.sysconf("SC_CLK_TCK")
+    ours = {pid}
+    while more := {one for one, fields in found.items() if int(fields[1]) in ours} - ours:
+        ours |= more
+    return {one: found[one] for one in ours if one in found}
 
 
-def drawn(path: Path) -> tuple[float, float, list[float], float]:
+def processor_ms(pid: int) -> float:
+    """Of a process and all that it has started, milliseconds of the processor so far."""
+    ticks = sum(int(fields[11]) + int(fields[12]) for fields in family(pid).values())
+    return 1000 * ticks / os.sysconf("SC_CLK_TCK")
+
+
+def page_mb(pid: int) -> float:
+    """Of the process that draws the page: its own memory, and its share of what it has in common."""
+    found = 0.0
+    for one in family(pid):
+        place = Path(f"/proc/{one}")
+        try:
+            if b"--type=renderer" not in (place / "cmdline").read_bytes():
+                continue
+            pss = re.search(r"^Pss:\s+(\d+) kB", (place / "smaps_rollup").read_text(), re.M)
+        except OSError:
+            continue
+        found = max(found, int(pss[1]) / 1e3 if pss else 0.0)
+    return found
+
+
+def drawn(path: Path) -> tuple[float, float, list[float], float, float]:
     """Milliseconds to the first paint, until the pictures are there, of zooms, and of the processor for
-    one zoom, over all processes of the browser."""
+    one zoom, over all processes of the browser; MB of the page after them."""
     browser = Browser()
     try:
         page = browser.open(path)
@@ -66,7 +86,8 @@ def drawn(path: Path) -> tuple[float, float, list[float], float]:
         before = processor_ms(browser.process.pid)
         zooms = page.evaluate(ZOOMS)
         taken = (processor_ms(browser.process.pid) - before) / (len(zooms) + WARM_UP)
-        return page.evaluate(FIRST_PAINT), ready, zooms, taken
+        memory = page_mb(browser.process.pid)
+        return page.evaluate(FIRST_PAINT), ready, zooms, taken, memory
     finally:
         browser.close()
 
@@ -103,9 +124,10 @@ def main() -> None:
             )
             show(f"{name}: making the page", seconds, "s", 3.0 * len(given))
             show(f"{name}: memory of making it", peak, "MB", 256.0)
-            paint, ready, zooms, taken = drawn(page)
+            paint, ready, zooms, taken, memory = drawn(page)
             show(f"{name}: first paint", paint, "ms", 1000.0)
             show(f"{name}: all pictures", ready, "ms", 5000.0)
+            show(f"{name}: memory of the page", memory, "MB", 300.0)
             show(f"{name}: zoom, of the processor", taken, "ms", 100.0)
             show(f"{name}: zoom, median", statistics.median(zooms), "ms", 100.0)
             show(f"{name}: zoom, slowest of {len(zooms)}", max(zooms), "ms", 100.0)
