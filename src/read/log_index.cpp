@@ -60,7 +60,7 @@ constexpr Columns kFirstLook = {Column::series, Column::window, column_of(&RowSt
 
 // Some of all logs that this process reads at a time: descriptors are few.
 std::shared_ptr<const File> hold(File&& file) {
-  constexpr int kMost = 128;
+  constexpr int kMost = 256;
   static std::atomic<int> held = 0;
   if (held.fetch_add(1) >= kMost) {
     held.fetch_sub(1);
@@ -139,7 +139,7 @@ LogIndex::LogIndex(fs::path directory, int rank, int restart, Allowance& allowan
   segments_ = linked_segments(directory_, rank_, restart_, contents_.damage);
   std::vector<Found> found(segments_.size());
   // Of a run that deletes its oldest segments, those stay readable until they have been read.
-  constexpr std::size_t kHeld = 8;
+  constexpr std::size_t kHeld = 32;
   const bool deletes = expired_in(directory_, contents_.damage).first_segment > 0;
   for_each_parallel(segments_.size(), threads, [&](std::size_t i) {
     found[i] = index_segment(segments_[i], deletes && i + kHeld >= segments_.size());
