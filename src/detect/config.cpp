@@ -28,11 +28,12 @@ struct DeclaredOn {
   const DeclaredGroup* values;
 };
 
-// Of the ranks that step this tensor, where all hold it; `row` is one of the tensor's.
-std::vector<DeclaredOn> declared_of(const Window& window, const Observation& row) {
+// Of the ranks that take these steps of one tensor, where all hold it.
+std::vector<DeclaredOn> declared_of(const Window& window,
+                                    const std::vector<const Observation*>& steps) {
   std::vector<DeclaredOn> all;
-  for (const Observation* step : window.now.of(row.tensor, Quantity::update)) {
-    const auto* weight = window.now.find(row.tensor, Quantity::weight_after, step->rank);
+  for (const Observation* step : steps) {
+    const auto* weight = window.now.find(step->tensor, Quantity::weight_after, step->rank);
     const GroupValues* const groups = window.groups(*step);
     if (weight == nullptr || !weight->is_replicated || groups == nullptr) return {};
     const auto group = groups->find(step->group);
@@ -46,10 +47,15 @@ std::vector<DeclaredOn> declared_of(const Window& window, const Observation& row
 // that differs says which ranks are named: those outside the largest group of equals.
 bool name_odd_ones(const std::vector<DeclaredOn>& ranks, const std::string& name,
                    Finding& finding) {
+  // Nearly always they do, of every tensor in every step.
+  const auto declared = [&](const DeclaredOn& one) { return value_of(*one.values, name.c_str()); };
+  const auto first = declared(ranks.front());
+  if (std::ranges::all_of(ranks, [&](const auto& one) { return declared(one) == first; })) {
+    return false;
+  }
   std::map<double, std::vector<std::int32_t>> of_value;
   for (const DeclaredOn& one : ranks) {
-    const auto declared = value_of(*one.values, name.c_str());
-    if (declared) of_value[*declared].push_back(one.rank);
+    if (const auto value = declared(one)) of_value[*value].push_back(one.rank);
   }
   if (of_value.size() < 2) return false;
   const auto largest =
@@ -110,10 +116,17 @@ void DeclaredJumps::check(const Window& window, Findings& found) {
 // Certain where the weights differ after the step, as they must. Said once of each value.
 void DeclaredJumps::check_ranks(const Window& window, Findings& found) {
   std::set<std::pair<std::int32_t, std::string>> differ;
-  for (const Observation& row : window.now.all()) {
-    if (row.quantity != Quantity::update) continue;
-    const std::vector<DeclaredOn> ranks = declared_of(window, row);
-    if (ranks.size() < 2 || ranks.front().rank != row.rank) continue;
+  const std::vector<Observation>& all = window.now.all();
+  for (std::size_t i = 0; i < all.size();) {
+    const Observation& row = all[i];
+    if (row.quantity != Quantity::update) {
+      ++i;
+      continue;
+    }
+    const std::vector<const Observation*> steps = window.now.of(row.tensor, row.quantity);
+    i += steps.size();
+    const std::vector<DeclaredOn> ranks = declared_of(window, steps);
+    if (ranks.size() < 2) continue;
     Finding finding = window.finding(Check::config, Stage::update, row.rank, {row.tensor});
     for (const auto& [name, value] : *ranks.front().values) {
       const std::pair key(window.tensors[row.tensor].optimizer, name);
