@@ -83,6 +83,7 @@ class Side {
   verdictCard() {
     const at = this.report.verdict_at;
     const words = this.report.words[at];
+    const lasted = this.lasted();
     const fact = (label, text) => el("div", { class: "fact" }, el("dt", {}, label), el("dd", {}, text));
     return el("section", { id: this.id("verdict"), class: "verdict bad" },
       el("p", { class: "label" }, this.titled("first_wrong")),
@@ -90,7 +91,7 @@ class Side {
       el(this.letter ? "h2" : "h1", {}, this.placeOf(at)),
       language === 1 ? el("p", { class: "says" }, CHECKS_ZH[this.verdict.check]) : null,
       el("p", { class: language === 0 ? "says" : "quiet" }, words.text),
-      this.lasted() && el("p", { class: "lasted" }, this.lasted()),
+      lasted && el("p", { class: "lasted" }, lasted),
       this.normsOfVerdict().map((one) => el("p", { class: "norms" }, one)),
       isExact(this.verdict) ? el("p", {}, say("exact")) : null,
       el("p", { class: "quiet" }, words.check),
@@ -136,7 +137,7 @@ class Side {
       this.isWhole() ? null : el("p", {}, say("not_whole")),
       this.report.record.skipped.map((one) => el("p", {}, one)),
       this.findings.length === 0 ? el("p", { id: this.id("left_history") })
-        : el("p", {}, `${this.placeOf(0)}: ${this.report.words[0].text}`));
+        : el("p", {}, this.lineOf(0)));
   }
 
   // What no check judges: a tensor that left its history so far that it is amber, where nothing was
@@ -151,13 +152,17 @@ class Side {
       el("button", { class: "link", onclick: () => goTo(line, bin) }, data.rows.tensors[line.tensor]));
   }
 
+  lineOf(at) {
+    const { text } = this.report.words[at];
+    return `${this.placeOf(at)}: ${language === 1 ? `${CHECKS_ZH[this.findings[at].check]} (${text})` : text}`;
+  }
+
   // Findings that say the same are one; `said` comes before them.
   findingsList(id, title, all, said = []) {
     const most = 5;
     const chosen = all.filter((at) => this.report.words[at].first_alike === at);
     const also = (at) => [alsoText(this.laterSteps(at))].filter((one) => one !== "").map((one) => `, ${one}`).join("");
-    const lines = chosen.slice(0, most).map((at) => `${this.placeOf(at)}: ${
-      language === 1 ? `${CHECKS_ZH[this.findings[at].check]} (${this.report.words[at].text})` : this.report.words[at].text}${also(at)}`);
+    const lines = chosen.slice(0, most).map((at) => this.lineOf(at) + also(at));
     const isLast = id === (this.verdict ? "consequences" : "noticed");
     const more = chosen.length - lines.length + (isLast ? this.report.diagnosis.left_out : 0);
     if (more > 0) lines.push(say("and_more", grouped(more)));
