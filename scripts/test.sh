@@ -19,8 +19,8 @@ step layers "$python" tests/check_layers.py
 step prose "$python" tests/check_prose.py
 step c++ scripts/test_cpp.sh dev
 # The longest first, so that none of them is left to run alone.
-long=(tests/python/test_{invisible,lifecycle,equality,collectives,bounds,adapter_spread,compile,control,disk,compare,ranks_differ,package}.py)
-mapfile -t rest < <(printf '%s\n' tests/python/test_*.py | grep -vxF "$(printf '%s\n' "${long[@]}")")
+long=(tests/python/*/test_{invisible,lifecycle,equality,collectives,bounds,adapter_spread,compile,control,disk,compare,ranks_differ,package}.py)
+mapfile -t rest < <(printf '%s\n' tests/python/*/test_*.py | grep -vxF "$(printf '%s\n' "${long[@]}")")
 step python scripts/pytest_files.sh "$python" "${long[@]}" "${rest[@]}"
 
 echo

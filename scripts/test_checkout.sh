@@ -30,5 +30,5 @@ if $compiles; then
 fi
 
 files=("$@")
-[ ${#files[@]} -gt 0 ] || files=(tests/python/test_{adapter_steps,bars,completion,config,kinds,package}.py)
+[ ${#files[@]} -gt 0 ] || files=(tests/python/*/test_{adapter_steps,bars,completion,config,kinds,package}.py)
 scripts/pytest_files.sh .venv/bin/python "${files[@]}"

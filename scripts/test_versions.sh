@@ -13,9 +13,9 @@ word=${1:-}
 chosen=" ${*:2} "
 
 # Hooks, steps, values, features, collectives, wrappers, compilation; not files and tools.
-torch_tests=(tests/python/test_adapter_*.py tests/python/test_features*.py tests/python/test_grad_probe*.py
-  tests/python/test_wrapper_versions.py tests/python/test_collectives.py tests/python/test_compile.py
-  tests/python/test_values.py tests/python/test_invisible.py tests/python/test_equality.py)
+torch_tests=(tests/python/*/test_adapter_*.py tests/python/watch/test_features*.py tests/python/grad_probe/test_grad_probe*.py
+  tests/python/watch/test_wrapper_versions.py tests/python/watch/test_collectives.py tests/python/watch/test_compile.py
+  tests/python/watch/test_values.py tests/python/harmless/test_invisible.py tests/python/watch/test_equality.py)
 
 build() {  # build PYTHON WHEELS: trainmon for this Python, where there is none or sources are newer
   local wheel=("$2"/trainmon-*.whl)
@@ -50,7 +50,7 @@ while read -r minor framework numpy <&3; do
   env=$place/$name results=$place/$name.results
   tests=("${torch_tests[@]}") more=()
   case $framework in
-    torch==2.0.*) tests=(tests/python/test_adapter_{activations,gradients,steps}.py) ;; # what it can
+    torch==2.0.*) tests=(tests/python/watch/test_adapter_{activations,gradients,steps}.py) ;; # what it can
     mindspore*) tests=(tests/mindspore/test_*.py) more=(matplotlib==3.10.8 tensorboard==2.21.0) ;;
   esac
   mkdir -p "$results"

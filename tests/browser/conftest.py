@@ -3,7 +3,7 @@ import pathlib
 import sys
 
 PYTHON = pathlib.Path(__file__).resolve().parents[1] / "python"
-sys.path[:0] = [str(PYTHON), str(PYTHON / "programs")]
+sys.path[:0] = [str(PYTHON), str(PYTHON / "programs"), str(PYTHON / "look")]
 
 import pytest  # noqa: E402
 from browser import Browser  # noqa: E402

@@ -5,7 +5,8 @@ import sys
 import pytest
 import torch
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
+PYTHON = pathlib.Path(__file__).resolve().parents[1] / "python"
+sys.path[:0] = [str(PYTHON), str(PYTHON / "watch")]
 
 
 @pytest.fixture(scope="session", autouse=True)

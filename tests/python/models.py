@@ -213,3 +213,35 @@ def micro_step(model, mode, last):
 def local(tensor):
     """The part of a (possibly sharded) tensor that this rank holds."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+class InPlaceBlock(nn.Module):
+    """Writes in place, uses a layer twice and has a residual: what fusion would rather keep to itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.relu = nn.Linear(8, 16), nn.ReLU(inplace=True)
+        self.twice, self.norm, self.gelu = nn.Linear(16, 16), nn.LayerNorm(16), nn.GELU()
+        self.out = nn.Linear(16, 4)
+
+    def forward(self, x):
+        h = self.relu(self.up(x))
+        h = h + self.norm(self.gelu(self.twice(h)))
+        return self.out(h + self.twice(h))
+
+
+class Around(nn.Module):
+    def __init__(self, block=None):
+        super().__init__()
+        self.first, self.block, self.last = (
+            nn.Linear(8, 8),
+            block or InPlaceBlock(),
+            nn.Linear(4, 2),
+        )
+
+    def forward(self, x):
+        return self.last(self.block(self.first(x)))
+
+
+def squares(model, data):
+    return model(data).pow(2).mean()

@@ -8,7 +8,7 @@ from torch._dynamo.utils import counters
 
 import launch
 import trainmon
-from test_compile import Around, squares
+from models import Around, squares
 
 STEPS = 3
 

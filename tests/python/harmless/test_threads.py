@@ -15,7 +15,7 @@ from torch.optim import optimizer as of_torch
 import trainmon
 from trainmon.torch.hooks.hook import Handles, Hook, ModuleHook
 
-HERE = pathlib.Path(__file__).parent
+HERE = pathlib.Path(__file__).parents[1]
 
 
 def test_the_first_watches_of_a_process_may_come_from_several_threads(tmp_path):

@@ -13,7 +13,7 @@ import torch
 
 import trainmon
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs/quick_start.md").read_text()
+PAGE = (Path(__file__).resolve().parents[3] / "docs/quick_start.md").read_text()
 NAMES = [name for name in trainmon.__all__ if name != "__version__"]
 NO_CALL = {"Watch", "ConfigError"}  # names that nobody calls
 

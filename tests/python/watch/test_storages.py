@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-RUN = pathlib.Path(__file__).parent / "programs/storages_run.py"
+RUN = pathlib.Path(__file__).parents[1] / "programs/storages_run.py"
 
 
 def run(*arguments):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "python"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks" / "python"))
 import bars
 import bench
 import timed

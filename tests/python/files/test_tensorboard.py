@@ -19,6 +19,7 @@ import torch
 from tensorboard.backend.event_processing import event_accumulator as accumulators
 from torch import nn
 
+import launch
 import trainmon
 from written_run import WrittenRank
 
@@ -239,7 +240,7 @@ def test_ranks_are_runs_and_files_are_private(tmp_path):
 ENVIRONMENT = {
     **os.environ,
     "PYTHONPATH": os.pathsep.join(
-        [os.path.dirname(__file__), *filter(None, [os.getenv("PYTHONPATH")])]
+        [os.fspath(launch.SHARED), *filter(None, [os.getenv("PYTHONPATH")])]
     ),
 }
 

@@ -207,7 +207,7 @@ def test_shapes_that_are_none_are_rejected(run, tmp_path):
 def test_runs_of_before_have_no_shapes(tmp_path):
     """tests/data/damaged/base was written before there were shapes, in logs and in tables."""
     run = tmp_path / "run"
-    base = pathlib.Path(__file__).parents[1] / "data/damaged/base"
+    base = pathlib.Path(__file__).parents[2] / "data/damaged/base"
     shutil.copytree(base, run / "rank_00000/restart_0000")
     for source in ("log", "csv", "sqlite"):
         report = trainmon.convert(run, tmp_path / source, "csv", format=source)

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import launch
 import trainmon
 from test_compare import command, scaled, write
 from written_run import WrittenRank
@@ -174,7 +175,7 @@ sys.stdin.read()
 
 def test_a_run_that_was_cut(tmp_path):
     a, b = write(tmp_path / "a"), tmp_path / "b"
-    here = os.path.dirname(os.path.abspath(__file__))
+    here = os.fspath(launch.SHARED)
     child = subprocess.Popen([sys.executable, "-c", CUT, b, here], stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
     assert child.stdout.readline() == b"written\n"
     while not (list(b.glob("rank_00000/restart_0000/health.json")) and command(a, b)[0] != 2):

@@ -585,6 +585,6 @@ def test_framework_operations_agree_with_exact_fractions(dtype):
 
 
 def test_the_page_of_statistics_is_current():
-    script = pathlib.Path(__file__).parents[2] / "scripts" / "statistics_doc.py"
+    script = pathlib.Path(__file__).parents[3] / "scripts" / "statistics_doc.py"
     page = runpy.run_path(str(script))
     assert page["PATH"].read_text(encoding="utf-8") == page["text"]()

@@ -10,7 +10,7 @@ import pytest
 
 import trainmon
 
-HERE = pathlib.Path(__file__).parent
+HERE = pathlib.Path(__file__).parents[1]
 
 
 def full_pipe():

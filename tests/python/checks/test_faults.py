@@ -13,7 +13,7 @@ import pytest
 
 import launch
 
-FAULTS = Path(__file__).resolve().parents[2] / "faults"
+FAULTS = Path(__file__).resolve().parents[3] / "faults"
 sys.path.insert(0, os.fspath(FAULTS))
 import score  # noqa: E402
 

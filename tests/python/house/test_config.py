@@ -19,7 +19,7 @@ from trainmon import _core
 from trainmon.config import ConfigError, config_json, schema
 from trainmon.config_types import ConfigKeys, OtherKeys
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PACKAGE = ROOT / "python" / "trainmon"
 
 

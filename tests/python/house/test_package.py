@@ -12,7 +12,7 @@ import pytest
 
 import trainmon
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PACKAGE = Path(trainmon.__file__).parent
 FRAMEWORKS = {"torch", "mindspore", "numpy", "pandas", "transformers"}
 

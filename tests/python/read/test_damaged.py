@@ -17,7 +17,7 @@ import pytest
 import launch
 import trainmon
 
-DAMAGED = Path(__file__).parents[1] / "data" / "damaged"
+DAMAGED = Path(__file__).parents[2] / "data" / "damaged"
 BASE = DAMAGED / "base"
 CASES = json.loads((DAMAGED / "expected.json").read_text())
 FORMATS = {"log": "log", "csv": "csv", "sqlite": "sqlite", "msprobe": "msprobe_csv"}

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+import launch
 import trainmon
 from launch import command_line as program
 from written_run import WrittenRank
@@ -74,7 +75,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def killed(run, bad_at=-1):
-    here = os.path.dirname(__file__)
+    here = os.fspath(launch.SHARED)
     done = subprocess.run(
         [sys.executable, "-c", KILLED, run, str(bad_at)], env={**os.environ, "PYTHONPATH": here}
     )

@@ -8,7 +8,7 @@ import pathlib
 
 import pytest
 
-PYTHON = pathlib.Path(__file__).resolve().parents[2] / "python/trainmon"
+PYTHON = pathlib.Path(__file__).resolve().parents[3] / "python/trainmon"
 LEAST_LINES = 8
 ALIKE = 0.8  # share of equal lines: two of ten may have drifted
 

@@ -12,6 +12,7 @@ import launch
 import trainmon
 import versions
 from adapter_rows import assert_is, healthy, keys, row, rows, run_json
+from models import Around, InPlaceBlock, squares
 from test_control import ctl, seen
 from trainmon.torch.hooks import dynamo
 from trainmon.torch.modules import compiled
@@ -24,43 +25,15 @@ needs_operators = pytest.mark.skipif(
 pytestmark = needs_operators
 
 
-class Block(nn.Module):
-    """Writes in place, uses a layer twice and has a residual: what fusion would rather keep to itself."""
-
-    def __init__(self):
-        super().__init__()
-        self.up, self.relu = nn.Linear(8, 16), nn.ReLU(inplace=True)
-        self.twice, self.norm, self.gelu = nn.Linear(16, 16), nn.LayerNorm(16), nn.GELU()
-        self.out = nn.Linear(16, 4)
-
-    def forward(self, x):
-        h = self.relu(self.up(x))
-        h = h + self.norm(self.gelu(self.twice(h)))
-        return self.out(h + self.twice(h))
-
-
-class Around(nn.Module):
-    def __init__(self, block=None):
-        super().__init__()
-        self.first, self.block, self.last = nn.Linear(8, 8), block or Block(), nn.Linear(4, 2)
-
-    def forward(self, x):
-        return self.last(self.block(self.first(x)))
-
-
 class Segments(nn.Module):
     def __init__(self, reentrant=False):
         super().__init__()
         self.reentrant, self.first = reentrant, nn.Linear(8, 8)
-        self.segment, self.last = Around(Around(Block())).block, nn.Linear(2, 2)
+        self.segment, self.last = Around(Around(InPlaceBlock())).block, nn.Linear(2, 2)
 
     def forward(self, x):
         x = self.first(x)
         return self.last(checkpoint(self.segment, x, use_reentrant=self.reentrant))
-
-
-def squares(model, data):
-    return model(data).pow(2).mean()
 
 
 class Oracle:
@@ -196,7 +169,7 @@ def test_inductor(tmp_path):
     """Its kernels round otherwise than eager ones do, by themselves. That of torch 2.4 leaves operators
     without a result out of the backward: no gradients, and that is said."""
     has_gradients = TORCH >= (2, 5)
-    watched = check(tmp_path, Block, whole("inductor"), 1e-4, gradients=has_gradients)
+    watched = check(tmp_path, InPlaceBlock, whole("inductor"), 1e-4, gradients=has_gradients)
     assert watched.graphs == 1 and watched.breaks == {}
     unseen = {"actv_grad of inputs inside torch.compile": compiled.INPUTS_UNSEEN}
     never = {w: why for w, why in watched.not_covered.items() if w not in unseen}
@@ -216,7 +189,7 @@ def test_inductor_with_a_checkpoint_and_a_part_compiled(tmp_path):
 
 @pytest.mark.parametrize("micros", [1, 2])
 def test_several_backwards_in_a_step(micros, tmp_path):
-    assert check(tmp_path, Block, whole(), micros=micros).graphs == 1
+    assert check(tmp_path, InPlaceBlock, whole(), micros=micros).graphs == 1
 
 
 def test_the_hooks_of_the_outermost_module_are_in_its_graph_too(tmp_path):
@@ -227,7 +200,7 @@ def test_the_hooks_of_the_outermost_module_are_in_its_graph_too(tmp_path):
 
 
 def test_two_forwards_before_their_backward(tmp_path):
-    check(tmp_path, Block, whole(), 1e-5, loss=lambda run, x: (run(x) * run(x + 1)).mean())
+    check(tmp_path, InPlaceBlock, whole(), 1e-5, loss=lambda run, x: (run(x) * run(x + 1)).mean())
 
 
 def test_backwards_in_another_order_than_their_forwards(tmp_path):
@@ -274,8 +247,10 @@ def test_checkpoints(where, reentrant, tmp_path):
 
 def test_shapes_that_change(tmp_path):
     sizes = {"data": lambda step: torch.randn(6 + step, 8), "steps": 4}
-    assert check(tmp_path / "a", Block, whole(), **sizes).graphs == 2  # the second is dynamic
-    assert check(tmp_path / "b", Block, whole(dynamic=True), **sizes).graphs == 1
+    assert (
+        check(tmp_path / "a", InPlaceBlock, whole(), **sizes).graphs == 2
+    )  # the second is dynamic
+    assert check(tmp_path / "b", InPlaceBlock, whole(dynamic=True), **sizes).graphs == 1
 
 
 def test_without_gradients_and_in_eval_mode(tmp_path):
@@ -285,19 +260,19 @@ def test_without_gradients_and_in_eval_mode(tmp_path):
     # Code that does not ask for the mode is compiled once more, without the operators. (That of torch
     # before 2.5 is for one mode, watched or not.)
     more = 1 if TORCH >= (2, 5) else 0
-    check(tmp_path / "modes", Block, whole(), begin=begin, more_graphs=more)
+    check(tmp_path / "modes", InPlaceBlock, whole(), begin=begin, more_graphs=more)
 
     def loss(run, x):
         with torch.no_grad():
             aim = run(x)
         return (run(x) - aim / 2).pow(2).mean()
 
-    check(tmp_path / "no_grad", Block, whole(), 1e-5, loss=loss)
+    check(tmp_path / "no_grad", InPlaceBlock, whole(), 1e-5, loss=loss)
 
 
 def test_compiled_autograd(tmp_path):
     with torch._dynamo.config.patch(compiled_autograd=True):
-        check(tmp_path, Block, lambda model: torch.compile(model, backend="aot_eager"))
+        check(tmp_path, InPlaceBlock, lambda model: torch.compile(model, backend="aot_eager"))
 
 
 class Tree(nn.Module):
@@ -343,8 +318,8 @@ def test_every_and_pause_compile_nothing_again(tmp_path):
             (trained.monitor.pause if step == 4 else trained.monitor.resume)()
 
     how = {"steps": 9, "begin": begin}
-    bare = Trained(Block, whole(), **how)
-    watched = Trained(Block, whole(), tmp_path, every=2, **how)
+    bare = Trained(InPlaceBlock, whole(), **how)
+    watched = Trained(InPlaceBlock, whole(), tmp_path, every=2, **how)
     assert same(bare, watched) and watched.graphs == 1
     assert {step for (step,) in keys(tmp_path, "step")} == {0, 2, 8}
 
@@ -362,8 +337,10 @@ def test_ctl_compiles_nothing_again(tmp_path):
             seen(trained.monitor, step // 2)
 
     how = {"steps": 7, "begin": begin}
-    bare = Trained(Block, whole(), **how)
-    watched = Trained(Block, whole(), tmp_path / "run", kinds=[*KINDS, "grads", "stack"], **how)
+    bare = Trained(InPlaceBlock, whole(), **how)
+    watched = Trained(
+        InPlaceBlock, whole(), tmp_path / "run", kinds=[*KINDS, "grads", "stack"], **how
+    )
     assert same(bare, watched) and watched.graphs == 1, graphs
     # A change is taken in between two steps: after the step that follows it.
     assert {s for (s,) in keys(tmp_path / "run", "step")} == {0, 1, 2, 5, 6}
@@ -383,7 +360,7 @@ def test_after_stop_nothing_is_left(tmp_path):
         model.kept = [torch.compile(model, fullgraph=True, backend="aot_eager")]
         return model.kept[0]
 
-    watched = Trained(Block, compile, tmp_path)
+    watched = Trained(InPlaceBlock, compile, tmp_path)
     before = len(rows(tmp_path))
     assert hooks_of(watched.model) == 0
     data = torch.randn(6, 8)
@@ -397,7 +374,7 @@ def test_after_stop_nothing_is_left(tmp_path):
 def test_a_backward_that_outlives_its_monitor(tmp_path):
     """Its code still has the operator, which finds nobody: not even another monitor of the model."""
     torch._dynamo.reset()
-    model = Block()
+    model = InPlaceBlock()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     run = torch.compile(model, fullgraph=True, backend="aot_eager")
     first = trainmon.watch(model, optimizer, kinds=KINDS, out=tmp_path / "a")
@@ -418,7 +395,7 @@ def test_a_backward_that_outlives_its_monitor(tmp_path):
 def test_compiled_before_watch(known, tmp_path):
     """The hooks of its modules are not in the code. Only the outermost module calls them."""
     torch._dynamo.reset()
-    model, data = Block(), torch.randn(6, 8)
+    model, data = InPlaceBlock(), torch.randn(6, 8)
     run = torch.compile(model, fullgraph=True, backend="aot_eager")
     run(data).sum().backward()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -525,10 +502,10 @@ def test_an_operator_that_fails_is_switched_off(tmp_path, monkeypatch):
     def fails(*_):
         raise RuntimeError("planted")
 
-    bare = Trained(Block, whole())
+    bare = Trained(InPlaceBlock, whole())
     torch._dynamo.reset()
     torch.manual_seed(0)
-    model = Block()
+    model = InPlaceBlock()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     monitor = trainmon.watch(model, optimizer, kinds=KINDS, out=tmp_path)
     run = torch.compile(model, fullgraph=True, backend="aot_eager")
@@ -546,7 +523,7 @@ def test_an_operator_that_fails_is_switched_off(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("strict", [pytest.param(True, marks=versions.strict_export), False])
 def test_an_exported_program_is_free_of_it(strict, tmp_path):
-    model = Block()
+    model = InPlaceBlock()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     monitor = trainmon.watch(model, optimizer, kinds=KINDS, out=tmp_path)
     program = torch.export.export(model, (torch.randn(6, 8),), strict=strict)

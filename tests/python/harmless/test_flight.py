@@ -288,7 +288,7 @@ def test_without_room_a_run_goes_on_without_it(tmp_path, capfd):
     """A limit on the size of files stands for a full disk: posix_fallocate fails."""
     program = textwrap.dedent(f"""
         import resource, sys
-        sys.path[:0] = {[str(launch.SHARED)]!r}
+        sys.path[:0] = {[str(launch.SHARED), os.path.dirname(__file__)]!r}
         resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))
         import test_flight
         monitor, _ = test_flight.train({str(tmp_path / "run")!r})

@@ -20,7 +20,7 @@ import pytest
 from trainmon import parquet
 from trainmon.table import RunTable
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PRINTS = [2**64 - 1, 2**53 + 1, 2**63, 0, None, 1, 0x12E4567890123456]
 
 
