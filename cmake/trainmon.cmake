@@ -76,9 +76,10 @@ endif()
 
 # Most of the time of one file goes into headers, so several files of a target are compiled at a time.
 option(TRAINMON_UNITY "compile several files of a folder at a time" ON)
+set(TRAINMON_UNITY_FILES 7 CACHE STRING "so many; more take less time in all, and more memory")
 function(trainmon_unity target)
   if(TRAINMON_UNITY)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 7)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${TRAINMON_UNITY_FILES})
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
       # Warns of a type in a file that is included; here this file is a source.
       target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
@@ -121,4 +122,5 @@ function(trainmon_test name)
     target_link_libraries(${name}_test PRIVATE trainmon_${dependency})
   endforeach()
   add_test(NAME ${name} COMMAND ${name}_test)
+  add_dependencies(cpp_tests ${name}_test)
 endfunction()

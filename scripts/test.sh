@@ -18,10 +18,13 @@ step format scripts/format.sh --check
 step layers "$python" tests/check_layers.py
 step prose "$python" tests/check_prose.py
 step c++ scripts/test_cpp.sh dev
-# The longest first, so that none of them is left to run alone.
-long=(tests/python/*/test_{invisible,lifecycle,equality,collectives,bounds,adapter_spread,compile,control,disk,compare,ranks_differ,package}.py)
-mapfile -t rest < <(printf '%s\n' tests/python/*/test_*.py | grep -vxF "$(printf '%s\n' "${long[@]}")")
-step python scripts/pytest_files.sh "$python" "${long[@]}" "${rest[@]}"
+# The longest first, so that none of them is left to run alone. These, and those that look at a whole process,
+# have one of their own; of the others one has six.
+alone=(tests/python/*/test_{invisible,lifecycle,equality,collectives,bounds,adapter_spread,compile,control,disk,compare,ranks_differ,package,diagnose,serve,values,examples}.py)
+others() { printf '%s\n' "$@" | grep -vxF "$(printf '%s\n' "${alone[@]}")"; }
+mapfile -t -O ${#alone[@]} alone < <(others tests/python/harmless/test_*.py)
+mapfile -t rest < <(others tests/python/*/test_*.py | xargs -n 6 | tr ' ' ,)
+step python scripts/pytest_files.sh "$python" "${alone[@]}" "${rest[@]}"
 
 echo
 printf '%s\n' "${summary[@]}"

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kWindowsKept = 4096;  // outcomes remembered for steps that are not known yet
 
-constexpr std::int32_t kNone = -1;  // no optimizer
+constexpr std::int32_t kNoOptimizer = -1;
 
 bool is_of_parameter(std::string_view kind) {
   return kind == kind::kGradReduced || kind == kind::kGradUnreduced;
@@ -126,7 +126,7 @@ void RankTail::take(RecordBatch&& batch, TailNews& news) {
     if (alert.count != 1 || !filter_.takes(series)) continue;
     // Those of the clock's steps count where they became known, which may be a step later.
     const bool is_by_clock = tells_ == TailOf::clock_steps;
-    const std::int32_t optimizer = is_by_clock ? kNone : series.optimizer;
+    const std::int32_t optimizer = is_by_clock ? kNoOptimizer : series.optimizer;
     if (OpenWindow* const found = window(optimizer, alert.key.window, batch)) {
       ++found->step.alerts[alert.rule];
     } else {

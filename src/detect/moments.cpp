@@ -44,7 +44,7 @@ bool may_decay_gradient(const DeclaredGroup& group) {
   return is_set(group, "weight_decay") && !is_set(group, "decoupled_weight_decay");
 }
 
-struct Moment {
+struct MomentRows {
   const Observation* now;
   const Observation* before;
   const Observation* gradient;
@@ -52,7 +52,7 @@ struct Moment {
 
 // Calls use(moment) for every tensor and rank that has all three.
 void for_each_moment(const Window& window, Quantity quantity,
-                     const std::function<void(const Moment&)>& use) {
+                     const std::function<void(const MomentRows&)>& use) {
   if (window.before == nullptr) return;
   for (const Observation& now : window.now.all()) {
     if (now.quantity != quantity || !now.is_finite) continue;
@@ -65,11 +65,11 @@ void for_each_moment(const Window& window, Quantity quantity,
   }
 }
 
-using DistanceIn = std::function<std::optional<Distance>(const Moment&, const DeclaredGroup&)>;
+using DistanceIn = std::function<std::optional<Distance>(const MomentRows&, const DeclaredGroup&)>;
 
 void check_moments(const Window& window, Quantity quantity, Check check, const char* text,
                    const DistanceIn& distance, Findings& found) {
-  for_each_moment(window, quantity, [&](const Moment& moment) {
+  for_each_moment(window, quantity, [&](const MomentRows& moment) {
     const auto far = window.distance(
         *moment.now, [&](const DeclaredGroup& group) { return distance(moment, group); });
     if (!far) return;
@@ -87,7 +87,7 @@ void check_moments(const Window& window, Quantity quantity, Check check, const c
 }  // namespace
 
 void check_exp_avg(const Window& window, Findings& found) {
-  const auto distance = [](const Moment& moment,
+  const auto distance = [](const MomentRows& moment,
                            const DeclaredGroup& group) -> std::optional<Distance> {
     const std::optional<double> beta = value_of(group, "betas.0");
     if (!beta || !is_known(group) || may_decay_gradient(group)) return std::nullopt;
@@ -104,7 +104,7 @@ void check_exp_avg(const Window& window, Findings& found) {
 }
 
 void check_exp_avg_sq(const Window& window, Findings& found) {
-  const auto distance = [](const Moment& moment,
+  const auto distance = [](const MomentRows& moment,
                            const DeclaredGroup& group) -> std::optional<Distance> {
     const std::optional<double> beta = value_of(group, "betas.1");
     if (!beta || !is_known(group) || may_decay_gradient(group)) return std::nullopt;

@@ -23,6 +23,7 @@ trainmon_test(control SOURCES monitor/control_test.cpp DEPENDS monitor read answ
 
 add_executable(embed_cpp ${PROJECT_SOURCE_DIR}/examples/embed_cpp/main.cpp)
 target_link_libraries(embed_cpp PRIVATE trainmon_monitor trainmon_answers)
+add_dependencies(cpp_tests embed_cpp)
 add_test(NAME embed_cpp COMMAND embed_cpp ${CMAKE_CURRENT_BINARY_DIR}/embed_cpp_run)
 
 # A program of its own, for it replaces operator new; sanitizers have one themselves.

@@ -1,7 +1,7 @@
 # The training of the equality table under ColossalAI's plugins, watched or bare.
-"""equality_colossalai_run.py OUT CASE watched|bare|face: losses and final weights go to
-OUT/<how>.<rank>.pt. CASE is in ROWS of test_equality_colossalai.py, as JSON. `face` is the manual's
-snippet with its monitor_config.json in OUT."""
+"""equality_colossalai_run.py OUT CASES: losses and final weights go to OUT/ROW/<how>.<rank>.pt. CASES is
+{ROW: [case, how, ...]} as JSON, a case of ROWS of test_equality_colossalai.py, each `how` watched, bare or
+face: the manual's snippet with its monitor_config.json in OUT/ROW."""
 
 import contextlib
 import json
@@ -35,10 +35,7 @@ def plugin_of(case: dict):
     )
 
 
-def main():
-    out, case, how = pathlib.Path(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3]
-    colossalai.launch_from_torch(seed=1)
-    rank = dist.get_rank()
+def train(out, case, how, rank):
     model = gpt.make()
     inner = torch.optim.AdamW(model.parameters(), **gpt.ADAMW)
     booster = Booster(plugin=plugin_of(case))
@@ -84,6 +81,14 @@ def main():
         face.stop()
     final = [p.detach().clone() for p in model.parameters()]
     torch.save({"losses": losses, "final": final}, out / f"{how}.{rank}.pt")
+
+
+def main():
+    out, cases = pathlib.Path(sys.argv[1]), json.loads(sys.argv[2])
+    colossalai.launch_from_torch(seed=1)
+    for row, (case, *hows) in cases.items():
+        for how in hows:
+            train(out / row, case, how, dist.get_rank())
     dist.barrier()
     dist.destroy_process_group()
 

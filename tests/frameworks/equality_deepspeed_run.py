@@ -1,6 +1,6 @@
 # The training of the equality table under DeepSpeed, watched or bare.
-"""equality_deepspeed_run.py OUT CASE: bare, then watched; losses and the weights that this rank can see
-go to OUT/<how>.<rank>.pt. CASE is in CASES of test_equality_deepspeed.py, as JSON."""
+"""equality_deepspeed_run.py OUT CASES: of each bare, then watched; losses and the weights that this rank can
+see go to OUT/ROW/<how>.<rank>.pt. CASES is {ROW: case} as JSON, of ROWS of a test."""
 
 import contextlib
 import json
@@ -99,14 +99,16 @@ def train(out, case, how, rank):
 
 
 def main():
-    out, case = pathlib.Path(sys.argv[1]), json.loads(sys.argv[2])
+    out, cases = pathlib.Path(sys.argv[1]), json.loads(sys.argv[2])
     rank = gpt.begin()
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0")  # asked for, though joined already
     deepspeed.init_distributed("gloo")
     # DeepSpeed asks oneDNN, which has float16 on some CPUs only; torch computes it on all.
     deepspeed.get_accelerator().is_fp16_supported = lambda: True
-    for how in ("bare", "watched"):
-        train(out, case, how, rank)
+    for row, case in cases.items():
+        (out / row).mkdir(exist_ok=True)
+        for how in ("bare", "watched"):
+            train(out / row, case, how, rank)
     dist.barrier()
     dist.destroy_process_group()
 

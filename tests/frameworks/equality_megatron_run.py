@@ -1,5 +1,6 @@
 # The training of the equality table under Megatron-core's wrappers and optimizers, watched or bare.
-"""equality_megatron_run.py OUT ROW: bare, then watched; losses and weights go to OUT/<how>.<rank>.pt."""
+"""equality_megatron_run.py OUT ROW[,ROW...]: of each bare, then watched; losses and weights go to
+OUT/ROW/<how>.<rank>.pt."""
 
 import contextlib
 import pathlib
@@ -83,10 +84,12 @@ def train(out, row, how, rank):
 
 
 def main():
-    out, row = pathlib.Path(sys.argv[1]), sys.argv[2]
     rank = case.start()
-    for how in ("bare", "watched"):
-        train(out, row, how, rank)
+    for row in sys.argv[2].split(","):
+        out = pathlib.Path(sys.argv[1], row)
+        out.mkdir(exist_ok=True)
+        for how in ("bare", "watched"):
+            train(out, row, how, rank)
     case.end()
     assert not dist.is_initialized()
 

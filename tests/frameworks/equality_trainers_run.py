@@ -1,5 +1,5 @@
 # The training of the equality table under trainers that own its loop or wrap its objects.
-"""equality_trainers_run.py OUT ROW watched|bare: losses and weights go to OUT/<how>.<rank>.pt."""
+"""equality_trainers_run.py OUT ROW: bare, then watched; losses and weights go to OUT/<how>.<rank>.pt."""
 
 import logging
 import os
@@ -150,10 +150,16 @@ ROWS = {row.__name__: row for row in (trainer, accelerate, lightning, fabric)}
 
 
 def main():
-    out, row, how = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     warnings.filterwarnings("ignore")
     logging.getLogger("lightning").setLevel(logging.ERROR)
     gpt.begin()
+    for how in ("bare", "watched"):
+        train(pathlib.Path(sys.argv[1]), sys.argv[2], how)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def train(out, row, how):
     settings = {**SETTINGS, "out": str(out / "run"), "grad_acc_steps": gpt.MICRO_STEPS}
     made = []
 
@@ -180,8 +186,6 @@ def main():
         assert health["refused"] == {}, health
     final = [p.detach() for p in model.parameters()]
     torch.save({"losses": losses, "final": final}, out / f"{how}.{RANK}.pt")
-    dist.barrier()
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

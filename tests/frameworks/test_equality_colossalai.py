@@ -34,6 +34,7 @@ ROWS = {
     "colossalai_zero2_bf16": (
         "ColossalAI, LowLevelZero 2, bf16", {**ZERO, "stage": 2, "precision": "bf16"}, "bf16", BF16),
 }  # fmt: skip
+STAGES = (0, 1, 2)  # of the manual's snippet; 0: its DDP plugin
 
 
 @functools.cache
@@ -41,15 +42,30 @@ def _oracle(options):
     return equality_oracle.train(**dict(options))
 
 
-def _run(folder, case, how):
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Every training of this file, one after the other in one start. The folder has one for each."""
+    folder = tmp_path_factory.mktemp("rows")
+    cases = {row: [case, "bare", "watched"] for row, (_, case, *_) in ROWS.items()}
+    for stage in STAGES:
+        row = f"stage{stage}"
+        case = {**ZERO, "stage": stage} if stage else {"plugin": "ddp"}
+        cases[row] = [case, "bare", "face"]
+        mode = f"zero{stage}" if stage == 1 else "dp"
+        config = {"parallel_mode": mode, "output_dir": str(folder / row)}
+        (folder / row).mkdir()
+        (folder / row / "monitor_config.json").write_text(json.dumps(config))
+    for row in ROWS:
+        (folder / row).mkdir()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     launch.run(
-        RUN, folder, json.dumps(case), how,
-        ranks=gpt.RANKS, timeout=300, environment=where, interpreter=os.path.abspath(PYTHON),
+        RUN, folder, json.dumps(cases),
+        ranks=gpt.RANKS, timeout=900, environment=where, interpreter=os.path.abspath(PYTHON),
     )  # fmt: skip
+    return folder
 
 
 def _assert_untouched(folder, how):
@@ -61,33 +77,28 @@ def _assert_untouched(folder, how):
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_rows_equal_those_of_the_oracle_and_training_is_untouched(row, tmp_path):
-    title, case, precision, options = ROWS[row]
-    for how in ("watched", "bare"):
-        _run(tmp_path, case, how)
-    _assert_untouched(tmp_path, "watched")
+def test_rows_equal_those_of_the_oracle_and_training_is_untouched(row, trained):
+    title, _, precision, options = ROWS[row]
+    folder = trained / row
+    _assert_untouched(folder, "watched")
     expected = _oracle(tuple(options.items()))
-    result = equality_compare.compare(tmp_path / "run", expected, row, title, precision)
+    result = equality_compare.compare(folder / "run", expected, row, title, precision)
     cells = result["cells"].values()
     assert [c["compared"] for c in cells] == [29] * len(gpt.KINDS)
     assert sum(c["rows"] for c in cells) == 29 * gpt.STEPS * (5 + gpt.RANKS * gpt.MICRO_STEPS)
 
 
-@pytest.mark.parametrize("stage", [0, 1, 2])
-def test_the_manuals_snippet_under_the_real_plugins(stage, tmp_path):
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_manuals_snippet_under_the_real_plugins(stage, trained):
     """ColossalAIMonitor: local rows are what each backward gave, global ones the reduced gradient; of
     LowLevelZero those of the rank's part, whose squares add up."""
-    case = {**ZERO, "stage": stage} if stage else {"plugin": "ddp"}
-    config = {"parallel_mode": f"zero{stage}" if stage == 1 else "dp", "output_dir": str(tmp_path)}
-    (tmp_path / "monitor_config.json").write_text(json.dumps(config))
-    for how in ("face", "bare"):
-        _run(tmp_path, case, how)
-    _assert_untouched(tmp_path, "face")
+    folder = trained / f"stage{stage}"
+    _assert_untouched(folder, "face")
     # DDP without no_sync() reduces at each backward what has been added up; so does the local value.
     expected = _oracle(tuple(MICRO.items()))
     found = {}
     for which in ("local", "global"):
-        with open(tmp_path / f"grad_stats_{which}.csv") as file:
+        with open(folder / f"grad_stats_{which}.csv") as file:
             for row in csv.DictReader(file):
                 name = row["param_name"].split("module.")[-1]
                 key = which, int(row["step"]), int(row["rank"]), name

@@ -35,22 +35,30 @@ def _oracle(precision):
     return equality_oracle.train(**ORACLES[precision])
 
 
+@pytest.fixture(scope="module")
+def trained(request, tmp_path_factory):
+    """A folder for each row: all are trained in one start."""
+    folder = tmp_path_factory.mktemp("rows")
+    rows = ",".join(launch.chosen_rows(request))
+    launch.run(pathlib.Path(__file__).with_name("equality_megatron_run.py"), folder, rows, ranks=2)
+    return folder
+
+
 @pytest.mark.parametrize("row", ROWS)
-def test_rows_equal_those_of_the_oracle_and_training_is_untouched(row, tmp_path, monkeypatch):
-    monkeypatch.setattr(launch, "HERE", pathlib.Path(__file__).resolve().parent)
-    launch.run("equality_megatron_run.py", tmp_path, row, ranks=2, timeout=120)
+def test_rows_equal_those_of_the_oracle_and_training_is_untouched(row, trained):
+    folder = trained / row
     for rank in range(2):
-        watched, bare = (torch.load(tmp_path / f"{how}.{rank}.pt") for how in ("watched", "bare"))
+        watched, bare = (torch.load(folder / f"{how}.{rank}.pt") for how in ("watched", "bare"))
         for what in ("losses", "final"):
             pairs = list(zip(watched[what], bare[what], strict=True))
             assert pairs and all(torch.equal(a, b) for a, b in pairs), what
     precision = next((p for p in ("bf16", "fp16") if p in ROWS[row]), "fp32")
     result = equality_compare.compare(
-        tmp_path / "run", _oracle(precision), row, _title(ROWS[row]), precision
+        folder / "run", _oracle(precision), row, _title(ROWS[row]), precision
     )
     cells = result["cells"].values()
     assert [c["compared"] for c in cells] == [29] * len(gpt.KINDS)
     steps = gpt.STEPS - (precision == "fp16")
     assert sum(c["rows"] for c in cells) == 29 * steps * (5 + 2 * gpt.MICRO_STEPS)
     if precision == "fp16":
-        equality_compare.first_step_is_skipped(tmp_path / "run", LOSS_SCALE)
+        equality_compare.first_step_is_skipped(folder / "run", LOSS_SCALE)

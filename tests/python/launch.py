@@ -1,4 +1,5 @@
 # Starts a script as one or several ranks, each a process of its own, and never waits for ever.
+import concurrent.futures
 import dataclasses
 import os
 import pathlib
@@ -66,6 +67,18 @@ def join():
     return rank, ranks
 
 
+def chosen_rows(request):
+    """The parameters `row` of the tests of a module that this pytest runs and does not skip."""
+    items = [item for item in request.session.items if item.path == request.path]
+    return list(
+        dict.fromkeys(
+            item.callspec.params["row"]
+            for item in items
+            if hasattr(item, "callspec") and not any(m.args[0] for m in item.iter_markers("skipif"))
+        )
+    )
+
+
 def finish(process, timeout, rank=0, ranks=1):
     """Waits; a process that hangs is aborted, so that its stacks are in `err`."""
     try:
@@ -97,7 +110,11 @@ def run(script, *args, ranks=1, timeout=600, check=True, environment=None, inter
             )
             for r in range(ranks)
         ]
-        ended = [finish(process, timeout, rank, ranks) for rank, process in enumerate(started)]
+        # All at a time: a rank whose output nobody reads waits for room in its pipe.
+        with concurrent.futures.ThreadPoolExecutor(ranks) as readers:
+            ended = list(
+                readers.map(lambda rank: finish(started[rank], timeout, rank, ranks), range(ranks))
+            )
     if check:
         bad = [e for e in ended if not e.fine]
         assert not bad, "\n".join(

@@ -1,7 +1,7 @@
 # The training of the equality table under torch's own wrappers, watched or bare.
-"""equality_torch_run.py OUT ROW watched|bare|both [FAULT ...]: losses and local weights go to
-OUT/<how>.<rank>.pt, health to OUT/health.<rank>.json; of both, bare comes first. FAULT is what rank 1
-alone has; each has a watched training of its own, in OUT/FAULT.
+"""equality_torch_run.py OUT ROW[,ROW...] watched|bare|both [FAULT ...]: one row after the other; losses and
+local weights go to OUT/ROW/<how>.<rank>.pt, health to OUT/ROW/health.<rank>.json; of both, bare comes
+first. FAULT is what rank 1 alone has; each has a watched training of its own, in OUT/ROW/FAULT.
 """
 
 import contextlib
@@ -190,16 +190,18 @@ def train(out, row, how, rank, fault):
 
 
 def main():
-    out, row, how = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    rows, how, faults = sys.argv[2].split(","), sys.argv[3], sys.argv[4:]
     rank = gpt.begin()
-    faults = sys.argv[4:]
-    if how != "watched":
-        train(out, row, "bare", rank, "")
-    if how != "bare" and not faults:
-        train(out, row, "watched", rank, "")
-    for fault in faults:
-        (out / fault).mkdir(exist_ok=True)
-        train(out / fault, row, "watched", rank, fault if rank == 1 else "")
+    for row in rows:
+        out = pathlib.Path(sys.argv[1], row)
+        out.mkdir(exist_ok=True)
+        if how != "watched":
+            train(out, row, "bare", rank, "")
+        if how != "bare" and not faults:
+            train(out, row, "watched", rank, "")
+        for fault in faults:
+            (out / fault).mkdir(exist_ok=True)
+            train(out / fault, row, "watched", rank, fault if rank == 1 else "")
     if dist.is_initialized():
         dist.destroy_process_group()
 

@@ -53,16 +53,31 @@ def _oracle(options):
     return equality_oracle.train(**dict(options))
 
 
+@pytest.fixture(scope="module")
+def trained(request, tmp_path_factory):
+    """row -> folder with a bare and a watched training; those of so many ranks are one start."""
+    rows = launch.chosen_rows(request)
+
+    @functools.cache
+    def all_of(ranks):
+        folder = tmp_path_factory.mktemp("rows")
+        those = ",".join(row for row in rows if ROWS[row][1] == ranks)
+        launch.run("equality_torch_run.py", folder, those, "both", ranks=ranks, timeout=600)
+        return folder
+
+    return lambda row: all_of(ROWS[row][1]) / row
+
+
 @pytest.mark.parametrize("row", versions.marked(ROWS))
-def test_rows_equal_those_of_the_oracle_and_training_is_untouched(row, tmp_path):
+def test_rows_equal_those_of_the_oracle_and_training_is_untouched(row, trained):
     title, ranks, precision, options = ROWS[row]
-    launch.run("equality_torch_run.py", tmp_path, row, "both", ranks=ranks, timeout=300)
+    folder = trained(row)
     for rank in range(ranks):
-        watched, bare = (torch.load(tmp_path / f"{how}.{rank}.pt") for how in ("watched", "bare"))
+        watched, bare = (torch.load(folder / f"{how}.{rank}.pt") for how in ("watched", "bare"))
         for what in ("losses", "final"):
             pairs = list(zip(watched[what], bare[what], strict=True))
             assert pairs and all(torch.equal(a, b) for a, b in pairs), what
-        health = json.loads((tmp_path / f"health.{rank}.json").read_text())
+        health = json.loads((folder / f"health.{rank}.json").read_text())
         assert health["parts_off"] == {} and health["errors"] == 0, health
         assert health["refused"] == {}, health
     expected = _oracle(tuple(options.items()))
@@ -71,7 +86,7 @@ def test_rows_equal_those_of_the_oracle_and_training_is_untouched(row, tmp_path)
         expected = {(*key[:-1], -1): value for key, value in expected.items()}
     tensor_ranks = TENSOR_RANKS if row == "fsdp2_tensor_parallel" else 1
     result = equality_compare.compare(
-        tmp_path / "run", expected, row, title, precision, tensor_ranks=tensor_ranks
+        folder / "run", expected, row, title, precision, tensor_ranks=tensor_ranks
     )
     cells = result["cells"].values()
     assert [c["compared"] for c in cells] == [29] * len(gpt.KINDS)
@@ -84,7 +99,7 @@ def test_the_comparison_sees_every_planted_difference(tmp_path):
 
     def fails(expected, message):
         with pytest.raises(AssertionError, match=message):
-            equality_compare.compare(tmp_path / "run", expected, "planted", "planted")
+            equality_compare.compare(tmp_path / "plain/run", expected, "planted", "planted")
 
     key = ("exp_avg_sq", "blocks.1.down.bias", 2, -1, -1)
     for statistic in equality_oracle.STATISTICS:

@@ -26,7 +26,7 @@ def trained(tmp_path_factory):
     def of(row):
         folder = tmp_path_factory.mktemp(row)
         launch.run("equality_torch_run.py", folder, row, "both", *FAULTS, ranks=2, timeout=600)
-        return folder
+        return folder / row
 
     return of
 
