@@ -245,8 +245,7 @@ TEST(Reference, Changes) {
   const int optimizer = monitor.add_optimizer(0);
   EXPECT_EQ(monitor.control_versions(), 0);  // nobody has written control.json
   EXPECT_FALSE(monitor.control().has_value());
-  config.every = 1000;
-  config.start_step = 1;
+  config.stop_step = 1;
   monitor.follow(config);  // from the next window on
   monitor.begin_attempt(optimizer);
   monitor.end_attempt(optimizer, Fate::taken, 1.0);
