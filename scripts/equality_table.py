@@ -66,11 +66,14 @@ def table(rows: dict) -> str:
     for number, note in enumerate(notes, 1):
         lines += ["", f"[{number}] {note}"]
     limits = {row["precision"]: row["limits"] for row in rows.values()}
-    text = "; ".join(
-        f"{precision} {limit['error']:g}, and of the elements {limit['zeros']:g} for `zeros`"
-        for precision, limit in sorted(limits.items())
-    )
-    return "\n".join([*lines, "", f"Allowed by precision: {text}."])
+    lines += [
+        "",
+        "Allowed by precision are these errors, and for `zeros` these shares of the elements:",
+        "",
+    ]
+    for precision, limit in sorted(limits.items()):
+        lines.append(f"- {precision}: {limit['error']:g} and {limit['zeros']:g}")
+    return "\n".join(lines)
 
 
 def main() -> None:

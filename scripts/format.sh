@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Formats C++ with clang-format and Python with ruff; --check only looks, lints Python, counts
-# lines, and spells what people read.
+# Formats C++ with clang-format and Python with ruff. --check only looks: it lints Python, counts
+# lines, holds includes and imports against the layers, and spells and counts what people read.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,6 +12,8 @@ if [ "${1:-}" = --check ]; then
   "$python" -m ruff format --quiet --check .
   "$python" -m ruff check --quiet .
   "$python" tests/check_sizes.py
+  "$python" tests/check_layers.py
+  "$python" tests/check_prose.py
   # Tests misspell on purpose.
   git ls-files -z -- '*.md' benchmarks docs examples include python scripts src | xargs -0 "$python" -m codespell_lib
 else

@@ -24,8 +24,8 @@ TAIL = """
 - Sums are taken in float64 over blocks of 4096 elements, sixteen interleaved lanes each, and joined
   in a fixed tree. Squares of floating-point types of 16 and 8 bits are exact in float32: they are
   summed in thirty-two lanes of float32 first. These go into the float64 lanes every 1024 (float16
-  and 8 bits: 256) elements: the norm is then off by about 1e-8, the mean by at most a few 1e-8 of
-  the mean of |x|, instead of 1e-15. The result has the same bits for any number of threads and any
+  and 8 bits: 256) elements. So the norm is off by about 1e-8 instead of 1e-15. The mean is off by at
+  most a few 1e-8 of the mean of |x|. The result has the same bits for any number of threads and any
   instruction set (`TRAINMON_CPU_LEVEL` = `baseline`, `avx2`, `avx512` lowers the one in use).
 - What is kept of a tensor can be merged: counts, `min`, `max` and `absmax` exactly, sums within
   rounding. A statistic is derived only when it is read.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that must pass with torch alone: format, layers, C++ tests, Python tests.
+# Everything that must pass with torch alone: what format.sh checks, C++ tests, Python tests.
 # Goes on after a failure and sums up at the end; exits non-zero when anything failed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -15,8 +15,6 @@ step() {  # step NAME COMMAND...
   summary+=("$(printf '%-32s %5d s  %s' "$name" $((SECONDS - begin)) "$verdict")")
 }
 step format scripts/format.sh --check
-step layers "$python" tests/check_layers.py
-step prose "$python" tests/check_prose.py
 step c++ scripts/test_cpp.sh dev
 # The longest first, so that none of them is left to run alone. These, and those that look at a whole process,
 # have one of their own; of the others one has six.

@@ -23,7 +23,6 @@ if $compiles; then
   .venv/bin/python -m pip uninstall -q -y trainmon
   SKBUILD_CMAKE_BUILD_TYPE=Debug scripts/setup.sh
   scripts/format.sh --check
-  .venv/bin/python tests/check_layers.py
   cmake --preset dev >/dev/null
   cmake --build --preset dev --target base_test
   build/dev/tests/cpp/base_test --gtest_brief=1

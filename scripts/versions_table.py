@@ -68,7 +68,10 @@ def main() -> int:
         for title, names in (("Failed", found.failed), ("No result", found.missing)):
             if names:
                 notes[title].append(f"- {line}: {', '.join(names)}")
-    notes["Skipped"] = [f"- {reason}: {'; '.join(at)}" for reason, at in sorted(skipped.items())]
+    if skipped:
+        notes["Skipped"] = ["| tests that need more | how many, and where |", "| --- | --- |"]
+    for reason, at in sorted(skipped.items()):
+        notes["Skipped"].append(f"| {reason} | {'; '.join(at)} |")
     parts = [[f"{title}:", "", *what, ""] for title, what in notes.items() if what]
     text = "\n".join([*rows, "", *(row for part in parts for row in part)]).rstrip()
     print(text)

@@ -1,7 +1,8 @@
 """Checks every #include, import and CMake dependency against the table of layers in ARCHITECTURE.md.
 
 A folder uses only the folders its line names, each of a lower layer, and only the outside
-libraries its line names. Its CMake target depends on exactly the folders of src that its line
+libraries its line names. A public header counts as the folder whose types it declares, as the
+table of headers says. Its CMake target depends on exactly the folders of src that its line
 names. No Python module imports itself by way of others, wherever in it the import stands. Exits 1
 and lists each violation otherwise.
 """
@@ -16,6 +17,8 @@ from pathlib import Path
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 ROW = re.compile(r"^\| `([^`]+)` \| (\d+) \|([^|]*)\|([^|]*)\|", re.MULTILINE)
+HEADER = re.compile(r"^\| `([^`/]+\.h)` \| `([^`]+)` \|", re.MULTILINE)
+PUBLIC = "include/trainmon"
 
 
 def read_table(text: str) -> dict[str, tuple[int, set[str], set[str]]]:
@@ -24,6 +27,12 @@ def read_table(text: str) -> dict[str, tuple[int, set[str], set[str]]]:
 
     section = text.partition("\n## Layers\n")[2].partition("\n## ")[0]
     return {row[1]: (int(row[2]), names(row[3]), names(row[4])) for row in ROW.finditer(section)}
+
+
+def read_headers(text: str) -> dict[str, str]:
+    """Of each public header the folder whose types it declares."""
+    section = text.partition("\n## Layers\n")[2].partition("\n## ")[0]
+    return {f"{PUBLIC}/{row[1]}": row[2] for row in HEADER.finditer(section)}
 
 
 def folder_of(path: str, table) -> str | None:
@@ -123,8 +132,25 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
     return sorted(sorted(group) for group in set(map(frozenset, tied.values())) if group)
 
 
+def header_violations(root: Path, headers: dict[str, str], table) -> list[str]:
+    """What the table of public headers does not name, names in vain, or names too low."""
+    there = {str(f.relative_to(root)) for f in (root / PUBLIC).glob("*.h")}
+    there |= {str(f.relative_to(root))[:-3] for f in (root / PUBLIC).glob("*.h.in")}
+    found = [f"{name}: not in the table of headers" for name in sorted(there - set(headers))]
+    found += [f"ARCHITECTURE.md: there is no {name}" for name in sorted(set(headers) - there)]
+    for name, home in headers.items():
+        if home not in table:
+            found.append(f"ARCHITECTURE.md: {name} is of {home}, which is no folder of the table")
+        for used in used_paths(root / name, root) if (root / name).is_file() else []:
+            other = headers.get(used)
+            if {home, other} <= set(table) and table[other][0] > table[home][0]:
+                found.append(f"{name}: uses {used}, which is of {other}, above {home}")
+    return found
+
+
 def violations(root: Path) -> list[str]:
-    table = read_table((root / "ARCHITECTURE.md").read_text(encoding="utf-8"))
+    text = (root / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    table, headers = read_table(text), read_headers(text)
     outside = set().union(*(libraries for _, _, libraries in table.values()))
     found = [] if table else ["ARCHITECTURE.md: no table of layers"]
     for folder, (layer, uses, _) in table.items():
@@ -132,6 +158,7 @@ def violations(root: Path) -> list[str]:
             if name not in table or table[name][0] >= layer:
                 found.append(f"ARCHITECTURE.md: {folder} may not use {name} (no lower layer)")
     found += cmake_violations(root, table)
+    found += header_violations(root, headers, table)
     files = [f for top in ("include", "src", "python") for f in sorted((root / top).rglob("*"))]
     for file in files:
         if file.suffix not in {".h", ".cpp", ".cu", ".cuh", ".py"}:
@@ -147,6 +174,8 @@ def violations(root: Path) -> list[str]:
             library = used.split("/")[0]
             if target not in {None, home} and target not in uses:
                 found.append(f"{path}: uses {used}; {home} may use {', '.join(sorted(uses))}")
+            elif home != PUBLIC and headers.get(used, home) not in {home, *uses}:
+                found.append(f"{path}: uses {used}, which is of {headers[used]}; {home} may not")
             elif target is None and library in outside and library not in libraries:
                 found.append(f"{path}: uses {used}, which {home} may not")
     found += [f"a circle: {', '.join(group)}" for group in circles(python_imports(root))]
@@ -165,9 +194,14 @@ def self_test() -> None:
             "| `src/b` | 2 | `src/a` | | x |\n"
             "| `python/bindings` | 3 | | | x |\n"
             "| `python/trainmon/torch` | 4 | `python/bindings` | `torch` | x |\n"
-            "| `python/trainmon` | 5 | `python/trainmon/torch` | | x |\n",
-            "include/trainmon/x.h": '#include "base/b.h"\n',
-            "src/base/b.h": '#include "trainmon/x.h"\n#include <vector>\n',
+            "| `python/trainmon` | 5 | `python/trainmon/torch` | | x |\n"
+            "| `x.h` | `src/base` | x |\n"
+            "| `top.h` | `src/a` | x |\n"
+            "| `gone.h` | `src/gone` | x |\n",
+            "include/trainmon/x.h": '#include "base/b.h"\n#include "trainmon/top.h"\n',
+            "include/trainmon/top.h": '#include "trainmon/x.h"\n',
+            "include/trainmon/made.h.in": "",
+            "src/base/b.h": '#include "trainmon/x.h"\n#include <vector>\n#include "trainmon/top.h"\n',
             "src/base/b.cpp": "#include <json/json.h>\n",
             "src/a/a.h": '#include "base/b.h"\n#include <json/json.h>\n',
             "src/b/b.cpp": '#include "trainmon/x.h"\n',
@@ -188,10 +222,14 @@ def self_test() -> None:
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(text)
         expected = [
+            "ARCHITECTURE.md: include/trainmon/gone.h is of src/gone, which is no folder of the table",
             "ARCHITECTURE.md: src/b may not use src/a (no lower layer)",
+            "ARCHITECTURE.md: there is no include/trainmon/gone.h",
             "a circle: python/trainmon/a.py, python/trainmon/torch/b.py",
             "a circle: python/trainmon/torch/c.py, python/trainmon/torch/d.py, "
             "python/trainmon/torch/e.py",
+            "include/trainmon/made.h: not in the table of headers",
+            "include/trainmon/x.h: uses include/trainmon/top.h, which is of src/a, above src/base",
             "include/trainmon/x.h: uses src/base/b.h; include/trainmon may use ",
             "python/trainmon/a.py: uses python/bindings/module.cpp; "
             "python/trainmon may use python/trainmon/torch",
@@ -202,6 +240,7 @@ def self_test() -> None:
             "src/b/CMakeLists.txt: links src/base, which its line does not name",
             "src/b/b.cpp: uses include/trainmon/x.h; src/b may use src/a",
             "src/base/b.cpp: uses json/json.h, which src/base may not",
+            "src/base/b.h: uses include/trainmon/top.h, which is of src/a; src/base may not",
             "src/stray.cpp: in no folder of the table",
         ]
         assert sorted(violations(root)) == expected, sorted(violations(root))

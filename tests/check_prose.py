@@ -1,7 +1,8 @@
 """Checks documents: sentences of at most 25 words, and links that lead to a file and a heading.
 
-Sentences are those of paragraphs and lists; code, tables and headings have none. Exits 1 and lists
-what is wrong.
+Sentences are those of paragraphs and lists; code, tables and headings have none. A sentence ends
+with a full stop, a question or an exclamation mark, or with its block: a colon or a semicolon ends
+none. Exits 1 and lists what is wrong.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 INDENTED = re.compile(r"(?<=\n\n)(?: {4,}\S.*(?:\n|$))+")  # code, too
 LINK = re.compile(r"\[[^]]*\]\(([^)\s]+)\)")
 BLOCK = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )")
-END = re.compile(r"(?<=[.!?:;])[*_)]*\s+")
+END = re.compile(r"(?<=[.!?])[*_)]*\s+")
 
 
 def sentences(text: str) -> list[str]:
@@ -58,6 +59,7 @@ def faults(root: Path) -> list[str]:
 
 
 def check_itself() -> None:
+    assert sentences("One; two: three (four). Five.") == ["One; two: three (four).", "Five."]
     assert sentences("One two. Three\nfour:\n- five `a b`\n\n```\nno\n```\n| no |\n# no\n") == [
         "One two.",
         "Three four:",

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "trainmon/error.h"
+#include "trainmon/overflow.h"
 #include "trainmon/stat.h"
 
 namespace trainmon {
 
-enum class Overflow : std::uint8_t { drop_newest, drop_oldest, block };
 enum class BackendChoice : std::uint8_t { automatic, ops };
 
 // Every key a user can write, with its default. Names are the JSON keys and the keyword arguments

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <functional>
 #include <limits>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,6 +16,8 @@
 #include "trainmon/config.h"
 #include "trainmon/control.h"
 #include "trainmon/flight.h"
+#include "trainmon/health.h"
+#include "trainmon/identity.h"
 #include "trainmon/probe.h"
 #include "trainmon/record.h"
 #include "trainmon/rule.h"
@@ -26,47 +27,12 @@ namespace trainmon {
 
 struct UpdateFormula;
 
-// Who this process is. Taken from torchrun's or the scheduler's environment by default.
-struct Identity {
-  int rank = 0;
-  int world_size = 1;
-  std::string run_id;        // "" when nothing names the run
-  int restart_count = 0;     // the launcher's, 0 without one
-  std::string model_digest;  // names, shapes and dtypes of the model; "" is not compared
-  std::string environment;   // JSON object of versions for run.json; "" = {}
-};
-// RANK, WORLD_SIZE, TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT, else SLURM_PROCID,
-// SLURM_NTASKS, SLURM_JOB_ID, SLURM_RESTART_COUNT, else rank 0 of 1.
-Identity identity_from_environment();
-
 // What observe() did with a tensor.
 enum class Observed : std::uint8_t {
   recorded = 0,   // one row
   idle = 1,       // nothing to do: stopped, forked, not this step, no value
   elsewhere = 2,  // on a device without kernels here: the caller measures it, adds a late row
   refused = 3,    // a dtype or layout that is not measured; counted and said once in run.json
-};
-
-// Counters of one sink. rows_produced = rows_written + sum of rows_dropped (+ pending while
-// running).
-struct SinkHealth {
-  std::string name;
-  std::int64_t rows_written = 0;
-  std::map<std::string, std::int64_t> rows_dropped;  // reason -> rows
-  bool degraded = false;                             // the last write failed
-  std::int64_t batches_written = -1;                 // with and without rows; -1: not known
-  std::int64_t rows_deleted = 0;  // of rows_written, with their file; health.json has no such key
-  std::int64_t rows_expired = 0;  // of rows_written, by retention_mb and retention_days; likewise
-};
-struct Health {
-  std::int64_t rows_produced = 0;
-  std::int64_t rows_pending = 0;  // sealed or open, not yet with the sinks
-  std::vector<SinkHealth> sinks;
-  std::map<std::string, std::int64_t> refused;   // reason -> tensors never measured
-  std::map<std::string, std::string> parts_off;  // part that switched itself off -> why
-  std::int64_t errors = 0;                       // errors inside trainmon
-  std::int64_t alerts = 0;
-  std::int64_t queue_bytes_peak = 0;
 };
 
 // What a program adds to a monitor besides its configuration.

@@ -7,6 +7,7 @@
 
 #include "config/config_keys.h"
 #include "init.h"
+#include "model/kinds.h"
 #include "trainmon/record.h"
 
 namespace nb = nanobind;
@@ -73,6 +74,10 @@ budget = "200%": must be a number from 1e-04 to 0.5, text such as "1%", or null
   module.def(
       "fixed_kinds", [] { return std::vector(fixed_kinds().begin(), fixed_kinds().end()); },
       "Every kind but those of optimizer state, in the order of the start line.");
+  module.def(
+      "kinds_of_checks",
+      [] { return std::vector(kinds_of_checks().begin(), kinds_of_checks().end()); },
+      "What `checks` adds to the kinds that are asked for: groups and kinds.");
   module.def("name_selected", &name_selected, nb::arg("name"), nb::arg("include"),
              nb::arg("exclude"), "Whether name patterns select a parameter or module name.");
 }

@@ -90,7 +90,17 @@ class DirectionsComparison:
         return min(steps, default=None)
 
     def remarks(self) -> list[str]:
-        """A line for everything that could not be compared, or is in doubt."""
+        """A line for everything that could not be compared, or is in doubt.
+
+        >>> for out, features in (("small", 4), ("large", 5)):
+        ...     model = torch.nn.Linear(features, 2)
+        ...     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        ...     with trainmon.GradProbe(model, optimizer, out=out):
+        ...         model(torch.ones(1, features)).sum().backward()
+        ...         optimizer.step()
+        >>> found = trainmon.compare_directions("small", "large", "sizes", pictures=False)
+        >>> found.remarks()
+        """
         found = [f"not compared: {one}" for one in self.not_compared]
         for what, field in (("not compared", "not_compared"), ("in doubt", "doubts")):
             for rank in self.ranks:

@@ -18,9 +18,10 @@ from trainmon.base.console import say
 from trainmon.base.signals import pass_on
 from trainmon.checks import arguments
 from trainmon.config import config_json
-from trainmon.stop_line import percent, shell_word, stop_line
+from trainmon.start_line import start_line
+from trainmon.stop_line import stop_line
 from trainmon.summary import floats_of
-from trainmon.volume import Volume, in_bytes
+from trainmon.volume import Volume
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # typing has it from Python 3.11 on
@@ -162,7 +163,8 @@ class Watch:
     def _begin(self, config: dict, allowed, on_alert, parts) -> None:
         self._alerts = alerts.AlertThread(self._core, on_alert) if on_alert else None
         self._adapter.on_step = self._step_ended
-        self._say_start(config)
+        coverage = self._adapter.coverage
+        self._say(start_line(self._core, config, coverage, self._volume, self.directory))
         if not parts:
             self._adapter.follow_control(allowed, self._say, self._switched)
 
@@ -180,13 +182,22 @@ class Watch:
 
     @property
     def directory(self) -> str:
-        """The run directory, which every tool takes. This rank's files are inside."""
+        """The run directory, which every tool takes. This rank's files are inside.
+
+        >>> mon.directory
+        'one_step'
+        """
         return os.path.dirname(os.path.dirname(self._core.directory))
 
     def log(self, /, **scalars: float) -> None:
         """Scalars of the run, such as loss and learning rate, at the step whose forward began last
         (so before or after optimizer.step() is the same). One-element tensors are read, which waits
-        for their device."""
+        for their device.
+
+        >>> mon.log(loss=0.5, grad_norm=torch.tensor(2.0))
+        >>> trainmon.read_table(mon.directory).scalars["value"].tolist()
+        [0.5, 2.0]
+        """
         if self._ended is not None or not self._adapter.attached:
             return
         for name, value in scalars.items():
@@ -207,7 +218,11 @@ class Watch:
     def edits(self, why: str) -> Iterator[None]:
         """A block in which weights are edited between two steps on purpose: a checkpoint is loaded,
         an average swapped in. `trainmon diagnose` takes it for no fault; `why` is said once.
-        What `load_state_dict()` of a watched model or optimizer does is announced by itself."""
+        What `load_state_dict()` of a watched model or optimizer does is announced by itself.
+
+        >>> with mon.edits("the bias is not trained yet"), torch.no_grad():
+        ...     _ = model.bias.zero_()
+        """
         if self._ended is None and self._adapter.attached:
             self._adapter.announce_edit()
             self._adapter.coverage.say_once(f"weights are edited: {why}")
@@ -215,7 +230,15 @@ class Watch:
 
     def step(self, grads: Mapping[str, Any] | None = None) -> None:
         """Of a watch() without an optimizer: a step is over. To be called after the update, before
-        gradients are cleared. `grads` are those of functional training (torch.func), by name."""
+        gradients are cleared. `grads` are those of functional training (torch.func), by name.
+
+        >>> layer = torch.nn.Linear(4, 2)
+        >>> with trainmon.watch(layer, out="without_optimizer") as alone:
+        ...     layer(torch.ones(8, 4)).sum().backward()
+        ...     alone.step()
+        >>> trainmon.read_table("without_optimizer").distinct("step")
+        [0]
+        """
         if self._ended is not None or os.getpid() != self._process:
             return
         if self._adapter.declares:
@@ -226,7 +249,13 @@ class Watch:
             )
 
     def latest(self) -> list[dict[str, Any]]:
-        """The rows of the last step that is complete and has passed the writer, on this rank."""
+        """The rows of the last step that is complete and has passed the writer, on this rank.
+
+        >>> mon.flush()
+        True
+        >>> row = mon.latest()[0]
+        >>> row["kind"], row["name"], row["step"], row["count"]
+        """
         names = ("kind", "name", "element", "chunk", "optimizer", "step", "accum", "call")
         rows = []
         for *key, statistics in self._core.latest():
@@ -236,13 +265,22 @@ class Watch:
     def summary(self) -> dict[str, float]:
         """At most twenty floats about the last complete step, on this rank: per kind the norm over
         all tensors and the largest norm of one, and how many elements were not finite. With `checks`
-        also how many checks have failed since the start."""
+        also how many checks have failed since the start.
+
+        >>> mon.flush()
+        True
+        >>> {name: round(value, 2) for name, value in mon.summary().items()}
+        """
         floats = floats_of(self.latest())
         failed = self._core.failed_checks()
         return floats if failed is None else {**floats, "failed_checks": float(failed)}
 
     def health(self) -> dict[str, Any]:
-        """Rows produced, written and dropped, per sink and reason; what switched itself off."""
+        """Rows produced, written and dropped, per sink and reason; what switched itself off.
+
+        >>> mon.health()["rows_produced"], mon.health()["parts_off"]
+        (4, {})
+        """
         return self._ended or self._core.health()
 
     def flush(self, timeout: float = 30.0) -> bool:
@@ -250,7 +288,11 @@ class Watch:
         at most `timeout` seconds: a kill loses none of it then. False if that took longer, if a sink
         could not write or rows were dropped meanwhile (health() counts them), and in a forked child.
         May be called from any thread, while paused, and after stop(). Values that a device still
-        computes are fetched by the thread that called watch() alone."""
+        computes are fetched by the thread that called watch() alone.
+
+        >>> mon.flush(timeout=10)
+        True
+        """
         try:
             seconds = arguments.seconds("timeout", timeout)
         except (TypeError, ValueError) as error:
@@ -269,11 +311,25 @@ class Watch:
         return self._core.flush(max(deadline - time.monotonic(), 0.0))
 
     def pause(self) -> None:
-        """Records nothing until resume(); hooks stay, steps go on being counted."""
+        """Records nothing until resume(); hooks stay, steps go on being counted.
+
+        >>> mon.pause()
+        >>> optimizer.step()
+        >>> mon.health()["rows_produced"]  # as before this step
+        4
+        """
         self._set_paused(True)
 
     def resume(self) -> None:
-        """Records again, from the next step on."""
+        """Records again, from the next step on.
+
+        >>> mon.pause()
+        >>> mon.resume()
+        >>> model(torch.ones(8, 4)).sum().backward()
+        >>> optimizer.step()
+        >>> mon.health()["rows_produced"]
+        8
+        """
         self._set_paused(False)
 
     def _set_paused(self, paused: bool) -> None:
@@ -284,7 +340,11 @@ class Watch:
 
     def stop(self) -> dict[str, Any]:
         """Takes every hook off, writes what is left within stop_timeout_seconds, and returns the
-        health. Calling it again does nothing."""
+        health. Calling it again does nothing.
+
+        >>> mon.stop() == mon.stop()
+        True
+        """
         if self._ended is not None or os.getpid() != self._process:
             return self._ended or {}
         self._ended = {}  # a hook that calls stop() again comes back at once
@@ -301,7 +361,7 @@ class Watch:
             if self._alerts is not None:
                 self._alerts.finish()
             adapter.forget()
-            self._say_stop(self._ended)
+            self._say(stop_line(self._core, self._ended, self._is_chosen(), self.directory))
         return self._ended
 
     # --- what is said ----------------------------------------------------------------------------
@@ -313,27 +373,6 @@ class Watch:
     def _check_volume(self, config: dict, rows: int, who: dict) -> None:
         self._chosen = config["ranks"]
         self._volume = Volume(config, rows, who)
-
-    def _say_start(self, config: dict) -> None:
-        per_day, files = self._volume.per_day, self._volume.files_per_day
-        text = (
-            f"watching {' '.join(self._adapter.coverage.kinds())} into {shell_word(self.directory)}"
-        )
-        if self._core.restart > 0:
-            text += f" (restart {self._core.restart} of the run there)"
-        if per_day > 0:
-            text += f", about {in_bytes(per_day)} in {files:.0f} files a day at one step a second"
-        if config["budget"] is not None:
-            text += f"; for at most {percent(config['budget'])} of the step's time"
-        text += self._adapter.coverage.followed()
-        absent = [str(rank) for rank in self._chosen if rank >= self._core.world_size]
-        if absent:
-            text += f"; ranks {', '.join(absent)} do not exist: there are {self._core.world_size}"
-        missing = [f"{what} ({why})" for what, why in sorted(self._adapter.coverage.missing)]
-        if missing:
-            text += f"; not covered: {', '.join(missing[:5])}"
-            text += f" and {len(missing) - 5} more (run.json)" if len(missing) > 5 else ""
-        self._say(text)
 
     def _step_ended(self, recorded: bool) -> None:
         """Called when the clock's optimizer has stepped."""
@@ -359,6 +398,3 @@ class Watch:
         if self._is_chosen() and self._core.health()["rows_produced"] == 0:
             when = "the first step" if self._steps else "the whole run"
             self._say(f"NOTHING WAS RECORDED in {when}: {self._adapter.coverage.why_nothing()}")
-
-    def _say_stop(self, health: dict) -> None:
-        self._say(stop_line(self._core, health, self._is_chosen(), self.directory))

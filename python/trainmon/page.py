@@ -42,7 +42,12 @@ class Report:
 
     def save(self, path: str | os.PathLike, *, overwrite: bool = False) -> None:
         """Writes the page. A report that is there is replaced, another file only with `overwrite`;
-        RuntimeError otherwise, for what is no file, and when the disk fails."""
+        RuntimeError otherwise, for what is no file, and when the disk fails.
+
+        >>> trainmon.report("trainmon_runs/local").save("local.html")
+        >>> open("local.html", encoding="utf-8").readline()
+        '<!DOCTYPE html>\\n'
+        """
         self._page.save(os.fsencode(checks.path("path", path)), checks.flag("overwrite", overwrite))
 
     def __str__(self) -> str:

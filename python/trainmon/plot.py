@@ -341,7 +341,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_selection(made, runs="run directory (`out` of trainmon.watch); two with --what compare")
-    what = "; ".join(f"{name}: {meaning}" for name, meaning in WHATS.items())
+    what = ". ".join(f"{name}: {meaning}" for name, meaning in WHATS.items())
     made.add_argument("--what", choices=WHATS, help=what)
     made.add_argument("--stat", default="norm", metavar="STAT", help="statistic; default norm")
     made.add_argument("-o", "--out", type=Path, metavar="FILE", help="default RUN-WHAT-STAT.png")

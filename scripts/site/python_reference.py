@@ -13,7 +13,8 @@ INTRO = """\
 # Python reference
 
 This page is generated from the docstrings. A test runs every example. The examples read `trainmon_runs/local`, the run of the
-[quick start](quick_start.md); each begins with `import torch, trainmon`.
+[quick start](quick_start.md); each begins with `import torch, trainmon`. Those of methods of `Watch` and `GradProbe` go on after the step in the
+example of their class, with its `model`, `optimizer`, and `mon` or `probe`.
 """
 
 PARAMETER = re.compile(r"(\S(?:.*?\S)?)\s{2,}(\S.*)")
@@ -136,13 +137,27 @@ def returned(value, seen: dict) -> None:
             returned(cls, seen)
 
 
+def results() -> dict:
+    """The classes of what public functions return, by name."""
+    found: dict = {}
+    for name in trainmon.__all__:
+        if inspect.isfunction(value := getattr(trainmon, name)):
+            returned(value, found)
+    return found
+
+
+def classes() -> list:
+    """Every class of the page."""
+    public = [getattr(trainmon, name) for name in trainmon.__all__]
+    return list(dict.fromkeys([*filter(inspect.isclass, public), *results().values()]))
+
+
 def page() -> str:
-    out, classes = [INTRO], {}
+    out = [INTRO]
     for name in trainmon.__all__:
         value = getattr(trainmon, name)
         if inspect.isfunction(value):
             out += [f"## {name}\n", signature(f"trainmon.{name}", value), documented(value)]
-            returned(value, classes)
         elif inspect.isclass(value):
             head = [] if issubclass(value, Exception) else [signature(f"trainmon.{name}", value)]
             title, rest = class_text(name, value).split("\n", 1)
@@ -150,5 +165,7 @@ def page() -> str:
         else:
             out += [f"## `{name}`\n", f"A `{type(value).__name__}`: `{value}`.\n"]
     out += ["## What they return\n", "The classes of results, below.\n"]
-    out += [class_text(name, cls) for name, cls in classes.items() if name not in trainmon.__all__]
+    out += [
+        class_text(name, cls) for name, cls in results().items() if name not in trainmon.__all__
+    ]
     return "\n".join(out)

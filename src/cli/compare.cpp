@@ -219,8 +219,8 @@ shards are merged first. Every statistic is compared with what rounding may do
 in its type (docs/compare.md), or with what it did between A and --null.
 Before it stands what optimizers' groups say otherwise (lr, weight_decay, ...).
 The first difference is the first in the order of execution. Exit code 1 when
-there is one, 0 when there is none, 2 when nothing can be compared, 3 when
-there is none in what could be read of runs that are damaged or cut.
+there is one, 0 when there is none, 2 when nothing can be compared. Exit code 3
+when there is none in what could be read of runs that are damaged or cut.
 
 Examples:
   trainmon compare runs/gpu runs/npu

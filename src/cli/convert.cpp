@@ -221,8 +221,8 @@ void add_merge(CLI::App& app, Context& context) {
       ->capture_default_str()
       ->check(CLI::IsMember({"csv", "jsonl", "sqlite", "tensorboard", "parquet"}));
   command->footer(
-      R"(Parts of one whole are merged exactly, values that are the same on every rank
-are taken once (both get rank -1), the rest stays per rank. A merged row that
+      R"(Parts of one whole are merged exactly. Values that are the same on every rank
+are taken once. Both get rank -1, and the rest stays per rank. A merged row that
 lacks elements has the flag 8 (partial).
 
 Examples:

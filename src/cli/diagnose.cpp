@@ -31,9 +31,9 @@ void print_verdict(const Diagnosis& diagnosis, const Finding& first, const std::
 }
 
 // The later steps of each finding that several steps have, by the first of them.
-std::map<std::size_t, std::vector<std::int64_t>> later_steps(const Diagnosis& diagnosis) {
+std::map<std::size_t, std::vector<std::int64_t>> later_steps(
+    const Diagnosis& diagnosis, const std::vector<std::size_t>& firsts) {
   std::map<std::size_t, std::vector<std::int64_t>> steps;
-  const std::vector<std::size_t> firsts = first_alike(diagnosis);
   for (std::size_t i = 0; i < firsts.size(); ++i) {
     if (firsts[i] != i) steps[firsts[i]].push_back(diagnosis.findings[i].step);
   }
@@ -41,10 +41,9 @@ std::map<std::size_t, std::vector<std::int64_t>> later_steps(const Diagnosis& di
 }
 
 // The other findings, shortly: what follows may be a consequence.
-void print_others(const Diagnosis& diagnosis,
+void print_others(const Diagnosis& diagnosis, const std::vector<std::size_t>& firsts,
                   std::map<std::size_t, std::vector<std::int64_t>>& again) {
   constexpr std::size_t kShown = 2;
-  const std::vector<std::size_t> firsts = first_alike(diagnosis);
   std::vector<std::size_t> noticed, later;
   for (std::size_t i = 0; i < diagnosis.findings.size(); ++i) {
     const Finding& one = diagnosis.findings[i];
@@ -87,15 +86,16 @@ void print_not_checked(const Diagnosis& diagnosis, const std::string& run) {
 }
 
 void print_text(const Diagnosis& diagnosis, const std::string& run, const Context& context) {
-  auto again = later_steps(diagnosis);
+  const std::vector<std::size_t> firsts = first_alike(diagnosis);
+  auto again = later_steps(diagnosis, firsts);
   if (diagnosis.verdict) {
     const std::string also = also_text(again[*diagnosis.verdict]);
     print_verdict(diagnosis, diagnosis.findings[*diagnosis.verdict], also, context);
-    print_others(diagnosis, again);
+    print_others(diagnosis, firsts, again);
   } else {
     std::cout << "nothing certainly wrong in " << grouped(diagnosis.rows) << " rows\n";
     for (const std::string& sentence : diagnosis.run.skipped) std::cout << "  " << sentence << "\n";
-    print_others(diagnosis, again);
+    print_others(diagnosis, firsts, again);
   }
   std::cout << "checked";
   for (const Diagnosis::Checked& one : diagnosis.checked) {
@@ -163,10 +163,10 @@ void add_diagnose(CLI::App& app, Context& context) {
   command->add_option("--interval", arguments->interval, "seconds between two looks, at least")
       ->capture_default_str()
       ->check(CLI::Range(0.01, 3600.0));
-  command->footer(R"(Checks what every correct step of a training obeys: weights change in the
-optimizer's step alone, replicas are equal, the reduced gradient is the mean of
-the unreduced ones, moments follow from the gradient, SGD moves weights by its
-formula. Each has the bound of its rounding and nothing to tune. Record with
+  command->footer(R"(Checks what every correct step of a training obeys. Weights change in the
+optimizer's step alone, and replicas are equal. The reduced gradient is the mean
+of the unreduced ones, moments follow from the gradient, and SGD moves weights
+by its formula. Each has the bound of its rounding and nothing to tune. Record with
 checks=True on every rank for all of them; without, statistics are compared
 where kinds has grads, weights and moments. What was not checked is listed.
 Exit code 1 for a verdict, 3 without one in a record that is not complete. -f

@@ -288,11 +288,12 @@ void add_doctor(CLI::App& app, Context& context) {
       ->type_name("FILE")
       ->excludes(run);
   command->footer(
-      R"(Without RUN: versions, instruction set, and whether a run can be written in the
-working directory (space, speed of writing 16 MiB, kind of file system, limits).
-For a run: rows produced = written + dropped for every rank, sink and reason,
-held against what the log gives back; what was not covered; ranks that are
-missing; damaged files. "In order" is a run all of whose rows are accounted for.
+      R"(Without RUN it says versions, instruction set, and whether a run can be written
+in the working directory. Of that it tells the space, the speed of writing
+16 MiB, the kind of file system and limits. Of a run it counts rows produced =
+written + dropped for every rank, sink and reason, and holds them against the
+log. It names what was not covered, missing ranks and damaged files. "In order"
+is a run all of whose rows are accounted for.
 A torn last write is one that a killed or living run did not finish: no damage.
 Exit code 3 when the record is not complete (nothing recorded, rows dropped, a
 rank killed), 1 when something else is not in order. A killed start that a newer

@@ -251,7 +251,7 @@ void add_query(CLI::App& app, Context& context) {
           weight_decay and all else that groups of optimizers said, where it
           changed
   alerts, gaps
-attempt counts tries at a step, micro_step backwards within it, seq is the order
+attempt counts tries at a step, micro_step backwards within it. seq is the order
 of execution on a rank, chunk the part of a model in parts.
 A shape is text, [2,3]; NULL where it is not known, as in older logs.
 NaN is NULL; nans and infs count what was not finite. Conditions on rank, kind

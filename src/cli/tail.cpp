@@ -377,9 +377,9 @@ void add_tail(CLI::App& app, Context& context) {
   repeatable(command->add_option("--exclude", select.exclude, "names left out (repeatable)"));
   repeatable(command->add_option("--rank,--ranks", select.ranks, "rank (repeatable)"));
   command->footer(
-      R"(One line per step and rank: norms over all tensors of the rank, how many
-elements are not finite (bad), the first tensor that is not, else the one of the
-largest norm, and what mon.log was given. A step is shown when it has ended.
+      R"(One line per step and rank has norms over all tensors of the rank, and how many
+elements are not finite (bad). It names the first tensor that is not, else the
+one of the largest norm, and has what mon.log was given. A step is shown when it has ended.
 -f waits for the first start where there is none yet. Restarts and ranks that
 appear later are followed, too: it says that a run has ended and waits for a
 restart. Exit code 0 after Ctrl-C, 3 when something is missing or there was no

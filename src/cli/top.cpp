@@ -106,7 +106,7 @@ void add_top(CLI::App& app, Context& context) {
   command->footer(
       R"(Each tensor appears once, at its most unusual row or, by size, at its extreme
 value. "unusual" is the distance from the median of the up to 16 steps before
-("before"), in robust standard deviations of log10; up to about 20 it is common.
+("before"), in robust standard deviations of log10. Up to about 20 is common.
 What is not finite comes first, the earliest leading. Integers, and tensors with
 fewer than nine steps, have no history; by size, integers come last.
 

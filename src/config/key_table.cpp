@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
+#include <utility>
 
 #include "base/text.h"
 #include "model/kinds.h"
@@ -194,6 +196,27 @@ const std::array kTable = {
     plain({"allow_volume", &Config::allow_volume, files, recorder, on_request, "true",
            "permit an estimated volume over 50 GB a day"}),
 };
+
+// Stands for a value of any type while the members of Config are counted.
+struct AnyValue {
+  template <typename T>
+  operator T() const noexcept;
+};
+template <std::size_t... i>
+constexpr bool takes_values(std::index_sequence<i...> /*so many*/) {
+  return requires {
+    Config{(static_cast<void>(i), AnyValue())...};
+  };
+}
+template <std::size_t count = 1>
+constexpr std::size_t config_members() {
+  if constexpr (takes_values(std::make_index_sequence<count + 1>())) {
+    return config_members<count + 1>();
+  }
+  return count;
+}
+static_assert(kTable.size() == config_members(),
+              "a member of Config has no key, or a key no member of its own");
 
 // Bounds in the way people write them: 1000000 rather than 1e+06.
 std::string bound_text(double bound) {

@@ -82,6 +82,17 @@ constexpr Names kChoices = [] {
   return choices;
 }();
 
+constexpr Names kOfChecks = [] {
+  Names asked;
+  for (const string_view checked : kCheckedKinds) {
+    const Kind& kind = *std::ranges::find(kTable, checked, &Kind::name);
+    asked.add(kind.is_state ? kMoments : kind.group.empty() ? kind.name : kind.group);
+  }
+  asked.add(kind::kInput);
+  asked.add(kind::kInputEntropy);
+  return asked;
+}();
+
 }  // namespace
 
 std::span<const Kind> kind_table() {
@@ -98,6 +109,10 @@ std::span<const string_view> fixed_kinds() {
 
 std::span<const string_view> kind_choices() {
   return kChoices.list();
+}
+
+std::span<const string_view> kinds_of_checks() {
+  return kOfChecks.list();
 }
 
 bool is_checked_kind(string_view kind) {

@@ -30,7 +30,10 @@ std::span<const Kind> kind_table();
 inline constexpr std::array<std::string_view, 8> kCheckedKinds = {
     kind::kParamOrigin, kind::kGradUnreduced, kind::kGradReduced, "exp_avg",
     "exp_avg_sq",       "momentum_buffer",    kind::kUpdate,      kind::kParamUpdated};
-// One of them, or the input.
+// What `checks` adds to the kinds that are asked for: the groups that have those above, the input
+// and its entropy.
+std::span<const std::string_view> kinds_of_checks();
+// One of kCheckedKinds, or the input.
 bool is_checked_kind(std::string_view kind);
 
 inline constexpr std::string_view kAllKinds = "all";

@@ -14,7 +14,7 @@
 #include <utility>
 #include <variant>
 
-#include "trainmon/read.h"
+#include "trainmon/read_row.h"
 
 namespace trainmon {
 

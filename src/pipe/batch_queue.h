@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "trainmon/config.h"
+#include "trainmon/overflow.h"
 #include "trainmon/record.h"
 
 namespace trainmon {

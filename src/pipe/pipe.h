@@ -18,7 +18,7 @@
 #include "pipe/batch_queue.h"
 #include "pipe/latest.h"
 #include "pipe/owed.h"
-#include "trainmon/monitor.h"
+#include "trainmon/health.h"
 #include "trainmon/rule.h"
 #include "trainmon/sink.h"
 

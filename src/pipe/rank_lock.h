@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "trainmon/monitor.h"
+#include "trainmon/identity.h"
 
 namespace trainmon {
 

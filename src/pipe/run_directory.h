@@ -10,7 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "trainmon/monitor.h"
+#include "trainmon/health.h"
+#include "trainmon/identity.h"
 #include "trainmon/sink.h"
 
 namespace trainmon {

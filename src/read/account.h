@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "read/log.h"
-#include "trainmon/monitor.h"
+#include "trainmon/health.h"
 #include "trainmon/read.h"
 
 namespace trainmon {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "model/wide_row.h"
-#include "trainmon/read.h"
+#include "trainmon/read_row.h"
 #include "trainmon/record.h"
 #include "trainmon/stat.h"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 import hashlib
 import platform
 
+from trainmon import _core
 from trainmon.base.collective_calls import compiled
 from trainmon.base.control import ControlBase
 from trainmon.base.coverage import FIXED_KINDS
@@ -12,7 +13,7 @@ from trainmon.base.rows import ELSEWHERE
 from trainmon.base.signals import pass_on
 
 # Kinds that `checks` adds.
-OF_CHECKS = ["grads", "weights", "moments", "update", "input", "input_entropy"]
+OF_CHECKS = _core.kinds_of_checks()
 
 
 class AdapterBase:

@@ -8,6 +8,9 @@
 #include <limits>
 #include <random>
 #include <regex>
+#include <span>
+
+#include "config/key_table.h"
 
 namespace trainmon {
 namespace {
@@ -93,6 +96,17 @@ TEST(ConfigParse, EveryKeyIsRead) {
   EXPECT_EQ(config.tensorboard_tags, 50);
   EXPECT_EQ(config.recorder_mb, 2.5);
   EXPECT_TRUE(config.allow_volume);
+}
+
+// With as many keys as members, which the compiler checks, each member has a key.
+TEST(ConfigKeys, NoTwoKeysShareAMember) {
+  const std::span<const Key> keys = key_table();
+  ASSERT_GT(keys.size(), 40u);
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      EXPECT_NE(keys[i].field, keys[j].field) << keys[i].name << " and " << keys[j].name;
+    }
+  }
 }
 
 TEST(ConfigParse, WrittenAndReadBackIsTheSame) {

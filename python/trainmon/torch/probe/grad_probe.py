@@ -309,20 +309,32 @@ class GradProbe:
     # --- the end ---------------------------------------------------------------------------------
 
     def health(self) -> dict:
-        """Rows (one per parameter and step) produced, written and dropped, and why."""
+        """Rows (one per parameter and step) produced, written and dropped, and why.
+
+        >>> probe.health()["rows_produced"]
+        2
+        """
         if self._core is None:
             return {}
         return self._ended or self._core.health()
 
     def flush(self, seconds: float = 30.0) -> bool:
         """Waits until the files of all steps so far are written; False if that took longer, or if one
-        of them could not be written."""
+        of them could not be written.
+
+        >>> probe.flush(10)
+        True
+        """
         seconds = checks.seconds("seconds", seconds)
         return self._core is None or self._core.flush(seconds)
 
     def stop(self) -> dict:
         """Takes the hooks off, writes what is left and returns the health. Calling it again does
-        nothing."""
+        nothing.
+
+        >>> probe.stop()["rows_produced"]
+        2
+        """
         if self._core is None or self._ended is not None or os.getpid() != self._process:
             return self._ended or {}
         self._ended = {}

@@ -1,9 +1,9 @@
 // Who this process is, read from the launcher's environment.
+#include "trainmon/identity.h"
+
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
-
-#include "trainmon/monitor.h"
 
 namespace trainmon {
 namespace {

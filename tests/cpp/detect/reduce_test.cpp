@@ -1,0 +1,163 @@
+// The check reduce: lost contributions, wrong factors, and clipping, which is none.
+#include "detect/training.h"
+
+namespace trainmon::detect {
+namespace {
+
+TEST(Engine, ALostContributionIsAReductionOfItsRank) {
+  for (const float clip : {1e30F, 0.5F}) {
+    Training<float> training(6, 2, kSizes, Formula::adam);
+    training.clip = clip;
+    const Finding one = found_after(
+        training, nullptr, [&] { training.ranks()[1].reduced[4] = training.ranks()[1].local[4]; });
+    expect_place(one, Check::reduce, Stage::grad_reduced, {1}, {4});
+    EXPECT_GT(one.value, one.bound);
+  }
+}
+
+TEST(Engine, AContributionThatAllLackNamesItsRank) {
+  for (const float clip : {1e30F, 0.5F}) {
+    Training<float> training(6, 3, kSizes, Formula::adam);
+    training.clip = clip;
+    const Finding one = found_after(training, nullptr, [&] {
+      for (std::size_t at = 0; at < kSizes[4]; ++at) {
+        for (auto& rank : training.ranks()) {
+          rank.reduced[4][at] -= training.ranks()[2].local[4][at] / 3.0F;
+        }
+      }
+    });
+    expect_place(one, Check::reduce, Stage::grad_reduced, {2}, {4});
+    EXPECT_EQ(one.text, "the reduced gradient lacks the contribution of rank 2");
+  }
+}
+
+TEST(Engine, ASumInsteadOfAMeanIsAReductionOfAll) {
+  Training<float> training(7, 3, kSizes, Formula::sgd);
+  const Finding one = found_after(training, nullptr, [&] {
+    for (auto& rank : training.ranks()) {
+      for (auto& g : rank.reduced) {
+        for (float& x : g) x *= 3.0F;
+      }
+    }
+  });
+  EXPECT_EQ(check_name(one.check), "reduce");
+  EXPECT_EQ(one.step, 7);
+  EXPECT_EQ(one.tensors.size(), kSizes.size());
+  EXPECT_EQ(one.ranks, (std::vector<std::int32_t>{0, 1, 2}));
+}
+
+TEST(Engine, RoundingThatIsAlikeInAllGradientsIsNoFactor) {
+  Training<float> training(33, 2, {20, 90, 300, 7}, Formula::adam);
+  training.has_checks = true;
+  training.after_backward = [&] {
+    if (training.steps() < 5) return;
+    for (auto& rank : training.ranks()) {
+      for (auto& g : rank.reduced) {
+        for (float& x : g) x *= 0.9999999F;
+      }
+    }
+  };
+  for (int i = 0; i < 30; ++i) training.step();
+  EXPECT_TRUE(training.findings().all().empty());
+}
+
+// As a division by the world size that is done twice, or by a loss scale that none applied.
+TEST(Engine, OneFactorOfAllGradientsInEachStepIsNoClipping) {
+  for (const float factor : {0.5F, 1.0F / 1024.0F}) {
+    for (const std::int64_t begin : {5, 0}) {
+      Training<float> training(31, 2, {20, 90, 300, 7}, Formula::adam);
+      training.has_checks = true;
+      training.after_backward = [&] {
+        if (training.steps() < begin) return;
+        for (auto& rank : training.ranks()) {
+          for (auto& g : rank.reduced) {
+            for (float& x : g) x *= factor;
+          }
+        }
+      };
+      for (int i = 0; i < 20; ++i) training.step();
+      ASSERT_EQ(training.findings().all().size(), 1U);
+      const Finding& one = training.findings().all().front();
+      EXPECT_EQ(check_name(one.check), "reduce");
+      EXPECT_EQ(one.ranks, (std::vector<std::int32_t>{0, 1}));
+      EXPECT_EQ(one.tensors, (std::vector<std::uint32_t>{0, 1, 2, 3}));
+      EXPECT_EQ(one.step, begin);
+      EXPECT_EQ(one.certain, begin > 0);
+      EXPECT_NE(one.text.find("times the mean in each step"), std::string::npos) << one.text;
+    }
+  }
+}
+
+TEST(Engine, ClippingToOneNormHasAnotherFactorInEachStep) {
+  for (const float limit : {0.5F, 20.0F, 60.0F}) {
+    Training<float> training(32, 2, {20, 90, 300, 7}, Formula::adam);
+    training.has_checks = true;
+    training.clip = limit;
+    for (int i = 0; i < 200; ++i) training.step();
+    EXPECT_TRUE(training.findings().all().empty());
+  }
+}
+
+TEST(Engine, ClippingByValueOrByTheNormOfATensorIsNoReduction) {
+  for (const bool by_value : {true, false}) {
+    Training<float> training(14, 2, kSizes, Formula::adam);
+    for (int step = 0; step < 12; ++step) {
+      training.after_backward = [&] {
+        if (step < 5) return;
+        for (auto& rank : training.ranks()) {
+          for (auto& g : rank.reduced) {
+            double sum_sq = 0.0;
+            for (const float x : g) sum_sq += static_cast<double>(x) * x;
+            const float factor = std::min(1.0F, 0.25F / static_cast<float>(std::sqrt(sum_sq)));
+            for (float& x : g) x = by_value ? std::clamp(x, -0.05F, 0.05F) : x * factor;
+          }
+        }
+      };
+      training.step();
+    }
+    EXPECT_FALSE(training.findings().verdict());
+  }
+}
+
+// Groups of tensors clipped by factors of their own, from step 5 on; in step 7 a tensor loses the
+// contribution of rank 1, and is clipped, too.
+template <typename T>
+std::optional<Finding> verdict_of_clipped_groups(bool has_checks, bool has_fault) {
+  Training<T> training(15, 2, kSizes, Formula::adam);
+  training.has_checks = has_checks;
+  for (int step = 0; step < 12; ++step) {
+    training.after_backward = [&] {
+      if (step < 5) return;
+      const std::vector<float> factors = {0.3F, 0.3F, 0.3F, 1.0F, 0.71F, 0.71F, 0.71F, 0.3F};
+      for (auto& rank : training.ranks()) {
+        for (std::size_t i = 0; i < rank.reduced.size(); ++i) {
+          if (has_fault && step == 7 && i == 4) {
+            for (std::size_t at = 0; at < rank.reduced[i].size(); ++at) {
+              rank.reduced[i][at] = rounded<T>(to_float(training.ranks()[0].local[i][at]) / 2.0F);
+            }
+          }
+          const float factor = factors[i] / (1.0F + 0.01F * static_cast<float>(step));
+          if (factors[i] == 1.0F) continue;
+          for (T& x : rank.reduced[i]) x = rounded<T>(to_float(x) * factor);
+        }
+      }
+    };
+    training.step();
+  }
+  const auto verdict = training.findings().verdict();
+  if (!verdict) return std::nullopt;
+  return training.findings().all()[*verdict];
+}
+
+TEST(Engine, ClippingOfGroupsByFactorsOfTheirOwnIsNoReduction) {
+  for (const bool has_checks : {false, true}) {
+    EXPECT_FALSE(verdict_of_clipped_groups<float>(has_checks, false));
+    EXPECT_FALSE(verdict_of_clipped_groups<Bf16>(has_checks, false));
+    const auto found = verdict_of_clipped_groups<float>(has_checks, true);
+    ASSERT_TRUE(found);
+    expect_place(*found, Check::reduce, Stage::grad_reduced, {1}, {4});
+  }
+}
+
+}  // namespace
+}  // namespace trainmon::detect

@@ -1,0 +1,40 @@
+// The checks of replicas and moments: what ranks have of one tensor, and what follows of it.
+#include "detect/training.h"
+
+namespace trainmon::detect {
+namespace {
+
+TEST(Engine, ALowBitOfOneRankOfThreeIsToldByTheMajority) {
+  Training<float> training(8, 3, kSizes, Formula::adam);
+  const Finding one = found_after(training, nullptr, [&] {
+    float& g = training.ranks()[2].reduced[4][17];
+    g = std::bit_cast<float>(std::bit_cast<std::uint32_t>(g) ^ 1U);
+  });
+  expect_place(one, Check::replicas, Stage::grad_reduced, {2}, {4});
+}
+
+TEST(Engine, OfTwoRanksThatDifferInALowBitBothAreNamed) {
+  Training<float> training(8, 2, kSizes, Formula::adam);
+  const Finding one = found_after(training, nullptr, [&] {
+    float& g = training.ranks()[1].reduced[4][17];
+    g = std::bit_cast<float>(std::bit_cast<std::uint32_t>(g) ^ 1U);
+  });
+  expect_place(one, Check::replicas, Stage::grad_reduced, {0, 1}, {4});
+}
+
+TEST(Engine, LostMomentsAreFoundOnOneRankAndOnAll) {
+  for (const bool is_second : {false, true}) {
+    Training<float> training(9, 2, kSizes, Formula::adam);
+    const Finding one = found_after(
+        training,
+        [&] {
+          auto& moments = is_second ? training.ranks()[0].v : training.ranks()[0].m;
+          for (float& x : moments[3]) x = 0.0F;
+        },
+        nullptr);
+    expect_place(one, is_second ? Check::exp_avg_sq : Check::exp_avg, Stage::moments, {0}, {3});
+  }
+}
+
+}  // namespace
+}  // namespace trainmon::detect
