@@ -88,12 +88,14 @@ function moveCursor(bin) {
   repaint();
 }
 
-// A canvas over the width of its place; x is the axis of steps. `draw(pen)` draws it.
+// A canvas over the width of its place; x is the axis of steps. `draw()` draws it. `makeCanvas`: where
+// something else has made the canvas, which then stands in `element`.
 class Chart {
-  constructor(label, height, gutter) {
+  constructor(label, height, gutter, makeCanvas = () => el("canvas")) {
     this.widest = gutter;
     this.height = height;
-    this.canvas = el("canvas", { role: "img", "aria-label": label, tabindex: "0" });
+    this.canvas = makeCanvas(this);
+    for (const [name, value] of [["role", "img"], ["aria-label", label], ["tabindex", "0"]]) this.canvas.setAttribute(name, value);
     this.canvas.style.height = `${height}px`;
     this.mouse = null;
     this.drag = null;
@@ -103,15 +105,18 @@ class Chart {
     this.canvas.addEventListener("mouseup", (event) => this.onUp(event));
     this.canvas.addEventListener("dblclick", () => { wholeRun(); repaint(); });
     this.canvas.addEventListener("wheel", (event) => this.onWheel(event), { passive: false });
-    new ResizeObserver(repaint).observe(this.canvas);
+    new ResizeObserver(repaint).observe(this.element);
   }
+  get element() { return this.canvas; }
+  get width() { return this.element.clientWidth; }
+  unmount() {}
 
   at(event) {
     const box = this.canvas.getBoundingClientRect();
     return { x: event.clientX - box.left, y: event.clientY - box.top };
   }
-  get gutter() { return Math.min(this.widest, Math.floor(this.canvas.clientWidth * 0.35)); }
-  get plot() { return Math.max(1, this.canvas.clientWidth - this.gutter - 8); }
+  get gutter() { return Math.min(this.widest, Math.floor(this.width * 0.35)); }
+  get plot() { return Math.max(1, this.width - this.gutter - 8); }
   placeOf(x) { return view.from + (x - this.gutter) / this.plot * (view.to - view.from); }
   x(place) { return this.gutter + (place - view.from) / (view.to - view.from) * this.plot; }
 
@@ -157,7 +162,7 @@ class Chart {
   // A pen on an empty canvas, in CSS pixels.
   pen() {
     const scale = devicePixelRatio || 1;
-    const width = Math.round(this.canvas.clientWidth * scale);
+    const width = Math.round(this.width * scale);
     const height = Math.round(this.height * scale);
     if (this.canvas.width !== width || this.canvas.height !== height) {
       this.canvas.width = width;
@@ -171,7 +176,7 @@ class Chart {
     return pen;
   }
 
-  // Steps below, the verdict, restarts, the cursor, the range that is dragged.
+  // Steps below, and what `drawPlaces` draws.
   drawAxis(pen, top, bottom, colors) {
     const right = this.gutter + this.plot;
     pen.fillStyle = colors.quiet;
@@ -186,6 +191,11 @@ class Chart {
       pen.fillText(text, x, bottom + 11);
       free = x + pen.measureText(text).width + 10;
     }
+    this.drawPlaces(pen, top, bottom, colors);
+  }
+
+  // The verdict, restarts, the cursor, the range that is dragged.
+  drawPlaces(pen, top, bottom, colors) {
     const rule = (place, color, dash) => {
       if (place < view.from || place > view.to) return;
       pen.strokeStyle = color;
@@ -199,7 +209,7 @@ class Chart {
     for (const step of data.restarts) rule(placeOfStep(step), colors.ink, [4, 4]);
     for (const { step, isDifference } of data.axis.length > 0 ? markedPlaces() : []) {
       const x = this.x(binOfStep(step) + 0.5);
-      if (x >= this.gutter && x <= right) {
+      if (x >= this.gutter && x <= this.gutter + this.plot) {
         pen.fillStyle = isDifference ? colors.accent : colors.bad;
         pen.beginPath();
         pen.moveTo(x - 6, top - 9);
