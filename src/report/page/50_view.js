@@ -178,18 +178,18 @@ class Chart {
 
   // Steps below, and what `drawPlaces` draws.
   drawAxis(pen, top, bottom, colors) {
-    const right = this.gutter + this.plot;
     pen.fillStyle = colors.quiet;
-    pen.textAlign = "left";
+    pen.textAlign = "center";
     let free = -Infinity;
     const gap = Math.max(1, Math.ceil((view.to - view.from) / (this.plot / 70)));
     for (let bin = Math.ceil(view.from / gap) * gap; bin < Math.min(view.to, data.axis.length); bin += gap) {
-      const x = this.x(bin);
+      const x = this.x(bin + 0.5);
       const text = String(data.axis[bin][0]);
-      if (x < free || x + pen.measureText(text).width > right + 8) continue;
-      pen.fillRect(x, bottom, 1, 4);
+      const half = pen.measureText(text).width / 2;
+      if (x - half < free || x + half > this.gutter + this.plot + 8) continue;
+      pen.fillRect(x - 0.5, bottom, 1, 4);
       pen.fillText(text, x, bottom + 11);
-      free = x + pen.measureText(text).width + 10;
+      free = x + half + 10;
     }
     this.drawPlaces(pen, top, bottom, colors);
   }
