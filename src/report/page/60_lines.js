@@ -147,10 +147,11 @@ class LineChart extends Chart {
   // Columns for uPlot: places, then of each line shares of the axis; null where a value is not finite.
   columns() {
     const shareAt = (value) => (Number.isFinite(value) ? shareOf(this.scale, value) : null);
-    return uPlot.join([[[]], ...this.series.map(({ points: { place: places, value } }) => {
+    const tables = this.series.map(({ points: { place: places, value } }) => {
       const [xs, ys] = [Array.from(places, (one) => one - 0.5), Array.from(value, shareAt)];
       return this.isHeld ? [[...xs, data.axis.length - 0.5], [...ys, ys[ys.length - 1]]] : [xs, ys];
-    })]);
+    });
+    return tables.length > 0 ? uPlot.join(tables) : [[]];
   }
 
   draw() {
@@ -180,22 +181,21 @@ class LineChart extends Chart {
 
   // Of each point its band, a dot where nothing beside it is finite, and above it what is not finite.
   drawMarks({ points, color }, colors) {
+    const { place: places, low, high, value, marks } = points;
     const end = pointFrom(points, view.to + 1e-9);
-    const has = (i) => Number.isFinite(points.value[i]);
     this.withPen((pen) => {
+      const box = (fill, alpha, x, top, width, height) => {
+        pen.fillStyle = fill;
+        pen.globalAlpha = alpha;
+        pen.fillRect(x - width / 2, top, width, height);
+      };
+      const line = colors.lines[color % colors.lines.length];
       for (let i = pointFrom(points, view.from); i < end; ++i) {
-        const [x, low, high] = [this.x(points.place[i]), points.low[i], points.high[i]];
-        pen.fillStyle = colors.lines[color % colors.lines.length];
-        if (low < high) {
-          pen.globalAlpha = 0.35;
-          pen.fillRect(x - 1, this.y(high), 2, Math.max(1, this.y(low) - this.y(high)));
-          pen.globalAlpha = 1;
-        }
-        if (has(i) && !has(i - 1) && !has(i + 1)) pen.fillRect(x - 1.5, this.y(points.value[i]) - 1.5, 3, 3);
-        const bad = badColor(points.marks[i], colors);
-        if (bad === null) continue;
-        pen.fillStyle = css(bad);
-        pen.fillRect(x - 2, 12, 4, 9);
+        if (low[i] < high[i]) box(line, 0.35, this.x(places[i]), this.y(high[i]), 2, Math.max(1, this.y(low[i]) - this.y(high[i])));
+        const isAlone = Number.isFinite(value[i]) && !Number.isFinite(value[i - 1]) && !Number.isFinite(value[i + 1]);
+        if (isAlone) box(line, 1, this.x(places[i]), this.y(value[i]) - 1.5, 3, 3);
+        const bad = badColor(marks[i], colors);
+        if (bad !== null) box(css(bad), 1, this.x(places[i]), 12, 4, 9);
       }
     });
   }
