@@ -1,5 +1,6 @@
 // What all pictures share: the steps in sight, one cursor, colours, and when they are drawn.
 const MOST_CHARTS = 20;
+const GAPS = Array.from({ length: 24 }, (_, i) => [1, 2, 5][i % 3] * Math.pow(10, Math.floor(i / 3)));  // columns between two texts
 const view = { kind: null, stat: "norm", run: 0, rank: null, order: "model", color: "history", search: "", group: "",
   from: 0, to: 1, cursor: null, tensor: null, row: 0 };
 let charts = [];
@@ -181,7 +182,7 @@ class Chart {
     pen.fillStyle = colors.quiet;
     pen.textAlign = "center";
     let free = -Infinity;
-    const gap = Math.max(1, Math.ceil((view.to - view.from) / (this.plot / 70)));
+    const gap = GAPS.find((one) => one >= (view.to - view.from) / (this.plot / 70));
     for (let bin = Math.ceil(view.from / gap) * gap; bin < Math.min(view.to, data.axis.length); bin += gap) {
       const x = this.x(bin + 0.5);
       const text = String(data.axis[bin][0]);

@@ -61,8 +61,8 @@ function shareOf({ least, most, isLog }, value) {
   return (Math.max(least, Math.min(most, v)) - least) / (most - least);
 }
 
-// Values of an axis that are round, and their texts, which differ: [[value, text]].
-function ticksOf({ least, most, isLog, hasValues }) {
+// Values of an axis that are round, and their texts, which differ: [[value, text]]. `room`: for so many texts.
+function ticksOf({ least, most, isLog, hasValues }, room = Infinity) {
   if (!hasValues) return [];
   const fine = (most - least) / 4;
   const power = Math.pow(10, Math.floor(Math.log10(fine)));
@@ -70,7 +70,7 @@ function ticksOf({ least, most, isLog, hasValues }) {
   const pace = isLog ? Math.max(1, Math.round(round)) : round;
   let values = [];
   for (let i = Math.ceil(least / pace); i * pace <= most; ++i) values.push(isLog ? Math.pow(10, i * pace) : i * pace);
-  if (isLog && pace === 1) {
+  if (isLog && pace === 1 && 3 * (most - least) < room) {
     values = values.flatMap((one) => [one / 5, one / 2, one, 2 * one, 5 * one])
       .filter((one) => Math.log10(one) >= least && Math.log10(one) <= most);
     values = [...new Set(values.map((one) => Number(one.toPrecision(1))))];
@@ -88,7 +88,6 @@ function uplotOf(chart, series, isHeld) {
   const colors = theme();
   const font = "12px system-ui, sans-serif";
   const text = { font, stroke: colors.quiet, gap: 6 };
-  const incrs = Array.from({ length: 24 }, (_, i) => [1, 2, 5][i % 3] * Math.pow(10, Math.floor(i / 3)));
   const lineOf = ({ color, isDashed }) => {
     const stroke = colors.lines[color % colors.lines.length];
     return { stroke, width: 1.5, dash: isDashed ? [5, 4] : [], paths: isHeld ? uPlot.paths.stepped({ align: 1 }) : undefined, points: { size: 4, width: 0, fill: stroke } };
@@ -98,7 +97,7 @@ function uplotOf(chart, series, isHeld) {
     scales: { x: { time: false, range: () => [view.from - 0.5, view.to - 0.5] }, y: { range: [0, 1] } },
     series: [{}, ...series.map(lineOf)],
     axes: [
-      { ...text, size: 20, space: 70, incrs, values: (_, bins) => bins.map((bin) => chart.stepAt(bin)), grid: { show: false }, ticks: { size: 4, width: 1, stroke: colors.quiet } },
+      { ...text, size: 20, space: 70, incrs: GAPS, values: (_, bins) => bins.map((bin) => chart.stepAt(bin)), grid: { show: false }, ticks: { size: 4, width: 1, stroke: colors.quiet } },
       { ...text, size: () => chart.gutter, incrs: [1], space: 0, splits: () => chart.ticks().map(([value]) => shareOf(chart.scale, value)),
         values: () => chart.ticks().map(([, value]) => value), grid: { width: 1, stroke: colors.line }, ticks: { show: false } },
     ],
@@ -136,7 +135,7 @@ class LineChart extends Chart {
     return scaleOf(least, most, positive);
   }
 
-  ticks() { return ticksOf(this.scale); }
+  ticks() { return ticksOf(this.scale, (this.height - 32) / 14); }
   y(value) { return this.height - 20 - shareOf(this.scale, value) * (this.height - 32); }
   // The step of a column, where its text has room.
   stepAt(bin) {
