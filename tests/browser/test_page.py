@@ -202,6 +202,28 @@ def test_a_line_keeps_its_extreme(browser, long_run):
     silent(page)
 
 
+def test_the_cursor_is_as_thin_in_all_pictures(browser, tmp_path):
+    page = browser.open(few_steps(tmp_path / "run", [1.0, 1.5] * 6))
+    wide = """(() => {
+      moveCursor(4); paintNow();
+      const color = [1, 3, 5].map((i) => parseInt(theme().accent.slice(i, i + 2), 16));
+      return charts.map((chart) => {
+        const copy = document.createElement('canvas');
+        [copy.width, copy.height] = [chart.canvas.width, chart.canvas.height];
+        const pen = copy.getContext('2d', { willReadFrequently: true });
+        pen.drawImage(chart.canvas, 0, 0);
+        const { data: pixels } = pen.getImageData(chart.x(4) - 2, 12, chart.x(5) - chart.x(4) + 4, 1);
+        let found = 0;
+        for (let at = 0; at < pixels.length; at += 4)
+          found += color.every((v, i) => Math.abs(pixels[at + i] - v) < 40);
+        return [chart.constructor.name, found];
+      });
+    })()"""
+    found = dict(page.evaluate(wide))
+    assert found["LineChart"] == found["HeatMap"] == 1
+    silent(page)
+
+
 def test_at_most_twenty_charts_and_the_others_are_counted(browser, long_run):
     page = browser.open(long_run)
     assert page.evaluate("charts.length") == 20

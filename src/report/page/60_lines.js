@@ -174,6 +174,7 @@ class LineChart extends Chart {
     const scale = this.canvas.width / this.width;
     pen.save();
     pen.setTransform(scale, 0, 0, scale, 0, 0);
+    pen.lineWidth = 1;
     act(pen);
     pen.restore();
   }
