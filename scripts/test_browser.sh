@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs tests/browser: the page of `trainmon report` and `trainmon serve` in a real Chromium, which is installed where it is
-# missing, and notebooks, in an environment of their own.
+# missing, and notebooks, in an environment of their own; and whether the page's bundle is made of its packages.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/apt_packages.sh
@@ -12,4 +12,5 @@ command -v chromium >/dev/null || {
   exit 1
 }
 scripts/side_venv.sh browser scripts/browser_requirements.txt
+scripts/page_bundle.sh --check
 scripts/pytest_files.sh .venv-browser/bin/python tests/browser/test_*.py

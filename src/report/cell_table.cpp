@@ -123,7 +123,11 @@ void CellTable::add(std::int64_t number, std::int64_t step, Cell cell) {
                       ? line.cells.end()
                       : std::ranges::lower_bound(line.cells, cell.bin, {}, &Cell::bin);
   if (at != line.cells.end() && at->bin == cell.bin) return at->add(cell);
-  line.cells.insert(at, cell);
+  const auto place = at - line.cells.begin();
+  if (line.cells.size() == line.cells.capacity()) {  // a quarter more: the table is bounded
+    line.cells.reserve(line.cells.size() + line.cells.size() / 4 + 4);
+  }
+  line.cells.insert(line.cells.begin() + place, cell);
   if (++cells_ > most_) make_room();
 }
 
@@ -194,6 +198,7 @@ void CellTable::widen_cells() {
     }
     cells_ -= static_cast<std::int64_t>(line.cells.size() - kept);
     line.cells.resize(kept);
+    line.cells.shrink_to_fit();
   }
 }
 
@@ -216,6 +221,7 @@ void CellTable::take(CellTable&& of_rank, int run, int rank) {
     cells_ += static_cast<std::int64_t>(line.cells.size());
     Line& to = lines_[static_cast<std::size_t>(number)];
     to.cells = std::move(line.cells);
+    to.cells.shrink_to_fit();
     to.unusual = line.unusual;
     to.unusual_at = line.unusual_at;
   }
@@ -255,11 +261,11 @@ void CellTable::keep(const std::vector<std::size_t>& numbers) {
   std::vector<Line> kept;
   std::vector<std::int64_t> now(lines_.size(), -1);
   for (const std::size_t number : numbers) {
-    Line line = lines_[number];
+    Line line = std::move(lines_[number]);
     if (line.same_as >= 0) {
       const auto whole = static_cast<std::size_t>(line.same_as);
       if (now[whole] < 0) {
-        line.cells = lines_[whole].cells;
+        line.cells = std::move(lines_[whole].cells);
         now[whole] = static_cast<std::int64_t>(kept.size());
         line.same_as = -1;
       } else {

@@ -281,7 +281,8 @@ std::string payload(const Gathered& gathered) {
   for (unsigned shift = 0; shift < 32; shift += 8) {
     bytes += static_cast<char>(length >> shift & 0xFFU);
   }
-  return bytes + json + columns;
+  columns.insert(0, bytes + json);
+  return columns;
 }
 
 }  // namespace trainmon::page

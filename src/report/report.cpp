@@ -34,6 +34,9 @@ constexpr std::size_t kFewestColumns = 64;
 std::string filled(std::string_view page,
                    const std::vector<std::pair<std::string_view, std::string_view>>& parts) {
   std::string out;
+  std::size_t size = page.size();
+  for (const auto& [name, part] : parts) size += part.size();
+  out.reserve(size);
   while (!page.empty()) {
     const std::size_t at = page.find('@');
     out += page.substr(0, at);
@@ -50,12 +53,15 @@ std::string filled(std::string_view page,
 // Sets the page and its digest.
 void fill(Report& made, std::span<const std::filesystem::path> runs, const ReportOptions& options,
           const page::Gathered& gathered, std::span<const Account> books) {
+  made.html = {};  // one that was too large
   std::string title;
   for (const std::filesystem::path& one : runs) {
     title += (title.empty() ? "" : " | ") + one.filename().string();
   }
   const std::string first_screen = page::first_screen_json(runs, options, made, gathered, books);
-  const std::string data = page::base64(page::gzipped(page::payload(gathered)));
+  std::string data = page::payload(gathered);  // one form at a time: each is large
+  data = page::gzipped(data);
+  data = page::base64(data);
   // Scripts of this page alone run: nobody who names a tensor knows the digest of all that is in
   // it.
   Md5 digest;

@@ -130,6 +130,9 @@ def test_a_narrow_window_shows_the_red_cells(browser, runs, width, language):
         "document.querySelector('#strip .scroll').clientWidth"
     )
     assert page.evaluate("tensorMap.plot") > width / 3
+    # Chinese stands upright in a column; English lies on its side.
+    turned = "getComputedStyle(document.querySelector('#strip tr:first-child span')).transform"
+    assert (page.evaluate(turned) == "none") == (language == "zh-CN")
     silent(page)
 
 

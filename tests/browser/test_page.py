@@ -171,6 +171,59 @@ def test_no_zoom_loses_an_extreme(browser, long_run):
     silent(page)
 
 
+def test_a_line_keeps_its_extreme(browser, long_run):
+    """More points than pixels: where the spike of the line is drawn, and nothing else so high."""
+    page = browser.open(long_run)
+    page.evaluate(f"""(() => {{
+      view.tensor = data.rows.names.indexOf("model.layers.{SPIKE_AT[1]}.q_proj.weight");
+      render.pictures(); paintNow();
+    }})()""")
+    high = """(() => {
+      paintNow();
+      const chart = charts.find((one) => one.note?.closest('#history'));
+      const copy = document.createElement('canvas'), color = theme().lines[0], found = [];
+      const { width } = chart.canvas, wanted = [1, 3, 5].map((i) => parseInt(color.slice(i, i + 2), 16));
+      [copy.width, copy.height] = [width, 60];
+      const pen = copy.getContext('2d', { willReadFrequently: true });
+      pen.drawImage(chart.canvas, 0, 0);
+      const { data: pixels } = pen.getImageData(0, 0, width, 60);
+      for (let at = 0; at < pixels.length; at += 4)
+        if (wanted.every((v, i) => Math.abs(pixels[at + i] - v) < 24)) found.push(chart.placeOf(at / 4 % width));
+      return found;
+    })()"""
+    page.evaluate("view.cursor = null")
+    for begin, end in ((0, STEPS), (600, 700)):
+        page.evaluate(f"show({begin}, {end - begin})")
+        found = page.evaluate(high)
+        assert found and np.abs(np.subtract(found, SPIKE_AT[0] + 0.5)).max() < (end - begin) / 100
+    page.evaluate("show(700, 100)")
+    page.evaluate("paintNow()")
+    assert "logarithmic" not in page.text("#history h2")
+    silent(page)
+
+
+def test_the_cursor_is_as_thin_in_all_pictures(browser, tmp_path):
+    page = browser.open(few_steps(tmp_path / "run", [1.0, 1.5] * 6))
+    wide = """(() => {
+      moveCursor(4); paintNow();
+      const color = [1, 3, 5].map((i) => parseInt(theme().accent.slice(i, i + 2), 16));
+      return charts.map((chart) => {
+        const copy = document.createElement('canvas');
+        [copy.width, copy.height] = [chart.canvas.width, chart.canvas.height];
+        const pen = copy.getContext('2d', { willReadFrequently: true });
+        pen.drawImage(chart.canvas, 0, 0);
+        const { data: pixels } = pen.getImageData(chart.x(4) - 2, 12, chart.x(5) - chart.x(4) + 4, 1);
+        let found = 0;
+        for (let at = 0; at < pixels.length; at += 4)
+          found += color.every((v, i) => Math.abs(pixels[at + i] - v) < 40);
+        return [chart.constructor.name, found];
+      });
+    })()"""
+    found = dict(page.evaluate(wide))
+    assert found["LineChart"] == found["HeatMap"] == 1
+    silent(page)
+
+
 def test_at_most_twenty_charts_and_the_others_are_counted(browser, long_run):
     page = browser.open(long_run)
     assert page.evaluate("charts.length") == 20
@@ -224,6 +277,44 @@ def test_search_and_keyboard(browser, long_run):
     assert page.evaluate("view.to - view.from") == STEPS
     page.press("l")
     assert page.evaluate("document.documentElement.lang") == "zh"
+    silent(page)
+
+
+@pytest.mark.parametrize("language", ["en-US", "zh-CN"])
+def test_search_forgives_a_typing_error(browser, tmp_path, language):
+    rank = WrittenRank(tmp_path / "run")
+    names = [
+        *(f"layers.{i}.{part}" for i in (0, 1) for part in ("attention.q_proj", "mlp.down_proj")),
+        "intention", "near.attention.weigt", "near.attention.weight", "编码器.注意力机制权重.w",
+    ]  # fmt: skip
+    for name in names:
+        rank.observe(np.ones(3, np.float32), "grad_reduced", name, 0)
+    rank.end_step()
+    rank.stop()
+    page = browser.open(page_of(tmp_path / "run"), language=language)
+
+    def found(search):
+        page.evaluate("document.getElementById('search').value = ''")
+        page.press("/")
+        page.type(search)
+        shown = page.evaluate("tensorMap.rows.map((row) => row.label)")
+        assert str(len(shown)) in page.text("#found")
+        page.press("Escape")
+        return shown
+
+    both = ["layers.0.attention.q_proj", "layers.1.attention.q_proj"]
+    # A letter that lacks, is too many, another one, and two that changed places.
+    for search in ("atention", "attenntion", "attemtion", "attnetion"):
+        assert found(f"layers {search}") == found(f"{search} layers") == both, search
+    assert found("atention 1") == both[1:]
+    assert found("atention")[:2] == both and "intention" not in found("atention")
+    # One error is nearer than two.
+    assert found("atention weight") == ["near.attention.weight", "near.attention.weigt"]
+    assert found("down_porj 0") == ["layers.0.mlp.down_proj"]
+    assert found("注意力机械权重") == ["编码器.注意力机制权重.w"]
+    assert found("zzzzzz") == []
+    for odd in ("-", '"', "-a", "[(*", "\\", "a|b", "'s"):  # no exception
+        found(odd)
     silent(page)
 
 

@@ -102,7 +102,10 @@ def test_licences_name_everything_that_is_compiled_in(wheel):
     info = f"trainmon-{wheel.version}.dist-info"
     text = wheel.files()[f"{info}/licenses/THIRD_PARTY_LICENSES"].decode()
     titles = re.findall(r"^=+\n(.+)\n=+\n", text, re.MULTILINE)
-    for work in ("zstd", "SQLite", "nlohmann-json", "CLI11", "nanobind", "robin-map", "libc++"):
+    works = (
+        "zstd", "SQLite", "nlohmann-json", "CLI11", "nanobind", "robin-map", "libc++", "uPlot", "uFuzzy",
+    )  # fmt: skip
+    for work in works:
         assert any(re.search(rf"(^|[ ,]){re.escape(work)}( |,)", title) for title in titles), work
 
 

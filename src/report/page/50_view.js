@@ -1,5 +1,6 @@
 // What all pictures share: the steps in sight, one cursor, colours, and when they are drawn.
 const MOST_CHARTS = 20;
+const GAPS = Array.from({ length: 24 }, (_, i) => [1, 2, 5][i % 3] * Math.pow(10, Math.floor(i / 3)));  // columns between two texts
 const view = { kind: null, stat: "norm", run: 0, rank: null, order: "model", color: "history", search: "", group: "",
   from: 0, to: 1, cursor: null, tensor: null, row: 0 };
 let charts = [];
@@ -88,12 +89,14 @@ function moveCursor(bin) {
   repaint();
 }
 
-// A canvas over the width of its place; x is the axis of steps. `draw(pen)` draws it.
+// A canvas over the width of its place; x is the axis of steps. `draw()` draws it. `makeCanvas`: where
+// something else has made the canvas, which then stands in `element`.
 class Chart {
-  constructor(label, height, gutter) {
+  constructor(label, height, gutter, makeCanvas = () => el("canvas")) {
     this.widest = gutter;
     this.height = height;
-    this.canvas = el("canvas", { role: "img", "aria-label": label, tabindex: "0" });
+    this.canvas = makeCanvas(this);
+    for (const [name, value] of [["role", "img"], ["aria-label", label], ["tabindex", "0"]]) this.canvas.setAttribute(name, value);
     this.canvas.style.height = `${height}px`;
     this.mouse = null;
     this.drag = null;
@@ -103,15 +106,18 @@ class Chart {
     this.canvas.addEventListener("mouseup", (event) => this.onUp(event));
     this.canvas.addEventListener("dblclick", () => { wholeRun(); repaint(); });
     this.canvas.addEventListener("wheel", (event) => this.onWheel(event), { passive: false });
-    new ResizeObserver(repaint).observe(this.canvas);
+    new ResizeObserver(repaint).observe(this.element);
   }
+  get element() { return this.canvas; }
+  get width() { return this.element.clientWidth; }
+  unmount() {}
 
   at(event) {
     const box = this.canvas.getBoundingClientRect();
     return { x: event.clientX - box.left, y: event.clientY - box.top };
   }
-  get gutter() { return Math.min(this.widest, Math.floor(this.canvas.clientWidth * 0.35)); }
-  get plot() { return Math.max(1, this.canvas.clientWidth - this.gutter - 8); }
+  get gutter() { return Math.min(this.widest, Math.floor(this.width * 0.35)); }
+  get plot() { return Math.max(1, this.width - this.gutter - 8); }
   placeOf(x) { return view.from + (x - this.gutter) / this.plot * (view.to - view.from); }
   x(place) { return this.gutter + (place - view.from) / (view.to - view.from) * this.plot; }
 
@@ -157,7 +163,7 @@ class Chart {
   // A pen on an empty canvas, in CSS pixels.
   pen() {
     const scale = devicePixelRatio || 1;
-    const width = Math.round(this.canvas.clientWidth * scale);
+    const width = Math.round(this.width * scale);
     const height = Math.round(this.height * scale);
     if (this.canvas.width !== width || this.canvas.height !== height) {
       this.canvas.width = width;
@@ -171,21 +177,26 @@ class Chart {
     return pen;
   }
 
-  // Steps below, the verdict, restarts, the cursor, the range that is dragged.
+  // Steps below, and what `drawPlaces` draws.
   drawAxis(pen, top, bottom, colors) {
-    const right = this.gutter + this.plot;
     pen.fillStyle = colors.quiet;
-    pen.textAlign = "left";
+    pen.textAlign = "center";
     let free = -Infinity;
-    const gap = Math.max(1, Math.ceil((view.to - view.from) / (this.plot / 70)));
+    const gap = GAPS.find((one) => one >= (view.to - view.from) / (this.plot / 70));
     for (let bin = Math.ceil(view.from / gap) * gap; bin < Math.min(view.to, data.axis.length); bin += gap) {
-      const x = this.x(bin);
+      const x = this.x(bin + 0.5);
       const text = String(data.axis[bin][0]);
-      if (x < free || x + pen.measureText(text).width > right + 8) continue;
-      pen.fillRect(x, bottom, 1, 4);
+      const half = pen.measureText(text).width / 2;
+      if (x - half < free || x + half > this.gutter + this.plot + 8) continue;
+      pen.fillRect(x - 0.5, bottom, 1, 4);
       pen.fillText(text, x, bottom + 11);
-      free = x + pen.measureText(text).width + 10;
+      free = x + half + 10;
     }
+    this.drawPlaces(pen, top, bottom, colors);
+  }
+
+  // The verdict, restarts, the cursor, the range that is dragged.
+  drawPlaces(pen, top, bottom, colors) {
     const rule = (place, color, dash) => {
       if (place < view.from || place > view.to) return;
       pen.strokeStyle = color;
@@ -199,7 +210,7 @@ class Chart {
     for (const step of data.restarts) rule(placeOfStep(step), colors.ink, [4, 4]);
     for (const { step, isDifference } of data.axis.length > 0 ? markedPlaces() : []) {
       const x = this.x(binOfStep(step) + 0.5);
-      if (x >= this.gutter && x <= right) {
+      if (x >= this.gutter && x <= this.gutter + this.plot) {
         pen.fillStyle = isDifference ? colors.accent : colors.bad;
         pen.beginPath();
         pen.moveTo(x - 6, top - 9);

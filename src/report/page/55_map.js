@@ -195,7 +195,7 @@ class HeatMap extends Chart {
   }
 
   draw() {
-    if (this.canvas.clientWidth === 0) return;
+    if (this.width === 0) return;
     const colors = theme();
     const pen = this.pen();
     const scale = devicePixelRatio || 1;

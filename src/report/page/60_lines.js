@@ -61,8 +61,8 @@ function shareOf({ least, most, isLog }, value) {
   return (Math.max(least, Math.min(most, v)) - least) / (most - least);
 }
 
-// Values of an axis that are round, and their texts, which differ: [[value, text]].
-function ticksOf({ least, most, isLog, hasValues }) {
+// Values of an axis that are round, and their texts, which differ: [[value, text]]. `room`: for so many texts.
+function ticksOf({ least, most, isLog, hasValues }, room = Infinity) {
   if (!hasValues) return [];
   const fine = (most - least) / 4;
   const power = Math.pow(10, Math.floor(Math.log10(fine)));
@@ -70,7 +70,7 @@ function ticksOf({ least, most, isLog, hasValues }) {
   const pace = isLog ? Math.max(1, Math.round(round)) : round;
   let values = [];
   for (let i = Math.ceil(least / pace); i * pace <= most; ++i) values.push(isLog ? Math.pow(10, i * pace) : i * pace);
-  if (isLog && pace === 1) {
+  if (isLog && pace === 1 && 3 * (most - least) < room) {
     values = values.flatMap((one) => [one / 5, one / 2, one, 2 * one, 5 * one])
       .filter((one) => Math.log10(one) >= least && Math.log10(one) <= most);
     values = [...new Set(values.map((one) => Number(one.toPrecision(1))))];
@@ -82,15 +82,43 @@ function ticksOf({ least, most, isLog, hasValues }) {
   }
 }
 
+// What uPlot draws: lines, points, gaps and axes. Its x is columns of the axis, whole numbers in their
+// middle; its y is a share of the axis, which may be logarithmic and reach 1e38 (`chart.scale`).
+function uplotOf(chart, series, isHeld) {
+  const colors = theme();
+  const font = "12px system-ui, sans-serif";
+  const text = { font, stroke: colors.quiet, gap: 6 };
+  const lineOf = ({ color, isDashed }) => {
+    const stroke = colors.lines[color % colors.lines.length];
+    return { stroke, width: 1.5, dash: isDashed ? [5, 4] : [], paths: isHeld ? uPlot.paths.stepped({ align: 1 }) : undefined, points: { size: 4, width: 0, fill: stroke } };
+  };
+  return new uPlot({
+    width: 0, height: chart.height, padding: [12, 8, 0, 0], cursor: { show: false }, select: { show: false }, legend: { show: false },
+    scales: { x: { time: false, range: () => [view.from - 0.5, view.to - 0.5] }, y: { range: [0, 1] } },
+    series: [{}, ...series.map(lineOf)],
+    axes: [
+      { ...text, size: 20, space: 70, incrs: GAPS, values: (_, bins) => bins.map((bin) => chart.stepAt(bin)), grid: { show: false }, ticks: { size: 4, width: 1, stroke: colors.quiet } },
+      { ...text, size: () => chart.gutter, incrs: [1], space: 0, splits: () => chart.ticks().map(([value]) => shareOf(chart.scale, value)),
+        values: () => chart.ticks().map(([, value]) => value), grid: { width: 1, stroke: colors.line }, ticks: { show: false } },
+    ],
+    hooks: { drawSeries: [(_, i) => chart.drawMarks(series[i - 1], colors)], draw: [() => chart.withPen((pen) => chart.drawPlaces(pen, 12, chart.height - 20, colors))] },
+  }, [[]]);
+}
+
 class LineChart extends Chart {
   // `isHeld`: a value holds until the next one.
   constructor(label, height, series, isHeld) {
-    super(label, height, 70);
+    super(label, height, 70, (chart) => (chart.uplot = uplotOf(chart, series, isHeld)).ctx.canvas);
     this.note = el("span", { class: "line-note" });
     this.label = label;
     this.series = series;
     this.isHeld = isHeld;
+    this.drawn = "";  // the steps in sight and the width
+    this.scale = this.range();
   }
+  get element() { return this.uplot.root; }
+  get width() { return this.uplot ? this.element.clientWidth : 0; }  // uPlot asks while it is made
+  unmount() { this.uplot.destroy(); }
 
   // The scale of what is in sight.
   range() {
@@ -107,82 +135,69 @@ class LineChart extends Chart {
     return scaleOf(least, most, positive);
   }
 
-  ticks() { return ticksOf(this.range()); }
-
-  draw() {
-    if (this.canvas.clientWidth === 0) return;
-    const colors = theme();
-    const pen = this.pen();
-    const [top, bottom] = [12, this.height - 20];
-    const scale = this.range();
-    const { isLog, hasValues } = scale;
-    const y = (value) => bottom - shareOf(scale, value) * (bottom - top);
-    pen.textAlign = "right";
-    for (const [value, text] of this.ticks()) {
-      const height = y(value);
-      pen.fillStyle = colors.quiet;
-      pen.fillText(text, this.gutter - 6, height, this.gutter - 8);
-      pen.fillStyle = colors.line;
-      pen.fillRect(this.gutter, height, this.plot, 0.5);
-    }
-    const isEmpty = this.series.length > 0 && !hasValues;
-    this.note.textContent = isEmpty ? say("no_finite") : isLog ? say("log_scale") : "";
-    pen.save();
-    pen.beginPath();
-    pen.rect(this.gutter - 2, 0, this.plot + 4, this.height);
-    pen.clip();
-    for (const one of this.series) this.drawSeries(pen, one, colors, colors.lines[one.color % colors.lines.length], y, top);
-    pen.restore();
-    this.drawAxis(pen, top, bottom, colors);
+  ticks() { return ticksOf(this.scale, (this.height - 32) / 14); }
+  y(value) { return this.height - 20 - shareOf(this.scale, value) * (this.height - 32); }
+  // The step of a column, where its text has room.
+  stepAt(bin) {
+    const step = data.axis[bin] ? String(data.axis[bin][0]) : "";
+    return this.x(bin + 0.5) + 4 * step.length > this.width ? null : step;
   }
 
-  // Of each pixel the least, the largest and the last value.
-  drawSeries(pen, one, colors, color, y, top) {
-    const columns = [];
-    const { points } = one;
-    const [scale, begin] = [this.plot / (view.to - view.from), this.gutter];
-    const end = this.isHeld ? points.count : pointFrom(points, view.to + 1);
-    let column = null;
-    for (let i = this.isHeld ? 0 : pointFrom(points, view.from - 1); i < end; ++i) {
-      const x = Math.round(begin + (points.place[i] - view.from) * scale);
-      if (column === null || column.x !== x) columns.push(column = { x, low: Infinity, high: -Infinity, last: NaN, marks: 0 });
-      const [low, high, last] = [points.low[i], points.high[i], points.value[i]];
-      if (low < column.low && low > -Infinity) column.low = low;
-      if (high > column.high && high < Infinity) column.high = high;
-      if (Number.isFinite(last)) column.last = last;
-      column.marks |= points.marks[i];
-    }
-    pen.strokeStyle = pen.fillStyle = color;
-    pen.lineWidth = 1.5;
-    pen.setLineDash(one.isDashed ? [5, 4] : []);
-    pen.beginPath();
-    let before = NaN;  // the last value, where the line goes on
-    for (const column of columns) {
-      const { x } = column;
-      if (Number.isFinite(before) && this.isHeld) pen.lineTo(x, y(before));
-      if (!Number.isFinite(column.last)) { before = NaN; continue; }
-      if (Number.isFinite(before)) pen.lineTo(x, y(column.last)); else pen.moveTo(x, y(column.last));
-      before = column.last;
-    }
-    if (this.isHeld && Number.isFinite(before)) pen.lineTo(this.x(view.to), y(before));
-    pen.stroke();
-    pen.setLineDash([]);
+  // Columns for uPlot: places, then of each line shares of the axis; null where a value is not finite.
+  columns() {
+    const shareAt = (value) => (Number.isFinite(value) ? shareOf(this.scale, value) : null);
+    const tables = this.series.map(({ points: { place: places, value } }) => {
+      const [xs, ys] = [Array.from(places, (one) => one - 0.5), Array.from(value, shareAt)];
+      return this.isHeld ? [[...xs, data.axis.length - 0.5], [...ys, ys[ys.length - 1]]] : [xs, ys];
+    });
+    return tables.length > 0 ? uPlot.join(tables) : [[]];
+  }
+
+  draw() {
+    const { width, height, uplot } = this;
+    if (width === 0) return;
+    const now = `${view.from} ${view.to} ${width}`;
+    uplot.batch(() => {
+      if (now === this.drawn) { uplot.redraw(false); return; }
+      this.drawn = now;
+      this.scale = this.range();
+      const isEmpty = this.series.length > 0 && !this.scale.hasValues;
+      this.note.textContent = isEmpty ? say("no_finite") : this.scale.isLog ? say("log_scale") : "";
+      uplot.setSize({ width, height });
+      uplot.setData(this.columns());
+    });
+  }
+
+  // A pen in CSS pixels over what uPlot has drawn.
+  withPen(act) {
+    const pen = this.canvas.getContext("2d");
+    const scale = this.canvas.width / this.width;
+    pen.save();
+    pen.setTransform(scale, 0, 0, scale, 0, 0);
     pen.lineWidth = 1;
-    const hasRoom = columns.length < this.plot / 8;
-    for (const column of columns) {
-      const { x } = column;
-      if (column.low < column.high) {
-        pen.globalAlpha = 0.35;
-        pen.fillRect(x - 1, y(column.high), 2, Math.max(1, y(column.low) - y(column.high)));
-        pen.globalAlpha = 1;
+    act(pen);
+    pen.restore();
+  }
+
+  // Of each point its band, a dot where nothing beside it is finite, and above it what is not finite.
+  drawMarks({ points, color }, colors) {
+    const { place: places, low, high, value, marks } = points;
+    const end = pointFrom(points, view.to + 1e-9);
+    this.withPen((pen) => {
+      const box = (fill, alpha, x, top, width, height) => {
+        pen.fillStyle = fill;
+        pen.globalAlpha = alpha;
+        pen.fillRect(x - width / 2, top, width, height);
+      };
+      const line = colors.lines[color % colors.lines.length];
+      for (let i = pointFrom(points, view.from); i < end; ++i) {
+        if (low[i] < high[i]) box(line, 0.35, this.x(places[i]), this.y(high[i]), 2, Math.max(1, this.y(low[i]) - this.y(high[i])));
+        const isAlone = Number.isFinite(value[i]) && !Number.isFinite(value[i - 1]) && !Number.isFinite(value[i + 1]);
+        if (isAlone) box(line, 1, this.x(places[i]), this.y(value[i]) - 1.5, 3, 3);
+        const bad = badColor(marks[i], colors);
+        if (bad !== null) box(css(bad), 1, this.x(places[i]), 12, 4, 9);
       }
-      if (hasRoom && Number.isFinite(column.last)) pen.fillRect(x - 1.5, y(column.last) - 1.5, 3, 3);
-      const bad = column.marks & MARK.nan ? colors.nan : column.marks & MARK.inf ? colors.inf : null;
-      if (!bad && !(column.marks & MARK.dropped)) continue;
-      pen.fillStyle = css(bad || colors.drop);
-      pen.fillRect(x - 2, top, 4, 9);
-      pen.fillStyle = color;
-    }
+    });
   }
 
   says() {
@@ -236,7 +251,12 @@ function sqlText(text) {
 
 function mounted(chart) {
   charts.push(chart);
-  return chart.canvas;
+  return chart.element;
+}
+
+function unmountAll() {
+  for (const chart of charts) chart.unmount();
+  charts = [];
 }
 
 // What the row that was chosen holds at the cursor, of each rank.

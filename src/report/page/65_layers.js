@@ -61,7 +61,7 @@ class LayerChart extends Chart {
   rowUnder({ y }) { return this.rows[Math.floor((y - 6) / this.body * this.rows.length)]; }
 
   draw() {
-    if (this.canvas.clientWidth === 0) return;
+    if (this.width === 0) return;
     const colors = theme();
     const pen = this.pen();
     const x = (value) => this.gutter + shareOf(this.scale, value) * this.plot;
@@ -136,7 +136,7 @@ class DepthChart extends LayerChart {
   rowUnder({ x }) { return this.rows[Math.floor((x - this.gutter) / this.each)]; }
 
   draw() {
-    if (this.canvas.clientWidth === 0) return;
+    if (this.width === 0) return;
     const colors = theme();
     const pen = this.pen();
     const [top, bottom] = [14, this.height - 22];

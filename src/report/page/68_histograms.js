@@ -33,7 +33,7 @@ class HistogramChart extends Chart {
   // Where a column of the histograms lies on the axis.
   spanOf([first, last]) { return [placeOfStep(first), Math.max(placeOfStep(last), placeOfStep(first)) + 1]; }
   draw() {
-    if (this.canvas.clientWidth === 0) return;
+    if (this.width === 0) return;
     const colors = theme();
     const pen = this.pen();
     const { line } = this;

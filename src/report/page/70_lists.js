@@ -1,19 +1,30 @@
 // Which rows are looked at: search, order, and the list of the most unusual ones.
 const WORST = 20;
 
-// Whether a name has all words of the search, or, where none has, their letters in order.
-function matching(names, search) {
+// Words of any script, each with one typing error at the most behind its first letter.
+const fuzzy = new uFuzzy({ unicode: true, intraMode: 1, interSplit: "[^\\p{L}\\d]+", intraSplit: "\\p{Ll}\\p{Lu}",
+  interBound: "[^\\p{L}\\d]", intraBound: "\\p{L}\\d|\\d\\p{L}|\\p{Ll}\\p{Lu}", intraChars: "[\\p{L}\\d]", intraContr: "'\\p{L}{1,2}\\b" });
+
+// How far each name is from the search, Infinity where it does not match: 0 of those that have all words.
+// Where none has, those with a typing error in a word match; where none does, those with its letters in order.
+function distances(names, search) {
   const words = search.toLowerCase().split(/\s+/).filter((word) => word !== "");
-  if (words.length === 0) return names.map(() => true);
   const lower = names.map((name) => (name || "").toLowerCase());
-  const whole = lower.map((name) => words.every((word) => name.includes(word)));
-  if (whole.some((yes) => yes)) return whole;
-  const hasLetters = (name, word) => {
+  const where = (takes) => lower.map((name) => (words.every((word) => takes(name, word)) ? 0 : Infinity));
+  const whole = where((name, word) => name.includes(word));
+  if (whole.includes(0)) return whole;
+  const found = names.map(() => Infinity);
+  const [places, info] = fuzzy.search(names.map((name) => name || ""), search, 5, names.length);
+  if (places !== null && places.length > 0) {
+    if (info === null) for (const at of places) found[at] = 0;
+    else info.idx.forEach((at, i) => { found[at] = info.intraIns[i] / 1000 - info.chars[i]; });  // letters as they were typed
+    return found;
+  }
+  return where((name, word) => {
     let at = 0;
     for (const letter of name) if (letter === word[at]) ++at;
     return at >= word.length;
-  };
-  return lower.map((name) => words.every((word) => hasLetters(name, word)));
+  });
 }
 
 function kindInSight() {
@@ -69,21 +80,17 @@ function rowOf(label, lines, more) {
 function tensorRows(run) {
   const kind = kindInSight();
   if (!kind) return [];
-  const takes = matching(data.rows.tensors, view.search);
+  const far = distances(data.rows.tensors, view.search);
   const part = partInSight();
   const rows = [];
   for (const [tensor, all] of kind.byTensor) {
     const lines = all.filter((line) => (run === null || line.run === run) && (view.rank === null || line.rank === view.rank));
-    if (lines.length === 0 || !takes[tensor] || (part !== null && data.rows.parts[tensor] !== part)) continue;
+    if (lines.length === 0 || far[tensor] === Infinity || (part !== null && data.rows.parts[tensor] !== part)) continue;
     rows.push(rowOf(data.rows.tensors[tensor], lines, { tensor, tensors: [tensor] }));
   }
-  if (view.order === "unusual") {
-    const order = (row) => Math.min(...row.lines.map((line) => line.order));
-    rows.sort((a, b) => order(a) - order(b));
-  } else {
-    const depth = (row) => (part === null ? 0 : data.rows.depths[row.tensor]);
-    rows.sort((a, b) => depth(a) - depth(b) || a.tensor - b.tensor);
-  }
+  const depth = (row) => (part === null ? 0 : data.rows.depths[row.tensor]);
+  const order = (row) => (view.order === "unusual" ? Math.min(...row.lines.map((line) => line.order)) : row.tensor);
+  rows.sort((a, b) => far[a.tensor] - far[b.tensor] || (view.order === "unusual" ? 0 : depth(a) - depth(b)) || order(a) - order(b));
   return rows;
 }
 

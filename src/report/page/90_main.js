@@ -79,9 +79,9 @@ function history() {
 }
 
 render.pictures = () => {
-  if (data.axis.length === 0) { charts = []; return; }
   const back = focusInSight();
-  charts = [];
+  unmountAll();
+  if (data.axis.length === 0) return;
   const chosen = data.rows.tensors[view.tensor];
   const parts = [];
   if (data.rows.kinds.size > 0) {
