@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/parallel.h"
+#include "read/completeness.h"
 #include "read/row_filter.h"
 
 namespace trainmon {
@@ -28,6 +29,15 @@ unsigned threads_within_memory(const std::vector<RankDirectory>& places, unsigne
   return static_cast<unsigned>(std::clamp<std::uintmax_t>(kBytes / largest, 1, threads));
 }
 
+// What is read in a few milliseconds anyway has no file.
+LogIndex::Kept kept_of(const RankDirectory& place, const std::optional<StoredHealth>& health) {
+  constexpr std::int64_t kWorthAFile = std::int64_t{1} << 20;
+  std::vector<Damage> said_later;
+  const RunFacts facts = read_run_json(place, said_later);
+  const WriterState writer = completeness_of(place, facts, health, nullptr, true).writer;
+  return {kWorthAFile, writer == WriterState::closed || writer == WriterState::gone};
+}
+
 std::vector<OpenedLog> open_each(const std::vector<RankDirectory>& places, Allowance& allowance,
                                  unsigned threads) {
   std::vector<OpenedLog> opened(places.size());
@@ -47,8 +57,8 @@ OpenedLog open_log(const RankDirectory& place, Allowance& allowance, unsigned th
   if (place.error) return opened;
   // Before the log: a run that ends between the two reads must not look as if it had lost rows.
   opened.health = read_health_json(place, opened.damage);
-  opened.log =
-      std::make_shared<const LogIndex>(place.path, place.rank, place.restart, allowance, threads);
+  opened.log = std::make_shared<const LogIndex>(place.path, place.rank, place.restart, allowance,
+                                                threads, kept_of(place, opened.health));
   // After it: the step a living run began at is there before its first rows.
   opened.facts = read_run_json(place, opened.damage);
   opened.timeline = Timeline(opened.facts.start_steps);
