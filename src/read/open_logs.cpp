@@ -11,24 +11,6 @@
 namespace trainmon {
 namespace {
 
-// Whoever opens a log has a segment of it in memory.
-unsigned threads_within_memory(const std::vector<RankDirectory>& places, unsigned threads) {
-  constexpr std::uintmax_t kBytes = std::uintmax_t{128} << 20;
-  std::uintmax_t largest = 1;
-  std::error_code unknown;
-  for (const RankDirectory& place : places) {
-    const std::filesystem::directory_iterator end;
-    for (std::filesystem::directory_iterator file(place.path, unknown); !unknown && file != end;
-         file.increment(unknown)) {
-      std::error_code gone;
-      if (file->path().extension() != ".tmlog") continue;
-      const std::uintmax_t bytes = file->file_size(gone);
-      if (!gone) largest = std::max(largest, bytes);
-    }
-  }
-  return static_cast<unsigned>(std::clamp<std::uintmax_t>(kBytes / largest, 1, threads));
-}
-
 // What is read in a few milliseconds anyway has no file.
 LogIndex::Kept kept_of(const RankDirectory& place, const std::optional<StoredHealth>& health) {
   constexpr std::int64_t kWorthAFile = std::int64_t{1} << 20;
@@ -50,6 +32,23 @@ std::vector<OpenedLog> open_each(const std::vector<RankDirectory>& places, Allow
 }
 
 }  // namespace
+
+unsigned threads_within_memory(const std::vector<RankDirectory>& places, unsigned threads) {
+  constexpr std::uintmax_t kBytes = std::uintmax_t{128} << 20;
+  std::uintmax_t largest = 1;
+  std::error_code unknown;
+  for (const RankDirectory& place : places) {
+    const std::filesystem::directory_iterator end;
+    for (std::filesystem::directory_iterator file(place.path, unknown); !unknown && file != end;
+         file.increment(unknown)) {
+      std::error_code gone;
+      if (file->path().extension() != ".tmlog") continue;
+      const std::uintmax_t bytes = file->file_size(gone);
+      if (!gone) largest = std::max(largest, bytes);
+    }
+  }
+  return static_cast<unsigned>(std::clamp<std::uintmax_t>(kBytes / largest, 1, threads));
+}
 
 OpenedLog open_log(const RankDirectory& place, Allowance& allowance, unsigned threads) {
   OpenedLog opened;

@@ -25,6 +25,9 @@ struct OpenedLog {
   std::vector<Damage> damage;  // of health.json and run.json
 };
 
+// So many threads, or fewer: whoever looks through a log has a segment of it in memory. At least
+// one; together they keep 128 MB at most, or one segment.
+unsigned threads_within_memory(const std::vector<RankDirectory>& places, unsigned threads);
 // On so many threads at most; the bounds of frames are those of `allowance`.
 OpenedLog open_log(const RankDirectory& place, Allowance& allowance, unsigned threads);
 // The same of each place, in their order. No more threads than keep 128 MB of segments in memory,
