@@ -172,6 +172,7 @@ std::vector<BatchPlace> LogIndex::places_of(const Piece& piece, FileIdentity fil
   Segment now;
   now.number = segment.number;
   now.path = segment.path;
+  now.sound_bytes = segment.sound_bytes;
   std::unordered_map<std::uint64_t, BatchPlace> by_number;
   for (BatchPlace& place : index_segment(now).places) by_number.emplace(place.number, place);
   if (now.file != file) return {};
