@@ -19,7 +19,7 @@ cmake -S . -B build/fuzz -G Ninja -DCMAKE_CXX_COMPILER="$clang" -DCMAKE_BUILD_TY
   -DTRAINMON_FUZZ=ON >/dev/null
 
 readers=("$@")
-[ ${#readers[@]} -gt 0 ] || readers=(log csv sqlite msprobe run_json control anomaly config npy sign flight)
+[ ${#readers[@]} -gt 0 ] || readers=(log index csv sqlite msprobe run_json control anomaly config npy sign flight)
 cmake --build build/fuzz --target "${readers[@]/%/_fuzz}"
 mkdir -p build/fuzz/findings
 seconds=${TRAINMON_FUZZ_SECONDS:-300}

@@ -29,8 +29,8 @@ struct WantedRows {
 
 class QueriedRun {
  public:
-  QueriedRun(std::filesystem::path path, const QueryOptions& options)
-      : path_(std::move(path)), options_(options), whole_(open({})) {}
+  QueriedRun(const std::filesystem::path& path, const QueryOptions& options)
+      : options_(options), opened_(path, all_of(options)), whole_(open({})) {}
 
   const RunRows& facts() const { return whole_->facts(); }
   std::vector<Damage>& damage() { return damage_; }
@@ -59,19 +59,23 @@ class QueriedRun {
   }
 
  private:
+  static ReadOptions all_of(const QueryOptions& options) {
+    ReadOptions all;
+    all.threads = options.threads;
+    return all;
+  }
   std::shared_ptr<const RunStream> open(const WantedRows& wanted) const {
-    ReadOptions options;
+    ReadOptions options = all_of(options_);
     options.all_restarts = options_.all_restarts;
     if (wanted.rank) options.ranks = {static_cast<int>(*wanted.rank)};
     if (wanted.kind) options.kinds = {*wanted.kind};
     options.first_step = wanted.first_step;
     options.last_step = wanted.last_step;
-    options.threads = options_.threads;
-    return std::make_shared<const RunStream>(path_, options);
+    return std::make_shared<const RunStream>(opened_, options);
   }
 
-  const std::filesystem::path path_;
   const QueryOptions& options_;
+  const OpenedRun opened_;  // once, for all that a statement asks
   std::shared_ptr<const RunStream> whole_;
   std::shared_ptr<const RunStream> last_;
   WantedRows last_wanted_;

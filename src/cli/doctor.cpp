@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "cli/machine.h"
 #include "cli/output.h"
+#include "cli/select.h"
 #include "read/account.h"
 
 namespace trainmon::cli {
@@ -245,8 +246,8 @@ void print_account(const Account& account, const std::string& run, const Context
   }
 }
 
-void inspect_run(const std::string& run, Context& context) {
-  const Account found = account(run);
+void inspect_run(const std::string& run, unsigned threads, Context& context) {
+  const Account found = account(run, threads);
   bool has_findings = false;
   bool is_whole = found.damage.empty() && found.missing.ranks.empty();
   for (const RankAccount& rank : found.ranks) {
@@ -280,6 +281,7 @@ void add_doctor(CLI::App& app, Context& context) {
   struct DoctorArguments {
     std::string run;
     std::string config;
+    unsigned threads = 0;
   };
   const auto given = std::make_shared<DoctorArguments>();
   CLI::Option* run =
@@ -287,6 +289,7 @@ void add_doctor(CLI::App& app, Context& context) {
   command->add_option("--config", given->config, "config file to check with the machine")
       ->type_name("FILE")
       ->excludes(run);
+  add_threads(*command, given->threads);
   command->footer(
       R"(Without RUN it says versions, instruction set, and whether a run can be written
 in the working directory. Of that it tells the space, the speed of writing
@@ -306,7 +309,7 @@ Examples:
   trainmon doctor runs/a --json)");
   command->callback([given, run, &context] {
     if (run->count() == 0) return inspect_machine(given->config, context);
-    inspect_run(given->run, context);
+    inspect_run(given->run, given->threads, context);
   });
 }
 

@@ -3,7 +3,10 @@
 #include "read/account.h"
 
 #include <algorithm>
+#include <iterator>
 
+#include "base/made_ahead.h"
+#include "base/parallel.h"
 #include "base/text.h"
 #include "read/completeness.h"
 #include "read/earlier_findings.h"
@@ -139,17 +142,35 @@ class Accounting {
 
 }  // namespace
 
-Account account(const std::filesystem::path& run) {
+Account account(const std::filesystem::path& run, unsigned threads) {
   const std::vector<RankDirectory> directories = rank_directories(run);
   Accounting accounting(directories);
+  threads = threads_within_memory(directories, useful_threads(threads));
+  const auto ranks = static_cast<unsigned>(std::min<std::size_t>(directories.size(), threads));
+  struct Checked {
+    RunFacts facts;
+    std::optional<StoredHealth> stored;
+    LogContents log;
+    std::vector<Damage> damage;
+  };
+  const auto check = [&](std::size_t i) {
+    const RankDirectory& place = directories[i];
+    Checked one;
+    if (place.error) return one;
+    one.facts = read_run_json(place, one.damage);
+    one.stored = read_health_json(place, one.damage);
+    one.log = check_log(place.path, place.rank, place.restart, threads / ranks);
+    return one;
+  };
+  MadeAhead<Checked> checked(directories.size(), ranks, check);
   for (const RankDirectory& place : directories) {
+    Checked one = *checked.next();
+    std::ranges::move(one.damage, std::back_inserter(accounting.damage()));
     if (place.error) {
       accounting.add_unreadable(place);
-      continue;
+    } else {
+      accounting.add({place, one.facts, one.stored, one.log});
     }
-    const RunFacts facts = read_run_json(place, accounting.damage());
-    const std::optional<StoredHealth> stored = read_health_json(place, accounting.damage());
-    accounting.add({place, facts, stored, check_log(place.path, place.rank, place.restart)});
   }
   return accounting.finish();
 }

@@ -72,8 +72,9 @@ struct Account {
   std::vector<Damage> damage;
   std::int64_t rows() const;
 };
-// Throws std::runtime_error as read_run() does.
-Account account(const std::filesystem::path& run);
+// Decodes every value on so many threads (useful_threads()), whose number changes nothing. Throws
+// std::runtime_error as read_run() does.
+Account account(const std::filesystem::path& run, unsigned threads = 1);
 // Of logs that are open, those of all ranks. Rows are not decoded: what is damaged there is not
 // told.
 Account account(const OpenedRun& run);

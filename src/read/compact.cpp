@@ -1,6 +1,8 @@
 // A segment is read, joined, decoded again and compared before its file is replaced.
 #include "read/compact.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -10,10 +12,12 @@
 
 #include "base/file.h"
 #include "read/completeness.h"
+#include "read/index_file.h"
 #include "read/log_decode.h"
 #include "read/log_group.h"
 #include "read/log_scan.h"
 #include "read/log_segments.h"
+#include "read/read_series.h"
 #include "read/run_layout.h"
 #include "sinks/compress.h"
 #include "sinks/log_encode.h"
@@ -102,25 +106,10 @@ SegmentRecords read_segment(std::string_view bytes) {
   return records;
 }
 
-// The series of a log that was read.
-class ReadSeries : public SeriesTable {
- public:
-  explicit ReadSeries(const std::map<SeriesId, Series>& series) : series_(series) {}
-  const Series& at(SeriesId id) const override { return series_.at(id); }
-  std::size_t size() const override {
-    return series_.empty() ? 0 : std::size_t{series_.rbegin()->first} + 1;
-  }
-
- private:
-  const std::map<SeriesId, Series>& series_;
-};
-
 std::string joined(const SegmentRecords& records, std::int64_t written_bytes) {
   std::string frames;
   std::uint32_t number = 1;
-  std::vector<SeriesId> ids;
-  for (const auto& [id, definition] : records.series) ids.push_back(id);
-  if (!ids.empty()) append_series_frame(frames, number++, ids, ReadSeries(records.series));
+  if (!records.series.empty()) ReadSeries(records.series).append_frame(frames, number++);
   const std::vector<RecordBatch>& batches = records.batches;
   for (std::size_t first = 0, end = 0; first < batches.size(); first = end) {
     std::size_t rows = 0, bytes = 0;
@@ -203,6 +192,7 @@ void compact_segment(const Candidate& segment, CompactedRank& rank) {
     throw std::logic_error("compacting " + segment.path.string() + " would change it");
   }
   replace_durably(segment.path, compacted);
+  ::unlink(index_path(segment.path).c_str());  // of bytes that are gone
   ++rank.segments;
   rank.frames_before += static_cast<std::int64_t>(records.frames);
   rank.frames_after += static_cast<std::int64_t>(scan_segment(compacted).frames.size());

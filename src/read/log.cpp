@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <utility>
 
+#include "base/parallel.h"
 #include "read/log_index.h"
 
 namespace trainmon {
@@ -43,20 +45,34 @@ LogContents read_log(const fs::path& directory, int rank, int restart,
   return whole;
 }
 
-LogContents check_log(const fs::path& directory, int rank, int restart) {
+LogContents check_log(const fs::path& directory, int rank, int restart, unsigned threads) {
   Allowance allowance;
-  LogIndex index(directory, rank, restart, allowance);
-  std::int64_t rows = 0, batches = 0;
-  std::vector<Damage> damage;
-  const auto all = [](SeriesId) { return true; };
-  const auto count = [&](RecordBatch&&, const LogIndex::BatchFacts&) { ++batches; };
-  for (const LogIndex::Piece& piece : index.pieces()) {
-    rows += index.read(piece, all, every_column, count, damage);
+  auto index = std::make_unique<LogIndex>(directory, rank, restart, allowance, threads);
+  if (threads > 1 && allowance.is_exhausted()) {
+    allowance.renew();  // by whose frames, the threads decided
+    index = std::make_unique<LogIndex>(directory, rank, restart, allowance);
   }
-  LogContents whole = index.take_contents();
-  whole.rows = rows;
-  whole.batch_count = batches;
-  std::move(damage.begin(), damage.end(), std::back_inserter(whole.damage));
+  struct Checked {
+    std::int64_t rows = 0;
+    std::int64_t batches = 0;
+    std::vector<Damage> damage;
+  };
+  const std::vector<LogIndex::Piece> pieces = index->pieces();
+  std::vector<Checked> checked(pieces.size());
+  const auto all = [](SeriesId) { return true; };
+  for_each_parallel(pieces.size(), threads, [&](std::size_t i) {
+    Checked& here = checked[i];
+    const auto count = [&](RecordBatch&&, const LogIndex::BatchFacts&) { ++here.batches; };
+    here.rows = index->read(pieces[i], all, every_column, count, here.damage);
+  });
+  LogContents whole = index->take_contents();
+  whole.rows = 0;
+  whole.batch_count = 0;
+  for (Checked& one : checked) {
+    whole.rows += one.rows;
+    whole.batch_count += one.batches;
+    std::ranges::move(one.damage, std::back_inserter(whole.damage));
+  }
   return whole;
 }
 

@@ -43,7 +43,8 @@ struct LogContents {
 LogContents read_log(const std::filesystem::path& directory, int rank, int restart,
                      const std::function<bool(const Series&)>& wanted = {});
 // The same without rows and payloads, though every value was decoded; `batches` are those that hold
-// anything else. Memory is that of one segment.
-LogContents check_log(const std::filesystem::path& directory, int rank, int restart);
+// anything else. On so many threads, each with a segment in memory; their number changes nothing.
+LogContents check_log(const std::filesystem::path& directory, int rank, int restart,
+                      unsigned threads = 1);
 
 }  // namespace trainmon

@@ -28,16 +28,22 @@ void Allowance::renew() {
   is_exhausted_ = false;
 }
 
-bool FrameBounds::takes_bytes(std::uint64_t unpacked) const {
+bool FrameBounds::takes_beyond(std::uint64_t bytes) {
+  if (!allowance_->take(bytes)) return false;
+  took_allowance_ = true;
+  return true;
+}
+
+bool FrameBounds::takes_bytes(std::uint64_t unpacked) {
   const std::uint64_t free = log_format::kMaxRatio * stored_;
-  return allowance_ == nullptr || unpacked <= free || allowance_->take(unpacked - free);
+  return allowance_ == nullptr || unpacked <= free || takes_beyond(unpacked - free);
 }
 
 bool FrameBounds::takes_records(std::uint64_t count) {
   if (allowance_ == nullptr) return true;
   const std::uint64_t before = std::max(records_, stored_);
   records_ += count;
-  return records_ <= before || allowance_->take((records_ - before) * kRecordBytes);
+  return records_ <= before || takes_beyond((records_ - before) * kRecordBytes);
 }
 
 }  // namespace trainmon

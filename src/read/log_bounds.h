@@ -14,6 +14,8 @@ inline constexpr const char* kTooManyRecords =
 // packed zeros as far as they would go. Any thread.
 class Allowance {
  public:
+  static constexpr std::uint64_t kBytes = std::uint64_t{64} << 20;
+  explicit Allowance(std::uint64_t bytes = kBytes) : left_(bytes) {}
   // False when so many bytes are not left; then none are taken.
   bool take(std::uint64_t bytes);
   // Whether take() ever returned false: then it may have been another one's turn.
@@ -21,8 +23,7 @@ class Allowance {
   void renew();
 
  private:
-  static constexpr std::uint64_t kBytes = std::uint64_t{64} << 20;
-  std::atomic<std::uint64_t> left_{kBytes};
+  std::atomic<std::uint64_t> left_;
   std::atomic<bool> is_exhausted_{false};
 };
 
@@ -35,13 +36,18 @@ class FrameBounds {
       : stored_(stored), allowance_(&allowance) {}
 
   // Each is asked before memory is taken; after false the frame is not used.
-  bool takes_bytes(std::uint64_t unpacked) const;
+  bool takes_bytes(std::uint64_t unpacked);
   bool takes_records(std::uint64_t count);
+  // Something was beyond the bounds, and was let through.
+  bool took_allowance() const { return took_allowance_; }
 
  private:
+  bool takes_beyond(std::uint64_t bytes);
+
   std::uint64_t stored_ = 0;
   Allowance* allowance_ = nullptr;
   std::uint64_t records_ = 0;
+  bool took_allowance_ = false;
 };
 
 }  // namespace trainmon

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -18,7 +17,7 @@
 #include "base/file.h"
 #include "read/log.h"
 #include "read/log_decode.h"
-#include "read/log_scan.h"
+#include "read/segment_index.h"
 #include "trainmon/read.h"
 
 namespace trainmon {
@@ -32,7 +31,16 @@ class LogIndex {
   // (no thread).
   // What lies beyond the bounds of frames is damage; `allowance` is that of the run.
   LogIndex(std::filesystem::path directory, int rank, int restart, Allowance& allowance,
-           unsigned threads = 1);
+           unsigned threads = 1)
+      : LogIndex(std::move(directory), rank, restart, allowance, threads, Kept()) {}
+  // Of which segments the index is kept in a file beside them (index_file.h). It changes nothing of
+  // what is read.
+  struct Kept {
+    std::int64_t from_bytes = -1;  // of so many or more; -1: of none
+    bool is_over = false;          // nobody writes the last one any more
+  };
+  LogIndex(std::filesystem::path directory, int rank, int restart, Allowance& allowance,
+           unsigned threads, Kept kept);
 
   // What the segments say of each other, from their beginnings alone: which are missing, and which
   // end too early.
@@ -63,16 +71,7 @@ class LogIndex {
   // The first and the last window of its rows, over all optimizers; no window: last before first.
   std::pair<std::int64_t, std::int64_t> windows_of(const Piece& piece) const;
 
-  // What is known of a batch whose rows are not in memory; all of series that are defined.
-  struct BatchFacts {
-    std::int64_t rows = 0;
-    std::int64_t payloads = 0;
-    std::int64_t first_window = 0;  // of its rows and payloads, over all optimizers
-    std::int64_t last_window = -1;
-    bool has_bad_rows = false;  // a NaN or an infinity in one
-    std::uint64_t series = 0;   // bits of those that rows and payloads may be of
-    static std::uint64_t bit(SeriesId id) { return std::uint64_t{1} << id % 64; }
-  };
+  using BatchFacts = trainmon::BatchFacts;
   // The first batch from `from` on that `stays` refuses, or how many there are.
   std::size_t first_without(std::size_t from,
                             const std::function<bool(const BatchFacts&)>& stays) const;
@@ -87,13 +86,6 @@ class LogIndex {
                     const Choose& choose, const Take& take, std::vector<Damage>& damage) const;
 
  private:
-  static constexpr std::size_t kNoBatch = std::numeric_limits<std::size_t>::max();
-  struct BatchPlace {
-    LogFrame frame;  // its payload points nowhere once the file is closed
-    std::uint64_t number = 0;
-    std::size_t batch = kNoBatch;  // in contents_.batches
-    BatchFacts facts;
-  };
   struct Segment {
     int number = 0;
     std::filesystem::path path;
@@ -103,21 +95,16 @@ class LogIndex {
     std::vector<BatchPlace> batches;
   };
   class FrameReader;
-  // What one segment adds to contents_; its series are those it defines itself.
-  struct Found {
-    LogContents contents;
-    std::vector<BatchPlace> places;
-  };
-
   static std::vector<Segment> linked_segments(const std::filesystem::path& directory, int rank,
                                               int restart, std::vector<Damage>& damage);
   // Whether the writer has deleted it meanwhile, on purpose.
   bool is_expired(const Segment& segment) const;
-  Found index_segment(Segment& segment, bool holds = false) const;
-  void index_frames(const Segment& segment, const SegmentScan& scan, Found& found) const;
+  SegmentIndex index_segment(Segment& segment, bool holds = false) const;
   // The batches of a piece where they are now, if another file has the segment's name.
   std::vector<BatchPlace> places_of(const Piece& piece, FileIdentity file) const;
-  void take(Segment& segment, Found&& found);
+  // All but the batches, newest segment first; then those, oldest first.
+  void take(const Segment& segment, SegmentIndex& found);
+  void take_batches(Segment& segment, SegmentIndex&& found);
   void drop_repeated();
   bool has_repeated() const;
 
@@ -125,6 +112,7 @@ class LogIndex {
   const int rank_;
   const int restart_;
   Allowance& allowance_;
+  const Kept kept_;
   LogContents contents_;
   std::vector<Segment> segments_;
 };

@@ -35,13 +35,14 @@ class LogIndex::FrameReader {
       columns = columns ? Columns(*columns |= *of_batch) : *of_batch;
     }
     if (!columns) return "";
-    LogFrame frame = places.front().frame;
+    const BatchPlace& place = places.front();
+    std::optional<LogFrame> read =
+        frame_at(file.read(place.offset, log_format::kFrameHeaderBytes + place.stored), 0);
+    if (!read || read->header.stored != place.stored) return kHasChanged;
+    LogFrame& frame = *read;
     std::string why;
-    frame.payload =
-        file.read(frame.offset + std::int64_t{log_format::kFrameHeaderBytes}, frame.header.stored);
-    if (frame.payload.size() != frame.header.stored) return kHasChanged;
-    FrameBounds known_to_hold;
-    if (!unpack(frame, unpacked_, known_to_hold, why)) return why;
+    FrameBounds bounds = place.is_believed ? FrameBounds() : FrameBounds(place.stored, nothing_);
+    if (!unpack(frame, unpacked_, bounds, why)) return why;
     std::size_t given = 0;
     const auto give_chosen = [&](RecordBatch& batch) {
       if (given == chosen_.size() || batch.number != chosen_[given]->number) return;
@@ -50,9 +51,8 @@ class LogIndex::FrameReader {
     bool is_used = false;
     if (frame.header.type == static_cast<std::uint8_t>(log_format::FrameType::group)) {
       const auto take = [&](RecordBatch& batch, const GroupedBatch&) { give_chosen(batch); };
-      is_used =
-          decode_group(frame.payload, frame.header.raw, known_to_hold, why, columns, wanted, take);
-    } else if (decode_batch(frame.payload, batch_, known_to_hold, why, *columns, wanted)) {
+      is_used = decode_group(frame.payload, frame.header.raw, bounds, why, columns, wanted, take);
+    } else if (decode_batch(frame.payload, batch_, bounds, why, *columns, wanted)) {
       is_used = true;
       give_chosen(batch_);
     }
@@ -61,6 +61,7 @@ class LogIndex::FrameReader {
   }
 
  private:
+  Allowance nothing_{0};
   RecordBatch batch_;
   std::string unpacked_;
   std::vector<const BatchPlace*> chosen_;
@@ -72,13 +73,13 @@ std::vector<LogIndex::Piece> LogIndex::pieces(std::int64_t enough) const {
     const std::vector<BatchPlace>& batches = segments_[segment].batches;
     std::int64_t rows = enough;
     for (std::size_t i = 0; i < batches.size(); ++i) {
-      const bool is_in_frame = i > 0 && batches[i].frame.offset == batches[i - 1].frame.offset;
+      const bool is_in_frame = i > 0 && batches[i].offset == batches[i - 1].offset;
       if (rows >= enough && !is_in_frame) {
         pieces.push_back({segment, i, i, 0});
         rows = 0;
       }
       pieces.back().end = i + 1;
-      if (!is_in_frame) pieces.back().bytes += batches[i].frame.header.stored;
+      if (!is_in_frame) pieces.back().bytes += batches[i].stored;
       rows += batches[i].facts.rows + batches[i].facts.payloads;
     }
   }
@@ -162,7 +163,7 @@ class SeriesUse {
 
 }  // namespace
 
-std::vector<LogIndex::BatchPlace> LogIndex::places_of(const Piece& piece, FileIdentity file) const {
+std::vector<BatchPlace> LogIndex::places_of(const Piece& piece, FileIdentity file) const {
   const Segment& segment = segments_[piece.segment];
   const auto first = segment.batches.begin() + static_cast<std::ptrdiff_t>(piece.first);
   const auto end = segment.batches.begin() + static_cast<std::ptrdiff_t>(piece.end);
@@ -171,6 +172,7 @@ std::vector<LogIndex::BatchPlace> LogIndex::places_of(const Piece& piece, FileId
   Segment now;
   now.number = segment.number;
   now.path = segment.path;
+  now.sound_bytes = segment.sound_bytes;
   std::unordered_map<std::uint64_t, BatchPlace> by_number;
   for (BatchPlace& place : index_segment(now).places) by_number.emplace(place.number, place);
   if (now.file != file) return {};
@@ -210,13 +212,13 @@ std::int64_t LogIndex::read(const Piece& piece, const std::function<bool(SeriesI
     }
     for (std::size_t i = 0, end = 0; i < places.size(); i = end) {
       const auto same_frame = [&](const BatchPlace& place) {
-        return place.frame.offset == places[i].frame.offset;
+        return place.offset == places[i].offset;
       };
       const auto next = std::find_if_not(places.begin() + static_cast<std::ptrdiff_t>(i),
                                          places.end(), same_frame);
       end = static_cast<std::size_t>(next - places.begin());
       std::string why = reader.read(*file, {places.data() + i, end - i}, choose, of_wanted, give);
-      if (!why.empty()) damage.push_back({path, places[i].frame.offset, std::move(why)});
+      if (!why.empty()) damage.push_back({path, places[i].offset, std::move(why)});
     }
   } catch (const SinkError& error) {
     // Deleted since the first look: the rows are as gone as those before them.

@@ -3,7 +3,6 @@
 #include "read/log_scan.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "base/crc32c.h"
 #include "base/text.h"
@@ -39,14 +38,6 @@ std::optional<FrameHeader> header_at(std::string_view bytes, std::size_t at) {
     return std::nullopt;
   }
   return header;
-}
-
-std::optional<LogFrame> frame_at(std::string_view bytes, std::size_t at) {
-  const std::optional<FrameHeader> header = header_at(bytes, at);
-  if (!header || header->stored > bytes.size() - at - kFrameHeaderBytes) return std::nullopt;
-  const std::string_view payload = bytes.substr(at + kFrameHeaderBytes, header->stored);
-  if (crc32c(payload) != header->payload_crc) return std::nullopt;
-  return LogFrame{*header, static_cast<std::int64_t>(at), payload};
 }
 
 std::size_t next_frame(std::string_view bytes, std::size_t from) {
@@ -142,6 +133,14 @@ void scan_frames(std::string_view bytes, std::size_t at, std::uint32_t expected,
 }
 
 }  // namespace
+
+std::optional<LogFrame> frame_at(std::string_view bytes, std::size_t at) {
+  const std::optional<FrameHeader> header = header_at(bytes, at);
+  if (!header || header->stored > bytes.size() - at - kFrameHeaderBytes) return std::nullopt;
+  const std::string_view payload = bytes.substr(at + kFrameHeaderBytes, header->stored);
+  if (crc32c(payload) != header->payload_crc) return std::nullopt;
+  return LogFrame{*header, static_cast<std::int64_t>(at), payload};
+}
 
 SegmentScan scan_segment(std::string_view bytes) {
   SegmentScan scan;

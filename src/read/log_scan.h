@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,6 +36,9 @@ SegmentScan scan_segment(std::string_view bytes);
 // The rest of a segment of which `offset` bytes and `frames` frames were read before; offsets are
 // those in the file, `end` is one in `bytes`.
 SegmentScan scan_rest(std::string_view bytes, std::int64_t offset, std::uint32_t frames);
+
+// The frame that begins at bytes[at]; nullopt where its checksums do not hold or it is not whole.
+std::optional<LogFrame> frame_at(std::string_view bytes, std::size_t at);
 
 // Points the frame's payload at its decompressed bytes, which `unpacked` keeps.
 bool unpack(LogFrame& frame, std::string& unpacked, FrameBounds& bounds, std::string& why);

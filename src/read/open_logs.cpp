@@ -3,14 +3,39 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 
 #include "base/parallel.h"
+#include "read/completeness.h"
 #include "read/row_filter.h"
 
 namespace trainmon {
 namespace {
 
-// Whoever opens a log has a segment of it in memory.
+// What is read in a few milliseconds anyway has no file.
+LogIndex::Kept kept_of(const RankDirectory& place, const std::optional<StoredHealth>& health,
+                       Indexes indexes) {
+  constexpr std::int64_t kWorthAFile = std::int64_t{1} << 20;
+  if (indexes == Indexes::only_used) return {std::numeric_limits<std::int64_t>::max(), false};
+  std::vector<Damage> said_later;
+  const RunFacts facts = read_run_json(place, said_later);
+  const WriterState writer = completeness_of(place, facts, health, nullptr, true).writer;
+  return {kWorthAFile, writer == WriterState::closed || writer == WriterState::gone};
+}
+
+std::vector<OpenedLog> open_each(const std::vector<RankDirectory>& places, Allowance& allowance,
+                                 unsigned threads, Indexes indexes) {
+  std::vector<OpenedLog> opened(places.size());
+  const std::size_t of_each = threads / std::max<std::size_t>(1, places.size());
+  for_each_parallel(places.size(), threads, [&](std::size_t i) {
+    opened[i] = open_log(places[i], allowance,
+                         static_cast<unsigned>(std::max<std::size_t>(1, of_each)), indexes);
+  });
+  return opened;
+}
+
+}  // namespace
+
 unsigned threads_within_memory(const std::vector<RankDirectory>& places, unsigned threads) {
   constexpr std::uintmax_t kBytes = std::uintmax_t{128} << 20;
   std::uintmax_t largest = 1;
@@ -28,27 +53,15 @@ unsigned threads_within_memory(const std::vector<RankDirectory>& places, unsigne
   return static_cast<unsigned>(std::clamp<std::uintmax_t>(kBytes / largest, 1, threads));
 }
 
-std::vector<OpenedLog> open_each(const std::vector<RankDirectory>& places, Allowance& allowance,
-                                 unsigned threads) {
-  std::vector<OpenedLog> opened(places.size());
-  const std::size_t of_each = threads / std::max<std::size_t>(1, places.size());
-  for_each_parallel(places.size(), threads, [&](std::size_t i) {
-    opened[i] =
-        open_log(places[i], allowance, static_cast<unsigned>(std::max<std::size_t>(1, of_each)));
-  });
-  return opened;
-}
-
-}  // namespace
-
-OpenedLog open_log(const RankDirectory& place, Allowance& allowance, unsigned threads) {
+OpenedLog open_log(const RankDirectory& place, Allowance& allowance, unsigned threads,
+                   Indexes indexes) {
   OpenedLog opened;
   opened.place = place;
   if (place.error) return opened;
   // Before the log: a run that ends between the two reads must not look as if it had lost rows.
   opened.health = read_health_json(place, opened.damage);
-  opened.log =
-      std::make_shared<const LogIndex>(place.path, place.rank, place.restart, allowance, threads);
+  opened.log = std::make_shared<const LogIndex>(place.path, place.rank, place.restart, allowance,
+                                                threads, kept_of(place, opened.health, indexes));
   // After it: the step a living run began at is there before its first rows.
   opened.facts = read_run_json(place, opened.damage);
   opened.timeline = Timeline(opened.facts.start_steps);
@@ -57,22 +70,25 @@ OpenedLog open_log(const RankDirectory& place, Allowance& allowance, unsigned th
 }
 
 std::vector<OpenedLog> open_logs(const std::vector<RankDirectory>& places, Allowance& allowance,
-                                 unsigned threads) {
+                                 unsigned threads, Indexes indexes) {
   std::vector<OpenedLog> opened =
-      open_each(places, allowance, threads_within_memory(places, threads));
+      open_each(places, allowance, threads_within_memory(places, threads), indexes);
   if (!allowance.is_exhausted()) return opened;
   allowance.renew();  // by whose frames, the threads decided
-  return open_each(places, allowance, 1);
+  return open_each(places, allowance, 1, indexes);
 }
 
-OpenedRun::OpenedRun(const std::filesystem::path& run, const ReadOptions& options)
-    : path(run), directories(rank_directories(run)), allowance(std::make_shared<Allowance>()) {
+OpenedRun::OpenedRun(const std::filesystem::path& run, const ReadOptions& options, Indexes asked)
+    : path(run),
+      indexes(asked),
+      directories(rank_directories(run)),
+      allowance(std::make_shared<Allowance>()) {
   const RowFilter filter(options);
   std::vector<RankDirectory> asked_for;
   for (const RankDirectory& place : directories) {
     if (filter.takes_rank(place.rank)) asked_for.push_back(place);
   }
-  logs = open_logs(asked_for, *allowance, useful_threads(options.threads));
+  logs = open_logs(asked_for, *allowance, useful_threads(options.threads), indexes);
 }
 
 }  // namespace trainmon

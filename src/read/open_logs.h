@@ -1,6 +1,7 @@
 // The logs of a run opened for reading, several at a time.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -25,19 +26,28 @@ struct OpenedLog {
   std::vector<Damage> damage;  // of health.json and run.json
 };
 
+// So many threads, or fewer: whoever looks through a log has a segment of it in memory. At least
+// one; together they keep 128 MB at most, or one segment.
+unsigned threads_within_memory(const std::vector<RankDirectory>& places, unsigned threads);
+// Whether an index is left beside a large segment that has none (index_file.h).
+enum class Indexes : std::uint8_t { left, only_used };
+
 // On so many threads at most; the bounds of frames are those of `allowance`.
-OpenedLog open_log(const RankDirectory& place, Allowance& allowance, unsigned threads);
+OpenedLog open_log(const RankDirectory& place, Allowance& allowance, unsigned threads,
+                   Indexes indexes);
 // The same of each place, in their order. No more threads than keep 128 MB of segments in memory,
 // or one. What is damage does not depend on their number.
 std::vector<OpenedLog> open_logs(const std::vector<RankDirectory>& places, Allowance& allowance,
-                                 unsigned threads);
+                                 unsigned threads, Indexes indexes);
 
 // The logs of a run as they are at one moment, for all who read it then. Copies share the logs.
 struct OpenedRun {
   // Opens the logs of the ranks that `options` ask for. Throws as rank_directories().
-  OpenedRun(const std::filesystem::path& run, const ReadOptions& options);
+  OpenedRun(const std::filesystem::path& run, const ReadOptions& options,
+            Indexes indexes = Indexes::left);
 
   std::filesystem::path path;
+  Indexes indexes = Indexes::left;
   std::vector<RankDirectory> directories;  // of all ranks
   std::shared_ptr<Allowance> allowance;    // which the logs refer to
   std::vector<OpenedLog> logs;             // of the ranks asked for, in the order of directories

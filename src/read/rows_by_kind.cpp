@@ -169,6 +169,7 @@ void RowsByKind::take_rank(int rank) {
     write(part);
     std::string().swap(part.waiting);
   }
+  stream_.forget(rank);
 #ifdef __GLIBC__
   ::malloc_trim(0);  // pieces had memory of their threads, which nobody else would use
 #endif

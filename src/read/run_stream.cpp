@@ -81,7 +81,7 @@ RunStream::RunStream(OpenedRun run, const ReadOptions& options)
   if (!options_.all_restarts) {
     const auto is_asked_for = [&](int rank) { return filter_.takes_rank(rank); };
     for (const RankDirectory& place : starts_without(directories, is_asked_for)) {
-      note_steps(open_log(place, *allowance_, useful_threads(options_.threads)));
+      note_steps(open_log(place, *allowance_, useful_threads(options_.threads), run.indexes));
     }
   }
   for (Directory& directory : directories_) {

@@ -92,6 +92,14 @@ class RunStream {
   };
   // Returns how many rows are selected, given or not.
   std::int64_t read(const Piece& piece, const Take& take, std::vector<Damage>& damage) const;
+  // Gives back the memory of what is known of a rank's logs. None of its pieces is read afterwards.
+  void forget(int rank) {
+    for (Directory& directory : directories_) {
+      if (directory.place.rank != rank) continue;
+      directory.log.reset();
+      directory.timeline = Timeline();
+    }
+  }
 
  private:
   struct Directory : OpenedLog {

@@ -134,10 +134,11 @@ bool is_without_findings(const Report& made) {
 }
 
 // All ranks of it: what is missing is told by all.
-OpenedRun opened(const std::filesystem::path& run, const ReportOptions& options) {
+OpenedRun opened(const std::filesystem::path& run, const ReportOptions& options,
+                 Indexes indexes = Indexes::left) {
   ReadOptions all;
   all.threads = options.select.threads;
-  return {run, all};
+  return {run, all, indexes};
 }
 
 // Makes the page of what was found and gathered.
@@ -191,7 +192,8 @@ GrowingReport::~GrowingReport() = default;
 
 Report GrowingReport::make() {
   try {
-    const OpenedRun run = opened(run_, options_);
+    // It is looked at while it grows, by a server that writes nothing there.
+    const OpenedRun run = opened(run_, options_, Indexes::only_used);
     Report made;
     made.diagnosis = kept_->diagnosis.look(run);
     page::Gathered gathered = kept_->gathered.look(run, options_, step_of(made));

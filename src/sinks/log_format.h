@@ -28,6 +28,8 @@ inline constexpr std::size_t kPreambleBytes = 16;
 std::string segment_name(int number);
 // The other way; nullopt for what is called otherwise.
 std::optional<int> segment_number(std::string_view name);
+// What readers keep of a segment beside it, and what goes with it: "log-000012.tmindex".
+inline constexpr std::string_view kIndexExtension = ".tmindex";
 
 // --- frame --------------------------------------------------------------------------------------
 inline constexpr std::string_view kFrameMagic = "tmFR";

@@ -149,6 +149,8 @@ void LogRetention::remove() {
     for (const auto& [number, path] : chosen.segments) {
       // One that stays is none for readers; the next choice has it again.
       if (failpoint("retention.unlink").error == 0) ::unlink(path.c_str());
+      fs::path index = path;
+      ::unlink(index.replace_extension(log_format::kIndexExtension).c_str());
     }
   }
   if (failed) throw SinkError(*failed);

@@ -15,6 +15,7 @@
 #include "answers/diagnose.h"
 #include "answers/tail.h"
 #include "base/failpoint.h"
+#include "base/file.h"
 #include "monitor_fixture.h"
 #include "read/account.h"
 #include "read/compact.h"
@@ -130,6 +131,20 @@ TEST(Retention, TheOldestSegmentsGoAndWhatIsGoneIsSaid) {
   }
   EXPECT_EQ(values, (std::multiset<std::pair<std::int64_t, std::string>>{{100, "betasx"},
                                                                          {400, "lr0.500000"}}));
+}
+
+TEST(Retention, WhatReadersKeptOfASegmentGoesWithIt) {
+  const Scratch scratch;
+  Monitor monitor(kept(scratch), Identity{});
+  monitor.add_optimizer(0);
+  train(monitor, 50);
+  const fs::path directory = scratch.path / "rank_00000" / "restart_0000";
+  write_atomically(directory / "log-000000.tmindex", "an index");
+  ASSERT_TRUE(fs::exists(directory / "log-000000.tmlog"));
+  train(monitor, 550);
+  monitor.stop();
+  EXPECT_FALSE(fs::exists(directory / "log-000000.tmlog"));
+  EXPECT_FALSE(fs::exists(directory / "log-000000.tmindex"));
 }
 
 TEST(Retention, WithoutItEverythingStaysAndNoFileIsMade) {

@@ -70,6 +70,7 @@ def said(threads: int, *words: str) -> tuple[int, bytes, bytes]:
 
 
 ANSWERS = {
+    "doctor": ("doctor", "{run}", "--json"),
     "first-bad": ("first-bad", "{run}", "--json"),
     "top": ("top", "{run}", "--json", "--count", "7"),
     "top of merged": ("top", "{run}", "--json", "--merged"),
