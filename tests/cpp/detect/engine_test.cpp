@@ -73,6 +73,7 @@ class Training {
   bool has_checks = false;
   bool has_edit = false;
   bool has_updates = false;  // rows of the step that the formula takes, of group 1
+  bool has_names_of_mindspore = false;
   float decay = 0.0F;
   // Between the reduction and the step, and between two steps.
   std::function<void()> after_backward, before_step, after_update;
@@ -185,8 +186,9 @@ class Training {
       for (const std::int32_t rank : numbers_) engine_->declare(0, rank, 0, 0, "lr", 0.0);
     }
     if (formula_ == Formula::adam) {
-      say("betas.0", static_cast<double>(0.9F));
-      say("betas.1", static_cast<double>(0.95F));
+      say(has_names_of_mindspore ? "beta1" : "betas.0", static_cast<double>(0.9F));
+      say(has_names_of_mindspore ? "beta2" : "betas.1", static_cast<double>(0.95F));
+      if (has_names_of_mindspore) say("loss_scale", 1.0);
       say("eps", 1e-8);
       say("decoupled_weight_decay", 1.0);
     } else {
@@ -517,12 +519,15 @@ TEST(Engine, OfTwoRanksThatDifferInALowBitBothAreNamed) {
 }
 
 TEST(Engine, LostMomentsAreFoundOnOneRankAndOnAll) {
-  for (const bool is_second : {false, true}) {
+  for (const auto& [is_second, is_of_mindspore] : {std::pair(false, false), std::pair(true, false),
+                                                   std::pair(false, true), std::pair(true, true)}) {
     Training<float> training(9, 2, kSizes, Formula::adam);
+    training.has_names_of_mindspore = is_of_mindspore;
+    const bool second = is_second;
     const Finding one = found_after(
         training,
         [&] {
-          auto& moments = is_second ? training.ranks()[0].v : training.ranks()[0].m;
+          auto& moments = second ? training.ranks()[0].v : training.ranks()[0].m;
           for (float& x : moments[3]) x = 0.0F;
         },
         nullptr);
