@@ -204,6 +204,14 @@ class Inputs {
     std::int64_t step = 0;  // of the first
     bool follows_new = false;
   };
+  // Runs of one length, the first of which was certain.
+  struct Regular {
+    std::int64_t length = 0;
+    std::int64_t times = 0;
+    std::int64_t step = 0;    // of the first run
+    std::int64_t beyond = 0;  // the step in which a later one became longer
+    bool is_said = false;
+  };
   struct Given {
     std::int64_t number = 0;
     std::int64_t step = 0;
@@ -214,6 +222,7 @@ class Inputs {
     std::unordered_map<std::uint64_t, Given> given = {};              // when last, by bits
     std::deque<std::uint64_t> order = {};
     Run run = {};
+    Regular regular = {};
     std::int64_t repeated = 0;  // calls that were given a batch again
     Given first = {};           // of them
     std::string first_text = {};
@@ -232,6 +241,7 @@ class Inputs {
   void forget();
   void forget_edited(const Window& window, const std::vector<InputCall>& calls);
   void check_again(std::int64_t step, const InputCall& call, Report& report);
+  static void end_run(Stream& stream, std::int32_t rank, Report& report);
   void check_ranks(std::int64_t step, const std::vector<InputCall>& calls, Report& report);
   void check_entropy(const Window& window, const InputCall& call, Report& report);
 

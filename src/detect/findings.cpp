@@ -135,6 +135,22 @@ void Findings::join_ranks(std::int32_t restart, std::int64_t step) {
   }
 }
 
+void Findings::doubt(const Finding& finding, std::int32_t rank, std::string text) {
+  const auto known = std::ranges::find_if(all_, [&](const Finding& one) {
+    return one.certain && one.restart == finding.restart && one.step == finding.step &&
+           one.check == finding.check && one.text == finding.text &&
+           std::ranges::binary_search(one.ranks, rank);
+  });
+  if (known == all_.end()) return;
+  Finding others = *known;
+  std::erase(others.ranks, rank);
+  known->ranks = {rank};
+  known->certain = false;
+  known->text = std::move(text);
+  if (!others.ranks.empty()) all_.insert(known, std::move(others));
+  join_ranks(finding.restart, finding.step);
+}
+
 std::int64_t Findings::count_of(Check check) const {
   std::int64_t count = 0;
   for (int i = 0; i < kEvidences; ++i) count += count_of(check, static_cast<Evidence>(i));

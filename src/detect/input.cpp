@@ -1,6 +1,7 @@
 // Batches are new as long as none of the last calls had them. Where that was so, a batch that is
 // given again and again, or to several ranks, is no chance. Whoever repeats batches from the start
-// means it, and so may epochs in one order: that is noticed once.
+// means it, and so may epochs in one order: that is noticed once. Whoever does it equally often
+// again and again means it, too.
 #include <algorithm>
 #include <cmath>
 #include <string_view>
@@ -15,6 +16,7 @@ namespace {
 
 constexpr std::int64_t kNew = 8;        // so many calls in a row had a batch that was new
 constexpr std::int64_t kCertain = 3;    // so many in a row do what chance may do once
+constexpr std::int64_t kRegular = 3;    // so many runs of one length are meant
 constexpr std::size_t kBatches = 4096;  // that are remembered of each rank
 // Of the entropy: records that are kept, the fewest that tell, and how far one may be from their
 // median, in spreads of which the least is kLeastSpread bits.
@@ -24,6 +26,7 @@ constexpr double kFar = 7.0, kLeastSpread = 0.05;
 constexpr double kOfFlags = 1.0;
 
 constexpr std::string_view kAgain = "the model is given the batch of the call before again";
+constexpr std::string_view kEachCall = ", and then in each call";
 
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -52,6 +55,13 @@ class Inputs::Report {
     one.ranks.insert(one.ranks.end(), ranks.begin(), ranks.end());
     std::ranges::sort(one.ranks);
     one.ranks.erase(std::ranges::unique(one.ranks).begin(), one.ranks.end());
+  }
+  // What add() was once told of this rank and step is not certain.
+  void doubt(std::int64_t step, std::int32_t rank, const std::string& was, std::string text) {
+    Finding one = window_.finding(Check::input, Stage::input, rank);
+    one.step = step;
+    one.text = was;
+    found_.doubt(one, rank, std::move(text));
   }
   void write() {
     for (auto& [place, one] : all_) found_.add(std::move(one));
@@ -118,7 +128,7 @@ void Inputs::check_again(std::int64_t step, const InputCall& call, Report& repor
   if (ago != 1) {
     const bool was_chance = stream.run.follows_new && stream.run.length < kCertain;
     if (stream.run.length > 0 && was_chance) notice(stream.run.step, kAgain);
-    stream.run = {};
+    end_run(stream, call.rank, report);
   }
   if (ago > 0 && stream.repeated++ == 0) {
     stream.first = {number, step};
@@ -131,8 +141,14 @@ void Inputs::check_again(std::int64_t step, const InputCall& call, Report& repor
     const bool follows_new = number >= kNew && stream.closest > kNew;
     if (stream.run.length++ == 0) stream.run = {1, step, follows_new};
     if (stream.run.follows_new && stream.run.length == kCertain) {
-      report.add(stream.run.step, {call.rank}, true,
-                 std::string(kAgain) + ", and then in each call");
+      report.add(stream.run.step, {call.rank}, true, std::string(kAgain) + std::string(kEachCall));
+    }
+    Regular& regular = stream.regular;
+    if (stream.run.length == regular.length + 1) regular.beyond = step;
+    if (regular.times >= kRegular && stream.run.length == regular.length + kCertain &&
+        !std::exchange(regular.is_said, true)) {
+      report.add(regular.beyond, {call.rank}, true,
+                 std::string(kAgain) + ", more often than at other times");
     }
   }
   // What is repeated from the start on is told when it has gone on for a while.
@@ -147,6 +163,22 @@ void Inputs::check_again(std::int64_t step, const InputCall& call, Report& repor
   const bool was_given_since = oldest->second.number > number - std::int64_t{kBatches};
   if (!was_given_since) stream.given.erase(oldest);
   stream.order.pop_front();
+}
+
+// Runs that end, and are all as long as the first one, which was told, are how this training is
+// done.
+void Inputs::end_run(Stream& stream, std::int32_t rank, Report& report) {
+  Regular& regular = stream.regular;
+  const Run run = std::exchange(stream.run, {});
+  if (run.length < kCertain || regular.times >= kRegular) return;
+  if (run.follows_new) regular = {.length = run.length, .step = run.step};
+  if (run.length != regular.length) {
+    regular.length = 0;
+  } else if (++regular.times == kRegular) {
+    report.doubt(regular.step, rank, std::string(kAgain) + std::string(kEachCall),
+                 std::string(kAgain) + ", " + std::to_string(run.length) +
+                     " times in a row, as in later steps");
+  }
 }
 
 void Inputs::check_ranks(std::int64_t step, const std::vector<InputCall>& calls, Report& report) {

@@ -12,8 +12,8 @@
 namespace trainmon::detect {
 namespace {
 
-// What Adam, AdamW, NAdam and RAdam of PyTorch declare, and schedules beside them. An optimizer
-// that declares anything else has equations of its own.
+// What Adam, AdamW, NAdam and RAdam of PyTorch declare, and schedules beside them; and Adam and
+// AdamWeightDecay of MindSpore. An optimizer that declares anything else has equations of its own.
 const std::set<std::string> kKnown = {"lr",
                                       "initial_lr",
                                       "betas.0",
@@ -32,11 +32,24 @@ const std::set<std::string> kKnown = {"lr",
                                       "max_momentum",
                                       "base_momentum",
                                       "momentum_decay",
-                                      "decoupled_weight_decay"};
+                                      "decoupled_weight_decay",
+                                      "beta1",
+                                      "beta2",
+                                      "use_nesterov",
+                                      "use_amsgrad",
+                                      "loss_scale"};
 
 bool is_known(const DeclaredGroup& group) {
-  return group.contains("eps") &&
+  // By which MindSpore divides gradients within the step.
+  const bool is_divided = value_of(group, "loss_scale").value_or(1.0) != 1.0;
+  return group.contains("eps") && !is_divided &&
          std::ranges::all_of(group, [](const auto& one) { return kKnown.contains(one.first); });
+}
+
+std::optional<double> beta_of(const DeclaredGroup& group, const char* torch,
+                              const char* mindspore) {
+  const std::optional<double> beta = value_of(group, torch);
+  return beta ? beta : value_of(group, mindspore);
 }
 
 // A step in which a decay of the weights may be part of the gradient.
@@ -89,7 +102,7 @@ void check_moments(const Window& window, Quantity quantity, Check check, const c
 void check_exp_avg(const Window& window, Findings& found) {
   const auto distance = [](const MomentRows& moment,
                            const DeclaredGroup& group) -> std::optional<Distance> {
-    const std::optional<double> beta = value_of(group, "betas.0");
+    const std::optional<double> beta = beta_of(group, "betas.0", "beta1");
     if (!beta || !is_known(group) || may_decay_gradient(group)) return std::nullopt;
     const double sign = is_set(group, "maximize") ? -1.0 : 1.0;
     const Evidence evidence = evidence_of_sums({moment.now, moment.before, moment.gradient});
@@ -106,7 +119,7 @@ void check_exp_avg(const Window& window, Findings& found) {
 void check_exp_avg_sq(const Window& window, Findings& found) {
   const auto distance = [](const MomentRows& moment,
                            const DeclaredGroup& group) -> std::optional<Distance> {
-    const std::optional<double> beta = value_of(group, "betas.1");
+    const std::optional<double> beta = beta_of(group, "betas.1", "beta2");
     if (!beta || !is_known(group) || may_decay_gradient(group)) return std::nullopt;
     const double expected = *beta * moment.before->sum + (1.0 - *beta) * moment.gradient->sum_sq;
     Distance one;

@@ -88,6 +88,10 @@ std::string setting_text(const DeclaredValue& value, std::int32_t group, std::in
 }
 
 Origin origin_of(std::string_view kind, const AroundBad& around) {
+  if (kind == kind::kInput) {
+    return {"the data", "the model was given it in its batch",
+            "none of the model: look at the batch, and at what makes it"};
+  }
   if (!around.setting.empty()) return {"the settings of the optimizer", around.setting, ""};
   const int moment = moment_of(kind);
   const bool is_bad_loss = around.loss && !std::isfinite(*around.loss);

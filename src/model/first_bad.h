@@ -79,8 +79,9 @@ struct Origin {
   std::string why;    // "12 of 12 gradients of its backward are not finite, the logged loss is nan"
   std::string module;  // what is known of the module, or how it becomes known; may be empty
 };
-// A setting that is NaN makes weights NaN. A bad loss, and most gradients of one backward bad at
-// once, are no fault of the tensor that happens to be looked at first.
+// What the model is given comes from the data. A setting that is NaN makes weights NaN. A bad loss,
+// and most gradients of one backward bad at once, are no fault of the tensor that happens to be
+// looked at first.
 Origin origin_of(std::string_view kind, const AroundBad& around);
 
 }  // namespace trainmon

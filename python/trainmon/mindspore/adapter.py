@@ -66,9 +66,6 @@ class Adapter(AdapterBase):
     # --- start -----------------------------------------------------------------------------------
 
     def prepare(self, config: dict) -> int:
-        if config["checks"]:
-            config["checks"] = False
-            self.coverage.not_covered("checks", "not taken under MindSpore")
         rows = super().prepare(config)
         self.pairs = bool(self.kinds & {"mg_direction", "update_ratio"})
         for parameter in self.parameters:

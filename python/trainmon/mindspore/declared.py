@@ -40,6 +40,8 @@ class Declared:
         rates = list(rates) if optimizer.is_group_lr else [rates] * count
         decays = list(optimizer.group_weight_decay) if optimizer.is_group else [decays] * count
         own = self._numbers({name: getattr(optimizer, name, None) for name in NUMBERS})
+        if isinstance(optimizer, nn.AdamWeightDecay):
+            own["decoupled_weight_decay"] = True
         found: dict[tuple, dict] = {}  # in the order of parameters
         for rate, decay in zip(rates, decays):
             key = id(rate), decay if isinstance(decay, float) else id(decay)

@@ -109,6 +109,40 @@ TEST_F(InputRows, AFewStepsAreTooFewToTell) {
   EXPECT_TRUE(found().empty());
 }
 
+TEST_F(InputRows, ABatchThatIsRepeatedEquallyOftenAgainAndAgainIsMeant) {
+  std::uint64_t batch = 0;
+  const auto repeat = [&](int times) {
+    for (int i = 0; i < 12; ++i) take(++batch);
+    for (int i = 0; i < times; ++i) take(batch);
+  };
+  repeat(4);
+  take(++batch);
+  ASSERT_EQ(found().size(), 1U);
+  EXPECT_TRUE(found()[0].certain);  // once it may be a fault
+  for (int i = 0; i < 20; ++i) repeat(4);
+  ASSERT_EQ(found().size(), 1U);
+  EXPECT_EQ(found()[0].step, 12);
+  EXPECT_FALSE(found()[0].certain);
+  EXPECT_NE(found()[0].text.find("4 times in a row, as in later steps"), std::string::npos);
+  EXPECT_FALSE(engine.findings().verdict());
+  // A loader that is stuck is found all the same, in the step after the last that is meant.
+  const auto steps = static_cast<std::int64_t>(seq_);
+  repeat(30);
+  ASSERT_EQ(found().size(), 2U);
+  EXPECT_EQ(found()[1].step, steps + 12 + 4);
+  EXPECT_TRUE(found()[1].certain);
+}
+
+TEST_F(InputRows, BatchesThatAreRepeatedNowMoreNowLessOftenStayCertain) {
+  std::uint64_t batch = 0;
+  for (const int times : {4, 5, 7, 3, 4, 9}) {
+    for (int i = 0; i < 12; ++i) take(++batch);
+    for (int i = 0; i < times; ++i) take(batch);
+  }
+  ASSERT_EQ(found().size(), 1U);
+  EXPECT_TRUE(found()[0].certain);
+}
+
 TEST_F(InputRows, EveryBatchTwiceIsOneNotice) {
   for (std::uint64_t i = 0; i < 200; ++i) take(i / 2);
   ASSERT_EQ(found().size(), 1U);
@@ -225,6 +259,19 @@ TEST_F(InputsOfTwo, RanksThatBeginToHaveOneBatchAreCertain) {
   EXPECT_EQ(found()[0].step, 15);
   EXPECT_EQ(found()[0].ranks, (std::vector<std::int32_t>{0, 1}));
   EXPECT_TRUE(found()[0].certain);
+}
+
+TEST_F(InputsOfTwo, OneRankThatRepeatsBatchesEquallyOftenDoesNotExcuseTheOther) {
+  for (std::uint64_t i = 0; i < 60; ++i) {
+    give(0, {i % 16 < 12 ? i : i - i % 4 - 1});
+    give(1, {1000 + std::min<std::uint64_t>(i, 11)});
+    end_step();
+  }
+  ASSERT_EQ(found().size(), 2U);
+  EXPECT_EQ(found()[0].ranks, std::vector<std::int32_t>{1});
+  EXPECT_TRUE(found()[0].certain);
+  EXPECT_EQ(found()[1].ranks, std::vector<std::int32_t>{0});
+  EXPECT_FALSE(found()[1].certain);
 }
 
 TEST_F(InputsOfTwo, OneBatchForAllRanksFromTheStartIsOneNotice) {

@@ -23,12 +23,15 @@ TEST(Engine, OfTwoRanksThatDifferInALowBitBothAreNamed) {
 }
 
 TEST(Engine, LostMomentsAreFoundOnOneRankAndOnAll) {
-  for (const bool is_second : {false, true}) {
+  for (const auto& [is_second, is_of_mindspore] : {std::pair(false, false), std::pair(true, false),
+                                                   std::pair(false, true), std::pair(true, true)}) {
     Training<float> training(9, 2, kSizes, Formula::adam);
+    training.has_names_of_mindspore = is_of_mindspore;
+    const bool second = is_second;
     const Finding one = found_after(
         training,
         [&] {
-          auto& moments = is_second ? training.ranks()[0].v : training.ranks()[0].m;
+          auto& moments = second ? training.ranks()[0].v : training.ranks()[0].m;
           for (float& x : moments[3]) x = 0.0F;
         },
         nullptr);

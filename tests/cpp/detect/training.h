@@ -76,6 +76,7 @@ class Training {
   bool has_checks = false;
   bool has_edit = false;
   bool has_updates = false;  // rows of the step that the formula takes, of group 1
+  bool has_names_of_mindspore = false;
   float decay = 0.0F;
   // Between the reduction and the step, and between two steps.
   std::function<void()> after_backward, before_step, after_update;
@@ -188,8 +189,9 @@ class Training {
       for (const std::int32_t rank : numbers_) engine_->declare(0, rank, 0, 0, "lr", 0.0);
     }
     if (formula_ == Formula::adam) {
-      say("betas.0", static_cast<double>(0.9F));
-      say("betas.1", static_cast<double>(0.95F));
+      say(has_names_of_mindspore ? "beta1" : "betas.0", static_cast<double>(0.9F));
+      say(has_names_of_mindspore ? "beta2" : "betas.1", static_cast<double>(0.95F));
+      if (has_names_of_mindspore) say("loss_scale", 1.0);
       say("eps", 1e-8);
       say("decoupled_weight_decay", 1.0);
     } else {

@@ -171,6 +171,30 @@ def test_recorded_activations_name_the_module(tmp_path, capfd):
     assert "actv broken output" in live
 
 
+def test_a_nan_in_what_the_model_is_given_comes_from_the_data(tmp_path, capfd):
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    monitor = trainmon.watch(model, optimizer, checks=True, every=1, out=str(tmp_path))
+    for step in range(4):
+        batch = torch.full((3, 4), float(step))
+        if step == 2:
+            batch[1, 2] = math.nan
+        loss = model(batch).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        monitor.log(loss=loss)
+    monitor.stop()
+    bad = trainmon.first_bad(str(tmp_path))
+    assert (bad["kind"], bad["step"], bad["came_from"]) == ("input", 2, "the data")
+    assert "value: the data (the model was given it in its batch" in live_line(
+        capfd.readouterr().err
+    )
+    verdict = trainmon.diagnose(str(tmp_path))["verdict"]
+    assert (verdict["check"], verdict["stage"], verdict["step"]) == ("finite", "input", 2)
+    assert "came from the data" in verdict["text"]
+
+
 def test_a_nan_of_the_backward_is_not_blamed_on_the_forward(tmp_path, capfd):
     train(tmp_path / "run", poison=True, steps=1)  # of h.1, h.0 and wte; h.2, h.3 and head are good
     live = live_line(capfd.readouterr().err)
