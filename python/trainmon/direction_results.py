@@ -100,6 +100,7 @@ class DirectionsComparison:
         ...         optimizer.step()
         >>> found = trainmon.compare_directions("small", "large", "sizes", pictures=False)
         >>> found.remarks()
+        ['not compared: rank 0: weight at step 0: sizes [2, 4] against [2, 5]']
         """
         found = [f"not compared: {one}" for one in self.not_compared]
         for what, field in (("not compared", "not_compared"), ("in doubt", "doubts")):

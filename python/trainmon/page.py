@@ -46,7 +46,7 @@ class Report:
 
         >>> trainmon.report("trainmon_runs/local").save("local.html")
         >>> open("local.html", encoding="utf-8").readline()
-        '<!DOCTYPE html>\\n'
+        '<!doctype html>\\n'
         """
         self._page.save(os.fsencode(checks.path("path", path)), checks.flag("overwrite", overwrite))
 

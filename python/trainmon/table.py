@@ -60,8 +60,8 @@ class Table(Mapping):
     def distinct(self, name: str) -> list:
         """The values that a column has, sorted.
 
-        >>> trainmon.read_table("trainmon_runs/local", kinds="grads").distinct("kind")
-        ['grad_reduced', 'grad_unreduced']
+        >>> trainmon.read_table("trainmon_runs/local", kinds="weights").distinct("kind")
+        ['param_origin', 'param_updated']
         """
         import numpy as np
 

@@ -185,8 +185,8 @@ Rows come in the order restart, step, attempt, rank, seq. A row with a NaN or an
 infinity is red on a terminal. With --json every statistic is given.
 
 Words: "attempt" counts tries at one step (a loss scaler skips some), "micro"
-the backwards within a step, "call" the calls of a module in one forward. "seq"
-is the order of execution on a rank, "chunk" the part of a model in parts.
+the backwards within a step. "call" counts calls of a module in one forward.
+"seq" is the order of execution on a rank, "chunk" the part of a model in parts.
 
 Examples:
   trainmon show runs/a --declared

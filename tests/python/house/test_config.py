@@ -27,6 +27,15 @@ def effective(*args, **keys):
     return json.loads(config_json(*args, **keys))
 
 
+def test_what_checks_add_to_the_kinds():
+    groups = ["weights", "grads", "moments", "update", "input", "input_entropy"]
+    assert _core.kinds_of_checks() == groups
+    assert set(_core.expand_kinds(groups)) == {
+        "grad_unreduced", "grad_reduced", "param_origin", "param_updated", "moments", "update",
+        "input", "input_entropy",
+    }  # fmt: skip
+
+
 def test_defaults_are_the_documented_ones():
     config = effective(None)
     assert config["kinds"] == ["grads"]
