@@ -319,6 +319,7 @@ std::vector<RunStream::StepPiece> RunStream::pieces_by_step(std::int64_t rows) c
 std::int64_t RunStream::read(const Piece& piece, const Take& take,
                              std::vector<Damage>& damage) const {
   const Directory& directory = directories_[piece.directory];
+  if (directory.log == nullptr) return 0;  // forgotten
   const std::optional<std::int64_t> acc_steps = directory.facts.grad_acc_steps;
   const SeriesNumbers number_of(directory.unified);
   // What holds for all rows of a window.
