@@ -66,8 +66,8 @@ if(TRAINMON_SANITIZE)
 endif()
 if(TRAINMON_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-    message(FATAL_ERROR "TRAINMON_FUZZ needs clang, for libFuzzer: apt-get install clang-14 "
-      "libclang-rt-14-dev, then -DCMAKE_CXX_COMPILER=clang++-14; this is ${CMAKE_CXX_COMPILER}")
+    message(FATAL_ERROR "TRAINMON_FUZZ needs clang, for libFuzzer: apt-get install clang-19 "
+      "libclang-rt-19-dev, then -DCMAKE_CXX_COMPILER=clang++-19; this is ${CMAKE_CXX_COMPILER}")
   endif()
   target_compile_options(trainmon_options INTERFACE -fsanitize=fuzzer-no-link,address,undefined
     -fno-omit-frame-pointer -fno-sanitize-recover=all)

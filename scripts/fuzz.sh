@@ -4,22 +4,22 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-clang=${CLANGXX:-$(command -v clang++-14 || command -v clang++ || true)}
+clang=${CLANGXX:-$(command -v clang++-19 || command -v clang++ || true)}
 if [ -z "$clang" ]; then
-  install="apt-get install -y --no-install-recommends clang-14 libclang-rt-14-dev"
+  install="apt-get install -y --no-install-recommends clang-19 libclang-rt-19-dev"
   if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
     echo "fuzz: libFuzzer needs clang: $install, or name one with CLANGXX=" >&2
     exit 1
   fi
   apt-get update -qq
   DEBIAN_FRONTEND=noninteractive $install >/dev/null
-  clang=$(command -v clang++-14)
+  clang=$(command -v clang++-19)
 fi
 cmake -S . -B build/fuzz -G Ninja -DCMAKE_CXX_COMPILER="$clang" -DCMAKE_BUILD_TYPE=RelWithDebInfo \
   -DTRAINMON_FUZZ=ON >/dev/null
 
 readers=("$@")
-[ ${#readers[@]} -gt 0 ] || readers=(log index csv sqlite msprobe run_json control anomaly config npy sign flight)
+[ ${#readers[@]} -gt 0 ] || readers=(log diagnose index csv sqlite msprobe run_json control anomaly config npy sign flight)
 cmake --build build/fuzz --target "${readers[@]/%/_fuzz}"
 mkdir -p build/fuzz/findings
 seconds=${TRAINMON_FUZZ_SECONDS:-300}
@@ -27,6 +27,7 @@ data=tests/data/damaged
 failed=0
 for reader in "${readers[@]}"; do
   seeds=("$data/base")
+  [ -d "tests/fuzz/seeds/$reader" ] && seeds+=("tests/fuzz/seeds/$reader")
   [ -d "$data/$reader" ] && seeds+=("$data/$reader")  # flight makes sound files of any bytes
   [ "$reader" = run_json ] && seeds+=("$data/health_json")
   [ -d "$data/found/$reader" ] && seeds+=("$data/found/$reader")

@@ -4,8 +4,8 @@
 #include <set>
 #include <vector>
 
-#include "base/crc32c.h"
 #include "base/file.h"
+#include "frames.h"
 #include "fuzz.h"
 #include "read/log.h"
 #include "read/log_scan.h"
@@ -14,36 +14,6 @@
 
 namespace trainmon::fuzz {
 namespace {
-
-using log_format::kFrameHeaderBytes;
-using log_format::kFrameMagic;
-
-void put_u32(std::string& bytes, std::size_t at, std::uint32_t value) {
-  for (std::size_t i = 0; i < 4; ++i) bytes[at + i] = static_cast<char>(value >> (8 * i));
-}
-std::uint32_t u32_at(const std::string& bytes, std::size_t at) {
-  std::uint32_t value = 0;
-  for (std::size_t i = 0; i < 4; ++i) {
-    value |= std::uint32_t{static_cast<unsigned char>(bytes[at + i])} << (8 * i);
-  }
-  return value;
-}
-
-// Every frame believed: sizes that reach beyond the end are shortened, checksums are made.
-std::string with_checksums(std::string bytes) {
-  for (std::size_t at = bytes.find(kFrameMagic); at != std::string::npos;
-       at = bytes.find(kFrameMagic, at)) {
-    const std::size_t payload = at + kFrameHeaderBytes;
-    if (payload > bytes.size()) break;
-    const auto left = static_cast<std::uint32_t>(bytes.size() - payload);
-    const std::uint32_t stored = std::min(u32_at(bytes, at + 8), left);
-    put_u32(bytes, at + 8, stored);
-    put_u32(bytes, at + 20, crc32c(std::string_view(bytes).substr(payload, stored)));
-    put_u32(bytes, at + 24, crc32c(std::string_view(bytes).substr(at, kFrameHeaderBytes - 4)));
-    at = payload + stored;
-  }
-  return bytes;
-}
 
 std::string key_of(const Row& row) {
   std::string key;
