@@ -2,7 +2,7 @@
 const WORST = 20;
 
 // Words of any script, each with one typing error at the most behind its first letter.
-const fuzzy = new uFuzzy({ unicode: true, intraMode: 1, interSplit: "[^\\p{L}\\d]+", intraSplit: "\\p{Ll}\\p{Lu}",
+const fuzzy = new uFuzzy({ unicode: true, intraMode: 1, compare: () => 0, interSplit: "[^\\p{L}\\d]+", intraSplit: "\\p{Ll}\\p{Lu}",
   interBound: "[^\\p{L}\\d]", intraBound: "\\p{L}\\d|\\d\\p{L}|\\p{Ll}\\p{Lu}", intraChars: "[\\p{L}\\d]", intraContr: "'\\p{L}{1,2}\\b" });
 
 // How far each name is from the search, Infinity where it does not match: 0 of those that have all words.
