@@ -252,8 +252,8 @@ too. Says which rank has not entered a collective that others wait in. Exit code
 1 when a rank was killed, or ranks wait in a collective for 10 seconds or more.
 Exit code 3 when a recorder is missing or damaged. -f waits for the first start,
 follows restarts, and gives the exit code of its last look. The run is not
-stopped. A terminal shows the newest look, a pipe each look that differs from the
-one before, with --json an object per line.
+stopped. A terminal shows the newest look, a pipe each look that differs from
+the one before, with --json an object per line.
 
 Examples:
   trainmon blackbox runs/a

@@ -166,12 +166,12 @@ void add_diagnose(CLI::App& app, Context& context) {
   command->footer(R"(Checks what every correct step of a training obeys. Weights change in the
 optimizer's step alone, and replicas are equal. The reduced gradient is the mean
 of the unreduced ones, moments follow from the gradient, and SGD moves weights
-by its formula. Each has the bound of its rounding and nothing to tune. Record with
-checks=True on every rank for all of them; without, statistics are compared
-where kinds has grads, weights and moments. What was not checked is listed.
-Exit code 1 for a verdict, 3 without one in a record that is not complete. -f
-waits for the first start where there is none yet; 3 if Ctrl-C comes before.
-What may be meant is noticed only.
+by its formula. Each has the bound of its rounding and nothing to tune. Record
+with checks=True on every rank for all of them; without, statistics are compared
+where kinds has grads, weights and moments. What was not checked is listed. Exit
+code 1 for a verdict, 3 without one in a record that is not complete. -f waits
+for the first start where there is none yet; 3 if Ctrl-C comes before. What may
+be meant is noticed only.
 
 Examples:
   trainmon diagnose runs/a

@@ -379,12 +379,12 @@ void add_tail(CLI::App& app, Context& context) {
   command->footer(
       R"(One line per step and rank has norms over all tensors of the rank, and how many
 elements are not finite (bad). It names the first tensor that is not, else the
-one of the largest norm, and has what mon.log was given. A step is shown when it has ended.
--f waits for the first start where there is none yet. Restarts and ranks that
-appear later are followed, too: it says that a run has ended and waits for a
-restart. Exit code 0 after Ctrl-C, 3 when something is missing or there was no
-start. An alert has a line of its own where its step was
-shown before, as those of step checks have. With --json one object per line.
+one of the largest norm, and has what mon.log was given. A step is shown when it
+has ended. -f waits for the first start where there is none yet. Restarts and
+ranks that appear later are followed, too: it says that a run has ended and
+waits for a restart. Exit code 0 after Ctrl-C, 3 when something is missing or
+there was no start. An alert has a line of its own where its step was shown
+before, as those of step checks have. With --json one object per line.
 
 Examples:
   trainmon tail runs/a
