@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "cli/output.h"
 #include "cli/select.h"
+#include "model/kinds.h"
 #include "trainmon/first_bad.h"
 
 namespace trainmon::cli {
