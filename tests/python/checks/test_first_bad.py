@@ -186,7 +186,7 @@ def test_a_nan_in_what_the_model_is_given_comes_from_the_data(tmp_path, capfd):
         monitor.log(loss=loss)
     monitor.stop()
     bad = trainmon.first_bad(str(tmp_path))
-    assert (bad["kind"], bad["step"], bad["came_from"]) == ("input", 2, "the data")
+    assert (bad.kind, bad.step, bad.came_from) == ("input", 2, "the data")
     assert "value: the data (the model was given it in its batch" in live_line(
         capfd.readouterr().err
     )
