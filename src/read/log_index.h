@@ -22,9 +22,6 @@
 
 namespace trainmon {
 
-// Writers number series from 0; a number beyond this is looked up, not a place in a table.
-inline constexpr SeriesId kFewSeries = 1 << 22;
-
 class LogIndex {
  public:
   // Reads everything but rows and payloads. Never throws but std::bad_alloc and std::system_error

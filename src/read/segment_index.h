@@ -13,6 +13,9 @@
 
 namespace trainmon {
 
+// Writers number series from 0; a number beyond this is looked up, not a place in a table.
+inline constexpr SeriesId kFewSeries = 1 << 22;
+
 // What is known of a batch whose rows are not in memory; all of series that are defined.
 struct BatchFacts {
   std::int64_t rows = 0;
