@@ -165,7 +165,7 @@ bool read_places(ByteReader& reader, std::int64_t segment_bytes, SegmentIndex& i
   return reader.ok() && index.places.size() == count;
 }
 
-void append_key(ByteWriter& writer, const IndexKey& key) {
+void append_index_key(ByteWriter& writer, const IndexKey& key) {
   writer.fixed(key.number);
   writer.fixed(key.rank);
   writer.fixed(key.restart);
@@ -175,7 +175,7 @@ void append_key(ByteWriter& writer, const IndexKey& key) {
 }
 
 // Takes what stands before the body; nullopt where it is that of another version.
-std::optional<IndexKey> read_key(ByteReader& reader) {
+std::optional<IndexKey> read_index_key(ByteReader& reader) {
   if (reader.take(kIndexMagic.size()) != kIndexMagic) return std::nullopt;
   if (reader.fixed<std::uint16_t>() != kIndexVersion) return std::nullopt;
   IndexKey key;
@@ -253,7 +253,7 @@ std::string index_bytes(const IndexKey& key, const SegmentIndex& index) {
   std::string bytes(kIndexMagic);
   ByteWriter out(bytes);
   out.fixed(kIndexVersion);
-  append_key(out, key);
+  append_index_key(out, key);
   out.fixed(static_cast<std::uint64_t>(body.size()));
   out.fixed(static_cast<std::uint8_t>(packed ? Codec::zstd : Codec::none));
   bytes += packed ? *packed : body;
@@ -263,7 +263,7 @@ std::string index_bytes(const IndexKey& key, const SegmentIndex& index) {
 
 std::optional<IndexKey> key_of_index(std::string_view bytes) {
   ByteReader reader(bytes);
-  return read_key(reader);
+  return read_index_key(reader);
 }
 
 std::optional<SegmentIndex> index_of(std::string_view bytes) {
@@ -272,7 +272,7 @@ std::optional<SegmentIndex> index_of(std::string_view bytes) {
   bytes.remove_suffix(kChecksumBytes);
   if (checksum.fixed<std::uint64_t>() != content_digest(bytes)) return std::nullopt;
   ByteReader reader(bytes);
-  const std::optional<IndexKey> key = read_key(reader);
+  const std::optional<IndexKey> key = read_index_key(reader);
   if (!key) return std::nullopt;
   const auto size = reader.fixed<std::uint64_t>();
   const auto codec = static_cast<Codec>(reader.fixed<std::uint8_t>());
