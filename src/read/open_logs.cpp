@@ -12,10 +12,26 @@
 namespace trainmon {
 namespace {
 
+// The bytes of a log's largest segment; 0 where there is none.
+std::uintmax_t largest_segment(const RankDirectory& place) {
+  std::uintmax_t largest = 0;
+  std::error_code unknown;
+  const std::filesystem::directory_iterator end;
+  for (std::filesystem::directory_iterator file(place.path, unknown); !unknown && file != end;
+       file.increment(unknown)) {
+    std::error_code gone;
+    if (file->path().extension() != ".tmlog") continue;
+    const std::uintmax_t bytes = file->file_size(gone);
+    if (!gone) largest = std::max(largest, bytes);
+  }
+  return largest;
+}
+
 // What is read in a few milliseconds anyway has no file.
 LogIndex::Kept kept_of(const RankDirectory& place, const std::optional<StoredHealth>& health,
                        Indexes indexes) {
   constexpr std::int64_t kWorthAFile = std::int64_t{1} << 20;
+  if (largest_segment(place) < kWorthAFile) return {};
   if (indexes == Indexes::only_used) return {std::numeric_limits<std::int64_t>::max(), false};
   std::vector<Damage> said_later;
   const RunFacts facts = read_run_json(place, said_later);
@@ -39,17 +55,7 @@ std::vector<OpenedLog> open_each(const std::vector<RankDirectory>& places, Allow
 unsigned threads_within_memory(const std::vector<RankDirectory>& places, unsigned threads) {
   constexpr std::uintmax_t kBytes = std::uintmax_t{128} << 20;
   std::uintmax_t largest = 1;
-  std::error_code unknown;
-  for (const RankDirectory& place : places) {
-    const std::filesystem::directory_iterator end;
-    for (std::filesystem::directory_iterator file(place.path, unknown); !unknown && file != end;
-         file.increment(unknown)) {
-      std::error_code gone;
-      if (file->path().extension() != ".tmlog") continue;
-      const std::uintmax_t bytes = file->file_size(gone);
-      if (!gone) largest = std::max(largest, bytes);
-    }
-  }
+  for (const RankDirectory& place : places) largest = std::max(largest, largest_segment(place));
   return static_cast<unsigned>(std::clamp<std::uintmax_t>(kBytes / largest, 1, threads));
 }
 

@@ -62,9 +62,7 @@ struct Seen {
   std::vector<RecordBatch> batches;
   std::vector<Damage> damage;  // of the second pass
 };
-Seen see(const fs::path& directory, LogIndex::Kept kept = {}, unsigned threads = 1) {
-  Allowance allowance;
-  const LogIndex index(directory, 0, 0, allowance, threads, kept);
+Seen see(const LogIndex& index) {
   Seen seen;
   seen.contents = index.contents();
   for (const LogIndex::Piece& piece : index.pieces()) {
@@ -78,6 +76,10 @@ Seen see(const fs::path& directory, LogIndex::Kept kept = {}, unsigned threads =
         seen.damage);
   }
   return seen;
+}
+Seen see(const fs::path& directory, LogIndex::Kept kept = {}, unsigned threads = 1) {
+  Allowance allowance;
+  return see(LogIndex(directory, 0, 0, allowance, threads, kept));
 }
 
 void expect_same(const std::vector<Damage>& a, const std::vector<Damage>& b) {
@@ -368,19 +370,9 @@ TEST(IndexFile, ASegmentCompactedBetweenTheTwoPassesLosesNothing) {
   Allowance allowance;
   const LogIndex index(directory, 0, 0, allowance, 1, kAll);
   compact(scratch.path(), [](std::int64_t, std::int64_t) { return true; });
-  std::vector<Damage> damage;
-  std::vector<RecordBatch> batches;
-  for (const LogIndex::Piece& piece : index.pieces()) {
-    index.read(
-        piece, [](SeriesId) { return true; },
-        [](const LogIndex::BatchFacts&) { return std::optional(Columns::all()); },
-        [&](RecordBatch&& batch, const LogIndex::BatchFacts&) {
-          batches.push_back(std::move(batch));
-        },
-        damage);
-  }
-  EXPECT_TRUE(damage.empty());
-  expect_same(without.batches, batches);
+  const Seen seen = see(index);
+  EXPECT_TRUE(seen.damage.empty());
+  expect_same(without.batches, seen.batches);
 }
 
 TEST(IndexFile, ReadersAtTheSameTimeAndACompactionAgree) {
