@@ -4,8 +4,8 @@ nothing shows, then a NaN.
     python examples/demo_ddp.py            (or: make demo)
 
 Started plainly, this script launches itself twice with torchrun and then asks the recorded run
-what went wrong. Between "watch" and "stop" the loop is what it would be without trainmon, but for
-the planted faults and the pauses that let bare steps be timed beside watched ones.
+what went wrong. Between "watch" and "stop" the loop is what it would be without trainmon. It has
+planted faults beside it, and pauses that let bare steps be timed beside watched ones.
 """
 
 import argparse

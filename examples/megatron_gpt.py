@@ -3,7 +3,7 @@
 """python examples/megatron_gpt.py [--out DIR] [--steps N]; or start it with torchrun yourself.
 
 Megatron-core (scripts/megatron_requirements.txt) takes a GPU for granted. This runs on the CPU, by the
-shim of its tests: on GPUs leave the two marked lines out, use nccl, and put model and text on them.
+shim of its tests. On GPUs leave the two marked lines out, use nccl, and put model and text on them.
 """
 
 import contextlib

@@ -2,7 +2,7 @@
 """torchrun --nproc_per_node=2 examples/stable_diffusion_ddp.py [--check] [--steps 3] [--config FILE]
 
 diffusers' UNet2DConditionModel with the blocks of Stable Diffusion 1.5, scaled down, and random
-weights; it learns to find the noise in random latents under random text embeddings. Nothing is
+weights. It learns to find the noise in random latents under random text embeddings. Nothing is
 downloaded. --check compares every row with gradients that are computed without the monitor.
 """
 

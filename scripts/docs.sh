@@ -8,6 +8,8 @@ scripts/side_venv.sh docs scripts/docs_requirements.txt
 python=.venv-docs/bin/python
 rm -rf build/docs build/docs-source
 "$python" scripts/site/stage.py build/docs-source
+generated=(python.md cpp.md command_line.md examples.md)
+"$python" tests/check_prose.py "${generated[@]/#/build/docs-source/}"
 "$python" -m sphinx -q -n -W --keep-going -c scripts/site -b html -d build/docs-doctrees \
   build/docs-source build/docs
 "$python" scripts/site/check_site.py build/docs

@@ -1,8 +1,10 @@
-"""Checks documents: sentences of at most 25 words, and links that lead to a file and a heading.
+"""Checks sentences: at most 25 words in documents, messages and the comments of public headers.
+Checks links of documents: each leads to a file and a heading.
 
-Sentences are those of paragraphs and lists; code, tables and headings have none. A sentence ends
-with a full stop, a question or an exclamation mark, or with its block: a colon or a semicolon ends
-none. Exits 1 and lists what is wrong.
+Sentences of a document are those of paragraphs and lists; code, tables and headings have none. A
+sentence ends with a full stop, a question or an exclamation mark, or with its block: a colon or a
+semicolon ends none. Messages are the strings of the sources, joined where they stand side by side;
+SQL is none. With names of files only their sentences are looked at. Exits 1 and lists what is wrong.
 """
 
 from __future__ import annotations
@@ -19,6 +21,10 @@ INDENTED = re.compile(r"(?<=\n\n)(?: {4,}\S.*(?:\n|$))+")  # code, too
 LINK = re.compile(r"\[[^]]*\]\(([^)\s]+)\)")
 BLOCK = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )")
 END = re.compile(r"(?<=[.!?])[*_)]*\s+")
+STRING = r'[fu]?"((?:[^"\\\n]|\\.)*)"'
+STRINGS = re.compile(rf"{STRING}(?:\s*{STRING})*")
+SQL = re.compile(r"\b(?:SELECT|UPDATE|INSERT|CREATE TABLE|INTEGER|LEFT JOIN)\b")
+COMMENT = re.compile(r"(?:^[ \t]*//(?:[ ].*)?\n)+", re.MULTILINE)
 
 
 def sentences(text: str) -> list[str]:
@@ -31,6 +37,20 @@ def sentences(text: str) -> list[str]:
 def words(sentence: str) -> int:
     """Code between backticks is one word, whatever it holds."""
     return len(re.findall(r"[\w`].*?(?=\s|$)", re.sub(r"`[^`]*`", "`", sentence)))
+
+
+def messages(source: str) -> list[str]:
+    """The strings of a source of C++ or Python, of which adjacent ones are one."""
+    found = [
+        "".join(re.findall(STRING, m[0])).replace("\\n", "\n\n") for m in STRINGS.finditer(source)
+    ]
+    return [text for text in found if not SQL.search(text)]
+
+
+def comments(source: str) -> list[str]:
+    """Comments of C++ that have lines of their own; an indented line is an entry of a list."""
+    lines = (re.sub(r"^[ \t]*// ?", "", m[0], flags=re.MULTILINE) for m in COMMENT.finditer(source))
+    return [re.sub(r"\n {2}(?=\S)", "\n- ", text) for text in lines]
 
 
 def anchors(text: str) -> set[str]:
@@ -52,10 +72,20 @@ def faults(root: Path) -> list[str]:
             elif anchor and anchor not in anchors(place.read_text(encoding="utf-8")):
                 found.append(f"{name}: link to {target}: no heading gives #{anchor}")
         if name != DIARY:
-            for sentence in sentences(text):
-                if words(sentence) > LONGEST:
-                    found.append(f"{name}: {words(sentence)} words: {sentence}")
+            found += too_long(name, text)
+    for folder in ("include", "src", "python"):
+        for path in sorted((root / folder).rglob("*.*")):
+            if path.suffix not in (".h", ".cpp", ".py", ".cu"):
+                continue
+            name, text = path.relative_to(root).as_posix(), path.read_text(encoding="utf-8")
+            texts = messages(text) + (comments(text) if folder == "include" else [])
+            found += [fault for one in texts for fault in too_long(name, one)]
     return found
+
+
+def too_long(name: str, text: str) -> list[str]:
+    counted = ((words(sentence), sentence) for sentence in sentences(text))
+    return [f"{name}: {count} words: {sentence}" for count, sentence in counted if count > LONGEST]
 
 
 def check_itself() -> None:
@@ -67,11 +97,17 @@ def check_itself() -> None:
     ]
     assert sentences("One:\n\n    no = code\n    no more\n\nTwo.\n") == ["One:", "Two."]
     assert words("- five `a b` (or [x](y)).") == 4
+    assert messages('f("a b {c}. "\n  f"d"); g("SELECT a"); """e"""') == ["a b {c}. d", "e"]
+    assert comments("int a;  // no\n// One\n// two.\n//   three  four\n") == [
+        "One\ntwo.\n- three  four\n"
+    ]
     assert anchors("# A b, `c-d`\n```\n# no\n```\n") == {"a-b-c-d"}
 
 
 if __name__ == "__main__":
     check_itself()
-    wrong = faults(Path(__file__).resolve().parent.parent)
+    pages = [Path(name) for name in sys.argv[1:]]
+    wrong = [one for page in pages for one in too_long(page.name, page.read_text(encoding="utf-8"))]
+    wrong = wrong if pages else faults(Path(__file__).resolve().parent.parent)
     print("\n".join(wrong) or "prose: ok")
     sys.exit(1 if wrong else 0)

@@ -64,9 +64,9 @@ struct Config {
 };
 
 // Reads JSON text (an object; comments are not JSON). Throws ConfigError naming every fault at
-// once: syntax with line and column, unknown keys with the nearest known one, wrong types, values
-// out of range, duplicate keys, and limits (1 MiB, depth 32). A "$schema" key is for editors:
-// ignored.
+// once, syntax with line and column, and unknown keys with the nearest known one. Other faults are
+// wrong types, values out of range, duplicate keys, and limits (1 MiB, depth 32). A "$schema" key
+// is for editors: ignored.
 Config config_from_json(std::string_view text);
 // Faults of an already typed Config, empty when valid; config_from_json calls it.
 std::vector<std::string> validate(const Config& config);
@@ -76,18 +76,23 @@ std::string config_to_json(const Config& config);
 // JSON Schema 2020-12 generated from the same table of keys.
 std::string config_schema();
 
-// The individual kind names a list of kinds and groups stands for, in a fixed order:
-// grads -> grad_unreduced grad_reduced; weights -> param_origin param_updated;
-// moments -> moments (any optimizer state); activations -> actv actv_grad;
-// attention -> attn_entropy attn_max attn_max_logit; spectral -> stable_rank spectral_norm;
-// router -> router_similarity router_entropy. Also single state names: exp_avg exp_avg_sq exp_inf
-// momentum_buffer square_avg. In no group: grad_micro mg_direction update_ratio cc stack.
-// all -> all of these but those of attention, whose layout is a choice (attention_layout), and the
-// single state names, which moments takes. ConfigError for anything else.
+// The individual kind names a list of kinds and groups stands for, in a fixed order.
+//   grads        grad_unreduced grad_reduced
+//   weights      param_origin param_updated
+//   moments      moments (any optimizer state)
+//   activations  actv actv_grad
+//   attention    attn_entropy attn_max attn_max_logit
+//   spectral     stable_rank spectral_norm
+//   router       router_similarity router_entropy
+//   all          all of these but those of attention, whose layout is a choice (attention_layout)
+//
+// Also single state names: exp_avg exp_avg_sq exp_inf momentum_buffer square_avg; moments takes
+// them all. In no group: grad_micro mg_direction update_ratio cc stack. ConfigError for anything
+// else.
 std::vector<std::string> expand_kinds(const std::vector<std::string>& kinds);
 
 // Name patterns match on component boundaries: "layers.1" takes "layers.1" and "layers.1.weight",
-// never "layers.10"; "*" stands for one component or a part of it, "**" for any number of them
+// never "layers.10". "*" stands for one component or a part of it, "**" for any number of them
 // (so "**.bias" takes every bias). Patterns start at the first component.
 // A name is watched when (include empty or one matches) and no exclude matches.
 bool name_selected(std::string_view name, const std::vector<std::string>& include,

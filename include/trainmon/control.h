@@ -30,8 +30,8 @@ std::filesystem::path control_path(const std::filesystem::path& run);
 // The keys of `set` that a running monitor can follow.
 std::vector<std::string_view> changeable_keys();
 
-// Throws ConfigError naming every fault at once: syntax, unknown and duplicate keys, types, keys of
-// `set` that do not change, wrong values, limits (1 MiB, depth 32).
+// Throws ConfigError naming every fault at once. Faults are syntax, unknown and duplicate keys,
+// types, keys of `set` that do not change, wrong values, limits (1 MiB, depth 32).
 Control control_from_json(std::string_view text);
 std::string control_to_json(const Control& control);
 // `config` with the keys of control.set put over it. Throws ConfigError.

@@ -11,22 +11,23 @@
 
 namespace trainmon {
 
-// Where the run first went wrong: the non-finite row that comes first by step (with all_restarts,
-// then by restart), attempt, then weights before the step, then by accum and, within one, forward,
-// backward, reduced gradients, optimizer state, weights after the step; then by seq. Gradients of
-// windows that were skipped count only when nothing else is bad: a loss scaler makes and drops such
-// steps as its way of working. What a run says while it goes on is the same (model/first_bad.h).
+// Where the run first went wrong: the non-finite row that comes first. The order is by step (with
+// all_restarts, then by restart), by attempt, by moment of the step, then by seq. The moments are
+// weights before the step, then by accum forward and backward, then reduced gradients, optimizer
+// state, weights after the step. Gradients of windows that were skipped count only when nothing
+// else is bad. A loss scaler makes and drops such steps as its way of working. What a run says
+// while it goes on is the same (model/first_bad.h).
 struct FirstBad {
   ReadRow row;
   Series series;
   std::vector<int> ranks;  // every rank with a bad row at that same place, ascending
-  // Where it came from, where that is not this tensor: "the forward or the loss"; then why that is
+  // Where it came from, where that is not this tensor: "the forward or the loss". Then why that is
   // so, and what is known of the module.
   std::string came_from;
   std::string why;
   std::string module;
-  // Declared values of that rank that changed in the ten steps before, a sentence each: "lr of
-  // group 0 changed from 0.1 to 100 at step 5".
+  // Declared values of that rank that changed in the ten steps before, a sentence each.
+  // One is "lr of group 0 changed from 0.1 to 100 at step 5".
   std::vector<std::string> changes;
   // The step before has no row: what went wrong may have begun in a step that was not recorded.
   bool follows_gap = false;

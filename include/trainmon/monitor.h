@@ -123,7 +123,7 @@ class Monitor {
                    std::span<Observed> out, std::uint32_t flags = 0,
                    const TensorView* scale = nullptr);
   // Memory for launches on this device over so many tensors and bytes, so that none is allocated
-  // while training; "" or why its tensors are not measured by kernels here.
+  // while training. Gives "" or why its tensors are not measured by kernels here.
   std::string reserve_device(int device, std::int64_t tensors, std::int64_t bytes);
   // A row whose values a device still computes; rows of one late batch are in call order.
   void add_late_row(SeriesId series, DType dtype, std::span<const std::int64_t> sizes,
@@ -143,8 +143,8 @@ class Monitor {
   // Counts as a row; seq of the key is filled in, in the first form window and accum too.
   void add_payload(Payload payload);
   void add_payload_at(Payload payload);
-  // Takes all that `request` asks for of these tensors, one pass over each, and hands it to the
-  // writer as one batch of one payload each, kept or lost together. `step` names the files of
+  // Takes all that `request` asks for of these tensors, one pass over each. The writer gets it as
+  // one batch of one payload each, kept or lost together. `step` names the files of
   // make_grad_probe_sink(); the windows of optimizers have no part in it. What cannot be probed
   // (a tensor that is not on the CPU, bounds that do not ascend) is part_failed().
   void probe(std::span<const ProbeItem> items, std::int64_t step, const ProbeRequest& request);
@@ -154,11 +154,11 @@ class Monitor {
   // false if it took longer. For callers that read files or the last rows right afterwards.
   bool settle(double seconds);
   // Waits at most `seconds` (NaN and less than 0: 0) until all that was handed over before is in
-  // the files of every sink, as flush() of a sink leaves it: a killed process loses none of it, a
-  // power cut may. False: it took longer, a sink could not write, rows were given up meanwhile
-  // (health() counts them), or this is a forked child. Late values and fates that nobody has told
-  // are waited for or not there. Also after stop(): true if that has written everything. `goes_on`
-  // is asked ten times a second on this thread; false ends the wait. It must not throw.
+  // the files of every sink. It is as flush() of a sink leaves it. A killed process loses none of
+  // it, a power cut may. False: it took longer, a sink could not write, rows were given up
+  // meanwhile (health() counts them), or this is a forked child. Late values and fates that nobody
+  // has told are waited for or not there. Also after stop(): true if that has written everything.
+  // `goes_on` is asked ten times a second on this thread; false ends the wait. It must not throw.
   bool flush(
       double seconds, const std::function<bool()>& goes_on = [] { return true; });
 
@@ -167,11 +167,11 @@ class Monitor {
   // one the members below do nothing. Outcomes, rows, scalars, alerts, and stages that other
   // members tell of, come into it by themselves.
   bool has_recorder() const;
-  // Folders in the run directory that hold copies of it, which this start has kept when a rule
-  // alerted or a step check failed: at most a few, in the order they were made.
+  // Folders in the run directory that hold copies of it, in the order they were made. This start
+  // keeps one when a rule alerts or a step check fails, a few at most.
   std::vector<std::filesystem::path> flight_copies() const;
-  // The number of a text, or of a group and its ranks ("0-3,8", "*" for all, "" for unknown), that
-  // a call of a collective can name; 0 where there is no more room. Takes a lock.
+  // The number of a text, or of a group and its ranks ("0-3,8", "*" for all, "" for unknown). A
+  // call of a collective can name it. 0 where there is no more room. Takes a lock.
   std::uint32_t flight_word(std::string_view text);
   std::uint32_t flight_group(std::string_view name, std::string_view ranks);
   // The clock's open window has reached it. No lock, no allocation.
@@ -191,17 +191,17 @@ class Monitor {
   std::int64_t control_versions() const;
   // The newest of them; nullopt before the first.
   std::optional<ControlChange> control() const;
-  // Another every, start_step, stop_step and ranks, for windows that open from now on; other
-  // alert_* for what is observed from now on, where MonitorParts gave no rules. The rest is the
-  // caller's.
+  // Another every, start_step, stop_step and ranks, for windows that open from now on. Other
+  // alert_* hold for what is observed from now on, where MonitorParts gave no rules. The rest is
+  // the caller's.
   void follow(const Config& config);
 
   // --- a budget -----------------------------------------------------------------------------
-  // The clock's step that has just ended took so long (0: not known), `own_seconds` of it in hooks
-  // on the training thread (what a device did is not in it). True when other steps than before are
-  // recorded from the open window on. Without config.budget nothing happens. Call it at every step
-  // or at none. Notes what it decides under "budget" in run.json and, as scalars of the step,
-  // trainmon/recorded (0 or 1) and, now and then, trainmon/share.
+  // The clock's step that has just ended took so long (0: not known). `own_seconds` of it were in
+  // hooks on the training thread; what a device did is not in them. True when other steps than
+  // before are recorded from the open window on. Without config.budget nothing happens. Call it at
+  // every step or at none. Notes what it decides under "budget" in run.json and, as scalars of the
+  // step, trainmon/recorded (0 or 1) and, now and then, trainmon/share.
   bool step_timed(double seconds, double own_seconds, bool recorded);
   // That note (docs/formats.md); "" without a budget.
   std::string budget() const;
@@ -225,7 +225,7 @@ class Monitor {
   std::shared_ptr<State> state_;
 };
 
-// For whoever reads files in the process that writes them: settle()s the monitors at work that
+// For whoever reads files in the process that writes them. settle()s the monitors at work that
 // write to `path`, into it or around it, for at most this long together.
 void settle_monitors_of(const std::filesystem::path& path, double seconds) noexcept;
 

@@ -1,5 +1,5 @@
-// What a gradient probe takes of one tensor, all in one pass: its state, how many elements lie in
-// which interval, the signs of its elements, a digest of its bytes.
+// What a gradient probe takes of one tensor, all in one pass. It is its state, how many elements
+// lie in which interval, the signs of its elements, a digest of its bytes.
 #pragma once
 
 #include <cstddef>
@@ -20,16 +20,17 @@ namespace trainmon {
 // as the peer has it). `ternary`: two planes, x > 0 and x < 0, so that zero is not negative.
 enum class Signs : std::uint8_t { none, positive, ternary };
 
-// Digests of the elements as float32 in C order, little-endian (what the peer hashes; numbers that
-// float32 lacks are rounded to nearest, as torch's .float() does): `md5` (32 hex digits; serial by
-// definition, so one thread works and at a fraction of the speed of the rest), `crc32` (zlib's, 8
-// hex digits). `fast64` (16 hex digits): a 64-bit hash of the elements as they are stored, in C
-// order, so that -0.0 differs from 0.0 and bfloat16 from float32; not for adversaries.
+// Digests. `md5` (32 hex digits) and `crc32` (zlib's, 8 hex digits) are of the elements as float32
+// in C order, little-endian, as the peer has it. Numbers that float32 lacks are rounded
+// to nearest, as torch's .float() does. md5 is serial by definition: one thread works, at a
+// fraction of the speed of the rest. `fast64` (16 hex digits) is a 64-bit hash of the elements as
+// they are stored, in C order. There -0.0 differs from 0.0 and bfloat16 from float32. It is not for
+// adversaries.
 //
-// fast64, with take(h, w) = x ^ (x >> 29) for x = (h ^ w) * 0x9E3779B97F4A7C15, modulo 2^64: the
-// bytes of each 262144 elements, the last ones of a tensor filled up with zeros to a multiple of
-// 256, are 64-bit words that 32 lanes take in turn, lane j from (j + 1) * 0x9E3779B97F4A7C15 on.
-// Their value is taken from their number of bytes (not filled up) on: the lanes, in order. The
+// fast64 has take(h, w) = x ^ (x >> 29) for x = (h ^ w) * 0x9E3779B97F4A7C15, modulo 2^64. The
+// bytes of each 262144 elements are 64-bit words; the last ones of a tensor are filled up with
+// zeros to a multiple of 256. 32 lanes take them in turn, lane j from (j + 1) * 0x9E3779B97F4A7C15
+// on. Their value is taken from their number of bytes (not filled up) on: the lanes, in order. The
 // digest is taken from 0x9E3779B97F4A7C15 on: these values, in order, then the number of bytes.
 enum class Digest : std::uint8_t { none, md5, crc32, fast64 };
 std::string_view digest_name(Digest digest);

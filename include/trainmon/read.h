@@ -121,13 +121,13 @@ struct RunRows {
 
 // Reads every rank and restart under `run` (also of a run being written). A window whose outcome is
 // not known (yet) has fate unknown and the step that follows from the window before it.
-// Merging: parts of one whole are merged (each distinct part once), identical values are taken once
-// if every rank agrees to the bit and left per rank if not; the rest stays per rank. Rows of one
-// rank and part that differ in seq alone (several backwards through one forward) are merged by
-// their order, the k-th of each with the k-th of the others, and left per rank where not all have
-// as many. A merged value whose count is not the full tensor's has the flag partial. Throws
-// std::runtime_error when the directory holds no run and std::invalid_argument for a kind that
-// neither the run nor trainmon knows.
+// Merging: parts of one whole are merged, each distinct part once. Identical values are taken once
+// if every rank agrees to the bit, and left per rank if not. The rest stays per rank. Several
+// backwards through one forward give rows of one rank and part that differ in seq alone. They are
+// merged by their order, the k-th of each with the k-th of the others. They are left per rank where
+// not all have as many. A merged value whose count is not the full tensor's has the flag partial.
+// Throws std::runtime_error when the directory holds no run and std::invalid_argument for a kind
+// that neither the run nor trainmon knows.
 RunRows read_run(const std::filesystem::path& run, const ReadOptions& options = {});
 
 }  // namespace trainmon

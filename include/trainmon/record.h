@@ -104,10 +104,11 @@ inline constexpr std::uint32_t kOverLimit = 1u
 inline constexpr std::uint32_t kUrgent = kNonFinite | kOverLimit;
 }  // namespace flag
 
-// Where in the run a row belongs. `window` counts, per optimizer, from one step to the next attempt
-// at one; `accum` is the ordinal of the backward in the window (for an activation: of the backward
-// its forward precedes); `call` counts calls of one module within (window, accum); `seq` is the
-// order of execution on this rank, unique per row.
+// Where in the run a row belongs.
+//   window  counts, per optimizer, from one step to the next attempt at one
+//   accum   ordinal of the backward in the window; for an activation, of the one after its forward
+//   call    counts calls of one module within (window, accum)
+//   seq     order of execution on this rank, unique per row
 struct RowKey {
   SeriesId series = 0;
   std::uint32_t flags = 0;
@@ -145,7 +146,7 @@ struct Outcome {
   Fate fate = Fate::unknown;
   double loss_scale = 1.0;  // NaN when a scaler was there but its scale is unknown
   // How many backwards the window had; -1 where a log was read, which does not keep it. A window
-  // that was abandoned when the next backward began holds the forward of that one, too: its rows
+  // that was abandoned when the next backward began holds the forward of that one, too. Its rows
   // have this number as their accum and belong to the next window.
   std::int32_t backwards = -1;
 };
@@ -237,8 +238,8 @@ class LateValues {
   virtual void fill(RecordBatch& batch) noexcept = 0;
 };
 
-// Rows sealed together. A sealed row never changes its address; on the way to the sinks late values
-// are filled in, rules append what they found, and a full queue may drop rows, which leaves a gap.
+// Rows sealed together. A sealed row never changes its address. On the way to the sinks late values
+// are filled in and rules append what they found. A full queue may drop rows, which leaves a gap.
 struct RecordBatch {
   std::uint64_t number = 0;  // order of sealing on this rank
   Moment moment = Moment::interval;

@@ -20,7 +20,7 @@ class Rule {
   virtual void look(const RecordBatch& batch, const SeriesTable& series,
                     std::vector<Alert>& alerts) = 0;
   // Called before the first look(), once for each rule that this one replaces in a run that goes
-  // on: what it remembers may be taken over. Same thread.
+  // on. What it remembers may be taken over. Same thread.
   virtual void keep_history_of(const Rule& /*earlier*/) {}
 };
 
@@ -28,19 +28,19 @@ class Rule {
 //   every = false  one alert at first for each (series, rule, stat), then one whenever their number
 //                  has doubled
 //   every = true   each is an alert of its own, up to `most_per_step` for each optimizer and
-//                  window; what a batch holds beyond is counted in one more
+//                  window. What a batch holds beyond is counted in one more
 struct Telling {
   bool every = false;
   int most_per_step = 1000;
 };
 
-// Compares |x| of a statistic with a, the running mean of what it was before: a is |x| of the first
-// value, afterwards a <- 0.99 a + 0.01 |x|. Fires beyond a (1 + deviation) and below
-// a (1 - deviation), which a deviation of 1 or more never reaches, once `warmup` values (one at
-// least) are known. NaN and infinities are neither compared nor averaged: rules of limits are for
+// Compares |x| of a statistic with a, the running mean of what it was before. First a is |x| of the
+// first value, afterwards a <- 0.99 a + 0.01 |x|. Fires beyond a (1 + deviation), and below
+// a (1 - deviation), which a deviation of 1 or more never reaches. `warmup` values (one at least)
+// must be known. NaN and infinities are neither compared nor averaged: rules of limits are for
 // those.
-// A history belongs to a statistic of (series, accum, call); calls and accums above 255 share one,
-// and so does a series' rest once 262,144 histories are kept.
+// A history belongs to a statistic of (series, accum, call). Calls and accums above 255 share one.
+// So does a series' rest once 262,144 histories are kept.
 struct DeviationRule {
   double deviation = 0.5;
   std::vector<Stat> stats = {Stat::norm, Stat::mean};

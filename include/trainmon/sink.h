@@ -30,8 +30,8 @@ struct RunInfo {
 };
 
 // Contract: a batch is taken whole or not at all. When write() throws (SinkError names the reason),
-// nothing of that batch may ever be read back, and the pipe counts its rows as dropped for this
-// sink; the next write() may succeed again. `series` outlives the sink.
+// nothing of that batch may ever be read back. The pipe counts its rows as dropped for this sink,
+// and the next write() may succeed again. `series` outlives the sink.
 class Sink {
  public:
   virtual ~Sink() = default;

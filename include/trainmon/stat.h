@@ -92,8 +92,8 @@ inline constexpr std::tuple kStateFields = {
     StateField{"exponent", &RowState::exponent, MergeLaw::exponent, 0, 20},
 };
 
-// Adds the elements of `from` to `into`. Counts, min, max and absmax are exact under any split;
-// sums depend on the order of merging only within rounding (Chan, Golub, LeVeque 1979 for m2).
+// Adds the elements of `from` to `into`. Counts, min, max and absmax are exact under any split.
+// Sums depend on the order of merging only within rounding (Chan, Golub, LeVeque 1979 for m2).
 void merge(RowState& into, const RowState& from);
 
 enum class Stat : std::uint8_t {

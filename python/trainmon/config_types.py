@@ -77,7 +77,7 @@ class OtherKeys(TypedDict, total=False):
     segment_mb: float
     """size of one log file, in MB"""
     retention_mb: float
-    """most that the logs of a rank may take, of all its starts together, in MB: the oldest log files are deleted; 0: all are kept"""
+    """most MB that the logs of a rank may take, of all its starts together: the oldest are deleted; 0: all are kept"""
     retention_days: float
     """log files of a rank that were written last before so many days are deleted when a new one begins; 0: all are kept"""
     tensorboard_tags: int

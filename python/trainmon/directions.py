@@ -30,10 +30,12 @@ def compare_directions(
     pictures       False: none are drawn (they need matplotlib)
     progress       called with files compared and in all, from any thread
 
-    Whatever can be compared is; the rest is a RuntimeWarning and stands in verdict.json, and so does
-    what is in doubt: gradients with NaN, and one parameter in two files. Raises FileNotFoundError for a
-    path that is no directory, RuntimeError where nothing at all can be compared, TypeError or ValueError
-    naming the argument, OSError when the output cannot be written.
+    Whatever can be compared is. The rest is a RuntimeWarning and stands in verdict.json. So does what
+    is in doubt: gradients with NaN, and one parameter in two files.
+
+    Raises FileNotFoundError for a path that is no directory, and RuntimeError where nothing at all can
+    be compared. Raises TypeError or ValueError naming the argument, and OSError when the output cannot
+    be written.
 
     >>> for out in ("dump_a", "dump_b"):
     ...     model = torch.nn.Linear(4, 2)

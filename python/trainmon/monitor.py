@@ -46,8 +46,8 @@ def watch(
 ) -> Watch:
     """Watches a training run until stop(), the end of a `with` block or the end of the process.
 
-    model      a torch.nn.Module or a mindspore.nn.Cell, or a list of them (pipeline chunks); of
-               PyTorch also a dict of them, whose names those of their tensors begin with
+    model      a torch.nn.Module or a mindspore.nn.Cell, or a list of them (pipeline chunks). Of
+               PyTorch also a dict of them: names of their tensors begin with its keys
     optimizer  its optimizer, or a list or dict of several. Without one (loops of your own of PyTorch)
                call step() of the Watch after each update
     kinds      grads, weights, moments, activations, single ones such as exp_avg, or all; gradients if unset
@@ -58,11 +58,11 @@ def watch(
     config     settings as a dict or the path of a JSON file; keyword arguments win over it
     scaler     the GradScaler of the run: makes it certain which steps it skipped (of MindSpore: the
                LossScaler, whose scale is recorded)
-    on_alert   called with each alert, a dict, on a thread of its own; or a command, a list of str,
-               that gets it as JSON on its standard input; what it prints goes to standard error
+    on_alert   called with each alert, a dict, on a thread of its own. Or a command, a list of str,
+               that gets it as JSON on its standard input. What it prints goes to standard error
     keys       any other key: include, exclude, start_step, ranks, sinks, ... (docs/configuration.md)
 
-    Raises TypeError naming the argument, ConfigError (a ValueError) naming every fault, and
+    Raises TypeError naming the argument, or ConfigError (a ValueError) naming every fault. Raises
     RuntimeError when the run directory cannot be made, holds the run of another model, or another
     process is still writing there. After that nothing raises into the training loop.
 
@@ -263,9 +263,9 @@ class Watch:
         return rows
 
     def summary(self) -> dict[str, float]:
-        """At most twenty floats about the last complete step, on this rank: per kind the norm over
-        all tensors and the largest norm of one, and how many elements were not finite. With `checks`
-        also how many checks have failed since the start.
+        """At most twenty floats about the last complete step, on this rank. They are, per kind, the
+        norm over all tensors, the largest norm of one, and how many elements were not finite. With
+        `checks` also how many checks have failed since the start.
 
         >>> mon.flush()
         True
@@ -285,9 +285,9 @@ class Watch:
         return self._ended or self._core.health()
 
     def flush(self, timeout: float = 30.0) -> bool:
-        """Waits until all that this process has handed over so far is in the files of every sink, for
-        at most `timeout` seconds: a kill loses none of it then. False if that took longer, if a sink
-        could not write or rows were dropped meanwhile (health() counts them), and in a forked child.
+        """Waits until all that this process has handed over so far is in the files of every sink. A
+        kill loses none of it then. It waits at most `timeout` seconds. False if that took longer, if
+        a sink could not write or rows were dropped (health() counts them), and in a forked child.
         May be called from any thread, while paused, and after stop(). Values that a device still
         computes are fetched by the thread that called watch() alone.
 

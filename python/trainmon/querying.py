@@ -67,8 +67,8 @@ def query(
     all_restarts: bool = False,
     timeout: float = 3600.0,
 ) -> Answer:
-    """The answer to one SELECT over the rows of a run, as `trainmon query` gives it: the tables are
-    stats (also named rows), logged, declared, alerts and gaps (docs/formats.md); NaN is NULL.
+    """The answer to one SELECT over the rows of a run, as `trainmon query` gives it. The tables are
+    stats (also named rows), logged, declared, alerts and gaps (docs/formats.md). NaN is NULL.
 
     run      a run directory; for sqlite a stats.db, too
     engine   sqlite, or duckdb: its dialect, over a scan of the run; needs `pip install duckdb`

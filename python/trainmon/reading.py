@@ -72,6 +72,7 @@ class Ranked(Row):
     value    its value of the statistic `stat`
     unusual  how far it is from its tensor's own history; inf for a row that is not finite
     before   the median of the steps before it, which it was held against
+
     By size, `unusual` and `before` are NaN.
     """
 
@@ -102,8 +103,8 @@ def read(
     ranks         ranks to read; default all
     steps         one step, or (first, last), both inclusive, None for open
     all_restarts  also rows of steps that a later restart went through again
-    merged        merge rows over ranks: parts of one whole are merged, values that are identical
-                  on all ranks are taken once (both have rank -1), the rest stays per rank
+    merged        merge rows over ranks. Parts of one whole are merged, and values that are
+                  identical on all ranks are taken once; both have rank -1. The rest stays per rank
 
     Raises FileNotFoundError when `run` holds no run, PermissionError when it may not be read,
     TypeError or ValueError naming the argument.
@@ -231,9 +232,9 @@ def top(
     """The `count` tensors that left their own history furthest, each at the row where it did, on the
     rank where it did.
 
-    by="history"  what is not finite comes first, the earliest leading; then a row counts by the
-                  distance of log10 of its value from the median of the up to 16 steps before, in
-                  robust standard deviations (docs/questions.md). Tensors of integers and those
+    by="history"  what is not finite comes first, the earliest leading. Other rows count by how far
+                  log10 of the value is from the median of the up to 16 steps before. The unit is a
+                  robust standard deviation (docs/questions.md). Tensors of integers and those
                   with fewer than nine steps have no history and are left out
     by="size"     the largest (or smallest) value of each; NaN comes first, integers come last
 

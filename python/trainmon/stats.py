@@ -32,8 +32,8 @@ def tensor_stats(
     released and must not be written meanwhile; tensors on other devices with the framework's operations.
 
     Raises TypeError for a tensor that cannot be measured (complex, sparse, quantised, meta, a
-    negative view, a subclass such as DTensor), and TypeError or ValueError for the rest, each
-    naming the argument.
+    negative view, a subclass such as DTensor). Raises TypeError or ValueError for the rest. Each
+    names the argument.
 
     >>> tensors = [torch.tensor([3.0, 4.0]), torch.tensor([[1.0, float("nan")]])]
     >>> found = trainmon.tensor_stats(tensors, stats=["norm", "nans"])
@@ -82,14 +82,14 @@ def probe_tensor(
     """Statistics, interval counts, signs and a digest of one CPU tensor, in one pass.
 
     `bounds` ascend strictly; NaN and +inf are in the last interval. `signs` is "positive" (one
-    plane of bits, x > 0) or "ternary" (x > 0, then x < 0); element i of the C order is bit i % 8 of
+    plane of bits, x > 0) or "ternary" (x > 0, then x < 0). Element i of the C order is bit i % 8 of
     byte i // 8: `numpy.unpackbits(p.signs, axis=1, count=n, bitorder="little")`. `digest` is "md5"
     or "crc32", of the elements as little-endian float32, or "fast64", of the elements as they are
     stored, each in C order. `eps` is the threshold of the statistic `zeros`; `threads` changes the
     speed only. The GIL is released; the tensor must not be written meanwhile.
 
     Raises TypeError for a tensor that cannot be read (those of `tensor_stats`, and those of another
-    device), and TypeError or ValueError for the rest, each naming the argument.
+    device). Raises TypeError or ValueError for the rest. Each names the argument.
 
     >>> probe = trainmon.probe_tensor(
     ...     torch.tensor([-2.0, 0.0, 0.5, 3.0]), bounds=[-1, 1], signs="positive", digest="crc32"

@@ -43,11 +43,11 @@ def _next(core, health: dict, is_chosen: bool) -> tuple[str, str]:
         tool, found = "diagnose", failed
     elif health["alerts"]:
         has_rules = core.has_alert_rules()
-        tool = "anomalies" if has_rules else "first-bad"
+        tool = "anomalies" if has_rules else "diagnose"
         what = "alerts" if has_rules else "non-finite findings"
         found = f"{health['alerts']} {what}"
     elif bad := core.bad_losses():
-        tool, times = "first-bad", "time" if bad == 1 else "times"
+        tool, times = "diagnose", "time" if bad == 1 else "times"
         found = f"the logged loss was not finite {bad} {times}"
     elif health["rows_produced"] == 0 and is_chosen:
         tool, found = "doctor", "nothing was recorded"
@@ -56,9 +56,7 @@ def _next(core, health: dict, is_chosen: bool) -> tuple[str, str]:
     else:
         tool, found = "top", "nothing found"
         if core.world_size > 1:  # this line is of one rank alone
-            is_checked = core.failed_checks() is not None
-            tool = "diagnose" if is_checked else "first-bad"
-            found = f"{found} on rank 0 of {core.world_size}"
+            tool, found = "diagnose", f"{found} on rank 0 of {core.world_size}"
     if "log" not in (sink["name"] for sink in health["sinks"]):
         tool = "doctor"  # the others read the log
     return tool, found

@@ -25,13 +25,17 @@ FLAGS = {
 class Table(Mapping):
     """Rows of a run: a mapping from column name to a NumPy array, all of one length.
 
-    The key columns are restart, rank (-1 where merged over ranks), kind, chunk, name, element,
-    optimizer, step, attempt, micro_step, call, seq, flags (bits, see FLAGS), window, accum, fate
-    ("taken", "skipped", "unknown"), loss_scale, dtype, replication and shape (of the tensor that was
-    measured, "[2,3]", "[]" for a scalar, "" where it is not known); then come the statistics.
-    Text columns hold str, the other keys int32 or int64 (flags uint32, loss_scale float64), nans,
-    infs, subnormals and count int64, all other statistics float64. A run without rows gives columns
-    of length 0.
+    The key columns come first, then the statistics. The keys are restart, rank, kind, chunk, name,
+    element, optimizer, step, attempt, micro_step, call, seq, flags, window, accum, fate, loss_scale,
+    dtype, replication and shape. A run without rows gives columns of length 0.
+
+    rank   -1 where rows are merged over ranks
+    flags  bits, see FLAGS; uint32
+    fate   "taken", "skipped" or "unknown"
+    shape  of the tensor that was measured: "[2,3]", "[]" for a scalar, "" where it is not known
+
+    Text columns hold str, the other keys int32 or int64, and loss_scale float64. Of the statistics
+    nans, infs, subnormals and count are int64, and all others float64.
 
     num_rows     how many rows there are
     stats        names of the statistics in the table
@@ -104,23 +108,23 @@ class RunTable(Table):
     """A Table of all rows that were asked for, and what the run holds beside them. Rows are ordered
     by restart, step, attempt, rank, seq.
 
-    scalars      {restart, rank, step, name, value}: arrays of what `mon.log` recorded
-    declared     {restart, rank, step, optimizer, param_group, name, value, text, type}: what the
-                 groups of the optimizers said (lr, weight_decay, betas.0, ...), where it changed.
-                 `type` is "number", "text" or "unknown" (on a device); `value` is NaN where it is no
-                 number. With `steps`, what held before the first step, too
-    payloads     list of dicts of what is no number: `value` is a str (of kind stack) or a Histogram
-                 (of kind update_ratio)
-    alerts, gaps lists of dicts: what rules found; rows that were lost, and why
-    damage       list of (file, offset, what): parts of the files that could not be used
-    torn_tails   unfinished last writes, those of a killed or living run (no damage)
-    kinds        every kind of the ranks read, selected or not
-    ranks        every rank the run has, read or not
-    earlier      sentences on what restarts before the newest found that is not finite
-    expired      a sentence on from which step on there are rows, where retention_mb or
-                 retention_days deleted older ones; else empty
-    incomplete   sentences on why the record is not complete: nothing recorded, rows dropped, a
-                 process that is gone without having stopped
+    scalars        {restart, rank, step, name, value}: arrays of what `mon.log` recorded
+    declared       {restart, rank, step, optimizer, param_group, name, value, text, type}: what the
+                   groups of the optimizers said (lr, weight_decay, betas.0, ...), where it changed.
+                   `type` is "number", "text" or "unknown" (on a device). `value` is NaN where it is
+                   no number. With `steps`, what held before the first step, too
+    payloads       list of dicts of what is no number: `value` is a str (of kind stack) or a
+                   Histogram (of kind update_ratio)
+    alerts, gaps   lists of dicts: what rules found; rows that were lost, and why
+    damage         list of (file, offset, what): parts of the files that could not be used
+    torn_tails     unfinished last writes, those of a killed or living run (no damage)
+    kinds          every kind of the ranks read, selected or not
+    ranks          every rank the run has, read or not
+    earlier        sentences on what restarts before the newest found that is not finite
+    expired        a sentence on from which step on there are rows, where retention_mb or
+                   retention_days deleted older ones; else empty
+    incomplete     sentences on why the record is not complete: nothing recorded, rows dropped, a
+                   process that is gone without having stopped
     missing_ranks  ranks that should be among those read and have no directory
     """
 

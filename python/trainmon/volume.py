@@ -28,7 +28,7 @@ class Volume:
         if self._is_bounded and self.per_day > MOST_PER_DAY:
             raise ValueError(
                 f"this would write about {in_bytes(self.per_day)} a day at one step a second ({rows} rows "
-                f"a step on {ranks} ranks, every {every} steps), more than {in_bytes(MOST_PER_DAY)}: watch "
+                f"a step on {ranks} ranks, every {every} steps). That is more than {in_bytes(MOST_PER_DAY)}: watch "
                 "fewer kinds or names, raise `every`, or pass allow_volume=True"
             )
 

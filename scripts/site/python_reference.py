@@ -13,8 +13,8 @@ INTRO = """\
 # Python reference
 
 This page is generated from the docstrings. A test runs every example. The examples read `trainmon_runs/local`, the run of the
-[quick start](quick_start.md); each begins with `import torch, trainmon`. Those of methods of `Watch` and `GradProbe` go on after the step in the
-example of their class, with its `model`, `optimizer`, and `mon` or `probe`.
+[quick start](quick_start.md). Each begins with `import torch, trainmon`. Those of methods of `Watch` and `GradProbe` go on after the step in the
+example of their class. They have its `model`, `optimizer`, and `mon` or `probe`.
 """
 
 PARAMETER = re.compile(r"(\S(?:.*?\S)?)\s{2,}(\S.*)")
@@ -28,7 +28,8 @@ def escaped(text: str) -> str:
 
 
 def parameters(lines: list[str]) -> list[str] | None:
-    """The lines of an aligned list of parameters as a Markdown list; None for other text."""
+    """The lines of an aligned list of parameters as a Markdown list; None for other text. Raises
+    ValueError where a list has a line that is not aligned."""
     if not PARAMETER.fullmatch(lines[0]):
         return None
     found = []
@@ -40,7 +41,7 @@ def parameters(lines: list[str]) -> list[str] | None:
         elif line.startswith("    "):
             found[-1] += " " + escaped(line.strip())
         else:
-            return None
+            raise ValueError(f"a list of parameters has a line without two blanks: {line!r}")
     return found
 
 

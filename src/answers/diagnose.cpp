@@ -49,21 +49,6 @@ Finding finding_of(const FirstBad& bad, std::uint32_t tensor,
   return one;
 }
 
-// Why elements were compared by statistics, of all tensors or of some; empty where they were not.
-std::string why_unchecked(const StepsInOrder& steps, const std::vector<detect::Tensor>& tensors) {
-  constexpr std::size_t kNamed = 20;
-  if (steps.unchecked().empty()) return "";
-  if (steps.checked().empty()) return "not recorded, watch(..., checks=True) does it";
-  std::string why = "not recorded of ";
-  std::size_t named = 0;
-  for (const std::uint32_t tensor : steps.unchecked()) {
-    if (named == kNamed) break;
-    why += (named++ == 0 ? "" : ", ") + tensors[tensor].name;
-  }
-  const std::size_t more = steps.unchecked().size() - named;
-  return more == 0 ? why : why + " and " + std::to_string(more) + " more";
-}
-
 }  // namespace
 
 detect::Stage stage_of_kind(std::string_view kind) {
@@ -137,8 +122,8 @@ Diagnosis finished(const std::filesystem::path& run, const ReadOptions& options,
         one.by[e] = findings.count_of(check, static_cast<detect::Evidence>(e));
       }
     } else if (check != Check::update || !has_unknown_formula) {
-      result.not_checked.push_back({std::string(detect::check_name(check)),
-                                    reason_unchecked(check, result.run, steps.ranks())});
+      result.not_checked.push_back(
+          {std::string(detect::check_name(check)), reason_unchecked(check, result.run, steps)});
     }
   }
   for (const auto& [what, why] : unrecorded) {
@@ -149,7 +134,7 @@ Diagnosis finished(const std::filesystem::path& run, const ReadOptions& options,
   }
   const std::string edits = edits_text(result.run);
   if (!edits.empty()) result.not_checked.push_back({"gap, moments, update", edits});
-  const std::string why = why_unchecked(steps, result.tensors);
+  const std::string why = why_by_statistics(steps, result.tensors);
   if (!why.empty()) result.not_checked.push_back({"fingerprints and sketches", why});
   return result;
 }

@@ -78,6 +78,7 @@ std::string next_command(const Diagnosis& diagnosis, const std::filesystem::path
   std::string command = "trainmon show " + shell_word(run.native());
   if (!diagnosis.verdict) return command;
   const Finding& first = diagnosis.findings[*diagnosis.verdict];
+  if (first.check == detect::Check::finite) return "trainmon first-bad " + shell_word(run.native());
   if (first.tensors.size() == 1) {
     const std::string& name = diagnosis.tensors[first.tensors.front()].name;
     if (!name.empty()) command += " --name " + shell_word(name);

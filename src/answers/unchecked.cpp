@@ -12,7 +12,15 @@ namespace trainmon {
 
 using detect::Check;
 
-std::string reason_unchecked(Check check, const RunRows& run, std::size_t ranks) {
+namespace {
+
+constexpr std::string_view kWithoutChecks = "not recorded, watch(..., checks=True) does it";
+
+}  // namespace
+
+std::string reason_unchecked(Check check, const RunRows& run, const StepsInOrder& steps) {
+  const std::size_t ranks = steps.ranks();
+  const bool has_checks = !steps.checked().empty();
   const auto has = [&](std::string_view kind) {
     return std::ranges::find(run.kinds, kind) != run.kinds.end();
   };
@@ -21,7 +29,8 @@ std::string reason_unchecked(Check check, const RunRows& run, std::size_t ranks)
     for (const std::string_view kind : kinds) {
       if (!has(kind)) missing += (missing.empty() ? "" : ", ") + std::string(kind);
     }
-    return missing.empty() ? missing : "not recorded: " + missing;
+    if (missing.empty()) return missing;
+    return has_checks ? "not recorded: " + missing : std::string(kWithoutChecks);
   };
   // Their gradients are not here, and their replicas neither.
   const std::vector<int>& missing = run.missing.ranks;
@@ -45,7 +54,7 @@ std::string reason_unchecked(Check check, const RunRows& run, std::size_t ranks)
       why = lacks({"param_origin", "param_updated"});
       break;
     case Check::reduce:
-      why = ranks < 2 ? "one rank: nothing is reduced" : lacks({"grad_unreduced", "grad_reduced"});
+      why = ranks < 2 ? "one rank" : lacks({"grad_unreduced", "grad_reduced"});
       if (why.empty()) why = of_missing;
       break;
     case Check::replicas:
@@ -78,6 +87,21 @@ std::string reason_unchecked(Check check, const RunRows& run, std::size_t ranks)
   return why.empty() ? "no two steps in a row with the rows that it needs, or an optimizer whose "
                        "formula is not known"
                      : why;
+}
+
+std::string why_by_statistics(const StepsInOrder& steps,
+                              const std::vector<detect::Tensor>& tensors) {
+  constexpr std::size_t kNamed = 20;
+  if (steps.unchecked().empty()) return "";
+  if (steps.checked().empty()) return std::string(kWithoutChecks);
+  std::string why = "not recorded of ";
+  std::size_t named = 0;
+  for (const std::uint32_t tensor : steps.unchecked()) {
+    if (named == kNamed) break;
+    why += (named++ == 0 ? "" : ", ") + tensors[tensor].name;
+  }
+  const std::size_t more = steps.unchecked().size() - named;
+  return more == 0 ? why : why + " and " + std::to_string(more) + " more";
 }
 
 std::map<std::string, std::string> not_covered(const std::filesystem::path& run,

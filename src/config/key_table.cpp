@@ -175,8 +175,8 @@ const std::array kTable = {
             "size of one log file, in MB"},
            0.001, 1e6),
     number({"retention_mb", &Config::retention_mb, files, nobody, on_request, "4096.0",
-            "most that the logs of a rank may take, of all its starts together, in MB: the oldest "
-            "log files are deleted; 0: all are kept"},
+            "most MB that the logs of a rank may take, of all its starts together: the oldest "
+            "are deleted; 0: all are kept"},
            0.0, 1e9),
     number({"retention_days", &Config::retention_days, files, nobody, on_request, "14.0",
             "log files of a rank that were written last before so many days are deleted when a new "

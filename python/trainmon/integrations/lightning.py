@@ -85,7 +85,7 @@ def _make(package: str) -> type:
             self._says_global_step = True
             log.warning(
                 "trainmon: the optimizer has taken %s steps where trainer.global_step is %s (a step was "
-                "skipped, or optimizer_step left it out): rows count the optimizer's, the scalar "
+                "skipped, or optimizer_step left it out). Rows count the optimizer's, the scalar "
                 "global_step is the Trainer's",
                 taken,
                 step,
@@ -170,7 +170,7 @@ def _start(callback, model, optimizers, settings: dict):
 def _say_unwatched(error: Exception) -> None:
     log.warning(
         "trainmon: this training is not watched, unlike the one that %s watched before it in this "
-        "process: %s (a callback in the script, with settings of its own, would watch it)",
+        "process: %s. A callback in the script, with settings of its own, would watch it",
         VARIABLE,
         error,
     )

@@ -98,6 +98,20 @@ def test_statistics_alone_do_not_see_it(runs, name):
     assert json.loads(diagnosed(runs / name, "--json").stdout)["verdict"] is None
 
 
+def test_what_needs_checks_takes_one_line(tmp_path):
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with trainmon.watch(model, optimizer, out=tmp_path):
+        for _ in range(3):
+            model(torch.randn(3, 4)).sum().backward()
+            optimizer.step()
+    lines = diagnosed(tmp_path).stdout.splitlines()
+    (line,) = [line for line in lines if "checks=True" in line]
+    named = line.removeprefix("not checked: ").split(": ")[0].split(", ")
+    assert {"start", "gap", "update", "exp_avg", "fingerprints and sketches"} <= set(named)
+    assert len([line for line in lines if line.startswith("not checked")]) == 3
+
+
 @pytest.mark.parametrize("name", [*HARMLESS, *(CHECKED + name for name in HARMLESS)])
 def test_what_is_harmless_is_no_fault(runs, name):
     done = diagnosed(runs / name, "--json")

@@ -312,7 +312,7 @@ def test_a_scaler_that_skips_every_step_hides_no_bad_loss(tmp_path, capfd, caplo
         monitor.log(loss=loss)
     monitor.stop()
     err = capfd.readouterr().err
-    assert "the logged loss was not finite 25 times; next: trainmon first-bad" in err
+    assert "the logged loss was not finite 25 times; next: trainmon diagnose" in err
     assert "the GradScaler left out 20 steps in a row" in caplog.text
     assert "another one took" not in caplog.text
     code, out, said = call("first-bad", tmp_path / "run")

@@ -163,7 +163,7 @@ def test_one_rank_of_several_does_not_speak_for_the_others(tmp_path, capfd, monk
     train(model, optimizer)
     monitor.stop()
     end = capfd.readouterr().err.splitlines()[-1]
-    assert end.endswith(f"; nothing found on rank 0 of 2; next: trainmon first-bad {tmp_path}/run")
+    assert end.endswith(f"; nothing found on rank 0 of 2; next: trainmon diagnose {tmp_path}/run")
 
 
 def test_one_line_at_start_and_one_at_the_end(tmp_path, capfd):
@@ -211,7 +211,7 @@ def test_something_found_leads_to_first_bad(tmp_path, capfd):
     lines = capfd.readouterr().err.splitlines()
     (first,) = [line for line in lines if "first non-finite value" in line]
     assert "step 0" in first
-    assert f"next: trainmon first-bad {tmp_path}" in lines[-1]
+    assert f"next: trainmon diagnose {tmp_path}" in lines[-1]
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_quick_start(tmp_path):
         "timeout": 300,
     }
     commands = re.findall(r"^```console\n\$ (.*?)\n(.*?)^```", PAGE, re.M | re.S)
-    assert len(commands) == 4
+    assert len(commands) == 5
     for command, shown in commands:
         printed = subprocess.run(command, shell=True, text=True, **options).stdout
         same = doctest.OutputChecker().check_output(shown, printed, doctest.ELLIPSIS)

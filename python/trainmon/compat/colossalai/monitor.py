@@ -106,7 +106,7 @@ class ColossalAIMonitor:
                 break
         if folder != first:
             log.warning(
-                "trainmon: another ColossalAIMonitor of rank %s is at work in %s: the rows of both mix "
+                "trainmon: another ColossalAIMonitor of rank %s is at work in %s. The rows of both mix "
                 "if their files are the same; health.json of this one is in %s",
                 self.rank,
                 self._folder,

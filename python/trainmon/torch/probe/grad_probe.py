@@ -38,8 +38,8 @@ WHY_NOTHING = (
 
 
 class GradProbe:
-    """Looks at the gradients of a model each time its optimizer steps, until stop(), the end of a
-    `with` block or the end of the process. Files (docs/formats.md):
+    """Looks at the gradients of a model each time its optimizer steps. It ends with stop(), with a
+    `with` block or with the process. Files (docs/formats.md):
 
         {out}/rank{rank}/grad_summary_{step}.csv
         {out}/rank{rank}/step{step}/{parameter}.sign or .npy
@@ -67,11 +67,11 @@ class GradProbe:
                out steps, and count them; block waits
 
     A gradient is main_grad where a parameter has that, else grad; as the optimizer sees it, so after
-    clipping. It is looked at when step() begins. Where step() is given a closure or any other
-    callable, and under a fused optimizer that unscales for GradScaler, it is looked at when step()
-    has ended: what the last run of the closure left, unscaled as torch's fused kernels leave it.
-    What no known optimizer has counts with the first one that stepped, until its own one is seen to
-    step; a gradient that both saw is written once. Parameters without a gradient have no line in
+    clipping. It is looked at when step() begins. It is looked at when step() has ended where that is
+    given a closure or any other callable. So it is under a fused optimizer that unscales for
+    GradScaler. That is what the last run of the closure left, unscaled as torch's fused kernels leave
+    it. What no known optimizer has counts with the first one that stepped, until its own one is seen
+    to step. A gradient that both saw is written once. Parameters without a gradient have no line in
     that step. TypeError or ValueError names a bad argument, RuntimeError an output directory that
     cannot be made or that another live probe writes. After that nothing raises into training.
 

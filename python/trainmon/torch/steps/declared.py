@@ -222,7 +222,7 @@ class DeclaredSteps:
         self.said = True
         self.steps.adapter.coverage.say_once(
             "gradients were gone when the end of a step was declared, and no optimizer of torch had "
-            "stepped with them: the step has no reduced gradients (clear them afterwards)"
+            "stepped with them. The step has no reduced gradients: clear them afterwards"
         )
 
 
