@@ -1,4 +1,4 @@
-"""Checks sentences: at most 25 words in documents, messages and the comments of public headers.
+"""Checks sentences: at most 25 words in documents, messages and comments.
 Checks links of documents: each leads to a file and a heading.
 
 Sentences of a document are those of paragraphs and lists; code, tables and headings have none. A
@@ -9,6 +9,7 @@ SQL is none. With names of files only their sentences are looked at. Exits 1 and
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from pathlib import Path
@@ -24,6 +25,7 @@ END = re.compile(r"(?<=[.!?])[*_)]*\s+")
 STRING = r'[fu]?"((?:[^"\\\n]|\\.)*)"'
 STRINGS = re.compile(rf"{STRING}(?:\s*{STRING})*")
 SQL = re.compile(r"\b(?:SELECT|UPDATE|INSERT|CREATE TABLE|INTEGER|LEFT JOIN)\b")
+HASHED = re.compile(r"(?:^[ \t]*#(?:[ ].*)?\n)+", re.MULTILINE)
 COMMENT = re.compile(r"(?:^[ \t]*//(?:[ ].*)?\n)+", re.MULTILINE)
 
 
@@ -53,6 +55,19 @@ def comments(source: str) -> list[str]:
     return [re.sub(r"\n {2}(?=\S)", "\n- ", text) for text in lines]
 
 
+def python_comments(source: str) -> list[str]:
+    """Docstrings, without their examples and lists of parameters aligned in columns made lists, and
+    comments that have lines of their own."""
+    found = [re.sub(r"^[ \t]*# ?", "", m[0], flags=re.MULTILINE) for m in HASHED.finditer(source)]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            text = re.sub(
+                r"^>>>.*?(?=\n\n|\Z)", "", ast.get_docstring(node) or "", flags=re.M | re.S
+            )
+            found.append(re.sub(r"^(\S+(?:, \S+)*) {2,}(?=\S)", r"- \1 ", text, flags=re.MULTILINE))
+    return found
+
+
 def anchors(text: str) -> set[str]:
     headings = re.findall(r"^#+ +(.+)$", FENCE.sub("", text), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", h.lower()).strip().replace(" ", "-") for h in headings}
@@ -78,7 +93,11 @@ def faults(root: Path) -> list[str]:
             if path.suffix not in (".h", ".cpp", ".py", ".cu"):
                 continue
             name, text = path.relative_to(root).as_posix(), path.read_text(encoding="utf-8")
-            texts = messages(text) + (comments(text) if folder == "include" else [])
+            texts = messages(text)
+            if path.suffix == ".py":
+                texts += python_comments(text)
+            elif folder == "include":
+                texts += comments(text)
             found += [fault for one in texts for fault in too_long(name, one)]
     return found
 
@@ -101,6 +120,8 @@ def check_itself() -> None:
     assert comments("int a;  // no\n// One\n// two.\n//   three  four\n") == [
         "One\ntwo.\n- three  four\n"
     ]
+    source = '# One.\n# Two\n\ndef f():\n    """Three.\n\n    a, b  four\n\n    >>> 5\n    """\n'
+    assert python_comments(source) == ["One.\nTwo\n", "", "Three.\n\n- a, b four\n\n"]
     assert anchors("# A b, `c-d`\n```\n# no\n```\n") == {"a-b-c-d"}
 
 

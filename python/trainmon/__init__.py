@@ -35,7 +35,7 @@ else:
         return value
 
 
-# Names resolve on first use, so that `import trainmon` loads no framework and no NumPy, and entry
+# Names resolve on first use, so that `import trainmon` loads no framework and no NumPy. Entry
 # points of frameworks cost next to nothing where trainmon is not configured.
 _HOME = {
     "__version__": "trainmon._core",

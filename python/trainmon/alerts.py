@@ -26,10 +26,10 @@ def checked(on_alert) -> OnAlert | None:
 
 
 class AlertThread:
-    """Waits, without the GIL, for alerts of one monitor and hands each to `on_alert`: a callable
-    gets a dict {rule, kind, name, element, chunk, step, stat, value, expected, count, message}, a
-    command the same as JSON on its standard input. Repeats that come while one is being told are
-    one alert with their count. What goes wrong here is logged once and stays here."""
+    """Waits, without the GIL, for alerts of one monitor and hands each to `on_alert`. A callable
+    gets a dict {rule, kind, name, element, chunk, step, stat, value, expected, count, message}. A
+    command gets the same as JSON on its standard input. Repeats that come while one is being told
+    are one alert with their count. What goes wrong here is logged once and stays here."""
 
     def __init__(self, core, on_alert: OnAlert):
         self.core, self.on_alert = core, on_alert

@@ -24,7 +24,7 @@ def config_json(config: Mapping[str, Any] | str | os.PathLike[str] | None, **key
     """
     if isinstance(config, (str, os.PathLike)):
         text = _read(Path(checks.path("config", config)))
-        # The file is checked before it is merged: a fault hidden by a keyword is still a fault,
+        # The file is checked before it is merged. A fault hidden by a keyword is still a fault,
         # and its line and column are only known here.
         try:
             _core.check_config(text)

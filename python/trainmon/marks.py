@@ -53,7 +53,7 @@ def step_axis(steps: np.ndarray) -> np.ndarray:
     """The steps there are, and those that should lie between them.
 
     Every third step is an axis of its own. A hole is where the distance of two steps is larger
-    than one of the distances beside it; it is filled at the smaller of these distances.
+    than one of the distances beside it. It is filled at the smaller of these distances.
     """
     import numpy as np
 
@@ -170,8 +170,8 @@ def _about(table: RunTable) -> str:
 
 def binned(shown: Grid, rows: int, columns: int) -> tuple[Grid, np.ndarray]:
     """The grid on at most `rows` x `columns` cells, so that a single bad step stays visible in a
-    million: NaN before Inf before dropped before the value of largest size. Second, the number of
-    the first label of each row."""
+    million. NaN goes before Inf, then come dropped rows, then the value of largest size. Second,
+    the number of the first label of each row."""
     import numpy as np
 
     def edges(count, most):
@@ -238,8 +238,9 @@ def shortened_together(names: list[str], width: int) -> tuple[list[str], str]:
 
 
 def alike(shown: Grid, tensor: np.ndarray, ranks: int) -> tuple[np.ndarray, np.ndarray]:
-    """Which lines to keep where those of a tensor, one for each of so many ranks, hold the same in
-    every step: the first of each such tensor. Second, whether a line is of such a tensor."""
+    """Which lines to keep where those of a tensor, one for each of so many ranks, hold the same
+    in every step. It is the first of each such tensor. Second, whether a line is of such a
+    tensor."""
     import numpy as np
 
     _, first = np.unique(tensor, return_index=True)

@@ -1,11 +1,12 @@
 # Runs as Parquet: one dataset, partitioned by kind and rank, clustered by tensor, then step.
 """`python -m trainmon.parquet RUN -o OUT`, which is what `trainmon convert --to parquet` runs.
 
-The layout is for questions about some tensors over all steps: a file per kind and rank
-(OUT/kind=grad_reduced/rank=3/part-0.parquet), in it the rows of one tensor side by side, in order
-of steps. Floating-point columns are split into their bytes (BYTE_STREAM_SPLIT), whole numbers are
-stored as differences, names in a dictionary, all of it compressed with zstd. Nothing is rounded,
-unless --float32 asks for it. OUT/_declared.pq holds what the optimizers' groups said (lr, ...).
+The layout is for questions about some tensors over all steps. Each kind and rank has a file
+(OUT/kind=grad_reduced/rank=3/part-0.parquet). In it the rows of one tensor stand side by side, in
+order of steps. Floating-point columns are split into their bytes (BYTE_STREAM_SPLIT), whole
+numbers are stored as differences, names in a dictionary, all of it compressed with zstd. Nothing
+is rounded, unless --float32 asks for it. OUT/_declared.pq holds what the optimizers' groups said
+(lr, ...).
 """
 
 from __future__ import annotations
@@ -178,9 +179,9 @@ def write_dataset(
     """Writes the rows of a run that `which` (arguments of read_table) selects; how many they were.
 
     All or nothing: the dataset is written beside `out` and renamed when it is whole. One kind of
-    one rank is in memory at a time (one kind of all ranks where they are merged); the other rows of
-    the rank lie in a file there that has no name. `threads` decode a rank, as of RowsByKind(); the
-    files do not depend on their number.
+    one rank is in memory at a time (one kind of all ranks where they are merged). The other rows
+    of the rank lie in a file there that has no name. `threads` decode a rank, as of RowsByKind();
+    the files do not depend on their number.
     """
     reader = reader or Reader("trainmon.parquet")
     out = Path(os.path.abspath(out))

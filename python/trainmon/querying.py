@@ -197,8 +197,8 @@ def _statistics(statement: dict) -> list[str]:
 
 
 def _asked(statement: dict) -> dict:
-    """Conditions on rank, kind and step as arguments of scan(): of a single SELECT that reads the
-    rows once, those that hold for every row it takes. DuckDB looks at every row again."""
+    """Conditions on rank, kind and step as arguments of scan(). A single SELECT that reads the
+    rows once gives those that hold for every row it takes. DuckDB looks at every row again."""
     reads = [
         one for one in _dicts(statement) if one.get("table_name", "").lower() in ("stats", "rows")
     ]
@@ -284,8 +284,8 @@ def _add_tables(database: Any, path: str, statement: dict, all_restarts: bool) -
 
 
 def _as_sql(database: Any, rows: Scan) -> str:
-    """SQL that gives the columns of a scan as they are in SQL: whole numbers of 64 bits, NULL for
-    what is not known and for NaN."""
+    """SQL that gives the columns of a scan as they are in SQL. Whole numbers have 64 bits; NULL
+    stands for what is not known and for NaN."""
     columns = []
     for name, kind, *_ in database.sql("SELECT * FROM trainmon_scan LIMIT 0").description:
         kind = str(kind)
@@ -331,8 +331,8 @@ def _valid(text: str) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """A value of DuckDB as JSON has it; NULL for NaN, an object for an infinity, text for all that is
-    neither a number nor a text."""
+    """A value of DuckDB as JSON has it. NULL stands for NaN, an object for an infinity, text for
+    all that is neither a number nor a text."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, int):  # a bool, too

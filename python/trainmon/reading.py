@@ -282,9 +282,9 @@ def _read(
 
 
 class RowsByKind:
-    """The rows of a run, one rank after the other, and of a rank one kind after the other, so that
-    no more is in memory. `folder` takes a file that has no name. Arguments as of read_table();
-    `threads` read, None: as many as the machine has, at most 8.
+    """The rows of a run, one rank after the other. Of a rank one kind comes after the other, so
+    that no more is in memory. `folder` takes a file that has no name. Arguments as of
+    read_table(); `threads` read, None: as many as the machine has, at most 8.
 
     facts     what the run holds beside rows, as a RunTable without any
     payloads  how many histograms and texts the ranks read so far have

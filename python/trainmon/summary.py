@@ -9,8 +9,8 @@ MOST_FLOATS = 19  # the twentieth is for failed checks
 
 
 def floats_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Of the rows of one step, as Watch.latest() gives them: per kind (in order of name, as many as
-    fit) the norm over all tensors and the largest norm of one, and how many
+    """Of the rows of one step, as Watch.latest() gives them. Each kind (in order of name, as many
+    as fit) has the norm over all tensors and the largest norm of one. It also has how many
     elements were not finite."""
     kinds: dict[str, list[float]] = {}
     last: dict[tuple, dict] = {}

@@ -18,8 +18,8 @@ OF_CHECKS = _core.kinds_of_checks()
 
 class AdapterBase:
     """prepare(), install(core), then remove() and forget(). A subclass has `roots`, `optimizers`,
-    `parameters`, and from install() on `core`, `handle`, `late`, `steps` and the `clock` among them,
-    whose `frame` is the place of the forward under way."""
+    `parameters`, and from install() on `core`, `handle`, `late`, `steps`. The `clock` is among
+    the steps; its `frame` is the place of the forward under way."""
 
     declares = False  # whether the training loop declares its steps
 

@@ -26,8 +26,9 @@ def compiled(patterns) -> list[re.Pattern]:
 
 
 def callers_outside(framework: str, *inner: str) -> list[str]:
-    """path[line] function of every frame that led here, innermost first: without those of trainmon, and
-    those in the folders and files `inner` of the framework that is the folder of that file."""
+    """path[line] function of every frame that led here, innermost first. Frames of trainmon are
+    left out. So are those in the folders and files `inner` of the framework that is the folder of
+    that file."""
     folder = os.path.dirname(framework)
     folders = (_OURS, *(os.path.join(folder, name) for name in inner))
     lines, frame = [], sys._getframe(1)

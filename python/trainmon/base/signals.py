@@ -7,9 +7,9 @@ _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def pass_on(error: BaseException) -> None:
-    """Raises again what a signal handler of the user's raised while our code ran: a limit of time is
-    his, however deep in our hooks it came. To be called wherever we keep an exception to ourselves.
-    Does nothing for what is ours."""
+    """Raises again what a signal handler of the user's raised while our code ran. A limit of time
+    is his, however deep in our hooks it came. To be called wherever we keep an exception to
+    ourselves. Does nothing for what is ours."""
     seen: set[int] = set()
     found: BaseException | None = error
     while found is not None and id(found) not in seen:

@@ -34,9 +34,9 @@ class Asked(NamedTuple):
 
 
 class Target:
-    """Takes the steps of a run, those of one start after those of another. What a member raises is
-    said, and the call is made again with the same arguments later: what was taken before must not
-    be taken twice, as far as the library allows."""
+    """Takes the steps of a run, those of one start after those of another. What a member raises
+    is said, and the call is made again with the same arguments later. What was taken before must
+    not be taken twice, as far as the library allows."""
 
     newest_only = False  # serves the newest values: wants no more, and keeps no position
     settle_seconds = 0.0  # between two calls of settle(), but for one at the end

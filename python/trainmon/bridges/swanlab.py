@@ -9,7 +9,7 @@ from trainmon.bridges.steps import Asked, RunTarget, Step, library
 
 class Bridge(RunTarget):
     """SwanLab writes later, from threads of its own, and says nothing of it before its run is
-    finished: a run is finished once a minute and then resumed."""
+    finished. So a run is finished once a minute and then resumed."""
 
     settle_seconds = 60.0
 

@@ -8,9 +8,9 @@ from trainmon.bridges.steps import Asked, RunTarget, Step, library
 
 
 class Bridge(RunTarget):
-    """Only a run that is finished has all of it on the disk or on the server: its service loses what
-    it holds when this process is killed. Then all that this process has sent is sent again, but for
-    the steps that the server says it has."""
+    """Only a run that is finished has all of it on the disk or on the server. Its service loses
+    what it holds when this process is killed. Then all that this process has sent is sent again,
+    but for the steps that the server says it has."""
 
     settle_seconds = math.inf
 

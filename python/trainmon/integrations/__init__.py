@@ -22,8 +22,8 @@ def configured() -> dict | None:
 
 
 def _found(path: str) -> str:
-    """A relative path is one of the working directory or, where a launcher has changed that, of the
-    directory from which the command was typed, which shells leave in PWD."""
+    """A relative path is one of the working directory. Where a launcher has changed that, it is
+    one of the directory from which the command was typed, which shells leave in PWD."""
     if os.path.isabs(path) or os.path.exists(path):
         return path
     tried = [os.getcwd()]

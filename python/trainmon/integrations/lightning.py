@@ -151,8 +151,8 @@ class FabricCallback:
 
 
 def _start(callback, model, optimizers, settings: dict):
-    """trainmon.watch(). Under TRAINMON_CONFIG it may fail before the first run of a process; later
-    ones, which nobody may have thought of, then go on without a Watch."""
+    """trainmon.watch(). Under TRAINMON_CONFIG it may fail before the first run of a process.
+    Later ones, which nobody may have thought of, then go on without a Watch."""
     global _has_started
     import trainmon
 

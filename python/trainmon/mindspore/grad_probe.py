@@ -16,8 +16,9 @@ from trainmon.mindspore.parameters import dtype_name, rank_and_world
 class GradProbe:
     """Looks at the gradients handed to an optimizer each time it is called, until stop() or the end of
     the process. Files and arguments are those of trainmon.GradProbe (docs/formats.md). Names are those
-    of the optimizer's parameters. Gradients that a graph computed are looked at, too, as long as the
-    optimizer itself is called in PyNative; where it is called inside a graph, nothing is written."""
+    of the optimizer's parameters. Gradients that a graph computed are looked at, too, as long as
+    the optimizer itself is called in PyNative. Where it is called inside a graph, nothing is
+    written."""
 
     def __init__(
         self, optimizer, *, out, level="L1", bounds=(-1, 0, 1), params=(), steps=(), ranks=(),

@@ -1,7 +1,8 @@
 # The functions that MindSpore calls, and taking them off again.
-"""MindSpore compiles the hooks of a cell with the cell, inside mindspore.jit and in GRAPH_MODE, and what
-its parser does not know (try, lambdas, objects that are called) ends the compilation. So hooks are these
-few lines, of which a graph gets the first branch: the comment there is what tells the parser.
+"""MindSpore compiles the hooks of a cell with the cell, inside mindspore.jit and in GRAPH_MODE.
+What its parser does not know (try, lambdas, objects that are called) ends the compilation. So
+hooks are these few lines, of which a graph gets the first branch: the comment there is what tells
+the parser.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from trainmon.mindspore import hooks
 
 
 class Reducers:
-    """Scripts make reducers of their own, and nothing leads to them from a model: they are looked for
-    among all objects, when hooks are put on and again when the first gradient appears."""
+    """Scripts make reducers of their own, and nothing leads to them from a model. They are looked
+    for among all objects, when hooks are put on and again when the first gradient appears."""
 
     def __init__(self, adapter):
         self.adapter, self.part = adapter, adapter.part("reducers")

@@ -14,8 +14,9 @@ MORE = ("actv", "actv_grad")
 
 
 class FullSteps(Control):
-    """A change of what is recorded, as `trainmon ctl` makes one: it begins between two steps of the clock,
-    and ends by itself or with the next change of control.json. Each rank decides for itself.
+    """A change of what is recorded, as `trainmon ctl` makes one. It begins between two steps of
+    the clock, and ends by itself or with the next change of control.json. Each rank decides for
+    itself.
 
     An overflow that GradScaler skips is nothing to look into."""
 

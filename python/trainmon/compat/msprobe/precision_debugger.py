@@ -118,7 +118,8 @@ class DebuggerFace:
     @classmethod
     def stop(cls) -> None:
         """Takes the hooks off and writes what is left. In a script that calls start(), stop() and
-        step() around every step it does nothing, as in the peer: the end of the process does it."""
+        step() around every step it does nothing, as in the peer. The end of the process does
+        it."""
         debugger = cls._the_one()
         if debugger._paired:
             return

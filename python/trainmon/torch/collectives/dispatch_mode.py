@@ -2,9 +2,9 @@
 """It sees every operation, so it costs every operation; that is why it must be asked for. Names are
 those of the operations: c10d.allreduce_, _c10d_functional.all_reduce, ...
 
-Inputs are always read. What an operation gives is read when wait_tensor has waited for it; of those
-that C++ waits for itself only in a backward, at its end (DDP has waited for its buckets then, and left
-them as they were): until then their Work, which holds the tensors, is kept.
+Inputs are always read. What an operation gives is read when wait_tensor has waited for it. Some
+are waited for by C++ alone, in a backward. They are read at its end, when DDP has waited for its
+buckets and left them as they were. Until then their Work, which holds the tensors, is kept.
 """
 
 from __future__ import annotations

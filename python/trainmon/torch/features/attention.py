@@ -54,8 +54,8 @@ def attention_features(
     query or a key that it sees makes all three NaN.
 
     float32 (float64 of float64), with the device's own precision of float32 products. Beside the
-    results it needs three buffers of most_bytes, or of the logits of one query of one group of
-    heads if that is more, and the keys of the heads in a block in that dtype.
+    results it needs three buffers and the keys of the heads in a block in that dtype. A buffer
+    has most_bytes, or the logits of one query of one group of heads if that is more.
     """
     if reason := why_not(query, key, layout):
         raise ValueError(reason)

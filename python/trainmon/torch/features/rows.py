@@ -1,10 +1,10 @@
 # Rows of what modules are rather than of what they return: attention, spectra of weights, routers.
 """One forward hook per module. Which ones:
 
-- attention: modules called something with attention or Attn, given queries and keys: four dimensions,
-  floats, as the first two arguments or under a name of QUERIES and KEYS;
-- spectral: modules with a matrix `weight`, or else `wg`, that are no embedding;
-- router: modules whose class is called a router or a gate, and linear layers of a name in ROUTERS
+- attention: modules called something with attention or Attn, given queries and keys. These have four
+  dimensions and floats, and are the first two arguments or under a name of QUERIES and KEYS.
+- spectral: modules with a matrix `weight`, or else `wg`, that are no embedding.
+- router: modules whose class is called a router or a gate. So are linear layers of a name in ROUTERS
   with fewer outputs than inputs, which the gates of a GLU have not.
 
 Names asked for take the place of those marks, within what include and exclude leave. Values are read when the forward ends.

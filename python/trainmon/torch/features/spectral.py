@@ -3,8 +3,9 @@
 
 No generator is used: the first vector is a fixed sequence plus the matrix' largest row, both of
 length 1. The value found is never above the true one (but for rounding), and some singular value
-lies within the residual of it. That is the largest unless its singular vector is orthogonal to the
-first vector, or so nearly that it has not come up when another one has converged.
+lies within the residual of it. That is the largest unless its singular vector is orthogonal to
+the first vector. Nearly orthogonal is enough where it has not come up when another one has
+converged.
 """
 
 from __future__ import annotations
@@ -28,13 +29,15 @@ SQUARINGS = 32  # of a small matrix, for its first eigenvector: gaps of 1e-9 are
 def spectral(matrix: Tensor, *, look: bool | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """(stable rank, spectral norm, residual) as tensors without dimensions on the matrix' device.
 
-    The stable rank is |W|_F / |W|_2, not squared; the residual is relative to |W|_2. All are 0 of a
-    matrix of zeros, of an empty one and of what is no matrix; NaN with a NaN or an infinity in it.
+    The stable rank is |W|_F / |W|_2, not squared; the residual is relative to |W|_2. All are 0 of
+    a matrix of zeros, of an empty one and of what is no matrix. They are NaN with a NaN or an
+    infinity in it.
 
-    Two passes over the matrix and one per step of Lanczos: at most STEPS or what the smaller side
-    has, fewer when the residual falls below TOLERANCE, if values may be looked at (`look`: on the CPU
-    alone, by default). In float32 (float64 of float64); it needs one block of the matrix in that
-    dtype, a vector of the larger side and one of the smaller side per step.
+    Two passes over the matrix and one per step of Lanczos. Steps are at most STEPS or what the
+    smaller side has. They are fewer when the residual falls below TOLERANCE, if values may be
+    looked at (`look`: on the CPU alone, by default). It works in float32 (float64 of float64). It
+    needs one block of the matrix in that dtype, a vector of the larger side and one of the
+    smaller side per step.
     """
     with isolated():
         matrix = matrix.detach()

@@ -150,8 +150,9 @@ def _place(module, hook) -> tuple:
 
 
 def run_eagerly(hook: type) -> None:
-    """Hooks of the outermost module of a compiled region are called from outside its graph, where Dynamo
-    would compile each by itself: from now on it leaves them alone. Inside it traces them all the same."""
+    """Hooks of the outermost module of a compiled region are called from outside its graph.
+    Dynamo would compile each by itself there; from now on it leaves them alone. Inside it traces
+    them all the same."""
     if hook in _eager:
         return
     _eager.add(hook)

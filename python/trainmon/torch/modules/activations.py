@@ -14,8 +14,9 @@ from trainmon.torch.modules.selection import Selection
 
 
 class Watched(_core.Watched):
-    """One module: its name, the series of each element and of its gradient (`values`, `gradients`),
-    how often it was called at its place, and which calls await a recomputation."""
+    """One module: its name, the series of each element and of its gradient (`values`,
+    `gradients`). It counts how often it was called at its place, and knows which calls await a
+    recomputation."""
 
     __slots__ = ("name", "chunk")
 
@@ -29,9 +30,9 @@ class Watched(_core.Watched):
 
 
 class Activations(_core.Forwards):
-    """The part that reads forwards. `entered` and `left` are called by the hooks below, which catch;
-    they are in C++, as what the hooks on gradients do, and call what is here for the first of a
-    series and for what is rare."""
+    """The part that reads forwards. `entered` and `left` are called by the hooks below, which
+    catch. They are in C++, as what the hooks on gradients do. They call what is here for the
+    first of a series and for what is rare."""
 
     __slots__ = ("adapter", "selection", "points", "serial", "watched", "leaves", "bare")
 

@@ -9,14 +9,15 @@ switching the monitor on and off changes no graph and recompiles nothing.
     observe_gradient(Tensor gradient, Tensor ticket, int point, str element) -> ()
     unseen(Tensor(a!) slots, int point, str element) -> ()
 
-`value` is read where it lies: an operator that writes to nothing but `slots`, one int64 that nothing
-reads, is neither removed nor reordered, and no activation is copied for it. Gradients need no node: while
-AOTAutograd traces the backward, the operator's autograd kernel puts a tensor hook on `value`, as the eager
-hook does, and the hook's call of observe_gradient becomes part of the backward graph. `ticket` goes along as a
-saved tensor and says which forward a gradient belongs to: int64 (FIELDS,), on the device of `value`.
+`value` is read where it lies. An operator that writes to nothing but `slots`, one int64 that
+nothing reads, is neither removed nor reordered. No activation is copied for it. Gradients need no
+node. While AOTAutograd traces the backward, the operator's autograd kernel puts a tensor hook on
+`value`, as the eager hook does. The hook's call of observe_gradient becomes part of the backward
+graph. `ticket` goes along as a saved tensor and says which forward a gradient belongs to: int64
+(FIELDS,), on the device of `value`.
 
-The overload r1 is a revision. torch keeps compiled code on disk under the names in the graph, so whoever
-changes what tracing makes of an operator must give it the next one.
+The overload r1 is a revision. torch keeps compiled code on disk under the names in the graph.
+Whoever changes what tracing makes of an operator must give it the next name.
 """
 
 from __future__ import annotations

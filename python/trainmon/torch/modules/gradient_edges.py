@@ -1,7 +1,8 @@
 # Edges of autograd: where gradients of tensors flow.
-"""The gradient of an input *through one module* is what the nodes of that module send back along the
-input's edge. The edge is noted before the forward (an in-place module moves it); afterwards a walk
-from the outputs towards it (python/bindings/forwards.cpp) stops at every node that uses it.
+"""The gradient of an input *through one module* is what the nodes of that module send back along
+the input's edge. The edge is noted before the forward, for an in-place module moves it.
+Afterwards a walk from the outputs towards it (python/bindings/forwards.cpp) stops at every node
+that uses it.
 """
 
 from __future__ import annotations

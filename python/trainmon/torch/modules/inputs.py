@@ -57,8 +57,8 @@ class Inputs:
         return found
 
     def _replication(self, chunk: int) -> str:
-        """Whether ranks are given parts of one batch ("union"): not known where a parameter is cut along
-        two dimensions of ranks, of which one is of tensor parallelism."""
+        """Whether ranks are given parts of one batch ("union"). It is not known where a parameter
+        is cut along two dimensions of ranks, of which one is of tensor parallelism."""
         found = self.adapter.wrappers[chunk].placement("input", None).replication
         for parameter in self.adapter.parameters if found == "union" else ():
             placements = getattr(parameter.tensor, "placements", ())

@@ -14,9 +14,9 @@ from trainmon.torch.wrappers.dtensors import local_of
 class Accumulated(_core.Accumulated):
     """Post-accumulate-grad hook: the gradient before any reduction, and the sign that a backward of
     this optimizer's parameters is under way (series NO_SERIES: only that). `keeps`: whether its .grad
-    stays there until the step. The call is in C++; what is here is rare. `steps` are held weakly, for
-    the garbage collector does not see through torch's reference to this hook: the hooks of modules
-    and optimizers keep them, as they keep the adapter."""
+    stays there until the step. The call is in C++; what is here is rare. `steps` are held weakly,
+    for the garbage collector does not see through torch's reference to this hook. The hooks of
+    modules and optimizers keep them, as they keep the adapter."""
 
     __slots__ = ()
 
@@ -62,8 +62,8 @@ class OfDTensor(Accumulated):
 
 
 class CallAfter(Hook):
-    """Post-accumulate-grad hook of a tensor that is not read itself: find() gives (parameter, local
-    value) of each gradient before reduction that is complete now, for one backward."""
+    """Post-accumulate-grad hook of a tensor that is not read itself. For one backward find()
+    gives (parameter, local value) of each gradient before reduction that is complete now."""
 
     __slots__ = ("adapter", "optimizer", "find", "task", "call")
 

@@ -1,5 +1,5 @@
-# Tables that ranks show each other beside the training: in a process group of the monitor's own,
-# which training's collectives never meet, and without waiting for anybody.
+# Tables that ranks show each other beside the training, without waiting for anybody. They use a
+# process group of the monitor's own, which training's collectives never meet.
 from __future__ import annotations
 
 import collections

@@ -156,8 +156,8 @@ class Registry:
         return NO_SERIES
 
     def look_for_loss(self) -> None:
-        """At every forward: whether the parameters were replaced and the optimizers still have those
-        before, so that neither hooks on tensors nor steps will say so."""
+        """At every forward: whether the parameters were replaced and the optimizers still have
+        those before. Neither hooks on tensors nor steps will say so then."""
         probe = self.probe
         if (
             probe is None

@@ -1,5 +1,5 @@
-# Reduced gradients of sharded parameters, merged over the ranks that hold the parts: the one thing
-# here that communicates, and only for those who asked for it.
+# Reduced gradients of sharded parameters, merged over the ranks that hold the parts. This alone
+# communicates, and only for those who asked for it.
 from __future__ import annotations
 
 import collections
@@ -22,9 +22,10 @@ ABSENT = -1.0  # its count, where a rank has no gradient
 
 
 class Shards:
-    """read() measures the local parts; gather(), on all ranks at the same place of their program,
-    merges their states: one all_gather of an Exchange per mesh, 112 bytes a parameter, which nobody
-    waits for. Where it fails, and from then on, rows are those of this rank's parts."""
+    """read() measures the local parts. gather(), on all ranks at the same place of their program,
+    merges their states. It is one all_gather of an Exchange per mesh, 112 bytes a parameter,
+    which nobody waits for. Where it fails, and from then on, rows are those of this rank's
+    parts."""
 
     def __init__(self, adapter):
         self.adapter = adapter

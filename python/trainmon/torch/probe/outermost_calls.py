@@ -16,11 +16,12 @@ from trainmon.torch.steps.restored_hooks import Restored
 
 
 class StepCalls:
-    """`names_of(optimizer)` names the parameters that step with it; `look(names)` is called when
-    their gradients are there: at the start of step(); at its end where that is given a callable,
-    which may make them, or where GradScaler leaves unscaling to it. A step that it then skips is
-    only counted. A step() inside another, in the same thread, has what the outer ones leave. What
-    is raised goes to `failed(error)`. The arguments of step() are passed on as they are."""
+    """`names_of(optimizer)` names the parameters that step with it. `look(names)` is called when
+    their gradients are there, which is at the start of step(). It is at its end where that is
+    given a callable, which may make them, or where GradScaler leaves unscaling to it. A step that
+    it then skips is only counted. A step() inside another, in the same thread, has what the outer
+    ones leave. What is raised goes to `failed(error)`. The arguments of step() are passed on as
+    they are."""
 
     def __init__(self, optimizers, names_of, look, failed):
         """`optimizers` None: all there are, and those to come."""

@@ -34,8 +34,9 @@ def step_in_state(optimizer) -> int:
 
 
 def initialises_state(optimizer, frame) -> bool:
-    """Whether torch.distributed.checkpoint is calling step(), with lr 0 and zero gradients, to make
-    the state that it is about to load, or DeepSpeed, before training, to have it made."""
+    """Whether torch.distributed.checkpoint is calling step(), with lr 0 and zero gradients, to
+    make the state that it is about to load. Or DeepSpeed does, before training, to have it
+    made."""
     for _ in range(6):  # decorators of step() lie between
         if frame is None:
             return False

@@ -20,9 +20,9 @@ class DeclaredSteps:
     """In the place of an Adapter's relay. A window ends when end() is called, whatever stepped.
 
     Reduced gradients are read when any optimizer of the process that has some of the parameters
-    begins a step (with a closure: has ended it), so it does not matter what clears them afterwards.
-    Those no optimizer has touched are read in end(). An optimizer that steps more than once in a
-    window gives as many rows.
+    begins a step (with a closure: has ended it). So it does not matter what clears them
+    afterwards. Those no optimizer has touched are read in end(). An optimizer that steps more
+    than once in a window gives as many rows.
     """
 
     def __init__(self, reduce_shards: bool = False):

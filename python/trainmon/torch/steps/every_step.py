@@ -16,8 +16,9 @@ class EveryStep:
     """Until remove(), begins() and ends() of `listener` are called with (optimizer, args, kwargs,
     frame that runs the step). They must not raise. Any thread may make and remove one.
 
-    torch walks its dictionary of such hooks in each step, and that step raises when another thread
-    has changed the dictionary meanwhile, unless the walk was at its end. So all of ours are one."""
+    torch walks its dictionary of such hooks in each step. That step raises when another thread
+    has changed the dictionary meanwhile, unless the walk was at its end. So all of ours are
+    one."""
 
     _lock = threading.RLock()  # a garbage collection in here may remove one
     _listeners: dict[int, object] = {}

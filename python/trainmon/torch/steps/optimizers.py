@@ -88,8 +88,8 @@ def _inside(optimizer, found: list) -> list:
 
 
 def _wrapped(optimizer) -> list:
-    """What steps when the optimizer does. One with step hooks wraps nothing but what steps all of its
-    tensors: others are helpers of its own, or have a part of them (ZeroRedundancyOptimizer)."""
+    """What steps when the optimizer does. One with step hooks wraps nothing but what steps all of
+    its tensors. Others are its own, or have a part of them (ZeroRedundancyOptimizer)."""
     hooked = _has_step_hooks(optimizer)
     inner = getattr(optimizer, "chained_optimizers", None)
     if not isinstance(inner, (list, tuple)):

@@ -15,9 +15,9 @@ NOBODY = -1  # in the place of an index of an optimizer
 
 
 class Replaced:
-    """Looks at every step of every optimizer of the process. One that is not known is followed if it
-    steps at least half of what a watched one steps, outside of its step, with gradients that no step
-    has had. Optimizers are kept weakly."""
+    """Looks at every step of every optimizer of the process. One that is not known is followed if
+    it steps at least half of what a watched one steps. It must do so outside of its step, with
+    gradients that no step has had. Optimizers are kept weakly."""
 
     def __init__(self, adapter):
         self._adapter = weakref.ref(adapter)

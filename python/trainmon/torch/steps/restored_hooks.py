@@ -4,8 +4,8 @@ from __future__ import annotations
 
 class Restored:
     """torch 2.0 and 2.1 take the hooks out of step() of every class of torch.optim as soon as
-    torch.compile is used. While one of these is there, the class has torch's own step with hooks, and
-    so has the counter that a scheduler has put around step() of this optimizer since."""
+    torch.compile is used. While one of these is there, the class has torch's own step with hooks.
+    So has the counter that a scheduler has put around step() of this optimizer since."""
 
     _classes: dict[type, list] = {}  # class -> [how many, its step without hooks]
 

@@ -16,8 +16,9 @@ UNSEEN = 20  # backwards in a row that led to no step and are worth a word
 
 
 class Steps(_core.Steps):
-    """What hooks look at in every call is in C++: `recording`, `task`, `flags`, `previous`, `last` and
-    `frame`, the place of the forward under way, which the clock's steps know."""
+    """What hooks look at in every call is in C++: `recording`, `task`, `flags`, `previous`,
+    `last` and `frame`. The frame is the place of the forward under way, which the clock's steps
+    know."""
 
     __slots__ = (
         "adapter", "core", "index", "optimizer", "part", "sweeps", "directions", "updates", "formulas",
@@ -142,8 +143,8 @@ class Steps(_core.Steps):
         self.adapter.steps_failed()
 
     def find_start(self) -> None:
-        """A checkpoint may be loaded after watch(): looked for before the first rows, which a kill may
-        leave alone, and for the last time when the first step begins."""
+        """A checkpoint may be loaded after watch(). It is looked for before the first rows, which
+        a kill may leave alone, and for the last time when the first step begins."""
         if self.start_known or self.window:
             return
         step = self.adapter.steps_taken(self.optimizer)

@@ -1,8 +1,8 @@
 # The contract between the adapter and a way of spreading a model over processes.
-"""A wrapper answers for one model chunk: is it mine, under which names are its parameters, which
-tensor does an optimizer step for each, what part of that is the parameter's and how does it sit in the
-whole, and where do gradients appear before they are reduced. A new one is a file with a subclass and a
-line in choice.py (docs/adapters.md).
+"""A wrapper answers for one model chunk. It says whether the chunk is its own, and under which
+names the parameters are. It says which tensor an optimizer steps for each, what part of that is
+the parameter's and how it sits in the whole. It says where gradients appear before they are
+reduced. A new one is a file with a subclass and a line in choice.py (docs/adapters.md).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Parameter:
     owner: nn.Module
     key: str  # owner._parameters[key]
     shape: tuple | None = None  # of the whole parameter
-    # What optimizers hold for it: itself, a master copy, or a flat tensor that it has a piece of;
+    # What optimizers hold for it: itself, a master copy, or a flat tensor that it has a piece of.
     # None where this rank updates nothing of it.
     stepped: Tensor | None = None
     aliases: list[str] = field(default_factory=list)
@@ -124,9 +124,9 @@ class Wrapper:
 
     def values(self, kind: str, parameters: list[Parameter], optimizer) -> list | None:
         """At the begin of a step of that torch optimizer the reduced gradients (grad_reduced) and
-        weights (param_origin), at its end the weights (param_updated): local parts, None: no row.
-        Instead of a list, None says that all are in parameter.stepped itself, by way of locals():
-        the quickest."""
+        weights (param_origin). At its end the weights (param_updated). They are local parts; None
+        gives no row. Instead of a list, None says that all are in parameter.stepped itself, by
+        way of locals(): the quickest."""
         return None
 
     def state(self, parameter: Parameter, optimizer) -> Mapping | None:
@@ -147,9 +147,10 @@ class Wrapper:
 
     def hook_gradients(self, parameters: list[Parameter], registry) -> None:
         """Calls registry.unreduced(parameter, tensor) for each tensor into which the backward
-        accumulates the parameter's gradient before it is reduced, now or as soon as it exists; and
-        registry.reduced(parameter) where the reduced one appears on another tensor. Where no tensor's
-        .grad has it: registry.call_after(tensor, find) and registry.report(parameter, value)."""
+        accumulates the parameter's gradient before it is reduced, now or as soon as it exists.
+        Calls registry.reduced(parameter) where the reduced one appears on another tensor. Where
+        no tensor's .grad has it: registry.call_after(tensor, find) and registry.report(parameter,
+        value)."""
         raise NotImplementedError
 
     def gradient_now(self, parameter: Parameter) -> Tensor | None:

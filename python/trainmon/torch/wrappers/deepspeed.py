@@ -14,8 +14,8 @@ WHOLE = -1  # `at` of a piece that is all of the tensor that the optimizer updat
 
 @dataclass(frozen=True)
 class Piece:
-    """The part of a parameter that this rank updates: `size` elements from `at` on of the flat tensor
-    number `flat`, which are those from `begin` on of the flattened parameter."""
+    """The part of a parameter that this rank updates. It is `size` elements from `at` on of the
+    flat tensor number `flat`, which are those from `begin` on of the flattened parameter."""
 
     flat: int
     at: int

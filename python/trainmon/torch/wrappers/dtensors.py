@@ -1,6 +1,7 @@
 # Parameters that are DTensors, as tensor parallelism makes them: the local part is what is measured.
-"""A gradient may lie otherwise than its parameter: whole on every rank for a sharded embedding, an addend
-on every rank for a norm under sequence parallelism. Then its rows say so.
+"""A gradient may lie otherwise than its parameter. It is whole on every rank for a sharded
+embedding, and an addend on every rank for a norm under sequence parallelism. Then its rows say
+so.
 """
 
 from __future__ import annotations

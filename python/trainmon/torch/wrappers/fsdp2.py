@@ -113,9 +113,9 @@ class FindGathered(Hook):
 
 
 def _accumulates_apart(root) -> bool:
-    """Whether gradients are reduced in another dtype than that of the gathered parameters: then they
-    are added up in a buffer of FSDP2's own, until torch 2.15, whose parameters do not have one.
-    (Its policy is private; without it nothing is said.)"""
+    """Whether gradients are reduced in another dtype than that of the gathered parameters. Then
+    they are added up in a buffer of FSDP2's own, until torch 2.15, whose parameters do not have
+    one. (Its policy is private; without it nothing is said.)"""
     private = sys.modules.get("torch.distributed.fsdp._fully_shard._fsdp_param")
     parameter = getattr(private, "FSDPParam", None)
     if parameter is not None and not hasattr(parameter, "to_accumulated_grad_if_needed"):

@@ -1,5 +1,5 @@
-# Megatron-core: gradients add up in main_grad, bucket groups reduce them, and torch optimizers inside
-# Megatron's step on the parameters, on fp32 masters of them, or on this rank's shards.
+# Megatron-core: gradients add up in main_grad, and bucket groups reduce them. Torch optimizers
+# inside Megatron's step on the parameters, on fp32 masters of them, or on this rank's shards.
 from __future__ import annotations
 
 import gc

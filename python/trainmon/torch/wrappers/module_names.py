@@ -69,8 +69,9 @@ def callable_ones(
     """Every module whose hooks will be called, once (`seen` has ids), under its first name; what
     merely wraps the user's module only with `wrappers`.
 
-    A compiled module stands for all that is in it, where hooks vanish; with `follows_compiled` they
-    need not (compiled.py), and what torch.compile() gave back stands only for the module it was given.
+    A compiled module stands for all that is in it, where hooks vanish. With `follows_compiled`
+    they need not (compiled.py). Then what torch.compile() gave back stands only for the module it
+    was given.
     """
     inside: set[int] = set()
     for name, module in named(root):
