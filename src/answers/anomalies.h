@@ -35,12 +35,13 @@ struct AnomalyList {
 // the given steps; empty means all. Throws std::runtime_error when it is neither.
 AnomalyList read_anomalies(const std::filesystem::path& directory,
                            const std::set<std::int64_t>& steps = {});
-// By step, micro step, then as a fault passes through a step: what modules compute in forward
-// (actv, qkt, sr, router_*), gradients (actv_grad, pre_grad, acc_grad, post_grad), all the rest
-// (optimizer state, weights); in forward by virtual and then by real pipeline stage ascending,
-// else descending; then by call. Equal ones by rank and key: no order depends on the input's.
-// The order `msprobe` is that of anomaly.json files: its forward is actv alone, its optimizer
-// exp_avg and exp_avg_sq, and whatever it does not know comes first, with stages descending.
+// The order is by step, micro step, stage, pipeline stage, then call. The stages are as a fault
+// passes through a step. The first is what modules compute in forward (actv, qkt, sr, router_*).
+// Gradients (actv_grad, pre_grad, acc_grad, post_grad) follow, then all the rest (optimizer
+// state, weights). The pipeline stage is the virtual and then the real one, ascending in forward
+// and descending elsewhere. Equal ones are by rank and key: no order depends on the input's. The
+// order `msprobe` is that of anomaly.json files: its forward is actv alone, its optimizer exp_avg
+// and exp_avg_sq. Whatever it does not know comes first, with stages descending.
 enum class AnomalyOrder : std::uint8_t { run, msprobe };
 void sort_anomalies(std::vector<Anomaly>& anomalies, AnomalyOrder order = AnomalyOrder::run);
 // Replaces `file` by one JSON object of these entries, in order. Throws SinkError.

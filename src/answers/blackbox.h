@@ -61,9 +61,9 @@ struct BlackBox {
 // what rank_directories() throws.
 BlackBox read_black_box(const std::filesystem::path& run);
 
-// Copies the recorders of the newest restarts to RUN/frozen_0001, or the next free number, which
-// read_black_box() reads as a run; all of it is there or nothing. Its path. Throws
-// std::runtime_error and SinkError.
+// Copies the recorders of the newest restarts to RUN/frozen_0001, or the next free number. All of
+// it is there or nothing; read_black_box() reads it as a run. Its path. Throws std::runtime_error
+// and SinkError.
 std::filesystem::path freeze_black_box(const std::filesystem::path& run);
 
 }  // namespace trainmon

@@ -70,16 +70,20 @@ class GrowingDiagnosis {
   std::unique_ptr<StepsInOrder> steps_;  // of the rows that stay
   std::int64_t rows_read_ = 0;
 };
-// {"verdict": null | F, "findings": [F, ...], "checked": {check: times}, "evidence": {check:
-// {evidence: times}}, "not_checked": [{"check", "why"}]} with F = {"step", "restart", "check",
-// "stage", "ranks", "one_of_ranks", "tensors", "layers", "value", "bound", "evidence", "certain",
-// "text"}.
+// An object with these keys; F is the object of a finding.
+//   "verdict"      null or F
+//   "findings"     [F, ...]
+//   "checked"      {check: times}
+//   "evidence"     {check: {evidence: times}}
+//   "not_checked"  [{"check", "why"}]
+// F has the keys "step", "restart", "check", "stage", "ranks", "one_of_ranks", "tensors",
+// "layers", "value", "bound", "evidence", "certain", "text".
 std::string diagnosis_json(const Diagnosis& diagnosis);
 
 // "step 15, weights, rank 1, 2.weight"
 std::string place_text(const Diagnosis& diagnosis, const detect::Finding& finding);
-// Of each finding the first that says the same of the same tensors and ranks, in whichever step of
-// a restart: itself where it is the first.
+// Of each finding the first that says the same of the same tensors and ranks, in any step of the
+// restart. It may be the finding itself.
 std::vector<std::size_t> first_alike(const Diagnosis& diagnosis);
 // "also in steps 52 to 60" of ascending steps, or "also in 9 steps from 53 to 99"; empty of none.
 std::string also_text(const std::vector<std::int64_t>& steps);

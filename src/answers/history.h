@@ -22,8 +22,9 @@ class History {
   static constexpr std::size_t kMost = 16;
   static constexpr std::size_t kLeast = 8;
 
-  // The distance of the next one from the median of those before it, in units of 1.4826 times their
-  // median absolute deviation, of 0.01 at the least. NaN where fewer than 8 are before it.
+  // The distance of the next one from the median of those before it. The unit is 1.4826 times
+  // their median absolute deviation, which counts as 0.01 at the least. NaN where fewer than 8
+  // are before it.
   double score(double log) const;
   // The size whose log10 is that median; NaN where none is before.
   double usual() const;
@@ -46,22 +47,23 @@ struct Unusual {
   Row row = {};
 };
 
-// What a row of a series adds to a history: its value of a statistic, infinite where the row has
-// elements that are not finite, -infinite where a loss scaler skipped its step for that. nullopt
-// where it says nothing: an integer, such as the number of a token, a row without elements or
-// without values.
+// What a row of a series adds to a history: its value of a statistic. It is infinite where the
+// row has elements that are not finite, -infinite where a loss scaler skipped its step for that.
+// It is nullopt where the row says nothing: an integer, such as the number of a token, a row
+// without elements or without values.
 std::optional<double> history_value(const ReadRow& row, const Series& series, Stat stat);
 
-// Whether a line with this score and place leads another one in a list of the most unusual: among
-// equals the earlier one, and lines without a score last.
+// Whether a line with this score and place leads another one in a list of the most unusual. The
+// earlier one leads among equals, and lines without a score are last.
 bool is_more_unusual(double score, const BadPlace& place, double than, const BadPlace& than_place);
 
 // The rows of one line in the order in which they were recorded.
 template <typename Row>
 class LineHistory {
  public:
-  // Of several rows of a step the last one is its value; what is not finite counts wherever it is,
-  // and the first such row is the most unusual one, of a skipped step only where there is no other.
+  // The last of several rows of a step is its value. What is not finite counts wherever it is,
+  // and the first such row is the most unusual one. One of a skipped step is so only where there
+  // is no other.
   void add(std::int64_t step, double value, const Row& row) {
     if (has_bad_) return;
     if (has_last_ && step != step_) close();
@@ -100,8 +102,8 @@ class LineHistory {
   bool has_bad_ = false;  // not finite, and not of a skipped step
 };
 
-// For each series the number of its tensor, from 0 on: one that changed its dtype, or of which each
-// rank has a part, is several series.
+// For each series the number of its tensor, from 0 on. A tensor is several series where it
+// changed its dtype or where each rank has a part of it.
 struct TensorNumbers {
   explicit TensorNumbers(const std::vector<Series>& series);
   std::vector<std::uint32_t> of;  // by series

@@ -1,5 +1,6 @@
-// What a tracker has of a run already, kept in a folder of the person who pushes: a run belongs to
-// the training that writes it, may be read-only, and may be pushed to several places.
+// What a tracker has of a run already, kept in a folder of the person who pushes. The run is no
+// place for it: it belongs to the training that writes it, may be read-only, and may be pushed to
+// several places.
 #pragma once
 
 #include <cstdint>

@@ -327,8 +327,8 @@ void PushedSteps::put_own(Values& values, const std::map<int, TailStep>& ranks) 
   values[kGaps] = static_cast<double>(gaps_);
 }
 
-// Norms of layers, and of tensors that were the worst of a step: of the lowest rank, and of any
-// that saw what is not finite.
+// Norms of layers, and of tensors that were the worst of a step. They are of the lowest rank and
+// of any that saw what is not finite.
 void PushedSteps::put_tensors(Values& values, Start& start, const std::map<int, TailStep>& ranks) {
   learn_tensors(start, ranks);
   const int lead = start.ranks.begin()->first;

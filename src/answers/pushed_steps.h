@@ -1,5 +1,5 @@
-// The steps of a run as a tracker is given them: each once, over all ranks, in order, with the
-// values of the series that were chosen, from where an earlier push stopped.
+// The steps of a run as a tracker is given them: each once, over all ranks, in order. They have
+// the values of the chosen series and begin where an earlier push stopped.
 #pragma once
 
 #include <chrono>

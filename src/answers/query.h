@@ -35,14 +35,14 @@ struct QueryAccount {
   std::vector<std::string> incomplete;  // as RunRows has it
 };
 
-// Carries out one SELECT, in SQLite's dialect, over the tables of a run (of its logs; of its
-// database, where it has no log) or of one stats.db:
+// Carries out one SELECT, in SQLite's dialect, over the tables of a run or of one stats.db. The
+// rows of a run are of its logs, or of its database where it has no log.
 //   stats   the columns of trainmon.read(): key, then every statistic; also named rows
 //   logged  restart, rank, step, name, value: what mon.log was given
 //   alerts, gaps
-// Rows are read when they are asked for; conditions on rank, kind and step leave out what need not
-// be read. Throws std::invalid_argument for SQL that is wrong, does more than
-// read and compute, or takes too long, and what read_run() throws.
+// Rows are read when they are asked for; conditions on rank, kind and step leave out what need
+// not be read. Throws what read_run() throws, and std::invalid_argument for wrong SQL. SQL is
+// also wrong if it does more than read and compute, or takes too long.
 QueryAccount query(const std::filesystem::path& run, const std::string& sql,
                    const QueryOutput& output, const QueryOptions& options = {});
 

@@ -149,8 +149,8 @@ Plan plan_of(std::string_view text) {
   return plan;
 }
 
-// The order that a statement asks for, where rows can come in it without SQLite's sorting: of
-// columns of series, if so many rows fit in memory.
+// The order that a statement asks for, where rows can come in it without SQLite's sorting. It
+// must be of columns of series, and so many rows must fit in memory.
 std::vector<OrderTerm> order_given(const sqlite3_index_info& info, const QueriedRun& run) {
   constexpr std::size_t kSortedBytes = std::size_t{1} << 26;
   const std::size_t rows = kSortedBytes / QueryRows::bytes_of_row(info.colUsed);

@@ -83,9 +83,8 @@ class QueriedRun {
   std::vector<Damage> damage_;  // met while rows were read
 };
 
-// Adds the tables of docs/formats.md, whose rows are read piece by piece when a statement asks for
-// them; what it asks of rank, step and kind decides what is read at all. `run` outlives the
-// database.
+// Adds the tables of docs/formats.md. A statement reads their rows piece by piece; what it asks
+// of rank, step and kind decides what is read at all. `run` outlives the database.
 void add_query_tables(sqlite3* database, QueriedRun& run);
 
 }  // namespace trainmon

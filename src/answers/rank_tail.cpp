@@ -1,5 +1,6 @@
-// A step is told when its outcome is known and a later one has begun, with no batch still missing
-// in between: values of devices arrive late. A run that stands still does not hold its step back.
+// A step is told when its outcome is known, a later one has begun and no batch is missing in
+// between. Batches go missing for a while because values of devices arrive late. A run that
+// stands still does not hold its step back.
 #include "answers/rank_tail.h"
 
 #include <algorithm>

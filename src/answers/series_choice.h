@@ -1,5 +1,5 @@
-// Which curves of a run a tracker is given, within a budget: a run has one for each tensor and
-// statistic, and trackers are made for some hundred.
+// Which curves of a run a tracker is given, within a budget. A run has one for each tensor and
+// statistic; trackers are made for some hundred.
 #pragma once
 
 #include <array>
@@ -37,8 +37,8 @@ struct PushedSeries {
   std::string path() const;
 };
 
-// Once chosen a series stays. Layers may have three tenths of the budget, tensors a tenth, and
-// ranks but the lowest a fifth, so that what matters more finds room when it comes late.
+// A chosen series stays. Layers may have three tenths of the budget, tensors a tenth, and ranks
+// but the lowest a fifth. So what matters more finds room when it comes late.
 class SeriesChoice {
  public:
   // With what was chosen before, which may be more than the budget.

@@ -8,13 +8,13 @@
 
 namespace trainmon {
 
-// A change this many steps before the first bad one, or nearer, is told: a rate that is too high
+// A change this many steps before the first bad one, or nearer, is told. A rate that is too high
 // takes a few steps until something overflows.
 constexpr std::int64_t kStepsBefore = 10;
 
-// "lr of group 0 changed from 0.1 to 100 at step 5": values of this rank (negative: of any) and
-// restart that changed up to and including `step`, by optimizer, group and name. Groups that say
-// the same share a sentence. `declared` by step, as RunRows has it.
+// Values that changed up to and including `step`, as "lr of group 0 changed from 0.1 to 100 at
+// step 5". They are of this restart and rank (negative: of any), by optimizer, group and name.
+// Groups that say the same share a sentence. `declared` by step, as RunRows has it.
 std::vector<std::string> setting_changes(const std::vector<ReadDeclared>& declared,
                                          std::int32_t restart, std::int32_t rank,
                                          std::int64_t step);

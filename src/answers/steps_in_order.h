@@ -18,8 +18,8 @@
 
 namespace trainmon {
 
-// The tensors that have a NaN or an infinity where the first of all was found: in one step, on its
-// ranks, in what is measured at one time. Which of them was first cannot be told.
+// The tensors that have a NaN or an infinity where the first of all was found. That is one step,
+// its ranks, and what is measured at one time. Which of them was first cannot be told.
 class FoundTogether {
  public:
   explicit FoundTogether(const std::optional<FirstBad>& bad);
@@ -99,8 +99,8 @@ class StepsInOrder {
   int furthest_behind(const Pieces& pieces) const;
   void read(const RunStream& stream, const RunStream::Piece& piece, std::vector<Damage>& damage);
   void add_input(Rank& rank, const ReadRow& row, const RowCheck* check);
-  // The evidence of the step of a row; nullptr where the row comes too late, for its step was
-  // checked without it, or is of an older start.
+  // The evidence of the step of a row. It is nullptr where the row is of an older start or comes
+  // too late: its step was checked without it.
   detect::StepEvidence* open(Rank& rank, const ReadRow& row);
   void take_complete(std::int64_t until);
   bool is_torn(std::int64_t step) const;

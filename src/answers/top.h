@@ -13,7 +13,7 @@
 namespace trainmon {
 
 // The largest (or, for `smallest`, smallest) values of a statistic, one row per series over the
-// rows given; NaN first, of equal values the earliest, tensors of integers last. Rows without
+// rows given. NaN is first, of equal values the earliest, tensors of integers last. Rows without
 // elements or without values are left out.
 struct Ranked {
   ReadRow row;

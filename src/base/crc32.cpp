@@ -38,10 +38,10 @@ constexpr std::uint32_t shift_by(std::uint64_t bytes) {
 }
 
 #if defined(__x86_64__)
-// By what the halves of a register are multiplied to move it on by `bytes`: the lower half stands
-// eight bytes further from the end than the upper one. The other four bytes are where a factor of
-// 32 bits lies in its half; the product of two reflected numbers comes out one bit too low, hence
-// the shift.
+// The halves of a register are multiplied by these to move it on by `bytes`. The lower half
+// stands eight bytes further from the end than the upper one. The other four bytes are where a
+// factor of 32 bits lies in its half. The shift is there because the product of two reflected
+// numbers comes out one bit too low.
 struct Factors {
   long long lower;
   long long upper;

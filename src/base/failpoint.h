@@ -16,7 +16,7 @@ struct Failure {
 
 #if defined(TRAINMON_FAILPOINTS)
 
-// Counts a hit of `site` and carries out what was asked for it: returns an error or a limit,
+// Counts a hit of `site` and carries out what was asked for it. It returns an error or a limit,
 // sleeps, aborts, kills the process (SIGKILL) or throws std::runtime_error. Thread-safe.
 Failure failpoint(std::string_view site);
 

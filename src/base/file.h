@@ -28,8 +28,8 @@ struct FileIdentity {
 };
 
 // Owns one descriptor. Movable; not thread-safe. Somebody else in this process may close a
-// descriptor by its number and open another file, which then has that number: what is not the file
-// it was is never written to, cut or closed.
+// descriptor by its number and open another file, which then has that number. What is not the
+// file it was is never written to, cut or closed.
 class File {
  public:
   File() = default;
@@ -67,9 +67,9 @@ File create_file(const std::filesystem::path& path, mode_t mode = kFileMode);
 // Calls `work()`, and once more after `directory` was made again where somebody removed it: the
 // first call threw "deleted". What else it throws passes through.
 void in_directory(const std::filesystem::path& directory, const std::function<void()>& work);
-// Calls `make(number)`, which is to create the file of that number in `directory`, again with the
-// next number while it throws "exists" (somebody else's file is never touched). `number` is then
-// the next one that may be free. Otherwise as in_directory().
+// Calls `make(number)`, which is to create the file of that number in `directory`. While it
+// throws "exists", the next number is tried (somebody else's file is never touched). `number` is
+// then the next one that may be free. Otherwise as in_directory().
 void make_next_file(const std::filesystem::path& directory, int& number,
                     const std::function<void(int)>& make);
 // For reading; a link at `path` is followed (readers may be given one).
@@ -100,14 +100,14 @@ struct Appendable {
   bool is_new = false;
 };
 Appendable open_to_append(const std::filesystem::path& path);
-// The same for a file that other processes append to at the same time: every write goes to its end,
-// and what is there is left alone.
+// The same for a file that other processes append to at the same time. Every write goes to its
+// end, and what is there is left alone.
 File open_to_share(const std::filesystem::path& path);
 // Cuts off what follows the last `line_end` (a kill may have left part of a line); the size then.
 std::int64_t cut_torn_line(const File& file, std::string_view line_end,
                            const std::filesystem::path& path);
-// The directory, locked (flock) against others that ask for the same until the File is closed; not
-// open where another has it, or where the file system has no locks.
+// The directory, locked (flock) against others that ask for the same until the File is closed. It
+// is not open where another has it, or where the file system has no locks.
 File lock_directory(const std::filesystem::path& directory);
 // Replaces `path` by a file with this content; readers see the old or the new one, never a part.
 // The name during writing is `path` + ".tmp"; whatever stands there is removed first. `mode` as in
@@ -116,9 +116,9 @@ void write_atomically(const std::filesystem::path& path, std::string_view conten
                       mode_t mode = kFileMode);
 // The same, and on the disk before the old content goes; mode kFileMode.
 void replace_durably(const std::filesystem::path& path, std::string_view content);
-// Writes over the content of a file, spaces after it up to the old length, in the room that the
-// file takes already; the error "no_space" when that is too little. For a full disk: readers may
-// see a part.
+// Writes over the content of a file, in the room that the file takes already, with spaces after
+// it up to the old length. The error is "no_space" when that room is too little. For a full disk:
+// readers may see a part.
 void write_over(const std::filesystem::path& path, std::string_view content);
 // Makes `path` and missing parents, mode 0750 (less the umask). Fine when it exists.
 void make_directories(const std::filesystem::path& path);

@@ -1,5 +1,5 @@
-// The bounds of JSON that somebody else may have written, in one place: what walks a deep document
-// needs a stack as deep, and a parsed one takes some forty times its text.
+// The bounds of JSON that somebody else may have written, in one place. Code that walks a deep
+// document needs a stack as deep; a parsed one takes some forty times its text.
 #pragma once
 
 #include <cstdint>

@@ -11,9 +11,9 @@ std::string host_name();
 std::string pid_namespace();
 
 enum class Alive : std::uint8_t { yes, no, unknown };
-// Whether the process `pid` of that host and namespace ("" for unknown) lives, which was there at
-// `started` (UTC, ISO 8601; "" for unknown): a younger process has only got its number. Unknown for
-// other hosts and namespaces.
+// Whether the process `pid` of that host and namespace ("" for unknown) lives. It was there at
+// `started` (UTC, ISO 8601; "" for unknown): a younger process has only got its number. Unknown
+// for other hosts and namespaces.
 Alive is_alive(const std::string& host, const std::string& pid_namespace, std::int64_t pid,
                const std::string& started);
 

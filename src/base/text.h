@@ -36,8 +36,8 @@ std::string json_list(std::span<const std::string> values);
 // A list of numbers as JSON: "[2,3]".
 std::string list_text(std::span<const std::int64_t> numbers);
 
-// `text` for a terminal or a log line: control characters, escape codes, bidirectional overrides
-// and bytes that are not UTF-8 are shown as \xNN or \u{NNNN}; everything else is kept.
+// `text` for a terminal or a log line. Control characters, escape codes, bidirectional overrides
+// and bytes that are not UTF-8 are shown as \xNN or \u{NNNN}. Everything else is kept.
 std::string printable(std::string_view text);
 
 // One word for a shell to read back: as it is, or in quotes.

@@ -186,8 +186,8 @@ void print_box(const BlackBox& box, bool follows, Context& context) {
   print_text(box, context);
 }
 
-// What a look differs in from the one before, but for how long somebody waits: where no terminal
-// shows one look in place of the other, only what is new is told.
+// What a look differs in from the one before, but for how long somebody waits. Without a terminal
+// no look takes the place of the one before, so only what is new is told.
 std::string state_of(const BlackBox& box) {
   std::string state;
   const auto add = [&](const auto&... parts) { ((state += parts, state += '\n'), ...); };

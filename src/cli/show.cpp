@@ -29,7 +29,7 @@ bool any(const std::vector<ReadRow>& rows, std::size_t count, const auto& is_so)
 }
 
 // Takes out the rows of backwards that no step followed and a later attempt at the same step
-// replaced: who reads a listing counts one row per step. Says how many there were.
+// replaced. The reader of a listing counts one row per step. Says how many there were.
 void leave_out_attempts(RunRows& rows, const Context& context) {
   const auto place = [&rows](const ReadRow& row) {
     return std::tuple(row.restart, row.rank, rows.series[row.series].optimizer, row.step);

@@ -1,5 +1,5 @@
-// Rows whose values a CUDA device computes: launched together, sealed as a late batch, and, where a
-// launch was captured in a graph, one more row for every replay.
+// Rows whose values a CUDA device computes: launched together and sealed as a late batch. A
+// launch that was captured in a graph gives one more row for every replay.
 #pragma once
 
 #include <atomic>

@@ -1,22 +1,23 @@
 // Keeps the cost of monitoring within a share of the step's time, by recording fewer steps.
 //
-// What a recorded step costs is seen in two ways. Hooks time themselves: that is steady, but misses
-// what they cause elsewhere (being called by torch, cold caches, a writer thread on a core that
-// training wanted). And recorded steps are compared with the bare ones beside them: that misses
-// nothing, but steps differ from each other by per cents without us. So
+// What a recorded step costs is seen in two ways. Hooks time themselves: that is steady, but
+// misses what they cause elsewhere. Such costs are calls by torch, cold caches, and a writer
+// thread on a core that training wanted. And recorded steps are compared with the bare ones
+// beside them: that misses nothing, but steps differ from each other by per cents without us. So
 //
 //   cost of a recorded step = factor * (own seconds of a recorded step - of a bare one)
 //   share = (own seconds of a bare step + kept * cost) / seconds of a step without all that
 //
-// where the factor is the mean of a first guess and of what the comparisons gave, each weighted by
-// the inverse of its variance: on a quiet machine the comparisons decide, on a noisy one the clock
-// in the hooks. All values are medians over the last steps of a sort, which follow a drift and take
-// no notice of single slow steps.
+// The factor is the mean of a first guess and of what the comparisons gave, each weighted by the
+// inverse of its variance. So the comparisons decide on a quiet machine, the clock in the hooks
+// on a noisy one. All values are medians over the last steps of a sort, which follow a drift and
+// take no notice of single slow steps.
 //
-// Kept are `part` of every `of` steps, spread evenly (Keep::takes). Fractions lie at most 1/8 apart
-// (8 to 15 sixteenths, times a power of two): the largest one within the budget is chosen, which
-// uses 8/9 of it or more, and stays while the share is from 0.85 to 1.1 of the budget. So where the
-// estimate is right to 10 %, the share is within 20 % of the budget, or all steps are recorded.
+// Kept are `part` of every `of` steps, spread evenly (Keep::takes). Fractions lie at most 1/8
+// apart (8 to 15 sixteenths, times a power of two). The largest one within the budget is chosen,
+// which uses 8/9 of it or more. It stays while the share is from 0.85 to 1.1 of the budget. So
+// where the estimate is right to 10 %, the share is within 20 % of the budget, or all steps are
+// recorded.
 #pragma once
 
 #include <array>
@@ -30,9 +31,9 @@ struct Keep {
   std::int64_t part = 1;
   std::int64_t of = 1;
 
-  // Whether the step is one of them: those whose number, written in binary and backwards, is small.
-  // So they are spread evenly, and the steps of a smaller fraction are also steps of every larger
-  // one: ranks that chose differently share the steps of the one that records least.
+  // Whether the step is one of them: those whose number, written in binary and backwards, is
+  // small. So they are spread evenly, and the steps of a smaller fraction are also steps of every
+  // larger one. Ranks that chose differently share the steps of the one that records least.
   bool takes(std::int64_t step) const;
   double share() const { return static_cast<double>(part) / static_cast<double>(of); }
   bool operator==(const Keep&) const = default;

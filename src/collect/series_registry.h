@@ -29,8 +29,9 @@ class SeriesRegistry final : public SeriesTable {
   // The series equal to `id` but for its dtype; registers it when first asked for. Lock-free after.
   SeriesId with_dtype(SeriesId id, DType dtype);
 
-  // Where a check of a tensor of this series and size begins in the full tensor (stats/check.h);
-  // nullopt where none is taken: of another kind, or of a shard that is no contiguous range.
+  // Where a check of a tensor of this series and size begins in the full tensor (stats/check.h).
+  // It is nullopt where none is taken: of another kind, or of a shard that is no contiguous
+  // range.
   std::optional<std::int64_t> check_from(SeriesId id, std::int64_t elements) const;
 
   // The number of these sizes, lock-free when they are the full shape of the series or it had them
