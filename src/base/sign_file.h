@@ -4,8 +4,8 @@
 //   u32      planes: 1 (x > 0) or 2 (x > 0, then x < 0)
 //   u32      ndim, at most 64
 //   i64      the sizes, ndim of them
-//   bytes    the planes, ceil(count / 8) bytes each; element i of the C order is in bit i % 8 of
-//            byte i / 8, unused bits are 0
+//   bytes    the planes, ceil(count / 8) each; element i of the C order in bit i % 8 of byte i / 8,
+//            unused bits 0
 //   u32      CRC-32C of everything before
 //
 // All little-endian.

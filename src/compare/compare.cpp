@@ -1,5 +1,6 @@
 // Steps of both runs are compared side by side. What whole runs tell is taken from their first
-// steps and held against the whole at the end; where it was another, all steps are compared again.
+// steps and held against the whole at the end. Where the whole tells something else, all steps
+// are compared again.
 #include "compare/compare.h"
 
 #include <cmath>

@@ -95,8 +95,8 @@ struct CompareReport {
 };
 
 // Rows are matched by kind, name without the prefixes of wrappers, element, step, attempt, micro
-// step, call and rank; values merged over ranks match each rank. Throws std::runtime_error where a
-// directory holds no run or the runs have no row in common, naming what each has, and
+// step, call and rank. Values merged over ranks match each rank. Throws std::runtime_error where
+// a directory holds no run or the runs have no row in common, naming what each has. Throws
 // std::invalid_argument for options that make no sense.
 CompareReport compare(const CompareOptions& options);
 

@@ -8,8 +8,8 @@
 namespace trainmon {
 namespace {
 
-// In multiples of the unit round-off: what one rounding at the end may do to an element, and what
-// the sum before it, which is float32 at best, has gathered.
+// In multiples of the unit round-off. kStored is what one rounding at the end may do to an
+// element. kSummed is what the sum before it, which is float32 at best, has gathered.
 constexpr double kStored = 8.0;
 constexpr double kSummed = 256.0;
 constexpr double kFloat32 = 0x1p-24;

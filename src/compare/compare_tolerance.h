@@ -26,10 +26,10 @@ using ComparedValues = std::array<double, kComparedStats.size()>;
 enum class Spread : std::uint8_t { averaged, single };
 Spread spread_of(std::size_t stat);
 
-// Relative differences of the statistics kComparedStats[0 .. kValueStats), relative to the norm
-// (norm), to the root mean square (mean, std) and to the largest element of both (min, max,
-// absmax); NaN where one has no value, 0 where both are equal, infinities included. Elements count
-// as not smaller than `at_least`, in root mean square.
+// Relative differences of the statistics kComparedStats[0 .. kValueStats). They are relative to
+// the norm (norm), to the root mean square (mean, std) and to the largest element of both (min,
+// max, absmax). NaN where one has no value, 0 where both are equal, infinities included. Elements
+// count as not smaller than `at_least`, in root mean square.
 std::array<double, kValueStats> relative_differences(const ComparedValues& a,
                                                      const ComparedValues& b,
                                                      double at_least = 0.0);
@@ -37,16 +37,16 @@ std::array<double, kValueStats> relative_differences(const ComparedValues& a,
 using SpreadLevels = std::array<double, 2>;
 SpreadLevels levels_of(const std::array<double, kValueStats>& differences);
 
-// What rounding alone may come to, for a tensor of `count` elements (0: not known) that is, or was
-// computed from, numbers with this unit round-off.
+// What rounding alone may come to, for a tensor of `count` elements (0: not known). The tensor
+// is, or was computed from, numbers with this unit round-off.
 double rounding_level(Spread spread, double roundoff, std::int64_t count);
 
 // Rounding is fed back into training: by so much its trace may have grown after so many steps.
 double drift(std::int64_t steps);
 
-// The share of what a weight moves in a step that may be noise:
-// optimizers that divide by a gradient's size turn rounding of a gradient that is zero but for
-// rounding into steps of full size.
+// The share of what a weight moves in a step that may be noise. The rounding of a gradient that
+// is zero but for rounding becomes steps of full size in optimizers that divide by a gradient's
+// size.
 inline constexpr double kNoisyShare = 1.0 / 4;
 // The same where all of a gradient may be rounding: steps of both runs in opposite directions.
 inline constexpr double kNoiseShare = 2.0;
@@ -59,8 +59,8 @@ class NoiseLevels {
   void add(std::uint32_t tensor, int kind, const SpreadLevels& levels);
   void end_step();
   bool is_zero() const { return is_zero_; }
-  // What a sound run may differ by at the step that ended last: the noise of the tensor, or the
-  // median over tensors of its kind where that is larger, times a safety factor.
+  // What a sound run may differ by at the step that ended last: the noise times a safety factor.
+  // The noise is that of the tensor, or the median over tensors of its kind where that is larger.
   double at(std::uint32_t tensor, int kind, Spread spread) const;
 
   static constexpr double kSafety = 10.0;

@@ -253,8 +253,8 @@ bool Comparison::has_other_form(const Look& look) {
   return true;
 }
 
-// How far the weights are apart that an activation was computed with: those of its module, and of
-// the module whose output it is, which is told by equal values.
+// How far the weights are apart that an activation was computed with. These are the weights of
+// its module, and of the module whose output it is, which is told by equal values.
 double Comparison::weights_apart(const Look& look) {
   const double own = owned_[look.use.module];
   const ComparedValues& values = look.a.values;

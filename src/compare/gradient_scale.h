@@ -16,9 +16,9 @@ bool is_parameter_gradient(std::string_view kind);
 // The larger root mean square of both rows; 0 where it is not known or not finite.
 double root_mean_square(const ComparedRow& a, const ComparedRow& b);
 
-// A gradient that is zero but for rounding (of a bias before a normalisation, of the bias of keys)
-// holds as much of it as the other gradients of its module, which were summed from the same output
-// gradients (docs/compare.md). Of one step at a time.
+// A gradient may be zero but for rounding (of a bias before a normalisation, of the bias of
+// keys). It holds as much rounding as the other gradients of its module: all were summed from the
+// same output gradients (docs/compare.md). Of one step at a time.
 class GradientScales {
  public:
   // The pairs of a step; `kinds` and `modules` are those of tensors of A by number, a kind of -1
@@ -28,8 +28,8 @@ class GradientScales {
   // The values of the step.
   void measure(const std::vector<RowPair>& pairs, const std::vector<ComparedRow>& a,
                const std::vector<ComparedRow>& b);
-  // Root mean square per element below which the pair must not be judged by its own size, which is
-  // size_of(); 0 for rows of anything else and of sources without sizes.
+  // Root mean square per element below which the pair must not be judged by its own size. That
+  // size is size_of(). 0 for rows of anything else and of sources without sizes.
   double at(std::size_t pair) const;
   double size_of(std::size_t pair) const { return sizes_[pair]; }
 

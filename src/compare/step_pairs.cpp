@@ -1,5 +1,5 @@
-// Steps of a training are alike: as long as the rows of both runs are those of the step before but
-// for values, so are the pairs. Else rows of one place are brought together by sorting.
+// Steps of a training are alike. The pairs of the step before stay as long as the rows of both
+// runs differ from it in values alone. Else rows of one place are brought together by sorting.
 #include "compare/step_pairs.h"
 
 #include <algorithm>

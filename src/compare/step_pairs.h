@@ -46,10 +46,11 @@ class StepPairs {
   // Matches of the tensors must not change, but tensors may be added.
   StepPairs(const TensorTable& a, const TensorTable& b, BackwardOrder backward);
 
-  // Pairs of a step in A's order of execution: attempt, then as a fault passes through a step
-  // (model/first_bad.h), then the order on the rank. Rows of one place are matched rank by rank,
-  // the k-th of one rank with the k-th of the other; a row merged over ranks matches every rank
-  // the other run has there. `a_is_within`: B has earlier or equal and later or equal steps.
+  // Pairs of a step in A's order of execution. The order is by attempt, then as a fault passes
+  // through a step (model/first_bad.h), then by the order on the rank. Rows of one place are
+  // matched rank by rank, the k-th of one rank with the k-th of the other. A row merged over
+  // ranks matches every rank the other run has there. `a_is_within`: B has earlier or equal and
+  // later or equal steps.
   void match(std::int64_t step, const std::vector<ComparedRow>& a, bool a_is_within,
              const std::vector<ComparedRow>& b, bool b_is_within);
   const std::vector<RowPair>& pairs() const { return pairs_; }

@@ -17,9 +17,9 @@ bool is_weight(std::string_view kind);
 // The largest one; NaN is none.
 double largest(const std::array<double, kValueStats>& differences);
 
-// Of a pair of weights: the values of the step before, and the furthest that either run moved in
-// one of the last steps, relative to the tensor. Before the first step a weight before the step has
-// not moved; what one after the step did is taken from the next.
+// Of a pair of weights: the values of the step before and the furthest move. The move is of
+// either run in one of the last steps, relative to the tensor. Before the first step a weight
+// before the step has not moved; what one after the step did is taken from the next.
 struct WeightStep {
   bool has_before = false;
   ComparedValues before_a{}, before_b{};

@@ -26,8 +26,8 @@ std::string line_and_column(std::string_view text, std::size_t offset) {
   return "line " + std::to_string(line) + ", column " + std::to_string(column);
 }
 
-// A first pass over the text for what a parsed document cannot show any more: where the syntax is
-// wrong, keys written twice, and nesting, which is stopped before anything is built.
+// A first pass over the text, for what a parsed document cannot show any more. That is where the
+// syntax is wrong, keys written twice, and nesting, which is stopped before anything is built.
 class Scan final : public nlohmann::json_sax<json> {
  public:
   explicit Scan(std::string_view text) : text_(text) {}

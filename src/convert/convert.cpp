@@ -1,5 +1,5 @@
-// From a source to a target: parts are read by several threads; a target that is one file gets
-// their rows in order all the same.
+// From a source to a target. Several threads read parts; a target that is one file gets their
+// rows in order all the same.
 #include "convert/convert.h"
 
 #include <algorithm>

@@ -49,8 +49,8 @@ struct ConvertReport : RowReport {
 };
 
 // All or nothing: `to` gets its name when everything is in it. Throws std::invalid_argument for
-// options that make no sense, std::runtime_error where there is nothing to convert or `to` is in
-// the way, SinkError when it cannot be written.
+// options that make no sense, SinkError when `to` cannot be written. Throws std::runtime_error
+// where there is nothing to convert or `to` is in the way.
 ConvertReport convert(const ConvertOptions& options);
 
 }  // namespace trainmon

@@ -28,9 +28,9 @@ struct MsprobeRow {
   std::uint64_t absent = 0;
 };
 
-// Passes rows of msprobe's own files through. Rows of a run are gathered step by step: attempts
-// that were not taken are left out, sums of gradients count once, calls are shared out among micro
-// steps as the sink msprobe_csv does it.
+// Passes rows of msprobe's own files through. Rows of a run are gathered step by step, as the
+// sink msprobe_csv does it. Attempts that were not taken are left out, sums of gradients count
+// once, and calls are shared out among micro steps.
 class MsprobeView {
  public:
   using Take = std::function<void(const MsprobeRow&)>;

@@ -10,8 +10,8 @@ namespace trainmon {
 // published. Leftovers of processes that were killed are removed at the start.
 class Staging {
  public:
-  // Throws std::runtime_error when `to` exists and `overwrite` is false, or when it is something
-  // that no conversion to a directory, or to a database, has made.
+  // Throws std::runtime_error when `to` exists and `overwrite` is false. Throws it also when `to`
+  // is something that no conversion to a directory, or to a database, has made.
   Staging(std::filesystem::path to, bool is_directory, bool overwrite);
   ~Staging();
   Staging(const Staging&) = delete;

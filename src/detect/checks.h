@@ -122,12 +122,12 @@ void check_replicas(const Window& window, Findings& found);
 void check_exp_avg(const Window& window, Findings& found);
 // exp_avg_sq = beta2 exp_avg_sq + (1 - beta2) gradient^2, over sums.
 void check_exp_avg_sq(const Window& window, Findings& found);
-// The weights moved by lr times the step that the optimizer's formula takes, and by their decay:
-// over sketches, where that step was recorded; of SGD over sums, too. Else weights that had to move
-// did.
+// The weights moved by lr times the step that the optimizer's formula takes, and by their decay.
+// It is checked over sketches, where that step was recorded; of SGD over sums, too. Else weights
+// that had to move did.
 void check_update(const Window& window, Findings& found);
 
-// The reduced gradient is the mean of the unreduced ones, but for one factor of clipping: such a
+// The reduced gradient is the mean of the unreduced ones, but for one factor of clipping. Such a
 // factor leaves one norm, and is another in another step. Keeps the factors.
 class Reductions {
  public:

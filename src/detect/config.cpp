@@ -1,7 +1,7 @@
 // What the groups of an optimizer say is compared with what they said. A rate may fall at once (a
-// schedule of steps), return to what it was (a restart), rise from zero (thawing), and rise by as
-// much as it rose before (a warm-up). Of each value the first change is said. And ranks that step
-// the same weights declare the same values.
+// schedule of steps) and return to what it was (a restart). It may rise from zero (thawing) and
+// by as much as it rose before (a warm-up). Of each value the first change is said. And ranks
+// that step the same weights declare the same values.
 #include <algorithm>
 #include <cmath>
 #include <set>

@@ -1,5 +1,5 @@
-// What the checks of a step look at: of each row a few numbers and a digest, by tensor, quantity
-// and rank; where it was recorded with checks, a fingerprint and a sketch as well.
+// What the checks of a step look at. It is a few numbers and a digest of each row, by tensor,
+// quantity and rank. A row that was recorded with checks has a fingerprint and a sketch as well.
 #pragma once
 
 #include <array>
@@ -47,8 +47,9 @@ enum class Evidence : std::uint8_t { statistics, fingerprints, sketches };
 inline constexpr int kEvidences = 3;
 std::string_view evidence_name(Evidence evidence);
 
-// The sketch of what rounding does is at most so many times as long as that: where it is alike for
-// all elements (stats/check.h), and where it has any signs, but for once in 10^8 times.
+// The sketch of what rounding does is at most so many times as long as that. It holds where
+// rounding is alike for all elements (stats/check.h). It holds where rounding has any signs, but
+// for once in 10^8 times.
 inline constexpr double kStretch = 2.5;
 
 // A number, or eight, that are linear in the elements of a tensor: their sum, or their sketch.
@@ -80,8 +81,8 @@ struct Observation {
   double absmax = 0.0;
   std::optional<std::uint64_t> fingerprint = {};
   std::vector<float> sketch = {};  // empty: none
-  // Of `update` alone: the parameter's group, and whether the optimizer takes its decay of the
-  // weights apart from the step, though its group does not say so.
+  // Of `update` alone. `group` is the parameter's. `decays_apart`: the optimizer takes its decay
+  // of the weights apart from the step, though its group does not say so.
   std::int32_t group = -1;
   bool decays_apart = false;
 

@@ -19,7 +19,7 @@ constexpr std::int64_t kCertain = 3;    // so many in a row do what chance may d
 constexpr std::int64_t kRegular = 3;    // so many runs of one length are meant
 constexpr std::size_t kBatches = 4096;  // that are remembered of each rank
 // Of the entropy: records that are kept, the fewest that tell, and how far one may be from their
-// median, in spreads of which the least is kLeastSpread bits.
+// median. The distance is in spreads, of which the least is kLeastSpread bits.
 constexpr std::size_t kRecords = 48, kFewestRecords = 16;
 constexpr double kFar = 7.0, kLeastSpread = 0.05;
 // Two values that are equally frequent have one bit: flags and masks, not ids.

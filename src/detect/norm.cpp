@@ -1,6 +1,6 @@
-// What log() was given as the norm of all gradients is held against the rows. People log it before
-// they clip, so it may also be larger than the norm of what the optimizer used, as long as that is
-// one limit. Somebody may mean another norm, so it is never called certain.
+// What log() was given as the norm of all gradients is held against the rows. People log it
+// before they clip. So it may also be larger than the norm of what the optimizer used, as long as
+// that is one limit. Somebody may mean another norm, so it is never called certain.
 #include <algorithm>
 #include <cctype>
 #include <cmath>
@@ -34,8 +34,8 @@ struct Norm {
   bool is_of(double other) const { return std::abs(other - value()) <= tolerance * value(); }
 };
 
-// The gradients of a step, by optimizer: those that a rank has whole, and the shards of all ranks,
-// each once, for groups of ranks may hold the same shard.
+// The gradients of a step, by optimizer: those that a rank has whole, and the shards of all
+// ranks. Each shard counts once, for groups of ranks may hold the same one.
 class Gradients {
  public:
   explicit Gradients(const Window& window) {

@@ -1,5 +1,6 @@
-// A row that one step has and the next has not tells of a gradient that is None, or of a parameter
-// that its optimizer does not hold any more. Ranks from which rows were lost are left out.
+// A row that one step has and the next has not tells of a missing gradient or parameter. The
+// gradient is None, or the optimizer does not hold the parameter any more. Ranks from which rows
+// were lost are left out.
 #include <algorithm>
 #include <array>
 #include <set>

@@ -1,6 +1,6 @@
 // The sum over a tensor is linear, so the sum of the mean is the mean of the sums; likewise its
-// sketch. Each element of a mean of n is rounded less than n times, by at most u of what was added:
-// so the bound holds for any order in which a collective adds.
+// sketch. Each element of a mean of n is rounded less than n times, by at most u of what was
+// added. So the bound holds for any order in which a collective adds.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -49,8 +49,9 @@ double residual(const Observation& reduced, const Reduction& one, double factor)
 }
 
 double bound_of(const Observation& reduced, const Reduction& one, double factor) {
-  // The multiplication by the factor rounds once more, below the smallest normal number by half of
-  // the distance that numbers have there: a factor that an infinity made small leads to it.
+  // The multiplication by the factor rounds once more. Below the smallest normal number it does
+  // so by half of the distance that numbers have there; a factor that an infinity made small
+  // leads there.
   const double unit = unit_roundoff(reduced.dtype);
   const Linear linear = reduced.linear(one.evidence);
   return factor * one.bound + 2.0 * unit * linear.size + linear.stored +
@@ -134,8 +135,9 @@ Scale common_scale(const std::vector<Clipped>& all) {
   return is_clipping(*middle) ? Scale{*middle, 4.0 * error} : Scale{};
 }
 
-// All by which tensors of one rank may have been clipped: by none, with most of them, and in groups
-// of their own, of two tensors at the least. What one tensor has for itself is no clipping.
+// All by which tensors of one rank may have been clipped. They are clipped by none, with most of
+// them, and in groups of their own, of two tensors at the least. What one tensor has for itself
+// is no clipping.
 std::vector<Scale> scales_of(const Window& window, const std::vector<Reduction>& all,
                              std::int32_t rank) {
   constexpr int kMostTried = 16;  // people clip few groups

@@ -1,4 +1,4 @@
-// Weights that are drawn at random are equal nowhere: where two tensors are, one was copied from
+// Weights that are drawn at random are equal nowhere. Where two tensors are, one was copied from
 // the other, or both were drawn from the same state of a generator. That may be meant.
 #include <algorithm>
 #include <cmath>

@@ -18,8 +18,9 @@
 namespace trainmon::detect {
 
 // Checks that compare ranks are left to `trainmon diagnose`. A window is checked when its outcome
-// is known, the next one has begun and all batches before that are there; the last one when the
-// monitor stops. Memory is that of kMostOpen windows: what comes later than these is not checked.
+// is known, the next one has begun and all batches before that are there. The last one is checked
+// when the monitor stops. Memory is that of kMostOpen windows: what comes later than these is not
+// checked.
 class StepChecks final : public Rule {
  public:
   explicit StepChecks(std::int32_t rank) : rank_(rank) {}

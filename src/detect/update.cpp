@@ -34,13 +34,14 @@ struct Step {
   const Observation* update;
 };
 
-// Roundings of an element of a step, beside those of the weight that it moves: eight of the
-// optimizer, which has two quotients, a root, a sum, a product and three factors; as many of ours.
+// Roundings of an element of a step, beside those of the weight that it moves. Eight are of the
+// optimizer, which has two quotients, a root, a sum, a product and three factors. As many are
+// ours.
 constexpr double kOfFormulas = 16.0;
 
 // The norms of the two terms of NAdam, which may cancel, beyond that of their sum. The one of the
-// gradient is at most sqrt(1 / (1 - beta2)) in each element, for exp_avg_sq has its square with
-// that factor; the other is at most this and their sum.
+// gradient is at most sqrt(1 / (1 - beta2)) in each element: exp_avg_sq has its square with that
+// factor. The other is at most this and their sum.
 double terms_of_nadam(const Observation& update, const DeclaredGroup& group) {
   const double beta2 = value_of(group, "betas.1").value_or(0.0);
   return 2.0 * std::sqrt(update.count / (1.0 - beta2));
@@ -73,9 +74,8 @@ std::optional<Distance> distance_of_formula(const Step& step, const DeclaredGrou
   return distance_of(left, *step.after, Evidence::sketches);
 }
 
-// The same of SGD alone, where u was not recorded: w = w - lr (d + decay w), where d is the
-// gradient or the momentum buffer, which has the decay in it. nullopt where the group is not of
-// plain SGD.
+// The same of SGD alone, where u was not recorded: w = w - lr (d + decay w). d is the gradient or
+// the momentum buffer, which has the decay in it. nullopt where the group is not of plain SGD.
 std::optional<Distance> distance_of_sgd(const Step& step, const DeclaredGroup& group) {
   const std::optional<double> momentum = value_of(group, "momentum");
   const std::optional<double> lr = value_of(group, "lr"), nesterov = value_of(group, "nesterov");
@@ -111,9 +111,9 @@ bool check_equation(const Window& window, const Step& step, Findings& found) {
 }
 
 // The largest step of Adam is at least lr norm(exp_avg) / sqrt(n) / (sqrt(largest exp_avg_sq) +
-// eps), without the bias correction of exp_avg, which makes it larger, and with the largest that
-// exp_avg_sq's can be. Decay may pull against it. What is left moves any weight, if it is more than
-// half of its last bit.
+// eps). That is without the bias correction of exp_avg, which makes it larger, and with the
+// largest that exp_avg_sq's can be. Decay may pull against it. What is left moves any weight, if
+// it is more than half of its last bit.
 void check_moved(const Window& window, const Step& step, const GroupValues& groups,
                  Findings& found) {
   const Observation& after = *step.after;

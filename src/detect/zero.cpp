@@ -1,5 +1,6 @@
-// A layer that was cut off has gradients of exact zeros from then on; an expert that no token chose
-// has them now and then, so three steps in a row are asked for, and it is never called certain.
+// A layer that was cut off has gradients of exact zeros from then on. An expert that no token
+// chose has them now and then. So three steps in a row are asked for, and it is never called
+// certain.
 #include "detect/checks.h"
 
 namespace trainmon::detect {

@@ -12,8 +12,8 @@
 
 namespace trainmon {
 
-// A `.npy` of bools, or of signs as int8 (-1, 0, 1), of which a block is read at a time, or a
-// `.sign`, which is read whole.
+// A `.npy` or a `.sign`. The `.npy` is of bools, or of signs as int8 (-1, 0, 1), and a block is
+// read at a time. The `.sign` is read whole.
 class DirectionFile {
  public:
   // Throws std::runtime_error that says what is wrong, without the path, and SinkError when the
@@ -28,8 +28,8 @@ class DirectionFile {
   // Reads all and puts it into the order of rows; 1 bit per element is kept.
   void put_in_rows();
 
-  // The elements from `first` (a multiple of 64) on, as many as `words` has bits: element
-  // first + i in bit i % 64 of word i / 64. Bits beyond the last element are 0.
+  // The elements from `first` (a multiple of 64) on, as many as `words` has bits. Element first +
+  // i is in bit i % 64 of word i / 64. Bits beyond the last element are 0.
   void read(int plane, std::int64_t first, std::span<std::uint64_t> words) const;
 
  private:

@@ -43,9 +43,10 @@ struct Remark {
   std::string what;                 // "only in the first", "sizes [2, 3] against [3, 2]", ...
 };
 
-// The manual's rule: an agreement of less than 97 of 100 at the first step of a parameter that was
-// compared, or more than 3 of 100 less than at its step before. Exact: whole numbers are compared,
-// not rounded quotients. A tensor without elements is never suspicious.
+// The manual's rule. first_step: an agreement of less than 97 of 100 at the first step of a
+// parameter that was compared. drop: more than 3 of 100 less than at its step before. Exact:
+// whole numbers are compared, not rounded quotients. A tensor without elements is never
+// suspicious.
 enum class DirectionRule : std::uint8_t { first_step, drop };
 struct Suspicion {
   std::size_t parameter = 0;  // in RankDirections::parameters
@@ -67,8 +68,8 @@ struct RankDirections {
   // Each parameter's first bad step: by step, then in backward order.
   std::vector<Suspicion> suspicions;
   std::vector<Remark> not_compared;
-  // Compared, but: a NaN (as the summaries' norms tell) counts as not positive; of two files of one
-  // parameter, .sign and .npy, the newer was taken.
+  // Compared, but with a doubt. A NaN (as the summaries' norms tell) counts as not positive. Of
+  // two files of one parameter, .sign and .npy, the newer was taken.
   std::vector<Remark> doubts;
 };
 
@@ -77,13 +78,13 @@ struct DirectionsReport {
   std::vector<Remark> not_compared;   // ranks that one has
 };
 
-// Compares what can be compared and writes similarities.csv and verdict.json per rank, in place of
-// older ones. Arrays of one byte per element (bool, not zero: true; or int8: its sign) and packed
-// signs compare with each other; three-valued signs as such where both are, else what is positive.
-// Of a large file only a part is in memory, of a packed one all of it. Throws std::runtime_error
-// where nothing at all can be compared, saying what each dump has, and Cancelled
-// (base/cancelled.h), SinkError when the output cannot be written, std::invalid_argument for
-// threads outside 1 to 256.
+// Compares what can be compared and writes similarities.csv and verdict.json per rank, in place
+// of older ones. Arrays of one byte per element (bool, not zero: true; or int8: its sign) and
+// packed signs compare with each other. Three-valued signs compare as such where both are, else
+// what is positive. Of a large file only a part is in memory, of a packed one all of it. Throws
+// std::runtime_error where nothing at all can be compared, saying what each dump has. Throws
+// Cancelled (base/cancelled.h), SinkError when the output cannot be written, and
+// std::invalid_argument for threads outside 1 to 256.
 DirectionsReport compare_directions(const DirectionsOptions& options);
 
 }  // namespace trainmon

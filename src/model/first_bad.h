@@ -1,5 +1,5 @@
 // What went wrong first: one order of rows that are not finite and one account of where it came
-// from, for readers and for what a run says while it goes on.
+// from. Readers and what a run says while it goes on share them.
 #pragma once
 
 #include <compare>
@@ -12,10 +12,10 @@
 
 namespace trainmon {
 
-// The order in which a fault passes through a step: weights before the step 0, forward 1, backward
-// 2, collectives 3, reduced gradients 4, optimizer state and all else 5, weights after the step 6.
-// Weights before the step are what the forward used, so they come before everything else of the
-// step, whatever the backward they were read after.
+// The order in which a fault passes through a step. Weights before the step are 0, forward 1,
+// backward 2, collectives 3, reduced gradients 4, optimizer state and all else 5, weights after
+// the step 6. Weights before the step are what the forward used. So they come before everything
+// else of the step, whatever the backward they were read after.
 int moment_of(std::string_view kind);
 bool is_gradient(std::string_view kind);
 // The kind of a logged loss that is not finite: a place of its own, after the rows of its step.
@@ -23,8 +23,8 @@ inline constexpr std::string_view kLogged = "logged";
 
 // Where a row that is not finite stands among all of them; the smallest is the first.
 struct BadPlace {
-  // A gradient of a window that was skipped: a loss scaler makes and drops such steps as its way of
-  // working, so they come after everything else.
+  // A gradient of a window that was skipped. A loss scaler makes and drops such steps as its way
+  // of working, so they come after everything else.
   bool is_routine = false;
   std::int64_t step = 0;
   std::int32_t run_through = 0;  // which time the run went through the step

@@ -21,8 +21,8 @@ struct Kind {
   bool is_state;           // of an optimizer, which names it
   bool in_all;             // "all" takes it: it needs no further choice
 };
-// In the order in which kinds are listed to people. Optimizers name their state as they like: the
-// entry "moments" stands for all of it, and the usual names can be asked for one by one.
+// In the order in which kinds are listed to people. Optimizers name their state as they like. So
+// the entry "moments" stands for all of it, and the usual names can be asked for one by one.
 std::span<const Kind> kind_table();
 
 // The kinds that obey equations, in the order in which a step makes them: of those checks are

@@ -1,5 +1,5 @@
-// Which step each window of one rank and restart belongs to: for readers, who know all outcomes,
-// and for live sinks, who learn them as they come.
+// Which step each window of one rank and restart belongs to. Readers know all outcomes; live
+// sinks learn them as they come.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +24,8 @@ class Timeline {
   // Forgets all but the newest outcomes of each optimizer.
   void keep_last(std::size_t windows);
 
-  // The outcome of a window; for one that has none (yet), fate unknown and the step that follows
-  // from the nearest outcome before it, windows between counted as taken. Before the first outcome
+  // The outcome of a window. One that has none (yet) has fate unknown and the step that follows
+  // from the nearest outcome before it; windows between count as taken. Before the first outcome
   // (of a log whose beginning was deleted) it is at most the step of that one.
   Outcome at(std::int32_t optimizer, std::int64_t window) const;
   // "the last 9 of 14 tries of a step were skipped, from step 5 on"; empty for fewer than three.
