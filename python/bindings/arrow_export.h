@@ -59,8 +59,8 @@ struct ColumnTable {
   std::vector<std::shared_ptr<Column>> columns;
 };
 
-// A dict of NumPy arrays over the memory of the columns: of numbers, a pair (codes, list of str)
-// for texts, a masked array where values may be unknown. With the GIL.
+// A dict of NumPy arrays over the memory of the columns. Numbers are an array, texts a pair
+// (codes, list of str). An array is masked where values may be unknown. With the GIL.
 nanobind::dict numpy_columns(const ColumnTable& table);
 
 // A capsule "arrow_schema" of a struct with the columns of the table as fields. Texts are

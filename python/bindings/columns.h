@@ -45,9 +45,9 @@ std::shared_ptr<Column> coded(std::string_view name, const Records& records, con
   return out;
 }
 
-// The type of the values of a column for a field of the wide row: int32, int64 (a seq, too), uint32
-// or double; uint64 for fingerprints, which have all their bits; int32 for what texts are numbered
-// with.
+// The type of the values of a column for a field of the wide row. It is int32, int64 (a seq,
+// too), uint32 or double. Fingerprints are uint64, which has all their bits; the numbers of texts
+// are int32.
 template <typename T>
 using FieldValue = std::conditional_t<
     cell_type<T>() == CellType::text, std::int32_t,

@@ -1,5 +1,5 @@
-// Hooks on the nodes of autograd through which gradients of outputs and inputs of modules come, and
-// the walk that finds those nodes without inserting any.
+// Hooks on the nodes of autograd through which gradients of outputs and inputs of modules come.
+// The file also has the walk that finds those nodes without inserting any.
 #include <chrono>
 #include <climits>
 #include <unordered_set>
@@ -11,7 +11,8 @@ namespace trainmon {
 namespace {
 
 // The objects made at every call are unknown to the garbage collector, which would otherwise run
-// far more often: nothing they hold leads back to them, as the reference to Forwards is weak.
+// far more often. That is safe: nothing they hold leads back to them, as the reference to
+// Forwards is weak.
 
 // The row of one gradient, at the place of the forward it comes from. Tensor hook of an output.
 struct GradientRow {
@@ -101,7 +102,7 @@ struct Use {
 };
 
 // Every use of the given edges among nodes that the outputs depend on and that are not older than
-// the call: the walk stops at each edge it looks for.
+// the call. The walk stops at each edge it looks for.
 std::vector<Use> uses_of(const std::vector<Given>& given, const std::vector<nb::object>& outputs,
                          unsigned long long oldest) {
   const Names& known = names();

@@ -24,8 +24,9 @@ struct AlertEvent {
   Series series;
 };
 
-// From the writer thread to a Python thread. Bounded: repeats of one (series, rule, statistic) that
-// nobody has taken yet become one event with their count; beyond the bound only a number is kept.
+// From the writer thread to a Python thread. The queue is bounded. Repeats of one (series, rule,
+// statistic) that nobody has taken yet become one event with their count. Beyond the bound only a
+// number is kept.
 class AlertQueue {
  public:
   void push(const Alert& alert, const Series& series);
@@ -53,8 +54,9 @@ class AlertQueue {
 //   rules       list          in order, the first that fires wins: {name, deviation, warmup, stats}
 //                             or {name, limit, stats}
 //   queue       bool          alerts() may be asked for
-// Throws std::invalid_argument, also for a key that is not among these (nlohmann's exceptions for
-// wrong types: our own Python makes it).
+//
+// Throws std::invalid_argument, also for a key that is not among these. nlohmann's exceptions
+// come for wrong types: our own Python makes it.
 struct BoundParts {
   MonitorParts parts;
   MsprobeSink* msprobe = nullptr;  // owned by `parts`, later by the monitor

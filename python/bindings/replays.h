@@ -11,9 +11,9 @@
 
 namespace trainmon {
 
-// Reentrant checkpointing recomputes its segments in reverse, but calls within a segment in order,
-// and how many there were is known only when gradients arrive: so a recomputed call is resolved
-// then, counting from the end.
+// Reentrant checkpointing recomputes its segments in reverse, but calls within a segment in
+// order. How many there were is known only when gradients arrive. So a recomputed call is
+// resolved then, counting from the end.
 using Calls = std::vector<std::int32_t>;
 
 // The calls of one segment.

@@ -49,8 +49,9 @@ struct Batch : TensorViews {
   }
 };
 
-// (states, elsewhere, refused): a row per tensor; the places of tensors on a device without kernels
-// here, whose rows are empty; (place, reason) of those that cannot be measured.
+// (states, elsewhere, refused). `states` has a row per tensor. `elsewhere` has the places of
+// tensors on a device without kernels here, whose rows are empty. `refused` has (place, reason)
+// of those that cannot be measured.
 nb::tuple measure_tensors(const nb::list& tensors, double eps, int threads) {
   std::map<std::pair<int, void*>, Batch> on_devices;  // by device and stream
   nb::list elsewhere, refused;
@@ -104,7 +105,7 @@ nb::tuple measure_tensors(const nb::list& tensors, double eps, int threads) {
   return nb::make_tuple(states, elsewhere, refused);
 }
 
-// Whether the first row of a CPU tensor is all zero, which tells a cleared gradient from others
+// Whether the first row of a CPU tensor is all zero. It tells a cleared gradient from others
 // without an operation that a dispatch mode of the user would see. False where it cannot be read.
 bool first_row_is_zero(nb::handle tensor) {
   TensorAccess access;

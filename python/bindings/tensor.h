@@ -69,12 +69,12 @@ struct TensorViews {
 };
 
 // Describes `object`. Call with the GIL held and no Python exception set; none is set afterwards.
-// Copies no element and keeps nothing but `owner`. A torch.Tensor costs about 0.1 us; autograd and
-// the version counter are left alone. A copy-on-write clone (torch._lazy_clone) gets memory of its
-// own where torch has the C exchange, as by data_ptr(): to ask every tensor whether it is one would
-// cost as much as the rest. Subclasses that compute their own operations (DTensor, FakeTensor, ...)
-// are refused by their name. A contiguous tensor with torch's negative bit, as only torch._neg_view
-// makes one, is seen with `asks_all` alone, which costs as much again.
+// Copies no element and keeps nothing but `owner`. A torch.Tensor costs about 0.1 us; autograd
+// and the version counter are left alone. A copy-on-write clone (torch._lazy_clone) gets memory
+// of its own where torch has the C exchange, as by data_ptr(). Asking every tensor whether it is
+// one would cost as much as the rest. Subclasses that compute their own operations (DTensor,
+// FakeTensor, ...) are refused by their name. A contiguous tensor with torch's negative bit, as
+// only torch._neg_view makes one, is seen with `asks_all` alone, which costs as much again.
 Access read_tensor(PyObject* object, TensorAccess& out, bool asks_all = false) noexcept;
 
 }  // namespace trainmon

@@ -141,9 +141,9 @@ bool is_negative(PyObject* object) {
   return answer.get() == Py_True;
 }
 
-// A negative view of public torch comes from the imaginary part of a conjugate, so it has a gap
-// between its elements unless it has only one; asking every tensor would cost more than the rest of
-// reading it.
+// A negative view of public torch comes from the imaginary part of a conjugate. So it has a gap
+// between its elements unless it has only one. Asking every tensor would cost more than the rest
+// of reading it.
 bool may_be_negative(const TensorView& view) {
   std::int64_t run = 1;
   for (int i = view.ndim - 1; i >= 0; --i) {

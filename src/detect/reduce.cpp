@@ -50,7 +50,7 @@ double residual(const Observation& reduced, const Reduction& one, double factor)
 
 double bound_of(const Observation& reduced, const Reduction& one, double factor) {
   // The multiplication by the factor rounds once more. Below the smallest normal number it does
-  // so by half of the distance that numbers have there; a factor that an infinity made small
+  // so by half of the distance that numbers have there. A factor that an infinity made small
   // leads there.
   const double unit = unit_roundoff(reduced.dtype);
   const Linear linear = reduced.linear(one.evidence);

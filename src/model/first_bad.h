@@ -12,7 +12,7 @@
 
 namespace trainmon {
 
-// The order in which a fault passes through a step. Weights before the step are 0, forward 1,
+// The order in which a fault passes through a step. It is weights before the step 0, forward 1,
 // backward 2, collectives 3, reduced gradients 4, optimizer state and all else 5, weights after
 // the step 6. Weights before the step are what the forward used. So they come before everything
 // else of the step, whatever the backward they were read after.

@@ -31,8 +31,8 @@
 
 namespace trainmon {
 
-// Three regimes: members under a mutex say which, those of the writer thread are touched by it (and
-// by the constructor before it starts) alone, all others are constant or atomic.
+// Three regimes. Members under a mutex say which. Those of the writer thread are touched by it
+// (and by the constructor before it starts) alone. All others are constant or atomic.
 class Monitor::State {
  public:
   // Throws ConfigError, and what claiming the run directory throws.
@@ -89,8 +89,8 @@ class Monitor::State {
   void write_health(bool last);
   // The writer thread: what the flight recorder holds when something was found stays.
   void keep_flight_copy();
-  // The writer thread stands in a write: another one says so, and a disk that hangs for it, too,
-  // holds the caller up for a moment only.
+  // The writer thread stands in a write, so another one says so. A disk that hangs for that one,
+  // too, holds the caller up for a moment only.
   static void tell_that_time_ran_out(const std::shared_ptr<State>& state);
 
   const Config config;

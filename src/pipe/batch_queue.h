@@ -27,11 +27,11 @@ struct Queued {
   std::chrono::steady_clock::time_point deadline;
 };
 
-// A batch that does not fit is reduced to what must not be lost: outcomes, scalars and the flagged
-// rows, which may use a reserve beyond the limit. When the reserve is full as well, they wait in a
-// carry bounded by the number of series (first flagged row of each) and ride on the next batch.
-// Rows given up are counted under "queue_full" and leave a gap in the data. Without memory nothing
-// throws: what cannot be kept is counted.
+// A batch that does not fit is reduced to what must not be lost: outcomes, scalars and the
+// flagged rows. These may use a reserve beyond the limit. When the reserve is full as well, they
+// wait in a carry and ride on the next batch. The carry is bounded by the number of series (first
+// flagged row of each). Rows given up are counted under "queue_full" and leave a gap in the data.
+// Without memory nothing throws: what cannot be kept is counted.
 class BatchQueue {
  public:
   BatchQueue(std::size_t limit_bytes, Overflow overflow);

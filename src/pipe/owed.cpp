@@ -16,7 +16,7 @@ bool is_repeat_of(const Alert& a, const Alert& b) {
 }
 
 // A repeat replaces what it repeats. Beyond the limit the last alert of the same rule stands for
-// what comes, by its count: an alert is never lost, and the memory is bounded.
+// what comes, by its count. So an alert is never lost, and the memory is bounded.
 void add_alert(std::vector<Alert>& owed, const Alert& alert) {
   const auto known = std::find_if(owed.rbegin(), owed.rend(),
                                   [&](const Alert& one) { return is_repeat_of(one, alert); });

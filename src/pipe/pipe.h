@@ -61,17 +61,18 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
   // thread.
   void replace_rules(std::uint64_t batch, std::size_t first,
                      std::vector<std::unique_ptr<Rule>> rules);
-  // Waits until what was submitted before has passed the sinks and these were flushed; false after
-  // `timeout`, at once on the writer thread itself, and when `goes_on`, asked ten times a second,
-  // is false.
+  // Waits until what was submitted before has passed the sinks and these were flushed. It is
+  // false after `timeout`, and at once on the writer thread itself. It is also false when
+  // `goes_on`, asked ten times a second, is false.
   bool settle(
       std::chrono::nanoseconds timeout, const std::function<bool()>& goes_on = [] { return true; });
-  // The same, and whether every sink has all of it: false, too, where one could not write, where
-  // rows were given up meanwhile, and after a stop() that ran out of time.
+  // The same, and whether every sink has all of it. It is false, too, where one could not write,
+  // where rows were given up meanwhile, and after a stop() that ran out of time.
   bool flush(std::chrono::nanoseconds timeout, const std::function<bool()>& goes_on);
 
-  // Drains, flushes and closes within `timeout`; afterwards everything not written counts as
-  // dropped ("stop_timeout") and a thread still stuck in a write is left behind: false. Call once.
+  // Drains, flushes and closes within `timeout`. Afterwards everything not written counts as
+  // dropped ("stop_timeout") and a thread still stuck in a write is left behind: false. Call
+  // once.
   bool stop(std::chrono::nanoseconds timeout);
 
   // Fills sinks, alerts, errors and the queue's peak of `health`; `produced` closes the account.

@@ -28,9 +28,10 @@ std::string launch_of(const Identity& identity);
 std::optional<LockHolder> other_holder(const std::filesystem::path& rank_directory);
 
 // The lock, for as long as the result lives; nullptr when another process has it. Monitors of one
-// process share it, a forked child has it not, and it dies with the process: it is of the open file
-// description (F_OFD_SETLK), which other descriptors of the file that are closed do not touch.
-// Where a file system has no locks, the holder is found by its process number, start and boot.
+// process share it, a forked child has it not, and it dies with the process. It is of the open
+// file description (F_OFD_SETLK), which other descriptors of the file that are closed do not
+// touch. Where a file system has no locks, the holder is found by its process number, start and
+// boot.
 std::shared_ptr<void> lock_rank(const std::filesystem::path& rank_directory,
                                 const Identity& identity);
 

@@ -101,9 +101,9 @@ bool is_restart_of(const LockHolder& holder, const Identity& identity) {
          holder.restart_count != identity.restart_count;
 }
 
-// Who else writes to a rank's own folder, after some patience; nobody: `lock` is taken. Where a
-// launch may have more processes than the one that is there, `first` is the folder of rank 0, which
-// is looked at, too; else it is empty.
+// Who else writes to a rank's own folder, after some patience; nobody: `lock` is taken. `first`
+// is the folder of rank 0, which is looked at, too, where a launch may have more processes than
+// the one that is there. Else it is empty.
 std::optional<LockHolder> occupant(const fs::path& own, const fs::path& first,
                                    const Identity& identity, std::shared_ptr<void>& lock) {
   make_directories(own);

@@ -22,10 +22,11 @@ std::filesystem::path default_out(const std::string& out, const std::string& run
 
 // Makes and claims RUN/rank_00003/restart_0000 with an exclusive mkdir, so that no two processes
 // ever share it: taken numbers are passed over. The number is the one other ranks of the same
-// launch (run id and restart count) use, where rank 0 or this rank's own past shows it; else one
-// more than this rank's last, and than rank 0's last in a launch of another world size: a rank that
-// comes in with more processes. Throws std::runtime_error when nothing can be made or when this
-// rank's newest run.json there names another model (`identity.model_digest`).
+// launch (run id and restart count) use. Rank 0 or this rank's own past shows it. Else it is one
+// more than this rank's last. Such a number is also beyond rank 0's last in a launch of another
+// world size, for a rank that comes in with more processes. Throws std::runtime_error when
+// nothing can be made or when this rank's newest run.json there names another model
+// (`identity.model_digest`).
 RunInfo claim_directory(const std::filesystem::path& out, const Identity& identity, double eps);
 
 // As claim_directory(), in `out` or, where that is empty, in default_out(). `lock` says that this

@@ -50,8 +50,8 @@ class Columns {
 // All that says which row it is, and what derive() reads of the state.
 Columns columns_of(Stat stat);
 Columns columns_of(std::span<const Stat> stats);
-// Series and window, without which no row has a step, and what these cells are made of: fields of
-// the wide row by name, and statistics.
+// Series and window, without which no row has a step, and what these cells are made of. Cells are
+// made of fields of the wide row, by name, and of statistics.
 Columns columns_of_cells(std::span<const std::string_view> fields, std::span<const Stat> stats);
 
 }  // namespace trainmon

@@ -1,4 +1,4 @@
-// The bytes are taken as those of a stranger: memory follows the size of the file, and a number
+// The bytes are taken as those of a stranger. Memory follows the size of the file, and a number
 // that leads somewhere is held against what is there.
 #include "read/index_file.h"
 

@@ -1,5 +1,5 @@
-// What a frame may hold, by what it takes of the file (docs/formats.md): a few bytes can unpack to
-// very many, and nobody has to have written them with our writer.
+// What a frame may hold, by what it takes of the file (docs/formats.md). A few bytes can unpack
+// to very many, and nobody has to have written them with our writer.
 #pragma once
 
 #include <atomic>

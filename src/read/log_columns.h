@@ -24,8 +24,8 @@ class ColumnReader {
   ColumnReader(const log_format::ColumnDefinition& definition, log_format::Encoding encoding,
                std::string_view data);
 
-  // Of the next `count` values, puts those at the places `chosen`, ascending, into the rows, of
-  // which there are as many; false where they cannot be decoded.
+  // Of the next `count` values, puts those at the places `chosen`, ascending, into the rows.
+  // There are as many rows as places. False where they cannot be decoded.
   bool read(std::size_t count, std::span<const std::uint32_t> chosen, std::vector<Row>& rows);
   // The next `count` values of a column of integers.
   bool read(std::size_t count, std::vector<std::uint64_t>& values);

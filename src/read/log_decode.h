@@ -31,9 +31,9 @@ bool decode_series(std::string_view payload, std::map<SeriesId, Series>& series,
 
 std::optional<RecordBatch> decode_batch(std::string_view payload, FrameBounds& bounds,
                                         std::string& why);
-// The same into a batch whose memory is used again; what it holds after false means nothing. Of its
-// rows only those of wanted series and these columns are decoded, other columns are those of Row{};
-// payloads have their bytes, and there are checks, if these are among the columns.
+// The same into a batch whose memory is used again; what it holds after false means nothing. Of
+// its rows only those of wanted series and these columns are decoded; other columns are those of
+// Row{}. Payloads have their bytes, and there are checks, if these are among the columns.
 bool decode_batch(std::string_view payload, RecordBatch& batch, FrameBounds& bounds,
                   std::string& why, Columns columns, const WantedSeries& wanted = {});
 

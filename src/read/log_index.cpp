@@ -1,4 +1,4 @@
-// Newest segment first, because each says how long the sound part of the one before it is: what
+// Newest segment first, because each says how long the sound part of the one before it is. What
 // follows there is what a failed write left.
 #include "read/log_index.h"
 

@@ -1,6 +1,6 @@
-// The log of one rank and restart in two passes: first what is small (outcomes, scalars, alerts,
-// which series and windows there are), then, segment by segment, the rows. Memory is that of one
-// batch, not of the log.
+// The log of one rank and restart in two passes. The first takes what is small (outcomes,
+// scalars, alerts, which series and windows there are). The second takes the rows, segment by
+// segment. Memory is that of one batch, not of the log.
 #pragma once
 
 #include <cstdint>
@@ -49,8 +49,8 @@ class LogIndex {
   const LogContents& contents() const { return contents_; }
   LogContents take_contents() { return std::move(contents_); }
 
-  // Batches of one segment that follow one another, so many that reading them is worth a call and
-  // so few that their rows fit in memory.
+  // Batches of one segment that follow one another. They are so many that reading them is worth a
+  // call, and so few that their rows fit in memory.
   struct Piece {
     std::size_t segment = 0;
     std::size_t first = 0;  // of the segment's batches
@@ -74,8 +74,8 @@ class LogIndex {
                             const std::function<bool(const BatchFacts&)>& stays) const;
   // Which columns of a batch to decode; nullopt: leave it out.
   using Choose = std::function<std::optional<Columns>(const BatchFacts&)>;
-  // The batches of a piece, whole but for columns that were not chosen, and rows and payloads of
-  // series that are not wanted, in the order of the file. Several may be chosen before the first of
+  // The batches of a piece, in the order of the file. They lack columns that were not chosen, and
+  // rows and payloads of series that are not wanted. Several may be chosen before the first of
   // them is given. What `take` leaves in a batch is used again. Any thread; several pieces at the
   // same time. Returns the rows there were.
   using Take = std::function<void(RecordBatch&&, const BatchFacts&)>;

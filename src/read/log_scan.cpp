@@ -1,4 +1,4 @@
-// A frame is believed when both of its checksums hold; after anything else the next such frame is
+// A frame is believed when both of its checksums hold. After anything else the next such frame is
 // looked for, so that one fault never costs more than the frames it touches.
 #include "read/log_scan.h"
 
@@ -48,8 +48,8 @@ std::size_t next_frame(std::string_view bytes, std::size_t from) {
   return std::string_view::npos;
 }
 
-// Could these last bytes be what an unfinished write leaves: the beginning of a frame, or nothing
-// but zeros (a file whose size reached the disk before its content)?
+// Whether these last bytes may be what an unfinished write leaves. That is the beginning of a
+// frame, or nothing but zeros (a file whose size reached the disk before its content).
 bool is_unfinished_write(std::string_view rest) {
   if (rest.find_first_not_of('\0') == std::string_view::npos) return true;
   if (rest.size() < kFrameHeaderBytes) {

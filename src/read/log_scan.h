@@ -33,7 +33,7 @@ struct SegmentScan {
 };
 
 SegmentScan scan_segment(std::string_view bytes);
-// The rest of a segment of which `offset` bytes and `frames` frames were read before; offsets are
+// The rest of a segment of which `offset` bytes and `frames` frames were read before. Offsets are
 // those in the file, `end` is one in `bytes`.
 SegmentScan scan_rest(std::string_view bytes, std::int64_t offset, std::uint32_t frames);
 

@@ -1,5 +1,5 @@
-// A frame that is not whole yet is looked at again when the file has grown; what is behind the last
-// frame of a segment is given up only when there is a next one.
+// A frame that is not whole yet is looked at again when the file has grown. What is behind the
+// last frame of a segment is given up only when there is a next one.
 #include "read/log_tail.h"
 
 #include <unistd.h>

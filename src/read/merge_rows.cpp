@@ -81,9 +81,9 @@ void RankMerger::merge_group(Group group, std::vector<ReadRow>& merged) {
   for (const Turn& turn : turns_of(copies, merged)) take_one(turn, merged);
 }
 
-// The first row of every rank and piece, then the second of each, ...: a second backward through
-// one forward differs from the first in seq alone. Where not all have as many, nobody can say
-// which belong together: none is returned, and the rows stay per rank.
+// The first row of every rank and piece, then the second of each, and so on. A second backward
+// through one forward differs from the first in seq alone. Where not all have as many, nobody can
+// say which belong together: none is returned, and the rows stay per rank.
 std::vector<RankMerger::Turn> RankMerger::turns_of(const std::vector<const ReadRow*>& rows,
                                                    std::vector<ReadRow>& merged) {
   std::map<std::pair<int, int>, std::size_t> seen;  // rank, piece

@@ -1,5 +1,5 @@
-// Which restart was the newest to go through a step of an optimizer: of a rank, or, where the run
-// went on with fewer processes, of those that are left.
+// Which restart was the newest to go through a step of an optimizer. It is that of a rank. Where
+// the run went on with fewer processes, it is that of those that are left.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The rows of one rank, read once and set apart by kind: a log is in the order of steps, and
-// whoever wants tensors over all steps wants one kind in memory, not the rank.
+// The rows of one rank, read once and set apart by kind. A log is in the order of steps; somebody
+// who wants tensors over all steps wants one kind in memory, not the rank.
 #pragma once
 
 #include <cstdint>

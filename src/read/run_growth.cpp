@@ -1,5 +1,5 @@
-// What stays is a beginning of each log: batches in the order of writing, up to the first one with
-// a window of which it is not known yet what became of it.
+// What stays is a beginning of each log: batches in the order of writing. It ends before the
+// first one with a window of which it is not known yet what became of it.
 #include "read/run_growth.h"
 
 #include <algorithm>

@@ -12,16 +12,18 @@ namespace trainmon {
 // One thread. Memory is that of the series and gaps, not of rows.
 class RunGrowth {
  public:
-  // Sets apart what is new in `stream`, which is the same run as before, opened again. False where
-  // the rows that were given as settled are not all there as they were: a run of that name is
-  // another one, there is a new rank, restart, series or gap, a restart went through steps again,
-  // or files are gone. Then all rows are new. A log may have been compacted or cut into segments.
+  // Sets apart what is new in `stream`, which is the same run as before, opened again. False
+  // where the rows that were given as settled are not all there as they were. Reasons are another
+  // run of that name, a new rank, restart, series or gap, a restart that went through steps
+  // again, and missing files. Then all rows are new. A log may have been compacted or cut into
+  // segments.
   bool look(const RunStream& stream);
   // Everything is new at the next look.
   void forget() { read_.clear(); }
 
-  // By rank, restart, and in the order of writing: rows that stay as they are and were not given
-  // before, then those behind them, whose steps are not sure yet. Both are of the newest stream.
+  // By rank, restart, and in the order of writing. settled(): rows that stay as they are and were
+  // not given before. open(): those behind them, whose steps are not sure yet. Both are of the
+  // newest stream.
   const std::vector<RunStream::Piece>& settled() const { return settled_; }
   const std::vector<RunStream::Piece>& open() const { return open_; }
 

@@ -21,12 +21,13 @@ struct RankDirectory {
   std::error_code error;       // set: RUN/rank_00000 is all that is known, it cannot be read
 };
 
-// By rank, then restart. Throws std::runtime_error naming what is there instead when there is none,
-// std::system_error naming the directory when the run, or every rank of it, cannot be read.
+// By rank, then restart. Throws std::runtime_error naming what is there instead when there is
+// none. Throws std::system_error naming the directory when the run, or every rank of it, cannot
+// be read.
 std::vector<RankDirectory> rank_directories(const std::filesystem::path& run);
 
-// Of the ranks not asked for, the starts of fewer processes than the ranks asked for need: they may
-// have gone through steps of those again, and only their own ranks know.
+// Of the ranks not asked for, the starts of fewer processes than the ranks asked for need. They
+// may have gone through steps of those again, and only their own ranks know.
 std::vector<RankDirectory> starts_without(const std::vector<RankDirectory>& directories,
                                           const std::function<bool(int)>& is_asked_for);
 

@@ -28,8 +28,8 @@
 
 namespace trainmon {
 
-// So many threads as were asked for, as of useful_threads(), for those who keep the rows of pieces:
-// four at most, for each has some 65,000 rows in memory.
+// So many threads as were asked for, as of useful_threads(), for those who keep the rows of
+// pieces. They are four at most, for each has some 65,000 rows in memory.
 unsigned threads_with_pieces(unsigned asked);
 
 class RunStream {
@@ -52,7 +52,7 @@ class RunStream {
   };
   const std::vector<Piece>& pieces() const { return pieces_; }
   // The same rows in pieces of so many or somewhat more, by the least step that one of their rows
-  // may have: whoever has read the pieces up to a step has all of its rows.
+  // may have. Whoever has read the pieces up to a step has all of its rows.
   struct StepPiece : Piece {
     std::int64_t first_step = 0;
   };

@@ -7,8 +7,8 @@
 
 namespace trainmon {
 
-// For a connection to a database that somebody else may have written: nothing in its schema is
-// trusted, values are 64 MiB at most, its views call functions that only compute and do not
+// For a connection to a database that somebody else may have written. Nothing in its schema is
+// trusted, and values are 64 MiB at most. Its views call functions that only compute and do not
 // recurse.
 void distrust(sqlite3* database);
 

@@ -10,8 +10,8 @@
 
 namespace trainmon {
 
-// At most so many copies of a rank are in a run, those of all its starts together, and at most one
-// is made a minute: an alert storm costs a bounded room.
+// At most so many copies of a rank are in a run, those of all its starts together. At most one is
+// made a minute. So an alert storm costs a bounded room.
 inline constexpr std::size_t kMostFlightCopies = 3;
 
 class FlightCopies {

@@ -87,8 +87,8 @@ std::uint64_t last_begun(std::uint64_t claimed, std::uint64_t index, std::uint64
   return claimed - (claimed - 1 - index) % slots;
 }
 
-// seqs: of each slot that is there; 0 for one that was never written, with kBusy for one that is
-// being written, kNotWhole for a damaged one.
+// seqs: of each slot that is there. It is 0 for a slot that was never written, with kBusy for one
+// that is being written, kNotWhole for a damaged one.
 void judge_slots(FlightRecord& record, const std::vector<std::uint64_t>& seqs) {
   // A live process goes on while it is read, and a header may lie.
   if (!record.events.empty()) {

@@ -1,5 +1,5 @@
-// Values of many lines over steps, in bounded memory: when they become too many, neighbouring steps
-// share a column, and a column keeps the last value and the extremes of its steps.
+// Values of many lines over steps, in bounded memory. When they become too many, neighbouring
+// steps share a column. A column keeps the last value and the extremes of its steps.
 #pragma once
 
 #include <cstdint>
@@ -91,8 +91,8 @@ class CellTable {
   // Lines of this rank with the cells of a rank before it give theirs up. Runs and their ranks come
   // in ascending order.
   void join_equal(int run, int rank);
-  // Takes in the lines of a table of a rank that comes behind those which are here; both were made
-  // for as many cells and the same steps. Equal lines give their cells up.
+  // Takes in the lines of a table of a rank that comes behind those which are here. Both were
+  // made for as many cells and the same steps. Equal lines give their cells up.
   void take(CellTable&& of_rank, int run, int rank);
   // Twice as many steps share a column. False where that changes nothing.
   bool coarsen();

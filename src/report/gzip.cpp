@@ -42,8 +42,8 @@ class Bits {
   unsigned count_ = 0;  // below 8 between calls
 };
 
-// How many bits each symbol's code has, 0 where it does not occur, at most `limit`: Huffman's, of
-// counts that are made more alike until they fit.
+// How many bits each symbol's code has, 0 where it does not occur, at most `limit`. The code is
+// Huffman's, of counts that are made more alike until they fit.
 std::vector<std::uint8_t> lengths_of(std::vector<std::uint32_t> counts, unsigned limit) {
   while (true) {
     using Node = std::pair<std::uint64_t, std::size_t>;  // count, number

@@ -79,8 +79,8 @@ std::string report_frame(const Report& report);
 
 // What each page begins with: a file that does not was not made here.
 inline constexpr std::string_view kReportBegins = "<!doctype html>\n<!-- trainmon report -->\n";
-// Throws std::runtime_error where write_report() would refuse this name: it is empty, or a folder,
-// a pipe or a device, or a file that is no report without `overwrite`.
+// Throws std::runtime_error where write_report() would refuse this name. The name is empty, or of
+// a folder, a pipe or a device, or of a file that is no report without `overwrite`.
 void check_report_path(const std::filesystem::path& to, bool overwrite);
 // Writes the page under a temporary name and gives it its own at the end. A report that is there is
 // replaced, another file only with `overwrite`. Throws std::runtime_error and SinkError.

@@ -12,15 +12,21 @@ namespace trainmon::page {
 bool is_named(const Diagnosis& diagnosis, const detect::Finding& finding, const Gathered& gathered,
               int run, const Line& line);
 
-// Of a verdict `finite`: {"last": [first, last] step of the last column in which its tensors have a
-// NaN or an infinity, null of a loss, "others": how many other tensors have one there or later,
-// "names": the first three of them, "first": as "last", of the first of them}. null without such a
-// verdict.
+// Of a verdict `finite`, an object with these keys; null without such a verdict.
+//   "last"    [first, last] step of the last column in which its tensors have a NaN or an infinity,
+//             null of a loss
+//   "others"  how many other tensors have one there or later
+//   "names"   the first three of them
+//   "first"   as "last", of the first of them
 nlohmann::ordered_json spread_json(const Diagnosis& diagnosis, const Gathered& gathered, int run);
 
-// Tensors without columns that their rank has of the kind, and that were not lost: [{"kinds",
-// "names" (three at most), "tensors": how many, "columns": how many they lack, "steps": [[first,
-// last], ...]}]. Those that lack the same are one; those with most tensors lead.
+// Tensors without columns that their rank has of the kind, and that were not lost. Those that
+// lack the same are one object of the list; those with most tensors lead.
+//   "kinds"
+//   "names"    three at most
+//   "tensors"  how many
+//   "columns"  how many they lack
+//   "steps"    [[first, last], ...]
 nlohmann::ordered_json lacking_json(const Gathered& gathered, int run);
 
 }  // namespace trainmon::page

@@ -16,7 +16,7 @@ class Findings {
  public:
   explicit Findings(const Telling& telling) : telling_(telling) {}
 
-  // One occurrence. `check` is the place of its check among those of the rule; `make` gives the
+  // One occurrence. `check` is the place of its check among those of the rule. `make` gives the
   // alert and is called only when there is one to be told.
   template <typename Make>
   void add(const RowKey& key, std::int32_t optimizer, std::size_t check, Stat stat,

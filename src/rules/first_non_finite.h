@@ -15,7 +15,7 @@
 
 namespace trainmon {
 
-// Rows come in the order of writing, so a line waits until the next window has begun and all
+// Rows come in the order of writing. So a line waits until the next window has begun and all
 // batches before that are there, or for kPatience. What comes later and belongs before what was
 // said gets a line of its own. Makes no alerts. For the writer thread.
 class FirstNonFinite final : public Rule {
@@ -33,8 +33,8 @@ class FirstNonFinite final : public Rule {
   void catch_up(bool last, Clock::time_point now = Clock::now()) noexcept;
 
  private:
-  // The first bad row (or logged loss) of one window, of gradients and of the rest apart: which of
-  // them counts depends on what becomes of the window.
+  // The first bad row (or logged loss) of one window, of gradients and of the rest apart. What
+  // becomes of the window decides which of them counts.
   struct Candidate {
     std::int32_t optimizer = 0;
     std::int64_t window = 0;

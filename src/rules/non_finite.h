@@ -8,7 +8,7 @@
 
 namespace trainmon {
 
-// One alert at the first non-finite row of a series; repeats are told when their number has
+// One alert at the first non-finite row of a series. Repeats are told when their number has
 // doubled, so a storm of N rows gives log2(N) alerts per series.
 class NonFiniteRule final : public Rule {
  public:

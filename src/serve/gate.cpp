@@ -1,6 +1,6 @@
-// A page of somebody else may make a browser ask here, also under a name of its own that it lets
-// point to this machine (DNS rebinding). Such a request has that name in Host. Addresses are no
-// names: nobody else's page has the address of this machine for its own.
+// A page of somebody else may make a browser ask here. It may do so under a name of its own that
+// it lets point to this machine (DNS rebinding). Such a request has that name in Host. Addresses
+// are no names: nobody else's page has the address of this machine for its own.
 #include "serve/gate.h"
 
 #include <arpa/inet.h>

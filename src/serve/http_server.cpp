@@ -1,4 +1,4 @@
-// By Boost.Beast: its parser bounds the header, its streams have deadlines, and one thread serves
+// By Boost.Beast: its parser bounds the header, and its streams have deadlines. One thread serves
 // all, so that a slow client costs a buffer and no thread.
 #include "serve/http_server.h"
 

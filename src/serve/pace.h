@@ -13,8 +13,8 @@ class Pace {
   using Clock = std::chrono::steady_clock;
 
   // Not more often than each `least`, and not more than `share` of the time of one core as
-  // `cpu_clock` tells it: CLOCK_THREAD_CPUTIME_ID, or CLOCK_PROCESS_CPUTIME_ID for work on several
-  // threads.
+  // `cpu_clock` tells it. That is CLOCK_THREAD_CPUTIME_ID, or CLOCK_PROCESS_CPUTIME_ID for work
+  // on several threads.
   Pace(double share, std::chrono::milliseconds least, clockid_t cpu_clock)
       : share_(share), least_(least), cpu_clock_(cpu_clock) {}
 

@@ -114,8 +114,8 @@ bool CsvFile::next() {
       refill(text_.size(), 1);
       continue;
     }
-    // Sound or not, what touches the end of the text, or looked for a quote up to it, is told again
-    // with more of the file.
+    // A record that touches the end of the text, or looked for a quote up to it, is told again
+    // with more of the file. It does not matter whether it is sound.
     const bool is_open =
         records_.fault() == kUnclosed && text_.size() - records_.begin() < kLongestRecord;
     if (records_.end() < text_.size() && !is_open) return true;

@@ -1,5 +1,5 @@
-// Records of a CSV file (RFC 4180), as damaged as it may be: every record is handed over whole with
-// its line, or named as not usable.
+// Records of a CSV file (RFC 4180), as damaged as it may be. Every record is handed over whole
+// with its line, or named as not usable.
 #pragma once
 
 #include <cstdint>

@@ -323,8 +323,8 @@ class SqliteSource final : public Source {
     hold_against_health(file.path, "stats.db holds", file.claimed, held - repeated, account);
   }
 
-  // What is asked of the view stats: the fields of the row, of its series, then the statistics, of
-  // which `has` tells whether they are there. What is not there is NULL.
+  // What is asked of the view stats: the fields of the row, of its series, then the statistics.
+  // `has` tells whether the statistics are there. What is not there is NULL.
   std::string columns_of(const FileOf& file, sqlite3* database, std::vector<bool>& has) const {
     SqliteAnswer all(database, "SELECT * FROM stats LIMIT 0", file.path);
     const auto is_there = [&](std::string_view name) {
