@@ -93,11 +93,8 @@ def faults(root: Path) -> list[str]:
             if path.suffix not in (".h", ".cpp", ".py", ".cu"):
                 continue
             name, text = path.relative_to(root).as_posix(), path.read_text(encoding="utf-8")
-            texts = messages(text)
-            if path.suffix == ".py":
-                texts += python_comments(text)
-            elif folder == "include":
-                texts += comments(text)
+            find_comments = python_comments if path.suffix == ".py" else comments
+            texts = messages(text) + find_comments(text)
             found += [fault for one in texts for fault in too_long(name, one)]
     return found
 

@@ -12,10 +12,10 @@
 
 namespace trainmon {
 
-// The order in which a fault passes through a step. It is weights before the step 0, forward 1,
-// backward 2, collectives 3, reduced gradients 4, optimizer state and all else 5, weights after
-// the step 6. Weights before the step are what the forward used. So they come before everything
-// else of the step, whatever the backward they were read after.
+// The order in which a fault passes through a step. First are weights before the step 0, forward
+// 1, backward 2 and collectives 3. Then come reduced gradients 4, optimizer state and all else 5,
+// and weights after the step 6. Weights before the step are what the forward used. So they come
+// before everything else of the step, whatever the backward they were read after.
 int moment_of(std::string_view kind);
 bool is_gradient(std::string_view kind);
 // The kind of a logged loss that is not finite: a place of its own, after the rows of its step.

@@ -1,5 +1,5 @@
-// The curves of one rank in TensorBoard, within a budget of tags: one per series as long as there
-// is room, beyond that one per layer.
+// The curves of one rank in TensorBoard, within a budget of tags. There is one per series as long
+// as there is room, beyond that one per layer.
 #pragma once
 
 #include <cstddef>

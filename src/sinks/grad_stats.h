@@ -19,10 +19,10 @@ struct GradStatsOptions {
   std::int64_t write_interval = 1;  // steps between writes; a flush writes in between
 };
 
-// All ranks append to the same two files, each under the file's lock, whole lines at a time, the
-// header with whoever comes first; lines end with CRLF. A step's rows of one rank are in both files
-// or in neither. A kill between two writes loses the rows since the last one; a line that a kill
-// tore is cut off by the next writer. Rows of other kinds have no place.
+// All ranks append to the same two files, each under the file's lock, whole lines at a time. The
+// first rank that comes writes the header; lines end with CRLF. A step's rows of one rank are in
+// both files or in neither. A kill between two writes loses the rows since the last one. A line
+// that a kill tore is cut off by the next writer. Rows of other kinds have no place.
 //
 // Makes both files at once. Throws SinkError where that fails, with reason "other_columns" for a
 // file that is there and begins with another line.

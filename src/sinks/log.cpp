@@ -1,5 +1,5 @@
-// The sink `log`. A batch is encoded into one buffer and written with one call at a known offset;
-// what a failed write leaves behind is cut off again, or the segment is given up.
+// The sink `log`. A batch is encoded into one buffer and written with one call at a known offset.
+// What a failed write leaves behind is cut off again, or the segment is given up.
 #include "base/log.h"
 
 #include <unistd.h>

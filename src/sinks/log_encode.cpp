@@ -55,7 +55,7 @@ void append_frame(std::string& out, FrameType type, std::uint32_t number, std::s
   complete_frame(out, start, header);
 }
 
-// The shapes of a batch: what its rows say, which counts through a list of the batch's own, so that
+// The shapes of a batch. Its rows hold numbers that count through a list of the batch's own. So
 // its frame can be read without any other.
 struct BatchShapes {
   std::vector<std::int64_t> numbers;  // of rows

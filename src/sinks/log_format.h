@@ -35,8 +35,9 @@ inline constexpr std::string_view kIndexExtension = ".tmindex";
 inline constexpr std::string_view kFrameMagic = "tmFR";
 inline constexpr std::size_t kFrameHeaderBytes = 28;
 inline constexpr std::uint32_t kMaxPayload = 1u << 30;
-// A payload is compressed only as far as it keeps a byte for so many of its bytes, and a byte for
-// each of its records: readers, which believe nobody, take memory by the size of the file.
+// A payload is compressed only so far that it keeps a byte for so many of its bytes. It also
+// keeps a byte for each of its records. Readers, which believe nobody, take memory by the size of
+// the file.
 inline constexpr std::uint64_t kMaxRatio = 64;
 
 // Of a tensor with more dimensions the shape is not kept, so that no list of shapes is out of
@@ -136,8 +137,8 @@ constexpr Column column_of(T RowState::*member) {
 inline constexpr Column kMean = column_of(&RowState::mean);
 inline constexpr Column kAbsmax = column_of(&RowState::absmax);
 
-// Calls use(member) with what picks the integer of a column out of a row, so that a loop over rows
-// asks once which it is; does nothing for a column of another type.
+// Calls use(member) with what picks the integer of a column out of a row. So a loop over rows
+// asks once which it is. Does nothing for a column of another type.
 template <typename Use>
 void with_integer(Column column, const Use& use) {
   switch (column) {

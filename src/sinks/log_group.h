@@ -1,5 +1,5 @@
-// A group frame of a compacted segment: batches that follow one another, joined column by column,
-// so that a reader unpacks few large pieces, and of them those it needs (docs/formats.md).
+// A group frame of a compacted segment (docs/formats.md): batches that follow one another, joined
+// column by column. So a reader unpacks few large pieces, and of them those it needs.
 #pragma once
 
 #include <cstdint>

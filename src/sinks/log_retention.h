@@ -1,5 +1,5 @@
-// Which segments of a rank's logs are deleted, the oldest first, so that they keep to a size and an
-// age; and the file that tells readers (docs/formats.md, retention.json).
+// Which segments of a rank's logs are deleted, the oldest first, so that they keep to a size and
+// an age. The file that tells readers is here, too (docs/formats.md, retention.json).
 #pragma once
 
 #include <atomic>
@@ -25,8 +25,9 @@ struct Retention {
   bool is_set() const { return bytes > 0 || age.count() > 0; }
 };
 
-// Of the writer thread. First choose(), then write what declared() gives, then remove(): a kill at
-// any instant leaves no segment that readers would miss, and no value that holds undeclared.
+// Of the writer thread. First choose(), then write what declared() gives, then remove(). So a
+// kill at any instant leaves no segment that readers would miss, and no value that holds
+// undeclared.
 class LogRetention {
  public:
   explicit LogRetention(Retention keep) : keep_(keep) {}

@@ -194,8 +194,8 @@ class MsprobeFiles final : public MsprobeSink {
     return std::prev(ops_.upper_bound(window))->second;
   }
 
-  // Rows without an outcome once a batch is taken in: those it brings the end of do not count, so
-  // that a step too large loses some of its rows, and the next one none.
+  // Rows without an outcome once a batch is taken in; those it brings the end of do not count. So
+  // a step too large loses some of its rows, and the next one none.
   std::size_t waiting_after(const RecordBatch& batch) const {
     std::set<std::int64_t> ending;
     for (const Outcome& outcome : batch.outcomes) {

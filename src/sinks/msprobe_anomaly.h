@@ -30,14 +30,14 @@ std::int64_t msprobe_micro_step(const RowKey& key, const MsprobeAnomalyOptions& 
 std::string msprobe_tag(const Series& series, const RowKey& key,
                         const MsprobeAnomalyOptions& options);
 
-// "Rule R reports anomaly signal in ('TAG', 'STAT') at step S, current value V, history mean M.";
-// without a statistic "Rule R reports 'TAG' at step S: MESSAGE".
+// The message is "Rule R reports anomaly signal in ('TAG', 'STAT') at step S, current value V,
+// history mean M.". Without a statistic it is "Rule R reports 'TAG' at step S: MESSAGE".
 std::string msprobe_alert_message(const Alert& alert, const std::string& tag);
 
-// Alerts of rules of statistics (Alert::stat not empty), as entries of one JSON object. The file is
-// replaced as a whole, so whoever reads it finds all of the old or all of the new; one of an
+// Alerts of rules of statistics (Alert::stat not empty), as entries of one JSON object. The file
+// is replaced as a whole, so that a reader finds all of the old or all of the new. One of an
 // earlier start is kept beside it as anomaly.<time>.json. Rewriting takes at most a tenth of the
-// time: with very many entries the newest reach the file some seconds later, or at close().
+// time. With very many entries the newest reach the file some seconds later, or at close().
 std::unique_ptr<Sink> make_msprobe_anomaly_sink(MsprobeAnomalyOptions options);
 
 }  // namespace trainmon

@@ -17,8 +17,8 @@ class StepFiles {
   void open(const std::filesystem::path& directory, std::int64_t first_step,
             std::int64_t steps_per_file);
 
-  // A file with other columns (they were changed meanwhile, or it is of an earlier run) is left
-  // alone: the steps from here on get a file of their own.
+  // A file with other columns is left alone: they were changed meanwhile, or it is of an earlier
+  // run. The steps from here on get a file of their own.
   void append(const StepFile& file, std::int64_t step);
   // False, and nothing done, for a file with another head.
   bool append_to(const std::filesystem::path& path, const std::string& head,

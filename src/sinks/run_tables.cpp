@@ -94,7 +94,8 @@ RowColumns row_columns(const std::vector<std::string>& statistics) {
 }
 
 // The step of a window: its outcome's, else the one that follows from the nearest outcome before
-// it, else what was known when the record was written. As Timeline::at().
+// it. Without such an outcome it is what was known when the record was written. As
+// Timeline::at().
 std::string step_of(std::string_view record, std::string_view optimizer) {
   const std::string r(record);
   return "coalesce(o.step, (SELECT p.step + (p.fate = 'taken') + (" + r +

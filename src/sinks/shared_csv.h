@@ -11,7 +11,7 @@
 namespace trainmon {
 
 // One such file. Every append takes the file's lock (flock: over NFS, too, since Linux 2.6.12),
-// writes its lines at the end and lets go; nothing is kept open in between, so a file that was
+// writes its lines at the end and lets go. Nothing is kept open in between, so a file that was
 // deleted or moved away simply begins anew. Whoever holds the lock
 //
 //   - writes the header if the file is empty,

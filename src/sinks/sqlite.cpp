@@ -1,5 +1,5 @@
 // The sink `sqlite`. A batch is a savepoint in the transaction that the next flush commits. Rows
-// count as written from then on that write() has taken them: when a transaction fails later they
+// count as written from then on that write() has taken them. When a transaction fails later they
 // count as left out, and what was said about them is said again.
 #include <sqlite3.h>
 #include <unistd.h>

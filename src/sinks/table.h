@@ -1,5 +1,5 @@
-// The wide table that the sinks csv and sqlite write, and so do converters: one line per row of a
-// run, its key joined with its series, every statistic a column.
+// The wide table that the sinks csv and sqlite write, and so do converters. It has one line per
+// row of a run, its key joined with its series, every statistic a column.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // The sink `tensorboard`. Rows are merged per series and window as they come, so that a curve has
-// one point per step, and written when the step is over or a flush interval has passed.
+// one point per step. They are written when the step is over or a flush interval has passed.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -115,8 +115,9 @@ class TensorboardSink : public Sink {
   }
 
  private:
-  // The step of a window is known for certain once the one before has ended; the first one's only
-  // at its own end, for a checkpoint may be loaded until then. Windows end in their order.
+  // The step of a window is known for certain once the one before has ended. The first one's is
+  // known only at its own end, for a checkpoint may be loaded until then. Windows end in their
+  // order.
   bool knows_step(const MergedWindows::Place& place) const {
     const auto known = timeline_.outcomes().find(place.first);
     return known != timeline_.outcomes().end() && !known->second.empty() &&

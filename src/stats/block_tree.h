@@ -1,5 +1,5 @@
-// The fixed tree of blocks, by which the state of a tensor is summed: the same for any number of
-// threads, and for all that measure.
+// The fixed tree of blocks, by which the state of a tensor is summed. It is the same for any
+// number of threads, and for all that measure.
 #pragma once
 
 #include <bit>

@@ -11,9 +11,10 @@ namespace trainmon {
 
 inline constexpr int kMaxDims = 64;  // torch and NumPy allow no more
 
-// A view without the order of its elements, which no statistic needs: dimensions of size 1 are
-// gone, of stride 0 counted in `multiplicity`, of negative stride turned round; the rest is sorted
-// from the innermost outwards and joined where it can be. Every dense tensor ends as one run.
+// A view without the order of its elements, which no statistic needs. Dimensions of size 1 are
+// gone, of stride 0 counted in `multiplicity`, of negative stride turned round. The rest is
+// sorted from the innermost outwards and joined where it can be. Every dense tensor ends as one
+// run.
 struct Layout {
   const std::byte* base = nullptr;
   std::size_t item = 0;           // bytes per element
@@ -28,9 +29,9 @@ struct Layout {
 
 // Throws std::invalid_argument for more than kMaxDims dimensions.
 Layout layout_of(const TensorView& tensor);
-// The same for what must not be reordered: the dimensions as they are (those of stride 0 too, so
-// `multiplicity` is 1), joined where they can be. A C-contiguous tensor ends as one run, and then
-// layout_of() describes the same run.
+// The same for what must not be reordered. The dimensions are as they are (those of stride 0 too,
+// so `multiplicity` is 1), joined where they can be. A C-contiguous tensor ends as one run, and
+// then layout_of() describes the same run.
 Layout c_order_of(const TensorView& tensor);
 // layout_of(), for a tensor that is to be read: throws std::invalid_argument also when it is not on
 // the CPU or has elements but no data.

@@ -110,7 +110,7 @@ std::int64_t sign(double x) {
 }
 
 // Sum of sign(x) sign(y). A product of two narrower numbers does not underflow in float64, so one
-// comparison tells; infinity times zero is NaN there, which is no sign, as it should be.
+// comparison tells. Infinity times zero is NaN there, which is no sign, as it should be.
 std::int64_t agreeing(const double* x, const double* y, std::int64_t n, bool may_underflow) {
   std::int64_t sum = 0;
   if (may_underflow) {

@@ -19,9 +19,10 @@ struct AdamStep {
   double beta2 = 0.999;
   double eps = 1e-8;
 };
-// Of every element, with m^ = exp_avg / (1 - beta1^step) and v^ = exp_avg_sq / (1 - beta2^step):
-// `update` = m^ / (sqrt(v^) + eps), `ratio` = m^ / sqrt(v^), each in 30 bins on [-1, 1]. (Kingma
-// and Ba 2015, algorithm 1.) CPU tensors of the same sizes; throws std::invalid_argument otherwise.
+// Of every element, with m^ = exp_avg / (1 - beta1^step) and v^ = exp_avg_sq / (1 - beta2^step).
+// `update` is m^ / (sqrt(v^) + eps), `ratio` is m^ / sqrt(v^), each in 30 bins on [-1, 1].
+// (Kingma and Ba 2015, algorithm 1.) CPU tensors of the same sizes; throws std::invalid_argument
+// otherwise.
 struct AdamHistograms {
   Histogram update;
   Histogram ratio;

@@ -1,5 +1,5 @@
-// The probe: the blocks of a tensor in C order, each looked at for everything that was asked for
-// while it is in the first-level cache.
+// The probe. It goes through the blocks of a tensor in C order. It looks at a block for
+// everything that was asked for while the block is in the first-level cache.
 #include "trainmon/probe.h"
 
 #include <algorithm>

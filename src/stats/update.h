@@ -8,10 +8,11 @@
 
 namespace trainmon {
 
-// The step u in `weight = weight * (1 - lr * decay) - lr * u`, without the decay that is decoupled
-// from it. With x, y and s tensors of one shape:
-//     n = a * x + b * y             n alone, where there is no s
-//     d = c * sqrt(s) + eps         u = n / d
+// The step u in `weight = weight * (1 - lr * decay) - lr * u`, without the decay that is
+// decoupled from it. x, y and s are tensors of one shape.
+//   n = a * x + b * y        u is n alone, where there is no s
+//   d = c * sqrt(s) + eps    u = n / d
+//
 // The functions below make one.
 struct UpdateFormula {
   TensorView x;
@@ -23,13 +24,14 @@ struct UpdateFormula {
   double eps = 0.0;
 };
 
-// State is that *after* the step; `gradient` is what the optimizer was given. `step` counts from 1.
-// Decay that is added to the gradient (weight_decay of SGD, RMSprop, Adagrad, and of Adam, NAdam
-// and RAdam where it is not decoupled) is in the state. Where a formula takes the gradient too, the
-// gradient must have it: for SGD the caller may add decay * sketch(weight before) to the sketch
-// instead, for u is linear there. Of an optimizer that maximises, `a` of a gradient is to be
-// negated. Formulas of PyTorch's optimizers; those whose rounding has no bound are not here: the
-// variance about the mean (RMSprop, centered) cancels, and the sign of Lion jumps at zero.
+// The state is that *after* the step; `gradient` is what the optimizer was given. `step` counts
+// from 1. Decay that is added to the gradient is in the state. It is weight_decay of SGD,
+// RMSprop, Adagrad, and of Adam, NAdam and RAdam where it is not decoupled. Where a formula takes
+// the gradient too, the gradient must have the decay. For SGD the caller may add decay *
+// sketch(weight before) to the sketch instead, for u is linear there. `a` of a gradient is to be
+// negated for an optimizer that maximises. Formulas of PyTorch's optimizers; those whose rounding
+// has no bound are not here. The variance about the mean (RMSprop, centered) cancels, and the
+// sign of Lion jumps at zero.
 //
 // Adam, AdamW; `exp_avg_sq` is max_exp_avg_sq with amsgrad.
 UpdateFormula adam_update(const TensorView& exp_avg, const TensorView& exp_avg_sq, double step,

@@ -17,7 +17,8 @@ namespace trainmon::cpu {
 namespace {
 
 // Below this share of the sum of squares, the second moment left by subtraction has lost digits
-// and is summed again about the mean; sooner where the squares were summed in float32.
+// and is summed again about the mean. The share is larger where the squares were summed in
+// float32.
 constexpr double kCancelled = 0x1p-10;
 constexpr double kCancelledNarrow = 0x1p-3;
 
@@ -48,8 +49,8 @@ RowState state_of(const BlockSums& sums, std::int64_t n, Centred centred,
   return state;
 }
 
-// float64 numbers whose squares over- or underflow: summed divided by 2^exponent, which is exact
-// except where a number is too small to count beside the largest.
+// float64 numbers whose squares over- or underflow. They are summed divided by 2^exponent, which
+// is exact except where a number is too small to count beside the largest.
 RowState measure_scaled(double* values, std::int64_t n, const BlockSums& unscaled,
                         const Kernels& kernels) {
   const double absmax = std::max(std::fabs(unscaled.min), std::fabs(unscaled.max));

@@ -1,5 +1,5 @@
-// The kernels of fingerprint and sketch on their own, for blocks that no kernel of kernels.h takes
-// whole; and the table of them for each instruction-set level.
+// The kernels of fingerprint and sketch on their own, for blocks that no kernel of kernels.h
+// takes whole. Their table for each instruction-set level is here, too.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // The one source of the check kernels, compiled once per instruction-set level by the file that
 // defines TRAINMON_VECTOR_BYTES and TRAINMON_KERNELS and includes it.
 //
-// Nothing here, and nothing that it includes, may use an inline function of another header: the
+// Nothing here, and nothing that it includes, may use an inline function of another header. The
 // linker would keep one copy of it, perhaps the one compiled for AVX-512, for the whole program.
 
 #include "stats/cpu/check_kernels.h"

@@ -11,7 +11,7 @@ namespace {
 constexpr int kPairs = kStep * 4 / TRAINMON_VECTOR_BYTES;  // registers of kStep float32 numbers
 constexpr int kFloats = TRAINMON_VECTOR_BYTES / 4;
 
-// The elements of one vector of a 16-bit format as two of float32; fold() brings the sums so laid
+// The elements of one vector of a 16-bit format as two of float32. fold() brings the sums so laid
 // out to kLanes float64 numbers, the same on every level.
 struct Bfloat16 {
   // Squares of smaller numbers leave the range of float32, and sums of those of larger ones.
@@ -105,10 +105,10 @@ struct Float16 {
   }
 };
 
-// Sixteen bits a number, whose squares are exact in float32: summed in kStep lanes of float32,
-// which go into float64 every kRun elements. The low bits of squares are not spread evenly, so what
-// rounding takes does not average out, and longer runs lose more: norms of bfloat16 are 1.1e-8 too
-// small at most.
+// Sixteen bits a number, whose squares are exact in float32. They are summed in kStep lanes of
+// float32, which go into float64 every kRun elements. The low bits of squares are not spread
+// evenly. So what rounding takes does not average out, and longer runs lose more. Norms of
+// bfloat16 are 1.1e-8 too small at most.
 template <class Format>
 struct Half {
   using Signed = Vector<std::int16_t>;

@@ -9,12 +9,12 @@ namespace trainmon::cpu {
 // block to come from the first-level cache.
 inline constexpr std::int64_t kBlock = 4096;
 
-// Sums over one block, in the same order on every level: float32 and float64 numbers in sixteen
-// interleaved float64 lanes, then a fixed tree; narrower formats in thirty-two lanes of float32,
-// where their squares are exact, which go into such float64 lanes every 1,024 elements (bfloat16)
-// or 256.
-// When an element is NaN or infinite, or a bfloat16 number has a square out of float32's range,
-// sum_sq is not finite and the rest has no meaning.
+// Sums over one block, in the same order on every level. float32 and float64 numbers are summed
+// in sixteen interleaved float64 lanes, then by a fixed tree. Narrower formats are summed in
+// thirty-two lanes of float32, where their squares are exact. These go into such float64 lanes
+// every 1,024 elements (bfloat16) or 256. An element may be NaN or infinite, or a bfloat16 number
+// may have a square out of float32's range. Then sum_sq is not finite and the rest has no
+// meaning.
 struct BlockSums {
   double sum;
   double sum_sq;
@@ -48,8 +48,8 @@ extern const FingerprintFactors kFingerprintFactors;
 extern const std::int64_t kPrefetchBytes;
 
 // `data` needs no alignment; 1 <= n <= kBlock. Bytes past the block are prefetched, never read.
-// `threshold` is the bit pattern of the smallest number of the format that is not below eps (of the
-// 8-bit formats: of the float16 number that the kernel takes them for).
+// `threshold` is the bit pattern of the smallest number of the format that is not below eps. For
+// the 8-bit formats it is that of the float16 number that the kernel takes them for.
 struct Kernels {
   BlockSums (*float32)(const void* data, std::int64_t n, std::int32_t threshold);
   BlockSums (*float64)(const void* data, std::int64_t n, std::int64_t threshold);

@@ -2,7 +2,7 @@
 // defines TRAINMON_VECTOR_BYTES and TRAINMON_KERNELS and includes it.
 //
 // Nothing here, and nothing that it includes, may use an inline function of another header
-// (vectors.h and lanes.h have none but local ones): the linker would keep one copy of it, perhaps
+// (vectors.h and lanes.h have none but local ones). The linker would keep one copy of it, perhaps
 // the one compiled for AVX-512, for the whole program.
 
 #include "stats/cpu/half_kernels.h"

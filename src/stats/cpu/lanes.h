@@ -198,8 +198,8 @@ inline void each_step(const Element* p, std::int64_t n, Element padding, Step st
 }
 
 // Calls each(p, i) for the vectors of a step, `width` elements each. What is summed and bounded
-// vector by vector fits into sixteen registers; loops over a step one after the other do not, and a
-// bound in memory waits for itself.
+// vector by vector fits into sixteen registers. Loops over a step one after the other do not, and
+// a bound in memory waits for itself.
 template <int width, class Element, class Each>
 inline void each_vector(const Element* p, Each each) {
   for (int i = 0; i < kStep; i += width) each(p + i, i / width);

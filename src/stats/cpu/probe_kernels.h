@@ -1,5 +1,5 @@
-// The kernels of the probe on one block: signs, counts of intervals, the lanes of the 64-bit hash;
-// and the table of them for each instruction-set level.
+// The kernels of the probe on one block: signs, counts of intervals, the lanes of the 64-bit
+// hash. Their table for each instruction-set level is here, too.
 #pragma once
 
 #include <cstdint>

@@ -109,8 +109,8 @@ inline std::uint32_t sign_word(const Format& format, const typename Format::Elem
   return word;
 }
 
-// These kernels find their block in the cache, so the memory would rest meanwhile: step i of a walk
-// over `n` elements at `p` asks for as much of what follows them.
+// These kernels find their block in the cache, so the memory would rest meanwhile. Step i of a
+// walk over `n` elements at `p` asks for as much of what follows them.
 constexpr std::int64_t kLine = 64;
 template <std::int64_t elements, class Element>
 inline void prefetch_next(const Element* p, std::int64_t n, std::int64_t i) {

@@ -284,7 +284,7 @@ Pointer CudaDevice::lasting(std::size_t bytes, Status& status) {
   return std::exchange(lasting_, lasting_ + bytes);
 }
 
-// A graph keeps the addresses it was captured with, so what it uses is never used again; and its
+// A graph keeps the addresses it was captured with, so what it uses is never used again. Its
 // table is on the device before the first replay, by a stream that is not captured.
 Launched CudaDevice::launch_captured(const std::vector<Piece>& given, Work& work, Stream stream,
                                      const std::shared_ptr<ReplayInbox>& inbox) {

@@ -1,6 +1,6 @@
-// The functions of the CUDA driver that are used, found in libcuda.so.1 when a GPU is first needed:
-// one binary runs with and without a driver. They are there since CUDA 10.1; the kernels need a
-// driver of the major version of the nvcc that made them, or newer.
+// The functions of the CUDA driver that are used. They are found in libcuda.so.1 when a GPU is
+// first needed, so that one binary runs with and without a driver. They are there since CUDA
+// 10.1; the kernels need a driver of the major version of the nvcc that made them, or newer.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Element types as the kernel reads them: sixteen bytes at a time where the type is one that people
-// train with, element by element for the rest.
+// Element types as the kernel reads them. It reads sixteen bytes at a time where the type is one
+// that people train with, element by element for the rest.
 #pragma once
 
 #include <cstdint>

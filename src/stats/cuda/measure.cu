@@ -1,6 +1,6 @@
-// The one kernel: a persistent grid walks the chunks of all tensors of a launch, whatever their
-// number and types, and merges what belongs to one tensor in a fixed order. One file, for it is one
-// kernel: its parts share the memory of a block and are compiled into one function.
+// The one kernel. A persistent grid walks the chunks of all tensors of a launch, whatever their
+// number and types. It merges what belongs to one tensor in a fixed order. One file, for it is
+// one kernel: its parts share the memory of a block and are compiled into one function.
 #include <cstddef>
 
 #include "stats/cuda/careful.h"
@@ -358,8 +358,8 @@ __device__ bool store_and_count(RowState* to, unsigned int* counter, std::uint32
   return __shfl_sync(0xffffffffu, last, 0) != 0;
 }
 
-// By the first warp: leaves the state with the others of its group; the last of a group merges them
-// and goes on with what that is a member of.
+// By the first warp. It leaves the state with the others of its group. The last of a group merges
+// them and goes on with what that is a member of.
 __device__ __noinline__ void merge_chunk(const Work& work, const Entry& entry, std::uint32_t count,
                                          std::uint32_t member, Block& block) {
   RowState* partials = work.partials + entry.first_partial;
@@ -405,9 +405,9 @@ __device__ void find_range(const Work& work, std::uint32_t at, Range* range) {
 
 }  // namespace
 
-// A block's turn: sum the chunk whose first loads are under way; ask for the first of the next one;
-// then the first warp concludes, and merges while the others go on. Blocks draw their chunks, for
-// not all multiprocessors are equally far from memory.
+// A block's turn. It sums the chunk whose first loads are under way and asks for the first of the
+// next one. Then the first warp concludes, and merges while the others go on. Blocks draw their
+// chunks, for not all multiprocessors are equally far from memory.
 extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
     trainmon_measure(const __grid_constant__ Work work) {
   __shared__ Block block;

@@ -20,10 +20,11 @@ std::string cuda_driver_missing();
 // loads the driver and the kernels and takes a few MB of memory.
 std::string cuda_unavailable(int device = 0);
 
-// Measures tensors of one CUDA device, all in one launch on the stream of the first, and waits for
-// the result: the states that a monitor would record. Any layout and dtype; empty tensors are fine.
-// Throws std::invalid_argument for a tensor elsewhere, std::runtime_error where
-// cuda_unavailable() says why, while the stream is being captured, and when a launch fails.
+// Measures tensors of one CUDA device, all in one launch on the stream of the first, and waits
+// for the result. The result is the states that a monitor would record. Any layout and dtype;
+// empty tensors are fine. Throws std::invalid_argument for a tensor elsewhere. Throws
+// std::runtime_error where cuda_unavailable() says why, while the stream is being captured, and
+// when a launch fails.
 void measure_cuda(std::span<const TensorView> tensors, std::span<RowState> out,
                   double eps = kDefaultEps);
 
