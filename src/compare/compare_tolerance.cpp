@@ -8,7 +8,7 @@
 namespace trainmon {
 namespace {
 
-// In multiples of the unit round-off. kStored is what one rounding at the end may do to an
+// Both are multiples of the unit round-off. kStored is what one rounding at the end may do to an
 // element. kSummed is what the sum before it, which is float32 at best, has gathered.
 constexpr double kStored = 8.0;
 constexpr double kSummed = 256.0;

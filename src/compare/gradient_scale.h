@@ -29,7 +29,7 @@ class GradientScales {
   void measure(const std::vector<RowPair>& pairs, const std::vector<ComparedRow>& a,
                const std::vector<ComparedRow>& b);
   // Root mean square per element below which the pair must not be judged by its own size. That
-  // size is size_of(). 0 for rows of anything else and of sources without sizes.
+  // size is size_of(). The result is 0 for rows of anything else and of sources without sizes.
   double at(std::size_t pair) const;
   double size_of(std::size_t pair) const { return sizes_[pair]; }
 

@@ -68,8 +68,8 @@ struct RankDirections {
   // Each parameter's first bad step: by step, then in backward order.
   std::vector<Suspicion> suspicions;
   std::vector<Remark> not_compared;
-  // Compared, but with a doubt. A NaN (as the summaries' norms tell) counts as not positive. Of
-  // two files of one parameter, .sign and .npy, the newer was taken.
+  // They were compared, but with a doubt. A NaN (as the summaries' norms tell) counts as not
+  // positive. Of two files of one parameter, .sign and .npy, the newer was taken.
   std::vector<Remark> doubts;
 };
 

@@ -31,8 +31,9 @@
 
 namespace trainmon {
 
-// Three regimes. Members under a mutex say which. Those of the writer thread are touched by it
-// (and by the constructor before it starts) alone. All others are constant or atomic.
+// There are three regimes. Members under a mutex say which. Those of the writer thread are
+// touched by it (and by the constructor before it starts) alone. All others are constant or
+// atomic.
 class Monitor::State {
  public:
   // Throws ConfigError, and what claiming the run directory throws.

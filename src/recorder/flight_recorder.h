@@ -20,8 +20,8 @@
 namespace trainmon {
 
 // Any thread may call any member but found_cut(). None throws but the constructor. What is
-// recorded per row and per stage takes no lock and allocates nothing; a name that is new takes a
-// lock. It makes no system call but the clock's, which the kernel serves without one. A slot is
+// recorded per row and per stage takes no lock and allocates nothing. It makes no system call but
+// the clock's, which the kernel serves without one. A name that is new takes a lock. A slot is
 // written in place, so a kill leaves at most one torn slot for each thread, which its checksum
 // tells. Nobody may call it in a forked child, who shares the mapping.
 class FlightRecorder {

@@ -38,8 +38,8 @@ CpuLevel initial_level() {
   return std::min(cpu_level_from_name(wanted).value_or(detected), detected);
 }
 
-// Measured, as a share of the read limit. On memory of 37 GB/s (EPYC, Zen 5) 2 KiB give 0.75, 4
-// KiB 0.92, 8 KiB 0.98. On memory of 10 to 17 GB/s (Xeon) 2 KiB give 0.96, 8 KiB 0.61.
+// These are measured shares of the read limit. On memory of 37 GB/s (EPYC, Zen 5) 2 KiB give
+// 0.75, 4 KiB 0.92, 8 KiB 0.98. On memory of 10 to 17 GB/s (Xeon) 2 KiB give 0.96, 8 KiB 0.61.
 std::int64_t prefetch_bytes() {
 #if defined(__x86_64__)
   if (ask_cpu().amd) return 8192;
