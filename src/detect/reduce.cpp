@@ -135,9 +135,9 @@ Scale common_scale(const std::vector<Clipped>& all) {
   return is_clipping(*middle) ? Scale{*middle, 4.0 * error} : Scale{};
 }
 
-// All by which tensors of one rank may have been clipped. They are clipped by none, with most of
-// them, and in groups of their own, of two tensors at the least. What one tensor has for itself
-// is no clipping.
+// All by which tensors of one rank may have been clipped. A tensor may be clipped by none, with
+// most of them, or in a group of its own, of two tensors at the least. What one tensor has for
+// itself is no clipping.
 std::vector<Scale> scales_of(const Window& window, const std::vector<Reduction>& all,
                              std::int32_t rank) {
   constexpr int kMostTried = 16;  // people clip few groups
