@@ -37,11 +37,11 @@ FIRST_KINDS = ("grad_reduced", "grad_unreduced", "param_updated", "param_origin"
 
 EXAMPLES = """\
 examples:
-  trainmon plot runs/a --name layers.3.mlp                 its gradients over steps
-  trainmon plot runs/a --what layers --steps 900:1000      where it went wrong
-  trainmon plot runs/a --what ranks --name head.weight     which rank differs
-  trainmon plot runs/a --what histogram                    sizes of Adam's steps
-  trainmon plot runs/a runs/b --stat max                    what changed
+  trainmon plot runs/a --name layers.3.mlp              its gradients over steps
+  trainmon plot runs/a --what layers --steps 900:1000   where it went wrong
+  trainmon plot runs/a --what ranks --name head.weight  which rank differs
+  trainmon plot runs/a --what histogram                 sizes of Adam's steps
+  trainmon plot runs/a runs/b --stat max                what changed
 
 In every picture NaN, Inf, dropped (recorded, then lost) and absent (other
 tensors or ranks have the step) are four distinct marks. A step that nobody

@@ -105,8 +105,10 @@ def help_of(*command: str) -> str:
 
 
 def commands_in(text: str) -> list[str]:
-    listed = re.search(r"^(?:Subcommands|SUBCOMMANDS):\n(.*?)(?:\n\n|\Z)", text, re.M | re.S)
-    return re.findall(r"^  (\S+)", listed[1], re.M) if listed else []
+    """Those of a command, or the groups of the first page."""
+    groups = "Subcommands|What went wrong|Look at a run|Make other files|Set up and control"
+    listed = re.findall(rf"^(?:{groups}):\n(.*?)(?:\n\n|\Z)", text, re.M | re.S)
+    return [name for group in listed for name in re.findall(r"^  (\S+)", group, re.M)]
 
 
 def command_line() -> str:

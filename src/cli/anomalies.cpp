@@ -114,10 +114,9 @@ void add_anomalies(CLI::App& app, Context& context) {
       ->check(CLI::Range(1, 1000000000));
   command->add_option("-s,--step", options->steps, "only these steps: 1,2 or \"[1,2]\"");
   command->add_option("-o,--out", options->out, "existing directory for anomaly_analyse.json");
-  command->footer(R"(They stand by step and micro step, then in the order of a step, then by call.
-That order is forward by pipeline stage, gradients against it, optimizer state
-and weights. Exit code 1
-when there are alerts, 3 when the record is not complete.
+  command->footer(R"(Sorted by step and micro step, then in the order of a step, then by call. The
+order of a step is: forward by pipeline stage, gradients in reverse, optimizer
+state, weights. Exit code 1: there are alerts. 3: the record is incomplete.
 
 Examples:
   trainmon anomalies runs/a

@@ -205,22 +205,23 @@ void add_compare(CLI::App& app, Context& context) {
   command->remove_option(command->get_option("--merged"));
   command->remove_option(command->get_option("--all-restarts"));
   command->add_option("--null", given->null,
-                      "a repeat of A; its noise takes the place of fixed tolerances");
+                      "a repeat of A, whose noise sets the tolerances");
   command->add_option("--tolerance", given->factor, "factor on every tolerance")
       ->capture_default_str();
-  command->add_option("--count,--worst", given->count, "lines of the table of the worst")
+  command->add_option("--count,--worst", given->count, "lines of the table of the worst tensors")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000000));
   given->plot_option = command->add_option("--plot", given->plot,
-                                           "picture to write, .png .svg .pdf (needs matplotlib)");
+                                           "picture: .png, .svg or .pdf (needs matplotlib)");
   command->footer(R"(Runs are directories of trainmon (log, csv, sqlite) or of msprobe's monitor.
 Tensors are matched without module., _orig_mod. and other prefixes of wrappers;
 shards are merged first. Every statistic is compared with what rounding may do
 in its type (docs/compare.md), or with what it did between A and --null.
-Before it stands what optimizers' groups say otherwise (lr, weight_decay, ...).
-The first difference is the first in the order of execution. Exit code 1 when
-there is one, 0 when there is none, 2 when nothing can be compared. Exit code 3
-when there is none in what could be read of runs that are damaged or cut.
+The first difference is the first one in the order of execution. Values of the
+optimizers that differ (lr, weight_decay, ...) are listed before it.
+
+Exit code 0: no difference. 1: there is one. 2: nothing can be compared.
+3: no difference was found, but a run is damaged or incomplete.
 
 Examples:
   trainmon compare runs/gpu runs/npu

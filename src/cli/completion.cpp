@@ -90,7 +90,7 @@ std::string script(const CLI::App& app, bool is_zsh) {
 }  // namespace
 
 void add_completion(CLI::App& app, Context&) {
-  CLI::App* command = app.add_subcommand("completion", "what a shell needs to complete commands");
+  CLI::App* command = app.add_subcommand("completion", "completion of commands for bash and zsh");
   command->require_subcommand(1);
   for (const char* shell : {"bash", "zsh"}) {
     CLI::App* one = command->add_subcommand(shell, std::string("for ") + shell);

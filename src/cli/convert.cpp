@@ -194,12 +194,12 @@ void add_convert(CLI::App& app, Context& context) {
       ->capture_default_str()
       ->check(CLI::Range(10, 10000000));
   command->add_flag("--keep-micro-steps", given->keep_micro_steps,
-                    "msprobe_trend: micro steps are no steps");
+                    "msprobe_trend: do not count micro steps as steps");
   command->footer(R"(Formats written: csv, jsonl, tensorboard (directories), parquet (a directory;
 needs pyarrow), sqlite, and msprobe's databases msprobe_db (tables
-metric_*_step_*) and msprobe_trend (table trend_data). The output gets its name
-when all is in it. Rows that cannot be used are listed by file and line; they, or
-a record that is not complete, make the exit code 3.
+metric_*_step_*) and msprobe_trend (table trend_data). The output appears under
+its name when it is complete. Rows that cannot be used are listed by file and
+line. Exit code 3: there were such rows, or the record is incomplete.
 
 Examples:
   trainmon convert runs/a --to sqlite -o a.db
@@ -221,7 +221,7 @@ void add_merge(CLI::App& app, Context& context) {
       ->capture_default_str()
       ->check(CLI::IsMember({"csv", "jsonl", "sqlite", "tensorboard", "parquet"}));
   command->footer(
-      R"(Parts of one whole are merged exactly. Values that are the same on every rank
+      R"(Shards of one tensor are merged exactly. Values that are the same on every rank
 are taken once. Both get rank -1, and the rest stays per rank. A merged row that
 lacks elements has the flag 8 (partial).
 

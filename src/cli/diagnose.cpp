@@ -159,19 +159,21 @@ void add_diagnose(CLI::App& app, Context& context) {
   const auto arguments = std::make_shared<DiagnoseArguments>();
   add_selection(*command, arguments->selection);
   command->add_flag("-f,--follow", arguments->follow,
-                    "go on with what is written, until something is wrong or the run has ended");
+                    "look again until something is wrong or the run ends");
   command->add_option("--interval", arguments->interval, "seconds between two looks, at least")
       ->capture_default_str()
       ->check(CLI::Range(0.01, 3600.0));
-  command->footer(R"(Checks what every correct step of a training obeys. Weights change in the
-optimizer's step alone, and replicas are equal. The reduced gradient is the mean
-of the unreduced ones, moments follow from the gradient, and SGD moves weights
-by its formula. Each has the bound of its rounding and nothing to tune. Record
-with checks=True on every rank for all of them; without, statistics are compared
-where kinds has grads, weights and moments. What was not checked is listed. Exit
-code 1 for a verdict, 3 without one in a record that is not complete. -f waits
-for the first start where there is none yet; 3 if Ctrl-C comes before. What may
-be meant is noticed only.
+  command->footer(R"(Checks the equations that every correct step obeys. Weights change only in the
+optimizer's step, and replicas are equal. The reduced gradient is the mean of
+the unreduced ones. Moments follow from the gradient, and weights move by the
+optimizer's formula. The bound of each check is its rounding; nothing needs
+tuning. Record with checks=True on every rank for all checks. Without it, the
+record needs grads, weights and moments, and only statistics are compared. The
+answer lists what was not checked. What may be intended is only noticed.
+-f waits for the first start where there is none yet.
+
+Exit code 1: there is a verdict. 3: there is none, but the record is incomplete,
+or Ctrl-C came before the first start.
 
 Examples:
   trainmon diagnose runs/a

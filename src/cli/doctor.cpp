@@ -277,7 +277,7 @@ void inspect_run(const std::string& run, unsigned threads, Context& context) {
 }  // namespace
 
 void add_doctor(CLI::App& app, Context& context) {
-  CLI::App* command = app.add_subcommand("doctor", "this machine, or the books of a run");
+  CLI::App* command = app.add_subcommand("doctor", "is this machine fit, or a record complete?");
   struct DoctorArguments {
     std::string run;
     std::string config;
@@ -291,16 +291,17 @@ void add_doctor(CLI::App& app, Context& context) {
       ->excludes(run);
   add_threads(*command, given->threads);
   command->footer(
-      R"(Without RUN it says versions, instruction set, and whether a run can be written
-in the working directory. Of that it tells the space, the speed of writing
-16 MiB, the kind of file system and limits. Of a run it counts rows produced =
-written + dropped for every rank, sink and reason, and holds them against the
-log. It names what was not covered, missing ranks and damaged files. "In order"
-is a run all of whose rows are accounted for.
-A torn last write is one that a killed or living run did not finish: no damage.
-Exit code 3 when the record is not complete (nothing recorded, rows dropped, a
-rank killed), 1 when something else is not in order. A killed start that a newer
-one followed is named and leaves the exit code alone.
+      R"(Without RUN it prints versions and the instruction set, and tests whether a run
+can be written in the working directory: space, speed of writing 16 MiB, file
+system, limits. With RUN it checks that rows produced = written + dropped for
+every rank, sink and reason, and compares them with the log. It names what was
+not covered, missing ranks and damaged files. A run is "in order" when all of
+its rows are accounted for. A torn last write is no damage: a killed or live run
+did not finish it.
+
+Exit code 3: the record is incomplete (nothing recorded, rows dropped, a rank
+killed). 1: something else is wrong. A killed start that a newer one followed is
+named, and the exit code does not change for it.
 
 Examples:
   trainmon doctor

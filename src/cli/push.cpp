@@ -46,38 +46,37 @@ void add_push(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand("push", "chosen curves for W&B, MLflow, Prometheus, ...");
   const auto given = std::make_shared<PushArguments>();
   command->add_option("RUN", given->run, "run directory (`out` of trainmon.watch)")->required();
-  command->add_option("--to", given->to, "who gets them")
+  command->add_option("--to", given->to, "where the curves go")
       ->required()
       ->check(CLI::IsMember({"wandb", "swanlab", "mlflow", "prometheus", "otlp"}));
   command->add_flag("-f,--follow", given->follow, "go on with what is written, until Ctrl-C");
-  command->add_option("--series", given->series, "curves at most")
+  command->add_option("--series", given->series, "largest number of curves")
       ->capture_default_str()
       ->check(CLI::Range(40, 10000));
   command->add_option("--rank,--ranks", given->ranks, "rank (repeatable)")->allow_extra_args(false);
   command->add_option("--project", given->project,
-                      "project, experiment or service there; default: trainmon");
-  command->add_option("--port", given->port, "of the page for Prometheus, on 127.0.0.1")
+                      "project, experiment or service; default: trainmon");
+  command->add_option("--port", given->port, "port of the page for Prometheus, on 127.0.0.1")
       ->capture_default_str()
       ->check(CLI::Range(1, 65535));
   command->add_option("--interval", given->interval, "seconds between two looks")
       ->capture_default_str()
       ->check(CLI::Range(0.01, 3600.0));
   command->add_option("--state", given->state,
-                      "folder that keeps how far it has come; default: below "
-                      "~/.local/state/trainmon");
-  command->add_flag("--no-verdict", given->no_verdict, "without what diagnose says");
-  command->footer(R"(Reads the log and nothing else: training knows nothing of it. Needs trainmon's
-Python and the library of the target: pip install wandb (or swanlab, mlflow,
-prometheus_client, opentelemetry-exporter-otlp-proto-http). Where these find
-their server and their key, their own variables and files say: WANDB_API_KEY,
+                      "state folder; default: in ~/.local/state/trainmon");
+  command->add_flag("--no-verdict", given->no_verdict, "do not send the verdict of diagnose");
+  command->footer(R"(Reads only the log; the training does not notice it. Needs trainmon's Python and
+the library of the target: pip install wandb (or swanlab, mlflow,
+prometheus_client, opentelemetry-exporter-otlp-proto-http). Each library finds
+its server and its key by its own variables and files: WANDB_API_KEY,
 SWANLAB_API_KEY, MLFLOW_TRACKING_URI, OTEL_EXPORTER_OTLP_ENDPOINT, ...
-Curves are chosen: what mon.log was given, norms of kinds, tensors that were the
-worst of a step, layers. What found no room is counted and said.
-The same command goes on where it stopped. A target that does not answer is
-asked again, five times or, with -f, until Ctrl-C.
-Prometheus takes the newest values from 127.0.0.1, so it needs -f.
--f waits for the first start where there is none yet. Exit code 3: something is
-missing of the run, was not sent, or Ctrl-C came before the first start.
+The command sends what mon.log was given, norms of kinds, tensors that were the
+worst of a step, and layers. It counts the curves beyond --series.
+After a stop the same command continues where it was. It asks a target that does
+not answer five times or, with -f, until Ctrl-C.
+Prometheus reads the newest values from 127.0.0.1, so it needs -f.
+-f waits for the first start where there is none yet. Exit code 3: a part of the
+run is missing or was not sent, or Ctrl-C came before the first start.
 
 Examples:
   trainmon push runs/a --to wandb -f

@@ -106,12 +106,12 @@ void add_report(CLI::App& app, Context& context) {
   add_selection(*command, given->selection);
   command->remove_option(command->get_option("--merged"));
   command->remove_option(command->get_option("--all-restarts"));
-  command->add_option("RUN_B", given->other, "a second run, held against the first one");
+  command->add_option("RUN_B", given->other, "a second run to compare with the first one");
   command->add_option("-o,--out", given->out, "file to write")->capture_default_str();
-  command->add_option("--max-size", given->max_megabytes, "MiB that the page may have")
+  command->add_option("--max-size", given->max_megabytes, "largest size of the page in MiB")
       ->capture_default_str()
       ->check(CLI::Range(1, 1024));
-  command->add_flag("--overwrite", given->overwrite, "replace a file that is no report, too");
+  command->add_flag("--overwrite", given->overwrite, "also replace a file that is not a report");
   command->footer(R"(The page needs no network, no server and no account. It begins with what
 `trainmon diagnose` says and what was not seen; pictures of all rows follow. A
 report that is there is replaced. In a large run several steps share a column,

@@ -103,7 +103,7 @@ void add_serve(CLI::App& app, Context& context) {
   command->add_option("--host", options.host, "address to listen on; 0.0.0.0: all of this machine")
       ->capture_default_str();
   command->add_flag("--open", given->opens, "open the page in a browser");
-  command->add_option("--max-size", given->max_megabytes, "MiB that a page may have")
+  command->add_option("--max-size", given->max_megabytes, "largest size of a page in MiB")
       ->capture_default_str()
       ->check(CLI::Range(1, 1024));
   command->footer(
