@@ -37,7 +37,7 @@ def add_selection(parser: argparse.ArgumentParser, runs: str | None = None) -> N
     add("--exclude", action="append", metavar="PATTERN", help="names left out (repeatable)")
     add("--rank", "--ranks", action="append", type=int, metavar="N", help="rank (repeatable)")
     add("--steps", metavar="A:B", help="A:B (inclusive), A:, :B or A")
-    add("--all-restarts", action="store_true", help="steps that were repeated, too")
+    add("--all-restarts", action="store_true", help="also rows that a restart replaced")
     add("--merged", action="store_true", help="merge shards over ranks (then rank is -1)")
 
 

@@ -72,8 +72,8 @@ its server and its key by its own variables and files: WANDB_API_KEY,
 SWANLAB_API_KEY, MLFLOW_TRACKING_URI, OTEL_EXPORTER_OTLP_ENDPOINT, ...
 The command sends what mon.log was given, norms of kinds, tensors that were the
 worst of a step, and layers. It counts the curves beyond --series.
-After a stop the same command continues where it was. It asks a target that does
-not answer five times or, with -f, until Ctrl-C.
+After a stop the same command continues where it was. A target that does not
+answer is asked again: five times, or with -f until Ctrl-C.
 Prometheus reads the newest values from 127.0.0.1, so it needs -f.
 -f waits for the first start where there is none yet. Exit code 3: a part of the
 run is missing or was not sent, or Ctrl-C came before the first start.

@@ -241,7 +241,7 @@ void add_query(CLI::App& app, Context& context) {
       ->check(CLI::NonNegativeNumber);
   add_threads(*command, arguments->options.threads);
   command->add_flag("--all-restarts", arguments->options.all_restarts,
-                    "steps that were repeated, too");
+                    "also rows that a restart replaced");
   command->footer(R"(Tables:
   stats   restart rank kind chunk name element optimizer step attempt micro_step
           call seq flags window accum fate loss_scale dtype replication shape,

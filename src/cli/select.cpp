@@ -64,7 +64,7 @@ void add_selection(CLI::App& command, Selection& selection) {
   repeatable(command.add_option("--exclude", selection.excludes, "names left out (repeatable)"));
   repeatable(command.add_option("--rank,--ranks", selection.ranks, "rank (repeatable)"));
   command.add_option("--steps", selection.steps, "A:B (inclusive), A:, :B or A");
-  command.add_flag("--all-restarts", selection.all_restarts, "steps that were repeated, too");
+  command.add_flag("--all-restarts", selection.all_restarts, "also rows that a restart replaced");
   command.add_flag("--merged", selection.merged, "merge shards over ranks (then rank is *)");
   add_threads(command, selection.threads);
 }
