@@ -291,9 +291,9 @@ void add_doctor(CLI::App& app, Context& context) {
       ->excludes(run);
   add_threads(*command, given->threads);
   command->footer(
-      R"(Without RUN it prints versions and the instruction set, and tests whether a run
-can be written in the working directory: space, speed of writing 16 MiB, file
-system, limits. With RUN it checks that rows produced = written + dropped for
+      R"(Without RUN it prints versions and the instruction set. It also tests whether a
+run can be written in the working directory: space, speed of writing 16 MiB,
+file system, limits. With RUN it checks that rows produced = written + dropped for
 every rank, sink and reason, and compares them with the log. It names what was
 not covered, missing ranks and damaged files. A run is "in order" when all of
 its rows are accounted for. A torn last write is no damage: a killed or live run
