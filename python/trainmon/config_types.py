@@ -84,6 +84,10 @@ class OtherKeys(TypedDict, total=False):
     """curves that the sink tensorboard writes per rank; what is beyond is aggregated per layer"""
     latest_mb: float
     """limit of what latest() keeps, in MB"""
+    max_series: int
+    """series (a tensor of a kind) that a rank records; rows of further ones are counted as dropped"""
+    max_scalars: int
+    """names that log() takes; values of further ones are counted and not recorded"""
     recorder_mb: float
     """size of the flight recorder, a file of the last events that outlives the process, in MB; 0: none"""
     allow_volume: bool

@@ -189,6 +189,13 @@ const std::array kTable = {
     number({"latest_mb", &Config::latest_mb, limits, nobody, on_request, "64.0",
             "limit of what latest() keeps, in MB"},
            0.001, 1e6),
+    integer({"max_series", &Config::max_series, limits, nobody, on_request, "100000",
+             "series (a tensor of a kind) that a rank records; rows of further ones are counted as "
+             "dropped"},
+            1, 1'000'000),
+    integer({"max_scalars", &Config::max_scalars, limits, nobody, on_request, "1000",
+             "names that log() takes; values of further ones are counted and not recorded"},
+            1, 1'000'000),
     number({"recorder_mb", &Config::recorder_mb, files, nobody, on_request, "64.0",
             "size of the flight recorder, a file of the last events that outlives the process, in "
             "MB; 0: none"},
