@@ -79,7 +79,7 @@ class OtherKeys(TypedDict, total=False):
     retention_mb: float
     """most that the logs of a rank may take, of all its starts together, in MB: the oldest log files are deleted; 0: all are kept"""
     retention_days: float
-    """log files of a rank that were written last before so many days are deleted when a new one begins; 0: all are kept"""
+    """log files of a rank that were written last before so many days are deleted, as a new one begins or within 10 minutes; 0: all are kept"""
     tensorboard_tags: int
     """curves that the sink tensorboard writes per rank; what is beyond is aggregated per layer"""
     latest_mb: float
