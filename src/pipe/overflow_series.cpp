@@ -39,7 +39,7 @@ std::int64_t drop_series(RecordBatch& batch, SeriesId series) {
 }  // namespace
 
 void Pipe::drop_overflow(RecordBatch& batch) {
-  if (!options_.overflow_series) return;
+  if (!options_.overflow_series || series_.size() <= *options_.overflow_series) return;
   const std::int64_t rows = drop_series(batch, *options_.overflow_series);
   if (rows == 0 || beyond_series_.fetch_add(rows) > 0) return;
   log_line("more series than max_series = " + std::to_string(*options_.overflow_series) +
