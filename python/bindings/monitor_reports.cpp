@@ -61,6 +61,7 @@ nb::dict health_dict(const Health& health) {
   values["rows_pending"] = health.rows_pending;
   values["sinks"] = sinks;
   values["refused"] = dict_of(health.refused);
+  values["scalars_dropped"] = dict_of(health.scalars_dropped);
   values["parts_off"] = dict_of(health.parts_off);
   values["errors"] = health.errors;
   values["alerts"] = health.alerts;

@@ -309,6 +309,7 @@ std::string health_json(const Health& health, bool closed) {
                              {"rows_pending", text_of(health.rows_pending)},
                              {"sinks", json_list(sinks)},
                              {"refused", object_of(health.refused)},
+                             {"scalars_dropped", object_of(health.scalars_dropped)},
                              {"parts_off", object_of(health.parts_off)},
                              {"errors", text_of(health.errors)},
                              {"alerts", text_of(health.alerts)},
