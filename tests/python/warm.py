@@ -36,6 +36,13 @@ class Warm:
     def live(self, job, kill_after=None, number=signal.SIGKILL):
         """One child that does `job` (of JSON). From its first line on it has `kill_after` seconds until
         it gets signal `number`; None: none comes."""
+        with self.beside(job, kill_after, number) as life:
+            return life()
+
+    @contextlib.contextmanager
+    def beside(self, job, kill_after=None, number=signal.SIGKILL):
+        """The same while the caller does something else. Gives a function that waits so many seconds (for
+        ever) and returns None, or how the life ended."""
         given = {
             "job": job,
             "errors": os.fspath(self._errors),
@@ -44,9 +51,18 @@ class Warm:
         }
         self._process.stdin.write(json.dumps(given) + "\n")
         self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        assert line, "the warm process is gone"
-        return Life(**json.loads(line), err=self._errors.read_text(errors="replace"))
+        ended = None
+
+        def life(seconds=None):
+            nonlocal ended
+            if not ended and select.select([self._process.stdout], [], [], seconds)[0]:
+                line = self._process.stdout.readline()
+                assert line, "the warm process is gone"
+                ended = Life(**json.loads(line), err=self._errors.read_text(errors="replace"))
+            return ended
+
+        yield life
+        life()
 
     def close(self):
         self._process.stdin.close()

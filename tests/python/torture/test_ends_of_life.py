@@ -7,7 +7,7 @@ import pytest
 
 import ends_run
 import trainmon
-from campaign import campaign, dice, how_often
+from long_form import campaign, dice, how_often
 from warm import Warm
 
 SIGNALS = {"interrupt": signal.SIGINT, "terminate": signal.SIGTERM}

@@ -6,7 +6,7 @@ import numpy as np
 
 import launch
 import trainmon
-from campaign import campaign, how_often
+from long_form import campaign, how_often
 
 # Whoever locks a mutex from within trainmon's module stops there until the fork that waits for it is over,
 # but at most 20 ms. A thread that holds the GIL does not: no other thread of Python's can fork then.

@@ -5,7 +5,7 @@ import torch
 
 import chain_run
 import trainmon
-from campaign import campaign, dice, how_often
+from long_form import campaign, dice, how_often
 from warm import Warm
 
 KILLS_OF_A_RUN = 12

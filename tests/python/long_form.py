@@ -1,5 +1,5 @@
 # What the tests of torture/ share: how often each goes round, and the line that tells what it did.
-"""`make torture` sets TRAINMON_TORTURE to 1, for the long form of each (0.1: a tenth of it), and
+"""`make torture` sets TRAINMON_WHOLE to 1, for the long form of each (0.1: a tenth of it), and
 TRAINMON_CAMPAIGN to the file that scripts/reliability_doc.py takes figures from."""
 
 import contextlib
@@ -10,8 +10,8 @@ import time
 
 
 def how_often(short, long):
-    """`short`, or as much of `long` as TRAINMON_TORTURE says, and never less than `short`."""
-    return max(short, round(long * float(os.environ.get("TRAINMON_TORTURE") or 0)))
+    """`short`, or as much of `long` as TRAINMON_WHOLE says, and never less than `short`."""
+    return max(short, round(long * float(os.environ.get("TRAINMON_WHOLE") or 0)))
 
 
 def dice(name):
