@@ -86,10 +86,8 @@ void warn_of_others(const fs::path& out, const fs::path& own) {
     log_warning(out.string() + " has mode " + mode +
                 ": anybody may write into it and replace what is recorded");
   }
-  if (S_ISLNK(of_rank.st_mode)) {
-    std::error_code unknown;
-    log_warning(own.string() + " is a link: what is recorded goes to " +
-                fs::read_symlink(own, unknown).string());
+  if (const std::string link = link_text(own); !link.empty()) {
+    log_warning(link);
   } else if (of_rank.st_uid != ::geteuid()) {
     log_warning(own.string() + " belongs to another user (number " +
                 std::to_string(of_rank.st_uid) + "), who may replace what is recorded");
