@@ -82,8 +82,8 @@ class Table(Mapping):
 
     def __arrow_c_stream__(self, requested_schema=None):
         """The table for whoever speaks Arrow: `pyarrow.table(table)`, `polars.DataFrame(table)`,
-        `duckdb.sql("SELECT max(norm) FROM table")`. Columns are shared, not copied; text columns are
-        dictionaries. `requested_schema` is not followed."""
+        `duckdb.sql('SELECT max(norm) FROM "table"')`. Columns are shared, not copied; text columns
+        are dictionaries. `requested_schema` is not followed."""
         return self._held.__arrow_c_stream__(requested_schema)
 
     def to_pandas(self):
