@@ -40,7 +40,7 @@ asan tsan:
 	scripts/test_cpp.sh $@
 
 torture:
-	scripts/setup.sh --tools
+	scripts/setup.sh
 	scripts/torture.sh
 
 dist:

@@ -59,6 +59,8 @@ struct Config {
   double retention_days = 0.0;                // of a rank's log, how long it stays; 0 = for ever
   int tensorboard_tags = 2000;                // curves of the sink tensorboard
   double latest_mb = 16.0;                    // bound of what mon.latest() keeps
+  std::int64_t max_series = 1'000'000;        // tensors' curves per rank; rows beyond are counted
+  std::int64_t max_scalars = 10'000;          // names that are logged; values beyond are counted
   double recorder_mb = 0.0;                   // size of the flight recorder's file; 0 = none
   bool allow_volume = false;                  // permit more than 50 GB a day
 };

@@ -23,9 +23,10 @@ struct Health {
   std::int64_t rows_produced = 0;
   std::int64_t rows_pending = 0;  // sealed or open, not yet with the sinks
   std::vector<SinkHealth> sinks;
-  std::map<std::string, std::int64_t> refused;   // reason -> tensors never measured
-  std::map<std::string, std::string> parts_off;  // part that switched itself off -> why
-  std::int64_t errors = 0;                       // errors inside trainmon
+  std::map<std::string, std::int64_t> refused;          // reason -> tensors never measured
+  std::map<std::string, std::int64_t> scalars_dropped;  // reason -> logged values not recorded
+  std::map<std::string, std::string> parts_off;         // part that switched itself off -> why
+  std::int64_t errors = 0;                              // errors inside trainmon
   std::int64_t alerts = 0;
   std::int64_t queue_bytes_peak = 0;
 };

@@ -112,7 +112,7 @@ struct RunRows {
   // Restarts that were killed and that a newer one followed, a sentence each.
   std::vector<std::string> killed;
   // From which step on there are rows, where older ones were deleted to keep to retention_mb and
-  // retention_days; a sentence, or none.
+  // retention_days; and what a repaired run has lost. A sentence each, or none.
   std::vector<std::string> expired;
   // Why the record of the ranks read is not complete, a sentence each: nothing recorded, rows
   // dropped, a process that is gone without having stopped.

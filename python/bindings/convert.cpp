@@ -7,6 +7,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "compare/compare.h"
+#include "gil.h"
 #include "init.h"
 #include "offline_call.h"
 #include "rows.h"
@@ -88,7 +89,7 @@ nb::object run_compare(const nb::bytes& a, const nb::bytes& b, const std::option
   options.worst = worst;
   std::string json;
   {
-    const nb::gil_scoped_release release;
+    const ReleasedGil release;
     settle_writers_of(options.a);
     settle_writers_of(options.b);
     json = compare_json(compare(options));

@@ -7,6 +7,7 @@
 #include <deque>
 #include <vector>
 
+#include "gil.h"
 #include "init.h"
 #include "parts.h"
 #include "tensor.h"
@@ -37,7 +38,7 @@ nb::list probe_gradients(BoundMonitor& monitor, const nb::list& series, const nb
         break;
     }
   }
-  const nb::gil_scoped_release release;
+  const ReleasedGil release;
   monitor.probe(items, step, monitor.grad_probe);
   return refused;
 }

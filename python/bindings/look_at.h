@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "gil.h"
 #include "parts.h"
 #include "tensor.h"
 #include "trainmon/monitor.h"
@@ -23,10 +24,8 @@ inline constexpr std::int64_t kReleaseGilAbove = 1 << 16;
 template <typename Observe>
 Observed measured(const TensorAccess& tensor, Observe&& observe) {
   if (element_count(tensor.view) < kReleaseGilAbove) return observe(tensor.view);
-  PyThreadState* thread = PyEval_SaveThread();
-  const Observed done = observe(tensor.view);
-  PyEval_RestoreThread(thread);
-  return done;
+  const ReleasedGil released;
+  return observe(tensor.view);
 }
 
 // Calls observe(view) for a tensor of the CPU or of CUDA; None is idle. No tensor makes it raise.

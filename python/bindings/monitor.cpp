@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "gil.h"
 #include "init.h"
 #include "monitor_class.h"
 
@@ -49,9 +50,9 @@ bool flush(Monitor& monitor, double timeout) {
   bool is_interrupted = false;
   bool is_done = false;
   {
-    const nb::gil_scoped_release release;
+    const ReleasedGil release;
     is_done = monitor.flush(timeout, [&] {
-      const nb::gil_scoped_acquire acquire;
+      const HeldGil acquire;
       is_interrupted = PyErr_CheckSignals() != 0;
       return !is_interrupted;
     });
@@ -116,7 +117,7 @@ void init_monitor(nb::module_& module) {
       .def(
           "settle",
           [](Monitor& self, double timeout) {
-            const nb::gil_scoped_release release;
+            const ReleasedGil release;
             return self.settle(timeout);
           },
           nb::arg("timeout_seconds"))

@@ -6,6 +6,7 @@
 
 #include <optional>
 
+#include "gil.h"
 #include "monitor_class.h"
 #include "trainmon/stat.h"
 
@@ -61,6 +62,7 @@ nb::dict health_dict(const Health& health) {
   values["rows_pending"] = health.rows_pending;
   values["sinks"] = sinks;
   values["refused"] = dict_of(health.refused);
+  values["scalars_dropped"] = dict_of(health.scalars_dropped);
   values["parts_off"] = dict_of(health.parts_off);
   values["errors"] = health.errors;
   values["alerts"] = health.alerts;
@@ -98,7 +100,7 @@ nb::tuple pop_alerts(BoundMonitor& monitor, double seconds) {
   std::vector<AlertEvent> events;
   std::int64_t untold = 0;
   if (monitor.alerts != nullptr) {
-    const nb::gil_scoped_release release;
+    const ReleasedGil release;
     events = monitor.alerts->pop(std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9)),
                                  untold);
   }
@@ -141,7 +143,7 @@ void bind_reports(MonitorClass& monitor) {
       .def("stop", [](Monitor& self) {
         Health health;
         {
-          const nb::gil_scoped_release release;
+          const ReleasedGil release;
           health = self.stop();
         }
         return health_dict(health);

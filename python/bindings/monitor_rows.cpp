@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "gil.h"
 #include "look_at.h"
 #include "model/histogram.h"
 #include "monitor_class.h"
@@ -46,7 +47,7 @@ int look_at_pair(Monitor& monitor, nb::handle a, nb::handle b, Look&& look) {
         return static_cast<int>(Observed::refused);
     }
   }
-  const nb::gil_scoped_release release;
+  const ReleasedGil release;
   try {
     return static_cast<int>(look(first.view, second.view));
   } catch (const std::invalid_argument&) {

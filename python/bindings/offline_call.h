@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "base/cancelled.h"
+#include "gil.h"
 #include "trainmon/monitor.h"
 
 namespace trainmon {
@@ -46,7 +47,7 @@ inline void settle_writers_of(const std::filesystem::path& path) {
 template <typename Work>
 auto unlocked(const std::filesystem::path& path, const Work& work) {
   try {
-    const nanobind::gil_scoped_release release;
+    const ReleasedGil release;
     settle_writers_of(path);
     return work();
   } catch (const std::system_error& error) {
@@ -64,19 +65,19 @@ auto run_offline(Options& options, const nanobind::object& progress, const Work&
   const unsigned long main_thread = PyThread_get_thread_ident();
   options.cancelled = [&] {
     if (is_interrupted || PyThread_get_thread_ident() != main_thread) return is_interrupted.load();
-    const nb::gil_scoped_acquire gil;
+    const HeldGil gil;
     if (PyErr_CheckSignals() != 0) is_interrupted = true;  // the exception stays set
     return is_interrupted.load();
   };
   if (!progress.is_none()) {
     options.progress = [&](std::int64_t done, std::int64_t total) {
-      const nb::gil_scoped_acquire gil;
+      const HeldGil gil;
       if (PyErr_Occurred() != nullptr) return;
       progress(done, total);
     };
   }
   try {
-    const nb::gil_scoped_release release;
+    const ReleasedGil release;
     return work(options);
   } catch (const Cancelled&) {
     if (PyErr_Occurred() != nullptr) throw nb::python_error();

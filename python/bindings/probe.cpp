@@ -10,6 +10,7 @@
 #include <memory>
 #include <utility>
 
+#include "gil.h"
 #include "init.h"
 #include "states.h"
 #include "tensor.h"
@@ -52,7 +53,7 @@ nb::object probe_tensor(nb::handle tensor, std::optional<std::vector<double>> bo
   request.eps = eps;
   Probe found;
   {
-    const nb::gil_scoped_release release;
+    const ReleasedGil release;
     found = probe(access.view, request, threads);
   }
   auto state = std::vector<double>(kColumns);

@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "answers/pushed_steps.h"
+#include "gil.h"
 #include "init.h"
 #include "offline_call.h"
 #include "rows.h"
@@ -27,7 +28,7 @@ void open_steps(PushedSteps* self, const nb::bytes& run, std::size_t series, std
 nb::list look(PushedSteps& steps, std::size_t most) {
   std::vector<PushedStep> found;
   {
-    const nb::gil_scoped_release release;
+    const ReleasedGil release;
     found = steps.look(most);
   }
   nb::list out;
@@ -68,7 +69,7 @@ void init_push(nb::module_& module) {
            nb::arg("newest_only"), nb::arg("state").none())
       .def("look", &look, nb::arg("most"))
       .def("series_from", &series_from, nb::arg("first"))
-      .def("done", &PushedSteps::done, nb::arg("verdict"), nb::call_guard<nb::gil_scoped_release>())
+      .def("done", &PushedSteps::done, nb::arg("verdict"), nb::call_guard<ReleasedGil>())
       .def_prop_ro("verdict", [](const PushedSteps& steps) { return text(steps.verdict()); })
       .def_prop_ro("is_over", &PushedSteps::is_over)
       .def_prop_ro("late", &PushedSteps::late)

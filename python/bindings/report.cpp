@@ -6,6 +6,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "gil.h"
 #include "init.h"
 #include "offline_call.h"
 #include "rows.h"
@@ -58,7 +59,7 @@ nb::str words_of(const Report& report) {
 void save(const Report& report, const nb::bytes& to, bool overwrite) {
   const std::filesystem::path path = path_of(to);
   try {
-    const nb::gil_scoped_release release;
+    const ReleasedGil release;
     write_report(report, path, overwrite);
   } catch (const std::system_error& error) {
     raise_os_error(error);

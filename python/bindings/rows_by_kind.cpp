@@ -2,6 +2,7 @@
 #include "read/rows_by_kind.h"
 
 #include "columns.h"
+#include "gil.h"
 #include "init.h"
 #include "offline_call.h"
 #include "rows.h"
@@ -16,7 +17,7 @@ template <typename Work>
 auto on_disk(const Work& work) {
   std::string refused;
   try {
-    const nb::gil_scoped_release release;
+    const ReleasedGil release;
     return work();
   } catch (const SinkError& error) {
     refused = error.what();

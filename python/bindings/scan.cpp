@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/parallel.h"
+#include "gil.h"
 #include "init.h"
 #include "offline_call.h"
 #include "rows.h"
@@ -99,13 +100,13 @@ void ScanPass::warn_of_damage() {
                      std::to_string(first.offset) + ": " + first.what;
   if (damage_.size() > 1) text += " and " + std::to_string(damage_.size() - 1) + " more";
   damage_.clear();
-  const nb::gil_scoped_acquire gil;
+  const HeldGil gil;
   if (PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 1) != 0) throw nb::python_error();
 }
 
 void init_scan(nb::module_& module) {
   nb::class_<ScanPass>(module, "ScanPass")
-      .def("next", &ScanPass::next, nb::call_guard<nb::gil_scoped_release>());
+      .def("next", &ScanPass::next, nb::call_guard<ReleasedGil>());
   nb::class_<Scan>(module, "Scan")
       .def(
           "begin", [](std::shared_ptr<Scan> scan) { return new ScanPass(std::move(scan)); },

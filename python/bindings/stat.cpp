@@ -10,6 +10,7 @@
 #include <map>
 #include <utility>
 
+#include "gil.h"
 #include "init.h"
 #include "states.h"
 #include "stats/cpu/level.h"
@@ -80,7 +81,7 @@ nb::tuple measure_tensors(const nb::list& tensors, double eps, int threads) {
   batch.point_at_extents();
   std::vector<RowState> measured(batch.views.size());
   {
-    const nb::gil_scoped_release release;
+    const ReleasedGil release;
     measure(batch.views, measured, eps, threads);
   }
   auto states = new_array<Matrix>({n, kColumns});
@@ -97,7 +98,7 @@ nb::tuple measure_tensors(const nb::list& tensors, double eps, int threads) {
     tensors_there.point_at_extents();
     measured.assign(tensors_there.views.size(), {});
     {
-      const nb::gil_scoped_release release;
+      const ReleasedGil release;
       measure_cuda(tensors_there.views, measured, eps);
     }
     write(tensors_there);

@@ -26,6 +26,8 @@ def _written_text(core, health: dict) -> str:
     if dropped:
         reasons = {reason for sink in health["sinks"] for reason in sink["rows_dropped"]}
         text += f" ({', '.join(sorted(reasons))})"
+    if left_out := sum(health["scalars_dropped"].values()):
+        text += f", {left_out} logged values dropped ({', '.join(health['scalars_dropped'])})"
     if health["refused"]:
         text += f", {sum(health['refused'].values())} not measured"
     if health["parts_off"]:
@@ -51,7 +53,9 @@ def _next(core, health: dict, is_chosen: bool) -> tuple[str, str]:
         found = f"the logged loss was not finite {bad} {times}"
     elif health["rows_produced"] == 0 and is_chosen:
         tool, found = "doctor", "nothing was recorded"
-    elif any(s["rows_deleted"] or any(s["rows_dropped"].values()) for s in health["sinks"]):
+    elif health["scalars_dropped"] or any(
+        s["rows_deleted"] or any(s["rows_dropped"].values()) for s in health["sinks"]
+    ):
         tool, found = "doctor", "nothing found in the rest"
     else:
         tool, found = "top", "nothing found"

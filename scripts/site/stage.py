@@ -58,7 +58,13 @@ NAVIGATION = {
         "compatibility",
         "scale",
     ],
-    "What has run": ["status", "measurements", "measurements-history", "changelog"],
+    "What has run": [
+        "status",
+        "What is promised <reliability>",
+        "measurements",
+        "measurements-history",
+        "changelog",
+    ],
     "Work on trainmon": ["architecture", "extending", "contributing", "security"],
 }
 

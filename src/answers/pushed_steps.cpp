@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <limits>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
 
+#include "answers/pushed_record.h"
 #include "base/md5.h"
 #include "base/text.h"
 #include "model/layers.h"
@@ -19,32 +21,6 @@ constexpr std::int64_t kPiece = std::int64_t{4} << 20;  // bytes of a rank's log
 constexpr std::size_t kMostWaiting = 4096;              // steps held back for a rank that lags
 constexpr std::int64_t kTimeApart = 1'000'000;          // ns between steps: trackers keep ms
 constexpr std::chrono::seconds kPatience{60};           // for a rank that says nothing
-
-// What is said of the record itself. Those of the moment stand at the newest step alone.
-constexpr std::array<std::string_view, 9> kOfRecord = {
-    "non_finite", "alerts",         "skipped",     "rows_dropped",   "gaps",
-    "last_step",  "damaged_places", "lag_seconds", "series_left_out"};
-enum OfRecord : std::uint8_t {
-  kNonFinite,
-  kAlerts,
-  kSkipped,
-  kRowsDropped,
-  kGaps,
-  kLastStep,
-  kDamaged,
-  kLag,
-  kLeftOut
-};
-
-// They have the first numbers, whatever was chosen before.
-std::vector<PushedSeries> record_and(const std::vector<PushedSeries>& chosen) {
-  std::vector<PushedSeries> all;
-  for (const std::string_view name : kOfRecord)
-    all.push_back({Family::own, "", std::string(name), -1});
-  std::ranges::copy_if(chosen, std::back_inserter(all),
-                       [](const PushedSeries& one) { return one.family != Family::own; });
-  return all;
-}
 
 ReadOptions of_ranks(const std::vector<int>& ranks) {
   ReadOptions options;
@@ -166,6 +142,12 @@ std::vector<PushedStep> PushedSteps::look(std::size_t most) {
   steps.back().values.emplace_back(kDamaged, static_cast<double>(damaged_));
   steps.back().values.emplace_back(kLag, static_cast<double>(now_ns - steps.back().time_ns) * 1e-9);
   steps.back().values.emplace_back(kLeftOut, static_cast<double>(choice_.left_out()));
+  std::vector<RankDirectory> ranks;
+  for (const auto& [restart, start] : starts_) {
+    if (start.id != steps.back().start) continue;
+    for (const auto& [number, rank] : start.ranks) ranks.push_back(rank.tail->directory());
+  }
+  std::ranges::copy(monitors_now(ranks), std::back_inserter(steps.back().values));
   std::ranges::sort(steps.back().values);
   return steps;
 }

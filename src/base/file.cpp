@@ -352,6 +352,13 @@ void write_over(const std::filesystem::path& path, std::string_view content) {
   write_at(file, 0, padded, path);
 }
 
+std::string link_text(const std::filesystem::path& folder) {
+  std::error_code unknown;
+  if (!std::filesystem::is_symlink(folder, unknown)) return {};
+  return folder.string() + " is a link: what is recorded goes to " +
+         std::filesystem::read_symlink(folder, unknown).string();
+}
+
 void make_directories(const std::filesystem::path& path) {
   std::filesystem::path made;
   for (const auto& part : path) {

@@ -122,5 +122,7 @@ void replace_durably(const std::filesystem::path& path, std::string_view content
 void write_over(const std::filesystem::path& path, std::string_view content);
 // Makes `path` and missing parents, mode 0750 (less the umask). Fine when it exists.
 void make_directories(const std::filesystem::path& path);
+// That a folder is a link, and to where; empty where it is none.
+std::string link_text(const std::filesystem::path& folder);
 
 }  // namespace trainmon

@@ -40,6 +40,7 @@ void add_merge(CLI::App& app, Context& context);
 void add_plot(CLI::App& app, Context& context);
 void add_push(CLI::App& app, Context& context);
 void add_query(CLI::App& app, Context& context);
+void add_repair(CLI::App& app, Context& context);
 void add_report(CLI::App& app, Context& context);
 void add_serve(CLI::App& app, Context& context);
 void add_show(CLI::App& app, Context& context);

@@ -25,6 +25,9 @@ std::vector<std::string> findings_of(const RankAccount& rank) {
     if (sink.degraded) findings.push_back("sink " + sink.name + ": its last write failed");
     writes_failed = writes_failed || sink.degraded || rows_dropped(sink) > 0;
   }
+  for (const auto& [reason, values] : rank.health.scalars_dropped) {
+    findings.push_back(grouped(values) + " logged values dropped (" + reason + ")");
+  }
   for (const auto& [part, why] : rank.health.parts_off) {
     findings.push_back(part + " switched itself off: " + why);
   }
@@ -105,6 +108,7 @@ Json rank_json(const RankAccount& rank) {
                             {"degraded", sink.degraded}});
   }
   out["refused"] = rank.health.refused;
+  out["scalars_dropped"] = rank.health.scalars_dropped;
   out["parts_off"] = rank.health.parts_off;
   out["errors"] = rank.health.errors;
   out["alerts"] = rank.health.alerts;

@@ -76,7 +76,7 @@ int run(int argc, char** argv) {
   add("What went wrong", add_diagnose, add_first_bad, add_compare, add_anomalies, add_top,
       add_blackbox);
   add("Look at a run", add_report, add_serve, add_tail, add_show, add_query, add_plot);
-  add("Make other files", add_convert, add_merge, add_compact, add_freeze, add_push);
+  add("Make other files", add_convert, add_merge, add_compact, add_repair, add_freeze, add_push);
   add("Set up and control", add_config, add_doctor, add_ctl, add_completion);
   try {
     app.parse(argc, argv);

@@ -262,10 +262,11 @@ bool Collector::fulfil(std::int64_t ticket, std::span<const RowState> states) {
 void Collector::add_scalar(std::string_view name, double value,
                            std::optional<std::int64_t> window) {
   Scalar scalar;
-  scalar.name = name;
+  scalar.name = bounded_name(name);
+  if (!scalar_names_.takes(scalar.name)) return;
   scalar.window = window.value_or(windows_.window(options_.clock));
   scalar.value = value;
-  if (recorder_ != nullptr) recorder_->scalar(name, scalar.window, value);
+  if (recorder_ != nullptr) recorder_->scalar(scalar.name, scalar.window, value);
   open_.append(std::move(scalar));
 }
 

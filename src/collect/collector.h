@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "collect/device_rows.h"
+#include "collect/name_limits.h"
 #include "collect/open_batch.h"
 #include "collect/series_registry.h"
 #include "collect/windows.h"
@@ -39,6 +40,8 @@ struct CollectorOptions {
   int threads = 1;
   int clock = 0;
   bool checks = false;
+  std::size_t max_series = SeriesRegistry::kMost;
+  std::size_t max_scalars = 10'000;
 };
 
 // Thread-safe. `submit` takes sealed batches in order and must not wait for long; `late_ready` is
@@ -58,6 +61,7 @@ class Collector {
 
   SeriesRegistry& series() { return series_; }
   const SeriesRegistry& series() const { return series_; }
+  const ScalarNames& scalar_names() const { return scalar_names_; }
   Windows& windows() { return windows_; }
   const Windows& windows() const { return windows_; }
 
@@ -93,6 +97,7 @@ class Collector {
   std::int64_t seal_late();
   // False for an unknown ticket or a number of states that is not the number of rows.
   bool fulfil(std::int64_t ticket, std::span<const RowState> states);
+  // Not of a name that scalar_names() does not take.
   void add_scalar(std::string_view name, double value,
                   std::optional<std::int64_t> window = std::nullopt);
   void declare(Declared declared);
@@ -130,7 +135,8 @@ class Collector {
   const CollectorOptions options_;
   const Submit submit_;
   const LateReady late_ready_;
-  SeriesRegistry series_;
+  SeriesRegistry series_{options_.max_series};
+  ScalarNames scalar_names_{options_.max_scalars};
   OpenBatch open_;
   Windows windows_;
   std::mutex seal_mutex_;  // keeps batches in the order of their seals

@@ -3,10 +3,13 @@
 
 #include <algorithm>
 
+#include "collect/name_limits.h"
 #include "model/kinds.h"
 
 namespace trainmon {
 namespace {
+
+constexpr const char* kOverflowKind = "overflow";
 
 // Everything that makes a series itself, as bytes: two series are equal when their keys are.
 std::string identity_of(const Series& series) {
@@ -86,11 +89,31 @@ const Series& SeriesRegistry::at(SeriesId id) const {
 }
 
 SeriesId SeriesRegistry::add(const Series& series) {
+  if (series.name.size() > kLongestName || series.element.size() > kLongestName) {
+    Series bounded = series;
+    bounded.name = bounded_name(series.name);
+    bounded.element = bounded_name(series.element);
+    return add(bounded);
+  }
   std::string key = identity_of(series);
   const std::lock_guard lock(mutex_);
   if (const auto known = ids_.find(key); known != ids_.end()) return known->second;
-  std::size_t id = size_.load(std::memory_order_relaxed);
-  if (id >= kCapacity) return static_cast<SeriesId>(kCapacity - 1);
+  const std::size_t size = size_.load(std::memory_order_relaxed);
+  if (size > most_) return overflow();
+  if (size == most_) {
+    Series beyond;
+    beyond.kind = kOverflowKind;
+    beyond.optimizer = series.optimizer;
+    return put(beyond);
+  }
+  const SeriesId id = put(series);
+  ids_.emplace(std::move(key), id);
+  return id;
+}
+
+// With the lock.
+SeriesId SeriesRegistry::put(const Series& series) {
+  const std::size_t id = size_.load(std::memory_order_relaxed);
   std::atomic<Page*>& page = pages_[id / kPageSize];
   if (page.load(std::memory_order_relaxed) == nullptr) {
     page.store(new Page, std::memory_order_release);
@@ -98,15 +121,13 @@ SeriesId SeriesRegistry::add(const Series& series) {
   Entry& fresh = entry(static_cast<SeriesId>(id));
   fresh.series = series;
   fresh.checked = checked_range(series);
-  if (id == kCapacity - 1) fresh.series.name = "(more than 1048575 series)";
   size_.store(id + 1, std::memory_order_release);
-  ids_.emplace(std::move(key), static_cast<SeriesId>(id));
   return static_cast<SeriesId>(id);
 }
 
 SeriesId SeriesRegistry::with_dtype(SeriesId id, DType dtype) {
   Entry& known = entry(id);
-  if (known.series.dtype == dtype) return id;
+  if (known.series.dtype == dtype || id == overflow()) return id;
   std::atomic<SeriesId>& cached = known.by_dtype[static_cast<std::size_t>(dtype)];
   if (const SeriesId found = cached.load(std::memory_order_acquire); found != 0) return found - 1;
   Series sibling = known.series;

@@ -1,6 +1,7 @@
 // All series of this rank: equal series share an id, ids are dense, references never move.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <limits>
@@ -20,12 +21,16 @@ namespace trainmon {
 
 class SeriesRegistry final : public SeriesTable {
  public:
-  SeriesRegistry() = default;
+  // `most`: series beside the one that stands for all beyond; at most kMost.
+  explicit SeriesRegistry(std::size_t most = kMost) : most_(std::min(most, kMost)) {}
   ~SeriesRegistry() override;
 
-  // The id of this series, new or known. Beyond kCapacity every new series shares one id whose
-  // name says so. Any thread.
+  // The id of this series, new or known; its name and element are cut as bounded_name() does.
+  // overflow() for every new one beyond `most`. Any thread.
   SeriesId add(const Series& series);
+  // Of the series of kind "overflow" that stands for all beyond. It follows the windows of the
+  // first of them. The pipe counts its rows and drops them.
+  SeriesId overflow() const { return static_cast<SeriesId>(most_); }
   // The series equal to `id` but for its dtype; registers it when first asked for. Lock-free after.
   SeriesId with_dtype(SeriesId id, DType dtype);
 
@@ -47,7 +52,7 @@ class SeriesRegistry final : public SeriesTable {
   static constexpr std::size_t kPageSize = 1024;
   static constexpr std::size_t kPages = 1024;
   static constexpr std::size_t kShapes = 1 << 16;
-  static constexpr std::size_t kCapacity = kPageSize * kPages;
+  static constexpr std::size_t kMost = 1'000'000;
 
  private:
   using Numbered = std::pair<const Shape, ShapeId>;
@@ -59,8 +64,12 @@ class SeriesRegistry final : public SeriesTable {
   };
   using Page = std::array<Entry, kPageSize>;
 
-  Entry& entry(SeriesId id) const;
+  static_assert(kMost < kPageSize * kPages);
 
+  Entry& entry(SeriesId id) const;
+  SeriesId put(const Series& series);
+
+  const std::size_t most_;
   std::mutex mutex_;
   std::unordered_map<std::string, SeriesId> ids_;
   std::array<std::atomic<Page*>, kPages> pages_{};

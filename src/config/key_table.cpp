@@ -179,8 +179,8 @@ const std::array kTable = {
             "are deleted; 0: all are kept"},
            0.0, 1e9),
     number({"retention_days", &Config::retention_days, files, nobody, on_request, "14.0",
-            "log files of a rank that were written last before so many days are deleted when a new "
-            "one begins; 0: all are kept"},
+            "log files of a rank that were written last before so many days are deleted, as a new "
+            "one begins or within 10 minutes; 0: all are kept"},
            0.0, 36500.0),
     integer({"tensorboard_tags", &Config::tensorboard_tags, files, nobody, on_request, "500",
              "curves that the sink tensorboard writes per rank; what is beyond is aggregated per "
@@ -189,6 +189,13 @@ const std::array kTable = {
     number({"latest_mb", &Config::latest_mb, limits, nobody, on_request, "64.0",
             "limit of what latest() keeps, in MB"},
            0.001, 1e6),
+    integer({"max_series", &Config::max_series, limits, nobody, on_request, "100000",
+             "series (a tensor of a kind) that a rank records; rows of further ones are counted as "
+             "dropped"},
+            1, 1'000'000),
+    integer({"max_scalars", &Config::max_scalars, limits, nobody, on_request, "1000",
+             "names that log() takes; values of further ones are counted and not recorded"},
+            1, 1'000'000),
     number({"recorder_mb", &Config::recorder_mb, files, nobody, on_request, "64.0",
             "size of the flight recorder, a file of the last events that outlives the process, in "
             "MB; 0: none"},

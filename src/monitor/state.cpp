@@ -24,7 +24,8 @@ Monitor::State::State(const Config& wanted, const Identity& who, MonitorParts pa
       budget(config.budget, schedule_of(config, who).every),
       collector(
           {schedule_of(config, who, budget.keep()), config.eps, config.threads, config.clock,
-           config.checks},
+           config.checks, static_cast<std::size_t>(config.max_series),
+           static_cast<std::size_t>(config.max_scalars)},
           [this](RecordBatch&& batch) { pipe->submit(std::move(batch)); },
           [this] { pipe->wake(); }) {
   std::vector<std::unique_ptr<Sink>> sinks = sinks_of(config);
@@ -56,6 +57,7 @@ Monitor::State::State(const Config& wanted, const Identity& who, MonitorParts pa
   options.flush_interval = seconds(config.flush_seconds);
   options.device_timeout = seconds(config.device_timeout_seconds);
   options.latest_bytes = mebibytes(config.latest_mb);
+  options.overflow_series = collector.series().overflow();
   pipe =
       std::make_shared<Pipe>(options, run, collector.series(), std::move(sinks), std::move(rules));
   if (parts.directory.empty()) {
@@ -142,6 +144,8 @@ Health Monitor::State::health() {
     now.parts_off = parts_off;
     now.errors = static_cast<std::int64_t>(parts_off.size()) + errors.load();
   }
+  const std::int64_t left_out = collector.scalar_names().values_left_out();
+  if (left_out > 0) now.scalars_dropped["max_scalars"] = left_out;
   pipe->report(now, collector.rows_produced());
   return now;
 }

@@ -156,6 +156,7 @@ void Pipe::follow_rules(std::uint64_t batch) {
 
 // One that fails must not blind the others.
 void Pipe::deliver(RecordBatch& batch) noexcept {
+  attempt("what is beyond max_series stays", [&] { drop_overflow(batch); });
   attempt("new rules cannot be followed", [&] { follow_rules(batch.number); });
   for (auto& rule : rules_) {
     attempt("a rule failed", [&] { rule->look(batch, series_, batch.alerts); });
@@ -323,7 +324,8 @@ bool Pipe::stop(std::chrono::nanoseconds timeout) {
 }
 
 void Pipe::report(Health& health, std::int64_t produced) const {
-  const auto queue_drops = queue_.dropped();
+  auto queue_drops = queue_.dropped();
+  if (const std::int64_t beyond = beyond_series_; beyond > 0) queue_drops[kMaxSeries] = beyond;
   std::int64_t queue_lost = 0;
   for (const auto& [reason, rows] : queue_drops) queue_lost += rows;
   const std::lock_guard lock(account_mutex_);

@@ -24,12 +24,16 @@
 
 namespace trainmon {
 
+inline constexpr const char* kMaxSeries = "max_series";  // why rows of an overflow series are lost
+
 struct PipeOptions {
   std::size_t queue_bytes = std::size_t{64} << 20;
   Overflow overflow = Overflow::drop_newest;
   std::chrono::nanoseconds flush_interval = std::chrono::seconds(1);
   std::chrono::nanoseconds device_timeout = std::chrono::seconds(30);
   std::size_t latest_bytes = std::size_t{16} << 20;
+  // Stands for series beyond their limit: its rows are dropped.
+  std::optional<SeriesId> overflow_series = std::nullopt;
 };
 
 // What the pipe calls, on the writer thread. None may wait for training. What one throws is counted
@@ -102,6 +106,8 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
   void turn();
   void take_in(std::chrono::steady_clock::time_point deadline);
   void deliver_ready(bool give_up);
+  // Before anybody looks at the batch.
+  void drop_overflow(RecordBatch& batch);
   void deliver(RecordBatch& batch) noexcept;
   void follow_rules(std::uint64_t batch);
   void write(Outlet& outlet, const RecordBatch& batch) noexcept;
@@ -126,6 +132,7 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
   std::chrono::steady_clock::time_point next_flush_;  // writer thread
   std::chrono::steady_clock::time_point next_look_;
   std::atomic<std::uint64_t> settle_asked_{0};
+  std::atomic<std::int64_t> beyond_series_{0};  // rows
 
   mutable std::mutex account_mutex_;  // outlets' counters and the members below
   std::condition_variable finished_changed_;

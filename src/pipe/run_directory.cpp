@@ -86,10 +86,8 @@ void warn_of_others(const fs::path& out, const fs::path& own) {
     log_warning(out.string() + " has mode " + mode +
                 ": anybody may write into it and replace what is recorded");
   }
-  if (S_ISLNK(of_rank.st_mode)) {
-    std::error_code unknown;
-    log_warning(own.string() + " is a link: what is recorded goes to " +
-                fs::read_symlink(own, unknown).string());
+  if (const std::string link = link_text(own); !link.empty()) {
+    log_warning(link);
   } else if (of_rank.st_uid != ::geteuid()) {
     log_warning(own.string() + " belongs to another user (number " +
                 std::to_string(of_rank.st_uid) + "), who may replace what is recorded");
@@ -309,6 +307,7 @@ std::string health_json(const Health& health, bool closed) {
                              {"rows_pending", text_of(health.rows_pending)},
                              {"sinks", json_list(sinks)},
                              {"refused", object_of(health.refused)},
+                             {"scalars_dropped", object_of(health.scalars_dropped)},
                              {"parts_off", object_of(health.parts_off)},
                              {"errors", text_of(health.errors)},
                              {"alerts", text_of(health.alerts)},

@@ -37,9 +37,9 @@ bool Pipe::flush(std::chrono::nanoseconds timeout, const std::function<bool()>& 
   return std::ranges::none_of(outlets_, &Outlet::degraded);
 }
 
-// Failed calls of sinks, and rows that the queue gave up.
+// Failed calls of sinks, and rows that were given up before them.
 std::int64_t Pipe::losses() const {
-  std::int64_t lost = 0;
+  std::int64_t lost = beyond_series_;
   for (const auto& [reason, rows] : queue_.dropped()) lost += rows;
   const std::lock_guard lock(account_mutex_);
   return lost + failures_;

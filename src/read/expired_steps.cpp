@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "read/log_segments.h"
 #include "read/log_tail.h"
+#include "read/repaired.h"
 
 namespace trainmon {
 namespace {
@@ -57,11 +58,14 @@ std::vector<std::string> expired_sentences(const std::vector<RankDirectory>& dir
     expired.push_back(number);
     if (rank.first_step) first = std::max(first.value_or(*rank.first_step), *rank.first_step);
   }
-  if (expired.empty()) return {};
-  return {(first ? "there are all rows from step " + grouped(*first) + " on: what is older"
-                 : std::string("what was recorded")) +
-          " was deleted to keep to retention_mb or retention_days (" +
-          (expired.size() == 1 ? "rank " : "ranks ") + ranks_text(expired) + ")"};
+  std::vector<std::string> sentences = repair_sentences(directories, takes_rank);
+  if (expired.empty()) return sentences;
+  sentences.push_back(
+      (first ? "there are all rows from step " + grouped(*first) + " on: what is older"
+             : std::string("what was recorded")) +
+      " was deleted to keep to retention_mb or retention_days (" +
+      (expired.size() == 1 ? "rank " : "ranks ") + ranks_text(expired) + ")");
+  return sentences;
 }
 
 }  // namespace trainmon

@@ -9,8 +9,9 @@
 
 namespace trainmon {
 
-// As RunRows::expired has it, of the ranks that are taken; reads the beginnings of logs, of runs of
-// which something was deleted alone. `directories` by rank and restart.
+// As RunRows::expired has it, of the ranks that are taken, after those of repaired.h; reads the
+// beginnings of logs, of runs of which something was deleted alone. `directories` by rank and
+// restart.
 std::vector<std::string> expired_sentences(const std::vector<RankDirectory>& directories,
                                            const std::function<bool(int)>& takes_rank);
 

@@ -267,6 +267,7 @@ std::optional<StoredHealth> read_health_json(const RankDirectory& directory,
   entries.take("rows_produced", into.rows_produced);
   entries.take("rows_pending", into.rows_pending);
   entries.take("refused", into.refused);
+  entries.take("scalars_dropped", into.scalars_dropped);
   entries.take("parts_off", into.parts_off);
   entries.take("errors", into.errors);
   entries.take("alerts", into.alerts);

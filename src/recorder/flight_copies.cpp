@@ -55,11 +55,16 @@ void FlightCopies::keep(std::int64_t step) {
   const fs::path folder = run / (std::string(kFolder) + std::to_string(step));
   const fs::path to = folder / rank.filename() / start.filename();
   const fs::path whole = to / file_.filename(), part = fs::path(whole) += ".tmp";
+  // Somebody else may have made these folders, as a link to where he wants a file to be.
+  for (fs::path made = to; made != run; made = made.parent_path()) {
+    if (!link_text(made).empty()) throw file_error(ELOOP, "no copy is kept in", made);
+  }
   make_directories(to);
+  fs::remove(part, error);
   if (const Failure failure = failpoint("flight.copy"); failure.error != 0) {
     error = std::error_code(failure.error, std::generic_category());
   } else {
-    fs::copy_file(file_, part, fs::copy_options::overwrite_existing, error);
+    fs::copy_file(file_, part, error);  // never through a link, nor over what is there
   }
   if (!error) fs::rename(part, whole, error);
   if (error) {

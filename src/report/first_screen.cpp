@@ -135,6 +135,9 @@ Json record_json(const Account& books, const Diagnosis& diagnosis, const Gathere
               rank.rank);
       }
     }
+    for (const auto& [reason, values] : rank.health.scalars_dropped) {
+      dropped[grouped(values) + " logged values (" + reason + ")"].push_back(rank.rank);
+    }
     for (const auto& [what, why] : rank.not_covered) {
       not_covered[what + ": " + why].push_back(rank.rank);
     }

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <utility>
 #include <vector>
@@ -22,7 +23,7 @@ namespace {
 class LogSink : public Sink {
  public:
   LogSink(std::size_t segment_bytes, Retention keep)
-      : segment_bytes_(segment_bytes), retention_(keep) {}
+      : segment_bytes_(segment_bytes), keep_(keep), retention_(keep) {}
 
   std::string_view name() const override { return "log"; }
 
@@ -40,6 +41,7 @@ class LogSink : public Sink {
   void write(const RecordBatch& batch) override {
     notice_deletion();
     if (!file_.is_open()) start_segment();
+    is_choice_due_ = is_choice_due_ || std::chrono::steady_clock::now() >= next_choice_;
     encode(batch);
     if (frames_ > 1 && size_ + static_cast<std::int64_t>(buffer_.size()) > limit() && roll()) {
       encode(batch);
@@ -88,7 +90,7 @@ class LogSink : public Sink {
         retention_.closed(start_.number, segment_rows_, segment_batches_);
         start_ = {start_.number, start_.number, size_};
       }
-      is_begun_ = true;
+      is_choice_due_ = true;
       segment_batches_ = 0;
       start_.number = number;
       file_ = std::move(fresh);
@@ -117,7 +119,7 @@ class LogSink : public Sink {
     fresh_.clear();
     buffer_.clear();
     written_ = &batch;
-    if (is_begun_ && retention_.choose(run_.directory, start_.number, limit())) {
+    if (is_choice_due_ && retention_.choose(run_.directory, start_.number, limit())) {
       whole_ = batch;
       const std::vector<Declared> held = retention_.declared();
       whole_.declared.insert(whole_.declared.begin(), held.begin(), held.end());
@@ -178,9 +180,10 @@ class LogSink : public Sink {
     segment_rows_ += batch.row_count();
   }
 
-  // Old segments go when a new one has begun and says what they alone declare.
+  // Old segments go when the open one says what they alone declare.
   void expire() {
-    if (!std::exchange(is_begun_, false)) return;
+    if (!std::exchange(is_choice_due_, false)) return;
+    next_choice_ = std::chrono::steady_clock::now() + keep_.interval;
     try {
       retention_.remove();
     } catch (const SinkError& error) {
@@ -191,6 +194,7 @@ class LogSink : public Sink {
   }
 
   const std::size_t segment_bytes_;
+  const Retention keep_;
   RunInfo run_;
   const SeriesTable* series_ = nullptr;
 
@@ -208,7 +212,8 @@ class LogSink : public Sink {
   std::atomic<std::int64_t> deleted_{0};
   std::int64_t segment_batches_ = 0;
   LogRetention retention_;
-  bool is_begun_ = false;                 // no batch is in the open segment yet
+  bool is_choice_due_ = false;  // of what may stay: a segment was begun, or it is time
+  std::chrono::steady_clock::time_point next_choice_;
   RecordBatch whole_;                     // a batch with what old segments declared
   const RecordBatch* written_ = nullptr;  // what buffer_ holds: that, or the one to write
 

@@ -22,6 +22,8 @@ inline constexpr std::string_view kRetentionFile = "retention.json";
 struct Retention {
   std::int64_t bytes = 0;       // the segment that is being written among them
   std::chrono::seconds age{0};  // since a segment was written last
+  // Between two looks at what may stay, where no segment is begun meanwhile.
+  std::chrono::seconds interval{600};
   bool is_set() const { return bytes > 0 || age.count() > 0; }
 };
 

@@ -71,6 +71,11 @@ class TensorboardSink : public Sink {
     run_ = run;
     windows_.open(series, run.clock);
     directory_ = directory_of(run);
+    if (directory_ != run.directory) {
+      for (const auto& folder : {directory_.parent_path(), directory_}) {
+        if (const std::string link = link_text(folder); !link.empty()) log_warning(link);
+      }
+    }
     make_directories(directory_);
     open_file();
   }

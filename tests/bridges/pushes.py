@@ -20,7 +20,11 @@ from trainmon import _core
 from written_run import WrittenRank
 
 PROGRAM = pathlib.Path(__file__).resolve().parents[2] / ".venv" / "bin" / "trainmon"
-OF_NOW = ("lag_seconds", "series_left_out", "damaged_places")  # not the same a second time
+# Not the same a second time.
+OF_NOW = (
+    "lag_seconds", "series_left_out", "damaged_places", "queue_bytes_peak", "log_bytes",
+    "dropped_queue_full", "dropped_max_series", "dropped_other", "scalars_dropped",
+)  # fmt: skip
 
 
 def take_steps(rank, first, last, bad=None, start=0):

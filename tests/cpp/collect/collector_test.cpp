@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/text.h"
 #include "stats/check.h"
 
 namespace trainmon {
@@ -54,6 +55,67 @@ struct Vector {
     return view;
   }
 };
+
+Series named(const std::string& name, DType dtype = DType::float32) {
+  Series series;
+  series.kind = "grad_reduced";
+  series.name = name;
+  series.dtype = dtype;
+  return series;
+}
+
+TEST(SeriesRegistry, SeriesBeyondTheLimitShareOneOfAKindOfItsOwn) {
+  SeriesRegistry registry(3);
+  for (SeriesId i = 0; i < 3; ++i) EXPECT_EQ(registry.add(named(std::to_string(i))), i);
+  EXPECT_EQ(registry.size(), 3u);
+  for (int i = 3; i < 1000; ++i) {
+    EXPECT_EQ(registry.add(named(std::to_string(i))), registry.overflow());
+  }
+  EXPECT_EQ(registry.size(), 4u);
+  EXPECT_EQ(registry.at(registry.overflow()).kind, "overflow");
+  // What was there before goes on, and another dtype is another series.
+  EXPECT_EQ(registry.add(named("1")), 1u);
+  EXPECT_EQ(registry.with_dtype(1, DType::float32), 1u);
+  EXPECT_EQ(registry.with_dtype(1, DType::bfloat16), registry.overflow());
+  EXPECT_EQ(registry.with_dtype(registry.overflow(), DType::float64), registry.overflow());
+}
+
+TEST(NameLimits, LongNamesAreCutAndStayDifferent) {
+  const std::string long_name(20000, 'x');
+  const std::string a = bounded_name(long_name + "a"), b = bounded_name(long_name + "b");
+  EXPECT_EQ(a.size(), kLongestName);
+  EXPECT_NE(a, b);
+  EXPECT_EQ(a, bounded_name(long_name + "a"));
+  // By md5sum of as many x and an a.
+  EXPECT_EQ(a.substr(0, kLongestName - 35), std::string(kLongestName - 35, 'x'));
+  EXPECT_EQ(a.substr(kLongestName - 35), "...c2ca4e7b60089290790fb4885ce1645c");
+  EXPECT_EQ(bounded_name(std::string(kLongestName, 'x')), std::string(kLongestName, 'x'));
+  std::string wide;
+  for (int i = 0; i < 5000; ++i) wide += "\u65e5";
+  EXPECT_LE(bounded_name(wide).size(), kLongestName);
+  EXPECT_TRUE(is_utf8(bounded_name(wide)));
+  const std::string not_text(20000, '\x80');
+  EXPECT_LE(bounded_name(not_text).size(), kLongestName);
+  SeriesRegistry registry;
+  Series series = named(long_name + "a");
+  series.element = long_name + "b";
+  const SeriesId id = registry.add(series);
+  EXPECT_EQ(registry.at(id).name, a);
+  EXPECT_EQ(registry.at(id).element, b);
+  EXPECT_EQ(registry.add(series), id);
+}
+
+TEST(NameLimits, ScalarsBeyondTheLimitAreCounted) {
+  ScalarNames names(2);
+  EXPECT_TRUE(names.takes("loss"));
+  EXPECT_TRUE(names.takes("loss"));
+  EXPECT_TRUE(names.takes("rate"));
+  for (int i = 0; i < 10; ++i) EXPECT_FALSE(names.takes("loss_" + std::to_string(i)));
+  EXPECT_TRUE(names.takes("loss"));
+  EXPECT_TRUE(names.takes("trainmon/share"));
+  EXPECT_FALSE(names.takes("trainmon/mine"));
+  EXPECT_EQ(names.values_left_out(), 11);
+}
 
 TEST(Collector, AScaledRowIsThatOfTheQuotients) {
   Fixture f;

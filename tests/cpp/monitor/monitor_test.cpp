@@ -8,6 +8,8 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -48,6 +50,68 @@ TEST(Monitor, WhatIsObservedCanBeReadBack) {
     EXPECT_DOUBLE_EQ(derive(Stat::norm, rows.rows[i].state), std::sqrt(25.0 + x * x));
   }
   EXPECT_EQ(monitor.latest().size(), 1u);
+}
+
+// Names without end: rows and values beyond the limits are counted, what was there before goes on.
+TEST(Monitor, SeriesAndScalarsBeyondTheirLimitsAreCounted) {
+  const Scratch scratch;
+  Config config = scratch.config();
+  config.sinks = {"log", "csv", "sqlite", "tensorboard"};
+  config.max_series = 5;
+  config.max_scalars = 5;
+  config.checks = true;
+  Monitor monitor(config, Identity{});
+  monitor.add_optimizer(0);
+  constexpr int kSteps = 50;
+  const SeriesId w = series_of(monitor, "w");
+  for (int i = 0; i < kSteps; ++i) {
+    const std::string name = "w" + std::to_string(i);
+    const SeriesId other = series_of(monitor, name);
+    observe(monitor, other, {7.0f});
+    observe(monitor, w, {1.0f, static_cast<float>(i)});
+    const std::vector<std::int64_t> sizes = {2};
+    monitor.add_late_row(other, DType::float32, sizes, i, 0, 0, 0);
+    monitor.add_late_row(w, DType::float32, sizes, i, 0, 0, 0);
+    RowState one, two;
+    one.count = 1;
+    two.count = 2;
+    monitor.fulfil(monitor.seal_late(), std::vector<RowState>{one, two});
+    Payload payload;
+    payload.key.series = other;
+    payload.bytes = {std::byte{1}, std::byte{2}};
+    monitor.add_payload(std::move(payload));
+    monitor.add_scalar("loss", i);
+    monitor.add_scalar("loss_" + std::to_string(i), i);
+    step(monitor);
+  }
+  EXPECT_EQ(monitor.series().size(), 6u);
+  const Health health = monitor.stop();
+  // Of w and of w0 to w3, whose rows are three in a step.
+  constexpr std::int64_t kKept = 2 * kSteps + 3 * 4, kBeyond = 3 * (kSteps - 4);
+  EXPECT_EQ(health.rows_produced, kKept + kBeyond);
+  ASSERT_EQ(health.sinks.size(), 4u);
+  for (const SinkHealth& sink : health.sinks) {
+    const std::map<std::string, std::int64_t> beyond = {{"max_series", kBeyond}};
+    EXPECT_EQ(sink.rows_dropped, beyond) << sink.name;
+    EXPECT_EQ(sink.rows_written, kKept) << sink.name;
+  }
+  const std::map<std::string, std::int64_t> values = {{"max_scalars", kSteps - 4}};
+  EXPECT_EQ(health.scalars_dropped, values);
+  const RunRows run = read_run(scratch.path);
+  EXPECT_TRUE(run.damage.empty());
+  ASSERT_EQ(run.rows.size(), static_cast<std::size_t>(kKept - 4));
+  std::map<std::string, int> rows;
+  for (const auto& row : run.rows) {
+    const std::string& name = run.series[row.series].name;
+    ++rows[name];
+    const double count = name == "w" ? 2 : 1;
+    EXPECT_EQ(derive(Stat::count, row.state), count) << name;
+  }
+  const std::map<std::string, int> expected = {
+      {"w", 2 * kSteps}, {"w0", 2}, {"w1", 2}, {"w2", 2}, {"w3", 2}};
+  EXPECT_EQ(rows, expected);
+  ASSERT_EQ(run.incomplete.size(), 1u);
+  EXPECT_EQ(run.incomplete[0], "rank 0: 138 rows were dropped (max_series 138)");
 }
 
 TEST(Monitor, ASkippedStepIsAnotherAttempt) {

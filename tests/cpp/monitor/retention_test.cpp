@@ -4,8 +4,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <set>
 #include <string>
@@ -16,9 +18,11 @@
 #include "answers/tail.h"
 #include "base/failpoint.h"
 #include "base/file.h"
+#include "collect/series_registry.h"
 #include "monitor_fixture.h"
 #include "read/account.h"
 #include "read/compact.h"
+#include "sinks/sinks.h"
 
 namespace trainmon {
 namespace {
@@ -131,6 +135,46 @@ TEST(Retention, TheOldestSegmentsGoAndWhatIsGoneIsSaid) {
   }
   EXPECT_EQ(values, (std::multiset<std::pair<std::int64_t, std::string>>{{100, "betasx"},
                                                                          {400, "lr0.500000"}}));
+}
+
+// A run that writes little begins no segment for days.
+TEST(Retention, OldSegmentsGoWhileOneStaysOpen) {
+  for (const auto interval : {std::chrono::seconds(0), std::chrono::seconds(600)}) {
+    const Scratch scratch;
+    RunInfo run;
+    run.directory = scratch.path;
+    Series series;
+    series.kind = "grad_reduced";
+    SeriesRegistry table;
+    const SeriesId id = table.add(series);
+    const std::unique_ptr<Sink> sink = make_log_sink(2000, {0, std::chrono::hours(24), interval});
+    sink->open(run, table);
+    RecordBatch batch;
+    const auto write = [&] {
+      ++batch.number;
+      batch.rows.assign(1, {{id, 0, 0, 0, 0, batch.number}, RowState{}});
+      sink->write(batch);
+    };
+    const auto segments = [&] {
+      std::vector<fs::path> paths;
+      for (const auto& entry : fs::directory_iterator(scratch.path)) {
+        if (entry.path().extension() == ".tmlog") paths.push_back(entry.path());
+      }
+      std::ranges::sort(paths);
+      return paths;
+    };
+    while (segments().size() < 4) write();
+    const auto long_ago = fs::file_time_type::clock::now() - std::chrono::hours(48);
+    const std::vector<fs::path> all = segments();
+    for (std::size_t i = 0; i < 3; ++i) fs::last_write_time(all[i], long_ago);
+    write();
+    if (interval.count() > 0) {
+      EXPECT_EQ(segments(), all);
+    } else {
+      EXPECT_EQ(segments(), std::vector<fs::path>{all[3]});
+      EXPECT_GT(sink->rows_expired(), 0);
+    }
+  }
 }
 
 TEST(Retention, WhatReadersKeptOfASegmentGoesWithIt) {

@@ -18,7 +18,13 @@ from trainmon.bridges.push import redacted
 from trainmon.bridges.steps import Series
 from written_run import WrittenRank
 
-OF_NOW = {"trainmon/lag_seconds", "trainmon/series_left_out", "trainmon/damaged_places"}
+OF_HEALTH = {
+    "trainmon/queue_bytes_peak", "trainmon/log_bytes", "trainmon/dropped_queue_full",
+    "trainmon/dropped_max_series", "trainmon/dropped_other", "trainmon/scalars_dropped",
+}  # fmt: skip
+OF_NOW = OF_HEALTH | {
+    "trainmon/lag_seconds", "trainmon/series_left_out", "trainmon/damaged_places",
+}  # fmt: skip
 NAMES = tuple(f"layers.{layer}.{part}" for layer in (1, 2) for part in ("weight", "bias"))
 
 
@@ -105,6 +111,33 @@ def test_each_step_once_with_the_values_that_numpy_gives(tmp_path):
     assert pushed.of("trainmon/lag_seconds").keys() == {9} and pushed.steps.left_out == {}
     times = list(pushed.times.values())
     assert all(b - a > 0.0009 for a, b in zip(times, times[1:]))
+
+
+def test_what_the_monitors_say_of_themselves(tmp_path):
+    """At the newest step alone, as health.json and the file system have it."""
+    ranks = [
+        WrittenRank(tmp_path / "run", rank, 2, max_series=2, max_scalars=1) for rank in range(2)
+    ]
+    for rank in ranks:
+        for step in range(3):
+            take_step(rank, step, np.random.default_rng(step), names=["a", "b", "c"])
+            rank.monitor.add_scalar(f"other{step}", 1.0)
+        rank.stop()
+    pushed = Pushed(tmp_path / "run").all()
+    health = [json.loads((rank.directory / "health.json").read_text()) for rank in ranks]
+    beyond = [one["sinks"][0]["rows_dropped"]["max_series"] for one in health]
+    assert min(beyond) > 0
+    logs = [file.stat().st_size for rank in ranks for file in rank.directory.glob("*.tmlog")]
+    expected = {
+        "queue_bytes_peak": max(one["queue_bytes_peak"] for one in health),
+        "log_bytes": sum(logs),
+        "dropped_queue_full": 0,
+        "dropped_max_series": sum(beyond),
+        "dropped_other": 0,
+        "scalars_dropped": 6,
+    }
+    for name, value in expected.items():
+        assert pushed.of(f"trainmon/{name}") == {2: value}, name
 
 
 def test_the_budget_and_what_is_left_out(tmp_path):

@@ -23,7 +23,7 @@ from written_run import WrittenRank
 HOSTILE = "\x1b[31mlayers\x1b[0m.\u202eevil\r\n.weight"
 # fmt: off
 SUBCOMMANDS = [
-    "first-bad", "top", "show", "tail", "query", "merge", "compact", "anomalies", "blackbox", "freeze", "report", "doctor", "config", "config schema",
+    "first-bad", "top", "show", "tail", "query", "merge", "compact", "repair", "anomalies", "blackbox", "freeze", "report", "doctor", "config", "config schema",
     "config check", "config init", "config explain", "completion", "ctl",
 ]
 # fmt: on
