@@ -123,20 +123,20 @@ void run_repair(const RepairArguments& given, Context& context) {
 }  // namespace
 
 void add_repair(CLI::App& app, Context& context) {
-  CLI::App* command = app.add_subcommand("repair", "a copy of a damaged run that is sound");
+  CLI::App* command = app.add_subcommand("repair", "a sound copy of a damaged run");
   const auto given = std::make_shared<RepairArguments>();
   command->add_option("RUN", given->run, "run directory")->required();
   command->add_option("-o,--output", given->out, "folder of the copy; without it RUN-repaired")
       ->type_name("DIR");
-  command->footer(R"(Writes a copy with every record that readers can use of the damaged run. All
-readers give the same rows of it, and complain of nothing. RUN itself is not
-touched. What was lost is said with file and byte. It also stands in repair.json
-beside each log, and readers say that a run was repaired. A run that was killed
-counts as ended in the copy. Rows that the run itself dropped, and ranks that
-are missing, stay missing. The copy has the log and the flight recorders;
-trainmon convert makes tables of it. A run that is still written is refused.
+  command->footer(R"(Writes a copy with every usable record of a damaged run. All commands read the
+same rows from the copy as from RUN, and find no damage. RUN itself does not
+change. The command names by file and byte what was lost. repair.json beside
+each log lists it, too, and readers say that a run was repaired. In the copy a
+killed run counts as ended. Dropped rows and missing ranks stay missing. The
+copy has the log and the flight recorders; trainmon convert makes tables of it.
+A run that is still being written is refused.
 
-Exit code 0 when nothing was lost, 3 when something was.
+Exit code 0: nothing was lost. 3: something was lost.
 
 Examples:
   trainmon repair runs/a

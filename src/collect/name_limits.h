@@ -14,8 +14,8 @@ namespace trainmon {
 // Bytes of a name; longer ones are cut.
 inline constexpr std::size_t kLongestName = 8192;
 
-// A name as it is, or, of one that is too long, its beginning (whole UTF-8 characters) and the MD5
-// of all of it: names that differ stay different. The first that is cut is said. Any thread.
+// A name as it is. Of one that is too long, its beginning (whole UTF-8 characters) and the MD5 of
+// all of it: names that differ stay different. The first that is cut is said. Any thread.
 std::string bounded_name(std::string_view name);
 
 // The names of scalars. Any thread.

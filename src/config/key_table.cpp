@@ -179,8 +179,8 @@ const std::array kTable = {
             "are deleted; 0: all are kept"},
            0.0, 1e9),
     number({"retention_days", &Config::retention_days, files, nobody, on_request, "14.0",
-            "log files of a rank that were written last before so many days are deleted, as a new "
-            "one begins or within 10 minutes; 0: all are kept"},
+            "log files of a rank last written before so many days are deleted, at a new file or "
+            "within 10 minutes; 0: all are kept"},
            0.0, 36500.0),
     integer({"tensorboard_tags", &Config::tensorboard_tags, files, nobody, on_request, "500",
              "curves that the sink tensorboard writes per rank; what is beyond is aggregated per "

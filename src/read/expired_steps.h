@@ -9,8 +9,8 @@
 
 namespace trainmon {
 
-// As RunRows::expired has it, of the ranks that are taken, after those of repaired.h; reads the
-// beginnings of logs, of runs of which something was deleted alone. `directories` by rank and
+// As RunRows::expired has it, of the ranks that are taken, after those of repaired.h. Reads the
+// beginnings of logs, only of runs of which something was deleted. `directories` by rank and
 // restart.
 std::vector<std::string> expired_sentences(const std::vector<RankDirectory>& directories,
                                            const std::function<bool(int)>& takes_rank);

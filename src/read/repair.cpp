@@ -1,4 +1,4 @@
-// The log is read as every reader reads it, and what it gives is written anew: so the copy gives
+// The log is read as every reader reads it, and what it gives is written anew. So the copy gives
 // the same, and what readers complain of is what is lost.
 #include "read/repair.h"
 

@@ -1,5 +1,5 @@
-// A copy of a run that readers take without a complaint: all records that they could use of the
-// damaged one, and an account of what is lost.
+// A copy of a run that readers take without a complaint. It has all records that they could use of
+// the damaged one. An account says what is lost.
 #pragma once
 
 #include <cstdint>
