@@ -52,6 +52,10 @@ PROGRAMS = {
     "sinks": ("{python}/bench_sinks.py {bin}/sinks_bench --peer-python {peer}", "--rounds 1"),
     "parquet": ("{python}/bench_parquet.py", "--steps 20"),
     "reading": ("{python}/bench_reading.py", "--steps 100"),
+    "scale": (
+        "{python}/bench_scale.py {bin}/write_large_run",
+        "--share 0.001 --only 64",
+    ),
     "report": ("{python}/bench_report.py {bin}/write_run", "--tensors 20 --steps 50"),
     "serve": (
         "{python}/bench_serve.py",

@@ -87,26 +87,16 @@ int StepsInOrder::furthest_behind(const Pieces& pieces) const {
 }
 
 void StepsInOrder::read_whole(const RunStream& stream, std::vector<Damage>& damage) {
-  Pieces pieces;
-  for (const RunStream::Piece& piece : stream.pieces()) {
-    pieces[piece.rank].push_back(&piece);
-    ranks_[piece.rank];
-  }
-  for (auto& [rank, list] : pieces) std::ranges::reverse(list);
-  while (!pieces.empty()) {
-    const int number = furthest_behind(pieces);
-    Rank& behind = ranks_[number];
-    std::vector<const RunStream::Piece*>& list = pieces[number];
-    const std::int64_t before = behind.newest;
-    read(stream, *list.back(), damage);
-    list.pop_back();
-    // Late rows of a device come a few batches after the others of their step: a whole piece is
-    // waited for.
-    behind.complete = list.empty() ? kEnd : before;
-    if (list.empty()) pieces.erase(number);
-    std::int64_t complete = kEnd;
-    for (const auto& [rank, one] : ranks_) complete = std::min(complete, one.complete);
-    take_complete(complete);
+  // The steps of a piece are kept until all ranks have come so far: many ranks, small pieces.
+  constexpr std::int64_t kMostRows = std::int64_t{1} << 19;
+  const auto logs = static_cast<std::int64_t>(std::max<std::size_t>(1, stream.log_count()));
+  const std::vector<RunStream::StepPiece> pieces =
+      stream.pieces_by_step(std::min(LogIndex::kEnoughRows, kMostRows / logs));
+  for (const RunStream::Piece& piece : pieces) ++ranks_[piece.rank].pieces_left;
+  for (const RunStream::StepPiece& piece : pieces) {
+    take_complete(piece.first_step);
+    --ranks_[piece.rank].pieces_left;
+    read(stream, piece, damage);
   }
   take_complete(kEnd);
 }
@@ -192,7 +182,7 @@ void StepsInOrder::take_complete(std::int64_t until) {
 // Whether a rank was in the middle of this step when its record ended, so far or for good.
 bool StepsInOrder::is_torn(std::int64_t step) const {
   return std::ranges::any_of(ranks_, [&](const auto& one) {
-    return one.second.open == step && one.second.newest == step;
+    return one.second.pieces_left == 0 && one.second.open == step && one.second.newest == step;
   });
 }
 

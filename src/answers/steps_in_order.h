@@ -1,5 +1,5 @@
-// Rows come rank by rank; the engine wants them step by step. So the rank that is furthest behind
-// is read on, and a step is complete when no rank can have more of it.
+// Rows come rank by rank; the engine wants them step by step. So ranks are read side by side, and a
+// step is complete when no rank can have more of it.
 #pragma once
 
 #include <cstdint>
@@ -82,8 +82,9 @@ class StepsInOrder {
   struct Rank {
     std::int64_t newest = kBegin;    // step that was read
     std::int64_t before = kBegin;    // the newest one before the newest piece
-    std::int64_t complete = kBegin;  // steps before this one are whole, as read_whole() takes it
+    std::int64_t complete = kBegin;  // of a run that grows: steps before this one are whole
     std::int64_t open = kBegin;      // the newest of which it is not known what became of it
+    std::size_t pieces_left = 0;     // of a whole run, not read yet
   };
   // How much was told of steps up to one.
   struct Told {

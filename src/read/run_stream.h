@@ -57,6 +57,7 @@ class RunStream {
     std::int64_t first_step = 0;
   };
   std::vector<StepPiece> pieces_by_step(std::int64_t rows) const;
+  std::size_t log_count() const { return directories_.size(); }
   // One rank and restart of a run that grows, its batches in the order of writing.
   struct Place {
     RankDirectory directory;
