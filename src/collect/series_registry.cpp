@@ -99,8 +99,8 @@ SeriesId SeriesRegistry::add(const Series& series) {
   fresh.series = series;
   fresh.checked = checked_range(series);
   if (id == kCapacity - 1) fresh.series.name = "(more than 1048575 series)";
+  ids_.emplace(std::move(key), static_cast<SeriesId>(id));  // the last that may fail
   size_.store(id + 1, std::memory_order_release);
-  ids_.emplace(std::move(key), static_cast<SeriesId>(id));
   return static_cast<SeriesId>(id);
 }
 
