@@ -55,6 +55,7 @@ struct Config {
   double stop_timeout_seconds = 2.0;          // bound of stop()
   double device_timeout_seconds = 30.0;       // after it late values are marked "not ready"
   double segment_mb = 64.0;                   // size of a log segment
+  std::string fsync = "never";                // when the log is forced to disk: segment, flush
   double retention_mb = 0.0;                  // of a rank's log, what stays; 0 = all
   double retention_days = 0.0;                // of a rank's log, how long it stays; 0 = for ever
   int tensorboard_tags = 2000;                // curves of the sink tensorboard

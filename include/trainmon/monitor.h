@@ -63,7 +63,8 @@ class Monitor {
   const RunInfo& run() const;
 
   // --- series -------------------------------------------------------------------------------
-  // The id of this series, new or known. Never fails; equal series get equal ids.
+  // The id of this series, new or known; equal series get equal ids. Throws std::bad_alloc where
+  // there is no memory for it: asking again is fine.
   SeriesId add_series(const Series& series);
 
   // --- steps --------------------------------------------------------------------------------
@@ -155,10 +156,11 @@ class Monitor {
   bool settle(double seconds);
   // Waits at most `seconds` (NaN and less than 0: 0) until all that was handed over before is in
   // the files of every sink. It is as flush() of a sink leaves it. A killed process loses none of
-  // it, a power cut may. False: it took longer, a sink could not write, rows were given up
-  // meanwhile (health() counts them), or this is a forked child. Late values and fates that nobody
-  // has told are waited for or not there. Also after stop(): true if that has written everything.
-  // `goes_on` is asked ten times a second on this thread; false ends the wait. It must not throw.
+  // it, a power cut may, but for the log under config.fsync "flush". False: it took longer, a sink
+  // could not write, rows were given up meanwhile (health() counts them), or this is a forked
+  // child. Late values and fates that nobody has told are waited for or not there. Also after
+  // stop(): true if that has written everything. `goes_on` is asked ten times a second on this
+  // thread; false ends the wait. It must not throw.
   bool flush(
       double seconds, const std::function<bool()>& goes_on = [] { return true; });
 

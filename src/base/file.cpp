@@ -127,6 +127,12 @@ File create_file(const std::filesystem::path& path, mode_t mode) {
   const int fd = open_retrying(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode);
   if (fd < 0) throw file_error(errno, "cannot create", path);
   File file(fd);
+  if (file.identity() == FileIdentity{}) {  // fstat() failed: nothing could ever be written to it
+    const int error = errno;
+    ::close(fd);
+    ::unlink(path.c_str());
+    throw file_error(error, "cannot create", path);
+  }
   const bool is_less_umask = mode == kFileMode || mode == kDocumentMode;
   if (!is_less_umask && ::fchmod(fd, mode) != 0) {
     const int error = errno;
@@ -255,6 +261,27 @@ bool cut_file(const File& file, std::int64_t size) noexcept {
   return file.is_ours() && ::ftruncate(file.fd(), size) == 0;
 }
 
+void sync_file(const File& file, const std::filesystem::path& path) {
+  if (const Failure failure = failpoint("file.sync"); failure.error != 0) {
+    throw file_error(failure.error, "cannot sync", path);
+  }
+  int done = 0;
+  do {
+    done = ::fdatasync(file.fd());
+  } while (done != 0 && errno == EINTR);
+  if (done != 0) throw file_error(errno, "cannot sync", path);
+}
+
+void sync_directory(const std::filesystem::path& directory) {
+  const File file(open_above_standard(directory, O_RDONLY | O_DIRECTORY));
+  if (!file.is_open()) throw file_error(errno, "cannot open", directory);
+  int done = 0;
+  do {
+    done = ::fsync(file.fd());
+  } while (done != 0 && errno == EINTR);
+  if (done != 0) throw file_error(errno, "cannot sync", directory);
+}
+
 std::int64_t linked_size(const File& file, const std::filesystem::path& path) {
   struct stat status {};
   if (::fstat(file.fd(), &status) != 0) throw file_error(errno, "cannot stat", path);
@@ -331,12 +358,9 @@ void write_atomically(const std::filesystem::path& path, std::string_view conten
 }
 
 void replace_durably(const std::filesystem::path& path, std::string_view content) {
-  const auto on_disk = [&](const File& file) {
-    if (::fsync(file.fd()) != 0) throw file_error(errno, "cannot write", path);
-  };
-  replace(path, content, kFileMode, on_disk);
+  replace(path, content, kFileMode, [&](const File& file) { sync_file(file, path); });
   const std::filesystem::path folder = path.parent_path();
-  on_disk(File(open_above_standard(folder.empty() ? "." : folder, O_RDONLY | O_DIRECTORY)));
+  sync_directory(folder.empty() ? "." : folder);
 }
 
 void write_over(const std::filesystem::path& path, std::string_view content) {

@@ -83,6 +83,10 @@ std::size_t read_at(const File& file, std::int64_t offset, char* bytes, std::siz
                     const std::filesystem::path& path);
 // Shortens the file; false where it cannot be done or the descriptor is not ours any more.
 bool cut_file(const File& file, std::int64_t size) noexcept;
+// Returns when what was written to the file, or the entries of the directory, would survive a power
+// cut. After an error some of it may be lost for good, whatever a second call says.
+void sync_file(const File& file, const std::filesystem::path& path);
+void sync_directory(const std::filesystem::path& directory);
 // The size in bytes, or nullopt-like -1 when the file has no name any more (deleted).
 std::int64_t linked_size(const File& file, const std::filesystem::path& path);
 // The whole file; an error when it is longer than `limit` bytes.

@@ -104,15 +104,13 @@ SeriesId SeriesRegistry::add(const Series& series) {
     Series beyond;
     beyond.kind = kOverflowKind;
     beyond.optimizer = series.optimizer;
-    return put(beyond);
+    return put(identity_of(beyond), beyond);
   }
-  const SeriesId id = put(series);
-  ids_.emplace(std::move(key), id);
-  return id;
+  return put(std::move(key), series);
 }
 
 // With the lock.
-SeriesId SeriesRegistry::put(const Series& series) {
+SeriesId SeriesRegistry::put(std::string key, const Series& series) {
   const std::size_t id = size_.load(std::memory_order_relaxed);
   std::atomic<Page*>& page = pages_[id / kPageSize];
   if (page.load(std::memory_order_relaxed) == nullptr) {
@@ -121,6 +119,7 @@ SeriesId SeriesRegistry::put(const Series& series) {
   Entry& fresh = entry(static_cast<SeriesId>(id));
   fresh.series = series;
   fresh.checked = checked_range(series);
+  ids_.emplace(std::move(key), static_cast<SeriesId>(id));  // the last that may fail
   size_.store(id + 1, std::memory_order_release);
   return static_cast<SeriesId>(id);
 }

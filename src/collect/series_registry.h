@@ -67,7 +67,7 @@ class SeriesRegistry final : public SeriesTable {
   static_assert(kMost < kPageSize * kPages);
 
   Entry& entry(SeriesId id) const;
-  SeriesId put(const Series& series);
+  SeriesId put(std::string key, const Series& series);
 
   const std::size_t most_;
   std::mutex mutex_;

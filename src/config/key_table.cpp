@@ -28,6 +28,7 @@ const std::vector<string_view> kSinks = [] {
   return names;
 }();
 constexpr std::array<string_view, 2> kBackends = {"auto", "ops"};
+constexpr std::array<string_view, 3> kFsyncs = {"never", "segment", "flush"};
 constexpr std::array<string_view, 3> kOverflows = {"drop_newest", "drop_oldest", "block"};
 
 Key plain(const Basics& basics) {
@@ -174,6 +175,10 @@ const std::array kTable = {
     number({"segment_mb", &Config::segment_mb, files, nobody, on_request, "256.0",
             "size of one log file, in MB"},
            0.001, 1e6),
+    choice({"fsync", &Config::fsync, files, nobody, on_request, R"("flush")",
+            "when the log is forced to the disk, so that it survives a power cut: never; segment: "
+            "each log file when it is full; flush: at every flush, too"},
+           kFsyncs),
     number({"retention_mb", &Config::retention_mb, files, nobody, on_request, "4096.0",
             "most MB that the logs of a rank may take, of all its starts together: the oldest "
             "are deleted; 0: all are kept"},

@@ -49,6 +49,8 @@ std::vector<std::unique_ptr<Sink>> sinks_of(const Config& config) {
   options.curves = static_cast<std::size_t>(config.tensorboard_tags);
   options.retention = {static_cast<std::int64_t>(mebibytes(config.retention_mb)),
                        std::chrono::seconds(std::llround(config.retention_days * 86400.0))};
+  if (config.fsync == "segment") options.fsync = Fsync::segment;
+  if (config.fsync == "flush") options.fsync = Fsync::flush;
   std::vector<std::unique_ptr<Sink>> sinks;
   for (const std::string& name : config.sinks) {
     for (const SinkType& type : sink_types()) {

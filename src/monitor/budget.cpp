@@ -1,16 +1,20 @@
 // Feeds the governor and writes down what it chose.
 #include "monitor/budget.h"
 
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+
 namespace trainmon {
 namespace {
-
-using json = nlohmann::ordered_json;
 
 constexpr std::size_t kMostChanges = 100;   // that the note lists, the newest
 constexpr std::int64_t kNoteInterval = 32;  // steps
 
-json keep_json(const Keep& keep) {
-  return json::array({keep.part, keep.of});
+std::string keep_json(const Keep& keep) {
+  return list_text(std::vector{keep.part, keep.of});
 }
 
 }  // namespace
@@ -61,34 +65,38 @@ bool Budget::is_note_due() const {
 }
 
 void Budget::add_change(std::int64_t from_step, const char* why) {
-  json change;
-  change["from_step"] = from_step;
-  change["kept"] = keep_json(keep());
-  change["every"] = every_;
-  change["why"] = why;
-  if (changes_.size() == kMostChanges) {
-    changes_.erase(0);
+  const std::vector<std::pair<std::string, std::string>> change = {
+      {"from_step", std::to_string(from_step)},
+      {"kept", keep_json(keep())},
+      {"every", std::to_string(every_)},
+      {"why", json_string(why)}};
+  changes_.push_back(json_object(change));
+  last_change_ = from_step;
+  if (changes_.size() > kMostChanges) {
+    changes_.erase(changes_.begin());
     ++older_changes_;
   }
-  changes_.push_back(std::move(change));
 }
 
 std::string Budget::note() const {
   const bool is_known = governor_ && governor_->decided() && seconds_ > 0.0;
-  const auto known = [&](auto value) { return is_known ? json(value(*governor_)) : json(); };
-  json note;
-  note["budget"] = budget_ ? json(*budget_) : json();
-  note["share"] = known([](const Governor& g) { return g.share(); });
-  note["spent"] = known([&](const Governor& g) { return g.factor() * own_seconds_ / seconds_; });
-  note["recorded_cost"] = known([](const Governor& g) { return g.recorded_cost(); });
-  note["factor"] = known([](const Governor& g) { return g.factor(); });
-  note["out_of_reach"] = governor_ && governor_->is_out_of_reach();
-  note["kept"] = keep_json(keep());
-  note["every"] = every_;
-  note["since_step"] = changes_.empty() ? json() : changes_.back()["from_step"];
-  note["changes"] = changes_;
-  note["older_changes"] = older_changes_;
-  return note.dump();
+  const auto number = [](double value) {
+    return std::isfinite(value) ? number_text(value) : "null";
+  };
+  const auto known = [&](auto value) { return is_known ? number(value(*governor_)) : "null"; };
+  const std::vector<std::pair<std::string, std::string>> members = {
+      {"budget", budget_ ? number(*budget_) : "null"},
+      {"share", known([](const Governor& g) { return g.share(); })},
+      {"spent", known([&](const Governor& g) { return g.factor() * own_seconds_ / seconds_; })},
+      {"recorded_cost", known([](const Governor& g) { return g.recorded_cost(); })},
+      {"factor", known([](const Governor& g) { return g.factor(); })},
+      {"out_of_reach", governor_ && governor_->is_out_of_reach() ? "true" : "false"},
+      {"kept", keep_json(keep())},
+      {"every", std::to_string(every_)},
+      {"since_step", changes_.empty() ? "null" : std::to_string(last_change_)},
+      {"changes", json_list(changes_)},
+      {"older_changes", std::to_string(older_changes_)}};
+  return json_object(members);
 }
 
 }  // namespace trainmon

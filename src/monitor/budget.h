@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "collect/governor.h"
 
@@ -43,7 +43,8 @@ class Budget {
   std::int64_t alerts_ = 0;
   double own_seconds_ = 0.0;
   double seconds_ = 0.0;
-  nlohmann::ordered_json changes_ = nlohmann::ordered_json::array();
+  std::vector<std::string> changes_;  // JSON objects, the newest last
+  std::int64_t last_change_ = 0;      // the step it is from
   std::int64_t older_changes_ = 0;
 };
 

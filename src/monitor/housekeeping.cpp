@@ -19,6 +19,12 @@ namespace {
 constexpr auto kHealthInterval = std::chrono::seconds(30);
 constexpr auto kLastWords = std::chrono::seconds(1);  // of a stop that ran out of time
 
+// Readers need these beside the log, so they outlive what it outlives.
+void write_beside_log(const Config& config, const std::filesystem::path& path,
+                      const std::string& text) {
+  config.fsync == "never" ? write_atomically(path, text) : replace_durably(path, text);
+}
+
 }  // namespace
 
 void Monitor::State::write_run_json() {
@@ -30,7 +36,7 @@ void Monitor::State::write_run_json() {
       facts.start_steps = collector.windows().start_steps();
       text = run_json(run, identity, config_text, started, facts);
     }
-    write_atomically(run.directory / "run.json", text);
+    write_beside_log(config, run.directory / "run.json", text);
   } catch (...) {
     facts_changed = starts_changed = true;  // tried again at the next flush, or batch
     throw;
@@ -108,7 +114,7 @@ void Monitor::State::write_health(bool last) {
   const std::filesystem::path path = run.directory / "health.json";
   const std::string text = health_json(health(), last);
   try {
-    write_atomically(path, text);
+    write_beside_log(config, path, text);
   } catch (const SinkError& error) {
     if (error.reason() != "no_space") throw;
     write_over(path, text);  // a full disk is when people ask what was lost

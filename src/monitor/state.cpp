@@ -70,9 +70,10 @@ Monitor::State::State(const Config& wanted, const Identity& who, MonitorParts pa
   // It needs room on the disk, which may be full: the run goes on without it.
   attempt("the flight recorder", [this] {
     if (config.recorder_mb <= 0.0) return;
-    recorder =
+    auto made =
         std::make_unique<FlightRecorder>(run, collector.series(), mebibytes(config.recorder_mb));
-    flight_copies = std::make_unique<FlightCopies>(recorder->path());
+    flight_copies = std::make_unique<FlightCopies>(made->path());
+    recorder = std::move(made);  // who sees one has the other
     collector.record_in(recorder.get());
   });
 }

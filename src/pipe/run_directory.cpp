@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/process.h"
@@ -41,12 +42,8 @@ std::string rank_name(int rank) {
 // The numbers of the restarts under one rank's directory, the newest first.
 std::vector<int> restarts_in(const fs::path& rank_directory) {
   std::vector<int> numbers;
-  std::error_code error;
-  for (fs::directory_iterator entry(rank_directory, error), end; !error && entry != end;
-       entry.increment(error)) {
-    if (const std::optional<int> number = restart_number(entry->path())) {
-      numbers.push_back(*number);
-    }
+  for (const fs::path& entry : entries_of(rank_directory)) {
+    if (const std::optional<int> number = restart_number(entry)) numbers.push_back(*number);
   }
   std::sort(numbers.begin(), numbers.end(), std::greater<>());
   return numbers;

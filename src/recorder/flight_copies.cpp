@@ -9,6 +9,7 @@
 
 #include "base/failpoint.h"
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/restart_folder.h"
 
 namespace trainmon {
@@ -23,15 +24,9 @@ constexpr std::uintmax_t kRoomLeft = 10;  // times the file's size
 // Those of this rank, of earlier starts too.
 std::size_t copies_of(const fs::path& run, const fs::path& rank) {
   std::size_t copies = 0;
-  std::error_code error;
-  for (fs::directory_iterator entry(run, error), end; !error && entry != end;
-       entry.increment(error)) {
-    if (!entry->path().filename().native().starts_with(kFolder)) continue;
-    std::error_code unknown;
-    for (fs::directory_iterator start(entry->path() / rank, unknown); !unknown && start != end;
-         start.increment(unknown)) {
-      ++copies;
-    }
+  for (const fs::path& folder : entries_of(run)) {
+    if (!folder.filename().native().starts_with(kFolder)) continue;
+    copies += entries_of(folder / rank).size();
   }
   return copies;
 }

@@ -2,45 +2,69 @@
 #include "sinks/compress.h"
 
 #if defined(TRAINMON_ZSTD)
+#include <pthread.h>
 #include <zstd.h>
 
-#include <memory>
+#include <system_error>
 #endif
 
 namespace trainmon {
 
 #if defined(TRAINMON_ZSTD)
 
+namespace {
+
+// One context of each thread: setting one up costs more than compressing a batch. Not thread_local:
+// where there is no memory to note its destructor, glibc ends the process.
+template <auto make, void (*end)(void*)>
+auto own_context() -> decltype(make()) {
+  static const pthread_key_t key = [] {
+    pthread_key_t made{};
+    const int error = ::pthread_key_create(&made, end);
+    if (error != 0) throw std::system_error(error, std::generic_category());
+    return made;
+  }();
+  if (void* const known = ::pthread_getspecific(key)) {
+    return static_cast<decltype(make())>(known);
+  }
+  const auto fresh = make();
+  if (fresh == nullptr || ::pthread_setspecific(key, fresh) == 0) return fresh;
+  end(fresh);
+  return nullptr;
+}
+
+void end_compressing(void* context) {
+  ZSTD_freeCCtx(static_cast<ZSTD_CCtx*>(context));
+}
+void end_decompressing(void* context) {
+  ZSTD_freeDCtx(static_cast<ZSTD_DCtx*>(context));
+}
+
+}  // namespace
+
 bool has_zstd() {
   return true;
 }
 
 std::optional<std::string> compressed(std::string_view bytes) {
-  struct Free {
-    void operator()(ZSTD_CCtx* context) const { ZSTD_freeCCtx(context); }
-  };
-  // Kept: setting one up costs more than compressing a batch.
-  static thread_local const std::unique_ptr<ZSTD_CCtx, Free> context(ZSTD_createCCtx());
+  ZSTD_CCtx* const context = own_context<ZSTD_createCCtx, end_compressing>();
   if (context == nullptr) return std::nullopt;
   std::string out(ZSTD_compressBound(bytes.size()), '\0');
   const std::size_t size =
-      ZSTD_compressCCtx(context.get(), out.data(), out.size(), bytes.data(), bytes.size(), 1);
+      ZSTD_compressCCtx(context, out.data(), out.size(), bytes.data(), bytes.size(), 1);
   if (ZSTD_isError(size) != 0) return std::nullopt;
   out.resize(size);
   return out;
 }
 
 bool decompress(std::string_view bytes, std::size_t size, std::string& out) {
-  struct Free {
-    void operator()(ZSTD_DCtx* context) const { ZSTD_freeDCtx(context); }
-  };
   // What the frame itself claims is checked first, so that nothing is allocated on its word alone.
   if (ZSTD_getFrameContentSize(bytes.data(), bytes.size()) != size) return false;
-  static thread_local const std::unique_ptr<ZSTD_DCtx, Free> context(ZSTD_createDCtx());
+  ZSTD_DCtx* const context = own_context<ZSTD_createDCtx, end_decompressing>();
   if (context == nullptr) return false;
   out.resize(size);
   const std::size_t written =
-      ZSTD_decompressDCtx(context.get(), out.data(), out.size(), bytes.data(), bytes.size());
+      ZSTD_decompressDCtx(context, out.data(), out.size(), bytes.data(), bytes.size());
   return ZSTD_isError(written) == 0 && written == size;
 }
 

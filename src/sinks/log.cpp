@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -22,8 +23,8 @@ namespace {
 
 class LogSink : public Sink {
  public:
-  LogSink(std::size_t segment_bytes, Retention keep)
-      : segment_bytes_(segment_bytes), keep_(keep), retention_(keep) {}
+  LogSink(std::size_t segment_bytes, Retention keep, Fsync fsync)
+      : segment_bytes_(segment_bytes), keep_(keep), fsync_(fsync), retention_(keep) {}
 
   std::string_view name() const override { return "log"; }
 
@@ -51,10 +52,16 @@ class LogSink : public Sink {
     expire();
   }
 
-  void flush() override {}  // write(2) has handed everything over
+  // write(2) has handed everything over.
+  void flush() override {
+    if (fsync_ == Fsync::flush) sync();
+    if (not_synced_) throw SinkError(*std::exchange(not_synced_, std::nullopt));
+  }
   void close() override {
     notice_deletion();
+    sync();
     file_.close();
+    if (not_synced_) throw SinkError(*std::exchange(not_synced_, std::nullopt));
   }
   std::int64_t rows_deleted() const override { return deleted_; }
   std::int64_t rows_expired() const override { return retention_.rows_expired(); }
@@ -80,8 +87,38 @@ class LogSink : public Sink {
     log_line_limited("log.deleted", path_.string() + " was deleted; a new segment follows");
   }
 
+  // Forces the open segment to the disk. Nobody knows what a sync that failed has lost, and the
+  // next one would not say: another segment follows.
+  void sync() {
+    if (fsync_ == Fsync::never || !file_.is_open() || synced_ == size_) return;
+    try {
+      sync_file(file_, path_);
+      synced_ = size_;
+    } catch (const SinkError& error) {
+      not_synced_ = error;
+      file_.close();
+    }
+  }
+
+  // The name of a new segment, and of the folders that the first one is in. Who may not read the
+  // folder of the run cannot have it synced.
+  void sync_name() {
+    if (fsync_ == Fsync::never) return;
+    try {
+      sync_directory(run_.directory);
+      if (std::exchange(is_named_, true)) return;
+      const std::filesystem::path rank = run_.directory.parent_path(), run = rank.parent_path();
+      sync_directory(rank);
+      sync_directory(run);
+      if (::access(run.parent_path().c_str(), R_OK) == 0) sync_directory(run.parent_path());
+    } catch (const SinkError& error) {
+      not_synced_ = error;
+    }
+  }
+
   // Opens the next segment; what is in use stays in use when that fails.
   void start_segment() {
+    sync();
     make_next_file(run_.directory, next_number_, [this](int number) {
       const std::filesystem::path path = path_of(number);
       File fresh = create_file(path);
@@ -100,7 +137,9 @@ class LogSink : public Sink {
       defined_.clear();
       fresh_.clear();
       segment_rows_ = 0;
+      synced_ = 0;
     });
+    sync_name();
   }
 
   bool roll() {
@@ -108,6 +147,7 @@ class LogSink : public Sink {
       start_segment();
       return true;
     } catch (const SinkError& error) {
+      if (!file_.is_open()) throw;
       log_line_limited("log.roll", std::string(error.what()) + "; going on in " + path_.string());
       return false;
     }
@@ -162,6 +202,7 @@ class LogSink : public Sink {
 
   // One without a sound byte goes, or a full disk would gather one for each batch.
   void leave_segment() {
+    if (size_ > 0) sync();
     if (size_ == 0 && file_.is_ours() && ::unlink(path_.c_str()) == 0) {
       next_number_ = start_.number;
     }
@@ -195,6 +236,7 @@ class LogSink : public Sink {
 
   const std::size_t segment_bytes_;
   const Retention keep_;
+  const Fsync fsync_;
   RunInfo run_;
   const SeriesTable* series_ = nullptr;
 
@@ -202,9 +244,12 @@ class LogSink : public Sink {
   std::filesystem::path path_;
   std::int32_t next_number_ = 0;
   log_format::SegmentStart start_;
-  std::int64_t size_ = 0;      // sound bytes in the open segment
-  std::uint32_t frames_ = 0;   // frames among them
-  std::vector<bool> defined_;  // series defined in it
+  std::int64_t size_ = 0;                // sound bytes in the open segment
+  std::int64_t synced_ = 0;              // of these, those that are on the disk for certain
+  bool is_named_ = false;                // the folders of the segments are on the disk
+  std::optional<SinkError> not_synced_;  // why some may never be
+  std::uint32_t frames_ = 0;             // frames among them
+  std::vector<bool> defined_;            // series defined in it
   std::int64_t segment_rows_ = 0;
   std::uint64_t first_seq_ = 0;
   std::uint64_t last_seq_ = 0;
@@ -224,8 +269,8 @@ class LogSink : public Sink {
 
 }  // namespace
 
-std::unique_ptr<Sink> make_log_sink(std::size_t segment_bytes, Retention keep) {
-  return std::make_unique<LogSink>(segment_bytes, keep);
+std::unique_ptr<Sink> make_log_sink(std::size_t segment_bytes, Retention keep, Fsync fsync) {
+  return std::make_unique<LogSink>(segment_bytes, keep, fsync);
 }
 
 }  // namespace trainmon

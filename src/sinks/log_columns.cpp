@@ -8,9 +8,9 @@
 namespace trainmon::log_format {
 namespace {
 
-// A column's values side by side; the memory is used again for the next column.
-const std::vector<std::int64_t>& gathered(const std::vector<Row>& rows, Column column) {
-  static thread_local std::vector<std::int64_t> values;
+// A column's values side by side.
+const std::vector<std::int64_t>& gathered(const std::vector<Row>& rows, Column column,
+                                          std::vector<std::int64_t>& values) {
   values.resize(rows.size());
   with_integer(column, [&](const auto& member) {
     for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -90,10 +90,11 @@ void append_floats(ByteWriter& writer, const std::vector<Row>& rows, Column colu
 }  // namespace
 
 void append_column(ByteWriter& writer, const ColumnDefinition& definition,
-                   const std::vector<Row>& rows, const std::vector<std::int64_t>& shapes) {
+                   const std::vector<Row>& rows, const std::vector<std::int64_t>& shapes,
+                   std::vector<std::int64_t>& room) {
   const Column column = definition.column;
   if (definition.type == ColumnType::float64) return append_floats(writer, rows, column);
-  append_integers(writer, column == Column::shape ? shapes : gathered(rows, column), column);
+  append_integers(writer, column == Column::shape ? shapes : gathered(rows, column, room), column);
 }
 
 }  // namespace trainmon::log_format

@@ -21,8 +21,10 @@ void append_block(ByteWriter& writer, const Fill& fill) {
 }
 
 // Appends the encoding of one column of all rows, which are not none, and its data as bytes.
-// `shapes` has a number for each row, as the column of shapes holds them.
+// `shapes` has a number for each row, as the column of shapes holds them. `room` is memory that the
+// next column uses again.
 void append_column(ByteWriter& writer, const ColumnDefinition& definition,
-                   const std::vector<Row>& rows, const std::vector<std::int64_t>& shapes);
+                   const std::vector<Row>& rows, const std::vector<std::int64_t>& shapes,
+                   std::vector<std::int64_t>& room);
 
 }  // namespace trainmon::log_format

@@ -93,9 +93,10 @@ struct BatchShapes {
 void append_rows(ByteWriter& writer, const std::vector<Row>& rows, const BatchShapes& shapes) {
   writer.varint(rows.size());
   writer.varint(kColumns.size());
+  std::vector<std::int64_t> room;
   for (const ColumnDefinition& definition : kColumns) {
     writer.fixed(static_cast<std::uint8_t>(definition.column));
-    append_column(writer, definition, rows, shapes.numbers);
+    append_column(writer, definition, rows, shapes.numbers, room);
   }
 }
 

@@ -87,10 +87,11 @@ void append_rows(std::string& out, std::span<const RecordBatch> batches, Parts& 
     return numbers;
   }();
   writer.varint(kColumns.size());
+  std::vector<std::int64_t> room;
   for (const ColumnDefinition& definition : kColumns) {
     std::string column;
     ByteWriter whole(column);
-    append_column(whole, definition, rows, shapes);
+    append_column(whole, definition, rows, shapes, room);
     ByteReader fields(column);
     writer.fixed(static_cast<std::uint8_t>(definition.column));
     writer.fixed(fields.fixed<std::uint8_t>());  // the encoding

@@ -13,6 +13,7 @@
 
 #include "base/failpoint.h"
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/restart_folder.h"
 #include "sinks/log_format.h"
 
@@ -42,16 +43,12 @@ struct Found {
 
 std::vector<Found> segments_in(const fs::path& directory) {
   std::vector<Found> found;
-  std::error_code error;
-  for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
-       entry.increment(error)) {
-    const std::optional<int> number = log_format::segment_number(entry->path().filename().native());
+  for (fs::path& entry : entries_of(directory)) {
+    const std::optional<int> number = log_format::segment_number(entry.filename().native());
     struct stat status {};
-    if (!number || ::lstat(entry->path().c_str(), &status) != 0 || !S_ISREG(status.st_mode)) {
-      continue;
-    }
+    if (!number || ::lstat(entry.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) continue;
     found.push_back(
-        {*number, entry->path(), status.st_size, std::chrono::seconds(status.st_mtim.tv_sec)});
+        {*number, std::move(entry), status.st_size, std::chrono::seconds(status.st_mtim.tv_sec)});
   }
   std::ranges::sort(found, {}, &Found::number);
   return found;
@@ -61,14 +58,12 @@ std::vector<Found> segments_in(const fs::path& directory) {
 std::vector<fs::path> starts_until(const fs::path& own) {
   std::vector<std::pair<int, fs::path>> starts;
   const std::optional<int> number = restart_number(own);
-  std::error_code error;
   if (number) {
-    for (fs::directory_iterator entry(own.parent_path(), error), end; !error && entry != end;
-         entry.increment(error)) {
-      std::error_code unknown;
-      if (!entry->is_directory(unknown) || entry->is_symlink(unknown)) continue;
-      const std::optional<int> other = restart_number(entry->path());
-      if (other && *other < *number) starts.emplace_back(*other, entry->path());
+    for (fs::path& entry : entries_of(own.parent_path())) {
+      struct stat status {};
+      if (::lstat(entry.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) continue;
+      const std::optional<int> other = restart_number(entry);
+      if (other && *other < *number) starts.emplace_back(*other, std::move(entry));
     }
   }
   std::ranges::sort(starts);

@@ -10,7 +10,7 @@ namespace {
 using Options = SinkOptions;
 
 constexpr std::array<SinkType, 5> kTypes = {{
-    {"log", [](const Options& o) { return make_log_sink(o.segment_bytes, o.retention); }},
+    {"log", [](const Options& o) { return make_log_sink(o.segment_bytes, o.retention, o.fsync); }},
     {"csv", [](const Options& o) { return make_csv_sink(o.segment_bytes); }},
     {"sqlite", [](const Options&) { return make_sqlite_sink(); }},
     {"tensorboard", [](const Options& o) { return make_tensorboard_sink(o.curves); }},

@@ -30,6 +30,7 @@ namespace fs = std::filesystem;
 constexpr int kBusyMilliseconds = 100;  // the other sinks wait meanwhile
 constexpr int kLastBusyMilliseconds = 2000;
 constexpr std::size_t kMostSaid = 1 << 16;
+constexpr const char* kNoMemory = "no_memory";
 constexpr std::int64_t kMostUncommitted = 1 << 18;  // rows held for somebody who keeps it locked
 
 // Its name; nullopt for a local one.
@@ -97,6 +98,7 @@ class SqliteSink : public Sink {
   void write(const RecordBatch& batch) override {
     notice_deletion();
     if (!tables_) start_file();
+    roll_back();
     if (!database_->in_transaction()) database_->run("BEGIN IMMEDIATE");
     database_->run("SAVEPOINT batch");
     Said said;
@@ -107,10 +109,10 @@ class SqliteSink : public Sink {
       said.add(batch);
       database_->run("RELEASE batch");
     } catch (const SinkError& error) {
-      take_back(error);
+      take_back(error.reason().c_str());
       throw;
     } catch (...) {
-      take_back({"no_memory", "out of memory"});
+      take_back(kNoMemory);
       throw;
     }
     said_ = std::move(said);
@@ -124,12 +126,17 @@ class SqliteSink : public Sink {
     if (!database_ || !database_->in_transaction()) return;
     notice_deletion();
     if (!database_) return;
+    roll_back();
+    if (!database_->in_transaction()) return;
     try {
       database_->run("COMMIT");
     } catch (const SinkError& error) {
       // Somebody reads: all is still there, and the next flush tries again.
       const bool waits = error.reason() == "busy" && database_->in_transaction();
-      if (!waits || uncommitted_.rows > kMostUncommitted) give_up(error);
+      if (!waits || uncommitted_.rows > kMostUncommitted) give_up(error.reason().c_str());
+      throw;
+    } catch (...) {
+      give_up(kNoMemory);
       throw;
     }
     in_file_.add(uncommitted_);
@@ -145,7 +152,11 @@ class SqliteSink : public Sink {
       database_->run("PRAGMA busy_timeout = " + std::to_string(kLastBusyMilliseconds));
       flush();
     } catch (const SinkError& error) {
-      if (database_->in_transaction()) give_up(error);
+      if (database_->in_transaction()) give_up(error.reason().c_str());
+      end_file();
+      throw;
+    } catch (...) {
+      if (database_->in_transaction()) give_up(kNoMemory);
       end_file();
       throw;
     }
@@ -154,7 +165,9 @@ class SqliteSink : public Sink {
 
   std::map<std::string, std::int64_t> rows_left_out() const override {
     const std::lock_guard lock(mutex_);
-    return left_out_;
+    std::map<std::string, std::int64_t> all = left_out_;
+    if (left_out_for_memory_ > 0) all[kNoMemory] += left_out_for_memory_;
+    return all;
   }
   std::int64_t rows_deleted() const override { return deleted_; }
 
@@ -219,16 +232,18 @@ class SqliteSink : public Sink {
     }
   }
 
-  // One plain file, if nobody reads it just now.
-  void end_file() {
+  // One plain file, if nobody reads it just now. A transaction that is still open goes.
+  void end_file() noexcept {
     tables_.reset();
     if (!database_) return;
     try {
+      roll_back();
       database_->run("PRAGMA busy_timeout = " + std::to_string(kBusyMilliseconds));
       database_->run("PRAGMA journal_mode = DELETE");
-    } catch (const SinkError&) {
+    } catch (const std::exception&) {
     }
     database_.reset();
+    must_roll_back_ = false;
   }
 
   // A deleted database took its rows with it: the next one says so.
@@ -280,22 +295,22 @@ class SqliteSink : public Sink {
   void define(SeriesId id) {
     if (id >= defined_.size()) defined_.resize(std::max<std::size_t>(series_->size(), id + 1));
     if (defined_[id]) return;
+    fresh_.push_back(id);  // first: it may fail
+    ++fresh_in_batch_;
     tables_->add_series(id, series_->at(id));
     defined_[id] = true;
-    fresh_.push_back(id);
-    ++fresh_in_batch_;
   }
 
   // Nothing of the batch stays; what was taken before it does, unless SQLite gave that up as well.
-  void take_back(const SinkError& error) {
+  void take_back(const char* reason) noexcept {
     try {
       if (database_->in_transaction()) database_->run("ROLLBACK TO batch; RELEASE batch");
-    } catch (const SinkError&) {
-      give_up(error);
+    } catch (const std::exception&) {
+      give_up(reason);
       return;
     }
     if (!database_->in_transaction()) {
-      give_up(error);
+      give_up(reason);
       return;
     }
     for (; fresh_in_batch_ > 0; --fresh_in_batch_) {
@@ -304,23 +319,42 @@ class SqliteSink : public Sink {
     }
   }
 
+  // A transaction that was given up and could not be rolled back must never be committed.
+  void roll_back() {
+    if (must_roll_back_ && database_->in_transaction()) database_->run("ROLLBACK");
+    must_roll_back_ = false;
+  }
+
   // The open transaction is lost, with all batches in it.
-  void give_up(const SinkError& error) {
+  void give_up(const char* reason) noexcept {
+    must_roll_back_ = true;
     try {
-      if (database_->in_transaction()) database_->run("ROLLBACK");
-    } catch (const SinkError&) {  // rolled back by itself
+      roll_back();
+    } catch (const std::exception&) {  // rolled back by itself; or tried again before the next use
     }
-    owed_.add(said_);
-    if (uncommitted_.rows > 0) {
-      add_gap(owed_.gaps,
-              {error.reason(), uncommitted_.rows, uncommitted_.first_seq, uncommitted_.last_seq});
-      const std::lock_guard lock(mutex_);
-      left_out_[error.reason()] += uncommitted_.rows;
+    leave_out(uncommitted_.rows, reason);
+    try {
+      owed_.add(said_);
+      if (uncommitted_.rows > 0) {
+        add_gap(owed_.gaps,
+                {reason, uncommitted_.rows, uncommitted_.first_seq, uncommitted_.last_seq});
+      }
+    } catch (const std::bad_alloc&) {  // then only health.json tells
     }
     forget_transaction();
   }
 
-  void forget_transaction() {
+  void leave_out(std::int64_t rows, const char* reason) noexcept {
+    if (rows == 0) return;
+    const std::lock_guard lock(mutex_);
+    try {
+      left_out_[reason] += rows;
+    } catch (const std::bad_alloc&) {
+      left_out_for_memory_ += rows;
+    }
+  }
+
+  void forget_transaction() noexcept {
     uncommitted_ = {};
     said_ = {};
     fresh_in_batch_ = 0;
@@ -342,10 +376,12 @@ class SqliteSink : public Sink {
   Counted uncommitted_;              // rows in the open transaction
   Said said_;                        // records in the open transaction
   Said owed_;                        // records of transactions that failed
+  bool must_roll_back_ = false;      // the open transaction was given up
 
   std::atomic<std::int64_t> deleted_{0};
   mutable std::mutex mutex_;
   std::map<std::string, std::int64_t> left_out_;  // rows of transactions that failed, by reason
+  std::int64_t left_out_for_memory_ = 0;          // of which there was not enough to say so there
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "model/timeline.h"
@@ -39,9 +40,8 @@ std::filesystem::path directory_of(const RunInfo& run) {
 // Not before the newest file that is there, whatever the clock says.
 std::int64_t file_time(const std::filesystem::path& directory, std::int64_t now) {
   constexpr std::string_view kStart = "events.out.tfevents.";
-  std::error_code unknown;
-  for (const auto& entry : std::filesystem::directory_iterator(directory, unknown)) {
-    const std::string name = entry.path().filename().string();
+  for (const std::filesystem::path& entry : entries_of(directory)) {
+    const std::string name = entry.filename().string();
     if (name.starts_with(kStart)) {
       now = std::max<std::int64_t>(now, std::atoll(name.c_str() + kStart.size()));
     }

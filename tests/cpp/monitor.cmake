@@ -26,9 +26,23 @@ target_link_libraries(embed_cpp PRIVATE trainmon_monitor trainmon_answers)
 add_dependencies(cpp_tests embed_cpp)
 add_test(NAME embed_cpp COMMAND embed_cpp ${CMAKE_CURRENT_BINARY_DIR}/embed_cpp_run)
 
-# A program of its own, for it replaces operator new; sanitizers have one themselves.
-if(NOT TRAINMON_SANITIZE)
-  trainmon_test(no_memory SOURCES monitor/no_memory_test.cpp DEPENDS monitor read answers)
+# A program of its own, for it replaces malloc(); sanitizers have one themselves.
+# Nor can a program that is linked as a whole, as the cross-compiled ones are.
+if(NOT TRAINMON_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
+  trainmon_test(no_memory SOURCES monitor/no_memory_test.cpp DEPENDS monitor read LIBRARIES SQLite::SQLite3 nlohmann_json::nlohmann_json)
+
+  # Sanitizers keep freed memory for a while.
+  trainmon_test(endless SOURCES monitor/endless_test.cpp DEPENDS monitor read LIBRARIES nlohmann_json::nlohmann_json)
+
+  # Preloaded into a program of its own: calls that fail.
+  add_library(failing_calls MODULE monitor/failing_calls.cpp)
+  target_link_libraries(failing_calls PRIVATE trainmon_options)
+  add_executable(calls_child monitor/calls_child.cpp)
+  target_link_libraries(calls_child PRIVATE trainmon_monitor)
+  trainmon_test(calls SOURCES monitor/calls_test.cpp monitor/power_cut_test.cpp DEPENDS read LIBRARIES SQLite::SQLite3 nlohmann_json::nlohmann_json)
+  target_compile_definitions(calls_test PRIVATE CALLS_CHILD="$<TARGET_FILE:calls_child>"
+    FAILING_CALLS="$<TARGET_FILE:failing_calls>")
+  add_dependencies(calls_test calls_child failing_calls)
 endif()
 
 # What is on the disk a flush interval after it was sealed: tests beside these would take the time.

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cmath>
+#include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
@@ -47,6 +48,27 @@ TEST(Flush, WhatWasHandedOverIsInTheFilesOfEverySink) {
   EXPECT_TRUE(monitor.flush(0.5)) << "nothing is left to write";
   monitor.stop();
   EXPECT_TRUE(monitor.flush(0.0)) << "after a stop that has written everything";
+}
+
+// Nobody knows what it lost, and the next one on that file would not say.
+TEST(Flush, ASyncThatFailsIsToldOnceAndAnotherLogFileFollows) {
+  const Scratch scratch;
+  Config config = slow(scratch);
+  config.fsync = "flush";
+  Monitor monitor(config, Identity{});
+  monitor.add_optimizer(0);
+  const SeriesId w = series_of(monitor, "w");
+  observe(monitor, w, {1.0f});
+  ASSERT_TRUE(monitor.flush(30.0));
+  set_failpoints("file.sync=errno:" + std::to_string(EIO) + "@1");
+  observe(monitor, w, {2.0f});
+  EXPECT_FALSE(monitor.flush(30.0));
+  set_failpoints("");
+  observe(monitor, w, {3.0f});
+  EXPECT_TRUE(monitor.flush(30.0));
+  EXPECT_TRUE(std::filesystem::exists(monitor.run().directory / "log-000001.tmlog"));
+  EXPECT_EQ(monitor.stop().sinks.at(0).rows_written, 3);
+  EXPECT_EQ(rows_in(scratch), 3u);
 }
 
 TEST(Flush, AStalledDiskIsWaitedForAndNoLonger) {
