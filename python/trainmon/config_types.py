@@ -81,11 +81,15 @@ class OtherKeys(TypedDict, total=False):
     retention_mb: float
     """most MB that the logs of a rank may take, of all its starts together: the oldest are deleted; 0: all are kept"""
     retention_days: float
-    """log files of a rank that were written last before so many days are deleted when a new one begins; 0: all are kept"""
+    """log files of a rank that were written last before so many days are deleted, as a new one begins or within 10 minutes; 0: all are kept"""
     tensorboard_tags: int
     """curves that the sink tensorboard writes per rank; what is beyond is aggregated per layer"""
     latest_mb: float
     """limit of what latest() keeps, in MB"""
+    max_series: int
+    """series (a tensor of a kind) that a rank records; rows of further ones are counted as dropped"""
+    max_scalars: int
+    """names that log() takes; values of further ones are counted and not recorded"""
     recorder_mb: float
     """size of the flight recorder, a file of the last events that outlives the process, in MB; 0: none"""
     allow_volume: bool

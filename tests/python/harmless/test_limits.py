@@ -45,15 +45,16 @@ def test_every_sink_has_what_was_within_the_limits(endless):
     run, told, _ = endless
     wanted = {"loss"} | {f"loss_{i}" for i in range(MOST - 1)}
     written = told["health"]["sinks"][0]["rows_written"]
-    table = trainmon.read_table(run)
+    with pytest.warns(RuntimeWarning, match="max_series"):
+        table = trainmon.read_table(run)
     assert set(table.scalars["name"]) == wanted
-    assert len(table) == written
+    assert len(table["step"]) == written
     inner = run / INNER
     with (inner / "rows-000000.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == written
     assert len({(row["kind"], row["name"]) for row in rows}) <= MOST
-    with (inner / "scalars-000000.csv").open(newline="") as file:
+    with (inner / "scalars.csv").open(newline="") as file:
         assert {row["name"] for row in csv.DictReader(file)} == wanted
     with sqlite3.connect(f"file:{inner / 'stats.db'}?mode=ro", uri=True) as database:
         assert database.execute("SELECT count(*) FROM stats").fetchone() == (written,)

@@ -22,7 +22,7 @@ def names(first, end):
         mon.log(**{f"loss_{i}": float(i)})
         series = core.add_series("grad_reduced", f"made.{i}", dtype="float32")
         _core.observe_at(core.handle, series, array, core.window(0), 0, 0)
-        if i % 100 == 0:
+        if i % 500 == 0:
             mon.log(loss=1.0)
             model(torch.ones(1, 3)).sum().backward()
             optimizer.step()

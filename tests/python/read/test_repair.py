@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 
+import numpy as np
 import pytest
 
 import hostile_logs
@@ -58,12 +59,15 @@ def expect_repaired(run, directory):
     assert files_in(run) == before
     copy = directory / f"{run.name}-repaired"
     doctor = command("doctor", copy, "--json", cwd=directory)
-    assert doctor.returncode == 0, doctor.stdout
-    assert json.loads(doctor.stdout)["damage"] == []
+    books = json.loads(doctor.stdout)
+    assert books["damage"] == []
+    complaints = [text for rank in books["ranks"] for text in rank["incomplete"] + rank["findings"]]
+    is_empty = not any(rank["rows"] for rank in told["ranks"])  # no record could be used
+    assert complaints == (["rank 0: nothing was recorded"] if is_empty else [])
+    assert doctor.returncode == (3 if is_empty else 0)
     given, kept = rows_of(run, directory), rows_of(copy, directory)
     given.pop("gaps.csv", None), kept.pop("gaps.csv", None)
     assert given == kept
-    assert command("convert", copy, "--to", "csv", "-o", "again", cwd=directory).returncode == 0
     return copy, told["ranks"]
 
 
@@ -80,10 +84,10 @@ def test_every_damaged_file(reader, name, tmp_path):
     assert ("repaired by trainmon repair" in said.stderr + said.stdout) == bool(was_changed)
 
 
-@pytest.mark.parametrize("name", hostile_logs.NAMES)
+@pytest.mark.parametrize("name", ["rows", "series", "claim"])
 def test_frames_that_claim_too_much(name, tmp_path):
     rank = WrittenRank(tmp_path / "run")
-    rank.monitor.add_scalar("loss", 1.0)
+    rank.observe(np.ones(3, np.float32), "grad_reduced", "w", 0)
     rank.end_step()
     rank.stop()
     (segment,) = (tmp_path / "run" / INNER).glob("*.tmlog")
@@ -111,20 +115,20 @@ def test_killed_in_the_middle(tmp_path):
     run = tmp_path / "run"
     rank = WrittenRank(run, segment_mb=0.01)
     for step in range(3000):
-        rank.monitor.add_scalar("loss", float(step))
+        rank.observe(np.ones(3, np.float32), "grad_reduced", "w", step)
         rank.end_step()
     rank.stop()
     before = files_in(run)
     begin = time.monotonic()
     assert command("repair", run, "-o", "whole", cwd=tmp_path).returncode == 0
     took = time.monotonic() - begin
-    for part in range(8):
+    for part in range(6):
         process = subprocess.Popen(
             [launch.command_line(), "repair", run, "-o", "copy"],
             cwd=tmp_path,
             stderr=subprocess.PIPE,
         )
-        time.sleep(took * part / 8)
+        time.sleep(took * part / 6)
         process.send_signal(signal.SIGKILL)
         process.communicate()
         if (tmp_path / "copy").exists():
