@@ -81,7 +81,7 @@ class OtherKeys(TypedDict, total=False):
     retention_mb: float
     """most MB that the logs of a rank may take, of all its starts together: the oldest are deleted; 0: all are kept"""
     retention_days: float
-    """log files of a rank that were written last before so many days are deleted, as a new one begins or within 10 minutes; 0: all are kept"""
+    """log files of a rank last written before so many days are deleted, at a new file or within 10 minutes; 0: all are kept"""
     tensorboard_tags: int
     """curves that the sink tensorboard writes per rank; what is beyond is aggregated per layer"""
     latest_mb: float

@@ -245,6 +245,16 @@ Options add_change(CLI::App& command) {
 void add_ctl(CLI::App& app, Context& context) {
   CLI::App* ctl = app.add_subcommand("ctl", "change what a run records while it goes on");
   ctl->require_subcommand(1);
+  // Before the subcommands, which begin with it.
+  ctl->footer(R"(A change stays in RUN/control.json: a restart of the run follows it, too. It
+replaces one that still waits for its step. Exit code of status: 1 when a rank
+refuses, 3 while one has not followed.
+
+Examples:
+  trainmon ctl off runs/a
+  trainmon ctl set runs/a every=5 kinds=grads,activations --at-step 1200
+  trainmon ctl set runs/a include=layers.3,**.bias exclude=[] every=
+  trainmon ctl status runs/a)");
   for (const bool on : {true, false}) {
     CLI::App* command = ctl->add_subcommand(
         on ? "on" : "off", on ? "record again" : "take the hooks off; steps are still counted");
@@ -266,15 +276,6 @@ void add_ctl(CLI::App& app, Context& context) {
   const auto watched = std::make_shared<CtlOptions>();
   status->add_option("RUN", watched->run, "run directory")->required();
   status->callback([=, &context] { run_status(*watched, context); });
-  ctl->footer(R"(A change stays in RUN/control.json: a restart of the run follows it, too. It
-replaces one that still waits for its step. Exit code of status: 1 when a rank
-refuses, 3 while one has not followed.
-
-Examples:
-  trainmon ctl off runs/a
-  trainmon ctl set runs/a every=5 kinds=grads,activations --at-step 1200
-  trainmon ctl set runs/a include=layers.3,**.bias exclude=[] every=
-  trainmon ctl status runs/a)");
 }
 
 }  // namespace trainmon::cli
