@@ -9,7 +9,7 @@ cmake --build --preset dev
 rm -f "$TRAINMON_CAMPAIGN"
 failed=0  # what failed is a figure, too
 TRAINMON_KILLS="${TRAINMON_KILLS:-5000}" ctest --preset dev --no-tests=error -R kill --timeout 14400 || failed=1
-for file in tests/python/torture/test_*.py; do
+for file in tests/python/torture/test_*.py tests/python/harmless/test_user_exceptions.py; do
   .venv/bin/python -m pytest -q "$file" || failed=1
 done
 .venv/bin/python scripts/reliability_doc.py "$TRAINMON_CAMPAIGN"

@@ -5,6 +5,7 @@ test_forks.py's, which is preloaded, too: a thread that has just locked waits in
 import ctypes
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -29,7 +30,7 @@ def go_on(model, optimizer, monitor):
     while not over:
         model(torch.ones(2, 4)).sum().backward()
         optimizer.step()
-        optimizer.zero_grad()
+        optimizer.zero_grad(set_to_none=False)  # no gradient is replaced while a process is forked
         time.sleep(0.001)
 
 
@@ -62,7 +63,9 @@ def ended(pid):
         if found:
             return os.waitstatus_to_exitcode(status)
         time.sleep(0.0005)
-    os.kill(pid, 9)
+    os.kill(pid, signal.SIGABRT)  # faulthandler shows where it is
+    time.sleep(1)
+    os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     return None
 
@@ -96,6 +99,7 @@ def main():
         recorder_mb=1, sinks=["log", "csv"], retention_mb=2, segment_mb=0.5,
     )  # fmt: skip
     given = (model, optimizer, monitor)
+    model(torch.ones(2, 4)).sum().backward()
     threads = [
         threading.Thread(target=go_on, args=given),
         threading.Thread(target=ask, args=(monitor,)),

@@ -106,6 +106,7 @@ def test_a_fork_while_any_lock_is_held(tmp_path):
         assert ended.code == 0, ended.err
         found = json.loads(ended.out)
         count.done = sum(found["forks"].values())
+        print(ended.err)
         for end, times in found["ends"].items():
             if end != "0":
                 count.fail(f"{times} children ended with {end}")
