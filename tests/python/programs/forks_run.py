@@ -15,7 +15,7 @@ import torch
 import trainmon
 
 OUT, FORKS, LIBRARY = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-HANGS_AFTER = 20.0
+HANGS_AFTER = 60.0
 library = ctypes.CDLL(LIBRARY)
 over = False
 
@@ -87,7 +87,7 @@ def ended(pid):
 def fork_often(given):
     """By place, how many forks there were while a thread was there; and how children ended."""
     forks, ends, idle = {}, {}, 0
-    while idle < 15:
+    while idle < 40:
         place = library.wait_for_holder(FORKS, 30)
         idle += 1
         if place < 0:
@@ -109,7 +109,7 @@ def main():
     torch.set_num_threads(1)
     model, optimizer = training()
     monitor = trainmon.watch(
-        model, optimizer, kinds=["grads", "weights"], every=1, out=OUT, flush_seconds=0.002,
+        model, optimizer, kinds=["grads", "weights"], every=1, out=OUT, flush_seconds=0.002, stop_timeout_seconds=30,
         recorder_mb=1, sinks=["log", "csv"], retention_mb=2, segment_mb=0.5,
     )  # fmt: skip
     given = (model, optimizer, monitor)

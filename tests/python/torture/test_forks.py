@@ -9,7 +9,7 @@ import trainmon
 from long_form import campaign, how_often
 
 # Whoever locks a mutex from within trainmon's module stops there until the fork that waits for it is over,
-# but at most 20 ms. A thread that holds the GIL does not: no other thread of Python's can fork then.
+# but at most 200 ms. A thread that holds the GIL does not: no other thread of Python's can fork then.
 LOCKS = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -52,7 +52,7 @@ static void hold(uintptr_t caller) {
   if (!atomic_compare_exchange_strong(&state, &expected, -1)) return;
   held = caller;
   state = kHeld;
-  for (int i = 0; i < 200 && state == kHeld; ++i) usleep(100);
+  for (int i = 0; i < 2000 && state == kHeld; ++i) usleep(100);
   expected = kHeld;
   atomic_compare_exchange_strong(&state, &expected, kIdle);
 }
