@@ -8,6 +8,7 @@ import torch
 
 import models
 import trainmon
+from long_form import campaign, how_often
 
 KINDS = [
     "grads", "grad_unreduced", "weights", "moments", "activations", "update_ratio", "grad_micro",
@@ -97,7 +98,7 @@ def test_a_limit_of_time_strikes_at_any_line_of_ours(tmp_path, on_alarm, handler
     lines, _ = strike(-1, training.step)
     assert lines > 1000
     on_alarm(handler)
-    for number in range(1, lines, lines // 150):
+    for number in range(1, lines, max(1, lines // how_often(short=150, long=lines))):
         _, swallowed = strike(number, training.step)
         assert swallowed is None
     on_alarm(signal.SIG_IGN)
@@ -114,18 +115,22 @@ def test_a_limit_of_time_strikes_at_any_time(tmp_path, on_alarm):
         raise Limit(number)
 
     on_alarm(count)
-    for tenth in range(1, 60):
-        try:
-            with pytest.raises(Limit):
-                signal.setitimer(signal.ITIMER_REAL, tenth * 3e-4)
-                for _ in range(1000):
-                    before = struck
-                    training.step()
-                    assert struck == before, "it was swallowed"
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)  # before pytest tells of another error
-            # no_grad() ends in Python, in torch's step() as in ours: what strikes there leaves it on.
-            torch.set_grad_enabled(True)
+    times = how_often(short=59, long=2000)
+    what = "signals whose handler raises, at any time of a watched step"
+    with campaign("signals", what, "signals") as done:
+        for number in range(1, times + 1):
+            try:
+                with pytest.raises(Limit):
+                    signal.setitimer(signal.ITIMER_REAL, number * 0.018 / times)
+                    for _ in range(1000):
+                        before = struck
+                        training.step()
+                        assert struck == before, "it was swallowed"
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)  # before pytest tells of another error
+                # no_grad() ends in Python, in torch's step() as in ours: what strikes there leaves it on.
+                torch.set_grad_enabled(True)
+            done.done += 1
     training.end()
 
 

@@ -5,6 +5,7 @@ test_forks.py's, which is preloaded, too: a thread that has just locked waits in
 import ctypes
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -14,22 +15,36 @@ import torch
 import trainmon
 
 OUT, FORKS, LIBRARY = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-HANGS_AFTER = 20.0
+HANGS_AFTER = 60.0
 library = ctypes.CDLL(LIBRARY)
 over = False
 
 
+class Scale(torch.nn.Module):
+    """No matrix is multiplied: the libraries that do it have locks of their own, which no fork respects."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.full((4,), 0.5))
+
+    def forward(self, given):
+        return given * self.weight
+
+
 def training():
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2))
+    model = torch.nn.Sequential(Scale(), Scale())
     return model, torch.optim.SGD(model.parameters(), lr=0.01)
+
+
+def backward(model):
+    (model(torch.ones(2, 4)) - 1.0).square().mean().backward()
 
 
 def go_on(model, optimizer, monitor):
     while not over:
-        model(torch.ones(2, 4)).sum().backward()
+        backward(model)
         optimizer.step()
-        optimizer.zero_grad()
+        optimizer.zero_grad(set_to_none=False)  # no gradient is replaced while a process is forked
         time.sleep(0.001)
 
 
@@ -62,7 +77,9 @@ def ended(pid):
         if found:
             return os.waitstatus_to_exitcode(status)
         time.sleep(0.0005)
-    os.kill(pid, 9)
+    os.kill(pid, signal.SIGABRT)  # faulthandler shows where it is
+    time.sleep(1)
+    os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     return None
 
@@ -70,7 +87,7 @@ def ended(pid):
 def fork_often(given):
     """By place, how many forks there were while a thread was there; and how children ended."""
     forks, ends, idle = {}, {}, 0
-    while idle < 15:
+    while idle < 40:
         place = library.wait_for_holder(FORKS, 30)
         idle += 1
         if place < 0:
@@ -92,10 +109,11 @@ def main():
     torch.set_num_threads(1)
     model, optimizer = training()
     monitor = trainmon.watch(
-        model, optimizer, kinds=["grads", "weights"], every=1, out=OUT, flush_seconds=0.002,
+        model, optimizer, kinds=["grads", "weights"], every=1, out=OUT, flush_seconds=0.002, stop_timeout_seconds=30,
         recorder_mb=1, sinks=["log", "csv"], retention_mb=2, segment_mb=0.5,
     )  # fmt: skip
     given = (model, optimizer, monitor)
+    backward(model)
     threads = [
         threading.Thread(target=go_on, args=given),
         threading.Thread(target=ask, args=(monitor,)),

@@ -1,5 +1,5 @@
-# 64 ranks begin at the same instant in one directory, round after round.
-"""starts_run.py OUT ROUNDS: prints, by exit code, how many processes ended with it. A rank that trained and
+# Ranks begin at the same instant in one directory, round after round.
+"""starts_run.py OUT RANKS ROUNDS: prints, by exit code, how many processes ended with it. A rank that trained and
 wrote each of its rows ends with 0."""
 
 import collections
@@ -11,8 +11,8 @@ import warnings
 import chain_run
 import trainmon
 
-OUT, ROUNDS = sys.argv[1], int(sys.argv[2])
-RANKS, STEPS = 64, 3
+OUT, (RANKS, ROUNDS) = sys.argv[1], map(int, sys.argv[2:])
+STEPS = 3
 
 
 def rank(number, begin):

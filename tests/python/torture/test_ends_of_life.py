@@ -34,7 +34,7 @@ def check(out, ending):
 
 @pytest.mark.filterwarnings("ignore:incomplete:RuntimeWarning")
 def test_a_process_ends_as_without_a_monitor(tmp_path):
-    lives, numbers = how_often(short=5, long=1000), dice("ends")
+    lives, numbers = how_often(short=3, long=1000), dice("ends")
     # The one that aborted comes first, the others in any order.
     order = sorted(ENDINGS, key=lambda e: (e != "in_the_middle_of_a_flush", numbers.random()))
     bare = {}
