@@ -45,7 +45,7 @@ struct Diagnosis {
   std::vector<NotChecked> not_checked;
 };
 
-// Of the newest restart of each step. Memory is that of a few pieces of each rank. Throws as
+// Of the newest restart of each step. Memory is that of a few steps of all ranks. Throws as
 // read_run().
 Diagnosis diagnose(const std::filesystem::path& run, const ReadOptions& options = {});
 // Of logs that are open, those of the ranks that `options` ask for.

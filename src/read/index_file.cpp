@@ -90,7 +90,7 @@ bool read_series(ByteReader& reader, LogContents& contents, Allowance& nothing) 
   std::string unpacked, why;
   FrameBounds bounds(frame->header.stored, nothing);
   return unpack(*frame, unpacked, bounds, why) &&
-         decode_series(frame->payload, contents.series, bounds, why);
+         decode_series(frame->payload, contents.series.own(), bounds, why);
 }
 
 bool read_windows(ByteReader& reader, LogContents& contents) {

@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <set>
 #include <utility>
 #include <vector>
 
+#include "read/log_series.h"
 #include "trainmon/read.h"
 #include "trainmon/record.h"
 
@@ -24,10 +24,10 @@ struct Expired {
 
 // All that the log of one rank and restart holds.
 struct LogContents {
-  std::map<SeriesId, Series> series;  // every series, wanted or not
-  std::vector<RecordBatch> batches;   // by number, of wanted series only
-  std::int64_t batch_count = 0;       // also of those that are not in `batches`
-  std::int64_t last_time_ns = 0;      // of the newest batch, since 1970; 0: none
+  LogSeries series;                  // every series, wanted or not
+  std::vector<RecordBatch> batches;  // by number, of wanted series only
+  std::int64_t batch_count = 0;      // also of those that are not in `batches`
+  std::int64_t last_time_ns = 0;     // of the newest batch, since 1970; 0: none
   std::set<std::pair<std::int32_t, std::int64_t>> windows;  // (optimizer, window) of every row
   std::int64_t rows = 0;                                    // of all series, payloads among them
   std::int64_t payloads = 0;
@@ -42,8 +42,8 @@ struct LogContents {
 // Whatever the bytes are: no exception but std::bad_alloc, no wrong row, no silent loss.
 LogContents read_log(const std::filesystem::path& directory, int rank, int restart,
                      const std::function<bool(const Series&)>& wanted = {});
-// The same without rows and payloads, though every value was decoded; `batches` are those that hold
-// anything else. On so many threads, each with a segment in memory; their number changes nothing.
+// The same without rows and payloads, though every value was decoded; what else there is stands in
+// one batch. On so many threads, each with a segment in memory; their number changes nothing.
 LogContents check_log(const std::filesystem::path& directory, int rank, int restart,
                       unsigned threads = 1);
 

@@ -71,6 +71,7 @@ LogIndex::LogIndex(fs::path directory, int rank, int restart, Allowance& allowan
   if (!std::ranges::is_sorted(contents_.batches, {}, &RecordBatch::number)) {
     std::ranges::sort(contents_.batches, {}, &RecordBatch::number);
   }
+  join_records();
   std::stable_sort(contents_.damage.begin(), contents_.damage.end(),
                    [](const Damage& a, const Damage& b) {
                      return std::tie(a.file, a.offset) < std::tie(b.file, b.offset);
@@ -188,9 +189,11 @@ void LogIndex::take(const Segment& segment, SegmentIndex& found) {
   contents_.bytes += from.bytes;
   contents_.torn_tails += from.torn_tails;
   contents_.damage.insert(contents_.damage.end(), from.damage.begin(), from.damage.end());
+  if (contents_.series.size() == 0) contents_.series = from.series;
   for (const auto& [id, definition] : from.series) {
-    const auto [known, is_new] = contents_.series.emplace(id, definition);
-    if (is_new || known->second == definition) continue;
+    if (contents_.series.contains(id) && contents_.series.at(id) == definition) continue;
+    const auto [known, is_new] = contents_.series.own().emplace(id, definition);
+    if (is_new) continue;
     contents_.damage.push_back(
         {segment.path, 0,
          "series " + std::to_string(id) +
@@ -252,6 +255,28 @@ void LogIndex::drop_repeated() {
   }
   std::size_t index = 0;
   std::erase_if(contents_.batches, [&](const RecordBatch&) { return is_repeated[index++]; });
+}
+
+// A batch without rows takes several times the memory of what it holds.
+void LogIndex::join_records() {
+  if (contents_.batches.empty()) return;
+  std::vector<RecordBatch> joined(1);
+  RecordBatch& all = joined.front();
+  all.number = contents_.batches.front().number;
+  const auto move_all = [&](auto RecordBatch::*records) {
+    std::size_t count = 0;
+    for (const RecordBatch& batch : contents_.batches) count += (batch.*records).size();
+    (all.*records).reserve(count);
+    for (RecordBatch& batch : contents_.batches) {
+      std::ranges::move(batch.*records, std::back_inserter(all.*records));
+    }
+  };
+  move_all(&RecordBatch::outcomes);
+  move_all(&RecordBatch::scalars);
+  move_all(&RecordBatch::declared);
+  move_all(&RecordBatch::alerts);
+  move_all(&RecordBatch::gaps);
+  contents_.batches = std::move(joined);
 }
 
 }  // namespace trainmon

@@ -44,10 +44,11 @@ class LogIndex {
   static std::vector<Damage> cut_segments(const std::filesystem::path& directory, int rank,
                                           int restart);
 
-  // Its batches are those that hold more than rows and payloads, and are without them; `rows` and
-  // `windows` count those of all series.
+  // All but rows and payloads stands in one batch, if there is any; `rows` and `windows` count
+  // those of all series.
   const LogContents& contents() const { return contents_; }
   LogContents take_contents() { return std::move(contents_); }
+  void share_series(SharedSeries& shared) { shared.share(contents_.series); }
 
   // Batches of one segment that follow one another. They are so many that reading them is worth a
   // call, and so few that their rows fit in memory.
@@ -103,6 +104,7 @@ class LogIndex {
   void take(const Segment& segment, SegmentIndex& found);
   void take_batches(Segment& segment, SegmentIndex&& found);
   void drop_repeated();
+  void join_records();
   bool has_repeated() const;
 
   const std::filesystem::path directory_;

@@ -42,10 +42,12 @@ LogIndex::Kept kept_of(const RankDirectory& place, const std::optional<StoredHea
 std::vector<OpenedLog> open_each(const std::vector<RankDirectory>& places, Allowance& allowance,
                                  unsigned threads, Indexes indexes) {
   std::vector<OpenedLog> opened(places.size());
+  SharedSeries shared;
   const std::size_t of_each = threads / std::max<std::size_t>(1, places.size());
   for_each_parallel(places.size(), threads, [&](std::size_t i) {
-    opened[i] = open_log(places[i], allowance,
-                         static_cast<unsigned>(std::max<std::size_t>(1, of_each)), indexes);
+    opened[i] =
+        open_log(places[i], allowance, static_cast<unsigned>(std::max<std::size_t>(1, of_each)),
+                 indexes, &shared);
   });
   return opened;
 }
@@ -60,14 +62,16 @@ unsigned threads_within_memory(const std::vector<RankDirectory>& places, unsigne
 }
 
 OpenedLog open_log(const RankDirectory& place, Allowance& allowance, unsigned threads,
-                   Indexes indexes) {
+                   Indexes indexes, SharedSeries* shared) {
   OpenedLog opened;
   opened.place = place;
   if (place.error) return opened;
   // Before the log: a run that ends between the two reads must not look as if it had lost rows.
   opened.health = read_health_json(place, opened.damage);
-  opened.log = std::make_shared<const LogIndex>(place.path, place.rank, place.restart, allowance,
-                                                threads, kept_of(place, opened.health, indexes));
+  const auto log = std::make_shared<LogIndex>(place.path, place.rank, place.restart, allowance,
+                                              threads, kept_of(place, opened.health, indexes));
+  if (shared != nullptr) log->share_series(*shared);
+  opened.log = log;
   // After it: the step a living run began at is there before its first rows.
   opened.facts = read_run_json(place, opened.damage);
   opened.timeline = Timeline(opened.facts.start_steps);

@@ -32,9 +32,10 @@ unsigned threads_within_memory(const std::vector<RankDirectory>& places, unsigne
 // Whether an index is left beside a large segment that has none (index_file.h).
 enum class Indexes : std::uint8_t { left, only_used };
 
-// On so many threads at most; the bounds of frames are those of `allowance`.
+// On so many threads at most; the bounds of frames are those of `allowance`. Its series are those
+// of `shared`, where that has equal ones; nullptr: its own.
 OpenedLog open_log(const RankDirectory& place, Allowance& allowance, unsigned threads,
-                   Indexes indexes);
+                   Indexes indexes, SharedSeries* shared = nullptr);
 // The same of each place, in their order. No more threads than keep 128 MB of segments in memory,
 // or one. What is damage does not depend on their number.
 std::vector<OpenedLog> open_logs(const std::vector<RankDirectory>& places, Allowance& allowance,

@@ -161,7 +161,7 @@ void index_frames(const SegmentName& segment, const SegmentScan& scan, Allowance
         return;
       }
       case log_format::FrameType::series:
-        is_used = decode_series(frame.payload, contents.series, bounds, why);
+        is_used = decode_series(frame.payload, contents.series.own(), bounds, why);
         optimizers.refresh();
         break;
       case log_format::FrameType::batch:

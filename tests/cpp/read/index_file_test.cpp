@@ -279,7 +279,7 @@ TEST(IndexFile, AForgedOneCostsNoWrongRowAndNoMemory) {
           place.facts.last_window = number;
           break;
         case 7:
-          forged.contents.series.erase(static_cast<SeriesId>(random.below(5)));
+          forged.contents.series.own().erase(static_cast<SeriesId>(random.below(5)));
           break;
         default:
           place.facts.series = static_cast<std::uint64_t>(number);
