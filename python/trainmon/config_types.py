@@ -77,7 +77,7 @@ class OtherKeys(TypedDict, total=False):
     segment_mb: float
     """size of one log file, in MB"""
     fsync: Literal["never", "segment", "flush"]
-    """when the log is forced to the disk, so that it survives a power cut: never; segment: each log file when it is full; flush: at every flush, too"""
+    """forces the log to the disk, so that it survives a power cut: never; segment: each full log file; flush: each flush, too"""
     retention_mb: float
     """most MB that the logs of a rank may take, of all its starts together: the oldest are deleted; 0: all are kept"""
     retention_days: float

@@ -204,15 +204,14 @@ void add_compare(CLI::App& app, Context& context) {
   // Shards are merged in any case.
   command->remove_option(command->get_option("--merged"));
   command->remove_option(command->get_option("--all-restarts"));
-  command->add_option("--null", given->null,
-                      "a repeat of A, whose noise sets the tolerances");
+  command->add_option("--null", given->null, "a repeat of A, whose noise sets the tolerances");
   command->add_option("--tolerance", given->factor, "factor on every tolerance")
       ->capture_default_str();
   command->add_option("--count,--worst", given->count, "lines of the table of the worst tensors")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000000));
-  given->plot_option = command->add_option("--plot", given->plot,
-                                           "picture: .png, .svg or .pdf (needs matplotlib)");
+  given->plot_option =
+      command->add_option("--plot", given->plot, "picture: .png, .svg or .pdf (needs matplotlib)");
   command->footer(R"(Runs are directories of trainmon (log, csv, sqlite) or of msprobe's monitor.
 Tensors are matched without module., _orig_mod. and other prefixes of wrappers;
 shards are merged first. Every statistic is compared with what rounding may do

@@ -62,10 +62,10 @@ void add_push(CLI::App& app, Context& context) {
   command->add_option("--interval", given->interval, "seconds between two looks")
       ->capture_default_str()
       ->check(CLI::Range(0.01, 3600.0));
-  command->add_option("--state", given->state,
-                      "state folder; default: in ~/.local/state/trainmon");
+  command->add_option("--state", given->state, "state folder; default: in ~/.local/state/trainmon");
   command->add_flag("--no-verdict", given->no_verdict, "do not send the verdict of diagnose");
-  command->footer(R"(Reads only the log; the training does not notice it. Needs trainmon's Python and
+  command->footer(
+      R"(Reads only the log; the training does not notice it. Needs trainmon's Python and
 the library of the target: pip install wandb (or swanlab, mlflow,
 prometheus_client, opentelemetry-exporter-otlp-proto-http). Each library finds
 its server and its key by its own variables and files: WANDB_API_KEY,

@@ -175,10 +175,11 @@ const std::array kTable = {
     number({"segment_mb", &Config::segment_mb, files, nobody, on_request, "256.0",
             "size of one log file, in MB"},
            0.001, 1e6),
-    choice({"fsync", &Config::fsync, files, nobody, on_request, R"("flush")",
-            "when the log is forced to the disk, so that it survives a power cut: never; segment: "
-            "each log file when it is full; flush: at every flush, too"},
-           kFsyncs),
+    choice(
+        {"fsync", &Config::fsync, files, nobody, on_request, R"("flush")",
+         "forces the log to the disk, so that it survives a power cut: never; segment: each full "
+         "log file; flush: each flush, too"},
+        kFsyncs),
     number({"retention_mb", &Config::retention_mb, files, nobody, on_request, "4096.0",
             "most MB that the logs of a rank may take, of all its starts together: the oldest "
             "are deleted; 0: all are kept"},
