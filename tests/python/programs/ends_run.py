@@ -3,6 +3,7 @@ import atexit
 import gc
 import os
 import pathlib
+import signal
 import sys
 import threading
 
@@ -125,6 +126,7 @@ def live(ending, watched, out):
 
 
 def main():
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
     chain_run.warm_up()
     if job := warm.serve():
         live(**job)
