@@ -70,7 +70,7 @@ struct SmallLog {
       next = batch.number + 1;
       RecordBatch expected = batches[batch.number];
       const auto is_undefined = [&](const auto& record) {
-        return contents.series.find(record.key.series) == contents.series.end();
+        return !contents.series.contains(record.key.series);
       };
       const std::size_t lost = std::erase_if(expected.rows, is_undefined) +
                                std::erase_if(expected.payloads, is_undefined) +
