@@ -288,8 +288,7 @@ void add_doctor(CLI::App& app, Context& context) {
     unsigned threads = 0;
   };
   const auto given = std::make_shared<DoctorArguments>();
-  CLI::Option* run =
-      command->add_option("RUN", given->run, "run directory; none: this machine");
+  CLI::Option* run = command->add_option("RUN", given->run, "run directory; none: this machine");
   command->add_option("--config", given->config, "config file to check with the machine")
       ->type_name("FILE")
       ->excludes(run);
