@@ -288,7 +288,8 @@ void add_doctor(CLI::App& app, Context& context) {
     unsigned threads = 0;
   };
   const auto given = std::make_shared<DoctorArguments>();
-  CLI::Option* run = command->add_option("RUN", given->run, "run directory; none: this machine");
+  CLI::Option* run =
+      command->add_option("RUN", given->run, "run directory; without it, this machine");
   command->add_option("--config", given->config, "config file to check with the machine")
       ->type_name("FILE")
       ->excludes(run);
@@ -296,11 +297,11 @@ void add_doctor(CLI::App& app, Context& context) {
   command->footer(
       R"(Without RUN it prints versions and the instruction set. It also tests whether a
 run can be written in the working directory: space, speed of writing 16 MiB,
-file system, limits. With RUN it checks that rows produced = written + dropped for
-every rank, sink and reason, and compares them with the log. It names what was
-not covered, missing ranks and damaged files. A run is "in order" when all of
-its rows are accounted for. A torn last write is no damage: a killed or live run
-did not finish it.
+file system, limits. With RUN it checks that rows produced = written + dropped
+for every rank, sink and reason, and compares them with the log. It names what
+was not covered, missing ranks and damaged files. A run is "in order" when all
+of its rows are accounted for. A torn last write is no damage: a killed or live
+run did not finish it.
 
 Exit code 3: the record is incomplete (nothing recorded, rows dropped, a rank
 killed). 1: something else is wrong. A killed start that a newer one followed is
