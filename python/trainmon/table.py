@@ -121,8 +121,8 @@ class RunTable(Table):
     kinds          every kind of the ranks read, selected or not
     ranks          every rank the run has, read or not
     earlier        sentences on what restarts before the newest found that is not finite
-    expired        a sentence on from which step on there are rows, where retention_mb or
-                   retention_days deleted older ones; else empty
+    expired        sentences on from which step on there are rows, where retention_mb or
+                   retention_days deleted older ones, and on what a repaired run has lost
     incomplete     sentences on why the record is not complete: nothing recorded, rows dropped, a
                    process that is gone without having stopped
     missing_ranks  ranks that should be among those read and have no directory

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <iterator>
 #include <string>
 #include <string_view>
 
-#include "sinks/log_format.h"
+#include "read/log_segments.h"
 
 namespace trainmon {
 namespace {
@@ -18,19 +17,6 @@ constexpr std::array<std::string_view, kScalarsDropped + 1> kOfRecord = {
     "damaged_places",     "lag_seconds",   "series_left_out",
     "queue_bytes_peak",   "log_bytes",     "dropped_queue_full",
     "dropped_max_series", "dropped_other", "scalars_dropped"};
-
-std::int64_t bytes_of_log(const std::filesystem::path& directory) {
-  std::int64_t bytes = 0;
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
-       entry.increment(error)) {
-    std::error_code unknown;
-    if (!log_format::segment_number(entry->path().filename().native())) continue;
-    const std::uintmax_t size = entry->file_size(unknown);
-    if (!unknown) bytes += static_cast<std::int64_t>(size);
-  }
-  return bytes;
-}
 
 // By reason, in the sink of the rank that lost most for it.
 std::int64_t most_dropped(const Health& health, const auto& counts) {
@@ -65,7 +51,7 @@ std::vector<std::pair<std::uint32_t, double>> monitors_now(
     is_told = true;
     const Health& health = stored->health;
     queue = std::max(queue, health.queue_bytes_peak);
-    log += bytes_of_log(rank.path);
+    log += log_bytes(rank.path);
     const auto is_full = [](std::string_view reason) { return reason == "queue_full"; };
     const auto is_beyond = [](std::string_view reason) { return reason == "max_series"; };
     full += most_dropped(health, is_full);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "answers/diagnose.h"
+#include "model/own_scalars.h"
 
 namespace trainmon {
 namespace {
@@ -37,14 +38,14 @@ bool FoundTogether::is_like(const FoundTogether& other) const {
 }
 
 bool StepsInOrder::is_told(const ReadScalar& one) const {
-  return one.name == detect::kEditScalar || (is_whole_ && detect::is_gradient_norm(one.name));
+  return one.name == kEditScalar || (is_whole_ && detect::is_gradient_norm(one.name));
 }
 
 void StepsInOrder::follow(const RunRows& run) {
   run_ = &run;
   norms_.clear();
   for (const ReadScalar& one : run.scalars) {
-    if (one.name == detect::kEditScalar) engine_.announce_edit(one.restart, one.rank, one.seq);
+    if (one.name == kEditScalar) engine_.announce_edit(one.restart, one.rank, one.seq);
     if (is_whole_ && detect::is_gradient_norm(one.name)) norms_[one.step].push_back(&one);
   }
   for (const ReadGap& one : run.gaps) engine_.announce_loss(one.restart, one.rank);

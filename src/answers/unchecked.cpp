@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "model/own_scalars.h"
 #include "read/account.h"
 #include "read/run_layout.h"
 
@@ -125,7 +126,7 @@ std::string edits_text(const RunRows& run) {
   constexpr std::size_t kShown = 5;
   std::map<std::int64_t, std::set<int>> ranks;  // by step
   for (const ReadScalar& one : run.scalars) {
-    if (one.name == detect::kEditScalar) ranks[one.step].insert(one.rank);
+    if (one.name == kEditScalar) ranks[one.step].insert(one.rank);
   }
   std::string text;
   std::size_t shown = 0;

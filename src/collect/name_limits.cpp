@@ -1,17 +1,14 @@
 #include "collect/name_limits.h"
 
-#include <array>
-
 #include "base/log.h"
 #include "base/md5.h"
 #include "base/text.h"
+#include "model/own_scalars.h"
 
 namespace trainmon {
 namespace {
 
 // Trainmon's own count beside those of the user, or the last of them could be missing.
-constexpr std::array<std::string_view, 3> kOwnScalars = {"trainmon/recorded", "trainmon/share",
-                                                         "trainmon/edit"};
 constexpr std::size_t kShownOfName = 80;
 
 std::string shown(std::string_view name) {

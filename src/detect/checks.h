@@ -62,9 +62,6 @@ using LoggedNorms = std::map<std::int32_t, LoggedNorm>;
 // Whether people log the norm of all gradients by this name: grad_norm, train/grad_norm, ...
 bool is_gradient_norm(std::string_view name);
 
-// The scalar by which somebody says that weights are edited.
-inline constexpr std::string_view kEditScalar = "trainmon/edit";
-
 // Whether a check of one tensor on one rank ever held. What fails from the first time on may be
 // meant: a hook, another formula. It is said once, and not as certain.
 class Held {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "model/own_scalars.h"
+
 namespace trainmon::detect {
 
 StepChecks::Clock& StepChecks::clock_of(std::int32_t optimizer) {

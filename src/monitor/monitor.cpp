@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "model/first_bad.h"
+#include "model/own_scalars.h"
 #include "monitor/assembly.h"
 #include "monitor/at_work.h"
 #include "monitor/state.h"
@@ -340,9 +341,9 @@ bool Monitor::step_timed(double seconds, double own_seconds, bool recorded) {
     share = budget.share();
     if (changed || budget.is_note_due()) note = budget.note();
   }
-  state.collector.add_scalar("trainmon/recorded", recorded ? 1.0 : 0.0, window);
+  state.collector.add_scalar(kRecordedScalar, recorded ? 1.0 : 0.0, window);
   if (note) {
-    if (share > 0.0) state.collector.add_scalar("trainmon/share", share, window);
+    if (share > 0.0) state.collector.add_scalar(kShareScalar, share, window);
     set_note("budget", *note);
   }
   return changed;

@@ -65,6 +65,17 @@ std::vector<SegmentFile> segment_files(const std::filesystem::path& directory,
   return files;
 }
 
+std::int64_t log_bytes(const std::filesystem::path& directory) {
+  std::vector<Damage> said_elsewhere;
+  std::int64_t bytes = 0;
+  for (const SegmentFile& file : segment_files(directory, said_elsewhere)) {
+    std::error_code unknown;
+    const std::uintmax_t size = std::filesystem::file_size(file.path, unknown);
+    if (file.is_file && !unknown) bytes += static_cast<std::int64_t>(size);
+  }
+  return bytes;
+}
+
 SegmentHead head_of(std::string_view content) {
   SegmentHead head;
   head.bytes = static_cast<std::int64_t>(content.size());

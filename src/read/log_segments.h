@@ -25,6 +25,8 @@ Expired expired_in(const std::filesystem::path& directory, std::vector<Damage>& 
 // cannot be listed is damage.
 std::vector<SegmentFile> segment_files(const std::filesystem::path& directory,
                                        std::vector<Damage>& damage);
+// Bytes of these files; those that cannot be looked at are left out.
+std::int64_t log_bytes(const std::filesystem::path& directory);
 
 struct SegmentHead {
   std::optional<SegmentInfo> info;  // nullopt where the beginning is damaged, or is none yet

@@ -285,15 +285,6 @@ void refuse_living(const std::vector<RankDirectory>& directories) {
   }
 }
 
-std::int64_t log_bytes(const RankDirectory& place) {
-  std::vector<Damage> said_elsewhere;
-  std::int64_t bytes = 0;
-  for (const SegmentFile& file : segment_files(place.path, said_elsewhere)) {
-    if (file.is_file) bytes += std::max<std::int64_t>(0, read_head(file.path).bytes);
-  }
-  return bytes;
-}
-
 }  // namespace
 
 Repair repair(const fs::path& run, const fs::path& to,
@@ -302,7 +293,7 @@ Repair repair(const fs::path& run, const fs::path& to,
   const std::vector<RankDirectory> directories = rank_directories(run);
   refuse_living(directories);
   std::int64_t total = 0, done = 0;
-  for (const RankDirectory& place : directories) total += place.error ? 0 : log_bytes(place);
+  for (const RankDirectory& place : directories) total += place.error ? 0 : log_bytes(place.path);
   make_directories(to);
   Repair result;
   for (std::size_t i = 0; i < directories.size(); ++i) {

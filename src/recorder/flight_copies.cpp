@@ -52,7 +52,7 @@ void FlightCopies::keep(std::int64_t step) {
   const fs::path whole = to / file_.filename(), part = fs::path(whole) += ".tmp";
   // Somebody else may have made these folders, as a link to where he wants a file to be.
   for (fs::path made = to; made != run; made = made.parent_path()) {
-    if (!link_text(made).empty()) throw file_error(ELOOP, "no copy is kept in", made);
+    if (fs::is_symlink(made, error)) throw file_error(ELOOP, "no copy is kept in", made);
   }
   make_directories(to);
   fs::remove(part, error);

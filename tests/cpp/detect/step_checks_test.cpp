@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "model/own_scalars.h"
 #include "records.h"
 
 namespace trainmon::detect {

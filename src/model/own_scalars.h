@@ -1,0 +1,17 @@
+// The scalars that trainmon itself records beside those given to log().
+#pragma once
+
+#include <array>
+#include <string_view>
+
+namespace trainmon {
+
+// Whether a step was recorded, and the share of its time; where there is a budget.
+inline constexpr std::string_view kRecordedScalar = "trainmon/recorded";
+inline constexpr std::string_view kShareScalar = "trainmon/share";
+// By which somebody says that weights are edited.
+inline constexpr std::string_view kEditScalar = "trainmon/edit";
+
+inline constexpr std::array kOwnScalars = {kRecordedScalar, kShareScalar, kEditScalar};
+
+}  // namespace trainmon
