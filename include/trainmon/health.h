@@ -28,7 +28,9 @@ struct Health {
   std::map<std::string, std::string> parts_off;         // part that switched itself off -> why
   std::int64_t errors = 0;                              // errors inside trainmon
   std::int64_t alerts = 0;
+  std::int64_t queue_bytes = 0;  // wait for the writer thread, or for a device, at this moment
   std::int64_t queue_bytes_peak = 0;
+  double queue_seconds = 0.0;  // since the oldest of them came; 0 where none waits
 };
 
 }  // namespace trainmon

@@ -66,7 +66,9 @@ nb::dict health_dict(const Health& health) {
   values["parts_off"] = dict_of(health.parts_off);
   values["errors"] = health.errors;
   values["alerts"] = health.alerts;
+  values["queue_bytes"] = health.queue_bytes;
   values["queue_bytes_peak"] = health.queue_bytes_peak;
+  values["queue_seconds"] = health.queue_seconds;
   return values;
 }
 

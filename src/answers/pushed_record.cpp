@@ -15,7 +15,7 @@ constexpr std::array<std::string_view, kScalarsDropped + 1> kOfRecord = {
     "non_finite",         "alerts",        "skipped",
     "rows_dropped",       "gaps",          "last_step",
     "damaged_places",     "lag_seconds",   "series_left_out",
-    "queue_bytes_peak",   "log_bytes",     "dropped_queue_full",
+    "queue_bytes",        "queue_bytes_peak", "queue_seconds", "log_bytes", "dropped_queue_full",
     "dropped_max_series", "dropped_other", "scalars_dropped"};
 
 // By reason, in the sink of the rank that lost most for it.
@@ -42,7 +42,8 @@ std::vector<PushedSeries> record_and(const std::vector<PushedSeries>& chosen) {
 
 std::vector<std::pair<std::uint32_t, double>> monitors_now(
     const std::vector<RankDirectory>& ranks) {
-  std::int64_t queue = 0, log = 0, full = 0, beyond = 0, other = 0, scalars = 0;
+  std::int64_t queue = 0, peak = 0, log = 0, full = 0, beyond = 0, other = 0, scalars = 0;
+  double seconds = 0.0;
   bool is_told = false;
   for (const RankDirectory& rank : ranks) {
     std::vector<Damage> said_elsewhere;
@@ -50,7 +51,9 @@ std::vector<std::pair<std::uint32_t, double>> monitors_now(
     if (!stored) continue;
     is_told = true;
     const Health& health = stored->health;
-    queue = std::max(queue, health.queue_bytes_peak);
+    queue = std::max(queue, health.queue_bytes);
+    peak = std::max(peak, health.queue_bytes_peak);
+    seconds = std::max(seconds, health.queue_seconds);
     log += log_bytes(rank.path);
     const auto is_full = [](std::string_view reason) { return reason == "queue_full"; };
     const auto is_beyond = [](std::string_view reason) { return reason == "max_series"; };
@@ -61,7 +64,9 @@ std::vector<std::pair<std::uint32_t, double>> monitors_now(
     for (const auto& [reason, values] : health.scalars_dropped) scalars += values;
   }
   if (!is_told) return {};
-  return {{kQueueBytesPeak, static_cast<double>(queue)},
+  return {{kQueueBytes, static_cast<double>(queue)},
+          {kQueueBytesPeak, static_cast<double>(peak)},
+          {kQueueSeconds, seconds},
           {kLogBytes, static_cast<double>(log)},
           {kDroppedQueueFull, static_cast<double>(full)},
           {kDroppedMaxSeries, static_cast<double>(beyond)},

@@ -22,7 +22,9 @@ enum OfRecord : std::uint8_t {
   kDamaged,
   kLag,
   kLeftOut,
+  kQueueBytes,
   kQueueBytesPeak,
+  kQueueSeconds,
   kLogBytes,
   kDroppedQueueFull,
   kDroppedMaxSeries,
@@ -33,8 +35,8 @@ enum OfRecord : std::uint8_t {
 // They have the first numbers, whatever was chosen before.
 std::vector<PushedSeries> record_and(const std::vector<PushedSeries>& chosen);
 
-// What the monitors of these ranks say of themselves in health.json, together: the largest queue,
-// and sums of the rest. Nothing where there is no such file.
+// What the monitors of these ranks say of themselves in health.json, together: the largest of
+// the queues, and sums of the rest. Nothing where there is no such file.
 std::vector<std::pair<std::uint32_t, double>> monitors_now(const std::vector<RankDirectory>& ranks);
 
 }  // namespace trainmon

@@ -112,7 +112,9 @@ Json rank_json(const RankAccount& rank) {
   out["parts_off"] = rank.health.parts_off;
   out["errors"] = rank.health.errors;
   out["alerts"] = rank.health.alerts;
+  out["queue_bytes"] = rank.health.queue_bytes;
   out["queue_bytes_peak"] = rank.health.queue_bytes_peak;
+  out["queue_seconds"] = rank.health.queue_seconds;
   out["log_rows"] = rank.log_rows;
   out["log_files"] = rank.log_files;
   out["log_bytes"] = rank.log_bytes;

@@ -64,6 +64,7 @@ void BatchQueue::append(RecordBatch&& batch, std::size_t bytes) noexcept {
     return;
   }
   batches_.back().batch = std::move(batch);
+  batches_.back().came = std::chrono::steady_clock::now();
   used_ += bytes;
   peak_ = std::max(peak_, used_);
 }
@@ -133,9 +134,11 @@ std::map<std::string, std::int64_t> BatchQueue::dropped() const {
   return all;
 }
 
-std::size_t BatchQueue::peak_bytes() const {
+BatchQueue::Fill BatchQueue::fill() const {
   const std::lock_guard lock(mutex_);
-  return peak_;
+  Fill now{used_, peak_, std::nullopt};
+  if (!batches_.empty()) now.oldest = batches_.front().came;
+  return now;
 }
 
 void BatchQueue::count_gap(RecordBatch& batch, std::int64_t rows, std::uint64_t first,

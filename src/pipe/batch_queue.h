@@ -8,6 +8,7 @@
 #include <list>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -24,6 +25,7 @@ inline constexpr const char* kNoMemory = "no_memory";
 struct Queued {
   RecordBatch batch;
   std::size_t bytes = 0;  // to be released
+  std::chrono::steady_clock::time_point came;
   std::chrono::steady_clock::time_point deadline;
 };
 
@@ -51,7 +53,13 @@ class BatchQueue {
   void close() noexcept;
 
   std::map<std::string, std::int64_t> dropped() const;
-  std::size_t peak_bytes() const;
+  // What waits, until it is released.
+  struct Fill {
+    std::size_t bytes = 0;
+    std::size_t peak_bytes = 0;
+    std::optional<std::chrono::steady_clock::time_point> oldest;  // of what pop_all has not taken
+  };
+  Fill fill() const;
 
  private:
   bool reduce(RecordBatch& batch) noexcept;

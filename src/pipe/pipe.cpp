@@ -112,6 +112,11 @@ void Pipe::take_in(Clock::time_point deadline) {
   std::list<Queued> taken = queue_.pop_all(deadline);
   for (Queued& one : taken) one.deadline = Clock::now() + options_.device_timeout;
   pending_.splice(pending_.end(), taken);
+  note_oldest();
+}
+
+void Pipe::note_oldest() {
+  oldest_taken_.store(pending_.empty() ? Clock::time_point{} : pending_.front().came);
 }
 
 // Batches that wait for a device do not hold up the ones behind them.
@@ -132,6 +137,7 @@ void Pipe::deliver_ready(bool give_up) {
     deliver(batch);
     queue_.release(next->bytes);
     next = pending_.erase(next);
+    note_oldest();
   }
 }
 
@@ -323,16 +329,25 @@ bool Pipe::stop(std::chrono::nanoseconds timeout) {
   return false;
 }
 
+double Pipe::waited(std::optional<Clock::time_point> in_queue) const {
+  const Clock::time_point taken = oldest_taken_.load();
+  if (taken != Clock::time_point{}) in_queue = std::min(in_queue.value_or(taken), taken);
+  return in_queue ? std::chrono::duration<double>(Clock::now() - *in_queue).count() : 0.0;
+}
+
 void Pipe::report(Health& health, std::int64_t produced) const {
   auto queue_drops = queue_.dropped();
   if (const std::int64_t beyond = beyond_series_; beyond > 0) queue_drops[kMaxSeries] = beyond;
   std::int64_t queue_lost = 0;
   for (const auto& [reason, rows] : queue_drops) queue_lost += rows;
+  const BatchQueue::Fill fill = queue_.fill();
   const std::lock_guard lock(account_mutex_);
   health.rows_produced = produced;
   health.alerts = alerts_;
   health.errors += errors_;
-  health.queue_bytes_peak = static_cast<std::int64_t>(queue_.peak_bytes());
+  health.queue_bytes = static_cast<std::int64_t>(fill.bytes);
+  health.queue_bytes_peak = static_cast<std::int64_t>(fill.peak_bytes);
+  health.queue_seconds = waited(fill.oldest);
   for (const Outlet& outlet : outlets_) {
     SinkHealth sink{std::string(outlet.sink->name()),
                     outlet.written,

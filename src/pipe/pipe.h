@@ -79,7 +79,7 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
   // once.
   bool stop(std::chrono::nanoseconds timeout);
 
-  // Fills sinks, alerts, errors and the queue's peak of `health`; `produced` closes the account.
+  // Fills sinks, alerts, errors and the queue of `health`; `produced` closes the account.
   void report(Health& health, std::int64_t produced) const;
   std::vector<Row> latest() const { return latest_.rows(); }
 
@@ -106,6 +106,9 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
   void turn();
   void take_in(std::chrono::steady_clock::time_point deadline);
   void deliver_ready(bool give_up);
+  void note_oldest();
+  // Seconds since the oldest batch came that no sink has yet, given the oldest in the queue.
+  double waited(std::optional<std::chrono::steady_clock::time_point> in_queue) const;
   // Before anybody looks at the batch.
   void drop_overflow(RecordBatch& batch);
   void deliver(RecordBatch& batch) noexcept;
@@ -129,6 +132,7 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
   BatchQueue queue_;
   Latest latest_;
   std::list<Queued> pending_;
+  std::atomic<std::chrono::steady_clock::time_point> oldest_taken_{};  // of pending_; zero: none
   std::chrono::steady_clock::time_point next_flush_;  // writer thread
   std::chrono::steady_clock::time_point next_look_;
   std::atomic<std::uint64_t> settle_asked_{0};

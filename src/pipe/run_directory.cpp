@@ -308,7 +308,9 @@ std::string health_json(const Health& health, bool closed) {
                              {"parts_off", object_of(health.parts_off)},
                              {"errors", text_of(health.errors)},
                              {"alerts", text_of(health.alerts)},
+                             {"queue_bytes", text_of(health.queue_bytes)},
                              {"queue_bytes_peak", text_of(health.queue_bytes_peak)},
+                             {"queue_seconds", number_text(health.queue_seconds)},
                              {"closed", truth(closed)},
                              {"updated", json_string(utc_now())}}) +
          "\n";

@@ -177,7 +177,9 @@ Json health_of(const StoredHealth& stored, const LogContents& log, const Repaire
           {"parts_off", health.parts_off},
           {"errors", health.errors},
           {"alerts", health.alerts},
+          {"queue_bytes", 0},
           {"queue_bytes_peak", health.queue_bytes_peak},
+          {"queue_seconds", 0.0},
           {"closed", true},
           {"updated", utc_now()}};
 }

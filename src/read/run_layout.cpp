@@ -271,7 +271,9 @@ std::optional<StoredHealth> read_health_json(const RankDirectory& directory,
   entries.take("parts_off", into.parts_off);
   entries.take("errors", into.errors);
   entries.take("alerts", into.alerts);
+  entries.take("queue_bytes", into.queue_bytes);
   entries.take("queue_bytes_peak", into.queue_bytes_peak);
+  entries.take("queue_seconds", into.queue_seconds);
   const auto sinks = health->find("sinks");
   if (sinks == health->end() || !sinks->is_array()) return stored;
   for (const json& entry : *sinks) {

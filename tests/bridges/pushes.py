@@ -22,7 +22,8 @@ from written_run import WrittenRank
 PROGRAM = pathlib.Path(__file__).resolve().parents[2] / ".venv" / "bin" / "trainmon"
 # Not the same a second time.
 OF_NOW = (
-    "lag_seconds", "series_left_out", "damaged_places", "queue_bytes_peak", "log_bytes",
+    "lag_seconds", "series_left_out", "damaged_places", "queue_bytes", "queue_bytes_peak",
+    "queue_seconds", "log_bytes",
     "dropped_queue_full", "dropped_max_series", "dropped_other", "scalars_dropped",
 )  # fmt: skip
 

@@ -297,6 +297,32 @@ TEST(Pipe, AStalledSinkDropsInsteadOfBlocking) {
   EXPECT_EQ(static_cast<std::int64_t>(f.seen->rows()), health.sinks[0].rows_written);
 }
 
+// What waits counts until the sink has it, also what the writer has taken from the queue.
+TEST(Pipe, WhatWaitsAndSinceWhen) {
+  Fixture f;
+  EXPECT_EQ(f.health().queue_bytes, 0);
+  EXPECT_EQ(f.health().queue_seconds, 0.0);
+  {
+    const std::lock_guard lock(f.seen->mutex);
+    f.seen->delay = 300ms;
+  }
+  const RecordBatch batch = batch_of(1, 0, 10);
+  const auto bytes = static_cast<std::int64_t>(batch.bytes());
+  const auto begin = std::chrono::steady_clock::now();
+  f.submit(batch);
+  f.submit(batch_of(2, 10, 10));
+  std::this_thread::sleep_for(100ms);
+  const Health now = f.health();
+  const auto most = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin);
+  EXPECT_GE(now.queue_bytes, bytes);
+  EXPECT_GE(now.queue_seconds, 0.1);
+  EXPECT_LE(now.queue_seconds, most.count());
+  f.pipe->stop(10s);
+  EXPECT_EQ(f.health().queue_bytes, 0);
+  EXPECT_EQ(f.health().queue_seconds, 0.0);
+  EXPECT_GE(f.health().queue_bytes_peak, now.queue_bytes);
+}
+
 TEST(Pipe, AlertsCoalescePerSeriesAndAreFlushedAtOnce) {
   Fixture f;
   for (std::uint64_t i = 0; i < 64; ++i) f.submit(batch_of(i + 1, i * 8, 8, 8, true));

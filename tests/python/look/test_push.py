@@ -19,7 +19,7 @@ from trainmon.bridges.steps import Series
 from written_run import WrittenRank
 
 OF_HEALTH = {
-    "trainmon/queue_bytes_peak", "trainmon/log_bytes", "trainmon/dropped_queue_full",
+    "trainmon/queue_bytes", "trainmon/queue_bytes_peak", "trainmon/queue_seconds", "trainmon/log_bytes", "trainmon/dropped_queue_full",
     "trainmon/dropped_max_series", "trainmon/dropped_other", "trainmon/scalars_dropped",
 }  # fmt: skip
 OF_NOW = OF_HEALTH | {
@@ -129,7 +129,9 @@ def test_what_the_monitors_say_of_themselves(tmp_path):
     assert min(beyond) > 0
     logs = [file.stat().st_size for rank in ranks for file in rank.directory.glob("*.tmlog")]
     expected = {
+        "queue_bytes": 0,
         "queue_bytes_peak": max(one["queue_bytes_peak"] for one in health),
+        "queue_seconds": 0,
         "log_bytes": sum(logs),
         "dropped_queue_full": 0,
         "dropped_max_series": sum(beyond),
@@ -173,7 +175,7 @@ def test_more_logged_values_than_the_budget(tmp_path):
         rank.end_step()
     rank.stop()
     pushed = Pushed(tmp_path / "run", 50).all()
-    assert len(pushed.series) == 50 and pushed.steps.left_out == {"logged": 200 - (50 - 15)}
+    assert len(pushed.series) == 50 and pushed.steps.left_out == {"logged": 200 - (50 - 17)}
 
 
 @pytest.mark.parametrize("seed", range(5))
