@@ -100,6 +100,9 @@ inline constexpr std::uint32_t kNotReady = 1u
                                            << 5;  // the device gave no value in time; state empty
 inline constexpr std::uint32_t kOverLimit = 1u
                                             << 6;  // its size or norm is beyond the alerts' limit
+// Of an activation: -Inf, and neither NaN nor +Inf, as its first row had it. A mask of attention
+// looks so; nothing is wrong.
+inline constexpr std::uint32_t kMasked = 1u << 8;
 // What a full queue keeps: an alert may be in it.
 inline constexpr std::uint32_t kUrgent = kNonFinite | kOverLimit;
 }  // namespace flag

@@ -263,9 +263,10 @@ PyObject* call_input(PyObject* hook, PyObject* args, PyObject*) {
   return followed(hook, *input.uses[0].sum->row, [&](const Held<Forwards>& all) {
     PyObject* gradients = PyTuple_GetItem(args, 0);
     for (const InputGradient::Use& use : input.uses) {
-      PyObject* gradient = PyTuple_GetItem(gradients, use.index);
-      if (gradient == nullptr) nb::raise_python_error();
-      use.sum->add(all, use.sum, gradient);
+      // A tuple, and a list where the backward is compiled.
+      const nb::object gradient = nb::steal(PySequence_GetItem(gradients, use.index));
+      if (!gradient.is_valid()) nb::raise_python_error();
+      use.sum->add(all, use.sum, gradient.ptr());
     }
   });
 }

@@ -122,7 +122,7 @@ Access read_by_hand(PyObject* object, TensorAccess& out) {
   out.view.sizes = out.sizes.data();
   out.view.strides = out.strides.data();
   if (!hold_storage(object, out)) return refuse(out, kTooSmall);
-  if (out.view.data == nullptr && element_count(out.view) > 0) return refuse(out, "unreadable");
+  if (out.view.data == nullptr && element_count(out.view) > 0) return refuse(out, "no_data");
   if (!on_device) return Access::ok;
   out.is_complete = find_stream(device.get(), out.view);
   return Access::not_cpu;
@@ -166,6 +166,7 @@ Access read_exchange(const dlpack::ExchangeApi& api, PyObject* object, TensorAcc
   if (access == Access::refused) return read_by_hand(object, out);
   const bool on_device = access == Access::not_cpu;
   if (on_device && out.view.sizes == nullptr) return access;
+  if (out.view.data == nullptr && element_count(out.view) > 0) return refuse(out, "no_data");
   if (!hold_storage(object, out)) return refuse(out, kTooSmall);
   if ((asks_all || may_be_negative(out.view)) && is_negative(object)) {
     return refuse(out, "neg_view");

@@ -61,9 +61,18 @@ def schema() -> dict[str, Any]:
 _TYPES = {key: value.get("type") for key, value in schema()["properties"].items()}
 
 
+_MOST_BYTES = 2**20
+
+
 def _read(path: Path) -> str:
+    if path.exists() and not path.is_file():  # a pipe would wait for its writer
+        raise ConfigError(f"[config] {path} is not a file")
+    with path.open("rb") as file:
+        content = file.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise ConfigError(f"[config] {path} is larger than 1 MiB")
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(f"[config] {path}: not UTF-8 text ({error.reason})") from None
 

@@ -110,9 +110,9 @@ Diagnosis finished(const std::filesystem::path& run, const ReadOptions& options,
   result.left_out = findings.left_out();
   result.verdict = findings.verdict();
   constexpr std::string_view kUpdateOf = "update of ";
-  const std::map<std::string, std::string> unrecorded = not_covered(run, options);
+  const Recording recording = recording_of(run, options);
   const bool has_unknown_formula = std::ranges::any_of(
-      unrecorded, [&](const auto& one) { return one.first.starts_with(kUpdateOf); });
+      recording.not_covered, [&](const auto& one) { return one.first.starts_with(kUpdateOf); });
   for (int i = 0; i < detect::kChecks; ++i) {
     const auto check = static_cast<Check>(i);
     const std::int64_t times = check == Check::finite ? bad.rows : findings.count_of(check);
@@ -123,10 +123,11 @@ Diagnosis finished(const std::filesystem::path& run, const ReadOptions& options,
       }
     } else if (check != Check::update || !has_unknown_formula) {
       result.not_checked.push_back(
-          {std::string(detect::check_name(check)), reason_unchecked(check, result.run, steps)});
+          {std::string(detect::check_name(check)),
+           reason_unchecked(check, result.run, steps, recording.has_checks)});
     }
   }
-  for (const auto& [what, why] : unrecorded) {
+  for (const auto& [what, why] : recording.not_covered) {
     const bool is_formula = what.starts_with(kUpdateOf);
     const std::string of = is_formula ? what.substr(kUpdateOf.size()) : what;
     result.not_checked.push_back(
@@ -134,7 +135,7 @@ Diagnosis finished(const std::filesystem::path& run, const ReadOptions& options,
   }
   const std::string edits = edits_text(result.run);
   if (!edits.empty()) result.not_checked.push_back({"gap, moments, update", edits});
-  const std::string why = why_by_statistics(steps, result.tensors);
+  const std::string why = why_by_statistics(steps, result.tensors, recording.has_checks);
   if (!why.empty()) result.not_checked.push_back({"fingerprints and sketches", why});
   return result;
 }

@@ -67,7 +67,9 @@ std::optional<double> history_value(const ReadRow& row, const Series& series, St
     return row.fate == Fate::skipped && is_gradient(series.kind) ? -kInfinity : kInfinity;
   }
   const double value = derive(stat, row.state);
-  if (std::isnan(value)) return std::nullopt;
+  // What is infinite of a mask is no measure of it.
+  const bool is_of_mask = std::isinf(value) && (row.flags & flag::kMasked) != 0;
+  if (std::isnan(value) || is_of_mask) return std::nullopt;
   return std::isinf(value) ? kInfinity : value;
 }
 

@@ -12,11 +12,10 @@ namespace trainmon {
 namespace {
 
 constexpr std::array<std::string_view, kScalarsDropped + 1> kOfRecord = {
-    "non_finite",         "alerts",        "skipped",
-    "rows_dropped",       "gaps",          "last_step",
-    "damaged_places",     "lag_seconds",   "series_left_out",
-    "queue_bytes",        "queue_bytes_peak", "queue_seconds", "log_bytes", "dropped_queue_full",
-    "dropped_max_series", "dropped_other", "scalars_dropped"};
+    "non_finite",       "alerts",         "skipped",     "rows_dropped",       "gaps",
+    "last_step",        "damaged_places", "lag_seconds", "series_left_out",    "queue_bytes",
+    "queue_bytes_peak", "queue_seconds",  "log_bytes",   "dropped_queue_full", "dropped_max_series",
+    "dropped_other",    "scalars_dropped"};
 
 // By reason, in the sink of the rank that lost most for it.
 std::int64_t most_dropped(const Health& health, const auto& counts) {

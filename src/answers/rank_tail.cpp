@@ -160,8 +160,8 @@ void RankTail::take_row(const Row& row, const RecordBatch& batch, TailNews& news
   const double norm = derive(Stat::norm, row.state);
   found->norms[{row.key.series, row.key.call}] = norm;
   const RowState& state = row.state;
+  if (!is_bad(row.key.flags, state)) return;
   found->step.non_finite += state.nans + state.pos_infs + state.neg_infs;
-  if (!state.non_finite()) return;
   const BadPlace place = bad_place(series.kind, row.key.accum, row.key.seq, {});
   if (found->bad == nullptr || place < found->bad_place) {
     found->bad = &series;

@@ -19,9 +19,9 @@ constexpr std::string_view kWithoutChecks = "not recorded, watch(..., checks=Tru
 
 }  // namespace
 
-std::string reason_unchecked(Check check, const RunRows& run, const StepsInOrder& steps) {
+std::string reason_unchecked(Check check, const RunRows& run, const StepsInOrder& steps,
+                             bool has_checks) {
   const std::size_t ranks = steps.ranks();
-  const bool has_checks = !steps.checked().empty();
   const auto has = [&](std::string_view kind) {
     return std::ranges::find(run.kinds, kind) != run.kinds.end();
   };
@@ -46,7 +46,10 @@ std::string reason_unchecked(Check check, const RunRows& run, const StepsInOrder
       break;
     case Check::input:
       why = lacks({"input"});
-      if (why.empty()) why = "what the model was given has no fingerprint: checks=True records it";
+      if (why.empty()) {
+        why = "what the model was given has no fingerprint";
+        if (!has_checks) why += ": checks=True records it";
+      }
       break;
     case Check::present:
       why = lacks({"grad_reduced"});
@@ -90,11 +93,11 @@ std::string reason_unchecked(Check check, const RunRows& run, const StepsInOrder
                      : why;
 }
 
-std::string why_by_statistics(const StepsInOrder& steps,
-                              const std::vector<detect::Tensor>& tensors) {
+std::string why_by_statistics(const StepsInOrder& steps, const std::vector<detect::Tensor>& tensors,
+                              bool has_checks) {
   constexpr std::size_t kNamed = 20;
   if (steps.unchecked().empty()) return "";
-  if (steps.checked().empty()) return std::string(kWithoutChecks);
+  if (steps.checked().empty() && !has_checks) return std::string(kWithoutChecks);
   std::string why = "not recorded of ";
   std::size_t named = 0;
   for (const std::uint32_t tensor : steps.unchecked()) {
@@ -105,9 +108,8 @@ std::string why_by_statistics(const StepsInOrder& steps,
   return more == 0 ? why : why + " and " + std::to_string(more) + " more";
 }
 
-std::map<std::string, std::string> not_covered(const std::filesystem::path& run,
-                                               const ReadOptions& options) {
-  std::map<std::string, std::string> found;
+Recording recording_of(const std::filesystem::path& run, const ReadOptions& options) {
+  Recording found;
   const std::vector<RankDirectory> directories = rank_directories(run);
   for (std::size_t i = 0; i < directories.size(); ++i) {
     const RankDirectory& one = directories[i];
@@ -115,9 +117,9 @@ std::map<std::string, std::string> not_covered(const std::filesystem::path& run,
         options.ranks.empty() || std::ranges::find(options.ranks, one.rank) != options.ranks.end();
     if (one.error || !is_asked_for || !is_newest(directories, i)) continue;
     std::vector<Damage> known_already;
-    for (const auto& [what, why] : read_run_json(one, known_already).not_covered) {
-      found.emplace(what, why);
-    }
+    const RunFacts facts = read_run_json(one, known_already);
+    found.has_checks |= facts.has_checks;
+    found.not_covered.insert(facts.not_covered.begin(), facts.not_covered.end());
   }
   return found;
 }

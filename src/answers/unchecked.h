@@ -14,13 +14,18 @@
 namespace trainmon {
 
 // Why a check was never made; the kinds that it needs are in docs/detection.md.
-std::string reason_unchecked(detect::Check check, const RunRows& run, const StepsInOrder& steps);
+// `has_checks`: that of Recording.
+std::string reason_unchecked(detect::Check check, const RunRows& run, const StepsInOrder& steps,
+                             bool has_checks);
 // Why elements were compared by statistics, of all tensors or of some; empty where they were not.
-std::string why_by_statistics(const StepsInOrder& steps,
-                              const std::vector<detect::Tensor>& tensors);
-// What ranks said that they do not record -> why.
-std::map<std::string, std::string> not_covered(const std::filesystem::path& run,
-                                               const ReadOptions& options);
+std::string why_by_statistics(const StepsInOrder& steps, const std::vector<detect::Tensor>& tensors,
+                              bool has_checks);
+// What the newest start of each rank said of its recording.
+struct Recording {
+  bool has_checks = false;                              // checks=True, on any of them
+  std::map<std::string, std::string> not_covered = {};  // what is not recorded -> why
+};
+Recording recording_of(const std::filesystem::path& run, const ReadOptions& options);
 // Where somebody said that weights are edited: no check goes across. Empty without any.
 std::string edits_text(const RunRows& run);
 

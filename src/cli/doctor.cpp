@@ -1,6 +1,7 @@
 // trainmon doctor: this machine, or whether the books of a run are in order.
 #include <iostream>
 #include <memory>
+#include <set>
 
 #include "base/text.h"
 #include "cli/machine.h"
@@ -174,8 +175,9 @@ void print_shared(const std::string& title,
   std::cout << "\n" << title << "\n";
   for (const auto& [text, ranks] : entries) {
     std::cout << "  " << printable(text);
-    if (ranks.size() == 1) std::cout << " (rank " << ranks.front() << ")";
-    if (ranks.size() > 1) std::cout << " (" << ranks.size() << " ranks)";
+    const std::set<int> all(ranks.begin(), ranks.end());  // each start has said it
+    if (all.size() == 1) std::cout << " (rank " << *all.begin() << ")";
+    if (all.size() > 1) std::cout << " (" << all.size() << " ranks)";
     std::cout << "\n";
   }
 }

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "cli/output.h"
 #include "cli/select.h"
+#include "read/bad_place.h"
 #include "sources/source.h"
 
 namespace trainmon::cli {
@@ -85,7 +86,7 @@ void print_text(const RunRows& rows, std::size_t count, const std::vector<Stat>&
     for (const Stat stat : stats) {
       cells.push_back(is_ready ? short_number(derive(stat, row.state)) : "?");
     }
-    table.add(std::move(cells), row.state.non_finite());
+    table.add(std::move(cells), is_bad(row));
   }
   table.print(context);
   if (has_attempt) say_term(context, "attempt: the try at this step; those before were skipped");

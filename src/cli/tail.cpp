@@ -14,6 +14,7 @@
 #include "cli/output.h"
 #include "cli/select.h"
 #include "cli/text_lines.h"
+#include "read/bad_place.h"
 #include "read/completeness.h"
 
 namespace trainmon::cli {
@@ -97,7 +98,7 @@ class TailPrinter {
       lines_.print({std::to_string(one.row.step), std::to_string(one.row.rank),
                     printable(one.series.kind), tensor_text(one.series), value(Stat::norm),
                     value(Stat::min), value(Stat::max), value(Stat::nans)},
-                   state.non_finite());
+                   is_bad(one.row));
     }
   }
 

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "cli/output.h"
 #include "cli/select.h"
+#include "read/bad_place.h"
 
 namespace trainmon::cli {
 namespace {
@@ -44,7 +45,7 @@ void print_text(const TopOfRun& found, const TopOptions& options, By by, const C
     if (by == By::history) {
       cells.insert(cells.begin(), {score_text(one.score), short_number(one.usual)});
     }
-    table.add(std::move(cells), one.row.state.non_finite());
+    table.add(std::move(cells), is_bad(one.row));
   }
   table.print(context);
   if (context.quiet) return;

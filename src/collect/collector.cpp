@@ -26,7 +26,7 @@ class Collector::Ticket final : public LateValues {
     for (std::size_t i = 0; i < batch.rows.size() && i < states_.size(); ++i) {
       Row& row = batch.rows[i];
       row.state = states_[i];
-      if (row.state.non_finite()) row.key.flags |= flag::kNonFinite;
+      row.key.flags |= collector_.non_finite_flag(row);
       collector_.note_late(row);
     }
   }
@@ -89,15 +89,26 @@ Row Collector::row_of(SeriesId series, DType dtype, std::span<const std::int64_t
   return row;
 }
 
+std::uint32_t Collector::non_finite_flag(const Row& row) {
+  const RowState& state = row.state;
+  const bool is_masked = state.neg_infs != 0 && (state.nans | state.pos_infs) == 0;
+  const bool began_masked = series_.began_masked(row.key.series, is_masked);
+  if (!state.non_finite()) return 0;
+  return is_masked && began_masked ? flag::kMasked : flag::kNonFinite;
+}
+
 // The flags that depend on the values.
 void Collector::judge(Row& row) {
-  if (row.state.non_finite()) {
-    row.key.flags |= flag::kNonFinite;
+  const std::uint32_t non_finite = non_finite_flag(row);
+  row.key.flags |= non_finite;
+  if (non_finite == flag::kNonFinite) {
     windows_.note_non_finite(series_.at(row.key.series).optimizer, row.key.window);
   }
-  // Every other statistic with a size is bounded by these two.
+  // Every other statistic with a size is bounded by these two; the norm of a mask is infinite.
   const double limit = limit_.load(std::memory_order_relaxed);
-  if (std::isfinite(limit) && (row.state.absmax > limit || derive(Stat::norm, row.state) > limit)) {
+  if (!std::isfinite(limit)) return;
+  const bool has_norm = non_finite != flag::kMasked;
+  if (row.state.absmax > limit || (has_norm && derive(Stat::norm, row.state) > limit)) {
     row.key.flags |= flag::kOverLimit;
   }
 }
@@ -166,7 +177,7 @@ void Collector::observe_update(SeriesId series, const UpdateFormula& formula) {
 
 void Collector::add(Row& row, const RowCheck* check) {
   judge(row);
-  const bool non_finite = row.state.non_finite();
+  const bool non_finite = (row.key.flags & flag::kNonFinite) != 0;
   row.key.seq = check == nullptr ? open_.append(row) : open_.append(row, *check);
   if (recorder_ != nullptr) {
     const int optimizer = series_.at(row.key.series).optimizer;

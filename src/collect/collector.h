@@ -125,6 +125,8 @@ class Collector {
   Address address_of(SeriesId series) const;
   Row row_of(SeriesId series, DType dtype, std::span<const std::int64_t> sizes,
              const Address& address, std::uint32_t flags);
+  // kNonFinite, kMasked, or 0.
+  std::uint32_t non_finite_flag(const Row& row);
   void judge(Row& row);
   void add(Row& row, const RowCheck* check = nullptr);
   // A late row whose values have come, for the recorder alone.

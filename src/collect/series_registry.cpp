@@ -118,6 +118,7 @@ SeriesId SeriesRegistry::put(std::string key, const Series& series) {
   }
   Entry& fresh = entry(static_cast<SeriesId>(id));
   fresh.series = series;
+  fresh.is_activation = series.kind == kind::kActv;
   fresh.checked = checked_range(series);
   ids_.emplace(std::move(key), static_cast<SeriesId>(id));  // the last that may fail
   size_.store(id + 1, std::memory_order_release);
@@ -141,6 +142,18 @@ std::optional<std::int64_t> SeriesRegistry::check_from(SeriesId id, std::int64_t
   if (!range) return std::nullopt;
   const bool has_all = range->end == kAnySize || range->end - range->begin == elements;
   return has_all ? std::optional(range->begin) : std::nullopt;
+}
+
+bool SeriesRegistry::began_masked(SeriesId id, bool is_masked) {
+  using Began = Entry::Began;
+  Entry& known = entry(id);
+  if (!known.is_activation) return false;
+  Began began = known.began.load(std::memory_order_relaxed);
+  if (began == Began::unknown) {
+    const Began now = is_masked ? Began::masked : Began::otherwise;
+    if (known.began.compare_exchange_strong(began, now, std::memory_order_relaxed)) began = now;
+  }
+  return began == Began::masked;
 }
 
 ShapeId SeriesRegistry::number_of(SeriesId id, std::span<const std::int64_t> sizes) {

@@ -39,6 +39,10 @@ class SeriesRegistry final : public SeriesTable {
   // range.
   std::optional<std::int64_t> check_from(SeriesId id, std::int64_t elements) const;
 
+  // Whether the first row of an activation was masked (flag::kMasked), given whether the row at
+  // hand is; false of any other kind. Lock-free.
+  bool began_masked(SeriesId id, bool is_masked);
+
   // The number of these sizes, lock-free when they are the full shape of the series or it had them
   // last; kUnknownShape beyond kShapes different ones.
   ShapeId number_of(SeriesId id, std::span<const std::int64_t> sizes);
@@ -58,6 +62,9 @@ class SeriesRegistry final : public SeriesTable {
   using Numbered = std::pair<const Shape, ShapeId>;
   struct Entry {
     Series series;
+    bool is_activation = false;
+    enum class Began : std::uint8_t { unknown, masked, otherwise };
+    std::atomic<Began> began{Began::unknown};
     std::optional<Range> checked;  // of the full tensor; up to kAnySize where that is all of it
     std::array<std::atomic<SeriesId>, 15> by_dtype{};  // id + 1; 0 = not asked for yet
     std::atomic<const Numbered*> last_shape{nullptr};

@@ -1,4 +1,6 @@
 // A comparison in sentences.
+#include <cmath>
+
 #include "base/text.h"
 #include "compare/compare.h"
 
@@ -17,8 +19,10 @@ std::string place_text(const Difference& found) {
 }
 
 std::string size_text(const Difference& found) {
-  return found.stat + " is " + number_text(found.a, 5) + " in A, " + number_text(found.b, 5) +
-         " in B: relative difference " + number_text(found.difference, 3) + ", " +
+  const std::string sizes =
+      found.stat + " is " + number_text(found.a, 5) + " in A, " + number_text(found.b, 5) + " in B";
+  if (std::isinf(found.ratio)) return sizes + ", which no tolerance allows";
+  return sizes + ": relative difference " + number_text(found.difference, 3) + ", " +
          number_text(found.ratio, 3) + " times what is tolerated there";
 }
 

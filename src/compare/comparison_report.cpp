@@ -202,7 +202,8 @@ void Comparison::fill_worst(CompareReport& report) const {
     report.tensors_beyond += found->second.ratio > 1.0 ? 1 : 0;
     worst.push_back(&found->second);
   }
-  std::ranges::stable_sort(worst, std::greater(), [](const Found* one) { return one->ratio; });
+  std::ranges::stable_sort(worst, std::less(),
+                           [](const Found* one) { return std::pair(-one->ratio, one->step); });
   if (worst.size() > options_.worst) worst.resize(options_.worst);
   for (const Found* one : worst) report.worst.push_back(difference(*one));
 }

@@ -121,8 +121,15 @@ void check_exp_avg(const Window& window, Findings& found);
 void check_exp_avg_sq(const Window& window, Findings& found);
 // The weights moved by lr times the step that the optimizer's formula takes, and by their decay.
 // It is checked over sketches, where that step was recorded; of SGD over sums, too. Else weights
-// that had to move did.
-void check_update(const Window& window, Findings& found);
+// that had to move did. Counts the steps that it saw.
+class Updates {
+ public:
+  void check(const Window& window, Findings& found);
+
+ private:
+  std::int32_t restart_ = 0;
+  std::map<std::pair<std::int32_t, std::uint32_t>, std::int64_t> steps_;  // by rank, tensor
+};
 
 // The reduced gradient is the mean of the unreduced ones, but for one factor of clipping. Such a
 // factor leaves one norm, and is another in another step. Keeps the factors.
@@ -236,7 +243,9 @@ class Inputs {
   };
 
   void forget();
+  void forget(std::int32_t rank, const std::optional<std::int32_t>& chunk = {});
   void forget_edited(const Window& window, const std::vector<InputCall>& calls);
+  void forget_renumbered(const std::vector<InputCall>& calls);
   void check_again(std::int64_t step, const InputCall& call, Report& report);
   static void end_run(Stream& stream, std::int32_t rank, Report& report);
   void check_ranks(std::int64_t step, const std::vector<InputCall>& calls, Report& report);
@@ -247,6 +256,8 @@ class Inputs {
   std::map<Place, Shared> shared_;
   std::map<std::pair<Place, std::string>, Entropies> entropies_;
   std::map<std::int32_t, std::uint64_t> last_seq_;  // by rank
+  // By rank and chunk, the forwards of a micro step of the last step; the most of any.
+  std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> forwards_;
 };
 
 // Learning rates that rise as no schedule does, and other values of a group that change. Keeps what

@@ -27,7 +27,7 @@ void Engine::take(StepEvidence&& evidence) {
   reductions_.check(window, findings_);
   check_exp_avg(window, findings_);
   check_exp_avg_sq(window, findings_);
-  check_update(window, findings_);
+  updates_.check(window, findings_);
   check_replicas(window, findings_);
   zero_.check(window, findings_);
   gradient_norms_.check(window, findings_);

@@ -61,6 +61,7 @@ class Engine {
   Reductions reductions_;
   ZeroGradients zero_;
   DeclaredJumps jumps_;
+  Updates updates_;
   GradientNorms gradient_norms_;
   Inputs inputs_;
   Findings findings_;

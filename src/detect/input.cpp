@@ -80,6 +80,7 @@ void Inputs::check(const Window& window, Findings& found) {
   restart_ = window.now.restart;
   Report report(window, found);
   forget_edited(window, calls);
+  forget_renumbered(calls);
   for (const InputCall& call : calls) {
     check_entropy(window, call, report);
     if (!call.bits) continue;
@@ -93,6 +94,35 @@ void Inputs::check(const Window& window, Findings& found) {
 void Inputs::forget() {
   for (auto& [place, stream] : streams_) stream = Stream{.is_noticed = stream.is_noticed};
   for (auto& [place, rank] : shared_) rank = Shared{.is_noticed = rank.is_noticed};
+  forwards_.clear();
+}
+
+void Inputs::forget(std::int32_t rank, const std::optional<std::int32_t>& chunk) {
+  const auto is_meant = [&](const Place& place) {
+    return place.rank == rank && place.chunk == chunk.value_or(place.chunk);
+  };
+  for (auto& [place, stream] : streams_) {
+    if (is_meant(place)) stream = Stream{.is_noticed = stream.is_noticed};
+  }
+  for (auto& [place, shared] : shared_) {
+    if (is_meant(place)) shared = Shared{.is_noticed = shared.is_noticed};
+  }
+}
+
+// One forward more or less in a step, and each number may be another forward's: an auxiliary loss
+// that begins, or an evaluation in between.
+void Inputs::forget_renumbered(const std::vector<InputCall>& calls) {
+  std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> now;
+  for (const InputCall& call : calls) {
+    std::int32_t& most = now[{call.rank, call.chunk}];
+    most = std::max(most, call.call + 1);
+  }
+  for (const auto& [place, forwards] : now) {
+    const auto [before, is_new] = forwards_.try_emplace(place, forwards);
+    if (is_new || before->second == forwards) continue;
+    before->second = forwards;
+    forget(place.first, place.second);
+  }
 }
 
 // Somebody who loads a state or edits weights may go back in the data, too.
@@ -105,13 +135,7 @@ void Inputs::forget_edited(const Window& window, const std::vector<InputCall>& c
     to.seq = call.seq;
     const bool is_edited = last != 0 && window.has_edit(from, to);
     last = std::max(last, call.seq);
-    if (!is_edited) continue;
-    for (auto& [place, stream] : streams_) {
-      if (place.rank == call.rank) stream = Stream{.is_noticed = stream.is_noticed};
-    }
-    for (auto& [place, rank] : shared_) {
-      if (place.rank == call.rank) rank = Shared{.is_noticed = rank.is_noticed};
-    }
+    if (is_edited) forget(call.rank);
   }
 }
 

@@ -47,9 +47,27 @@ double terms_of_nadam(const Observation& update, const DeclaredGroup& group) {
   return 2.0 * std::sqrt(update.count / (1.0 - beta2));
 }
 
+// By how much of itself a step of Adam may differ where its bias corrections 1 - beta^t are
+// float32, as with capturable=True or torch.compile. `steps` is the fewest that t may be: more keep
+// more digits.
+double of_corrections_in_float32(const DeclaredGroup& group, std::int64_t steps) {
+  const double unit = unit_roundoff(DType::float32);
+  const auto part = [&](const char* name) {
+    const double beta = value_of(group, name).value_or(0.0);
+    if (beta <= 0.0 || beta >= 1.0) return 0.0;
+    const double power = std::pow(beta, static_cast<double>(steps));
+    const double of_beta = std::abs(static_cast<double>(static_cast<float>(beta)) / beta - 1.0);
+    const double error = 2.0 * unit + static_cast<double>(steps) * of_beta * power;
+    return error / (1.0 - power);
+  };
+  return part("betas.0") + 0.5 * part("betas.1");
+}
+
 // w = w (1 - lr decay) - lr u, with the step u that was computed from the state. For SGD u is the
 // gradient or the momentum buffer: Nesterov's formula adds the one to the other.
-std::optional<Distance> distance_of_formula(const Step& step, const DeclaredGroup& group) {
+// `error` is of the step, in parts of it.
+std::optional<Distance> distance_of_formula(const Step& step, const DeclaredGroup& group,
+                                            double error) {
   const auto lr = value_of(group, "lr");
   const bool is_of_sgd = is_sgd(group);
   const bool is_nesterov = is_of_sgd && is_set(group, "nesterov");
@@ -70,7 +88,7 @@ std::optional<Distance> distance_of_formula(const Step& step, const DeclaredGrou
   double size = u.size;
   if (group.contains("momentum_decay")) size += kStretch * terms_of_nadam(*step.update, group);
   const double unit = std::max(unit_roundoff(step.after->dtype), unit_roundoff(step.update->dtype));
-  left.stored += kOfFormulas * unit * std::abs(*lr) * size;
+  left.stored += (kOfFormulas * unit + error) * std::abs(*lr) * size;
   return distance_of(left, *step.after, Evidence::sketches);
 }
 
@@ -92,17 +110,25 @@ std::optional<Distance> distance_of_sgd(const Step& step, const DeclaredGroup& g
 }
 
 // Whether there was an equation to be checked.
-bool check_equation(const Window& window, const Step& step, Findings& found) {
+bool check_equation(const Window& window, const Step& step, std::int64_t steps, Findings& found) {
   const bool has_step = step.update != nullptr && step.update->is_finite;
-  const auto far = window.distance(*step.after, [&](const DeclaredGroup& group) {
-    const auto by_formula = has_step ? distance_of_formula(step, group) : std::nullopt;
-    return by_formula ? by_formula : distance_of_sgd(step, group);
-  });
+  const auto distance = [&](bool has_short_corrections) {
+    return window.distance(*step.after, [&](const DeclaredGroup& group) {
+      const double error = has_short_corrections ? of_corrections_in_float32(group, steps) : 0.0;
+      const auto by_formula = has_step ? distance_of_formula(step, group, error) : std::nullopt;
+      return by_formula ? by_formula : distance_of_sgd(step, group);
+    });
+  };
+  const auto far = distance(false);
   if (!far) return false;
   found.checked(Check::update, far->evidence);
   auto finding = window.result(Check::update, Stage::update, *step.after, far->is_within());
   if (!finding) return true;
   finding->text = "the weights did not move as the optimizer with the declared values moves them";
+  if (const auto wide = distance(true); wide && wide->is_within()) {
+    finding->certain = false;
+    finding->text += ", unless its bias corrections are float32 (capturable, torch.compile)";
+  }
   finding->value = far->off;
   finding->bound = far->bound;
   finding->evidence = far->evidence;
@@ -144,7 +170,9 @@ void check_moved(const Window& window, const Step& step, const GroupValues& grou
 
 }  // namespace
 
-void check_update(const Window& window, Findings& found) {
+void Updates::check(const Window& window, Findings& found) {
+  if (window.now.restart != restart_) steps_.clear();
+  restart_ = window.now.restart;
   for (const Observation& after : window.now.all()) {
     if (after.quantity != Quantity::weight_after || !after.is_finite) continue;
     const auto find = [&](Quantity quantity) {
@@ -157,7 +185,8 @@ void check_update(const Window& window, Findings& found) {
     if (groups == nullptr || window.has_edit(*step.before, after)) continue;
     // With checks there is such a row wherever the formula is known.
     if (step.update == nullptr && after.fingerprint) continue;
-    if (!check_equation(window, step, found)) check_moved(window, step, *groups, found);
+    const std::int64_t steps = ++steps_[{after.rank, after.tensor}];
+    if (!check_equation(window, step, steps, found)) check_moved(window, step, *groups, found);
   }
 }
 

@@ -18,6 +18,10 @@ namespace trainmon {
 // before everything else of the step, whatever the backward they were read after.
 int moment_of(std::string_view kind);
 bool is_gradient(std::string_view kind);
+// Whether a row holds a NaN or an infinity that is not part of a mask.
+inline bool is_bad(std::uint32_t flags, const RowState& state) {
+  return (flags & flag::kNonFinite) != 0 || (state.non_finite() && (flags & flag::kMasked) == 0);
+}
 // The kind of a logged loss that is not finite: a place of its own, after the rows of its step.
 inline constexpr std::string_view kLogged = "logged";
 

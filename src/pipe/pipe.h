@@ -133,7 +133,7 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
   Latest latest_;
   std::list<Queued> pending_;
   std::atomic<std::chrono::steady_clock::time_point> oldest_taken_{};  // of pending_; zero: none
-  std::chrono::steady_clock::time_point next_flush_;  // writer thread
+  std::chrono::steady_clock::time_point next_flush_;                   // writer thread
   std::chrono::steady_clock::time_point next_look_;
   std::atomic<std::uint64_t> settle_asked_{0};
   std::atomic<std::int64_t> beyond_series_{0};  // rows

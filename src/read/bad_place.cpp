@@ -5,7 +5,7 @@
 namespace trainmon {
 
 bool is_bad(const ReadRow& row) {
-  return (row.flags & flag::kNonFinite) != 0 || row.state.non_finite();
+  return is_bad(row.flags, row.state);
 }
 
 BadPlace place_of(const RunRows& run, const RowPlace& row, const Series& series) {

@@ -247,6 +247,7 @@ RunFacts read_run_json(const RankDirectory& directory, std::vector<Damage>& dama
     of_config.take("grad_acc_steps", grad_acc_steps);
     if (grad_acc_steps > 0) facts.grad_acc_steps = grad_acc_steps;
     of_config.take("clock", facts.clock);
+    of_config.take("checks", facts.has_checks);
     of_config.take("ranks", facts.ranks);
   }
   facts.budget = budget_of(*run);

@@ -49,8 +49,9 @@ struct RunFacts {
   std::int64_t pid = 0;       // 0: unknown
   std::string pid_namespace;  // in which that is its number; "": unknown
   int clock = 0;
-  int world_size = 0;      // 0: unknown
-  std::vector<int> ranks;  // of the configuration: those that record, empty for all
+  int world_size = 0;       // 0: unknown
+  std::vector<int> ranks;   // of the configuration: those that record, empty for all
+  bool has_checks = false;  // of the configuration
   std::vector<std::string> covered;
   std::map<std::string, std::string> not_covered;
   std::optional<RankBudget> budget;

@@ -9,6 +9,8 @@ namespace trainmon {
 namespace {
 
 constexpr int kMostBytes = 64 << 20;  // of a value
+// Of one that a user makes: no function of SQLite is interrupted before it ends.
+constexpr int kMostBytesOfUser = 1 << 20;
 
 // Sorted. Of https://sqlite.org/lang_corefunc.html, lang_aggfunc, windowfunctions, lang_datefunc,
 // lang_mathfunc and json1.
@@ -176,7 +178,7 @@ void distrust(sqlite3* database) {
 
 void allow_reading_only(sqlite3* database, std::string& refused) {
   sqlite3_limit(database, SQLITE_LIMIT_ATTACHED, 0);
-  sqlite3_limit(database, SQLITE_LIMIT_LENGTH, kMostBytes);
+  sqlite3_limit(database, SQLITE_LIMIT_LENGTH, kMostBytesOfUser);
   sqlite3_set_authorizer(database, of_user, &refused);
 }
 

@@ -1,5 +1,6 @@
 // The rule that looks at statistics: keeps their histories and asks its checks, in order.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <stdexcept>
 #include <unordered_map>
@@ -106,7 +107,9 @@ class StatisticsRule final : public Rule {
     for (std::size_t i = 0; i < stats_.size(); ++i) {
       const Stat stat = stats_[i];
       RunningMean& history = histories[i];
-      const Judged it{row, series, stat, derive(stat, row.state), history};
+      const double value = derive(stat, row.state);
+      if ((row.key.flags & flag::kMasked) != 0 && std::isinf(value)) continue;
+      const Judged it{row, series, stat, value, history};
       for (std::size_t c = 0; c < checks_.size(); ++c) {
         const Check& check = *checks_[c];
         if (!check.looks_at(stat) || !check.fires(it)) continue;

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/first_bad.h"
 #include "sinks/compress.h"
 #include "sinks/log_columns.h"
 #include "sinks/log_encode.h"
@@ -50,7 +51,7 @@ void append_facts(ByteWriter& writer, const RecordBatch& batch,
   bool has_bad_rows = false;
   for (const Row& row : batch.rows) {
     windows.emplace(series.at(row.key.series).optimizer, row.key.window);
-    has_bad_rows = has_bad_rows || row.state.non_finite();
+    has_bad_rows = has_bad_rows || is_bad(row.key.flags, row.state);
   }
   writer.varint(batch.rows.size());
   writer.fixed(static_cast<std::uint8_t>(has_bad_rows ? 1 : 0));

@@ -278,6 +278,38 @@ TEST(Collector, TheFirstNonFiniteValueSealsAtOnce) {
   EXPECT_EQ(f.batches.size(), 1u);
 }
 
+// A mask of attention is an activation of -Inf from the first step on. What was finite before and
+// has -Inf now is none, nor is a NaN, +Inf, or -Inf in anything else.
+TEST(Collector, AMaskIsNotBad) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const float kNan = std::numeric_limits<float>::quiet_NaN();
+  const Vector finite({1.0F, 2.0F}), masked({0.0F, -kInf}), both({kInf, -kInf}), nan({kNan, -kInf});
+  const auto flags_of = [&](const char* kind, const std::vector<const Vector*>& values) {
+    Fixture f;
+    f.collector.set_limit(100.0);
+    Series series = named("attention.mask");
+    series.kind = kind;
+    const SeriesId id = f.collector.series().add(series);
+    for (const Vector* value : values) f.collector.observe(id, value->view(), 0);
+    f.collector.seal(Moment::after_step);
+    std::vector<std::uint32_t> flags;
+    for (const RecordBatch& batch : f.batches) {
+      for (const Row& row : batch.rows) flags.push_back(row.key.flags);
+    }
+    return flags;
+  };
+  using Flags = std::vector<std::uint32_t>;
+  constexpr std::uint32_t kBad = flag::kNonFinite | flag::kOverLimit;
+  EXPECT_EQ(flags_of("actv", {&masked, &masked, &finite, &masked}),
+            (Flags{flag::kMasked, flag::kMasked, 0, flag::kMasked}));
+  EXPECT_EQ(flags_of("actv", {&finite, &masked}), (Flags{0, kBad}));
+  EXPECT_EQ(flags_of("actv", {&masked, &both})[1], kBad);
+  EXPECT_EQ(flags_of("actv", {&masked, &nan})[1] & flag::kNonFinite, flag::kNonFinite);
+  EXPECT_EQ(flags_of("actv", {&both, &masked})[1], kBad);
+  EXPECT_EQ(flags_of("actv_grad", {&masked}), (Flags{kBad}));
+  EXPECT_EQ(flags_of("grad_reduced", {&masked}), (Flags{kBad}));
+}
+
 TEST(Collector, RowsBeyondTheLimitAreFlagged) {
   Fixture f;
   const SeriesId id = f.series("w");

@@ -196,6 +196,27 @@ TEST_F(InputRows, CallsOfAStepAreComparedEachWithItsOwn) {
   EXPECT_EQ(found()[0].step, 31);
 }
 
+// The forward of an auxiliary loss, with the same points each time, moves the data to another
+// number. A loader that is stuck afterwards is still found.
+TEST_F(InputRows, AForwardThatBeginsLaterGivesTheOthersOtherNumbers) {
+  for (const int every : {1, 2}) {
+    for (std::uint64_t i = 0; i < 20; ++i) take(1000 * every + i);
+    for (std::uint64_t i = 20; i < 60; ++i) {
+      const bool has_points = i % every == 0;
+      if (has_points) give(0, {77}, 0);
+      give(0, {1000 * every + i}, has_points ? 1 : 0);
+      end_step();
+    }
+    for (const Finding& one : found()) EXPECT_FALSE(one.certain);
+  }
+  for (std::uint64_t i = 0; i < 20; ++i) take(5000 + i);
+  for (int i = 0; i < 5; ++i) take(9999);
+  const std::vector<Finding> all = found();
+  ASSERT_FALSE(all.empty());
+  EXPECT_TRUE(all.back().certain);
+  EXPECT_EQ(all.back().step, 141);
+}
+
 TEST_F(InputRows, MicroStepsOfAStepAreCalls) {
   for (std::uint64_t i = 0; i < 20; i += 2) {
     give(0, {i}, 0, 0);

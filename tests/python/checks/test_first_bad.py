@@ -155,6 +155,9 @@ def test_a_training_that_skips_every_step_is_not_in_silence(tmp_path):
     for command in ("first-bad", "diagnose", "doctor"):
         assert said in call(command, tmp_path / "run")[1], command
     assert json.loads(call("doctor", tmp_path / "run", "--json")[1])["skipped"] == [said]
+    scaled(tmp_path / "never", 0, checks=True)
+    reasons = call("diagnose", tmp_path / "never")[1]
+    assert "not recorded: param_origin" in reasons and "checks=True" not in reasons
     scaled(tmp_path / "two", 6)  # two in a row are a scaler's way of working
     assert "tries of a step" not in call("first-bad", tmp_path / "two")[1]
     # Of a forward no loss scaler makes a NaN.
@@ -169,6 +172,56 @@ def test_recorded_activations_name_the_module(tmp_path, capfd):
     _, out, _ = call("first-bad", tmp_path / "run")
     assert out.splitlines()[0] == "first bad: step 1, rank 0, broken output"
     assert "actv broken output" in live
+
+
+def masked(out, poison_at=None, causal_from=0, **keys):
+    """An encoder of torch's own with a causal mask; a gradient that becomes NaN at a step."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, dropout=0.0)
+    model = nn.TransformerEncoder(layer, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    weight = model.layers[1].linear2.weight
+    steps = iter(range(99))
+
+    def poison(grad):
+        return grad * math.nan if next(steps) == poison_at else grad
+
+    weight.register_hook(poison)
+    monitor = trainmon.watch(model, optimizer, out=out, every=1, alert_limit=1e6, **keys)
+    for step in range(6):
+        causal = nn.Transformer.generate_square_subsequent_mask(8)
+        mask = causal if step >= causal_from else torch.zeros(8, 8)
+        model(torch.randn(4, 8, 16), mask=mask).pow(2).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    monitor.stop()
+
+
+@pytest.mark.parametrize("keys", [{"kinds": ["grads", "activations"]}, {"checks": True}])
+def test_a_mask_of_attention_is_no_fault(tmp_path, capfd, keys):
+    masked(tmp_path / "good", **keys)
+    assert "first non-finite" not in capfd.readouterr().err
+    code, out, _ = call("diagnose", tmp_path / "good")
+    assert code == 0 and out.startswith("nothing certainly wrong")
+    assert trainmon.first_bad(tmp_path / "good") is None
+    assert trainmon.diagnose(tmp_path / "good")["verdict"] is None
+    # Behind it a fault is still found, by all of them.
+    masked(tmp_path / "bad", poison_at=3, **keys)
+    assert "layers.1.linear2.weight" in live_line(capfd.readouterr().err)
+    found = trainmon.first_bad(tmp_path / "bad")
+    assert (found.step, found.kind, found.name) == (3, "grad_reduced", "layers.1.linear2.weight")
+    verdict = trainmon.diagnose(tmp_path / "bad")["verdict"]
+    assert (verdict["step"], verdict["tensors"]) == (3, ["layers.1.linear2.weight"])
+    lines = call("anomalies", tmp_path / "bad")[1].splitlines()
+    assert not [line for line in lines if "mask" in line]
+    top = call("top", tmp_path / "bad")[1]
+    assert "mask" not in top and "linear2.weight" in top
+
+
+def test_minus_infinity_where_it_was_finite_before_is_a_fault(tmp_path):
+    masked(tmp_path / "run", causal_from=2, kinds=["grads", "activations"])
+    found = trainmon.first_bad(tmp_path / "run")
+    assert (found.step, found.kind) == (2, "actv") and "mask" in found.element
 
 
 def test_a_nan_in_what_the_model_is_given_comes_from_the_data(tmp_path, capfd):

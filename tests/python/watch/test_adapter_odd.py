@@ -1,5 +1,7 @@
 """Odd programs that a newcomer broke the monitor with; each found fault stays here as a test."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -139,6 +141,38 @@ def test_names_that_are_not_text_cost_nothing(tmp_path):
         assert monitor.health()["parts_off"] == {}
     names = set(trainmon.read_table(tmp_path)["name"].tolist())
     assert any("ud800" in name for name in names)
+
+
+def test_a_config_file_is_a_file_of_a_bounded_size(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "large").write_text(" " * 2**20 + "{}")
+    cases = {"pipe": "is not a file", "large": "is larger than 1 MiB", ".": "is not a file"}
+    for name, said in cases.items():
+        with pytest.raises(trainmon.ConfigError, match=said):
+            trainmon.watch(torch.nn.Linear(1, 1), config=tmp_path / name, out=tmp_path / "run")
+    with pytest.raises(trainmon.ConfigError, match="is not a file"):
+        trainmon.watch(torch.nn.Linear(1, 1), config="/dev/zero", out=tmp_path / "run")
+    with pytest.raises(FileNotFoundError):
+        trainmon.watch(torch.nn.Linear(1, 1), config=tmp_path / "none", out=tmp_path / "run")
+
+
+def test_a_tensor_without_data_is_refused_by_name(tmp_path):
+    """A lazy zero of torch: it has elements and no memory."""
+    zero = torch._efficientzerotensor((3,))
+    with pytest.raises(TypeError, match="no_data"):
+        trainmon.tensor_stats(zero)
+
+    class Zero(torch.nn.Module):
+        def forward(self, x):
+            return torch._efficientzerotensor(x.shape)
+
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), Zero(), torch.nn.Linear(2, 1))
+    monitor = trainmon.watch(model, kinds=["grads", "activations"], out=tmp_path / "run")
+    for _ in range(2):
+        model(torch.ones(1, 2)).sum().backward()
+        monitor.step()
+    health = monitor.stop()
+    assert health["refused"].get("no_data", 0) >= 2 and "observe" not in health["parts_off"]
 
 
 def test_a_config_file_may_begin_with_a_byte_order_mark(tmp_path):

@@ -547,3 +547,28 @@ def test_copies_of_the_optimizer_and_schedulers_are_not_disturbed(compiled, tmp_
         assert twin.state_dict()["state"].keys() == optimizer.state_dict()["state"].keys()
     healthy(monitor)
     assert keys(tmp_path, "step", name="0.bias") == [(0,), (1,)]
+
+
+def test_a_pre_hook_that_came_after_watch_runs_before_ours(tmp_path, caplog):
+    """What it does to gradients is in grad_reduced from the second step on; the first is said."""
+    model = linear()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    seen = []
+
+    def clip(optimizer, args, kwargs):
+        nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+        seen.append(model[0].weight.grad.norm().item())
+
+    monitor = trainmon.watch(model, optimizer, out=tmp_path)
+    optimizer.register_step_pre_hook(clip)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(batch()).pow(2).mean().backward()
+        optimizer.step()
+    healthy(monitor)
+    monitor.stop()
+    norms = [r["norm"] for r in rows(tmp_path) if r["name"] == "0.weight"]
+    assert norms[0] > 1e-3 and norms[1:] == pytest.approx(seen[1:], rel=1e-6)
+    said = "grad_reduced of step 0 was read before it ran"
+    assert caplog.text.count(said) == 1
+    assert list(optimizer._optimizer_step_pre_hooks.values()) == [clip]

@@ -545,3 +545,50 @@ def test_ranks_under_ddp(tmp_path):
             here = {"rank": rank, "kind": "actv", "name": "block.twice", "step": step, "call": 1}
             assert_is(row(tmp_path / "run", element="output", **here), output, 1e-6)
         assert len(rows(tmp_path / "run", rank=rank, kind="actv_grad", name="block.twice")) == 6
+
+
+def test_hooks_of_a_compiled_step_are_no_graphs_of_their_own(tmp_path, caplog):
+    """A compiled step() has the bias corrections of Adam in float32: `update` is not certain there."""
+
+    def train(watches):
+        torch._dynamo.reset()
+        counters.clear()
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=torch.tensor(1e-2))
+        monitor = trainmon.watch(model, optimizer, checks=True, out=tmp_path) if watches else None
+        step = torch.compile(optimizer.step, backend="eager")
+        for _ in range(6):
+            optimizer.zero_grad()
+            model(torch.randn(5, 8)).square().mean().backward()
+            step()
+        if monitor is not None:
+            healthy(monitor)
+            monitor.stop()
+        return counters["frames"]["total"], [p.detach().clone() for p in model.parameters()]
+
+    bare, weights = train(False)
+    watched, same = train(True)
+    assert watched <= bare + 4
+    assert all(map(torch.equal, weights, same))
+    assert "recompile_limit" not in caplog.text
+    assert trainmon.diagnose(tmp_path)["verdict"] is None
+
+
+def test_gradients_of_inputs_in_a_compiled_backward(tmp_path):
+    """Hooks are handed a list there, and elsewhere a tuple."""
+    enable = getattr(torch._dynamo.compiled_autograd, "_enable", None)
+    if enable is None:
+        pytest.skip("this torch has no compiled autograd to enable")
+    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with trainmon.watch(model, optimizer, kinds=KINDS, out=tmp_path) as monitor:
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = model(torch.ones(5, 8)).square().mean()
+            with enable(torch.compile(backend="eager")):
+                loss.backward()
+            optimizer.step()
+        healthy(monitor)
+    steps = {r["step"] for r in rows(tmp_path) if r["kind"] == "actv"}
+    assert steps == {0, 1, 2}

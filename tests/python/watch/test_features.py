@@ -343,3 +343,21 @@ def test_nothing_is_left_behind(tmp_path):
     train(model, optimizer, steps=1)
     monitor.stop()
     assert all(not m._forward_hooks and not m._forward_hooks_with_kwargs for m in model.modules())
+
+
+def test_a_vmap_over_the_model_in_between_switches_nothing_off(tmp_path):
+    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with trainmon.watch(model, optimizer, kinds=["grads", "spectral"], out=tmp_path) as monitor:
+        for step in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(5, 8)).square().mean().backward()
+            optimizer.step()
+            if step == 0:
+                several = {n: torch.stack([p.detach()] * 2) for n, p in model.named_parameters()}
+                torch.func.vmap(lambda p, x: torch.func.functional_call(model, p, x), (0, None))(
+                    several, torch.ones(2, 8)
+                )
+        healthy(monitor)
+    steps = {r["step"] for r in rows(tmp_path) if r["kind"] == "spectral_norm"}
+    assert steps == {0, 1, 2}

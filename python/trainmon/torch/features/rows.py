@@ -132,6 +132,8 @@ class Features:
             return
         if torch.jit.is_tracing():  # what is computed here would become part of the trace
             return
+        if eligible.transform_of_functorch() is not None:
+            return
         frame = self.adapter.clock.frame or self.adapter.open_frame()
         if not frame.recording:
             return

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from trainmon import _core
 from trainmon.torch.hooks.backward import IDLE
+from trainmon.torch.hooks.hook import run_eagerly
 from trainmon.torch.steps.calls import closure_of, fused_scaling, initialises_state, is_inside
 from trainmon.torch.steps.optimizers import has_stages, hooked_around
 from trainmon.torch.steps.restored_hooks import Restored
@@ -25,7 +26,7 @@ class Steps(_core.Steps):
         "window", "turns_left",
         "pending", "in_step", "first", "zero", "scale", "fused",
         "groups", "start_known", "caller", "inner", "ignored", "abandoned", "attribute", "around",
-        "stages_left", "mistaken", "has_stepped", "_read",
+        "stages_left", "mistaken", "has_stepped", "_read", "_pre_hooks",
     )  # fmt: skip
 
     def __init__(self, adapter, optimizer, start_iteration: int | None):
@@ -33,6 +34,7 @@ class Steps(_core.Steps):
         self.adapter, self.core, self.optimizer = adapter, adapter.core, optimizer
         self.part = adapter.steps_part
         self._read = adapter.sweeps_part.run  # what fails there does not make the steps lose count
+        self._pre_hooks: list[tuple] = []  # those of an optimizer, and the key of ours
         self.sweeps = self.directions = self.updates = self.formulas = None
         self.start_known = start_iteration is not None
         start = start_iteration if self.start_known else adapter.steps_taken(optimizer)
@@ -70,8 +72,12 @@ class Steps(_core.Steps):
 
     def hook(self, optimizer, handles) -> None:
         before, after = self.adapter.step_hooks(self)
+        for one in (before, after):
+            run_eagerly(type(one))
         handles.add(Restored(optimizer))
-        handles.add(optimizer.register_step_pre_hook(before))
+        handle = optimizer.register_step_pre_hook(before)
+        handles.add(handle)
+        self._pre_hooks.append((optimizer._optimizer_step_pre_hooks, handle.id))
         handles.add(optimizer.register_step_post_hook(after))
 
     def follow(self, optimizer, has_closure: bool) -> bool:
@@ -346,7 +352,16 @@ class Steps(_core.Steps):
         self.adapter.step_ended(self)
         self.adapter.seal("after_step")
         self.advance()
+        self._stay_last()
         self.adapter.step_over(self)
+
+    def _stay_last(self) -> None:
+        """What the user's own pre-hooks do to gradients comes before ours, whoever came first. Not done
+        before a step: torch may be running them."""
+        for hooks, key in self._pre_hooks:
+            if key in hooks and next(reversed(hooks)) != key:
+                hooks.move_to_end(key)
+                self.adapter.coverage.hook_came_later(self.core.step(self.index) - 1)
 
     def _end_when_known(self, tensors: list[Tensor], outcome) -> None:
         """Closes the window with outcome(values of tensors), now if nothing has to be waited for."""
