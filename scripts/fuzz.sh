@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every reader under libFuzzer for TRAINMON_FUZZ_SECONDS (300) each, starting from tests/data/damaged.
-# What is found lies in build/fuzz/findings. Names of readers as arguments choose some of them.
+# What is found lies in build/fuzz/findings, a figure of each in the file that TRAINMON_CAMPAIGN names. Names of readers as arguments choose some of them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -41,6 +41,9 @@ for reader in "${readers[@]}"; do
     -artifact_prefix="build/fuzz/findings/$reader-" >"$log" 2>&1 || { verdict=FAILED; failed=1; }
   runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
   printf '%-10s %10s executions in %s s  %s\n' "$reader" "${runs:-?}" "$seconds" "$verdict"
+  [ -z "${TRAINMON_CAMPAIGN:-}" ] ||
+    printf '{"campaign": "fuzz_%s", "what": "libFuzzer with sanitizers: %s_fuzz.cpp", "count": %s, "unit": "executions", "failures": %s, "seconds": %s}\n' \
+      "$reader" "$reader" "${runs:-0}" "$([ $verdict = ok ] && echo 0 || echo 1)" "$seconds" >>"$TRAINMON_CAMPAIGN"
   [ $verdict = ok ] || tail -40 "$log"
 done
 exit $failed

@@ -15,6 +15,6 @@ TMPDIR=$([ -w /dev/shm ] && echo /dev/shm || echo "${TMPDIR:-/tmp}") \
 for file in tests/python/torture/test_*.py tests/python/harmless/test_user_exceptions.py; do
   .venv/bin/python -m pytest -q "$file" || failed=1
 done
+scripts/fuzz.sh || failed=1
 .venv/bin/python scripts/reliability_doc.py "$TRAINMON_CAMPAIGN"
-scripts/fuzz.sh
 exit $failed

@@ -3,8 +3,11 @@
 #include <nanobind/nanobind.h>
 
 #include <cmath>
+#include <exception>
+#include <new>
 #include <vector>
 
+#include "base/of_thread.h"
 #include "init.h"
 #include "look_at.h"
 
@@ -111,8 +114,7 @@ PyObject* sweep_call(PyObject*, PyObject* const* args, Py_ssize_t count) {
     if (!elsewhere.is_valid()) elsewhere = nb::list();
     nb::cast<nb::list>(elsewhere).append(i);
   };
-  thread_local OnDevice on_device;
-  on_device.clear();
+  OnDevice* on_device = nullptr;
   for (Py_ssize_t i = 0; i < PyList_Size(args[1]) && i < PyList_Size(args[2]); ++i) {
     const auto series = static_cast<SeriesId>(PyLong_AsUnsignedLong(PyList_GetItem(args[1], i)));
     if (PyErr_Occurred() != nullptr) return nullptr;
@@ -133,35 +135,56 @@ PyObject* sweep_call(PyObject*, PyObject* const* args, Py_ssize_t count) {
     }
     if (access != Access::not_cpu) continue;
     if (tensor.is_complete) {
-      on_device.add(series, tensor, i);
+      if (on_device == nullptr) {
+        on_device = &of_thread<OnDevice>();
+        on_device->clear();
+      }
+      on_device->add(series, tensor, i);
     } else {
       measure_elsewhere(i);
     }
   }
-  if (!on_device.views.empty()) {
+  if (on_device != nullptr) {
     const bool is_divided = scale.is_on_device;
-    on_device.measure(*monitor, is_divided ? flags : flags | still_scaled,
-                      is_divided ? &scale.tensor.view : nullptr);
-    for (std::size_t i = 0; i < on_device.done.size(); ++i) {
-      if (on_device.done[i] == Observed::elsewhere) measure_elsewhere(on_device.places[i]);
+    on_device->measure(*monitor, is_divided ? flags : flags | still_scaled,
+                       is_divided ? &scale.tensor.view : nullptr);
+    for (std::size_t i = 0; i < on_device->done.size(); ++i) {
+      if (on_device->done[i] == Observed::elsewhere) measure_elsewhere(on_device->places[i]);
     }
   }
   if (elsewhere.is_valid()) return elsewhere.release().ptr();
   Py_RETURN_NONE;
 }
 
+// Python's C code stands between these calls and whoever could catch an exception.
+template <auto call>
+PyObject* raising(PyObject* self, PyObject* const* args, Py_ssize_t count) noexcept {
+  try {
+    return call(self, args, count);
+  } catch (nb::python_error& error) {
+    error.restore();
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+  return nullptr;
+}
+
+template <auto call>
+PyCFunction of_fast_call() {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(raising<call>));
+}
+
 PyMethodDef fast_calls[] = {
-    {"observe", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(observe_call)),
-     METH_FASTCALL,
+    {"observe", of_fast_call<observe_call>(), METH_FASTCALL,
      "observe(handle, series, tensor, flags=0) -> int\n\nMeasures one tensor at the open window "
      "and accum of the series' optimizer.\n0 recorded, 1 idle, 2 on a device without kernels here, "
      "3 refused."},
-    {"observe_at", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(observe_at_call)),
-     METH_FASTCALL,
+    {"observe_at", of_fast_call<observe_at_call>(), METH_FASTCALL,
      "observe_at(handle, series, tensor, window, accum, call, flags=0) -> int\n\nMeasures one "
      "tensor at a given address."},
-    {"sweep", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(sweep_call)),
-     METH_FASTCALL,
+    {"sweep", of_fast_call<sweep_call>(), METH_FASTCALL,
      "sweep(handle, series, tensors, attribute, flags=0, scale=None) -> list[int] | "
      "None\n\nobserve() "
      "for each pair; with an attribute name, of that attribute of each; None is skipped. What is "

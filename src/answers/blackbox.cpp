@@ -239,7 +239,10 @@ BlackBox read_black_box(const fs::path& run) {
       world_size = record.world_size;
     }
   }
-  std::erase_if(box.ranks, [&](const FlightRank& rank) { return rank.rank >= world_size; });
+  // A rank of the newest start stays, whatever world size a damaged file claims.
+  std::erase_if(box.ranks, [&](const FlightRank& rank) {
+    return rank.rank >= world_size && rank.restart < newest;
+  });
   for (int rank = 0; rank < std::min(world_size, kMostRanks); ++rank) {
     if (!there.contains(rank)) box.without.push_back(rank);
   }

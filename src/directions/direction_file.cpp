@@ -164,7 +164,7 @@ void DirectionFile::read(int plane, std::int64_t first, std::span<std::uint64_t>
 }
 
 void DirectionFile::put_in_rows() {
-  if (!is_fortran_) return;
+  if (!is_fortran_ || count_ == 0) return;  // strides of an empty one may be beyond 64 bits
   std::vector<std::vector<std::uint64_t>> rows(static_cast<std::size_t>(planes()));
   for (auto& plane : rows) plane.resize((static_cast<std::size_t>(count_) + 63) / 64);
   std::vector<std::int64_t> strides(sizes_.size(), 1);

@@ -2,6 +2,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "base/of_thread.h"
 #include "monitor/state.h"
 
 namespace trainmon {
@@ -9,7 +10,8 @@ namespace trainmon {
 Observed Monitor::State::observe_on_device(SeriesId series, const TensorView& tensor,
                                            std::uint32_t flags,
                                            const std::optional<Address>& address) {
-  thread_local DeviceSweep sweep;
+  struct OfOne : DeviceSweep {};  // observe_all() has another
+  DeviceSweep& sweep = of_thread<OfOne>();
   sweep.clear();
   const Observed done = add_to(sweep, series, tensor, flags, address);
   return done == Observed::recorded ? launch(sweep) : done;
@@ -18,7 +20,7 @@ Observed Monitor::State::observe_on_device(SeriesId series, const TensorView& te
 void Monitor::State::observe_all(std::span<const SeriesId> series,
                                  std::span<const TensorView> tensors, std::span<Observed> out,
                                  std::uint32_t flags, const TensorView* scale) {
-  thread_local DeviceSweep sweep;
+  DeviceSweep& sweep = of_thread<DeviceSweep>();
   sweep.clear();
   sweep.scale = scale;
   for (std::size_t i = 0; i < tensors.size(); ++i) {

@@ -4,8 +4,11 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <ranges>
 #include <string>
+#include <vector>
 
+#include "model/first_bad.h"
 #include "read/log_decode.h"
 #include "read/log_group.h"
 
@@ -82,7 +85,7 @@ std::int64_t count_and_drop_rows(LogContents& contents, const Optimizers& optimi
     last_window = window;
     add_window(facts, row.key.window);
     facts.series |= BatchFacts::bit(row.key.series);
-    facts.has_bad_rows = facts.has_bad_rows || row.state.non_finite();
+    facts.has_bad_rows = facts.has_bad_rows || is_bad(row.key.flags, row.state);
     ++facts.rows;
   }
   batch.rows.clear();
@@ -100,6 +103,17 @@ std::int64_t count_and_drop_rows(LogContents& contents, const Optimizers& optimi
   contents.payloads += facts.payloads;
   batch.payloads.clear();
   return undefined + static_cast<std::int64_t>(std::erase_if(batch.alerts, is_undefined));
+}
+
+// A definition counts wherever it stands: frames of a damaged log may be out of order.
+std::vector<const LogFrame*> definitions_first(const SegmentScan& scan) {
+  std::vector<const LogFrame*> frames;
+  for (const LogFrame& one : scan.frames) frames.push_back(&one);
+  std::ranges::stable_partition(frames, [](const LogFrame* one) {
+    const auto type = static_cast<log_format::FrameType>(one->header.type);
+    return type == log_format::FrameType::segment || type == log_format::FrameType::series;
+  });
+  return frames;
 }
 
 // What stays is what the file is, and its damage.
@@ -135,8 +149,9 @@ void index_frames(const SegmentName& segment, const SegmentScan& scan, Allowance
     contents.batches.push_back(one);  // without rows, which keep their memory
     return undefined;
   };
-  for (const LogFrame& stored : scan.frames) {
-    LogFrame frame = stored;
+  const std::size_t damage_before = contents.damage.size();
+  for (const LogFrame* const stored : definitions_first(scan)) {
+    LogFrame frame = *stored;
     std::string why;
     FrameBounds bounds(frame.header.stored, allowance);
     const auto fault = [&] { contents.damage.push_back({segment.path, frame.offset, why}); };
@@ -167,14 +182,14 @@ void index_frames(const SegmentName& segment, const SegmentScan& scan, Allowance
       case log_format::FrameType::batch:
         is_used = decode_batch(frame.payload, batch, bounds, why, kFirstLook);
         if (!is_used) break;
-        undefined = add_batch(stored, batch, [&](BatchFacts& facts) {
+        undefined = add_batch(*stored, batch, [&](BatchFacts& facts) {
           return count_and_drop_rows(contents, optimizers, batch, facts);
         });
         break;
       case log_format::FrameType::group:
         is_used = decode_group(frame.payload, frame.header.raw, bounds, why, std::nullopt, {},
                                [&](RecordBatch& one, const GroupedBatch& grouped) {
-                                 undefined += add_batch(stored, one, [&](BatchFacts& facts) {
+                                 undefined += add_batch(*stored, one, [&](BatchFacts& facts) {
                                    note_windows(contents, grouped, facts);
                                    return count_and_drop_rows(contents, optimizers, one, facts);
                                  });
@@ -187,6 +202,7 @@ void index_frames(const SegmentName& segment, const SegmentScan& scan, Allowance
     if (!is_used || undefined > 0) fault();
     index.took_allowance = index.took_allowance || bounds.took_allowance();
   }
+  std::ranges::stable_sort(contents.damage | std::views::drop(damage_before), {}, &Damage::offset);
 }
 
 }  // namespace trainmon

@@ -2,10 +2,9 @@
 #include "sinks/compress.h"
 
 #if defined(TRAINMON_ZSTD)
-#include <pthread.h>
 #include <zstd.h>
 
-#include <system_error>
+#include "base/of_thread.h"
 #endif
 
 namespace trainmon {
@@ -14,25 +13,7 @@ namespace trainmon {
 
 namespace {
 
-// One context of each thread: setting one up costs more than compressing a batch. Not thread_local:
-// where there is no memory to note its destructor, glibc ends the process.
-template <auto make, void (*end)(void*)>
-auto own_context() -> decltype(make()) {
-  static const pthread_key_t key = [] {
-    pthread_key_t made{};
-    const int error = ::pthread_key_create(&made, end);
-    if (error != 0) throw std::system_error(error, std::generic_category());
-    return made;
-  }();
-  if (void* const known = ::pthread_getspecific(key)) {
-    return static_cast<decltype(make())>(known);
-  }
-  const auto fresh = make();
-  if (fresh == nullptr || ::pthread_setspecific(key, fresh) == 0) return fresh;
-  end(fresh);
-  return nullptr;
-}
-
+// One context of each thread: setting one up costs more than compressing a batch.
 void end_compressing(void* context) {
   ZSTD_freeCCtx(static_cast<ZSTD_CCtx*>(context));
 }
@@ -47,7 +28,7 @@ bool has_zstd() {
 }
 
 std::optional<std::string> compressed(std::string_view bytes) {
-  ZSTD_CCtx* const context = own_context<ZSTD_createCCtx, end_compressing>();
+  ZSTD_CCtx* const context = made_of_thread<ZSTD_createCCtx, end_compressing>();
   if (context == nullptr) return std::nullopt;
   std::string out(ZSTD_compressBound(bytes.size()), '\0');
   const std::size_t size =
@@ -60,7 +41,7 @@ std::optional<std::string> compressed(std::string_view bytes) {
 bool decompress(std::string_view bytes, std::size_t size, std::string& out) {
   // What the frame itself claims is checked first, so that nothing is allocated on its word alone.
   if (ZSTD_getFrameContentSize(bytes.data(), bytes.size()) != size) return false;
-  ZSTD_DCtx* const context = own_context<ZSTD_createDCtx, end_decompressing>();
+  ZSTD_DCtx* const context = made_of_thread<ZSTD_createDCtx, end_decompressing>();
   if (context == nullptr) return false;
   out.resize(size);
   const std::size_t written =

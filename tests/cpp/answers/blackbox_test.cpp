@@ -148,6 +148,17 @@ TEST(BlackBox, TheNewestStartCounts) {
   EXPECT_EQ(box.ranks[0].restart, 1);
 }
 
+// As a damaged file may claim.
+TEST(BlackBox, ARankBeyondItsOwnWorldSizeIsTold) {
+  for (const int world_size : {-1, 0, 1}) {
+    const Scratch scratch;
+    const Rank a(scratch.path(), 1, world_size);
+    const BlackBox box = read_black_box(scratch.path());
+    ASSERT_EQ(box.ranks.size(), 1u) << world_size;
+    EXPECT_EQ(box.ranks[0].rank, 1);
+  }
+}
+
 TEST(BlackBox, RanksOfAGroupThatNobodyCanHave) {
   for (const char* ranks :
        {"0-4000000000", "-1", "3-1", "0-1,0-1,0-1,0-1", "0,,1", "a", "0-", "7"}) {

@@ -86,6 +86,17 @@ TEST(DirectionFile, ColumnsArePutInRows) {
   }
 }
 
+TEST(DirectionFile, AnEmptyOneOfHugeSizes) {
+  std::string head = npy_head("|b1", std::vector<std::int64_t>{0, 5000000, 70000000000000, 2});
+  head.replace(head.find("False, "), 7, "True,  ");
+  const Scratch scratch;
+  put(scratch.path() / "x.npy", head);
+  DirectionFile file(scratch.path() / "x.npy");
+  ASSERT_TRUE(file.is_fortran());
+  file.put_in_rows();
+  EXPECT_EQ(file.count(), 0);
+}
+
 std::string fault_of(const std::filesystem::path& path) {
   try {
     const DirectionFile file(path);

@@ -149,7 +149,11 @@ TEST(Damage, FramesRepeatedReorderedOrTakenOut) {
     const LogContents contents = log.read(content);
     EXPECT_TRUE(same(contents.batches, log.batches));
     EXPECT_FALSE(contents.damage.empty());
+    std::int64_t rows = 0;
+    for (const RecordBatch& batch : contents.batches) rows += batch.row_count();
+    EXPECT_EQ(contents.rows, rows);
   };
+  expect_all(head + part(1) + part(2) + part(3) + part(0));            // definitions come last
   expect_all(head + part(0) + part(1) + part(1) + part(2) + part(3));  // repeated
   expect_all(head + part(0) + part(2) + part(1) + part(3));            // reordered
   expect_all(head + part(0) + part(1) + "rubbish" + part(2) + part(3));
