@@ -108,7 +108,7 @@ def estimate(
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.ReLU())
     >>> found = trainmon.estimate(model, inputs=torch.ones(8, 4), kinds=["grads", "actv"])
     >>> [(kind.kind, kind.tensors, kind.elements) for kind in found.kinds]
-    [('grad_reduced', 2, 10), ('actv', 6, 144)]
+    [('grad_reduced', 2, 10), ('actv', 6, 128)]
     """
     from trainmon.torch.expected import Expectation  # loads torch
 

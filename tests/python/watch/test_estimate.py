@@ -125,6 +125,43 @@ def test_modules_called_twice_and_compiled_ones(tmp_path):
     assert {cost.kind: (cost.tensors, cost.rows) for cost in compiled.kinds} == by_kind
 
 
+class Checkpointed(nn.Module):
+    def __init__(self, use_reentrant):
+        super().__init__()
+        self.first = nn.Linear(6, 6)
+        self.rest = nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.1), nn.ReLU(), nn.Linear(6, 3))
+        self.use_reentrant = use_reentrant
+
+    def forward(self, x):
+        x = self.first(x)
+        if self.use_reentrant is None:
+            return self.rest(x)
+        return torch.utils.checkpoint.checkpoint(self.rest, x, use_reentrant=self.use_reentrant)
+
+
+@pytest.mark.parametrize("how", [True, False, "autocast", "ddp"])
+def test_recomputed_forwards_autocast_and_ddp(how, tmp_path):
+    batch = torch.randn(5, 6), torch.randint(0, 3, (5,))
+    model = Checkpointed(how if isinstance(how, bool) else None)
+    if how == "ddp":
+        store = torch.distributed.HashStore()
+        torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+        model = nn.parallel.DistributedDataParallel(model)
+    try:
+        with torch.autocast("cpu", torch.bfloat16, enabled=how == "autocast"):
+            kinds = ["grads", "activations"]
+            found = check(model, optimizer_of(model), batch, tmp_path, kinds=kinds)
+    finally:
+        if how == "ddp":
+            torch.distributed.destroy_process_group()
+    by_kind = {cost.kind: cost for cost in found.kinds}
+    assert by_kind.keys() == {"grad_reduced", "actv", "actv_grad"} | (
+        {"grad_unreduced"} if how == "ddp" else set()
+    )
+    if how == "autocast":  # what linear layers give has two bytes, what the model is given four
+        assert by_kind["actv"].bytes_read < 4 * by_kind["actv"].elements
+
+
 class Counts(nn.Module):
     """Has state of every sort that a forward may change."""
 
