@@ -37,6 +37,7 @@ class Estimate:
 
     kinds: tuple[KindCost, ...]
     together: KindCost  # their sum, of what is estimated
+    hooks_milliseconds: float  # of hooks that give no row, in each step
     share: float  # of a step's time, with `every` counted: 0.01 is 1 %
     every: int
     ranks: int
@@ -56,8 +57,9 @@ class Estimate:
         ]
         which = "Every step is" if self.every == 1 else f"One step in {self.every} is"
         lines.append(
-            f"{which} recorded on {self.ranks} rank{'s' * (self.ranks != 1)}. A step takes "
-            f"{self.step_seconds:g} s: that is {100 * self.share:.2g} % of it, on {self.device}."
+            f"{which} recorded on {self.ranks} rank{'s' * (self.ranks != 1)}. Hooks take "
+            f"{self.hooks_milliseconds:.2g} ms of every step besides. A step takes {self.step_seconds:g} s: "
+            f"all that is {100 * self.share:.2g} % of it, on {self.device}."
         )
         lines += [f"Not estimated: {text}." for text in self.not_estimated]
         return "\n".join(lines)
@@ -101,7 +103,7 @@ def estimate(
 
     Rows and elements follow from shapes. Activations are counted in a forward and backward of a copy
     whose tensors have no values. Times follow from speeds that are measured on the device of the
-    parameters, in less than a second. Bytes on disk are those of a long run, at most.
+    parameters, in about a second. Bytes on disk are more than those of a long run, up to twice.
 
     Raises what watch() raises for the same arguments, TypeError for a model that is none of PyTorch.
 
@@ -139,7 +141,8 @@ def estimate(
     return Estimate(
         kinds=tuple(costs),
         together=together,
-        share=together.milliseconds / 1000 / volume.every / step_seconds,
+        hooks_milliseconds=1000 * found.hook_seconds,
+        share=(together.milliseconds / 1000 / volume.every + found.hook_seconds) / step_seconds,
         every=volume.every,
         ranks=volume.ranks,
         step_seconds=step_seconds,

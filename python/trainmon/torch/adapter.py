@@ -54,6 +54,8 @@ OF_OPTIMIZERS = {
 class Adapter(DuringTraining):
     """Everything between one core Monitor and one model: prepare(), install(), then remove()."""
 
+    activations_type = Activations
+
     def __init__(self, model, optimizers, scaler, selection=None, relay=None):
         """Without optimizers the training loop declares its steps: declare_step()."""
         self.roots = chunks_of(model)
@@ -305,7 +307,7 @@ class Adapter(DuringTraining):
                 self.coverage.not_covered("actv_grad of inputs", gradient_edges.NOT_NUMBERED)
                 inputs = False
             part = self._part("activations")
-            self.activations = Activations(self, part, values, gradients, inputs)
+            self.activations = self.activations_type(self, part, values, gradients, inputs)
             self.clock.refresh()
         if wanted := self.kinds & FEATURES:
             self.features = self._features(self._part("features"), wanted)

@@ -53,6 +53,8 @@ class Expectation:
         self.identity = adapter.identity()
         self.not_estimated: list[str] = []
         self.kinds: dict[str, Expected] = {}
+        self.sums: list[tuple] = []  # (dtype, bytes) of gradients that are added up
+        self.hook_seconds = 0.0  # of hooks that give no row
         self.tried: dict[tuple, list] = {}  # what optimizers keep, by what it follows from
         self.device = next((p.tensor.device for p in adapter.parameters), torch.device("cpu"))
         self._of_parameters()
@@ -162,7 +164,8 @@ class Expectation:
             return
         try:
             config = {**self.config, "kinds": wanted}
-            for row in rehearse(adapter.roots, adapter.wrappers, inputs, config):
+            rows, self.sums = rehearse(adapter.roots, adapter.wrappers, inputs, config)
+            for row in rows:
                 self._of(row.kind).add(row, times)
         except CannotRehearse as error:
             self._cannot(f"activations: {error}")
@@ -179,17 +182,21 @@ class Expectation:
             for expected in self.kinds.values():
                 expected.seconds = None
             return
-        speed = None
+        speed = Speed(self.config, self.device)
+        trained = sum(p.tensor.requires_grad for p in self.adapter.parameters)
+        self.hook_seconds = trained * speed.per_parameter
         for kind, expected in self.kinds.items():
             if expected.seconds is None:
                 continue
-            speed = speed or Speed(self.config, self.device)
             at_once = kind in AT_ONCE
             expected.seconds = expected.rows * (speed.per_hook if at_once else speed.per_swept)
             for (dtype, size), times in expected.reads.items():
                 if size:
                     near = size if at_once else expected.bytes
                     expected.seconds += times * speed.seconds(dtype, size, near)
+            if kind == "actv_grad":
+                times = self.config["grad_acc_steps"] or 1
+                expected.seconds += times * sum(speed.adding(*one) for one in self.sums)
 
 
 def _kept_after_a_step(kind: type, group: Mapping, tensor: Tensor) -> list[tuple]:

@@ -21,6 +21,7 @@ from trainmon import _core
 from trainmon.base.parts import Part
 from trainmon.torch.adapter import Adapter
 from trainmon.torch.measuring.late_values import Late
+from trainmon.torch.modules.activations import Activations
 from trainmon.torch.modules.elements import of_inputs, of_output
 from trainmon.torch.wrappers.module_names import innermost
 from trainmon.torch.wrappers.plain import Plain
@@ -61,12 +62,25 @@ class Noted(Late):
             self.rows.append(row)
 
 
+class Adding(Activations):
+    """Knows what it adds up: gradients of an input that is used more than once."""
+
+    __slots__ = ()
+
+    def added(self, total, gradient):
+        self.adapter.sums.append((total.dtype, total.numel() * total.element_size()))
+        return super().added(total, gradient)
+
+
 class Rehearsal(Adapter):
     """An adapter that knows what each of its series is of."""
+
+    activations_type = Adding
 
     def __init__(self, model):
         super().__init__(model, None, None)
         self.told: dict[int, tuple] = {}
+        self.sums: list[tuple] = []  # (dtype, bytes)
 
     def add_series(self, **arguments) -> int:
         number = super().add_series(**arguments)
@@ -93,8 +107,9 @@ def watched(model: nn.Module, config: dict, kinds: list[str]) -> Iterator[Rehear
             adapter.forget()
 
 
-def rehearse(roots: list[nn.Module], wrappers: list, inputs, config: dict) -> list[Row]:
-    """What the first forward and backward give of KINDS, in order. `inputs`: a tensor, a tuple of
+def rehearse(roots: list[nn.Module], wrappers: list, inputs, config: dict) -> tuple[list, list]:
+    """What the first forward and backward give of KINDS, in order, and (dtype, bytes) of what is added
+    up for gradients of inputs. `inputs`: a tensor, a tuple of
     arguments, or a mapping of keyword arguments. Raises CannotRehearse."""
     if len(roots) > 1:
         raise CannotRehearse("there are several models, and `inputs` are those of one")
@@ -113,7 +128,7 @@ def rehearse(roots: list[nn.Module], wrappers: list, inputs, config: dict) -> li
             config = {**config, "backend": "ops", "checks": False}
             kinds = sorted(KINDS & set(config["kinds"]))
             with mode, watched(model, config, kinds) as adapter:
-                return _rows(adapter, model, args, kwargs)
+                return _rows(adapter, model, args, kwargs), adapter.sums
     except CannotRehearse:
         raise
     except Exception as error:

@@ -9,7 +9,7 @@ from torch import nn
 from trainmon.torch.measuring.ops import dtype_name
 from trainmon.torch.rehearsal import watched
 
-LINKS = 64  # modules, and tensors of a sweep, whose cost per row is measured
+LINKS = 64  # modules, and parameters, whose cost is measured
 TINY = 16  # elements of each
 # Bytes that are read again and again: they stay in a cache near the core, in one far from it, or in none.
 NEAR, FAR = 2**18, 2**22
@@ -30,10 +30,10 @@ class _Chain(nn.Module):
         super().__init__()
         self.links = nn.Sequential(*(_Link() for _ in range(LINKS)))
         tensors = [torch.ones(TINY, device=device) for _ in range(LINKS)]
-        self.tensors = nn.ParameterList([nn.Parameter(t, requires_grad=False) for t in tensors])
+        self.tensors = nn.ParameterList([nn.Parameter(tensor) for tensor in tensors])
 
     def forward(self, x):
-        return self.links(x)
+        return self.links(x).sum() + torch.stack(list(self.tensors)).sum()
 
 
 class Speed:
@@ -45,19 +45,28 @@ class Speed:
         self.device = device
         self.largest = BEYOND_CACHES.get(device.type, BEYOND_CACHES_OF_DEVICE)
         self.known: dict[tuple, float] = {}  # (dtype, bytes of the working set) -> seconds per byte
+        self.sums: dict[tuple, float] = {}  # (dtype, bytes) -> seconds
         chain = self.chain = _Chain(device).train()
         x = torch.ones(TINY, device=device, requires_grad=True)
+
+        def step(adapter):
+            chain(x).backward()
+            if adapter is not None:
+                adapter.declare_step(None)
+
+        def watching(kinds):
+            with watched(chain, self.config, kinds) as adapter:
+                return self._least(lambda: step(adapter))
+
         with torch.enable_grad():
-            bare = self._least(lambda: chain(x).sum().backward())
-            with watched(chain, self.config, ["actv", "actv_grad"]) as adapter:
-
-                def step():
-                    chain(x).sum().backward()
-                    return adapter
-
-                hooked = self._least(step)
-        rows = 4 * (LINKS + 2)  # input and output of each link, of the Sequential and of all
-        self.per_hook = max(0.0, hooked - bare) / rows  # seconds per row of a module or a hook
+            bare = self._least(lambda: step(None))
+            idle = watching(["param_origin"])  # which there is none of without an optimizer
+            hooked = watching(["actv", "actv_grad"])
+        # Seconds of a step, for each parameter that is trained: hooks that give no row.
+        self.per_parameter = max(0.0, idle - bare) / LINKS
+        # Per row of a module or a hook: input and output of each link and of the Sequential, and
+        # two of the chain.
+        self.per_hook = max(0.0, hooked - idle) / (4 * (LINKS + 2))
         self.per_swept = self._sweep([p.data for p in chain.tensors]) / LINKS  # of a sweep
 
     def seconds(self, dtype: torch.dtype, size: int, working_set: int) -> float:
@@ -70,6 +79,16 @@ class Speed:
             self.known[key] = max(0.0, self._sweep([buffer]) - self.per_swept) / level
         return size * self.known[key]
 
+    def adding(self, dtype: torch.dtype, size: int) -> float:
+        """Seconds of a sum of two tensors of so many bytes, whose result is new memory."""
+        size = min(size, self.largest)
+        if (dtype, size) not in self.sums:
+            count = max(1, size // torch.empty((), dtype=dtype).element_size())
+            one = torch.ones(count, device=self.device).to(dtype)
+            kept: list = []
+            self.sums[dtype, size] = self._least(lambda: kept.append(one + one))
+        return self.sums[dtype, size]
+
     def _sweep(self, tensors: list) -> float:
         """Seconds that a sweep of these takes."""
         with watched(self.chain, self.config, ["actv"]) as adapter:
@@ -81,22 +100,21 @@ class Speed:
             def sweep():
                 for i in adapter.sweep(adapter.handle, series, tensors, None, 0, None) or ():
                     adapter.late.add(series[i], tensors[i], adapter.clock.window, 0, 0, 0)
-                return adapter
 
-            return self._least(sweep)
+            return self._least(sweep, lambda: adapter.declare_step(None))
 
-    def _least(self, act) -> float:
+    def _least(self, act, after=None) -> float:
         """Seconds of the quickest of some rounds, after two that fill caches and register series: other
         programs only make it longer."""
         took = []
         for _ in range(ROUNDS + 2):
             self._wait()
             begin = time.perf_counter()
-            adapter = act()
+            act()
             self._wait()
             took.append(time.perf_counter() - begin)
-            if adapter is not None:
-                adapter.declare_step(None)
+            if after is not None:
+                after()
         return min(took[2:])
 
     def _wait(self) -> None:

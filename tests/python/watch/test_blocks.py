@@ -210,6 +210,7 @@ def test_compiled_blocks_keep_their_names(tmp_path):
     with trainmon.watch(model, optimizer, out=str(tmp_path), kinds=["actv"], modules="blocks"):
         models.loss_of(model(data), target).backward()
         optimizer.step()
+    torch._dynamo.utils.counters.clear()  # other tests of this process ask whether anything was compiled
     assert names(tmp_path) == {"blocks.0", "blocks.1"}
 
 
