@@ -5,6 +5,7 @@ import collections
 import pytest
 import torch
 from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
 import adapter_rows
 import models
@@ -212,6 +213,33 @@ def test_compiled_blocks_keep_their_names(tmp_path):
         optimizer.step()
     torch._dynamo.utils.counters.clear()  # other tests of this process ask whether anything was compiled
     assert names(tmp_path) == {"blocks.0", "blocks.1"}
+
+
+@pytest.mark.parametrize("how", ["ddp", "fsdp2", "checkpoint"])
+def test_blocks_under_wrappers_keep_their_names(how, tmp_path):
+    torch.distributed.init_process_group(
+        "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
+    )
+    try:
+        model = models.build("gpt")
+        if how == "ddp":
+            model = nn.parallel.DistributedDataParallel(model)
+        elif how == "fsdp2":
+            for part in (*model.blocks, model):
+                torch.distributed.fsdp.fully_shard(part)
+        else:
+            for i, block in enumerate(model.blocks):
+                model.blocks[i] = checkpoint_wrapper(block)
+        assert blocks_of(model) == {"blocks.0", "blocks.1"}
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        data, target = models.draw("gpt")
+        keys = {"kinds": ["activations"], "modules": "blocks"}
+        with trainmon.watch(model, optimizer, out=str(tmp_path), **keys):
+            models.loss_of(model(data), target).backward()
+            optimizer.step()
+    finally:
+        torch.distributed.destroy_process_group()
+    assert names(tmp_path) == names(tmp_path, "actv_grad") == {"blocks.0", "blocks.1"}
 
 
 def test_full_steps_read_every_module(tmp_path, monkeypatch):
