@@ -45,6 +45,7 @@ PROGRAMS = {
     "peer_stats": ("{python}/bench_stats.py --peer-python {peer}", "--rounds 1"),
     "overhead": ("{python}/bench_overhead.py", "--pairs 2 --only gradients"),
     "hooks": ("{python}/bench_hooks.py", "--rounds 5"),
+    "estimate": ("{python}/bench_estimate.py", "--pairs 2 --only gradients"),
     "governor": ("{python}/bench_governor.py", "--steps 80 --budget 2%"),
     "memory": ("{python}/bench_memory.py", "--steps 2 --repeats 1"),
     "peer": ("{python}/bench_peer.py --peer-python {peer}", "--pairs 2 --only gradients"),

@@ -8,6 +8,7 @@ if TYPE_CHECKING:  # they and editors follow no name that resolves on first use
     from trainmon.comparison import compare as compare
     from trainmon.config import ConfigError as ConfigError
     from trainmon.conversion import convert as convert
+    from trainmon.cost import estimate as estimate
     from trainmon.directions import compare_directions as compare_directions
     from trainmon.monitor import Watch as Watch
     from trainmon.monitor import watch as watch
@@ -56,6 +57,7 @@ _HOME = {
     "convert": "trainmon.conversion",
     "compare_directions": "trainmon.directions",
     "describe": "trainmon.torch.describe",
+    "estimate": "trainmon.cost",
     "ConfigError": "trainmon.config",
 }
 

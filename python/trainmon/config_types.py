@@ -30,6 +30,8 @@ class OtherKeys(TypedDict, total=False):
     """threads that measure one large tensor"""
     input_grads: bool
     """whether actv_grad includes the gradients of module inputs"""
+    modules: Literal["auto", "all", "blocks"]
+    """whose activations are read: of all modules, or of repeated blocks (layers of a transformer) alone; auto: all up to 500 modules, else blocks"""
     moments_at: Literal["after_step", "before_step"]
     """when optimizer state is read: after the step, or before it"""
     attention_modules: str | Collection[str]

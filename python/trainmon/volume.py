@@ -22,6 +22,8 @@ class Volume:
         row_bytes += CHECK_BYTES if config["checks"] and "log" in config["sinks"] else 0
         curves = config["tensorboard_tags"] if "tensorboard" in config["sinks"] else 0
         per_step = rows * row_bytes + min(curves, 4 * rows) * CURVE_BYTES
+        self.ranks, self.every = ranks, every
+        self.per_row = per_step / rows if rows else 0.0  # bytes, of all sinks
         self.per_day = per_step * ranks / every * DAY  # bytes, at one step a second
         self.files_per_day = ranks + self.per_day / (config["segment_mb"] * 2**20)
         self._is_bounded = not config["allow_volume"] and per_step > 0

@@ -17,6 +17,7 @@ namespace {
 using std::string_view;
 
 constexpr std::array<string_view, 2> kMomentsAt = {"after_step", "before_step"};
+constexpr std::array<string_view, 3> kModules = {"auto", "all", "blocks"};
 constexpr std::array<string_view, 3> kLayouts = {"bhsd", "bshd", "sbhd"};
 constexpr std::array<string_view, 3> kCausal = {"auto", "yes", "no"};
 constexpr std::array<string_view, 2> kCollectives = {"functions", "all"};
@@ -106,6 +107,10 @@ const std::array kTable = {
             1, 256),
     plain({"input_grads", &Config::input_grads, details, hooks, on_request, "false",
            "whether actv_grad includes the gradients of module inputs"}),
+    choice({"modules", &Config::modules, details, hooks, on_request, R"("blocks")",
+            "whose activations are read: of all modules, or of repeated blocks (layers of a "
+            "transformer) alone; auto: all up to 500 modules, else blocks"},
+           kModules),
     choice({"moments_at", &Config::moments_at, details, hooks, on_request, R"("before_step")",
             "when optimizer state is read: after the step, or before it"},
            kMomentsAt),

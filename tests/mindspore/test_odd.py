@@ -91,3 +91,10 @@ def test_odd_tensors(tmp_path, make):
     )
     mlp.check(row, x.astype(float)) if x.size else None
     assert row["count"] == x.size
+
+
+def test_a_choice_of_blocks_is_refused(tmp_path):
+    model = mlp.net()
+    with pytest.raises(ValueError, match='modules="blocks" is not offered under MindSpore'):
+        trainmon.watch(model, mlp.adamw(model), modules="blocks", out=str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()

@@ -65,7 +65,7 @@ class CoverageBase:
         raise NotImplementedError
 
     def followed(self) -> str:
-        """For the start line: optimizers inside what was given."""
+        """For the start line: optimizers inside what was given, and a choice that was made."""
         return ""
 
     def kinds(self) -> list[str]:

@@ -66,6 +66,11 @@ class Adapter(AdapterBase):
     # --- start -----------------------------------------------------------------------------------
 
     def prepare(self, config: dict) -> int:
+        if config["modules"] == "blocks":
+            raise ValueError(
+                'modules="blocks" is not offered under MindSpore: "all" and "auto" read every cell, and '
+                "`include` chooses among them"
+            )
         rows = super().prepare(config)
         self.pairs = bool(self.kinds & {"mg_direction", "update_ratio"})
         for parameter in self.parameters:

@@ -54,6 +54,8 @@ OF_OPTIMIZERS = {
 class Adapter(DuringTraining):
     """Everything between one core Monitor and one model: prepare(), install(), then remove()."""
 
+    activations_type = Activations
+
     def __init__(self, model, optimizers, scaler, selection=None, relay=None):
         """Without optimizers the training loop declares its steps: declare_step()."""
         self.roots = chunks_of(model)
@@ -102,6 +104,8 @@ class Adapter(DuringTraining):
         """(chunk, name, module) for activations; all of them for features, which choose."""
         found: list[tuple] = []
         seen: set[int] = set()
+        if not everything:
+            self.selection.decide(self.roots, self.coverage.not_covered)
         choose = self.selection.everything if everything else self.selection.modules
         for chunk, root in enumerate(self.roots):
             for name, module in choose(root, chunk, seen, self.coverage.not_covered):
@@ -124,22 +128,43 @@ class Adapter(DuringTraining):
             self.coverage.not_covered(kind, "watch() without an optimizer")
         return kinds
 
-    def _rows_per_step(self) -> int:
+    def parameter_rows(self) -> list[tuple[str, list, int]]:
+        """(kind, parameters that have rows of it, rows of each in a step); "moments" is all state of
+        the optimizers together, taken for two tensors."""
         micro = self.config["grad_acc_steps"] or 1
         selected = [p for p in self.parameters if p.selected]
-        trained = sum(p.tensor.requires_grad for p in selected)
-        rows = trained * micro * len({"grad_unreduced", "grad_micro"} & self.kinds)
-        rows += trained * len({"mg_direction", "update"} & self.kinds)
-        rows += trained if "grad_reduced" in self.kinds else 0
+        trained = [p for p in selected if p.tensor.requires_grad]
+        table = (
+            ("grad_unreduced", trained, micro),
+            ("grad_micro", trained, micro),
+            ("grad_reduced", trained, 1),
+            ("mg_direction", trained, 1),
+            ("update", trained, 1),
+            ("update_ratio", trained, 2),  # histograms of two elements
+            ("param_origin", selected, 1),
+            ("param_updated", selected, 1),
+        )
+        rows = [line for line in table if line[0] in self.kinds]
+        return rows + [("moments", trained, 2)] if self.wants_state else rows
+
+    def features_rows(self) -> dict[str, int]:
+        """Rows of a step, by kind of FEATURES."""
+        if not (wanted := self.kinds & FEATURES):
+            return {}
+        modules = self._selected_modules(everything=True)
+        micro = self.config["grad_acc_steps"] or 1
+        return {
+            kind: self._features(None, {kind}).rows_per_step(modules, micro)
+            for kind in sorted(wanted)
+        }
+
+    def _rows_per_step(self) -> int:
+        micro = self.config["grad_acc_steps"] or 1
+        rows = sum(len(parameters) * times for _, parameters, times in self.parameter_rows())
         rows += len(self.roots) * micro * len({"input", "input_entropy"} & self.kinds)
-        rows += len(selected) * len({"param_origin", "param_updated"} & self.kinds)
-        rows += trained * 2 if self.wants_state else 0
         if per_module := 2 * len({"actv", "actv_grad"} & self.kinds):
             rows += len(self._selected_modules()) * per_module * micro
-        if wanted := self.kinds & FEATURES:
-            features = self._features(None, wanted)
-            rows += features.rows_per_step(self._selected_modules(everything=True), micro)
-        return rows
+        return rows + sum(self.features_rows().values())
 
     def wants(self, kind: str) -> bool:
         return kind in self.kinds or "moments" in self.kinds
@@ -282,7 +307,7 @@ class Adapter(DuringTraining):
                 self.coverage.not_covered("actv_grad of inputs", gradient_edges.NOT_NUMBERED)
                 inputs = False
             part = self._part("activations")
-            self.activations = Activations(self, part, values, gradients, inputs)
+            self.activations = self.activations_type(self, part, values, gradients, inputs)
             self.clock.refresh()
         if wanted := self.kinds & FEATURES:
             self.features = self._features(self._part("features"), wanted)

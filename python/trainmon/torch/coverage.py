@@ -41,7 +41,8 @@ class Coverage(CoverageBase):
     def followed(self) -> str:
         chains = [chain for chain in self._inside().values() if len(chain) > 1]
         texts = [f"{chain[-1]} inside {' inside '.join(chain[-2::-1])}" for chain in chains]
-        return "; follows " + ", ".join(texts) if texts else ""
+        chosen = self.adapter.selection.remark
+        return ("; follows " + ", ".join(texts) if texts else "") + chosen
 
     def _foreign(self):
         adapter = self.adapter

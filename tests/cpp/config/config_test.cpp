@@ -51,12 +51,13 @@ TEST(ConfigParse, EveryKeyIsRead) {
     "eps": 1e-5, "threads": 4, "input_grads": false, "grad_acc_steps": 8, "start_iteration": 100,
     "clock": 1, "backend": "ops", "queue_mb": 1.5, "overflow": "block", "flush_seconds": 0.25,
     "stop_timeout_seconds": 5, "device_timeout_seconds": 9.5, "segment_mb": 2, "latest_mb": 3, "tensorboard_tags": 50, "budget": "2.5%",
-    "recorder_mb": 2.5, "fsync": "flush", "allow_volume": true, "moments_at": "before_step", "attention_modules": ["**.attn"],
+    "recorder_mb": 2.5, "fsync": "flush", "allow_volume": true, "moments_at": "before_step", "modules": "blocks", "attention_modules": ["**.attn"],
     "attention_layout": "sbhd", "attention_causal": "yes", "spectral_modules": ["head"],
     "router_modules": ["**.gate"], "collectives": "all", "collective_inputs": true,
     "collective_callers": ["train.py\\[23\\]"], "alert_deviation": 0.5, "alert_limit": 1e10,
     "alert_stats": ["max"], "alert_warmup": 3})");
   EXPECT_EQ(config.moments_at, "before_step");
+  EXPECT_EQ(config.modules, "blocks");
   EXPECT_EQ(config.attention_modules, std::vector<std::string>{"**.attn"});
   EXPECT_EQ(config.attention_layout, "sbhd");
   EXPECT_EQ(config.attention_causal, "yes");

@@ -36,14 +36,15 @@ def _walk(prefix: str, module: nn.Module, above: tuple) -> Iterator[tuple[str, n
     if any(module is other for other in above):
         return
     yield prefix, module
-    for key, child in module._modules.items():
-        if child is None:
-            continue
-        if _is_inner(module, key):
-            name = prefix
-        else:
-            name = f"{prefix}.{key}" if prefix else key
+    for name, child in children(prefix, module):
         yield from _walk(name, child, (*above, module))
+
+
+def children(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """(name, module) of those directly in the module that has this name."""
+    for key, child in module._modules.items():
+        if child is not None:
+            yield (name if _is_inner(module, key) else within(name, key)), child
 
 
 def _is_inner(module: nn.Module, key: str) -> bool:
@@ -52,6 +53,14 @@ def _is_inner(module: nn.Module, key: str) -> bool:
         return key in _INNER
     around = (getattr(sys.modules.get(place), name, None) for place, name in _AROUND)
     return isinstance(module, tuple(kind for kind in around if isinstance(kind, type)))
+
+
+def innermost(root: nn.Module) -> nn.Module:
+    """The user's module inside its wrappers."""
+    for key, child in root._modules.items():
+        if child is not None and _is_inner(root, key):
+            return innermost(child)
+    return root
 
 
 def within(chunk: str, name: str) -> str:
@@ -94,7 +103,7 @@ def callable_ones(
         seen.add(id(module))
         keys = set(module._modules.keys()) - {"_orig_mod"}
         wraps = any(_is_inner(module, key) for key in keys)
-        if (wrappers or not wraps) and _has_forward(module):
+        if (wrappers or not wraps) and has_forward(module):
             yield name, module
 
 
@@ -115,6 +124,6 @@ def _compiled(module: nn.Module) -> nn.Module | None:
     return inner
 
 
-def _has_forward(module: nn.Module) -> bool:
+def has_forward(module: nn.Module) -> bool:
     """Whether it can be called at all: ModuleList and the like cannot."""
     return type(module).forward is not nn.Module.forward or "forward" in vars(module)
