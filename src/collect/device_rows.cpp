@@ -22,6 +22,8 @@ class DeviceRows::Values final : public LateValues {
     return true;
   }
 
+  bool lost() const noexcept override { return !ready() && waiting_[ready_].launch->lost(); }
+
   void fill(RecordBatch& batch) noexcept override {
     // A full queue may have dropped rows; those left are still in order.
     std::size_t next = 0;
@@ -107,6 +109,11 @@ RecordBatch DeviceRows::seal() {
 void DeviceRows::set_window(int optimizer, std::int64_t window) {
   const std::lock_guard lock(mutex_);
   for (const auto& [device, stream] : streams_) device->set_window(optimizer, window, stream);
+}
+
+void DeviceRows::look_for_loss() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [device, stream] : streams_) device->look_for_loss();
 }
 
 std::vector<Row> DeviceRows::collect_replays() {

@@ -50,6 +50,8 @@ class DeviceRows {
   RecordBatch seal();
   // The optimizer's window has ended and this one is open, for whatever runs on the device later.
   void set_window(int optimizer, std::int64_t window);
+  // Asks each device in use, without waiting, whether its values will ever come.
+  void look_for_loss();
   // A row for every replay since the last call, without its seq.
   std::vector<Row> collect_replays();
   // Replays that found no room.

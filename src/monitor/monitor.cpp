@@ -379,6 +379,7 @@ Health Monitor::stop() {
     state_->attempt("late values", [&] { state_->collector.seal_late(); });
     state_->attempt("seal", [&] { state_->collector.collect_replays(); });
     state_->attempt("seal", [&] { state_->collector.seal(Moment::stop); });
+    state_->attempt("lost devices", [&] { state_->collector.look_for_lost_devices(); });
     if (has_recorder()) state_->recorder->close();
     const bool is_done = state_->pipe->stop(seconds(state_->config.stop_timeout_seconds));
     if (is_done) {

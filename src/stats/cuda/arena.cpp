@@ -52,6 +52,10 @@ bool Launch::ready() const noexcept {
   return seen_ == flight_->rows;
 }
 
+bool Launch::lost() const noexcept {
+  return arena_->is_lost.load(std::memory_order_acquire) && !ready();
+}
+
 RowState Launch::state(std::size_t row) const noexcept {
   return flight_->results[row].state;
 }

@@ -45,6 +45,7 @@ Loaded load() {
   find(d.exchange_mode, "cuThreadExchangeStreamCaptureMode");
   find(d.stream_create, "cuStreamCreate");
   find(d.stream_wait, "cuStreamSynchronize");
+  find(d.stream_query, "cuStreamQuery");
   find(d.error_name, "cuGetErrorName");
   if (!missing.empty()) {
     loaded.why = "the CUDA driver has no " + missing + ": it is older than CUDA 10.1";
