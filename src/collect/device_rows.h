@@ -22,7 +22,7 @@ struct DeviceSweep {
   cuda::CudaDevice* device = nullptr;
   int device_index = 0;
   void* stream = nullptr;
-  std::vector<cuda::Piece> pieces;
+  cuda::Pieces pieces;
   std::vector<Row> rows;
   int optimizer = 0;                  // of the first row
   const TensorView* scale = nullptr;  // what those of its device and stream are divided by
@@ -58,18 +58,25 @@ class DeviceRows {
   std::uint64_t replays_lost() const { return lost_; }
 
  private:
-  struct Waiting {
-    Row row;
-    std::shared_ptr<const cuda::Launch> launch;
-    std::uint32_t index = 0;
-    bool is_scaled = false;  // divided by what was measured last in the launch
+  struct Launch {
+    std::shared_ptr<const cuda::Launch> results;
+    bool is_scaled = false;  // divided by what was measured last in it
     std::uint32_t scale = 0;
+  };
+  // Where the value of a row will be.
+  struct Place {
+    std::uint64_t seq = 0;  // of the row
+    std::uint32_t launch = 0;
+    std::uint32_t index = 0;
   };
   class Values;
 
   const std::function<void(Row&)> finish_;
   std::mutex mutex_;
-  std::vector<Waiting> waiting_;
+  std::vector<Row> rows_;  // launched since the last seal,
+  std::vector<Place> places_;
+  std::vector<Launch> launches_;
+  bool is_ordered_ = true;                      // by seq
   std::map<cuda::CudaDevice*, void*> streams_;  // used last, of every device in use
   std::map<std::uint32_t, std::vector<Row>> captured_;
   std::shared_ptr<cuda::ReplayInbox> inbox_ = std::make_shared<cuda::ReplayInbox>();

@@ -47,12 +47,14 @@ struct Flight {
   std::uint64_t serial = 0;
   std::uint64_t ends[4] = {};
   std::atomic<bool> released{false};
+  std::atomic<bool> is_done{false};  // somebody saw all of its results
 
   bool done(std::size_t row) const {
     return std::atomic_ref(const_cast<std::uint64_t&>(results[row].stamp))
                .load(std::memory_order_acquire) == serial;
   }
   bool done() const {
+    if (is_done.load(std::memory_order_acquire)) return true;
     for (std::size_t row = rows; row-- > 0;) {
       if (!done(row)) return false;
     }

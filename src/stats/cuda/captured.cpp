@@ -39,17 +39,16 @@ Pointer CudaDevice::lasting(std::size_t bytes, Status& status) {
 
 // A graph keeps the addresses it was captured with, so what it uses is never used again. Its
 // table is on the device before the first replay, by a stream that is not captured.
-Launched CudaDevice::launch_captured(const std::vector<Piece>& given, Work& work, Stream stream,
+Launched CudaDevice::launch_captured(Pieces& pieces, Work& work, Stream stream,
                                      const std::shared_ptr<ReplayInbox>& inbox) {
   Launched out;
-  if (given.empty()) {
+  if (pieces.empty()) {
     out.why = "empty_in_graph";
     return out;
   }
-  std::vector<Piece> pieces = given;
   const Relaxed relaxed(*driver_);
-  const Table table = lay_out(pieces);
-  const BlobLayout layout(pieces.size(), table.chunks, table.strided);
+  const Table table = lay_out(pieces.entries);
+  const BlobLayout layout(pieces.size(), table.chunks, pieces.gaps.size());
   Status status = 0;
   const Pointer partials = lasting(table.need.partials * sizeof(RowState) + 1, status);
   const Pointer counters = lasting(table.need.counters * sizeof(unsigned) + 1, status);

@@ -215,15 +215,15 @@ Status CudaDevice::launch_kernel(Work& work, Stream stream) {
                          stream, parameters, nullptr);
 }
 
-Status CudaDevice::send_table(const std::vector<Piece>& pieces, const BlobLayout& layout,
-                              std::size_t at, Work& work, Stream stream) {
+Status CudaDevice::send_table(const Pieces& pieces, const BlobLayout& layout, std::size_t at,
+                              Work& work, Stream stream) {
   const Pointer to = arena_->blob_device + at;
   write_blob(pieces, layout, arena_->blob + at);
   point_into_blob(work, layout, to);
   return driver_->copy_to_device(to, arena_->blob + at, layout.bytes, stream);
 }
 
-Launched CudaDevice::launch(std::vector<Piece>& pieces, double eps, Stream stream,
+Launched CudaDevice::launch(Pieces& pieces, double eps, Stream stream,
                             const std::shared_ptr<ReplayInbox>& inbox) {
   const std::lock_guard lock(mutex_);
   Launched out;
@@ -238,11 +238,15 @@ Launched CudaDevice::launch(std::vector<Piece>& pieces, double eps, Stream strea
   }
   // Tensors without elements are answered here, the others by the device.
   const std::size_t rows = pieces.size();
-  for (std::size_t i = 0; i < rows; ++i) pieces[i].entry.row = static_cast<std::uint32_t>(i);
-  const auto full = std::stable_partition(pieces.begin(), pieces.end(),
-                                          [](const Piece& p) { return p.entry.elements > 0; });
-  const std::vector<Piece> empty(full, pieces.end());
-  pieces.erase(full, pieces.end());
+  std::vector<std::uint32_t> empty;
+  for (std::size_t i = 0; i < rows; ++i) {
+    Entry& entry = pieces.entries[i];
+    entry.row = static_cast<std::uint32_t>(i);
+    if (entry.elements == 0) empty.push_back(entry.row);
+  }
+  if (!empty.empty()) {
+    std::erase_if(pieces.entries, [](const Entry& entry) { return entry.elements == 0; });
+  }
   Work work = {};
   work.eps = eps;
   work.window = reinterpret_cast<const std::int32_t*>(windows_);
@@ -255,11 +259,11 @@ Launched CudaDevice::launch(std::vector<Piece>& pieces, double eps, Stream strea
     }
     return launch_captured(pieces, work, stream, inbox);
   }
-  Table table = lay_out(pieces);
+  Table table = lay_out(pieces.entries);
   work.tensors = static_cast<std::uint32_t>(pieces.size());
   work.chunks = table.chunks;
-  const bool is_inline = pieces.size() <= kInline && table.strided == 0;
-  const BlobLayout layout(pieces.size(), table.chunks, table.strided);
+  const bool is_inline = pieces.size() <= kInline && pieces.gaps.empty();
+  const BlobLayout layout(pieces.size(), table.chunks, pieces.gaps.size());
   table.need.rows = rows;
   table.need.blob = is_inline ? 0 : layout.bytes;
   arena_->reclaim();
@@ -274,8 +278,8 @@ Launched CudaDevice::launch(std::vector<Piece>& pieces, double eps, Stream strea
   flight->serial = work.serial = ++serial_;
   flight->results = arena.results + places.row;
   flight->rows = rows;
-  for (const Piece& piece : empty) {
-    Result& result = arena.results[places.row + piece.entry.row];
+  for (const std::uint32_t row : empty) {
+    Result& result = arena.results[places.row + row];
     result.state = {};
     std::atomic_ref(result.stamp).store(work.serial, std::memory_order_release);
   }
@@ -284,7 +288,7 @@ Launched CudaDevice::launch(std::vector<Piece>& pieces, double eps, Stream strea
   point_at_counters(work, reinterpret_cast<unsigned*>(arena.counters_device) + places.counter);
   Status status = 0;
   if (is_inline) {
-    for (std::size_t i = 0; i < pieces.size(); ++i) work.inlined[i] = pieces[i].entry;
+    std::ranges::copy(pieces.entries, work.inlined);
   } else {
     status = send_table(pieces, layout, places.blob, work, stream);
   }

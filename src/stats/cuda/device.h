@@ -54,8 +54,9 @@ class CudaDevice {
   // nullptr where there are no kernels for it; `why` says which is missing.
   static CudaDevice* of(int index, std::string& why);
 
-  // One kernel for all of them, on `stream`. `inbox` may be null: then a capture is refused.
-  Launched launch(std::vector<Piece>& pieces, double eps, Stream stream,
+  // One kernel for all of them, on `stream`; `pieces` is left in any state. `inbox` may be null:
+  // then a capture is refused.
+  Launched launch(Pieces& pieces, double eps, Stream stream,
                   const std::shared_ptr<ReplayInbox>& inbox);
   // Memory for this many tensors and elements in one launch, so that none is needed later.
   void reserve(std::size_t tensors, std::int64_t bytes);
@@ -84,12 +85,12 @@ class CudaDevice {
   bool grow(const Need& need, std::string& why);
   // An arena that `need` fits into.
   bool make_room(const Need& need, std::string& why);
-  Launched launch_captured(const std::vector<Piece>& pieces, Work& work, Stream stream,
+  Launched launch_captured(Pieces& pieces, Work& work, Stream stream,
                            const std::shared_ptr<ReplayInbox>& inbox);
   Status launch_kernel(Work& work, Stream stream);
   // The table of a launch, on its way to this place of the arena.
-  Status send_table(const std::vector<Piece>& pieces, const BlobLayout& layout, std::size_t at,
-                    Work& work, Stream stream);
+  Status send_table(const Pieces& pieces, const BlobLayout& layout, std::size_t at, Work& work,
+                    Stream stream);
   Pointer lasting(std::size_t bytes, Status& status);
 
   const Driver* driver_ = nullptr;
