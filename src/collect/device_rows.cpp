@@ -122,6 +122,20 @@ void DeviceRows::look_for_loss() {
   for (const auto& [device, stream] : streams_) device->look_for_loss();
 }
 
+void DeviceRows::time_launches(bool on) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [device, stream] : streams_) device->time_launches(on);
+}
+
+std::optional<double> DeviceRows::launch_seconds() {
+  const std::lock_guard lock(mutex_);
+  std::optional<double> longest;
+  for (const auto& [device, stream] : streams_) {
+    if (const auto took = device->launch_seconds()) longest = std::max(*took, longest.value_or(0));
+  }
+  return longest;
+}
+
 std::vector<Row> DeviceRows::collect_replays() {
   std::vector<Row> rows;
   const std::lock_guard lock(mutex_);

@@ -52,6 +52,10 @@ class DeviceRows {
   void set_window(int optimizer, std::int64_t window);
   // Asks each device in use, without waiting, whether its values will ever come.
   void look_for_loss();
+  // Whether launches on the devices in use are timed, and what those took that were: the longest
+  // of the devices that answer, in seconds.
+  void time_launches(bool on);
+  std::optional<double> launch_seconds();
   // A row for every replay since the last call, without its seq.
   std::vector<Row> collect_replays();
   // Replays that found no room.

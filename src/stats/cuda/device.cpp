@@ -20,6 +20,21 @@ constexpr std::size_t kPartials = 65536;  // states of 128 KiB each: 8 GiB of te
 constexpr std::size_t kCounters = 8192;
 constexpr int kTries = 3;  // launches in a row that may fail before there are no more
 
+// Gives each tensor its row. The rows of tensors without elements, which leave `pieces`: they are
+// answered here, the others by the device.
+std::vector<std::uint32_t> number_and_take_empty(Pieces& pieces) {
+  std::vector<std::uint32_t> empty;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    Entry& entry = pieces.entries[i];
+    entry.row = static_cast<std::uint32_t>(i);
+    if (entry.elements == 0) empty.push_back(entry.row);
+  }
+  if (!empty.empty()) {
+    std::erase_if(pieces.entries, [](const Entry& entry) { return entry.elements == 0; });
+  }
+  return empty;
+}
+
 }  // namespace
 
 CudaDevice* CudaDevice::of(int index, std::string& why) {
@@ -215,6 +230,19 @@ Status CudaDevice::launch_kernel(Work& work, Stream stream) {
                          stream, parameters, nullptr);
 }
 
+void CudaDevice::time_launches(bool on) {
+  const std::lock_guard lock(mutex_);
+  timer_.turn(on);
+}
+
+std::optional<double> CudaDevice::launch_seconds() {
+  const std::lock_guard lock(mutex_);
+  if (is_lost_.load(std::memory_order_relaxed)) return std::nullopt;
+  const InContext in_context(*driver_, context_);
+  if (in_context.status() != 0) return std::nullopt;
+  return timer_.take(*driver_);
+}
+
 Status CudaDevice::send_table(const Pieces& pieces, const BlobLayout& layout, std::size_t at,
                               Work& work, Stream stream) {
   const Pointer to = arena_->blob_device + at;
@@ -236,17 +264,8 @@ Launched CudaDevice::launch(Pieces& pieces, double eps, Stream stream,
     out.why = failed("no context", in_context.status());
     return out;
   }
-  // Tensors without elements are answered here, the others by the device.
   const std::size_t rows = pieces.size();
-  std::vector<std::uint32_t> empty;
-  for (std::size_t i = 0; i < rows; ++i) {
-    Entry& entry = pieces.entries[i];
-    entry.row = static_cast<std::uint32_t>(i);
-    if (entry.elements == 0) empty.push_back(entry.row);
-  }
-  if (!empty.empty()) {
-    std::erase_if(pieces.entries, [](const Entry& entry) { return entry.elements == 0; });
-  }
+  const std::vector<std::uint32_t> empty = number_and_take_empty(pieces);
   Work work = {};
   work.eps = eps;
   work.window = reinterpret_cast<const std::int32_t*>(windows_);
@@ -292,7 +311,11 @@ Launched CudaDevice::launch(Pieces& pieces, double eps, Stream stream,
   } else {
     status = send_table(pieces, layout, places.blob, work, stream);
   }
-  if (status == 0 && !pieces.empty()) status = launch_kernel(work, stream);
+  if (status == 0 && !pieces.empty()) {
+    timer_.before_launch(*driver_, stream);
+    status = launch_kernel(work, stream);
+    if (status == 0) timer_.after_launch(*driver_, stream);
+  }
   if (status != 0) {
     // Its memory is not used again, for the device may still write there.
     is_stale_ = true;

@@ -15,6 +15,7 @@
 #include "stats/cuda/arena.h"
 #include "stats/cuda/driver.h"
 #include "stats/cuda/launch_table.h"
+#include "stats/cuda/launch_timer.h"
 #include "stats/cuda/work.h"
 
 namespace trainmon::cuda {
@@ -68,6 +69,10 @@ class CudaDevice {
   // Asks the driver, without waiting, whether an error has ended what the device does in this
   // process. Then no launch that is under way becomes ready, and all of them are lost().
   void look_for_loss();
+  // Whether launches are timed from now on; those in captured graphs are not. What they took, in
+  // seconds of the device, as LaunchTimer::take() says.
+  void time_launches(bool on);
+  std::optional<double> launch_seconds();
   // Puts what replays have left into the inboxes; how many found no room so far.
   std::uint64_t collect_replays();
 
@@ -108,6 +113,7 @@ class CudaDevice {
   int failures_ = 0;                   // launches in a row
   std::atomic<bool> is_lost_{false};
   std::uint64_t serial_ = 0;
+  LaunchTimer timer_;
 
   // for captured graphs
   Stream own_stream_ = nullptr;

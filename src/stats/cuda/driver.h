@@ -13,6 +13,7 @@ namespace trainmon::cuda {
 using Status = int;  // CUresult, 0 is success
 using Pointer = unsigned long long;
 using Context = void*;
+using Event = void*;
 using Function = void*;
 using Module = void*;
 using Stream = void*;
@@ -53,6 +54,10 @@ struct Driver {
   Status (*stream_create)(Stream* stream, unsigned flags) = nullptr;
   Status (*stream_wait)(Stream stream) = nullptr;
   Status (*stream_query)(Stream stream) = nullptr;
+  Status (*event_create)(Event* event, unsigned flags) = nullptr;
+  Status (*event_record)(Event event, Stream stream) = nullptr;
+  Status (*event_query)(Event event) = nullptr;
+  Status (*event_time)(float* ms, Event begin, Event end) = nullptr;
   Status (*error_name)(Status status, const char** name) = nullptr;
 
   // Loaded and initialised once, thread-safe; nullptr with `why` where there is no usable driver.

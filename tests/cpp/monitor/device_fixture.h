@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -131,8 +132,9 @@ struct DeviceMonitor {
   std::unique_ptr<Monitor> monitor;
   std::vector<SeriesId> series;
 
-  explicit DeviceMonitor(std::size_t tensors = 0) {
+  explicit DeviceMonitor(std::size_t tensors = 0, std::optional<double> budget = std::nullopt) {
     Config config = scratch.config();
+    config.budget = budget;
     config.queue_mb = 1024;
     config.stop_timeout_seconds = kStopTimeout;
     MonitorParts parts;

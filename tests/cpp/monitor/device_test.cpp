@@ -259,5 +259,43 @@ TEST(OnDevice, StopDoesNotWaitForALostDevice) {
   }
 }
 
+// Steps of a second by a simulated clock, to which a recorded step adds what its launches take on
+// the device. Hooks see none of that.
+double share_of_training(double budget, double launch_seconds, int steps) {
+  OneDevice on;
+  DeviceMonitor watched(20, budget);
+  std::vector<TensorView> views;
+  for (int i = 0; i < 20; ++i) views.push_back(on.tensors.make(DType::float32, {64}, on.stream));
+  stand_in::set_launch_seconds(launch_seconds);
+  double added = 0.0;
+  int counted = 0;
+  for (int step = 0; step < steps; ++step) {
+    const bool recorded = watched.monitor->recording(0);
+    watched.monitor->begin_attempt(0);
+    std::vector<Observed> done(views.size());
+    if (recorded) watched.monitor->observe_all(watched.series, views, done);
+    watched.monitor->end_attempt(0, Fate::taken, 1.0);
+    watched.monitor->seal(Moment::after_step);
+    const double here = recorded ? launch_seconds : 0.0;
+    watched.monitor->step_timed(1.0 + here, 0.0, recorded);
+    if (step < steps / 2) continue;
+    added += here;
+    ++counted;
+  }
+  stand_in::set_launch_seconds(0.0);
+  EXPECT_EQ(stand_in::take_faults(), kNoFaults);
+  return added / counted;
+}
+
+TEST(OnDevice, ABudgetCountsTheTimeOfTheDevice) {
+  constexpr double kBudget = 0.02;
+  // All steps would cost five times the budget, which is kept to 20 % of itself (P22).
+  const double share = share_of_training(kBudget, 0.1, 400);
+  EXPECT_LE(share, 1.2 * kBudget);
+  EXPECT_GE(share, 0.8 * kBudget);
+  // What costs less than the budget is recorded at every step.
+  EXPECT_DOUBLE_EQ(share_of_training(kBudget, 0.001, 400), 0.001);
+}
+
 }  // namespace
 }  // namespace trainmon::testing

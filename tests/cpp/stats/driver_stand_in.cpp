@@ -17,6 +17,7 @@ namespace trainmon::stand_in {
 namespace {
 
 using cuda::Context;
+using cuda::Event;
 using cuda::Function;
 using cuda::Module;
 using cuda::Pointer;
@@ -48,6 +49,11 @@ struct Queue {
   std::vector<Task> graph;
 };
 
+struct Moment {
+  double seconds = 0.0;  // of the device's clock
+  bool is_past = false;  // its stream has come to it
+};
+
 struct Waiting {
   Queue* queue;
   Task task;
@@ -68,6 +74,9 @@ struct Driver {
   std::vector<std::unique_ptr<Queue>> queues;
   std::vector<std::vector<Task>> graphs;
   std::deque<Waiting> waiting;
+  std::vector<std::unique_ptr<Moment>> events;
+  double clock = 0.0;  // of all devices: it goes on while kernels run
+  double launch_seconds = 0.0;
   std::vector<std::pair<std::string, int>> trace;
   std::map<std::string, std::int64_t> calls;
   std::int64_t until_failure = 0;
@@ -146,6 +155,13 @@ Queue* queue_of(Driver& d, Stream stream, const char* name) {
   fault(d, std::string(name) + " on something that is no stream");
   return nullptr;
 }
+Moment* event_of(Driver& d, Event event) {
+  for (const auto& known : d.events) {
+    if (known.get() == event) return known.get();
+  }
+  fault(d, "something that is no event");
+  return nullptr;
+}
 std::string place(const Queue& queue) {
   return "device " + std::to_string(queue.device) + " stream " + std::to_string(queue.number);
 }
@@ -153,6 +169,7 @@ std::string place(const Queue& queue) {
 void run(Driver& d, Task& task) {
   if (task.work) {
     run_measure(d.memory, *task.work, d.results);
+    d.clock += d.launch_seconds;
   } else {
     task.act();
   }
@@ -265,6 +282,11 @@ void release() {
 void write(Results results) {
   const std::lock_guard lock(driver().mutex);
   driver().results = results;
+}
+
+void set_launch_seconds(double seconds) {
+  const std::lock_guard lock(driver().mutex);
+  driver().launch_seconds = seconds;
 }
 
 void fail(std::int64_t nth, int status, bool sticks) {
@@ -500,6 +522,37 @@ Status cuStreamQuery(Stream stream) {
   const bool is_busy =
       std::ranges::any_of(d.waiting, [&](const Waiting& one) { return one.queue == queue; });
   return is_busy ? kNotReady : 0;
+}
+Status cuEventCreate(Event* event, unsigned) {
+  CALL(unsafe, "cuEventCreate");
+  d.events.push_back(std::make_unique<Moment>());
+  *event = d.events.back().get();
+  return 0;
+}
+Status cuEventRecord(Event event, Stream stream) {
+  CALL(in_context, "cuEventRecord");
+  Queue* queue = queue_of(d, stream, "an event");
+  auto* moment = event_of(d, event);
+  if (queue == nullptr || moment == nullptr) return kInvalidHandle;
+  note(d, "event on " + place(*queue));
+  moment->is_past = false;
+  const auto come = [moment, &d] { *moment = {d.clock, true}; };
+  return enqueue(d, *queue, {come, {}}, "an event");
+}
+Status cuEventQuery(Event event) {
+  CALL(unsafe, "cuEventQuery");
+  const auto* moment = event_of(d, event);
+  if (moment == nullptr) return kInvalidHandle;
+  return moment->is_past ? 0 : kNotReady;
+}
+Status cuEventElapsedTime(float* ms, Event begin, Event end) {
+  CALL(in_context, "cuEventElapsedTime");
+  const auto* from = event_of(d, begin);
+  const auto* to = event_of(d, end);
+  if (from == nullptr || to == nullptr) return kInvalidHandle;
+  if (!from->is_past || !to->is_past) return kNotReady;
+  *ms = static_cast<float>((to->seconds - from->seconds) * 1e3);
+  return 0;
 }
 Status cuGetErrorName(Status status, const char** name) {
   switch (status) {

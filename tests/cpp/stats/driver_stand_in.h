@@ -46,6 +46,9 @@ void release();
 enum class Results { computed, numbered, stamped };
 void write(Results results);
 
+// Seconds of the device that each launch takes from now on, by its events. 0 at first.
+void set_launch_seconds(double seconds);
+
 // The `nth` of the calls that trainmon makes from now on (1: the next one) returns `status`. After
 // an error that sticks, so does every later call for that device, and what its streams hold is
 // lost. 0: none fails.
