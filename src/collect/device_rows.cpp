@@ -79,6 +79,7 @@ std::string DeviceRows::launch(DeviceSweep& sweep, double eps) {
       for (Row& row : sweep.rows) row.key.flags |= flag::kStillScaled;
     }
     if (launched.captured != 0) {
+      if (captured_.empty()) lost_before_ = empty_rings();
       captured_[launched.captured] = sweep.rows;
     } else {
       const auto launch = static_cast<std::uint32_t>(launches_.size());
@@ -136,12 +137,17 @@ std::optional<double> DeviceRows::launch_seconds() {
   return longest;
 }
 
+std::uint64_t DeviceRows::empty_rings() {
+  std::uint64_t lost = 0;
+  for (const auto& [device, stream] : streams_) lost += device->collect_replays();
+  return lost;
+}
+
 std::vector<Row> DeviceRows::collect_replays() {
   std::vector<Row> rows;
   const std::lock_guard lock(mutex_);
   if (captured_.empty()) return rows;
-  lost_ = 0;
-  for (const auto& [device, stream] : streams_) lost_ += device->collect_replays();
+  lost_.store(empty_rings() - lost_before_, std::memory_order_relaxed);
   for (const cuda::Replay& replay : inbox_->take()) {
     const auto found = captured_.find(replay.launch);
     if (found == captured_.end() || replay.row >= found->second.size()) continue;

@@ -58,8 +58,8 @@ class DeviceRows {
   std::optional<double> launch_seconds();
   // A row for every replay since the last call, without its seq.
   std::vector<Row> collect_replays();
-  // Replays that found no room.
-  std::uint64_t replays_lost() const { return lost_; }
+  // Rows of replays that found no room, as far as collect_replays() has seen.
+  std::uint64_t replays_lost() const { return lost_.load(std::memory_order_relaxed); }
 
  private:
   struct Launch {
@@ -75,6 +75,9 @@ class DeviceRows {
   };
   class Values;
 
+  // Puts what replays left into inboxes; how many rows found no room so far, in this process.
+  std::uint64_t empty_rings();
+
   const std::function<void(Row&)> finish_;
   std::mutex mutex_;
   std::vector<Row> rows_;  // launched since the last seal,
@@ -84,7 +87,8 @@ class DeviceRows {
   std::map<cuda::CudaDevice*, void*> streams_;  // used last, of every device in use
   std::map<std::uint32_t, std::vector<Row>> captured_;
   std::shared_ptr<cuda::ReplayInbox> inbox_ = std::make_shared<cuda::ReplayInbox>();
-  std::uint64_t lost_ = 0;
+  std::uint64_t lost_before_ = 0;  // the first capture of this
+  std::atomic<std::uint64_t> lost_{0};
   // The scale that arrived last. Shared with batches, which may outlive this.
   std::shared_ptr<std::atomic<double>> scale_ = std::make_shared<std::atomic<double>>(1.0);
 };

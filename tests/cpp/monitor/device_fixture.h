@@ -136,6 +136,7 @@ struct DeviceMonitor {
     Config config = scratch.config();
     config.budget = budget;
     config.queue_mb = 1024;
+    config.flush_seconds = 600;  // replays are collected when a test ends
     config.stop_timeout_seconds = kStopTimeout;
     MonitorParts parts;
     parts.sinks.push_back(std::make_unique<KeepingSink>(kept));

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <map>
+#include <thread>
 
 #include "monitor/device_fixture.h"
 
@@ -141,6 +143,22 @@ TEST(OnDevice, EveryReplayOfACaptureHasItsRows) {
   EXPECT_EQ(stand_in::take_faults(), kNoFaults);
 }
 
+TEST(OnDevice, ReplaysWithoutRoomAreCounted) {
+  OneDevice on;
+  DeviceMonitor watched(10);
+  const std::vector<TensorView> views(10, on.tensors.make(DType::float32, {8}, on.stream));
+  watched.sweep(views);
+  stand_in::begin_capture(on.stream);
+  std::vector<Observed> done(10);
+  watched.monitor->observe_all(watched.series, views, done);
+  const int graph = stand_in::end_capture(on.stream);
+  for (int step = 0; step < 2000; ++step) stand_in::replay(graph, on.stream);
+  const Health health = watched.monitor->stop();
+  const std::int64_t lost = 20'000 - 16'384;  // as much as the ring holds
+  EXPECT_EQ(health.refused.at("replay_ring_full"), lost);
+  EXPECT_EQ(watched.kept->rows.size(), 10u + 16'384u);
+}
+
 // The stream 0 cannot be asked while another is captured, and may not be used.
 TEST(OnDevice, StreamZeroDuringACaptureIsLeftAlone) {
   OneDevice on;
@@ -154,6 +172,90 @@ TEST(OnDevice, StreamZeroDuringACaptureIsLeftAlone) {
   watched.sweep({view});
   EXPECT_EQ(watched.rows().size(), 2u);
   EXPECT_EQ(watched.monitor->health().refused.size(), 1u);
+}
+
+// What a GradScaler leaves in gradients is taken out of rows, where the scale is a number of the
+// same device and stream.
+TEST(OnDevice, RowsAreDividedByTheLossScale) {
+  OneDevice on;
+  const std::vector<TensorView> views = {on.tensors.make(DType::float32, {500}, on.stream),
+                                         on.tensors.make(DType::bfloat16, {90'000}, on.stream)};
+  TensorView scale = on.tensors.make(DType::float32, {}, on.stream);
+  auto& number = *static_cast<float*>(const_cast<void*>(scale.data));
+  DeviceMonitor watched(2);
+  std::vector<Observed> done(2);
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const float value : {4.0f, infinity, 0.0f}) {
+    number = value;
+    watched.monitor->observe_all(watched.series, views, done, 0, &scale);
+    watched.monitor->seal(Moment::before_step);
+  }
+  number = 4.0f;
+  scale.stream = nullptr;
+  watched.monitor->observe_all(watched.series, views, done, 0, &scale);
+  watched.monitor->seal(Moment::before_step);
+  const std::vector<Row> rows = watched.rows();
+  ASSERT_EQ(rows.size(), 8u);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    SCOPED_TRACE(i);
+    const bool is_divided = i < 2;
+    EXPECT_EQ((rows[i].key.flags & flag::kStillScaled) == 0, is_divided);
+    RowState wanted = on_the_host(views[i % 2]);
+    const double by = is_divided ? 4.0 : 1.0;
+    EXPECT_EQ(rows[i].state.max, wanted.max / by);
+    EXPECT_EQ(rows[i].state.min, wanted.min / by);
+    EXPECT_NEAR(rows[i].state.sum_sq, wanted.sum_sq / (by * by), 4e-8 * wanted.sum_sq);
+  }
+  EXPECT_EQ(stand_in::take_faults(), kNoFaults);
+}
+
+// A device that is far behind costs rows, which are counted, and no memory.
+TEST(OnDevice, ResultsWithoutRoomAreCounted) {
+  OneDevice on;
+  DeviceMonitor watched(1000);
+  const std::vector<TensorView> views(1000, on.tensors.make(DType::float32, {8}, on.stream));
+  watched.sweep(views);
+  watched.rows();
+  stand_in::hold();
+  for (int step = 0; step < 30; ++step) watched.sweep(views);
+  const std::int64_t refused = watched.monitor->health().refused["device_ring_full"];
+  EXPECT_GT(refused, 0);
+  stand_in::release();
+  EXPECT_EQ(watched.rows().size(), 31'000u - static_cast<std::size_t>(refused));
+  watched.sweep(views);
+  EXPECT_EQ(watched.rows().size(), 32'000u - static_cast<std::size_t>(refused));
+  EXPECT_EQ(stand_in::take_faults(), kNoFaults);
+}
+
+// Autograd has a thread for each device.
+TEST(OnDevice, DevicesOfTwoThreads) {
+  OneDevice on[2];
+  DeviceMonitor watched(20);
+  std::vector<TensorView> views[2];
+  for (int i = 0; i < 20; ++i) {
+    views[i / 10].push_back(on[i / 10].tensors.make(DType::float32, {30 + i}, on[i / 10].stream));
+  }
+  constexpr int kSteps = 200;
+  const auto backward = [&](std::size_t device) {
+    for (int step = 0; step < kSteps; ++step) {
+      for (std::size_t i = 0; i < 10; ++i) {
+        watched.monitor->observe(watched.series[10 * device + i], views[device][i]);
+      }
+      watched.monitor->seal(Moment::backward_end);
+    }
+  };
+  std::thread other(backward, std::size_t{1});
+  backward(0);
+  other.join();
+  const std::vector<Row> rows = watched.rows();
+  ASSERT_EQ(rows.size(), 20u * kSteps);
+  for (const Row& row : rows) {
+    const Series& series = watched.monitor->series().at(row.key.series);
+    const auto number = static_cast<std::size_t>(std::stoi(series.name.substr(1)));
+    EXPECT_EQ(row.state.count, 30 + static_cast<std::int64_t>(number));
+    EXPECT_EQ(row.state.max, on_the_host(views[number / 10][number % 10]).max);
+  }
+  EXPECT_EQ(stand_in::take_faults(), kNoFaults);
 }
 
 std::int64_t accounted(Monitor& monitor) {
