@@ -269,16 +269,23 @@ std::int64_t accounted(Monitor& monitor) {
 // whether a call failed: no more calls than that were made.
 bool steps_with_failure(std::int64_t nth, int status, bool sticks, bool from_start) {
   OneDevice on;
-  DeviceMonitor watched(5000);
+  DeviceMonitor watched(20);
   std::vector<TensorView> few;
   for (int i = 0; i < 20; ++i) few.push_back(on.tensors.make(DType::float32, {64}, on.stream));
-  // More than there is room for at first.
-  const std::vector<TensorView> many(5000, few[0]);
+  // More chunks than there is room for at first. Nobody reads the elements.
+  constexpr std::int64_t kElements = std::int64_t{65'600} * (131'072 / 4);
+  void* const large_memory = stand_in::allocate(on.device, 4 * kElements);
+  const std::vector<TensorView> large(1, TensorView{.data = large_memory,
+                                                    .ndim = 1,
+                                                    .sizes = &kElements,
+                                                    .device = Device::cuda,
+                                                    .device_index = on.device,
+                                                    .stream = on.stream});
   if (!from_start) watched.sweep(few);
   stand_in::fail(nth, status, sticks);
   std::int64_t observed = from_start ? 0 : 20;
   std::int64_t elsewhere = 0;
-  for (const auto& views : {few, many, few, many, few}) {
+  for (const auto& views : {few, large, few, large, few}) {
     for (const Observed done : watched.sweep(views)) elsewhere += done == Observed::elsewhere;
     observed += static_cast<std::int64_t>(views.size());
   }
@@ -288,6 +295,7 @@ bool steps_with_failure(std::int64_t nth, int status, bool sticks, bool from_sta
   const Health health = watched.monitor->stop();
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   EXPECT_LT(took.count(), kStopTimeout / 3) << "stop() waited for what never comes";
+  stand_in::deallocate(large_memory);
   EXPECT_EQ(accounted(*watched.monitor) + elsewhere, observed);
   std::int64_t not_ready = 0;
   for (const Row& row : watched.kept->rows) not_ready += (row.key.flags & flag::kNotReady) != 0;

@@ -101,7 +101,7 @@ void sweeps_of_100000(Trace& trace) {
     if (is_reserved) watched.monitor->reserve_device(device, kTensors, 40 * kTensors);
     trace.note();
     trace.begin("its sweeps");
-    for (int step = 0; step < 3; ++step) watched.sweep(all);
+    for (int step = 0; step < 2; ++step) watched.sweep(all);
     trace.note();
   }
   watched.monitor->stop();

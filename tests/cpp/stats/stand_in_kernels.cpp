@@ -1,5 +1,7 @@
 #include "stats/stand_in_kernels.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -17,9 +19,11 @@ using cuda::Work;
 void* Memory::take(std::size_t bytes, int device) {
   constexpr std::size_t kFilled = 1 << 16;  // more would only cost time
   constexpr int kUnexpected = 0xA5;
-  auto* memory = static_cast<std::byte*>(std::calloc(bytes + 255, 1));
-  const std::size_t to_line = (256 - reinterpret_cast<std::uintptr_t>(memory) % 256) % 256;
-  std::byte* begin = memory + to_line;
+  // Pages that nobody writes take no memory, however many there are.
+  void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (pages == MAP_FAILED) std::abort();
+  auto* begin = static_cast<std::byte*>(pages);
   std::memset(begin, kUnexpected, std::min(bytes, kFilled));
   blocks[begin] = {bytes, device, true};
   return begin;
@@ -38,7 +42,9 @@ void Memory::give_back(void* memory) {
   } else if (!found->second.is_there) {
     faults.emplace_back("freed twice");
   } else {
-    found->second.is_there = false;
+    found->second.is_there = false;  // its addresses are not used again
+    mmap(memory, found->second.bytes, PROT_NONE,
+         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   }
 }
 
