@@ -1,6 +1,6 @@
 #include "stats/cuda/launch_table.h"
 
-#include <cstring>
+#include <algorithm>
 
 #include "stats/layout.h"
 
@@ -84,8 +84,8 @@ BlobLayout::BlobLayout(std::size_t tensors, std::size_t chunks, std::size_t with
 
 void write_blob(const Pieces& pieces, const BlobLayout& layout, std::byte* to) {
   const std::vector<Entry>& entries = pieces.entries;
-  std::memcpy(to + layout.entries, entries.data(), entries.size() * sizeof(Entry));
-  std::memcpy(to + layout.gaps, pieces.gaps.data(), pieces.gaps.size() * sizeof(Gaps));
+  std::ranges::copy(entries, reinterpret_cast<Entry*>(to + layout.entries));
+  std::ranges::copy(pieces.gaps, reinterpret_cast<Gaps*>(to + layout.gaps));
   auto* first_chunk = reinterpret_cast<std::uint32_t*>(to + layout.first_chunk);
   auto* coarse = reinterpret_cast<std::uint32_t*>(to + layout.coarse);
   std::size_t next_coarse = 0;
