@@ -26,6 +26,7 @@
 #include "read_limit.h"
 #include "sinks/log_encode.h"
 #include "stats/cpu/level.h"
+#include "stats/driver_stand_in.h"
 #include "trainmon/probe.h"
 
 // By this name callgrind knows where to count.
@@ -138,6 +139,30 @@ Path queue() {
           kTensors, "tensor sealed, pushed and popped alone"};
 }
 
+// The training thread's part of a sweep over tensors of a CUDA device.
+Path device_sweep() {
+  constexpr int kTensors = 2000;
+  constexpr std::int64_t kElements = 64;
+  stand_in::write(stand_in::Results::stamped);
+  auto rank = std::make_shared<Rank>(kTensors);
+  const auto* memory = static_cast<std::byte*>(stand_in::allocate(0, kTensors * kElements * 4));
+  static const std::int64_t size = kElements;
+  std::vector<TensorView> views(kTensors);
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    const void* data = memory + i * kElements * 4;
+    views[i] = {data, DType::float32, 1, &size, nullptr, Device::cuda, 0, nullptr};
+  }
+  rank->collector.reserve_device(0, kTensors, kTensors * kElements * 4);
+  return {[=, sweep = std::make_shared<DeviceSweep>()] {
+            for (std::size_t i = 0; i < views.size(); ++i) {
+              rank->collector.observe_on_device(*sweep, rank->ids[i], views[i], 0);
+            }
+            kept += rank->collector.launch_on_device(*sweep).empty() ? 1 : 0;
+            rank->collector.seal(Moment::after_step);
+          },
+          kTensors, "tensor of a CUDA device"};
+}
+
 Path log_encoding() {
   constexpr int kTensors = 2000;
   const auto rank = std::make_shared<Rank>(kTensors, 1);
@@ -165,6 +190,7 @@ const std::vector<std::pair<std::string, std::function<Path()>>> kPaths = {
     {"small_tensor", small_tensor},
     {"observe", observe},
     {"queue", queue},
+    {"device_sweep", device_sweep},
     {"log_encoding", log_encoding},
 };
 

@@ -42,6 +42,7 @@ PROGRAMS = {
     "probe": ("{bin}/probe_bench", "--mib 8 --rounds 3"),
     "checks": ("{bin}/checks_bench", "--mib 8 --rounds 3"),
     "recorder": ("{bin}/recorder_bench", "--rounds 20"),
+    "device": ("{bin}/device_bench", "--rounds 20"),
     "peer_stats": ("{python}/bench_stats.py --peer-python {peer}", "--rounds 1"),
     "overhead": ("{python}/bench_overhead.py", "--pairs 2 --only gradients"),
     "hooks": ("{python}/bench_hooks.py", "--rounds 5"),

@@ -200,7 +200,8 @@ class Monitor {
 
   // --- a budget -----------------------------------------------------------------------------
   // The clock's step that has just ended took so long (0: not known). `own_seconds` of it were in
-  // hooks on the training thread; what a device did is not in them. True when other steps than
+  // hooks on the training thread. What launches on a CUDA device took is added to them here, by
+  // events around those of a step now and then. True when other steps than
   // before are recorded from the open window on. Without config.budget nothing happens. Call it at
   // every step or at none. Notes what it decides under "budget" in run.json and, as scalars of the
   // step, trainmon/recorded (0 or 1) and, now and then, trainmon/share.

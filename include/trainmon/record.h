@@ -237,6 +237,8 @@ class LateValues {
  public:
   virtual ~LateValues() = default;
   virtual bool ready() const noexcept = 0;
+  // Whether they will never be ready, for the device is lost.
+  virtual bool lost() const noexcept { return false; }
   // Writes the state of every row of the batch and the bytes of every payload.
   virtual void fill(RecordBatch& batch) noexcept = 0;
 };

@@ -191,19 +191,17 @@ void Collector::add(Row& row, const RowCheck* check) {
 
 bool Collector::observe_on_device(DeviceSweep& sweep, SeriesId series, const TensorView& tensor,
                                   std::uint32_t flags, const std::optional<Address>& address) {
-  std::string why;
-  cuda::CudaDevice* device = cuda::CudaDevice::of(tensor.device_index, why);
-  if (device == nullptr) return false;
-  sweep.device = device;
-  sweep.device_index = tensor.device_index;
-  sweep.stream = tensor.stream;
-  sweep.pieces.emplace_back();
-  if (!cuda::describe(tensor, sweep.pieces.back(), why)) {
-    sweep.pieces.pop_back();
-    throw std::invalid_argument(why);
+  if (sweep.rows.empty()) {
+    std::string why;
+    sweep.device = cuda::CudaDevice::of(tensor.device_index, why);
+    if (sweep.device == nullptr) return false;
+    sweep.device_index = tensor.device_index;
+    sweep.stream = tensor.stream;
   }
+  const char* refusal = cuda::describe(tensor, sweep.pieces);
+  if (refusal != nullptr) throw std::invalid_argument(refusal);
   const int optimizer = series_.at(series).optimizer;
-  sweep.pieces.back().entry.window = static_cast<std::uint16_t>(optimizer);
+  sweep.pieces.entries.back().window = static_cast<std::uint16_t>(optimizer);
   if (sweep.rows.empty()) sweep.optimizer = optimizer;
   sweep.rows.push_back(row_of(series, tensor.dtype,
                               {tensor.sizes, static_cast<std::size_t>(tensor.ndim)},

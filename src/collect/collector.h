@@ -89,6 +89,10 @@ class Collector {
   std::string launch_on_device(DeviceSweep& sweep);
   // What replays of captured graphs have left becomes rows.
   void collect_replays();
+  void look_for_lost_devices() { device_.look_for_loss(); }
+  // Events around launches, for the budget.
+  void time_launches(bool on) { device_.time_launches(on); }
+  std::optional<double> device_seconds() { return device_.launch_seconds(); }
   // The optimizer's window has closed.
   void window_closed(int optimizer) { device_.set_window(optimizer, windows_.window(optimizer)); }
   std::uint64_t replays_lost() const { return device_.replays_lost(); }

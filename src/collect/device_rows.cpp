@@ -13,24 +13,29 @@ class DeviceRows::Values final : public LateValues {
  public:
   Values(std::function<void(Row&)> finish, std::shared_ptr<std::atomic<double>> scale)
       : finish_(std::move(finish)), scale_(std::move(scale)) {}
-  void take(std::vector<Waiting>&& waiting) noexcept { waiting_ = std::move(waiting); }
+  void take(std::vector<Place>&& places, std::vector<Launch>&& launches) noexcept {
+    places_ = std::move(places);
+    launches_ = std::move(launches);
+  }
 
   bool ready() const noexcept override {
-    for (; ready_ < waiting_.size(); ++ready_) {
-      if (!waiting_[ready_].launch->ready()) return false;
+    for (; ready_ < launches_.size(); ++ready_) {
+      if (!launches_[ready_].results->ready()) return false;
     }
     return true;
   }
+
+  bool lost() const noexcept override { return !ready() && launches_[ready_].results->lost(); }
 
   void fill(RecordBatch& batch) noexcept override {
     // A full queue may have dropped rows; those left are still in order.
     std::size_t next = 0;
     for (Row& row : batch.rows) {
-      while (next < waiting_.size() && waiting_[next].row.key.seq != row.key.seq) ++next;
-      if (next == waiting_.size()) return;
-      const Waiting& waiting = waiting_[next];
-      row.state = waiting.launch->state(waiting.index);
-      if (waiting.is_scaled) unscale(row, waiting.launch->state(waiting.scale).max);
+      while (next < places_.size() && places_[next].seq != row.key.seq) ++next;
+      if (next == places_.size()) return;
+      const Launch& launch = launches_[places_[next].launch];
+      row.state = launch.results->state(places_[next].index);
+      if (launch.is_scaled) unscale(row, launch.results->state(launch.scale).max);
       finish_(row);
     }
   }
@@ -45,7 +50,8 @@ class DeviceRows::Values final : public LateValues {
     scale_->store(scale, std::memory_order_relaxed);
   }
 
-  std::vector<Waiting> waiting_;
+  std::vector<Place> places_;
+  std::vector<Launch> launches_;
   const std::function<void(Row&)> finish_;
   const std::shared_ptr<std::atomic<double>> scale_;
   mutable std::size_t ready_ = 0;
@@ -56,17 +62,11 @@ std::string DeviceRows::launch(DeviceSweep& sweep, double eps) {
   const auto rows = static_cast<std::uint32_t>(sweep.rows.size());
   bool is_scaled = false;
   if (sweep.scale != nullptr) {
-    std::string why;
-    sweep.pieces.emplace_back();
     is_scaled = sweep.scale->device == Device::cuda &&
                 sweep.scale->device_index == sweep.device_index &&
                 sweep.scale->stream == sweep.stream &&
-                cuda::describe(*sweep.scale, sweep.pieces.back(), why);
-    if (is_scaled) {
-      eps *= scale_->load(std::memory_order_relaxed);
-    } else {
-      sweep.pieces.pop_back();
-    }
+                cuda::describe(*sweep.scale, sweep.pieces) == nullptr;
+    if (is_scaled) eps *= scale_->load(std::memory_order_relaxed);
   }
   const cuda::Launched launched = sweep.device->launch(sweep.pieces, eps, sweep.stream, inbox_);
   if (launched) {
@@ -79,12 +79,16 @@ std::string DeviceRows::launch(DeviceSweep& sweep, double eps) {
       for (Row& row : sweep.rows) row.key.flags |= flag::kStillScaled;
     }
     if (launched.captured != 0) {
+      if (captured_.empty()) lost_before_ = empty_rings();
       captured_[launched.captured] = sweep.rows;
     } else {
-      for (std::size_t i = 0; i < sweep.rows.size(); ++i) {
-        const auto index = static_cast<std::uint32_t>(i);
-        waiting_.push_back({sweep.rows[i], launched.launch, index, is_scaled, rows});
+      const auto launch = static_cast<std::uint32_t>(launches_.size());
+      if (!rows_.empty() && rows_.back().key.seq > sweep.rows[0].key.seq) is_ordered_ = false;
+      launches_.push_back({launched.launch, is_scaled, rows});
+      for (std::uint32_t i = 0; i < rows; ++i) {
+        places_.push_back({sweep.rows[i].key.seq, launch, i});
       }
+      rows_.insert(rows_.end(), sweep.rows.begin(), sweep.rows.end());
     }
   }
   sweep.clear();
@@ -94,13 +98,18 @@ std::string DeviceRows::launch(DeviceSweep& sweep, double eps) {
 RecordBatch DeviceRows::seal() {
   RecordBatch batch;
   const std::lock_guard lock(mutex_);
-  if (waiting_.empty()) return batch;
-  std::ranges::sort(waiting_, {}, [](const Waiting& w) { return w.row.key.seq; });
-  batch.rows.reserve(waiting_.size());
-  for (const Waiting& waiting : waiting_) batch.rows.push_back(waiting.row);
-  auto values = std::make_shared<Values>(finish_, scale_);  // what may fail comes first
-  values->take(std::exchange(waiting_, {}));
+  if (rows_.empty()) return batch;
+  if (!is_ordered_) {
+    std::ranges::sort(rows_, {}, [](const Row& row) { return row.key.seq; });
+    std::ranges::sort(places_, {}, &Place::seq);
+  }
+  auto values = std::make_shared<Values>(finish_, scale_);  // what may fail comes first,
+  std::vector<Row> next;                                    // and the next ones are about as many
+  next.reserve(rows_.size());
+  values->take(std::exchange(places_, {}), std::exchange(launches_, {}));
+  batch.rows = std::exchange(rows_, std::move(next));
   batch.late = std::move(values);
+  is_ordered_ = true;
   return batch;
 }
 
@@ -109,12 +118,36 @@ void DeviceRows::set_window(int optimizer, std::int64_t window) {
   for (const auto& [device, stream] : streams_) device->set_window(optimizer, window, stream);
 }
 
+void DeviceRows::look_for_loss() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [device, stream] : streams_) device->look_for_loss();
+}
+
+void DeviceRows::time_launches(bool on) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [device, stream] : streams_) device->time_launches(on);
+}
+
+std::optional<double> DeviceRows::launch_seconds() {
+  const std::lock_guard lock(mutex_);
+  std::optional<double> longest;
+  for (const auto& [device, stream] : streams_) {
+    if (const auto took = device->launch_seconds()) longest = std::max(*took, longest.value_or(0));
+  }
+  return longest;
+}
+
+std::uint64_t DeviceRows::empty_rings() {
+  std::uint64_t lost = 0;
+  for (const auto& [device, stream] : streams_) lost += device->collect_replays();
+  return lost;
+}
+
 std::vector<Row> DeviceRows::collect_replays() {
   std::vector<Row> rows;
   const std::lock_guard lock(mutex_);
   if (captured_.empty()) return rows;
-  lost_ = 0;
-  for (const auto& [device, stream] : streams_) lost_ += device->collect_replays();
+  lost_.store(empty_rings() - lost_before_, std::memory_order_relaxed);
   for (const cuda::Replay& replay : inbox_->take()) {
     const auto found = captured_.find(replay.launch);
     if (found == captured_.end() || replay.row >= found->second.size()) continue;

@@ -22,7 +22,7 @@ struct DeviceSweep {
   cuda::CudaDevice* device = nullptr;
   int device_index = 0;
   void* stream = nullptr;
-  std::vector<cuda::Piece> pieces;
+  cuda::Pieces pieces;
   std::vector<Row> rows;
   int optimizer = 0;                  // of the first row
   const TensorView* scale = nullptr;  // what those of its device and stream are divided by
@@ -50,28 +50,45 @@ class DeviceRows {
   RecordBatch seal();
   // The optimizer's window has ended and this one is open, for whatever runs on the device later.
   void set_window(int optimizer, std::int64_t window);
+  // Asks each device in use, without waiting, whether its values will ever come.
+  void look_for_loss();
+  // Whether launches on the devices in use are timed, and what those took that were: the longest
+  // of the devices that answer, in seconds.
+  void time_launches(bool on);
+  std::optional<double> launch_seconds();
   // A row for every replay since the last call, without its seq.
   std::vector<Row> collect_replays();
-  // Replays that found no room.
-  std::uint64_t replays_lost() const { return lost_; }
+  // Rows of replays that found no room, as far as collect_replays() has seen.
+  std::uint64_t replays_lost() const { return lost_.load(std::memory_order_relaxed); }
 
  private:
-  struct Waiting {
-    Row row;
-    std::shared_ptr<const cuda::Launch> launch;
-    std::uint32_t index = 0;
-    bool is_scaled = false;  // divided by what was measured last in the launch
+  struct Launch {
+    std::shared_ptr<const cuda::Launch> results;
+    bool is_scaled = false;  // divided by what was measured last in it
     std::uint32_t scale = 0;
+  };
+  // Where the value of a row will be.
+  struct Place {
+    std::uint64_t seq = 0;  // of the row
+    std::uint32_t launch = 0;
+    std::uint32_t index = 0;
   };
   class Values;
 
+  // Puts what replays left into inboxes; how many rows found no room so far, in this process.
+  std::uint64_t empty_rings();
+
   const std::function<void(Row&)> finish_;
   std::mutex mutex_;
-  std::vector<Waiting> waiting_;
+  std::vector<Row> rows_;  // launched since the last seal,
+  std::vector<Place> places_;
+  std::vector<Launch> launches_;
+  bool is_ordered_ = true;                      // by seq
   std::map<cuda::CudaDevice*, void*> streams_;  // used last, of every device in use
   std::map<std::uint32_t, std::vector<Row>> captured_;
   std::shared_ptr<cuda::ReplayInbox> inbox_ = std::make_shared<cuda::ReplayInbox>();
-  std::uint64_t lost_ = 0;
+  std::uint64_t lost_before_ = 0;  // the first capture of this
+  std::atomic<std::uint64_t> lost_{0};
   // The scale that arrived last. Shared with batches, which may outlive this.
   std::shared_ptr<std::atomic<double>> scale_ = std::make_shared<std::atomic<double>>(1.0);
 };

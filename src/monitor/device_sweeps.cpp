@@ -1,11 +1,23 @@
 // Tensors of devices: gathered, and measured in one launch.
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "base/of_thread.h"
 #include "monitor/state.h"
 
 namespace trainmon {
+namespace {
+
+// Of those that are there, or a new one.
+DeviceSweep& sweep_for(const TensorView& tensor, std::vector<DeviceSweep>& sweeps) {
+  for (DeviceSweep& sweep : sweeps) {
+    if (sweep.takes(tensor)) return sweep;
+  }
+  return sweeps.emplace_back();
+}
+
+}  // namespace
 
 Observed Monitor::State::observe_on_device(SeriesId series, const TensorView& tensor,
                                            std::uint32_t flags,
@@ -20,26 +32,27 @@ Observed Monitor::State::observe_on_device(SeriesId series, const TensorView& te
 void Monitor::State::observe_all(std::span<const SeriesId> series,
                                  std::span<const TensorView> tensors, std::span<Observed> out,
                                  std::uint32_t flags, const TensorView* scale) {
-  DeviceSweep& sweep = of_thread<DeviceSweep>();
-  sweep.clear();
-  sweep.scale = scale;
+  auto& sweeps = of_thread<std::vector<DeviceSweep>>();  // one for each device and stream
+  for (DeviceSweep& sweep : sweeps) sweep.clear();
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (tensors[i].device == Device::cpu) {
       collector.observe(series[i], tensors[i], flags);
       out[i] = Observed::recorded;
     } else {
-      out[i] = add_to(sweep, series[i], tensors[i], flags, std::nullopt);
+      out[i] = add_to(sweep_for(tensors[i], sweeps), series[i], tensors[i], flags, std::nullopt);
     }
   }
-  launch(sweep);
-  sweep.scale = nullptr;
+  for (DeviceSweep& sweep : sweeps) {
+    sweep.scale = scale;
+    launch(sweep);
+    sweep.scale = nullptr;
+  }
 }
 
 Observed Monitor::State::add_to(DeviceSweep& sweep, SeriesId series, const TensorView& tensor,
                                 std::uint32_t flags, const std::optional<Address>& address) {
   if (tensor.device != Device::cuda) return Observed::elsewhere;
   try {
-    if (!sweep.takes(tensor)) launch(sweep);
     const bool added = collector.observe_on_device(sweep, series, tensor, flags, address);
     return added ? Observed::recorded : Observed::elsewhere;
   } catch (const std::invalid_argument& error) {

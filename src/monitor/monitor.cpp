@@ -335,7 +335,9 @@ bool Monitor::step_timed(double seconds, double own_seconds, bool recorded) {
     const std::lock_guard lock(state.budget_mutex);
     Budget& budget = state.budget;
     if (!budget.is_set()) return false;
-    changed = budget.take({seconds, own_seconds, recorded}, windows.step(clock),
+    const double on_device = state.device_time.after_step(recorded, state.collector);
+    const double own = seconds > 0.0 ? std::min(own_seconds + on_device, seconds) : own_seconds;
+    changed = budget.take({seconds, own, recorded}, windows.step(clock),
                           state.alerts.load(std::memory_order_relaxed));
     if (changed) windows.set_keep(budget.keep());
     share = budget.share();
@@ -379,6 +381,7 @@ Health Monitor::stop() {
     state_->attempt("late values", [&] { state_->collector.seal_late(); });
     state_->attempt("seal", [&] { state_->collector.collect_replays(); });
     state_->attempt("seal", [&] { state_->collector.seal(Moment::stop); });
+    state_->attempt("lost devices", [&] { state_->collector.look_for_lost_devices(); });
     if (has_recorder()) state_->recorder->close();
     const bool is_done = state_->pipe->stop(seconds(state_->config.stop_timeout_seconds));
     if (is_done) {

@@ -145,6 +145,8 @@ Health Monitor::State::health() {
     now.parts_off = parts_off;
     now.errors = static_cast<std::int64_t>(parts_off.size()) + errors.load();
   }
+  const auto lost = static_cast<std::int64_t>(collector.replays_lost());
+  if (lost > 0) now.refused["replay_ring_full"] = lost;
   const std::int64_t left_out = collector.scalar_names().values_left_out();
   if (left_out > 0) now.scalars_dropped["max_scalars"] = left_out;
   pipe->report(now, collector.rows_produced());

@@ -20,6 +20,7 @@
 #include "collect/collector.h"
 #include "monitor/budget.h"
 #include "monitor/control_file.h"
+#include "monitor/device_time.h"
 #include "monitor/forks.h"
 #include "pipe/pipe.h"
 #include "pipe/run_directory.h"
@@ -104,6 +105,7 @@ class Monitor::State {
   const std::string started;
   std::mutex budget_mutex;
   Budget budget;                                // under budget_mutex
+  DeviceTime device_time;                       // likewise
   std::atomic<std::int64_t> alerts{0};          // told so far
   std::unique_ptr<FlightRecorder> recorder;     // null: none; constant once constructed
   std::unique_ptr<FlightCopies> flight_copies;  // null where there is no recorder; likewise

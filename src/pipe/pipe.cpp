@@ -126,7 +126,7 @@ void Pipe::deliver_ready(bool give_up) {
     if (batch.late != nullptr) {
       if (batch.late->ready()) {
         batch.late->fill(batch);
-      } else if (give_up || Clock::now() >= next->deadline) {
+      } else if (give_up || Clock::now() >= next->deadline || batch.late->lost()) {
         for (Row& row : batch.rows) row.key.flags |= flag::kNotReady;
       } else {
         ++next;

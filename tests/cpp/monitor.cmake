@@ -21,6 +21,14 @@ trainmon_test(start SOURCES monitor/start_test.cpp DEPENDS monitor read answers 
 
 trainmon_test(control SOURCES monitor/control_test.cpp DEPENDS monitor read answers)
 
+# What is launched on CUDA devices, before a driver that has none.
+if(NOT CMAKE_CROSSCOMPILING)
+  trainmon_test(device SOURCES monitor/device_test.cpp monitor/device_trace_test.cpp
+    stats/stand_in_image.cpp DEPENDS monitor LIBRARIES driver_stand_in)
+  target_compile_definitions(device_test PRIVATE
+    LAUNCH_TRACE="${PROJECT_SOURCE_DIR}/tests/data/launch_trace.txt")
+endif()
+
 add_executable(embed_cpp ${PROJECT_SOURCE_DIR}/examples/embed_cpp/main.cpp)
 target_link_libraries(embed_cpp PRIVATE trainmon_monitor trainmon_answers)
 add_dependencies(cpp_tests embed_cpp)

@@ -12,3 +12,7 @@ trainmon_test(stats_pairs ONE_THREAD SOURCES stats/pairs_test.cpp DEPENDS stats)
 trainmon_test(stats_probe SOURCES stats/probe_test.cpp DEPENDS stats)
 trainmon_test(stats_state ONE_THREAD SOURCES stats/state_test.cpp DEPENDS stats)
 trainmon_test(stats_update SOURCES stats/update_test.cpp DEPENDS stats)
+
+if(NOT CMAKE_CROSSCOMPILING)
+  include(${CMAKE_CURRENT_SOURCE_DIR}/driver_stand_in.cmake)
+endif()

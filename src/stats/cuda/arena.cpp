@@ -49,7 +49,13 @@ Launch::~Launch() {
 
 bool Launch::ready() const noexcept {
   while (seen_ < flight_->rows && flight_->done(seen_)) ++seen_;
-  return seen_ == flight_->rows;
+  if (seen_ < flight_->rows) return false;
+  flight_->is_done.store(true, std::memory_order_release);
+  return true;
+}
+
+bool Launch::lost() const noexcept {
+  return arena_->is_lost.load(std::memory_order_acquire) && !ready();
 }
 
 RowState Launch::state(std::size_t row) const noexcept {

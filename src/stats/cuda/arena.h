@@ -47,12 +47,14 @@ struct Flight {
   std::uint64_t serial = 0;
   std::uint64_t ends[4] = {};
   std::atomic<bool> released{false};
+  std::atomic<bool> is_done{false};  // somebody saw all of its results
 
   bool done(std::size_t row) const {
     return std::atomic_ref(const_cast<std::uint64_t&>(results[row].stamp))
                .load(std::memory_order_acquire) == serial;
   }
   bool done() const {
+    if (is_done.load(std::memory_order_acquire)) return true;
     for (std::size_t row = rows; row-- > 0;) {
       if (!done(row)) return false;
     }
@@ -72,8 +74,10 @@ struct Places {
 // partial states and counters on the device.
 class Arena {
  public:
-  explicit Arena(const Need& capacity)
-      : rows(capacity.rows),
+  // `is_lost` belongs to the device, which is never destroyed.
+  Arena(const Need& capacity, const std::atomic<bool>& is_lost)
+      : is_lost(is_lost),
+        rows(capacity.rows),
         blobs(capacity.blob),
         partials(capacity.partials),
         counters(capacity.counters) {}
@@ -85,6 +89,7 @@ class Arena {
   Need capacity() const;
   bool fits(const Need& need) const;
 
+  const std::atomic<bool>& is_lost;  // nothing that is under way will ever be done
   Ring rows, blobs, partials, counters;
   Result* results = nullptr;
   Pointer results_device = 0;
@@ -105,6 +110,7 @@ class Launch {
   Launch& operator=(const Launch&) = delete;
 
   bool ready() const noexcept;
+  bool lost() const noexcept;                      // will not get ready any more
   RowState state(std::size_t row) const noexcept;  // of a launch that is ready
 
  private:

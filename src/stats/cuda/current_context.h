@@ -5,7 +5,8 @@
 
 namespace trainmon::cuda {
 
-// The primary context of the device, current for a moment.
+// The primary context of the device, current for a moment. Where it cannot be (`status` is not 0)
+// the driver must not be called: another context may be current.
 class InContext {
  public:
   InContext(const Driver& driver, Context context) : driver_(driver) {
@@ -15,6 +16,7 @@ class InContext {
     Context popped = nullptr;
     if (status_ == 0) driver_.context_pop(&popped);
   }
+  Status status() const { return status_; }
   InContext(const InContext&) = delete;
   InContext& operator=(const InContext&) = delete;
 

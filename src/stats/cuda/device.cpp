@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <type_traits>
 #include <utility>
 
 #include "stats/cuda/arena.h"
@@ -17,19 +18,24 @@ constexpr std::size_t kRows = 16384;  // results of launches under way
 constexpr std::size_t kBlobBytes = std::size_t{2} << 20;
 constexpr std::size_t kPartials = 65536;  // states of 128 KiB each: 8 GiB of tensors
 constexpr std::size_t kCounters = 8192;
-constexpr std::uint64_t kReplays = 16384;
-constexpr std::size_t kLastingBytes = std::size_t{1} << 20;
+constexpr int kTries = 3;  // launches in a row that may fail before there are no more
+
+// Gives each tensor its row. The rows of tensors without elements, which leave `pieces`: they are
+// answered here, the others by the device.
+std::vector<std::uint32_t> number_and_take_empty(Pieces& pieces) {
+  std::vector<std::uint32_t> empty;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    Entry& entry = pieces.entries[i];
+    entry.row = static_cast<std::uint32_t>(i);
+    if (entry.elements == 0) empty.push_back(entry.row);
+  }
+  if (!empty.empty()) {
+    std::erase_if(pieces.entries, [](const Entry& entry) { return entry.elements == 0; });
+  }
+  return empty;
+}
 
 }  // namespace
-
-void ReplayInbox::put(const Replay& replay) {
-  const std::lock_guard lock(mutex_);
-  replays_.push_back(replay);
-}
-std::vector<Replay> ReplayInbox::take() {
-  const std::lock_guard lock(mutex_);
-  return std::exchange(replays_, {});
-}
 
 CudaDevice* CudaDevice::of(int index, std::string& why) {
   struct Known {
@@ -77,6 +83,7 @@ bool CudaDevice::start(int index, std::string& why) {
   // The context that the framework uses, too.
   if (failed(driver_->primary_retain(&context_, device), "no context")) return false;
   const InContext in_context(*driver_, context_);
+  if (failed(in_context.status(), "no context")) return false;
   const Relaxed relaxed(*driver_);
   Module module = nullptr;
   if (failed(driver_->module_load(&module, image().data()), "its kernels do not load")) {
@@ -93,8 +100,7 @@ bool CudaDevice::start(int index, std::string& why) {
   driver_->occupancy(&blocks, measure_, kThreads, 0);
   grid_ = static_cast<unsigned>(std::max(1, blocks * multiprocessors));
   if (failed(driver_->stream_create(&own_stream_, kNonBlocking), "no stream")) return false;
-  arena_ = make_arena({kRows, kBlobBytes, kPartials, kCounters}, why);
-  if (arena_ == nullptr) return false;
+  if (!grow({kRows, kBlobBytes, kPartials, kCounters}, why)) return false;
 
   // What replays of captured graphs need: the open windows, and a ring for their results.
   void* host = nullptr;
@@ -109,10 +115,10 @@ bool CudaDevice::start(int index, std::string& why) {
     return false;
   }
   std::memset(host, 0, kRingBytes);
-  driver_->stream_wait(own_stream_);
+  if (failed(driver_->stream_wait(own_stream_), "no memory")) return false;
   windows_ = words + 2 * sizeof(std::uint64_t);
   auto* after = static_cast<std::byte*>(host) + kReplays * sizeof(Result);
-  ring_words_ = reinterpret_cast<volatile std::uint64_t*>(after);
+  ring_words_ = reinterpret_cast<std::uint64_t*>(after);
   const Pointer mapped_words = mapped + kReplays * sizeof(Result);
   ring_.results = reinterpret_cast<Result*>(mapped);
   ring_.capacity = kReplays;
@@ -125,44 +131,62 @@ bool CudaDevice::start(int index, std::string& why) {
   return true;
 }
 
-std::shared_ptr<Arena> CudaDevice::make_arena(const Need& capacity, std::string& why) {
-  auto arena = std::make_shared<Arena>(capacity);
-  void* results = nullptr;
-  void* staging = nullptr;
-  const Status steps[] = {
-      driver_->host_alloc(&results, capacity.rows * sizeof(Result), kHostMapped | kHostPortable),
-      driver_->host_alloc(&staging, capacity.blob, kHostPortable),
-      driver_->device_alloc(&arena->blob_device, capacity.blob),
-      driver_->device_alloc(&arena->partials_device, capacity.partials * sizeof(RowState)),
-      driver_->device_alloc(&arena->counters_device, capacity.counters * sizeof(unsigned)),
+Status CudaDevice::complete(Arena& arena) {
+  const Need capacity = arena.capacity();
+  Status status = 0;
+  const auto on_host = [&](auto*& address, std::size_t bytes, unsigned flags) {
+    void* taken = nullptr;
+    if (status == 0 && address == nullptr) status = driver_->host_alloc(&taken, bytes, flags);
+    if (taken != nullptr) address = static_cast<std::remove_reference_t<decltype(address)>>(taken);
   };
-  for (const Status status : steps) {
-    if (status == 0) continue;
-    why = "no memory for results: " + driver_->name_of(status);
-    return nullptr;
+  const auto on_device = [&](Pointer& address, std::size_t bytes) {
+    if (status == 0 && address == 0) status = driver_->device_alloc(&address, bytes);
+    if (status != 0) address = 0;
+  };
+  on_host(arena.results, capacity.rows * sizeof(Result), kHostMapped | kHostPortable);
+  on_host(arena.blob, capacity.blob, kHostPortable);
+  on_device(arena.blob_device, capacity.blob);
+  on_device(arena.partials_device, capacity.partials * sizeof(RowState));
+  on_device(arena.counters_device, capacity.counters * sizeof(unsigned));
+  if (status == 0) status = driver_->host_address(&arena.results_device, arena.results, 0);
+  if (status == 0) {
+    status = driver_->set_words(arena.counters_device, 0, capacity.counters, own_stream_);
   }
-  if (driver_->host_address(&arena->results_device, results, 0) != 0 ||
-      driver_->set_words(arena->counters_device, 0, capacity.counters, own_stream_) != 0 ||
-      driver_->stream_wait(own_stream_) != 0) {
-    why = "no memory for results";
-    return nullptr;
-  }
-  std::memset(results, 0, capacity.rows * sizeof(Result));
-  arena->results = static_cast<Result*>(results);
-  arena->blob = static_cast<std::byte*>(staging);
-  return arena;
+  if (status == 0) status = driver_->stream_wait(own_stream_);
+  if (status == 0)
+    std::memset(static_cast<void*>(arena.results), 0, capacity.rows * sizeof(Result));
+  return status;
 }
 
 bool CudaDevice::grow(const Need& need, std::string& why) {
   const Relaxed relaxed(*driver_);
-  const Need had = arena_->capacity();
-  auto larger =
-      make_arena({std::max(need.rows, had.rows), std::max(need.blob, had.blob),
-                  std::max(need.partials, had.partials), std::max(need.counters, had.counters)},
-                 why);
-  if (larger == nullptr) return false;
-  arena_ = std::move(larger);
+  if (unfinished_ == nullptr || !unfinished_->fits(need)) {
+    unfinished_ = std::make_shared<Arena>(need, is_lost_);
+  }
+  const Status status = complete(*unfinished_);
+  if (status != 0) {
+    why = failed("no memory for results", status);
+    return false;
+  }
+  arena_ = std::move(unfinished_);
+  is_stale_ = false;
   return true;
+}
+
+bool CudaDevice::make_room(const Need& need, std::string& why) {
+  if (arena_->fits(need)) return !is_stale_ || grow(arena_->capacity(), why);
+  const Need had = arena_->capacity();
+  return grow(
+      {std::max(4 * need.rows, had.rows), std::max(4 * need.blob, had.blob),
+       std::max(4 * need.partials, had.partials), std::max(4 * need.counters, had.counters)},
+      why);
+}
+
+std::string CudaDevice::failed(const char* what, Status status) {
+  std::string why = std::string(what) + ": " + driver_->name_of(status);
+  look_for_loss();
+  if (is_lost_.load(std::memory_order_relaxed)) broken_ = why;
+  return why;
 }
 
 void CudaDevice::reserve(std::size_t tensors, std::int64_t bytes) {
@@ -172,18 +196,32 @@ void CudaDevice::reserve(std::size_t tensors, std::int64_t bytes) {
   const auto counters = static_cast<std::size_t>(tree.counters) + 4 * tensors + kOwnCounters;
   // Several launches may be under way: those of two steps, with all that is taken around a step.
   constexpr std::size_t kLaunches = 8;
-  const Need need{kLaunches * tensors, kLaunches * BlobLayout(tensors, chunks, 0).bytes,
-                  kLaunches * partials, kLaunches * counters};
   const std::lock_guard lock(mutex_);
+  const Need had = arena_->capacity();
+  const Need need{std::max(had.rows, kLaunches * tensors),
+                  std::max(had.blob, kLaunches * BlobLayout(tensors, chunks, 0).bytes),
+                  std::max(had.partials, kLaunches * partials),
+                  std::max(had.counters, kLaunches * counters)};
   if (arena_->fits(need)) return;
   const InContext in_context(*driver_, context_);
   std::string why;
-  grow(need, why);
+  if (in_context.status() == 0) grow(need, why);
 }
 
-bool CudaDevice::is_capturing(Stream stream) {
+std::optional<bool> CudaDevice::is_capturing(Stream stream) {
   int status = 0;
-  return driver_->is_capturing(stream, &status) == 0 && status != 0;
+  if (driver_->is_capturing(stream, &status) != 0) return std::nullopt;
+  return status != 0;
+}
+
+void CudaDevice::look_for_loss() {
+  const InContext in_context(*driver_, context_);
+  const Relaxed relaxed(*driver_);
+  const Status status =
+      in_context.status() != 0 ? in_context.status() : driver_->stream_query(own_stream_);
+  const bool goes_on =
+      status == 0 || status == kNotReady || status == kOutOfMemory || status >= kCapturing;
+  if (!goes_on) is_lost_.store(true, std::memory_order_release);
 }
 
 Status CudaDevice::launch_kernel(Work& work, Stream stream) {
@@ -192,7 +230,28 @@ Status CudaDevice::launch_kernel(Work& work, Stream stream) {
                          stream, parameters, nullptr);
 }
 
-Launched CudaDevice::launch(std::vector<Piece>& pieces, double eps, Stream stream,
+void CudaDevice::time_launches(bool on) {
+  const std::lock_guard lock(mutex_);
+  timer_.turn(on);
+}
+
+std::optional<double> CudaDevice::launch_seconds() {
+  const std::lock_guard lock(mutex_);
+  if (is_lost_.load(std::memory_order_relaxed)) return std::nullopt;
+  const InContext in_context(*driver_, context_);
+  if (in_context.status() != 0) return std::nullopt;
+  return timer_.take(*driver_);
+}
+
+Status CudaDevice::send_table(const Pieces& pieces, const BlobLayout& layout, std::size_t at,
+                              Work& work, Stream stream) {
+  const Pointer to = arena_->blob_device + at;
+  write_blob(pieces, layout, arena_->blob + at);
+  point_into_blob(work, layout, to);
+  return driver_->copy_to_device(to, arena_->blob + at, layout.bytes, stream);
+}
+
+Launched CudaDevice::launch(Pieces& pieces, double eps, Stream stream,
                             const std::shared_ptr<ReplayInbox>& inbox) {
   const std::lock_guard lock(mutex_);
   Launched out;
@@ -201,38 +260,33 @@ Launched CudaDevice::launch(std::vector<Piece>& pieces, double eps, Stream strea
     return out;
   }
   const InContext in_context(*driver_, context_);
-  // Tensors without elements are answered here, the others by the device.
+  if (in_context.status() != 0) {
+    out.why = failed("no context", in_context.status());
+    return out;
+  }
   const std::size_t rows = pieces.size();
-  for (std::size_t i = 0; i < rows; ++i) pieces[i].entry.row = static_cast<std::uint32_t>(i);
-  const auto full = std::stable_partition(pieces.begin(), pieces.end(),
-                                          [](const Piece& p) { return p.entry.elements > 0; });
-  const std::vector<Piece> empty(full, pieces.end());
-  pieces.erase(full, pieces.end());
+  const std::vector<std::uint32_t> empty = number_and_take_empty(pieces);
   Work work = {};
   work.eps = eps;
   work.window = reinterpret_cast<const std::int32_t*>(windows_);
   work.ring = ring_;
-  if (is_capturing(stream)) {
-    if (inbox == nullptr) {
+  const std::optional<bool> captured = is_capturing(stream);
+  if (captured.value_or(true)) {
+    if (inbox == nullptr || !captured) {
       out.why = "a graph is being captured";
       return out;
     }
     return launch_captured(pieces, work, stream, inbox);
   }
-  Table table = lay_out(pieces);
+  Table table = lay_out(pieces.entries);
   work.tensors = static_cast<std::uint32_t>(pieces.size());
   work.chunks = table.chunks;
-  const bool is_inline = pieces.size() <= kInline && table.strided == 0;
-  const BlobLayout layout(pieces.size(), table.chunks, table.strided);
+  const bool is_inline = pieces.size() <= kInline && pieces.gaps.empty();
+  const BlobLayout layout(pieces.size(), table.chunks, pieces.gaps.size());
   table.need.rows = rows;
   table.need.blob = is_inline ? 0 : layout.bytes;
   arena_->reclaim();
-  if (!arena_->fits(table.need)) {
-    const Need& need = table.need;
-    if (!grow({4 * need.rows, 4 * need.blob, 4 * need.partials, 4 * need.counters}, out.why)) {
-      return out;
-    }
-  }
+  if (!make_room(table.need, out.why)) return out;
   Arena& arena = *arena_;
   auto flight = std::make_shared<Flight>();
   Places places;
@@ -243,8 +297,8 @@ Launched CudaDevice::launch(std::vector<Piece>& pieces, double eps, Stream strea
   flight->serial = work.serial = ++serial_;
   flight->results = arena.results + places.row;
   flight->rows = rows;
-  for (const Piece& piece : empty) {
-    Result& result = arena.results[places.row + piece.entry.row];
+  for (const std::uint32_t row : empty) {
+    Result& result = arena.results[places.row + row];
     result.state = {};
     std::atomic_ref(result.stamp).store(work.serial, std::memory_order_release);
   }
@@ -253,124 +307,26 @@ Launched CudaDevice::launch(std::vector<Piece>& pieces, double eps, Stream strea
   point_at_counters(work, reinterpret_cast<unsigned*>(arena.counters_device) + places.counter);
   Status status = 0;
   if (is_inline) {
-    for (std::size_t i = 0; i < pieces.size(); ++i) work.inlined[i] = pieces[i].entry;
+    std::ranges::copy(pieces.entries, work.inlined);
   } else {
-    write_blob(pieces, layout, arena.blob + places.blob);
-    point_into_blob(work, layout, arena.blob_device + places.blob);
-    status = driver_->copy_to_device(arena.blob_device + places.blob, arena.blob + places.blob,
-                                     layout.bytes, stream);
+    status = send_table(pieces, layout, places.blob, work, stream);
   }
-  if (status == 0 && !pieces.empty()) status = launch_kernel(work, stream);
+  if (status == 0 && !pieces.empty()) {
+    timer_.before_launch(*driver_, stream);
+    status = launch_kernel(work, stream);
+    if (status == 0) timer_.after_launch(*driver_, stream);
+  }
   if (status != 0) {
-    // Its memory stays taken: the device may still write there.
-    out.why = broken_ = "a kernel could not be launched: " + driver_->name_of(status);
+    // Its memory is not used again, for the device may still write there.
+    is_stale_ = true;
+    out.why = failed("a kernel could not be launched", status);
+    if (++failures_ == kTries) broken_ = out.why;
     return out;
   }
+  failures_ = 0;
   arena.flights.push_back(flight);
   out.launch = std::make_shared<Launch>(arena_, std::move(flight));
   return out;
-}
-
-Pointer CudaDevice::lasting(std::size_t bytes, Status& status) {
-  bytes = (bytes + 255) / 256 * 256;
-  if (bytes > lasting_left_) {
-    const std::size_t block = std::max(bytes, kLastingBytes);
-    status = driver_->device_alloc(&lasting_, block);
-    if (status == 0) status = driver_->set_words(lasting_, 0, block / 4, own_stream_);
-    lasting_left_ = status == 0 ? block : 0;
-    if (status != 0) return 0;
-  }
-  lasting_left_ -= bytes;
-  return std::exchange(lasting_, lasting_ + bytes);
-}
-
-// A graph keeps the addresses it was captured with, so what it uses is never used again. Its
-// table is on the device before the first replay, by a stream that is not captured.
-Launched CudaDevice::launch_captured(const std::vector<Piece>& given, Work& work, Stream stream,
-                                     const std::shared_ptr<ReplayInbox>& inbox) {
-  Launched out;
-  if (given.empty()) {
-    out.why = "empty_in_graph";
-    return out;
-  }
-  std::vector<Piece> pieces = given;
-  const Relaxed relaxed(*driver_);
-  const Table table = lay_out(pieces);
-  const BlobLayout layout(pieces.size(), table.chunks, table.strided);
-  Status status = 0;
-  const Pointer partials = lasting(table.need.partials * sizeof(RowState) + 1, status);
-  const Pointer counters = lasting(table.need.counters * sizeof(unsigned) + 1, status);
-  const Pointer blob = lasting(layout.bytes, status);
-  std::vector<std::byte> staging(layout.bytes);
-  write_blob(pieces, layout, staging.data());
-  if (status == 0) {
-    status = driver_->copy_to_device(blob, staging.data(), layout.bytes, own_stream_);
-  }
-  if (captures_.load() == 0 && status == 0) {
-    for (std::size_t i = 0; i < window_now_.size(); ++i) {
-      if (window_now_[i] == 0) continue;
-      driver_->set_words(windows_ + 4 * i, static_cast<unsigned>(window_now_[i]), 1, own_stream_);
-    }
-  }
-  if (status == 0) status = driver_->stream_wait(own_stream_);
-  if (status != 0) {
-    out.why = "no memory for a captured graph: " + driver_->name_of(status);
-    return out;
-  }
-  point_into_blob(work, layout, blob);
-  work.partials = reinterpret_cast<RowState*>(partials);
-  point_at_counters(work, reinterpret_cast<unsigned*>(counters));
-  work.tensors = static_cast<std::uint32_t>(pieces.size());
-  work.chunks = table.chunks;
-  {
-    const std::lock_guard lock(replay_mutex_);
-    inboxes_.push_back(inbox);
-    work.launch = static_cast<std::uint32_t>(inboxes_.size());
-  }
-  status = launch_kernel(work, stream);
-  if (status != 0) {
-    out.why = "a kernel could not be captured: " + driver_->name_of(status);
-    return out;
-  }
-  captures_.fetch_add(1, std::memory_order_release);
-  out.captured = work.launch;
-  return out;
-}
-
-void CudaDevice::set_window(int optimizer, std::int64_t window, Stream stream) {
-  const std::lock_guard lock(mutex_);
-  const auto index = static_cast<std::size_t>(optimizer);
-  if (index >= window_now_.size()) return;
-  window_now_[index] = static_cast<std::int32_t>(window);
-  if (!has_captures()) return;
-  const InContext in_context(*driver_, context_);
-  Pointer at = windows_ + 4 * index;
-  if (is_capturing(stream)) {
-    void* parameters[] = {&at};
-    driver_->launch(next_window_, 1, 1, 1, 1, 1, 1, 0, stream, parameters, nullptr);
-  } else {
-    driver_->set_words(at, static_cast<unsigned>(window), 1, stream);
-  }
-}
-
-std::uint64_t CudaDevice::collect_replays() {
-  const std::lock_guard lock(replay_mutex_);
-  for (;;) {
-    const Result& result = replay_results_[replays_taken_ % kReplays];
-    if (std::atomic_ref(const_cast<std::uint64_t&>(result.stamp)).load(std::memory_order_acquire) !=
-        replays_taken_ + 1) {
-      break;
-    }
-    const std::uint32_t launch = result.launch;
-    if (launch >= 1 && launch <= inboxes_.size()) {
-      if (const auto inbox = inboxes_[launch - 1].lock()) {
-        inbox->put({launch, result.row, result.window, result.state});
-      }
-    }
-    ++replays_taken_;
-    ring_words_[0] = replays_taken_;
-  }
-  return ring_words_[1];
 }
 
 }  // namespace trainmon::cuda

@@ -13,6 +13,7 @@ namespace trainmon::cuda {
 using Status = int;  // CUresult, 0 is success
 using Pointer = unsigned long long;
 using Context = void*;
+using Event = void*;
 using Function = void*;
 using Module = void*;
 using Stream = void*;
@@ -24,6 +25,9 @@ inline constexpr int kCapabilityMajor = 75;   // CU_DEVICE_ATTRIBUTE_COMPUTE_CAP
 inline constexpr int kCapabilityMinor = 76;
 inline constexpr int kCaptureRelaxed = 2;    // CU_STREAM_CAPTURE_MODE_RELAXED
 inline constexpr unsigned kNonBlocking = 1;  // CU_STREAM_NON_BLOCKING
+inline constexpr Status kOutOfMemory = 2;    // CUDA_ERROR_OUT_OF_MEMORY
+inline constexpr Status kNotReady = 600;     // CUDA_ERROR_NOT_READY
+inline constexpr Status kCapturing = 900;    // the first of those about captures
 
 struct Driver {
   Status (*init)(unsigned flags) = nullptr;
@@ -49,6 +53,11 @@ struct Driver {
   Status (*exchange_mode)(int* mode) = nullptr;
   Status (*stream_create)(Stream* stream, unsigned flags) = nullptr;
   Status (*stream_wait)(Stream stream) = nullptr;
+  Status (*stream_query)(Stream stream) = nullptr;
+  Status (*event_create)(Event* event, unsigned flags) = nullptr;
+  Status (*event_record)(Event event, Stream stream) = nullptr;
+  Status (*event_query)(Event event) = nullptr;
+  Status (*event_time)(float* ms, Event begin, Event end) = nullptr;
   Status (*error_name)(Status status, const char** name) = nullptr;
 
   // Loaded and initialised once, thread-safe; nullptr with `why` where there is no usable driver.

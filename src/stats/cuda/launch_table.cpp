@@ -1,13 +1,14 @@
 #include "stats/cuda/launch_table.h"
 
+#include <algorithm>
+
 #include "stats/layout.h"
 
 namespace trainmon::cuda {
 namespace {
 
 std::int64_t chunks_of(const Entry& entry) {
-  const std::int64_t each = kChunkBytes / item_bytes(entry.dtype);
-  return (entry.elements + each - 1) / each;
+  return (entry.elements * item_bytes(entry.dtype) + kChunkBytes - 1) / kChunkBytes;
 }
 std::int64_t groups_of(std::int64_t chunks) {
   return (chunks + kGroup - 1) / kGroup;
@@ -20,29 +21,26 @@ std::size_t aligned(std::size_t bytes) {
 
 }  // namespace
 
-bool describe(const TensorView& tensor, Piece& out, std::string& why) {
+const char* describe(const TensorView& tensor, Pieces& to) {
   const Layout layout = layout_of(tensor);
-  out.entry = {};
-  out.entry.data = layout.base;
-  out.entry.elements = layout.elements;
-  out.entry.multiplicity = layout.multiplicity;
-  out.entry.dtype = tensor.dtype;
-  out.has_gaps = layout.elements > 0 && !layout.contiguous();
-  if (layout.elements > 0 && layout.base == nullptr) {
-    why = "no_data";
-    return false;
-  }
-  if (!out.has_gaps) return true;
-  if (layout.ndim > kStrides) {
-    why = "dimensions";
-    return false;
-  }
-  out.gaps.ndim = layout.ndim;
+  const bool has_gaps = layout.elements > 0 && !layout.contiguous();
+  if (layout.elements > 0 && layout.base == nullptr) return "no_data";
+  if (has_gaps && layout.ndim > kStrides) return "dimensions";
+  Entry entry = {};
+  entry.data = layout.base;
+  entry.elements = layout.elements;
+  entry.multiplicity = layout.multiplicity;
+  entry.dtype = tensor.dtype;
+  entry.strides = has_gaps ? static_cast<std::int32_t>(to.gaps.size()) : -1;
+  to.entries.push_back(entry);
+  if (!has_gaps) return nullptr;
+  Gaps& gaps = to.gaps.emplace_back();
+  gaps.ndim = layout.ndim;
   for (int d = 0; d < layout.ndim; ++d) {
-    out.gaps.sizes[d] = layout.sizes[static_cast<std::size_t>(d)];
-    out.gaps.strides[d] = layout.strides[static_cast<std::size_t>(d)];
+    gaps.sizes[d] = layout.sizes[static_cast<std::size_t>(d)];
+    gaps.strides[d] = layout.strides[static_cast<std::size_t>(d)];
   }
-  return true;
+  return nullptr;
 }
 
 Tree tree_of(std::int64_t chunks) {
@@ -55,19 +53,18 @@ Tree tree_of(std::int64_t chunks) {
   return tree;
 }
 
-Table lay_out(std::vector<Piece>& pieces) {
+Table lay_out(std::vector<Entry>& entries) {
   Table table;
   std::int64_t chunks = 0;
   std::int64_t partials = 0;
   std::int64_t counters = 0;
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    Entry& entry = pieces[i].entry;
+  for (Entry& entry : entries) {
     const std::int64_t own = chunks_of(entry);
     entry.first_chunk = static_cast<std::uint32_t>(chunks);
     entry.first_partial = static_cast<std::uint32_t>(partials);
     entry.first_counter = static_cast<std::uint32_t>(counters);
-    entry.strides = pieces[i].has_gaps ? static_cast<std::int32_t>(table.strided++) : -1;
     chunks += own;
+    if (own == 1) continue;
     const Tree tree = tree_of(own);
     partials += tree.partials;
     counters += tree.counters;
@@ -78,28 +75,27 @@ Table lay_out(std::vector<Piece>& pieces) {
   return table;
 }
 
-BlobLayout::BlobLayout(std::size_t tensors, std::size_t chunks, std::size_t strided) {
+BlobLayout::BlobLayout(std::size_t tensors, std::size_t chunks, std::size_t with_gaps) {
   first_chunk = aligned(tensors * sizeof(Entry));
   coarse = first_chunk + aligned(tensors * sizeof(std::uint32_t));
   gaps = coarse + aligned((chunks / kCoarse + 1) * sizeof(std::uint32_t));
-  bytes = gaps + aligned(strided * sizeof(Gaps));
+  bytes = gaps + aligned(with_gaps * sizeof(Gaps));
 }
 
-void write_blob(const std::vector<Piece>& pieces, const BlobLayout& layout, std::byte* to) {
-  auto* entries = reinterpret_cast<Entry*>(to + layout.entries);
+void write_blob(const Pieces& pieces, const BlobLayout& layout, std::byte* to) {
+  const std::vector<Entry>& entries = pieces.entries;
+  std::ranges::copy(entries, reinterpret_cast<Entry*>(to + layout.entries));
+  std::ranges::copy(pieces.gaps, reinterpret_cast<Gaps*>(to + layout.gaps));
   auto* first_chunk = reinterpret_cast<std::uint32_t*>(to + layout.first_chunk);
   auto* coarse = reinterpret_cast<std::uint32_t*>(to + layout.coarse);
-  auto* gaps = reinterpret_cast<Gaps*>(to + layout.gaps);
   std::size_t next_coarse = 0;
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    const Entry& entry = pieces[i].entry;
-    entries[i] = entry;
-    first_chunk[i] = entry.first_chunk;
-    const std::size_t end = entry.first_chunk + static_cast<std::size_t>(chunks_of(entry));
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    first_chunk[i] = entries[i].first_chunk;
+    const std::size_t end =
+        entries[i].first_chunk + static_cast<std::size_t>(chunks_of(entries[i]));
     for (; next_coarse * kCoarse < end; ++next_coarse) {
       coarse[next_coarse] = static_cast<std::uint32_t>(i);
     }
-    if (entry.strides >= 0) gaps[entry.strides] = pieces[i].gaps;
   }
 }
 

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "stats/cuda/driver.h"
@@ -12,14 +11,21 @@
 
 namespace trainmon::cuda {
 
-// A tensor without the order of its elements.
-struct Piece {
-  Entry entry;  // row and the places in a launch are filled in by it
-  bool has_gaps = false;
-  Gaps gaps;
+// Tensors without the order of their elements.
+struct Pieces {
+  std::vector<Entry> entries;  // row and the places in a launch are filled in by it
+  std::vector<Gaps> gaps;      // of some of them, by Entry::strides
+
+  bool empty() const { return entries.empty(); }
+  std::size_t size() const { return entries.size(); }
+  void clear() {
+    entries.clear();
+    gaps.clear();
+  }
 };
-// False, and why in a word, for what cannot be measured: more than kStrides dimensions with gaps.
-bool describe(const TensorView& tensor, Piece& out, std::string& why);
+// Adds a tensor. nullptr, or why nothing was added, in a word: more than kStrides dimensions with
+// gaps, or elements without an address.
+const char* describe(const TensorView& tensor, Pieces& to);
 
 // How much of each ring of an arena a launch takes.
 struct Need {
@@ -42,18 +48,17 @@ Tree tree_of(std::int64_t chunks);
 struct Table {
   Need need;  // partials and counters; rows and blob depend on who launches
   std::uint32_t chunks = 0;
-  std::size_t strided = 0;  // pieces with gaps
 };
-// Fills in the places of every piece.
-Table lay_out(std::vector<Piece>& pieces);
+// Fills in the places of every entry.
+Table lay_out(std::vector<Entry>& entries);
 
 // Where the parts of a table lie behind each other.
 struct BlobLayout {
   std::size_t entries = 0, first_chunk = 0, coarse = 0, gaps = 0, bytes = 0;
 
-  BlobLayout(std::size_t tensors, std::size_t chunks, std::size_t strided);
+  BlobLayout(std::size_t tensors, std::size_t chunks, std::size_t with_gaps);
 };
-void write_blob(const std::vector<Piece>& pieces, const BlobLayout& layout, std::byte* to);
+void write_blob(const Pieces& pieces, const BlobLayout& layout, std::byte* to);
 
 void point_at_counters(Work& work, unsigned* counters);
 void point_into_blob(Work& work, const BlobLayout& layout, Pointer at);

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <stdexcept>
 #include <thread>
-#include <vector>
 
 #include "stats/cuda/device.h"
 #include "stats/cuda/driver.h"
@@ -32,12 +31,13 @@ void measure_cuda(std::span<const TensorView> tensors, std::span<RowState> out, 
   if (tensors.size() != out.size()) throw std::invalid_argument("as many states as tensors");
   if (tensors.empty()) return;
   std::string why;
-  std::vector<cuda::Piece> pieces(tensors.size());
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (tensors[i].device != Device::cuda || tensors[i].device_index != tensors[0].device_index) {
+  cuda::Pieces pieces;
+  for (const TensorView& tensor : tensors) {
+    if (tensor.device != Device::cuda || tensor.device_index != tensors[0].device_index) {
       throw std::invalid_argument("the tensors are not on one CUDA device");
     }
-    if (!cuda::describe(tensors[i], pieces[i], why)) throw std::invalid_argument(why);
+    const char* refusal = cuda::describe(tensor, pieces);
+    if (refusal != nullptr) throw std::invalid_argument(refusal);
   }
   cuda::CudaDevice* device = cuda::CudaDevice::of(tensors[0].device_index, why);
   if (device == nullptr) throw std::runtime_error(why);

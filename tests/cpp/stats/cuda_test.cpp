@@ -15,74 +15,15 @@
 #include "stats/cuda/image.h"
 #include "stats/cuda/measure_cuda.h"
 #include "stats/cuda/sums.h"
+#include "stats/host_kernel.h"
 
 namespace trainmon::cuda {
 namespace {
 
 constexpr double kEps = 1e-8;
 
-void add(std::uint32_t& into, std::uint32_t from) {
-  into += from;
-}
-
-// As the threads of a block do: lanes of a warp halve, then the warps.
-template <class T>
-T sum_of_threads(std::vector<T> thread) {
-  for (std::size_t warp = 0; warp < thread.size(); warp += 32) {
-    for (std::size_t distance = 16; distance > 0; distance /= 2) {
-      for (std::size_t lane = 0; lane < distance; ++lane) {
-        add(thread[warp + lane], thread[warp + lane + distance]);
-      }
-    }
-  }
-  constexpr std::size_t kWarps = kThreads / 32;
-  for (std::size_t distance = kWarps / 2; distance > 0; distance /= 2) {
-    for (std::size_t warp = 0; warp < distance; ++warp) {
-      add(thread[32 * warp], thread[32 * (warp + distance)]);
-    }
-  }
-  return thread[0];
-}
-
-template <class Each>
-auto by_threads(Each&& each) {
-  std::vector<decltype(each(0))> all;
-  for (int thread = 0; thread < kThreads; ++thread) all.push_back(each(thread));
-  return sum_of_threads(std::move(all));
-}
-
 RowState careful(const Chunk& chunk) {
-  const Census census = by_threads([&](int t) { return census_of(chunk, t, kEps); });
-  const std::int64_t finite = chunk.n - census.nans - census.pos_infs - census.neg_infs;
-  Centred sums;
-  Centred centred;
-  std::int32_t exponent = 0;
-  if (finite > 0) {
-    exponent = exponent_of(std::max(absolute(census.min), absolute(census.max)));
-    sums = by_threads([&](int t) { return careful_sums(chunk, t, exponent, 0.0); });
-    const double mean = sums.sum / static_cast<double>(finite);
-    centred = by_threads([&](int t) { return careful_sums(chunk, t, exponent, mean); });
-  }
-  return careful_state(census, chunk.n, exponent, sums, centred);
-}
-
-template <class Format>
-RowState state_of_chunk(const Chunk& chunk) {
-  const std::byte* data = chunk.data + chunk.begin * item_bytes(chunk.dtype);
-  const auto sums = by_threads([&](int t) { return sums_of<Format>(data, chunk.n, t, kEps); });
-  if (!plain(sums)) return careful(chunk);
-  RowState state = state_of(sums, chunk.n);
-  const unsigned more = needs<Format>(sums, state);
-  EXPECT_EQ(more & kCare, 0u);
-  if ((more & kCentre) != 0) {
-    state.m2 = second_moment(
-        by_threads([&](int t) { return centred_of<Format>(data, chunk.n, t, state.mean); }),
-        chunk.n);
-  }
-  if ((more & kSubnormals) != 0) {
-    state.subnormals = by_threads([&](int t) { return subnormals_of<Format>(data, chunk.n, t); });
-  }
-  return state;
+  return host::careful(chunk, kEps);
 }
 
 template <class Format>
@@ -92,7 +33,7 @@ RowState state_of_tensor(DType dtype, const void* data, std::int64_t n) {
   for (std::int64_t begin = 0; begin < n; begin += each) {
     const Chunk chunk{static_cast<const std::byte*>(data), nullptr, dtype, begin,
                       std::min(each, n - begin)};
-    merge_states(state, state_of_chunk<Format>(chunk));
+    merge_states(state, host::state_of_chunk<Format>(chunk, kEps));
   }
   return state;
 }

@@ -15,7 +15,7 @@ class OwnTime:
     core record fewer steps (src/collect/governor.h).
 
     Hooks of backwards on several threads add up without a lock: one may now and then be lost.
-    A device's time is not in it, nor the writer thread's."""
+    A device's time is not in it, for the core adds that of launches. The writer thread's is not, either."""
 
     __slots__ = ("core", "part", "seconds", "since", "step_began", "per_call")
 
