@@ -40,6 +40,10 @@ class SeriesNumbers {
 };
 
 void give(const ReadRow& row, const RecordBatch& batch, const RunStream::Take& take) {
+  if (!batch.samples.empty()) {
+    const auto sample = std::ranges::lower_bound(batch.samples, row.seq, {}, &RowSample::seq);
+    if (sample != batch.samples.end() && sample->seq == row.seq) take.sampled(row, *sample);
+  }
   const auto check = std::ranges::lower_bound(batch.checks, row.seq, {}, &RowCheck::seq);
   if (check != batch.checks.end() && check->seq == row.seq) return take.checked(row, *check);
   take.row(row);
@@ -384,7 +388,8 @@ std::int64_t RunStream::read(const Piece& piece, const Take& take,
   const bool has_all_series = directory.unified.size() == directory.log->contents().series.size();
   constexpr Columns kToCount = {log_format::Column::series, log_format::Column::window};
   const Columns columns =
-      take.columns.beside(static_cast<bool>(take.checked), static_cast<bool>(take.payload));
+      take.columns.beside(static_cast<bool>(take.checked), static_cast<bool>(take.sampled),
+                          static_cast<bool>(take.payload));
   const auto choose = [&](const LogIndex::BatchFacts& batch) -> std::optional<Columns> {
     const Selected windows = selected(directory, batch, take.step);
     if (windows == Selected::none) return std::nullopt;

@@ -105,6 +105,7 @@ class StatisticsRule final : public Rule {
     RunningMean* const histories = histories_.at(row.key);
     for (std::size_t i = 0; i < stats_.size(); ++i) {
       const Stat stat = stats_[i];
+      if (!is_told(stat, row.state)) continue;
       RunningMean& history = histories[i];
       const Judged it{row, series, stat, derive(stat, row.state), history};
       for (std::size_t c = 0; c < checks_.size(); ++c) {

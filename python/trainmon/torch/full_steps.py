@@ -76,6 +76,7 @@ class FullSteps(Control):
                 how = "but for activations, as torch.compile was used"
             else:
                 config["kinds"] = list(dict.fromkeys([*self.before["kinds"], *MORE]))
+                config["sample"] = ""  # all of each tensor
             self._switch(config, True)
             self.config = adapter.config
             note = {"from_step": step, "steps": STEPS, "kinds": adapter.coverage.kinds()}
