@@ -199,12 +199,12 @@ def test_readers_leave_out_what_a_sample_does_not_tell(sampled_run, tmp_path):
         sampled_run,
         "SELECT count(*), count(norm), count(max), count(nans) FROM stats WHERE flags & 128",
     )
-    all_rows, *counts = (int(v) for v in np.ravel(found))
+    ((all_rows, *counts),) = found.rows
     assert all_rows > 0 and counts == [all_rows, 0, 0]
     found = trainmon.query(
         sampled_run, "SELECT count(*), min(norm_error), max(sample_max) FROM samples"
     )
-    rows, error, most = (float(v) for v in np.ravel(found))
+    ((rows, error, most),) = found.rows
     assert rows == all_rows and error >= 0 and most > 0
     for chunk in trainmon.scan(sampled_run, stats=["max", "nans"]):
         estimated = chunk["flags"] & 128 != 0
