@@ -114,6 +114,7 @@ void Collector::observe_at(SeriesId series, const TensorView& tensor, const Addr
 
 void Collector::observe_sample(SeriesId series, const TensorView& tensor, const Address& address,
                                int n, std::uint32_t flags) {
+  if (n == 0) return observe_at(series, tensor, address, flags);
   Row row = row_of(series, tensor.dtype, {tensor.sizes, static_cast<std::size_t>(tensor.ndim)},
                    address, flags);
   RowSample sample;

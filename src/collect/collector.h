@@ -70,8 +70,8 @@ class Collector {
   void observe(SeriesId series, const TensorView& tensor, std::uint32_t flags);
   void observe_at(SeriesId series, const TensorView& tensor, const Address& address,
                   std::uint32_t flags);
-  // A row of an estimate from one block in n of 2 or more (stats/sample.h); what is too short, or
-  // not dense, is read whole.
+  // A row of an estimate from one block in n of 2 or more (stats/sample.h). What is too short, or
+  // not dense, is read whole; with n = 0 all is.
   void observe_sample(SeriesId series, const TensorView& tensor, const Address& address, int n,
                       std::uint32_t flags);
   // A row of the tensor divided by `scale`, which must be positive and finite.

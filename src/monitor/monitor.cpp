@@ -165,11 +165,7 @@ Observed Monitor::observe_sample(SeriesId series, const TensorView& tensor, std:
     if (tensor.device != Device::cpu) {
       return state_->observe_on_device(series, tensor, flags, address);
     }
-    if (n > 0) {
-      state_->collector.observe_sample(series, tensor, address, n, flags);
-    } else {
-      state_->collector.observe_at(series, tensor, address, flags);
-    }
+    state_->collector.observe_sample(series, tensor, address, n, flags);
   } catch (const std::exception& error) {
     part_failed("observe", error.what());
     return Observed::refused;
