@@ -26,6 +26,7 @@ MODES = {
     "gradients, weights, moments, with checks": {"kinds": ["grads"], "checks": True},
     "activations with output gradients": {"kinds": ["activations"], "input_grads": False},
     "activations with input gradients": {"kinds": ["activations"]},
+    "activations with input gradients, sample 1/16": {"kinds": ["activations"], "sample": "1/16"},
     "all kinds, no input gradients": {
         "kinds": ["grads", "weights", "moments", "activations"],
         "input_grads": False,

@@ -107,6 +107,10 @@ class Monitor {
   Observed observe(SeriesId series, const TensorView& tensor, std::uint32_t flags = 0);
   Observed observe_at(SeriesId series, const TensorView& tensor, std::int64_t window,
                       std::int32_t accum, std::int32_t call, std::uint32_t flags = 0);
+  // The same, with an estimate from one block in n of a tensor of the CPU that is long enough. The
+  // key `sample` asks for it. With n = 0 all is read.
+  Observed observe_sample(SeriesId series, const TensorView& tensor, std::int64_t window,
+                          std::int32_t accum, std::int32_t call, int n, std::uint32_t flags = 0);
   // A row of the tensor divided by the loss scale, which is in it.
   Observed observe_scaled(SeriesId series, const TensorView& tensor, double scale,
                           std::uint32_t flags = 0);

@@ -99,7 +99,8 @@ inline constexpr std::uint32_t kNonFinite = 1u << 4;    // a NaN or an infinity 
 inline constexpr std::uint32_t kNotReady = 1u
                                            << 5;  // the device gave no value in time; state empty
 inline constexpr std::uint32_t kOverLimit = 1u
-                                            << 6;  // its size or norm is beyond the alerts' limit
+                                            << 6;   // its size or norm is beyond the alerts' limit
+inline constexpr std::uint32_t kSampled = 1u << 7;  // an estimate from some blocks (RowSample)
 // Of an activation: -Inf, and neither NaN nor +Inf, as its first row had it. A mask of attention
 // looks so; nothing is wrong.
 inline constexpr std::uint32_t kMasked = 1u << 8;
@@ -136,6 +137,21 @@ struct RowCheck {
   bool has_sketch = false;
   std::array<float, 8> sketch = {};  // of the elements, divided by what the row's state is
 };
+
+// What a row with flag::kSampled has beside its state, which is an estimate (docs/formats.md). The
+// errors are one standard error. They say nothing of elements that are not finite.
+struct RowSample {
+  std::uint64_t seq = 0;      // of the row
+  std::int64_t elements = 0;  // that were read
+  double sum_error = 0.0;     // of the state's sum
+  double sum_sq_error = 0.0;  // of its sum_sq, and divided by the same 4^exponent
+  // Of the finite elements that were read; +inf and -inf where there is none.
+  double min = std::numeric_limits<double>::infinity();
+  double max = -std::numeric_limits<double>::infinity();
+};
+// The standard errors of what derive() gives as mean and norm; NaN where it gives no finite number.
+double mean_error(const RowState& state, const RowSample& sample);
+double norm_error(const RowState& state, const RowSample& sample);
 
 // What became of a window; written when it is known, which may be long after the window's rows.
 enum class Fate : std::uint8_t { taken, skipped, unknown };
@@ -250,8 +266,9 @@ struct RecordBatch {
   Moment moment = Moment::interval;
   std::int64_t time_ns = 0;  // wall clock at sealing, ns since 1970
   double eps = kDefaultEps;
-  std::vector<Row> rows;         // ordered by seq
-  std::vector<RowCheck> checks;  // of some of the rows, ordered by seq
+  std::vector<Row> rows;           // ordered by seq
+  std::vector<RowCheck> checks;    // of some of the rows, ordered by seq
+  std::vector<RowSample> samples;  // of the sampled rows, ordered by seq
   std::vector<Outcome> outcomes;
   std::vector<Scalar> scalars;
   std::vector<Payload> payloads;

@@ -25,6 +25,10 @@ namespace trainmon {
 //               neither overflows nor underflows; 0 for every narrower dtype
 //   sum         may overflow to an infinity for float64 input only; mean stays right
 //   min, max    +inf and -inf when there is no finite element; absmax 0
+//
+// A state may be an estimate, from some of the elements (flag::kSampled of its row). Then min, max
+// and absmax are NaN. Counts other than `count` are those of the elements that were read, and the
+// rest is estimated for all elements.
 struct RowState {
   std::int64_t count = 0;
   std::int64_t nans = 0;
@@ -48,6 +52,8 @@ struct RowState {
         static_cast<std::uint64_t>(pos_infs) - static_cast<std::uint64_t>(neg_infs));
   }
   bool non_finite() const { return (nans | pos_infs | neg_infs) != 0; }
+  bool is_estimate() const { return min != min; }
+  void mark_estimate() { min = max = absmax = std::numeric_limits<double>::quiet_NaN(); }
 };
 
 // How the fields of two states become that of both. Where one state has no finite element, its
@@ -94,6 +100,7 @@ inline constexpr std::tuple kStateFields = {
 
 // Adds the elements of `from` to `into`. Counts, min, max and absmax are exact under any split.
 // Sums depend on the order of merging only within rounding (Chan, Golub, LeVeque 1979 for m2).
+// With an estimate the result is one.
 void merge(RowState& into, const RowState& from);
 
 enum class Stat : std::uint8_t {
@@ -129,7 +136,11 @@ std::optional<Stat> stat_from_name(std::string_view name);
 std::string_view stat_name(Stat stat);
 
 // The statistic people ask for, from the state. Counts are returned as (exact) doubles up to 2^53.
+// NaN for what an estimate does not say: extremes, and every number of elements but `count`.
 double derive(Stat stat, const RowState& state);
+// Whether derive() gives what the statistic is. An estimate tells of extremes only where an element
+// that was read is not finite, and of how many elements are so nothing.
+bool is_told(Stat stat, const RowState& state);
 
 inline constexpr double kDefaultEps = 1e-8;
 

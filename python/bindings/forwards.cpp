@@ -53,8 +53,8 @@ void add_row(const Held<Forwards>& self, const Held<Watched>& watched, bool is_g
   const Place where = *place;
   if (!all.elsewhere) {
     const Observed done = look_at(*all.core, tensor.ptr(), [&](const TensorView& view) {
-      return all.core->observe_at(static_cast<SeriesId>(id), view, where.window, where.accum, call,
-                                  flags);
+      return all.core->observe_sample(static_cast<SeriesId>(id), view, where.window, where.accum,
+                                      call, all.sample, flags);
     });
     if (done != Observed::elsewhere) return;
   } else if (tensor.is_none()) {
@@ -259,7 +259,7 @@ void init_forwards(nb::module_& module) {
              FindOutputs find_outputs, nb::object sequence_number,
              nb::typed<nb::callable, bool()> is_grad_enabled, nb::tuple positional, bool values,
              bool gradients, bool inputs, bool elsewhere, bool plain_inputs, bool plain_outputs,
-             bool is_timed) {
+             bool is_timed, int sample) {
             new (self.p) Forwards{std::move(core),
                                   std::move(part),
                                   std::move(backward),
@@ -276,7 +276,8 @@ void init_forwards(nb::module_& module) {
                                   elsewhere,
                                   plain_inputs,
                                   plain_outputs,
-                                  is_timed};
+                                  is_timed,
+                                  sample};
             self.p->weak = Weak<Forwards>::to(self.h);
             names();
           },
@@ -284,7 +285,7 @@ void init_forwards(nb::module_& module) {
           nb::arg("open_frame"), nb::arg("find_inputs"), nb::arg("find_outputs"),
           nb::arg("sequence_number").none(), nb::arg("is_grad_enabled"), nb::arg("positional"),
           nb::arg("values"), nb::arg("gradients"), nb::arg("inputs"), nb::arg("elsewhere"),
-          nb::arg("plain_inputs"), nb::arg("plain_outputs"), nb::arg("is_timed"))
+          nb::arg("plain_inputs"), nb::arg("plain_outputs"), nb::arg("is_timed"), nb::arg("sample"))
       .def("entered", &entered, nb::arg("watched"), nb::arg("args"), nb::arg("kwargs").none())
       .def("left", &left, nb::arg("watched"), nb::arg("output").none())
       .def(

@@ -64,6 +64,7 @@ struct Forwards {
   bool elsewhere = false;  // nothing is measured here
   bool plain_inputs = false, plain_outputs = false;
   bool is_timed = false;
+  int sample = 0;  // one block in so many is read; 0: all
   bool live = false;
   Weak<Forwards> weak{};  // what hooks in a graph hold
   nb::list unfinished{};

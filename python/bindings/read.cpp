@@ -7,6 +7,7 @@
 #include "init.h"
 #include "offline_call.h"
 #include "read/kind_selection.h"
+#include "read/samples.h"
 #include "row_columns.h"
 #include "rows.h"
 
@@ -26,6 +27,46 @@ Rows* read(const nb::bytes& run, std::vector<std::string> kinds, std::vector<std
   if (stats) options.stats = statistics(*stats);
   const std::filesystem::path path = path_of(run);
   return unlocked(path, [&] { return new Rows(read_run(path, options)); });
+}
+
+// The run without its rows, and a table of its samples.
+nb::tuple samples(const nb::bytes& run, std::vector<std::string> kinds,
+                  std::vector<std::string> include, std::vector<std::string> exclude,
+                  std::vector<int> ranks, std::optional<std::int64_t> first_step,
+                  std::optional<std::int64_t> last_step, bool all_restarts) {
+  ReadOptions options = options_of(std::move(kinds), std::move(include), std::move(exclude),
+                                   std::move(ranks), first_step, last_step);
+  options.all_restarts = all_restarts;
+  const std::filesystem::path path = path_of(run);
+  std::vector<SampledRow> found;
+  Rows* const facts = unlocked(path, [&] {
+    RunStream stream(path, options);
+    std::vector<Damage> damage;
+    found = read_samples(stream, options.threads, damage);
+    RunRows rows = stream.take_facts();
+    rows.damage.insert(rows.damage.end(), damage.begin(), damage.end());
+    return new Rows(std::move(rows));
+  });
+  nb::object held = nb::cast(facts, nb::rv_policy::take_ownership);
+  std::vector<ReadRow> rows;
+  for (const SampledRow& one : found) rows.push_back(one.row);
+  const std::shared_ptr<ColumnTable> table =
+      RowColumns(facts->run().series, {Stat::norm, Stat::mean, Stat::std, Stat::count}).table(rows);
+  const auto add = [&](auto type, std::string_view name, const auto& get) {
+    table->columns.push_back(column<decltype(type)>(name, found, get));
+  };
+  using S = SampledRow;
+  add(std::int64_t(), "elements", [](const S& s) { return s.sample.elements; });
+  add(double(), "norm_error", [](const S& s) { return norm_error(s.row.state, s.sample); });
+  add(double(), "mean_error", [](const S& s) { return mean_error(s.row.state, s.sample); });
+  add(double(), "sample_min", [](const S& s) { return s.sample.min; });
+  add(double(), "sample_max", [](const S& s) { return s.sample.max; });
+  add(std::int64_t(), "sample_nans", [](const S& s) { return s.row.state.nans; });
+  add(std::int64_t(), "sample_infs",
+      [](const S& s) { return s.row.state.pos_infs + s.row.state.neg_infs; });
+  add(std::int64_t(), "sample_zeros", [](const S& s) { return s.row.state.zeros; });
+  add(std::int64_t(), "sample_subnormals", [](const S& s) { return s.row.state.subnormals; });
+  return nb::make_tuple(held, table);
 }
 
 }  // namespace
@@ -200,6 +241,9 @@ void init_read(nb::module_& module) {
       },
       nb::arg("kind"), nb::arg("asked"),
       "Whether a list of kinds and groups takes a kind of a run.");
+  module.def("read_samples", &samples, nb::arg("run"), nb::arg("kinds"), nb::arg("include"),
+             nb::arg("exclude"), nb::arg("ranks"), nb::arg("first_step").none(),
+             nb::arg("last_step").none(), nb::arg("all_restarts"));
   module.def("read_run", &read, nb::arg("run"), nb::arg("kinds"), nb::arg("include"),
              nb::arg("exclude"), nb::arg("ranks"), nb::arg("first_step").none(),
              nb::arg("last_step").none(), nb::arg("all_restarts"), nb::arg("merged"),

@@ -99,10 +99,20 @@ void RowColumns::fill(Column& column, FieldTexts& texts, const Field<Owner, T>& 
 void RowColumns::fill_statistics(std::span<const std::shared_ptr<Column>> columns,
                                  std::span<const ReadRow> rows) const {
   for (std::size_t i = 0; i < stats_.size(); ++i) {
-    const bool is_whole = is_count(stats_[i]);
+    Column& column = *columns[i];
     for (const ReadRow& row : rows) {
       const double value = derive(stats_[i], row.state);
-      is_whole ? put(*columns[i], static_cast<std::int64_t>(value)) : put(*columns[i], value);
+      if (!is_count(stats_[i])) {
+        put(column, value);
+        continue;
+      }
+      // Of an estimate nothing is known; a column without one has no mask.
+      auto& masked = column.are_unknown;
+      const bool is_known = is_told(stats_[i], row.state);
+      const std::size_t before = std::get<std::vector<std::int64_t>>(column.values).size();
+      if (!is_known && masked.empty()) masked.assign(before, 0);
+      if (!is_known || !masked.empty()) masked.push_back(is_known ? 0 : 1);
+      put(column, is_known ? static_cast<std::int64_t>(value) : std::int64_t{0});
     }
   }
 }

@@ -1,6 +1,9 @@
 // Binds rows_by_kind.h: the rows of a rank, one kind after the other, as columns for files.
 #include "read/rows_by_kind.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "columns.h"
 #include "gil.h"
 #include "init.h"
@@ -64,9 +67,19 @@ class SetApart {
         at += width;
         return value;
       };
-      out.columns.push_back(definition.type == "int64"
-                                ? column<std::int64_t>(definition.name, rows, next)
-                                : column<double>(definition.name, rows, next));
+      if (definition.type != "int64") {
+        out.columns.push_back(column<double>(definition.name, rows, next));
+        continue;
+      }
+      std::vector<std::uint8_t> unknown;  // where an estimate does not tell of a count
+      out.columns.push_back(column<std::int64_t>(definition.name, rows, [&](const PlacedRow& row) {
+        const double count = next(row);
+        unknown.push_back(std::isnan(count) ? 1 : 0);
+        return std::isnan(count) ? 0.0 : count;
+      }));
+      if (std::ranges::find(unknown, 1) != unknown.end()) {
+        out.columns.back()->are_unknown = std::move(unknown);
+      }
     }
     return numpy_columns(out);
   }

@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # they and editors follow no name that resolves on first use
     from trainmon.reading import read as read
     from trainmon.reading import read_table as read_table
     from trainmon.reading import top as top
+    from trainmon.samples import read_samples as read_samples
     from trainmon.scanning import scan as scan
     from trainmon.stats import probe_tensor as probe_tensor
     from trainmon.stats import tensor_stats as tensor_stats
@@ -51,6 +52,7 @@ _HOME = {
     "first_bad": "trainmon.reading",
     "top": "trainmon.reading",
     "scan": "trainmon.scanning",
+    "read_samples": "trainmon.samples",
     "query": "trainmon.querying",
     "report": "trainmon.page",
     "compare": "trainmon.comparison",

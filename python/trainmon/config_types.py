@@ -28,6 +28,8 @@ class OtherKeys(TypedDict, total=False):
     """an element counts as zero when |x| < eps"""
     threads: int
     """threads that measure one large tensor"""
+    sample: Literal["", "1/2", "1/4", "1/8", "1/16", "1/32", "1/64", "1/128", "1/256"]
+    """share of their blocks that is read of actv and actv_grad, at random places, for estimates; other kinds are read whole; empty: so are these"""
     input_grads: bool
     """whether actv_grad includes the gradients of module inputs"""
     modules: Literal["auto", "all", "blocks"]

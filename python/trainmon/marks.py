@@ -144,8 +144,13 @@ def grid(
     """
     import numpy as np
 
-    values = table[stat].astype(np.float64)
-    known = table["flags"] & FLAGS["not_ready"] == 0
+    values = np.ma.filled(table[stat].astype(np.float64), np.nan)
+    flags = table["flags"]
+    known = flags & FLAGS["not_ready"] == 0
+    # What an estimate does not tell is no NaN of the tensor.
+    known &= ~(
+        np.isnan(values) & (flags & FLAGS["sampled"] != 0) & (flags & FLAGS["non_finite"] == 0)
+    )
     weight = np.where(np.isnan(values), 3, np.where(np.isinf(values), 2, 1)) * known
     size = np.abs(np.nan_to_num(values)) if largest else np.arange(len(values))
     cell = owner.astype(np.int64) * len(axis) + np.searchsorted(axis, table["step"])

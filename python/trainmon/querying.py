@@ -68,7 +68,8 @@ def query(
     timeout: float = 3600.0,
 ) -> Answer:
     """The answer to one SELECT over the rows of a run, as `trainmon query` gives it. The tables are
-    stats (also named rows), logged, declared, alerts and gaps (docs/formats.md). NaN is NULL.
+    stats (also named rows), samples (of SQLite alone), logged, declared, alerts and gaps
+    (docs/formats.md). NaN is NULL.
 
     run      a run directory; for sqlite a stats.db, too
     engine   sqlite, or duckdb: its dialect, over a scan of the run; needs `pip install duckdb`

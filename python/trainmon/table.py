@@ -19,6 +19,7 @@ FLAGS = {
     "non_finite": 16,
     "not_ready": 32,
     "over_limit": 64,
+    "sampled": 128,
     "masked": 256,
 }
 

@@ -9,9 +9,10 @@
 namespace trainmon {
 namespace {
 
-constexpr std::array<QueryTable, 6> kTables = {{
+constexpr std::array<QueryTable, 7> kTables = {{
     {"stats", QueryRecords::rows},
     {"rows", QueryRecords::rows},
+    {"samples", QueryRecords::samples},
     {"logged", QueryRecords::logged},
     {"declared", QueryRecords::declared},
     {"alerts", QueryRecords::alerts},
@@ -69,6 +70,12 @@ std::string query_columns(QueryRecords records) {
   switch (records) {
     case QueryRecords::rows:
       break;
+    case QueryRecords::samples:
+      return "restart INTEGER, rank INTEGER, kind TEXT, chunk INTEGER, name TEXT, element TEXT, "
+             "step INTEGER, attempt INTEGER, micro_step INTEGER, call INTEGER, seq INTEGER, "
+             "elements INTEGER, mean_error REAL, norm_error REAL, sample_min REAL, "
+             "sample_max REAL, sample_nans INTEGER, sample_infs INTEGER, sample_zeros INTEGER, "
+             "sample_subnormals INTEGER";
     case QueryRecords::logged:
       return "restart INTEGER, rank INTEGER, step INTEGER, name TEXT, value REAL";
     case QueryRecords::declared:
@@ -102,6 +109,7 @@ void Answer::operator()(std::string_view text) const {
 std::size_t record_count(const RunRows& facts, QueryRecords records) {
   switch (records) {
     case QueryRecords::rows:
+    case QueryRecords::samples:
       break;
     case QueryRecords::logged:
       return facts.scalars.size();
@@ -135,6 +143,18 @@ void answer_record(sqlite3_context* context, const RunRows& facts, QueryRecords 
          a.alert.key.seq, a.alert.stat, a.alert.value, a.alert.expected, a.alert.count,
          a.alert.message);
   }
+}
+
+void answer_sample(sqlite3_context* context, const RunRows& facts, const SampledRow& one,
+                   int column) {
+  const auto& [row, sample] = one;
+  const Series& series = facts.series[row.series];
+  const RowState& state = row.state;
+  const Pick pick(context, column);
+  pick(row.restart, row.rank, series.kind, series.chunk, series.name, series.element, row.step,
+       row.attempt, row.micro_step, row.call, row.seq, sample.elements, mean_error(state, sample),
+       norm_error(state, sample), sample.min, sample.max, state.nans,
+       state.pos_infs + state.neg_infs, state.zeros, state.subnormals);
 }
 
 }  // namespace trainmon

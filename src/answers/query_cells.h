@@ -10,11 +10,12 @@
 #include <string_view>
 
 #include "model/wide_row.h"
+#include "read/samples.h"
 #include "trainmon/read.h"
 
 namespace trainmon {
 
-enum class QueryRecords : std::uint8_t { rows, logged, declared, alerts, gaps };
+enum class QueryRecords : std::uint8_t { rows, samples, logged, declared, alerts, gaps };
 struct QueryTable {
   const char* name;
   QueryRecords records;
@@ -29,6 +30,9 @@ int query_column(std::string_view field);
 std::size_t record_count(const RunRows& facts, QueryRecords records);
 void answer_record(sqlite3_context* context, const RunRows& facts, QueryRecords records,
                    std::size_t index, int column);
+// The same with a cell of a sample.
+void answer_sample(sqlite3_context* context, const RunRows& facts, const SampledRow& one,
+                   int column);
 
 // Answers with a value: NaN and what is not known as NULL, text that is not UTF-8 as a blob, a
 // fingerprint as its text.

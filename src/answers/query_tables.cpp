@@ -288,7 +288,7 @@ int filter(sqlite3_vtab_cursor* base, int, const char* plan, int, sqlite3_value*
     cursor.at = 0;
     cursor.at_end = true;
     if (table.records != QueryRecords::rows) {
-      cursor.at_end = record_count(table.run->facts(), table.records) == 0;
+      cursor.at_end = table.run->record_count(table.records) == 0;
       return;
     }
     cursor.plan = plan_of(plan);
@@ -308,7 +308,7 @@ int next_row(sqlite3_vtab_cursor* base) {
   auto& table = *static_cast<TableOf*>(base->pVtab);
   ++cursor.at;
   if (table.records != QueryRecords::rows) {
-    cursor.at_end = cursor.at >= record_count(table.run->facts(), table.records);
+    cursor.at_end = cursor.at >= table.run->record_count(table.records);
     return SQLITE_OK;
   }
   if (cursor.at < cursor.rows->size()) return SQLITE_OK;
@@ -323,6 +323,9 @@ int column_of(sqlite3_vtab_cursor* base, sqlite3_context* context, int column) {
   const auto& cursor = *static_cast<Cursor*>(base);
   const auto& table = *static_cast<TableOf*>(base->pVtab);
   return guarded(base->pVtab, [&] {
+    if (table.records == QueryRecords::samples) {
+      return answer_sample(context, table.run->facts(), table.run->samples()[cursor.at], column);
+    }
     if (table.records != QueryRecords::rows) {
       return answer_record(context, table.run->facts(), table.records, cursor.at, column);
     }

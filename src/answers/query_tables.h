@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "answers/query.h"
+#include "answers/query_cells.h"
 #include "read/run_stream.h"
 
 namespace trainmon {
@@ -36,6 +37,16 @@ class QueriedRun {
   std::vector<Damage>& damage() { return damage_; }
   unsigned threads() const { return threads_with_pieces(options_.threads); }
   std::int64_t row_count() const { return whole_->row_count(); }
+
+  // Those of the rows of a statement, read for the first that asks.
+  const std::vector<SampledRow>& samples() {
+    if (!samples_) samples_ = read_samples(*whole_, options_.threads, damage_);
+    return *samples_;
+  }
+  std::size_t record_count(QueryRecords records) {
+    return records == QueryRecords::samples ? samples().size()
+                                            : trainmon::record_count(facts(), records);
+  }
 
   // The same stream for the same question: joins ask often.
   std::shared_ptr<const RunStream> rows(const WantedRows& wanted) {
@@ -79,6 +90,7 @@ class QueriedRun {
   std::shared_ptr<const RunStream> whole_;
   std::shared_ptr<const RunStream> last_;
   WantedRows last_wanted_;
+  std::optional<std::vector<SampledRow>> samples_;
   std::map<std::pair<std::int32_t, std::int32_t>, std::uint64_t> starts_;  // numbered as met
   std::vector<Damage> damage_;  // met while rows were read
 };

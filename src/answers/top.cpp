@@ -59,6 +59,7 @@ class BestRows {
   void add(const ReadRow& row, std::size_t piece = 0) {
     ++rows_;
     if (row.state.count == 0 || (row.flags & flag::kNotReady) != 0) return;
+    if (!is_told(stat_, row.state)) return;
     add(Found{{row, derive(stat_, row.state)}, piece});
   }
   void add(const Found& here) {

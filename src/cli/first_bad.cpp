@@ -46,7 +46,8 @@ void print_restarts(const FirstBad& found, int newest_restart) {
 void print_values(const FirstBad& found) {
   const RowState& state = found.row.state;
   std::cout << "  values    " << grouped(state.nans) << " NaN, " << grouped(state.pos_infs)
-            << " +Inf, " << grouped(state.neg_infs) << " -Inf of " << grouped(state.count)
+            << " +Inf, " << grouped(state.neg_infs) << " -Inf "
+            << (state.is_estimate() ? "in a sample of " : "of ") << grouped(state.count)
             << " elements (" << dtype_name(found.series.dtype) << ")\n";
 }
 

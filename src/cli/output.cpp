@@ -58,6 +58,10 @@ Json json_row(const ReadRow& row, const Series& series) {
     if (field.in_answer == InAnswer::yes) put_cell(field.of(row, series), put(field.name));
   });
   for (const StatDefinition& definition : stat_table()) {
+    if (!is_told(definition.stat, row.state)) {
+      put(definition.name)(Unknown());
+      continue;
+    }
     put_statistic(derive(definition.stat, row.state), definition.type == "int64",
                   put(definition.name));
   }

@@ -246,6 +246,8 @@ void add_query(CLI::App& app, Context& context) {
   stats   restart rank kind chunk name element optimizer step attempt micro_step
           call seq flags window accum fate loss_scale dtype replication shape,
           and every statistic (docs/statistics.md)
+  samples of rows that are estimates: which row, as in stats, then elements
+          mean_error norm_error sample_min sample_max sample_nans and so on
   logged  restart rank step name value: what mon.log was given
   declared  restart rank step optimizer param_group name value type window: lr,
           weight_decay and all else that groups of optimizers said, where it

@@ -84,13 +84,20 @@ void print_text(const RunRows& rows, std::size_t count, const std::vector<Stat>&
     cells.push_back(tensor_text(series));
     const bool is_ready = (row.flags & flag::kNotReady) == 0;
     for (const Stat stat : stats) {
-      cells.push_back(is_ready ? short_number(derive(stat, row.state)) : "?");
+      const bool is_known = is_ready && is_told(stat, row.state);
+      const bool is_estimate = row.state.is_estimate() && stat != Stat::count;
+      cells.push_back(!is_known ? "?"
+                                : (is_estimate ? "~" : "") + short_number(derive(stat, row.state)));
     }
     table.add(std::move(cells), is_bad(row));
   }
   table.print(context);
   if (has_attempt) say_term(context, "attempt: the try at this step; those before were skipped");
   if (has_micro) say_term(context, "micro: the backward within the step");
+  const auto is_estimate = [](const ReadRow& r) { return r.state.is_estimate(); };
+  if (any(list, count, is_estimate)) {
+    say_term(context, "~: estimated from a sample of blocks, which says nothing of what is ?");
+  }
   if (has_call) say_term(context, "call: the call of the module within one forward");
 }
 

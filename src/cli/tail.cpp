@@ -85,7 +85,8 @@ class TailPrinter {
       const RowState& state = one.row.state;
       const bool is_ready = (one.row.flags & flag::kNotReady) == 0;
       const auto value = [&](Stat stat) {
-        return is_ready ? short_number(derive(stat, state)) : std::string("?");
+        if (!is_ready || !is_told(stat, state)) return std::string("?");
+        return (state.is_estimate() ? "~" : "") + short_number(derive(stat, state));
       };
       lines_.columns({{"step"},
                       {"rank"},

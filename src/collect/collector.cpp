@@ -11,6 +11,7 @@
 #include "stats/check.h"
 #include "stats/divide.h"
 #include "stats/entropy.h"
+#include "stats/sample.h"
 #include "stats/update.h"
 
 namespace trainmon {
@@ -122,6 +123,24 @@ void Collector::observe_at(SeriesId series, const TensorView& tensor, const Addr
   add(row);
 }
 
+void Collector::observe_sample(SeriesId series, const TensorView& tensor, const Address& address,
+                               int n, std::uint32_t flags) {
+  if (n == 0) return observe_at(series, tensor, address, flags);
+  Row row = row_of(series, tensor.dtype, {tensor.sizes, static_cast<std::size_t>(tensor.ndim)},
+                   address, flags);
+  RowSample sample;
+  const std::uint64_t seed =
+      sample_seed({options_.rank, row.key.series, address.window, address.accum, address.call});
+  const auto estimate = measure_sample(tensor, n, seed, sample, options_.eps);
+  if (!estimate) {
+    row.state = measure(tensor, options_.eps, options_.threads);
+    return add(row);
+  }
+  row.state = *estimate;
+  row.key.flags |= flag::kSampled;
+  add(row, sample);
+}
+
 void Collector::observe_scaled(SeriesId series, const TensorView& tensor, double scale,
                                std::uint32_t flags) {
   Row row = row_of(series, tensor.dtype, {tensor.sizes, static_cast<std::size_t>(tensor.ndim)},
@@ -144,7 +163,7 @@ void Collector::add_checked(Row& row, const TensorView& tensor, double scale) {
   // Of gradients only the sum of squares is known: nothing is held against a sketch of theirs.
   taken.has_sketch = series_.at(row.key.series).kind != "exp_avg_sq";
   if (!taken.has_sketch) taken.sketch = {};
-  add(row, &taken);
+  add(row, taken);
 }
 
 void Collector::observe_input(SeriesId series, SeriesId entropy, const TensorView& tensor,
@@ -156,7 +175,7 @@ void Collector::observe_input(SeriesId series, SeriesId entropy, const TensorVie
   if (row.state.neg_infs > 0 && row.state.nans == 0 && row.state.pos_infs == 0) return;
   RowCheck taken;
   taken.fingerprint = check.fingerprint;
-  add(row, options_.checks ? &taken : nullptr);
+  options_.checks ? add(row, taken) : add(row);
   const std::optional<double> bits = token_entropy(tensor);
   if (!bits) return;
   observe_at(entropy, {.data = &*bits, .dtype = DType::float64}, address, 0);
@@ -171,14 +190,23 @@ void Collector::observe_update(SeriesId series, const UpdateFormula& formula) {
   row.state = measure(formula, first.value_or(0), check, options_.eps, options_.threads);
   if (row.state.non_finite()) return;
   if (!options_.checks || !first) return add(row);
-  const RowCheck taken = row_check(check);
-  add(row, &taken);
+  add(row, row_check(check));
 }
 
-void Collector::add(Row& row, const RowCheck* check) {
+void Collector::add(Row& row) {
   judge(row);
-  const bool non_finite = (row.key.flags & flag::kNonFinite) != 0;
-  row.key.seq = check == nullptr ? open_.append(row) : open_.append(row, *check);
+  row.key.seq = open_.append(row);
+  added(row);
+}
+
+template <typename Beside>
+void Collector::add(Row& row, const Beside& beside) {
+  judge(row);
+  row.key.seq = open_.append(row, beside);
+  added(row);
+}
+
+void Collector::added(const Row& row) {
   if (recorder_ != nullptr) {
     const int optimizer = series_.at(row.key.series).optimizer;
     const bool is_open = row.key.window == windows_.window(optimizer);
@@ -186,7 +214,8 @@ void Collector::add(Row& row, const RowCheck* check) {
   }
   produced_.fetch_add(1, std::memory_order_relaxed);
   // The first one must be on its way to the disk before anything else can happen.
-  if (non_finite && !seen_non_finite_.exchange(true)) seal(Moment::alert);
+  const bool is_bad = (row.key.flags & flag::kNonFinite) != 0;
+  if (is_bad && !seen_non_finite_.exchange(true)) seal(Moment::alert);
 }
 
 bool Collector::observe_on_device(DeviceSweep& sweep, SeriesId series, const TensorView& tensor,

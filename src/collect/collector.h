@@ -42,6 +42,7 @@ struct CollectorOptions {
   bool checks = false;
   std::size_t max_series = SeriesRegistry::kMost;
   std::size_t max_scalars = 10'000;
+  int rank = 0;  // by which samples are drawn
 };
 
 // Thread-safe. `submit` takes sealed batches in order and must not wait for long; `late_ready` is
@@ -69,6 +70,10 @@ class Collector {
   void observe(SeriesId series, const TensorView& tensor, std::uint32_t flags);
   void observe_at(SeriesId series, const TensorView& tensor, const Address& address,
                   std::uint32_t flags);
+  // A row of an estimate from one block in n of 2 or more (stats/sample.h). What is too short, or
+  // not dense, is read whole; with n = 0 all is.
+  void observe_sample(SeriesId series, const TensorView& tensor, const Address& address, int n,
+                      std::uint32_t flags);
   // A row of the tensor divided by `scale`, which must be positive and finite.
   void observe_scaled(SeriesId series, const TensorView& tensor, double scale, std::uint32_t flags);
   // A row of the step that the formula takes (stats/update.h); none where it is not finite, for it
@@ -132,7 +137,11 @@ class Collector {
   // kNonFinite, kMasked, or 0.
   std::uint32_t non_finite_flag(const Row& row);
   void judge(Row& row);
-  void add(Row& row, const RowCheck* check = nullptr);
+  void add(Row& row);
+  template <typename Beside>
+  void add(Row& row, const Beside& beside);
+  // After `row` was appended.
+  void added(const Row& row);
   // A late row whose values have come, for the recorder alone.
   void note_late(const Row& row);
   // Measures; with a check where one is taken of the series.

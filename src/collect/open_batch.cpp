@@ -36,6 +36,22 @@ std::uint64_t OpenBatch::append(Row row, RowCheck check) {
   return row.key.seq;
 }
 
+std::uint64_t OpenBatch::append(Row row, RowSample sample) {
+  Buffer& buffer = buffer_of_this_thread();
+  const std::lock_guard lock(buffer.mutex);
+  // Without its sample an estimate has no error: then there is no row either.
+  buffer.samples.push_back(sample);
+  try {
+    buffer.rows.push_back(row);
+  } catch (const std::bad_alloc&) {
+    buffer.samples.pop_back();
+    throw;
+  }
+  buffer.samples.back().seq = buffer.rows.back().key.seq = take_seq();
+  rows_.fetch_add(1, std::memory_order_relaxed);
+  return buffer.rows.back().key.seq;
+}
+
 std::uint64_t OpenBatch::append(Scalar scalar) {
   const std::lock_guard lock(rest_mutex_);
   scalar.seq = take_seq();
@@ -68,14 +84,16 @@ RecordBatch OpenBatch::take() {
   const std::lock_guard rest(rest_mutex_);
   // All memory is asked for before a row moves: without it, every row stays where it is.
   Buffer* first = nullptr;
-  std::size_t size = 0, checks = 0;
+  std::size_t size = 0, checks = 0, samples = 0;
   for (Buffer& buffer : buffers_) {
-    if (buffer.rows.empty()) continue;  // a check comes with a row
+    if (buffer.rows.empty()) continue;  // a check or a sample comes with a row
     if (first == nullptr) first = &buffer;
     size += buffer.rows.size();
     checks += buffer.checks.size();
+    samples += buffer.samples.size();
   }
   if (checks > 0) batch.checks.reserve(checks);
+  if (samples > 0) batch.samples.reserve(samples);
   if (first != nullptr) {
     std::vector<Row> next;
     next.reserve(first->rows.size());
@@ -87,7 +105,8 @@ RecordBatch OpenBatch::take() {
     batch.rows.insert(batch.rows.end(), buffer.rows.begin(), buffer.rows.end());
     buffer.rows.clear();
   }
-  if (checks > 0) take_checks(batch.checks);
+  if (checks > 0) take_beside(&Buffer::checks, batch.checks);
+  if (samples > 0) take_beside(&Buffer::samples, batch.samples);
   batch.outcomes = std::move(outcomes_);
   batch.scalars = std::move(scalars_);
   batch.payloads = std::move(payloads_);
@@ -104,12 +123,14 @@ RecordBatch OpenBatch::take() {
   return batch;
 }
 
-void OpenBatch::take_checks(std::vector<RowCheck>& to) {
+template <typename Beside>
+void OpenBatch::take_beside(std::vector<Beside> Buffer::*of, std::vector<Beside>& to) {
   for (Buffer& buffer : buffers_) {
-    to.insert(to.end(), buffer.checks.begin(), buffer.checks.end());
-    buffer.checks.clear();
+    std::vector<Beside>& from = buffer.*of;
+    to.insert(to.end(), from.begin(), from.end());
+    from.clear();
   }
-  std::ranges::sort(to, {}, &RowCheck::seq);
+  std::ranges::sort(to, {}, &Beside::seq);
 }
 
 }  // namespace trainmon

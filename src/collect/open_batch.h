@@ -19,6 +19,8 @@ class OpenBatch {
   std::uint64_t append(Row row);
   // The check gets the seq of the row.
   std::uint64_t append(Row row, RowCheck check);
+  // The same of a sample. Throws std::bad_alloc with nothing appended.
+  std::uint64_t append(Row row, RowSample sample);
   std::uint64_t append(Scalar scalar);
   std::uint64_t append(Payload payload);
   void append(Declared declared);
@@ -36,12 +38,14 @@ class OpenBatch {
     std::mutex mutex;
     std::vector<Row> rows;
     std::vector<RowCheck> checks;
+    std::vector<RowSample> samples;
   };
   static constexpr std::size_t kBuffers = 16;
 
   Buffer& buffer_of_this_thread();
   // All of them, by seq. Every mutex is held, and `to` has room.
-  void take_checks(std::vector<RowCheck>& to);
+  template <typename Beside>
+  void take_beside(std::vector<Beside> Buffer::*of, std::vector<Beside>& to);
 
   std::array<Buffer, kBuffers> buffers_;
   std::atomic<std::uint64_t> seq_{1};

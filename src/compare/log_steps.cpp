@@ -17,10 +17,12 @@ namespace {
 
 ComparedValues values_of(const ReadRow& row) {
   ComparedValues values;
-  // A device that gave no value in time: nothing is known.
+  // A device that gave no value in time: nothing is known. Estimates of two runs may differ by as
+  // much as their errors: they are not compared.
   const bool is_ready = (row.flags & flag::kNotReady) == 0;
   for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = is_ready ? derive(kComparedStats[i], row.state) : std::nan("");
+    const bool is_exact = !row.state.is_estimate() || kComparedStats[i] == Stat::count;
+    values[i] = is_ready && is_exact ? derive(kComparedStats[i], row.state) : std::nan("");
   }
   return values;
 }

@@ -52,9 +52,11 @@ class TableSteps final : public StepReader {
     out.accum = row.accum;
     out.call = row.call;
     out.seq = row.seq != 0 || !is_msprobe ? row.seq : number;
+    const bool is_estimate = (row.flags & flag::kSampled) != 0;
     for (std::size_t i = 0; i < columns_.size(); ++i) {
       const int at = columns_[i];
-      const bool is_absent = at < 0 || (row.absent >> static_cast<unsigned>(at) & 1u) != 0;
+      const bool is_absent = at < 0 || (is_estimate && kComparedStats[i] != Stat::count) ||
+                             (row.absent >> static_cast<unsigned>(at) & 1u) != 0;
       out.values[i] = is_absent ? std::nan("") : row.values[static_cast<std::size_t>(at)];
     }
     order_.emplace_back(row.step, static_cast<std::uint32_t>(number));

@@ -23,6 +23,8 @@ constexpr std::array<string_view, 3> kCausal = {"auto", "yes", "no"};
 constexpr std::array<string_view, 2> kCollectives = {"functions", "all"};
 constexpr std::array<string_view, 7> kAlertStats = {"norm",   "mean",  "min", "max",
                                                     "absmax", "zeros", "nans"};
+constexpr std::array<string_view, 9> kSamples = {"",     "1/2",  "1/4",   "1/8",  "1/16",
+                                                 "1/32", "1/64", "1/128", "1/256"};
 const std::vector<string_view> kSinks = [] {
   std::vector<string_view> names;
   for (const SinkType& type : sink_types()) names.push_back(type.name);
@@ -105,6 +107,10 @@ const std::array kTable = {
     integer({"threads", &Config::threads, measuring, nobody, on_request, "4",
              "threads that measure one large tensor"},
             1, 256),
+    choice({"sample", &Config::sample, measuring, hooks, at_first, R"("1/16")",
+            "share of their blocks that is read of actv and actv_grad, at random places, for "
+            "estimates; other kinds are read whole; empty: so are these"},
+           kSamples),
     plain({"input_grads", &Config::input_grads, details, hooks, on_request, "false",
            "whether actv_grad includes the gradients of module inputs"}),
     choice({"modules", &Config::modules, details, hooks, on_request, R"("blocks")",
@@ -261,7 +267,7 @@ std::string text_expectation(const Key& key) {
       break;
   }
   std::string text = "one of";
-  for (string_view name : key.choices) text += " " + std::string(name);
+  for (string_view name : key.choices) text += name.empty() ? " \"\"" : " " + std::string(name);
   return text;
 }
 

@@ -106,11 +106,12 @@ void add_gap(std::vector<Gap>& gaps, const Gap& gap) {
 }
 
 std::size_t RecordBatch::bytes() const {
-  std::size_t total = sizeof(RecordBatch) + rows.capacity() * sizeof(Row) +
-                      checks.capacity() * sizeof(RowCheck) + outcomes.capacity() * sizeof(Outcome) +
-                      scalars.capacity() * sizeof(Scalar) + payloads.capacity() * sizeof(Payload) +
-                      declared.capacity() * sizeof(Declared) + alerts.capacity() * sizeof(Alert) +
-                      gaps.capacity() * sizeof(Gap);
+  std::size_t total =
+      sizeof(RecordBatch) + rows.capacity() * sizeof(Row) + checks.capacity() * sizeof(RowCheck) +
+      samples.capacity() * sizeof(RowSample) + outcomes.capacity() * sizeof(Outcome) +
+      scalars.capacity() * sizeof(Scalar) + payloads.capacity() * sizeof(Payload) +
+      declared.capacity() * sizeof(Declared) + alerts.capacity() * sizeof(Alert) +
+      gaps.capacity() * sizeof(Gap);
   for (const Scalar& scalar : scalars) total += scalar.name.capacity();
   for (const Payload& payload : payloads) total += payload.bytes.capacity();
   for (const Declared& group : declared) {

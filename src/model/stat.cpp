@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "model/merge.h"
+#include "trainmon/record.h"
 
 namespace trainmon {
 namespace {
@@ -81,7 +82,9 @@ std::string_view stat_name(Stat stat) {
 }
 
 void merge(RowState& into, const RowState& from) {
+  const bool is_estimate = into.is_estimate() || from.is_estimate();
   merge_states(into, from);
+  if (is_estimate) into.mark_estimate();
 }
 
 // Nearly every exponent is 0.
@@ -89,7 +92,39 @@ static double scaled(double value, std::int32_t exponent) {
   return exponent == 0 ? value : std::ldexp(value, exponent);
 }
 
+double mean_error(const RowState& state, const RowSample& sample) {
+  if (!is_finite(derive(Stat::mean, state))) return kNan;
+  return sample.sum_error / as_double(state.count);
+}
+
+// The square root has the slope 1 / (2 norm).
+double norm_error(const RowState& state, const RowSample& sample) {
+  if (state.non_finite()) return kNan;
+  if (sample.sum_sq_error == 0.0) return 0.0;
+  return scaled(sample.sum_sq_error / (2.0 * std::sqrt(state.sum_sq)), state.exponent);
+}
+
+bool is_told(Stat stat, const RowState& state) {
+  if (!state.is_estimate()) return true;
+  switch (stat) {
+    case Stat::nans:
+    case Stat::infs:
+    case Stat::subnormals:
+    case Stat::zeros:
+      return false;
+    case Stat::min:
+      return state.nans > 0 || state.neg_infs > 0;
+    case Stat::max:
+      return state.nans > 0 || state.pos_infs > 0;
+    case Stat::absmax:
+      return state.non_finite();
+    default:
+      return true;
+  }
+}
+
 double derive(Stat stat, const RowState& state) {
+  if (!is_told(stat, state)) return kNan;
   const bool empty = state.count == 0;
   switch (stat) {
     case Stat::count:

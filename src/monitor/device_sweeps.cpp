@@ -22,8 +22,7 @@ DeviceSweep& sweep_for(const TensorView& tensor, std::vector<DeviceSweep>& sweep
 Observed Monitor::State::observe_on_device(SeriesId series, const TensorView& tensor,
                                            std::uint32_t flags,
                                            const std::optional<Address>& address) {
-  struct OfOne : DeviceSweep {};  // observe_all() has another
-  DeviceSweep& sweep = of_thread<OfOne>();
+  DeviceSweep& sweep = of_thread<DeviceSweep>();
   sweep.clear();
   const Observed done = add_to(sweep, series, tensor, flags, address);
   return done == Observed::recorded ? launch(sweep) : done;

@@ -153,13 +153,19 @@ Observed Monitor::observe(SeriesId series, const TensorView& tensor, std::uint32
 
 Observed Monitor::observe_at(SeriesId series, const TensorView& tensor, std::int64_t window,
                              std::int32_t accum, std::int32_t call, std::uint32_t flags) {
+  return observe_sample(series, tensor, window, accum, call, 0, flags);
+}
+
+Observed Monitor::observe_sample(SeriesId series, const TensorView& tensor, std::int64_t window,
+                                 std::int32_t accum, std::int32_t call, int n,
+                                 std::uint32_t flags) {
   if (!state_->alive()) return Observed::idle;
   const Address address{window, accum, call};
   try {
     if (tensor.device != Device::cpu) {
       return state_->observe_on_device(series, tensor, flags, address);
     }
-    state_->collector.observe_at(series, tensor, address, flags);
+    state_->collector.observe_sample(series, tensor, address, n, flags);
   } catch (const std::exception& error) {
     part_failed("observe", error.what());
     return Observed::refused;

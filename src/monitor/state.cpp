@@ -25,7 +25,7 @@ Monitor::State::State(const Config& wanted, const Identity& who, MonitorParts pa
       collector(
           {schedule_of(config, who, budget.keep()), config.eps, config.threads, config.clock,
            config.checks, static_cast<std::size_t>(config.max_series),
-           static_cast<std::size_t>(config.max_scalars)},
+           static_cast<std::size_t>(config.max_scalars), who.rank},
           [this](RecordBatch&& batch) { pipe->submit(std::move(batch)); },
           [this] { pipe->wake(); }) {
   std::vector<std::unique_ptr<Sink>> sinks = sinks_of(config);

@@ -150,13 +150,14 @@ void BatchQueue::count_gap(RecordBatch& batch, std::int64_t rows, std::uint64_t 
   }
 }
 
-// Drops the unflagged rows, the payloads and the checks of a batch. Rows a device still computes
-// are kept: whether one of them is bad is not known before their values are.
+// Drops the unflagged rows, the payloads, checks and samples of a batch. Rows a device still
+// computes are kept: whether one of them is bad is not known before their values are.
 bool BatchQueue::reduce(RecordBatch& batch) noexcept {
   const std::int64_t before = batch.row_count();
   const auto [first, last] = seq_range(batch);
   batch.payloads = {};
   batch.checks = {};
+  batch.samples = {};
   if (batch.late == nullptr) {
     std::erase_if(batch.rows, [](const Row& row) { return (row.key.flags & flag::kUrgent) == 0; });
     batch.rows.shrink_to_fit();

@@ -9,8 +9,8 @@
 namespace trainmon {
 namespace {
 
-// Takes out rows, checks and payloads of the series, adds the gap, and says how many rows there
-// were. Throws std::bad_alloc with the batch as it was.
+// Takes out rows, checks, samples and payloads of the series, adds the gap, and says how many rows
+// there were. Throws std::bad_alloc with the batch as it was.
 std::int64_t drop_series(RecordBatch& batch, SeriesId series) {
   const auto is_of_it = [series](const auto& one) { return one.key.series == series; };
   Gap gap{kMaxSeries, 0, std::numeric_limits<std::uint64_t>::max(), 0};
@@ -26,11 +26,13 @@ std::int64_t drop_series(RecordBatch& batch, SeriesId series) {
   count(batch.payloads);
   if (gap.rows == 0) return 0;
   add_gap(batch.gaps, gap);
-  std::erase_if(batch.checks, [&](const RowCheck& check) {
-    const auto row = std::ranges::lower_bound(batch.rows, check.seq, {},
+  const auto belongs_to_it = [&](const auto& beside) {
+    const auto row = std::ranges::lower_bound(batch.rows, beside.seq, {},
                                               [](const Row& one) { return one.key.seq; });
-    return row != batch.rows.end() && row->key.seq == check.seq && is_of_it(*row);
-  });
+    return row != batch.rows.end() && row->key.seq == beside.seq && is_of_it(*row);
+  };
+  std::erase_if(batch.checks, belongs_to_it);
+  std::erase_if(batch.samples, belongs_to_it);
   std::erase_if(batch.rows, is_of_it);
   std::erase_if(batch.payloads, is_of_it);
   return gap.rows;

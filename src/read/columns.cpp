@@ -52,6 +52,7 @@ Columns columns_of_cells(std::span<const std::string_view> fields, std::span<con
     if (std::ranges::find(fields, name) != fields.end()) columns |= {column};
   }
   for (const Stat stat : stats) columns |= state_columns(stat);
+  if (!stats.empty()) columns |= {Column::flags};  // which say what is an estimate
   return columns;
 }
 

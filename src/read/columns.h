@@ -1,4 +1,4 @@
-// Which columns of a log's rows are decoded, and whether their checks are.
+// Which columns of a log's rows are decoded, and whether checks, samples and payloads are.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace trainmon {
 
-// Columns of rows, and what stands beside them: checks, and the bytes of payloads. Of a mean and an
-// absmax what they may be implied by belongs to them.
+// Columns of rows, and what stands beside them: checks, samples, and the bytes of payloads. Of a
+// mean and an absmax what they may be implied by belongs to them.
 class Columns {
  public:
   constexpr Columns() = default;
@@ -21,13 +21,14 @@ class Columns {
   }
   static constexpr Columns all() { return of(~std::uint64_t{0}); }
   // The same columns of rows.
-  constexpr Columns beside(bool checks, bool payload_bytes) const {
-    return of((bits_ & ~(kChecks | kPayloadBytes)) | (checks ? kChecks : 0) |
+  constexpr Columns beside(bool checks, bool samples, bool payload_bytes) const {
+    return of((bits_ & ~kBeside) | (checks ? kChecks : 0) | (samples ? kSamples : 0) |
               (payload_bytes ? kPayloadBytes : 0));
   }
-  constexpr Columns without_rows() const { return of(bits_ & (kChecks | kPayloadBytes)); }
+  constexpr Columns without_rows() const { return of(bits_ & kBeside); }
   constexpr bool has(log_format::Column column) const { return (bits_ & bit(column)) != 0; }
   constexpr bool has_checks() const { return (bits_ & kChecks) != 0; }
+  constexpr bool has_samples() const { return (bits_ & kSamples) != 0; }
   constexpr bool has_payload_bytes() const { return (bits_ & kPayloadBytes) != 0; }
   constexpr Columns& operator|=(Columns others) {
     bits_ |= others.bits_;
@@ -35,8 +36,10 @@ class Columns {
   }
 
  private:
-  static constexpr std::uint64_t kPayloadBytes = 1;  // no column has the number 0, nor 63
+  static constexpr std::uint64_t kPayloadBytes = 1;  // no column has the number 0, 62 or 63
+  static constexpr std::uint64_t kSamples = std::uint64_t{1} << 62;
   static constexpr std::uint64_t kChecks = std::uint64_t{1} << 63;
+  static constexpr std::uint64_t kBeside = kPayloadBytes | kSamples | kChecks;
   static constexpr Columns of(std::uint64_t bits) {
     Columns columns;
     columns.bits_ = bits;

@@ -162,6 +162,9 @@ bool RowReader::read(std::size_t count, const WantedSeries& wanted, std::vector<
   }
   const ColumnDefinition* const faulty = read_columns(rows);
   if (faulty != nullptr) why = column_fault(*faulty);
+  for (Row& row : rows) {  // whichever columns of its state are asked for
+    if ((row.key.flags & flag::kSampled) != 0) row.state.mark_estimate();
+  }
   return faulty == nullptr;
 }
 

@@ -199,8 +199,21 @@ bool read_checks(std::string_view bytes, std::vector<RowCheck>& checks, FrameBou
   });
 }
 
-// They count as records, whether they are decoded or not.
-bool skip_checks(std::string_view bytes, FrameBounds& bounds, std::string& why) {
+bool read_samples(std::string_view bytes, std::vector<RowSample>& samples, FrameBounds& bounds,
+                  std::string& why) {
+  std::uint64_t seq = 0;
+  return read_records(bytes, samples, bounds, why, [&](ByteReader& r, RowSample& s) {
+    s.seq = seq += r.varint();
+    s.elements = r.signed_varint();
+    for (double* const value : {&s.sum_error, &s.sum_sq_error, &s.min, &s.max}) {
+      *value = r.fixed<double>();
+    }
+    return true;
+  });
+}
+
+// Checks or samples. They count as records, whether they are decoded or not.
+bool skip_records(std::string_view bytes, FrameBounds& bounds, std::string& why) {
   ByteReader reader(bytes);
   const std::uint64_t count = reader.varint();
   if (!reader.ok() || count > reader.left()) return false;
@@ -235,7 +248,10 @@ bool read_section(Section section, std::string_view bytes, RecordBatch& batch, F
       });
     case Section::checks:
       return columns.has_checks() ? read_checks(bytes, batch.checks, bounds, why)
-                                  : skip_checks(bytes, bounds, why);
+                                  : skip_records(bytes, bounds, why);
+    case Section::samples:
+      return columns.has_samples() ? read_samples(bytes, batch.samples, bounds, why)
+                                   : skip_records(bytes, bounds, why);
   }
   return true;  // a later version's
 }
@@ -297,6 +313,7 @@ bool decode_batch(std::string_view payload, RecordBatch& batch, FrameBounds& bou
   ByteReader reader(payload);
   batch.rows.clear();
   batch.checks.clear();
+  batch.samples.clear();
   batch.outcomes.clear();
   batch.scalars.clear();
   batch.payloads.clear();

@@ -13,33 +13,22 @@
 #include "read/declared_order.h"
 #include "read/expired_steps.h"
 #include "read/log.h"
+#include "read/series_numbers.h"
 #include "trainmon/config.h"
 
 namespace trainmon {
 namespace {
 
-// The numbers of wanted series, -1 for others: asked for each row.
-class SeriesNumbers {
- public:
-  explicit SeriesNumbers(const std::map<SeriesId, std::uint32_t>& wanted) : wanted_(wanted) {
-    for (const auto& [id, number] : wanted) {
-      if (id >= kFewSeries) break;
-      if (id >= few_.size()) few_.resize(id + 1, -1);
-      few_[id] = number;
-    }
-  }
-  std::int64_t operator()(SeriesId id) const {
-    if (id < few_.size()) return few_[id];
-    const auto found = wanted_.find(id);
-    return found == wanted_.end() ? -1 : std::int64_t{found->second};
-  }
-
- private:
-  const std::map<SeriesId, std::uint32_t>& wanted_;
-  std::vector<std::int64_t> few_;
-};
+Columns columns_of(const RunStream::Take& take) {
+  return take.columns.beside(static_cast<bool>(take.checked), static_cast<bool>(take.sampled),
+                             static_cast<bool>(take.payload));
+}
 
 void give(const ReadRow& row, const RecordBatch& batch, const RunStream::Take& take) {
+  if (!batch.samples.empty()) {
+    const auto sample = std::ranges::lower_bound(batch.samples, row.seq, {}, &RowSample::seq);
+    if (sample != batch.samples.end() && sample->seq == row.seq) take.sampled(row, *sample);
+  }
   const auto check = std::ranges::lower_bound(batch.checks, row.seq, {}, &RowCheck::seq);
   if (check != batch.checks.end() && check->seq == row.seq) return take.checked(row, *check);
   take.row(row);
@@ -383,8 +372,7 @@ std::int64_t RunStream::read(const Piece& piece, const Take& take,
   const auto wanted = [&](SeriesId id) { return number_of(id) >= 0; };
   const bool has_all_series = directory.unified.size() == directory.log->contents().series.size();
   constexpr Columns kToCount = {log_format::Column::series, log_format::Column::window};
-  const Columns columns =
-      take.columns.beside(static_cast<bool>(take.checked), static_cast<bool>(take.payload));
+  const Columns columns = columns_of(take);
   const auto choose = [&](const LogIndex::BatchFacts& batch) -> std::optional<Columns> {
     const Selected windows = selected(directory, batch, take.step);
     if (windows == Selected::none) return std::nullopt;

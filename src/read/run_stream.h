@@ -87,6 +87,8 @@ class RunStream {
     Columns columns = Columns::all();            // others are as in ReadRow{}
     // In place of `row`, of rows that have a check; empty: checks are not decoded.
     std::function<void(const ReadRow&, const RowCheck&)> checked = {};
+    // Before `row`, of rows that have a sample; empty: samples are not decoded.
+    std::function<void(const ReadRow&, const RowSample&)> sampled = {};
     std::optional<std::int64_t> step = {};  // this one alone
     // Rows of batches without a NaN or an infinity are counted, not given.
     bool only_bad_batches = false;

@@ -18,7 +18,8 @@ namespace mark {
 inline constexpr std::uint8_t kValue = 1;
 inline constexpr std::uint8_t kNan = 2;
 inline constexpr std::uint8_t kInf = 4;
-inline constexpr std::uint8_t kDropped = 8;  // rows were lost here, or a device gave no value
+inline constexpr std::uint8_t kDropped = 8;   // rows were lost here, or a device gave no value
+inline constexpr std::uint8_t kSampled = 16;  // an estimate: of zeros and extremes nothing is known
 }  // namespace mark
 
 // A double as a float that is finite where the double is.

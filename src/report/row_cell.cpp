@@ -44,8 +44,12 @@ Cell cell_of(const ReadRow& row) {
   cell.count = count_of(row.state.count);
   cell.nans = count_of(row.state.nans);
   cell.infs = count_of(row.state.pos_infs + row.state.neg_infs);
-  if (row.state.nans > 0) cell.marks |= mark::kNan;
+  if (cell.nans > 0) cell.marks |= mark::kNan;
   if (cell.infs > 0) cell.marks |= mark::kInf;
+  if (row.state.is_estimate()) {
+    cell.marks |= mark::kSampled;
+    cell.nans = cell.infs = 0;  // how many there are
+  }
   return cell;
 }
 

@@ -49,6 +49,7 @@ std::string non_finite_text(const Series& series, const RowState& state) {
   part(state.nans, "NaN");
   part(state.pos_infs, "+Inf");
   part(state.neg_infs, "-Inf");
+  if (state.is_estimate()) text += " in a sample";
   return text + " of " + grouped(state.count) + " elements";
 }
 

@@ -106,6 +106,7 @@ class StatisticsRule final : public Rule {
     RunningMean* const histories = histories_.at(row.key);
     for (std::size_t i = 0; i < stats_.size(); ++i) {
       const Stat stat = stats_[i];
+      if (!is_told(stat, row.state)) continue;
       RunningMean& history = histories[i];
       const double value = derive(stat, row.state);
       if ((row.key.flags & flag::kMasked) != 0 && std::isinf(value)) continue;

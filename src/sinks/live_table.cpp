@@ -59,8 +59,10 @@ const TableRow& LiveTable::line(const Row& row) {
   line_.window = row.key.window;
   line_.accum = row.key.accum;
   line_.shape = series_->shape_of(row);
+  line_.absent = 0;
   for (std::size_t i = 0; i < kStatCount; ++i) {
     values_[i] = derive(static_cast<Stat>(i), row.state);
+    if (!is_told(static_cast<Stat>(i), row.state)) line_.absent |= std::uint64_t{1} << i;
   }
   line_.values = values_;
   return line_;

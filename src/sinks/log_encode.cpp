@@ -187,6 +187,12 @@ void append_records(ByteWriter& writer, const RecordBatch& batch,
     if (!c.has_sketch) return;
     for (const float sum : c.sketch) w.fixed(sum);
   });
+  before = 0;
+  append_section(writer, Section::samples, batch.samples, [&](ByteWriter& w, const RowSample& s) {
+    w.varint(s.seq - std::exchange(before, s.seq));
+    w.signed_varint(s.elements);
+    for (const double value : {s.sum_error, s.sum_sq_error, s.min, s.max}) w.fixed(value);
+  });
   std::vector<Gap> gaps = batch.gaps;
   gaps.insert(gaps.end(), more_gaps.begin(), more_gaps.end());
   append_section(writer, Section::gaps, gaps, [](ByteWriter& w, const Gap& g) {
@@ -292,7 +298,8 @@ void append_batch_frame(std::string& out, std::uint32_t frame_number, const Reco
 std::size_t record_count(const RecordBatch& batch) {
   std::size_t records = batch.rows.size() + batch.outcomes.size() + batch.scalars.size() +
                         batch.payloads.size() + batch.declared.size() + batch.alerts.size() +
-                        batch.gaps.size() + batch.shapes.size() + batch.checks.size();
+                        batch.gaps.size() + batch.shapes.size() + batch.checks.size() +
+                        batch.samples.size();
   for (const Declared& declared : batch.declared) records += declared.values.size();
   for (const Shape& shape : batch.shapes) records += shape.size();
   return records;

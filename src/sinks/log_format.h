@@ -68,6 +68,7 @@ enum class Section : std::uint8_t {
   declared = 7,
   shapes = 8,
   checks = 9,
+  samples = 10,
 };
 
 enum class ColumnType : std::uint8_t { integer = 1, float64 = 2 };

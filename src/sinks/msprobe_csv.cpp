@@ -104,6 +104,7 @@ std::string rounded_text(double value, std::optional<int> ndigits) {
 std::string value_text(Stat stat, const RowState& state, std::optional<int> ndigits) {
   const double value = derive(stat, state);
   const StatDefinition& definition = stat_table()[static_cast<std::size_t>(stat)];
+  if (!is_told(stat, state)) return "nan";
   if (definition.type == "int64") return std::to_string(static_cast<std::int64_t>(value));
   return rounded_text(value, ndigits);
 }

@@ -34,6 +34,7 @@ void StepEvents::begin(std::int64_t time_ns, std::int64_t step) {
 void StepEvents::add(const Placed& row, std::span<const Stat> ops) {
   const std::string tag = tag_of(row, run_.rank, micro_gradients_) + "_";
   for (const Stat op : ops) {
+    if (!is_told(op, row.row->state)) continue;
     records_.scalar(tag + std::string(stat_name(op)), derive(op, row.row->state));
   }
 }

@@ -208,6 +208,7 @@ class TensorboardSink : public Sink {
     }
     const std::span<const Stat> stats = stats_of(curve.form);
     for (std::size_t i = 0; i < stats.size(); ++i) {
+      if (!is_told(stats[i], whole.state)) continue;
       records_.scalar(curve.tags[i], derive(stats[i], whole.state));
     }
   }

@@ -27,7 +27,10 @@ class Derive {
     TableRow out;
     static_cast<RowPlace&>(out) = row;
     out.series = &series;
-    for (std::size_t i = 0; i < stats_.size(); ++i) values_[i] = derive(stats_[i], row.state);
+    for (std::size_t i = 0; i < stats_.size(); ++i) {
+      values_[i] = derive(stats_[i], row.state);
+      if (!is_told(stats_[i], row.state)) out.absent |= std::uint64_t{1} << i;
+    }
     // A device that gave no value in time: nothing is known.
     if ((row.flags & flag::kNotReady) != 0) out.absent = (std::uint64_t{1} << stats_.size()) - 1;
     out.values = values_;

@@ -161,6 +161,12 @@ class RandomRecords {
     for (const Row& row : b.rows) {
       if (below(3) == 0) b.checks.push_back(check(row.key.seq));
     }
+    for (Row& row : b.rows) {
+      if (row.key.seq % 5 != 0) continue;
+      row.key.flags |= flag::kSampled;
+      row.state.mark_estimate();
+      b.samples.push_back({row.key.seq, row.state.count, row.state.sum, row.state.m2, -1.5, 2.5});
+    }
     for (std::uint64_t n = below(3); n > 0; --n) {
       b.outcomes.push_back({static_cast<std::int32_t>(below(3)), integer(), integer(),
                             static_cast<std::int32_t>(integer()), static_cast<Fate>(below(3)),
@@ -214,6 +220,10 @@ inline bool same(const RowCheck& a, const RowCheck& b) {
   return a.seq == b.seq && a.fingerprint == b.fingerprint && a.has_sketch == b.has_sketch &&
          std::bit_cast<Bits>(a.sketch) == std::bit_cast<Bits>(b.sketch);
 }
+inline bool same(const RowSample& a, const RowSample& b) {
+  return a.seq == b.seq && a.elements == b.elements && same(a.sum_error, b.sum_error) &&
+         same(a.sum_sq_error, b.sum_sq_error) && same(a.min, b.min) && same(a.max, b.max);
+}
 inline bool same(const Outcome& a, const Outcome& b) {
   return a.optimizer == b.optimizer && a.window == b.window && a.step == b.step &&
          a.attempt == b.attempt && a.fate == b.fate && same(a.loss_scale, b.loss_scale);
@@ -251,7 +261,7 @@ inline bool same(const Declared& a, const Declared& b) {
 inline bool same(const RecordBatch& a, const RecordBatch& b) {
   return a.number == b.number && a.moment == b.moment && a.time_ns == b.time_ns &&
          same(a.eps, b.eps) && same(a.rows, b.rows) && same(a.checks, b.checks) &&
-         same(a.outcomes, b.outcomes) && same(a.scalars, b.scalars) &&
+         same(a.samples, b.samples) && same(a.outcomes, b.outcomes) && same(a.scalars, b.scalars) &&
          same(a.payloads, b.payloads) && same(a.declared, b.declared) && same(a.alerts, b.alerts) &&
          same(a.gaps, b.gaps);
 }

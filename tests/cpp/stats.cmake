@@ -10,6 +10,7 @@ trainmon_test(stats_kernels SOURCES stats/kernels_test.cpp DEPENDS stats)
 trainmon_test(stats_layout SOURCES stats/layout_test.cpp DEPENDS stats)
 trainmon_test(stats_pairs ONE_THREAD SOURCES stats/pairs_test.cpp DEPENDS stats)
 trainmon_test(stats_probe SOURCES stats/probe_test.cpp DEPENDS stats)
+trainmon_test(stats_sample ONE_THREAD SOURCES stats/sample_test.cpp DEPENDS stats)
 trainmon_test(stats_state ONE_THREAD SOURCES stats/state_test.cpp DEPENDS stats)
 trainmon_test(stats_update SOURCES stats/update_test.cpp DEPENDS stats)
 

@@ -209,6 +209,7 @@ def _batch(r: Reader, segment: Segment, rows: list[dict] | None = None) -> dict:
         7: ("declared", _declared),
         8: ("shapes", _shape),
         9: ("checks", _check),
+        10: ("samples", _sample),
     }
     while r.left():
         tag, data = r.number("B"), Reader(r.bytes())
@@ -224,6 +225,9 @@ def _batch(r: Reader, segment: Segment, rows: list[dict] | None = None) -> dict:
     seq = 0
     for check in batch.get("checks", []):
         seq = check["seq"] = (seq + check["seq"]) % 2**64
+    seq = 0
+    for sample in batch.get("samples", []):
+        seq = sample["seq"] = (seq + sample["seq"]) % 2**64
     for row in batch["rows"]:
         assert row["series"] in segment.series, "used before it is defined"
         full_shape = segment.series[row["series"]]["full_shape"]
@@ -278,6 +282,12 @@ def _implied(name: str, row: dict) -> float:
         return row["sum"] / float(finite)
     assert name == "absmax"
     return max(abs(row["min"]), abs(row["max"]))
+
+
+def _sample(r: Reader) -> dict:
+    values = {"seq": r.varint(), "elements": r.svarint()}
+    names = ("sum_error", "sum_sq_error", "min", "max")
+    return values | {name: r.number("d") for name in names}
 
 
 def _key(r: Reader) -> dict:

@@ -77,6 +77,8 @@ class Adapter(AdapterBase):
             parameter.label = self.selection.label(parameter)
         if config["budget"] is not None:
             self.coverage.not_covered("budget", "hooks are not timed under MindSpore")
+        if config["sample"]:
+            self.coverage.not_covered("sample", "activations are read whole under MindSpore")
         return rows
 
     def _selection(self, config: dict) -> Selection:

@@ -77,6 +77,7 @@ class FullSteps(Control):
             else:
                 config["kinds"] = list(dict.fromkeys([*self.before["kinds"], *MORE]))
                 config["modules"] = "all"
+                config["sample"] = ""  # all of each tensor
             self._switch(config, True)
             self.config = adapter.config
             note = {"from_step": step, "steps": STEPS, "kinds": adapter.coverage.kinds()}

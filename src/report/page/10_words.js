@@ -160,6 +160,7 @@ const WORDS = {
   m_undefined: ["not defined (0 / 0)", "无定义（0 / 0）"],
   m_dropped: ["rows dropped", "行被丢弃"],
   m_absent: ["absent", "缺失"],
+  m_sampled: ["estimated from a sample", "抽样估计"],
   m_not_recorded: ["not recorded", "没有记录"],
   less: ["a thousandth", "千分之一"],
   more: ["thousandfold", "一千倍"],

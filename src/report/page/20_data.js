@@ -1,7 +1,7 @@
 // The columns of the page as tables. docs/report.md has the layout.
 const SIZES = { marks: 1, zeros: 1, min: 2, max: 2, balance: 2 };  // bytes; 4 of all others
 const STATISTICS = ["norm", "mean", "std", "absmax", "zeros"];  // as `trainmon show` names them
-const MARK = { value: 1, nan: 2, inf: 4, dropped: 8 };
+const MARK = { value: 1, nan: 2, inf: 4, dropped: 8, sampled: 16 };
 
 async function unpacked() {
   const packed = atob(document.getElementById("data").textContent);
@@ -99,8 +99,9 @@ class Kind {
     return this.column("min").map((least, at) => Math.max(Math.abs(least), Math.abs(max[at])));
   }
   zeros() {
-    const [shares, norm] = [this.column("zeros"), this.column("value")];
-    return Float32Array.from(norm, (one, at) => (Number.isNaN(one) && this.column("marks")[at] === 0 ? NaN : shares ? shares[at] / 255 : 0));
+    const [shares, norm, marks] = [this.column("zeros"), this.column("value"), this.column("marks")];
+    const isKnown = (one, at) => !(marks[at] & MARK.sampled) && !(Number.isNaN(one) && marks[at] === 0);
+    return Float32Array.from(norm, (one, at) => (!isKnown(one, at) ? NaN : shares ? shares[at] / 255 : 0));
   }
 
   // log10 of the size of a statistic over the median of its line, of the extreme that is further away;

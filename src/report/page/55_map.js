@@ -276,6 +276,12 @@ function valueText(line, bin, stat) {
   if (cell === null) return say(isLost(line, bin) ? "m_dropped" : "m_absent");
   if (cell.marks === MARK.dropped) return say("m_dropped");
   let text = cell.low < cell.high ? `${number(cell.low)} .. ${number(cell.high)}` : number(cell.value);
+  if (cell.marks & MARK.sampled) {
+    text = Number.isNaN(cell.value) ? say("m_sampled") : `${text}, ${say("m_sampled")}`;
+    if (cell.marks & MARK.nan) text += ", NaN";
+    if (cell.marks & MARK.inf) text += ", inf";
+    return text;
+  }
   if (cell.nans > 0) text += `, ${grouped(cell.nans)} NaN`;
   if (cell.infs > 0) text += `, ${grouped(cell.infs)} inf`;
   return text;

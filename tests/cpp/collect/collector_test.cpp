@@ -207,6 +207,39 @@ TEST(Collector, WithoutChecksABatchHasNone) {
   EXPECT_TRUE(f.batches.at(0).checks.empty());
 }
 
+TEST(Collector, ASampledRowHasItsSampleAndAShortTensorIsReadWhole) {
+  Fixture f;
+  const SeriesId id = f.series("w");
+  std::vector<float> values(9 * 1024, 1.0f);
+  values[5 * 1024] = std::numeric_limits<float>::quiet_NaN();
+  const Vector large(std::vector<float>(16 * 1024, 2.0f)), small({1.0f, 3.0f}), bad(values);
+  f.collector.observe_sample(id, small.view(), {0, 0, 0}, 2, 0);
+  f.collector.observe_sample(id, large.view(), {0, 0, 1}, 2, 0);
+  f.collector.observe(id, large.view(), 0);
+  f.collector.seal(Moment::backward_end);
+  ASSERT_EQ(f.batches.size(), 1u);
+  const RecordBatch& batch = f.batches.at(0);
+  ASSERT_EQ(batch.rows.size(), 3u);
+  ASSERT_EQ(batch.samples.size(), 1u);
+  EXPECT_EQ(batch.rows[0].key.flags | batch.rows[2].key.flags, 0u);
+  EXPECT_EQ(batch.rows[0].state.max, 3.0);
+  EXPECT_EQ(batch.rows[1].key.flags, flag::kSampled);
+  EXPECT_TRUE(batch.rows[1].state.is_estimate());
+  EXPECT_EQ(batch.rows[1].state.sum_sq, 4.0 * 16 * 1024);  // of a constant exact
+  EXPECT_EQ(batch.samples[0].seq, batch.rows[1].key.seq);
+  EXPECT_EQ(batch.samples[0].elements, 8 * 1024);
+  EXPECT_EQ(batch.samples[0].sum_sq_error, 0.0);
+  EXPECT_EQ(batch.samples[0].max, 2.0);
+  // A NaN in the sample is urgent. Of 9 blocks each call reads 5 others.
+  for (int call = 0; f.batches.size() == 1 && call < 100; ++call) {
+    f.collector.observe_sample(id, bad.view(), {0, 1, call}, 2, 0);
+  }
+  ASSERT_EQ(f.batches.size(), 2u);
+  EXPECT_EQ(f.batches[1].moment, Moment::alert);
+  EXPECT_EQ(f.batches[1].rows.back().key.flags, flag::kSampled | flag::kNonFinite);
+  EXPECT_EQ(f.batches[1].rows.back().state.nans, 1);
+}
+
 TEST(Collector, ARowHasItsAddressAndItsValues) {
   Fixture f;
   const SeriesId id = f.series("w");

@@ -49,6 +49,18 @@ TEST(Reference, Statistics) {
   EXPECT_TRUE(std::isnan(derive(Stat::norm, state)));
 }
 
+// example stat.h: A state that is an estimate from a sample
+TEST(Reference, Estimates) {
+  RowState state = measure(Floats({3, -4}).view());
+  EXPECT_FALSE(state.is_estimate());
+  state.mark_estimate();  // its sums may stand; nobody knows its extremes
+  EXPECT_TRUE(state.is_estimate());
+  EXPECT_TRUE(is_told(Stat::norm, state));
+  EXPECT_EQ(derive(Stat::norm, state), 5.0);
+  EXPECT_FALSE(is_told(Stat::max, state));
+  EXPECT_TRUE(std::isnan(derive(Stat::max, state)));
+}
+
 // example stat.h: The tables of statistics and of the fields of a state
 TEST(Reference, TablesOfStatistics) {
   EXPECT_EQ(stat_from_name("absmax"), Stat::absmax);

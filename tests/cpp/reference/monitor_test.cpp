@@ -98,6 +98,8 @@ TEST(Reference, WaysToObserve) {
   const Floats values({8, 0});
   // Backward 1 of the window 0, call 2 of the module.
   EXPECT_EQ(monitor.observe_at(weight, values.view(), 0, 1, 2), Observed::recorded);
+  // One block in 16 of a large tensor; this one is read whole.
+  EXPECT_EQ(monitor.observe_sample(weight, values.view(), 0, 1, 2, 16), Observed::recorded);
   EXPECT_EQ(monitor.observe_scaled(weight, values.view(), 8.0), Observed::recorded);
   const SeriesId series[] = {weight, bias};
   const TensorView tensors[] = {values.view(), values.view()};

@@ -46,6 +46,17 @@ TEST(Reference, Series) {
   EXPECT_EQ(table.size(), 1u);
 }
 
+// example record.h: The errors of an estimate
+TEST(Reference, SampleErrors) {
+  RowState state = measure(Floats({3, -4}).view());
+  state.mark_estimate();
+  const RowSample sample{.seq = 7, .elements = 1, .sum_error = 0.5, .sum_sq_error = 2.0};
+  EXPECT_EQ(mean_error(state, sample), 0.25);  // of two elements
+  EXPECT_EQ(norm_error(state, sample), 0.2);   // 2 / (2 * 5)
+  RecordBatch batch;
+  batch.samples.push_back(sample);
+}
+
 // example record.h: A batch and what it carries
 TEST(Reference, Batch) {
   RecordBatch batch;

@@ -57,6 +57,7 @@ class Activations(_core.Forwards):
             plain_inputs=kind.inputs is Selection.inputs,
             plain_outputs=kind.outputs is Selection.outputs,
             is_timed=adapter.own_time is not None,
+            sample=int(adapter.config["sample"][2:] or 0),  # of "1/16"
         )
         self.adapter, self.selection = adapter, selection
         self.points = adapter.points  # None: compiled code is not looked into
