@@ -24,6 +24,7 @@ from trainmon.torch.modules import compiled, gradient_edges
 from trainmon.torch.modules.activations import Activations
 from trainmon.torch.modules.inputs import Inputs
 from trainmon.torch.modules.selection import Selection
+from trainmon.torch.modules.tree import Tree
 from trainmon.torch.parameters.announced_edits import announce_edits
 from trainmon.torch.parameters.registry import Registry
 from trainmon.torch.steps.declared import DeclaredSteps
@@ -163,6 +164,7 @@ class Adapter(DuringTraining):
         self.backward = Backward(self._part("backward"), self._backward_ended)
         self.lasting = len(self.parts)
         self.activations = self.features = self.stacks = None
+        self.tree: Tree | None = None  # where modules are watched: those that were looked for hooks
         self.collectives = self.in_flight = None
         self.has_recorder = core.has_recorder
         self.calls_so_far: dict[tuple, int] = {}  # of collectives, for the recorder
@@ -248,7 +250,7 @@ class Adapter(DuringTraining):
             self.registry.remove()
         for wrapper in self.wrappers:
             wrapper.unhooked()
-        self.activations = self.features = self.stacks = self.registry = None
+        self.activations = self.features = self.stacks = self.registry = self.tree = None
         self.collectives = self.in_flight = None
         self.last_frame = None
         self.parameters = []  # they may be replaced while nobody looks
@@ -298,14 +300,22 @@ class Adapter(DuringTraining):
         return Features(self, part, kinds, self.selection.features)
 
     def find_modules(self) -> None:
-        """Puts hooks on modules that have none yet: all at first, later those that were put in."""
-        if self.activations is not None:
-            for chunk, name, module in self._selected_modules():
-                self.activations.install(name, module, chunk, self.handles)
-        for part in (self.features, self.stacks):
-            if part is not None:
-                for chunk, name, module in self._selected_modules(everything=True):
-                    part.install(name, module, chunk, self.handles)
+        """Puts hooks on modules that have none yet: all at first, later those that were put in. Takes them
+        off those that are not watched any more."""
+        wanted = (self.activations, False), (self.features, True), (self.stacks, True)
+        parts = [(part, everything) for part, everything in wanted if part is not None]
+        if not parts:
+            return
+        self.tree = Tree(self.roots, self.names)
+        self.selection.model_changed()
+        found = [(part, self._selected_modules(everything)) for part, everything in parts]
+        kept = {id(module): module for _, modules in found for _, _, module in modules}
+        for module in self.handles.leave({id(root): root for root in self.roots}, kept):
+            for part, _ in parts:
+                part.watched.pop(id(module), None)
+        for part, modules in found:
+            for chunk, name, module in modules:
+                part.install(name, module, chunk, self.handles)
 
     def step_hooks(self, steps) -> tuple:
         return TimedBeforeStep(steps), TimedAfterStep(steps)

@@ -16,11 +16,14 @@ UNCALLED = (
     "LightningModule's own mostly is not)"
 )
 
+MOST_CHANGES = 20  # of modules that the console tells
+
 
 class Coverage(CoverageBase):
     def __init__(self, adapter):
         super().__init__(adapter)
         self.closures: dict[int, str] = {}  # what is said of optimizers that run theirs again
+        self.changed: set[str] = set()  # what was said of modules that came or went
         self.emptied: set[int] = set()  # ids of modules and parameters whose hooks somebody took
 
     def _notes(self):
@@ -175,6 +178,23 @@ class Coverage(CoverageBase):
             f"parameters replaced after watch(), {name} among them",
             "no optimizer given to watch() has the new ones",
         )
+
+    def modules_changed(self, changes) -> None:
+        """Modules came or went (modules/tree.py)."""
+        names = listed([*changes.replaced, *changes.removed, *changes.added])
+        text = f"modules changed after watch() ({changes}: {names}): hooks were put on again"
+        foreign = self._foreign()
+        if foreign:
+            text += f"; {foreign} parameters that left the model are still in an optimizer"
+            what = f"{foreign} parameters of the optimizers, from some step on"
+            self.not_covered(what, "their module left the model")
+        if len(self.changed) < MOST_CHANGES:
+            self.changed.add(text)
+            self.say_once(text)
+        if changes.removed:
+            self.not_covered(
+                f"rows of {listed(changes.removed)}, from some step on", "the module left the model"
+            )
 
     def hooks_emptied(self, owner) -> None:
         """Somebody took hooks off this module or parameter: the first one is said."""
