@@ -1,8 +1,7 @@
 # Which modules a model is made of, and under which names: whether that has changed is asked at every step.
 from __future__ import annotations
 
-from itertools import chain
-from operator import attrgetter, is_
+from operator import attrgetter, eq
 from typing import NamedTuple
 
 from torch import nn
@@ -43,20 +42,13 @@ class Tree:
         modules = [m for m in modules if isinstance(m._modules, dict)]  # no scripted ones
         self.parents = [module for module in modules if module._modules]
         self.leaves = [module for module in modules if not module._modules]
-        self.held = self._held()
-
-    def _held(self) -> list:
-        """What the modules hold, and under which keys."""
-        tables = list(map(_TABLE, self.parents))
-        children = chain.from_iterable(map(dict.values, tables))
-        return [*children, *chain.from_iterable(tables)]
+        self.tables = [dict(module._modules) for module in self.parents]
 
     def is_changed(self) -> bool:
         """In loops that run in C: this is done at every step."""
-        held = self._held()
-        if len(held) != len(self.held) or any(map(_TABLE, self.leaves)):
-            return True
-        return not all(map(is_, held, self.held))
+        return any(map(_TABLE, self.leaves)) or not all(
+            map(eq, map(_TABLE, self.parents), self.tables)
+        )
 
     def since(self, before: Tree) -> Changes:
         """What has changed since another one was made, which has been kept."""
