@@ -469,6 +469,28 @@ def test_rows_are_those_of_the_modules_that_are_there(case, has_optimizer, tmp_p
     assert (left in missing) == gone
 
 
+def test_what_was_put_in_has_features_and_what_is_gone_has_none(tmp_path):
+    model = three_layers()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    kinds = ["spectral", "stack"]
+    monitor = trainmon.watch(model, optimizer, kinds=kinds, out=tmp_path, start_step=2)
+    for index in range(6):
+        if index == 1:
+            model.append(nn.Linear(2, 2))
+        elif index == 4:
+            model[0], model[1] = nn.Sequential(model[1]), nn.Identity()
+        step(model, optimizer, torch.ones(2, 3))
+    healthy(monitor)
+    for index in (2, 3, 4, 5):
+        names = [name for (name,) in keys(tmp_path, "name", kind="spectral_norm", step=index)]
+        expected = ["0", "1", "3", "4"] if index < 4 else ["0.0", "3", "4"]
+        assert sorted(names) == expected
+    norms = row(tmp_path, kind="spectral_norm", name="0.0", step=5)
+    assert abs(norms["max"] - float(torch.linalg.matrix_norm(model[0][0].weight, 2))) < 0.05
+    stacks = [name for (name,) in keys(tmp_path, "name", kind="stack")]
+    assert sorted(stacks) == ["", "0", "1", "2", "3", "4"]
+
+
 @pytest.mark.parametrize("has_optimizer", [False, True], ids=["loop", "optimizer"])
 def test_what_was_removed_is_let_go(has_optimizer, tmp_path):
     model = three_layers()
