@@ -24,7 +24,6 @@ from trainmon.torch.modules import compiled, gradient_edges
 from trainmon.torch.modules.activations import Activations
 from trainmon.torch.modules.inputs import Inputs
 from trainmon.torch.modules.selection import Selection
-from trainmon.torch.modules.tree import Tree
 from trainmon.torch.parameters.announced_edits import announce_edits
 from trainmon.torch.parameters.registry import Registry
 from trainmon.torch.steps.declared import DeclaredSteps
@@ -43,6 +42,7 @@ from trainmon.torch.wrappers.choice import wrapper_of
 from trainmon.torch.wrappers.chunks import chunks_of, names_of
 from trainmon.torch.wrappers.contract import has_post_accumulate_hook, parameters_under
 from trainmon.torch.wrappers.dtensors import DTensors
+from trainmon.torch.wrappers.tree import Tree
 
 OF_OPTIMIZERS = {
     "param_origin",
@@ -63,6 +63,7 @@ class Adapter(DuringTraining):
             optimizers, relay = NoOptimizer(self.roots), DeclaredSteps()
         super().__init__(Coverage(self), selection, relay)
         self.optimizers = torch_optimizers(optimizers, self.roots)
+        self.no_optimizers = [o for o in self.optimizers.values() if isinstance(o, NoOptimizer)]
         self.loss_scale = LossScale(self, grad_scaler(scaler, optimizers))
         self.around = whole_chain(optimizers)
         self.names = names_of(model)
@@ -317,6 +318,12 @@ class Adapter(DuringTraining):
             for chunk, name, module in modules:
                 part.install(name, module, chunk, self.handles)
 
+    def model_changed(self) -> None:
+        """Parameters or modules of the model are others: for what keeps some by object."""
+        self.selection.model_changed()
+        for optimizer in self.no_optimizers:
+            optimizer.model_changed(self.roots)
+
     def step_hooks(self, steps) -> tuple:
         return TimedBeforeStep(steps), TimedAfterStep(steps)
 
@@ -361,6 +368,7 @@ class Adapter(DuringTraining):
         """Lets go of the model and the optimizers, without waiting for the garbage collector."""
         self.roots, self.wrappers, self.parameters = [], [], []
         self.optimizers, self.around, self.on_step = {}, (), None
+        self.no_optimizers = []
         self.loss_scale.scaler = None
         self.steps, self.clock, self.control, self.full_steps = [], None, None, None
         self.backward.at_end = self.main_grad_due = None

@@ -171,16 +171,16 @@ class Coverage(CoverageBase):
 
     def parameters_lost(self, name: str) -> None:
         self.say_once(
-            f"parameters were replaced ({name} among them) and no optimizer given to watch() has the new "
-            "ones: call watch() again with the optimizer that has"
+            f"parameters came after watch() ({name} among them) and no optimizer given to it has them: "
+            "call watch() again with the optimizer that has"
         )
         self.not_covered(
-            f"parameters replaced after watch(), {name} among them",
+            f"parameters replaced after watch(), or added, {name} among them",
             "no optimizer given to watch() has the new ones",
         )
 
     def modules_changed(self, changes) -> None:
-        """Modules came or went (modules/tree.py)."""
+        """Modules came or went (wrappers/tree.py)."""
         names = listed([*changes.replaced, *changes.removed, *changes.added])
         text = f"modules changed after watch() ({changes}: {names}): hooks were put on again"
         foreign = self._foreign()

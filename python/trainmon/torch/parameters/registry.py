@@ -7,16 +7,15 @@ from trainmon.base.rows import NO_SERIES
 from trainmon.torch.hooks.backward import IDLE, current_task
 from trainmon.torch.hooks.hook import AfterAccumulation
 from trainmon.torch.measuring.ops import dtype_name
-from trainmon.torch.modules.tree import Tree
 from trainmon.torch.parameters.accumulated import Accumulated, CallAfter, OfDTensor, Reduced
 from trainmon.torch.parameters.main_grad import InMainGrad
 from trainmon.torch.parameters.microsteps import Contribution, OnGradient
 from trainmon.torch.parameters.momentum import Directions, Updates
 from trainmon.torch.parameters.step_formulas import StepFormulas
 from trainmon.torch.parameters.sweeps import Sweeps
-from trainmon.torch.steps.optimizers import NoOptimizer
 from trainmon.torch.wrappers.contract import Parameter, has_post_accumulate_hook, parameters_under
 from trainmon.torch.wrappers.plain import Plain
+from trainmon.torch.wrappers.tree import Tree
 
 
 class Registry:
@@ -169,7 +168,7 @@ class Registry:
             probe is None
             or probe.held is probe.tensor
             or not self._wrapper(probe).is_replaced(probe)
-            or any(isinstance(steps.optimizer, NoOptimizer) for steps in self.adapter.steps)
+            or self.adapter.no_optimizers
         ):
             return
         now = probe.held
@@ -193,10 +192,7 @@ class Registry:
         """Parameters were replaced, thawed or given to an optimizer, or modules came or went."""
         adapter = self.adapter
         tree, self.tree = self.tree, Tree(adapter.roots, adapter.names)
-        adapter.selection.model_changed()
-        for steps in adapter.steps:
-            if isinstance(steps.optimizer, NoOptimizer):
-                steps.optimizer.model_changed(adapter.roots)
+        adapter.model_changed()
         before = {(p.chunk, p.name): p for p in adapter.parameters}
         adapter.parameters = parameters_under(adapter.wrappers)
         current = {id(p.tensor): p for p in adapter.parameters}
