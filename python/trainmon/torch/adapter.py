@@ -308,7 +308,6 @@ class Adapter(DuringTraining):
         if not parts:
             return
         self.tree = Tree(self.roots, self.names)
-        self.selection.model_changed()
         found = [(part, self._selected_modules(everything)) for part, everything in parts]
         kept = {id(module): module for _, modules in found for _, _, module in modules}
         for module in self.handles.leave({id(root): root for root in self.roots}, kept):

@@ -179,14 +179,13 @@ class Coverage(CoverageBase):
             "no optimizer given to watch() has the new ones",
         )
 
-    def modules_changed(self, changes) -> None:
-        """Modules came or went (wrappers/tree.py)."""
+    def modules_changed(self, changes, stepped: int) -> None:
+        """Modules came or went (wrappers/tree.py). An optimizer has so many parameters of those that went."""
         names = listed([*changes.replaced, *changes.removed, *changes.added])
         text = f"modules changed after watch() ({changes}: {names}): hooks were put on again"
-        foreign = self._foreign()
-        if foreign:
-            text += f"; {foreign} parameters that left the model are still in an optimizer"
-            what = f"{foreign} parameters of the optimizers, from some step on"
+        if stepped:
+            text += f"; {stepped} parameters that left the model are still in an optimizer"
+            what = f"{stepped} parameters of the optimizers, from some step on"
             self.not_covered(what, "their module left the model")
         if len(self.changed) < MOST_CHANGES:
             self.changed.add(text)

@@ -112,9 +112,8 @@ class DuringTraining(AdapterBase):
         tree = registry.tree if registry.is_plain else self.tree
         if tree is None or not tree.is_changed() or registry.stands_in():
             return
-        if registry.is_plain:
-            registry.find_again()
-        else:
+        if not (registry.is_plain and registry.find_again()):
+            self.selection.model_changed()
             self.find_modules()
 
     def forward_ends(self, output) -> None:

@@ -528,6 +528,26 @@ def test_new_parameters_that_no_optimizer_has_are_said(tmp_path, caplog):
     )
 
 
+def test_a_lazy_module_is_watched_once_it_has_shapes(tmp_path):
+    model = three_layers()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    monitor = trainmon.watch(model, optimizer, kinds=["actv", "grads"], out=tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for index in range(6):
+            if index == 1:
+                model.append(nn.LazyLinear(2))
+            elif index == 3:
+                model[0].add_module("unused", nn.LazyLinear(2))
+            step(model, optimizer, torch.ones(2, 3))
+    healthy(monitor)
+    place = {"kind": "actv", "name": "4", "element": "output"}
+    assert keys(tmp_path, "step", **place) == [(step,) for step in range(1, 6)]
+    assert keys(tmp_path, "step", kind="grad_reduced", name="4.weight")[:2] == [(1,), (2,)]
+    assert len(keys(tmp_path, "step", kind="grad_reduced", name="0.weight")) == 6
+    assert "what changed in the model until then" in run_json(monitor)["not_covered"]
+
+
 def test_a_module_that_comes_and_goes_in_a_loop_is_told_a_few_times(tmp_path, caplog):
     model = three_layers()
     monitor = trainmon.watch(model, out=tmp_path)

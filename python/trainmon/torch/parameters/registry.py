@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from trainmon.base.rows import NO_SERIES
 from trainmon.torch.hooks.backward import IDLE, current_task
@@ -13,7 +14,11 @@ from trainmon.torch.parameters.microsteps import Contribution, OnGradient
 from trainmon.torch.parameters.momentum import Directions, Updates
 from trainmon.torch.parameters.step_formulas import StepFormulas
 from trainmon.torch.parameters.sweeps import Sweeps
-from trainmon.torch.wrappers.contract import Parameter, has_post_accumulate_hook, parameters_under
+from trainmon.torch.wrappers.contract import (
+    Parameter,
+    has_post_accumulate_hook,
+    parameters_under,
+)
 from trainmon.torch.wrappers.plain import Plain
 from trainmon.torch.wrappers.tree import Tree
 
@@ -188,9 +193,14 @@ class Registry:
             and type(probe.held) is not nn.Parameter
         )
 
-    def find_again(self) -> None:
-        """Parameters were replaced, thawed or given to an optimizer, or modules came or went."""
+    def find_again(self) -> bool:
+        """Parameters were replaced, thawed or given to an optimizer, or modules came or went. False: some
+        have no shape before their first forward, and are looked for again."""
         adapter = self.adapter
+        if any(map(is_lazy, (p for root in adapter.roots for p in root.parameters()))):
+            why = "parameters of a lazy module have no shape before its first forward"
+            adapter.coverage.not_covered("what changed in the model until then", why)
+            return False
         tree, self.tree = self.tree, Tree(adapter.roots, adapter.names)
         adapter.model_changed()
         before = {(p.chunk, p.name): p for p in adapter.parameters}
@@ -229,7 +239,7 @@ class Registry:
                 self.contributions[key].hook.series = series
         adapter.find_modules()
         if changes := self.tree.since(tree):
-            adapter.coverage.modules_changed(changes)
+            adapter.coverage.modules_changed(changes, self._stepped_among(before, current))
         elif replaced or not tree.is_changed():  # else something was put around a module
             what = f"{replaced} replaced" if replaced else "thawed, frozen or given to an optimizer"
             adapter.coverage.say_once(
@@ -238,6 +248,14 @@ class Registry:
         self.new |= current.keys() - {id(p.tensor) for p in before.values()}
         if self.probe is None:
             self.tell_lost()
+        return True
+
+    def _stepped_among(self, before: dict, current: dict) -> int:
+        """How many of those that left the model an optimizer still steps."""
+        steps = (s for s in self.adapter.steps if s.optimizer not in self.adapter.no_optimizers)
+        held = {id(tensor) for one in steps for tensor in self.stepped_by(one.optimizer)}
+        gone = (p for p in before.values() if id(p.tensor) not in current)
+        return sum(id(p.stepped) in held for p in gone)
 
     def tell_lost(self) -> None:
         """Whether no optimizer has what is new in the model: it may have got it when it steps."""
