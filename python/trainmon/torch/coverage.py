@@ -190,6 +190,10 @@ class Coverage(CoverageBase):
         if len(self.changed) < MOST_CHANGES:
             self.changed.add(text)
             self.say_once(text)
+        points = self.adapter.points
+        if points is not None and points.any_compiled() and (changes.replaced or changes.added):
+            came = listed([*changes.replaced, *changes.added])
+            self.not_covered(f"actv of {came} inside torch.compile", COMPILED_BEFORE)
         if changes.removed:
             self.not_covered(
                 f"rows of {listed(changes.removed)}, from some step on", "the module left the model"

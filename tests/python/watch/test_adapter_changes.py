@@ -605,7 +605,7 @@ def test_hooks_that_a_library_moves_give_each_row_once(tmp_path, caplog):
     assert "emptied" not in caplog.text
 
 
-@pytest.mark.parametrize("what", ["compiled", "module"])
+@pytest.mark.parametrize("what", [pytest.param("compiled", marks=versions.compile_here), "module"])
 def test_what_is_put_around_a_module_later_changes_no_name(what, tmp_path, caplog):
     model = three_layers()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -625,6 +625,23 @@ def test_what_is_put_around_a_module_later_changes_no_name(what, tmp_path, caplo
         assert names == ["", "0", "1", "2", "3"]
         gradients = keys(tmp_path, "name", kind="grad_reduced", step=index)
         assert len(gradients) == 6 and ("1.weight",) in gradients
+
+
+@versions.compile_here
+@versions.compiled_operators
+def test_a_module_that_comes_into_compiled_code_is_said(tmp_path):
+    model = three_layers()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    monitor = trainmon.watch(model, optimizer, kinds=["actv", "grads"], out=tmp_path)
+    whole = torch.compile(model, backend="eager")
+    for index in range(4):
+        if index == 2:
+            replace(model)
+        step(whole, optimizer, torch.ones(2, 3))
+    healthy(monitor)
+    assert keys(tmp_path, "step", kind="actv", name="1", element="output") == [(0,), (1,)]
+    missing = run_json(monitor)["not_covered"]
+    assert "torch._dynamo.reset()" in missing["actv of 1 inside torch.compile"]
 
 
 def test_training_is_the_same_bit_by_bit_whatever_changes(tmp_path):
