@@ -17,6 +17,9 @@ class SelectionBase:
         """The name of its series."""
         return parameter.name
 
+    def model_changed(self) -> None:
+        """What is in the model may be other than it was: names that were noted by object are void."""
+
     def takes_parameter(self, parameter, kind: str) -> bool:
         """Whether a watched parameter gets rows of this kind."""
         return True

@@ -42,6 +42,7 @@ from trainmon.torch.wrappers.choice import wrapper_of
 from trainmon.torch.wrappers.chunks import chunks_of, names_of
 from trainmon.torch.wrappers.contract import has_post_accumulate_hook, parameters_under
 from trainmon.torch.wrappers.dtensors import DTensors
+from trainmon.torch.wrappers.tree import Tree
 
 OF_OPTIMIZERS = {
     "param_origin",
@@ -64,6 +65,7 @@ class Adapter(DuringTraining):
             optimizers, relay = NoOptimizer(self.roots), DeclaredSteps()
         super().__init__(Coverage(self), selection, relay)
         self.optimizers = torch_optimizers(optimizers, self.roots)
+        self.no_optimizers = [o for o in self.optimizers.values() if isinstance(o, NoOptimizer)]
         self.loss_scale = LossScale(self, grad_scaler(scaler, optimizers))
         self.around = whole_chain(optimizers)
         self.names = names_of(model)
@@ -188,6 +190,7 @@ class Adapter(DuringTraining):
         self.backward = Backward(self._part("backward"), self._backward_ended)
         self.lasting = len(self.parts)
         self.activations = self.features = self.stacks = None
+        self.tree: Tree | None = None  # where modules are watched: those that were looked for hooks
         self.collectives = self.in_flight = None
         self.has_recorder = core.has_recorder
         self.calls_so_far: dict[tuple, int] = {}  # of collectives, for the recorder
@@ -273,7 +276,7 @@ class Adapter(DuringTraining):
             self.registry.remove()
         for wrapper in self.wrappers:
             wrapper.unhooked()
-        self.activations = self.features = self.stacks = self.registry = None
+        self.activations = self.features = self.stacks = self.registry = self.tree = None
         self.collectives = self.in_flight = None
         self.last_frame = None
         self.parameters = []  # they may be replaced while nobody looks
@@ -323,14 +326,27 @@ class Adapter(DuringTraining):
         return Features(self, part, kinds, self.selection.features)
 
     def find_modules(self) -> None:
-        """Puts hooks on modules that have none yet: all at first, later those that were put in."""
-        if self.activations is not None:
-            for chunk, name, module in self._selected_modules():
-                self.activations.install(name, module, chunk, self.handles)
-        for part in (self.features, self.stacks):
-            if part is not None:
-                for chunk, name, module in self._selected_modules(everything=True):
-                    part.install(name, module, chunk, self.handles)
+        """Puts hooks on modules that have none yet: all at first, later those that were put in. Takes them
+        off those that are not watched any more."""
+        wanted = (self.activations, False), (self.features, True), (self.stacks, True)
+        parts = [(part, everything) for part, everything in wanted if part is not None]
+        if not parts:
+            return
+        self.tree = Tree(self.roots, self.names)
+        found = [(part, self._selected_modules(everything)) for part, everything in parts]
+        kept = {id(module): module for _, modules in found for _, _, module in modules}
+        for module in self.handles.leave({id(root): root for root in self.roots}, kept):
+            for part, _ in parts:
+                part.watched.pop(id(module), None)
+        for part, modules in found:
+            for chunk, name, module in modules:
+                part.install(name, module, chunk, self.handles)
+
+    def model_changed(self) -> None:
+        """Parameters or modules of the model are others: for what keeps some by object."""
+        self.selection.model_changed()
+        for optimizer in self.no_optimizers:
+            optimizer.model_changed(self.roots)
 
     def step_hooks(self, steps) -> tuple:
         return TimedBeforeStep(steps), TimedAfterStep(steps)
@@ -376,6 +392,7 @@ class Adapter(DuringTraining):
         """Lets go of the model and the optimizers, without waiting for the garbage collector."""
         self.roots, self.wrappers, self.parameters = [], [], []
         self.optimizers, self.around, self.on_step = {}, (), None
+        self.no_optimizers = []
         self.loss_scale.scaler = None
         self.steps, self.clock, self.control, self.full_steps = [], None, None, None
         self.backward.at_end = self.main_grad_due = None

@@ -16,11 +16,14 @@ UNCALLED = (
     "LightningModule's own mostly is not)"
 )
 
+MOST_CHANGES = 20  # of modules that the console tells
+
 
 class Coverage(CoverageBase):
     def __init__(self, adapter):
         super().__init__(adapter)
         self.closures: dict[int, str] = {}  # what is said of optimizers that run theirs again
+        self.changed: set[str] = set()  # what was said of modules that came or went
         self.emptied: set[int] = set()  # ids of modules and parameters whose hooks somebody took
 
     def _notes(self):
@@ -175,13 +178,33 @@ class Coverage(CoverageBase):
 
     def parameters_lost(self, name: str) -> None:
         self.say_once(
-            f"parameters were replaced ({name} among them) and no optimizer given to watch() has the new "
-            "ones: call watch() again with the optimizer that has"
+            f"parameters came after watch() ({name} among them) and no optimizer given to it has them: "
+            "call watch() again with the optimizer that has"
         )
         self.not_covered(
-            f"parameters replaced after watch(), {name} among them",
+            f"parameters replaced after watch(), or added, {name} among them",
             "no optimizer given to watch() has the new ones",
         )
+
+    def modules_changed(self, changes, stepped: int) -> None:
+        """Modules came or went (wrappers/tree.py). An optimizer has so many parameters of those that went."""
+        names = listed([*changes.replaced, *changes.removed, *changes.added])
+        text = f"modules changed after watch() ({changes}: {names}): hooks were put on again"
+        if stepped:
+            text += f"; {stepped} parameters that left the model are still in an optimizer"
+            what = f"{stepped} parameters of the optimizers, from some step on"
+            self.not_covered(what, "their module left the model")
+        if len(self.changed) < MOST_CHANGES:
+            self.changed.add(text)
+            self.say_once(text)
+        points = self.adapter.points
+        if points is not None and points.any_compiled() and (changes.replaced or changes.added):
+            came = listed([*changes.replaced, *changes.added])
+            self.not_covered(f"actv of {came} inside torch.compile", COMPILED_BEFORE)
+        if changes.removed:
+            self.not_covered(
+                f"rows of {listed(changes.removed)}, from some step on", "the module left the model"
+            )
 
     def hooks_emptied(self, owner) -> None:
         """Somebody took hooks off this module or parameter: the first one is said."""

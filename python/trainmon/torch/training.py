@@ -92,6 +92,8 @@ class DuringTraining(AdapterBase):
         self.registry.look_for_loss()
         if self.clock.frame is None:
             self.open_frame()
+        if self.clock.recording:
+            self._look_at_modules()
         if self.activations is not None:
             self.activations.forward_begins()
         self.forwards += 1
@@ -102,6 +104,17 @@ class DuringTraining(AdapterBase):
                 f"the optimizer that activations follow (clock={self.clock.index}) has not stepped "
                 f"for {IDLE_CLOCK} forwards: `clock` names another one, if it was not replaced"
             )
+
+    def _look_at_modules(self) -> None:
+        """What is new gets its hooks before it is called. In a forward, wrappers that spread a model cannot
+        always tell its parameters: their hooks wait for the step."""
+        registry = self.registry
+        tree = registry.tree if registry.is_plain else self.tree
+        if tree is None or not tree.is_changed() or registry.stands_in():
+            return
+        if not (registry.is_plain and registry.find_again()):
+            self.selection.model_changed()
+            self.find_modules()
 
     def forward_ends(self, output) -> None:
         if torch.is_grad_enabled():

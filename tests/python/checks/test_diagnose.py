@@ -257,6 +257,31 @@ def test_a_parameter_that_its_optimizer_lost_is_noticed(tmp_path):
     assert any("parameters replaced after watch()" in one["why"] for one in unrecorded)
 
 
+@pytest.mark.parametrize("what", ["module", "parameter", "swapped", "removed", "unknown"])
+def test_what_is_replaced_begins_anew(what, tmp_path):
+    """Neither its weights nor its moments are held against those of what had the name before."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*(torch.nn.Linear(6, 6) for _ in range(3)))
+    optimizer = torch.optim.AdamW(model.parameters())
+    with trainmon.watch(model, optimizer, checks=True, out=str(tmp_path)):
+        for step in range(12):
+            if step == 6 and what == "swapped":
+                model[0], model[1] = model[1], model[0]
+            elif step == 6 and what == "parameter":
+                model[1].weight = torch.nn.Parameter(torch.randn(6, 6))
+            elif step == 6:
+                model[1] = torch.nn.Identity() if what == "removed" else torch.nn.Linear(6, 6)
+            if step == 6 and what != "unknown":
+                optimizer.param_groups[0]["params"] = list(model.parameters())
+            optimizer.zero_grad()
+            model(torch.randn(3, 6)).pow(2).mean().backward()
+            optimizer.step()
+    answer = trainmon.diagnose(str(tmp_path))
+    assert answer["verdict"] is None and not any(one["certain"] for one in answer["findings"])
+    assert [one["check"] for one in answer["findings"]] == ["present"] * (what == "unknown")
+    assert answer["checked"]["gap"] > 50 and answer["checked"]["update"] > 50
+
+
 def test_layers_that_are_copies_of_one_are_noticed(tmp_path):
     torch.manual_seed(0)
     layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)

@@ -206,6 +206,28 @@ def test_stop_and_step_end_at_any_time(tmp_path, caplog):
         assert row[2] == name and case.assert_is(row[3], gradient)
 
 
+def test_a_module_that_comes_or_goes_has_rows_while_it_is_there(tmp_path):
+    """Its own, also where a new tensor has the address of one that is gone."""
+    monitor, model, seen = made(), nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1)), []
+    monitor.monitor(model)
+    for step in range(9):
+        if step == 3:
+            model[0] = nn.Identity()
+        elif step == 6:
+            model[0] = nn.Sequential(*(nn.Linear(4, 4) for _ in range(50)))
+        model.zero_grad()
+        model(torch.ones(2, 4)).sum().backward()
+        seen += [(step, name, p.grad.clone()) for name, p in model.named_parameters()]
+        monitor.step_end(model)
+    monitor.stop()
+    for rows in read(tmp_path):
+        found = {(row[0], row[2]): row[3] for row in rows}
+        assert len(found) == len(rows)
+        assert set(found) == {(step, name) for step, name, _ in seen}
+        for step, name, gradient in seen:
+            assert case.assert_is(found[step, name], gradient)
+
+
 def test_two_monitors_at_once(tmp_path):
     model = net()
     one = made(output_file_local="one.csv", output_file_global="one_global.csv")

@@ -214,6 +214,9 @@ class Chosen(Selection):
                     self.names[id(tensor)] = name
         return self.names.get(id(parameter.tensor), parameter.name)
 
+    def model_changed(self) -> None:
+        self.names.clear()
+
     def check(self, parameters, roots, not_covered) -> None:
         known = {name for p in parameters for name in (self.label(p), p.name, *p.aliases)}
         for name in sorted(self.wanted - known):

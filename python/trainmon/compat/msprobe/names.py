@@ -46,6 +46,11 @@ class Targets(Elements, Selection):
             for name, module in module_names.named(root):
                 self.plain[chunk].setdefault(self.raw_modules.get(id(module), name), name)
 
+    def model_changed(self) -> None:
+        self.raw_parameters.clear()
+        self.raw_modules.clear()
+        self._walk()
+
     def _raw(self, known: dict[int, str], thing, name: str) -> str:
         if id(thing) not in known:
             self._walk()

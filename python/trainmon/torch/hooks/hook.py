@@ -127,6 +127,20 @@ class Handles:
         module = reference()
         return module if module is not None and handle.is_emptied() else None
 
+    def leave(self, roots: dict, kept: dict) -> list:
+        """Takes hooks off all modules but the roots and those kept, by id. A library may have moved hooks
+        from one module to another: they go, with all of the module that lost them. Gives those back."""
+        lost = {id(entry[0]()) for entry in self._on_modules if entry[2].is_emptied()}
+        stay = roots.keys() | (kept.keys() - lost)
+        gone = [entry for entry in self._on_modules if id(entry[0]()) not in stay]
+        moved = {id(hook) for _, hook, handle in gone if handle.is_emptied()}
+        for module in (*roots.values(), *kept.values()) if moved else ():
+            _take_off(module, moved)
+        for _, _, handle in gone:
+            handle.remove()
+        self._on_modules = [entry for entry in self._on_modules if id(entry[0]()) in stay]
+        return [reference() for reference, _, _ in gone]
+
     def remove(self, stays: Callable | None = None) -> None:
         """Takes hooks off, but for those of modules that `stays` says true of: compiled code has them in
         it, and would be compiled again without. What they belong to must be off."""
@@ -143,6 +157,15 @@ class Handles:
                 handle.remove()
         self._left = left
         self._on_modules.clear()
+
+
+def _take_off(module, hooks: set[int]) -> None:
+    """Those of these ids that are on the module, without their handles."""
+    for key, notes in _KEPT:
+        held = vars(module).get(key, {})
+        for number in [number for number, hook in held.items() if id(hook) in hooks]:
+            for table in (held, *(vars(module).get(note, {}) for note in notes)):
+                table.pop(number, None)
 
 
 def _place(module, hook) -> tuple:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from trainmon.base.rows import NO_SERIES
 from trainmon.torch.hooks.backward import IDLE, current_task
@@ -13,7 +14,13 @@ from trainmon.torch.parameters.microsteps import Contribution, OnGradient
 from trainmon.torch.parameters.momentum import Directions, Updates
 from trainmon.torch.parameters.step_formulas import StepFormulas
 from trainmon.torch.parameters.sweeps import Sweeps
-from trainmon.torch.wrappers.contract import Parameter, has_post_accumulate_hook, parameters_under
+from trainmon.torch.wrappers.contract import (
+    Parameter,
+    has_post_accumulate_hook,
+    parameters_under,
+)
+from trainmon.torch.wrappers.plain import Plain
+from trainmon.torch.wrappers.tree import Tree
 
 
 class Registry:
@@ -26,6 +33,9 @@ class Registry:
         self.inner: set[int] = set()  # those of tensors that a framework makes of parameters
         self.contributions: dict[int, OnGradient] = {}
         self.probe: Parameter | None = None  # one that stands for all, to see at once when they go
+        self.tree = Tree(adapter.roots, adapter.names)
+        self.is_plain = all(isinstance(wrapper, Plain) for wrapper in adapter.wrappers)
+        self.new: set[int] = set()  # ids of tensors that came, until a step says who steps them
 
     def install(self) -> None:
         self._own()
@@ -163,6 +173,7 @@ class Registry:
             probe is None
             or probe.held is probe.tensor
             or not self._wrapper(probe).is_replaced(probe)
+            or self.adapter.no_optimizers
         ):
             return
         now = probe.held
@@ -182,18 +193,30 @@ class Registry:
             and type(probe.held) is not nn.Parameter
         )
 
-    def find_again(self) -> None:
-        """Parameters were replaced, thawed or given to an optimizer."""
+    def find_again(self) -> bool:
+        """Parameters were replaced, thawed or given to an optimizer, or modules came or went. False: some
+        have no shape before their first forward, and are looked for again."""
         adapter = self.adapter
+        if any(map(is_lazy, (p for root in adapter.roots for p in root.parameters()))):
+            why = "parameters of a lazy module have no shape before its first forward"
+            adapter.coverage.not_covered("what changed in the model until then", why)
+            return False
+        tree, self.tree = self.tree, Tree(adapter.roots, adapter.names)
+        adapter.model_changed()
         before = {(p.chunk, p.name): p for p in adapter.parameters}
         adapter.parameters = parameters_under(adapter.wrappers)
         current = {id(p.tensor): p for p in adapter.parameters}
         replaced = sum(id(p.tensor) not in current for p in before.values())
         self._own()
+        is_edit = False
         for parameter in adapter.parameters:
             known = before.get((parameter.chunk, parameter.name))
-            if known is not None and self._has_same_series(known, parameter):
-                parameter.series = known.series
+            if known is not None:
+                is_edit |= known.tensor is not parameter.tensor
+                if self._has_same_series(known, parameter):
+                    parameter.series = known.series
+        if is_edit:  # another tensor under a name: what its rows say begins anew
+            adapter.announce_edit()
         for key, hooked in list(self.hooked.items()):
             if key not in self.inner and (key not in current or hooked.is_lost()):
                 hooked.remove()
@@ -211,11 +234,39 @@ class Registry:
                 hooked.hook.optimizer = current[key].optimizer
             if isinstance(hooked.hook, OfDTensor):
                 hooked.hook.parameter = current[key]
+            if key in self.contributions:
+                series = self.series_of(current[key], "grad_micro", hooked.tensor)
+                self.contributions[key].hook.series = series
         adapter.find_modules()
-        what = f"{replaced} replaced" if replaced else "thawed, frozen or given to an optimizer"
-        adapter.coverage.say_once(
-            f"parameters changed after watch() ({what}): hooks were put on again"
-        )
+        if changes := self.tree.since(tree):
+            adapter.coverage.modules_changed(changes, self._stepped_among(before, current))
+        elif replaced or not tree.is_changed():  # else something was put around a module
+            what = f"{replaced} replaced" if replaced else "thawed, frozen or given to an optimizer"
+            adapter.coverage.say_once(
+                f"parameters changed after watch() ({what}): hooks were put on again"
+            )
+        self.new |= current.keys() - {id(p.tensor) for p in before.values()}
+        if self.probe is None:
+            self.tell_lost()
+        return True
+
+    def _stepped_among(self, before: dict, current: dict) -> int:
+        """How many of those that left the model an optimizer still steps."""
+        steps = (s for s in self.adapter.steps if s.optimizer not in self.adapter.no_optimizers)
+        held = {id(tensor) for one in steps for tensor in self.stepped_by(one.optimizer)}
+        gone = (p for p in before.values() if id(p.tensor) not in current)
+        return sum(id(p.stepped) in held for p in gone)
+
+    def tell_lost(self) -> None:
+        """Whether no optimizer has what is new in the model: it may have got it when it steps."""
+        if not self.new:
+            return
+        for parameter in self.adapter.parameters:
+            is_trained = parameter.tensor.requires_grad and parameter.stepped is not None
+            if id(parameter.tensor) in self.new and is_trained and not parameter.owned:
+                self.adapter.coverage.parameters_lost(parameter.name)
+                break
+        self.new.clear()
 
     def series_of(self, parameter: Parameter, kind: str, tensor: Tensor | None = None) -> int:
         known = parameter.series.get(kind)

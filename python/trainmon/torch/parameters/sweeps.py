@@ -62,21 +62,25 @@ class Sweeps:
         return lists
 
     def check(self) -> None:
-        """Notices parameters that were re-assigned, copied, thawed or given to the optimizer."""
-        wrappers, lost_hook = self.adapter.wrappers, self.registry.lost_hook
-        if self.held != self._held():
+        """Notices parameters that were re-assigned, copied, thawed or given to the optimizer, and modules
+        that came or went."""
+        if self.held != self._held() or self.registry.tree.is_changed() or self._is_other():
             self.registry.find_again()
-            return
-        if self._is_unchanged():
+        else:
             self._look_at_hooks()
-            return
+        self.registry.tell_lost()
+
+    def _is_other(self) -> bool:
+        if self._is_unchanged():
+            return False
+        wrappers, lost_hook = self.adapter.wrappers, self.registry.lost_hook
         for parameter, trained in zip(self.parameters, self.trains, strict=True):
             if (
                 parameter.held is not parameter.tensor
                 and wrappers[parameter.chunk].is_replaced(parameter)
             ) or (parameter.tensor.requires_grad is not trained or lost_hook(parameter.tensor)):
-                self.registry.find_again()
-                return
+                return True
+        return False
 
     def _look_at_hooks(self) -> None:
         """Whether somebody emptied the hooks of a module or a parameter. One of each at a step, in turn:

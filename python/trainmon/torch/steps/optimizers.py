@@ -136,14 +136,22 @@ def _is_new(key: int, seen: set[int]) -> bool:
     return key not in seen and not seen.add(key)
 
 
+def _parameters_of(roots: list) -> list:
+    return list({id(p): p for root in roots for p in root.parameters()}.values())
+
+
 class NoOptimizer(torch.optim.Optimizer):
     """What an Adapter takes for one: it has the parameters of the model and takes no step."""
 
     def __init__(self, roots: list):
-        tensors = {id(p): p for root in roots for p in root.parameters()}
+        tensors = _parameters_of(roots)
         if not tensors:
             raise ValueError("model has no parameters: there is nothing to watch")
-        super().__init__(list(tensors.values()), {"lr": 0.0})
+        super().__init__(tensors, {"lr": 0.0})
+
+    def model_changed(self, roots: list) -> None:
+        """It has those that are there now."""
+        self.param_groups[0]["params"] = _parameters_of(roots)
 
     def step(self, closure=None):
         raise RuntimeError("this optimizer takes no steps")
