@@ -183,10 +183,13 @@ def test_a_log_with_checks_is_at_most_two_and_a_half_times_as_long(tmp_path):
 def test_what_has_no_check_is_named(tmp_path):
     trained(tmp_path / "none", kinds=["grads", "weights"])
     trained(tmp_path / "ops", kinds=["grads"], checks=True, backend="ops")
+    why = {}
     for name in ("none", "ops"):
         (one,) = [x for x in trainmon.diagnose(str(tmp_path / name))["not_checked"]
                   if "fingerprints" in x["check"]]  # fmt: skip
-        assert "checks=True" in one["why"]
+        why[name] = one["why"]
+    assert "checks=True" in why["none"]
+    assert why["ops"].startswith("not recorded of large, ")  # checks=True is set
 
 
 def test_checks_is_a_key_of_configurations(tmp_path):
