@@ -208,15 +208,16 @@ class Registry:
         current = {id(p.tensor): p for p in adapter.parameters}
         replaced = sum(id(p.tensor) not in current for p in before.values())
         self._own()
-        is_edit = False
+        others = 0  # names that another tensor has
         for parameter in adapter.parameters:
             known = before.get((parameter.chunk, parameter.name))
             if known is not None:
-                is_edit |= known.tensor is not parameter.tensor
+                others += known.tensor is not parameter.tensor
                 if self._has_same_series(known, parameter):
                     parameter.series = known.series
-        if is_edit:  # another tensor under a name: what its rows say begins anew
+        if others:  # what its rows say begins anew
             adapter.announce_edit()
+            replaced = max(replaced, others)
         for key, hooked in list(self.hooked.items()):
             if key not in self.inner and (key not in current or hooked.is_lost()):
                 hooked.remove()
