@@ -100,11 +100,13 @@ TEST(Reference, Gaps) {
 TEST(Reference, LateValues) {
   struct Answer final : LateValues {
     bool ready() const noexcept override { return true; }
+    bool lost() const noexcept override { return false; }  // as the base class says
     void fill(RecordBatch& batch) noexcept override { batch.rows[0].state.count = 1; }
   };
   RecordBatch batch;
   batch.rows.resize(1);
   batch.late = std::make_shared<Answer>();
+  EXPECT_FALSE(batch.late->lost());
   if (batch.late->ready()) batch.late->fill(batch);  // as the writer thread does
   EXPECT_EQ(batch.rows[0].state.count, 1);
 }

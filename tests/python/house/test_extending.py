@@ -34,8 +34,9 @@ EDITS = {
             '     "-Inf counted", "0", reads("negatives")},\n}};',
         ),
         (
-            "    case Stat::nans:\n",
-            "    case Stat::negatives:\n      return as_double(state.negatives);\n    case Stat::nans:\n",
+            "    case Stat::nans:\n      return as_double(state.nans);\n",
+            "    case Stat::negatives:\n      return as_double(state.negatives);\n"
+            "    case Stat::nans:\n      return as_double(state.nans);\n",
         ),
     ],
     "src/stats/cpu/block.cpp": [
