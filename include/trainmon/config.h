@@ -31,9 +31,9 @@ struct Config {
   double eps = kDefaultEps;                  // threshold of the statistic `zeros`
   int threads = 1;                           // threads per large tensor
   bool checks = false;                       // kinds that obey equations, with step checks
-  std::string sample;            // share of a tensor's blocks read for activations, "1/16"; "" = all
-  bool input_grads = true;       // actv_grad also of module inputs
-  std::string modules = "auto";  // whose activations: auto, all, blocks
+  std::string sample;       // share of a tensor's blocks read for activations, "1/16"; "" = all
+  bool input_grads = true;  // actv_grad also of module inputs
+  std::string modules = "auto";           // whose activations: auto, all, blocks
   std::string moments_at = "after_step";  // optimizer state is read "after_step" or "before_step"
   std::vector<std::string> attention_modules;  // name patterns; empty = every one that qualifies
   std::string attention_layout = "bhsd";       // of queries and keys: bhsd bshd sbhd
