@@ -160,12 +160,10 @@ Observed Monitor::observe_sample(SeriesId series, const TensorView& tensor, std:
                                  std::int32_t accum, std::int32_t call, int n,
                                  std::uint32_t flags) {
   if (!state_->alive()) return Observed::idle;
-  const Address address{window, accum, call};
+  const Address at{window, accum, call};
   try {
-    if (tensor.device != Device::cpu) {
-      return state_->observe_on_device(series, tensor, flags, address);
-    }
-    state_->collector.observe_sample(series, tensor, address, n, flags);
+    if (tensor.device != Device::cpu) return state_->observe_on_device(series, tensor, flags, at);
+    state_->collector.observe_sample(series, tensor, at, n, flags);
   } catch (const std::exception& error) {
     part_failed("observe", error.what());
     return Observed::refused;
