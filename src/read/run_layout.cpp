@@ -127,7 +127,8 @@ struct Entries {
     const auto found = object.find(key);
     if (found == object.end() || found->is_null()) return;
     try {
-      if (fits(*found)) {
+      const bool is_real = std::is_same_v<T, double> && found->is_number();
+      if (is_real || fits(*found)) {
         T taken = found->get<T>();
         if constexpr (std::is_same_v<T, int>) {
           if (found->get<std::int64_t>() != taken) throw std::out_of_range(key);

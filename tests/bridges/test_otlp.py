@@ -20,17 +20,20 @@ class Receiver:
 
     def __init__(self, port=0):
         self.points, self.status, self.headers = [], 200, []
+        self.answer = ExportMetricsServiceResponse()
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_POST(self):
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 outer.headers.append(dict(self.headers))
-                if outer.status == 200:
+                if outer.status == 200 and not outer.answer.partial_success.rejected_data_points:
                     outer.take(ExportMetricsServiceRequest.FromString(body))
                 self.send_response(outer.status)
-                answer = ExportMetricsServiceResponse().SerializeToString()
+                answer = outer.answer.SerializeToString()
                 self.send_header("Content-Type", "application/x-protobuf")
+                if outer.status // 100 == 3:
+                    self.send_header("Location", "http://127.0.0.1:9/login")
                 self.send_header("Content-Length", str(len(answer)))
                 self.end_headers()
                 self.wfile.write(answer)
@@ -171,5 +174,22 @@ def test_a_receiver_that_refuses(tmp_path):
     assert "Traceback" not in said
     receiver.status = 200
     assert "3 steps sent" in push(tmp_path / "run", "--to", "otlp", **environment)
+    assert same(receiver.steps(), tmp_path / "run")
+    receiver.close()
+
+
+def test_a_receiver_that_redirects_or_takes_a_part_has_taken_nothing(tmp_path):
+    write(tmp_path / "run", steps=3).stop()
+    receiver = Receiver()
+    receiver.status = 302
+    said = push(tmp_path / "run", "--to", "otlp", code=3, **receiver.environment)
+    assert "did not take steps 0 to 2" in said and "302" in said
+    receiver.status = 200
+    receiver.answer.partial_success.rejected_data_points = 5
+    receiver.answer.partial_success.error_message = "quota exceeded"
+    said = push(tmp_path / "run", "--to", "otlp", code=3, **receiver.environment)
+    assert "refused 5 points: quota exceeded" in said
+    receiver.answer = ExportMetricsServiceResponse()
+    assert "3 steps sent" in push(tmp_path / "run", "--to", "otlp", **receiver.environment)
     assert same(receiver.steps(), tmp_path / "run")
     receiver.close()

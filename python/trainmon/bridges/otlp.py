@@ -20,13 +20,48 @@ class LastError(logging.Handler):
         self.text = record.getMessage()
 
 
+class LastAnswer:
+    """What the receiver answered last. The exporter takes a redirect for success, follows none, and does
+    not look at how many points the answer refuses."""
+
+    def __init__(self) -> None:
+        requests = library("requests", PACKAGE)
+        self.session = requests.Session()
+        self.session.hooks["response"].append(self._keep)
+        messages = "opentelemetry.proto.collector.metrics.v1.metrics_service_pb2"
+        self._message = library(messages, PACKAGE).ExportMetricsServiceResponse
+        self._last: Any = None
+
+    def _keep(self, response: Any, *_: Any, **__: Any) -> None:
+        self._last = response
+
+    def fault(self) -> str:
+        """Why the points were not taken; "" where they were."""
+        answer, self._last = self._last, None
+        if answer is None:
+            return ""
+        if not 200 <= answer.status_code < 300:
+            return f"the receiver answered {answer.status_code} {answer.reason}"
+        message = self._message()
+        try:
+            message.ParseFromString(answer.content)
+        except Exception:  # a receiver may answer with anything: JSON, a page
+            return ""
+        refused = message.partial_success.rejected_data_points
+        why = message.partial_success.error_message
+        return f"the receiver refused {refused} points: {why}" if refused else ""
+
+
 class Bridge(Target):
     """A point that is sent again has the same attributes and the same time: the same point."""
 
     def __init__(self, asked: Asked):
         self.asked = asked
         name = "opentelemetry.exporter.otlp.proto.http.metric_exporter"
-        self.exporter = library(name, PACKAGE).OTLPMetricExporter(max_export_batch_size=MOST_POINTS)
+        self.answer = LastAnswer()
+        self.exporter = library(name, PACKAGE).OTLPMetricExporter(
+            max_export_batch_size=MOST_POINTS, session=self.answer.session
+        )
         self.export: Any = library("opentelemetry.sdk.metrics.export", PACKAGE)
         self.resources: Any = library("opentelemetry.sdk.resources", PACKAGE)
         self.scope = library("opentelemetry.sdk.util.instrumentation", PACKAGE)
@@ -81,6 +116,8 @@ class Bridge(Target):
         data = self.export.MetricsData([self.export.ResourceMetrics(resource, scopes, "")])
         if self.exporter.export(data) is not self.export.MetricExportResult.SUCCESS:
             raise ConnectionError(self.error.text or "the receiver did not take it")
+        if fault := self.answer.fault():
+            raise ConnectionError(fault)
 
     def close(self, is_over: bool) -> None:
         self.exporter.shutdown()

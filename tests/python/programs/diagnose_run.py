@@ -46,6 +46,11 @@ class Training:
             torch.nn.LayerNorm(24) if name == "zero_sum" else torch.nn.Tanh(),
         ]
         self.model = torch.nn.Sequential(*layers, torch.nn.Linear(24, 4))
+        if name == "ignored_by_ddp":  # begins alike, and each rank trains its own
+            left = ["4.weight", "4.bias"]
+            with torch.no_grad():
+                self.model[4].bias.zero_()
+            DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(self.model, left)
         self.wrapped = DistributedDataParallel(self.model)
         self.parameter = self.model.get_parameter(TENSOR)
         if name.startswith("sgd"):
@@ -114,6 +119,10 @@ class Training:
         """Between two steps of the optimizer."""
         if self.name == "lr":
             self.optimizer.param_groups[0]["lr"] *= 10
+        if self.name == "groups_that_move":
+            moved = self.optimizer.param_groups[0]["params"][2:]
+            del self.optimizer.param_groups[0]["params"][2:]
+            self.optimizer.add_param_group({"params": moved, "lr": 1e-3, "betas": (0.8, 0.9)})
         if self.name == "second_moments_lost":
             for state in self.optimizer.state.values():
                 state["exp_avg_sq"].zero_()

@@ -139,3 +139,19 @@ def test_killed_in_the_middle(tmp_path):
     assert files_in(run) == before
     same = [path.read_bytes() for path in sorted((tmp_path / "copy").rglob("*.tmlog"))]
     assert same == [path.read_bytes() for path in sorted((tmp_path / "whole").rglob("*.tmlog"))]
+
+
+def test_times_in_health_are_numbers_with_a_fraction(tmp_path):
+    rank = WrittenRank(tmp_path / "run", 0, 1)
+    rank.stop()
+    health = rank.directory / "health.json"
+    said = json.loads(health.read_text())
+    for seconds in (0.25, 3, 0):
+        health.write_text(json.dumps(said | {"queue_seconds": seconds}))
+        done = subprocess.run(
+            [launch.command_line(), "doctor", "--json", tmp_path / "run"],
+            capture_output=True,
+            timeout=60,
+        )
+        answer = json.loads(done.stdout)
+        assert answer["ranks"][0]["queue_seconds"] == seconds and answer["damage"] == []

@@ -24,7 +24,7 @@ class StepFormulas:
         optimizer = inner if isinstance(inner, torch.optim.Optimizer) else steps.optimizer
         self.known = _known(optimizer) if steps.outer is None else None
         self.name = type(optimizer if steps.outer is None else steps.outer).__name__
-        self.held = -1  # how many tensors the groups had when they were sorted
+        self.held: list[tuple] = []  # ids of the tensors of each group when they were sorted
         self.sorted: list[tuple[int, int, list]] = []  # (group, chunk, its parameters)
         if self.known is None and self.parameters:
             self._not_covered(self.name, "its formula is not known")
@@ -34,7 +34,7 @@ class StepFormulas:
         if self.known is None:
             return
         groups = self.steps.optimizer.param_groups
-        held = sum(len(group["params"]) for group in groups)
+        held = [tuple(map(id, group["params"])) for group in groups]
         if held != self.held:
             self.held, self.sorted = held, self._sorted(groups)
         for number, chunk, parameters in self.sorted:

@@ -16,8 +16,10 @@ class Plain(Wrapper):
         super().__init__(root, optimizers)
         self.ddp = ddp_of(root)
         self.ranks = _ranks()
+        self.of_one_rank: set[int] = set()  # ids of what DDP was told to leave alone
         if self.ddp:
             self.name = "ddp"
+            self.of_one_rank = _ignored_by_ddp(root)
 
     @classmethod
     def claims(cls, root, optimizers):
@@ -35,7 +37,8 @@ class Plain(Wrapper):
         shape = () if parameter is None else parameter.shape
         if self.ranks == 1:
             return Placement("identical", full_shape=shape)
-        if not self.ddp:  # several processes, and nothing that says how they relate
+        is_alone = parameter is not None and id(parameter.tensor) in self.of_one_rank
+        if not self.ddp or is_alone:  # several processes, and nothing that says how they relate
             return Placement("independent", full_shape=shape)
         if parameter is None:
             return Placement("union")
@@ -45,6 +48,17 @@ class Plain(Wrapper):
     def hook_gradients(self, parameters, registry):
         for parameter in parameters:
             registry.unreduced(parameter, parameter.tensor)
+
+
+def _ignored_by_ddp(root: nn.Module) -> set[int]:
+    """DDP takes their names from an attribute of the module that it is put around."""
+    found = set()
+    for module in root.modules():
+        names = vars(module).get("_ddp_params_and_buffers_to_ignore", ())
+        if names:
+            parameters = dict(module.named_parameters(remove_duplicate=False))
+            found |= {id(parameters[name]) for name in names if name in parameters}
+    return found
 
 
 def _distributed() -> bool:
