@@ -166,8 +166,8 @@ Access read_exchange(const dlpack::ExchangeApi& api, PyObject* object, TensorAcc
   if (access == Access::refused) return read_by_hand(object, out);
   const bool on_device = access == Access::not_cpu;
   if (on_device && out.view.sizes == nullptr) return access;
-  if (out.view.data == nullptr && element_count(out.view) > 0) return refuse(out, "no_data");
   if (!hold_storage(object, out)) return refuse(out, kTooSmall);
+  if (out.view.data == nullptr && element_count(out.view) > 0) return refuse(out, "no_data");
   if ((asks_all || may_be_negative(out.view)) && is_negative(object)) {
     return refuse(out, "neg_view");
   }

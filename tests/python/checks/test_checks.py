@@ -229,3 +229,43 @@ def test_fingerprints_of_shards_add_up_to_that_of_the_whole(mode, tmp_path):
     assert set(answer["evidence"]["exp_avg"]) == {"sketches"}
     assert answer["evidence"]["update"] == {"sketches": 2 * 3 * 4}
     assert not any("fingerprints" in one["check"] for one in answer["not_checked"])
+
+
+@pytest.mark.parametrize("checks", [True, False])
+def test_a_network_that_another_is_copied_into_is_only_noticed(checks, tmp_path):
+    """As the target of a DQN, or a momentum encoder: it has no gradient."""
+    torch.manual_seed(0)
+    online, target = (torch.nn.Linear(6, 3) for _ in range(2))
+    target.requires_grad_(False).load_state_dict(online.state_dict())
+    model = torch.nn.ModuleDict({"online": online, "target": target})
+    optimizer = torch.optim.AdamW(online.parameters(), lr=0.01)
+    kinds = ["grads", "weights", "moments"]
+    with trainmon.watch(model, optimizer, kinds=kinds, checks=checks, every=1, out=tmp_path):
+        for step in range(16):
+            if step > 0 and step % 5 == 0:
+                target.load_state_dict(online.state_dict())
+            x = torch.randn(8, 6)
+            optimizer.zero_grad()
+            (online(x) - 0.9 * target(x.flip(0))).square().mean().backward()
+            optimizer.step()
+    answer = trainmon.diagnose(tmp_path)
+    assert answer["verdict"] is None, answer["verdict"]
+    noticed = {(f["check"], tensor) for f in answer["findings"] for tensor in f["tensors"]}
+    assert {("gap", "target.weight"), ("gap", "target.bias")} <= noticed
+
+
+def test_a_bit_of_a_weight_that_is_trained_stays_certain(tmp_path):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(6, 3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    kinds = ["grads", "weights"]
+    with trainmon.watch(model, optimizer, kinds=kinds, every=1, out=tmp_path):
+        for step in range(8):
+            if step == 5:
+                with torch.no_grad():
+                    model.weight[1, 2] += 0.5
+            optimizer.zero_grad()
+            model(torch.randn(8, 6)).square().mean().backward()
+            optimizer.step()
+    verdict = trainmon.diagnose(tmp_path)["verdict"]
+    assert (verdict["check"], verdict["step"], verdict["tensors"]) == ("gap", 5, ["weight"])
