@@ -72,7 +72,7 @@ TEST_P(EveryDropPolicy, ConservesRowsAndLeavesGaps) {
   EXPECT_GT(queue.dropped()["queue_full"], 0);
   EXPECT_EQ(produced, delivered + queue.dropped()["queue_full"]);
   EXPECT_EQ(in_gaps, queue.dropped()["queue_full"]);
-  EXPECT_LE(queue.peak_bytes(), (64u << 10) + (64u << 10) / 16 + 4096);
+  EXPECT_LE(queue.fill().peak_bytes, (64u << 10) + (64u << 10) / 16 + 4096);
 }
 
 // The storm: flagged rows far beyond the reserve. The law holds, memory stays bounded, and the
@@ -85,7 +85,7 @@ TEST_P(EveryDropPolicy, AStormOfFlaggedRowsStaysBoundedAndNoSeriesIsForgotten) {
     queue.push(batch_of(i + 1, i * 100, 100, kSeries, true), true);
     produced += 100;
   }
-  EXPECT_LE(queue.peak_bytes(), (64u << 10) + (64u << 10) / 16 + 4096);
+  EXPECT_LE(queue.fill().peak_bytes, (64u << 10) + (64u << 10) / 16 + 4096);
   std::set<SeriesId> seen;
   std::int64_t delivered = 0;
   for (int round = 0; round < 2; ++round) {
