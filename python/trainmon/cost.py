@@ -58,8 +58,8 @@ class Estimate:
         which = "Every step is" if self.every == 1 else f"One step in {self.every} is"
         lines.append(
             f"{which} recorded on {self.ranks} rank{'s' * (self.ranks != 1)}. Hooks take "
-            f"{self.hooks_milliseconds:.2g} ms of every step besides. A step takes {self.step_seconds:g} s: "
-            f"all that is {100 * self.share:.2g} % of it, on {self.device}."
+            f"{self.hooks_milliseconds:.2g} ms of every step besides. Of a step of {self.step_seconds:g} s "
+            f"(step_seconds) all that is {100 * self.share:.2g} %, on {self.device}."
         )
         lines += [f"Not estimated: {text}." for text in self.not_estimated]
         return "\n".join(lines)

@@ -139,7 +139,7 @@ std::string edits_text(const RunRows& run) {
   }
   if (text.empty()) return text;
   if (ranks.size() > kShown) text += " and " + std::to_string(ranks.size() - kShown) + " more";
-  return "weights or state were edited, as was announced, after step " + text;
+  return "weights or state were edited or replaced after step " + text;
 }
 
 }  // namespace trainmon
