@@ -30,7 +30,7 @@ struct Health {
   std::int64_t alerts = 0;
   std::int64_t queue_bytes = 0;  // wait for the writer thread, or for a device, at this moment
   std::int64_t queue_bytes_peak = 0;
-  double queue_seconds = 0.0;  // since the oldest of them came; 0 where none waits
+  double queue_seconds = 0.0;  // since the oldest of them was sealed; 0 where none waits
 };
 
 }  // namespace trainmon

@@ -64,7 +64,6 @@ void BatchQueue::append(RecordBatch&& batch, std::size_t bytes) noexcept {
     return;
   }
   batches_.back().batch = std::move(batch);
-  batches_.back().came = std::chrono::steady_clock::now();
   used_ += bytes;
   peak_ = std::max(peak_, used_);
 }
@@ -136,9 +135,7 @@ std::map<std::string, std::int64_t> BatchQueue::dropped() const {
 
 BatchQueue::Fill BatchQueue::fill() const {
   const std::lock_guard lock(mutex_);
-  Fill now{used_, peak_, std::nullopt};
-  if (!batches_.empty()) now.oldest = batches_.front().came;
-  return now;
+  return {used_, peak_, batches_.empty() ? 0 : batches_.front().batch.time_ns};
 }
 
 void BatchQueue::count_gap(RecordBatch& batch, std::int64_t rows, std::uint64_t first,

@@ -8,7 +8,6 @@
 #include <list>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -25,7 +24,6 @@ inline constexpr const char* kNoMemory = "no_memory";
 struct Queued {
   RecordBatch batch;
   std::size_t bytes = 0;  // to be released
-  std::chrono::steady_clock::time_point came;
   std::chrono::steady_clock::time_point deadline;
 };
 
@@ -57,7 +55,7 @@ class BatchQueue {
   struct Fill {
     std::size_t bytes = 0;
     std::size_t peak_bytes = 0;
-    std::optional<std::chrono::steady_clock::time_point> oldest;  // of what pop_all has not taken
+    std::int64_t oldest_ns = 0;  // when the first was sealed that pop_all has not taken; 0: none
   };
   Fill fill() const;
 

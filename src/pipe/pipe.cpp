@@ -116,7 +116,8 @@ void Pipe::take_in(Clock::time_point deadline) {
 }
 
 void Pipe::note_oldest() {
-  oldest_taken_.store(pending_.empty() ? Clock::time_point{} : pending_.front().came);
+  oldest_taken_ns_.store(pending_.empty() ? 0 : pending_.front().batch.time_ns,
+                         std::memory_order_relaxed);
 }
 
 // Batches that wait for a device do not hold up the ones behind them.
@@ -329,10 +330,13 @@ bool Pipe::stop(std::chrono::nanoseconds timeout) {
   return false;
 }
 
-double Pipe::waited(std::optional<Clock::time_point> in_queue) const {
-  const Clock::time_point taken = oldest_taken_.load();
-  if (taken != Clock::time_point{}) in_queue = std::min(in_queue.value_or(taken), taken);
-  return in_queue ? std::chrono::duration<double>(Clock::now() - *in_queue).count() : 0.0;
+double Pipe::waited(std::int64_t in_queue_ns) const {
+  const std::int64_t taken_ns = oldest_taken_ns_.load(std::memory_order_relaxed);
+  const std::int64_t oldest = taken_ns != 0 ? taken_ns : in_queue_ns;
+  if (oldest == 0) return 0.0;
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const std::chrono::nanoseconds age = now - std::chrono::nanoseconds(oldest);
+  return std::max(0.0, std::chrono::duration<double>(age).count());  // clocks are set back
 }
 
 void Pipe::report(Health& health, std::int64_t produced) const {
@@ -347,7 +351,7 @@ void Pipe::report(Health& health, std::int64_t produced) const {
   health.errors += errors_;
   health.queue_bytes = static_cast<std::int64_t>(fill.bytes);
   health.queue_bytes_peak = static_cast<std::int64_t>(fill.peak_bytes);
-  health.queue_seconds = waited(fill.oldest);
+  health.queue_seconds = waited(fill.oldest_ns);
   for (const Outlet& outlet : outlets_) {
     SinkHealth sink{std::string(outlet.sink->name()),
                     outlet.written,

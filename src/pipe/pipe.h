@@ -107,8 +107,9 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
   void take_in(std::chrono::steady_clock::time_point deadline);
   void deliver_ready(bool give_up);
   void note_oldest();
-  // Seconds since the oldest batch came that no sink has yet, given the oldest in the queue.
-  double waited(std::optional<std::chrono::steady_clock::time_point> in_queue) const;
+  // Seconds since the oldest batch was sealed that no sink has yet, given that of the queue. By the
+  // clock of the wall, which a batch has anyway.
+  double waited(std::int64_t in_queue_ns) const;
   // Before anybody looks at the batch.
   void drop_overflow(RecordBatch& batch);
   void deliver(RecordBatch& batch) noexcept;
@@ -132,8 +133,8 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
   BatchQueue queue_;
   Latest latest_;
   std::list<Queued> pending_;
-  std::atomic<std::chrono::steady_clock::time_point> oldest_taken_{};  // of pending_; zero: none
-  std::chrono::steady_clock::time_point next_flush_;                   // writer thread
+  std::atomic<std::int64_t> oldest_taken_ns_{0};      // of pending_; 0: none
+  std::chrono::steady_clock::time_point next_flush_;  // writer thread
   std::chrono::steady_clock::time_point next_look_;
   std::atomic<std::uint64_t> settle_asked_{0};
   std::atomic<std::int64_t> beyond_series_{0};  // rows

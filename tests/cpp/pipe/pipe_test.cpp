@@ -306,11 +306,16 @@ TEST(Pipe, WhatWaitsAndSinceWhen) {
     const std::lock_guard lock(f.seen->mutex);
     f.seen->delay = 300ms;
   }
-  const RecordBatch batch = batch_of(1, 0, 10);
-  const auto bytes = static_cast<std::int64_t>(batch.bytes());
   const auto begin = std::chrono::steady_clock::now();
+  const auto sealed = [](RecordBatch batch) {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    batch.time_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+    return batch;
+  };
+  const RecordBatch batch = sealed(batch_of(1, 0, 10));
+  const auto bytes = static_cast<std::int64_t>(batch.bytes());
   f.submit(batch);
-  f.submit(batch_of(2, 10, 10));
+  f.submit(sealed(batch_of(2, 10, 10)));
   std::this_thread::sleep_for(100ms);
   const Health now = f.health();
   const auto most = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin);
