@@ -242,8 +242,8 @@ class Inputs {
     bool is_noticed = false;
   };
 
-  void forget();
-  void forget(std::int32_t rank, const std::optional<std::int32_t>& chunk = {});
+  // Of a rank and a chunk, or of all.
+  void forget(std::optional<std::int32_t> rank = {}, std::optional<std::int32_t> chunk = {});
   void forget_edited(const Window& window, const std::vector<InputCall>& calls);
   void forget_renumbered(const std::vector<InputCall>& calls);
   void check_again(std::int64_t step, const InputCall& call, Report& report);

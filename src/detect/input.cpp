@@ -76,7 +76,10 @@ class Inputs::Report {
 void Inputs::check(const Window& window, Findings& found) {
   const std::vector<InputCall> calls = calls_of(window.now.inputs());
   if (calls.empty()) return;
-  if (window.now.restart != restart_) forget();
+  if (window.now.restart != restart_) {
+    forget();
+    forwards_.clear();
+  }
   restart_ = window.now.restart;
   Report report(window, found);
   forget_edited(window, calls);
@@ -91,15 +94,9 @@ void Inputs::check(const Window& window, Findings& found) {
   report.write();
 }
 
-void Inputs::forget() {
-  for (auto& [place, stream] : streams_) stream = Stream{.is_noticed = stream.is_noticed};
-  for (auto& [place, rank] : shared_) rank = Shared{.is_noticed = rank.is_noticed};
-  forwards_.clear();
-}
-
-void Inputs::forget(std::int32_t rank, const std::optional<std::int32_t>& chunk) {
+void Inputs::forget(std::optional<std::int32_t> rank, std::optional<std::int32_t> chunk) {
   const auto is_meant = [&](const Place& place) {
-    return place.rank == rank && place.chunk == chunk.value_or(place.chunk);
+    return place.rank == rank.value_or(place.rank) && place.chunk == chunk.value_or(place.chunk);
   };
   for (auto& [place, stream] : streams_) {
     if (is_meant(place)) stream = Stream{.is_noticed = stream.is_noticed};
