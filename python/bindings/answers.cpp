@@ -8,6 +8,7 @@
 #include "init.h"
 #include "model/wide_row.h"
 #include "offline_call.h"
+#include "read/row_filter.h"
 #include "rows.h"
 #include "trainmon/first_bad.h"
 
@@ -42,7 +43,15 @@ nb::dict row_dict(const ReadRow& row, const Series& series) {
   return out;
 }
 
-// The run without its rows, and the first bad one or None.
+// The run without its rows, what was found, and a sentence where the selection took no row.
+template <typename Answer>
+nb::tuple answered(Answer&& answer, nb::object found, const ReadOptions& options) {
+  const std::string unmatched = no_match_text(answer.run, answer.rows, options);
+  return nb::make_tuple(nb::cast(new Rows(std::move(answer.run)), nb::rv_policy::take_ownership),
+                        std::move(found), text(unmatched));
+}
+
+// Found: the first bad row, or None.
 nb::tuple find_first_bad(const nb::bytes& run, std::vector<std::string> kinds,
                          std::vector<std::string> include, std::vector<std::string> exclude,
                          std::vector<int> ranks, std::optional<std::int64_t> first_step,
@@ -68,11 +77,10 @@ nb::tuple find_first_bad(const nb::bytes& run, std::vector<std::string> kinds,
     row["restarts"] = nb::tuple(nb::cast(restarts));
     found = row;
   }
-  return nb::make_tuple(nb::cast(new Rows(std::move(answer.run)), nb::rv_policy::take_ownership),
-                        found);
+  return answered(std::move(answer), found, options);
 }
 
-// The run without its rows, and what was found as JSON.
+// Found: JSON.
 nb::tuple find_diagnosis(const nb::bytes& run, std::vector<std::string> kinds,
                          std::vector<std::string> include, std::vector<std::string> exclude,
                          std::vector<int> ranks, std::optional<std::int64_t> first_step,
@@ -81,9 +89,8 @@ nb::tuple find_diagnosis(const nb::bytes& run, std::vector<std::string> kinds,
                                          std::move(ranks), first_step, last_step);
   const std::filesystem::path path = path_of(run);
   Diagnosis answer = unlocked(path, [&] { return diagnose(path, options); });
-  const std::string json = diagnosis_json(answer);
-  return nb::make_tuple(nb::cast(new Rows(std::move(answer.run)), nb::rv_policy::take_ownership),
-                        text(json));
+  const nb::object json = text(diagnosis_json(answer));
+  return answered(std::move(answer), json, options);
 }
 
 // What alert rules found, in order: read, cut to the first `count`, and written where asked to.
@@ -127,7 +134,7 @@ nb::dict find_anomalies(const nb::bytes& directory, const std::vector<std::int64
   return result;
 }
 
-// The run without its rows, and the rows that lead.
+// Found: the rows that lead.
 nb::tuple find_top(const nb::bytes& run, std::vector<std::string> kinds,
                    std::vector<std::string> include, std::vector<std::string> exclude,
                    std::vector<int> ranks, std::optional<std::int64_t> first_step,
@@ -150,8 +157,7 @@ nb::tuple find_top(const nb::bytes& run, std::vector<std::string> kinds,
     entry["before"] = ranked.usual;
     out.append(entry);
   }
-  return nb::make_tuple(nb::cast(new Rows(std::move(answer.run)), nb::rv_policy::take_ownership),
-                        out);
+  return answered(std::move(answer), out, options);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "held.h"
 #include "training.h"
+#include "unseen.h"
 
 namespace trainmon {
 
@@ -57,6 +58,7 @@ PyObject* guarded(FindPart&& find_part, Work&& work) noexcept {
   try {
     const Held<Part> part = find_part();
     if (!part.is_there() || !part->on) Py_RETURN_NONE;
+    const UnseenByModes unseen;
     try {
       work();
     } catch (nb::python_error& error) {

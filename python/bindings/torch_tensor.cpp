@@ -5,6 +5,7 @@
 #include "ref.h"
 #include "tensor_readers.h"
 #include "tensor_type.h"
+#include "unseen.h"
 
 namespace trainmon {
 namespace {
@@ -21,27 +22,6 @@ PyObject* method_of_tensor(const char* name) {
 }
 
 constexpr const char* kTooSmall = "storage_too_small";
-
-// While it is there, subclasses of tensors see no calls.
-class NoFunctions {
- public:
-  NoFunctions() {
-    static PyObject* const type = imported("torch._C", "DisableTorchFunctionSubclass");
-    guard_ = type == nullptr ? nullptr : PyObject_CallNoArgs(type);
-    if (guard_ != nullptr) Ref(call(guard_, "__enter__"));
-  }
-  ~NoFunctions() {
-    if (guard_ == nullptr) return;
-    const Ref exit(attribute(guard_, "__exit__"));
-    if (exit) Ref(PyObject_CallFunctionObjArgs(exit.get(), Py_None, Py_None, Py_None, nullptr));
-    Py_DECREF(guard_);
-  }
-  NoFunctions(const NoFunctions&) = delete;
-  NoFunctions& operator=(const NoFunctions&) = delete;
-
- private:
-  PyObject* guard_;
-};
 
 // Takes hold of the memory of a torch tensor whose view is filled in: another thread may give the
 // tensor other memory meanwhile. False where it is smaller than the sizes say (resize_() of a

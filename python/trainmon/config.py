@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainmon import _core
+from trainmon.base.settings_file import NoSettings, content_of
 from trainmon.checks import arguments as checks
 
 ConfigError = _core.ConfigError
@@ -50,7 +51,12 @@ def config_json(config: Mapping[str, Any] | str | os.PathLike[str] | None, **key
         plain = {_key(k): _plain(v, _key(k)) for k, v in merged.items()}
     except RecursionError:
         raise TypeError("config must not hold itself") from None
-    return _core.check_config(json.dumps(plain))
+    checked = _core.check_config(json.dumps(plain))
+    if "memory" in json.loads(checked)["sinks"]:
+        raise ConfigError(
+            "sinks: only a program in C++ reads the sink memory; leave it out ([]: no files)"
+        )
+    return checked
 
 
 def schema() -> dict[str, Any]:
@@ -61,18 +67,11 @@ def schema() -> dict[str, Any]:
 _TYPES = {key: value.get("type") for key, value in schema()["properties"].items()}
 
 
-_MOST_BYTES = 2**20
-
-
 def _read(path: Path) -> str:
-    if path.exists() and not path.is_file():  # a pipe would wait for its writer
-        raise ConfigError(f"[config] {path} is not a file")
-    with path.open("rb") as file:
-        content = file.read(_MOST_BYTES + 1)
-    if len(content) > _MOST_BYTES:
-        raise ConfigError(f"[config] {path} is larger than 1 MiB")
     try:
-        return content.decode("utf-8-sig")
+        return content_of(path).decode("utf-8-sig")
+    except NoSettings as error:
+        raise ConfigError(f"[config] {error}") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"[config] {path}: not UTF-8 text ({error.reason})") from None
 

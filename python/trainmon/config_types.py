@@ -23,7 +23,7 @@ class OtherKeys(TypedDict, total=False):
     ranks: int | Collection[int]
     """ranks that record; empty: all"""
     sinks: str | Collection[str]
-    """where rows go; empty: only to latest() and alerts"""
+    """where rows go; empty: only to latest() and alerts; memory is for programs in C++"""
     eps: float
     """an element counts as zero when |x| < eps"""
     threads: int

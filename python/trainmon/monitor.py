@@ -82,7 +82,8 @@ def watch(
     named = {"kinds": kinds, "every": every, "budget": budget, "out": out}
     given = {key: value for key, value in named.items() if value is not None}
     settings = config_json(config, **keys, **given)
-    return Watch(_adapter_of(model)(model, optimizer, scaler), settings, on_alert=on_alert)
+    with (adapter := _adapter_of(model)).unseen():
+        return Watch(adapter(model, optimizer, scaler), settings, on_alert=on_alert)
 
 
 def _adapter_of(model) -> type:
@@ -202,7 +203,7 @@ class Watch:
             return
         for name, value in scalars.items():
             try:
-                value = float(value.detach() if hasattr(value, "detach") else value)
+                value = self._adapter.number(value)
             except Exception as error:
                 pass_on(error)
                 self._adapter.coverage.say_once(f"log({name}=...) takes a number: {error}")
@@ -287,9 +288,9 @@ class Watch:
     def flush(self, timeout: float = 30.0) -> bool:
         """Waits until all that this process has handed over so far is in the files of every sink. A
         kill loses none of it then. It waits at most `timeout` seconds. False if that took longer, if
-        a sink could not write or rows were dropped (health() counts them), and in a forked child.
-        May be called from any thread, while paused, and after stop(). Values that a device still
-        computes are fetched by the thread that called watch() alone.
+        a sink could not write or rows were dropped, and in a forked child. Any thread may call it,
+        while paused and after stop(), too. Only the thread that called watch() fetches values that a
+        device still computes.
 
         >>> mon.flush(timeout=10)
         True

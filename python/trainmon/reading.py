@@ -184,8 +184,8 @@ def first_bad(
     True
     """
     path, asked = _checked(run, kinds, include, exclude, ranks, steps)
-    rows, found = _call(_core.first_bad, path, *asked)
-    _warn(path, rows, 3)
+    rows, found, unmatched = _call(_core.first_bad, path, *asked)
+    _warn(path, rows, 3, unmatched)
     return None if found is None else FirstBad(**found)
 
 
@@ -211,8 +211,8 @@ def diagnose(
     (12, 'finite', 'forward')
     """
     path, asked = _checked(run, kinds, include, exclude, ranks, steps)
-    rows, found = _call(_core.diagnose, path, *asked)
-    _warn(path, rows, 3)
+    rows, found, unmatched = _call(_core.diagnose, path, *asked)
+    _warn(path, rows, 3, unmatched)
     return json.loads(found)
 
 
@@ -260,8 +260,8 @@ def top(
     if checks.flag("smallest", smallest) and by == "history":
         raise ValueError('smallest=True needs by="size"')
     path, asked = _checked(run, kinds, include, exclude, ranks, steps)
-    rows, found = _call(_core.top, path, *asked, name, count, by == "history", smallest)
-    _warn(path, rows, 3)
+    rows, found, unmatched = _call(_core.top, path, *asked, name, count, by == "history", smallest)
+    _warn(path, rows, 3, unmatched)
     return [Ranked(**row) for row in found]
 
 
@@ -360,8 +360,10 @@ def _call(function, *arguments):
         raise ValueError(f"kinds: {error}") from None
 
 
-def _warn(path: bytes, rows: _core.Rows, stacklevel: int) -> None:
+def _warn(path: bytes, rows: _core.Rows, stacklevel: int, unmatched: str = "") -> None:
     """Says what the answer may lack, to whoever is so many calls above."""
+    if unmatched:
+        warnings.warn(unmatched, RuntimeWarning, stacklevel=stacklevel)
     for pattern in rows.suggested():
         warnings.warn(
             f"include: {pattern[3:]!r} takes no name of the run: patterns begin at the root of the "

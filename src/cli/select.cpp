@@ -35,16 +35,6 @@ void set_steps(const std::string& steps, ReadOptions& options) {
   }
 }
 
-// An empty answer to a misspelt question must not look like good news.
-void say_nothing_matches(const RunRows& rows) {
-  std::cerr << "trainmon: no row matches this selection; the run has ranks";
-  for (const int rank : rows.ranks) std::cerr << " " << rank;
-  // Those of ranks that were not read are not known.
-  if (!rows.kinds.empty()) std::cerr << " and kinds";
-  for (const std::string& kind : rows.kinds) std::cerr << " " << printable(kind);
-  std::cerr << "; `trainmon show RUN` lists names and steps\n";
-}
-
 void say_suggested(const RunRows& rows) {
   for (const std::string& pattern : rows.suggested) {
     std::cerr << "trainmon: --name " << printable(pattern.substr(3))
@@ -127,7 +117,10 @@ RunRows read_selected(const Selection& selection, Context& context) {
 
 void say_of_run(const RunRows& rows, std::int64_t count, const ReadOptions& options,
                 Context& context) {
-  if (count == 0 && chooses_rows(options) && !options.only_bad) say_nothing_matches(rows);
+  if (const std::string text = no_match_text(rows, count, options); !text.empty()) {
+    std::cerr << "trainmon: " << text << "; `trainmon show RUN` lists names and steps\n";
+    context.exit_code = kPartial;
+  }
   say_suggested(rows);
   say_earlier(rows.expired);
   // `first-bad` answers with all of them.

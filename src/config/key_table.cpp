@@ -99,7 +99,7 @@ const std::array kTable = {
     plain({"out", &Config::out, files, nobody, at_first, R"("runs/a")",
            "run directory; empty: trainmon_runs/<run id or \"local\">"}),
     some({"sinks", &Config::sinks, files, nobody, at_first, R"(["log", "tensorboard"])",
-          "where rows go; empty: only to latest() and alerts"},
+          "where rows go; empty: only to latest() and alerts; memory is for programs in C++"},
          kSinks),
     number({"eps", &Config::eps, measuring, nobody, on_request, "1e-06",
             "an element counts as zero when |x| < eps"},

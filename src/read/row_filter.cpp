@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "trainmon/config.h"
 
 namespace trainmon {
@@ -9,6 +10,16 @@ namespace trainmon {
 bool chooses_rows(const ReadOptions& options) {
   return !options.kinds.empty() || !options.include.empty() || !options.exclude.empty() ||
          !options.ranks.empty() || options.first_step || options.last_step;
+}
+
+std::string no_match_text(const RunRows& run, std::int64_t rows, const ReadOptions& options) {
+  if (rows > 0 || !chooses_rows(options) || options.only_bad) return "";
+  std::string text = "no row matches this selection; the run has ranks";
+  for (const int rank : run.ranks) text += " " + std::to_string(rank);
+  // Those of ranks that were not read are not known.
+  if (!run.kinds.empty()) text += " and kinds";
+  for (const std::string& kind : run.kinds) text += " " + printable(kind);
+  return text;
 }
 
 bool RowFilter::takes_rank(int rank) const {

@@ -13,6 +13,9 @@ namespace trainmon {
 
 // Whether kinds, names, ranks or steps are asked for.
 bool chooses_rows(const ReadOptions& options);
+// Of an answer from `rows` rows: a sentence where a selection took none, else "". A misspelt name
+// must not look like good news.
+std::string no_match_text(const RunRows& run, std::int64_t rows, const ReadOptions& options);
 
 class RowFilter {
  public:

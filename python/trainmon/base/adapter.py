@@ -1,6 +1,7 @@
 # What the adapters of all frameworks do alike: they stand between one core Monitor and one model.
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import platform
 
@@ -22,6 +23,8 @@ class AdapterBase:
     the steps; its `frame` is the place of the forward under way."""
 
     declares = False  # whether the training loop declares its steps
+    # A block that modes of the framework which the user set do not see.
+    unseen = staticmethod(contextlib.nullcontext)
 
     def __init__(self, coverage, selection, relay):
         self.coverage = coverage
@@ -131,6 +134,11 @@ class AdapterBase:
         clock = self.clock
         is_new = clock.frame is None and not clock.pending
         return clock.window - 1 if is_new and clock.window else clock.window
+
+    def number(self, value) -> float:
+        """What log() was given. Raises what the value raises."""
+        with self.unseen():
+            return float(value.detach() if hasattr(value, "detach") else value)
 
     def announce_edit(self) -> None:
         """Weights or moments are edited between two steps, which is meant."""

@@ -382,8 +382,9 @@ class Adapter(DuringTraining):
             self.steps_part.failed(error)
         for part in self.parts[: self.lasting]:
             part.on = False
-        self.step_handles.remove()
-        self._detach_for_good()
+        with self.unseen():
+            self.step_handles.remove()
+            self._detach_for_good()
         self.backward.settle()
         # The core has its own time for the disk; what a device owes is a matter of milliseconds.
         self.late.drain(self.config["stop_timeout_seconds"] / 4)

@@ -6,6 +6,7 @@ import torch
 from trainmon import _core
 from trainmon.base.adapter import AdapterBase
 from trainmon.torch.hooks.forward import BackwardBegins
+from trainmon.torch.hooks.unseen import unseen
 from trainmon.torch.measuring.ops import dtype_name
 from trainmon.torch.modules.elements import of_output
 from trainmon.torch.steps.calls import step_in_state
@@ -16,6 +17,8 @@ IDLE_CLOCK = 1000  # forwards without a step of the clock that are worth a word
 
 class DuringTraining(AdapterBase):
     """Base of Adapter, which puts the hooks on."""
+
+    unseen = staticmethod(unseen)
 
     def add_series(self, **arguments) -> int:
         if "chunk" in arguments and self.fixed_selection is None:  # faces count those of their rank
@@ -138,7 +141,8 @@ class DuringTraining(AdapterBase):
 
     def declare_step(self, gradients) -> None:
         """The loop of a monitor without an optimizer says that a step is over."""
-        self.relay.end(gradients)
+        with unseen():
+            self.relay.end(gradients)
 
     def optimizer_changed(self, steps, optimizer) -> None:
         """It steps in the place of the one before, which is not kept: its state is large."""

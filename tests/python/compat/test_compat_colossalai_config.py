@@ -169,3 +169,11 @@ def test_files_that_cannot_be_made_or_are_others_are_named(tmp_path):
     with pytest.raises(RuntimeError, match="grad_stats_local.csv.*lines end with LF, not CRLF"):
         made().monitor(net())
     assert marks.of_objects(net(), []) == marks.of_objects(Net(), [])
+
+
+def test_a_file_of_settings_is_a_file_of_a_bounded_size(tmp_path):
+    (tmp_path / "large").write_text(" " * 2**20 + "{}")
+    cases = {"/dev/zero": "is not a file", str(tmp_path / "large"): "is larger than 1 MiB"}
+    for path, said in cases.items():
+        with pytest.raises(OSError, match=said):
+            ColossalAIMonitor(path)

@@ -44,7 +44,7 @@ class Training:
         self.model = models.build("gpt")
         self.optimizer = torch.optim.AdamW(self.model.parameters())
         self.monitor = trainmon.watch(
-            self.model, self.optimizer, kinds=kinds, out=str(out), sinks=["memory"], **keys
+            self.model, self.optimizer, kinds=kinds, out=str(out), sinks=[], **keys
         )
         self.step()
 

@@ -95,6 +95,11 @@ def test_wrong_types_name_the_argument(config, keys, part):
         config_json(config, **keys)
 
 
+def test_a_sink_that_python_cannot_read_is_refused():
+    with pytest.raises(ConfigError, match=r"only a program in C\+\+ reads the sink memory"):
+        config_json({"sinks": ["log", "memory"]})
+
+
 def test_file_faults(tmp_path):
     with pytest.raises(FileNotFoundError):
         config_json(tmp_path / "absent.json")

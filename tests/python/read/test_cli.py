@@ -60,7 +60,7 @@ def write(out, ranks=2, steps=12, bad_at=None, names=("layers.1.weight", "layers
 def test_a_name_that_takes_nothing_suggests_one_that_does(tmp_path):
     write(tmp_path, ranks=1, steps=1, names=("transformer.h.1.weight", "transformer.h.10.weight"))
     code, out, err = call("show", tmp_path, "--name", "h.1")
-    assert code == 0 and "did you mean --name '**.h.1'?" in err
+    assert code == 3 and "did you mean --name '**.h.1'?" in err
     code, out, err = call("show", tmp_path, "--name", "**.h.1")
     assert "transformer.h.1.weight" in out and "h.10" not in out and "did you mean" not in err
     for pattern in ("transformer.h.1", "h.2"):
@@ -159,17 +159,24 @@ def test_top(sound):
 
 
 def test_a_selection_that_matches_nothing_is_said(sound):
-    for command in ("first-bad", "top", "show"):
+    for command in ("first-bad", "diagnose", "top", "show"):
         code, out, err = call(command, sound, "--name", "layer.1")
-        assert code == 0
+        assert code == 3
         assert err.startswith("trainmon: no row matches this selection; the run has ranks 0 1 and ")
         assert "grad_reduced" in err
+
+
+def test_in_python_a_selection_that_matches_nothing_warns(sound):
+    for answer in (trainmon.first_bad, trainmon.diagnose, trainmon.top):
+        for asked in ({"include": "layer.1"}, {"ranks": 7}, {"steps": (500, 600)}):
+            with pytest.warns(RuntimeWarning, match="no row matches this selection"):
+                answer(sound, **asked)
 
 
 def test_a_rank_that_is_not_there_is_said_without_guessing_kinds(sound):
     for more in ([], ["--kind", "exp_avg"]):
         code, out, err = call("show", sound, "--rank", "7", *more)
-        assert code == 0
+        assert code == 3
         assert err == (
             "trainmon: no row matches this selection; the run has ranks 0 1; "
             "`trainmon show RUN` lists names and steps\n"

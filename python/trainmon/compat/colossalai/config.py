@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from trainmon.base.console import log
+from trainmon.base.settings_file import content_of
 
 STATS = ("norm", "mean", "max", "min")  # in the order of their columns
 STRAY = "front"  # the manual lists it where its columns have norm
@@ -35,8 +36,7 @@ def load(path) -> dict:
     if os.path.isdir(path):
         raise IsADirectoryError(f"config_path should be a JSON file, but {path} is a folder")
     try:
-        with open(path, encoding="utf-8") as file:
-            found = json.load(file)
+        found = json.loads(content_of(path).decode())
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is no JSON: {error}") from None
     if not isinstance(found, dict):

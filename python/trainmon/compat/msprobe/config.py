@@ -3,12 +3,11 @@ from __future__ import annotations
 
 import difflib
 import json
-import os
 import re
-import stat
 from typing import Any
 
 from trainmon.base.console import log
+from trainmon.base.settings_file import content_of
 
 FORMATS = ("csv", "tensorboard", "api")
 OPS = ("norm", "min", "max", "mean", "zeros", "nans")
@@ -55,18 +54,10 @@ FIELDS: dict[str, Any] = {
 }
 
 
-def read(path) -> bytes:
-    """What a file holds; OSError for what is no file and could make a reader wait."""
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise OSError(f"{path} is not a file")
-    with open(path, "rb") as file:
-        return file.read()
-
-
 def load(path) -> tuple[dict, bytes]:
     """The JSON object in a file, and the bytes it was read from."""
     try:
-        content = read(path)
+        content = content_of(path)
         found = json.loads(content)
     except (OSError, ValueError, RecursionError) as error:
         raise RuntimeError(f"Load json file {path} failed: {error}") from None

@@ -6,6 +6,7 @@ import os
 import time
 
 from trainmon.base.console import log
+from trainmon.base.settings_file import content_of
 from trainmon.compat.msprobe import config as fields
 
 RACY = 2.0  # seconds in which a file system may give two versions of a file the same time
@@ -28,7 +29,7 @@ class ConfigFile:
             mark = (status.st_mtime_ns, status.st_size, status.st_ino)
             if mark == self.seen:
                 return None
-            content = fields.read(self.path)
+            content = content_of(self.path)
             after = os.stat(self.path)
             if (after.st_mtime_ns, after.st_size, after.st_ino) != mark:
                 self.seen = None  # written meanwhile: it may be of two versions
@@ -51,7 +52,7 @@ class ConfigFile:
     def switch_off(self) -> None:
         """Writes dynamic_on: false, unless somebody has changed the file since."""
         try:
-            if fields.read(self.path) != self.content:
+            if content_of(self.path) != self.content:
                 return
             given = {**_object(self.content), "dynamic_on": False}
             text = json.dumps(given, indent=2, ensure_ascii=False).encode()

@@ -25,6 +25,7 @@ from trainmon.torch.features.spectral import spectral
 from trainmon.torch.hooks.backward import IDLE, current_task
 from trainmon.torch.hooks.dynamo import compiling
 from trainmon.torch.hooks.hook import Hook
+from trainmon.torch.hooks.unseen import unseen
 from trainmon.torch.measuring.isolated import isolated
 
 
@@ -254,6 +255,7 @@ class AfterForward(Hook):
             return
         try:
             kwargs = rest[0] if len(rest) > 1 else {}
-            features.left(self.watched, module, args, kwargs, rest[-1])
+            with unseen():
+                features.left(self.watched, module, args, kwargs, rest[-1])
         except Exception as error:
             features.part.failed(error)

@@ -6,6 +6,7 @@ import threading
 import torch
 
 from trainmon import _core
+from trainmon.torch.hooks.unseen import unseen
 
 IDLE = -1
 # Inside a backward the id of the run that called the hook, else -1. (Private, there since 1.13.)
@@ -51,7 +52,8 @@ class Backward(_core.Backward):
     def _end(self) -> None:
         try:
             if self.task != IDLE and self.part.on:
-                self.at_end()
+                with unseen():
+                    self.at_end()
         except Exception as error:
             self.part.failed(error)
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 from trainmon.torch.hooks.backward import IDLE, current_task
 from trainmon.torch.hooks.dynamo import compiling
 from trainmon.torch.hooks.hook import Hook
+from trainmon.torch.hooks.unseen import unseen
 
 
 class ForwardBegins(Hook):
@@ -19,7 +20,8 @@ class ForwardBegins(Hook):
             return
         try:
             if current_task() == IDLE:
-                self.adapter.forward_begins()
+                with unseen():
+                    self.adapter.forward_begins()
         except Exception as error:
             self.adapter.root_part.failed(error)
 
@@ -35,7 +37,8 @@ class ForwardEnds(Hook):
             return
         try:
             if current_task() == IDLE:
-                self.adapter.forward_ends(output)
+                with unseen():
+                    self.adapter.forward_ends(output)
         except Exception as error:
             self.adapter.root_part.failed(error)
 
@@ -55,6 +58,7 @@ class BackwardBegins(Hook):
         try:
             if adapter.has_recorder:
                 adapter.core.backward_begins()
-            adapter.backward.follow()
+            with unseen():
+                adapter.backward.follow()
         except Exception as error:
             adapter.root_part.failed(error)

@@ -10,6 +10,7 @@ from trainmon.base.rows import ELSEWHERE
 from trainmon.torch.hooks.backward import IDLE, current_task
 from trainmon.torch.hooks.dynamo import compiling
 from trainmon.torch.hooks.hook import Hook
+from trainmon.torch.hooks.unseen import unseen
 from trainmon.torch.modules import elements
 
 
@@ -81,6 +82,7 @@ class BeforeForward(Hook):
             return
         try:
             if current_task() == IDLE and torch.is_grad_enabled():
-                self.inputs.given(self.chunk, args, kwargs or {})
+                with unseen():
+                    self.inputs.given(self.chunk, args, kwargs or {})
         except Exception as error:
             self.inputs.part.failed(error)

@@ -8,6 +8,7 @@ import torch
 from trainmon import _core
 from trainmon.base.rows import NO_SERIES
 from trainmon.torch.hooks.hook import Hook
+from trainmon.torch.hooks.unseen import unseen
 from trainmon.torch.wrappers.dtensors import local_of
 
 
@@ -81,7 +82,7 @@ class CallAfter(Hook):
             self.call = self.call + 1 if self.task == task else 0
             self.task = task
             if any(each.recording for each in adapter.steps):
-                with torch.no_grad():
+                with torch.no_grad(), unseen():
                     for parameter, value in self.find():
                         adapter.registry.report(parameter, value, self.call)
         except Exception as error:
@@ -104,6 +105,7 @@ class Reduced(Hook):
             steps = adapter.steps[self.optimizer]
             if steps.first is None:
                 steps.first = tensor
-            steps.got_gradient(tensor)
+            with unseen():
+                steps.got_gradient(tensor)
         except Exception as error:
             adapter.gradients.failed(error)

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from trainmon.base.rows import NO_SERIES
+from trainmon.torch.hooks.unseen import unseen
 from trainmon.torch.parameters.accumulated import Accumulated
 
 
@@ -16,16 +17,20 @@ class InMainGrad(Accumulated):
         if steps is None or not part.on:
             return
         try:
-            adapter = steps.adapter
-            steps.enter_backward(tensor)
-            steps.attribute = "main_grad"
-            steps.got_gradient(tensor)
-            adapter.read_main_grad()
-            if self.series == NO_SERIES or not steps.recording:
-                return
-            self.call = self.call + 1 if self.task == steps.task else 0
-            self.task = steps.task
-            place = steps.window, adapter.core.accum(steps.index), self.call, steps.flags
-            adapter.main_grad_due = self.series, tensor, place
+            with unseen():
+                self._follow(steps, tensor)
         except Exception as error:
             part.failed(error)
+
+    def _follow(self, steps, tensor) -> None:
+        adapter = steps.adapter
+        steps.enter_backward(tensor)
+        steps.attribute = "main_grad"
+        steps.got_gradient(tensor)
+        adapter.read_main_grad()
+        if self.series == NO_SERIES or not steps.recording:
+            return
+        self.call = self.call + 1 if self.task == steps.task else 0
+        self.task = steps.task
+        place = steps.window, adapter.core.accum(steps.index), self.call, steps.flags
+        adapter.main_grad_due = self.series, tensor, place

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from trainmon.base.rows import ELSEWHERE
 from trainmon.torch.hooks.hook import Hook
+from trainmon.torch.hooks.unseen import unseen
 from trainmon.torch.wrappers.dtensors import local_of
 
 
@@ -28,13 +29,17 @@ class Contribution(Hook):
             steps.enter_backward()
             if not steps.recording or gradient is None:
                 return
-            if adapter.has_dtensors:
-                gradient = local_of(gradient)
-            if adapter.observe(adapter.handle, self.series, gradient, steps.flags) == ELSEWHERE:
-                accum = adapter.core.accum(steps.index)
-                adapter.late.add(self.series, gradient, steps.window, accum, 0, steps.flags)
+            with unseen():
+                self._read(adapter, steps, gradient)
         except Exception as error:
             adapter.gradients.failed(error)
+
+    def _read(self, adapter, steps, gradient) -> None:
+        if adapter.has_dtensors:
+            gradient = local_of(gradient)
+        if adapter.observe(adapter.handle, self.series, gradient, steps.flags) == ELSEWHERE:
+            accum = adapter.core.accum(steps.index)
+            adapter.late.add(self.series, gradient, steps.window, accum, 0, steps.flags)
 
 
 class OnGradient:

@@ -7,7 +7,6 @@ from torch import Tensor
 from trainmon.base.rows import ELSEWHERE
 
 MOMENTA = ("exp_avg", "momentum_buffer")
-_SHARE = torch.empty(0)  # of the dtype that shares have
 
 
 class Directions:
@@ -16,6 +15,7 @@ class Directions:
     def __init__(self, adapter, registry, steps, parameters):
         self.adapter, self.registry, self.steps = adapter, registry, steps
         self.parameters = [p for p in parameters if p.selected and p.owned]
+        self.share = torch.empty(0)  # of the dtype that shares have
 
     def read(self) -> None:
         """Before the step: the momentum is that of the steps before."""
@@ -36,7 +36,7 @@ class Directions:
             one, two = locals_of(wrapper, [gradient, momentum])
             if one is None or two is None or one.shape != two.shape:
                 continue
-            series = self.registry.series_of(parameter, "mg_direction", _SHARE)
+            series = self.registry.series_of(parameter, "mg_direction", self.share)
             if adapter.is_elsewhere or (
                 adapter.core.observe_direction(series, one, two) == ELSEWHERE
             ):
@@ -51,6 +51,7 @@ class Updates:
     def __init__(self, adapter, registry, steps, parameters):
         self.adapter, self.registry, self.steps = adapter, registry, steps
         self.parameters = [p for p in parameters if p.selected and p.owned]
+        self.share = torch.empty(0)  # of the dtype that shares have
 
     def read(self) -> None:
         adapter, optimizer = self.adapter, self.steps.optimizer

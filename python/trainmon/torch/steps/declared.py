@@ -8,6 +8,7 @@ import torch
 
 from trainmon.base.names import listed
 from trainmon.torch.hooks.hook import Hook, ModuleHook
+from trainmon.torch.hooks.unseen import unseen
 from trainmon.torch.parameters.sweeps import Sweeps
 from trainmon.torch.steps.calls import closure_of, is_inside
 from trainmon.torch.steps.every_step import EveryStep
@@ -233,4 +234,5 @@ class ForwardBegins(Hook):
         self.declared = declared
 
     def __call__(self, module, args):
-        self.declared.forward_begins()
+        with unseen():
+            self.declared.forward_begins()

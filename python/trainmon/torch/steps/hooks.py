@@ -4,6 +4,7 @@ from __future__ import annotations
 import sys
 
 from trainmon.torch.hooks.hook import Hook
+from trainmon.torch.hooks.unseen import unseen
 from trainmon.torch.measuring import own_time
 from trainmon.torch.steps.calls import closure_of
 
@@ -30,7 +31,8 @@ class BeforeStep(Hook):
         if not steps.part.on:
             return None
         try:
-            return steps.before_step(args, kwargs, caller)
+            with unseen():
+                return steps.before_step(args, kwargs, caller)
         except Exception as error:
             steps.failed(error)
 
@@ -46,7 +48,8 @@ class AfterStep(Hook):
         if not steps.part.on:
             return
         try:
-            steps.after_step()
+            with unseen():
+                steps.after_step()
         except Exception as error:
             steps.failed(error)
 

@@ -5,6 +5,7 @@ import sys
 
 from trainmon.torch.hooks.dynamo import compiling
 from trainmon.torch.hooks.hook import Hook, ModuleHook
+from trainmon.torch.hooks.unseen import unseen
 from trainmon.torch.wrappers.contract import BEFORE_REDUCTION, Placement
 from trainmon.torch.wrappers.dtensors import DTensors
 
@@ -98,18 +99,22 @@ class FindGathered(Hook):
         if compiling() or not self.part.on:
             return
         try:
-            for key, parameter in self.wanted.items():
-                tensor = module._parameters.get(key)
-                if tensor is None or self.seen.get(key) is tensor:
-                    continue
-                if not self.wrapper.is_gathered(parameter, tensor):
-                    continue
-                for kind in BEFORE_REDUCTION:
-                    self.wrapper.placed_as(parameter, kind, tensor)
-                if self.registry.unreduced(parameter, tensor):
-                    self.seen[key] = tensor
+            with unseen():
+                self._look(module)
         except Exception as error:
             self.part.failed(error)
+
+    def _look(self, module) -> None:
+        for key, parameter in self.wanted.items():
+            tensor = module._parameters.get(key)
+            if tensor is None or self.seen.get(key) is tensor:
+                continue
+            if not self.wrapper.is_gathered(parameter, tensor):
+                continue
+            for kind in BEFORE_REDUCTION:
+                self.wrapper.placed_as(parameter, kind, tensor)
+            if self.registry.unreduced(parameter, tensor):
+                self.seen[key] = tensor
 
 
 def _accumulates_apart(root) -> bool:
