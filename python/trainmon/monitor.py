@@ -191,9 +191,8 @@ class Watch:
         return os.path.dirname(os.path.dirname(self._core.directory))
 
     def log(self, /, **scalars: float) -> None:
-        """Scalars of the run, such as loss and learning rate, at the step whose forward began last
-        (so before or after optimizer.step() is the same). One-element tensors are read, which waits
-        for their device.
+        """Scalars of the run, such as loss and learning rate, at the step whose forward began last,
+        before or after optimizer.step(). A tensor of one element is read: that waits for its device.
 
         >>> mon.log(loss=0.5, grad_norm=torch.tensor(2.0))
         >>> trainmon.read_table(mon.directory).scalars["value"].tolist()
