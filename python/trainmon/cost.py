@@ -117,7 +117,8 @@ def estimate(
     step_seconds = checks.seconds("step_seconds", step_seconds)
     if step_seconds == 0:
         raise ValueError("step_seconds must be more than 0")
-    given = {key: value for key, value in {"kinds": kinds, "every": every}.items() if value}
+    asked = {"kinds": kinds, "every": every}
+    given = {key: value for key, value in asked.items() if value is not None}
     settings = json.loads(config_json(config, **keys, **given))
     found = Expectation(model, optimizer, inputs, settings)
     expected = found.kinds.values()

@@ -51,6 +51,18 @@ bool is_hung(const StuckCollective& stuck) {
   return stuck.is_over || stuck.waited_ns >= kLongWait;
 }
 
+// A call between two ranks that takes long: the sentence, or nothing. Its number tells nothing of
+// the other rank.
+std::string long_wait_text(const FlightRank& rank) {
+  for (const FlightCall& call : rank.inside) {
+    const std::int64_t waited = rank.seen_ns - call.since_ns;
+    if (!call.is_point_to_point || waited < kLongWait) continue;
+    return "rank " + std::to_string(rank.rank) + " has waited for " + seconds_text(waited) +
+           " in " + call_text(call) + ", between two ranks";
+  }
+  return "";
+}
+
 std::string stuck_text(const StuckCollective& stuck) {
   const auto& [operation, ranks] = *stuck.inside.begin();
   const bool is_one = ranks.size() == 1 && stuck.inside.size() == 1;
@@ -133,7 +145,14 @@ void print_text(const BlackBox& box, const Context& context) {
     const std::string text = printable(stuck_text(stuck));
     std::cout << (is_hung(stuck) ? red(context, text) : text) << "\n";
   }
-  if (!box.stuck.empty()) std::cout << "\n";
+  bool has_waits = !box.stuck.empty();
+  for (const FlightRank& rank : box.ranks) {
+    const std::string text = printable(long_wait_text(rank));
+    if (text.empty()) continue;
+    std::cout << red(context, text) << "\n";
+    has_waits = true;
+  }
+  if (has_waits) std::cout << "\n";
   TextTable table({{"rank"},
                    {"process", TextTable::Align::left},
                    {"step"},
@@ -165,7 +184,9 @@ void print_box(const BlackBox& box, bool follows, Context& context) {
   const auto is_killed = [](const FlightRank& rank) {
     return !rank.closed && rank.alive == Alive::no;
   };
-  if (std::ranges::any_of(box.ranks, is_killed) || std::ranges::any_of(box.stuck, is_hung)) {
+  const auto waits_long = [](const FlightRank& rank) { return !long_wait_text(rank).empty(); };
+  if (std::ranges::any_of(box.ranks, is_killed) || std::ranges::any_of(box.stuck, is_hung) ||
+      std::ranges::any_of(box.ranks, waits_long)) {
     context.exit_code = kFindings;
   }
   for (const Damage& damage : box.damage) {
@@ -198,7 +219,8 @@ std::string state_of(const BlackBox& box) {
   }
   for (const FlightRank& rank : box.ranks) {
     add(std::to_string(rank.rank), std::to_string(rank.restart), std::string(state_word(rank)),
-        std::to_string(rank.step.value_or(-1)), rank.place, inside_text(rank));
+        std::to_string(rank.step.value_or(-1)), rank.place, inside_text(rank),
+        long_wait_text(rank).empty() ? "" : "long");
   }
   for (const Damage& damage : box.damage) add(damage.file.native(), damage.what);
   return state;
@@ -249,7 +271,8 @@ void add_blackbox(CLI::App& app, Context& context) {
   command->footer(
       R"(Reads the flight recorders of all ranks (recorder_mb=64 of watch), of a live run
 too. Says which rank has not entered a collective that others wait in. Exit code
-1 when a rank was killed, or ranks wait in a collective for 10 seconds or more.
+1 when a rank was killed, or ranks wait in a collective, or in a call between
+two of them, for 10 seconds or more.
 Exit code 3 when a recorder is missing or damaged. -f waits for the first start,
 follows restarts, and gives the exit code of its last look. The run is not
 stopped. A terminal shows the newest look, a pipe each look that differs from

@@ -184,9 +184,11 @@ Json health_of(const StoredHealth& stored, const LogContents& log, const Repaire
           {"updated", utc_now()}};
 }
 
+// The books of a start that did not end in order are older than its last rows.
 std::optional<std::int64_t> rows_lost(const std::optional<StoredHealth>& stored,
                                       const LogContents& log, const RepairedRank& rank) {
   if (!stored || log.expired.rows < 0) return std::nullopt;
+  if (rank.was != WriterState::closed && !rank.damage.empty()) return std::nullopt;
   for (const SinkHealth& sink : stored->health.sinks) {
     if (sink.name != "log") continue;
     return std::max<std::int64_t>(0, sink.rows_written - rank.rows - rows_deleted(log));

@@ -5,6 +5,7 @@ import torch
 
 from trainmon import _core
 from trainmon.base.adapter import AdapterBase
+from trainmon.torch.hooks.dry_run import is_for_shapes
 from trainmon.torch.hooks.forward import BackwardBegins
 from trainmon.torch.hooks.unseen import unseen
 from trainmon.torch.measuring.ops import dtype_name
@@ -65,6 +66,8 @@ class DuringTraining(AdapterBase):
 
     def open_frame(self) -> _core.Place:
         """The place of the forward that begins now, or is under way."""
+        if is_for_shapes():
+            return _core.Place(self.clock.window, 0, False, 0)  # not kept: the next call asks again
         self.backward.settle()
         for steps in self.steps:
             steps.forward_begins()
@@ -120,7 +123,7 @@ class DuringTraining(AdapterBase):
             self.find_modules()
 
     def forward_ends(self, output) -> None:
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() and not is_for_shapes():
             for _, tensor in of_output(output):
                 if tensor.requires_grad and tensor.grad_fn is not None:
                     tensor.register_hook(self.timed(BackwardBegins(self)))

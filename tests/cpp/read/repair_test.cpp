@@ -238,6 +238,24 @@ TEST(Repair, AKilledRunIsClosedAndALivingOneRefused) {
   EXPECT_FALSE(fs::exists(beside.path() / "copy"));
 }
 
+// Its books are of an earlier moment: what they do not count may be lost all the same.
+TEST(Repair, WhatDamageCostAKilledRunIsNotKnown) {
+  const Scratch scratch;
+  const fs::path directory = write_records(scratch.path(), 8, 200);
+  say_process(directory, 999'999'999);
+  const fs::path books = directory / "health.json";
+  nlohmann::json health = {{"closed", false}, {"rows_produced", 25}, {"errors", 0}};
+  health["sinks"] = {{{"name", "log"}, {"rows_written", 25}, {"batches_written", 1}}};
+  write_atomically(books, health.dump());
+  std::string bytes = read_file(segment_in(directory, 0));
+  bytes.replace(bytes.size() / 2, 64, 64, '\0');
+  std::ofstream(segment_in(directory, 0), std::ios::binary) << bytes;
+  const RepairedRank rank = expect_repaired(scratch.path());
+  EXPECT_EQ(rank.was, WriterState::gone);
+  EXPECT_FALSE(rank.damage.empty());
+  EXPECT_EQ(rank.rows_lost, std::nullopt);
+}
+
 #if defined(TRAINMON_FAILPOINTS)
 
 TEST(Repair, AWriteThatFailsIsSaid) {

@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import resource
 import signal
 import subprocess
@@ -180,6 +181,24 @@ def test_a_wait_for_a_call_that_another_has_not_made_is_named(tmp_path):
     (stuck,) = told["stuck"]
     assert (stuck["inside"], stuck["absent"]) == ({"all_reduce": [0]}, [1])
     assert told["ranks"][0]["inside"][0]["waits"]
+
+
+def test_a_long_wait_for_one_other_rank_is_said(tmp_path):
+    run = tmp_path / "run"
+    with Ranks(run, "receives"):
+        deadline = time.monotonic() + 300
+        while time.monotonic() < deadline:
+            code, told = blackbox(run) if (run / "odd").exists() else (None, {})
+            if code == 1:
+                break
+            time.sleep(0.5)
+        text = command("blackbox", run).stdout
+    assert [r["state"] for r in told["ranks"]] == ["alive", "alive"] and told["stuck"] == []
+    (inside,) = told["ranks"][0]["inside"]
+    assert inside["operation"] == "batch_isend_irecv" and inside["point_to_point"]
+    assert inside["waits"]
+    waited = re.match(r"rank 0 has waited for (\d+)[.\d]* s in batch_isend_irecv 1 of group", text)
+    assert waited and int(waited[1]) >= 10
 
 
 def test_ranks_that_disagree_are_told_apart(tmp_path):

@@ -51,7 +51,11 @@ class Training:
             with torch.no_grad():
                 self.model[4].bias.zero_()
             DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(self.model, left)
-        self.wrapped = DistributedDataParallel(self.model)
+        if name == "head_outside_ddp":  # likewise
+            body = DistributedDataParallel(self.model[:4])
+            self.wrapped = torch.nn.Sequential(body, self.model[4])
+        else:
+            self.wrapped = DistributedDataParallel(self.model)
         self.parameter = self.model.get_parameter(TENSOR)
         if name.startswith("sgd"):
             self.optimizer = torch.optim.SGD(

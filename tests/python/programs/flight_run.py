@@ -1,6 +1,6 @@
 # Two ranks train with a flight recorder and reduce their gradients; one of them does not follow.
-"""flight_run.py OUT CASE: whole, sleeps, other_call, killed, waits. The last steps of rank 1 differ from
-step 3 on."""
+"""flight_run.py OUT CASE: whole, sleeps, other_call, killed, waits, receives. The last steps of rank 1 differ
+from step 3 on."""
 
 import os
 import pathlib
@@ -26,7 +26,11 @@ for step in range(STEPS):
     is_odd = rank == 1 and step == ODD_STEP
     loss = model(torch.full((2, 8), float(step + rank))).sum()
     loss.backward()
-    if is_odd and CASE == "sleeps":
+    if step == ODD_STEP and rank == 0 and CASE == "receives":
+        operation = dist.P2POp(dist.irecv, torch.empty(4), 1)
+        for work in dist.batch_isend_irecv([operation]):
+            work.wait()
+    if is_odd and CASE in ("sleeps", "receives"):
         pathlib.Path(OUT, "odd").touch()
         time.sleep(600)
     if is_odd and CASE == "killed":

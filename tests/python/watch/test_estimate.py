@@ -300,6 +300,7 @@ def test_what_cannot_be_estimated_is_said():
     "arguments, error, text",
     [
         ({"kinds": "gradients"}, trainmon.ConfigError, "gradients"),
+        ({"every": 0}, trainmon.ConfigError, "every"),
         ({"step_seconds": 0}, ValueError, "step_seconds"),
         ({"step_seconds": "x"}, TypeError, "step_seconds"),
         ({"optimizer": 3}, TypeError, "optimizer"),

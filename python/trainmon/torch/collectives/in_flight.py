@@ -109,12 +109,17 @@ class InFlight(Replacements):
     def _leaves(self, call: tuple, result) -> None:
         try:
             self._tell(False, False, call)
-            if isinstance(result, torch.distributed.Work):
-                place = id(result)
-                gone = weakref.ref(result, lambda _: self.works.pop(place, None))
-                self.works[place] = gone, call
+            works = result if isinstance(result, list) else [result]  # of batch_isend_irecv
+            for work in works:
+                if isinstance(work, torch.distributed.Work):
+                    self._expect(work, call)
         except Exception as error:
             self.part.failed(error)
+
+    def _expect(self, work, call: tuple) -> None:
+        place = id(work)
+        gone = weakref.ref(work, lambda _: self.works.pop(place, None))
+        self.works[place] = gone, call
 
     def _waited(self, work):
         """The call whose Work it is, which a thread waits for from now on."""

@@ -16,10 +16,10 @@ class Plain(Wrapper):
         super().__init__(root, optimizers)
         self.ddp = ddp_of(root)
         self.ranks = _ranks()
-        self.of_one_rank: set[int] = set()  # ids of what DDP was told to leave alone
+        self.of_one_rank: set[int] = set()  # ids of what no DDP reduces
         if self.ddp:
             self.name = "ddp"
-            self.of_one_rank = _ignored_by_ddp(root)
+            self.of_one_rank = _ignored_by_ddp(root) | _outside_ddp(root)
 
     @classmethod
     def claims(cls, root, optimizers):
@@ -61,6 +61,14 @@ def _ignored_by_ddp(root: nn.Module) -> set[int]:
     return found
 
 
+def _outside_ddp(root: nn.Module) -> set[int]:
+    """Parameters of the model beside each DDP inside it, such as a head of each rank."""
+    inside = [m for m in root.modules() if isinstance(m, nn.parallel.DistributedDataParallel)]
+    reduced = {id(parameter) for module in inside for parameter in module.parameters()}
+    beside = {id(parameter) for parameter in root.parameters()} - reduced
+    return beside if inside and beside and not _is_in_ddp(root) else set()
+
+
 def _distributed() -> bool:
     return torch.distributed.is_available() and torch.distributed.is_initialized()
 
@@ -75,8 +83,11 @@ def ddp_of(root: nn.Module) -> bool:
     if not _distributed():
         return False
     ddp = nn.parallel.DistributedDataParallel
-    if any(isinstance(module, ddp) for module in root.modules()):
-        return True
+    return any(isinstance(module, ddp) for module in root.modules()) or _is_in_ddp(root)
+
+
+def _is_in_ddp(root: nn.Module) -> bool:
+    ddp = nn.parallel.DistributedDataParallel
     # The only way from a module to what contains it: DDP keeps it in its dictionary of modules.
     holders = [d for d in gc.get_referrers(root) if isinstance(d, dict) and d.get("module") is root]
     return any(
