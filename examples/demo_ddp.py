@@ -9,6 +9,7 @@ planted faults beside it, and pauses that let bare steps be timed beside watched
 """
 
 import argparse
+import functools
 import math
 import os
 import statistics
@@ -86,6 +87,7 @@ def lose_contribution(model, optimizer, rank: int) -> None:
 
     parameter = model.module.get_parameter(SILENT["tensor"])
 
+    @functools.wraps(allreduce_hook)  # what it says that it does
     def reduce(group, bucket):
         if rank == FAULT["rank"] and steps_taken(optimizer, parameter) == SILENT["step"]:
             for own, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import sysconfig
 from contextlib import nullcontext
 from pathlib import Path
@@ -151,6 +152,7 @@ class Training:
 
         wrapped = nn.parallel.DistributedDataParallel(self.model)
 
+        @functools.wraps(allreduce_hook)  # what it says that it does
         def reduce(group, bucket):
             self.bucket = dict(zip(map(id, bucket.parameters()), bucket.gradients(), strict=True))
             self._at("local")

@@ -104,6 +104,8 @@ inline constexpr std::uint32_t kSampled = 1u << 7;  // an estimate from some blo
 // Of an activation: -Inf, and neither NaN nor +Inf, as its first row had it. A mask of attention
 // looks so; nothing is wrong.
 inline constexpr std::uint32_t kMasked = 1u << 8;
+// Of a weight before the step: the forward may have changed it, as nn.Embedding(max_norm=...) does.
+inline constexpr std::uint32_t kForwardChanges = 1u << 9;
 // What a full queue keeps: an alert may be in it.
 inline constexpr std::uint32_t kUrgent = kNonFinite | kOverLimit;
 }  // namespace flag

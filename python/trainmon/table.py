@@ -21,6 +21,7 @@ FLAGS = {
     "over_limit": 64,
     "sampled": 128,
     "masked": 256,
+    "forward_changes": 512,
 }
 
 

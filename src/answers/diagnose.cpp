@@ -73,8 +73,8 @@ detect::Stage stage_of_kind(std::string_view kind) {
 
 namespace {
 
-StepsInOrder steps_of(const RunStream& stream, const FirstBadOfRun& bad,
-                      const ReadOptions& options) {
+StepsInOrder steps_of(const std::filesystem::path& run, const RunStream& stream,
+                      const FirstBadOfRun& bad, const ReadOptions& options) {
   auto parameters = std::make_shared<detect::Parameters>();
   for (const Series& series : stream.facts().series) parameters->add(series);
   std::vector<std::int32_t> ranks(stream.facts().ranks.begin(), stream.facts().ranks.end());
@@ -82,7 +82,11 @@ StepsInOrder steps_of(const RunStream& stream, const FirstBadOfRun& bad,
   std::ranges::sort(ranks);
   const bool is_whole = options.kinds.empty() && options.include.empty() &&
                         options.exclude.empty() && options.ranks.empty();
-  return {std::move(parameters), std::move(ranks), bad.found, is_whole};
+  StepsInOrder steps(std::move(parameters), std::move(ranks), bad.found, is_whole);
+  for (const auto& [rank, optimizer] : recording_of(run, options).formulas) {
+    steps.know_formula(rank, optimizer);
+  }
+  return steps;
 }
 
 Diagnosis finished(const std::filesystem::path& run, const ReadOptions& options, RunStream& stream,
@@ -109,10 +113,12 @@ Diagnosis finished(const std::filesystem::path& run, const ReadOptions& options,
   result.findings = findings.all();
   result.left_out = findings.left_out();
   result.verdict = findings.verdict();
-  constexpr std::string_view kUpdateOf = "update of ";
   const Recording recording = recording_of(run, options);
-  const bool has_unknown_formula = std::ranges::any_of(
-      recording.not_covered, [&](const auto& one) { return one.first.starts_with(kUpdateOf); });
+  const auto is_named = [&](Check check) {
+    return std::ranges::any_of(recording.not_covered, [&](const auto& one) {
+      return check_not_covered(one.first) == detect::check_name(check);
+    });
+  };
   for (int i = 0; i < detect::kChecks; ++i) {
     const auto check = static_cast<Check>(i);
     const std::int64_t times = check == Check::finite ? bad.rows : findings.count_of(check);
@@ -121,17 +127,17 @@ Diagnosis finished(const std::filesystem::path& run, const ReadOptions& options,
       for (int e = 0; e < detect::kEvidences; ++e) {
         one.by[e] = findings.count_of(check, static_cast<detect::Evidence>(e));
       }
-    } else if (check != Check::update || !has_unknown_formula) {
+    } else if (!is_named(check)) {
       result.not_checked.push_back(
           {std::string(detect::check_name(check)),
            reason_unchecked(check, result.run, steps, recording.has_checks)});
     }
   }
   for (const auto& [what, why] : recording.not_covered) {
-    const bool is_formula = what.starts_with(kUpdateOf);
-    const std::string of = is_formula ? what.substr(kUpdateOf.size()) : what;
+    const std::string check(check_not_covered(what));
+    const std::string of = check.empty() ? what : what.substr(check.size() + 4);  // " of "
     result.not_checked.push_back(
-        {std::string(is_formula ? "update" : kNotRecorded), of + ": " + why});
+        {check.empty() ? std::string(kNotRecorded) : check, of + ": " + why});
   }
   const std::string edits = edits_text(result.run);
   if (!edits.empty()) result.not_checked.push_back({"gap, moments, update", edits});
@@ -149,7 +155,7 @@ Diagnosis diagnose(const std::filesystem::path& run, const ReadOptions& options)
 Diagnosis diagnose(const OpenedRun& run, const ReadOptions& options) {
   const FirstBadOfRun bad = first_bad(run, options);
   RunStream stream(run, options);
-  StepsInOrder steps = steps_of(stream, bad, options);
+  StepsInOrder steps = steps_of(run.path, stream, bad, options);
   std::vector<Damage> damage;
   steps.follow(stream.facts());
   steps.read_whole(stream, damage);
@@ -178,7 +184,7 @@ Diagnosis GrowingDiagnosis::look(const OpenedRun& run) {
       growth_.forget();
       growth_.look(stream);
     }
-    steps_ = std::make_unique<StepsInOrder>(steps_of(stream, bad, options));
+    steps_ = std::make_unique<StepsInOrder>(steps_of(run.path, stream, bad, options));
   }
   std::vector<Damage> damage;
   steps_->follow(stream.facts());

@@ -49,6 +49,8 @@ class StepsInOrder {
         engine_(parameters_->tensors(), std::move(ranks)),
         together_(bad) {}
 
+  // As that of the engine; before rows are read.
+  void know_formula(int rank, int optimizer) { engine_.know_formula(rank, optimizer); }
   // Before rows are read, and again when the run was opened again: `run` must live as long as rows
   // of it are read.
   void follow(const RunRows& run);

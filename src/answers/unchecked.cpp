@@ -1,6 +1,7 @@
 #include "answers/unchecked.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 #include <vector>
 
@@ -120,8 +121,20 @@ Recording recording_of(const std::filesystem::path& run, const ReadOptions& opti
     const RunFacts facts = read_run_json(one, known_already);
     found.has_checks |= facts.has_checks;
     found.not_covered.insert(facts.not_covered.begin(), facts.not_covered.end());
+    for (std::size_t number = 0; number < facts.formulas.size(); ++number) {
+      if (facts.formulas[number].empty()) continue;
+      found.formulas.emplace_back(one.rank, static_cast<int>(number));
+    }
   }
   return found;
+}
+
+std::string_view check_not_covered(std::string_view what) {
+  constexpr std::array<std::string_view, 4> kChecks = {"gap", "reduce", "replicas", "update"};
+  for (const std::string_view check : kChecks) {
+    if (what.starts_with(check) && what.substr(check.size()).starts_with(" of ")) return check;
+  }
+  return "";
 }
 
 std::string edits_text(const RunRows& run) {

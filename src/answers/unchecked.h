@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "answers/steps_in_order.h"
@@ -24,8 +26,13 @@ std::string why_by_statistics(const StepsInOrder& steps, const std::vector<detec
 struct Recording {
   bool has_checks = false;                              // checks=True, on any of them
   std::map<std::string, std::string> not_covered = {};  // what is not recorded -> why
+  // Optimizers by rank whose formula the record names.
+  std::vector<std::pair<int, int>> formulas = {};
 };
 Recording recording_of(const std::filesystem::path& run, const ReadOptions& options);
+// The check that something of not_covered tells of: "update" of "update of Lion". Empty where it
+// tells of what was not recorded.
+std::string_view check_not_covered(std::string_view what);
 // Where somebody said that weights are edited: no check goes across. Empty without any.
 std::string edits_text(const RunRows& run);
 

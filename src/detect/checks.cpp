@@ -43,6 +43,7 @@ constexpr std::int64_t kFew = 4;
 bool Held::fails(Check check, std::int32_t rank, std::uint32_t place, bool holds, bool& certain) {
   State& state = states_[{check, rank, place}];
   const State before = state;
+  if (before == State::doubted) return false;
   if (holds) state = State::held;
   if (before == State::unknown && !holds) state = State::never;
   Count& count = counts_[{check, rank}];
@@ -78,6 +79,12 @@ std::optional<Distance> Window::distance(
   return nearest;
 }
 
+bool Window::has_known_formula(const Observation& one) const {
+  if (now.find(one.tensor, Quantity::update, one.rank) != nullptr) return true;
+  const auto rank = formulas.find(one.rank);
+  return rank != formulas.end() && rank->second.contains(tensors[one.tensor].optimizer);
+}
+
 bool Window::has_edit(const Observation& from, const Observation& to) const {
   const auto rank = edits.find(from.rank);
   if (rank == edits.end()) return false;
@@ -106,6 +113,16 @@ std::optional<Finding> Window::result(Check check, Stage stage, const Observatio
   if (!held.fails(check, one.rank, place, holds, certain)) return std::nullopt;
   Finding failed = finding(check, stage, one.rank, {one.tensor});
   failed.certain = certain;
+  return failed;
+}
+
+std::optional<Finding> Window::result_of_formula(Check check, Stage stage, const Observation& one,
+                                                 bool holds) const {
+  std::optional<Finding> failed = result(check, stage, one, holds);
+  if (failed && !has_known_formula(one)) {
+    failed->certain = false;
+    held.doubt(check, one.rank, one.tensor * kQuantities);
+  }
   return failed;
 }
 

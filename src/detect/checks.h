@@ -37,6 +37,8 @@ bool is_set(const DeclaredGroup& group, const char* name);
 // Roundings of one element: of two products, of a sum, and of what a fused or a fast form does
 // otherwise.
 inline constexpr double kRoundings = 4.0;
+// Behind what an equation says of an optimizer whose formula the record does not name.
+inline constexpr std::string_view kUnlessOther = ", unless the optimizer has a formula of its own";
 // How far a sum is from what one group makes of it, and what rounding explains.
 struct Distance {
   double off = 0.0;
@@ -53,6 +55,9 @@ using DeclaredOfRanks = std::map<std::int32_t, std::map<std::int32_t, GroupValue
 // Where somebody said that weights are edited: by rank, the seq of the row that came next.
 using Edits = std::map<std::int32_t, std::set<std::uint64_t>>;
 
+// Optimizers whose steps are those of a formula that checks know, by rank: the record names them.
+using KnownFormulas = std::map<std::int32_t, std::set<std::int32_t>>;
+
 // What log() was given as the norm of all gradients, by rank.
 struct LoggedNorm {
   std::string name;
@@ -68,9 +73,13 @@ class Held {
  public:
   // To be told of every result. True: a failure is a finding; `certain` says of which kind.
   bool fails(Check check, std::int32_t rank, std::uint32_t place, bool holds, bool& certain);
+  // What failed may be meant: later failures are not listed.
+  void doubt(Check check, std::int32_t rank, std::uint32_t place) {
+    states_[{check, rank, place}] = State::doubted;
+  }
 
  private:
-  enum class State : std::uint8_t { unknown, held, never };
+  enum class State : std::uint8_t { unknown, held, never, doubted };
   struct Count {
     std::int64_t all = 0;    // places
     std::int64_t never = 0;  // of them
@@ -89,6 +98,7 @@ struct Window {
   const std::set<std::int32_t>& lossy;  // ranks from which rows were lost
   Held& held;
   const LoggedNorms& logged_norms;  // of this step
+  const KnownFormulas& formulas;
 
   // nullptr where the optimizer of a tensor declared nothing on that rank.
   const GroupValues* groups(const Observation& one) const;
@@ -97,6 +107,9 @@ struct Window {
   std::optional<Distance> distance(
       const Observation& one,
       const std::function<std::optional<Distance>(const DeclaredGroup&)>& distance) const;
+  // Whether the optimizer of a tensor takes the steps of a formula that is known. Others declare
+  // the values of one, too.
+  bool has_known_formula(const Observation& one) const;
   // Whether an edit was announced between two rows of one rank.
   bool has_edit(const Observation& from, const Observation& to) const;
   // One of this step, of one rank; certain, without a text.
@@ -104,6 +117,9 @@ struct Window {
                   std::vector<std::uint32_t> of = {}) const;
   // Takes a result in; nullopt where it is no finding, else the finding but for its text.
   std::optional<Finding> result(Check check, Stage stage, const Observation& one, bool holds) const;
+  // The same of an equation of an optimizer: no finding is certain where its formula is not known.
+  std::optional<Finding> result_of_formula(Check check, Stage stage, const Observation& one,
+                                           bool holds) const;
 };
 
 // Weights that are equal to one another, in the first step of a record.
@@ -112,7 +128,29 @@ void check_start(const Window& window, Findings& found);
 // that end while gradients go on, not.
 void check_present(const Window& window, Findings& found);
 // What a step left is what the next one finds: weights, between param_updated and param_origin.
-void check_gap(const Window& window, Findings& found);
+// Keeps which weights a step has moved.
+class Gaps {
+ public:
+  void check(const Window& window, Findings& found);
+
+ private:
+  struct Changed {
+    const Observation* before;
+    const Observation* after;
+    Finding finding;
+  };
+  struct OfRank {
+    std::size_t compared = 0;
+    std::size_t changed = 0;
+  };
+  // Why a change may be meant; empty where nothing says so.
+  std::string reason(const Window& window, const Changed& one, const OfRank& rank) const;
+  bool has_moved(const Observation& one) const;
+  void note_moves(const Window& window);
+
+  std::map<std::int32_t, std::vector<bool>> moved_;        // by rank, tensor
+  std::set<std::pair<std::int32_t, std::uint32_t>> said_;  // rank, tensor: with a reason
+};
 // Ranks that hold the same tensor hold the same elements. Said where it begins.
 void check_replicas(const Window& window, Findings& found);
 // exp_avg = beta1 exp_avg + (1 - beta1) gradient, over sums or sketches.
@@ -132,12 +170,15 @@ class Updates {
 };
 
 // The reduced gradient is the mean of the unreduced ones, but for one factor of clipping. Such a
-// factor leaves one norm, and is another in another step. Keeps the factors.
+// factor leaves one norm, and is another in another step. A larger one is no clipping, but where
+// it is another in other steps the training multiplies its gradients. Keeps the factors.
 class Reductions {
  public:
   void check(const Window& window, Findings& found);
 
  private:
+  // The gradients of one optimizer.
+  struct Group;
   // By which most gradients of a rank are scaled.
   struct Scaled {
     double factor = 1.0;
@@ -152,13 +193,31 @@ class Reductions {
     bool has_held = false;  // a step that was not scaled, or by another factor
     bool held_before = false;
     bool is_said = false;
+    double limit = 0.0;  // the norm that two factors left; 0: none so far
+    // Two factors left two norms, and none of these is the limit: the training scales as it likes.
+    bool is_free = false;
+  };
+  // Steps in which all gradients of a rank were larger than the mean, by one factor.
+  struct Grown {
+    int plain = 0;        // steps before, in which none was
+    double factor = 0.0;  // of the last such step; 0: none so far
+    double error = 0.0;
+    int alike = 0;  // such steps with this factor
+    bool is_meant = false;
+    bool is_said = false;
+    std::vector<Finding> certain = {};  // what was said of them
   };
   // Whether that has gone on for a while, and it is time to say so.
   static bool is_no_clipping(Seen& seen, const Scaled& now);
+  void check(const Window& window, const Group& group, Findings& found);
   // `factors` by place of the rank in the window.
-  void check_factors(const Window& window, const std::vector<Scaled>& factors,
-                     const std::vector<std::uint32_t>& tensors, Evidence evidence, Findings& found);
-  std::map<std::int32_t, Seen> seen_;  // by rank
+  void check_factors(const Window& window, const std::vector<Scaled>& factors, const Group& group,
+                     Findings& found);
+  // Whether all gradients of a rank were multiplied by one number, and that may be meant.
+  bool is_meant(const Window& window, const Group& group, std::int32_t rank, Findings& found);
+  using Place = std::pair<std::int32_t, std::int32_t>;  // rank, optimizer
+  std::map<Place, Seen> seen_;
+  std::map<Place, Grown> grown_;
 };
 
 // Gradients that were not zero in ten steps and then are, in three. Keeps what it saw.

@@ -17,13 +17,14 @@ void Engine::take(StepEvidence&& evidence) {
                       edits_[evidence.restart],
                       lossy_[evidence.restart],
                       held_,
-                      norms_[evidence.restart]};
+                      norms_[evidence.restart],
+                      formulas_};
   if (!has_begun_) check_start(window, findings_);
   has_begun_ = true;
   inputs_.check(window, findings_);
   jumps_.check(window, findings_);
   check_present(window, findings_);
-  check_gap(window, findings_);
+  gaps_.check(window, findings_);
   reductions_.check(window, findings_);
   check_exp_avg(window, findings_);
   check_exp_avg_sq(window, findings_);

@@ -34,6 +34,10 @@ class Engine {
   void log_norm(std::int32_t restart, std::int32_t rank, LoggedNorm norm) {
     norms_[restart][rank] = std::move(norm);
   }
+  // The steps of this optimizer are those of a formula that checks know.
+  void know_formula(std::int32_t rank, std::int32_t optimizer) {
+    formulas_[rank].insert(optimizer);
+  }
   // Rows of this rank were lost, it is not known of which steps.
   void announce_loss(std::int32_t restart, std::int32_t rank) { lossy_[restart].insert(rank); }
   // Checks one step, which comes after all before.
@@ -55,7 +59,9 @@ class Engine {
   std::map<std::int32_t, Edits> edits_;
   std::map<std::int32_t, std::set<std::int32_t>> lossy_;
   std::map<std::int32_t, LoggedNorms> norms_;
+  KnownFormulas formulas_;
   Held held_;
+  Gaps gaps_;
   bool has_begun_ = false;
   std::optional<StepEvidence> before_;
   Reductions reductions_;

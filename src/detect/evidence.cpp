@@ -118,6 +118,7 @@ Observation observe(const RowState& state, std::uint32_t flags, double loss_scal
   const double scale = is_scaled ? loss_scale : 1.0;
   Observation one;
   one.is_finite = !state.non_finite() && !std::isnan(scale);
+  one.forward_changes = (flags & flag::kForwardChanges) != 0;
   one.digest = digest_of(state);
   one.count = static_cast<double>(state.count);
   one.sum = state.sum / scale;

@@ -69,7 +69,9 @@ struct Observation {
   Quantity quantity = Quantity::weight_before;
   std::int32_t rank = 0;
   DType dtype = DType::float32;
-  bool is_replicated = false;  // every rank holds the same elements
+  bool is_replicated = false;    // every rank holds the same elements
+  bool is_independent = false;   // nothing says how those of ranks relate
+  bool forward_changes = false;  // flag::kForwardChanges
   bool is_finite = true;
   std::int32_t attempt = 0;
   std::int32_t accum = 0;

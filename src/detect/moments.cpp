@@ -87,12 +87,13 @@ void check_moments(const Window& window, Quantity quantity, Check check, const c
         *moment.now, [&](const DeclaredGroup& group) { return distance(moment, group); });
     if (!far) return;
     found.checked(check, far->evidence);
-    auto finding = window.result(check, Stage::moments, *moment.now, far->is_within());
+    auto finding = window.result_of_formula(check, Stage::moments, *moment.now, far->is_within());
     if (!finding) return;
     finding->value = far->off;
     finding->bound = far->bound;
     finding->evidence = far->evidence;
     finding->text = text;
+    if (!window.has_known_formula(*moment.now)) finding->text += kUnlessOther;
     found.add(std::move(*finding));
   });
 }

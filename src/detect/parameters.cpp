@@ -37,6 +37,7 @@ void Parameters::add(const Series& series) {
   use.dtype = series.dtype;
   // What a step is computed of is compared over ranks itself.
   use.is_replicated = series.replication == Replication::identical && !is_update;
+  use.is_independent = series.replication == Replication::independent;
   if (!is_update) return;
   use.group = group_of(series.element);
   // AdamW of PyTorch before 2.7 declares nothing that tells it from Adam.
@@ -53,6 +54,7 @@ std::optional<Observation> Parameters::observe(SeriesId series, const RowState& 
   one.quantity = static_cast<Quantity>(use.quantity);
   one.dtype = use.dtype;
   one.is_replicated = use.is_replicated;
+  one.is_independent = use.is_independent;
   one.group = use.group;
   one.decays_apart = use.decays_apart;
   return one;

@@ -22,14 +22,16 @@ struct Reduction {
   double bound = 0.0;  // of the rounding of a reduced one
 };
 
-// Of each tensor that has an unreduced gradient of every rank.
-std::vector<Reduction> reductions(const Window& window) {
-  std::vector<Reduction> all;
+// Of each tensor that has an unreduced gradient of every rank, by optimizer. Where nothing says how
+// those of ranks relate, as behind a communication hook that is not known, there is no equation.
+std::map<std::int32_t, std::vector<Reduction>> reductions(const Window& window) {
+  std::map<std::int32_t, std::vector<Reduction>> all;
   const double count = static_cast<double>(window.ranks.size());
   for (std::uint32_t tensor = 0; tensor < window.tensors.size(); ++tensor) {
     const auto parts = window.now.of(tensor, Quantity::grad_unreduced);
     if (parts.size() != window.ranks.size()) continue;
     if (!std::ranges::all_of(parts, &Observation::is_finite)) continue;
+    if (std::ranges::any_of(parts, &Observation::is_independent)) continue;
     Reduction one;
     one.tensor = tensor;
     std::vector<const Observation*> all_of_it = window.now.of(tensor, Quantity::grad_reduced);
@@ -39,7 +41,7 @@ std::vector<Reduction> reductions(const Window& window) {
     const DType dtype = parts.front()->dtype;
     one.bound = (count + 2.0) * unit_roundoff(dtype) * one.mean.size + one.mean.stored +
                 parts.front()->count * count * smallest_normal(dtype) * unit_roundoff(dtype);
-    all.push_back(one);
+    all[window.tensors[tensor].optimizer].push_back(one);
   }
   return all;
 }
@@ -118,7 +120,7 @@ struct Clipped {
   const Observation* reduced;
 };
 
-// The factor of clipping of most tensors: the median; 1 where that is larger.
+// The factor of most tensors: the median.
 Scale common_scale(const std::vector<Clipped>& all) {
   std::vector<double> factors;
   double error = 1.0;  // of the tensor that tells it best
@@ -132,22 +134,28 @@ Scale common_scale(const std::vector<Clipped>& all) {
   if (factors.empty()) return {};
   const auto middle = factors.begin() + std::ssize(factors) / 2;
   std::nth_element(factors.begin(), middle, factors.end());
-  return is_clipping(*middle) ? Scale{*middle, 4.0 * error} : Scale{};
+  return {*middle, 4.0 * error * std::max(1.0, *middle)};
+}
+
+// The tensors of one rank that one factor may explain.
+std::vector<Clipped> scaled_of(const Window& window, const std::vector<Reduction>& all,
+                               std::int32_t rank) {
+  std::vector<Clipped> scaled;
+  for (const Reduction& one : all) {
+    const Observation* const reduced = window.now.find(one.tensor, Quantity::grad_reduced, rank);
+    if (reduced == nullptr || !reduced->is_finite || may_be_clipped_alone(*reduced)) continue;
+    scaled.push_back({&one, reduced});
+  }
+  return scaled;
 }
 
 // All by which tensors of one rank may have been clipped. A tensor may be clipped by none, with
 // most of them, or in a group of its own, of two tensors at the least. What one tensor has for
 // itself is no clipping.
-std::vector<Scale> scales_of(const Window& window, const std::vector<Reduction>& all,
-                             std::int32_t rank) {
+std::vector<Scale> scales_of(std::vector<Clipped> left) {
   constexpr int kMostTried = 16;  // people clip few groups
-  std::vector<Clipped> left;
-  for (const Reduction& one : all) {
-    const Observation* const reduced = window.now.find(one.tensor, Quantity::grad_reduced, rank);
-    if (reduced == nullptr || !reduced->is_finite || may_be_clipped_alone(*reduced)) continue;
-    left.push_back({&one, reduced});
-  }
-  std::vector<Scale> scales = {Scale{}, common_scale(left)};
+  const Scale common = common_scale(left);
+  std::vector<Scale> scales = {Scale{}, is_clipping(common.factor) ? common : Scale{}};
   std::erase_if(left, [&](const Clipped& one) {
     return nearest_of(*one.reduced, *one.mean, scales).is_within();
   });
@@ -168,6 +176,8 @@ std::vector<Scale> scales_of(const Window& window, const std::vector<Reduction>&
   }
   return scales;
 }
+
+constexpr const char* kNotTheMean = "the reduced gradient is not the mean of the unreduced ones";
 
 bool are_alike(const std::vector<Off>& off) {
   return std::ranges::all_of(
@@ -202,7 +212,7 @@ void report(const Window& window, const Reduction& one, const std::vector<Off>& 
   finding.value = worst.value;
   finding.bound = worst.bound;
   finding.evidence = one.evidence;
-  finding.text = "the reduced gradient is not the mean of the unreduced ones";
+  finding.text = kNotTheMean;
   for (const Off& each : off) finding.ranks.push_back(each.reduced->rank);
   if (off.size() == window.ranks.size() && are_alike(off)) {
     const std::int32_t missing = missing_rank(window, one, *off.front().reduced, scales);
@@ -217,6 +227,12 @@ void report(const Window& window, const Reduction& one, const std::vector<Off>& 
 
 }  // namespace
 
+struct Reductions::Group {
+  std::int32_t optimizer;
+  const std::vector<Reduction>& all;
+  std::vector<std::uint32_t> tensors;
+};
+
 // Clipping by a norm leaves one norm: gradients of another norm have another factor.
 bool Reductions::is_no_clipping(Seen& seen, const Scaled& now) {
   constexpr int kAlike = 3;  // pairs of steps
@@ -230,55 +246,124 @@ bool Reductions::is_no_clipping(Seen& seen, const Scaled& now) {
   }
   const double error = now.error + before.error;
   if (before.factor > kUnscaled || before.norm == 0.0 || error > kKnown * now.factor) return false;
+  const auto is_norm = [&](double norm) { return std::abs(now.norm - norm) <= kOtherNorm * norm; };
+  const auto was_norm = [&](double norm) {
+    return std::abs(before.norm - norm) <= kOtherNorm * norm;
+  };
   if (std::abs(now.factor - before.factor) > error) {
+    if (is_norm(before.norm)) seen.limit = now.norm;
+    seen.is_free |= !is_norm(before.norm) && !is_norm(seen.limit) && !was_norm(seen.limit);
     seen.alike = 0;
     seen.has_held = true;
     return false;
   }
-  if (std::abs(now.norm - before.norm) <= kOtherNorm * now.norm) return false;
+  if (is_norm(before.norm)) return false;
   if (seen.alike++ == 0) {
     seen.since = before.step;
-    seen.held_before = seen.has_held;
+    seen.held_before = seen.has_held && !seen.is_free;
   }
   return seen.alike == kAlike && !std::exchange(seen.is_said, true);
 }
 
+// One factor above 1. It is certain where none of the steps before had one, until a later step has
+// another one, or has one again.
+bool Reductions::is_meant(const Window& window, const Group& group, std::int32_t rank,
+                          Findings& found) {
+  constexpr int kPlain = 3, kConstant = 4;  // steps
+  const std::vector<Clipped> all = scaled_of(window, group.all, rank);
+  const auto are_explained = [&](const Scale& scale) {
+    return std::ranges::all_of(all, [&](const Clipped& one) {
+      return off_by(*one.reduced, *one.mean, scale).is_within();
+    });
+  };
+  Grown& grown = grown_[{rank, group.optimizer}];
+  if (all.size() < 2) return false;
+  if (are_explained(Scale{})) {
+    ++grown.plain;
+    grown.alike = 0;
+    return false;
+  }
+  const Scale scale = common_scale(all);
+  if (!(scale.factor > 1.0) || !are_explained(scale)) return false;
+  const bool is_first = grown.factor == 0.0;
+  const bool is_other = std::abs(scale.factor - grown.factor) > scale.error + grown.error;
+  if (is_first && grown.plain < kPlain) grown.is_meant = true;
+  if (!is_first && (is_other || grown.alike == 0)) {
+    grown.is_meant = true;
+    for (const Finding& one : grown.certain) {
+      found.doubt(
+          one, rank,
+          "all gradients of some steps are multiplied by one number, which a training may do");
+      grown.is_said = true;
+    }
+    grown.certain.clear();
+  }
+  grown.factor = scale.factor;
+  grown.error = scale.error;
+  // What goes on with one factor is no matter of single steps.
+  if (++grown.alike == kConstant) grown.certain.clear();
+  Finding finding = window.finding(Check::reduce, Stage::grad_reduced, rank, group.tensors);
+  finding.evidence = group.all.front().evidence;
+  if (!grown.is_meant) {
+    finding.text = kNotTheMean;
+    if (grown.alike < kConstant) grown.certain.push_back(std::move(finding));
+    return false;
+  }
+  if (!std::exchange(grown.is_said, true)) {
+    finding.certain = false;
+    finding.text = "all gradients are " + number_text(scale.factor, 3) +
+                   " times the mean, which a training may do to them";
+    found.add(std::move(finding));
+  }
+  return true;
+}
+
 void Reductions::check_factors(const Window& window, const std::vector<Scaled>& factors,
-                               const std::vector<std::uint32_t>& tensors, Evidence evidence,
-                               Findings& found) {
+                               const Group& group, Findings& found) {
   std::map<std::string, Finding> scaled;  // by text
   for (std::size_t r = 0; r < factors.size(); ++r) {
-    Seen& seen = seen_[window.ranks[r]];
+    const Place place(window.ranks[r], group.optimizer);
+    Seen& seen = seen_[place];
     if (factors[r].norm == 0.0 || !is_no_clipping(seen, factors[r])) continue;
     const std::string text = "all gradients are " + number_text(factors[r].factor, 3) +
                              " times the mean in each step, which clipping by a norm does not do";
     const auto [at, is_new] = scaled.try_emplace(text);
     Finding& one = at->second;
-    if (is_new) one = window.finding(Check::reduce, Stage::grad_reduced, window.ranks[r], tensors);
+    if (is_new) {
+      one = window.finding(Check::reduce, Stage::grad_reduced, window.ranks[r], group.tensors);
+    }
     if (!is_new) one.ranks.push_back(window.ranks[r]);
     one.step = seen.since;
-    one.certain = seen.held_before;
+    one.certain = seen.held_before && !grown_[place].is_meant;
     one.text = text;
-    one.evidence = evidence;
+    one.evidence = group.all.front().evidence;
   }
   for (auto& [text, one] : scaled) found.add(std::move(one));
 }
 
 void Reductions::check(const Window& window, Findings& found) {
   if (window.ranks.size() < 2) return;
-  const std::vector<Reduction> all = reductions(window);
-  if (all.empty()) return;
+  for (const auto& [optimizer, all] : reductions(window)) {
+    Group group{optimizer, all, {}};
+    for (const Reduction& one : all) group.tensors.push_back(one.tensor);
+    check(window, group, found);
+  }
+}
+
+void Reductions::check(const Window& window, const Group& group, Findings& found) {
   std::vector<std::vector<Scale>> scales;
-  for (const std::int32_t rank : window.ranks) scales.push_back(scales_of(window, all, rank));
+  std::vector<bool> are_meant;
+  for (const std::int32_t rank : window.ranks) {
+    scales.push_back(scales_of(scaled_of(window, group.all, rank)));
+    are_meant.push_back(is_meant(window, group, rank, found));
+  }
   // By the factor of most tensors, where it is that of most.
   struct Explained {
     int of = 0, by = 0;
     double squares = 0.0;
   };
   std::vector<Explained> explained(window.ranks.size());
-  std::vector<std::uint32_t> tensors;
-  for (const Reduction& one : all) {
-    tensors.push_back(one.tensor);
+  for (const Reduction& one : group.all) {
     std::vector<Off> off;
     std::optional<Finding> first;
     for (std::size_t r = 0; r < window.ranks.size(); ++r) {
@@ -290,6 +375,7 @@ void Reductions::check(const Window& window, Findings& found) {
       explained[r].squares += reduced->sum_sq;
       if (may_be_clipped_alone(*reduced)) continue;
       found.checked(Check::reduce, one.evidence);
+      if (are_meant[r]) continue;
       const Off nearest = nearest_of(*reduced, one, scales[r]);
       auto finding =
           window.result(Check::reduce, Stage::grad_reduced, *reduced, nearest.is_within());
@@ -307,7 +393,7 @@ void Reductions::check(const Window& window, Findings& found) {
     factors.push_back({scale.factor, scale.factor * scale.error,
                        is_known ? std::sqrt(squares) : 0.0, window.now.step});
   }
-  check_factors(window, factors, tensors, all.front().evidence, found);
+  check_factors(window, factors, group, found);
 }
 
 }  // namespace trainmon::detect

@@ -122,9 +122,13 @@ bool check_equation(const Window& window, const Step& step, std::int64_t steps, 
   const auto far = distance(false);
   if (!far) return false;
   found.checked(Check::update, far->evidence);
-  auto finding = window.result(Check::update, Stage::update, *step.after, far->is_within());
+  // A rate of zero explains weights that stay whatever moves them: that it held tells nothing.
+  if (far->is_within() && are_equal(*step.before, *step.after)) return true;
+  auto finding =
+      window.result_of_formula(Check::update, Stage::update, *step.after, far->is_within());
   if (!finding) return true;
   finding->text = "the weights did not move as the optimizer with the declared values moves them";
+  if (!window.has_known_formula(*step.after)) finding->text += kUnlessOther;
   if (const auto wide = distance(true); wide && wide->is_within()) {
     finding->certain = false;
     finding->text += ", unless its bias corrections are float32 (capturable, torch.compile)";
@@ -160,11 +164,12 @@ void check_moved(const Window& window, const Step& step, const GroupValues& grou
   if (!(least > 4.0 * unit_roundoff(after.dtype) * after.absmax) || std::isinf(least)) return;
   const Evidence evidence = evidence_of_bits({step.before, &after});
   found.checked(Check::update, evidence);
-  auto finding =
-      window.result(Check::update, Stage::update, after, !are_equal(*step.before, after));
+  auto finding = window.result_of_formula(Check::update, Stage::update, after,
+                                          !are_equal(*step.before, after));
   if (!finding) return;
   finding->evidence = evidence;
   finding->text = "the weights did not move at all, although their moments are not zero";
+  if (!window.has_known_formula(after)) finding->text += kUnlessOther;
   found.add(std::move(*finding));
 }
 

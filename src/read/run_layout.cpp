@@ -251,6 +251,9 @@ RunFacts read_run_json(const RankDirectory& directory, std::vector<Damage>& dama
     of_config.take("checks", facts.has_checks);
     of_config.take("ranks", facts.ranks);
   }
+  if (const auto notes = run->find("notes"); notes != run->end() && notes->is_object()) {
+    Entries{*notes, path, damage}.take("formulas", facts.formulas);
+  }
   facts.budget = budget_of(*run);
   return facts;
 }

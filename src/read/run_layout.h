@@ -54,6 +54,8 @@ struct RunFacts {
   bool has_checks = false;  // of the configuration
   std::vector<std::string> covered;
   std::map<std::string, std::string> not_covered;
+  // By optimizer, the class of torch or MindSpore whose steps it takes; "" is one of its own.
+  std::vector<std::string> formulas;
   std::optional<RankBudget> budget;
 };
 // A missing or unreadable file is damage.

@@ -9,10 +9,12 @@ import os
 import pathlib
 import sys
 import types
+from functools import partial, wraps
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
 
@@ -122,7 +124,7 @@ def train(run):
         model = models.spread(plain, run.mode)
     if model is not plain:
         reduction = Reduction(block.parameters())
-        model.register_comm_hook(None, reduction.__call__)
+        model.register_comm_hook(None, wraps(allreduce_hook)(partial(reduction)))
     optimizer = torch.optim.AdamW(groups_of(plain), lr=RATE)
     monitor = trainmon.watch(model, optimizer, kinds=KINDS, every=1, out=run.out)
     text = models.corpus()

@@ -22,6 +22,11 @@ class Coverage(CoverageBase):
             for tensor in optimizer.parameters
         )
 
+    def _notes(self):
+        kinds = [type(steps.optimizer) for steps in self.adapter.steps]
+        own = [kind.__name__ if kind.__module__.startswith("mindspore.") else "" for kind in kinds]
+        return {**super()._notes(), "formulas": own}
+
     def after_first_step(self) -> None:
         """Says what gave nothing, now that all should have."""
         adapter = self.adapter

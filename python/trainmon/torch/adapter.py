@@ -354,7 +354,7 @@ class Adapter(DuringTraining):
     def look_at_wrappers(self) -> None:
         """A framework may have spread the model in another way since watch()."""
         wrappers = self._wrapped()
-        if [type(w) for w in wrappers] == [type(w) for w in self.wrappers]:
+        if all(new.is_like(old) for new, old in zip(wrappers, self.wrappers)):
             return
         self.detach()
         for new, old in zip(wrappers, self.wrappers, strict=True):

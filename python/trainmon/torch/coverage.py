@@ -8,6 +8,7 @@ from trainmon.base.coverage import FIXED_KINDS, CoverageBase
 from trainmon.base.names import listed
 from trainmon.torch.hooks.dynamo import TOO_OLD
 from trainmon.torch.modules.compiled import COMPILED_BEFORE, INPUTS_UNSEEN, NO_GRADIENT
+from trainmon.torch.parameters.step_formulas import formula_of
 from trainmon.torch.steps.optimizers import class_names
 from trainmon.torch.wrappers.module_names import inside_compiled
 
@@ -26,6 +27,19 @@ class Coverage(CoverageBase):
         self.changed: set[str] = set()  # what was said of modules that came or went
         self.emptied: set[int] = set()  # ids of modules and parameters whose hooks somebody took
 
+    def start(self) -> None:
+        super().start()
+        adapter = self.adapter
+        for what, why in [one for wrapper in adapter.wrappers for one in wrapper.not_checked()]:
+            self.not_covered(what, why)
+        if held := [p.name for p in adapter.parameters if p.renormalised]:
+            why = "nn.Embedding(max_norm=...) changes it in its forward"
+            self.not_covered(f"gap of {listed(held)}", why)
+            if any(wrapper.reduces() for wrapper in adapter.wrappers):
+                self.not_covered(
+                    f"replicas of {listed(held)}", f"{why}, as the batch of a rank asks"
+                )
+
     def _notes(self):
         aliases = {p.name: p.aliases for p in self.adapter.parameters if p.aliases}
         inside = {name: chain for name, chain in self._inside().items() if len(chain) > 1}
@@ -34,6 +48,7 @@ class Coverage(CoverageBase):
             **super()._notes(),
             "models": self.adapter.names,
             "optimizers_inside": inside,
+            "formulas": [formula_of(steps) or "" for steps in self.adapter.steps],
             "devices": self._devices(),
         }
 

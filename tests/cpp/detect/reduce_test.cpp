@@ -88,6 +88,72 @@ TEST(Engine, OneFactorOfAllGradientsInEachStepIsNoClipping) {
   }
 }
 
+template <typename T>
+void multiply(Training<T>& training, float factor) {
+  for (auto& rank : training.ranks()) {
+    for (auto& g : rank.reduced) {
+      for (T& x : g) x = rounded<T>(to_float(x) * factor);
+    }
+  }
+}
+
+// The findings of 40 steps whose gradients are multiplied by what `factor` says of each step.
+template <typename T>
+Findings multiplied(const std::function<float(std::int64_t)>& factor, bool has_checks) {
+  Training<T> training(34, 2, kSizes, Formula::adam);
+  training.has_checks = has_checks;
+  training.after_backward = [&] { multiply(training, factor(training.steps())); };
+  for (int i = 0; i < 40; ++i) training.step();
+  return training.findings();
+}
+
+// As tokens in a batch are more or fewer.
+float by_tokens(std::int64_t step) {
+  return 1.2F + 0.7F * std::sin(1.7F * static_cast<float>(step) + 0.5F);
+}
+
+TEST(Engine, AFactorOfAllGradientsThatVariesIsNoVerdict) {
+  const auto late = [](std::int64_t step) { return step < 20 ? 1.0F : by_tokens(step); };
+  const auto at_times = [](std::int64_t step) { return step % 10 == 9 ? 2.0F : 1.0F; };
+  // Until 8 and from then on another one, each for a while.
+  const auto by_stages = [](std::int64_t step) { return step < 8 ? by_tokens(step) / 2 : 0.5F; };
+  for (const bool has_checks : {true, false}) {
+    for (const auto& factor :
+         std::vector<std::function<float(std::int64_t)>>{by_tokens, late, at_times, by_stages}) {
+      const Findings found = multiplied<float>(factor, has_checks);
+      EXPECT_FALSE(found.verdict()) << found.all()[*found.verdict()].text;
+      EXPECT_FALSE(found.all().empty());
+      EXPECT_LE(found.all().size(), 2U);
+      EXPECT_FALSE(multiplied<Bf16>(factor, has_checks).verdict());
+    }
+  }
+}
+
+TEST(Engine, AFactorAboveOneThatBeginsAndStaysIsCertain) {
+  for (const std::int64_t begin : {5, 20}) {
+    const auto sum = [&](std::int64_t step) { return step < begin ? 1.0F : 2.0F; };
+    for (const bool has_checks : {true, false}) {
+      for (const Findings& found :
+           {multiplied<float>(sum, has_checks), multiplied<Bf16>(sum, has_checks)}) {
+        ASSERT_TRUE(found.verdict());
+        const Finding& one = found.all()[*found.verdict()];
+        EXPECT_EQ(check_name(one.check), "reduce");
+        EXPECT_EQ(one.step, begin);
+        EXPECT_EQ(one.ranks, (std::vector<std::int32_t>{0, 1}));
+      }
+    }
+  }
+}
+
+TEST(Engine, WhereNothingSaysHowRanksRelateNoMeanIsChecked) {
+  Training<float> training(35, 2, kSizes, Formula::adam);
+  training.are_independent = true;
+  training.after_backward = [&] { multiply(training, training.steps() < 9 ? 1.0F : 3.0F); };
+  for (int i = 0; i < 20; ++i) training.step();
+  EXPECT_TRUE(training.findings().all().empty());
+  EXPECT_EQ(training.findings().count_of(Check::reduce), 0);
+}
+
 TEST(Engine, ClippingToOneNormHasAnotherFactorInEachStep) {
   for (const float limit : {0.5F, 20.0F, 60.0F}) {
     Training<float> training(32, 2, {20, 90, 300, 7}, Formula::adam);

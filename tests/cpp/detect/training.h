@@ -77,12 +77,18 @@ class Training {
   bool has_edit = false;
   bool has_updates = false;  // rows of the step that the formula takes, of group 1
   bool has_names_of_mindspore = false;
+  bool has_known_formula = true;  // the record names the optimizer
+  bool are_independent = false;   // unreduced gradients of ranks
+  bool forward_changes = false;   // every weight, as the record says
   float decay = 0.0F;
   // Between the reduction and the step, and between two steps.
   std::function<void()> after_backward, before_step, after_update;
 
   void step() {
     if (before_step) before_step();
+    if (step_ == 0 && has_known_formula) {
+      for (const std::int32_t rank : numbers_) engine_->know_formula(rank, 0);
+    }
     if (has_edit) {
       for (const std::int32_t rank : numbers_) engine_->announce_edit(0, rank, seq_);
     }
@@ -247,6 +253,8 @@ class Training {
     one.dtype = dtype;
     one.is_replicated = quantity != Quantity::grad_unreduced && quantity != Quantity::update;
     if (quantity == Quantity::update) one.group = 1;
+    one.is_independent = are_independent && quantity == Quantity::grad_unreduced;
+    one.forward_changes = forward_changes && quantity == Quantity::weight_before;
     evidence.add(one);
   }
 

@@ -83,6 +83,86 @@ TEST(Engine, AnAnnouncedEditIsNoGap) {
   EXPECT_TRUE(training.findings().all().empty());
 }
 
+// One finding of step 7, which is no verdict.
+void expect_noticed(const Findings& found, Check check) {
+  ASSERT_EQ(found.all().size(), 1U);
+  EXPECT_EQ(check_name(found.all().front().check), check_name(check));
+  EXPECT_EQ(found.all().front().step, 7);
+  EXPECT_FALSE(found.verdict());
+}
+
+void scale(std::vector<float>& elements) {
+  for (float& x : elements) x *= 0.9F;
+}
+
+TEST(Engine, WeightsThatChangeAsProgramsChangeThemAreNoticed) {
+  const auto all_of_one_rank = [](Training<float>& training) {
+    for (std::size_t i = 0; i < kSizes.size(); ++i) scale(training.ranks()[0].w[i]);
+  };
+  const auto one_of_all_ranks = [](Training<float>& training) {
+    for (auto& rank : training.ranks()) scale(rank.w[4]);
+  };
+  const std::vector<std::pair<int, std::function<void(Training<float>&)>>> edits = {
+      {1, all_of_one_rank}, {2, one_of_all_ranks}, {3, one_of_all_ranks}};
+  for (const auto& [ranks, edit] : edits) {
+    Training<float> training(36, ranks, kSizes, Formula::adam);
+    for (int step = 0; step < 20; ++step) {
+      training.before_step = nullptr;
+      if (step % 5 == 2 && step > 5) training.before_step = [&] { edit(training); };
+      training.step();
+    }
+    expect_noticed(training.findings(), Check::gap);
+  }
+}
+
+// Of masters in float32 that the user copies into the model, with a rate that begins at zero.
+TEST(Engine, WeightsThatNoStepMovesAreNoticed) {
+  Training<float> training(37, 1, kSizes, Formula::sgd);
+  std::vector<std::vector<float>> kept;
+  training.after_update = [&] { training.ranks()[0].w = kept; };
+  for (int step = 0; step < 12; ++step) {
+    training.lr = step < 6 ? 0.0F : 0.01F;
+    training.before_step = [&] {
+      if (step > 6) scale(training.ranks()[0].w[2]);
+      kept = training.ranks()[0].w;
+    };
+    training.step();
+  }
+  EXPECT_FALSE(training.findings().verdict());
+  EXPECT_GT(training.findings().count_of(Check::update), 0);
+}
+
+TEST(Engine, WeightsThatTheForwardChangesHaveNoGap) {
+  Training<float> training(38, 1, kSizes, Formula::adam);
+  training.forward_changes = true;
+  for (int step = 0; step < 12; ++step) {
+    training.before_step = [&] { scale(training.ranks()[0].w[4]); };
+    training.step();
+  }
+  EXPECT_TRUE(training.findings().all().empty());
+  EXPECT_EQ(training.findings().count_of(Check::gap), 0);
+}
+
+// Every seventh step has another formula.
+TEST(Engine, AnOptimizerThatIsNotKnownIsNoVerdict) {
+  for (const Formula formula : {Formula::adam, Formula::sgd}) {
+    for (const bool is_known : {false, true}) {
+      Training<float> training(39, 1, kSizes, formula);
+      training.has_known_formula = is_known;
+      training.after_update = [&] {
+        if (training.steps() % 7 != 0 || training.steps() == 0) return;
+        scale(formula == Formula::adam ? training.ranks()[0].m[4] : training.ranks()[0].w[4]);
+      };
+      for (int step = 0; step < 30; ++step) training.step();
+      EXPECT_EQ(training.findings().verdict().has_value(), is_known);
+      if (!is_known) {
+        expect_noticed(training.findings(),
+                       formula == Formula::adam ? Check::exp_avg : Check::update);
+      }
+    }
+  }
+}
+
 TEST(Engine, WeightsThatSgdDidNotMoveSoAreAnUpdate) {
   for (const Formula formula : {Formula::sgd, Formula::momentum}) {
     Training<float> training(10, 1, kSizes, formula);

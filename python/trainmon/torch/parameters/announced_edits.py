@@ -1,6 +1,8 @@
 # Edits of weights and moments between two steps that are meant: those that announce themselves.
 from __future__ import annotations
 
+import weakref
+
 import torch
 
 from trainmon.torch.hooks.hook import Hook, ModuleHook
@@ -11,16 +13,44 @@ SWITCHES = ("train", "eval")
 
 
 class StateLoaded(Hook):
-    """Announces that `load_state_dict()` of a model or an optimizer has run. A part of a model that is
-    loaded by itself is not seen."""
+    """Announces that `load_state_dict()` of a model, of a part of it or of an optimizer has run. Loading a
+    model runs it for each part: it is announced once."""
 
-    __slots__ = ("adapter",)
+    __slots__ = ("adapter", "announced")
 
     def __init__(self, adapter):
-        self.adapter = adapter
+        self.adapter, self.announced = adapter, None
 
     def __call__(self, *_) -> None:
-        self.adapter.announce_edit()
+        now = [(steps.window, steps.in_step) for steps in self.adapter.steps]
+        if now != self.announced:
+            self.announced = now
+            self.adapter.announce_edit()
+
+
+class LoadedModules:
+    """The hook on modules of the models, also on a wrapper's: the outermost, and those that hold what a
+    watched optimizer steps. Others, as a target network, are edited as the training likes."""
+
+    def __init__(self, adapter, hook: StateLoaded):
+        self.adapter, self.hook = adapter, hook
+        self.hooked = weakref.WeakSet()
+
+    def find(self) -> None:
+        """Those that came are hooked, too."""
+        for root in self.adapter.roots:
+            while isinstance(root, torch.nn.Module):
+                self._add(root)
+                root = getattr(root, "module", None)
+        for parameter in self.adapter.parameters:
+            if parameter.owned:
+                self._add(parameter.owner)
+
+    def _add(self, module) -> None:
+        if module in self.hooked or isinstance(module, torch.jit.ScriptModule):
+            return
+        self.hooked.add(module)
+        self.adapter.handles.add(ModuleHook(module, MODULE, self.hook))
 
 
 class Switch:
@@ -55,13 +85,10 @@ class Switch:
 
 
 def announce_edits(adapter) -> None:
-    """Of the models that are watched, also inside a wrapper, and of their optimizers."""
+    """Of the models that are watched, and of their optimizers."""
     hook = StateLoaded(adapter)
-    for root in adapter.roots:
-        while isinstance(root, torch.nn.Module):
-            if not isinstance(root, torch.jit.ScriptModule):
-                adapter.handles.add(ModuleHook(root, MODULE, hook))
-            root = getattr(root, "module", None)
+    adapter.registry.loaded = LoadedModules(adapter, hook)
+    adapter.registry.loaded.find()
     for optimizer in adapter.optimizers.values():
         try:
             adapter.handles.add(getattr(optimizer, OPTIMIZER)(hook))

@@ -35,6 +35,7 @@ class Registry:
         self.probe: Parameter | None = None  # one that stands for all, to see at once when they go
         self.tree = Tree(adapter.roots, adapter.names)
         self.is_plain = all(isinstance(wrapper, Plain) for wrapper in adapter.wrappers)
+        self.loaded = None  # tells of states that are loaded
         self.new: set[int] = set()  # ids of tensors that came, until a step says who steps them
 
     def install(self) -> None:
@@ -239,6 +240,8 @@ class Registry:
                 series = self.series_of(current[key], "grad_micro", hooked.tensor)
                 self.contributions[key].hook.series = series
         adapter.find_modules()
+        if self.loaded is not None:
+            self.loaded.find()
         if changes := self.tree.since(tree):
             adapter.coverage.modules_changed(changes, self._stepped_among(before, current))
         elif replaced or not tree.is_changed():  # else something was put around a module

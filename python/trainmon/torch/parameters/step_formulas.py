@@ -20,10 +20,8 @@ class StepFormulas:
     def __init__(self, adapter, registry, steps, parameters):
         self.adapter, self.registry, self.steps = adapter, registry, steps
         self.parameters = [p for p in parameters if p.selected and p.owned]
-        inner = getattr(steps.optimizer, "optim", None)  # of ZeroRedundancyOptimizer
-        optimizer = inner if isinstance(inner, torch.optim.Optimizer) else steps.optimizer
-        self.known = _known(optimizer) if steps.outer is None else None
-        self.name = type(optimizer if steps.outer is None else steps.outer).__name__
+        self.known = formula_of(steps)
+        self.name = type(steps.outer or _that_steps(steps.optimizer)).__name__
         self.held: list[tuple] = []  # ids of the tensors of each group when they were sorted
         self.sorted: list[tuple[int, int, list]] = []  # (group, chunk, its parameters)
         if self.known is None and self.parameters:
@@ -127,13 +125,21 @@ class StepFormulas:
         self.adapter.coverage.not_covered(f"update of {what}", why)
 
 
-def _known(optimizer) -> str | None:
+def formula_of(steps) -> str | None:
     """The class of torch whose step() an optimizer takes. None: it takes one of its own."""
+    optimizer = _that_steps(steps.optimizer)
     for name in KNOWN:
         of_torch = getattr(torch.optim, name)
         # torch wraps step() of each class for its profiler.
-        if isinstance(optimizer, of_torch) and (
-            inspect.unwrap(type(optimizer).step) is inspect.unwrap(of_torch.step)
+        if (
+            steps.outer is None
+            and isinstance(optimizer, of_torch)
+            and inspect.unwrap(type(optimizer).step) is inspect.unwrap(of_torch.step)
         ):
             return name
     return None
+
+
+def _that_steps(optimizer):
+    inner = getattr(optimizer, "optim", None)  # of ZeroRedundancyOptimizer
+    return inner if isinstance(inner, torch.optim.Optimizer) else optimizer

@@ -10,6 +10,8 @@ from torch import Tensor
 from trainmon.base.rows import NO_SERIES
 from trainmon.torch.wrappers.contract import InPieces, Parameter
 
+FORWARD_CHANGES = 512  # of a row
+
 
 class StateOrder(NamedTuple):
     """Where in an optimizer's state the tensors of a sweep are. Not the tensors: they may be moved
@@ -27,7 +29,7 @@ class Sweeps:
     def __init__(self, adapter, registry, steps, parameters: list[Parameter]):
         self.adapter, self.registry = adapter, registry
         self.steps, self.parameters = steps, parameters
-        self.lists: dict[str, list] = {}  # kind -> [(wrapper, parameters, series, tensors)]
+        self.lists: dict[str, list] = {}  # kind -> [(wrapper, parameters, series, tensors, flags)]
         self.state_kinds: dict[tuple, int] = {}  # (id of parameter, key) -> series
         for kind in ("grad_reduced", "param_origin", "param_updated"):
             if kind in adapter.kinds:
@@ -58,7 +60,11 @@ class Sweeps:
                 and self.adapter.selection.takes_parameter(p, kind)
             ]
             if mine:
-                lists.append((wrapper, mine, [], []))
+                if kind == "param_origin":
+                    changed = [p for p in mine if p.renormalised]
+                    mine = [p for p in mine if not p.renormalised]
+                    lists += [(wrapper, changed, [], [], FORWARD_CHANGES)] if changed else []
+                lists += [(wrapper, mine, [], [], 0)] if mine else []
         return lists
 
     def check(self) -> None:
@@ -112,17 +118,17 @@ class Sweeps:
     def read(self, kind: str, attribute: str | None = None, scale: Tensor | None = None) -> None:
         """`scale`: what is read is divided by it."""
         optimizer = self.steps.optimizer
-        for wrapper, parameters, series, tensors in self.lists.get(kind, ()):
+        for wrapper, parameters, series, tensors, flags in self.lists.get(kind, ()):
+            flags |= wrapper.flags(kind)
             is_whole = isinstance(wrapper, InPieces) and wrapper.has_no_pieces()
             values = None if is_whole else wrapper.values(kind, parameters, optimizer)
             if values is not None:
-                self._sweep_found(kind, parameters, values, wrapper.flags(kind), scale)
+                self._sweep_found(kind, parameters, values, flags, scale)
                 continue
             if not series:
                 held = [p for p in parameters if p.stepped is not None]
                 series += [self.registry.series_of(p, kind, p.stepped) for p in held]
                 tensors += [p.stepped for p in held]
-            flags = wrapper.flags(kind)
             if attribute == "grad" and wrapper.main_grad and not is_whole:
                 gradients = [getattr(t, "main_grad", t.grad) for t in tensors]
                 held = [(s, g) for s, g in zip(series, gradients) if g is not None]
@@ -133,7 +139,7 @@ class Sweeps:
 
     def read_given(self, kind: str, found: list[tuple]) -> None:
         """The same of values that somebody gave: (parameter, its value)."""
-        for wrapper, parameters, _, _ in self.lists.get(kind, ()):
+        for wrapper, parameters, *_ in self.lists.get(kind, ()):
             mine = [(p, value) for p, value in found if any(p is one for one in parameters)]
             if mine:
                 self._sweep_found(kind, *map(list, zip(*mine)), wrapper.flags(kind))

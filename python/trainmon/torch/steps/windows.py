@@ -26,7 +26,7 @@ class Steps(_core.Steps):
         "window", "turns_left",
         "pending", "in_step", "first", "zero", "scale", "fused",
         "groups", "start_known", "caller", "inner", "ignored", "abandoned", "attribute", "around",
-        "stages_left", "mistaken", "has_stepped", "_read", "_pre_hooks",
+        "kept_states", "lost_state", "stages_left", "mistaken", "has_stepped", "_read", "_pre_hooks",
     )  # fmt: skip
 
     def __init__(self, adapter, optimizer, start_iteration: int | None):
@@ -55,6 +55,8 @@ class Steps(_core.Steps):
         self.inner = 0  # steps begun inside it: an optimizer whose step() calls super().step()
         self.ignored = False  # the step under way is none of training's
         self.turns_left = 0  # further calls of step() that are part of the step under way
+        self.kept_states = 0  # tensors for which the optimizer kept a state after its last step
+        self.lost_state = False  # fewer before the step under way: somebody cleared them
         self.abandoned = 0  # windows in a row whose gradients reached no step
         self.advance()
 
@@ -265,9 +267,8 @@ class Steps(_core.Steps):
             self.has_stepped = True
         if self.fused is not None:
             self.scales()  # there is a scaler, though nobody showed it to us
+        self.lost_state = len(self.optimizer.state) < self.kept_states
         if self.recording:
-            if self.groups is not None:
-                self.groups.read(getattr(self.optimizer, "param_groups", None))
             self._read(self.sweeps.check)
         fn = closure_of(args, kwargs)
         if callable(fn):
@@ -277,8 +278,14 @@ class Steps(_core.Steps):
             if "closure" in kwargs:
                 return args, {**kwargs, "closure": closure}
             return (args[0], closure, *args[2:]), kwargs
+        self._read_groups()
         self.read_before()
         return None
+
+    def _read_groups(self) -> None:
+        """When nothing but the step itself is still to come: a closure may set the rate, too."""
+        if self.recording and self.groups is not None:
+            self.groups.read(getattr(self.optimizer, "param_groups", None))
 
     def _watched(self, fn):
         runs = 0
@@ -292,6 +299,7 @@ class Steps(_core.Steps):
                     self.adapter.coverage.closure_runs_again(self)
                 if self.part.on:
                     self.adapter.backward.settle()
+                    self._read_groups()
                     self.read_before(weights=False)
             except Exception as error:
                 self.failed(error)
@@ -324,7 +332,12 @@ class Steps(_core.Steps):
         if self.ignored:
             self.ignored = False
             return
+        self.kept_states = len(self.optimizer.state)
+        if self.lost_state:  # moments begin anew
+            self.adapter.announce_edit()
         if self.recording:
+            if self._later_hooks():
+                self._read_groups()
             self._read(self.sweeps.read, "param_updated")
             if not self.adapter.state_before:
                 self._read_state()
@@ -358,10 +371,13 @@ class Steps(_core.Steps):
     def _stay_last(self) -> None:
         """What the user's own pre-hooks do to gradients comes before ours, whoever came first. Not done
         before a step: torch may be running them."""
-        for hooks, key in self._pre_hooks:
-            if key in hooks and next(reversed(hooks)) != key:
-                hooks.move_to_end(key)
-                self.adapter.coverage.hook_came_later(self.core.step(self.index) - 1)
+        for hooks, key in self._later_hooks():
+            hooks.move_to_end(key)
+            self.adapter.coverage.hook_came_later(self.core.step(self.index) - 1)
+
+    def _later_hooks(self) -> list[tuple]:
+        """Of an optimizer's pre-hooks and the key of ours: those in which some of the user come later."""
+        return [(h, key) for h, key in self._pre_hooks if key in h and next(reversed(h)) != key]
 
     def _end_when_known(self, tensors: list[Tensor], outcome) -> None:
         """Closes the window with outcome(values of tensors), now if nothing has to be waited for."""

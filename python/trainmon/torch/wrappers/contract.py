@@ -17,6 +17,7 @@ from trainmon.torch.wrappers import module_names
 
 # Kinds of gradients that differ between the ranks that will reduce them.
 BEFORE_REDUCTION = ("grad_unreduced", "grad_micro")
+OF_WEIGHTS = ("param_origin", "param_updated")
 CLIP_BEFORE, CLIP_AFTER = 2, 4  # flags of a row: seen before, after the clipping of gradients
 
 
@@ -48,6 +49,7 @@ class Parameter:
     optimizer: int = 0  # whose windows its rows follow
     owned: bool = False  # whether that optimizer updates it
     selected: bool = True
+    renormalised: bool = False  # its forward changes it: nn.Embedding(max_norm=...)
     hooked: bool = False  # a tensor was found that its unreduced gradient accumulates into
     series: dict[str, int] = field(default_factory=dict)  # by kind
 
@@ -165,6 +167,14 @@ class Wrapper:
     def unhooked(self) -> None:
         """All hooks that the registry was given have been taken off; hook_gradients() may follow."""
 
+    def is_like(self, other: Wrapper) -> bool:
+        """Whether rows say the same under both."""
+        return type(self) is type(other)
+
+    def not_checked(self) -> list[tuple[str, str]]:
+        """What `diagnose` cannot check here, as "reduce of gradients", and why."""
+        return []
+
     def came_later(self, root: nn.Module) -> str:
         """What has changed how the model is spread since this wrapper was chosen; "" if nothing."""
         return ""
@@ -256,7 +266,13 @@ def parameters_under(wrappers: list[Wrapper]) -> list[Parameter]:
     """Those of all chunks; one that is in several appears in the first."""
     found: dict[int, Parameter] = {}
     for chunk, wrapper in enumerate(wrappers):
+        renormalised = {
+            id(module.weight)
+            for module in wrapper.root.modules()
+            if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.max_norm is not None
+        }
         for parameter in wrapper.parameters(chunk):
+            parameter.renormalised = id(parameter.tensor) in renormalised
             parameter.name = module_names.within(wrapper.chunk_name, parameter.name)
             parameter.aliases = [
                 module_names.within(wrapper.chunk_name, n) for n in parameter.aliases

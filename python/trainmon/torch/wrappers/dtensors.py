@@ -12,7 +12,7 @@ from dataclasses import replace
 import torch
 
 from trainmon.torch.wrappers.contract import BEFORE_REDUCTION, Placement, Wrapper
-from trainmon.torch.wrappers.plain import ddp_of
+from trainmon.torch.wrappers.plain import ddps_of
 
 
 class DTensors(Wrapper):
@@ -23,7 +23,7 @@ class DTensors(Wrapper):
     def __init__(self, root, optimizers=()):
         super().__init__(root, optimizers)
         self.dtensor = dtensor_type()
-        self.ddp = ddp_of(root)
+        self.ddp = bool(ddps_of(root))
         self.placed: dict[
             tuple, Placement
         ] = {}  # (id of parameter's tensor, kind) -> of the gradient

@@ -6,7 +6,14 @@ import gc
 import torch
 from torch import nn
 
-from trainmon.torch.wrappers.contract import BEFORE_REDUCTION, Placement, Wrapper
+from trainmon.base.names import listed
+from trainmon.torch.wrappers.comm_hooks import hooks_of
+from trainmon.torch.wrappers.contract import (
+    BEFORE_REDUCTION,
+    OF_WEIGHTS,
+    Placement,
+    Wrapper,
+)
 
 
 class Plain(Wrapper):
@@ -14,12 +21,14 @@ class Plain(Wrapper):
 
     def __init__(self, root, optimizers=()):
         super().__init__(root, optimizers)
-        self.ddp = ddp_of(root)
+        ddps = ddps_of(root)
+        self.ddp = bool(ddps)
         self.ranks = _ranks()
         self.of_one_rank: set[int] = set()  # ids of what no DDP reduces
+        self.comm_hooks, self.are_same = hooks_of(ddps)
         if self.ddp:
             self.name = "ddp"
-            self.of_one_rank = _ignored_by_ddp(root) | _outside_ddp(root)
+            self.of_one_rank = _ignored_by_ddp(root) | _beside(root, ddps)
 
     @classmethod
     def claims(cls, root, optimizers):
@@ -28,8 +37,21 @@ class Plain(Wrapper):
     def reduces(self):
         return self.ddp
 
+    def is_like(self, other):
+        return super().is_like(other) and self.comm_hooks == other.comm_hooks
+
+    def not_checked(self):
+        if not self.comm_hooks:
+            return []
+        names = listed(dict.fromkeys(self.comm_hooks))
+        if self.are_same:
+            why = f"what the communication hook {names} makes of them is not their mean"
+            return [("reduce of gradients", why)]
+        why = f"nothing says what the communication hook {names} makes of gradients"
+        return [("reduce of gradients", why), ("replicas of weights, gradients and moments", why)]
+
     def came_later(self, root):
-        if not self.ddp and ddp_of(root):
+        if not self.ddp and ddps_of(root):
             return "DistributedDataParallel"
         return "init_process_group" if self.ranks == 1 and _ranks() > 1 else ""
 
@@ -43,6 +65,9 @@ class Plain(Wrapper):
         if parameter is None:
             return Placement("union")
         is_sum = kind not in BEFORE_REDUCTION
+        is_own = kind in OF_WEIGHTS and parameter.renormalised
+        if is_own or (self.comm_hooks and not (is_sum and self.are_same)):
+            return Placement("independent", full_shape=shape)
         return Placement("identical" if is_sum else "partial", full_shape=shape)
 
     def hook_gradients(self, parameters, registry):
@@ -61,12 +86,10 @@ def _ignored_by_ddp(root: nn.Module) -> set[int]:
     return found
 
 
-def _outside_ddp(root: nn.Module) -> set[int]:
-    """Parameters of the model beside each DDP inside it, such as a head of each rank."""
-    inside = [m for m in root.modules() if isinstance(m, nn.parallel.DistributedDataParallel)]
-    reduced = {id(parameter) for module in inside for parameter in module.parameters()}
-    beside = {id(parameter) for parameter in root.parameters()} - reduced
-    return beside if inside and beside and not _is_in_ddp(root) else set()
+def _beside(root: nn.Module, ddps: list) -> set[int]:
+    """Parameters of the model that none of its DDPs holds, such as a head of each rank."""
+    reduced = {id(parameter) for ddp in ddps for parameter in ddp.parameters()}
+    return {id(parameter) for parameter in root.parameters()} - reduced
 
 
 def _distributed() -> bool:
@@ -77,22 +100,20 @@ def _ranks() -> int:
     return torch.distributed.get_world_size() if _distributed() else 1
 
 
-def ddp_of(root: nn.Module) -> bool:
-    """Whether DistributedDataParallel is inside the model, or around it (Trainer and others hand out
-    the bare module)."""
+def ddps_of(root: nn.Module) -> list:
+    """Each DistributedDataParallel inside the model, or around it (Trainer and others hand out the bare
+    module)."""
     if not _distributed():
-        return False
+        return []
     ddp = nn.parallel.DistributedDataParallel
-    return any(isinstance(module, ddp) for module in root.modules()) or _is_in_ddp(root)
-
-
-def _is_in_ddp(root: nn.Module) -> bool:
-    ddp = nn.parallel.DistributedDataParallel
+    if inside := [module for module in root.modules() if isinstance(module, ddp)]:
+        return inside
     # The only way from a module to what contains it: DDP keeps it in its dictionary of modules.
     holders = [d for d in gc.get_referrers(root) if isinstance(d, dict) and d.get("module") is root]
-    return any(
-        isinstance(owner, ddp) and owner._modules is holder
+    return [
+        owner
         for holder in holders
         for above in gc.get_referrers(holder)
         for owner in ([above] if isinstance(above, nn.Module) else gc.get_referrers(above))
-    )
+        if isinstance(owner, ddp) and owner._modules is holder
+    ]

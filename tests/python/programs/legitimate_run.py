@@ -1,0 +1,110 @@
+"""Trainings of two processes with DDP that do something that is meant: OUT/<name> is a run.
+
+legitimate_run.py OUT NAME...: with the prefix "checked_" the run is recorded with checks=True.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.parallel import DistributedDataParallel
+
+import launch
+import trainmon
+
+STEPS = 24
+BEGIN = 15
+CHECKED = "checked_"
+
+
+def halved(state, bucket):
+    """From a step on it sends halves."""
+    if state["step"] >= BEGIN:
+        bucket.buffer().mul_(0.5)
+    return default_hooks.allreduce_hook(None, bucket)
+
+
+def register(name: str, model, state: dict) -> None:
+    if name == "power_sgd":
+        from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power
+
+        begin = power.PowerSGDState(None, 1, start_powerSGD_iter=10, min_compression_rate=1)
+        model.register_comm_hook(begin, power.powerSGD_hook)
+    elif name == "post_local_sgd":
+        from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook as local
+
+        alone = [dist.new_group([rank]) for rank in range(2)][dist.get_rank()]
+        begin = local.PostLocalSGDState(None, alone, start_localSGD_iter=10)
+        model.register_comm_hook(begin, local.post_localSGD_hook)
+    elif name == "fp16_compress":
+        model.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    elif name == "own_hook":
+        model.register_comm_hook(state, halved)
+    elif name == "known_hook":
+
+        @functools.wraps(default_hooks.allreduce_hook)
+        def reduce(state, bucket):
+            return halved(state, bucket)
+
+        model.register_comm_hook(state, reduce)
+
+
+def factor_of(name: str, step: int) -> float:
+    by_tokens = 1.2 + 0.7 * math.sin(1.7 * step + 0.5)
+    if name == "multiplied_by_tokens" or (name.endswith("from_10") and step >= 10):
+        return by_tokens
+    return 2.0 if name == "multiplied_at_times" and step % 8 == 7 else 1.0
+
+
+def train(name: str, out: Path) -> None:
+    has_checks, name = name.startswith(CHECKED), name.removeprefix(CHECKED)
+    torch.manual_seed(3)
+    tokens = nn.Embedding(30, 12, max_norm=4.0 if name == "max_norm" else None)
+    model = nn.Sequential(tokens, nn.Linear(12, 24), nn.Tanh(), nn.Linear(24, 30))
+    wrapped = DistributedDataParallel(model)
+    state = {"step": 0}
+    is_late = has_checks  # the hook comes after watch()
+    if not is_late:
+        register(name, wrapped, state)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-2 if name == "max_norm" else 3e-3)
+    how = {"checks": True} if has_checks else {"kinds": ["grads", "weights", "moments"]}
+    watched = trainmon.watch(wrapped, optimizer, every=1, out=out, **how)
+    if is_late:
+        register(name, wrapped, state)
+    random = torch.Generator().manual_seed(dist.get_rank())
+    for step in range(STEPS):
+        state["step"] = step
+        if name == "replaced_weight_on_all" and step == BEGIN:
+            with torch.no_grad():
+                model[1].weight.mul_(0.5)
+        optimizer.zero_grad()
+        batch = torch.randint(30, (8, 5), generator=random)
+        scores = wrapped(batch).flatten(0, 1)
+        nn.functional.cross_entropy(scores, (3 * batch + 1).flatten() % 30).backward()
+        if (factor := factor_of(name, step)) != 1.0:
+            for parameter in model.parameters():
+                parameter.grad.mul_(factor)
+        optimizer.step()
+    watched.stop()
+
+
+def main() -> None:
+    out, *names = sys.argv[1:]
+    launch.join()
+    for name in names:
+        train(name, Path(out) / name)
+    dist.barrier()
+    if dist.get_rank() == 0:
+        (Path(out) / "done.json").write_text(json.dumps(names))
+
+
+if __name__ == "__main__":
+    main()
