@@ -38,6 +38,7 @@ class SetApart {
 
   Rows* facts() const { return new Rows(rows_.facts()); }
   std::int64_t payload_count() const { return rows_.payload_count(); }
+  std::size_t damage_count() const { return rows_.facts().damage.size(); }
   // The kinds that the rank has rows of.
   nb::list take_rank(int rank) {
     on_disk([&] { rows_.take_rank(rank); });
@@ -111,6 +112,7 @@ void init_rows_by_kind(nb::module_& module) {
   nb::class_<SetApart>(module, "RowsByKind")
       .def("facts", &SetApart::facts, nb::rv_policy::take_ownership)
       .def("payload_count", &SetApart::payload_count)
+      .def("damage_count", &SetApart::damage_count)
       .def("take_rank", &SetApart::take_rank, nb::arg("rank"))
       .def("rows_of", &SetApart::rows_of, nb::arg("kind"), "The kind by its place in take_rank().")
       .def("columns", &SetApart::columns, nb::arg("rows"), nb::arg("begin"), nb::arg("end"));

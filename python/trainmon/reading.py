@@ -328,9 +328,8 @@ class RowsByKind:
         used before the next rank. Rows are ordered by name, chunk, element, restart, step, attempt
         and seq; text columns are codes and the texts they stand for."""
         kinds = self._rows.take_rank(rank)
-        damage = self._rows.facts()
-        if len(damage.damage()) > len(self.facts.damage):
-            _warn(self._path, damage, 3)
+        if self._rows.damage_count() > len(self.facts.damage):
+            _warn(self._path, self._rows.facts(), 3)
         return [(kind, self._blocks(number, count)) for number, kind in enumerate(kinds)]
 
     def _blocks(self, kind: int, count: int) -> Iterator[dict[str, Any]]:

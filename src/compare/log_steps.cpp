@@ -64,7 +64,7 @@ class LogSteps final : public StepReader {
     }
     if (waiting_.empty()) return false;
     Waiting& first = waiting_.begin()->second;
-    merge(first);
+    merge(*first.to_merge, first.rows);
     rows = std::move(first.rows);
     rows.step = waiting_.begin()->first;
     waiting_.erase(waiting_.begin());
@@ -84,7 +84,7 @@ class LogSteps final : public StepReader {
 
  private:
   static constexpr std::int64_t kRowsOfPieces = std::int64_t{1} << 15;  // of all ranks
-  static constexpr std::int64_t kLeastRows = 1 << 10;
+  static constexpr std::int64_t kLeastRows = 1 << 8;
 
   struct Use {
     std::uint32_t tensor = 0;
@@ -94,16 +94,15 @@ class LogSteps final : public StepReader {
     Replication replication = Replication::independent;
     DType dtype = DType::float32;
   };
+  // The rows of a step in a piece.
+  struct OfStep {
+    StepRows rows;
+    std::vector<ReadRow> to_merge;
+  };
   // The rows of a step, as far as they were read.
   struct Waiting {
     StepRows rows;
-    std::vector<ReadRow> to_merge;
-    void add(Waiting&& more) {
-      append(rows.rows, more.rows.rows);
-      append(rows.merged, more.rows.merged);
-      append(rows.by_rank, more.rows.by_rank);
-      append(to_merge, more.to_merge);
-    }
+    std::optional<RowsToMerge> to_merge;
   };
   // The first row of a tensor.
   struct Met {
@@ -112,11 +111,11 @@ class LogSteps final : public StepReader {
   };
   // What a piece holds; any thread makes one.
   struct PieceSteps {
-    std::map<std::int64_t, Waiting> steps;
+    std::map<std::int64_t, OfStep> steps;
     std::map<std::uint32_t, Met> met;  // by tensor
     std::set<std::int32_t> ranks;      // of activations
     std::vector<Damage> damage;
-    Waiting* here = nullptr;  // of the step whose row was read last
+    OfStep* here = nullptr;  // of the step whose row was read last
     std::int64_t step = 0;
   };
 
@@ -158,14 +157,21 @@ class LogSteps final : public StepReader {
 
   // In the order of pieces, whoever made them.
   void take(PieceSteps&& piece, std::size_t number) {
-    for (auto& [step, waiting] : piece.steps) waiting_[step].add(std::move(waiting));
+    for (auto& [step, more] : piece.steps) {
+      Waiting& waiting = waiting_[step];
+      if (!waiting.to_merge) waiting.to_merge.emplace(merger_);
+      append(waiting.rows.rows, more.rows.rows);
+      append(waiting.rows.merged, more.rows.merged);
+      append(waiting.rows.by_rank, more.rows.by_rank);
+      for (const ReadRow& row : more.to_merge) waiting.to_merge->add(row);
+    }
     for (const auto& [tensor, met] : piece.met) tensors_.met(tensor, met.place, met.dtype);
     ranks_.merge(piece.ranks);
     damage_[number] = std::move(piece.damage);
   }
 
   void take_row(const ReadRow& row, const Use& use, PieceSteps& piece) const {
-    Waiting& to = *piece.here;
+    OfStep& to = *piece.here;
     const bool is_twice = use.is_activation && has_shares_;
     if (is_twice) {
       put(row, use, to.rows.by_rank);
@@ -222,13 +228,14 @@ class LogSteps final : public StepReader {
     return whole_uses_[series - uses_.size()];
   }
 
-  void merge(Waiting& step) {
-    if (step.to_merge.empty()) return;
+  void merge(RowsToMerge& to_merge, StepRows& rows) {
+    std::vector<ReadRow> parts;
+    to_merge.take(parts);
     merged_.clear();
-    merger_.merge(step.to_merge, merged_);
+    merger_.merge(parts, merged_);
     for (const ReadRow& row : merged_) {
       const Use& use = use_of_merged(row.series);
-      put(row, use, use.is_activation && has_shares_ ? step.rows.merged : step.rows.rows);
+      put(row, use, use.is_activation && has_shares_ ? rows.merged : rows.rows);
       if (use.is_activation && row.rank >= 0) ranks_.insert(row.rank);
       tensors_.met(use.tensor, place_of(row, row.rank), use.dtype);
     }

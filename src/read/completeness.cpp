@@ -47,17 +47,10 @@ WriterState writer_of(const RunFacts& facts, const std::optional<StoredHealth>& 
 }
 
 void find_last(Completeness& found, const RunFacts& facts, const LogContents& log) {
-  Timeline timeline(facts.start_steps);
-  std::int64_t last = -1;
-  for (const RecordBatch& batch : log.batches) {
-    timeline.add(batch);
-    for (const Outcome& outcome : batch.outcomes) {
-      if (outcome.optimizer == facts.clock) last = std::max(last, outcome.window);
-    }
-  }
-  for (const auto& [optimizer, window] : log.windows) {
-    if (optimizer == facts.clock) last = std::max(last, window);
-  }
+  Timeline timeline = log.outcomes;
+  timeline.set_start_steps(facts.start_steps);
+  const std::int64_t last =
+      std::max(timeline.newest_window(facts.clock).value_or(-1), log.windows.last(facts.clock));
   found.last_time_ns = log.last_time_ns;
   if (last >= 0) found.last_step = timeline.at(facts.clock, last).step;
   found.skips = timeline.skips_at_end();
@@ -104,19 +97,6 @@ void check_end(Completeness& found, const RankDirectory& place, const StoredHeal
 // the scale.
 constexpr std::int64_t kManySkipped = 20;
 
-std::int64_t most_skipped_in_a_row(const LogContents& log) {
-  std::map<std::int32_t, std::int64_t> now;
-  std::int64_t most = 0;
-  for (const RecordBatch& batch : log.batches) {
-    for (const Outcome& outcome : batch.outcomes) {
-      std::int64_t& in_a_row = now[outcome.optimizer];
-      in_a_row = outcome.fate == Fate::skipped ? in_a_row + 1 : 0;
-      most = std::max(most, in_a_row);
-    }
-  }
-  return most;
-}
-
 bool has_kind(const LogContents& log, std::string_view kind) {
   return std::any_of(log.series.begin(), log.series.end(),
                      [&](const auto& one) { return one.second.kind == kind; });
@@ -159,7 +139,7 @@ Completeness completeness_of(const RankDirectory& place, const RunFacts& facts,
                         (!stored || stored->health.rows_produced == 0);
   if (log != nullptr && has_kind(*log, kind::kGradReduced) &&
       !has_kind(*log, kind::kGradUnreduced)) {
-    const std::int64_t skipped = most_skipped_in_a_row(*log);
+    const std::int64_t skipped = log->outcomes.most_skipped_in_a_row();
     if (skipped >= kManySkipped) {
       add("the loss scaler skipped " + grouped(skipped) +
           " steps in a row, which left no gradients: kinds=[\"grad_unreduced\"] records them");

@@ -31,8 +31,8 @@ void EarlierFindings::add(int rank, int restart, const RecordBatch& batch,
 
 void EarlierFindings::add(const RankDirectory& place, const RunFacts& facts,
                           const LogContents& log) {
-  Timeline timeline(facts.start_steps);
-  for (const RecordBatch& batch : log.batches) timeline.add(batch);
+  Timeline timeline = log.outcomes;
+  timeline.set_start_steps(facts.start_steps);
   for (const RecordBatch& batch : log.batches) {
     add(place.rank, place.restart, batch, log.series, timeline, facts.clock);
   }

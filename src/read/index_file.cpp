@@ -39,12 +39,12 @@ enum PlaceBits : std::uint8_t { kBadRows = 1, kRecords = 2, kSameSeries = 4 };
 void append_windows(ByteWriter& writer, const LogContents& contents) {
   writer.varint(contents.windows.size());
   std::pair<std::int32_t, std::int64_t> last = {0, 0};
-  for (const auto& window : contents.windows) {
-    writer.signed_varint(std::int64_t{window.first} - last.first);
-    writer.signed_varint(static_cast<std::int64_t>(static_cast<std::uint64_t>(window.second) -
+  contents.windows.for_each([&](std::int32_t optimizer, std::int64_t window) {
+    writer.signed_varint(std::int64_t{optimizer} - last.first);
+    writer.signed_varint(static_cast<std::int64_t>(static_cast<std::uint64_t>(window) -
                                                    static_cast<std::uint64_t>(last.second)));
-    last = window;
-  }
+    last = {optimizer, window};
+  });
 }
 
 void append_places(ByteWriter& writer, const SegmentIndex& index) {
@@ -98,7 +98,7 @@ bool read_windows(ByteReader& reader, LogContents& contents) {
   for (std::uint64_t count = reader.varint(); count > 0 && reader.ok(); --count) {
     last.first = static_cast<std::int32_t>(sum(last.first, reader.signed_varint()));
     last.second = sum(last.second, reader.signed_varint());
-    contents.windows.insert(contents.windows.end(), last);
+    contents.windows.insert(last.first, last.second);
   }
   return reader.ok();
 }

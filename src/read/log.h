@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <set>
-#include <utility>
 #include <vector>
 
+#include "model/timeline.h"
 #include "read/log_series.h"
+#include "read/window_set.h"
 #include "trainmon/read.h"
 #include "trainmon/record.h"
 
@@ -28,8 +28,9 @@ struct LogContents {
   std::vector<RecordBatch> batches;  // by number, of wanted series only
   std::int64_t batch_count = 0;      // also of those that are not in `batches`
   std::int64_t last_time_ns = 0;     // of the newest batch, since 1970; 0: none
-  std::set<std::pair<std::int32_t, std::int64_t>> windows;  // (optimizer, window) of every row
-  std::int64_t rows = 0;                                    // of all series, payloads among them
+  Timeline outcomes;                 // of a first pass; its batches then have none
+  WindowSet windows;                 // of every row
+  std::int64_t rows = 0;             // of all series, payloads among them
   std::int64_t payloads = 0;
   std::int64_t files = 0;
   std::int64_t bytes = 0;

@@ -206,8 +206,7 @@ void LogIndex::take(const Segment& segment, SegmentIndex& found) {
   contents_.payloads += from.payloads;
   contents_.batch_count += from.batch_count;
   contents_.last_time_ns = std::max(contents_.last_time_ns, from.last_time_ns);
-  if (contents_.windows.empty()) contents_.windows.swap(from.windows);
-  contents_.windows.merge(from.windows);
+  contents_.windows.insert(from.windows);
 }
 
 void LogIndex::take_batches(Segment& segment, SegmentIndex&& found) {
@@ -271,7 +270,7 @@ void LogIndex::join_records() {
       std::ranges::move(batch.*records, std::back_inserter(all.*records));
     }
   };
-  move_all(&RecordBatch::outcomes);
+  for (const RecordBatch& batch : contents_.batches) contents_.outcomes.add(batch);
   move_all(&RecordBatch::scalars);
   move_all(&RecordBatch::declared);
   move_all(&RecordBatch::alerts);

@@ -44,8 +44,8 @@ class LogIndex {
   static std::vector<Damage> cut_segments(const std::filesystem::path& directory, int rank,
                                           int restart);
 
-  // All but rows and payloads stands in one batch, if there is any; `rows` and `windows` count
-  // those of all series.
+  // All but rows, payloads and outcomes stands in one batch, if there is any; `rows` and `windows`
+  // count those of all series.
   const LogContents& contents() const { return contents_; }
   LogContents take_contents() { return std::move(contents_); }
   void share_series(SharedSeries& shared) { shared.share(contents_.series); }

@@ -137,16 +137,50 @@ void RankMerger::take_one(const Turn& copies, std::vector<ReadRow>& merged) {
   merged.back().rank = -1;
 }
 
-void merge_ranks(RunRows& rows) {
-  RankMerger merger(rows.series, rows.shapes);
-  std::vector<ReadRow> merged;
-  merger.merge(rows.rows, merged);
-  std::sort(merged.begin(), merged.end(), [](const ReadRow& a, const ReadRow& b) {
-    return std::tie(a.restart, a.step, a.attempt, a.rank, a.seq) <
-           std::tie(b.restart, b.step, b.attempt, b.rank, b.seq);
-  });
-  rows.rows = std::move(merged);
-  rows.series = merger.take_series();
+RowsToMerge::Place& RowsToMerge::place_of(const ReadRow& row) {
+  const Key key = key_of(row);
+  if (next_ < places_.size() && key_of(places_[next_].row) == key) return places_[next_++];
+  const auto [known, is_new] = by_key_.try_emplace(key, places_.size());
+  if (is_new) places_.push_back({row, {}, false});
+  next_ = known->second + 1;
+  return places_[known->second];
+}
+
+void RowsToMerge::add(const ReadRow& row) {
+  if (!merger_->has_copies_alone(row.series)) {
+    rows_.push_back(row);
+    return;
+  }
+  Place& place = place_of(row);
+  const ReadRow& known = place.row;
+  const bool is_copy = row.micro_step == known.micro_step && row.flags == known.flags &&
+                       row.fate == known.fate && row.window == known.window &&
+                       same_bits(row.loss_scale, known.loss_scale) && row.shape == known.shape &&
+                       same_bits(row.state, known.state);
+  if (is_copy) {
+    place.copies.push_back({row.rank, row.seq});
+  } else {
+    place.has_others = true;
+    rows_.push_back(row);
+  }
+}
+
+void RowsToMerge::take(std::vector<ReadRow>& rows) {
+  rows.insert(rows.end(), rows_.begin(), rows_.end());
+  const auto same_rank = [](const Copy& a, const Copy& b) { return a.rank == b.rank; };
+  for (Place& place : places_) {
+    std::ranges::sort(place.copies);
+    // A rank with two rows of a place takes turns. A single row, like equal ones of all ranks,
+    // becomes that of the lowest rank.
+    const bool is_one = !place.has_others &&
+                        std::ranges::adjacent_find(place.copies, same_rank) == place.copies.end();
+    for (const Copy& copy : std::span(place.copies).first(is_one ? 1 : place.copies.size())) {
+      ReadRow& row = rows.emplace_back(place.row);
+      row.rank = copy.rank;
+      row.seq = copy.seq;
+    }
+  }
+  *this = RowsToMerge(*merger_);
 }
 
 std::int64_t partial_rows(const RunRows& rows) {

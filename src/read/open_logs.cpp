@@ -74,8 +74,8 @@ OpenedLog open_log(const RankDirectory& place, Allowance& allowance, unsigned th
   opened.log = log;
   // After it: the step a living run began at is there before its first rows.
   opened.facts = read_run_json(place, opened.damage);
-  opened.timeline = Timeline(opened.facts.start_steps);
-  for (const RecordBatch& one : opened.log->contents().batches) opened.timeline.add(one);
+  opened.timeline = opened.log->contents().outcomes;
+  opened.timeline.set_start_steps(opened.facts.start_steps);
   return opened;
 }
 

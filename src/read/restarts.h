@@ -4,10 +4,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <map>
-#include <tuple>
 #include <utility>
 
+#include "base/number_set.h"
 #include "model/timeline.h"
 
 namespace trainmon {
@@ -16,15 +17,17 @@ class Restarts {
  public:
   // The outcomes of one rank and restart.
   void add(int rank, int restart, const Timeline& timeline) {
-    for (const auto& [optimizer, windows] : timeline.outcomes()) {
-      for (const auto& [window, outcome] : windows) add(rank, optimizer, outcome.step, restart);
-    }
+    timeline.for_each_optimizer([&](std::int32_t optimizer, const Timeline::Runs& runs) {
+      for (const auto& [window, run] : runs) {
+        for (std::int64_t i = 0; i < run.windows; ++i) {
+          add(rank, optimizer, run.at(window + i).step, restart);
+        }
+      }
+    });
   }
   void add(int rank, std::int32_t optimizer, std::int64_t step, int restart) {
-    int& newest = newest_[{rank, optimizer, step}];
-    newest = std::max(newest, restart);
-    int& of_any_rank = newest_of_any_rank_[{optimizer, step}];
-    of_any_rank = std::max(of_any_rank, restart);
+    steps_[{rank, optimizer}][restart].insert(step);
+    steps_of_any_rank_[optimizer][restart].insert(step);
   }
   // How many processes a restart had; 0: unknown.
   void set_world_size(int restart, int world_size) {
@@ -32,21 +35,35 @@ class Restarts {
     known = std::max(known, world_size);
   }
   // Nothing is known of any step.
-  bool empty() const { return newest_.empty(); }
+  bool empty() const { return steps_.empty(); }
   // True for steps that nothing is known of.
   bool is_newest(int rank, std::int32_t optimizer, std::int64_t step, int restart) const {
-    const auto found = newest_.find({rank, optimizer, step});
-    if (found != newest_.end() && found->second > restart) return false;
-    const auto of_any_rank = newest_of_any_rank_.find({optimizer, step});
-    if (of_any_rank == newest_of_any_rank_.end() || of_any_rank->second <= restart) return true;
-    const auto world_size = world_size_.find(of_any_rank->second);
+    const auto of_rank = steps_.find({rank, optimizer});
+    if (of_rank != steps_.end() && newest_after(of_rank->second, step, restart) > restart) {
+      return false;
+    }
+    const auto of_any_rank = steps_of_any_rank_.find(optimizer);
+    if (of_any_rank == steps_of_any_rank_.end()) return true;
+    const int newest = newest_after(of_any_rank->second, step, restart);
+    if (newest == restart) return true;
+    const auto world_size = world_size_.find(newest);
     return world_size == world_size_.end() || world_size->second == 0 || rank < world_size->second;
   }
 
  private:
-  std::map<std::tuple<int, std::int32_t, std::int64_t>, int> newest_;
-  std::map<std::pair<std::int32_t, std::int64_t>, int> newest_of_any_rank_;
-  std::map<int, int> world_size_;  // by restart
+  using Steps = std::map<int, NumberSet, std::greater<>>;  // by restart, the newest one first
+  // The newest restart after `restart` that has the step; `restart` where there is none.
+  static int newest_after(const Steps& steps, std::int64_t step, int restart) {
+    for (const auto& [one, of_restart] : steps) {
+      if (one <= restart) break;
+      if (of_restart.contains(step)) return one;
+    }
+    return restart;
+  }
+
+  std::map<std::pair<int, std::int32_t>, Steps> steps_;  // by rank and optimizer
+  std::map<std::int32_t, Steps> steps_of_any_rank_;      // by optimizer
+  std::map<int, int> world_size_;                        // by restart
 };
 
 }  // namespace trainmon

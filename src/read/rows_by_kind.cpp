@@ -159,9 +159,7 @@ void RowsByKind::take_rank(int rank) {
   to_ = create_file(path_);
   from_ = open_file(path_);
   std::filesystem::remove(path_);
-  std::vector<RunStream::Piece> pieces;
-  std::ranges::copy_if(stream_.pieces(), std::back_inserter(pieces),
-                       [&](const RunStream::Piece& piece) { return piece.rank == rank; });
+  const std::span<const RunStream::Piece> pieces = stream_.pieces_of(rank);
   MadeAhead<PieceRows> read_ahead(pieces.size(), threads_,
                                   [&](std::size_t i) { return read(pieces[i]); });
   while (std::optional<PieceRows> piece = read_ahead.next()) take(std::move(*piece));
@@ -171,7 +169,13 @@ void RowsByKind::take_rank(int rank) {
   }
   stream_.forget(rank);
 #ifdef __GLIBC__
-  ::malloc_trim(0);  // pieces had memory of their threads, which nobody else would use
+  // Pieces had memory of their threads, which nobody else would use.
+  constexpr std::int64_t kWorthTrimming = std::int64_t{1} << 24;
+  trimmable_ += end_;
+  if (trimmable_ >= kWorthTrimming) {
+    ::malloc_trim(0);
+    trimmable_ = 0;
+  }
 #endif
 }
 

@@ -109,6 +109,7 @@ class RowsByKind {
   std::filesystem::path path_;
   std::int64_t end_ = 0;
   std::int64_t payloads_ = 0;
+  std::int64_t trimmable_ = 0;  // bytes of rows since unused memory was given back
 };
 
 }  // namespace trainmon

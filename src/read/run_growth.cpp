@@ -75,9 +75,9 @@ std::vector<RunStream::Place> RunStream::places(const std::vector<std::size_t>& 
     const Directory& directory = directories_[i];
     const LogContents& log = directory.log->contents();
     const auto is_known = [&](std::int64_t window) {
-      return std::ranges::all_of(directory.optimizers, [&](std::int32_t optimizer) {
+      return std::ranges::all_of(directory.wanted->optimizers, [&](std::int32_t optimizer) {
         return directory.timeline.at(optimizer, window).fate != Fate::unknown ||
-               !log.windows.contains({optimizer, window});
+               !log.windows.contains(optimizer, window);
       });
     };
     const auto stays = [&](const LogIndex::BatchFacts& batch) {
@@ -119,11 +119,12 @@ std::string RunStream::selected_before() const {
   std::string selected;
   for (const Directory& directory : directories_) {
     if (directory.place.restart == facts_.newest_restart) continue;
-    for (const auto& [optimizer, window] : directory.log->contents().windows) {
+    const WindowSet& windows = directory.log->contents().windows;
+    windows.for_each([&](std::int32_t optimizer, std::int64_t window) {
       Outcome outcome = directory.timeline.at(optimizer, window);
       outcome.optimizer = optimizer;
       selected += takes(directory, outcome) ? '1' : '0';
-    }
+    });
     selected += ' ';
   }
   return selected;

@@ -2,7 +2,6 @@
 #include "read/run_stream.h"
 
 #include <algorithm>
-#include <limits>
 #include <tuple>
 
 #include "base/parallel.h"
@@ -73,13 +72,12 @@ RunStream::RunStream(OpenedRun run, const ReadOptions& options)
       note_steps(open_log(place, *allowance_, useful_threads(options_.threads), run.indexes));
     }
   }
+  std::map<const LogSeries::Map*, std::shared_ptr<const Wanted>> wanted;
   for (Directory& directory : directories_) {
-    for (const auto& [id, series] : directory.log->contents().series) {
-      if (!filter_.takes(series)) continue;
-      directory.unified[id] = index_.add(series);
-      directory.optimizers.insert(series.optimizer);
-      directory.series |= LogIndex::BatchFacts::bit(id);
-    }
+    const LogSeries::Map& all = directory.log->contents().series;
+    std::shared_ptr<const Wanted>& of_all = wanted[&all];
+    if (of_all == nullptr) of_all = wanted_of(all);
+    directory.wanted = of_all;
     for (const RecordBatch& batch : directory.log->contents().batches) {
       take_small(directory, batch);
     }
@@ -96,6 +94,17 @@ RunStream::RunStream(OpenedRun run, const ReadOptions& options)
   facts_.killed = killed_.sentences();
   facts_.expired =
       expired_sentences(directories, [&](int rank) { return filter_.takes_rank(rank); });
+}
+
+std::shared_ptr<const RunStream::Wanted> RunStream::wanted_of(const LogSeries::Map& all) {
+  auto wanted = std::make_shared<Wanted>();
+  for (const auto& [id, series] : all) {
+    if (!filter_.takes(series)) continue;
+    wanted->unified[id] = index_.add(series);
+    wanted->optimizers.insert(series.optimizer);
+    wanted->series |= LogIndex::BatchFacts::bit(id);
+  }
+  return wanted;
 }
 
 void RunStream::find_missing(const std::vector<RankDirectory>& directories) {
@@ -144,7 +153,7 @@ void RunStream::add(OpenedLog&& opened, bool is_newest) {
   for (const LogIndex::Piece& piece : opened.log->pieces()) {
     pieces_.push_back({piece, place.rank, place.restart, directories_.size()});
   }
-  directories_.emplace_back(Directory{std::move(opened), {}, {}, 0});
+  directories_.emplace_back(Directory{std::move(opened), nullptr});
 }
 
 // A segment that is gone or ends early between two frames shows nowhere else. Of a run that was
@@ -185,9 +194,9 @@ void RunStream::note_steps(const OpenedLog& directory) {
   restarts_.set_world_size(restart, directory.facts.world_size);
   restarts_.add(rank, restart, directory.timeline);
   const LogContents& log = directory.log->contents();
-  for (const auto& [optimizer, window] : log.windows) {
+  log.windows.for_each([&](std::int32_t optimizer, std::int64_t window) {
     restarts_.add(rank, optimizer, directory.timeline.at(optimizer, window).step, restart);
-  }
+  });
   const int clock = directory.facts.clock;
   for (const RecordBatch& batch : log.batches) {
     for (const Scalar& scalar : batch.scalars) {
@@ -254,7 +263,7 @@ bool RunStream::takes(const Directory& directory, const Outcome& outcome) const 
 RunStream::Selected RunStream::selected(const Directory& directory,
                                         const LogIndex::BatchFacts& batch,
                                         std::optional<std::int64_t> step) const {
-  if (batch.rows + batch.payloads == 0 || (batch.series & directory.series) == 0) {
+  if (batch.rows + batch.payloads == 0 || (batch.series & directory.wanted->series) == 0) {
     return Selected::none;
   }
   if (!step && !options_.first_step && !options_.last_step && restarts_.empty()) {
@@ -265,7 +274,7 @@ RunStream::Selected RunStream::selected(const Directory& directory,
   const std::int64_t windows = wrapping_difference(batch.last_window, batch.first_window);
   if (windows < 0 || windows >= kFewWindows) return Selected::some;
   bool is_any = false, are_all = true;
-  for (const std::int32_t optimizer : directory.optimizers) {
+  for (const std::int32_t optimizer : directory.wanted->optimizers) {
     for (std::int64_t window = batch.first_window;; ++window) {
       Outcome outcome = directory.timeline.at(optimizer, window);
       outcome.optimizer = optimizer;
@@ -279,38 +288,12 @@ RunStream::Selected RunStream::selected(const Directory& directory,
   return !is_any ? Selected::none : are_all ? Selected::all : Selected::some;
 }
 
-std::vector<RunStream::StepPiece> RunStream::pieces_by_step(std::int64_t rows) const {
-  constexpr std::int64_t kManyWindows = 1 << 20;  // more than a piece of a sound log has
-  std::vector<StepPiece> pieces;
-  for (std::size_t number = 0; number < directories_.size(); ++number) {
-    const Directory& directory = directories_[number];
-    for (const LogIndex::Piece& piece : directory.log->pieces(rows)) {
-      const auto [first, last] = directory.log->windows_of(piece);
-      if (last < first) continue;
-      StepPiece& one = pieces.emplace_back(
-          StepPiece{{piece, directory.place.rank, directory.place.restart, number}});
-      const std::int64_t windows = wrapping_difference(last, first);
-      one.first_step = std::numeric_limits<std::int64_t>::min();
-      if (windows < 0 || windows >= kManyWindows) continue;
-      one.first_step = std::numeric_limits<std::int64_t>::max();
-      for (const std::int32_t optimizer : directory.optimizers) {
-        for (std::int64_t window = first;; ++window) {
-          one.first_step = std::min(one.first_step, directory.timeline.at(optimizer, window).step);
-          if (window == last) break;
-        }
-      }
-    }
-  }
-  std::ranges::stable_sort(pieces, {}, &StepPiece::first_step);
-  return pieces;
-}
-
 std::int64_t RunStream::read(const Piece& piece, const Take& take,
                              std::vector<Damage>& damage) const {
   const Directory& directory = directories_[piece.directory];
   if (directory.log == nullptr) return 0;  // forgotten
   const std::optional<std::int64_t> acc_steps = directory.facts.grad_acc_steps;
-  const SeriesNumbers number_of(directory.unified);
+  const SeriesNumbers number_of(directory.wanted->unified);
   // What holds for all rows of a window.
   struct Place {
     Outcome outcome{-1, -1};
@@ -370,7 +353,8 @@ std::int64_t RunStream::read(const Piece& piece, const Take& take,
     }
   };
   const auto wanted = [&](SeriesId id) { return number_of(id) >= 0; };
-  const bool has_all_series = directory.unified.size() == directory.log->contents().series.size();
+  const bool has_all_series =
+      directory.wanted->unified.size() == directory.log->contents().series.size();
   constexpr Columns kToCount = {log_format::Column::series, log_format::Column::window};
   const Columns columns = columns_of(take);
   const auto choose = [&](const LogIndex::BatchFacts& batch) -> std::optional<Columns> {

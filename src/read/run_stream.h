@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,6 +52,7 @@ class RunStream {
     std::size_t directory = 0;
   };
   const std::vector<Piece>& pieces() const { return pieces_; }
+  std::span<const Piece> pieces_of(int rank) const;
   // The same rows in pieces of so many or somewhat more, by the least step that one of their rows
   // may have. Whoever has read the pieces up to a step has all of its rows.
   struct StepPiece : Piece {
@@ -96,19 +98,17 @@ class RunStream {
   // Returns how many rows are selected, given or not.
   std::int64_t read(const Piece& piece, const Take& take, std::vector<Damage>& damage) const;
   // Gives back the memory of what is known of a rank's logs. None of its pieces is read afterwards.
-  void forget(int rank) {
-    for (Directory& directory : directories_) {
-      if (directory.place.rank != rank) continue;
-      directory.log.reset();
-      directory.timeline = Timeline();
-    }
-  }
+  void forget(int rank);
 
  private:
+  // The wanted series of a log.
+  struct Wanted {
+    std::map<SeriesId, std::uint32_t> unified;
+    std::set<std::int32_t> optimizers;
+    std::uint64_t series = 0;  // their bits, as of BatchFacts
+  };
   struct Directory : OpenedLog {
-    std::map<SeriesId, std::uint32_t> unified;  // of wanted series
-    std::set<std::int32_t> optimizers;          // of wanted series
-    std::uint64_t series = 0;                   // bits of wanted series, as of BatchFacts
+    std::shared_ptr<const Wanted> wanted;  // of logs with the same series it is one
   };
   void find_missing(const std::vector<RankDirectory>& directories);
   void add(OpenedLog&& opened, bool is_newest);
@@ -122,6 +122,7 @@ class RunStream {
   Selected selected(const Directory& directory, const LogIndex::BatchFacts& batch,
                     std::optional<std::int64_t> step) const;
   bool takes(const Directory& directory, const Outcome& outcome) const;
+  std::shared_ptr<const Wanted> wanted_of(const LogSeries::Map& all);
   void take_small(Directory& directory, const RecordBatch& batch);
 
   const ReadOptions options_;

@@ -63,7 +63,7 @@ void note_windows(LogContents& contents, const GroupedBatch& batch, BatchFacts& 
   facts.has_bad_rows = batch.has_bad_rows;
   for (const auto& window : batch.windows) {
     add_window(facts, window.second);
-    contents.windows.insert(contents.windows.end(), window);
+    contents.windows.insert(window.first, window.second);
   }
   facts.series = ~std::uint64_t{0};
 }
@@ -81,7 +81,7 @@ std::int64_t count_and_drop_rows(LogContents& contents, const Optimizers& optimi
       continue;
     }
     const std::pair window(*optimizer, row.key.window);
-    if (window != last_window) contents.windows.insert(contents.windows.end(), window);
+    if (window != last_window) contents.windows.insert(window.first, window.second);
     last_window = window;
     add_window(facts, row.key.window);
     facts.series |= BatchFacts::bit(row.key.series);

@@ -126,11 +126,7 @@ void FirstNonFinite::keep(Candidate here, const std::function<std::string()>& te
 }
 
 Outcome FirstNonFinite::outcome_of(std::int32_t optimizer, std::int64_t window) const {
-  const auto known = timeline_.outcomes().find(optimizer);
-  if (known != timeline_.outcomes().end()) {
-    const auto found = known->second.find(window);
-    if (found != known->second.end()) return found->second;
-  }
+  if (const std::optional<Outcome> known = timeline_.recorded(optimizer, window)) return *known;
   Outcome guess{optimizer, window};
   guess.step = step_of_(optimizer, window);
   if (guess.step < 0) guess.step = kUnknownStep;
@@ -144,9 +140,8 @@ BadPlace FirstNonFinite::place_of(const Candidate& candidate) const {
 
 bool FirstNonFinite::is_settled(const Candidate& candidate) const {
   const auto index = static_cast<std::size_t>(candidate.optimizer);
-  const auto known = timeline_.outcomes().find(candidate.optimizer);
-  return newest_[index].window > candidate.window && known != timeline_.outcomes().end() &&
-         known->second.contains(candidate.window) &&
+  return newest_[index].window > candidate.window &&
+         timeline_.recorded(candidate.optimizer, candidate.window) &&
          numbers_.are_complete_to(newest_[index].begun_in);
 }
 

@@ -124,9 +124,8 @@ class TensorboardSink : public Sink {
   // known only at its own end, for a checkpoint may be loaded until then. Windows end in their
   // order.
   bool knows_step(const MergedWindows::Place& place) const {
-    const auto known = timeline_.outcomes().find(place.first);
-    return known != timeline_.outcomes().end() && !known->second.empty() &&
-           known->second.rbegin()->first >= place.second - 1;
+    const std::optional<std::int64_t> newest = timeline_.newest_window(place.first);
+    return newest && *newest >= place.second - 1;
   }
 
   void write_windows(bool all) {

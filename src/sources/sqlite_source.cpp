@@ -167,7 +167,7 @@ class SqliteSource final : public Source {
     while (open.next()) {
       const auto optimizer = static_cast<std::int32_t>(open.integer(0));
       std::int64_t step = open.integer(2);
-      if (file.timeline.outcomes().contains(optimizer)) {
+      if (file.timeline.newest_window(optimizer)) {
         step = file.timeline.at(optimizer, open.integer(1)).step;
       }
       restarts_.add(file.rank, optimizer, step, file.restart);

@@ -2,12 +2,15 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <memory>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "read/merge_rows.h"
 #include "written_run.h"
 
 namespace trainmon {
@@ -225,6 +228,61 @@ TEST(Merge, RanksWithDifferentNumbersOfBackwardsStayPerRank) {
                                 rows.rows[3].rank}),
               (std::vector<int>{0, 0, 1, -1}));
   }
+}
+
+// Copies that are kept once give what all of them give.
+TEST(Merge, CopiesThatAreKeptOnceChangeNothing) {
+  RandomRecords random(7);
+  std::vector<Series> series(4);
+  for (std::size_t i = 0; i < series.size(); ++i) {
+    series[i].kind = "grad_reduced";
+    series[i].name = "w" + std::to_string(i);
+    series[i].replication = Replication::identical;
+  }
+  series[2].replication = Replication::partial;
+  series[3] = series[1];
+  series[3].dtype = DType::float16;  // of one tensor with series 1
+  const auto shapes = std::make_shared<std::set<Shape>>();
+  int merged_rows = 0, left_rows = 0;
+  for (int round = 0; round < 200; ++round) {
+    std::vector<ReadRow> rows;
+    for (int rank = 0; rank < 5; ++rank) {
+      for (std::uint32_t one = 0; one < 4; ++one) {
+        const auto backwards = random.below(8) == 0 ? 2 : 1;
+        for (std::int64_t i = 0; i < backwards; ++i) {
+          if (random.below(40) == 0) continue;
+          ReadRow& row = rows.emplace_back();
+          row.rank = rank;
+          row.series = one;
+          row.step = random.below(2);
+          row.seq = rows.size();  // no two rows of a rank have the same
+          row.state.count = 4;
+          row.state.sum = random.below(60) == 0 ? 2.0 : 1.0;
+          row.flags = random.below(60) == 0 ? flag::kPartial : 0u;
+          row.loss_scale = std::nan("");
+        }
+      }
+    }
+    RankMerger merger(series, shapes);
+    RowsToMerge to_merge(merger);
+    for (const ReadRow& row : rows) to_merge.add(row);
+    std::vector<ReadRow> kept, of_kept, of_all;
+    to_merge.take(kept);
+    EXPECT_LE(kept.size(), rows.size());
+    merger.merge(kept, of_kept);
+    merger.merge(rows, of_all);
+    ASSERT_EQ(of_kept.size(), of_all.size());
+    for (std::size_t i = 0; i < of_all.size(); ++i) {
+      const ReadRow &a = of_kept[i], &b = of_all[i];
+      ASSERT_EQ(std::tie(a.series, a.step, a.rank, a.seq, a.flags, a.state.sum),
+                std::tie(b.series, b.step, b.rank, b.seq, b.flags, b.state.sum));
+      ++(a.rank < 0 ? merged_rows : left_rows);
+    }
+    to_merge.take(kept = {});
+    EXPECT_TRUE(kept.empty());
+  }
+  EXPECT_GT(merged_rows, 100);
+  EXPECT_GT(left_rows, 100);
 }
 
 TEST(Merge, PartialAndIndependentStayPerRank) {
