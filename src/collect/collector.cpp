@@ -151,17 +151,27 @@ void Collector::observe_scaled(SeriesId series, const TensorView& tensor, double
   add(row);
 }
 
+std::optional<std::int64_t> Collector::checked_from(SeriesId series,
+                                                    const TensorView& tensor) const {
+  if (!options_.checks) return std::nullopt;
+  return series_.check_from(series, element_count(tensor));
+}
+
+// Of gradients only the sum of squares is known: nothing is held against a sketch of theirs.
+bool Collector::has_sketch(SeriesId series) const {
+  return series_.at(series).kind != "exp_avg_sq";
+}
+
 void Collector::add_checked(Row& row, const TensorView& tensor, double scale) {
   const double eps = options_.eps * scale;
-  const auto first = series_.check_from(row.key.series, element_count(tensor));
+  const auto first = checked_from(row.key.series, tensor);
   Check check;
   row.state = first ? measure(tensor, *first, check, eps, options_.threads)
                     : measure(tensor, eps, options_.threads);
   if (scale != 1.0) divide(row.state, scale);
   if (!first) return add(row);
   RowCheck taken = row_check(check, scale);
-  // Of gradients only the sum of squares is known: nothing is held against a sketch of theirs.
-  taken.has_sketch = series_.at(row.key.series).kind != "exp_avg_sq";
+  taken.has_sketch = has_sketch(row.key.series);
   if (!taken.has_sketch) taken.sketch = {};
   add(row, taken);
 }
@@ -235,6 +245,13 @@ bool Collector::observe_on_device(DeviceSweep& sweep, SeriesId series, const Ten
   sweep.rows.push_back(row_of(series, tensor.dtype,
                               {tensor.sizes, static_cast<std::size_t>(tensor.ndim)},
                               address ? *address : address_of(series), flags));
+  const SeriesId id = sweep.rows.back().key.series;
+  if (const auto first = checked_from(id, tensor)) {
+    const std::int32_t place = cuda::add_check(tensor, *first, sweep.pieces);
+    if (place != cuda::kNoCheck) {
+      sweep.checks.push_back({sweep.rows.size() - 1, place, has_sketch(id)});
+    }
+  }
   sweep.rows.back().key.seq = open_.take_seq();
   return true;
 }
@@ -242,7 +259,7 @@ bool Collector::observe_on_device(DeviceSweep& sweep, SeriesId series, const Ten
 std::string Collector::reserve_device(int device, std::int64_t tensors, std::int64_t bytes) {
   std::string why;
   cuda::CudaDevice* found = cuda::CudaDevice::of(device, why);
-  if (found != nullptr) found->reserve(static_cast<std::size_t>(tensors), bytes);
+  if (found != nullptr) found->reserve(static_cast<std::size_t>(tensors), bytes, options_.checks);
   return why;
 }
 

@@ -144,6 +144,9 @@ class Collector {
   void added(const Row& row);
   // A late row whose values have come, for the recorder alone.
   void note_late(const Row& row);
+  // The index of the tensor's first element in the full one, where a check of it is taken.
+  std::optional<std::int64_t> checked_from(SeriesId series, const TensorView& tensor) const;
+  bool has_sketch(SeriesId series) const;
   // Measures; with a check where one is taken of the series.
   void add_checked(Row& row, const TensorView& tensor, double scale);
 
