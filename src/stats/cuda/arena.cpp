@@ -36,8 +36,9 @@ Need Arena::capacity() const {
 }
 
 bool Arena::fits(const Need& need) const {
-  return need.checks <= has_checks && need.rows <= rows.capacity() && need.blob <= blobs.capacity() &&
-         need.partials <= partials.capacity() && need.counters <= counters.capacity();
+  return need.checks <= has_checks && need.rows <= rows.capacity() &&
+         need.blob <= blobs.capacity() && need.partials <= partials.capacity() &&
+         need.counters <= counters.capacity();
 }
 
 Launch::Launch(std::shared_ptr<Arena> arena, std::shared_ptr<Flight> flight)

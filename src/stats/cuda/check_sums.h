@@ -95,8 +95,7 @@ class CheckAccumulator {
         rows_(factors.row[vector_ / 4 % kFingerprintRows]) {}
   TRAINMON_BOTH void vector(const std::uint32_t* word) {
     const std::uint64_t group = vector_ / (kFingerprintGroup / 4) % kFingerprintGroups;
-    const std::int32_t* column =
-        factors_.column + group * kFingerprintColumns + vector_ % 4 * 4;
+    const std::int32_t* column = factors_.column + group * kFingerprintColumns + vector_ % 4 * 4;
     std::int64_t sum = 0;
     for (int i = 0; i < 4; ++i) sum += weighted(word[i], rows_) * column[i];
     const std::uint64_t block = vector_ / (kFingerprintBlock / 4) - first_block_;
@@ -126,8 +125,7 @@ class CheckAccumulator {
   }
 
  private:
-  static constexpr int kLanes =
-      Format::kPerVector < kSketchSums ? Format::kPerVector : kSketchSums;
+  static constexpr int kLanes = Format::kPerVector < kSketchSums ? Format::kPerVector : kSketchSums;
   const CheckFactors& factors_;
   const BlockFactors& blocks_;
   std::uint64_t first_block_;
@@ -151,15 +149,13 @@ TRAINMON_BOTH std::uint64_t fingerprint_of(const CheckFactors& factors, const vo
                                            std::int64_t item, std::uint64_t at) {
   switch (item) {
     case 1:
-      return counted(factors,
-                     static_cast<std::uint32_t>(*static_cast<const std::uint8_t*>(p))
-                         << (at % 4 * 8),
-                     at);
+      return counted(
+          factors, static_cast<std::uint32_t>(*static_cast<const std::uint8_t*>(p)) << (at % 4 * 8),
+          at);
     case 2:
-      return counted(factors,
-                     static_cast<std::uint32_t>(*static_cast<const std::uint16_t*>(p))
-                         << (at % 4 * 8),
-                     at);
+      return counted(
+          factors,
+          static_cast<std::uint32_t>(*static_cast<const std::uint16_t*>(p)) << (at % 4 * 8), at);
     case 4:
       return counted(factors, *static_cast<const std::uint32_t*>(p), at);
     default: {

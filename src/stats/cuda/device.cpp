@@ -40,6 +40,19 @@ std::vector<std::uint32_t> number_and_take_empty(Pieces& pieces) {
   return empty;
 }
 
+// Where a launch has its results and its partial states, for both sides.
+void point_into_arena(const Arena& arena, const Places& places, bool with_checks, Flight& flight,
+                      CheckedWork& work) {
+  flight.results = arena.results + places.row;
+  work.results = reinterpret_cast<Result*>(arena.results_device) + places.row;
+  work.partials = reinterpret_cast<RowState*>(arena.partials_device) + places.partial;
+  point_at_counters(work, reinterpret_cast<unsigned*>(arena.counters_device) + places.counter);
+  if (!with_checks) return;
+  flight.checks = arena.checks + places.row;
+  work.check_results = reinterpret_cast<CheckSums*>(arena.checks_device) + places.row;
+  work.check_partials = reinterpret_cast<CheckSums*>(arena.check_partials_device) + places.partial;
+}
+
 }  // namespace
 
 CudaDevice* CudaDevice::of(int index, std::string& why) {
@@ -186,11 +199,10 @@ bool CudaDevice::grow(const Need& need, std::string& why) {
 bool CudaDevice::make_room(const Need& need, std::string& why) {
   if (arena_->fits(need)) return !is_stale_ || grow(arena_->capacity(), why);
   const Need had = arena_->capacity();
-  return grow(
-      {std::max(4 * need.rows, had.rows), std::max(4 * need.blob, had.blob),
-       std::max(4 * need.partials, had.partials), std::max(4 * need.counters, had.counters),
-       need.checks || had.checks},
-      why);
+  return grow({std::max(4 * need.rows, had.rows), std::max(4 * need.blob, had.blob),
+               std::max(4 * need.partials, had.partials), std::max(4 * need.counters, had.counters),
+               need.checks || had.checks},
+              why);
 }
 
 std::string CudaDevice::failed(const char* what, Status status) {
@@ -254,8 +266,9 @@ void CudaDevice::look_for_loss() {
 
 Status CudaDevice::launch_kernel(CheckedWork& work, bool with_checks, Stream stream) {
   void* parameters[] = {&work};  // begins with what the kernel without checks has
-  return driver_->launch(with_checks ? measure_checked_ : measure_, std::min<unsigned>(grid_, work.chunks), 1, 1, kThreads, 1, 1, 0,
-                         stream, parameters, nullptr);
+  return driver_->launch(with_checks ? measure_checked_ : measure_,
+                         std::min<unsigned>(grid_, work.chunks), 1, 1, kThreads, 1, 1, 0, stream,
+                         parameters, nullptr);
 }
 
 void CudaDevice::time_launches(bool on) {
@@ -297,8 +310,7 @@ Launched CudaDevice::launch(Pieces& pieces, double eps, Stream stream,
   work.window = reinterpret_cast<const std::int32_t*>(windows_);
   work.ring = ring_;
   const std::optional<bool> captured = is_capturing(stream);
-  const bool with_checks =
-      !pieces.checks.empty() && !captured.value_or(true) && load_checked();
+  const bool with_checks = !pieces.checks.empty() && !captured.value_or(true) && load_checked();
   with_checks ? join_checks(pieces) : pieces.checks.clear();
   const std::size_t rows = pieces.size();
   const std::vector<std::uint32_t> empty = number_and_take_empty(pieces);
@@ -327,23 +339,14 @@ Launched CudaDevice::launch(Pieces& pieces, double eps, Stream stream,
     return out;
   }
   flight->serial = work.serial = ++serial_;
-  flight->results = arena.results + places.row;
   flight->rows = rows;
-  if (with_checks) {
-    flight->checks = arena.checks + places.row;
-    work.check_results = reinterpret_cast<CheckSums*>(arena.checks_device) + places.row;
-    work.check_partials =
-        reinterpret_cast<CheckSums*>(arena.check_partials_device) + places.partial;
-  }
+  point_into_arena(arena, places, with_checks, *flight, work);
   for (const std::uint32_t row : empty) {
     Result& result = arena.results[places.row + row];
     result.state = {};
     if (with_checks) arena.checks[places.row + row] = {};
     std::atomic_ref(result.stamp).store(work.serial, std::memory_order_release);
   }
-  work.results = reinterpret_cast<Result*>(arena.results_device) + places.row;
-  work.partials = reinterpret_cast<RowState*>(arena.partials_device) + places.partial;
-  point_at_counters(work, reinterpret_cast<unsigned*>(arena.counters_device) + places.counter);
   Status status = 0;
   if (is_inline) {
     std::ranges::copy(pieces.entries, work.inlined);

@@ -4,13 +4,11 @@
 #define TRAINMON_BYTES_OF(NAME, PATH) \
   asm(".section .rodata\n"            \
       ".balign 16\n"                  \
-      ".local " NAME                  \
-      "\n" NAME                       \
+      ".local " NAME "\n" NAME        \
       ":\n"                           \
       ".incbin \"" PATH               \
       "\"\n"                          \
-      ".local " NAME                  \
-      "_end\n" NAME                   \
+      ".local " NAME "_end\n" NAME    \
       "_end:\n"                       \
       ".byte 0\n"                     \
       ".previous\n")

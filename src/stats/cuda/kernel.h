@@ -386,12 +386,11 @@ __device__ bool store_and_count(RowState* to, unsigned int* counter, std::uint32
   return __shfl_sync(0xffffffffu, last, 0) != 0;
 }
 
-// By the first warp. It leaves the state, and the check, with the others of its group. The last of a
-// group merges them and goes on with what that is a member of.
+// By the first warp. It leaves the state, and the check, with the others of its group. The last of
+// a group merges them and goes on with what that is a member of.
 template <class Parameters, class Shared>
 __device__ __noinline__ void merge_chunk(const Parameters& work, const Entry& entry,
-                                         std::uint32_t count, std::uint32_t member,
-                                         Shared& block) {
+                                         std::uint32_t count, std::uint32_t member, Shared& block) {
   RowState* partials = work.partials + entry.first_partial;
   unsigned int* counters = work.counters + entry.first_counter;
   for (;;) {
@@ -466,9 +465,8 @@ __device__ __forceinline__ void measure_all(const Parameters& work, Shared& bloc
     const bool is_plain = chunk.gaps == nullptr && chunk.dtype <= DType::float8_e5m2;
     const auto check = check_of(work, *block.range(turn), is_plain);
     if (is_plain) {
-      by_format(chunk.dtype, [&](auto format) {
-        run<decltype(format)>(chunk, check, work.eps, turn, block);
-      });
+      by_format(chunk.dtype,
+                [&](auto format) { run<decltype(format)>(chunk, check, work.eps, turn, block); });
     }
     __syncthreads();
     if (block.at[(turn + 1) % 3] < work.chunks) begin_loads(block.range(turn + 1)->chunk, block);

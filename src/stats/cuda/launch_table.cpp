@@ -76,8 +76,7 @@ std::int32_t add_check(const TensorView& tensor, std::int64_t first, Pieces& to)
 void join_checks(Pieces& pieces) {
   pieces.checks.resize(pieces.entries.size());
   pieces.entries.insert(pieces.entries.end(), pieces.apart.begin(), pieces.apart.end());
-  pieces.checks.insert(pieces.checks.end(), pieces.apart_checks.begin(),
-                       pieces.apart_checks.end());
+  pieces.checks.insert(pieces.checks.end(), pieces.apart_checks.begin(), pieces.apart_checks.end());
 }
 
 Tree tree_of(std::int64_t chunks) {

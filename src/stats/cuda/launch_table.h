@@ -15,8 +15,9 @@ namespace trainmon::cuda {
 struct Pieces {
   std::vector<Entry> entries;  // row and the places in a launch are filled in by it
   std::vector<Gaps> gaps;      // of some of them, by Entry::strides
-  std::vector<CheckEntry> checks;  // as `entries`, as far as they go: of the rest, no check is taken
-  std::vector<Entry> apart;        // of checks alone; a launch with checks has them at its end
+  std::vector<CheckEntry>
+      checks;                // as `entries`, as far as they go: of the rest, no check is taken
+  std::vector<Entry> apart;  // of checks alone; a launch with checks has them at its end
   std::vector<CheckEntry> apart_checks;
 
   bool empty() const { return entries.empty(); }

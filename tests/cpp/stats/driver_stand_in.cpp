@@ -17,6 +17,7 @@
 namespace trainmon::stand_in {
 namespace {
 
+using cuda::CheckedWork;
 using cuda::Context;
 using cuda::Event;
 using cuda::Function;
@@ -24,7 +25,6 @@ using cuda::Module;
 using cuda::Pointer;
 using cuda::Status;
 using cuda::Stream;
-using cuda::CheckedWork;
 using cuda::Work;
 
 // Of cuda.h.
@@ -474,8 +474,9 @@ Status cuLaunchKernel(Function function, unsigned gx, unsigned gy, unsigned gz, 
   } else {
     static_cast<Work&>(*task.work) = *static_cast<Work*>(parameters[0]);
   }
-  note(d, (with_checks ? "trainmon_measure_checked" : "trainmon_measure") + size + " on " + where + ": " + std::to_string(task.work->tensors) +
-              " tensors, " + std::to_string(task.work->chunks) + " chunks" +
+  note(d, (with_checks ? "trainmon_measure_checked" : "trainmon_measure") + size + " on " + where +
+              ": " + std::to_string(task.work->tensors) + " tensors, " +
+              std::to_string(task.work->chunks) + " chunks" +
               (task.work->entries == nullptr ? ", in the parameters" : ""));
   if (gx > task.work->chunks) fault(d, "more blocks than chunks");
   return enqueue(d, *queue, std::move(task), "a launch");

@@ -248,9 +248,9 @@ inline CheckSums check_of_tensor(const Entry& entry, const Gaps* gaps, std::int6
   while (sums.size() > 1) {
     std::vector<CheckSums> groups;
     for (std::size_t i = 0; i < sums.size(); i += kGroup) {
-      std::vector<CheckSums> lanes(sums.begin() + static_cast<std::ptrdiff_t>(i),
-                                   sums.begin() + static_cast<std::ptrdiff_t>(
-                                                      std::min(sums.size(), i + kGroup)));
+      std::vector<CheckSums> lanes(
+          sums.begin() + static_cast<std::ptrdiff_t>(i),
+          sums.begin() + static_cast<std::ptrdiff_t>(std::min(sums.size(), i + kGroup)));
       lanes.resize(kThreads, CheckSums{});
       groups.push_back(sum_of_threads(std::move(lanes)));
     }

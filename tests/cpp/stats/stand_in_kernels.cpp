@@ -11,12 +11,12 @@
 
 namespace trainmon::stand_in {
 
+using cuda::CheckedWork;
+using cuda::CheckEntry;
+using cuda::CheckSums;
 using cuda::Entry;
 using cuda::Gaps;
 using cuda::Result;
-using cuda::CheckEntry;
-using cuda::CheckedWork;
-using cuda::CheckSums;
 using cuda::Taken;
 using cuda::Work;
 
@@ -245,8 +245,8 @@ void run_measure(Memory& memory, const CheckedWork& work, Results results) {
       memory.holds(work.partials + entry.first_partial, levels.partials * sizeof(RowState), device,
                    "states of chunks");
       if (has_checks(work)) {
-        memory.holds(work.check_partials + entry.first_partial,
-                     levels.partials * sizeof(CheckSums), device, "checks of chunks");
+        memory.holds(work.check_partials + entry.first_partial, levels.partials * sizeof(CheckSums),
+                     device, "checks of chunks");
       }
       check_zero(memory, work.counters + entry.first_counter, levels.counters, device);
     }
