@@ -116,10 +116,9 @@ void Collector::observe_scaled(SeriesId series, const TensorView& tensor, double
   add(row);
 }
 
-std::optional<std::int64_t> Collector::checked_from(SeriesId series,
-                                                    const TensorView& tensor) const {
+std::optional<std::int64_t> Collector::checked_from(SeriesId series, std::int64_t elements) const {
   if (!options_.checks) return std::nullopt;
-  return series_.check_from(series, element_count(tensor));
+  return series_.check_from(series, elements);
 }
 
 // Of gradients only the sum of squares is known: nothing is held against a sketch of theirs.
@@ -129,7 +128,7 @@ bool Collector::has_sketch(SeriesId series) const {
 
 void Collector::add_checked(Row& row, const TensorView& tensor, double scale) {
   const double eps = options_.eps * scale;
-  const auto first = checked_from(row.key.series, tensor);
+  const auto first = checked_from(row.key.series, element_count(tensor));
   Check check;
   row.state = first ? measure(tensor, *first, check, eps, options_.threads)
                     : measure(tensor, eps, options_.threads);

@@ -21,11 +21,26 @@ class Collector::Ticket final : public LateValues {
       row.key.flags |= collector_.non_finite_flag(row);
       collector_.note_late(row);
     }
+    // Made before, for nothing may fail here.
+    for (std::size_t i = 0; i < checks_.size(); ++i) {
+      if (of_row_[i] >= batch.rows.size()) return;
+      const RowKey& key = batch.rows[of_row_[i]].key;
+      checks_[i].seq = key.seq;
+      checks_[i].has_sketch = collector_.has_sketch(key.series);
+      if (!checks_[i].has_sketch) checks_[i].sketch = {};
+    }
+    batch.checks = std::move(checks_);
   }
 
-  bool bring(std::span<const RowState> states) {
+  bool bring(std::span<const RowState> states, std::span<const std::optional<RowCheck>> checks) {
     if (states.size() != rows_ || ready()) return false;
+    if (!checks.empty() && checks.size() != rows_) return false;
     states_.assign(states.begin(), states.end());
+    for (std::size_t i = 0; i < checks.size(); ++i) {
+      if (!checks[i]) continue;
+      checks_.push_back(*checks[i]);
+      of_row_.push_back(i);
+    }
     ready_.store(true, std::memory_order_release);
     return true;
   }
@@ -34,6 +49,8 @@ class Collector::Ticket final : public LateValues {
   Collector& collector_;
   const std::size_t rows_;
   std::vector<RowState> states_;
+  std::vector<RowCheck> checks_;
+  std::vector<std::size_t> of_row_;  // of each check
   std::atomic<bool> ready_{false};
 };
 
@@ -60,7 +77,7 @@ bool Collector::observe_on_device(DeviceSweep& sweep, SeriesId series, const Ten
                               {tensor.sizes, static_cast<std::size_t>(tensor.ndim)},
                               address ? *address : address_of(series), flags));
   const SeriesId id = sweep.rows.back().key.series;
-  if (const auto first = checked_from(id, tensor)) {
+  if (const auto first = checked_from(id, element_count(tensor))) {
     const std::int32_t place = cuda::add_check(tensor, *first, sweep.pieces);
     if (place != cuda::kNoCheck) {
       sweep.checks.push_back({sweep.rows.size() - 1, place, has_sketch(id)});
@@ -114,7 +131,8 @@ std::int64_t Collector::seal_late() {
   return ticket;
 }
 
-bool Collector::fulfil(std::int64_t ticket, std::span<const RowState> states) {
+bool Collector::fulfil(std::int64_t ticket, std::span<const RowState> states,
+                       std::span<const std::optional<RowCheck>> checks) {
   std::shared_ptr<Ticket> values;
   {
     const std::lock_guard lock(late_mutex_);
@@ -123,7 +141,7 @@ bool Collector::fulfil(std::int64_t ticket, std::span<const RowState> states) {
     values = std::move(found->second);
     tickets_.erase(found);
   }
-  const bool taken = values->bring(states);
+  const bool taken = values->bring(states, checks);
   late_ready_();
   return taken;
 }

@@ -82,8 +82,8 @@ struct WithCheck {
   __device__ void one(typename Format::Real x) { state.one(x); }
 };
 
-// Of a chunk whose check is taken otherwise, the sums of the check are left, too, and mean nothing:
-// a second loop for each format would double the kernel.
+// Of a chunk whose check is taken otherwise, the check that is left here means nothing. A second
+// loop for each format would double the kernel.
 template <class Format>
 __device__ void run(const Chunk& chunk, const ChunkCheck& check, double eps, unsigned turn,
                     CheckedBlock& block) {
