@@ -22,8 +22,8 @@
 namespace trainmon {
 namespace {
 
-// A row of a state, then kCheckColumns where checks are taken: 1 or 0, the fingerprint in pieces of
-// 16 bits from the lowest on, the sums of the sketch.
+// Rows of states. Where checks are taken, kCheckColumns more. The first is 1, or 0 for no check.
+// Pieces of 16 bits of the fingerprint follow, the lowest first, and the sums of the sketch.
 void fulfil(Monitor& monitor, std::int64_t ticket, const States& values) {
   const bool with_checks = values.shape(1) == kColumns + kCheckColumns;
   if (!with_checks) check_columns(values);
