@@ -1,6 +1,6 @@
 """What CUDA's assembler gives each kernel on each architecture, beside the stored figures.
 
-Compiles measure.cu with the compiler of scripts/cuda_compiler.sh; no GPU is needed. More registers,
+Compiles the kernels with the compiler of scripts/cuda_compiler.sh; no GPU is needed. More registers,
 spilled bytes or shared memory than benchmarks/kernel_resources.json has end it with 1. Figures of
 another compiler are shown, not compared.
 
@@ -17,6 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 STORED = ROOT / "benchmarks/kernel_resources.json"
+SOURCES = ("measure.cu", "measure_checked.cu")
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100", "sm_120")
 
 
@@ -36,16 +37,18 @@ def resources(said: str) -> dict:
     return found
 
 
-def of_architecture(compiler: Path, architecture: str) -> dict:
+def of_source(compiler: Path, architecture: str, source: str) -> dict:
     done = subprocess.run(
         [compiler, "-cubin", "-Xptxas", "-v", "-std=c++20", "-O3", "--expt-relaxed-constexpr"]
         + [f"-arch={architecture}", "-ccbin", "g++", f"-I{ROOT}/include", f"-I{ROOT}/src"]
-        + ["-o", "/dev/null", ROOT / "src/stats/cuda/measure.cu"],
+        + ["-o", "/dev/null", ROOT / "src/stats/cuda" / source],
         capture_output=True,
         text=True,
     )
     if done.returncode != 0:
-        raise SystemExit(f"kernel_resources: {architecture} does not compile:\n{done.stderr}")
+        raise SystemExit(
+            f"kernel_resources: {source} does not compile for {architecture}:\n{done.stderr}"
+        )
     return resources(done.stdout + done.stderr)
 
 
@@ -60,9 +63,12 @@ def main() -> int:
     version = subprocess.run([options.compiler, "--version"], capture_output=True, text=True).stdout
     version = re.search(r"V([0-9.]+)", version)[1]
     with ThreadPoolExecutor(2) as pool:
-        each = pool.map(lambda one: of_architecture(options.compiler, one), ARCHITECTURES)
-        kernels = dict(zip(ARCHITECTURES, each))
-    if not all(kernels.values()):
+        both = [(architecture, source) for architecture in ARCHITECTURES for source in SOURCES]
+        each = list(pool.map(lambda one: of_source(options.compiler, *one), both))
+    kernels = {architecture: {} for architecture in ARCHITECTURES}
+    for (architecture, _), found in zip(both, each, strict=True):
+        kernels[architecture] |= found
+    if not all(each):
         raise SystemExit("kernel_resources: the assembler named no kernel")
     if options.update:
         STORED.write_text(json.dumps({"compiler": version, "kernels": kernels}, indent=1) + "\n")

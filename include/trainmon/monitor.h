@@ -138,7 +138,12 @@ class Monitor {
   // fulfil(): one state per row, in order. A ticket not fulfilled in device_timeout_seconds is
   // written with flag not_ready.
   std::int64_t seal_late();
-  void fulfil(std::int64_t ticket, std::span<const RowState> states);
+  // `checks` is empty, or has one for each row, or none of it; its seq is filled in.
+  void fulfil(std::int64_t ticket, std::span<const RowState> states,
+              std::span<const std::optional<RowCheck>> checks = {});
+  // The index in the full tensor of the first element of a tensor of so many, where a check of it
+  // is taken. nullopt without the configuration's `checks`, and of a series that has none.
+  std::optional<std::int64_t> checked_from(SeriesId series, std::int64_t elements) const;
   // On the clock's open window, or on this one of it.
   void add_scalar(std::string_view name, double value,
                   std::optional<std::int64_t> window = std::nullopt);

@@ -6,6 +6,7 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include <optional>
 #include <stdexcept>
 #include <vector>
 
@@ -14,21 +15,30 @@
 #include "model/histogram.h"
 #include "monitor_class.h"
 #include "states.h"
+#include "stats/check.h"
 #include "stats/pairs.h"
 #include "tensor.h"
 
 namespace trainmon {
 namespace {
 
-std::vector<RowState> states_of(const States& values) {
-  check_columns(values);
+// Rows of states. Where checks are taken, kCheckColumns more. The first is 1, or 0 for no check.
+// Pieces of 16 bits of the fingerprint follow, the lowest first, and the sums of the sketch.
+void fulfil(Monitor& monitor, std::int64_t ticket, const States& values) {
+  const bool with_checks = values.shape(1) == kColumns + kCheckColumns;
+  if (!with_checks) check_columns(values);
   std::vector<RowState> states(values.shape(0));
+  std::vector<std::optional<RowCheck>> checks(with_checks ? states.size() : 0);
   const double* row = values.data();
-  for (RowState& state : states) {
-    state = read_state(row);
-    row += kColumns;
+  for (std::size_t i = 0; i < states.size(); ++i, row += values.shape(1)) {
+    states[i] = read_state(row);
+    const double* check = row + kColumns;
+    if (!with_checks || check[0] == 0.0) continue;
+    std::uint64_t fingerprint = 0;
+    for (int k = 0; k < 4; ++k) fingerprint |= static_cast<std::uint64_t>(check[1 + k]) << 16 * k;
+    checks[i] = row_check(fingerprint, check + 5);
   }
-  return states;
+  monitor.fulfil(ticket, states, checks);
 }
 
 // Calls look(a, b) where both can be read here; the answer of observe().
@@ -118,8 +128,9 @@ void bind_rows(MonitorClass& monitor) {
       .def("reserve_device", &Monitor::reserve_device, nb::arg("device"), nb::arg("tensors"),
            nb::arg("bytes"), "'' or why tensors of this CUDA device are not measured by kernels")
       .def("seal_late", &Monitor::seal_late)
-      .def("fulfil", [](Monitor& self, std::int64_t ticket,
-                        const States& values) { self.fulfil(ticket, states_of(values)); })
+      .def("fulfil", &fulfil)
+      .def("checked_from", &Monitor::checked_from, nb::arg("series"), nb::arg("elements"),
+           "the index of the first element in the full tensor, where a check is taken, else None")
       .def("add_scalar", &Monitor::add_scalar, nb::arg("name"), nb::arg("value"),
            nb::arg("window") = nb::none())
       .def("observe_direction", &observe_direction, nb::arg("series"), nb::arg("a"), nb::arg("b"),

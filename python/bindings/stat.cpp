@@ -13,6 +13,7 @@
 #include "gil.h"
 #include "init.h"
 #include "states.h"
+#include "stats/check_keys.h"
 #include "stats/cpu/level.h"
 #include "stats/cuda/measure_cuda.h"
 #include "tensor.h"
@@ -198,6 +199,17 @@ void init_stat(nb::module_& module) {
   module.def("merge_states", &merge_states, nb::arg("states"));
   module.def("derive", &derive_states, nb::arg("stats"), nb::arg("states"));
   module.def("stat_table", &table_of_statistics);
+  nb::list rows, columns;  // lower and upper half of a word in each row; of each column
+  for (int i = 0; i < kFingerprintRows; ++i) {
+    rows.append(static_cast<int>(kFingerprintLower[i]));
+    rows.append(static_cast<int>(kFingerprintUpper[i]));
+  }
+  for (int i = 0; i < kFingerprintGroups * kFingerprintColumns; ++i) {
+    columns.append(fingerprint_column_factor(i));
+  }
+  module.attr("FINGERPRINT_ROWS") = rows;
+  module.attr("FINGERPRINT_COLUMNS") = columns;
+  module.attr("CHECK_COLUMNS") = kCheckColumns;
   module.def("state_fields", &state_fields,
              "of each column of states: its name, its degree, its value without elements");
   module.def("cuda_architectures", [] {

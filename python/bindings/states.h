@@ -12,6 +12,7 @@
 namespace trainmon {
 
 inline constexpr std::size_t kColumns = kStateFieldCount;
+inline constexpr std::size_t kCheckColumns = 13;  // whether there is one, 4 pieces, 8 sums
 using States =
     nanobind::ndarray<const double, nanobind::ndim<2>, nanobind::c_contig, nanobind::device::cpu>;
 

@@ -16,36 +16,6 @@
 
 namespace trainmon {
 
-// Values of one late batch: the adapter brings them, the writer thread picks them up.
-class Collector::Ticket final : public LateValues {
- public:
-  Ticket(Collector& collector, std::size_t rows) : collector_(collector), rows_(rows) {}
-
-  bool ready() const noexcept override { return ready_.load(std::memory_order_acquire); }
-
-  void fill(RecordBatch& batch) noexcept override {
-    for (std::size_t i = 0; i < batch.rows.size() && i < states_.size(); ++i) {
-      Row& row = batch.rows[i];
-      row.state = states_[i];
-      row.key.flags |= collector_.non_finite_flag(row);
-      collector_.note_late(row);
-    }
-  }
-
-  bool bring(std::span<const RowState> states) {
-    if (states.size() != rows_ || ready()) return false;
-    states_.assign(states.begin(), states.end());
-    ready_.store(true, std::memory_order_release);
-    return true;
-  }
-
- private:
-  Collector& collector_;
-  const std::size_t rows_;
-  std::vector<RowState> states_;
-  std::atomic<bool> ready_{false};
-};
-
 Collector::Collector(CollectorOptions options, Submit submit, LateReady late_ready)
     : options_(options),
       submit_(std::move(submit)),
@@ -62,11 +32,6 @@ void Collector::note_stage(FlightStage stage, int optimizer) {
 
 void Collector::note_collective(const CollectiveCall& call) {
   if (recorder_ != nullptr) recorder_->collective(call, windows_.step(options_.clock));
-}
-
-void Collector::note_late(const Row& row) {
-  if (recorder_ == nullptr) return;
-  recorder_->row(row, windows_.step_of(series_.at(row.key.series).optimizer, row.key.window));
 }
 
 Address Collector::address_of(SeriesId series) const {
@@ -151,17 +116,26 @@ void Collector::observe_scaled(SeriesId series, const TensorView& tensor, double
   add(row);
 }
 
+std::optional<std::int64_t> Collector::checked_from(SeriesId series, std::int64_t elements) const {
+  if (!options_.checks) return std::nullopt;
+  return series_.check_from(series, elements);
+}
+
+// Of gradients only the sum of squares is known: nothing is held against a sketch of theirs.
+bool Collector::has_sketch(SeriesId series) const {
+  return series_.at(series).kind != "exp_avg_sq";
+}
+
 void Collector::add_checked(Row& row, const TensorView& tensor, double scale) {
   const double eps = options_.eps * scale;
-  const auto first = series_.check_from(row.key.series, element_count(tensor));
+  const auto first = checked_from(row.key.series, element_count(tensor));
   Check check;
   row.state = first ? measure(tensor, *first, check, eps, options_.threads)
                     : measure(tensor, eps, options_.threads);
   if (scale != 1.0) divide(row.state, scale);
   if (!first) return add(row);
   RowCheck taken = row_check(check, scale);
-  // Of gradients only the sum of squares is known: nothing is held against a sketch of theirs.
-  taken.has_sketch = series_.at(row.key.series).kind != "exp_avg_sq";
+  taken.has_sketch = has_sketch(row.key.series);
   if (!taken.has_sketch) taken.sketch = {};
   add(row, taken);
 }
@@ -216,85 +190,6 @@ void Collector::added(const Row& row) {
   // The first one must be on its way to the disk before anything else can happen.
   const bool is_bad = (row.key.flags & flag::kNonFinite) != 0;
   if (is_bad && !seen_non_finite_.exchange(true)) seal(Moment::alert);
-}
-
-bool Collector::observe_on_device(DeviceSweep& sweep, SeriesId series, const TensorView& tensor,
-                                  std::uint32_t flags, const std::optional<Address>& address) {
-  if (sweep.rows.empty()) {
-    std::string why;
-    sweep.device = cuda::CudaDevice::of(tensor.device_index, why);
-    if (sweep.device == nullptr) return false;
-    sweep.device_index = tensor.device_index;
-    sweep.stream = tensor.stream;
-  }
-  const char* refusal = cuda::describe(tensor, sweep.pieces);
-  if (refusal != nullptr) throw std::invalid_argument(refusal);
-  const int optimizer = series_.at(series).optimizer;
-  sweep.pieces.entries.back().window = static_cast<std::uint16_t>(optimizer);
-  if (sweep.rows.empty()) sweep.optimizer = optimizer;
-  sweep.rows.push_back(row_of(series, tensor.dtype,
-                              {tensor.sizes, static_cast<std::size_t>(tensor.ndim)},
-                              address ? *address : address_of(series), flags));
-  sweep.rows.back().key.seq = open_.take_seq();
-  return true;
-}
-
-std::string Collector::reserve_device(int device, std::int64_t tensors, std::int64_t bytes) {
-  std::string why;
-  cuda::CudaDevice* found = cuda::CudaDevice::of(device, why);
-  if (found != nullptr) found->reserve(static_cast<std::size_t>(tensors), bytes);
-  return why;
-}
-
-std::string Collector::launch_on_device(DeviceSweep& sweep) {
-  return device_.launch(sweep, options_.eps);
-}
-
-void Collector::collect_replays() {
-  for (Row& row : device_.collect_replays()) {
-    open_.append(row);
-    produced_.fetch_add(1, std::memory_order_relaxed);
-  }
-}
-
-void Collector::add_late_row(SeriesId series, DType dtype, std::span<const std::int64_t> sizes,
-                             const Address& address, std::uint32_t flags) {
-  Row row = row_of(series, dtype, sizes, address, flags);
-  const std::lock_guard lock(late_mutex_);
-  row.key.seq = open_.take_seq();
-  late_rows_.push_back(row);
-  produced_.fetch_add(1, std::memory_order_relaxed);
-}
-
-std::int64_t Collector::seal_late() {
-  const std::lock_guard order(seal_mutex_);
-  RecordBatch batch;
-  std::int64_t ticket = 0;
-  {
-    const std::lock_guard lock(late_mutex_);
-    if (late_rows_.empty()) return 0;
-    auto values = std::make_shared<Ticket>(*this, late_rows_.size());
-    tickets_[next_ticket_] = values;  // what may fail comes first: rows taken must be submitted
-    ticket = next_ticket_++;
-    batch.rows = std::exchange(late_rows_, {});
-    batch.late = std::move(values);
-  }
-  submit_(stamp(std::move(batch), Moment::interval));
-  return ticket;
-}
-
-bool Collector::fulfil(std::int64_t ticket, std::span<const RowState> states) {
-  std::shared_ptr<Ticket> values;
-  {
-    const std::lock_guard lock(late_mutex_);
-    const auto found = tickets_.find(ticket);
-    if (found == tickets_.end()) return false;
-    values = std::move(found->second);
-    tickets_.erase(found);
-  }
-  const bool taken = values->bring(states);
-  late_ready_();
-  return taken;
 }
 
 void Collector::add_scalar(std::string_view name, double value,

@@ -104,8 +104,12 @@ class Collector {
   void add_late_row(SeriesId series, DType dtype, std::span<const std::int64_t> sizes,
                     const Address& address, std::uint32_t flags);
   std::int64_t seal_late();
-  // False for an unknown ticket or a number of states that is not the number of rows.
-  bool fulfil(std::int64_t ticket, std::span<const RowState> states);
+  // False for an unknown ticket or a number of states, or of checks, that is not the number of
+  // rows.
+  bool fulfil(std::int64_t ticket, std::span<const RowState> states,
+              std::span<const std::optional<RowCheck>> checks = {});
+  // The index in the full tensor of the first of so many elements, where a check is taken of them.
+  std::optional<std::int64_t> checked_from(SeriesId series, std::int64_t elements) const;
   // Not of a name that scalar_names() does not take.
   void add_scalar(std::string_view name, double value,
                   std::optional<std::int64_t> window = std::nullopt);
@@ -144,6 +148,7 @@ class Collector {
   void added(const Row& row);
   // A late row whose values have come, for the recorder alone.
   void note_late(const Row& row);
+  bool has_sketch(SeriesId series) const;
   // Measures; with a check where one is taken of the series.
   void add_checked(Row& row, const TensorView& tensor, double scale);
 

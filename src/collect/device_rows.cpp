@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "stats/check.h"
 #include "stats/divide.h"
 
 namespace trainmon {
@@ -13,8 +14,10 @@ class DeviceRows::Values final : public LateValues {
  public:
   Values(std::function<void(Row&)> finish, std::shared_ptr<std::atomic<double>> scale)
       : finish_(std::move(finish)), scale_(std::move(scale)) {}
-  void take(std::vector<Place>&& places, std::vector<Launch>&& launches) noexcept {
+  void take(std::vector<Place>&& places, std::vector<CheckPlace>&& checks,
+            std::vector<Launch>&& launches) noexcept {
     places_ = std::move(places);
+    checks_ = std::move(checks);
     launches_ = std::move(launches);
   }
 
@@ -28,6 +31,7 @@ class DeviceRows::Values final : public LateValues {
   bool lost() const noexcept override { return !ready() && launches_[ready_].results->lost(); }
 
   void fill(RecordBatch& batch) noexcept override {
+    fill_checks(batch);
     // A full queue may have dropped rows; those left are still in order.
     std::size_t next = 0;
     for (Row& row : batch.rows) {
@@ -41,8 +45,26 @@ class DeviceRows::Values final : public LateValues {
   }
 
  private:
+  // As with rows: some may have been dropped.
+  void fill_checks(RecordBatch& batch) const {
+    std::size_t next = 0;
+    for (RowCheck& check : batch.checks) {
+      while (next < checks_.size() && checks_[next].check.seq != check.seq) ++next;
+      if (next == checks_.size()) return;
+      const Launch& launch = launches_[checks_[next].launch];
+      const double scale = launch.is_scaled ? launch.results->state(launch.scale).max : 1.0;
+      const cuda::CheckSums sums = launch.results->check(checks_[next].index);
+      RowCheck taken = row_check(sums.fingerprint, sums.sketch, is_a_scale(scale) ? scale : 1.0);
+      taken.seq = check.seq;
+      taken.has_sketch = check.has_sketch;
+      if (!taken.has_sketch) taken.sketch = {};
+      check = taken;
+    }
+  }
+
+  static bool is_a_scale(double scale) { return scale > 0.0 && !std::isinf(scale); }
   void unscale(Row& row, double scale) {
-    if (!(scale > 0.0) || std::isinf(scale)) {
+    if (!is_a_scale(scale)) {
       row.key.flags |= flag::kStillScaled;
       return;
     }
@@ -51,6 +73,7 @@ class DeviceRows::Values final : public LateValues {
   }
 
   std::vector<Place> places_;
+  std::vector<CheckPlace> checks_;
   std::vector<Launch> launches_;
   const std::function<void(Row&)> finish_;
   const std::shared_ptr<std::atomic<double>> scale_;
@@ -68,6 +91,7 @@ std::string DeviceRows::launch(DeviceSweep& sweep, double eps) {
                 cuda::describe(*sweep.scale, sweep.pieces) == nullptr;
     if (is_scaled) eps *= scale_->load(std::memory_order_relaxed);
   }
+  const auto apart = static_cast<std::uint32_t>(sweep.pieces.size());  // where those begin
   const cuda::Launched launched = sweep.device->launch(sweep.pieces, eps, sweep.stream, inbox_);
   if (launched) {
     const std::lock_guard lock(mutex_);
@@ -89,10 +113,23 @@ std::string DeviceRows::launch(DeviceSweep& sweep, double eps) {
         places_.push_back({sweep.rows[i].key.seq, launch, i});
       }
       rows_.insert(rows_.end(), sweep.rows.begin(), sweep.rows.end());
+      if (launched.launch->has_checks()) add_checks(sweep, launch, apart);
     }
   }
   sweep.clear();
   return launched ? "" : launched.why;
+}
+
+void DeviceRows::add_checks(const DeviceSweep& sweep, std::uint32_t launch, std::uint32_t apart) {
+  for (const DeviceSweep::Check& one : sweep.checks) {
+    CheckPlace& added = checks_.emplace_back();
+    added.check.seq = sweep.rows[one.row].key.seq;
+    added.check.has_sketch = one.has_sketch;
+    added.launch = launch;
+    const bool is_apart = one.place != cuda::kWithState;
+    added.index = is_apart ? apart + static_cast<std::uint32_t>(one.place)
+                           : static_cast<std::uint32_t>(one.row);
+  }
 }
 
 RecordBatch DeviceRows::seal() {
@@ -102,11 +139,15 @@ RecordBatch DeviceRows::seal() {
   if (!is_ordered_) {
     std::ranges::sort(rows_, {}, [](const Row& row) { return row.key.seq; });
     std::ranges::sort(places_, {}, &Place::seq);
+    std::ranges::sort(checks_, {}, [](const CheckPlace& place) { return place.check.seq; });
   }
   auto values = std::make_shared<Values>(finish_, scale_);  // what may fail comes first,
   std::vector<Row> next;                                    // and the next ones are about as many
   next.reserve(rows_.size());
-  values->take(std::exchange(places_, {}), std::exchange(launches_, {}));
+  batch.checks.reserve(checks_.size());
+  for (const CheckPlace& place : checks_) batch.checks.push_back(place.check);
+  values->take(std::exchange(places_, {}), std::exchange(checks_, {}),
+               std::exchange(launches_, {}));
   batch.rows = std::exchange(rows_, std::move(next));
   batch.late = std::move(values);
   is_ordered_ = true;

@@ -24,6 +24,12 @@ struct DeviceSweep {
   void* stream = nullptr;
   cuda::Pieces pieces;
   std::vector<Row> rows;
+  struct Check {
+    std::size_t row = 0;
+    std::int32_t place = cuda::kNoCheck;  // as add_check() says
+    bool has_sketch = true;
+  };
+  std::vector<Check> checks;          // of some of the rows, in their order
   int optimizer = 0;                  // of the first row
   const TensorView* scale = nullptr;  // what those of its device and stream are divided by
 
@@ -34,6 +40,7 @@ struct DeviceSweep {
     device = nullptr;
     pieces.clear();
     rows.clear();
+    checks.clear();
   }
 };
 
@@ -73,8 +80,16 @@ class DeviceRows {
     std::uint32_t launch = 0;
     std::uint32_t index = 0;
   };
+  // A check, and where its values will be.
+  struct CheckPlace {
+    RowCheck check;
+    std::uint32_t launch = 0;
+    std::uint32_t index = 0;
+  };
   class Values;
 
+  // Of a launch that has them; `apart`: the first result of those apart.
+  void add_checks(const DeviceSweep& sweep, std::uint32_t launch, std::uint32_t apart);
   // Puts what replays left into inboxes; how many rows found no room so far, in this process.
   std::uint64_t empty_rings();
 
@@ -82,6 +97,7 @@ class DeviceRows {
   std::mutex mutex_;
   std::vector<Row> rows_;  // launched since the last seal,
   std::vector<Place> places_;
+  std::vector<CheckPlace> checks_;
   std::vector<Launch> launches_;
   bool is_ordered_ = true;                      // by seq
   std::map<cuda::CudaDevice*, void*> streams_;  // used last, of every device in use

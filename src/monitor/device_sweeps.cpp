@@ -1,4 +1,4 @@
-// Tensors of devices: gathered, and measured in one launch.
+// Tensors of devices: gathered, and measured in one launch; rows whose values an adapter brings.
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -74,6 +74,36 @@ bool Monitor::State::refuse(std::string_view reason, std::int64_t tensors) {
   std::int64_t& count = refused[std::string(reason)];
   count += tensors;
   return count == tensors;
+}
+
+std::string Monitor::reserve_device(int device, std::int64_t tensors, std::int64_t bytes) {
+  return state_->collector.reserve_device(device, tensors, bytes);
+}
+
+void Monitor::add_late_row(SeriesId series, DType dtype, std::span<const std::int64_t> sizes,
+                           std::int64_t window, std::int32_t accum, std::int32_t call,
+                           std::uint32_t flags) {
+  state_->while_alive("observe", [&] {
+    state_->collector.add_late_row(series, dtype, sizes, {window, accum, call}, flags);
+  });
+}
+
+std::int64_t Monitor::seal_late() {
+  std::int64_t ticket = 0;
+  state_->while_alive("late values", [&] { ticket = state_->collector.seal_late(); });
+  return ticket;
+}
+
+std::optional<std::int64_t> Monitor::checked_from(SeriesId series, std::int64_t elements) const {
+  return state_->collector.checked_from(series, elements);
+}
+
+void Monitor::fulfil(std::int64_t ticket, std::span<const RowState> states,
+                     std::span<const std::optional<RowCheck>> checks) {
+  state_->while_alive("late values", [&] {
+    if (state_->collector.fulfil(ticket, states, checks)) return;
+    part_failed("late values", "a device brought values for a batch that does not wait for them");
+  });
 }
 
 }  // namespace trainmon

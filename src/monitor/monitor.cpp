@@ -207,31 +207,6 @@ void Monitor::observe_all(std::span<const SeriesId> series, std::span<const Tens
   }
 }
 
-std::string Monitor::reserve_device(int device, std::int64_t tensors, std::int64_t bytes) {
-  return state_->collector.reserve_device(device, tensors, bytes);
-}
-
-void Monitor::add_late_row(SeriesId series, DType dtype, std::span<const std::int64_t> sizes,
-                           std::int64_t window, std::int32_t accum, std::int32_t call,
-                           std::uint32_t flags) {
-  state_->while_alive("observe", [&] {
-    state_->collector.add_late_row(series, dtype, sizes, {window, accum, call}, flags);
-  });
-}
-
-std::int64_t Monitor::seal_late() {
-  std::int64_t ticket = 0;
-  state_->while_alive("late values", [&] { ticket = state_->collector.seal_late(); });
-  return ticket;
-}
-
-void Monitor::fulfil(std::int64_t ticket, std::span<const RowState> states) {
-  state_->while_alive("late values", [&] {
-    if (state_->collector.fulfil(ticket, states)) return;
-    part_failed("late values", "a device brought values for a batch that does not wait for them");
-  });
-}
-
 void Monitor::add_scalar(std::string_view name, double value, std::optional<std::int64_t> window) {
   state_->while_alive("scalars", [&] {
     state_->collector.add_scalar(name, value, window);

@@ -129,6 +129,7 @@ void Pipe::deliver_ready(bool give_up) {
         batch.late->fill(batch);
       } else if (give_up || Clock::now() >= next->deadline || batch.late->lost()) {
         for (Row& row : batch.rows) row.key.flags |= flag::kNotReady;
+        batch.checks.clear();
       } else {
         ++next;
         continue;

@@ -2,6 +2,7 @@
 #include "stats/check.h"
 
 #include <algorithm>
+#include <iterator>
 #include <vector>
 
 #include "base/parallel.h"
@@ -55,12 +56,20 @@ void add(Check& into, const Check& from) {
 }
 
 RowCheck row_check(const Check& check, double scale) {
+  double sums[8];
+  for (std::size_t i = 0; i < std::size(sums); ++i) {
+    const double other = check.sketch[i + std::size(sums)];
+    sums[i] = check.sketch[i] + (i % 2 == 0 ? other : -other);
+  }
+  return row_check(check.fingerprint, sums, scale);
+}
+
+RowCheck row_check(std::uint64_t fingerprint, const double* sums, double scale) {
   RowCheck taken;
-  taken.fingerprint = check.fingerprint;
+  taken.fingerprint = fingerprint;
   taken.has_sketch = true;
   for (std::size_t i = 0; i < taken.sketch.size(); ++i) {
-    const double other = check.sketch[i + taken.sketch.size()];
-    taken.sketch[i] = static_cast<float>((check.sketch[i] + (i % 2 == 0 ? other : -other)) / scale);
+    taken.sketch[i] = static_cast<float>(sums[i] / scale);
   }
   return taken;
 }

@@ -48,6 +48,8 @@ void add(Check& into, const Check& from);
 // eight sums: s[i] + s[i + 8] for even i and s[i] - s[i + 8] for odd i. Half of the sums are
 // enough. With one sign for all the sketch of a constant would grow, or vanish.
 RowCheck row_check(const Check& check, double scale = 1.0);
+// The same of what has the eight sums already.
+RowCheck row_check(std::uint64_t fingerprint, const double* sums, double scale = 1.0);
 
 // The state that measure() gives, bit for bit, and the check, in one reading of memory where the
 // tensor is C-contiguous; in two otherwise. `first` is the index of the first element in the full

@@ -60,21 +60,26 @@ if(with_cuda)
   endforeach()
   list(APPEND codes -gencode arch=compute_${last},code=compute_${last})
   list(JOIN names " " names)
-  set(image ${CMAKE_CURRENT_BINARY_DIR}/measure.fatbin)
   set(sources ${CMAKE_CURRENT_SOURCE_DIR}/cuda)
-  add_custom_command(OUTPUT ${image}
-    COMMAND ${CMAKE_CUDA_COMPILER} -fatbin -std=c++20 -O3 --expt-relaxed-constexpr
-      -ccbin ${CMAKE_CUDA_HOST_COMPILER} -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_SOURCE_DIR}/src
-      ${codes} -o ${image} ${sources}/measure.cu
-    DEPENDS ${sources}/measure.cu ${sources}/careful.h ${sources}/sums.h ${sources}/element.h
-      ${sources}/work.h ${PROJECT_SOURCE_DIR}/src/model/both.h
-      ${PROJECT_SOURCE_DIR}/src/model/merge.h ${PROJECT_SOURCE_DIR}/src/model/state_fields.h
-      ${PROJECT_SOURCE_DIR}/include/trainmon/stat.h ${PROJECT_SOURCE_DIR}/include/trainmon/tensor.h
-    COMMENT "CUDA kernels for ${names}" VERBATIM)
+  foreach(kernel measure measure_checked)
+    set(${kernel}_image ${CMAKE_CURRENT_BINARY_DIR}/${kernel}.fatbin)
+    add_custom_command(OUTPUT ${${kernel}_image}
+      COMMAND ${CMAKE_CUDA_COMPILER} -fatbin -std=c++20 -O3 --expt-relaxed-constexpr
+        -ccbin ${CMAKE_CUDA_HOST_COMPILER} -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_SOURCE_DIR}/src
+        ${codes} -o ${${kernel}_image} ${sources}/${kernel}.cu
+      DEPENDS ${sources}/${kernel}.cu ${sources}/kernel.h ${sources}/careful.h ${sources}/sums.h
+        ${sources}/check_sums.h ${sources}/element.h ${sources}/work.h
+        ${PROJECT_SOURCE_DIR}/src/stats/check_keys.h ${PROJECT_SOURCE_DIR}/src/model/both.h
+        ${PROJECT_SOURCE_DIR}/src/model/merge.h ${PROJECT_SOURCE_DIR}/src/model/state_fields.h
+        ${PROJECT_SOURCE_DIR}/include/trainmon/stat.h ${PROJECT_SOURCE_DIR}/include/trainmon/tensor.h
+      COMMENT "CUDA kernel ${kernel} for ${names}" VERBATIM)
+  endforeach()
   target_sources(trainmon_stats PRIVATE cuda/image.cpp)
-  set_source_files_properties(cuda/image.cpp PROPERTIES OBJECT_DEPENDS ${image}
-    COMPILE_DEFINITIONS
-    "TRAINMON_CUDA_IMAGE=\"${image}\";TRAINMON_CUDA_ARCHITECTURES=\"${names}\"")
+  set_source_files_properties(cuda/image.cpp PROPERTIES
+    OBJECT_DEPENDS "${measure_image};${measure_checked_image}")
+  set_property(SOURCE cuda/image.cpp PROPERTY COMPILE_DEFINITIONS
+    TRAINMON_CUDA_IMAGE="${measure_image}" TRAINMON_CUDA_CHECKED_IMAGE="${measure_checked_image}"
+    TRAINMON_CUDA_ARCHITECTURES="${names}")
   set(summary "${names} (CUDA ${nvcc_version})")
 else()
   target_sources(trainmon_stats PRIVATE no_cuda/image.cpp)

@@ -23,8 +23,8 @@ trainmon_test(control SOURCES monitor/control_test.cpp DEPENDS monitor read answ
 
 # What is launched on CUDA devices, before a driver that has none.
 if(NOT CMAKE_CROSSCOMPILING)
-  trainmon_test(device SOURCES monitor/device_test.cpp monitor/device_trace_test.cpp
-    stats/stand_in_image.cpp DEPENDS monitor LIBRARIES driver_stand_in)
+  trainmon_test(device SOURCES monitor/device_test.cpp monitor/device_check_test.cpp
+    monitor/device_trace_test.cpp stats/stand_in_image.cpp DEPENDS monitor LIBRARIES driver_stand_in)
   target_compile_definitions(device_test PRIVATE
     LAUNCH_TRACE="${PROJECT_SOURCE_DIR}/tests/data/launch_trace.txt")
 endif()

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 PYTHON = pathlib.Path(__file__).resolve().parents[1] / "python"
-sys.path[:0] = [str(PYTHON), str(PYTHON / "watch")]
+sys.path[:0] = [str(PYTHON), str(PYTHON / "watch"), str(PYTHON / "checks")]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -186,7 +186,7 @@ class Adapter(DuringTraining):
         self.points = compiled.Points() if follows else None
         self.registry = None
         self.forwards = 0
-        self.late = Late(core, Part(core, "late values"), config["eps"])
+        self.late = Late(core, Part(core, "late values"), config["eps"], config["checks"])
         self.backward = Backward(self._part("backward"), self._backward_ended)
         self.lasting = len(self.parts)
         self.activations = self.features = self.stacks = None

@@ -32,12 +32,13 @@ bool Arena::take(const Need& need, Flight& flight, Places& places) {
 }
 
 Need Arena::capacity() const {
-  return {rows.capacity(), blobs.capacity(), partials.capacity(), counters.capacity()};
+  return {rows.capacity(), blobs.capacity(), partials.capacity(), counters.capacity(), has_checks};
 }
 
 bool Arena::fits(const Need& need) const {
-  return need.rows <= rows.capacity() && need.blob <= blobs.capacity() &&
-         need.partials <= partials.capacity() && need.counters <= counters.capacity();
+  return need.checks <= has_checks && need.rows <= rows.capacity() &&
+         need.blob <= blobs.capacity() && need.partials <= partials.capacity() &&
+         need.counters <= counters.capacity();
 }
 
 Launch::Launch(std::shared_ptr<Arena> arena, std::shared_ptr<Flight> flight)

@@ -43,6 +43,7 @@ class Ring {
 // What one launch holds until the device has filled its results and nobody wants them any more.
 struct Flight {
   const Result* results = nullptr;
+  const CheckSums* checks = nullptr;  // of a launch with checks
   std::size_t rows = 0;
   std::uint64_t serial = 0;
   std::uint64_t ends[4] = {};
@@ -71,12 +72,13 @@ struct Places {
 };
 
 // The memory of launches under way: results and tables in mapped and pinned host memory, tables,
-// partial states and counters on the device.
+// partial states and counters on the device. Checks have memory where a launch asked for them.
 class Arena {
  public:
   // `is_lost` belongs to the device, which is never destroyed.
   Arena(const Need& capacity, const std::atomic<bool>& is_lost)
       : is_lost(is_lost),
+        has_checks(capacity.checks),
         rows(capacity.rows),
         blobs(capacity.blob),
         partials(capacity.partials),
@@ -90,12 +92,16 @@ class Arena {
   bool fits(const Need& need) const;
 
   const std::atomic<bool>& is_lost;  // nothing that is under way will ever be done
+  const bool has_checks;             // beside results and partial states, under their places
   Ring rows, blobs, partials, counters;
   Result* results = nullptr;
   Pointer results_device = 0;
+  CheckSums* checks = nullptr;
+  Pointer checks_device = 0;
   std::byte* blob = nullptr;
   Pointer blob_device = 0;
   Pointer partials_device = 0;
+  Pointer check_partials_device = 0;
   Pointer counters_device = 0;
   std::deque<std::shared_ptr<Flight>> flights;  // oldest first,
   std::size_t done = 0;                         // so many of them known to be done
@@ -112,6 +118,8 @@ class Launch {
   bool ready() const noexcept;
   bool lost() const noexcept;                      // will not get ready any more
   RowState state(std::size_t row) const noexcept;  // of a launch that is ready
+  bool has_checks() const noexcept { return flight_->checks != nullptr; }
+  CheckSums check(std::size_t row) const noexcept { return flight_->checks[row]; }
 
  private:
   std::shared_ptr<Arena> arena_;

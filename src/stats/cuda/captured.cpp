@@ -39,7 +39,7 @@ Pointer CudaDevice::lasting(std::size_t bytes, Status& status) {
 
 // A graph keeps the addresses it was captured with, so what it uses is never used again. Its
 // table is on the device before the first replay, by a stream that is not captured.
-Launched CudaDevice::launch_captured(Pieces& pieces, Work& work, Stream stream,
+Launched CudaDevice::launch_captured(Pieces& pieces, CheckedWork& work, Stream stream,
                                      const std::shared_ptr<ReplayInbox>& inbox) {
   Launched out;
   if (pieces.empty()) {
@@ -79,7 +79,7 @@ Launched CudaDevice::launch_captured(Pieces& pieces, Work& work, Stream stream,
     inboxes_.push_back(inbox);
     work.launch = static_cast<std::uint32_t>(inboxes_.size());
   }
-  status = launch_kernel(work, stream);
+  status = launch_kernel(work, false, stream);
   if (status != 0) {
     out.why = "a kernel could not be captured: " + driver_->name_of(status);
     return out;

@@ -29,10 +29,28 @@ std::vector<std::uint32_t> number_and_take_empty(Pieces& pieces) {
     entry.row = static_cast<std::uint32_t>(i);
     if (entry.elements == 0) empty.push_back(entry.row);
   }
-  if (!empty.empty()) {
-    std::erase_if(pieces.entries, [](const Entry& entry) { return entry.elements == 0; });
+  if (empty.empty()) return empty;
+  const auto is_empty = [](const Entry& entry) { return entry.elements == 0; };
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < pieces.checks.size(); ++i) {
+    if (!is_empty(pieces.entries[i])) pieces.checks[kept++] = pieces.checks[i];
   }
+  pieces.checks.resize(kept);
+  std::erase_if(pieces.entries, is_empty);
   return empty;
+}
+
+// Where a launch has its results and its partial states, for both sides.
+void point_into_arena(const Arena& arena, const Places& places, bool with_checks, Flight& flight,
+                      CheckedWork& work) {
+  flight.results = arena.results + places.row;
+  work.results = reinterpret_cast<Result*>(arena.results_device) + places.row;
+  work.partials = reinterpret_cast<RowState*>(arena.partials_device) + places.partial;
+  point_at_counters(work, reinterpret_cast<unsigned*>(arena.counters_device) + places.counter);
+  if (!with_checks) return;
+  flight.checks = arena.checks + places.row;
+  work.check_results = reinterpret_cast<CheckSums*>(arena.checks_device) + places.row;
+  work.check_partials = reinterpret_cast<CheckSums*>(arena.check_partials_device) + places.partial;
 }
 
 }  // namespace
@@ -144,6 +162,11 @@ Status CudaDevice::complete(Arena& arena) {
     if (status != 0) address = 0;
   };
   on_host(arena.results, capacity.rows * sizeof(Result), kHostMapped | kHostPortable);
+  if (capacity.checks) {
+    on_host(arena.checks, capacity.rows * sizeof(CheckSums), kHostMapped | kHostPortable);
+    on_device(arena.check_partials_device, capacity.partials * sizeof(CheckSums));
+    if (status == 0) status = driver_->host_address(&arena.checks_device, arena.checks, 0);
+  }
   on_host(arena.blob, capacity.blob, kHostPortable);
   on_device(arena.blob_device, capacity.blob);
   on_device(arena.partials_device, capacity.partials * sizeof(RowState));
@@ -176,10 +199,10 @@ bool CudaDevice::grow(const Need& need, std::string& why) {
 bool CudaDevice::make_room(const Need& need, std::string& why) {
   if (arena_->fits(need)) return !is_stale_ || grow(arena_->capacity(), why);
   const Need had = arena_->capacity();
-  return grow(
-      {std::max(4 * need.rows, had.rows), std::max(4 * need.blob, had.blob),
-       std::max(4 * need.partials, had.partials), std::max(4 * need.counters, had.counters)},
-      why);
+  return grow({std::max(4 * need.rows, had.rows), std::max(4 * need.blob, had.blob),
+               std::max(4 * need.partials, had.partials), std::max(4 * need.counters, had.counters),
+               need.checks || had.checks},
+              why);
 }
 
 std::string CudaDevice::failed(const char* what, Status status) {
@@ -189,7 +212,22 @@ std::string CudaDevice::failed(const char* what, Status status) {
   return why;
 }
 
-void CudaDevice::reserve(std::size_t tensors, std::int64_t bytes) {
+bool CudaDevice::load_checked() {
+  if (measure_checked_ != nullptr) return true;
+  if (checked_tries_ == kTries) return false;
+  const Relaxed relaxed(*driver_);
+  Module module = nullptr;
+  const bool is_loaded =
+      driver_->module_load(&module, checked_image().data()) == 0 &&
+      driver_->module_function(&measure_checked_, module, "trainmon_measure_checked") == 0;
+  if (!is_loaded) {
+    measure_checked_ = nullptr;
+    ++checked_tries_;
+  }
+  return is_loaded;
+}
+
+void CudaDevice::reserve(std::size_t tensors, std::int64_t bytes, bool with_checks) {
   const std::size_t chunks = static_cast<std::size_t>(bytes / kChunkBytes) + tensors;
   const Tree tree = tree_of(static_cast<std::int64_t>(chunks));
   const auto partials = static_cast<std::size_t>(tree.partials) + 4 * tensors;
@@ -199,13 +237,15 @@ void CudaDevice::reserve(std::size_t tensors, std::int64_t bytes) {
   const std::lock_guard lock(mutex_);
   const Need had = arena_->capacity();
   const Need need{std::max(had.rows, kLaunches * tensors),
-                  std::max(had.blob, kLaunches * BlobLayout(tensors, chunks, 0).bytes),
+                  std::max(had.blob, kLaunches * BlobLayout(tensors, chunks, 0, with_checks).bytes),
                   std::max(had.partials, kLaunches * partials),
-                  std::max(had.counters, kLaunches * counters)};
+                  std::max(had.counters, kLaunches * counters), with_checks || had.checks};
   if (arena_->fits(need)) return;
   const InContext in_context(*driver_, context_);
   std::string why;
-  if (in_context.status() == 0) grow(need, why);
+  if (in_context.status() != 0) return;
+  if (with_checks) load_checked();
+  grow(need, why);
 }
 
 std::optional<bool> CudaDevice::is_capturing(Stream stream) {
@@ -224,10 +264,11 @@ void CudaDevice::look_for_loss() {
   if (!goes_on) is_lost_.store(true, std::memory_order_release);
 }
 
-Status CudaDevice::launch_kernel(Work& work, Stream stream) {
-  void* parameters[] = {&work};
-  return driver_->launch(measure_, std::min<unsigned>(grid_, work.chunks), 1, 1, kThreads, 1, 1, 0,
-                         stream, parameters, nullptr);
+Status CudaDevice::launch_kernel(CheckedWork& work, bool with_checks, Stream stream) {
+  void* parameters[] = {&work};  // begins with what the kernel without checks has
+  return driver_->launch(with_checks ? measure_checked_ : measure_,
+                         std::min<unsigned>(grid_, work.chunks), 1, 1, kThreads, 1, 1, 0, stream,
+                         parameters, nullptr);
 }
 
 void CudaDevice::time_launches(bool on) {
@@ -244,7 +285,7 @@ std::optional<double> CudaDevice::launch_seconds() {
 }
 
 Status CudaDevice::send_table(const Pieces& pieces, const BlobLayout& layout, std::size_t at,
-                              Work& work, Stream stream) {
+                              CheckedWork& work, Stream stream) {
   const Pointer to = arena_->blob_device + at;
   write_blob(pieces, layout, arena_->blob + at);
   point_into_blob(work, layout, to);
@@ -264,13 +305,15 @@ Launched CudaDevice::launch(Pieces& pieces, double eps, Stream stream,
     out.why = failed("no context", in_context.status());
     return out;
   }
-  const std::size_t rows = pieces.size();
-  const std::vector<std::uint32_t> empty = number_and_take_empty(pieces);
-  Work work = {};
+  CheckedWork work = {};
   work.eps = eps;
   work.window = reinterpret_cast<const std::int32_t*>(windows_);
   work.ring = ring_;
   const std::optional<bool> captured = is_capturing(stream);
+  const bool with_checks = !pieces.checks.empty() && !captured.value_or(true) && load_checked();
+  with_checks ? join_checks(pieces) : pieces.checks.clear();
+  const std::size_t rows = pieces.size();
+  const std::vector<std::uint32_t> empty = number_and_take_empty(pieces);
   if (captured.value_or(true)) {
     if (inbox == nullptr || !captured) {
       out.why = "a graph is being captured";
@@ -282,8 +325,9 @@ Launched CudaDevice::launch(Pieces& pieces, double eps, Stream stream,
   work.tensors = static_cast<std::uint32_t>(pieces.size());
   work.chunks = table.chunks;
   const bool is_inline = pieces.size() <= kInline && pieces.gaps.empty();
-  const BlobLayout layout(pieces.size(), table.chunks, pieces.gaps.size());
+  const BlobLayout layout(pieces.size(), table.chunks, pieces.gaps.size(), with_checks);
   table.need.rows = rows;
+  table.need.checks = with_checks;
   table.need.blob = is_inline ? 0 : layout.bytes;
   arena_->reclaim();
   if (!make_room(table.need, out.why)) return out;
@@ -295,25 +339,24 @@ Launched CudaDevice::launch(Pieces& pieces, double eps, Stream stream,
     return out;
   }
   flight->serial = work.serial = ++serial_;
-  flight->results = arena.results + places.row;
   flight->rows = rows;
+  point_into_arena(arena, places, with_checks, *flight, work);
   for (const std::uint32_t row : empty) {
     Result& result = arena.results[places.row + row];
     result.state = {};
+    if (with_checks) arena.checks[places.row + row] = {};
     std::atomic_ref(result.stamp).store(work.serial, std::memory_order_release);
   }
-  work.results = reinterpret_cast<Result*>(arena.results_device) + places.row;
-  work.partials = reinterpret_cast<RowState*>(arena.partials_device) + places.partial;
-  point_at_counters(work, reinterpret_cast<unsigned*>(arena.counters_device) + places.counter);
   Status status = 0;
   if (is_inline) {
     std::ranges::copy(pieces.entries, work.inlined);
+    std::ranges::copy(pieces.checks, work.inlined_checks);
   } else {
     status = send_table(pieces, layout, places.blob, work, stream);
   }
   if (status == 0 && !pieces.empty()) {
     timer_.before_launch(*driver_, stream);
-    status = launch_kernel(work, stream);
+    status = launch_kernel(work, with_checks, stream);
     if (status == 0) timer_.after_launch(*driver_, stream);
   }
   if (status != 0) {

@@ -57,10 +57,13 @@ class CudaDevice {
 
   // One kernel for all of them, on `stream`; `pieces` is left in any state. `inbox` may be null:
   // then a capture is refused.
+  // Checks are not taken in a captured graph, nor where their kernel cannot be loaded: then the
+  // launch has none.
   Launched launch(Pieces& pieces, double eps, Stream stream,
                   const std::shared_ptr<ReplayInbox>& inbox);
-  // Memory for this many tensors and elements in one launch, so that none is needed later.
-  void reserve(std::size_t tensors, std::int64_t bytes);
+  // Memory for this many tensors and elements in one launch, with checks or without, so that none
+  // is needed later.
+  void reserve(std::size_t tensors, std::int64_t bytes, bool with_checks);
 
   // In what is launched on `stream` from now on, `optimizer` is in this window: needed once
   // there are captured launches, and nothing before. In a capture: one further with each replay.
@@ -90,17 +93,21 @@ class CudaDevice {
   bool grow(const Need& need, std::string& why);
   // An arena that `need` fits into.
   bool make_room(const Need& need, std::string& why);
-  Launched launch_captured(Pieces& pieces, Work& work, Stream stream,
+  Launched launch_captured(Pieces& pieces, CheckedWork& work, Stream stream,
                            const std::shared_ptr<ReplayInbox>& inbox);
-  Status launch_kernel(Work& work, Stream stream);
+  Status launch_kernel(CheckedWork& work, bool with_checks, Stream stream);
+  // Whether there is the kernel with checks. It is loaded when it is first asked for.
+  bool load_checked();
   // The table of a launch, on its way to this place of the arena.
-  Status send_table(const Pieces& pieces, const BlobLayout& layout, std::size_t at, Work& work,
-                    Stream stream);
+  Status send_table(const Pieces& pieces, const BlobLayout& layout, std::size_t at,
+                    CheckedWork& work, Stream stream);
   Pointer lasting(std::size_t bytes, Status& status);
 
   const Driver* driver_ = nullptr;
   Context context_ = nullptr;
   Function measure_ = nullptr;
+  Function measure_checked_ = nullptr;
+  int checked_tries_ = 0;  // to load it that failed
   Function next_window_ = nullptr;
   std::string name_;
   unsigned grid_ = 0;   // blocks at most

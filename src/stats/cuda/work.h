@@ -100,4 +100,31 @@ struct Work {
 };
 static_assert(sizeof(Work) <= 4096);
 
+// What the step checks take of a tensor, as row_check() (stats/check.h) records it: its fingerprint
+// and the eight sums of its sketch. Not initialised, for it lies in shared memory, too.
+inline constexpr int kSketchSums = 8;
+struct CheckSums {
+  std::uint64_t fingerprint;
+  double sketch[kSketchSums];
+};
+
+// What is taken of the tensor of an entry. Fingerprint and sketch follow the order of the elements.
+// So where memory has another one, an entry of its own has the layout in C order, with expanded
+// elements.
+enum class Taken : std::uint8_t { state, both, check };
+struct CheckEntry {
+  std::int64_t first;  // the index of its first element in the full tensor
+  Taken taken;
+};
+
+// The parameters of a launch with checks, which is in no captured graph. Results and partial sums
+// have the places that states have.
+struct CheckedWork : Work {
+  const CheckEntry* checks;  // as `entries`
+  CheckSums* check_partials;
+  CheckSums* check_results;  // mapped; they are there before the stamp of the state
+  CheckEntry inlined_checks[kInline];
+};
+static_assert(sizeof(CheckedWork) <= 4096);
+
 }  // namespace trainmon::cuda

@@ -11,6 +11,9 @@ namespace trainmon::cuda {
 std::span<const std::byte> image() {
   return {};
 }
+std::span<const std::byte> checked_image() {
+  return {};
+}
 
 std::string_view architectures() {
   return "";

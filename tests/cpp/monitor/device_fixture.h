@@ -105,6 +105,7 @@ class DeviceTensors {
 struct KeptRows {
   std::mutex mutex;
   std::vector<Row> rows;
+  std::vector<RowCheck> checks;
 };
 class KeepingSink final : public Sink {
  public:
@@ -114,6 +115,7 @@ class KeepingSink final : public Sink {
   void write(const RecordBatch& batch) override {
     const std::lock_guard lock(kept_->mutex);
     kept_->rows.insert(kept_->rows.end(), batch.rows.begin(), batch.rows.end());
+    kept_->checks.insert(kept_->checks.end(), batch.checks.begin(), batch.checks.end());
   }
   void flush() override {}
   void close() override {}
@@ -132,8 +134,10 @@ struct DeviceMonitor {
   std::unique_ptr<Monitor> monitor;
   std::vector<SeriesId> series;
 
-  explicit DeviceMonitor(std::size_t tensors = 0, std::optional<double> budget = std::nullopt) {
+  explicit DeviceMonitor(std::size_t tensors = 0, std::optional<double> budget = std::nullopt,
+                         bool checks = false) {
     Config config = scratch.config();
+    config.checks = checks;
     config.budget = budget;
     config.queue_mb = 1024;
     config.flush_seconds = 600;  // replays are collected when a test ends

@@ -267,9 +267,9 @@ std::int64_t accounted(Monitor& monitor) {
 
 // Steps of training while the nth driver call fails. Each tensor gives a row or is counted. Returns
 // whether a call failed: no more calls than that were made.
-bool steps_with_failure(std::int64_t nth, int status, bool sticks, bool from_start) {
+bool steps_with_failure(std::int64_t nth, int status, bool sticks, bool from_start, bool checks) {
   OneDevice on;
-  DeviceMonitor watched(20);
+  DeviceMonitor watched(20, {}, checks);
   std::vector<TensorView> few;
   for (int i = 0; i < 20; ++i) few.push_back(on.tensors.make(DType::float32, {64}, on.stream));
   // More chunks than there is room for at first. Nobody reads the elements.
@@ -310,13 +310,14 @@ bool steps_with_failure(std::int64_t nth, int status, bool sticks, bool from_sta
 TEST(OnDevice, EveryCallFailsOnce) {
   stand_in::write(stand_in::Results::numbered);
   for (const bool sticks : {false, true}) {
-    for (const bool from_start : {true, false}) {
+    for (const auto& [from_start, checks] :
+         {std::pair(true, false), std::pair(false, false), std::pair(true, true)}) {
       std::int64_t nth = 1;
       for (;; ++nth) {
         SCOPED_TRACE(std::to_string(nth) + (sticks ? " sticks" : "") +
-                     (from_start ? " from the start" : ""));
+                     (from_start ? " from the start" : "") + (checks ? " with checks" : ""));
         const int status = sticks ? kIllegalAddress : kOutOfMemory;
-        if (!steps_with_failure(nth, status, sticks, from_start)) break;
+        if (!steps_with_failure(nth, status, sticks, from_start, checks)) break;
       }
       EXPECT_GT(nth, 20);
     }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "stats/cuda/driver.h"
@@ -16,6 +17,7 @@
 namespace trainmon::stand_in {
 namespace {
 
+using cuda::CheckedWork;
 using cuda::Context;
 using cuda::Event;
 using cuda::Function;
@@ -36,7 +38,7 @@ constexpr Status kImplicit = 906;      // CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
 
 struct Task {
   std::function<void()> act;
-  std::optional<Work> work;  // of a launch that measures
+  std::optional<CheckedWork> work;  // of a launch that measures
 };
 
 struct Queue {
@@ -65,7 +67,11 @@ struct Device {
   Status stuck = 0;
 };
 
-enum class Kernel : std::uintptr_t { measure = 1, next_window = 2 };
+enum class Kernel : std::uintptr_t { measure = 1, next_window = 2, measure_checked = 3 };
+constexpr std::pair<std::string_view, Kernel> kKernels[] = {
+    {"trainmon_measure", Kernel::measure},
+    {"trainmon_next_window", Kernel::next_window},
+    {"trainmon_measure_checked", Kernel::measure_checked}};
 
 struct Driver {
   std::mutex mutex;
@@ -385,10 +391,10 @@ Status cuModuleLoadData(Module* module, const void* image) {
 }
 Status cuModuleGetFunction(Function* function, Module, const char* name) {
   CALL(in_context, "cuModuleGetFunction");
-  const std::string wanted = name;
-  const Kernel kernel = wanted == "trainmon_measure" ? Kernel::measure : Kernel::next_window;
-  *function = reinterpret_cast<Function>(kernel);
-  return wanted == "trainmon_measure" || wanted == "trainmon_next_window" ? 0 : kNotFound;
+  const auto* found = std::ranges::find(kKernels, name, [](const auto& one) { return one.first; });
+  if (found == std::end(kKernels)) return kNotFound;
+  *function = reinterpret_cast<Function>(found->second);
+  return 0;
 }
 Status cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Function, int, std::size_t) {
   CALL(in_context, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
@@ -461,9 +467,16 @@ Status cuLaunchKernel(Function function, unsigned gx, unsigned gy, unsigned gz, 
     return enqueue(d, *queue, {[=] { ++*window; }, {}}, "a launch");
   }
   Task task;
-  task.work = *static_cast<Work*>(parameters[0]);
-  note(d, "trainmon_measure" + size + " on " + where + ": " + std::to_string(task.work->tensors) +
-              " tensors, " + std::to_string(task.work->chunks) + " chunks" +
+  const bool with_checks = function == reinterpret_cast<Function>(Kernel::measure_checked);
+  task.work.emplace();
+  if (with_checks) {
+    *task.work = *static_cast<CheckedWork*>(parameters[0]);
+  } else {
+    static_cast<Work&>(*task.work) = *static_cast<Work*>(parameters[0]);
+  }
+  note(d, (with_checks ? "trainmon_measure_checked" : "trainmon_measure") + size + " on " + where +
+              ": " + std::to_string(task.work->tensors) + " tensors, " +
+              std::to_string(task.work->chunks) + " chunks" +
               (task.work->entries == nullptr ? ", in the parameters" : ""));
   if (gx > task.work->chunks) fault(d, "more blocks than chunks");
   return enqueue(d, *queue, std::move(task), "a launch");

@@ -6,11 +6,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <utility>
 #include <vector>
 
 #include "model/merge.h"
 #include "stats/cuda/careful.h"
+#include "stats/cuda/check_sums.h"
 #include "stats/cuda/sums.h"
 #include "stats/cuda/work.h"
 
@@ -170,6 +172,91 @@ inline RowState state_of_tensor(const Entry& entry, const Gaps* gaps, double eps
   }
   multiply(states[0], entry.multiplicity);
   return states[0];
+}
+
+// What the threads of a block leave, added as they do.
+inline const CheckFactors& check_factors() {
+  static const CheckFactors factors = [] {
+    CheckFactors filled;
+    for (int thread = 0; thread < kThreads; ++thread) fill_factors(filled, thread);
+    return filled;
+  }();
+  return factors;
+}
+
+template <class Format>
+CheckSums check_of_vectors(const Chunk& chunk, std::int64_t first) {
+  constexpr std::int64_t kItem = 16 / Format::kPerVector;
+  const auto at = static_cast<std::uint64_t>((first + chunk.begin) * kItem);
+  BlockFactors blocks;
+  for (int i = 0; i < kChunkBlocks; ++i) blocks.of[i] = block_factor(at, i);
+  CheckSums sums = by_threads([&](int thread) {
+    CheckAccumulator<Format> out(check_factors(), blocks, at,
+                                 at + static_cast<std::uint64_t>(thread) * 16);
+    const std::byte* data = chunk.data + chunk.begin * kItem;
+    for (std::int64_t v = thread; v < chunk.n / Format::kPerVector; v += kThreads) {
+      std::uint32_t word[4];
+      std::memcpy(word, data + v * 16, 16);
+      out.vector(word);
+    }
+    return out.sums();
+  });
+  const std::int64_t taken = chunk.n / Format::kPerVector * Format::kPerVector;
+  if (taken < chunk.n) {
+    std::vector<CheckSums> lanes;
+    for (int lane = 0; lane < 32; ++lane) {
+      lanes.push_back(check_elements(chunk, check_factors(), first, taken, lane));
+    }
+    lanes.resize(kThreads, CheckSums{});
+    cuda::add(sums, sum_of_threads(lanes));
+  }
+  return sums;
+}
+
+inline CheckSums check_of_chunk(const Chunk& chunk, std::int64_t first) {
+  if (chunk.gaps == nullptr && first * item_bytes(chunk.dtype) % 16 == 0) {
+    switch (chunk.dtype) {
+      case DType::float32:
+        return check_of_vectors<Float32>(chunk, first);
+      case DType::bfloat16:
+        return check_of_vectors<Bfloat16>(chunk, first);
+      case DType::float16:
+        return check_of_vectors<Float16>(chunk, first);
+      case DType::float64:
+        return check_of_vectors<Float64>(chunk, first);
+      case DType::float8_e4m3fn:
+        return check_of_vectors<Float8E4m3fn>(chunk, first);
+      case DType::float8_e5m2:
+        return check_of_vectors<Float8E5m2>(chunk, first);
+      default:
+        break;
+    }
+  }
+  return by_threads(
+      [&](int thread) { return check_elements(chunk, check_factors(), first, 0, thread); });
+}
+
+// Chunks merged as their states are.
+inline CheckSums check_of_tensor(const Entry& entry, const Gaps* gaps, std::int64_t first) {
+  const std::int64_t each = kChunkBytes / item_bytes(entry.dtype);
+  std::vector<CheckSums> sums;
+  for (std::int64_t begin = 0; begin < entry.elements; begin += each) {
+    sums.push_back(check_of_chunk({static_cast<const std::byte*>(entry.data), gaps, entry.dtype,
+                                   begin, std::min(each, entry.elements - begin)},
+                                  first));
+  }
+  while (sums.size() > 1) {
+    std::vector<CheckSums> groups;
+    for (std::size_t i = 0; i < sums.size(); i += kGroup) {
+      std::vector<CheckSums> lanes(
+          sums.begin() + static_cast<std::ptrdiff_t>(i),
+          sums.begin() + static_cast<std::ptrdiff_t>(std::min(sums.size(), i + kGroup)));
+      lanes.resize(kThreads, CheckSums{});
+      groups.push_back(sum_of_threads(std::move(lanes)));
+    }
+    sums = std::move(groups);
+  }
+  return sums[0];
 }
 
 }  // namespace trainmon::cuda::host

@@ -11,9 +11,13 @@
 
 namespace trainmon::stand_in {
 
+using cuda::CheckedWork;
+using cuda::CheckEntry;
+using cuda::CheckSums;
 using cuda::Entry;
 using cuda::Gaps;
 using cuda::Result;
+using cuda::Taken;
 using cuda::Work;
 
 void* Memory::take(std::size_t bytes, int device) {
@@ -92,6 +96,13 @@ struct Levels {
   }
 };
 
+bool has_checks(const CheckedWork& work) {
+  return work.check_results != nullptr;
+}
+const CheckEntry& check_entry(const CheckedWork& work, std::uint32_t tensor) {
+  return work.checks == nullptr ? work.inlined_checks[tensor] : work.checks[tensor];
+}
+
 // The device whose memory this is, by its counters.
 int device_of(const Memory& memory, const Work& work) {
   const auto after = memory.blocks.upper_bound(reinterpret_cast<const std::byte*>(work.drawn));
@@ -154,6 +165,14 @@ RowState state_of(const Work& work, const Entry& entry, Results results) {
   return state;
 }
 
+// What nobody reads is what no program would expect.
+CheckSums check_of(const Work& work, const Entry& entry, const CheckEntry& check, Results results) {
+  if (check.taken == Taken::state) return {~std::uint64_t{0}, {-1.0}};
+  if (results != Results::computed) return {};
+  const Gaps* gaps = entry.strides < 0 ? nullptr : work.gaps + entry.strides;
+  return cuda::host::check_of_tensor(entry, gaps, check.first);
+}
+
 // As publish() of the kernel.
 void publish(const Work& work, const Entry& entry, const RowState& state) {
   Result* to = work.results + entry.row;
@@ -190,15 +209,17 @@ Range range_of(const void* at, std::size_t bytes) {
 
 }  // namespace
 
-bool overlap(const Work& a, const Work& b) {
+bool overlap(const CheckedWork& a, const CheckedWork& b) {
   return overlap(range_of(a.drawn, 4), range_of(b.drawn, 4)) ||
          overlap(range_of(a.results, a.tensors * sizeof(Result)),
                  range_of(b.results, b.tensors * sizeof(Result))) ||
          overlap(range_of(a.entries, a.tensors * sizeof(Entry)),
-                 range_of(b.entries, b.tensors * sizeof(Entry)));
+                 range_of(b.entries, b.tensors * sizeof(Entry))) ||
+         overlap(range_of(a.check_results, a.tensors * sizeof(CheckSums)),
+                 range_of(b.check_results, b.tensors * sizeof(CheckSums)));
 }
 
-void run_measure(Memory& memory, const Work& work, Results results) {
+void run_measure(Memory& memory, const CheckedWork& work, Results results) {
   if (results == Results::stamped && work.launch == 0) {
     for (std::uint32_t i = 0; i < work.tensors; ++i) {
       Result& result = work.results[entry_of(work, i).row];
@@ -209,6 +230,9 @@ void run_measure(Memory& memory, const Work& work, Results results) {
   const int device = device_of(memory, work);
   const std::size_t before = memory.faults.size();
   if (work.entries != nullptr) check_table(memory, work, device);
+  if (work.checks != nullptr && has_checks(work)) {
+    memory.holds(work.checks, work.tensors * sizeof(CheckEntry), device, "the checks of a launch");
+  }
   check_zero(memory, work.drawn, 2, device);
   std::uint32_t chunks = 0;
   for (std::uint32_t i = 0; i < work.tensors && memory.faults.size() == before; ++i) {
@@ -220,12 +244,31 @@ void run_measure(Memory& memory, const Work& work, Results results) {
     if (levels.counters > 0) {
       memory.holds(work.partials + entry.first_partial, levels.partials * sizeof(RowState), device,
                    "states of chunks");
+      if (has_checks(work)) {
+        memory.holds(work.check_partials + entry.first_partial, levels.partials * sizeof(CheckSums),
+                     device, "checks of chunks");
+      }
       check_zero(memory, work.counters + entry.first_counter, levels.counters, device);
     }
     if (work.launch == 0) {
       memory.holds(work.results + entry.row, sizeof(Result), kHost, "a result");
     }
-    if (memory.faults.size() == before) publish(work, entry, state_of(work, entry, results));
+    if (has_checks(work)) {
+      memory.holds(work.check_results + entry.row, sizeof(CheckSums), kHost, "a check");
+    }
+    if (memory.faults.size() != before) return;
+    if (has_checks(work)) {
+      const CheckEntry& check = check_entry(work, i);
+      work.check_results[entry.row] = check_of(work, entry, check, results);
+      if (check.taken == Taken::check) {
+        publish(work, entry, {});
+        continue;
+      }
+      if (check.taken == Taken::both && entry.multiplicity != 1) {
+        memory.faults.emplace_back("a check of elements that count more than once");
+      }
+    }
+    publish(work, entry, state_of(work, entry, results));
   }
   if (memory.faults.size() == before && chunks != work.chunks) {
     memory.faults.emplace_back("chunks are missing");

@@ -37,7 +37,8 @@ struct Memory {
 };
 
 // Whether two launches write to the same memory.
-bool overlap(const cuda::Work& a, const cuda::Work& b);
-void run_measure(Memory& memory, const cuda::Work& work, Results results);
+bool overlap(const cuda::CheckedWork& a, const cuda::CheckedWork& b);
+// `work` has checks where its results have them.
+void run_measure(Memory& memory, const cuda::CheckedWork& work, Results results);
 
 }  // namespace trainmon::stand_in

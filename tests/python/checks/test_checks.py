@@ -15,6 +15,9 @@ import launch
 import log_decoder
 import trainmon
 import versions
+from trainmon.base.row_check import CHECK_COLUMNS
+from trainmon.torch.measuring import check_ops
+from trainmon.torch.measuring.late_values import Late
 
 M64 = 2**64 - 1
 STEPS = 3
@@ -180,9 +183,12 @@ def test_a_log_with_checks_is_at_most_two_and_a_half_times_as_long(tmp_path):
     assert sizes[0] < sizes[1] <= 2.5 * sizes[0]
 
 
-def test_what_has_no_check_is_named(tmp_path):
+def test_what_has_no_check_is_named(tmp_path, monkeypatch):
     trained(tmp_path / "none", kinds=["grads", "weights"])
-    trained(tmp_path / "ops", kinds=["grads"], checks=True, backend="ops")
+    with monkeypatch.context() as patched:
+        patched.setattr(Late, "_check", lambda self, series, tensor, scale, state: check_ops.none(
+            state.device, state.dtype))  # fmt: skip
+        trained(tmp_path / "ops", kinds=["grads"], checks=True, backend="ops")
     why = {}
     for name in ("none", "ops"):
         (one,) = [x for x in trainmon.diagnose(str(tmp_path / name))["not_checked"]
@@ -190,6 +196,66 @@ def test_what_has_no_check_is_named(tmp_path):
         why[name] = one["why"]
     assert "checks=True" in why["none"]
     assert why["ops"].startswith("not recorded of large, ")  # checks=True is set
+
+
+def test_the_operations_of_the_framework_give_the_same(recorded, tmp_path):
+    seen = trained(tmp_path, kinds=["activations"], checks=True, backend="ops")
+    of_core = checks_in(segment_of(recorded[0]))[0]
+    found, rows = checks_in(segment_of(tmp_path))
+    assert set(rows) == KINDS | {"actv", "actv_grad"}
+    assert found.keys() == {key for key in seen if key[2] != "input"}
+    for key, check in found.items():
+        tensor = seen[key]
+        assert check["fingerprint"] == fingerprint(bytes_of(tensor)), key
+        assert check["fingerprint"] == of_core[key]["fingerprint"], key
+        if key[2] == "exp_avg_sq":
+            assert check["sketch"] == []
+            continue
+        sums, sizes = sketch(tensor.double().numpy())
+        assert (abs(check["sketch"] - sums) <= 2.0**-24 * abs(sums) + 1e-14 * sizes).all(), key
+    answer = trainmon.diagnose(str(tmp_path))
+    assert answer["verdict"] is None and answer["findings"] == []
+    assert answer["evidence"]["gap"] == {"fingerprints": 2 * 4}
+    assert answer["evidence"]["exp_avg"] == {"sketches": 2 * 4}
+    assert not any("fingerprints" in one["check"] for one in answer["not_checked"])
+
+
+DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn,
+          torch.float8_e5m2, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8,
+          torch.bool]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_operations_on_any_part_of_any_tensor(dtype, monkeypatch):
+    monkeypatch.setattr(check_ops, "CHUNK", 3000)
+    generator = torch.Generator().manual_seed(3)
+    whole = (torch.randn(40, 300, generator=generator) * 10).to(dtype)
+    cases = [(whole, 0), (whole.t(), 7), (whole[1:, 3:], 12345), (whole[:, :1].expand(40, 9), 64)]
+    cases += [(whole.reshape(-1)[at : at + n], first)
+              for at, n, first in ((1, 1, 0), (3, 2999, 4096), (5, 9001, 257), (0, 0, 5))]  # fmt: skip
+    for tensor, first in cases:
+        found = check_ops.check(tensor, first, None, torch.float64).tolist()
+        assert len(found) == CHECK_COLUMNS and found[0] == 1.0
+        before = bytes(first * tensor.element_size())
+        pieces = sum(int(piece) << 16 * i for i, piece in enumerate(found[1:5]))
+        assert pieces == fingerprint(before + bytes_of(tensor)), (dtype, tensor.shape, first)
+        values = np.concatenate([np.zeros(first), tensor.double().numpy().ravel()])
+        sums, sizes = sketch(values)
+        assert (abs(np.array(found[5:]) - sums) <= 1e-14 * sizes).all(), (dtype, first)
+
+
+def test_a_loss_scale_divides_the_sketch_alone():
+    tensor = torch.randn(700)
+    plain = check_ops.check(tensor, 0, None, torch.float64)
+    scaled = check_ops.check(tensor, 0, torch.tensor(8.0), torch.float64)
+    assert torch.equal(plain[:5], scaled[:5]) and torch.equal(plain[5:], scaled[5:] * 8.0)
+
+
+def test_a_value_that_is_not_finite_changes_one_sum():
+    tensor = torch.ones(700)
+    tensor[77] = float("nan")
+    finite = check_ops.check(tensor, 0, None, torch.float64)[5:].isfinite().tolist()
+    assert finite == [i != 77 % 8 for i in range(8)]
 
 
 def test_checks_is_a_key_of_configurations(tmp_path):

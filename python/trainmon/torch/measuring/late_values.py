@@ -8,7 +8,7 @@ import time
 import torch
 from torch import Tensor
 
-from trainmon.torch.measuring import ops
+from trainmon.torch.measuring import check_ops, ops
 from trainmon.torch.measuring.ops import dtype_name
 
 
@@ -42,8 +42,8 @@ class Copy:
 class Late:
     """Rows whose values follow. Rows and their order are known to the core at once."""
 
-    def __init__(self, core, part, eps: float):
-        self.core, self.part, self.eps = core, part, eps
+    def __init__(self, core, part, eps: float, checks: bool):
+        self.core, self.part, self.eps, self.checks = core, part, eps, checks
         self.lock = threading.Lock()  # a row and its vector must be added together
         self.vectors: list[Tensor] = []
         self.waiting = collections.deque()  # (copies with the rows they fill, rows, then)
@@ -61,6 +61,8 @@ class Late:
         """`scale`: a tensor of one number that what is measured is divided by."""
         try:
             vector = ops.measure(tensor, self.eps, scale)
+            if self.checks:
+                vector = torch.cat([vector, self._check(series, tensor, scale, vector)])
         except ops.Refused as refused:
             self.core.refuse(str(refused))
             return
@@ -68,6 +70,12 @@ class Late:
             dtype, shape = dtype_name(tensor), tuple(tensor.shape)
             self.core.add_late_row(series, dtype, shape, window, accum, call, flags)
             self.vectors.append(vector)
+
+    def _check(self, series: int, tensor: Tensor, scale, state: Tensor) -> Tensor:
+        first = self.core.checked_from(series, tensor.numel())
+        if first is None:
+            return check_ops.none(state.device, state.dtype)
+        return check_ops.check(tensor, first, scale, state.dtype)
 
     def scalars(self, tensors: list[Tensor], then) -> None:
         """Calls then(list of floats) once the values are here, from a later hook."""
