@@ -89,6 +89,24 @@ def test_two_processes(tmp_path, bare):
     assert len(merged[merged.kind == "param_updated"]) == 3 * 4
 
 
+def test_equations_over_ranks_hold(tmp_path):
+    run(tmp_path, "logs", "checks_run.py", "sound")
+    found = trainmon.diagnose(str(tmp_path / "run"))
+    assert found["findings"] == []
+    tensors, steps, ranks = 4, 12, 2
+    assert found["checked"]["reduce"] == tensors * steps * ranks
+    assert found["evidence"]["reduce"] == {"sketches": tensors * steps * ranks}
+    assert found["evidence"]["update"] == {"sketches": tensors * steps * ranks}
+    assert found["evidence"]["replicas"]["fingerprints"] >= tensors * steps
+
+
+def test_a_gradient_that_one_rank_doubles_is_found(tmp_path):
+    run(tmp_path, "logs", "checks_run.py", "doubled")
+    verdict = trainmon.diagnose(str(tmp_path / "run"))["verdict"]
+    assert (verdict["check"], verdict["step"], verdict["ranks"]) == ("reduce", 7, [1])
+    assert verdict["tensors"] == ["fc2.weight"] and verdict["certain"]
+
+
 def test_collectives(tmp_path):
     """Functions and primitives called by hand, what they were given and gave, against NumPy."""
     run(tmp_path, "logs", "collectives_run.py")

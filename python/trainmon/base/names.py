@@ -3,6 +3,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from trainmon.base.signals import pass_on
+
 
 def as_text(name: str) -> str:
     """A name as the core takes it: lone surrogates, which are not UTF-8, are written out."""
@@ -13,3 +15,13 @@ def listed(names: Iterable[str]) -> str:
     names = list(names)
     text = ", ".join(name or "model" for name in names[:10])
     return f"{text} and {len(names) - 10} more" if len(names) > 10 else text
+
+
+def attribute_of(given, name: str, otherwise=None):
+    """An attribute of an object of the user's, which need not have it: whatever a property or a
+    __getattr__ raises, the object has none."""
+    try:
+        return getattr(given, name, otherwise)
+    except Exception as error:
+        pass_on(error)
+        return otherwise

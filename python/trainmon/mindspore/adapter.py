@@ -72,7 +72,7 @@ class Adapter(AdapterBase):
                 "`include` chooses among them"
             )
         rows = super().prepare(config)
-        self.pairs = bool(self.kinds & {"mg_direction", "update_ratio"})
+        self.pairs = bool(self.kinds & {"mg_direction", "update_ratio", "update"})
         for parameter in self.parameters:
             parameter.label = self.selection.label(parameter)
         if config["budget"] is not None:
@@ -103,7 +103,7 @@ class Adapter(AdapterBase):
         micro = self.config["grad_acc_steps"] or 1
         selected = sum(p.selected for p in self.parameters)
         rows = selected * micro * len({"grad_unreduced", "grad_micro"} & self.kinds)
-        kinds = {"grad_reduced", "param_origin", "param_updated", "mg_direction"}
+        kinds = {"grad_reduced", "param_origin", "param_updated", "mg_direction", "update"}
         rows += selected * len(kinds & self.kinds)
         rows += selected * 2 if self.wants_state else 0
         if per_cell := 2 * len({"actv", "actv_grad"} & self.kinds):

@@ -7,7 +7,7 @@ from trainmon.base.names import listed
 # Of other frameworks.
 NOT_HERE = (
     "attn_entropy", "attn_max", "attn_max_logit", "stable_rank", "spectral_norm",
-    "router_similarity", "router_entropy", "update", "input", "input_entropy",
+    "router_similarity", "router_entropy", "input", "input_entropy",
 )  # fmt: skip
 IN_GRAPH = "compiled: MindSpore calls no hook there"
 

@@ -24,6 +24,7 @@ class Declared:
         self.optimizer, self.coverage = optimizer, coverage
         self.groups = _core.DeclaredGroups(core, index)
         self.on_host = ms.get_context("device_target") == "CPU"
+        self.group_of: list[int] = []  # by place of the parameter; empty: groups are dicts
 
     def read(self) -> None:
         """Before the step that uses them."""
@@ -39,12 +40,18 @@ class Declared:
         count = len(optimizer.parameters)
         rates = list(rates) if optimizer.is_group_lr else [rates] * count
         decays = list(optimizer.group_weight_decay) if optimizer.is_group else [decays] * count
+        flags = getattr(optimizer, "decay_flags", ())
+        if len(flags) == count:  # none of names with gamma or beta, unless somebody chose
+            decays = [decay if flag else 0.0 for decay, flag in zip(decays, flags)]
         own = self._numbers({name: getattr(optimizer, name, None) for name in NUMBERS})
         if isinstance(optimizer, nn.AdamWeightDecay):
             own["decoupled_weight_decay"] = True
         found: dict[tuple, dict] = {}  # in the order of parameters
+        numbers: dict[tuple, int] = {}
+        self.group_of.clear()
         for rate, decay in zip(rates, decays):
             key = id(rate), decay if isinstance(decay, float) else id(decay)
+            self.group_of.append(numbers.setdefault(key, len(numbers)))
             if key not in found:
                 found[key] = {**self._numbers({"lr": rate, "weight_decay": decay}), **own}
         return list(found.values())

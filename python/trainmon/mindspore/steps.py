@@ -7,6 +7,7 @@ from trainmon.base.rows import NO_SERIES
 from trainmon.mindspore.declared import Declared
 from trainmon.mindspore.momentum import Directions, Updates
 from trainmon.mindspore.parameters import states_of, steps_taken
+from trainmon.mindspore.step_formulas import StepFormulas
 
 STILL_SCALED = 1
 
@@ -22,7 +23,7 @@ class Steps:
         self.scale = 1.0
         self.parameters: list = []  # in the order of the optimizer's, None for those not watched
         self.states: dict[str, list] = {}
-        self.directions = self.updates = None
+        self.directions = self.updates = self.formulas = None
         # The faces of other monitors have no place for what optimizers say.
         self.declared = None
         if adapter.fixed_selection is None:
@@ -42,6 +43,7 @@ class Steps:
         self.states = states_of(self.optimizer) if adapter.wants_state or adapter.pairs else {}
         self.directions = Directions(adapter, self) if "mg_direction" in adapter.kinds else None
         self.updates = Updates(adapter, self) if "update_ratio" in adapter.kinds else None
+        self.formulas = StepFormulas(adapter, self) if "update" in adapter.kinds else None
         self.window = self.core.window(self.index)
         self.refresh()
 
@@ -80,6 +82,8 @@ class Steps:
             self._read(self.read_list, "param_updated", self.optimizer.parameters)
             if not self.adapter.state_before:
                 self._read_state()
+            if self.formulas is not None:
+                self._read(self.formulas.read)
         self.core.end_attempt(self.index, "taken", self.scale)
         self.adapter.step_ended(self)
         self.adapter.seal("after_step")

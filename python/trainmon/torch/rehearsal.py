@@ -167,7 +167,11 @@ def _clean(model: nn.Module) -> None:
     for module in list(model.modules()):
         vars(module).pop("_compiled_call_impl", None)
         for key, child in module._modules.items():
+            seen = {id(child)}
             while isinstance(inner := getattr(child, "_orig_mod", None), nn.Module):
+                if id(inner) in seen:
+                    break
+                seen.add(id(inner))
                 child = module._modules[key] = inner
         for hooks in (getattr(module, name) for name in _HOOKS):
             for key, hook in list(hooks.items()):

@@ -183,3 +183,58 @@ def test_a_config_file_may_begin_with_a_byte_order_mark(tmp_path):
     with trainmon.watch(model, SGD(model.parameters(), 0.1), config=path, out=out, every=1):
         model(torch.full((2,), 0.25)).sum().backward()
     assert np.all(trainmon.read_table(out, stats=["zeros"])["zeros"] >= 0)
+
+
+class OfItself(torch.nn.Linear):
+    """`model.module.weight` holds with DDP and without."""
+
+    @property
+    def module(self):
+        return self
+
+
+def test_a_model_that_is_its_own_attribute_module(tmp_path):
+    model = OfItself(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with trainmon.watch(model, optimizer, out=tmp_path / "run"):
+        model(torch.ones(8, 4)).sum().backward()
+        optimizer.step()
+    assert trainmon.read_table(tmp_path / "run").num_rows > 0
+    assert trainmon.estimate(OfItself(4, 2), inputs=torch.ones(8, 4)).kinds
+
+
+class Closed(torch.nn.Module):
+    """What the model says of itself raises; training asks none of it."""
+
+    module = device = config = property(lambda self: 1 / 0)
+
+    def __init__(self, *sizes):
+        super().__init__()
+        self.layer = torch.nn.Linear(*sizes)
+
+    def forward(self, values):
+        return self.layer(values)
+
+    def __getattr__(self, name):
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            raise KeyError(name) from None
+
+
+class ClosedSGD(torch.optim.SGD):
+    def __getattr__(self, name):
+        raise (AttributeError if name in ("grad_scale", "found_inf") else KeyError)(name)
+
+
+@pytest.mark.parametrize("checks", [False, True])
+def test_what_properties_of_a_model_raise_is_none_of_ours(tmp_path, checks):
+    model = torch.nn.Sequential(Closed(4, 4), Closed(4, 2))
+    for watched in (model, model[1]):
+        optimizer = ClosedSGD(watched.parameters(), lr=0.1)
+        out = tmp_path / type(watched).__name__
+        with trainmon.watch(watched, optimizer, out=out, kinds="all", checks=checks) as monitor:
+            watched(torch.ones(8, 4)).sum().backward()
+            optimizer.step()
+        assert monitor.health()["parts_off"] == {}
+        assert trainmon.read_table(out).num_rows > 0

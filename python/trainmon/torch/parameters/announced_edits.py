@@ -5,6 +5,7 @@ import weakref
 
 import torch
 
+from trainmon.base.names import attribute_of
 from trainmon.torch.hooks.hook import Hook, ModuleHook
 
 MODULE = OPTIMIZER = "register_load_state_dict_post_hook"
@@ -39,9 +40,11 @@ class LoadedModules:
     def find(self) -> None:
         """Those that came are hooked, too."""
         for root in self.adapter.roots:
-            while isinstance(root, torch.nn.Module):
+            seen = set()  # a property `module` may give the module itself
+            while isinstance(root, torch.nn.Module) and id(root) not in seen:
+                seen.add(id(root))
                 self._add(root)
-                root = getattr(root, "module", None)
+                root = attribute_of(root, "module")
         for parameter in self.adapter.parameters:
             if parameter.owned:
                 self._add(parameter.owner)
@@ -95,7 +98,7 @@ def announce_edits(adapter) -> None:
         except AttributeError:  # torch before 2.2, and wrappers that never became an Optimizer
             pass
     for optimizer in adapter.around:
-        methods = [getattr(optimizer, name, None) for name in SWITCHES]
+        methods = [attribute_of(optimizer, name) for name in SWITCHES]
         if all(map(callable, methods)) and hasattr(optimizer, "__dict__"):
             for name in SWITCHES:
                 adapter.handles.add(Switch(adapter, optimizer, name))

@@ -6,6 +6,7 @@ import inspect
 import torch
 
 from trainmon import _core
+from trainmon.base.names import attribute_of
 from trainmon.torch.parameters.momentum import locals_of
 
 # From the more to the less special: AdamW is an Adam in newer versions of torch.
@@ -141,5 +142,5 @@ def formula_of(steps) -> str | None:
 
 
 def _that_steps(optimizer):
-    inner = getattr(optimizer, "optim", None)  # of ZeroRedundancyOptimizer
+    inner = attribute_of(optimizer, "optim")  # of ZeroRedundancyOptimizer
     return inner if isinstance(inner, torch.optim.Optimizer) else optimizer

@@ -4,6 +4,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from trainmon.base.names import attribute_of
+
 
 def closure_of(args: tuple, kwargs: dict):
     """What step() was given for one, None if nothing."""
@@ -69,8 +71,8 @@ _SCALER_STEP = getattr(torch.amp, "GradScaler", torch.cuda.amp.GradScaler).step.
 
 def fused_scaling(optimizer) -> tuple | None:
     """(grad_scale, found_inf) while GradScaler leaves both to the optimizer's own kernel."""
-    found_inf = getattr(optimizer, "found_inf", None)
+    found_inf = attribute_of(optimizer, "found_inf")
     if not isinstance(found_inf, Tensor):
         return None
-    scale = getattr(optimizer, "grad_scale", None)
+    scale = attribute_of(optimizer, "grad_scale")
     return scale if isinstance(scale, Tensor) else None, found_inf

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import torch
 
+from trainmon.base.names import attribute_of
 from trainmon.base.optimizers import by_name
 
 
@@ -35,14 +36,14 @@ def class_names(bare, everything: tuple) -> list[str]:
 
 def has_stages(optimizer) -> bool:
     """Whether a step of it is two, with a backward of its own before each, as of SAM."""
-    stages = (getattr(optimizer, name, None) for name in ("first_step", "second_step"))
+    stages = (attribute_of(optimizer, name) for name in ("first_step", "second_step"))
     return all(map(callable, stages))
 
 
 def grad_scaler(given, optimizers=()):
     """The GradScaler, None if there is none or it does nothing. Accelerate's optimizers have theirs."""
     if given is None:
-        theirs = (getattr(optimizer, "scaler", None) for optimizer in whole_chain(optimizers))
+        theirs = (attribute_of(optimizer, "scaler") for optimizer in whole_chain(optimizers))
         given = next(filter(_is_scaler, theirs), None)
     if given is None:
         return None
@@ -68,7 +69,7 @@ def _bare(optimizer, roots) -> list:
     found = [one for one in _inside(optimizer, []) if _is_torchs(one)]
     if found:
         return found
-    if roots and getattr(optimizer, "is_stub_optimizer", False):
+    if roots and attribute_of(optimizer, "is_stub_optimizer", False):
         return [NoOptimizer(roots)]
     raise TypeError(
         "optimizer must be a torch.optim.Optimizer, a list or a dict of them, not "
@@ -91,12 +92,12 @@ def _wrapped(optimizer) -> list:
     """What steps when the optimizer does. One with step hooks wraps nothing but what steps all of
     its tensors. Others are its own, or have a part of them (ZeroRedundancyOptimizer)."""
     hooked = _has_step_hooks(optimizer)
-    inner = getattr(optimizer, "chained_optimizers", None)
+    inner = attribute_of(optimizer, "chained_optimizers")
     if not isinstance(inner, (list, tuple)):
-        inner = [getattr(optimizer, "optimizer", None) or getattr(optimizer, "optim", None)]
+        inner = [attribute_of(optimizer, "optimizer") or attribute_of(optimizer, "optim")]
     inner = [one for one in inner if one is not None and one is not optimizer]
     if not inner or (hooked and not _steps_same(optimizer, inner[0])):
-        values = [*getattr(optimizer, "__dict__", {}).values()]
+        values = [*attribute_of(optimizer, "__dict__", {}).values()]
         lists = [value for value in values if isinstance(value, (list, tuple))]
         values += [one for value in lists for one in value[:100]]
         inner = [v for v in values if v is not optimizer and _has_step_hooks(v) and tensors_of(v)]
@@ -124,7 +125,7 @@ def _is_torchs(optimizer) -> bool:
 
 
 def _has_step_hooks(optimizer) -> bool:
-    return isinstance(getattr(optimizer, "_optimizer_step_pre_hooks", None), dict)
+    return isinstance(attribute_of(optimizer, "_optimizer_step_pre_hooks"), dict)
 
 
 def is_around(outer, bare) -> bool:

@@ -6,6 +6,7 @@ import math
 from torch import Tensor
 
 from trainmon import _core
+from trainmon.base.names import attribute_of
 from trainmon.torch.hooks.backward import IDLE
 from trainmon.torch.hooks.hook import run_eagerly
 from trainmon.torch.steps.calls import closure_of, fused_scaling, initialises_state, is_inside
@@ -285,7 +286,7 @@ class Steps(_core.Steps):
     def _read_groups(self) -> None:
         """When nothing but the step itself is still to come: a closure may set the rate, too."""
         if self.recording and self.groups is not None:
-            self.groups.read(getattr(self.optimizer, "param_groups", None))
+            self.groups.read(attribute_of(self.optimizer, "param_groups"))
 
     def _watched(self, fn):
         runs = 0

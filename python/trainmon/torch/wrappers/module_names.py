@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import nn
 
+from trainmon.base.names import attribute_of
+
 # Attributes under which wrappers keep the user's module.
 _INNER = {
     "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module",
@@ -118,8 +120,8 @@ def inside_compiled(root: nn.Module) -> set[int]:
 
 def _compiled(module: nn.Module) -> nn.Module | None:
     """What is compiled when `module` is called: by torch.compile(module), by module.compile()."""
-    inner = getattr(module, "_orig_mod", None)
-    if inner is None and getattr(module, "_compiled_call_impl", None) is not None:
+    inner = attribute_of(module, "_orig_mod")
+    if inner is None and attribute_of(module, "_compiled_call_impl") is not None:
         return module
     return inner
 
