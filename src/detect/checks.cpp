@@ -79,6 +79,41 @@ std::optional<Distance> Window::distance(
   return nearest;
 }
 
+void Moves::note(const StepEvidence& step) {
+  for (const Observation& after : step.all()) {
+    if (after.quantity != Quantity::weight_after || have(after)) continue;
+    const Observation* const before = step.find(after.tensor, Quantity::weight_before, after.rank);
+    if (before == nullptr || are_equal(*before, after)) continue;
+    std::vector<bool>& moved = moved_[after.rank];
+    if (moved.size() <= after.tensor) moved.resize(after.tensor + 1);
+    moved[after.tensor] = true;
+  }
+}
+
+bool Moves::have(const Observation& one) const {
+  const auto rank = moved_.find(one.rank);
+  return rank != moved_.end() && one.tensor < rank->second.size() && rank->second[one.tensor];
+}
+
+std::string Window::why_own(const StepEvidence& step, const Observation& weight) const {
+  const auto has = [&](Quantity quantity) {
+    return step.find(weight.tensor, quantity, weight.rank) != nullptr;
+  };
+  const auto is_gradient = [](const Observation& one) {
+    return one.quantity == Quantity::grad_reduced || one.quantity == Quantity::grad_unreduced;
+  };
+  // A target network, an average of weights, a bank of memory.
+  if (!has(Quantity::grad_reduced) && !has(Quantity::grad_unreduced) &&
+      std::ranges::any_of(step.all(), is_gradient)) {
+    return "they have no gradient, and the training may copy or average into them";
+  }
+  const bool are_told = has(Quantity::weight_before) && has(Quantity::weight_after);
+  if (are_told && !moves.have(weight)) {
+    return "no step of the optimizer has moved them so far, and the training may do it by itself";
+  }
+  return "";
+}
+
 bool Window::has_known_formula(const Observation& one) const {
   if (now.find(one.tensor, Quantity::update, one.rank) != nullptr) return true;
   const auto rank = formulas.find(one.rank);

@@ -88,6 +88,18 @@ class Held {
   std::map<std::pair<Check, std::int32_t>, Count> counts_;
 };
 
+// Which weights a step of an optimizer has moved, so far as rows tell. One thread.
+class Moves {
+ public:
+  // Of a step that was checked.
+  void note(const StepEvidence& step);
+  // Of the tensor and rank of a row.
+  bool have(const Observation& one) const;
+
+ private:
+  std::map<std::int32_t, std::vector<bool>> moved_;  // by rank, tensor
+};
+
 struct Window {
   const StepEvidence& now;
   const StepEvidence* before = nullptr;  // of the step before, of the same restart; or nullptr
@@ -99,6 +111,7 @@ struct Window {
   Held& held;
   const LoggedNorms& logged_norms;  // of this step
   const KnownFormulas& formulas;
+  const Moves& moves;  // of the steps before
 
   // nullptr where the optimizer of a tensor declared nothing on that rank.
   const GroupValues* groups(const Observation& one) const;
@@ -110,6 +123,9 @@ struct Window {
   // Whether the optimizer of a tensor takes the steps of a formula that is known. Others declare
   // the values of one, too.
   bool has_known_formula(const Observation& one) const;
+  // Why a weight may be the training's own to change. It has no gradient in a step in which others
+  // have, or no step has moved it. Empty where nothing says so.
+  std::string why_own(const StepEvidence& step, const Observation& weight) const;
   // Whether an edit was announced between two rows of one rank.
   bool has_edit(const Observation& from, const Observation& to) const;
   // One of this step, of one rank; certain, without a text.
@@ -128,7 +144,7 @@ void check_start(const Window& window, Findings& found);
 // that end while gradients go on, not.
 void check_present(const Window& window, Findings& found);
 // What a step left is what the next one finds: weights, between param_updated and param_origin.
-// Keeps which weights a step has moved.
+// Says once of each tensor what may be meant.
 class Gaps {
  public:
   void check(const Window& window, Findings& found);
@@ -145,10 +161,6 @@ class Gaps {
   };
   // Why a change may be meant; empty where nothing says so.
   std::string reason(const Window& window, const Changed& one, const OfRank& rank) const;
-  bool has_moved(const Observation& one) const;
-  void note_moves(const Window& window);
-
-  std::map<std::int32_t, std::vector<bool>> moved_;        // by rank, tensor
   std::set<std::pair<std::int32_t, std::uint32_t>> said_;  // rank, tensor: with a reason
 };
 // Ranks that hold the same tensor hold the same elements. Said where it begins.
@@ -169,6 +181,10 @@ class Updates {
   std::map<std::pair<std::int32_t, std::uint32_t>, std::int64_t> steps_;  // by rank, tensor
 };
 
+struct Reduction;
+struct Scale;
+struct Off;
+
 // The reduced gradient is the mean of the unreduced ones, but for one factor of clipping. Such a
 // factor leaves one norm, and is another in another step. A larger one is no clipping, but where
 // it is another in other steps the training multiplies its gradients. Keeps the factors.
@@ -177,8 +193,8 @@ class Reductions {
   void check(const Window& window, Findings& found);
 
  private:
-  // The gradients of one optimizer.
   struct Group;
+  struct Failed;
   // By which most gradients of a rank are scaled.
   struct Scaled {
     double factor = 1.0;
@@ -213,11 +229,17 @@ class Reductions {
   // `factors` by place of the rank in the window.
   void check_factors(const Window& window, const std::vector<Scaled>& factors, const Group& group,
                      Findings& found);
+  static Failed failed(const Window& window, const Reduction& one, std::vector<Off> off,
+                       const std::vector<Scale>& scales, const Finding& first);
+  void report(std::vector<Failed>& all, Findings& found);
   // Whether all gradients of a rank were multiplied by one number, and that may be meant.
   bool is_meant(const Window& window, const Group& group, std::int32_t rank, Findings& found);
   using Place = std::pair<std::int32_t, std::int32_t>;  // rank, optimizer
   std::map<Place, Seen> seen_;
   std::map<Place, Grown> grown_;
+  // Largest elements of one gradient that may have been clipped by value: what was said of it.
+  std::map<double, std::vector<Finding>> limits_;
+  std::set<std::uint32_t> said_;  // tensors that may be clipped alone
 };
 
 // Gradients that were not zero in ten steps and then are, in three. Keeps what it saw.

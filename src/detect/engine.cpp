@@ -18,7 +18,8 @@ void Engine::take(StepEvidence&& evidence) {
                       lossy_[evidence.restart],
                       held_,
                       norms_[evidence.restart],
-                      formulas_};
+                      formulas_,
+                      moves_};
   if (!has_begun_) check_start(window, findings_);
   has_begun_ = true;
   inputs_.check(window, findings_);
@@ -34,6 +35,7 @@ void Engine::take(StepEvidence&& evidence) {
   gradient_norms_.check(window, findings_);
   norms_.clear();
   findings_.join_ranks(evidence.restart, evidence.step);
+  moves_.note(evidence);
   before_ = std::move(evidence);
   forget_edits(*before_);
 }

@@ -61,6 +61,7 @@ class Engine {
   std::map<std::int32_t, LoggedNorms> norms_;
   KnownFormulas formulas_;
   Held held_;
+  Moves moves_;
   Gaps gaps_;
   bool has_begun_ = false;
   std::optional<StepEvidence> before_;

@@ -9,17 +9,6 @@
 namespace trainmon::detect {
 namespace {
 
-bool is_gradient(const Observation& one) {
-  return one.quantity == Quantity::grad_reduced || one.quantity == Quantity::grad_unreduced;
-}
-
-// What has none while others have is no parameter that the optimizer trains: a target network, an
-// average of weights.
-bool has_gradient(const StepEvidence& step, const Observation& weight) {
-  return step.find(weight.tensor, Quantity::grad_reduced, weight.rank) != nullptr ||
-         step.find(weight.tensor, Quantity::grad_unreduced, weight.rank) != nullptr;
-}
-
 bool are_replicas_of_one(const std::vector<const Observation*>& ranks) {
   return std::ranges::all_of(ranks, [&](const Observation* one) {
     return one->is_replicated && are_equal(*one, *ranks.front());
@@ -38,7 +27,6 @@ bool is_alike_on_ranks(const Window& window, std::uint32_t tensor) {
 }  // namespace
 
 void Gaps::check(const Window& window, Findings& found) {
-  note_moves(window);
   if (window.before == nullptr) return;
   std::map<std::int32_t, OfRank> ranks;
   std::vector<Changed> changed;
@@ -47,6 +35,7 @@ void Gaps::check(const Window& window, Findings& found) {
     const Observation* const before =
         window.now.find(after.tensor, Quantity::weight_before, after.rank);
     if (before == nullptr || before->forward_changes || window.has_edit(after, *before)) continue;
+    if (before->dtype != after.dtype) continue;  // other bits say the same, as after .double()
     const Evidence evidence = evidence_of_bits({&after, before});
     found.checked(Check::gap, evidence);
     OfRank& rank = ranks[after.rank];
@@ -77,13 +66,8 @@ void Gaps::check(const Window& window, Findings& found) {
 }
 
 std::string Gaps::reason(const Window& window, const Changed& one, const OfRank& rank) const {
-  const bool has_gradients = std::ranges::any_of(window.before->all(), is_gradient);
-  if (has_gradients && !has_gradient(*window.before, *one.after)) {
-    return "they have no gradient, and the training may copy or average into them";
-  }
-  if (!has_moved(*one.after)) {
-    return "no step of the optimizer has moved them so far, and the training may do it by itself";
-  }
+  std::string own = window.why_own(*window.before, *one.after);
+  if (!own.empty()) return own;
   if (rank.changed > 1 && 2 * rank.changed > rank.compared) {
     return "most weights did so at once, as where a program loads or averages them";
   }
@@ -91,25 +75,6 @@ std::string Gaps::reason(const Window& window, const Changed& one, const OfRank&
     return "all ranks did the same to them, as a program does";
   }
   return "";
-}
-
-bool Gaps::has_moved(const Observation& one) const {
-  const auto rank = moved_.find(one.rank);
-  return rank != moved_.end() && one.tensor < rank->second.size() && rank->second[one.tensor];
-}
-
-void Gaps::note_moves(const Window& window) {
-  // The step before: this one's weights are what is being checked.
-  if (window.before == nullptr) return;
-  for (const Observation& after : window.before->all()) {
-    if (after.quantity != Quantity::weight_after || has_moved(after)) continue;
-    const Observation* const before =
-        window.before->find(after.tensor, Quantity::weight_before, after.rank);
-    if (before == nullptr || are_equal(*before, after)) continue;
-    std::vector<bool>& moved = moved_[after.rank];
-    if (moved.size() <= after.tensor) moved.resize(after.tensor + 1);
-    moved[after.tensor] = true;
-  }
 }
 
 }  // namespace trainmon::detect

@@ -55,6 +55,14 @@ void check_replicas(const Window& window, Findings& found) {
     name_odd_ones(ranks, *one);
     one->text = std::string(quantity_name(first.quantity)) +
                 " differs between ranks that must hold the same";
+    const bool is_weight =
+        first.quantity == Quantity::weight_before || first.quantity == Quantity::weight_after;
+    const std::string own =
+        is_weight && window.before != nullptr ? window.why_own(*window.before, first) : "";
+    if (!own.empty()) {
+      one->certain = false;
+      one->text += "; " + own;
+    }
     found.add(std::move(*one));
   }
 }

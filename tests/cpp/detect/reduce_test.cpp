@@ -145,6 +145,41 @@ TEST(Engine, AFactorAboveOneThatBeginsAndStaysIsCertain) {
   }
 }
 
+// Limits that nobody writes; they clip from step 9 on.
+TEST(Engine, ClippingOfSingleTensorsByAnyLimitIsNoVerdict) {
+  const auto by_value = [](std::vector<float>& g, std::size_t) {
+    for (float& x : g) x = std::clamp(x, -0.0123457F, 0.0123457F);
+  };
+  const auto by_value_of_one = [&](std::vector<float>& g, std::size_t i) {
+    if (i == 4) by_value(g, i);
+  };
+  const auto adaptively = [](std::vector<float>& g, std::size_t i) {
+    double sum_sq = 0.0;
+    for (const float x : g) sum_sq += static_cast<double>(x) * x;
+    const double limit = 0.0123457 * (1.0 + static_cast<double>(i));
+    const float factor = std::min(1.0F, static_cast<float>(limit / std::sqrt(sum_sq)));
+    for (float& x : g) x *= factor;
+  };
+  const std::vector<std::function<void(std::vector<float>&, std::size_t)>> all = {
+      by_value, by_value_of_one, adaptively};
+  for (const auto& clip : all) {
+    for (const bool has_checks : {true, false}) {
+      Training<float> training(41, 2, kSizes, Formula::adam);
+      training.has_checks = has_checks;
+      training.after_backward = [&] {
+        for (auto& rank : training.ranks()) {
+          for (std::size_t i = 0; training.steps() > 8 && i < kSizes.size(); ++i) {
+            clip(rank.reduced[i], i);
+          }
+        }
+      };
+      for (int i = 0; i < 20; ++i) training.step();
+      EXPECT_FALSE(training.findings().verdict());
+      EXPECT_LE(training.findings().all().size(), 5U);
+    }
+  }
+}
+
 TEST(Engine, WhereNothingSaysHowRanksRelateNoMeanIsChecked) {
   Training<float> training(35, 2, kSizes, Formula::adam);
   training.are_independent = true;

@@ -57,8 +57,9 @@ class Training:
         loss_of(self.model, step).backward()
         self.optimizer.step()
 
-    def run(self, out, has_checks, flip_at=None):
-        how = {"checks": True} if has_checks else {"kinds": ["grads", "weights", "moments"]}
+    def run(self, out, has_checks, flip_at=None, **how):
+        if not how:
+            how = {"checks": True} if has_checks else {"kinds": ["grads", "weights", "moments"]}
         self.watched = trainmon.watch(self.model, self.optimizer, every=1, out=str(out), **how)
         with self.watched:
             for step in range(STEPS):
@@ -236,9 +237,32 @@ class Lookahead(Training):
             torch._foreach_copy_(weights, self.slow)
 
 
+class AnotherOptimizer(Training):
+    """It steps the head from some step on, and watch() was not given it."""
+
+    noticed = {"gap"}
+
+    def stepped(self):
+        self.other = optim.SGD(self.model.head.parameters(), lr=1e-2)
+        return [*self.model.tokens.parameters(), *self.model.body.parameters()]
+
+    def step(self, step):
+        super().step(step)
+        if step >= 10:
+            self.other.step()
+
+
+class BecomesDouble(Training):
+    kind, values = optim.SGD, {"lr": 1e-2}
+
+    def before(self, step):
+        if step == 10:
+            self.model.double()
+
+
 LEGITIMATE = [
     MaxNorm, LoadsAPart, LoadsATarget, Masters, ClosureSetsTheRate, HookSetsTheRate, OwnFormula,
-    OwnPlainFormula, StateCleared, NewOptimizer, AverageSwappedIn, Lookahead,
+    OwnPlainFormula, StateCleared, NewOptimizer, AverageSwappedIn, Lookahead, AnotherOptimizer, BecomesDouble,
 ]  # fmt: skip
 
 
@@ -254,6 +278,13 @@ def test_it_is_no_verdict(kind, has_checks, tmp_path):
             for one in answer["not_checked"]
         )
         assert answer["checked"]["gap"] == (STEPS - 1) * 8
+
+
+@pytest.mark.parametrize(
+    "how", [{"kinds": ["weights"]}, {"checks": True, "include": ["target"]}], ids=str
+)
+def test_a_target_is_no_verdict_where_no_gradient_is_recorded(how, tmp_path):
+    assert LoadsATarget().run(tmp_path, None, **how)["verdict"] is None
 
 
 @pytest.mark.parametrize(
@@ -284,6 +315,10 @@ OF_RANKS = {
     "own_hook": set(),
     "max_norm": set(),
     "replaced_weight_on_all": {"gap"},
+    "clipped_by_odd_value": {"reduce"},
+    "clipped_each_by_odd_norm": {"reduce"},
+    "clipped_adaptively": {"reduce"},
+    "bank_of_a_rank": {"replicas", "gap"},
 }
 
 

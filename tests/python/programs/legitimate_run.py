@@ -64,11 +64,25 @@ def factor_of(name: str, step: int) -> float:
     return 2.0 if name == "multiplied_at_times" and step % 8 == 7 else 1.0
 
 
+def clip(name: str, parameters: list) -> None:
+    if name == "clipped_by_odd_value":
+        nn.utils.clip_grad_value_(parameters, 0.0123456)
+    for parameter in parameters:
+        if name == "clipped_each_by_odd_norm":
+            nn.utils.clip_grad_norm_(parameter, 0.0234567)
+        if name == "clipped_adaptively":  # by the norm of its weight
+            gradient = parameter.grad
+            most = 0.004 * parameter.detach().norm().clamp(min=1e-3)
+            gradient.mul_(torch.clamp(most / gradient.norm(), max=1.0))
+
+
 def train(name: str, out: Path) -> None:
     has_checks, name = name.startswith(CHECKED), name.removeprefix(CHECKED)
     torch.manual_seed(3)
     tokens = nn.Embedding(30, 12, max_norm=4.0 if name == "max_norm" else None)
     model = nn.Sequential(tokens, nn.Linear(12, 24), nn.Tanh(), nn.Linear(24, 30))
+    if name == "bank_of_a_rank":
+        model.bank = nn.Parameter(torch.zeros(4), requires_grad=False)
     wrapped = DistributedDataParallel(model)
     state = {"step": 0}
     is_late = has_checks  # the hook comes after watch()
@@ -89,6 +103,10 @@ def train(name: str, out: Path) -> None:
         batch = torch.randint(30, (8, 5), generator=random)
         scores = wrapped(batch).flatten(0, 1)
         nn.functional.cross_entropy(scores, (3 * batch + 1).flatten() % 30).backward()
+        if step >= 10:
+            clip(name, list(model.parameters()))
+        if name == "bank_of_a_rank" and step >= 5:
+            model.bank.copy_(batch.flatten()[:4])
         if (factor := factor_of(name, step)) != 1.0:
             for parameter in model.parameters():
                 parameter.grad.mul_(factor)

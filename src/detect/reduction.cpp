@@ -1,0 +1,146 @@
+// The sum over a tensor is linear, so the sum of the mean is the mean of the sums; likewise its
+// sketch. Each element of a mean of n is rounded less than n times, by at most u of what was
+// added. So the bound holds for any order in which a collective adds.
+#include "detect/reduction.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "model/rounding.h"
+
+namespace trainmon::detect {
+namespace {
+
+double residual(const Observation& reduced, const Reduction& one, double factor) {
+  return reduced.linear(one.evidence).add(-factor, one.mean).norm();
+}
+
+double bound_of(const Observation& reduced, const Reduction& one, double factor) {
+  // The multiplication by the factor rounds once more. Below the smallest normal number it does
+  // so by half of the distance that numbers have there. A factor that an infinity made small
+  // leads there.
+  const double unit = unit_roundoff(reduced.dtype);
+  const Linear linear = reduced.linear(one.evidence);
+  return factor * one.bound + 2.0 * unit * linear.size + linear.stored +
+         reduced.count * 2.0 * unit * smallest_normal(reduced.dtype);
+}
+
+// A number that a person writes: of at most two digits, or a few bits as 0.375.
+bool is_round(double value, double tolerance) {
+  if (value == 0.0 || !std::isfinite(value)) return false;
+  int exponent = 0;
+  const double bits = 4.0 * std::frexp(value, &exponent);
+  if (std::abs(bits - std::round(bits)) <= tolerance * bits) return true;
+  const double unit = std::pow(10.0, std::floor(std::log10(value)) - 1.0);
+  return std::abs(value - std::round(value / unit) * unit) <= tolerance * value;
+}
+
+}  // namespace
+
+std::map<std::int32_t, std::vector<Reduction>> reductions(const Window& window) {
+  std::map<std::int32_t, std::vector<Reduction>> all;
+  const double count = static_cast<double>(window.ranks.size());
+  for (std::uint32_t tensor = 0; tensor < window.tensors.size(); ++tensor) {
+    const auto parts = window.now.of(tensor, Quantity::grad_unreduced);
+    if (parts.size() != window.ranks.size()) continue;
+    if (!std::ranges::all_of(parts, &Observation::is_finite)) continue;
+    if (std::ranges::any_of(parts, &Observation::is_independent)) continue;
+    Reduction one;
+    one.tensor = tensor;
+    std::vector<const Observation*> all_of_it = window.now.of(tensor, Quantity::grad_reduced);
+    all_of_it.insert(all_of_it.end(), parts.begin(), parts.end());
+    one.evidence = evidence_of_sums(all_of_it);
+    for (const Observation* part : parts) one.mean.add(1.0 / count, part->linear(one.evidence));
+    const DType dtype = parts.front()->dtype;
+    one.bound = (count + 2.0) * unit_roundoff(dtype) * one.mean.size + one.mean.stored +
+                parts.front()->count * count * smallest_normal(dtype) * unit_roundoff(dtype);
+    all[window.tensors[tensor].optimizer].push_back(one);
+  }
+  return all;
+}
+
+bool may_be_clipped_alone(const Observation& reduced) {
+  // Of a norm the function that clips keeps a little away from zero.
+  return is_round(reduced.absmax, 1e-6) || is_round(reduced.norm(), 1e-4);
+}
+
+Off off_by(const Observation& reduced, const Reduction& one, const Scale& scale) {
+  const double bound = bound_of(reduced, one, scale.factor) + scale.error * one.mean.norm();
+  return {&reduced, residual(reduced, one, scale.factor), bound};
+}
+
+Off nearest_of(const Observation& reduced, const Reduction& one, const std::vector<Scale>& scales) {
+  std::optional<Off> nearest;
+  for (const Scale& scale : scales) {
+    const Off off = off_by(reduced, one, scale);
+    if (!nearest || off.value * nearest->bound < nearest->value * off.bound) nearest = off;
+  }
+  return *nearest;
+}
+
+Scale own_scale(const Observation& reduced, const Reduction& one) {
+  Scale scale;
+  scale.factor = one.mean.dot(reduced.linear(one.evidence)) / one.mean.dot(one.mean);
+  scale.error = bound_of(reduced, one, std::abs(scale.factor)) / one.mean.norm();
+  return scale;
+}
+
+bool is_clipping(double factor) {
+  return factor > 0.0 && factor < 1.0;
+}
+
+Scale common_scale(const std::vector<ScaledTensor>& all) {
+  std::vector<double> factors;
+  double error = 1.0;  // of the tensor that tells it best
+  for (const ScaledTensor& one : all) {
+    const double size = one.mean->mean.norm();
+    if (size != 0.0) error = std::min(error, one.mean->bound / size);
+    if (size > 8.0 * one.mean->bound) {
+      factors.push_back(own_scale(*one.reduced, *one.mean).factor);
+    }
+  }
+  if (factors.empty()) return {};
+  const auto middle = factors.begin() + std::ssize(factors) / 2;
+  std::nth_element(factors.begin(), middle, factors.end());
+  return {*middle, 4.0 * error * std::max(1.0, *middle)};
+}
+
+std::vector<ScaledTensor> scaled_of(const Window& window, const std::vector<Reduction>& all,
+                                    std::int32_t rank) {
+  std::vector<ScaledTensor> scaled;
+  for (const Reduction& one : all) {
+    const Observation* const reduced = window.now.find(one.tensor, Quantity::grad_reduced, rank);
+    if (reduced == nullptr || !reduced->is_finite || may_be_clipped_alone(*reduced)) continue;
+    scaled.push_back({&one, reduced});
+  }
+  return scaled;
+}
+
+std::vector<Scale> scales_of(std::vector<ScaledTensor> left) {
+  constexpr int kMostTried = 16;  // people clip few groups
+  const Scale common = common_scale(left);
+  std::vector<Scale> scales = {Scale{}, is_clipping(common.factor) ? common : Scale{}};
+  std::erase_if(left, [&](const ScaledTensor& one) {
+    return nearest_of(*one.reduced, *one.mean, scales).is_within();
+  });
+  std::vector<Scale> own;
+  for (const ScaledTensor& one : left) {
+    const Scale scale = own_scale(*one.reduced, *one.mean);
+    if (is_clipping(scale.factor)) own.push_back({scale.factor, 4.0 * scale.error});
+  }
+  std::ranges::sort(own, {}, &Scale::error);
+  if (own.size() > kMostTried) own.resize(kMostTried);
+  for (const Scale& scale : own) {
+    const auto is_explained = [&](const ScaledTensor& one) {
+      return off_by(*one.reduced, *one.mean, scale).is_within();
+    };
+    if (std::ranges::count_if(left, is_explained) < 2) continue;
+    scales.push_back(scale);
+    std::erase_if(left, is_explained);
+  }
+  return scales;
+}
+
+}  // namespace trainmon::detect

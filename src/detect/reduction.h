@@ -1,0 +1,70 @@
+// What the check reduce knows of one step: means of unreduced gradients, and factors by which
+// reduced ones may differ from them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "detect/checks.h"
+
+namespace trainmon::detect {
+
+inline constexpr const char* kNotTheMean =
+    "the reduced gradient is not the mean of the unreduced ones";
+
+struct Reduction {
+  std::uint32_t tensor = 0;
+  Evidence evidence = Evidence::statistics;
+  Linear mean;         // of the unreduced gradients
+  double bound = 0.0;  // of the rounding of a reduced one
+};
+// Of each tensor that has an unreduced gradient of every rank, by optimizer. Where nothing says how
+// those of ranks relate, as behind a communication hook that is not known, there is no equation.
+std::map<std::int32_t, std::vector<Reduction>> reductions(const Window& window);
+
+// The gradients of one optimizer.
+struct Reductions::Group {
+  std::int32_t optimizer;
+  const std::vector<Reduction>& all;
+  std::vector<std::uint32_t> tensors;
+};
+
+// Clipped by value, or each tensor by its own norm: its largest element or its norm is then the
+// limit, which is a round number. One factor of all tensors does not hold for it.
+bool may_be_clipped_alone(const Observation& reduced);
+
+// A factor by which gradients of one rank were scaled, and how far that may be off.
+struct Scale {
+  double factor = 1.0;
+  double error = 0.0;
+};
+bool is_clipping(double factor);
+
+// A reduced gradient that is off on one rank, and by how much.
+struct Off {
+  const Observation* reduced;
+  double value = 0.0;
+  double bound = 0.0;
+  bool is_within() const { return value <= bound; }
+};
+Off off_by(const Observation& reduced, const Reduction& one, const Scale& scale);
+// By the factor that explains it best.
+Off nearest_of(const Observation& reduced, const Reduction& one, const std::vector<Scale>& scales);
+// By which a reduced gradient is scaled.
+Scale own_scale(const Observation& reduced, const Reduction& one);
+
+struct ScaledTensor {
+  const Reduction* mean;
+  const Observation* reduced;
+};
+// The tensors of one rank that one factor may explain.
+std::vector<ScaledTensor> scaled_of(const Window& window, const std::vector<Reduction>& all,
+                                    std::int32_t rank);
+// The factor of most tensors: the median.
+Scale common_scale(const std::vector<ScaledTensor>& all);
+// All by which tensors of one rank may have been clipped. The first is none, the second that of
+// most of them. The others are of groups of two tensors at the least.
+std::vector<Scale> scales_of(std::vector<ScaledTensor> left);
+
+}  // namespace trainmon::detect
