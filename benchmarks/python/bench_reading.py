@@ -93,7 +93,9 @@ def decoding(bench: Path, run: Path, cores: set[int]) -> dict[str, float]:
         text=True,
         preexec_fn=lambda: os.sched_setaffinity(0, cores),
     ).stdout
-    return {name: float(figure) for name, figure in (l.rsplit(" ", 1) for l in said.splitlines())}
+    return {
+        name: float(figure) for name, figure in (line.rsplit(" ", 1) for line in said.splitlines())
+    }
 
 
 def least(work: Callable[[], object]) -> float:
