@@ -119,6 +119,12 @@ BARS = [
       for of in ("", ", compacted")],
     Bar("read", "one statistic of a kind, beside pyarrow.dataset", "reading",
         ("one statistic",), "ratio", "<=", 2, "times", worst=True),
+    *[Bar("read", f"decode of all columns{of}, million rows a second a core", "reading",
+          (f"decode of all columns{of}|",), "figure", ">=", 8, "million rows/s")
+      for of in ("", ", compacted")],
+    *[Bar("read", f"time of two threads that decode, of one's{of}", "reading",
+          (f"decode by two threads{of}|",), "ratio", "<=", 1 / 1.7, "times")
+      for of in ("", ", compacted")],
     Bar("read", "compare of two such runs", "reading", ("compare of two runs",), "figure", "<=", 2, "s",
         worst=True),
     Bar("read", "export to Parquet", "reading", ("export to parquet",), "figure", "<=", 3, "s"),

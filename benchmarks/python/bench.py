@@ -53,7 +53,7 @@ PROGRAMS = {
     "wrappers": ("{python}/bench_wrappers.py", "--pairs 2 --only DDP"),
     "sinks": ("{python}/bench_sinks.py {bin}/sinks_bench --peer-python {peer}", "--rounds 1"),
     "parquet": ("{python}/bench_parquet.py", "--steps 20"),
-    "reading": ("{python}/bench_reading.py", "--steps 100"),
+    "reading": ("{python}/bench_reading.py {bin}/decode_bench", "--steps 100"),
     "scale": (
         "{python}/bench_scale.py {bin}/write_large_run",
         "--share 0.001 --only 64",

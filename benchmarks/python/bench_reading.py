@@ -1,12 +1,14 @@
 """Reading a run of a tiny model back, beside DuckDB on its Parquet export; one core, warm cache.
 All seconds are those of the processor, so that other work on the machine adds little.
 
-    python benchmarks/python/bench_reading.py [--steps 20000] [--json FILE]
+    python benchmarks/python/bench_reading.py build/release/benchmarks/cpp/decode_bench
+        [--steps 20000] [--json FILE]
 
 Four linear layers are trained, every kind is recorded at every step: many small frames, the worst
 case of a reader. The same run is read as it was written and compacted. Our commands are whole
 processes, whose start counts; DuckDB has opened the files. The first command on a log leaves an
-index beside it, which the others use.
+index beside it, which the others use. Two threads are held against one by the clock, so that a
+busy machine shows in their ratio.
 """
 
 import argparse
@@ -82,6 +84,20 @@ def process(
     return min(seconds), peak
 
 
+def decoding(bench: Path, run: Path, cores: set[int]) -> dict[str, float]:
+    """What decode_bench prints of a run, on these cores."""
+    said = subprocess.run(
+        [bench, run],
+        check=True,
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: os.sched_setaffinity(0, cores),
+    ).stdout
+    return {
+        name: float(figure) for name, figure in (line.rsplit(" ", 1) for line in said.splitlines())
+    }
+
+
 def least(work: Callable[[], object]) -> float:
     """Least seconds of this process."""
     seconds = []
@@ -94,6 +110,7 @@ def least(work: Callable[[], object]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("decode_bench", type=Path)
     parser.add_argument("--steps", type=int, default=20000)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -103,7 +120,8 @@ def main() -> None:
         lines.append(timed.line(name, figure, unit, yardstick, other, **more))
         print(f"{name:<44} {figure:9.3f} {unit}; {yardstick} {other:.3f}", flush=True)
 
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
     with tempfile.TemporaryDirectory() as folder:
         run, exported = Path(folder) / "run", Path(folder) / "exported"
         export = [sys.executable, "-m", "trainmon.parquet", str(run), "-o", str(exported)]
@@ -136,6 +154,25 @@ def main() -> None:
                 taken[name, of] = process(words)
             taken["top by history", of] = process([command, "top", str(place)])
             taken["compare of two runs", of] = process([command, "compare", str(place), str(place)])
+        for place in (run, compacted):
+            of = ", compacted" if place == compacted else ""
+            spent = decoding(options.decode_bench, place, {min(cores)})
+            rate, limit = (spent["rows"] / spent[key] / 1e6 for key in ("decode", "unpack"))
+            shown = {"lower_is_better": False}
+            show(
+                f"decode of all columns{of}",
+                rate,
+                "million rows/s",
+                "unpacking alone",
+                limit,
+                **shown,
+            )
+            if len(cores) < 2:
+                print("one core alone: two threads are not measured", flush=True)
+                continue
+            spent = decoding(options.decode_bench, place, cores)
+            one, two = spent["one thread"], spent["two threads"]
+            show(f"decode by two threads{of}", two, "s of the clock", "one thread", one)
         scan_peak = process([sys.executable, "-c", SCANNED, str(run)])[1]
         show("memory of scan", scan_peak, "MB", "at most", 256.0)
         # Not before the children: a child's peak of memory is at least its parent's of that moment.

@@ -156,7 +156,7 @@ bool RowReader::read(std::size_t count, const WantedSeries& wanted, std::vector<
   const std::uint32_t before =
       std::exchange(skipped_, skipped_ + static_cast<std::uint32_t>(count));
   if (chosen_.empty()) return true;
-  rows.resize(chosen_.size());
+  rows.assign(chosen_.size(), Row());
   for (std::size_t i = 0; i < rows.size(); ++i) {
     rows[i].key.series = static_cast<SeriesId>(series_[chosen_[i] - before]);
   }

@@ -68,6 +68,10 @@ LogIndex::LogIndex(fs::path directory, int rank, int restart, Allowance& allowan
   std::vector<Damage> said;
   contents_.expired = expired_in(directory_, said);
   drop_repeated();
+  for (Segment& segment : segments_) {
+    segment.places = BatchPlaces(segment.batches);
+    std::vector<BatchPlace>().swap(segment.batches);
+  }
   if (!std::ranges::is_sorted(contents_.batches, {}, &RecordBatch::number)) {
     std::ranges::sort(contents_.batches, {}, &RecordBatch::number);
   }

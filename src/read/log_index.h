@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "read/batch_places.h"
 #include "read/log.h"
 #include "read/log_decode.h"
 #include "read/segment_index.h"
@@ -90,7 +91,8 @@ class LogIndex {
     std::int64_t sound_bytes = -1;     // as the next segment says; -1: nobody says
     FileIdentity file;                 // that was read: a compacted one may have its name by now
     std::shared_ptr<const File> held;  // open, where the writer is about to delete it, or null
-    std::vector<BatchPlace> batches;
+    std::vector<BatchPlace> batches;   // while the log is opened
+    BatchPlaces places;                // the same afterwards
   };
   class FrameReader;
   static std::vector<Segment> linked_segments(const std::filesystem::path& directory, int rank,

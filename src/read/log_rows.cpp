@@ -70,18 +70,20 @@ class LogIndex::FrameReader {
 std::vector<LogIndex::Piece> LogIndex::pieces(std::int64_t enough) const {
   std::vector<Piece> pieces;
   for (std::size_t segment = 0; segment < segments_.size(); ++segment) {
-    const std::vector<BatchPlace>& batches = segments_[segment].batches;
-    std::int64_t rows = enough;
-    for (std::size_t i = 0; i < batches.size(); ++i) {
-      const bool is_in_frame = i > 0 && batches[i].offset == batches[i - 1].offset;
+    const BatchPlaces& places = segments_[segment].places;
+    std::int64_t rows = enough, offset = 0;  // of the place before
+    places.for_each(0, places.size(), [&](std::size_t i, const BatchPlace& place) {
+      const bool is_in_frame = i > 0 && place.offset == offset;
       if (rows >= enough && !is_in_frame) {
         pieces.push_back({segment, i, i, 0});
         rows = 0;
       }
       pieces.back().end = i + 1;
-      if (!is_in_frame) pieces.back().bytes += batches[i].stored;
-      rows += batches[i].facts.rows + batches[i].facts.payloads;
-    }
+      if (!is_in_frame) pieces.back().bytes += place.stored;
+      rows += place.facts.rows + place.facts.payloads;
+      offset = place.offset;
+      return true;
+    });
   }
   return pieces;
 }
@@ -90,7 +92,7 @@ std::vector<LogIndex::Piece> LogIndex::pieces_between(std::size_t first, std::si
   std::vector<Piece> between;
   std::size_t segment = 0, before = 0;  // batches of segments before it
   for (Piece piece : pieces()) {
-    for (; segment < piece.segment; ++segment) before += segments_[segment].batches.size();
+    for (; segment < piece.segment; ++segment) before += segments_[segment].places.size();
     const std::size_t from = std::max(first, before + piece.first) - before;
     const std::size_t to = std::min(end, before + piece.end);
     if (to <= before + from) continue;
@@ -104,33 +106,49 @@ std::vector<LogIndex::Piece> LogIndex::pieces_between(std::size_t first, std::si
 
 std::uint64_t LogIndex::batch_number(std::size_t batch) const {
   for (const Segment& segment : segments_) {
-    if (batch < segment.batches.size()) return segment.batches[batch].number;
-    batch -= segment.batches.size();
+    if (batch >= segment.places.size()) {
+      batch -= segment.places.size();
+      continue;
+    }
+    std::uint64_t number = 0;
+    segment.places.for_each(batch, batch + 1, [&](std::size_t, const BatchPlace& place) {
+      number = place.number;
+      return true;
+    });
+    return number;
   }
   return 0;
 }
 
 std::size_t LogIndex::first_without(std::size_t from,
                                     const std::function<bool(const BatchFacts&)>& stays) const {
-  std::size_t at = 0;
+  std::size_t before = 0;  // batches of segments before it
   for (const Segment& segment : segments_) {
-    for (const BatchPlace& place : segment.batches) {
-      if (at >= from && !stays(place.facts)) return at;
-      ++at;
-    }
+    const std::size_t count = segment.places.size();
+    const std::size_t first = std::min(count, from - std::min(from, before));
+    std::size_t found = count;
+    segment.places.for_each(first, count, [&](std::size_t i, const BatchPlace& place) {
+      if (stays(place.facts)) return true;
+      found = i;
+      return false;
+    });
+    before += found;
+    if (found < count) break;
   }
-  return at;
+  return before;
 }
 
 std::pair<std::int64_t, std::int64_t> LogIndex::windows_of(const Piece& piece) const {
   std::pair<std::int64_t, std::int64_t> windows = {std::numeric_limits<std::int64_t>::max(),
                                                    std::numeric_limits<std::int64_t>::min()};
-  for (std::size_t i = piece.first; i < piece.end; ++i) {
-    const BatchFacts& facts = segments_[piece.segment].batches[i].facts;
-    if (facts.last_window < facts.first_window) continue;
+  const auto take = [&](std::size_t, const BatchPlace& place) {
+    const BatchFacts& facts = place.facts;
+    if (facts.last_window < facts.first_window) return true;
     windows.first = std::min(windows.first, facts.first_window);
     windows.second = std::max(windows.second, facts.last_window);
-  }
+    return true;
+  };
+  segments_[piece.segment].places.for_each(piece.first, piece.end, take);
   return windows;
 }
 
@@ -165,9 +183,12 @@ class SeriesUse {
 
 std::vector<BatchPlace> LogIndex::places_of(const Piece& piece, FileIdentity file) const {
   const Segment& segment = segments_[piece.segment];
-  const auto first = segment.batches.begin() + static_cast<std::ptrdiff_t>(piece.first);
-  const auto end = segment.batches.begin() + static_cast<std::ptrdiff_t>(piece.end);
-  std::vector<BatchPlace> places(first, end);
+  std::vector<BatchPlace> places;
+  places.reserve(piece.end - piece.first);
+  segment.places.for_each(piece.first, piece.end, [&](std::size_t, const BatchPlace& place) {
+    places.push_back(place);
+    return true;
+  });
   if (file == segment.file) return places;
   Segment now;
   now.number = segment.number;

@@ -1,0 +1,68 @@
+// Each number is written as the difference to that of the place before it in its block. What is
+// written here is read here alone, so it needs no checks.
+#include "read/batch_places.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "model/wrapping.h"
+#include "sinks/log_format.h"
+
+namespace trainmon {
+namespace {
+
+enum PackedBits : std::uint8_t { kBad = 1, kBelieved = 2 };
+
+}  // namespace
+
+BatchPlaces::BatchPlaces(std::span<const BatchPlace> places) : size_(places.size()) {
+  std::unordered_map<std::uint64_t, std::uint64_t> known;  // series -> place in series_
+  log_format::ByteWriter writer(bytes_);
+  BatchPlace last;
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    if (i % kBlock == 0) {
+      begins_.push_back(static_cast<std::uint32_t>(bytes_.size()));
+      last = BatchPlace();
+    }
+    const BatchPlace& place = places[i];
+    const BatchFacts& facts = place.facts;
+    const auto [series, is_new] = known.try_emplace(facts.series, series_.size());
+    if (is_new) series_.push_back(facts.series);
+    writer.signed_varint(wrapping_difference(place.offset, last.offset));
+    writer.varint(place.stored);
+    writer.signed_varint(static_cast<std::int64_t>(place.number - last.number));
+    writer.varint(static_cast<std::uint64_t>(facts.rows));
+    writer.varint(static_cast<std::uint64_t>(facts.payloads));
+    writer.signed_varint(wrapping_difference(facts.first_window, last.facts.first_window));
+    writer.signed_varint(wrapping_difference(facts.last_window, facts.first_window));
+    writer.varint(series->second);
+    writer.fixed(static_cast<std::uint8_t>((facts.has_bad_rows ? kBad : 0) |
+                                           (place.is_believed ? kBelieved : 0)));
+    last = place;
+  }
+  bytes_.shrink_to_fit();
+  begins_.shrink_to_fit();
+}
+
+void BatchPlaces::unpack(std::size_t block, std::vector<BatchPlace>& places) const {
+  places.clear();
+  log_format::ByteReader reader(std::string_view(bytes_).substr(begins_[block]));
+  BatchPlace place;
+  for (std::size_t left = std::min(kBlock, size_ - block * kBlock); left > 0; --left) {
+    BatchFacts& facts = place.facts;
+    place.offset = wrapping_sum(place.offset, reader.signed_varint());
+    place.stored = static_cast<std::uint32_t>(reader.varint());
+    place.number += static_cast<std::uint64_t>(reader.signed_varint());
+    facts.rows = static_cast<std::int64_t>(reader.varint());
+    facts.payloads = static_cast<std::int64_t>(reader.varint());
+    facts.first_window = wrapping_sum(facts.first_window, reader.signed_varint());
+    facts.last_window = wrapping_sum(facts.first_window, reader.signed_varint());
+    facts.series = series_[reader.varint()];
+    const auto bits = reader.fixed<std::uint8_t>();
+    facts.has_bad_rows = (bits & kBad) != 0;
+    place.is_believed = (bits & kBelieved) != 0;
+    places.push_back(place);
+  }
+}
+
+}  // namespace trainmon
