@@ -116,8 +116,9 @@ class Monitor {
                           std::uint32_t flags = 0);
   // A row of the step that a formula takes of tensors of the CPU (stats/update.h).
   Observed observe_update(SeriesId series, const UpdateFormula& formula);
-  // A row of a tensor of the CPU that the whole model is given in a call; of ids also one of their
-  // entropy. No row of a mask of minus infinities.
+  // A row of a tensor that the whole model is given in a call. On the CPU, ids also have one of
+  // their entropy, and a mask of minus infinities has none. On a device it has one with
+  // flag::kMasked.
   Observed observe_input(SeriesId series, SeriesId entropy, const TensorView& tensor,
                          std::int64_t window, std::int32_t accum, std::int32_t call);
   // observe() for many tensors at once: those of a CUDA device are measured by one launch on the

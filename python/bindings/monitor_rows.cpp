@@ -75,7 +75,6 @@ int observe_direction(Monitor& monitor, SeriesId series, nb::handle a, nb::handl
 int observe_input(Monitor& monitor, SeriesId series, SeriesId entropy, nb::handle tensor,
                   std::int64_t window, std::int32_t accum, std::int32_t call) {
   const Observed done = look_at(monitor, tensor.ptr(), [&](const TensorView& view) {
-    if (view.device != Device::cpu) return Observed::elsewhere;
     return monitor.observe_input(series, entropy, view, window, accum, call);
   });
   return static_cast<int>(done);

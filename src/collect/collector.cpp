@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/parallel.h"
+#include "model/kinds.h"
 #include "model/probe_payload.h"
 #include "stats/check.h"
 #include "stats/divide.h"
@@ -121,9 +122,11 @@ std::optional<std::int64_t> Collector::checked_from(SeriesId series, std::int64_
   return series_.check_from(series, elements);
 }
 
-// Of gradients only the sum of squares is known: nothing is held against a sketch of theirs.
+// Of gradients only the sum of squares is known: nothing is held against a sketch of theirs. Nor is
+// anything held against that of an input.
 bool Collector::has_sketch(SeriesId series) const {
-  return series_.at(series).kind != "exp_avg_sq";
+  const std::string& kind = series_.at(series).kind;
+  return kind != "exp_avg_sq" && kind != kind::kInput;
 }
 
 void Collector::add_checked(Row& row, const TensorView& tensor, double scale) {

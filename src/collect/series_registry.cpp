@@ -119,6 +119,7 @@ SeriesId SeriesRegistry::put(std::string key, const Series& series) {
   Entry& fresh = entry(static_cast<SeriesId>(id));
   fresh.series = series;
   fresh.is_activation = series.kind == kind::kActv;
+  fresh.is_input = series.kind == kind::kInput;
   fresh.checked = checked_range(series);
   ids_.emplace(std::move(key), static_cast<SeriesId>(id));  // the last that may fail
   size_.store(id + 1, std::memory_order_release);
@@ -147,6 +148,7 @@ std::optional<std::int64_t> SeriesRegistry::check_from(SeriesId id, std::int64_t
 bool SeriesRegistry::began_masked(SeriesId id, bool is_masked) {
   using Began = Entry::Began;
   Entry& known = entry(id);
+  if (known.is_input) return is_masked;
   if (!known.is_activation) return false;
   Began began = known.began.load(std::memory_order_relaxed);
   if (began == Began::unknown) {

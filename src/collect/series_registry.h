@@ -40,7 +40,7 @@ class SeriesRegistry final : public SeriesTable {
   std::optional<std::int64_t> check_from(SeriesId id, std::int64_t elements) const;
 
   // Whether the first row of an activation was masked (flag::kMasked), given whether the row at
-  // hand is; false of any other kind. Lock-free.
+  // hand is. Of an input, whether this one is; false of any other kind. Lock-free.
   bool began_masked(SeriesId id, bool is_masked);
 
   // The number of these sizes, lock-free when they are the full shape of the series or it had them
@@ -63,6 +63,7 @@ class SeriesRegistry final : public SeriesTable {
   struct Entry {
     Series series;
     bool is_activation = false;
+    bool is_input = false;
     enum class Began : std::uint8_t { unknown, masked, otherwise };
     std::atomic<Began> began{Began::unknown};
     std::optional<Range> checked;  // of the full tensor; up to kAnySize where that is all of it

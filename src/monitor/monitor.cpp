@@ -178,6 +178,7 @@ Observed Monitor::observe_scaled(SeriesId series, const TensorView& tensor, doub
 
 Observed Monitor::observe_input(SeriesId series, SeriesId entropy, const TensorView& tensor,
                                 std::int64_t window, std::int32_t accum, std::int32_t call) {
+  if (tensor.device != Device::cpu) return observe_at(series, tensor, window, accum, call, 0);
   return state_->observed([&] {
     state_->collector.observe_input(series, entropy, tensor, {window, accum, call});
   });

@@ -51,9 +51,9 @@ def tensors():
 def trained(out, checks=True, backend="auto"):
     """What the parameters were before each step, by window and name."""
     model = Tensors(tensors())
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, eps=1e-3)  # for float16
     seen = {}
-    settings = dict(kinds=["grads", "weights", "moments"], every=1, out=str(out))
+    settings = {"kinds": ["grads", "weights", "moments"], "every": 1, "out": str(out)}
     with trainmon.watch(model, optimizer, checks=checks, backend=backend, **settings):
         for window in range(STEPS):
             optimizer.zero_grad()
@@ -128,31 +128,39 @@ def test_states_are_those_without_checks(tmp_path):
         assert np.array_equal(without, with_checks, equal_nan=True)
 
 
-def steps_of(model, optimizer, watched):
+def losses_of(model, optimizer, batches):
+    """After two steps, in which memory is taken, a wait of the host is an error."""
     losses = []
-    with watched:
-        for step in range(6):
+    try:
+        for step, x in enumerate(batches):
+            if step == 2:
+                torch.cuda.synchronize()
+                torch.cuda.set_sync_debug_mode("error")
             optimizer.zero_grad()
-            x = torch.randn(8, 64, generator=torch.Generator().manual_seed(step)).cuda()
             loss = model(x).square().mean()
             loss.backward()
             optimizer.step()
             losses.append(loss.detach())
-    return [torch.stack(losses), *(p.detach() for p in model.parameters())]
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    return losses
 
 
 @pytest.mark.parametrize("backend", ["auto", "ops"])
 def test_training_is_the_same_and_nothing_waits(backend, tmp_path):
+    batches = torch.randn(6, 8, 64, generator=torch.Generator().manual_seed(2)).cuda()
     results = []
-    for checks in (None, True):
+    for is_watched in (False, True):
         torch.manual_seed(1)
         model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 8)).cuda()
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
         watched = contextlib.nullcontext()
-        if checks:
-            settings = dict(checks=True, backend=backend, every=1, out=tmp_path / backend)
-            watched = trainmon.watch(model, optimizer, **settings)
-        results.append(steps_of(model, optimizer, watched))
+        if is_watched:
+            out = str(tmp_path)
+            watched = trainmon.watch(model, optimizer, checks=True, backend=backend, out=out)
+        with watched:
+            losses = losses_of(model, optimizer, batches)
+        results.append(losses + [parameter.detach() for parameter in model.parameters()])
     for plain, seen in zip(*results, strict=True):
         assert torch.equal(plain, seen)
 
@@ -160,15 +168,14 @@ def test_training_is_the_same_and_nothing_waits(backend, tmp_path):
 @pytest.mark.parametrize("dtype", on_cpu.DTYPES, ids=str)
 def test_operations_give_on_the_device_what_they_give_on_the_cpu(dtype):
     tensor = (torch.randn(5000) * 10).to(dtype)
-    wide = torch.float64
+    on_device = tensor.cuda()
+    check_ops.check(on_device, 77, None, torch.float64)  # constants are made once
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     try:
-        on_device = tensor.cuda(non_blocking=True)
-        check_ops.check(on_device, 77, None, wide)  # constants are made once
-        found = check_ops.check(on_device, 77, None, wide)
+        found = check_ops.check(on_device, 77, None, torch.float64)
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    wanted = check_ops.check(tensor, 77, None, wide)
+    wanted = check_ops.check(tensor, 77, None, torch.float64)
     assert found[:5].tolist() == wanted[:5].tolist()
     assert torch.allclose(found[5:].cpu(), wanted[5:], rtol=1e-12, atol=1e-9)

@@ -118,9 +118,11 @@ __device__ __noinline__ void check_again(const ChunkCheck& check, const Chunk& c
   const int thread = static_cast<int>(threadIdx.x);
   leave_check_of_warp(check_elements(chunk, block.factors, check.first, 0, thread), block);
   __syncthreads();
-  if (thread >= 32) return;
-  const CheckSums total = check_of_warps(block);
-  if (thread == 0) block.check = total;
+  if (thread < 32) {
+    const CheckSums total = check_of_warps(block);
+    if (thread == 0) block.check = total;
+  }
+  __syncthreads();  // the others go on, and leave sums there again
 }
 
 // By the first warp, before store_and_count() of the state that belongs there.

@@ -199,6 +199,40 @@ TEST(OnDeviceChecks, SquaresHaveNoSketchAndOtherKindsNoCheck) {
   expect_check(checks.at(rows[2].key.seq), view);
 }
 
+TEST(OnDeviceChecks, InputsHaveFingerprintsAndMasksAreNoAlarm) {
+  CheckedDevice on;
+  const TensorView ids = on.make(DType::int64, {4, 64});
+  const TensorView mask = on.make(DType::float32, {4, 64});
+  auto* first = static_cast<float*>(const_cast<void*>(mask.data));
+  DeviceMonitor watched(0, {}, true);
+  std::vector<SeriesId> series;
+  for (const char* element : {"0", "mask"}) {
+    Series one;
+    one.kind = "input";
+    one.element = element;
+    series.push_back(watched.monitor->add_series(one));
+  }
+  for (const float value : {0.5f, -INFINITY, NAN}) {  // the second and third row have it
+    *first = value;
+    for (std::size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(watched.monitor->observe_input(series[i], series[i], i == 0 ? ids : mask, 0, 0, 0),
+                Observed::recorded);
+    }
+    watched.monitor->seal(Moment::forward_end);
+  }
+  const std::vector<Row> rows = watched.rows();
+  const auto checks = checks_of(watched);
+  ASSERT_EQ(rows.size(), 6u);
+  ASSERT_EQ(checks.size(), 6u);
+  const RowCheck& of_ids = checks.at(rows[0].key.seq);
+  EXPECT_FALSE(of_ids.has_sketch);
+  EXPECT_EQ(of_ids.fingerprint, check_on_the_host(ids).fingerprint);
+  EXPECT_EQ(checks.at(rows[2].key.seq).fingerprint, of_ids.fingerprint);
+  EXPECT_EQ(rows[1].key.flags, 0u);
+  EXPECT_EQ(rows[3].key.flags, flag::kMasked);
+  EXPECT_EQ(rows[5].key.flags, flag::kNonFinite);
+}
+
 TEST(OnDeviceChecks, TheSketchIsDividedByTheLossScale) {
   CheckedDevice on;
   const std::vector<TensorView> views = {on.make(DType::float32, {500}), on.transposed(30, 20)};

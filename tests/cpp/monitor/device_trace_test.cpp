@@ -133,6 +133,22 @@ void several_streams_and_devices(Trace& trace) {
   watched.monitor->stop();
 }
 
+// Checks take no launch of their own, and memory once.
+void sweeps_with_checks(Trace& trace) {
+  const int device = fresh_device();
+  void* stream = stand_in::make_stream(device);
+  DeviceTensors tensors(device);
+  DeviceMonitor watched(2000, {}, true);
+  trace.begin("2,000 tensors, mixed, with checks");
+  const std::vector<TensorView> many = mixed(tensors, 2000, stream);
+  watched.sweep(many);
+  trace.note();
+  trace.begin("the same, three more steps");
+  for (int step = 0; step < 3; ++step) watched.sweep(many);
+  trace.note();
+  watched.monitor->stop();
+}
+
 void captured(Trace& trace) {
   const int device = fresh_device();
   void* stream = stand_in::make_stream(device);
@@ -163,6 +179,7 @@ TEST(LaunchTrace, IsAsStored) {
   sweeps_of_100000(trace);
   several_streams_and_devices(trace);
   captured(trace);
+  sweeps_with_checks(trace);
   EXPECT_EQ(stand_in::take_faults(), Lines{});
   if (std::getenv("TRAINMON_WRITE_LAUNCH_TRACE") != nullptr) {
     std::ofstream file(LAUNCH_TRACE);

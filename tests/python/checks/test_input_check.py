@@ -222,12 +222,19 @@ def test_training_has_the_same_bits_and_the_same_random_numbers(tmp_path):
     assert all(torch.equal(a, b) for a, b in zip(ends[0][1], ends[1][1]))
 
 
-@pytest.mark.parametrize("backend", ["ops"])
-def test_what_cannot_be_read_is_named(backend, tmp_path):
-    found = diagnosed(tmp_path / "run", new, backend=backend)
-    assert "input" not in found["checked"]
-    assert any(one["check"] == "input" for one in found["not_checked"])
-    assert any("input input.0" in one["why"] for one in found["not_checked"])
+def test_operations_read_it_too_and_the_entropy_is_named(tmp_path):
+    def batch_of(step):  # from a point on the same ids; a mask comes in between
+        mask = torch.zeros(4, 8)
+        mask[0, 1 + step % 3 :] = -math.inf if step > 3 else 0.0
+        return ids_of(min(step, AT)), mask if step <= AT else torch.zeros(4, 8)
+
+    found = diagnosed(tmp_path / "run", batch_of, backend="ops")
+    verdict = found["verdict"]
+    assert (verdict["check"], verdict["step"], verdict["certain"]) == ("input", AT + 2, True)
+    assert verdict["evidence"] == "fingerprints"
+    (why,) = [one["why"] for one in found["not_checked"] if "entropy" in one["why"]]
+    assert why == "the entropy of input input.0: on a device, or measured by operations"
+    assert "input_entropy" not in trainmon.read(str(tmp_path / "run"))["kind"]
 
 
 @pytest.fixture(scope="module")

@@ -39,14 +39,16 @@ class Inputs:
         self.calls[chunk] += 1
         for element, tensor in elements.of_inputs(args, kwargs):
             own, entropy = self._series_of(chunk, element, tensor)
+            place = frame.window, frame.accum, call
             done = ELSEWHERE
-            if tensor.device.type == "cpu" and not adapter.is_elsewhere:
-                done = adapter.core.observe_input(
-                    own, entropy, tensor, frame.window, frame.accum, call
-                )
+            if not adapter.is_elsewhere:
+                done = adapter.core.observe_input(own, entropy, tensor, *place)
             if done == ELSEWHERE:
-                what = f"input {element}"
-                adapter.coverage.not_covered(what, "on a device, or measured by operations")
+                adapter.late.add(own, tensor, *place, 0)
+            is_far = done == ELSEWHERE or tensor.device.type != "cpu"
+            if is_far and not tensor.is_floating_point():
+                why = "on a device, or measured by operations"
+                adapter.coverage.not_covered(f"the entropy of input {element}", why)
 
     def _series_of(self, chunk: int, element: str, tensor) -> tuple:
         key = chunk, element, tensor.dtype
