@@ -67,8 +67,16 @@ void check(const ConvertOptions& options) {
   const ConvertOptions defaults;
   only("step_partition", options.step_partition != defaults.step_partition,
        options.to_format == TargetFormat::msprobe_db, "msprobe_db");
-  only("micro_steps_are_steps", options.micro_steps_are_steps != defaults.micro_steps_are_steps,
+  only("micro_steps_are_steps (--keep-micro-steps)",
+       options.micro_steps_are_steps != defaults.micro_steps_are_steps,
        options.to_format == TargetFormat::msprobe_trend, "msprobe_trend");
+  const bool is_of_msprobe = options.to_format == TargetFormat::msprobe_db ||
+                             options.to_format == TargetFormat::msprobe_trend;
+  if (options.select.all_restarts && is_of_msprobe) {
+    throw std::invalid_argument("all_restarts is not for " +
+                                std::string(format_name(options.to_format)) +
+                                ": its tables have one value of a step");
+  }
   if (options.select.merged && options.from_format != SourceFormat::log) {
     throw std::invalid_argument("rows are merged over ranks from a log, not from " +
                                 std::string(format_name(options.from_format)));

@@ -89,6 +89,7 @@ class MsprobeDbTarget final : public Target {
     return metrics_.emplace(std::string(type), std::move(fresh)).first->second;
   }
 
+  // A damaged log may have a row twice: the last stays.
   Statement& table(Metric& metric, std::int64_t partition) {
     const auto known = metric.tables.find(partition);
     if (known != metric.tables.end()) return known->second;
@@ -102,7 +103,7 @@ class MsprobeDbTarget final : public Target {
                   ", PRIMARY KEY (rank, step, target_id), FOREIGN KEY (target_id) REFERENCES "
                   "monitoring_targets(target_id)) WITHOUT ROWID");
     return metric.tables
-        .emplace(partition, database_.prepare("INSERT INTO " + name + " VALUES (" +
+        .emplace(partition, database_.prepare("INSERT OR REPLACE INTO " + name + " VALUES (" +
                                               places(3 + metric.stats.names.size()) + ")"))
         .first->second;
   }

@@ -174,8 +174,8 @@ class TrendTarget final : public Target {
         ", PRIMARY KEY (rank, step, target_id, metric_id), FOREIGN KEY (target_id) "
         "REFERENCES monitoring_targets(target_id), FOREIGN KEY (metric_id) REFERENCES "
         "monitoring_metrics(metric_id)) WITHOUT ROWID");
-    row_.emplace(
-        database_.prepare("INSERT INTO trend_data VALUES (" + places(4 + names.size()) + ")"));
+    row_.emplace(database_.prepare("INSERT OR REPLACE INTO trend_data VALUES (" +
+                                   places(4 + names.size()) + ")"));
   }
 
   std::int64_t metric(std::string_view type) {

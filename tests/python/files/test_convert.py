@@ -9,11 +9,13 @@ import json
 import math
 import os
 import pathlib
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -301,3 +303,19 @@ def test_memory_is_bounded(large, tmp_path):
     assert done.returncode == 0, done.stderr
     megabytes = pathlib.Path(large / "rows.csv").stat().st_size / 1e6
     assert int(done.stdout) < megabytes  # it never holds the file
+
+
+@pytest.mark.parametrize("to", ["msprobe_db", "msprobe_trend"])
+def test_tables_of_one_value_a_step(run, tmp_path, to):
+    with pytest.raises(
+        ValueError, match=f"all_restarts is not for {to}: its tables have one value"
+    ):
+        convert(run, tmp_path / "a.db", to, all_restarts=True)
+    twice = tmp_path / "run"
+    shutil.copytree(run, twice)
+    for log in twice.rglob("*.tmlog"):  # frames again behind themselves: a damaged log
+        content = log.read_bytes()
+        log.write_bytes(content + content[content.index(b"tmFR") :])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        assert convert(twice, tmp_path / "b.db", to).rows > 0
