@@ -39,9 +39,11 @@ class LoadedModules:
     def find(self) -> None:
         """Those that came are hooked, too."""
         for root in self.adapter.roots:
-            while isinstance(root, torch.nn.Module):
+            seen: set[int] = set()
+            while isinstance(root, torch.nn.Module) and id(root) not in seen:
+                seen.add(id(root))
                 self._add(root)
-                root = getattr(root, "module", None)
+                root = vars(root).get("_modules", {}).get("module")
         for parameter in self.adapter.parameters:
             if parameter.owned:
                 self._add(parameter.owner)
