@@ -85,11 +85,16 @@ double Observation::l1_bound() const {
   return std::min(std::sqrt(count) * norm(), count * absmax);
 }
 
+double Observation::summing() const {
+  return dtype == DType::float64 ? count * unit_roundoff(dtype) : 0.0;
+}
+
 Linear Observation::linear(Evidence evidence) const {
   Linear one;
   if (evidence != Evidence::sketches) {
     one.values[0] = sum;
     one.size = l1_bound();
+    one.stored = summing() * one.size;
     return one;
   }
   std::ranges::copy(sketch, one.values.begin());

@@ -91,6 +91,9 @@ struct Observation {
   double norm() const;
   // At least the sum of all |x|: by Cauchy and Schwarz, or by the largest.
   double l1_bound() const;
+  // By how much of l1_bound() its sums may be off by themselves: they are of float64, in which
+  // equal elements round alike.
+  double summing() const;
   // Of its sum, or of its sketch.
   Linear linear(Evidence evidence) const;
 };

@@ -126,7 +126,8 @@ void check_exp_avg_sq(const Window& window, Findings& found) {
     Distance one;
     one.off = std::abs(moment.now->sum - expected);
     // All terms are positive: a bound of the elements is one of the sums.
-    one.bound = kRoundings * unit_roundoff(moment.now->dtype) *
+    const double summing = std::max(moment.now->summing(), moment.gradient->summing());
+    one.bound = (kRoundings * unit_roundoff(moment.now->dtype) + 2.0 * summing) *
                     (std::abs(moment.now->sum) + std::abs(expected)) +
                 underflow(*moment.now);
     return one;

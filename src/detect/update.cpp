@@ -155,6 +155,8 @@ void check_moved(const Window& window, const Step& step, const GroupValues& grou
   for (const auto& [group, values] : groups) {
     const auto lr = value_of(values, "lr"), eps = value_of(values, "eps");
     const auto beta2 = value_of(values, "betas.1");
+    // The first steps of RAdam and NAdam are others.
+    if (!values.contains("amsgrad")) return;
     if (!lr || !eps || !beta2 || *lr <= 0.0 || *beta2 >= 1.0) return;
     const double largest_v = std::sqrt(v->absmax / (1.0 - *beta2));
     const double step_of_adam = m->norm() / std::sqrt(m->count) / (largest_v + *eps);

@@ -199,6 +199,7 @@ class Training {
       say(has_names_of_mindspore ? "beta2" : "betas.1", static_cast<double>(0.95F));
       if (has_names_of_mindspore) say("loss_scale", 1.0);
       say("eps", 1e-8);
+      if (!has_names_of_mindspore) say("amsgrad", 0.0);
       say("decoupled_weight_decay", 1.0);
     } else {
       say("momentum", formula_ == Formula::momentum ? static_cast<double>(0.9F) : 0.0);

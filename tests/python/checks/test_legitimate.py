@@ -260,9 +260,36 @@ class BecomesDouble(Training):
             self.model.double()
 
 
+class EqualInDouble(Training):
+    """Elements of the gradient are equal: sums of them round alike."""
+
+    def make(self):
+        torch.manual_seed(4)
+        return nn.Sequential(nn.Linear(4, 512), nn.Linear(512, 700)).double()
+
+    def step(self, step):
+        random = torch.Generator().manual_seed(step)
+        x = torch.randn(6, 4, dtype=torch.float64, generator=random)
+        (self.model(x).mean() * (0.1 + 0.37 * (step % 7))).backward()
+        self.optimizer.step()
+
+
+class RectifiedAdam(Training):
+    """Its first steps are small."""
+
+    kind, values = optim.RAdam, {"lr": 1e-3}
+    noticed = {"zero"}
+
+    def step(self, step):
+        loss = loss_of(self.model, step) * 0.1 ** (3 * step)
+        loss.backward()
+        self.optimizer.step()
+
+
 LEGITIMATE = [
     MaxNorm, LoadsAPart, LoadsATarget, Masters, ClosureSetsTheRate, HookSetsTheRate, OwnFormula,
     OwnPlainFormula, StateCleared, NewOptimizer, AverageSwappedIn, Lookahead, AnotherOptimizer, BecomesDouble,
+    EqualInDouble, RectifiedAdam,
 ]  # fmt: skip
 
 

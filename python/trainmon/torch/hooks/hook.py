@@ -118,6 +118,13 @@ class Handles:
             hook = left
         self._on_modules.append((weakref.ref(module), hook, handle))
 
+    def drop(self, handles: list) -> None:
+        """Takes these off, and forgets them."""
+        ids = set(map(id, handles))
+        self._handles = [one for one in self._handles if id(one) not in ids]
+        for one in handles:
+            one.remove()
+
     def emptied_in_turn(self):
         """The module of one hook, the next at each call, if somebody took that off; else None."""
         if not self._on_modules:

@@ -62,6 +62,9 @@ class Replaced:
         if any(each.in_step and is_inside(caller, each.caller) for each in adapter.steps):
             return
         self._new = weakref.ref(optimizer), index, type(steps.optimizer).__name__
+        for known in (self._followed, self._taken, self._beside):
+            for key in [key for key, one in known.items() if one() is None]:
+                del known[key]
         self._followed[id(optimizer)] = self._taken[id(optimizer)] = weakref.ref(optimizer)
         # torch calls the hooks of the optimizer itself after these: in this step, too.
         steps.hook(optimizer, adapter.step_handles)

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 
 from torch import Tensor
 
@@ -35,7 +36,7 @@ class Steps(_core.Steps):
         self.adapter, self.core, self.optimizer = adapter, adapter.core, optimizer
         self.part = adapter.steps_part
         self._read = adapter.sweeps_part.run  # what fails there does not make the steps lose count
-        self._pre_hooks: list[tuple] = []  # those of an optimizer, and the key of ours
+        self._pre_hooks: list[tuple] = []  # (reference to an optimizer, the key of ours, handles)
         self.sweeps = self.directions = self.updates = self.formulas = None
         self.start_known = start_iteration is not None
         start = start_iteration if self.start_known else adapter.steps_taken(optimizer)
@@ -77,11 +78,18 @@ class Steps(_core.Steps):
         before, after = self.adapter.step_hooks(self)
         for one in (before, after):
             run_eagerly(type(one))
-        handles.add(Restored(optimizer))
-        handle = optimizer.register_step_pre_hook(before)
-        handles.add(handle)
-        self._pre_hooks.append((optimizer._optimizer_step_pre_hooks, handle.id))
-        handles.add(optimizer.register_step_post_hook(after))
+        # A training may make an optimizer for each step.
+        gone = [
+            one for reference, _, held in self._pre_hooks if reference() is None for one in held
+        ]
+        if gone:
+            handles.drop(gone)
+            self._pre_hooks = [one for one in self._pre_hooks if one[0]() is not None]
+        restored, handle = Restored(optimizer), optimizer.register_step_pre_hook(before)
+        held = restored, handle, optimizer.register_step_post_hook(after)
+        for one in held:
+            handles.add(one)
+        self._pre_hooks.append((weakref.ref(optimizer), handle.id, held))
 
     def follow(self, optimizer, has_closure: bool) -> bool:
         """Another one of those with our hooks begins a step: what is read of an optimizer, of that.
@@ -378,7 +386,9 @@ class Steps(_core.Steps):
 
     def _later_hooks(self) -> list[tuple]:
         """Of an optimizer's pre-hooks and the key of ours: those in which some of the user come later."""
-        return [(h, key) for h, key in self._pre_hooks if key in h and next(reversed(h)) != key]
+        held = [(one(), key) for one, key, _ in self._pre_hooks]
+        tables = [(one._optimizer_step_pre_hooks, key) for one, key in held if one is not None]
+        return [(h, key) for h, key in tables if key in h and next(reversed(h)) != key]
 
     def _end_when_known(self, tensors: list[Tensor], outcome) -> None:
         """Closes the window with outcome(values of tensors), now if nothing has to be waited for."""
