@@ -52,7 +52,7 @@ class Noted(Late):
     """In the place of the rows whose values follow: none ever does."""
 
     def __init__(self, core, part, series: dict[int, tuple]):
-        super().__init__(core, part, 0.0)
+        super().__init__(core, part, 0.0, checks=False)
         self.series, self.rows = series, []
 
     def add(self, series, tensor, window, accum, call, flags, scale=None) -> None:

@@ -12,6 +12,7 @@
 
 #include "reference/example.h"
 #include "scratch.h"
+#include "stats/check.h"
 #include "stats/update.h"
 
 namespace trainmon {
@@ -127,6 +128,7 @@ TEST(Reference, LateRows) {
   Config config;
   config.out = scratch.path();
   config.sinks = {"memory"};
+  config.checks = true;
   Monitor monitor(config, Identity());
   monitor.add_optimizer(0);
   const SeriesId weight = monitor.add_series(gradient_of("weight"));
@@ -140,11 +142,23 @@ TEST(Reference, LateRows) {
   monitor.add_late_row(weight, DType::float32, {}, 0, 0, 0, 0);
   const std::int64_t ticket = monitor.seal_late();
   const RowState state = measure(values.view());
-  monitor.fulfil(ticket, {&state, 1});
+  // Of a gradient there is a check, here of a whole tensor (stats/check.h).
+  std::optional<RowCheck> check;
+  if (const auto first = monitor.checked_from(weight, 2)) {
+    Check taken;
+    measure(values.view(), *first, taken);
+    check = row_check(taken);
+  }
+  monitor.fulfil(ticket, {&state, 1}, {&check, 1});
   EXPECT_TRUE(monitor.settle(10.0));
   std::int64_t rows = 0;
-  for (const RecordBatch& batch : monitor.memory()) rows += batch.row_count();
+  std::size_t checks = 0;
+  for (const RecordBatch& batch : monitor.memory()) {
+    rows += batch.row_count();
+    checks += batch.checks.size();
+  }
   EXPECT_EQ(rows, 1);
+  EXPECT_EQ(checks, 1u);
 }
 
 // example monitor.h: Scalars, declared values, payloads and a probe
