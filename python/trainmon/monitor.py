@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import functools
 import json
 import os
@@ -10,11 +9,12 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from trainmon import _core, alerts
 from trainmon.base.console import say
+from trainmon.base.edits import Edits
 from trainmon.base.signals import pass_on
 from trainmon.checks import arguments
 from trainmon.config import config_json
@@ -214,8 +214,7 @@ class Watch:
                 pass_on(error)
                 self._adapter.coverage.say_once(f"log({name}=...) is not recorded: {error}")
 
-    @contextlib.contextmanager
-    def edits(self, why: str) -> Iterator[None]:
+    def edits(self, why: str) -> Edits:
         """A block in which weights are edited between two steps on purpose: a checkpoint is loaded,
         an average swapped in. `trainmon diagnose` takes it for no fault; `why` is said once.
         What `load_state_dict()` of a watched model or optimizer does is announced by itself.
@@ -223,10 +222,7 @@ class Watch:
         >>> with mon.edits("the bias is not trained yet"), torch.no_grad():
         ...     _ = model.bias.zero_()
         """
-        if self._ended is None and self._adapter.attached:
-            self._adapter.announce_edit()
-            self._adapter.coverage.say_once(f"weights are edited: {why}")
-        yield
+        return Edits(self._adapter, why, lambda: self._ended is None)
 
     def step(self, grads: Mapping[str, Any] | None = None) -> None:
         """Of a watch() without an optimizer: a step is over. To be called after the update, before

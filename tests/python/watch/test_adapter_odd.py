@@ -1,5 +1,6 @@
 """Odd programs that a newcomer broke the monitor with; each found fault stays here as a test."""
 
+import math
 import os
 
 import numpy as np
@@ -9,6 +10,7 @@ from torch import nn
 from torch.optim import SGD
 
 import trainmon
+from trainmon.torch.steps.calls import step_in_state
 
 
 def steps_of(run, kind="grad_reduced"):
@@ -238,3 +240,31 @@ def test_what_properties_of_a_model_raise_is_none_of_ours(tmp_path, checks):
             optimizer.step()
         assert monitor.health()["parts_off"] == {}
         assert trainmon.read_table(out).num_rows > 0
+
+
+def test_a_block_of_edits_may_be_entered_again(tmp_path, capfd):
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with trainmon.watch(model, optimizer, out=tmp_path, checks=True) as monitor:
+        swap = monitor.edits("an\x1b[31m average\n" + "x" * 10**6)
+        for step in range(6):
+            model(torch.ones(8, 4)).sum().backward()
+            optimizer.step()
+            if step % 2:
+                with swap, torch.no_grad():
+                    model.bias.add_(1)
+    err = capfd.readouterr().err
+    assert "\x1b" not in err and len(err) < 2000 and err.count("weights are edited") == 1
+    assert trainmon.diagnose(tmp_path)["findings"] == []
+
+
+@pytest.mark.parametrize("step", [math.inf, math.nan, -5.0, 1e30, 2**80, torch.tensor(1j)])
+def test_a_step_count_that_no_optimizer_has_counts_as_none(tmp_path, step):
+    """As in a damaged checkpoint; torch trains on."""
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.Adagrad(model.parameters(), lr=0.1)
+    for state in optimizer.state.values():
+        state["step"] = torch.as_tensor(step) if not isinstance(step, int) else step
+    with trainmon.watch(model, optimizer, out=tmp_path):
+        model(torch.ones(8, 4)).sum().backward()
+    assert step_in_state(optimizer) == 0

@@ -8,6 +8,7 @@ from torch.optim import optimizer as of_torch
 
 import trainmon
 from adapter_rows import assert_is, healthy, keys, row, rows, run_json
+from trainmon.torch.steps.hooks import BeforeStep
 
 KINDS = ["grad_reduced", "param_origin", "param_updated", "moments"]
 
@@ -242,3 +243,19 @@ def test_a_step_inside_a_backward_replaces_nothing(tmp_path):
             handle.remove()
         healthy(monitor)
     assert keys(tmp_path, "step", name="0.weight") == [(0,), (1,)]
+
+
+def test_those_that_are_gone_are_forgotten(tmp_path):
+    """An optimizer for each step: neither time nor memory grows with them."""
+    model = linear()
+    optimizer = sgd(model.parameters())
+    with trainmon.watch(model, optimizer, out=tmp_path) as monitor:
+        for _ in range(40):
+            optimizer = sgd(model.parameters())
+            loss_of(model).backward()
+            optimizer.step()
+            model.zero_grad()
+        gc.collect()
+        assert sum(isinstance(one, BeforeStep) for one in gc.get_objects()) <= 3
+        healthy(monitor)
+    assert keys(tmp_path, "step", name="0.weight") == [(step,) for step in range(40)]

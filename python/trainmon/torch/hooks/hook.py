@@ -103,8 +103,8 @@ class Handles:
         self._left: dict[tuple, tuple] = {}  # _place() of the hook -> such a tuple
         self._turn = 0
 
-    def add(self, handle) -> None:
-        self._handles.append(handle)
+    def add(self, *handles) -> None:
+        self._handles.extend(handles)
 
     def hook(self, module, register: str, hook, **how) -> None:
         """Registers a hook of a module. One of its class that was left there becomes it."""
@@ -120,6 +120,8 @@ class Handles:
 
     def drop(self, handles: list) -> None:
         """Takes these off, and forgets them."""
+        if not handles:
+            return
         ids = set(map(id, handles))
         self._handles = [one for one in self._handles if id(one) not in ids]
         for one in handles:

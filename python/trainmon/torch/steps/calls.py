@@ -6,6 +6,8 @@ from torch import Tensor
 
 from trainmon.base.names import attribute_of
 
+MOST_STEPS = 2**53  # a float64 counts no further
+
 
 def closure_of(args: tuple, kwargs: dict):
     """What step() was given for one, None if nothing."""
@@ -24,14 +26,16 @@ def is_inside(caller, step: int) -> bool:
 
 
 def step_in_state(optimizer) -> int:
-    """How many steps the optimizer has taken according to its own state, 0 if it does not count."""
+    """How many steps the optimizer has taken according to its own state, 0 if it does not count. What
+    no optimizer can have counted (inf, NaN, 2^53 and more, of a damaged checkpoint) counts as 0."""
     taken = 0
     for state in optimizer.state.values():
         step = state.get("step") if isinstance(state, dict) else None
-        if isinstance(step, (int, float, Tensor)) and (
-            not isinstance(step, Tensor) or step.numel() == 1
-        ):
-            taken = max(taken, int(step))
+        if isinstance(step, Tensor):
+            is_number = step.numel() == 1 and not step.is_complex() and not step.is_meta
+            step = step.item() if is_number else None
+        if isinstance(step, (int, float)) and taken < step < MOST_STEPS:
+            taken = int(step)
     return taken
 
 

@@ -82,13 +82,11 @@ class Steps(_core.Steps):
         gone = [
             one for reference, _, held in self._pre_hooks if reference() is None for one in held
         ]
-        if gone:
-            handles.drop(gone)
-            self._pre_hooks = [one for one in self._pre_hooks if one[0]() is not None]
+        handles.drop(gone)
+        self._pre_hooks = [one for one in self._pre_hooks if one[0]() is not None]
         restored, handle = Restored(optimizer), optimizer.register_step_pre_hook(before)
         held = restored, handle, optimizer.register_step_post_hook(after)
-        for one in held:
-            handles.add(one)
+        handles.add(*held)
         self._pre_hooks.append((weakref.ref(optimizer), handle.id, held))
 
     def follow(self, optimizer, has_closure: bool) -> bool:
