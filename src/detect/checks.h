@@ -277,12 +277,16 @@ class Inputs {
 
  private:
   class Report;
-  // Forwards of one chunk of the model: the first of each micro step, the second, ...
+  // Forwards of one chunk of the model: the first of each micro step, the second, ... With one more
+  // or less in a step each may be another one: an auxiliary loss, or an evaluation in between. So
+  // steps of each number of forwards have a history of their own.
   struct Place {
-    std::int32_t rank, chunk, call;
+    std::int32_t rank, chunk, forwards, call;
     auto operator<=>(const Place&) const = default;
   };
-  static Place place_of(const InputCall& call) { return {call.rank, call.chunk, call.call}; }
+  static Place place_of(const InputCall& call) {
+    return {call.rank, call.chunk, call.forwards, call.call};
+  }
   // Calls in a row that were given what should be new.
   struct Run {
     std::int64_t length = 0;
@@ -323,10 +327,9 @@ class Inputs {
     bool is_noticed = false;
   };
 
-  // Of a rank and a chunk, or of all.
-  void forget(std::optional<std::int32_t> rank = {}, std::optional<std::int32_t> chunk = {});
+  // Of a rank, or of all.
+  void forget(std::optional<std::int32_t> rank = {});
   void forget_edited(const Window& window, const std::vector<InputCall>& calls);
-  void forget_renumbered(const std::vector<InputCall>& calls);
   void check_again(std::int64_t step, const InputCall& call, Report& report);
   static void end_run(Stream& stream, std::int32_t rank, Report& report);
   void check_ranks(std::int64_t step, const std::vector<InputCall>& calls, Report& report);
@@ -337,8 +340,6 @@ class Inputs {
   std::map<Place, Shared> shared_;
   std::map<std::pair<Place, std::string>, Entropies> entropies_;
   std::map<std::int32_t, std::uint64_t> last_seq_;  // by rank
-  // By rank and chunk, the forwards of a micro step of the last step; the most of any.
-  std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> forwards_;
 };
 
 // Learning rates that rise as no schedule does, and other values of a group that change. Keeps what

@@ -7,6 +7,8 @@ namespace trainmon::detect {
 
 void Engine::take(StepEvidence&& evidence) {
   evidence.sort();
+  if (evidence.restart != restart_) forget_start();
+  restart_ = evidence.restart;
   const bool follows =
       before_ && before_->restart == evidence.restart && before_->step + 1 == evidence.step;
   const Window window{evidence,
@@ -38,6 +40,14 @@ void Engine::take(StepEvidence&& evidence) {
   moves_.note(evidence);
   before_ = std::move(evidence);
   forget_edits(*before_);
+}
+
+// Somebody may have started again with another loop: what held says nothing of it.
+void Engine::forget_start() {
+  held_ = {};
+  moves_ = {};
+  gaps_ = {};
+  reductions_ = {};
 }
 
 // Those before the first row of a step lie between no two rows that are still to be compared.

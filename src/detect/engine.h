@@ -52,6 +52,7 @@ class Engine {
 
  private:
   void forget_edits(const StepEvidence& before);
+  void forget_start();
 
   const std::vector<Tensor>& tensors_;
   const std::vector<std::int32_t> ranks_;
@@ -64,6 +65,7 @@ class Engine {
   Moves moves_;
   Gaps gaps_;
   bool has_begun_ = false;
+  std::int32_t restart_ = 0;
   std::optional<StepEvidence> before_;
   Reductions reductions_;
   ZeroGradients zero_;

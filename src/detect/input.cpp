@@ -76,14 +76,10 @@ class Inputs::Report {
 void Inputs::check(const Window& window, Findings& found) {
   const std::vector<InputCall> calls = calls_of(window.now.inputs());
   if (calls.empty()) return;
-  if (window.now.restart != restart_) {
-    forget();
-    forwards_.clear();
-  }
+  if (window.now.restart != restart_) forget();
   restart_ = window.now.restart;
   Report report(window, found);
   forget_edited(window, calls);
-  forget_renumbered(calls);
   for (const InputCall& call : calls) {
     check_entropy(window, call, report);
     if (!call.bits) continue;
@@ -94,31 +90,13 @@ void Inputs::check(const Window& window, Findings& found) {
   report.write();
 }
 
-void Inputs::forget(std::optional<std::int32_t> rank, std::optional<std::int32_t> chunk) {
-  const auto is_meant = [&](const Place& place) {
-    return place.rank == rank.value_or(place.rank) && place.chunk == chunk.value_or(place.chunk);
-  };
+void Inputs::forget(std::optional<std::int32_t> rank) {
+  const auto is_meant = [&](const Place& place) { return place.rank == rank.value_or(place.rank); };
   for (auto& [place, stream] : streams_) {
     if (is_meant(place)) stream = Stream{.is_noticed = stream.is_noticed};
   }
   for (auto& [place, shared] : shared_) {
     if (is_meant(place)) shared = Shared{.is_noticed = shared.is_noticed};
-  }
-}
-
-// One forward more or less in a step, and each number may be another forward's: an auxiliary loss
-// that begins, or an evaluation in between.
-void Inputs::forget_renumbered(const std::vector<InputCall>& calls) {
-  std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> now;
-  for (const InputCall& call : calls) {
-    std::int32_t& most = now[{call.rank, call.chunk}];
-    most = std::max(most, call.call + 1);
-  }
-  for (const auto& [place, forwards] : now) {
-    const auto [before, is_new] = forwards_.try_emplace(place, forwards);
-    if (is_new || before->second == forwards) continue;
-    before->second = forwards;
-    forget(place.first, place.second);
   }
 }
 

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <string_view>
 #include <tuple>
+#include <utility>
 
 #include "detect/evidence.h"
 
@@ -17,6 +19,9 @@ std::uint64_t hash_of(std::string_view text) {  // FNV-1a
   }
   return hash;
 }
+
+// More are taken for so many.
+constexpr std::int32_t kMostForwards = 16;
 
 }  // namespace
 
@@ -54,6 +59,12 @@ std::vector<InputCall> calls_of(const std::vector<Input>& rows) {
     }
     call.bits = call.bits.value_or(0) + mixed(hash_of(one->element) ^ mixed(*one->fingerprint));
   }
+  const auto model = [](const InputCall& one) { return std::pair(one.rank, one.chunk); };
+  std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> forwards;
+  for (const InputCall& call : calls) {  // ascending
+    forwards[model(call)] = std::min(call.call, kMostForwards - 1) + 1;
+  }
+  for (InputCall& call : calls) call.forwards = forwards[model(call)];
   return calls;
 }
 

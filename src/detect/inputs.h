@@ -28,7 +28,8 @@ struct InputCall {
   std::int32_t chunk = 0;
   std::int32_t accum = 0;
   std::int32_t call = 0;
-  std::uint64_t seq = 0;  // of its first row
+  std::int32_t forwards = 0;  // the most that a micro step of its step, rank and chunk has
+  std::uint64_t seq = 0;      // of its first row
   bool is_of_whole_batch = false;
   // Of all its tensors and the names of their arguments; nullopt where one has no fingerprint.
   std::optional<std::uint64_t> bits = {};

@@ -217,6 +217,19 @@ TEST_F(InputRows, AForwardThatBeginsLaterGivesTheOthersOtherNumbers) {
   EXPECT_EQ(all.back().step, 141);
 }
 
+TEST_F(InputRows, AStuckLoaderIsFoundWhereSomeStepsHaveOneForwardMore) {
+  for (std::uint64_t i = 0; i < 60; ++i) {
+    give(0, {i < 30 ? i : 999}, 0);
+    if (i % 3 == 0) give(0, {5000 + i}, 1);
+    end_step();
+  }
+  const std::vector<Finding> all = found();
+  ASSERT_FALSE(all.empty());
+  EXPECT_TRUE(all.front().certain);
+  // Of the steps with one forward, 31 is the first with the batch.
+  EXPECT_EQ(all.front().step, 32);
+}
+
 TEST_F(InputRows, MicroStepsOfAStepAreCalls) {
   for (std::uint64_t i = 0; i < 20; i += 2) {
     give(0, {i}, 0, 0);

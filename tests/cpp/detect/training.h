@@ -74,6 +74,7 @@ class Training {
   float lr = 0.01F;
   float clip = 1e30F;
   bool has_checks = false;
+  std::int32_t restart = 0;
   bool has_edit = false;
   bool has_updates = false;  // rows of the step that the formula takes, of group 1
   bool has_names_of_mindspore = false;
@@ -90,9 +91,9 @@ class Training {
       for (const std::int32_t rank : numbers_) engine_->know_formula(rank, 0);
     }
     if (has_edit) {
-      for (const std::int32_t rank : numbers_) engine_->announce_edit(0, rank, seq_);
+      for (const std::int32_t rank : numbers_) engine_->announce_edit(restart, rank, seq_);
     }
-    StepEvidence evidence(0, step_);
+    StepEvidence evidence(restart, step_);
     each([&](std::size_t i) { observe_all(evidence, Quantity::weight_before, i, &Rank::w); });
     backward();
     each([&](std::size_t i) { observe_all(evidence, Quantity::grad_unreduced, i, &Rank::local); });
@@ -185,14 +186,14 @@ class Training {
   void declare() {
     const auto say = [&](const char* name, double value) {
       for (const std::int32_t rank : numbers_) {
-        engine_->declare(0, rank, 0, 0, name, value);
-        if (has_updates) engine_->declare(0, rank, 0, 1, name, value);
+        engine_->declare(restart, rank, 0, 0, name, value);
+        if (has_updates) engine_->declare(restart, rank, 0, 1, name, value);
       }
     };
     say("lr", static_cast<double>(lr));
     say("weight_decay", static_cast<double>(decay));
     if (has_updates) {  // a group that moves nothing here, though its values explain much
-      for (const std::int32_t rank : numbers_) engine_->declare(0, rank, 0, 0, "lr", 0.0);
+      for (const std::int32_t rank : numbers_) engine_->declare(restart, rank, 0, 0, "lr", 0.0);
     }
     if (formula_ == Formula::adam) {
       say(has_names_of_mindspore ? "beta1" : "betas.0", static_cast<double>(0.9F));
