@@ -1,11 +1,13 @@
 // A run of which little is decoded gives what the same run gives when everything is.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <random>
 #include <tuple>
 #include <vector>
 
+#include "read/batch_places.h"
 #include "read/compact.h"
 #include "read/run_stream.h"
 #include "written_run.h"
@@ -212,6 +214,44 @@ TEST(Pieces, ColumnsThatWereNotChosenStayEmpty) {
     EXPECT_EQ(at, 8);
   }
   EXPECT_TRUE(damage.empty());
+}
+
+// Of any numbers, for a forged index may have them, and for all parts of the list.
+TEST(BatchPlaces, GiveBackWhatTheyWereMadeOf) {
+  RandomRecords random(3);
+  for (std::size_t count : {0, 1, 15, 16, 17, 100}) {
+    std::vector<BatchPlace> places(count);
+    for (BatchPlace& place : places) {
+      place.offset = random.integer();
+      place.stored = static_cast<std::uint32_t>(random.integer());
+      place.number = static_cast<std::uint64_t>(random.integer());
+      place.is_believed = random.below(2) == 0;
+      place.facts = {random.integer(), random.integer(),     random.integer(),
+                     random.integer(), random.below(2) == 0, random.below(3)};
+    }
+    const BatchPlaces packed(places);
+    ASSERT_EQ(packed.size(), count);
+    for (std::size_t first = 0; first <= count; first += 7) {
+      for (std::size_t end = first; end <= count; end += 5) {
+        std::size_t next = first;
+        packed.for_each(first, end, [&](std::size_t number, const BatchPlace& place) {
+          const BatchPlace& from = places[number];
+          EXPECT_EQ(number, next++);
+          EXPECT_EQ(std::tie(place.offset, place.stored, place.number, place.is_believed),
+                    std::tie(from.offset, from.stored, from.number, from.is_believed));
+          const BatchFacts &a = place.facts, &b = from.facts;
+          EXPECT_EQ(std::tie(a.rows, a.payloads, a.first_window, a.last_window),
+                    std::tie(b.rows, b.payloads, b.first_window, b.last_window));
+          EXPECT_EQ(std::tie(a.has_bad_rows, a.series), std::tie(b.has_bad_rows, b.series));
+          return true;
+        });
+        EXPECT_EQ(next, end);
+      }
+    }
+    int calls = 0;
+    packed.for_each(0, count, [&](std::size_t, const BatchPlace&) { return ++calls < 2; });
+    EXPECT_EQ(calls, std::min<int>(2, static_cast<int>(count)));
+  }
 }
 
 }  // namespace
