@@ -175,8 +175,8 @@ void Reductions::check(const Window& window, const Group& group, Findings& found
     const auto [of, by, squares] = explained[r];
     const Scale& scale = scales[r][1];
     const bool is_known = of > 1 && 2 * by > of;
-    factors.push_back({scale.factor, scale.factor * scale.error,
-                       is_known ? std::sqrt(squares) : 0.0, window.now.step});
+    factors.push_back(
+        {scale.factor, scale.error, is_known ? std::sqrt(squares) : 0.0, window.now.step});
   }
   check_factors(window, factors, group, found);
 }

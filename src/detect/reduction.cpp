@@ -91,20 +91,21 @@ bool is_clipping(double factor) {
   return factor > 0.0 && factor < 1.0;
 }
 
+// Each tensor tells the factor within its own rounding. The one that tells it best counts, unless
+// it is one that most others contradict.
 Scale common_scale(const std::vector<ScaledTensor>& all) {
-  std::vector<double> factors;
-  double error = 1.0;  // of the tensor that tells it best
+  std::vector<Scale> told;
   for (const ScaledTensor& one : all) {
-    const double size = one.mean->mean.norm();
-    if (size != 0.0) error = std::min(error, one.mean->bound / size);
-    if (size > 8.0 * one.mean->bound) {
-      factors.push_back(own_scale(*one.reduced, *one.mean).factor);
-    }
+    if (one.mean->mean.norm() > 0.0) told.push_back(own_scale(*one.reduced, *one.mean));
   }
-  if (factors.empty()) return {};
-  const auto middle = factors.begin() + std::ssize(factors) / 2;
-  std::nth_element(factors.begin(), middle, factors.end());
-  return {*middle, 4.0 * error * std::max(1.0, *middle)};
+  std::ranges::sort(told, {}, &Scale::error);
+  for (const Scale& best : told) {
+    const auto agree = std::ranges::count_if(told, [&](const Scale& one) {
+      return std::abs(one.factor - best.factor) <= one.error + best.error;
+    });
+    if (2 * agree > std::ssize(told)) return {best.factor, 2.0 * best.error};
+  }
+  return {};
 }
 
 std::vector<ScaledTensor> scaled_of(const Window& window, const std::vector<Reduction>& all,

@@ -61,7 +61,7 @@ struct ScaledTensor {
 // The tensors of one rank that one factor may explain.
 std::vector<ScaledTensor> scaled_of(const Window& window, const std::vector<Reduction>& all,
                                     std::int32_t rank);
-// The factor of most tensors: the median.
+// The factor of most tensors; 1 where there is none.
 Scale common_scale(const std::vector<ScaledTensor>& all);
 // All by which tensors of one rank may have been clipped. The first is none, the second that of
 // most of them. The others are of groups of two tensors at the least.

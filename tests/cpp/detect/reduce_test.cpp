@@ -129,6 +129,98 @@ TEST(Engine, AFactorOfAllGradientsThatVariesIsNoVerdict) {
   }
 }
 
+// Sums and norms of a sound step of two ranks in bfloat16, clipped by 0.79: seven sums are smaller
+// than their rounding, so only one tells the factor.
+TEST(Engine, ClippingThatNoSumTellsWellIsNoVerdict) {
+  struct Gradient {
+    std::int64_t count;
+    double local[2], norms[2], reduced, norm, absmax;
+  };
+  const std::vector<Gradient> all = {{16,
+                                      {0.0333709717, -0.0279331207},
+                                      {0.0140910476, 0.0188293937},
+                                      0.00220108,
+                                      0.0063719776,
+                                      0.003540039},
+                                     {128,
+                                      {-0.0726561546, -0.019112587},
+                                      {0.0406981753, 0.0345126376},
+                                      -0.036940247,
+                                      0.0199850937,
+                                      0.004699707},
+                                     {16,
+                                      {2.28881836e-05, 0.000129699707},
+                                      {0.0432165412, 0.0564970265},
+                                      6.1988831e-05,
+                                      0.0211503882,
+                                      0.0101928711},
+                                     {256,
+                                      {-0.000206157565, 6.67274e-05},
+                                      {0.0777652186, 0.0689081647},
+                                      5.9366226e-05,
+                                      0.0390513264,
+                                      0.0085449219},
+                                     {16,
+                                      {0.0254211426, -0.0178098679},
+                                      {0.0207143639, 0.0211816671},
+                                      0.00306618,
+                                      0.0074333107,
+                                      0.0036773682},
+                                     {16,
+                                      {-0.0034160614, 0.0171751976},
+                                      {0.0194347105, 0.0183759924},
+                                      0.00553322,
+                                      0.0086889679,
+                                      0.0044250488},
+                                     {4,
+                                      {-0.0710449219, 0.0661277771},
+                                      {0.0468168693, 0.0420986397},
+                                      -0.00189209,
+                                      0.0189862507,
+                                      0.0115966797},
+                                     {64,
+                                      {0.00225090981, -0.00747966766},
+                                      {0.159713641, 0.145284791},
+                                      -0.00205469,
+                                      0.0846325144,
+                                      0.0354003906}};
+  std::vector<Tensor> tensors;
+  for (std::size_t i = 0; i < all.size(); ++i) tensors.push_back({"t" + std::to_string(i), 0, 0});
+  Engine engine(tensors, {0, 1});
+  for (std::int64_t step = 0; step < 2; ++step) {
+    StepEvidence evidence(0, step);
+    const auto add = [&](std::size_t i, std::int32_t rank, Quantity quantity, double sum,
+                         double norm, double absmax) {
+      RowState state;
+      state.count = all[i].count;
+      state.sum = sum;
+      state.mean = sum / static_cast<double>(state.count);
+      state.sum_sq = norm * norm;
+      state.max = state.absmax = absmax;
+      Observation one = observe(state, 0, 1.0, nullptr);
+      one.tensor = static_cast<std::uint32_t>(i);
+      one.quantity = quantity;
+      one.rank = rank;
+      one.dtype = DType::bfloat16;
+      one.is_replicated = quantity == Quantity::grad_reduced;
+      evidence.add(one);
+    };
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const Gradient& g = all[i];
+      for (std::int32_t rank = 0; rank < 2; ++rank) {
+        add(i, rank, Quantity::grad_unreduced, g.local[rank], g.norms[rank], 0.0123456);
+        // Not clipped before: their mean.
+        const bool is_clipped = step == 1;
+        add(i, rank, Quantity::grad_reduced,
+            is_clipped ? g.reduced : (g.local[0] + g.local[1]) / 2.0, g.norm, g.absmax);
+      }
+    }
+    engine.take(std::move(evidence));
+  }
+  EXPECT_EQ(engine.findings().count_of(Check::reduce), 2 * 2 * std::ssize(all));
+  EXPECT_TRUE(engine.findings().all().empty()) << engine.findings().all().front().text;
+}
+
 TEST(Engine, AFactorAboveOneThatBeginsAndStaysIsCertain) {
   for (const std::int64_t begin : {5, 20}) {
     const auto sum = [&](std::int64_t step) { return step < begin ? 1.0F : 2.0F; };
