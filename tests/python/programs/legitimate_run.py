@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import launch
@@ -83,7 +84,10 @@ def train(name: str, out: Path) -> None:
     model = nn.Sequential(tokens, nn.Linear(12, 24), nn.Tanh(), nn.Linear(24, 30))
     if name == "bank_of_a_rank":
         model.bank = nn.Parameter(torch.zeros(4), requires_grad=False)
-    wrapped = DistributedDataParallel(model)
+    if name == "head_beside_fsdp2":
+        wrapped = fully_shard(model[1]) and model
+    else:
+        wrapped = DistributedDataParallel(model)
     state = {"step": 0}
     is_late = has_checks  # the hook comes after watch()
     if not is_late:
@@ -93,12 +97,15 @@ def train(name: str, out: Path) -> None:
     watched = trainmon.watch(wrapped, optimizer, every=1, out=out, **how)
     if is_late:
         register(name, wrapped, state)
-    random = torch.Generator().manual_seed(dist.get_rank())
+    same = name == "head_beside_fsdp2"
+    random = torch.Generator().manual_seed(0 if same else dist.get_rank())
     for step in range(STEPS):
         state["step"] = step
         if name == "replaced_weight_on_all" and step == BEGIN:
             with torch.no_grad():
                 model[1].weight.mul_(0.5)
+        if name == "head_beside_fsdp2" and step == 10:  # batches of its own from here on
+            random.manual_seed(dist.get_rank())
         optimizer.zero_grad()
         batch = torch.randint(30, (8, 5), generator=random)
         scores = wrapped(batch).flatten(0, 1)

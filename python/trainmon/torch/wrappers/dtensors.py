@@ -42,7 +42,8 @@ class DTensors(Wrapper):
         if parameter is None:
             return Placement("independent")
         placed = self.placed.get((id(parameter.tensor), kind)) or self._placement(parameter.tensor)
-        if kind in BEFORE_REDUCTION and self.reduces():
+        is_reduced = placed.replication != "independent" and self.reduces()
+        if kind in BEFORE_REDUCTION and is_reduced:
             return replace(placed, replication="partial")
         return placed
 

@@ -34,6 +34,11 @@ class Fsdp2(DTensors):
             return Placement("union")
         return super().placement(kind, parameter)
 
+    def _placement(self, tensor):
+        if not self.ddp and not isinstance(tensor, self.dtensor):
+            return Placement("independent", full_shape=tuple(tensor.shape))  # nobody reduces it
+        return super()._placement(tensor)
+
     def hook_gradients(self, parameters, registry):
         """Gradients before reduction belong to the gathered parameters, which modules hold during
         their forward; they are the same objects every time."""
