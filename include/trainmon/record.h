@@ -106,6 +106,10 @@ inline constexpr std::uint32_t kSampled = 1u << 7;  // an estimate from some blo
 inline constexpr std::uint32_t kMasked = 1u << 8;
 // Of a weight before the step: the forward may have changed it, as nn.Embedding(max_norm=...) does.
 inline constexpr std::uint32_t kForwardChanges = 1u << 9;
+// Of optimizer state: as it was before the step (moments_at).
+inline constexpr std::uint32_t kBeforeStep = 1u << 10;
+// Measured by operations of the framework, whose sums have other low bits.
+inline constexpr std::uint32_t kByOperations = 1u << 11;
 // What a full queue keeps: an alert may be in it.
 inline constexpr std::uint32_t kUrgent = kNonFinite | kOverLimit;
 }  // namespace flag

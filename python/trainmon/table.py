@@ -22,6 +22,8 @@ FLAGS = {
     "sampled": 128,
     "masked": 256,
     "forward_changes": 512,
+    "before_step": 1024,
+    "by_operations": 2048,
 }
 
 

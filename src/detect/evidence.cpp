@@ -107,6 +107,10 @@ bool are_equal(const Observation& a, const Observation& b) {
   return a.fingerprint && b.fingerprint ? a.fingerprint == b.fingerprint : a.digest == b.digest;
 }
 
+bool are_comparable(const Observation& a, const Observation& b) {
+  return (a.fingerprint && b.fingerprint) || a.by_operations == b.by_operations;
+}
+
 Evidence evidence_of_bits(const std::vector<const Observation*>& all) {
   const auto has = [](const Observation* one) { return one->fingerprint.has_value(); };
   return std::ranges::all_of(all, has) ? Evidence::fingerprints : Evidence::statistics;
@@ -124,6 +128,8 @@ Observation observe(const RowState& state, std::uint32_t flags, double loss_scal
   Observation one;
   one.is_finite = !state.non_finite() && !std::isnan(scale);
   one.forward_changes = (flags & flag::kForwardChanges) != 0;
+  one.is_before_step = (flags & flag::kBeforeStep) != 0;
+  one.by_operations = (flags & flag::kByOperations) != 0;
   one.digest = digest_of(state);
   one.count = static_cast<double>(state.count);
   one.sum = state.sum / scale;

@@ -72,6 +72,8 @@ struct Observation {
   bool is_replicated = false;    // every rank holds the same elements
   bool is_independent = false;   // nothing says how those of ranks relate
   bool forward_changes = false;  // flag::kForwardChanges
+  bool is_before_step = false;   // flag::kBeforeStep
+  bool by_operations = false;    // flag::kByOperations
   bool is_finite = true;
   std::int32_t attempt = 0;
   std::int32_t accum = 0;
@@ -99,6 +101,8 @@ struct Observation {
 };
 // Whether two rows are of equal elements.
 bool are_equal(const Observation& a, const Observation& b);
+// Whether that can be told: without fingerprints both must be measured alike.
+bool are_comparable(const Observation& a, const Observation& b);
 // By what these are compared for equality, and in equations: checks where all of them have one.
 Evidence evidence_of_bits(const std::vector<const Observation*>& all);
 Evidence evidence_of_sums(const std::vector<const Observation*>& all);

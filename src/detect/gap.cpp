@@ -35,6 +35,7 @@ void Gaps::check(const Window& window, Findings& found) {
     const Observation* const before =
         window.now.find(after.tensor, Quantity::weight_before, after.rank);
     if (before == nullptr || before->forward_changes || window.has_edit(after, *before)) continue;
+    if (!are_comparable(after, *before)) continue;
     if (before->dtype != after.dtype) continue;  // other bits say the same, as after .double()
     const Evidence evidence = evidence_of_bits({&after, before});
     found.checked(Check::gap, evidence);

@@ -72,6 +72,7 @@ void for_each_moment(const Window& window, Quantity quantity,
     const Observation* before = window.before->find(now.tensor, quantity, now.rank);
     const Observation* gradient = window.now.find(now.tensor, Quantity::grad_reduced, now.rank);
     if (before == nullptr || gradient == nullptr || window.has_edit(*before, now)) continue;
+    if (now.is_before_step || before->is_before_step) continue;
     if (before->is_finite && gradient->is_finite && before->count == gradient->count) {
       use({&now, before, gradient});
     }

@@ -13,7 +13,9 @@ bool are_all_equal(const std::vector<const Observation*>& ranks) {
 }
 
 bool are_replicas(const std::vector<const Observation*>& ranks) {
-  return ranks.size() > 1 && std::ranges::all_of(ranks, &Observation::is_replicated);
+  return ranks.size() > 1 && std::ranges::all_of(ranks, [&](const Observation* one) {
+           return one->is_replicated && are_comparable(*one, *ranks.front());
+         });
 }
 
 // Says which ranks are outside the largest group of equals: one of all where no group is larger

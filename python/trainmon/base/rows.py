@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 NO_SERIES = -1
+# Flags of a row (include/trainmon/record.h).
+BEFORE_STEP, BY_OPERATIONS = 1024, 2048
 ELSEWHERE = 2  # on a device that the core does not measure itself: framework operations do
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from trainmon.base.rows import BY_OPERATIONS
 from trainmon.mindspore import ops
 from trainmon.mindspore.parameters import dtype_name
 
@@ -22,6 +23,7 @@ class Late:
             self.core.refuse(str(refused))
             return
         shape = tuple(tensor.shape)
+        flags |= BY_OPERATIONS
         self.core.add_late_row(series, dtype_name(tensor), shape, window, accum, call, flags)
         self.vectors.append(vector)
 

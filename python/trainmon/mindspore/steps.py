@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import mindspore as ms
 
-from trainmon.base.rows import NO_SERIES
+from trainmon.base.rows import BEFORE_STEP, NO_SERIES
 from trainmon.mindspore.declared import Declared
 from trainmon.mindspore.momentum import Directions, Updates
 from trainmon.mindspore.parameters import states_of, steps_taken
@@ -111,10 +111,11 @@ class Steps:
 
     def _read_state(self) -> None:
         if self.adapter.wants_state:
+            flags = BEFORE_STEP if self.adapter.state_before else 0
             for kind, tensors in self.states.items():
                 if self.adapter.wants(kind):
                     self.adapter.coverage.cover(kind)
-                    self._read(self.read_list, kind, tensors)
+                    self._read(self.read_list, kind, tensors, flags)
         if self.updates is not None:
             self._read(self.updates.read)
 

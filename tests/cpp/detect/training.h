@@ -78,9 +78,11 @@ class Training {
   bool has_edit = false;
   bool has_updates = false;  // rows of the step that the formula takes, of group 1
   bool has_names_of_mindspore = false;
-  bool has_known_formula = true;  // the record names the optimizer
-  bool are_independent = false;   // unreduced gradients of ranks
-  bool forward_changes = false;   // every weight, as the record says
+  bool has_known_formula = true;      // the record names the optimizer
+  bool are_independent = false;       // unreduced gradients of ranks
+  bool forward_changes = false;       // every weight, as the record says
+  bool moments_are_before = false;    // read before the step, as the record says
+  bool rank_1_by_operations = false;  // whose sums have other low bits
   float decay = 0.0F;
   // Between the reduction and the step, and between two steps.
   std::function<void()> after_backward, before_step, after_update;
@@ -257,6 +259,10 @@ class Training {
     if (quantity == Quantity::update) one.group = 1;
     one.is_independent = are_independent && quantity == Quantity::grad_unreduced;
     one.forward_changes = forward_changes && quantity == Quantity::weight_before;
+    one.is_before_step =
+        moments_are_before && (quantity == Quantity::exp_avg || quantity == Quantity::exp_avg_sq);
+    one.by_operations = rank_1_by_operations && r == 1;
+    if (one.by_operations) one.digest ^= 1;
     evidence.add(one);
   }
 

@@ -195,5 +195,27 @@ TEST(Engine, WeightsThatSgdDidNotMoveSoAreAnUpdate) {
   }
 }
 
+TEST(Engine, RanksThatAreMeasuredInTwoWaysAreNoReplicas) {
+  for (const bool has_checks : {true, false}) {
+    Training<float> training(50, 2, kSizes, Formula::adam);
+    training.has_checks = has_checks;
+    training.rank_1_by_operations = true;
+    for (int i = 0; i < 10; ++i) training.step();
+    EXPECT_TRUE(training.findings().all().empty());
+    // Fingerprints say the same of the elements, whoever took them.
+    EXPECT_EQ(training.findings().count_of(Check::replicas) > 0, has_checks);
+    EXPECT_GT(training.findings().count_of(Check::reduce), 0);
+  }
+}
+
+TEST(Engine, MomentsOfBeforeTheStepAreNotThoseOfItsGradient) {
+  Training<float> training(51, 2, kSizes, Formula::adam);
+  training.moments_are_before = true;
+  for (int i = 0; i < 10; ++i) training.step();
+  EXPECT_TRUE(training.findings().all().empty());
+  EXPECT_EQ(training.findings().count_of(Check::exp_avg), 0);
+  EXPECT_EQ(training.findings().count_of(Check::exp_avg_sq), 0);
+}
+
 }  // namespace
 }  // namespace trainmon::detect

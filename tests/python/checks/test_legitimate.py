@@ -383,3 +383,17 @@ def test_it_is_no_verdict_of_two_ranks(name, prefix, runs):
 def test_a_hook_that_says_that_it_is_the_mean_is_held_to_it(prefix, runs):
     verdict = trainmon.diagnose(str(runs / f"{prefix}known_hook"))["verdict"]
     assert (verdict["check"], verdict["step"]) == ("reduce", 15)
+
+
+def test_moments_of_before_the_step(tmp_path):
+    """Gradients of zero at first: there the equations hold for them, too."""
+    model = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    keys = {"checks": True, "moments_at": "before_step"}
+    with trainmon.watch(model, optimizer, every=1, out=tmp_path, **keys):
+        for step in range(12):
+            optimizer.zero_grad()
+            (model(torch.randn(5, 4)).square().sum() * (step > 5)).backward()
+            optimizer.step()
+    answer = trainmon.diagnose(str(tmp_path))
+    assert answer["findings"] == [] and "exp_avg" not in answer["checked"], answer

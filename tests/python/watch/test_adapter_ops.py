@@ -10,6 +10,7 @@ import trainmon
 import versions
 from adapter_rows import healthy, rows
 from trainmon.base.row_state import FIELDS
+from trainmon.table import FLAGS
 from trainmon.torch.measuring import late_values, ops
 
 FLOATS = ["float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"]
@@ -184,16 +185,21 @@ def test_a_run_measured_by_operations_is_the_run_measured_by_kernels(tmp_path):
         assert torch.equal(one, two) or bool((one.isnan() == two.isnan()).all())
     assert by_ops["rows_produced"] == by_kernels["rows_produced"] > 0
     assert by_ops["sinks"][0]["rows_written"] == by_ops["rows_produced"]
-    columns = [c for c in KEY if c != "dtype"]
-    kernels = {tuple(r[c] for c in columns): r for r in rows(tmp_path / "kernels")}
-    found = {tuple(r[c] for c in columns): r for r in rows(tmp_path / "ops")}
+    columns = [c for c in KEY if c not in ("dtype", "flags")]
+
+    def place(row):
+        return *(row[c] for c in columns), int(row["flags"]) & ~FLAGS["by_operations"]
+
+    assert all(int(r["flags"]) & FLAGS["by_operations"] for r in rows(tmp_path / "ops"))
+    kernels = {place(r): r for r in rows(tmp_path / "kernels")}
+    found = {place(r): r for r in rows(tmp_path / "ops")}
     assert found.keys() == kernels.keys()
     for key, expected in kernels.items():
         for name in VALUES:
             assert found[key][name] == pytest.approx(
                 expected[name], rel=1e-12, abs=1e-300, nan_ok=True
             ), (key, name)
-    order = [[tuple(r[c] for c in columns) for r in rows(tmp_path / n)] for n in ("kernels", "ops")]
+    order = [[place(r) for r in rows(tmp_path / n)] for n in ("kernels", "ops")]
     assert order[0] == order[1]
 
 

@@ -8,6 +8,7 @@ import time
 import torch
 from torch import Tensor
 
+from trainmon.base.rows import BY_OPERATIONS
 from trainmon.torch.measuring import check_ops, ops
 from trainmon.torch.measuring.ops import dtype_name
 
@@ -68,6 +69,7 @@ class Late:
             return
         with self.lock:
             dtype, shape = dtype_name(tensor), tuple(tensor.shape)
+            flags |= BY_OPERATIONS
             self.core.add_late_row(series, dtype, shape, window, accum, call, flags)
             self.vectors.append(vector)
 

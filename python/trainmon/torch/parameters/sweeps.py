@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from trainmon.base.rows import NO_SERIES
+from trainmon.base.rows import BEFORE_STEP, NO_SERIES
 from trainmon.torch.wrappers.contract import InPieces, Parameter
 
 FORWARD_CHANGES = 512  # of a row
@@ -157,9 +157,10 @@ class Sweeps:
         """
         if not self.adapter.wants_state:
             return
+        flags = BEFORE_STEP if self.adapter.state_before else 0
         groups = self._ordered_state() or self._found_state()
         for chunk, (series, tensors) in groups.items():
-            self._sweep(series, *self.adapter.wrappers[chunk].locals(tensors), 0)
+            self._sweep(series, *self.adapter.wrappers[chunk].locals(tensors), flags)
 
     def _ordered_state(self) -> dict | None:
         """By chunk (series, tensors), if the optimizer's state has the order of the step before and
