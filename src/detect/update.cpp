@@ -74,7 +74,11 @@ std::optional<Distance> distance_of_formula(const Step& step, const DeclaredGrou
   std::vector<const Observation*> all = {step.before, step.after, step.update};
   if (is_nesterov) all.push_back(step.gradient);
   if (!lr || evidence_of_sums(all) != Evidence::sketches) return std::nullopt;
-  const bool is_apart = step.update->decays_apart || is_set(group, "decoupled_weight_decay") ||
+  // Where the group has the key, it decides: AdamW of PyTorch goes by it.
+  const bool is_decoupled = group.contains("decoupled_weight_decay")
+                                ? is_set(group, "decoupled_weight_decay")
+                                : step.update->decays_apart;
+  const bool is_apart = is_decoupled ||
                         (is_of_sgd && (is_nesterov || !is_set(group, "momentum")));
   const double decay = is_apart ? value_of(group, "weight_decay").value_or(0.0) : 0.0;
   const Linear u = step.update->linear(Evidence::sketches);

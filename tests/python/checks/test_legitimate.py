@@ -397,3 +397,22 @@ def test_moments_of_before_the_step(tmp_path):
             optimizer.step()
     answer = trainmon.diagnose(str(tmp_path))
     assert answer["findings"] == [] and "exp_avg" not in answer["checked"], answer
+
+
+@pytest.mark.skipif(
+    "decoupled_weight_decay" not in torch.optim.AdamW([nn.Parameter(torch.ones(1))]).defaults,
+    reason="AdamW of torch before 2.7 has no such key in its groups",
+)
+def test_adamw_goes_by_its_group(tmp_path):
+    model = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-2, weight_decay=0.1)
+    with trainmon.watch(model, optimizer, every=1, out=tmp_path, checks=True):
+        for step in range(12):
+            if step == 8:
+                optimizer.param_groups[0]["decoupled_weight_decay"] = False
+            optimizer.zero_grad()
+            model(torch.randn(5, 4)).square().sum().backward()
+            optimizer.step()
+    answer = trainmon.diagnose(str(tmp_path))
+    assert answer["verdict"] is None, answer["verdict"]
+    assert answer["checked"]["update"] == 12 * 2
