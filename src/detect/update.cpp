@@ -78,8 +78,7 @@ std::optional<Distance> distance_of_formula(const Step& step, const DeclaredGrou
   const bool is_decoupled = group.contains("decoupled_weight_decay")
                                 ? is_set(group, "decoupled_weight_decay")
                                 : step.update->decays_apart;
-  const bool is_apart = is_decoupled ||
-                        (is_of_sgd && (is_nesterov || !is_set(group, "momentum")));
+  const bool is_apart = is_decoupled || (is_of_sgd && (is_nesterov || !is_set(group, "momentum")));
   const double decay = is_apart ? value_of(group, "weight_decay").value_or(0.0) : 0.0;
   const Linear u = step.update->linear(Evidence::sketches);
   Linear left = step.after->linear(Evidence::sketches);
