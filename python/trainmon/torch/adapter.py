@@ -391,9 +391,10 @@ class Adapter(DuringTraining):
 
     def forget(self) -> None:
         """Lets go of the model and the optimizers, without waiting for the garbage collector."""
-        self.roots, self.wrappers, self.parameters = [], [], []
+        for handles in (self.step_handles, self.handles):  # a signal may have ended remove() early
+            handles.remove()
+        self.roots, self.wrappers, self.parameters, self.no_optimizers = [], [], [], []
         self.optimizers, self.around, self.on_step = {}, (), None
-        self.no_optimizers = []
         self.loss_scale.scaler = None
         self.steps, self.clock, self.control, self.full_steps = [], None, None, None
         self.backward.at_end = self.main_grad_due = None

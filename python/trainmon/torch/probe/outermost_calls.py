@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from trainmon.base.signals import pass_on
 from trainmon.torch.hooks.hook import Handles, Hook
+from trainmon.torch.hooks.unseen import unseen
 from trainmon.torch.steps.calls import fused_scaling, initialises_state
 from trainmon.torch.steps.every_step import EveryStep
 from trainmon.torch.steps.restored_hooks import Restored
@@ -45,7 +46,8 @@ class StepCalls:
         if not self.on:
             return
         try:
-            self._enter(optimizer, args, kwargs, caller)
+            with unseen():
+                self._enter(optimizer, args, kwargs, caller)
         except Exception as error:
             self.failed(error)
 
@@ -53,7 +55,8 @@ class StepCalls:
         if not self.on:
             return
         try:
-            self._leave(optimizer, caller)
+            with unseen():
+                self._leave(optimizer, caller)
         except Exception as error:
             self.failed(error)
 

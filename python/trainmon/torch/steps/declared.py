@@ -70,14 +70,16 @@ class DeclaredSteps:
             return  # a sharded optimizer calls the one inside it
         self.caller = id(caller)
         if not callable(closure_of(args, kwargs)):
-            self._read_of(optimizer)
+            with unseen():
+                self._read_of(optimizer)
 
     def ends(self, optimizer, args: tuple, kwargs: dict, caller) -> None:
         if id(caller) != self.caller:
             return
         self.caller = 0
         if callable(closure_of(args, kwargs)):
-            self._read_of(optimizer)
+            with unseen():
+                self._read_of(optimizer)
 
     def end(self, gradients=None) -> None:
         """The training loop says that a step is over, and may give the gradients of functional

@@ -10,7 +10,6 @@ from torch.optim.optimizer import (
 )
 
 from trainmon.torch.hooks.hook import Hook
-from trainmon.torch.hooks.unseen import unseen
 
 
 class EveryStep:
@@ -49,15 +48,13 @@ class Begins(Hook):
     __slots__ = ()
 
     def __call__(self, optimizer, args, kwargs):
-        with unseen():
-            for listener in list(EveryStep._listeners.values()):
-                listener.begins(optimizer, args, kwargs, sys._getframe(1))
+        for listener in list(EveryStep._listeners.values()):
+            listener.begins(optimizer, args, kwargs, sys._getframe(1))
 
 
 class Ends(Hook):
     __slots__ = ()
 
     def __call__(self, optimizer, args, kwargs):
-        with unseen():
-            for listener in list(EveryStep._listeners.values()):
-                listener.ends(optimizer, args, kwargs, sys._getframe(1))
+        for listener in list(EveryStep._listeners.values()):
+            listener.ends(optimizer, args, kwargs, sys._getframe(1))

@@ -5,6 +5,7 @@ import json
 import weakref
 
 from trainmon.torch.hooks.backward import IDLE, current_task
+from trainmon.torch.hooks.unseen import unseen
 from trainmon.torch.steps.calls import closure_of, initialises_state, is_inside
 from trainmon.torch.steps.every_step import EveryStep
 from trainmon.torch.steps.optimizers import tensors_of
@@ -46,7 +47,8 @@ class Replaced:
         if adapter is None or not adapter.steps_part.on or not adapter.attached:
             return
         try:
-            self._look(adapter, optimizer, args, kwargs, caller)
+            with unseen():
+                self._look(adapter, optimizer, args, kwargs, caller)
         except Exception as error:
             adapter.steps_part.failed(error)
             adapter.steps_failed()
