@@ -271,8 +271,7 @@ void add_blackbox(CLI::App& app, Context& context) {
   command->footer(
       R"(Reads the flight recorders of all ranks (recorder_mb=64 of watch), of a live run
 too. Says which rank has not entered a collective that others wait in. Exit code
-1 when a rank was killed, or ranks wait in a collective, or in a call between
-two of them, for 10 seconds or more.
+1 when a rank was killed, or ranks wait in a call for 10 seconds or more.
 Exit code 3 when a recorder is missing or damaged. -f waits for the first start,
 follows restarts, and gives the exit code of its last look. The run is not
 stopped. A terminal shows the newest look, a pipe each look that differs from

@@ -4,6 +4,7 @@
 // again and again means it, too.
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -80,11 +81,15 @@ void Inputs::check(const Window& window, Findings& found) {
   restart_ = window.now.restart;
   Report report(window, found);
   forget_edited(window, calls);
+  std::set<std::int32_t> fed;
+  for (const InputCall& call : calls) {
+    if (has_new(call.rank, calls)) fed.insert(call.rank);
+  }
   for (const InputCall& call : calls) {
     check_entropy(window, call, report);
     if (!call.bits) continue;
     found.checked(Check::input, Evidence::fingerprints);
-    check_again(window.now.step, call, report);
+    check_again(window.now.step, call, fed.contains(call.rank), report);
   }
   check_ranks(window.now.step, calls, report);
   report.write();
@@ -114,7 +119,15 @@ void Inputs::forget_edited(const Window& window, const std::vector<InputCall>& c
   }
 }
 
-void Inputs::check_again(std::int64_t step, const InputCall& call, Report& report) {
+bool Inputs::has_new(std::int32_t rank, const std::vector<InputCall>& calls) const {
+  return std::ranges::any_of(calls, [&](const InputCall& call) {
+    if (call.rank != rank || !call.bits) return false;
+    const auto stream = streams_.find(place_of(call));
+    return stream == streams_.end() || !stream->second.given.contains(*call.bits);
+  });
+}
+
+void Inputs::check_again(std::int64_t step, const InputCall& call, bool has_new, Report& report) {
   Stream& stream = streams_[place_of(call)];
   const std::int64_t number = stream.calls++;
   const auto [known, is_new] = stream.given.try_emplace(*call.bits, Given{number, step});
@@ -139,14 +152,18 @@ void Inputs::check_again(std::int64_t step, const InputCall& call, Report& repor
   if (ago == 1) {
     const bool follows_new = number >= kNew && stream.closest > kNew;
     if (stream.run.length++ == 0) stream.run = {1, step, follows_new};
+    stream.run.is_beside_new |= has_new;
+    // A fixed batch beside new ones is no loader that is stuck.
+    const bool is_certain = !stream.run.is_beside_new;
     if (stream.run.follows_new && stream.run.length == kCertain) {
-      report.add(stream.run.step, {call.rank}, true, std::string(kAgain) + std::string(kEachCall));
+      report.add(stream.run.step, {call.rank}, is_certain,
+                 std::string(kAgain) + std::string(kEachCall));
     }
     Regular& regular = stream.regular;
     if (stream.run.length == regular.length + 1) regular.beyond = step;
     if (regular.times >= kRegular && stream.run.length == regular.length + kCertain &&
         !std::exchange(regular.is_said, true)) {
-      report.add(regular.beyond, {call.rank}, true,
+      report.add(regular.beyond, {call.rank}, is_certain,
                  std::string(kAgain) + ", more often than at other times");
     }
   }

@@ -74,6 +74,28 @@ TEST_F(InputRows, NewBatchesAreSound) {
   EXPECT_TRUE(found().empty());
 }
 
+// Two forwards in each step; from step 20 on the first has a fixed batch, as prototypes are.
+TEST_F(InputRows, AFixedBatchBesideNewOnesIsNoticed) {
+  for (std::uint64_t i = 0; i < 40; ++i) {
+    give(0, {i < 20 ? i : 1000});
+    give(0, {2000 + i}, 1);
+    end_step();
+  }
+  ASSERT_EQ(found().size(), 1U);
+  EXPECT_FALSE(found()[0].certain);
+}
+
+// Both are stuck.
+TEST_F(InputRows, TwoForwardsOfALoaderThatIsStuckAreCertain) {
+  for (std::uint64_t i = 0; i < 40; ++i) {
+    give(0, {i < 20 ? i : 1000});
+    give(0, {i < 20 ? 2000 + i : 3000}, 1);
+    end_step();
+  }
+  ASSERT_TRUE(engine.findings().verdict());
+  EXPECT_EQ(engine.findings().all()[*engine.findings().verdict()].step, 21);
+}
+
 TEST_F(InputRows, ABatchThatIsGivenForEverIsCertainFromItsStepOn) {
   for (std::uint64_t i = 0; i < 12; ++i) take(i);
   for (int i = 0; i < 2; ++i) take(11);

@@ -100,6 +100,8 @@ def test_reading_has_one_line_for_each_bar():
     shown += [f"compare of two runs{of}" for of in forms]
     shown += ["export to Parquet", "read of one statistic of a kind"]
     shown += ["scan of one statistic of a kind"]
+    decoding = ("decode of all columns", "decode by two threads")
+    shown += [f"{what}{of}" for what in decoding for of in forms]
     shown += [f"memory of {name}" for name in ("export", "compare, compacted", "scan")]
     lines = [line("reading", name, float(i + 1), 1.0) for i, name in enumerate(shown)]
     found = [b.line(lines) for b in bars.BARS if b.program == "reading"]
