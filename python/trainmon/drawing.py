@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trainmon.base.names import as_text
 from trainmon.marks import (
     ABSENT,
     DROPPED,
@@ -43,7 +44,7 @@ LEFT = 40  # characters of a label beside a heatmap
 
 def plain(text: str, width: int) -> str:
     """A name of at most so many characters, for matplotlib, to which a $ begins a formula."""
-    return shortened(text, width).replace("$", r"\$")
+    return shortened(as_text(text), width).replace("$", r"\$")
 
 
 def new_figure(size: tuple[float, float], title: str):

@@ -9,7 +9,9 @@ import sys
 import matplotlib.image
 import numpy as np
 import pytest
+import torch
 
+import trainmon
 from trainmon import marks
 from trainmon.marks import ABSENT, DROPPED, INF, NAN, VALUE
 from written_run import WrittenRank
@@ -527,3 +529,17 @@ def test_colours_are_told_apart_without_a_cone(missing):
     # Marks have shapes of their own, and a seventh line is dashed.
     assert len(set(drawing.SHAPES.values())) == len(drawing.SHAPES) == len(drawing.COLOURS)
     assert len(set(map(str, drawing.DASHES))) * len(drawing.LINES) >= 12
+
+
+def test_a_folder_whose_name_is_no_text(tmp_path):
+    run = tmp_path / "run"
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with trainmon.watch(model, optimizer, out=run):
+        for _ in range(3):
+            model(torch.ones(1, 3)).sum().backward()
+            optimizer.step()
+    run = run.rename(tmp_path / os.fsdecode(b"bad\xff"))
+    command = [sys.executable, "-m", "trainmon.plot", run, "-o", tmp_path / "a.png"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
