@@ -331,9 +331,9 @@ class Inputs {
   // Of a rank, or of all.
   void forget(std::optional<std::int32_t> rank = {});
   void forget_edited(const Window& window, const std::vector<InputCall>& calls);
-  // Whether a call of the rank has a batch that its place had not before.
-  bool has_new(std::int32_t rank, const std::vector<InputCall>& calls) const;
-  void check_again(std::int64_t step, const InputCall& call, bool has_new, Report& report);
+  // Whether another forward of the rank has a batch that this forward had not before.
+  bool has_new_beside(const InputCall& call, const std::vector<InputCall>& calls) const;
+  void check_again(std::int64_t step, const InputCall& call, bool is_beside_new, Report& report);
   static void end_run(Stream& stream, std::int32_t rank, Report& report);
   void check_ranks(std::int64_t step, const std::vector<InputCall>& calls, Report& report);
   void check_entropy(const Window& window, const InputCall& call, Report& report);

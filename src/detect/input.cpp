@@ -4,7 +4,6 @@
 // again and again means it, too.
 #include <algorithm>
 #include <cmath>
-#include <set>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -81,15 +80,14 @@ void Inputs::check(const Window& window, Findings& found) {
   restart_ = window.now.restart;
   Report report(window, found);
   forget_edited(window, calls);
-  std::set<std::int32_t> fed;
-  for (const InputCall& call : calls) {
-    if (has_new(call.rank, calls)) fed.insert(call.rank);
-  }
-  for (const InputCall& call : calls) {
+  std::vector<bool> are_beside_new;
+  for (const InputCall& call : calls) are_beside_new.push_back(has_new_beside(call, calls));
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    const InputCall& call = calls[i];
     check_entropy(window, call, report);
     if (!call.bits) continue;
     found.checked(Check::input, Evidence::fingerprints);
-    check_again(window.now.step, call, fed.contains(call.rank), report);
+    check_again(window.now.step, call, are_beside_new[i], report);
   }
   check_ranks(window.now.step, calls, report);
   report.write();
@@ -119,15 +117,17 @@ void Inputs::forget_edited(const Window& window, const std::vector<InputCall>& c
   }
 }
 
-bool Inputs::has_new(std::int32_t rank, const std::vector<InputCall>& calls) const {
-  return std::ranges::any_of(calls, [&](const InputCall& call) {
-    if (call.rank != rank || !call.bits) return false;
-    const auto stream = streams_.find(place_of(call));
-    return stream == streams_.end() || !stream->second.given.contains(*call.bits);
+bool Inputs::has_new_beside(const InputCall& call, const std::vector<InputCall>& calls) const {
+  return std::ranges::any_of(calls, [&](const InputCall& other) {
+    const bool is_same = other.call == call.call && other.chunk == call.chunk;
+    if (other.rank != call.rank || is_same || !other.bits) return false;
+    const auto stream = streams_.find(place_of(other));
+    return stream == streams_.end() || !stream->second.given.contains(*other.bits);
   });
 }
 
-void Inputs::check_again(std::int64_t step, const InputCall& call, bool has_new, Report& report) {
+void Inputs::check_again(std::int64_t step, const InputCall& call, bool is_beside_new,
+                         Report& report) {
   Stream& stream = streams_[place_of(call)];
   const std::int64_t number = stream.calls++;
   const auto [known, is_new] = stream.given.try_emplace(*call.bits, Given{number, step});
@@ -152,7 +152,7 @@ void Inputs::check_again(std::int64_t step, const InputCall& call, bool has_new,
   if (ago == 1) {
     const bool follows_new = number >= kNew && stream.closest > kNew;
     if (stream.run.length++ == 0) stream.run = {1, step, follows_new};
-    stream.run.is_beside_new |= has_new;
+    stream.run.is_beside_new |= is_beside_new;
     // A fixed batch beside new ones is no loader that is stuck.
     const bool is_certain = !stream.run.is_beside_new;
     if (stream.run.follows_new && stream.run.length == kCertain) {
