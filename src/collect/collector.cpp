@@ -35,33 +35,8 @@ void Collector::note_collective(const CollectiveCall& call) {
   if (recorder_ != nullptr) recorder_->collective(call, windows_.step(options_.clock));
 }
 
-Address Collector::address_of(SeriesId series) const {
-  const int optimizer = series_.at(series).optimizer;
-  return {windows_.window(optimizer), windows_.accum(optimizer), 0};
-}
-
 void Collector::observe(SeriesId series, const TensorView& tensor, std::uint32_t flags) {
   observe_at(series, tensor, address_of(series), flags);
-}
-
-Row Collector::row_of(SeriesId series, DType dtype, std::span<const std::int64_t> sizes,
-                      const Address& address, std::uint32_t flags) {
-  Row row;
-  row.key.series = series_.with_dtype(series, dtype);
-  row.key.flags = flags;
-  row.key.window = address.window;
-  row.key.accum = address.accum;
-  row.key.call = address.call;
-  row.shape = series_.number_of(row.key.series, sizes);
-  return row;
-}
-
-std::uint32_t Collector::non_finite_flag(const Row& row) {
-  const RowState& state = row.state;
-  const bool is_masked = state.neg_infs != 0 && (state.nans | state.pos_infs) == 0;
-  const bool began_masked = series_.began_masked(row.key.series, is_masked);
-  if (!state.non_finite()) return 0;
-  return is_masked && began_masked ? flag::kMasked : flag::kNonFinite;
 }
 
 // The flags that depend on the values.

@@ -149,6 +149,8 @@ class Collector {
   // A late row whose values have come, for the recorder alone.
   void note_late(const Row& row);
   bool has_sketch(SeriesId series) const;
+  // To the row of a sweep that was added last.
+  void add_check(DeviceSweep& sweep, const TensorView& tensor) const;
   // Measures; with a check where one is taken of the series.
   void add_checked(Row& row, const TensorView& tensor, double scale);
 
@@ -178,5 +180,31 @@ class Collector {
   std::map<std::int64_t, std::shared_ptr<Ticket>> tickets_;
   std::int64_t next_ticket_ = 1;
 };
+
+// Of every row, in two files: inline.
+inline Address Collector::address_of(SeriesId series) const {
+  const int optimizer = series_.at(series).optimizer;
+  return {windows_.window(optimizer), windows_.accum(optimizer), 0};
+}
+
+inline Row Collector::row_of(SeriesId series, DType dtype, std::span<const std::int64_t> sizes,
+                             const Address& address, std::uint32_t flags) {
+  Row row;
+  row.key.series = series_.with_dtype(series, dtype);
+  row.key.flags = flags;
+  row.key.window = address.window;
+  row.key.accum = address.accum;
+  row.key.call = address.call;
+  row.shape = series_.number_of(row.key.series, sizes);
+  return row;
+}
+
+inline std::uint32_t Collector::non_finite_flag(const Row& row) {
+  const RowState& state = row.state;
+  const bool is_masked = state.neg_infs != 0 && (state.nans | state.pos_infs) == 0;
+  const bool began_masked = series_.began_masked(row.key.series, is_masked);
+  if (!state.non_finite()) return 0;
+  return is_masked && began_masked ? flag::kMasked : flag::kNonFinite;
+}
 
 }  // namespace trainmon

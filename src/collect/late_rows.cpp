@@ -76,15 +76,18 @@ bool Collector::observe_on_device(DeviceSweep& sweep, SeriesId series, const Ten
   sweep.rows.push_back(row_of(series, tensor.dtype,
                               {tensor.sizes, static_cast<std::size_t>(tensor.ndim)},
                               address ? *address : address_of(series), flags));
-  const SeriesId id = sweep.rows.back().key.series;
-  if (const auto first = checked_from(id, element_count(tensor))) {
-    const std::int32_t place = cuda::add_check(tensor, *first, sweep.pieces);
-    if (place != cuda::kNoCheck) {
-      sweep.checks.push_back({sweep.rows.size() - 1, place, has_sketch(id)});
-    }
-  }
+  if (options_.checks) add_check(sweep, tensor);
   sweep.rows.back().key.seq = open_.take_seq();
   return true;
+}
+
+void Collector::add_check(DeviceSweep& sweep, const TensorView& tensor) const {
+  const SeriesId series = sweep.rows.back().key.series;
+  const auto first = series_.check_from(series, element_count(tensor));
+  if (!first) return;
+  const std::int32_t place = cuda::add_check(tensor, *first, sweep.pieces);
+  if (place == cuda::kNoCheck) return;
+  sweep.checks.push_back({sweep.rows.size() - 1, place, has_sketch(series)});
 }
 
 std::string Collector::reserve_device(int device, std::int64_t tensors, std::int64_t bytes) {
