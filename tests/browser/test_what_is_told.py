@@ -52,10 +52,11 @@ def test_the_root_module_and_the_element_are_named(browser, tmp_path):
 
 
 def changed_weights(out, bad, steps=12):
+    """Of which each step makes the next number; others come in between."""
     rank = WrittenRank(out)
     for step in range(steps):
-        rank.observe(ones(2 if step in bad else 1), "param_origin", "w", step)
-        rank.observe(ones(), "param_updated", "w", step)
+        rank.observe(ones(100 if step in bad else step), "param_origin", "w", step)
+        rank.observe(ones(step + 1), "param_updated", "w", step)
         rank.end_step()
     rank.stop()
     return page_of(out)
