@@ -416,3 +416,18 @@ def test_adamw_goes_by_its_group(tmp_path):
     answer = trainmon.diagnose(str(tmp_path))
     assert answer["verdict"] is None, answer["verdict"]
     assert answer["checked"]["update"] == 12 * 2
+
+
+def test_an_optimizer_of_a_part_that_was_not_given(tmp_path):
+    """From step 8 on it steps after the one that is watched."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3))
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+    other = torch.optim.SGD(model[2].parameters(), 1e-2)
+    with trainmon.watch(model, optimizer, every=1, out=tmp_path, checks=True):
+        for step in range(16):
+            optimizer.zero_grad()
+            model(torch.randn(5, 4)).square().sum().backward()
+            optimizer.step()
+            if step >= 8:
+                other.step()
+    assert trainmon.diagnose(str(tmp_path))["verdict"] is None

@@ -23,7 +23,8 @@ class Replaced:
     def __init__(self, adapter):
         self._adapter = weakref.ref(adapter)
         self._followed: dict[int, weakref.ref] = {}
-        self._others: dict[int, tuple] = {}  # id -> (it, what it steps, the parameters then, index)
+        # id -> (it, what it steps, the parameters then, index, whether it steps any of them)
+        self._others: dict[int, tuple] = {}
         self._taken: dict[int, weakref.ref] = {}  # of those followed, what watch() was not given
         self._beside: dict[int, weakref.ref] = {}  # of those, what steps beside another
         self._new = None  # followed since its step under way began: (it, index, step)
@@ -55,7 +56,12 @@ class Replaced:
 
     def _look(self, adapter, optimizer, args, kwargs, caller) -> None:
         index = self._index_of(adapter, optimizer)
-        if index == NOBODY or current_task() != IDLE:
+        if current_task() != IDLE:
+            return
+        if index == NOBODY:
+            is_inside_one = any(s.in_step and is_inside(caller, s.caller) for s in adapter.steps)
+            if self._others[id(optimizer)][4] and not is_inside_one:
+                adapter.announce_edit()  # it steps some of what watched ones step
             return
         steps = adapter.steps[index]
         has_closure = callable(closure_of(args, kwargs))
@@ -104,7 +110,14 @@ class Replaced:
         found = (index for index, has in every.items() if 2 * sum(has) >= len(has))
         index = next(found, NOBODY)
         self._others = {key: one for key, one in self._others.items() if one[0]() is not None}
-        self._others[id(optimizer)] = weakref.ref(optimizer), held, adapter.parameters, index
+        shares = any(map(any, every.values()))
+        self._others[id(optimizer)] = (
+            weakref.ref(optimizer),
+            held,
+            adapter.parameters,
+            index,
+            shares,
+        )
         return index
 
     def ends(self, optimizer, args, kwargs, caller) -> None:
