@@ -73,8 +73,8 @@ detect::Stage stage_of_kind(std::string_view kind) {
 
 namespace {
 
-StepsInOrder steps_of(const std::filesystem::path& run, const RunStream& stream,
-                      const FirstBadOfRun& bad, const ReadOptions& options) {
+StepsInOrder steps_of(const Recording& recording, const RunStream& stream, const FirstBadOfRun& bad,
+                      const ReadOptions& options) {
   auto parameters = std::make_shared<detect::Parameters>();
   for (const Series& series : stream.facts().series) parameters->add(series);
   std::vector<std::int32_t> ranks(stream.facts().ranks.begin(), stream.facts().ranks.end());
@@ -83,15 +83,14 @@ StepsInOrder steps_of(const std::filesystem::path& run, const RunStream& stream,
   const bool is_whole = options.kinds.empty() && options.include.empty() &&
                         options.exclude.empty() && options.ranks.empty();
   StepsInOrder steps(std::move(parameters), std::move(ranks), bad.found, is_whole);
-  for (const auto& [rank, optimizer] : recording_of(run, options).formulas) {
+  for (const auto& [rank, optimizer] : recording.formulas) {
     steps.know_formula(rank, optimizer);
   }
   return steps;
 }
 
-Diagnosis finished(const std::filesystem::path& run, const ReadOptions& options, RunStream& stream,
-                   const FirstBadOfRun& bad, const StepsInOrder& steps,
-                   const std::vector<Damage>& damage) {
+Diagnosis finished(const Recording& recording, RunStream& stream, const FirstBadOfRun& bad,
+                   const StepsInOrder& steps, const std::vector<Damage>& damage) {
   Diagnosis result;
   result.rows = steps.rows();
   detect::Findings findings = steps.findings();
@@ -113,7 +112,6 @@ Diagnosis finished(const std::filesystem::path& run, const ReadOptions& options,
   result.findings = findings.all();
   result.left_out = findings.left_out();
   result.verdict = findings.verdict();
-  const Recording recording = recording_of(run, options);
   const auto is_named = [&](Check check) {
     return std::ranges::any_of(recording.not_covered, [&](const auto& one) {
       return check_not_covered(one.first) == detect::check_name(check);
@@ -155,11 +153,12 @@ Diagnosis diagnose(const std::filesystem::path& run, const ReadOptions& options)
 Diagnosis diagnose(const OpenedRun& run, const ReadOptions& options) {
   const FirstBadOfRun bad = first_bad(run, options);
   RunStream stream(run, options);
-  StepsInOrder steps = steps_of(run.path, stream, bad, options);
+  const Recording recording = recording_of(run.path, options);
+  StepsInOrder steps = steps_of(recording, stream, bad, options);
   std::vector<Damage> damage;
   steps.follow(stream.facts());
   steps.read_whole(stream, damage);
-  return finished(run.path, options, stream, bad, steps, damage);
+  return finished(recording, stream, bad, steps, damage);
 }
 
 GrowingDiagnosis::GrowingDiagnosis() = default;
@@ -179,12 +178,13 @@ Diagnosis GrowingDiagnosis::look(const OpenedRun& run) {
     return read_all();
   }
   const bool is_same = growth_.look(stream);
+  const Recording recording = recording_of(run.path, options);
   if (!is_same || !steps_ || !steps_->holds(stream.facts(), bad.found)) {
     if (is_same) {
       growth_.forget();
       growth_.look(stream);
     }
-    steps_ = std::make_unique<StepsInOrder>(steps_of(run.path, stream, bad, options));
+    steps_ = std::make_unique<StepsInOrder>(steps_of(recording, stream, bad, options));
   }
   std::vector<Damage> damage;
   steps_->follow(stream.facts());
@@ -196,7 +196,7 @@ Diagnosis GrowingDiagnosis::look(const OpenedRun& run) {
   if (now.is_disordered() || !damage.empty()) return read_all();
   rows_read_ = now.rows() - before;
   now.end();
-  return finished(run.path, options, stream, bad, now, damage);
+  return finished(recording, stream, bad, now, damage);
 }
 
 }  // namespace trainmon
