@@ -16,9 +16,13 @@ OPTIMIZERS = {
 
 
 def trained(out, name, plant=None, **keys):
-    """The losses; `plant(model, optimizer)` comes between two steps."""
+    """The losses; `plant(model, optimizer, monitor)` comes between two steps."""
     model = mlp.net()
     optimizer = OPTIMIZERS[name](model.trainable_params())
+    return losses_of(model, optimizer, out, plant, **keys)
+
+
+def losses_of(model, optimizer, out, plant=None, **keys):
     grad = mlp.gradients_of(model, optimizer)
     mon = trainmon.watch(model, optimizer, every=1, out=str(out), **keys) if out else None
     losses = []
@@ -84,11 +88,7 @@ def test_an_announced_edit_is_no_gap(tmp_path):
 def test_names_with_gamma_and_beta_do_not_decay(tmp_path):
     model = nn.SequentialCell(nn.Dense(6, 5), nn.LayerNorm((5,)), nn.Dense(5, 3)).set_train()
     optimizer = nn.AdamWeightDecay(model.trainable_params(), 1e-2, weight_decay=0.1)
-    grad = mlp.gradients_of(model, optimizer)
-    with trainmon.watch(model, optimizer, every=1, out=str(tmp_path), checks=True):
-        for step in range(STEPS):
-            _, gradients = grad(*map(Tensor, mlp.batch(step)))
-            optimizer(gradients)
+    losses_of(model, optimizer, tmp_path, checks=True)
     found = trainmon.diagnose(str(tmp_path))
     assert found["findings"] == [] and found["evidence"]["update"] == {"sketches": 6 * STEPS}
     rows = trainmon.read(str(tmp_path), kinds="update").drop_duplicates("name")
@@ -141,11 +141,7 @@ def test_a_weight_that_a_step_leaves_out_is_found(tmp_path, name):
 
     optimizer.register_forward_pre_hook(before)
     optimizer.register_forward_hook(after)
-    grad = mlp.gradients_of(model, optimizer)
-    with trainmon.watch(model, optimizer, every=1, out=str(tmp_path), checks=True):
-        for step in range(STEPS):
-            _, gradients = grad(*map(Tensor, mlp.batch(step)))
-            optimizer(gradients)
+    losses_of(model, optimizer, tmp_path, checks=True)
     verdict = trainmon.diagnose(str(tmp_path))["verdict"]
     assert (verdict["check"], verdict["step"]) == ("update", AT)
     assert verdict["tensors"] == ["fc2.weight"] and verdict["certain"]
@@ -157,11 +153,7 @@ def test_a_decay_that_some_parameters_have_is_that_of_their_group(tmp_path):
     others = [p for p in model.trainable_params() if "bias" not in p.name]
     groups = [{"params": others, "weight_decay": 0.1}, {"params": biases}]
     optimizer = nn.AdamWeightDecay(groups, 1e-2)
-    grad = mlp.gradients_of(model, optimizer)
-    with trainmon.watch(model, optimizer, every=1, out=str(tmp_path), checks=True):
-        for step in range(STEPS):
-            _, gradients = grad(*map(Tensor, mlp.batch(step)))
-            optimizer(gradients)
+    losses_of(model, optimizer, tmp_path, checks=True)
     found = trainmon.diagnose(str(tmp_path))
     assert found["findings"] == [] and found["evidence"]["update"] == {"sketches": 4 * STEPS}
     elements = set(trainmon.read(str(tmp_path), kinds="update")["element"])

@@ -56,18 +56,16 @@ class Replaced:
 
     def _look(self, adapter, optimizer, args, kwargs, caller) -> None:
         index = self._index_of(adapter, optimizer)
-        if current_task() != IDLE:
+        if current_task() != IDLE or initialises_state(optimizer, caller):
+            return
+        if any(each.in_step and is_inside(caller, each.caller) for each in adapter.steps):
             return
         if index == NOBODY:
-            is_inside_one = any(s.in_step and is_inside(caller, s.caller) for s in adapter.steps)
-            if self._others[id(optimizer)][4] and not is_inside_one:
+            if self._others[id(optimizer)][4]:
                 adapter.announce_edit()  # it steps some of what watched ones step
             return
         steps = adapter.steps[index]
-        has_closure = callable(closure_of(args, kwargs))
-        if not (steps.pending or has_closure) or initialises_state(optimizer, caller):
-            return
-        if any(each.in_step and is_inside(caller, each.caller) for each in adapter.steps):
+        if not (steps.pending or callable(closure_of(args, kwargs))):
             return
         self._new = weakref.ref(optimizer), index, type(steps.optimizer).__name__
         for known in (self._followed, self._taken, self._beside):
