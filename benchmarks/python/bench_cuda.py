@@ -5,7 +5,6 @@ the host by its clock. Every line carries its yardstick of the same run.
 """
 
 import argparse
-import contextlib
 import ctypes
 import json
 import pathlib
@@ -211,9 +210,10 @@ def mixed(kernels, cub, rounds):
 
 
 class Gpt:
-    def __init__(self, micro, length):
+    def __init__(self, micro, length, width, depth):
         torch.manual_seed(0)
-        self.model = models.Gpt(width=768, depth=16, heads=12, length=length, dropout=0.0).cuda()
+        heads = width // 64
+        self.model = models.Gpt(width, depth, heads=heads, length=length, dropout=0.0).cuda()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
         self.micro = micro
 
@@ -236,21 +236,32 @@ def bootstrap(values, draws=2000):
     return medians[int(0.05 * draws)], medians[int(0.95 * draws)]
 
 
-def whole_step(pairs):
+STATES = ["grads", "moments", "weights"]
+LINES_OF_A_STEP = {  # what is watched, and its bar in per cent of a step of width 768 and of wider ones
+    "gradients": ({"kinds": ["grads"]}, 0.3, 0.3),
+    "gradients, moments, weights": ({"kinds": STATES}, 1.0, 1.0),
+    "the same with checks": ({"kinds": STATES, "checks": True}, 1.5, 1.5),
+    "outputs of blocks and their gradients": (
+        {"kinds": ["activations"], "modules": "blocks"},
+        2.5,
+        1.0,
+    ),
+    "the same, each tensor once": (
+        {"kinds": ["activations"], "modules": "blocks", "reread": False},
+        2.5,
+        1.0,
+    ),
+    "every module's activations and gradients": ({"kinds": ["activations"]}, 3.0, 3.0),
+    "every module's, each tensor once": ({"kinds": ["activations"], "reread": False}, 3.0, 3.0),
+    "a sample of 1/16 of them": ({"kinds": ["activations"], "sample": "1/16"}, 2.0, 2.0),
+}
+
+
+def whole_step(pairs, width, depth):
     micro, sequences, length = 4, 16, 1024
-    bare, seen = Gpt(micro, length), Gpt(micro, length)
+    bare, seen = Gpt(micro, length, width, depth), Gpt(micro, length, width, depth)
     parameters = sum(p.numel() for p in bare.model.parameters())
-    blocks = [f"blocks.{i}" for i in range(16)]
-    lines = {
-        "gradients": ({"kinds": ["grads"]}, 0.3),
-        "gradients, moments, weights": ({"kinds": ["grads", "moments", "weights"]}, 1.0),
-        "layer activations and their gradients": (
-            {"kinds": ["activations"], "include": blocks, "input_grads": False},
-            1.0,
-        ),
-        "every module's activations and gradients": ({"kinds": ["activations"]}, 3.0),
-    }
-    for name, (options, bar) in lines.items():
+    for name, (options, narrow_bar, wide_bar) in LINES_OF_A_STEP.items():
         shares, times = [], []
         with tempfile.TemporaryDirectory() as out:
             try:
@@ -258,7 +269,7 @@ def whole_step(pairs):
             except Exception as error:  # told, and the other lines are measured
                 print(f"{name}: {error}", flush=True)
                 continue
-            with contextlib.closing(scope) if hasattr(scope, "close") else scope:
+            with scope:
                 for i in range(pairs + 3):
                     data = torch.randint(0, 256, (micro, sequences, length + 1), device="cuda")
                     batches = [(x[:, :-1].contiguous(), x[:, 1:].contiguous()) for x in data]
@@ -270,10 +281,12 @@ def whole_step(pairs):
                     if i >= 3:
                         shares.append((took[1] - took[0]) / took[0] * 100)
                         times.append(took[0] * 1e3)
+            rows = len(trainmon.read(out)["step"]) // (pairs + 3)
         low, high = bootstrap(shares)
         share, step = statistics.median(shares), statistics.median(times)
-        print(f"  {share:+.2f} % [{low:+.2f}, {high:+.2f}]", flush=True)
-        title = f"P20 {name}, {parameters / 1e6:.0f} M, 65,536 tokens"
+        print(f"  {share:+.2f} % [{low:+.2f}, {high:+.2f}], {rows} rows a step", flush=True)
+        title = f"P20 {name}, width {width}, {parameters / 1e6:.0f} M, 65,536 tokens"
+        bar = narrow_bar if width <= 768 else wide_bar
         say(title, share, "%", "bare step in ms", step, high, bar, True)
 
 
@@ -284,6 +297,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--pairs", type=int, default=30)
     parser.add_argument("--only", choices=("kernels", "step"))
+    parser.add_argument("--width", type=int, default=768, help="of the model whose steps are timed")
+    parser.add_argument("--depth", type=int, default=16)
     parser.add_argument("--json", type=pathlib.Path, help="write the lines there")
     options = parser.parse_args()
     random.seed(0)
@@ -299,7 +314,7 @@ def main():
             mixed(kernels, cub, options.rounds)
             kernels.core.stop()
     if options.only != "kernels":
-        whole_step(options.pairs)
+        whole_step(options.pairs, options.width, options.depth)
     if options.json:
         options.json.write_text(json.dumps(LINES, indent=1))
 

@@ -19,6 +19,7 @@
 #include "trainmon/health.h"
 #include "trainmon/identity.h"
 #include "trainmon/probe.h"
+#include "trainmon/reading.h"
 #include "trainmon/record.h"
 #include "trainmon/rule.h"
 #include "trainmon/sink.h"
@@ -108,9 +109,15 @@ class Monitor {
   Observed observe_at(SeriesId series, const TensorView& tensor, std::int64_t window,
                       std::int32_t accum, std::int32_t call, std::uint32_t flags = 0);
   // The same, with an estimate from one block in n of a tensor of the CPU that is long enough. The
-  // key `sample` asks for it. With n = 0 all is read.
+  // key `sample` asks for it. With n = 0 all is read. `keep` gets what was read: nothing of an
+  // estimate, or of what a captured graph reads.
   Observed observe_sample(SeriesId series, const TensorView& tensor, std::int64_t window,
-                          std::int32_t accum, std::int32_t call, int n, std::uint32_t flags = 0);
+                          std::int32_t accum, std::int32_t call, int n, std::uint32_t flags = 0,
+                          Reading* keep = nullptr);
+  // A row of a tensor whose elements were read before: `reading` is there, and of them.
+  Observed observe_again(SeriesId series, const TensorView& tensor, std::int64_t window,
+                         std::int32_t accum, std::int32_t call, std::uint32_t flags,
+                         const Reading& reading);
   // A row of the tensor divided by the loss scale, which is in it.
   Observed observe_scaled(SeriesId series, const TensorView& tensor, double scale,
                           std::uint32_t flags = 0);

@@ -36,6 +36,43 @@ const void* this_thread() {
 
 }  // namespace
 
+namespace {
+
+// Whose row it is, and where it belongs.
+struct Spot {
+  SeriesId series;
+  const Place& place;
+  std::int32_t call;
+  std::uint32_t flags;
+};
+
+Observed read(const Forwards& all, PyObject* tensor, const Spot& at, Reading* keep) {
+  return look_at(*all.core, tensor, [&](const TensorView& view) {
+    return all.core->observe_sample(at.series, view, at.place.window, at.place.accum, at.call,
+                                    all.sample, at.flags, keep);
+  });
+}
+
+// Unless it was read before.
+Observed read_once(Forwards& all, PyObject* tensor, const Spot& at) {
+  Readings::State state = all.readings.find(tensor);
+  bool is_known = state.reading.is_there();
+  const Observed done = look_at(*all.core, tensor, [&](const TensorView& view) {  // without the GIL
+    is_known = is_known && state.data == view.data;
+    if (is_known) {
+      return all.core->observe_again(at.series, view, at.place.window, at.place.accum, at.call,
+                                     at.flags, state.reading);
+    }
+    state = {view.data, state.version, {}};
+    return all.core->observe_sample(at.series, view, at.place.window, at.place.accum, at.call,
+                                    all.sample, at.flags, &state.reading);
+  });
+  if (!is_known) all.readings.keep(tensor, std::move(state));
+  return done;
+}
+
+}  // namespace
+
 void add_row(const Held<Forwards>& self, const Held<Watched>& watched, bool is_gradient,
              nb::handle element, nb::handle tensor, const Held<Place>& place, std::int32_t call,
              std::uint32_t flags) {
@@ -52,10 +89,9 @@ void add_row(const Held<Forwards>& self, const Held<Watched>& watched, bool is_g
   const Forwards& all = *self;
   const Place where = *place;
   if (!all.elsewhere) {
-    const Observed done = look_at(*all.core, tensor.ptr(), [&](const TensorView& view) {
-      return all.core->observe_sample(static_cast<SeriesId>(id), view, where.window, where.accum,
-                                      call, all.sample, flags);
-    });
+    const Spot spot{static_cast<SeriesId>(id), where, call, flags};
+    const Observed done =
+        all.rereads ? read(all, tensor.ptr(), spot, nullptr) : read_once(*self, tensor.ptr(), spot);
     if (done != Observed::elsewhere) return;
   } else if (tensor.is_none()) {
     return;
@@ -261,7 +297,7 @@ void init_forwards(nb::module_& module) {
              FindOutputs find_outputs, nb::object sequence_number,
              nb::typed<nb::callable, bool()> is_grad_enabled, nb::tuple positional, bool values,
              bool gradients, bool inputs, bool elsewhere, bool plain_inputs, bool plain_outputs,
-             bool is_timed, int sample) {
+             bool is_timed, int sample, bool rereads) {
             new (self.p) Forwards{std::move(core),
                                   std::move(part),
                                   std::move(backward),
@@ -279,7 +315,8 @@ void init_forwards(nb::module_& module) {
                                   plain_inputs,
                                   plain_outputs,
                                   is_timed,
-                                  sample};
+                                  sample,
+                                  rereads};
             self.p->weak = Weak<Forwards>::to(self.h);
             names();
           },
@@ -287,7 +324,8 @@ void init_forwards(nb::module_& module) {
           nb::arg("open_frame"), nb::arg("find_inputs"), nb::arg("find_outputs"),
           nb::arg("sequence_number").none(), nb::arg("is_grad_enabled"), nb::arg("positional"),
           nb::arg("values"), nb::arg("gradients"), nb::arg("inputs"), nb::arg("elsewhere"),
-          nb::arg("plain_inputs"), nb::arg("plain_outputs"), nb::arg("is_timed"), nb::arg("sample"))
+          nb::arg("plain_inputs"), nb::arg("plain_outputs"), nb::arg("is_timed"), nb::arg("sample"),
+          nb::arg("rereads"))
       .def("entered", &entered, nb::arg("watched"), nb::arg("args"), nb::arg("kwargs").none())
       .def("left", &left, nb::arg("watched"), nb::arg("output").none())
       .def(
@@ -298,7 +336,12 @@ void init_forwards(nb::module_& module) {
           nb::arg("watched"), nb::arg("place"))
       .def("row", &add_row, nb::arg("watched"), nb::arg("is_gradient"), nb::arg("element"),
            nb::arg("tensor"), nb::arg("place"), nb::arg("call"), nb::arg("flags"))
-      .def("forward_begins", [](Forwards& self) { taken_from(self.calls, 0); })
+      .def("forward_begins",
+           [](Forwards& self) {
+             taken_from(self.calls, 0);
+             self.readings.forget();
+           })
+      .def("forget_readings", [](Forwards& self) { self.readings.forget(); })
       .def("taken_seconds", [](Forwards& self) { return std::exchange(self.seconds, 0.0); })
       .def_rw("live", &Forwards::live, "whether the clock's open window is recorded")
       .def_prop_ro(

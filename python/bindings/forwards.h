@@ -6,6 +6,7 @@
 
 #include "hooks.h"
 #include "parts.h"
+#include "readings.h"
 #include "replays.h"
 
 namespace trainmon {
@@ -64,12 +65,14 @@ struct Forwards {
   bool elsewhere = false;  // nothing is measured here
   bool plain_inputs = false, plain_outputs = false;
   bool is_timed = false;
-  int sample = 0;  // one block in so many is read; 0: all
+  int sample = 0;       // one block in so many is read; 0: all
+  bool rereads = true;  // a tensor that was read before and has not changed
   bool live = false;
   Weak<Forwards> weak{};  // what hooks in a graph hold
   nb::list unfinished{};
   double seconds = 0.0;       // in hooks on gradients since somebody asked, where that is timed
   std::vector<Call> calls{};  // of all threads, outermost first
+  Readings readings{};        // of this forward or backward, where it does not reread
 
   bool in_backward() const { return backward->current() != -1; }
 

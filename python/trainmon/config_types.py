@@ -30,6 +30,8 @@ class OtherKeys(TypedDict, total=False):
     """threads that measure one large tensor"""
     sample: Literal["", "1/2", "1/4", "1/8", "1/16", "1/32", "1/64", "1/128", "1/256"]
     """share of their blocks that is read of actv and actv_grad, at random places, for estimates; other kinds are read whole; empty: so are these"""
+    reread: bool
+    """whether a tensor is read for each module that returns it or is given it; false: once, while nothing that autograd counts has changed it"""
     input_grads: bool
     """whether actv_grad includes the gradients of module inputs"""
     modules: Literal["auto", "all", "blocks"]

@@ -56,17 +56,33 @@ void Collector::judge(Row& row) {
 }
 
 void Collector::observe_at(SeriesId series, const TensorView& tensor, const Address& address,
-                           std::uint32_t flags) {
+                           std::uint32_t flags, Reading* keep) {
   Row row = row_of(series, tensor.dtype, {tensor.sizes, static_cast<std::size_t>(tensor.ndim)},
                    address, flags);
-  if (options_.checks) return add_checked(row, tensor, 1.0);
-  row.state = measure(tensor, options_.eps, options_.threads);
+  if (options_.checks) {
+    add_checked(row, tensor, 1.0);
+  } else {
+    row.state = measure(tensor, options_.eps, options_.threads);
+    add(row);
+  }
+  if (keep != nullptr) keep->state = row.state;
+}
+
+void Collector::observe_again(SeriesId series, const TensorView& tensor, const Address& address,
+                              std::uint32_t flags, const Reading& reading) {
+  Row row = row_of(series, tensor.dtype, {tensor.sizes, static_cast<std::size_t>(tensor.ndim)},
+                   address, flags);
+  if (reading.launch != nullptr) {
+    row.key.seq = open_.take_seq();
+    return device_.repeat(row, reading.launch);
+  }
+  row.state = *reading.state;
   add(row);
 }
 
 void Collector::observe_sample(SeriesId series, const TensorView& tensor, const Address& address,
-                               int n, std::uint32_t flags) {
-  if (n == 0) return observe_at(series, tensor, address, flags);
+                               int n, std::uint32_t flags, Reading* keep) {
+  if (n == 0) return observe_at(series, tensor, address, flags, keep);
   Row row = row_of(series, tensor.dtype, {tensor.sizes, static_cast<std::size_t>(tensor.ndim)},
                    address, flags);
   RowSample sample;

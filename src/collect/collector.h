@@ -69,11 +69,15 @@ class Collector {
   // Measures on the calling thread. The tensor must be on the CPU.
   void observe(SeriesId series, const TensorView& tensor, std::uint32_t flags);
   void observe_at(SeriesId series, const TensorView& tensor, const Address& address,
-                  std::uint32_t flags);
+                  std::uint32_t flags, Reading* keep = nullptr);
   // A row of an estimate from one block in n of 2 or more (stats/sample.h). What is too short, or
   // not dense, is read whole; with n = 0 all is.
+  // `keep` gets what was read.
   void observe_sample(SeriesId series, const TensorView& tensor, const Address& address, int n,
-                      std::uint32_t flags);
+                      std::uint32_t flags, Reading* keep = nullptr);
+  // A row of a tensor of which this was read before.
+  void observe_again(SeriesId series, const TensorView& tensor, const Address& address,
+                     std::uint32_t flags, const Reading& reading);
   // A row of the tensor divided by `scale`, which must be positive and finite.
   void observe_scaled(SeriesId series, const TensorView& tensor, double scale, std::uint32_t flags);
   // A row of the step that the formula takes (stats/update.h); none where it is not finite, for it

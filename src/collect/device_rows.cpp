@@ -114,10 +114,19 @@ std::string DeviceRows::launch(DeviceSweep& sweep, double eps) {
       }
       rows_.insert(rows_.end(), sweep.rows.begin(), sweep.rows.end());
       if (launched.launch->has_checks()) add_checks(sweep, launch, apart);
+      if (sweep.keep != nullptr) sweep.keep->launch = launched.launch;
     }
   }
   sweep.clear();
   return launched ? "" : launched.why;
+}
+
+void DeviceRows::repeat(const Row& row, const std::shared_ptr<const cuda::Launch>& launch) {
+  const std::lock_guard lock(mutex_);
+  if (!rows_.empty() && rows_.back().key.seq > row.key.seq) is_ordered_ = false;
+  places_.push_back({row.key.seq, static_cast<std::uint32_t>(launches_.size()), 0});
+  launches_.push_back({launch, false, 1});
+  rows_.push_back(row);
 }
 
 void DeviceRows::add_checks(const DeviceSweep& sweep, std::uint32_t launch, std::uint32_t apart) {

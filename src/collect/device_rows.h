@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "stats/cuda/device.h"
+#include "trainmon/reading.h"
 #include "trainmon/record.h"
 
 namespace trainmon {
@@ -32,6 +33,7 @@ struct DeviceSweep {
   std::vector<Check> checks;          // of some of the rows, in their order
   int optimizer = 0;                  // of the first row
   const TensorView* scale = nullptr;  // what those of its device and stream are divided by
+  Reading* keep = nullptr;            // gets what is read of the first row
 
   bool takes(const TensorView& tensor) const {
     return rows.empty() || (device_index == tensor.device_index && stream == tensor.stream);
@@ -53,6 +55,8 @@ class DeviceRows {
 
   // Launches what `sweep` holds and clears it. "" or why none of it will be measured.
   std::string launch(DeviceSweep& sweep, double eps);
+  // Adds a row, which has its seq, of the first tensor of a launch.
+  void repeat(const Row& row, const std::shared_ptr<const cuda::Launch>& launch);
   // The rows launched so far as a batch that waits for them; none leaves it empty.
   RecordBatch seal();
   // The optimizer's window has ended and this one is open, for whatever runs on the device later.

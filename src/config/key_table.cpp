@@ -111,6 +111,9 @@ const std::array kTable = {
             "share of their blocks that is read of actv and actv_grad, at random places, for "
             "estimates; other kinds are read whole; empty: so are these"},
            kSamples),
+    plain({"reread", &Config::reread, measuring, hooks, at_first, "false",
+           "whether a tensor is read for each module that returns it or is given it; false: once, "
+           "while nothing that autograd counts has changed it"}),
     plain({"input_grads", &Config::input_grads, details, hooks, on_request, "false",
            "whether actv_grad includes the gradients of module inputs"}),
     choice({"modules", &Config::modules, details, hooks, on_request, R"("blocks")",

@@ -52,6 +52,12 @@ std::optional<double> beta_of(const DeclaredGroup& group, const char* torch,
   return beta ? beta : value_of(group, mindspore);
 }
 
+// How far one minus beta may be off where a fused kernel has rounded beta to float32 before.
+double rounded_away(const DeclaredGroup& group, double beta) {
+  return is_set(group, "fused") ? std::abs(static_cast<double>(static_cast<float>(beta)) - beta)
+                                : 0.0;
+}
+
 // A step in which a decay of the weights may be part of the gradient.
 bool may_decay_gradient(const DeclaredGroup& group) {
   return is_set(group, "weight_decay") && !is_set(group, "decoupled_weight_decay");
@@ -130,6 +136,7 @@ void check_exp_avg_sq(const Window& window, Findings& found) {
     const double summing = std::max(moment.now->summing(), moment.gradient->summing());
     one.bound = (kRoundings * unit_roundoff(moment.now->dtype) + 2.0 * summing) *
                     (std::abs(moment.now->sum) + std::abs(expected)) +
+                rounded_away(group, *beta) * (moment.before->sum + moment.gradient->sum_sq) +
                 underflow(*moment.now);
     return one;
   };

@@ -21,11 +21,14 @@ DeviceSweep& sweep_for(const TensorView& tensor, std::vector<DeviceSweep>& sweep
 
 Observed Monitor::State::observe_on_device(SeriesId series, const TensorView& tensor,
                                            std::uint32_t flags,
-                                           const std::optional<Address>& address) {
+                                           const std::optional<Address>& address, Reading* keep) {
   DeviceSweep& sweep = of_thread<DeviceSweep>();
   sweep.clear();
-  const Observed done = add_to(sweep, series, tensor, flags, address);
-  return done == Observed::recorded ? launch(sweep) : done;
+  Observed done = add_to(sweep, series, tensor, flags, address);
+  sweep.keep = keep;
+  if (done == Observed::recorded) done = launch(sweep);
+  sweep.keep = nullptr;
+  return done;
 }
 
 void Monitor::State::observe_all(std::span<const SeriesId> series,

@@ -157,18 +157,28 @@ Observed Monitor::observe_at(SeriesId series, const TensorView& tensor, std::int
 }
 
 Observed Monitor::observe_sample(SeriesId series, const TensorView& tensor, std::int64_t window,
-                                 std::int32_t accum, std::int32_t call, int n,
-                                 std::uint32_t flags) {
+                                 std::int32_t accum, std::int32_t call, int n, std::uint32_t flags,
+                                 Reading* keep) {
   if (!state_->alive()) return Observed::idle;
   const Address at{window, accum, call};
   try {
-    if (tensor.device != Device::cpu) return state_->observe_on_device(series, tensor, flags, at);
-    state_->collector.observe_sample(series, tensor, at, n, flags);
+    if (tensor.device != Device::cpu) {
+      return state_->observe_on_device(series, tensor, flags, at, keep);
+    }
+    state_->collector.observe_sample(series, tensor, at, n, flags, keep);
   } catch (const std::exception& error) {
     part_failed("observe", error.what());
     return Observed::refused;
   }
   return Observed::recorded;
+}
+
+Observed Monitor::observe_again(SeriesId series, const TensorView& tensor, std::int64_t window,
+                                std::int32_t accum, std::int32_t call, std::uint32_t flags,
+                                const Reading& reading) {
+  return state_->observed([&] {
+    state_->collector.observe_again(series, tensor, {window, accum, call}, flags, reading);
+  });
 }
 
 Observed Monitor::observe_scaled(SeriesId series, const TensorView& tensor, double scale,

@@ -47,7 +47,8 @@ class Monitor::State {
   bool forked() const { return forks() != born_after_forks; }
 
   Observed observe_on_device(SeriesId series, const TensorView& tensor, std::uint32_t flags,
-                             const std::optional<Address>& address = std::nullopt);
+                             const std::optional<Address>& address = std::nullopt,
+                             Reading* keep = nullptr);
   void observe_all(std::span<const SeriesId> series, std::span<const TensorView> tensors,
                    std::span<Observed> out, std::uint32_t flags, const TensorView* scale);
   // True for the first of its reason.

@@ -41,16 +41,26 @@ std::vector<std::uint32_t> number_and_take_empty(Pieces& pieces) {
 }
 
 // Where a launch has its results and its partial states, for both sides.
-void point_into_arena(const Arena& arena, const Places& places, bool with_checks, Flight& flight,
+void point_into_arena(const Arena& arena, const Places& places, const Need& need, Flight& flight,
                       CheckedWork& work) {
   flight.results = arena.results + places.row;
   work.results = reinterpret_cast<Result*>(arena.results_device) + places.row;
-  work.partials = reinterpret_cast<RowState*>(arena.partials_device) + places.partial;
-  point_at_counters(work, reinterpret_cast<unsigned*>(arena.counters_device) + places.counter);
-  if (!with_checks) return;
+  if (need.counters > 0) {
+    work.partials = reinterpret_cast<RowState*>(arena.partials_device) + places.partial;
+    point_at_counters(work, reinterpret_cast<unsigned*>(arena.counters_device) + places.counter);
+  }
+  if (!need.checks) return;
   flight.checks = arena.checks + places.row;
   work.check_results = reinterpret_cast<CheckSums*>(arena.checks_device) + places.row;
   work.check_partials = reinterpret_cast<CheckSums*>(arena.check_partials_device) + places.partial;
+}
+
+// Its state and check are those of no elements.
+void answer_empty(const Arena& arena, std::size_t row, std::uint64_t serial) {
+  Result& result = arena.results[row];
+  result.state = {};
+  if (arena.has_checks) arena.checks[row] = {};
+  std::atomic_ref(result.stamp).store(serial, std::memory_order_release);
 }
 
 }  // namespace
@@ -329,6 +339,9 @@ Launched CudaDevice::launch(Pieces& pieces, double eps, Stream stream,
   table.need.rows = rows;
   table.need.checks = with_checks;
   table.need.blob = is_inline ? 0 : layout.bytes;
+  if (is_inline && !with_checks && stream_memory_.point(*driver_, stream, table.need, work)) {
+    table.need.partials = table.need.counters = 0;
+  }
   arena_->reclaim();
   if (!make_room(table.need, out.why)) return out;
   Arena& arena = *arena_;
@@ -340,13 +353,8 @@ Launched CudaDevice::launch(Pieces& pieces, double eps, Stream stream,
   }
   flight->serial = work.serial = ++serial_;
   flight->rows = rows;
-  point_into_arena(arena, places, with_checks, *flight, work);
-  for (const std::uint32_t row : empty) {
-    Result& result = arena.results[places.row + row];
-    result.state = {};
-    if (with_checks) arena.checks[places.row + row] = {};
-    std::atomic_ref(result.stamp).store(work.serial, std::memory_order_release);
-  }
+  point_into_arena(arena, places, table.need, *flight, work);
+  for (const std::uint32_t row : empty) answer_empty(arena, places.row + row, work.serial);
   Status status = 0;
   if (is_inline) {
     std::ranges::copy(pieces.entries, work.inlined);
@@ -362,6 +370,7 @@ Launched CudaDevice::launch(Pieces& pieces, double eps, Stream stream,
   if (status != 0) {
     // Its memory is not used again, for the device may still write there.
     is_stale_ = true;
+    stream_memory_.give_up(stream);
     out.why = failed("a kernel could not be launched", status);
     if (++failures_ == kTries) broken_ = out.why;
     return out;

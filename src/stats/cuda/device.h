@@ -16,6 +16,7 @@
 #include "stats/cuda/driver.h"
 #include "stats/cuda/launch_table.h"
 #include "stats/cuda/launch_timer.h"
+#include "stats/cuda/stream_memory.h"
 #include "stats/cuda/work.h"
 
 namespace trainmon::cuda {
@@ -121,6 +122,7 @@ class CudaDevice {
   std::atomic<bool> is_lost_{false};
   std::uint64_t serial_ = 0;
   LaunchTimer timer_;
+  StreamMemory stream_memory_;
 
   // for captured graphs
   Stream own_stream_ = nullptr;

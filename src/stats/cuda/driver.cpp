@@ -46,13 +46,14 @@ Loaded load() {
   find(d.stream_create, "cuStreamCreate");
   find(d.stream_wait, "cuStreamSynchronize");
   find(d.stream_query, "cuStreamQuery");
+  find(d.stream_id, "cuStreamGetId");
   find(d.event_create, "cuEventCreate");
   find(d.event_record, "cuEventRecord");
   find(d.event_query, "cuEventQuery");
   find(d.event_time, "cuEventElapsedTime");
   find(d.error_name, "cuGetErrorName");
   if (!missing.empty()) {
-    loaded.why = "the CUDA driver has no " + missing + ": it is older than CUDA 10.1";
+    loaded.why = "the CUDA driver has no " + missing + ": it is older than CUDA 12.0";
     return loaded;
   }
   if (const Status status = d.init(0); status != 0) {

@@ -1,6 +1,6 @@
 // The functions of the CUDA driver that are used. They are found in libcuda.so.1 when a GPU is
 // first needed, so that one binary runs with and without a driver. They are there since CUDA
-// 10.1; the kernels need a driver of the major version of the nvcc that made them, or newer.
+// 12.0; the kernels need a driver of the major version of the nvcc that made them, or newer.
 #pragma once
 
 #include <cstddef>
@@ -54,6 +54,7 @@ struct Driver {
   Status (*stream_create)(Stream* stream, unsigned flags) = nullptr;
   Status (*stream_wait)(Stream stream) = nullptr;
   Status (*stream_query)(Stream stream) = nullptr;
+  Status (*stream_id)(Stream stream, unsigned long long* id) = nullptr;
   Status (*event_create)(Event* event, unsigned flags) = nullptr;
   Status (*event_record)(Event event, Stream stream) = nullptr;
   Status (*event_query)(Event event) = nullptr;

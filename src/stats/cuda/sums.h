@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include "model/both.h"
 #include "model/merge.h"
@@ -21,13 +22,26 @@ inline constexpr double kInfinity = __builtin_huge_val();
 // meaning.
 template <class Real>
 struct Sums {
+  using Bits = std::conditional_t<sizeof(Real) == 8, std::uint64_t, std::uint32_t>;
   double sum = 0.0;
   double sum_sq = 0.0;
   Real min = static_cast<Real>(kInfinity);
   Real max = static_cast<Real>(-kInfinity);
-  Real smallest = static_cast<Real>(kInfinity);  // magnitude
+  Bits least = ~Bits{0};  // the bits of the smallest magnitude but zero, less one: so zero is none
   std::uint32_t zeros = 0;
 };
+
+// The lesser of `least` and the bits of a magnitude, less one.
+TRAINMON_BOTH std::uint32_t lesser_size(std::uint32_t least, std::uint32_t size) {
+#if defined(__CUDA_ARCH__)
+  return __viaddmin_u32(size, ~0u, least);
+#else
+  return size - 1 < least ? size - 1 : least;
+#endif
+}
+TRAINMON_BOTH std::uint64_t lesser_size(std::uint64_t least, std::uint64_t size) {
+  return size - 1 < least ? size - 1 : least;
+}
 
 TRAINMON_BOTH float absolute(float x) {
   return bits_as<float>(bits_as<std::uint32_t>(x) & 0x7fffffffu);
@@ -42,6 +56,16 @@ TRAINMON_BOTH typename Format::Real smallest_normal() {
     return 0x1p-1022;
   } else {
     return bits_as<float>(Format::kMinNormal);
+  }
+}
+
+// Its bits.
+template <class Format>
+TRAINMON_BOTH auto least_normal() {
+  if constexpr (sizeof(typename Format::Real) == 8) {
+    return std::uint64_t{1} << 52;
+  } else {
+    return std::uint32_t{Format::kMinNormal};
   }
 }
 
@@ -61,7 +85,7 @@ TRAINMON_BOTH void take(Sums<float>& sums, float x, float eps) {
   sums.sum_sq = fma(wide, wide, sums.sum_sq);
   sums.min = fminf(sums.min, x);
   sums.max = fmaxf(sums.max, x);
-  sums.smallest = fminf(sums.smallest, fabsf(x));
+  sums.least = lesser_size(sums.least, bits_as<std::uint32_t>(x) & 0x7fffffffu);
   sums.zeros += fabsf(x) < eps ? 1u : 0u;
 }
 TRAINMON_BOTH void take(Sums<double>& sums, double x, double eps) {
@@ -69,7 +93,7 @@ TRAINMON_BOTH void take(Sums<double>& sums, double x, double eps) {
   sums.sum_sq = fma(x, x, sums.sum_sq);
   sums.min = fmin(sums.min, x);
   sums.max = fmax(sums.max, x);
-  sums.smallest = fmin(sums.smallest, fabs(x));
+  sums.least = lesser_size(sums.least, bits_as<std::uint64_t>(x) & ~std::uint64_t{0} >> 1);
   sums.zeros += fabs(x) < eps ? 1u : 0u;
 }
 
@@ -79,7 +103,7 @@ TRAINMON_BOTH void add(Sums<Real>& into, const Sums<Real>& from) {
   into.sum_sq += from.sum_sq;
   into.min = from.min < into.min ? from.min : into.min;
   into.max = into.max < from.max ? from.max : into.max;
-  into.smallest = from.smallest < into.smallest ? from.smallest : into.smallest;
+  into.least = from.least < into.least ? from.least : into.least;
   into.zeros += from.zeros;
 }
 
@@ -118,7 +142,7 @@ class PairAccumulator {
       const std::uint32_t size = word[i] & 0x7fff7fffu;
       min_ = Pair::min(min_, word[i]);
       max_ = Pair::max(max_, word[i]);
-      smallest_ = Pair::min(smallest_, size);
+      least_ = __viaddmin_u16x2(size, ~0u, least_);
       count = Pair::add(count, Pair::is_less(size, eps_pair_));
     }
     for (int i = 0; i < 8; ++i) {
@@ -133,7 +157,11 @@ class PairAccumulator {
     Sums<float> out = sums_;
     out.min = fminf(out.min, fminf(Pair::low(min_), Pair::high(min_)));
     out.max = fmaxf(out.max, fmaxf(Pair::low(max_), Pair::high(max_)));
-    out.smallest = fminf(out.smallest, fminf(Pair::low(smallest_), Pair::high(smallest_)));
+    for (const std::uint32_t least : {least_ & 0xffffu, least_ >> 16}) {
+      if (least == 0xffffu) continue;
+      const float size = Pair::low(least + 1);
+      out.least = lesser_size(out.least, bits_as<std::uint32_t>(size));
+    }
     return out;
   }
 
@@ -142,7 +170,7 @@ class PairAccumulator {
   std::uint32_t eps_pair_;
   std::uint32_t min_ = Pair::kInfinities;
   std::uint32_t max_ = Pair::kInfinities | 0x80008000u;
-  std::uint32_t smallest_ = Pair::kInfinities;
+  std::uint32_t least_ = ~0u;  // as in the sums
   Sums<float> sums_;
 };
 
@@ -286,8 +314,8 @@ TRAINMON_BOTH Sums<typename Format::Real> sums_of(const std::byte* data, std::in
   return accumulator.sums();
 }
 
-// Non-zero elements below the smallest normal number of the format; asked for only where the
-// smallest element may be one.
+// Non-zero elements below the smallest normal number of the format; asked for only where there is
+// one.
 template <class Format>
 TRAINMON_BOTH std::uint32_t subnormals_of(const std::byte* data, std::int64_t n, int thread) {
   using Real = typename Format::Real;
@@ -357,7 +385,7 @@ TRAINMON_BOTH unsigned needs(const Sums<typename Format::Real>& sums, const RowS
   if (!plain(sums)) return kCare;
   unsigned more = 0;
   if (state.m2 < kCancelled * state.sum_sq) more |= kCentre;
-  if (sums.smallest < smallest_normal<Format>() && state.absmax > 0.0) more |= kSubnormals;
+  if (sums.least < least_normal<Format>() - 1) more |= kSubnormals;
   return more;
 }
 TRAINMON_BOTH double second_moment(const Centred& sums, std::int64_t n) {

@@ -78,11 +78,14 @@ class Training {
   bool has_edit = false;
   bool has_updates = false;  // rows of the step that the formula takes, of group 1
   bool has_names_of_mindspore = false;
-  bool has_known_formula = true;      // the record names the optimizer
-  bool are_independent = false;       // unreduced gradients of ranks
-  bool forward_changes = false;       // every weight, as the record says
-  bool moments_are_before = false;    // read before the step, as the record says
-  bool rank_1_by_operations = false;  // whose sums have other low bits
+  float beta2 = 0.95F;
+  std::optional<double> declared_beta2;  // where it is not that
+  bool is_fused = false;                 // as the group says
+  bool has_known_formula = true;         // the record names the optimizer
+  bool are_independent = false;          // unreduced gradients of ranks
+  bool forward_changes = false;          // every weight, as the record says
+  bool moments_are_before = false;       // read before the step, as the record says
+  bool rank_1_by_operations = false;     // whose sums have other low bits
   float decay = 0.0F;
   // Between the reduction and the step, and between two steps.
   std::function<void()> after_backward, before_step, after_update;
@@ -165,7 +168,7 @@ class Training {
   }
 
   void move(Rank& rank, std::size_t i) {
-    const float b1 = 0.9F, b2 = 0.95F, t = static_cast<float>(step_ + 1);
+    const float b1 = 0.9F, b2 = beta2, t = static_cast<float>(step_ + 1);
     for (std::size_t at = 0; at < sizes_[i]; ++at) {
       const float g = to_float(rank.reduced[i][at]);
       T &w = rank.w[i][at], &m = rank.m[i][at], &v = rank.v[i][at];
@@ -199,7 +202,9 @@ class Training {
     }
     if (formula_ == Formula::adam) {
       say(has_names_of_mindspore ? "beta1" : "betas.0", static_cast<double>(0.9F));
-      say(has_names_of_mindspore ? "beta2" : "betas.1", static_cast<double>(0.95F));
+      say(has_names_of_mindspore ? "beta2" : "betas.1",
+          declared_beta2.value_or(static_cast<double>(beta2)));
+      if (is_fused) say("fused", 1.0);
       if (has_names_of_mindspore) say("loss_scale", 1.0);
       say("eps", 1e-8);
       if (!has_names_of_mindspore) say("amsgrad", 0.0);
@@ -239,7 +244,7 @@ class Training {
       const UpdateFormula formula =
           formula_ == Formula::adam
               ? adam_update(m, v, static_cast<double>(step_ + 1), static_cast<double>(0.9F),
-                            static_cast<double>(0.95F), 1e-8)
+                            static_cast<double>(beta2), 1e-8)
               : plain_update(moved_by);
       trainmon::Check check;
       const RowState state = measure(formula, 0, check);

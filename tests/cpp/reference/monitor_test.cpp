@@ -101,6 +101,10 @@ TEST(Reference, WaysToObserve) {
   EXPECT_EQ(monitor.observe_at(weight, values.view(), 0, 1, 2), Observed::recorded);
   // One block in 16 of a large tensor; this one is read whole.
   EXPECT_EQ(monitor.observe_sample(weight, values.view(), 0, 1, 2, 16), Observed::recorded);
+  // Another row of the same elements, which are not read again.
+  Reading reading;
+  monitor.observe_sample(weight, values.view(), 0, 1, 3, 0, 0, &reading);
+  EXPECT_EQ(monitor.observe_again(bias, values.view(), 0, 1, 3, 0, reading), Observed::recorded);
   EXPECT_EQ(monitor.observe_scaled(weight, values.view(), 8.0), Observed::recorded);
   const SeriesId series[] = {weight, bias};
   const TensorView tensors[] = {values.view(), values.view()};

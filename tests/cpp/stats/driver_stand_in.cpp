@@ -536,6 +536,14 @@ Status cuStreamQuery(Stream stream) {
       std::ranges::any_of(d.waiting, [&](const Waiting& one) { return one.queue == queue; });
   return is_busy ? kNotReady : 0;
 }
+Status cuStreamGetId(Stream stream, unsigned long long* id) {
+  CALL(in_context, "cuStreamGetId");
+  const Queue* queue = queue_of(d, stream, "a question");
+  if (queue == nullptr) return kInvalidHandle;
+  *id = static_cast<unsigned long long>(queue->device) << 32 |
+        static_cast<unsigned long long>(queue->number);
+  return 0;
+}
 Status cuEventCreate(Event* event, unsigned) {
   CALL(unsafe, "cuEventCreate");
   d.events.push_back(std::make_unique<Moment>());

@@ -58,6 +58,7 @@ class Activations(_core.Forwards):
             plain_outputs=kind.outputs is Selection.outputs,
             is_timed=adapter.own_time is not None,
             sample=int(adapter.config["sample"][2:] or 0),  # of "1/16"
+            rereads=adapter.config["reread"],
         )
         self.adapter, self.selection = adapter, selection
         self.points = adapter.points  # None: compiled code is not looked into
@@ -123,6 +124,7 @@ class Activations(_core.Forwards):
         for through in self.unfinished:
             through.finish(self)
         self.unfinished.clear()
+        self.forget_readings()
         self.release_leaves()
 
     def release_leaves(self) -> None:
