@@ -1,6 +1,7 @@
 """estimate(): what it says before training is what the run then records, and it changes nothing."""
 
 import collections
+import logging
 import pathlib
 import random
 
@@ -294,6 +295,21 @@ def test_the_text_tells_a_recorded_step_from_the_average_one():
     assert f"The average is {average:.3g} ms a step, which is {100 * found.share:.2g} %" in text
     text = str(trainmon.estimate(model.to("meta")))
     assert "The average" not in text and "Not estimated: times" in text
+
+
+def test_a_batch_of_a_wrong_shape_is_one_sentence():
+    """And no traceback that torch logs."""
+    log, records = logging.getLogger("torch._subclasses.fake_tensor"), []
+    handler = logging.Handler()
+    handler.emit = records.append
+    log.addHandler(handler)
+    try:
+        found = trainmon.estimate(nn.Linear(4, 2), inputs=torch.ones(2, 5), kinds=["actv"])
+    finally:
+        log.removeHandler(handler)
+    (why,) = found.not_estimated
+    assert why.startswith("activations: it does not run without values (")
+    assert records == [] and not log.disabled
 
 
 def test_what_cannot_be_estimated_is_said():
