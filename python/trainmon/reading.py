@@ -206,8 +206,8 @@ def diagnose(
     "not_checked" (check and why). A finding has "step", "check", "stage", "ranks" ("one_of_ranks":
     one of them is wrong, which cannot be told), "tensors", "layers", "value", "bound", "certain" and
     "text". With `all_restarts` each start is checked as if it were the only one. The verdict is then that
-    of the earliest step, and "restarts" has the "verdict" of each "restart". Arguments and errors as
-    for read().
+    of the earliest step, and "restarts" has the "verdict" of each "restart".
+    Arguments and errors as for read().
 
     >>> found = trainmon.diagnose("trainmon_runs/local")
     >>> found["verdict"]["step"], found["verdict"]["check"], found["verdict"]["stage"]
