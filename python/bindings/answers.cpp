@@ -84,9 +84,10 @@ nb::tuple find_first_bad(const nb::bytes& run, std::vector<std::string> kinds,
 nb::tuple find_diagnosis(const nb::bytes& run, std::vector<std::string> kinds,
                          std::vector<std::string> include, std::vector<std::string> exclude,
                          std::vector<int> ranks, std::optional<std::int64_t> first_step,
-                         std::optional<std::int64_t> last_step) {
-  const ReadOptions options = options_of(std::move(kinds), std::move(include), std::move(exclude),
-                                         std::move(ranks), first_step, last_step);
+                         std::optional<std::int64_t> last_step, bool all_restarts) {
+  ReadOptions options = options_of(std::move(kinds), std::move(include), std::move(exclude),
+                                   std::move(ranks), first_step, last_step);
+  options.all_restarts = all_restarts;
   const std::filesystem::path path = path_of(run);
   Diagnosis answer = unlocked(path, [&] { return diagnose(path, options); });
   const nb::object json = text(diagnosis_json(answer));
@@ -168,7 +169,7 @@ void init_answers(nb::module_& module) {
              nb::arg("last_step").none());
   module.def("diagnose", &find_diagnosis, nb::arg("run"), nb::arg("kinds"), nb::arg("include"),
              nb::arg("exclude"), nb::arg("ranks"), nb::arg("first_step").none(),
-             nb::arg("last_step").none());
+             nb::arg("last_step").none(), nb::arg("all_restarts"));
   module.def("top", &find_top, nb::arg("run"), nb::arg("kinds"), nb::arg("include"),
              nb::arg("exclude"), nb::arg("ranks"), nb::arg("first_step").none(),
              nb::arg("last_step").none(), nb::arg("stat"), nb::arg("count"), nb::arg("by_history"),

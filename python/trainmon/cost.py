@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KindCost:
-    """Of one kind, on one rank, in a step that is recorded. Per day: on all ranks."""
+    """Of one kind, on one rank, in a step that is recorded. Per day: on all ranks, with `every`."""
 
     kind: str
     tensors: int  # of which there are rows
@@ -37,8 +37,8 @@ class Estimate:
 
     kinds: tuple[KindCost, ...]
     together: KindCost  # their sum, of what is estimated
-    hooks_milliseconds: float  # of hooks that give no row, in each step
-    share: float  # of a step's time, with `every` counted: 0.01 is 1 %
+    hooks_milliseconds: float  # of hooks on parameters, in each step, recorded or not
+    share: float  # of a step's time, the average of recorded steps and others: 0.01 is 1 %
     every: int
     ranks: int
     step_seconds: float  # of a step that is not watched
@@ -55,14 +55,22 @@ class Estimate:
             "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
             for row in table
         ]
-        which = "Every step is" if self.every == 1 else f"One step in {self.every} is"
-        lines.append(
-            f"{which} recorded on {self.ranks} rank{'s' * (self.ranks != 1)}. Hooks take "
-            f"{self.hooks_milliseconds:.2g} ms of every step besides. Of a step of {self.step_seconds:g} s "
-            f"(step_seconds) all that is {100 * self.share:.2g} %, on {self.device}."
-        )
+        lines.append(self._what_a_step_costs())
         lines += [f"Not estimated: {text}." for text in self.not_estimated]
         return "\n".join(lines)
+
+    def _what_a_step_costs(self) -> str:
+        which = "Every step" if self.every == 1 else f"One step in {self.every}"
+        where = f"on {self.ranks} rank{'s' * (self.ranks != 1)}"
+        text = f"{which} is recorded {where}."
+        if self.device == "meta":
+            return text
+        return (
+            f"{text} On {self.device}, the rows of such a step take {self.together.milliseconds:.3g} ms. "
+            f"Hooks on parameters take {self.hooks_milliseconds:.2g} ms of each step, recorded or not. The "
+            f"average is {1000 * self.step_seconds * self.share:.3g} ms a step, which is "
+            f"{100 * self.share:.2g} % of {self.step_seconds:g} s (step_seconds)."
+        )
 
 
 def _cells(cost: KindCost) -> tuple[str, ...]:

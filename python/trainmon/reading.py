@@ -197,6 +197,7 @@ def diagnose(
     exclude: str | Iterable[str] | None = None,
     ranks: int | Iterable[int] | None = None,
     steps: int | tuple[int | None, int | None] | None = None,
+    all_restarts: bool = False,
 ) -> dict[str, Any]:
     """What went wrong first: the equations that each step of a training obeys, checked over all
     ranks, with the bound of their rounding. docs/detection.md says what each check proves.
@@ -204,13 +205,16 @@ def diagnose(
     A dict with "verdict" (a finding, or None), "findings", "checked" (how often, by check) and
     "not_checked" (check and why). A finding has "step", "check", "stage", "ranks" ("one_of_ranks":
     one of them is wrong, which cannot be told), "tensors", "layers", "value", "bound", "certain" and
-    "text". Arguments and errors as for read().
+    "text". With `all_restarts` each start is checked as if it were the only one. The verdict is then that
+    of the earliest step, and "restarts" has the "verdict" of each "restart".
+    Arguments and errors as for read().
 
     >>> found = trainmon.diagnose("trainmon_runs/local")
     >>> found["verdict"]["step"], found["verdict"]["check"], found["verdict"]["stage"]
     (12, 'finite', 'forward')
     """
     path, asked = _checked(run, kinds, include, exclude, ranks, steps)
+    asked = *asked, checks.flag("all_restarts", all_restarts)
     rows, found, unmatched = _call(_core.diagnose, path, *asked)
     _warn(path, rows, 3, unmatched)
     return json.loads(found)

@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "answers/diagnose_starts.h"
 #include "answers/steps_in_order.h"
 #include "answers/unchecked.h"
 #include "base/text.h"
@@ -90,7 +91,7 @@ StepsInOrder steps_of(const Recording& recording, const RunStream& stream, const
 }
 
 Diagnosis finished(const Recording& recording, RunStream& stream, const FirstBadOfRun& bad,
-                   const StepsInOrder& steps, const std::vector<Damage>& damage) {
+                   const StepsInOrder& steps) {
   Diagnosis result;
   result.rows = steps.rows();
   detect::Findings findings = steps.findings();
@@ -108,7 +109,6 @@ Diagnosis finished(const Recording& recording, RunStream& stream, const FirstBad
     findings.add(finding_of(*bad.found, place, steps.together()));
   }
   result.run = stream.take_facts();
-  result.run.damage.insert(result.run.damage.end(), damage.begin(), damage.end());
   result.findings = findings.all();
   result.left_out = findings.left_out();
   result.verdict = findings.verdict();
@@ -151,14 +151,22 @@ Diagnosis diagnose(const std::filesystem::path& run, const ReadOptions& options)
 }
 
 Diagnosis diagnose(const OpenedRun& run, const ReadOptions& options) {
+  std::vector<Damage> damage;
+  Diagnosis result = options.all_restarts ? diagnose_starts(run, options, damage)
+                                          : diagnose_record(run, options, damage);
+  result.run.damage.insert(result.run.damage.end(), damage.begin(), damage.end());
+  return result;
+}
+
+Diagnosis diagnose_record(const OpenedRun& run, const ReadOptions& options,
+                          std::vector<Damage>& damage) {
   const FirstBadOfRun bad = first_bad(run, options);
   RunStream stream(run, options);
-  const Recording recording = recording_of(run.path, options);
+  const Recording recording = recording_of(run.directories, options);
   StepsInOrder steps = steps_of(recording, stream, bad, options);
-  std::vector<Damage> damage;
   steps.follow(stream.facts());
   steps.read_whole(stream, damage);
-  return finished(recording, stream, bad, steps, damage);
+  return finished(recording, stream, bad, steps);
 }
 
 GrowingDiagnosis::GrowingDiagnosis() = default;
@@ -178,7 +186,7 @@ Diagnosis GrowingDiagnosis::look(const OpenedRun& run) {
     return read_all();
   }
   const bool is_same = growth_.look(stream);
-  const Recording recording = recording_of(run.path, options);
+  const Recording recording = recording_of(run.directories, options);
   if (!is_same || !steps_ || !steps_->holds(stream.facts(), bad.found)) {
     if (is_same) {
       growth_.forget();
@@ -196,7 +204,7 @@ Diagnosis GrowingDiagnosis::look(const OpenedRun& run) {
   if (now.is_disordered() || !damage.empty()) return read_all();
   rows_read_ = now.rows() - before;
   now.end();
-  return finished(recording, stream, bad, now, damage);
+  return finished(recording, stream, bad, now);
 }
 
 }  // namespace trainmon

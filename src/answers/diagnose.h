@@ -29,7 +29,8 @@ struct Diagnosis {
   RunRows run;  // without rows and payloads
   std::int64_t rows = 0;
   std::vector<detect::Tensor> tensors;    // that findings name by number
-  std::vector<detect::Finding> findings;  // by step, then in the order of a step
+  std::vector<detect::Finding> findings;  // by step, then in the order of a step; of all restarts
+                                          // those of a start come together
   std::int64_t left_out = 0;              // findings beyond the most that are kept
   std::optional<std::size_t> verdict;     // of findings
   struct Checked {
@@ -43,10 +44,16 @@ struct Diagnosis {
     std::string why;
   };
   std::vector<NotChecked> not_checked;
+  struct Start {
+    int restart = 0;
+    std::optional<std::size_t> verdict;  // of findings
+  };
+  std::vector<Start> starts;  // ascending; empty where not all restarts were asked for
 };
 
-// Of the newest restart of each step. Memory is that of a few steps of all ranks. Throws as
-// read_run().
+// Of the newest restart of each step. With options.all_restarts each start is checked as if it were
+// the only one of its run. The verdict is then that of the earliest step, of equal steps the older
+// one. Memory is that of a few steps of all ranks. Throws as read_run().
 Diagnosis diagnose(const std::filesystem::path& run, const ReadOptions& options = {});
 // Of logs that are open, those of the ranks that `options` ask for.
 Diagnosis diagnose(const OpenedRun& run, const ReadOptions& options);
@@ -76,6 +83,7 @@ class GrowingDiagnosis {
 //   "checked"      {check: times}
 //   "evidence"     {check: {evidence: times}}
 //   "not_checked"  [{"check", "why"}]
+//   "restarts"     [{"restart", "verdict": null or F}], where all of them were asked for.
 // F has the keys "step", "restart", "check", "stage", "ranks", "one_of_ranks", "tensors",
 // "layers", "value", "bound", "evidence", "certain", "text".
 std::string diagnosis_json(const Diagnosis& diagnosis);

@@ -72,6 +72,12 @@ std::string diagnosis_json(const Diagnosis& diagnosis) {
   for (const Diagnosis::NotChecked& one : diagnosis.not_checked) {
     out["not_checked"].push_back({{"check", one.check}, {"why", one.why}});
   }
+  for (const Diagnosis::Start& one : diagnosis.starts) {
+    nlohmann::ordered_json& start = out["restarts"].emplace_back();
+    start["restart"] = one.restart;
+    start["verdict"] = nullptr;
+    if (one.verdict) start["verdict"] = json_of(diagnosis, diagnosis.findings[*one.verdict]);
+  }
   return out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 

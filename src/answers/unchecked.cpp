@@ -109,9 +109,8 @@ std::string why_by_statistics(const StepsInOrder& steps, const std::vector<detec
   return more == 0 ? why : why + " and " + std::to_string(more) + " more";
 }
 
-Recording recording_of(const std::filesystem::path& run, const ReadOptions& options) {
+Recording recording_of(const std::vector<RankDirectory>& directories, const ReadOptions& options) {
   Recording found;
-  const std::vector<RankDirectory> directories = rank_directories(run);
   for (std::size_t i = 0; i < directories.size(); ++i) {
     const RankDirectory& one = directories[i];
     const bool is_asked_for =

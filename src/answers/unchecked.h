@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <filesystem>
 #include <map>
 #include <string>
 #include <string_view>
@@ -11,6 +10,7 @@
 
 #include "answers/steps_in_order.h"
 #include "detect/checks.h"
+#include "read/run_layout.h"
 #include "trainmon/read.h"
 
 namespace trainmon {
@@ -29,7 +29,7 @@ struct Recording {
   // Optimizers by rank whose formula the record names.
   std::vector<std::pair<int, int>> formulas = {};
 };
-Recording recording_of(const std::filesystem::path& run, const ReadOptions& options);
+Recording recording_of(const std::vector<RankDirectory>& directories, const ReadOptions& options);
 // The check that something of not_covered tells of: "update" of "update of Lion". Empty where it
 // tells of what was not recorded.
 std::string_view check_not_covered(std::string_view what);

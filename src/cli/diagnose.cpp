@@ -48,8 +48,11 @@ void print_others(const Diagnosis& diagnosis, const std::vector<std::size_t>& fi
   for (std::size_t i = 0; i < diagnosis.findings.size(); ++i) {
     const Finding& one = diagnosis.findings[i];
     if (i == diagnosis.verdict || firsts[i] != i) continue;
-    const bool is_later =
-        diagnosis.verdict && one.step >= diagnosis.findings[*diagnosis.verdict].step;
+    const bool is_of_other_start = !diagnosis.starts.empty() && diagnosis.verdict &&
+                                   one.restart != diagnosis.findings[*diagnosis.verdict].restart;
+    if (is_of_other_start && one.certain) continue;
+    const bool is_later = diagnosis.verdict && !is_of_other_start &&
+                          one.step >= diagnosis.findings[*diagnosis.verdict].step;
     (is_later ? later : noticed).push_back(i);
   }
   const auto print = [&](const char* head, const std::vector<std::size_t>& list,
@@ -66,6 +69,25 @@ void print_others(const Diagnosis& diagnosis, const std::vector<std::size_t>& fi
   };
   print("then, perhaps because of it:\n", later, diagnosis.verdict ? diagnosis.left_out : 0);
   print("noticed, and perhaps meant:\n", noticed, diagnosis.verdict ? 0 : diagnosis.left_out);
+}
+
+// Where all starts were asked for: what was first wrong in those that have not the verdict.
+void print_starts(const Diagnosis& diagnosis) {
+  if (!diagnosis.verdict) return;
+  std::vector<int> sound;
+  std::string others;
+  for (const Diagnosis::Start& one : diagnosis.starts) {
+    if (!one.verdict) {
+      sound.push_back(one.restart);
+    } else if (one.verdict != diagnosis.verdict) {
+      const Finding& first = diagnosis.findings[*one.verdict];
+      others += "  " + place_text(diagnosis, first) + ": " + printable(first.text) + "\n";
+    }
+  }
+  if (!others.empty()) std::cout << "first wrong in other starts:\n" << others;
+  if (sound.empty()) return;
+  std::cout << "nothing certainly wrong in restart" << (sound.size() == 1 ? " " : "s ")
+            << ranks_text(sound) << "\n";
 }
 
 // What was not checked, by reason.
@@ -93,10 +115,13 @@ void print_text(const Diagnosis& diagnosis, const std::string& run, const Contex
     print_verdict(diagnosis, diagnosis.findings[*diagnosis.verdict], also, context);
     print_others(diagnosis, firsts, again);
   } else {
-    std::cout << "nothing certainly wrong in " << grouped(diagnosis.rows) << " rows\n";
+    std::cout << "nothing certainly wrong in " << grouped(diagnosis.rows) << " rows";
+    if (diagnosis.starts.size() > 1) std::cout << " of " << diagnosis.starts.size() << " starts";
+    std::cout << "\n";
     for (const std::string& sentence : diagnosis.run.skipped) std::cout << "  " << sentence << "\n";
     print_others(diagnosis, firsts, again);
   }
+  print_starts(diagnosis);
   std::cout << "checked";
   for (const Diagnosis::Checked& one : diagnosis.checked) {
     std::cout << "  " << detect::check_name(one.check) << " " << grouped(one.times);
@@ -158,6 +183,7 @@ void add_diagnose(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand("diagnose", "which step, rank and tensor was wrong first");
   const auto arguments = std::make_shared<DiagnoseArguments>();
   add_selection(*command, arguments->selection);
+  command->get_option("--all-restarts")->description("check each start by itself, whole");
   command->add_flag("-f,--follow", arguments->follow,
                     "look again until something is wrong or the run ends");
   command->add_option("--interval", arguments->interval, "seconds between two looks, at least")
@@ -171,6 +197,10 @@ tuning. Record with checks=True on every rank for all checks. Without it, the
 record needs grads, weights and moments, and only statistics are compared. The
 answer lists what was not checked. What may be intended is only noticed.
 -f waits for the first start where there is none yet.
+
+Of a step that a restart went through again, the newest start is checked.
+--all-restarts checks each start by itself, as if it were the only one. The
+verdict is then the one of the earliest step; those of other starts follow.
 
 Exit code 1: there is a verdict. 3: there is none, but the record is incomplete,
 or Ctrl-C came before the first start.

@@ -101,4 +101,22 @@ OpenedRun::OpenedRun(const std::filesystem::path& run, const ReadOptions& option
   logs = open_logs(asked_for, *allowance, useful_threads(options.threads), indexes);
 }
 
+OpenedRun OpenedRun::of_restart(int restart) const {
+  const auto is_other = [&](const RankDirectory& place) {
+    return !place.error && place.restart != restart;
+  };
+  OpenedRun one = *this;
+  std::erase_if(one.directories, is_other);
+  std::erase_if(one.logs, [&](const OpenedLog& log) { return is_other(log.place); });
+  for (const OpenedLog& log : logs) {
+    if (!is_other(log.place)) continue;
+    for (const auto& [id, series] : log.log->contents().series) {
+      if (std::ranges::find(one.other_kinds, series.kind) == one.other_kinds.end()) {
+        one.other_kinds.push_back(series.kind);
+      }
+    }
+  }
+  return one;
+}
+
 }  // namespace trainmon

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "model/timeline.h"
@@ -46,12 +47,15 @@ struct OpenedRun {
   // Opens the logs of the ranks that `options` ask for. Throws as rank_directories().
   OpenedRun(const std::filesystem::path& run, const ReadOptions& options,
             Indexes indexes = Indexes::left);
+  // As if one restart were the only one. Places that cannot be read are of every restart.
+  OpenedRun of_restart(int restart) const;
 
   std::filesystem::path path;
   Indexes indexes = Indexes::left;
   std::vector<RankDirectory> directories;  // of all ranks
   std::shared_ptr<Allowance> allowance;    // which the logs refer to
   std::vector<OpenedLog> logs;             // of the ranks asked for, in the order of directories
+  std::vector<std::string> other_kinds;    // of logs that of_restart() left out
 };
 
 }  // namespace trainmon

@@ -61,7 +61,9 @@ RunStream::RunStream(OpenedRun run, const ReadOptions& options)
   }
   find_missing(directories);
   std::sort(facts_.kinds.begin(), facts_.kinds.end());
-  filter_.check_kinds(facts_.kinds);
+  std::vector<std::string> known_kinds = facts_.kinds;
+  known_kinds.insert(known_kinds.end(), run.other_kinds.begin(), run.other_kinds.end());
+  filter_.check_kinds(known_kinds);
   facts_.all_restarts = options_.all_restarts;
   for (Directory& directory : directories_) {
     if (!options_.all_restarts && restarts[directory.place.rank] > 1) note_steps(directory);

@@ -16,6 +16,7 @@ from trainmon.mindspore.activations import Activations
 from trainmon.mindspore.collectives import Collectives
 from trainmon.mindspore.coverage import IN_GRAPH, NOT_HERE, Coverage
 from trainmon.mindspore.hooks import Handles
+from trainmon.mindspore.inputs import Inputs
 from trainmon.mindspore.late_values import Late
 from trainmon.mindspore.parameters import (
     Parameter,
@@ -106,6 +107,7 @@ class Adapter(AdapterBase):
         kinds = {"grad_reduced", "param_origin", "param_updated", "mg_direction", "update"}
         rows += selected * len(kinds & self.kinds)
         rows += selected * 2 if self.wants_state else 0
+        rows += len(self.roots) * micro * len({"input", "input_entropy"} & self.kinds)
         if per_cell := 2 * len({"actv", "actv_grad"} & self.kinds):
             rows += len(self._cells(self.selection.cells)) * per_cell * micro
         return rows
@@ -132,7 +134,7 @@ class Adapter(AdapterBase):
         self.step_handles, self.handles = Handles(), Handles()
         self.late = Late(core, self.part("late values"), config["eps"])
         self.reducers = Reducers(self)
-        self.activations = self.stacks = self.collectives = None
+        self.activations = self.inputs = self.stacks = self.collectives = None
         self.steps = [
             Steps(self, optimizer, config["start_iteration"])
             for optimizer in self.optimizers.values()
@@ -171,7 +173,8 @@ class Adapter(AdapterBase):
         if self.collectives is not None:
             self.collectives.remove()
         self.handles.remove()
-        self.activations = self.stacks = self.collectives = self.clock.frame = None
+        self.activations = self.inputs = self.stacks = self.collectives = None
+        self.clock.frame = None
         self.fresh, self.in_backward, self.past_root = True, False, False
         self.reducers.forget()
         for steps in self.steps:
@@ -214,6 +217,9 @@ class Adapter(AdapterBase):
             ends = hooks.harmless(self.root_part, self._root_ends)
             self.handles.add(root.register_forward_pre_hook(hooks.forward_pre(begins)))
             self.handles.add(root.register_forward_hook(hooks.forward(ends)))
+        if "input" in self.kinds:
+            self.inputs = Inputs(self, self.part("inputs"))
+            self.inputs.install(self.handles)
         for parameter in self.parameters:
             if parameter.tensor.requires_grad:
                 act = hooks.harmless(self.gradients, functools.partial(self.gradient, parameter))
@@ -362,4 +368,4 @@ class Adapter(AdapterBase):
         self.roots, self.parameters, self.steps = [], [], []
         self.optimizers, self.scaler, self.on_step, self.clock = {}, None, None, None
         self.control = None
-        self.activations = self.stacks = None
+        self.activations = self.inputs = self.stacks = None

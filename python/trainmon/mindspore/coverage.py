@@ -7,7 +7,7 @@ from trainmon.base.names import listed
 # Of other frameworks.
 NOT_HERE = (
     "attn_entropy", "attn_max", "attn_max_logit", "stable_rank", "spectral_norm",
-    "router_similarity", "router_entropy", "input", "input_entropy",
+    "router_similarity", "router_entropy",
 )  # fmt: skip
 IN_GRAPH = "compiled: MindSpore calls no hook there"
 
@@ -48,6 +48,9 @@ class Coverage(CoverageBase):
             if never:
                 why = "no call was seen in the first step: unused, not in training mode, or inside "
                 self.not_covered(f"actv of {listed(never)}", why + "mindspore.jit")
+        if adapter.inputs is not None and not adapter.inputs.seen:
+            why = "no forward was seen in the first step: not in training mode, or inside "
+            self.not_covered("input", why + "mindspore.jit")
         if adapter.wants_state and not self.states and not adapter.state_before:
             wanted = " ".join(sorted(adapter.kinds - FIXED_KINDS))
             self.not_covered(wanted, "the optimizer keeps no such state for its parameters")

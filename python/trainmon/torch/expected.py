@@ -14,6 +14,7 @@ from trainmon.torch.features.choice import KINDS as FEATURES
 from trainmon.torch.rehearsal import KINDS as OF_MODULES
 from trainmon.torch.rehearsal import CannotRehearse, Row, rehearse, rows_of_inputs
 from trainmon.torch.speed import Speed
+from trainmon.torch.steps.optimizers import NoOptimizer
 
 # Kinds for whose rows more than one tensor is read, and how many.
 READS = {"update": 2, "mg_direction": 2}
@@ -46,6 +47,7 @@ class Expectation:
     """Of a model, its optimizers, one batch and a checked configuration. Raises what watch() raises
     for the same arguments."""
 
+    @torch.inference_mode(False)
     def __init__(self, model, optimizer, inputs, config: dict):
         self.adapter = adapter = Adapter(model, optimizer, None)
         adapter.prepare(config)
@@ -110,7 +112,7 @@ class Expectation:
         return found[0]
 
     def _of_state(self, parameter, owner: tuple | None) -> None:
-        if owner is None:
+        if owner is None or isinstance(owner[0], NoOptimizer):
             return
         optimizer, group = owner
         local = self._local(parameter)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+import logging
 import random
 import sys
 import tempfile
@@ -182,14 +183,18 @@ def _clean(model: nn.Module) -> None:
 
 @contextlib.contextmanager
 def _as_before() -> Iterator[None]:
-    """Random states stay, whatever the model's own code draws."""
+    """Random states stay, whatever the model's own code draws. What torch logs of an operation that
+    has no such shapes is said by CannotRehearse."""
     numpy = sys.modules.get("numpy")
     states = random.getstate(), numpy and numpy.random.get_state()
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    was_disabled, log.disabled = log.disabled, True
     try:
         with torch.random.fork_rng(devices=devices), torch.enable_grad():
             yield
     finally:
+        log.disabled = was_disabled
         random.setstate(states[0])
         if numpy:
             numpy.random.set_state(states[1])

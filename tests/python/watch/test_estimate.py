@@ -1,6 +1,7 @@
 """estimate(): what it says before training is what the run then records, and it changes nothing."""
 
 import collections
+import logging
 import pathlib
 import random
 
@@ -263,6 +264,52 @@ def test_every_and_ranks_count(monkeypatch):
     text = str(many)
     assert "One step in 5 is recorded on 3 ranks." in text and "grad_reduced" in text
     assert "Not estimated" not in text
+
+
+def test_without_an_optimizer_nothing_is_said_of_moments():
+    model = nn.Linear(4, 2)
+    found = trainmon.estimate(model, inputs=torch.ones(2, 4), kinds=["grads", "moments"])
+    assert [cost.kind for cost in found.kinds] == ["grad_reduced"]
+    assert found.not_estimated == ()
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
+def test_the_mode_of_the_caller_changes_nothing(mode):
+    model, batch, kinds = nn.Linear(4, 2), torch.ones(2, 4), ["grads", "activations"]
+    expected = trainmon.estimate(model, inputs=batch, kinds=kinds)
+    with mode():
+        found = trainmon.estimate(model, inputs=batch, kinds=kinds)
+    assert [(one.kind, one.rows) for one in found.kinds] == [
+        (one.kind, one.rows) for one in expected.kinds
+    ]
+    assert len(expected.kinds) == 3 and found.not_estimated == ()
+
+
+def test_the_text_tells_a_recorded_step_from_the_average_one():
+    model = nn.Linear(4, 2)
+    found = trainmon.estimate(model, inputs=torch.ones(2, 4), every=10, step_seconds=0.5)
+    average = found.together.milliseconds / 10 + found.hooks_milliseconds
+    text = str(found).splitlines()[-1]
+    assert text.startswith("One step in 10 is recorded on 1 rank. On cpu, the rows of such a step")
+    assert f" take {found.together.milliseconds:.3g} ms. Hooks on parameters" in text
+    assert f"The average is {average:.3g} ms a step, which is {100 * found.share:.2g} %" in text
+    text = str(trainmon.estimate(model.to("meta")))
+    assert "The average" not in text and "Not estimated: times" in text
+
+
+def test_a_batch_of_a_wrong_shape_is_one_sentence():
+    """And no traceback that torch logs."""
+    log, records = logging.getLogger("torch._subclasses.fake_tensor"), []
+    handler = logging.Handler()
+    handler.emit = records.append
+    log.addHandler(handler)
+    try:
+        found = trainmon.estimate(nn.Linear(4, 2), inputs=torch.ones(2, 5), kinds=["actv"])
+    finally:
+        log.removeHandler(handler)
+    (why,) = found.not_estimated
+    assert why.startswith("activations: it does not run without values (")
+    assert records == [] and not log.disabled
 
 
 def test_what_cannot_be_estimated_is_said():
