@@ -311,8 +311,7 @@ std::int64_t RunStream::read(const Piece& piece, const Take& take,
   ReadRow out;
   out.restart = piece.restart;
   out.rank = piece.rank;
-  std::vector<const Shape*> listed;      // by the batch
-  std::map<Shape, const Shape*> shapes;  // those of this piece, without a lock
+  std::vector<const Shape*> listed;  // by the batch
   const auto gives = [&](const LogIndex::BatchFacts& batch) {
     return !take.only_bad_batches || batch.has_bad_rows;
   };
@@ -320,11 +319,7 @@ std::int64_t RunStream::read(const Piece& piece, const Take& take,
     if (batch.rows.empty() && batch.payloads.empty()) return;
     const bool is_given = gives(facts);
     listed.clear();
-    for (const Shape& shape : batch.shapes) {
-      const auto [at, is_new] = shapes.try_emplace(shape, nullptr);
-      if (is_new) at->second = kept(shape);
-      listed.push_back(at->second);
-    }
+    for (const Shape& shape : batch.shapes) listed.push_back(kept(shape));
     for (const Row& row : batch.rows) {
       out.series = static_cast<std::uint32_t>(number_of(row.key.series));
       find_place(facts_.series[out.series].optimizer, row.key.window);
