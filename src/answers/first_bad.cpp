@@ -213,8 +213,8 @@ FirstBadOfRun first_bad(const std::filesystem::path& run, ReadOptions options) {
     result.found = find(result.run, is_whole);
     result.rows = static_cast<std::int64_t>(result.run.rows.size());
     result.partial = partial_rows(result.run);
-    result.run.rows = {};
-    result.run.payloads = {};
+    result.run.rows = std::vector<ReadRow>();
+    result.run.payloads = std::vector<ReadPayload>();
     return result;
   }
   return first_bad(OpenedRun(run, options), options);

@@ -104,8 +104,8 @@ TopOfRun most_unusual_merged(const std::filesystem::path& run, const ReadOptions
   for (auto& [number, histories] : ranks) unusual.end(histories);
   unusual.give_to(found, count);
   found.partial = partial_rows(found.run);
-  found.run.rows = {};
-  found.run.payloads = {};
+  found.run.rows = std::vector<ReadRow>();
+  found.run.payloads = std::vector<ReadPayload>();
   return found;
 }
 

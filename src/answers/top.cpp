@@ -147,8 +147,8 @@ TopOfRun top(const std::filesystem::path& run, const ReadOptions& options, Stat 
     found.ranked = top(found.run, stat, found.run.series.size(), smallest);
     found.rows = static_cast<std::int64_t>(found.run.rows.size());
     found.partial = partial_rows(found.run);
-    found.run.rows = {};
-    found.run.payloads = {};
+    found.run.rows = std::vector<ReadRow>();
+    found.run.payloads = std::vector<ReadPayload>();
     found.tensors = std::ssize(found.ranked);
     if (found.ranked.size() > count) found.ranked.resize(count);
   } else {

@@ -63,19 +63,17 @@ LogIndex::LogIndex(fs::path directory, int rank, int restart, Allowance& allowan
   std::reverse(segments_.begin(), segments_.end());
   std::reverse(found.begin(), found.end());
   for (std::size_t i = 0; i < segments_.size(); ++i) {
-    take_batches(segments_[i], std::move(found[i]));
+    segments_[i].batches = std::move(found[i].places);
+    segments_[i].records = std::move(found[i].contents.batches);
   }
   std::vector<Damage> said;
   contents_.expired = expired_in(directory_, said);
   drop_repeated();
+  join_records();
   for (Segment& segment : segments_) {
     segment.places = BatchPlaces(segment.batches);
     std::vector<BatchPlace>().swap(segment.batches);
   }
-  if (!std::ranges::is_sorted(contents_.batches, {}, &RecordBatch::number)) {
-    std::ranges::sort(contents_.batches, {}, &RecordBatch::number);
-  }
-  join_records();
   std::stable_sort(contents_.damage.begin(), contents_.damage.end(),
                    [](const Damage& a, const Damage& b) {
                      return std::tie(a.file, a.offset) < std::tie(b.file, b.offset);
@@ -213,19 +211,6 @@ void LogIndex::take(const Segment& segment, SegmentIndex& found) {
   contents_.windows.insert(from.windows);
 }
 
-void LogIndex::take_batches(Segment& segment, SegmentIndex&& found) {
-  std::vector<RecordBatch>& batches = found.contents.batches;
-  if (contents_.batches.empty()) {
-    contents_.batches.swap(batches);
-  } else {
-    for (BatchPlace& place : found.places) {
-      if (place.batch != BatchPlace::kNoBatch) place.batch += contents_.batches.size();
-    }
-    std::move(batches.begin(), batches.end(), std::back_inserter(contents_.batches));
-  }
-  segment.batches = std::move(found.places);
-}
-
 bool LogIndex::has_repeated() const {
   std::vector<std::uint64_t> numbers;
   numbers.reserve(static_cast<std::size_t>(contents_.batch_count));
@@ -240,12 +225,10 @@ bool LogIndex::has_repeated() const {
 void LogIndex::drop_repeated() {
   if (!has_repeated()) return;
   std::map<std::uint64_t, const Segment*> seen;
-  std::vector<bool> is_repeated(contents_.batches.size());
   for (auto segment = segments_.rbegin(); segment != segments_.rend(); ++segment) {
     std::erase_if(segment->batches, [&](const BatchPlace& place) {
       const auto [first, is_new] = seen.emplace(place.number, &*segment);
       if (is_new) return false;
-      if (place.batch != BatchPlace::kNoBatch) is_repeated[place.batch] = true;
       contents_.rows -= place.facts.rows + place.facts.payloads;
       contents_.payloads -= place.facts.payloads;
       --contents_.batch_count;
@@ -256,30 +239,37 @@ void LogIndex::drop_repeated() {
       return true;
     });
   }
-  std::size_t index = 0;
-  std::erase_if(contents_.batches, [&](const RecordBatch&) { return is_repeated[index++]; });
 }
 
-// A batch without rows takes several times the memory of what it holds.
+// A batch without rows takes several times the memory of what it holds. They are joined from where
+// they lie, for there may be one for each step.
 void LogIndex::join_records() {
-  if (contents_.batches.empty()) return;
-  std::vector<RecordBatch> joined(1);
-  RecordBatch& all = joined.front();
-  all.number = contents_.batches.front().number;
+  std::vector<RecordBatch*> batches;
+  for (Segment& segment : segments_) {
+    for (const BatchPlace& place : segment.batches) {
+      if (place.batch != BatchPlace::kNoBatch) batches.push_back(&segment.records[place.batch]);
+    }
+  }
+  if (batches.empty()) return;
+  if (!std::ranges::is_sorted(batches, {}, &RecordBatch::number)) {
+    std::ranges::sort(batches, {}, &RecordBatch::number);
+  }
+  RecordBatch& all = contents_.batches.emplace_back();
+  all.number = batches.front()->number;
   const auto move_all = [&](auto RecordBatch::*records) {
     std::size_t count = 0;
-    for (const RecordBatch& batch : contents_.batches) count += (batch.*records).size();
+    for (const RecordBatch* batch : batches) count += (batch->*records).size();
     (all.*records).reserve(count);
-    for (RecordBatch& batch : contents_.batches) {
-      std::ranges::move(batch.*records, std::back_inserter(all.*records));
+    for (RecordBatch* batch : batches) {
+      std::ranges::move(batch->*records, std::back_inserter(all.*records));
     }
   };
-  for (const RecordBatch& batch : contents_.batches) contents_.outcomes.add(batch);
+  for (const RecordBatch* batch : batches) contents_.outcomes.add(*batch);
   move_all(&RecordBatch::scalars);
   move_all(&RecordBatch::declared);
   move_all(&RecordBatch::alerts);
   move_all(&RecordBatch::gaps);
-  contents_.batches = std::move(joined);
+  for (Segment& segment : segments_) std::vector<RecordBatch>().swap(segment.records);
 }
 
 }  // namespace trainmon

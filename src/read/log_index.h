@@ -92,6 +92,7 @@ class LogIndex {
     FileIdentity file;                 // that was read: a compacted one may have its name by now
     std::shared_ptr<const File> held;  // open, where the writer is about to delete it, or null
     std::vector<BatchPlace> batches;   // while the log is opened
+    std::vector<RecordBatch> records;  // likewise: what they hold besides rows
     BatchPlaces places;                // the same afterwards
   };
   class FrameReader;
@@ -102,9 +103,8 @@ class LogIndex {
   SegmentIndex index_segment(Segment& segment, bool holds = false) const;
   // The batches of a piece where they are now, if another file has the segment's name.
   std::vector<BatchPlace> places_of(const Piece& piece, FileIdentity file) const;
-  // All but the batches, newest segment first; then those, oldest first.
+  // All but the batches.
   void take(const Segment& segment, SegmentIndex& found);
-  void take_batches(Segment& segment, SegmentIndex&& found);
   void drop_repeated();
   void join_records();
   bool has_repeated() const;

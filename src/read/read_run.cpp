@@ -23,7 +23,7 @@ void append(std::vector<T>& into, std::vector<T>& from) {
   } else {
     std::move(from.begin(), from.end(), std::back_inserter(into));
   }
-  from = {};
+  from = std::vector<T>();
 }
 
 template <typename T, typename Key>

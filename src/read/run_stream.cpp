@@ -84,10 +84,12 @@ RunStream::RunStream(OpenedRun run, const ReadOptions& options)
       take_small(directory, batch);
     }
   }
-  std::stable_sort(
-      facts_.scalars.begin(), facts_.scalars.end(), [](const ReadScalar& a, const ReadScalar& b) {
-        return std::tie(a.restart, a.step, a.rank) < std::tie(b.restart, b.step, b.rank);
-      });
+  const auto order = [](const ReadScalar& one) {
+    return std::tuple(one.restart, one.step, one.rank);
+  };
+  if (!std::ranges::is_sorted(facts_.scalars, {}, order)) {
+    std::ranges::stable_sort(facts_.scalars, {}, order);
+  }
   order_declared(facts_.declared, options_);
   suggest_names();
   facts_.series = index_.take();

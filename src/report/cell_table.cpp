@@ -251,7 +251,7 @@ void CellTable::join_equal(int run, int rank) {
       if (!is_same(lines_[other].cells, line.cells)) continue;
       line.same_as = static_cast<std::int64_t>(other);
       cells_ -= static_cast<std::int64_t>(line.cells.size());
-      line.cells = {};
+      line.cells = std::vector<Cell>();  // `{}` keeps the memory
       break;
     }
   }
@@ -273,7 +273,7 @@ void CellTable::keep(const std::vector<std::size_t>& numbers) {
       }
     } else if (now[number] >= 0) {  // a line that gave its cells up stands for it
       line.same_as = now[number];
-      line.cells = {};
+      line.cells = std::vector<Cell>();  // `{}` keeps the memory
     } else {
       now[number] = static_cast<std::int64_t>(kept.size());
     }

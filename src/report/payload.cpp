@@ -183,6 +183,18 @@ void put_tensors(const CellTable& table, bool is_curve, Json& out) {
   out["parts"] = parts.json();
 }
 
+// What the columns of a table take at most. Memory that is not written to is none.
+std::size_t most_bytes(const CellTable& table) {
+  constexpr std::size_t kMostOfCell = 32;
+  std::map<std::string, std::size_t> lines;  // by kind
+  for (const Line& line : table.lines()) {
+    if (line.same_as < 0) ++lines[table.tensors()[line.tensor].kind];
+  }
+  std::size_t cells = 0;
+  for (const auto& [kind, count] : lines) cells += count * table.columns(kind).size();
+  return cells * kMostOfCell;
+}
+
 Json table_json(const CellTable& table, bool is_curve, std::string& bytes) {
   Json out;
   std::map<std::int64_t, Span> spans;
@@ -263,6 +275,7 @@ std::int64_t sampled_bytes(const CellTable& table, std::size_t one_of) {
 
 std::string payload(const Gathered& gathered) {
   std::string columns;
+  columns.reserve(most_bytes(gathered.rows) + most_bytes(gathered.curves));
   Json out;
   out["rows"] = table_json(gathered.rows, false, columns);
   out["curves"] = table_json(gathered.curves, true, columns);
@@ -275,13 +288,13 @@ std::string payload(const Gathered& gathered) {
     }
   }
   out["renamed"] = gathered.renamed;
-  const std::string json = out.dump(-1, ' ', false, Json::error_handler_t::replace);
-  std::string bytes;
-  const auto length = static_cast<std::uint32_t>(json.size());
+  std::string json = out.dump(-1, ' ', false, Json::error_handler_t::replace);
+  out = Json();
+  std::string length;
   for (unsigned shift = 0; shift < 32; shift += 8) {
-    bytes += static_cast<char>(length >> shift & 0xFFU);
+    length += static_cast<char>(json.size() >> shift & 0xFFU);
   }
-  columns.insert(0, bytes + json);
+  columns.insert(0, json.insert(0, length));
   return columns;
 }
 

@@ -53,7 +53,7 @@ std::string filled(std::string_view page,
 // Sets the page and its digest.
 void fill(Report& made, std::span<const std::filesystem::path> runs, const ReportOptions& options,
           const page::Gathered& gathered, std::span<const Account> books) {
-  made.html = {};  // one that was too large
+  std::string().swap(made.html);  // gives back the memory of one that was too large
   std::string title;
   for (const std::filesystem::path& one : runs) {
     title += (title.empty() ? "" : " | ") + one.filename().string();

@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <optional>
 
 #include "base/crc32c.h"
 #include "base/file.h"
 #include "read/log.h"
+#include "read/log_index.h"
 #include "records.h"
 #include "scratch.h"
 #include "sinks/log_format.h"
@@ -165,6 +167,50 @@ TEST(Damage, FramesRepeatedReorderedOrTakenOut) {
     return damage.what.find("missing") != std::string::npos;
   };
   EXPECT_EQ(std::count_if(without.damage.begin(), without.damage.end(), says_missing), 1);
+}
+
+TEST(Damage, ABatchThatIsInTwoSegmentsCountsOnce) {
+  const Scratch scratch;
+  RandomRecords random(6);
+  ListedSeries series;
+  for (int i = 0; i < 4; ++i) series.add(random.series());
+  RunInfo run;
+  run.directory = scratch.path();
+  const fs::path first = scratch.path() / "log-000000.tmlog";
+  const fs::path second = scratch.path() / "log-000001.tmlog";
+  const std::unique_ptr<Sink> log = make_log_sink(1 << 13);
+  log->open(run, series);
+  std::vector<std::size_t> ends = {fs::file_size(first)};
+  std::size_t rows = 0, scalars = 0, declared = 0, alerts = 0, gaps = 0;
+  for (std::uint64_t i = 0; i < 1000 && !fs::exists(second); ++i) {
+    const RecordBatch batch = random.batch(i, series.size(), 3);
+    log->write(batch);
+    if (fs::file_size(first) > ends.back()) ends.push_back(fs::file_size(first));
+    rows += static_cast<std::size_t>(batch.row_count());
+    scalars += batch.scalars.size();
+    declared += batch.declared.size();
+    alerts += batch.alerts.size();
+    gaps += batch.gaps.size();
+  }
+  log->close();
+  ASSERT_GT(ends.size(), 8u);  // frames of the second one have lower numbers than the last here
+  ASSERT_GT(scalars, 0u);
+  const std::string last = read_file(first).substr(ends[ends.size() - 2]);
+  std::ofstream(second, std::ios::binary | std::ios::app) << last;
+
+  Allowance allowance;
+  const LogIndex index(scratch.path(), 0, 0, allowance);
+  const LogContents& contents = index.contents();
+  const auto is_said = [](const Damage& one) {
+    return one.what.find("is also in log-000001.tmlog and not used twice") != std::string::npos;
+  };
+  EXPECT_EQ(std::ranges::count_if(contents.damage, is_said), 1);
+  EXPECT_EQ(static_cast<std::size_t>(contents.rows), rows);
+  ASSERT_EQ(contents.batches.size(), 1u);
+  EXPECT_EQ(contents.batches.front().scalars.size(), scalars);
+  EXPECT_EQ(contents.batches.front().declared.size(), declared);
+  EXPECT_EQ(contents.batches.front().alerts.size(), alerts);
+  EXPECT_EQ(contents.batches.front().gaps.size(), gaps);
 }
 
 TEST(Damage, ZerosAtTheEndAreATornTail) {

@@ -69,6 +69,9 @@ TEST(CellTable, LinesThatAreKeptHaveTheCellsOfThoseThatGaveTheirsUp) {
   }
   ASSERT_EQ(all.lines().size(), 2U * kTensors);
   ASSERT_EQ(all.lines()[kTensors].same_as, 0);
+  for (std::size_t i = kTensors; i < all.lines().size(); ++i) {
+    EXPECT_EQ(all.lines()[i].cells.capacity(), 0U) << i;
+  }
   // The line that has none first; of another tensor both; of a third one the second alone.
   all.keep({kTensors, 0, 1, kTensors + 1, kTensors + 2});
   ASSERT_EQ(all.lines().size(), 5U);
