@@ -203,6 +203,9 @@ class Monitor {
   void refuse(std::string_view reason);                           // counts one tensor not measured
   void part_failed(std::string_view part, std::string_view why);  // said once, in health.json
   void set_note(std::string_view key, std::string_view json);     // extra entry of run.json
+  // The optimizer is of a class whose formula step checks have: what fails is certain. Of the first
+  // 64 optimizers.
+  void know_formula(int optimizer);
 
   // --- changes while running ----------------------------------------------------------------
   // RUN/control.json is looked at once a second (not in a directory that MonitorParts gave). How

@@ -127,6 +127,7 @@ void init_monitor(nb::module_& module) {
       .def("set_covered", &Monitor::set_covered)
       .def("set_not_covered", &Monitor::set_not_covered)
       .def("part_failed", &Monitor::part_failed)
+      .def("know_formula", &Monitor::know_formula, nb::arg("optimizer"))
       .def("set_note", &Monitor::set_note, nb::arg("key"), nb::arg("json_text"))
       .def("follow",
            [](Monitor& self, const std::string& config_json) {

@@ -38,6 +38,7 @@ void StepChecks::look(const RecordBatch& batch, const SeriesTable& series,
       if (!is_settled && !is_last && clock.open.size() <= kMostOpen) break;
       if (first->first <= clock.lost_until) clock.engine.forget_step();
       clock.next = first->first + 1;
+      if (knows_formula_(optimizer)) clock.engine.know_formula(rank_, optimizer);
       check(clock, first->second, series, alerts);
       clock.open.erase(first);
     }

@@ -3,10 +3,12 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "detect/engine.h"
@@ -23,7 +25,12 @@ namespace trainmon::detect {
 // checked.
 class StepChecks final : public Rule {
  public:
-  explicit StepChecks(std::int32_t rank) : rank_(rank) {}
+  using KnowsFormula = std::function<bool(std::int32_t optimizer)>;
+  // `knows` says, on the thread of look(), whether an optimizer is of a class whose formula checks
+  // have. Rows of its steps say so, too.
+  explicit StepChecks(
+      std::int32_t rank, KnowsFormula knows = [](std::int32_t) { return false; })
+      : rank_(rank), knows_formula_(std::move(knows)) {}
 
   std::string_view name() const override { return "step_checks"; }
   // An alert for each check that certainly failed, at first and whenever the number of steps in
@@ -62,6 +69,7 @@ class StepChecks final : public Rule {
              std::vector<Alert>& alerts);
 
   const std::int32_t rank_;
+  const KnowsFormula knows_formula_;
   Parameters parameters_;
   BatchNumbers numbers_;
   std::map<std::int32_t, Clock> clocks_;

@@ -265,6 +265,10 @@ void Monitor::set_not_covered(std::string_view what, std::string_view why) {
   });
 }
 
+void Monitor::know_formula(int optimizer) {
+  state_->know_formula(optimizer);
+}
+
 void Monitor::set_note(std::string_view key, std::string_view json) {
   state_->while_alive("notes", [&] {
     const bool is_json = nlohmann::json::accept(json);

@@ -41,7 +41,10 @@ Monitor::State::State(const Config& wanted, const Identity& who, MonitorParts pa
       });
   first_non_finite = first.get();
   rules.push_back(std::move(first));
-  if (config.checks) rules.push_back(std::make_unique<detect::StepChecks>(who.rank));
+  if (config.checks) {
+    rules.push_back(std::make_unique<detect::StepChecks>(
+        who.rank, [this](std::int32_t optimizer) { return knows_formula(optimizer); }));
+  }
   standing_rules = rules.size();
   for (auto& rule : alert_rules_of(config)) rules.push_back(std::move(rule));
   has_own_rules = !parts.rules.empty();

@@ -51,6 +51,15 @@ class Monitor::State {
                              Reading* keep = nullptr);
   void observe_all(std::span<const SeriesId> series, std::span<const TensorView> tensors,
                    std::span<Observed> out, std::uint32_t flags, const TensorView* scale);
+  // Of the first 64 optimizers.
+  void know_formula(int optimizer) {
+    if (optimizer < 0 || optimizer >= 64) return;
+    known_formulas.fetch_or(std::uint64_t{1} << optimizer, std::memory_order_relaxed);
+  }
+  bool knows_formula(int optimizer) const {
+    return optimizer >= 0 && optimizer < 64 &&
+           (known_formulas.load(std::memory_order_relaxed) >> optimizer & 1) != 0;
+  }
   // True for the first of its reason.
   bool refuse(std::string_view reason, std::int64_t tensors);
 
@@ -133,9 +142,10 @@ class Monitor::State {
   std::string failed_check;        // the first; under facts_mutex
   std::size_t standing_rules = 0;  // those before the ones that a new configuration replaces
   bool has_own_rules = false;
-  std::atomic<bool> has_alert_rules{false};  // or had
-  Config following = config;                 // under facts_mutex
-  std::optional<ControlChange> control;      // under facts_mutex
+  std::atomic<bool> has_alert_rules{false};      // or had
+  std::atomic<std::uint64_t> known_formulas{0};  // a bit of each optimizer
+  Config following = config;                     // under facts_mutex
+  std::optional<ControlChange> control;          // under facts_mutex
   std::atomic<std::int64_t> control_versions{0};
   std::optional<ControlFile> control_file;  // writer thread, and before it starts
   // writer thread only

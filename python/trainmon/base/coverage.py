@@ -46,9 +46,13 @@ class CoverageBase:
             self.cover(kind)
         for what, why in sorted(self.missing):
             core.set_not_covered(what, why)
-        for key, note in self._notes().items():
+        notes = self._notes()
+        for key, note in notes.items():
             if note:
                 core.set_note(key, json.dumps(note))
+        for optimizer, formula in enumerate(notes.get("formulas", ())):
+            if formula:
+                core.know_formula(optimizer)
         if foreign := self._foreign():
             self.not_covered(f"{foreign} parameters of the optimizers", "not in the model given")
 

@@ -74,7 +74,7 @@ class Speed:
         level = next((known for known in (NEAR, FAR) if working_set <= known), self.largest)
         key = dtype, level
         if key not in self.known:
-            width = torch.empty((), dtype=dtype).element_size()
+            width = torch.empty((), dtype=dtype, device="cpu").element_size()
             buffer = torch.ones(level // width, device=self.device).to(dtype)
             self.known[key] = max(0.0, self._sweep([buffer]) - self.per_swept) / level
         return size * self.known[key]
@@ -83,7 +83,7 @@ class Speed:
         """Seconds of a sum of two tensors of so many bytes, whose result is new memory."""
         size = min(size, self.largest)
         if (dtype, size) not in self.sums:
-            count = max(1, size // torch.empty((), dtype=dtype).element_size())
+            count = max(1, size // torch.empty((), dtype=dtype, device="cpu").element_size())
             one = torch.ones(count, device=self.device).to(dtype)
             kept: list = []
             self.sums[dtype, size] = self._least(lambda: kept.append(one + one))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import signal
 import subprocess
@@ -17,16 +18,20 @@ import trainmon
 
 
 def train(
-    path, between=lambda step, model, optimizer, mon: None, optimizer=torch.optim.AdamW, **more
+    path,
+    between=lambda step, model, optimizer, mon: None,
+    optimizer=torch.optim.AdamW,
+    dtype=torch.float32,
+    **more,
 ):
     torch.manual_seed(3)
     model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
-    optimizer = optimizer(model.parameters(), lr=1e-2)
+    optimizer = optimizer(model.to(dtype).parameters(), lr=1e-2)
     with trainmon.watch(model, optimizer, out=str(path), checks=True, **more) as mon:
         for step in range(10):
             between(step, model, optimizer, mon)
             optimizer.zero_grad()
-            model(torch.randn(16, 6)).pow(2).mean().backward()
+            model(torch.randn(16, 6).to(dtype)).pow(2).mean().backward()
             optimizer.step()
     return mon
 
@@ -62,6 +67,15 @@ def test_a_failed_check_is_an_alert_of_its_step(fault, check, name, tmp_path, ca
     kind = "param_origin" if check == "gap" else check
     assert answer.rows == [(check, 6, kind, name)]
     assert trainmon.diagnose(str(tmp_path / "run"))["verdict"]["step"] == 6
+
+
+def test_an_optimizer_whose_own_steps_are_not_read_is_known_by_its_class(tmp_path):
+    """As of tensors on a device: `update` has no rows of them."""
+    alerts = []
+    adam = functools.partial(torch.optim.Adam, eps=1e-3)
+    train(tmp_path, lose_a_moment, adam, torch.float16, on_alert=alerts.append)
+    assert "update" not in trainmon.diagnose(str(tmp_path))["checked"]
+    assert [(one["rule"], one["step"]) for one in alerts] == [("exp_avg", 6)]
 
 
 def ask(*words):

@@ -26,4 +26,7 @@ def tracing() -> bool:
     return torch.compiler.is_dynamo_compiling() and not _is_exporting()
 
 
-_is_exporting = getattr(getattr(torch, "compiler", None), "is_exporting", None) or (lambda: False)
+def _is_exporting() -> bool:
+    """Not torch.compiler.is_exporting(): Dynamo of torch 2.11 takes that for True in every torch.compile. That
+    function gives this flag."""
+    return getattr(torch.compiler, "_is_exporting_flag", False)

@@ -82,24 +82,24 @@ def _kept(make, pinned: bool, *about) -> Tensor:
 
 def _of_rows() -> Tensor:
     """Of row, word and half in a group."""
-    return torch.tensor(FINGERPRINT_ROWS, dtype=torch.int32).view(8, 1, 2)
+    return torch.tensor(FINGERPRINT_ROWS, dtype=torch.int32, device="cpu").view(8, 1, 2)
 
 
 def _of_columns() -> Tensor:
-    return torch.tensor(FINGERPRINT_COLUMNS, dtype=torch.int64).view(16, 16)
+    return torch.tensor(FINGERPRINT_COLUMNS, dtype=torch.int64, device="cpu").view(16, 16)
 
 
 def _of_blocks(first: int, count: int) -> Tensor:
-    return _mix64(torch.arange(first, first + count)) | 1
+    return _mix64(torch.arange(first, first + count, device="cpu")) | 1
 
 
 def _of_steps(dtype: torch.dtype) -> Tensor:
-    return torch.tensor([1, 1, -1, 1, 1, 1, -1, -1], dtype=dtype).view(8, 1)
+    return torch.tensor([1, 1, -1, 1, 1, 1, -1, -1], dtype=dtype, device="cpu").view(8, 1)
 
 
 def _signs(dtype: torch.dtype, first: int, count: int) -> Tensor:
     """Of blocks of the sketch: the sequence of Rudin and Shapiro."""
-    block = torch.arange(first, first + count)
+    block = torch.arange(first, first + count, device="cpu")
     pairs = block & (block >> 1)
     for shift in (32, 16, 8, 4, 2, 1):
         pairs = pairs ^ (pairs >> shift)
@@ -108,7 +108,7 @@ def _signs(dtype: torch.dtype, first: int, count: int) -> Tensor:
 
 def _turns(dtype: torch.dtype) -> Tensor:
     """Of the second eight lanes, which are added to the first."""
-    return torch.tensor([1, -1] * 4, dtype=dtype)
+    return torch.tensor([1, -1] * 4, dtype=dtype, device="cpu")
 
 
 def _mix64(x: Tensor) -> Tensor:

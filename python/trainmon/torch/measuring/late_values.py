@@ -28,7 +28,7 @@ class Copy:
         if not hasattr(module, "Event"):
             self.host, self.device_copy = None, stacked  # fetched at the next look
             return
-        self.host = torch.empty(stacked.shape, dtype=stacked.dtype, pin_memory=True)
+        self.host = torch.empty(stacked.shape, dtype=stacked.dtype, device="cpu", pin_memory=True)
         self.host.copy_(stacked, non_blocking=True)
         self.event = module.Event()
         self.event.record(module.current_stream(device))
@@ -105,7 +105,7 @@ class Late:
             if len(parts) == 1:
                 then(parts[0])
                 continue
-            merged = torch.empty(rows, parts[0].shape[1], dtype=torch.float64)
+            merged = torch.empty(rows, parts[0].shape[1], dtype=torch.float64, device="cpu")
             for (places, _), part in zip(copies, parts, strict=True):
                 merged[places] = part
             then(merged)

@@ -298,7 +298,7 @@ def _observe(value, slots, point, element, begins, values, gradients) -> Tensor:
             if at.activations is not None:
                 at.activations.part.failed(error)
     if value.is_cpu:
-        return torch.tensor(fields or _NO_FIELDS)
+        return torch.tensor(fields or _NO_FIELDS, device="cpu")
     ticket = value.new_empty(FIELDS, dtype=torch.int64)
     if at is not None and gradients:
         at.by_address[ticket.data_ptr()] = fields  # reading it would wait for the device

@@ -15,7 +15,7 @@ class Directions:
     def __init__(self, adapter, registry, steps, parameters):
         self.adapter, self.registry, self.steps = adapter, registry, steps
         self.parameters = [p for p in parameters if p.selected and p.owned]
-        self.share = torch.empty(0)  # of the dtype that shares have
+        self.share = torch.empty(0, device="cpu")  # of the dtype that shares have
 
     def read(self) -> None:
         """Before the step: the momentum is that of the steps before."""
@@ -51,7 +51,7 @@ class Updates:
     def __init__(self, adapter, registry, steps, parameters):
         self.adapter, self.registry, self.steps = adapter, registry, steps
         self.parameters = [p for p in parameters if p.selected and p.owned]
-        self.share = torch.empty(0)  # of the dtype that shares have
+        self.share = torch.empty(0, device="cpu")  # of the dtype that shares have
 
     def read(self) -> None:
         adapter, optimizer = self.adapter, self.steps.optimizer
