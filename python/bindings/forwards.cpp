@@ -153,7 +153,7 @@ std::int32_t next_call(Watched& watched, const Held<Place>& place) {
 
 void entered(const Held<Forwards>& self, const Held<Watched>& watched, nb::handle args,
              nb::handle kwargs) {
-  const UnseenByModes unseen;
+  const UnseenBy unseen(args.ptr(), kwargs.ptr());
   Forwards& all = *self;
   Call call;
   call.watched = watched;
@@ -227,7 +227,7 @@ void recomputed(const Held<Forwards>& self, const Held<Watched>& watched, const 
 }
 
 void left(const Held<Forwards>& self, const Held<Watched>& watched, nb::handle output) {
-  const UnseenByModes unseen;
+  const UnseenBy unseen(output.ptr());
   Forwards& all = *self;
   const std::vector<Call> ended = begun(all, watched);
   const Call* call = ended.empty() ? nullptr : &ended.front();

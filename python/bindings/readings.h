@@ -6,10 +6,13 @@
 
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <utility>
 
 #include "hooks.h"
+#include "tensor_type.h"
 #include "trainmon/reading.h"
+#include "unseen.h"
 
 namespace trainmon {
 
@@ -54,6 +57,8 @@ class Readings {
 
   static long version_of(PyObject* tensor) {
     static const nb::object& name = *new nb::object(interned("_version"));
+    std::optional<NoFunctions> unseen;
+    if (type_info(Py_TYPE(tensor)).has_function) unseen.emplace();
     const nb::object version = nb::steal(PyObject_GetAttr(tensor, name.ptr()));
     const long number = version.is_valid() ? PyLong_AsLong(version.ptr()) : -1;
     if (PyErr_Occurred() != nullptr) PyErr_Clear();  // of inference mode: they do not count

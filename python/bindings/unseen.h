@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "ref.h"
+#include "tensor_type.h"
 
 namespace trainmon {
 
@@ -41,6 +42,48 @@ class UnseenByModes {
   }
 
  private:
+  std::optional<NoFunctions> unseen_;
+};
+
+// Whether this is a tensor of a class that sees calls of torch, or has one in it: a container, not
+// deep inside others. Of a large one it is taken to have.
+inline bool may_see(PyObject* object, int depth = 4) {
+  if (object == nullptr || object == Py_None) return false;
+  const bool is_tuple = PyTuple_Check(object);
+  if (is_tuple || PyList_Check(object)) {
+    const Py_ssize_t size = is_tuple ? PyTuple_Size(object) : PyList_Size(object);
+    if (depth == 0 || size > 64) return true;
+    for (Py_ssize_t i = 0; i < size; ++i) {
+      if (may_see(is_tuple ? PyTuple_GetItem(object, i) : PyList_GetItem(object, i), depth - 1)) {
+        return true;
+      }
+    }
+    return false;
+  }
+  if (PyDict_Check(object)) {
+    if (depth == 0 || PyDict_Size(object) > 64) return true;
+    PyObject* key = nullptr;
+    PyObject* value = nullptr;
+    for (Py_ssize_t at = 0; PyDict_Next(object, &at, &key, &value) != 0;) {
+      if (may_see(value, depth - 1)) return true;
+    }
+    return false;
+  }
+  static PyObject* const tensor = imported("torch", "Tensor");
+  return tensor != nullptr &&
+         PyType_IsSubtype(Py_TYPE(object), reinterpret_cast<PyTypeObject*>(tensor)) != 0 &&
+         type_info(Py_TYPE(object)).has_function;
+}
+
+// While it is there, neither modes nor tensors of these see calls of this thread.
+class UnseenBy {
+ public:
+  UnseenBy(PyObject* one, PyObject* other = nullptr) {
+    if (may_see(one) || may_see(other)) unseen_.emplace();
+  }
+
+ private:
+  UnseenByModes modes_;
   std::optional<NoFunctions> unseen_;
 };
 

@@ -109,6 +109,31 @@ def test_what_has_changed_is_read_again(how, ratio, tmp_path):
     assert given["norm"] == pytest.approx(ratio * out["norm"], rel=1e-6)
 
 
+class Seen(torch.Tensor):
+    """Sees every function and property of torch."""
+
+    calls = 0
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        cls.calls += 1
+        return super().__torch_function__(function, types, args, kwargs or {})
+
+
+def test_subclasses_of_tensors_see_none_of_it(tmp_path):
+    counts = []
+    for out in (None, tmp_path):
+        Seen.calls = 0
+        trained(
+            out,
+            lambda: nn.Sequential(nn.Linear(4, 4), nn.Identity(), nn.Linear(4, 1)),
+            lambda model: model(torch.randn(3, 4).as_subclass(Seen)).sum(),
+            reread=False,
+        )
+        counts.append(Seen.calls)
+    assert counts[0] == counts[1] > 0
+
+
 def test_nothing_is_kept_alive(tmp_path):
     model = Steps()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -37,7 +37,7 @@ class ForwardEnds(Hook):
             return
         try:
             if current_task() == IDLE:
-                with unseen():
+                with unseen(from_tensors=True):
                     self.adapter.forward_ends(output)
         except Exception as error:
             self.adapter.root_part.failed(error)
