@@ -9,14 +9,10 @@
 
 namespace trainmon {
 
-namespace cuda {
-class Launch;
-}
-
 // Empty until observe_sample() fills it in. Copies are cheap, and any thread may have one.
 struct Reading {
-  std::optional<RowState> state;               // of a tensor of the CPU
-  std::shared_ptr<const cuda::Launch> launch;  // of one of a device, whose values come later
+  std::optional<RowState> state;       // of a tensor of the CPU
+  std::shared_ptr<const void> launch;  // of one of a device, whose values come later
   bool is_there() const { return state.has_value() || launch != nullptr; }
 };
 

@@ -74,7 +74,7 @@ void Collector::observe_again(SeriesId series, const TensorView& tensor, const A
                    address, flags);
   if (reading.launch != nullptr) {
     row.key.seq = open_.take_seq();
-    return device_.repeat(row, reading.launch);
+    return device_.repeat(row, reading);
   }
   row.state = *reading.state;
   add(row);

@@ -121,11 +121,11 @@ std::string DeviceRows::launch(DeviceSweep& sweep, double eps) {
   return launched ? "" : launched.why;
 }
 
-void DeviceRows::repeat(const Row& row, const std::shared_ptr<const cuda::Launch>& launch) {
+void DeviceRows::repeat(const Row& row, const Reading& reading) {
   const std::lock_guard lock(mutex_);
   if (!rows_.empty() && rows_.back().key.seq > row.key.seq) is_ordered_ = false;
   places_.push_back({row.key.seq, static_cast<std::uint32_t>(launches_.size()), 0});
-  launches_.push_back({launch, false, 1});
+  launches_.push_back({std::static_pointer_cast<const cuda::Launch>(reading.launch), false, 1});
   rows_.push_back(row);
 }
 

@@ -55,8 +55,8 @@ class DeviceRows {
 
   // Launches what `sweep` holds and clears it. "" or why none of it will be measured.
   std::string launch(DeviceSweep& sweep, double eps);
-  // Adds a row, which has its seq, of the first tensor of a launch.
-  void repeat(const Row& row, const std::shared_ptr<const cuda::Launch>& launch);
+  // Adds a row, which has its seq, of a tensor of which this was read.
+  void repeat(const Row& row, const Reading& reading);
   // The rows launched so far as a batch that waits for them; none leaves it empty.
   RecordBatch seal();
   // The optimizer's window has ended and this one is open, for whatever runs on the device later.

@@ -78,10 +78,12 @@ if(with_cuda)
   set_source_files_properties(cuda/image.cpp PROPERTIES
     OBJECT_DEPENDS "${measure_image};${measure_checked_image}")
   set_property(SOURCE cuda/image.cpp PROPERTY COMPILE_DEFINITIONS
-    TRAINMON_CUDA_IMAGE="${measure_image}" TRAINMON_CUDA_CHECKED_IMAGE="${measure_checked_image}"
-    TRAINMON_CUDA_ARCHITECTURES="${names}")
+    TRAINMON_CUDA_IMAGE="${measure_image}" TRAINMON_CUDA_CHECKED_IMAGE="${measure_checked_image}")
   set(summary "${names} (CUDA ${nvcc_version})")
 else()
+  set(names "")
   target_sources(trainmon_stats PRIVATE no_cuda/image.cpp)
 endif()
+set_property(SOURCE cuda/presence.cpp PROPERTY COMPILE_DEFINITIONS
+  TRAINMON_CUDA_ARCHITECTURES="${names}")
 message(STATUS "CUDA kernels: ${summary}")

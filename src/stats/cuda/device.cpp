@@ -10,6 +10,7 @@
 #include "stats/cuda/current_context.h"
 #include "stats/cuda/image.h"
 #include "stats/cuda/launch_table.h"
+#include "stats/cuda/measure_cuda.h"
 
 namespace trainmon::cuda {
 namespace {
@@ -116,7 +117,7 @@ bool CudaDevice::start(int index, std::string& why) {
   Module module = nullptr;
   if (failed(driver_->module_load(&module, image().data()), "its kernels do not load")) {
     why += " (" + name_ + " is sm_" + std::to_string(major) + std::to_string(minor) +
-           ", this build has " + std::string(architectures()) + ")";
+           ", this build has " + std::string(cuda_architectures()) + ")";
     return false;
   }
   if (failed(driver_->module_function(&measure_, module, "trainmon_measure"), "no kernel") ||

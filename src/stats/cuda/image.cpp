@@ -32,8 +32,4 @@ std::span<const std::byte> checked_image() {
   return {trainmon_cuda_checked, trainmon_cuda_checked_end};
 }
 
-std::string_view architectures() {
-  return TRAINMON_CUDA_ARCHITECTURES;
-}
-
 }  // namespace trainmon::cuda

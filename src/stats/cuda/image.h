@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <span>
-#include <string_view>
 
 namespace trainmon::cuda {
 
@@ -11,7 +10,5 @@ namespace trainmon::cuda {
 std::span<const std::byte> image();
 // The same with the kernel that takes step checks: loaded when somebody asks for them.
 std::span<const std::byte> checked_image();
-// "sm_80 sm_90 sm_100", the architectures in it; "" without one.
-std::string_view architectures();
 
 }  // namespace trainmon::cuda

@@ -1,4 +1,4 @@
-// Measuring on a device outside a monitor, and what this build has for devices.
+// Measuring on a device outside a monitor.
 #include "stats/cuda/measure_cuda.h"
 
 #include <chrono>
@@ -6,20 +6,8 @@
 #include <thread>
 
 #include "stats/cuda/device.h"
-#include "stats/cuda/driver.h"
-#include "stats/cuda/image.h"
 
 namespace trainmon {
-
-std::string_view cuda_architectures() {
-  return cuda::architectures();
-}
-
-std::string cuda_driver_missing() {
-  std::string why;
-  cuda::Driver::get(why);
-  return why;
-}
 
 std::string cuda_unavailable(int device) {
   std::string why;

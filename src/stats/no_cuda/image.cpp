@@ -15,8 +15,4 @@ std::span<const std::byte> checked_image() {
   return {};
 }
 
-std::string_view architectures() {
-  return "";
-}
-
 }  // namespace trainmon::cuda

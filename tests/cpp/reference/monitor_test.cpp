@@ -104,6 +104,7 @@ TEST(Reference, WaysToObserve) {
   // Another row of the same elements, which are not read again.
   Reading reading;
   monitor.observe_sample(weight, values.view(), 0, 1, 3, 0, 0, &reading);
+  EXPECT_TRUE(reading.is_there());
   EXPECT_EQ(monitor.observe_again(bias, values.view(), 0, 1, 3, 0, reading), Observed::recorded);
   EXPECT_EQ(monitor.observe_scaled(weight, values.view(), 8.0), Observed::recorded);
   const SeriesId series[] = {weight, bias};
@@ -249,6 +250,7 @@ TEST(Reference, Bookkeeping) {
   monitor.set_covered(kind::kGradReduced);
   monitor.set_not_covered("experts", "their gradients never reach an optimizer");
   monitor.set_note("model", R"({"layers": 2})");
+  monitor.know_formula(0);  // AdamW, say: its step checks are certain
   monitor.refuse("dtype complex64");
   monitor.part_failed("attention", "no queries were found");
   const Health health = monitor.health();

@@ -11,8 +11,4 @@ std::span<const std::byte> checked_image() {
   return image();
 }
 
-std::string_view architectures() {
-  return "stand-in";
-}
-
 }  // namespace trainmon::cuda
