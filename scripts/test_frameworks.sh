@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs tests/frameworks in environments of their own, with the torch that .venv uses.
+# Runs tests/frameworks in environments of their own, with the torch that .venv uses; with --prepare it makes
+# them alone.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # All at a time, for pip mostly waits.
@@ -11,6 +12,7 @@ prepare scripts/side_venv.sh colossalai scripts/colossalai_requirements.txt --no
 prepare scripts/side_venv.sh megatron scripts/megatron_requirements.txt --no-deps
 prepare scripts/test_mindspore.sh --prepare
 for environment in "${environments[@]}"; do wait "$environment"; done
+[ "${1:-}" != --prepare ] || exit 0
 # A compilation of an operator that was killed leaves a lock, for which later ones wait without end.
 export TORCH_EXTENSIONS_DIR=$PWD/build/torch_extensions
 mkdir -p "$TORCH_EXTENSIONS_DIR"
