@@ -34,10 +34,6 @@ const void* this_thread() {
   return &mark;
 }
 
-}  // namespace
-
-namespace {
-
 // Whose row it is, and where it belongs.
 struct Spot {
   SeriesId series;
