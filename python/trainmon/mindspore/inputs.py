@@ -5,6 +5,7 @@ import functools
 
 from mindspore.common.api import _pynative_executor as executor
 
+from trainmon.base.calls import Calls
 from trainmon.base.rows import ELSEWHERE
 from trainmon.mindspore import elements, hooks
 from trainmon.mindspore.parameters import dtype_name, replication
@@ -25,7 +26,7 @@ class Inputs:
         self.series: dict[
             tuple, tuple
         ] = {}  # by chunk, element and dtype: (its own, of its entropy)
-        self.frame, self.calls = None, [0] * len(adapter.roots)
+        self.calls = Calls(len(adapter.roots))
         self.seen = False
 
     def install(self, handles) -> None:
@@ -45,10 +46,7 @@ class Inputs:
         self.seen = True
         if not frame.recording:
             return
-        if frame is not self.frame:
-            self.frame, self.calls = frame, [0] * len(self.calls)
-        call = self.calls[chunk]
-        self.calls[chunk] += 1
+        call = self.calls.next(frame, chunk)
         for element, tensor in elements.of_inputs(args, kwargs or {}):
             own, entropy = self._series_of(chunk, element, tensor)
             place = frame.window, frame.accum, call

@@ -50,16 +50,7 @@ TRAINMON_BOTH double absolute(double x) {
   return x < 0.0 ? -x : x;
 }
 
-template <class Format>
-TRAINMON_BOTH typename Format::Real smallest_normal() {
-  if constexpr (sizeof(typename Format::Real) == 8) {
-    return 0x1p-1022;
-  } else {
-    return bits_as<float>(Format::kMinNormal);
-  }
-}
-
-// Its bits.
+// The bits in Real of the smallest normal number of the format; and that number.
 template <class Format>
 TRAINMON_BOTH auto least_normal() {
   if constexpr (sizeof(typename Format::Real) == 8) {
@@ -67,6 +58,10 @@ TRAINMON_BOTH auto least_normal() {
   } else {
     return std::uint32_t{Format::kMinNormal};
   }
+}
+template <class Format>
+TRAINMON_BOTH typename Format::Real smallest_normal() {
+  return bits_as<typename Format::Real>(least_normal<Format>());
 }
 
 // eps as the format compares with it: rounded up once, so that the comparison stays exact.

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import torch
 
+from trainmon.base.calls import Calls
 from trainmon.base.rows import ELSEWHERE
 from trainmon.torch.hooks.backward import IDLE, current_task
 from trainmon.torch.hooks.dynamo import compiling
@@ -20,7 +21,7 @@ class Inputs:
     def __init__(self, adapter, part):
         self.adapter, self.part = adapter, part
         self.series: dict[tuple, tuple] = {}  # by chunk and element: (its own, of its entropy)
-        self.frame, self.calls = None, [0] * len(adapter.roots)
+        self.calls = Calls(len(adapter.roots))
 
     def install(self, handles) -> None:
         for chunk, root in enumerate(self.adapter.roots):
@@ -33,10 +34,7 @@ class Inputs:
         frame = adapter.clock.frame or adapter.open_frame()
         if not frame.recording:
             return
-        if frame is not self.frame:
-            self.frame, self.calls = frame, [0] * len(self.calls)
-        call = self.calls[chunk]
-        self.calls[chunk] += 1
+        call = self.calls.next(frame, chunk)
         for element, tensor in elements.of_inputs(args, kwargs):
             own, entropy = self._series_of(chunk, element, tensor)
             place = frame.window, frame.accum, call
