@@ -63,14 +63,18 @@ class Ranks:
 
 
 def hung(run, rank=0):
-    """What blackbox tells once `rank` is in a collective that rank 1 will not enter."""
+    """What blackbox tells once `rank` is in a collective that rank 1 will not enter, for a second."""
     deadline = time.monotonic() + 300
+    before = None
     while time.monotonic() < deadline:
         if (run / "odd").exists():
             code, told = blackbox(run)
-            if len(told["ranks"]) == RANKS and told["ranks"][rank]["inside"] and told["stuck"]:
+            now = [(one["group"], one["number"], one["inside"]) for one in told["stuck"]]
+            is_there = len(told["ranks"]) == RANKS and told["ranks"][rank]["inside"]
+            if is_there and now and now == before:
                 return code, told
-        time.sleep(0.2)
+            before = now
+        time.sleep(1)  # a rank that is late leaves the call before
     raise AssertionError(f"nobody hangs: {blackbox(run)}")
 
 
