@@ -31,9 +31,10 @@ struct Config {
   double eps = kDefaultEps;                  // threshold of the statistic `zeros`
   int threads = 1;                           // threads per large tensor
   bool checks = false;                       // kinds that obey equations, with step checks
-  std::string sample;       // share of a tensor's blocks read for activations, "1/16"; "" = all
-  bool reread = true;       // a tensor is read for each module that returns it or is given it
-  bool input_grads = true;  // actv_grad also of module inputs
+  std::string sample;  // share of a tensor's blocks read for activations, "1/16"; "" = all
+  bool reread = true;  // a tensor is read for each module that returns it or is given it
+  bool inside_compiled = false;           // activations of modules inside torch.compile, too
+  bool input_grads = true;                // actv_grad also of module inputs
   std::string modules = "auto";           // whose activations: auto, all, blocks
   std::string moments_at = "after_step";  // optimizer state is read "after_step" or "before_step"
   std::vector<std::string> attention_modules;  // name patterns; empty = every one that qualifies

@@ -104,7 +104,8 @@ inline constexpr std::uint32_t kSampled = 1u << 7;  // an estimate from some blo
 // Of an activation: -Inf, and neither NaN nor +Inf, as its first row had it. A mask of attention
 // looks so; nothing is wrong. Of an input that a device holds, whatever its first row had.
 inline constexpr std::uint32_t kMasked = 1u << 8;
-// Of a weight before the step: the forward may have changed it, as nn.Embedding(max_norm=...) does.
+// Of a weight before the step: the forward may have changed it, as nn.Embedding(max_norm=...) does,
+// or another optimizer, which is not watched.
 inline constexpr std::uint32_t kForwardChanges = 1u << 9;
 // Of optimizer state: as it was before the step (moments_at).
 inline constexpr std::uint32_t kBeforeStep = 1u << 10;

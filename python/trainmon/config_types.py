@@ -32,6 +32,8 @@ class OtherKeys(TypedDict, total=False):
     """share of their blocks that is read of actv and actv_grad, at random places, for estimates; other kinds are read whole; empty: so are these"""
     reread: bool
     """whether a tensor is read for each module that returns it or is given it; false: once, while nothing that autograd counts has changed it"""
+    inside_compiled: bool
+    """whether activations inside torch.compile are read: the compiler then rounds at other places, which may change the last bits of the training"""
     input_grads: bool
     """whether actv_grad includes the gradients of module inputs"""
     modules: Literal["auto", "all", "blocks"]

@@ -114,6 +114,9 @@ const std::array kTable = {
     plain({"reread", &Config::reread, measuring, hooks, at_first, "false",
            "whether a tensor is read for each module that returns it or is given it; false: once, "
            "while nothing that autograd counts has changed it"}),
+    plain({"inside_compiled", &Config::inside_compiled, measuring, hooks, at_first, "true",
+           "whether activations inside torch.compile are read: the compiler then rounds at other "
+           "places, which may change the last bits of the training"}),
     plain({"input_grads", &Config::input_grads, details, hooks, on_request, "false",
            "whether actv_grad includes the gradients of module inputs"}),
     choice({"modules", &Config::modules, details, hooks, on_request, R"("blocks")",

@@ -99,8 +99,9 @@ std::string Window::why_own(const StepEvidence& step, const Observation& weight)
   const auto has = [&](Quantity quantity) {
     return step.find(weight.tensor, quantity, weight.rank) != nullptr;
   };
-  const auto is_gradient = [](const Observation& one) {
-    return one.quantity == Quantity::grad_reduced || one.quantity == Quantity::grad_unreduced;
+  const auto is_gradient = [&](const Observation& one) {
+    return one.rank == weight.rank &&
+           (one.quantity == Quantity::grad_reduced || one.quantity == Quantity::grad_unreduced);
   };
   // A target network, an average of weights, a bank of memory.
   if (!has(Quantity::grad_reduced) && !has(Quantity::grad_unreduced) &&

@@ -163,6 +163,16 @@ class Gaps {
   std::string reason(const Window& window, const Changed& one, const OfRank& rank) const;
   std::set<std::pair<std::int32_t, std::uint32_t>> said_;  // rank, tensor: with a reason
 };
+// Ranks of which some did not step on a backward on which others did. Keeps that until the next
+// start.
+class Parted {
+ public:
+  // Whether the rows that ranks have of this step may be of different steps.
+  bool check(const Window& window, Findings& found);
+
+ private:
+  bool is_parted_ = false;
+};
 // Ranks that hold the same tensor hold the same elements. Said where it begins.
 void check_replicas(const Window& window, Findings& found);
 // exp_avg = beta1 exp_avg + (1 - beta1) gradient, over sums or sketches.

@@ -28,11 +28,12 @@ void Engine::take(StepEvidence&& evidence) {
   jumps_.check(window, findings_);
   check_present(window, findings_);
   gaps_.check(window, findings_);
-  reductions_.check(window, findings_);
+  const bool are_parted = parted_.check(window, findings_);
+  if (!are_parted) reductions_.check(window, findings_);
   check_exp_avg(window, findings_);
   check_exp_avg_sq(window, findings_);
   updates_.check(window, findings_);
-  check_replicas(window, findings_);
+  if (!are_parted) check_replicas(window, findings_);
   zero_.check(window, findings_);
   gradient_norms_.check(window, findings_);
   norms_.clear();
@@ -47,6 +48,7 @@ void Engine::forget_start() {
   held_ = {};
   moves_ = {};
   gaps_ = {};
+  parted_ = {};
   reductions_ = {};
 }
 

@@ -64,6 +64,7 @@ class Engine {
   Held held_;
   Moves moves_;
   Gaps gaps_;
+  Parted parted_;
   bool has_begun_ = false;
   std::int32_t restart_ = 0;
   std::optional<StepEvidence> before_;

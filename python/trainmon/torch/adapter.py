@@ -182,8 +182,10 @@ class Adapter(DuringTraining):
         self.failed: set[str] = set()  # parts that failed before hooks were taken off
         self.steps_part, self.sweeps_part = self._part("steps"), self._part("sweeps")
         self.step_handles, self.handles = Handles(), Handles()
-        follows = self.selection.names_as_compiled and dynamo.is_supported()
-        self.points = compiled.Points() if follows else None
+        is_asked = self.selection.names_as_compiled and config["inside_compiled"]
+        self.left_out_inside = dynamo.why_left_out(is_asked)
+        self.points = None if self.left_out_inside else compiled.Points()
+        self.uncalled: set[int] = set()  # ids of modules that may be inside compiled code
         self.registry = None
         self.forwards = 0
         self.late = Late(core, Part(core, "late values"), config["eps"], config["checks"])
@@ -267,11 +269,11 @@ class Adapter(DuringTraining):
             self.in_flight.remove()
         if self.collectives is not None:
             self.collectives.remove()
-        if self.points is None:
-            self.handles.remove()
-        else:
+        if self.points is not None:
             self.points.detach()
-            self.handles.remove(stays=self._is_compiled)
+        if self.activations is not None:
+            self.uncalled = self.activations.uncalled()
+        self.handles.remove(stays=lambda module: compiled.may_have_hooks_of(module, self))
         if self.registry is not None:
             self.registry.remove()
         for wrapper in self.wrappers:
@@ -282,12 +284,6 @@ class Adapter(DuringTraining):
         self.parameters = []  # they may be replaced while nobody looks
         for steps in self.steps:
             steps.detached()
-
-    def _is_compiled(self, module) -> bool:
-        """A root's own hooks may be in the same code as those of its modules."""
-        if any(module is root for root in self.roots):
-            return self.points.any_compiled()
-        return self.points.is_compiled(module)
 
     def _detach_for_good(self) -> None:
         self.detach()

@@ -6,7 +6,7 @@ import json
 
 from trainmon.base.coverage import FIXED_KINDS, CoverageBase
 from trainmon.base.names import listed
-from trainmon.torch.hooks.dynamo import TOO_OLD
+from trainmon.torch.hooks.dynamo import compiles
 from trainmon.torch.modules.compiled import COMPILED_BEFORE, INPUTS_UNSEEN, NO_GRADIENT
 from trainmon.torch.parameters.step_formulas import formula_of
 from trainmon.torch.steps.optimizers import class_names
@@ -109,12 +109,15 @@ class Coverage(CoverageBase):
             inside = [name for key, name in never.items() if key in known]
             others = [name for key, name in never.items() if key not in known]
             if inside:
-                why = TOO_OLD if adapter.points is None else COMPILED_BEFORE
+                why = adapter.left_out_inside or COMPILED_BEFORE
                 self.not_covered(f"actv of {listed(inside)}", why)
+                self.say_once(f"activations inside torch.compile are not recorded: {why}")
             if others:
-                compiled = "inside torch.compile" if adapter.points is None else COMPILED_BEFORE
-                why = f"{UNCALLED}, or {compiled}"
-                self.not_covered(f"actv of {listed(others)}", why)
+                left_out = adapter.left_out_inside
+                why = f"inside torch.compile: {left_out}" if left_out else COMPILED_BEFORE
+                self.not_covered(f"actv of {listed(others)}", f"{UNCALLED}, or {why}")
+                if left_out and compiles():
+                    self.say_once(f"activations inside torch.compile are not recorded: {left_out}")
             if adapter.points is not None and adapter.points.any_compiled():
                 self._inside_compiled()
         if adapter.features is not None:

@@ -3,11 +3,11 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 import time
 
 from trainmon.base.parts import Part
 from trainmon.torch.control import Control
+from trainmon.torch.hooks.dynamo import compiles
 
 STEPS = 8
 MORE = ("actv", "actv_grad")
@@ -98,10 +98,3 @@ class FullSteps(Control):
             self._switch(self.before, adapter.attached)
         except Exception as error:
             self.part.failed(error)
-
-
-def compiles() -> bool:
-    """Whether torch.compile has compiled anything in this process."""
-    dynamo = sys.modules.get("torch._dynamo.utils")
-    counters = getattr(dynamo, "counters", {})
-    return bool(counters.get("frames", {}).get("total"))

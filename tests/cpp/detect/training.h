@@ -87,6 +87,7 @@ class Training {
   bool moments_are_before = false;       // read before the step, as the record says
   bool rank_1_by_operations = false;     // whose sums have other low bits
   float decay = 0.0F;
+  std::vector<std::int32_t> attempts;  // by rank, of this step; empty: the first
   // Between the reduction and the step, and between two steps.
   std::function<void()> after_backward, before_step, after_update;
 
@@ -268,6 +269,7 @@ class Training {
         moments_are_before && (quantity == Quantity::exp_avg || quantity == Quantity::exp_avg_sq);
     one.by_operations = rank_1_by_operations && r == 1;
     if (one.by_operations) one.digest ^= 1;
+    if (!attempts.empty()) one.attempt = attempts[r];
     evidence.add(one);
   }
 

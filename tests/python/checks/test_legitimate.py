@@ -418,16 +418,31 @@ def test_adamw_goes_by_its_group(tmp_path):
     assert answer["checked"]["update"] == 12 * 2
 
 
-def test_an_optimizer_of_a_part_that_was_not_given(tmp_path):
-    """From step 8 on it steps after the one that is watched."""
+@pytest.mark.parametrize("first", [False, True])
+def test_an_optimizer_of_a_part_that_was_not_given(first, tmp_path):
+    """From step 8 on it steps beside the one that is watched. A weight of another part that changes is found."""
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3))
     optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
     other = torch.optim.SGD(model[2].parameters(), 1e-2)
-    with trainmon.watch(model, optimizer, every=1, out=tmp_path, checks=True):
-        for step in range(16):
-            optimizer.zero_grad()
-            model(torch.randn(5, 4)).square().sum().backward()
-            optimizer.step()
-            if step >= 8:
-                other.step()
-    assert trainmon.diagnose(str(tmp_path))["verdict"] is None
+    for flip_at in (None, 12):
+        out = tmp_path / str(flip_at)
+        with trainmon.watch(model, optimizer, every=1, out=out, checks=True):
+            for step in range(16):
+                optimizer.zero_grad()
+                model(torch.randn(5, 4)).square().sum().backward()
+                steps = [optimizer] if step < 8 else [optimizer, other]
+                for one in reversed(steps) if first else steps:
+                    one.step()
+                if step == flip_at:
+                    with torch.no_grad():
+                        model[0].weight[1, 2] += 1e-3
+        answer = trainmon.diagnose(str(out))
+        skipped = [one["why"] for one in answer["not_checked"] if one["check"] == "gap"]
+        names = "2.weight, 2.bias"
+        assert f"{names}: SGD, which watch() was not given, steps them, too" in skipped
+        verdict = answer["verdict"]
+        if flip_at is None:
+            assert verdict is None, verdict
+        else:
+            assert (verdict["check"], verdict["tensors"]) == ("gap", ["0.weight"])
+            assert verdict["certain"]

@@ -20,7 +20,8 @@ def train(rank, out=None):
     model = Around()
     spread = torch.nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.SGD(spread.parameters(), lr=0.1)
-    monitor = trainmon.watch(spread, optimizer, kinds=["activations"], out=out) if out else None
+    keys = {"kinds": ["activations"], "inside_compiled": True, "out": out}
+    monitor = trainmon.watch(spread, optimizer, **keys) if out else None
     run = torch.compile(spread, backend="aot_eager")
     outputs = []
     losses = []

@@ -535,7 +535,7 @@ def test_compiled_models(when, tmp_path):
         if when == "in place":
             torch._dynamo.utils.counters.clear()
             model.compile(fullgraph=True, backend="aot_eager")
-    monitor = trainmon.watch(watched, optimizer, kinds=kinds, out=tmp_path)
+    monitor = trainmon.watch(watched, optimizer, kinds=kinds, inside_compiled=True, out=tmp_path)
     if when == "after watch":
         compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     for step in range(2):
@@ -568,7 +568,7 @@ def test_a_compiled_part_of_a_model(tmp_path):
     model = nn.Sequential(
         nn.Linear(3, 3), torch.compile(inner, backend="aot_eager"), nn.Linear(3, 2)
     )
-    monitor = run(model, lambda m: m(torch.randn(2, 3)).sum(), tmp_path)
+    monitor = run(model, lambda m: m(torch.randn(2, 3)).sum(), tmp_path, inside_compiled=True)
     named = {n for (n,) in keys(tmp_path, "name", kind="actv")}
     assert named == {"", "0", "1", "1.0", "1.1", "2"}
     assert len(rows(tmp_path, kind="actv_grad", name="1")) == 2

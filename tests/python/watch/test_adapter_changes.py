@@ -632,7 +632,8 @@ def test_what_is_put_around_a_module_later_changes_no_name(what, tmp_path, caplo
 def test_a_module_that_comes_into_compiled_code_is_said(tmp_path):
     model = three_layers()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    monitor = trainmon.watch(model, optimizer, kinds=["actv", "grads"], out=tmp_path)
+    keys_of_it = {"kinds": ["actv", "grads"], "inside_compiled": True}
+    monitor = trainmon.watch(model, optimizer, out=tmp_path, **keys_of_it)
     whole = torch.compile(model, backend="eager")
     for index in range(4):
         if index == 2:

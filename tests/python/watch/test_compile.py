@@ -107,7 +107,7 @@ class Trained:
         optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
         self.monitor = None
         if out is not None and self.oracle is None:
-            keys = {"kinds": KINDS, "out": out, **keys}
+            keys = {"kinds": KINDS, "inside_compiled": True, "out": out, **keys}
             self.monitor = trainmon.watch(self.model, optimizer, **keys)
         run = compile(self.model)
         torch.manual_seed(1)
@@ -208,7 +208,7 @@ def test_backwards_in_another_order_than_their_forwards(tmp_path):
     model = Around()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     torch._dynamo.reset()
-    monitor = trainmon.watch(model, optimizer, kinds=KINDS, out=tmp_path)
+    monitor = trainmon.watch(model, optimizer, kinds=KINDS, inside_compiled=True, out=tmp_path)
     run = torch.compile(model, fullgraph=True, backend="aot_eager")
     twin = copy.deepcopy(model)
     kept = []
@@ -309,6 +309,57 @@ def test_structures(tmp_path):
         assert (one["norm"], one["max"]) == (two["norm"], two["max"]), here
 
 
+# --- compiled code that is left alone -------------------------------------------------------------
+
+
+class InBfloat16(nn.Module):
+    """Inductor fuses it into kernels that keep float32 between modules. Read there, a tensor is rounded first."""
+
+    def __init__(self, autocast=False):
+        super().__init__()
+        parts = [
+            nn.LayerNorm(8),
+            nn.Linear(8, 16),
+            nn.GELU(),
+            nn.Linear(16, 8),
+            nn.Tanh(),
+            nn.SiLU(),
+        ]
+        self.autocast, self.parts = autocast, nn.Sequential(*parts)
+        if not autocast:
+            self.bfloat16()
+
+    def forward(self, x):
+        return x + self.parts(x)
+
+
+def by_dtype(run, x):
+    autocast = run._orig_mod.autocast
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        return run(x if autocast else x.bfloat16()).float().square().mean()
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize(
+    "keys_of_it", [{"kinds": ["grads", *KINDS]}, {"kinds": "all", "checks": True}]
+)
+def test_bits_are_those_of_the_unwatched_code(autocast, keys_of_it, tmp_path, caplog):
+    how = {"loss": by_dtype, "steps": 4}
+
+    def make():
+        return InBfloat16(autocast)
+
+    bare = Trained(make, whole("inductor"), **how)
+    watched = Trained(make, whole("inductor"), tmp_path, inside_compiled=False, **keys_of_it, **how)
+    assert same(bare, watched)
+    assert (watched.graphs, watched.breaks) == (bare.graphs, bare.breaks)
+    # What the whole model returns is read outside of the compiled code; of what is inside it is said.
+    assert {name for (name,) in keys(tmp_path, "name", kind="actv")} == {""}
+    (why,) = (w for what, w in watched.not_covered.items() if what.startswith("actv of parts,"))
+    assert why.endswith(dynamo.NOT_ASKED)
+    assert caplog.text.count(dynamo.NOT_ASKED) == 1
+
+
 # --- switching -----------------------------------------------------------------------------------
 
 
@@ -324,7 +375,8 @@ def test_every_and_pause_compile_nothing_again(tmp_path):
     assert {step for (step,) in keys(tmp_path, "step")} == {0, 2, 8}
 
 
-def test_ctl_compiles_nothing_again(tmp_path):
+@pytest.mark.parametrize("inside", [True, False])
+def test_ctl_compiles_nothing_again(inside, tmp_path):
     """Off leaves the hooks that compiled code has in it, and they do nothing; on finds them again."""
     graphs = {}
 
@@ -338,13 +390,13 @@ def test_ctl_compiles_nothing_again(tmp_path):
 
     how = {"steps": 7, "begin": begin}
     bare = Trained(InPlaceBlock, whole(), **how)
-    watched = Trained(
-        InPlaceBlock, whole(), tmp_path / "run", kinds=[*KINDS, "grads", "stack"], **how
-    )
+    how |= {"kinds": [*KINDS, "grads", "stack"], "inside_compiled": inside}
+    watched = Trained(InPlaceBlock, whole(), tmp_path / "run", **how)
     assert same(bare, watched) and watched.graphs == 1, graphs
     # A change is taken in between two steps: after the step that follows it.
     assert {s for (s,) in keys(tmp_path / "run", "step")} == {0, 1, 2, 5, 6}
-    assert {s for (s,) in keys(tmp_path / "run", "step", kind="actv")} == {0, 1, 2, 5, 6}
+    place = {"kind": "actv", "name": "up" if inside else ""}
+    assert {s for (s,) in keys(tmp_path / "run", "step", **place)} == {0, 1, 2, 5, 6}
     assert hooks_of(watched.model) == 0
 
 
@@ -377,10 +429,10 @@ def test_a_backward_that_outlives_its_monitor(tmp_path):
     model = InPlaceBlock()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     run = torch.compile(model, fullgraph=True, backend="aot_eager")
-    first = trainmon.watch(model, optimizer, kinds=KINDS, out=tmp_path / "a")
+    first = trainmon.watch(model, optimizer, kinds=KINDS, inside_compiled=True, out=tmp_path / "a")
     loss = run(torch.randn(6, 8)).sum()
     healthy(first)
-    second = trainmon.watch(model, optimizer, kinds=KINDS, out=tmp_path / "b")
+    second = trainmon.watch(model, optimizer, kinds=KINDS, inside_compiled=True, out=tmp_path / "b")
     loss.backward()
     optimizer.step()
     healthy(second)
@@ -399,7 +451,7 @@ def test_compiled_before_watch(known, tmp_path):
     run = torch.compile(model, fullgraph=True, backend="aot_eager")
     run(data).sum().backward()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    watch = {"kinds": KINDS, "out": tmp_path / "late"}
+    watch = {"kinds": KINDS, "inside_compiled": True, "out": tmp_path / "late"}
     monitor = trainmon.watch(run if known else model, optimizer, **watch)
     for _ in range(2):
         run(data).sum().backward()
@@ -487,7 +539,7 @@ def test_an_older_torch_is_told(tmp_path, monkeypatch):
     model = Around()
     model.block.compile(fullgraph=True, backend="aot_eager")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    monitor = trainmon.watch(model, optimizer, kinds=KINDS, out=tmp_path)
+    monitor = trainmon.watch(model, optimizer, kinds=KINDS, inside_compiled=True, out=tmp_path)
     model(torch.randn(6, 8)).sum().backward()
     optimizer.step()
     healthy(monitor)
@@ -507,7 +559,7 @@ def test_an_operator_that_fails_is_switched_off(tmp_path, monkeypatch):
     torch.manual_seed(0)
     model = InPlaceBlock()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    monitor = trainmon.watch(model, optimizer, kinds=KINDS, out=tmp_path)
+    monitor = trainmon.watch(model, optimizer, kinds=KINDS, inside_compiled=True, out=tmp_path)
     run = torch.compile(model, fullgraph=True, backend="aot_eager")
     monkeypatch.setattr(compiled.Point, "seen", fails)
     monkeypatch.setattr(compiled.Point, "seen_gradient", fails)
@@ -525,7 +577,7 @@ def test_an_operator_that_fails_is_switched_off(tmp_path, monkeypatch):
 def test_an_exported_program_is_free_of_it(strict, tmp_path):
     model = InPlaceBlock()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    monitor = trainmon.watch(model, optimizer, kinds=KINDS, out=tmp_path)
+    monitor = trainmon.watch(model, optimizer, kinds=KINDS, inside_compiled=True, out=tmp_path)
     program = torch.export.export(model, (torch.randn(6, 8),), strict=strict)
     assert "trainmon" not in str(program.graph)
     copied = copy.deepcopy(model)
@@ -581,7 +633,9 @@ def test_gradients_of_inputs_in_a_compiled_backward(tmp_path):
     enable = getattr(compiled_autograd, "_enable", None) or compiled_autograd.enable  # until 2.5
     model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    with trainmon.watch(model, optimizer, kinds=KINDS, out=tmp_path) as monitor:
+    with trainmon.watch(
+        model, optimizer, kinds=KINDS, inside_compiled=True, out=tmp_path
+    ) as monitor:
         for _ in range(3):
             optimizer.zero_grad()
             loss = model(torch.ones(5, 8)).square().mean()

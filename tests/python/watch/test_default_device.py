@@ -22,7 +22,9 @@ def trained(out, is_compiled, **keys):
         for parameter in model.parameters():
             parameter.copy_(drawn(*parameter.shape))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01, foreach=False)
-    monitor = trainmon.watch(model, optimizer, kinds=KINDS, out=out, every=1, **keys)
+    monitor = trainmon.watch(
+        model, optimizer, kinds=KINDS, inside_compiled=is_compiled, out=out, **keys
+    )
     ready = torch.compile(model, backend="eager") if is_compiled else model
     for _ in range(3):
         optimizer.zero_grad()

@@ -1,10 +1,16 @@
 # Whether Dynamo is tracing a hook, and whether this torch lets hooks be part of compiled code.
 from __future__ import annotations
 
+import sys
+
 import torch
 
 EARLIEST = (2, 4)
 TOO_OLD = "activations inside a compiled region need torch >= 2.4"
+NOT_ASKED = (
+    "to read them there moves where the compiler rounds, which may change the last bits of the training: "
+    "watch(inside_compiled=True) reads them"
+)
 
 # Hooks vanish from compiled code: this is a constant there. (In torch.compiler since 2.2; 2.0 has none.)
 compiling = (
@@ -18,6 +24,22 @@ def is_supported() -> bool:
     """Whether this torch is new enough for operators inside compiled code."""
     version = torch.__version__.split("+")[0].split(".")
     return tuple(int(part) for part in version[:2]) >= EARLIEST
+
+
+def compiles() -> bool:
+    """Whether torch.compile has compiled anything in this process."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    counters = getattr(dynamo, "counters", {})
+    # With fullgraph=True no frames are counted.
+    counted = (("frames", "total"), ("stats", "unique_graphs"))
+    return any(counters.get(group, {}).get(name) for group, name in counted)
+
+
+def why_left_out(is_asked: bool) -> str:
+    """Why activations inside compiled code are not recorded; empty: they are."""
+    if not is_supported():
+        return TOO_OLD
+    return "" if is_asked else NOT_ASKED
 
 
 def tracing() -> bool:

@@ -82,6 +82,10 @@ class Activations(_core.Forwards):
         hook = self.adapter.timed(AfterForward(self, watched, point))
         handles.hook(module, "register_forward_hook", hook, with_kwargs=True)
 
+    def uncalled(self) -> set[int]:
+        """Ids of the modules whose hooks no forward has called."""
+        return {key for key, (_, watched) in self.watched.items() if not watched.ever}
+
     # --- called by the core -----------------------------------------------------------------------
 
     def new_series(self, watched: Watched, kind: str, element: str, tensor) -> int:

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from trainmon import _core
 from trainmon.base.signals import pass_on
 from trainmon.torch.hooks.backward import IDLE, current_task
-from trainmon.torch.hooks.dynamo import tracing
+from trainmon.torch.hooks.dynamo import compiles, tracing
 
 DEEPEST = 8  # containers inside containers; deeper ones are not looked into
 LONGEST = 64  # containers with more items are left alone: looking at an item makes Dynamo guard it
@@ -203,6 +203,16 @@ class Points:
         for _, point in self.known.values():
             _points.pop(point.number, None)
         self.known.clear()
+
+
+def may_have_hooks_of(module: nn.Module, adapter) -> bool:
+    """Whether compiled code may have the module's hooks in it. A root's own may be in the same code as
+    those of its modules. Where compiled code is not looked into, it may have modules that nothing called."""
+    is_root = any(module is root for root in adapter.roots)
+    if (points := adapter.points) is not None:
+        return points.any_compiled() if is_root else points.is_compiled(module)
+    is_inside = bool(adapter.uncalled) if is_root else id(module) in adapter.uncalled
+    return is_inside and compiles()
 
 
 def _device_of(module: nn.Module, activations) -> torch.device:

@@ -214,6 +214,7 @@ class Registry:
             known = before.get((parameter.chunk, parameter.name))
             if known is not None:
                 others += known.tensor is not parameter.tensor
+                parameter.stepped_beside = known.stepped_beside
                 if self._has_same_series(known, parameter):
                     parameter.series = known.series
         if others:  # what its rows say begins anew

@@ -61,11 +61,16 @@ class Sweeps:
             ]
             if mine:
                 if kind == "param_origin":
-                    changed = [p for p in mine if p.renormalised]
-                    mine = [p for p in mine if not p.renormalised]
+                    changed = [p for p in mine if p.renormalised or p.stepped_beside]
+                    mine = [p for p in mine if not (p.renormalised or p.stepped_beside)]
                     lists += [(wrapper, changed, [], [], FORWARD_CHANGES)] if changed else []
                 lists += [(wrapper, mine, [], [], 0)] if mine else []
         return lists
+
+    def list_weights_again(self) -> None:
+        """To be called when `stepped_beside` of a parameter has changed."""
+        if "param_origin" in self.lists:
+            self.lists["param_origin"] = self._list("param_origin")
 
     def check(self) -> None:
         """Notices parameters that were re-assigned, copied, thawed or given to the optimizer, and modules

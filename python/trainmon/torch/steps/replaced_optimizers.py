@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 import weakref
 
+from trainmon.base.names import listed
 from trainmon.torch.hooks.backward import IDLE, current_task
 from trainmon.torch.hooks.unseen import unseen
 from trainmon.torch.steps.calls import closure_of, initialises_state, is_inside
@@ -23,7 +24,7 @@ class Replaced:
     def __init__(self, adapter):
         self._adapter = weakref.ref(adapter)
         self._followed: dict[int, weakref.ref] = {}
-        # id -> (it, what it steps, the parameters then, index, whether it steps any of them)
+        # id -> (it, what it steps, the parameters then, index, those of them that it steps)
         self._others: dict[int, tuple] = {}
         self._taken: dict[int, weakref.ref] = {}  # of those followed, what watch() was not given
         self._beside: dict[int, weakref.ref] = {}  # of those, what steps beside another
@@ -61,8 +62,7 @@ class Replaced:
         if any(each.in_step and is_inside(caller, each.caller) for each in adapter.steps):
             return
         if index == NOBODY:
-            if self._others[id(optimizer)][4]:
-                adapter.announce_edit()  # it steps some of what watched ones step
+            self._steps_beside(adapter, optimizer)
             return
         steps = adapter.steps[index]
         if not (steps.pending or callable(closure_of(args, kwargs))):
@@ -74,6 +74,21 @@ class Replaced:
         self._followed[id(optimizer)] = self._taken[id(optimizer)] = weakref.ref(optimizer)
         # torch calls the hooks of the optimizer itself after these: in this step, too.
         steps.hook(optimizer, adapter.step_handles)
+
+    def _steps_beside(self, adapter, optimizer) -> None:
+        """Some of what watched ones step: no equation holds for these weights between two steps."""
+        shared = self._others[id(optimizer)][4]
+        if all(parameter.stepped_beside for parameter in shared):
+            return
+        for parameter in shared:
+            parameter.stepped_beside = True
+        for steps in adapter.steps:
+            if steps.sweeps is not None:
+                steps.sweeps.list_weights_again()
+        adapter.coverage.not_covered(
+            f"gap of {listed([parameter.name for parameter in shared])}",
+            f"{type(optimizer).__name__}, which watch() was not given, steps them, too",
+        )
 
     def may_follow(self, steps, optimizer, has_closure: bool) -> bool:
         """Whether one with our hooks, which steps, is to be followed from now on. Two that step with
@@ -102,19 +117,21 @@ class Replaced:
             if known[1] == held and known[2] is adapter.parameters:
                 return known[3]
         every: dict[int, list[bool]] = {}
+        shared = []
         for parameter in adapter.parameters:
             if parameter.owned and parameter.tensor.requires_grad:
-                every.setdefault(parameter.optimizer, []).append(id(parameter.stepped) in held)
+                has = id(parameter.stepped) in held
+                every.setdefault(parameter.optimizer, []).append(has)
+                shared += [parameter] if has else []
         found = (index for index, has in every.items() if 2 * sum(has) >= len(has))
         index = next(found, NOBODY)
         self._others = {key: one for key, one in self._others.items() if one[0]() is not None}
-        shares = any(map(any, every.values()))
         self._others[id(optimizer)] = (
             weakref.ref(optimizer),
             held,
             adapter.parameters,
             index,
-            shares,
+            shared,
         )
         return index
 

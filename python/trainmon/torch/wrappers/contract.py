@@ -50,6 +50,7 @@ class Parameter:
     owned: bool = False  # whether that optimizer updates it
     selected: bool = True
     renormalised: bool = False  # its forward changes it: nn.Embedding(max_norm=...)
+    stepped_beside: bool = False  # an optimizer that is not watched steps it, too
     hooked: bool = False  # a tensor was found that its unreduced gradient accumulates into
     series: dict[str, int] = field(default_factory=dict)  # by kind
 
