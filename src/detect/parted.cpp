@@ -60,7 +60,7 @@ bool Parted::check(const Window& window, Findings& found) {
     if (attempt > least->second) one.ranks.push_back(rank);
   }
   one.text =
-      "a backward of this step was followed by a step on other ranks alone; from here on ranks are "
+      "a backward of this step led to a step on other ranks alone; from here on ranks are "
       "at different steps and are not compared";
   found.add(std::move(one));
   return true;
