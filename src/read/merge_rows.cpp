@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <span>
 #include <tuple>
 
@@ -17,6 +16,10 @@ std::int64_t full_size(const Series& series) {
   std::int64_t size = 1;
   for (const std::int64_t dimension : series.full_shape) size *= dimension;
   return size;
+}
+
+bool are_copies(const ReadRow& a, const ReadRow& b) {
+  return a.flags == b.flags && a.shape == b.shape && same_bits(a.state, b.state);
 }
 
 }  // namespace
@@ -103,11 +106,17 @@ void RankMerger::merge_parts(const Turn& parts, std::vector<ReadRow>& merged) {
   const Series first = index_.at(whole.series);
   whole.state = RowState();
   whole.rank = -1;
-  std::set<int> seen;
+  std::map<int, const ReadRow*> pieces;
   for (const ReadRow* part : parts) {
-    // A part that several ranks hold (replicas of a shard) counts once.
+    // A part that several ranks hold (replicas of a shard) counts once. Where they do not agree,
+    // they are of several tensors, or one is wrong.
     const int piece = piece_[part->series];
-    if (piece != kNoPiece && !seen.insert(piece).second) continue;
+    const auto [known, is_new] = pieces.try_emplace(piece, part);
+    if (piece != kNoPiece && !is_new) {
+      if (are_copies(*part, *known->second)) continue;
+      for (const ReadRow* each : parts) merged.push_back(*each);
+      return;
+    }
     trainmon::merge(whole.state, part->state);
     whole.flags |= part->flags;
     whole.seq = std::min(whole.seq, part->seq);
@@ -125,10 +134,8 @@ void RankMerger::merge_parts(const Turn& parts, std::vector<ReadRow>& merged) {
 }
 
 void RankMerger::take_one(const Turn& copies, std::vector<ReadRow>& merged) {
-  const bool all_agree = std::all_of(copies.begin(), copies.end(), [&](const ReadRow* copy) {
-    return copy->flags == copies.front()->flags && copy->shape == copies.front()->shape &&
-           same_bits(copy->state, copies.front()->state);
-  });
+  const bool all_agree = std::ranges::all_of(
+      copies, [&](const ReadRow* copy) { return are_copies(*copy, *copies.front()); });
   if (!all_agree) {
     for (const ReadRow* copy : copies) merged.push_back(*copy);
     return;

@@ -130,6 +130,29 @@ TEST(Merge, AMissingShardIsFlaggedAndAReplicatedOneCountsOnce) {
   }
 }
 
+// As of two models, each spread over two ranks, or of a replica that has gone astray.
+TEST(Merge, PartsThatRanksHoldWithOtherBitsStayPerRank) {
+  const Scratch scratch;
+  for (const int number : {0, 1, 2, 3}) {
+    WrittenRank rank(scratch.path(), number, 0);
+    const std::int64_t begin = number % 2;
+    rank.row(rank.add(shard(begin, begin + 1, 2)), 0, WrittenRank::one(number < 3 ? 2.0 : 2.5));
+    Series other = shard(begin, begin + 1, 2);
+    other.name = "v";
+    rank.row(rank.add(other), 0, WrittenRank::one(3.0));
+    rank.write();
+  }
+  const RunRows rows = merged(scratch.path());
+  std::vector<std::tuple<std::string, int, std::int64_t>> found;
+  for (const ReadRow& row : rows.rows) {
+    found.emplace_back(rows.series[row.series].name, row.rank, row.state.count);
+  }
+  std::ranges::sort(found);
+  const decltype(found) expected = {
+      {"v", -1, 2}, {"w", 0, 1}, {"w", 1, 1}, {"w", 2, 1}, {"w", 3, 1}};
+  EXPECT_EQ(found, expected);
+}
+
 TEST(Merge, ActivationsOfAllRanksAddUp) {
   const Scratch scratch;
   for (const int number : {0, 1, 2}) {
