@@ -138,14 +138,14 @@ fs::path lock_path(const fs::path& rank_directory) {
   return fs::absolute(rank_directory).lexically_normal() / "lock";
 }
 
-bool is_own(const fs::path& path) {
+}  // namespace
+
+bool is_locked_here(const fs::path& rank_directory) {
   Registry& all = registry();
   const std::lock_guard guard(all.mutex);
-  const auto known = all.held.find(path);
+  const auto known = all.held.find(lock_path(rank_directory));
   return known != all.held.end() && !known->second.expired();
 }
-
-}  // namespace
 
 std::string launch_of(const Identity& identity) {
   if (!identity.run_id.empty()) return identity.run_id;
@@ -160,7 +160,7 @@ std::string launch_of(const Identity& identity) {
 
 std::optional<LockHolder> other_holder(const fs::path& rank_directory) {
   const fs::path path = lock_path(rank_directory);
-  if (is_own(path)) return std::nullopt;
+  if (is_locked_here(rank_directory)) return std::nullopt;
   try {
     const File file = open_file(path);
     struct flock lock {};

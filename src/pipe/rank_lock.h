@@ -27,6 +27,9 @@ std::string launch_of(const Identity& identity);
 // Another process that writes to this folder of a rank, in its file `lock`. Takes no lock.
 std::optional<LockHolder> other_holder(const std::filesystem::path& rank_directory);
 
+// Whether a monitor of this process writes to this folder of a rank.
+bool is_locked_here(const std::filesystem::path& rank_directory);
+
 // The lock, for as long as the result lives; nullptr when another process has it. Monitors of one
 // process share it, a forked child has it not, and it dies with the process. It is of the open
 // file description (F_OFD_SETLK), which other descriptors of the file that are closed do not

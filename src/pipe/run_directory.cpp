@@ -233,8 +233,12 @@ RunInfo claim_run(const std::string& out, const Identity& identity, double eps,
     const fs::path run(number == 1 ? first.string()
                                    : first.string() + "-" + std::to_string(number));
     const fs::path of_first = identity.rank == 0 ? fs::path() : run / rank_name(0);
-    const std::optional<LockHolder> other =
-        occupant(run / rank_name(identity.rank), of_first, identity, lock);
+    const fs::path own = run / rank_name(identity.rank);
+    if (is_locked_here(own)) {
+      log_warning("another monitor of this process still writes to " + run.string() +
+                  ": both record, as two starts of one run; stop() that one first");
+    }
+    const std::optional<LockHolder> other = occupant(own, of_first, identity, lock);
     if (!other) return claim_directory(run, identity, eps);
     if (!out.empty()) {
       throw std::runtime_error("[out] " + out + ": " + said_of(*other) +

@@ -151,6 +151,25 @@ def test_a_closed_standard_error_gives_its_descriptor_to_no_file_of_the_run(tmp_
     assert_whole_run(table)
 
 
+def test_two_monitors_of_one_process_in_a_directory_are_said(tmp_path, capfd):
+    """As where a cell of a notebook runs again. Both record, and neither takes the other's hooks for the user's."""
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run = tmp_path / "run"
+    monitors = [trainmon.watch(model, optimizer, out=run) for _ in range(2)]
+    for _ in range(3):
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+    for monitor in monitors:
+        monitor.stop()
+    said = capfd.readouterr().err
+    assert said.count(f"another monitor of this process still writes to {run}") == 1
+    assert "step_pre_hook" not in said
+    assert len(trainmon.read(run, all_restarts=True)) == 2 * 3 * 2
+    trainmon.watch(model, optimizer, out=run).stop()
+    assert "another monitor" not in capfd.readouterr().err
+
+
 def test_a_second_live_run_in_a_directory_is_refused(tmp_path):
     first = launch.start("lifecycle_run.py", "forever", tmp_path)
     for line in first.stdout:

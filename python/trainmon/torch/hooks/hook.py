@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import copy
 import copyreg
+import itertools
 import sys
 import threading
 import weakref
@@ -60,6 +61,12 @@ class ModuleHook:
                 del self._classes[kind]
                 if copyreg.dispatch_table.get(kind) is _reduced:
                     del copyreg.dispatch_table[kind]
+
+
+def is_followed(hooks, key) -> bool:
+    """Whether a hook that is none of ours comes after the one of this key."""
+    later = itertools.takewhile(lambda one: one != key, reversed(hooks))
+    return any(not isinstance(hooks[one], Hook) for one in later)
 
 
 def _is_gone(handle) -> bool:

@@ -9,7 +9,7 @@ from torch import Tensor
 from trainmon import _core
 from trainmon.base.names import attribute_of
 from trainmon.torch.hooks.backward import IDLE
-from trainmon.torch.hooks.hook import run_eagerly
+from trainmon.torch.hooks.hook import is_followed, run_eagerly
 from trainmon.torch.steps.calls import closure_of, fused_scaling, initialises_state, is_inside
 from trainmon.torch.steps.optimizers import has_stages, hooked_around
 from trainmon.torch.steps.restored_hooks import Restored
@@ -386,7 +386,7 @@ class Steps(_core.Steps):
         """Of an optimizer's pre-hooks and the key of ours: those in which some of the user come later."""
         held = [(one(), key) for one, key, _ in self._pre_hooks]
         tables = [(one._optimizer_step_pre_hooks, key) for one, key in held if one is not None]
-        return [(h, key) for h, key in tables if key in h and next(reversed(h)) != key]
+        return [(hooks, key) for hooks, key in tables if key in hooks and is_followed(hooks, key)]
 
     def _end_when_known(self, tensors: list[Tensor], outcome) -> None:
         """Closes the window with outcome(values of tensors), now if nothing has to be waited for."""
