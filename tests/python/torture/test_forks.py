@@ -102,7 +102,7 @@ def test_a_fork_while_any_lock_is_held(tmp_path):
             library,
             environment={"LD_PRELOAD": str(library)},
         )
-        ended = launch.finish(process, timeout=1800)
+        ended = launch.finish(process, timeout=max(1800, 12 * each))
         assert ended.code == 0, ended.err
         found = json.loads(ended.out)
         count.done = sum(found["forks"].values())
