@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <set>
 #include <vector>
 
@@ -17,6 +18,19 @@ using detect::Check;
 namespace {
 
 constexpr std::string_view kWithoutChecks = "not recorded, watch(..., checks=True) does it";
+constexpr const char* kUnrelated =
+    "nothing says how the tensors of ranks go together: no wrapper is around the model that "
+    "trainmon knows";
+
+constexpr const char* kNoReduction =
+    "no tensor of which all ranks recorded the gradient before and after its reduction";
+
+// Whether the record says that something is the same on ranks, or parts of one whole.
+bool has_related(const RunRows& run) {
+  return std::ranges::any_of(run.series, [](const Series& one) {
+    return one.replication != Replication::independent && detect::quantity_of(one.kind) >= 0;
+  });
+}
 
 }  // namespace
 
@@ -61,9 +75,12 @@ std::string reason_unchecked(Check check, const RunRows& run, const StepsInOrder
     case Check::reduce:
       why = ranks < 2 ? "one rank" : lacks({"grad_unreduced", "grad_reduced"});
       if (why.empty()) why = of_missing;
+      if (why.empty()) why = has_related(run) ? kNoReduction : kUnrelated;
       break;
     case Check::replicas:
-      why = ranks < 2 ? "one rank" : "no tensor that several ranks hold alike";
+      why = ranks < 2          ? "one rank"
+            : has_related(run) ? "no tensor that several ranks hold alike"
+                               : kUnrelated;
       if (ranks > 1 && run.ranks.size() < 2) why = of_missing;
       break;
     case Check::exp_avg:

@@ -1,1 +1,1 @@
-trainmon_test(answers SOURCES answers/anomalies_test.cpp answers/blackbox_test.cpp answers/find_test.cpp answers/history_test.cpp answers/many_ranks_test.cpp answers/setting_changes_test.cpp DEPENDS answers recorder LIBRARIES nlohmann_json::nlohmann_json)
+trainmon_test(answers SOURCES answers/anomalies_test.cpp answers/blackbox_test.cpp answers/find_test.cpp answers/history_test.cpp answers/many_ranks_test.cpp answers/setting_changes_test.cpp answers/unchecked_test.cpp DEPENDS answers recorder LIBRARIES nlohmann_json::nlohmann_json)
