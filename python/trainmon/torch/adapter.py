@@ -191,7 +191,7 @@ class Adapter(DuringTraining):
         self.late = Late(core, Part(core, "late values"), config["eps"], config["checks"])
         self.backward = Backward(self._part("backward"), self._backward_ended)
         self.lasting = len(self.parts)
-        self.activations = self.features = self.stacks = None
+        self.activations = self.features = self.stacks = self.inputs = None
         self.tree: Tree | None = None  # where modules are watched: those that were looked for hooks
         self.collectives = self.in_flight = None
         self.has_recorder = core.has_recorder
@@ -236,7 +236,8 @@ class Adapter(DuringTraining):
                 self.handles.hook(root, "register_forward_pre_hook", hook)
                 self.handles.hook(root, "register_forward_hook", self.timed(ForwardEnds(self)))
         if "input" in self.kinds:
-            Inputs(self, self._part("inputs")).install(self.handles)
+            self.inputs = Inputs(self, self._part("inputs"))
+            self.inputs.install(self.handles)
         announce_edits(self)
         self._install_modules()
         if "cc" in self.kinds:
@@ -278,7 +279,8 @@ class Adapter(DuringTraining):
             self.registry.remove()
         for wrapper in self.wrappers:
             wrapper.unhooked()
-        self.activations = self.features = self.stacks = self.registry = self.tree = None
+        self.activations = self.features = self.stacks = self.inputs = None
+        self.registry = self.tree = None
         self.collectives = self.in_flight = None
         self.last_frame = None
         self.parameters = []  # they may be replaced while nobody looks

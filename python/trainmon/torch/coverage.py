@@ -17,6 +17,10 @@ UNCALLED = (
     "LightningModule's own mostly is not)"
 )
 
+INPUT_INSIDE = (
+    "the call of the model is inside torch.compile, where its hooks are not called; compile it in place, "
+    "with model.compile()"
+)
 MOST_CHANGES = 20  # of modules that the console tells
 
 
@@ -120,6 +124,9 @@ class Coverage(CoverageBase):
                     self.say_once(f"activations inside torch.compile are not recorded: {left_out}")
             if adapter.points is not None and adapter.points.any_compiled():
                 self._inside_compiled()
+        if adapter.inputs is not None and not adapter.inputs.series and compiles():
+            self.not_covered("input", INPUT_INSIDE)
+            self.say_once(f"what the model is given is not recorded: {INPUT_INSIDE}")
         if adapter.features is not None:
             adapter.features.first_step_ended()
         # Before the first step an optimizer has made no state.

@@ -11,6 +11,8 @@ from torch.utils.checkpoint import checkpoint
 
 import launch
 import trainmon
+from adapter_rows import run_json
+from trainmon.torch.coverage import INPUT_INSIDE
 
 STEPS, AT = 24, 12
 
@@ -270,3 +272,18 @@ def test_a_compiled_model_has_rows_of_its_inputs(tmp_path):
     found = diagnosed(tmp_path / "run", lambda step: new(min(step, AT)), model=model)
     assert found["checked"]["input"] == STEPS
     assert (found["verdict"]["check"], found["verdict"]["step"]) == ("input", AT + 1)
+
+
+def test_a_model_that_is_called_inside_compiled_code_has_none_and_that_is_said(tmp_path, caplog):
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    monitor = trainmon.watch(model, optimizer, checks=True, out=tmp_path)
+    call = torch.compile(lambda ids: model(ids), backend="eager")
+    for step in range(3):
+        call(*new(step)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    monitor.stop()
+    assert "input" not in set(trainmon.read(tmp_path)["kind"])
+    assert run_json(monitor)["not_covered"]["input"] == INPUT_INSIDE
+    assert caplog.text.count(INPUT_INSIDE) == 1

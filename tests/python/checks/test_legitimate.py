@@ -347,6 +347,7 @@ OF_RANKS = {
     "clipped_adaptively": {"reduce"},
     "bank_of_a_rank": {"replicas", "gap"},
     "head_beside_fsdp2": {"input"},
+    "groups_of_one": {"input", "config"},  # batches that come again, a rate that is doubled
 }
 
 
@@ -375,6 +376,8 @@ def test_it_is_no_verdict_of_two_ranks(name, prefix, runs):
         is_same = name in ("power_sgd", "fp16_compress")
         assert ("replicas" in answer["checked"]) == is_same
         assert is_same or hook in why["replicas"]
+    elif name == "groups_of_one":
+        assert "1 of 2 ranks" in why["reduce"] and "1 of 2 ranks" in why["replicas"]
     elif name != "head_beside_fsdp2":
         assert answer["checked"]["reduce"] > 0
 

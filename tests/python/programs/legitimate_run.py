@@ -87,7 +87,9 @@ def train(name: str, out: Path) -> None:
     if name == "head_beside_fsdp2":
         wrapped = fully_shard(model[1]) and model
     else:
-        wrapped = DistributedDataParallel(model)
+        alone = [dist.new_group([rank]) for rank in range(2)][dist.get_rank()]
+        group = {"process_group": alone} if name == "groups_of_one" else {}
+        wrapped = DistributedDataParallel(model, **group)
     state = {"step": 0}
     is_late = has_checks  # the hook comes after watch()
     if not is_late:
@@ -97,15 +99,17 @@ def train(name: str, out: Path) -> None:
     watched = trainmon.watch(wrapped, optimizer, every=1, out=out, **how)
     if is_late:
         register(name, wrapped, state)
-    same = name == "head_beside_fsdp2"
+    same = name in ("head_beside_fsdp2", "groups_of_one")
     random = torch.Generator().manual_seed(0 if same else dist.get_rank())
     for step in range(STEPS):
         state["step"] = step
         if name == "replaced_weight_on_all" and step == BEGIN:
             with torch.no_grad():
                 model[1].weight.mul_(0.5)
-        if name == "head_beside_fsdp2" and step == 10:  # batches of its own from here on
+        if same and step == 10:  # batches of its own from here on
             random.manual_seed(dist.get_rank())
+            if name == "groups_of_one":
+                optimizer.param_groups[0]["lr"] *= 1 + dist.get_rank()
         optimizer.zero_grad()
         batch = torch.randint(30, (8, 5), generator=random)
         scores = wrapped(batch).flatten(0, 1)

@@ -8,6 +8,7 @@ import torch
 import launch
 import versions
 from adapter_rows import assert_is, keys, rows
+from trainmon.torch.wrappers.plain import ddps_of
 
 RANKS = 2
 STEPS, MICROS = 3, 2
@@ -63,6 +64,19 @@ DDP = [
     "ddp-bare",
     "ddp-unused-views",
 ]
+
+
+@versions.compile_here
+def test_ddp_is_found_around_a_model_that_is_compiled():
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        model = torch.nn.Linear(2, 2)
+        ddp = torch.nn.parallel.DistributedDataParallel(torch.compile(model))
+        assert ddps_of(model) == [ddp] and ddps_of(ddp) == [ddp]
+        assert ddps_of(torch.nn.Linear(2, 2)) == []
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 @pytest.mark.parametrize("case", DDP)

@@ -339,9 +339,9 @@ def by_dtype(run, x):
         return run(x if autocast else x.bfloat16()).float().square().mean()
 
 
-@pytest.mark.parametrize("autocast", [False, True])
 @pytest.mark.parametrize(
-    "keys_of_it", [{"kinds": ["grads", *KINDS]}, {"kinds": "all", "checks": True}]
+    "autocast, keys_of_it",
+    [(False, {"kinds": ["grads", *KINDS]}), (True, {"kinds": "all", "checks": True})],
 )
 def test_bits_are_those_of_the_unwatched_code(autocast, keys_of_it, tmp_path, caplog):
     how = {"loss": by_dtype, "steps": 4}

@@ -26,6 +26,9 @@ class Plain(Wrapper):
         self.ranks = _ranks()
         self.of_one_rank: set[int] = set()  # ids of what no DDP reduces
         self.comm_hooks, self.are_same = hooks_of(ddps)
+        # Of its process groups those that have not all ranks: nothing says how groups relate.
+        sizes = {torch.distributed.get_world_size(ddp.process_group) for ddp in ddps}
+        self.groups = sorted(sizes - {self.ranks})
         if self.ddp:
             self.name = "ddp"
             self.of_one_rank = _ignored_by_ddp(root) | _beside(root, ddps)
@@ -38,9 +41,17 @@ class Plain(Wrapper):
         return self.ddp
 
     def is_like(self, other):
-        return super().is_like(other) and self.comm_hooks == other.comm_hooks
+        mine, others = (self.comm_hooks, self.groups), (other.comm_hooks, other.groups)
+        return super().is_like(other) and mine == others
 
     def not_checked(self):
+        if self.groups:
+            of = " and ".join(map(str, self.groups))
+            why = f"process groups of DistributedDataParallel have {of} of {self.ranks} ranks"
+            return [
+                ("reduce of gradients", why),
+                ("replicas of weights, gradients and moments", why),
+            ]
         if not self.comm_hooks:
             return []
         names = listed(dict.fromkeys(self.comm_hooks))
@@ -60,7 +71,9 @@ class Plain(Wrapper):
         if self.ranks == 1:
             return Placement("identical", full_shape=shape)
         is_alone = parameter is not None and id(parameter.tensor) in self.of_one_rank
-        if not self.ddp or is_alone:  # several processes, and nothing that says how they relate
+        if (
+            not self.ddp or self.groups or is_alone
+        ):  # several processes, and nothing that says how they relate
             return Placement("independent", full_shape=shape)
         if parameter is None:
             return Placement("union")
@@ -108,12 +121,18 @@ def ddps_of(root: nn.Module) -> list:
     ddp = nn.parallel.DistributedDataParallel
     if inside := [module for module in root.modules() if isinstance(module, ddp)]:
         return inside
-    # The only way from a module to what contains it: DDP keeps it in its dictionary of modules.
-    holders = [d for d in gc.get_referrers(root) if isinstance(d, dict) and d.get("module") is root]
+    compiled = [one for one in _around(root, "_orig_mod") if isinstance(one, nn.Module)]
+    around = [one for inner in (root, *compiled) for one in _around(inner, "module")]
+    return [one for one in around if isinstance(one, ddp)]
+
+
+def _around(module: nn.Module, key: str) -> list:
+    """What has the module in its dictionary of modules, under this key: the only way to what contains it."""
+    holders = [d for d in gc.get_referrers(module) if isinstance(d, dict) and d.get(key) is module]
     return [
         owner
         for holder in holders
         for above in gc.get_referrers(holder)
         for owner in ([above] if isinstance(above, nn.Module) else gc.get_referrers(above))
-        if isinstance(owner, ddp) and owner._modules is holder
+        if getattr(owner, "_modules", None) is holder
     ]
