@@ -202,10 +202,10 @@ def diagnose(
     """What went wrong first: the equations that each step of a training obeys, checked over all
     ranks, with the bound of their rounding. docs/detection.md says what each check proves.
 
-    A dict with "verdict" (a finding, or None), "findings", "checked" (how often, by check) and
-    "not_checked" (check and why). A finding has "step", "check", "stage", "ranks" ("one_of_ranks":
-    one of them is wrong, which cannot be told), "tensors", "layers", "value", "bound", "certain" and
-    "text". With `all_restarts` each start is checked as if it were the only one. The verdict is then that
+    A dict with "verdict" (a finding, or None), "findings", "checked" (how often, by check),
+    "not_checked" (check and why) and "left_history" (a value, or None). A finding has "step", "check",
+    "stage", "ranks" ("one_of_ranks": one of them is wrong, which cannot be told), "tensors",
+    "layers", "value", "bound", "certain" and "text". With `all_restarts` each start is checked as if it were the only one. The verdict is then that
     of the earliest step, and "restarts" has the "verdict" of each "restart".
     Arguments and errors as for read().
 

@@ -58,7 +58,8 @@ def _next(core, health: dict, is_chosen: bool) -> tuple[str, str]:
     ):
         tool, found = "doctor", "nothing found in the rest"
     else:
-        tool, found = "top", "nothing found"
+        has_checks = core.failed_checks() is not None  # diagnose tells more than alerts do
+        tool, found = ("diagnose", "no alert") if has_checks else ("top", "nothing found")
         if core.world_size > 1:  # this line is of one rank alone
             tool, found = "diagnose", f"{found} on rank 0 of {core.world_size}"
     if "log" not in (sink["name"] for sink in health["sinks"]):

@@ -147,7 +147,10 @@ Diagnosis finished(const Recording& recording, RunStream& stream, const FirstBad
 }  // namespace
 
 Diagnosis diagnose(const std::filesystem::path& run, const ReadOptions& options) {
-  return diagnose(OpenedRun(run, options), options);
+  const OpenedRun opened(run, options);
+  Diagnosis result = diagnose(opened, options);
+  result.left_history = left_history(opened, options, result);
+  return result;
 }
 
 Diagnosis diagnose(const OpenedRun& run, const ReadOptions& options) {

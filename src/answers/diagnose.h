@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "answers/left_history.h"
 #include "detect/checks.h"
 #include "detect/findings.h"
 #include "read/open_logs.h"
@@ -49,13 +50,15 @@ struct Diagnosis {
     std::optional<std::size_t> verdict;  // of findings
   };
   std::vector<Start> starts;  // ascending; empty where not all restarts were asked for
+  // Of rows alone, where there is no verdict: src/answers/left_history.h.
+  std::optional<LeftHistory> left_history;
 };
 
 // Of the newest restart of each step. With options.all_restarts each start is checked as if it were
 // the only one of its run. The verdict is then that of the earliest step, of equal steps the older
-// one. Memory is that of a few steps of all ranks. Throws as read_run().
+// one. Memory is that of a few steps of all ranks, then of left_history(). Throws as read_run().
 Diagnosis diagnose(const std::filesystem::path& run, const ReadOptions& options = {});
-// Of logs that are open, those of the ranks that `options` ask for.
+// Of logs that are open, those of the ranks that `options` ask for. It has no `left_history`.
 Diagnosis diagnose(const OpenedRun& run, const ReadOptions& options);
 
 class StepsInOrder;
@@ -83,6 +86,8 @@ class GrowingDiagnosis {
 //   "checked"      {check: times}
 //   "evidence"     {check: {evidence: times}}
 //   "not_checked"  [{"check", "why"}]
+//   "left_history" null or {"step", "restart", "rank", "kind", "name", "chunk", "element", "norm",
+//                  "before", "unusual"}
 //   "restarts"     [{"restart", "verdict": null or F}], where all of them were asked for.
 // F has the keys "step", "restart", "check", "stage", "ranks", "one_of_ranks", "tensors",
 // "layers", "value", "bound", "evidence", "certain", "text".

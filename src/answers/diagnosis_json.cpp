@@ -44,6 +44,21 @@ nlohmann::ordered_json json_of(const Diagnosis& diagnosis, const Finding& one) {
   return out;
 }
 
+nlohmann::ordered_json json_of(const LeftHistory& left) {
+  nlohmann::ordered_json out;
+  out["step"] = left.row.step;
+  out["restart"] = left.row.restart;
+  out["rank"] = left.row.rank;
+  out["kind"] = left.series.kind;
+  out["name"] = left.series.name;
+  out["chunk"] = left.series.chunk;
+  out["element"] = left.series.element;
+  out["norm"] = number(left.norm);
+  out["before"] = number(left.usual);
+  out["unusual"] = number(left.score);
+  return out;
+}
+
 }  // namespace
 
 std::string diagnosis_json(const Diagnosis& diagnosis) {
@@ -72,6 +87,8 @@ std::string diagnosis_json(const Diagnosis& diagnosis) {
   for (const Diagnosis::NotChecked& one : diagnosis.not_checked) {
     out["not_checked"].push_back({{"check", one.check}, {"why", one.why}});
   }
+  out["left_history"] = nullptr;
+  if (diagnosis.left_history) out["left_history"] = json_of(*diagnosis.left_history);
   for (const Diagnosis::Start& one : diagnosis.starts) {
     nlohmann::ordered_json& start = out["restarts"].emplace_back();
     start["restart"] = one.restart;

@@ -38,13 +38,24 @@ class History {
   double least_ = std::numeric_limits<double>::infinity();  // that is finite, of all that came
 };
 
-// Where a line, which is a tensor on a rank, is furthest from its history. `Row` says which row it
-// is: as much of it as somebody wants to keep.
+// A row of a line, which is a tensor on a rank, beside the history of that line. `Row` says which
+// row it is: as much of it as somebody wants to keep.
 template <typename Row>
 struct Unusual {
   double score = std::numeric_limits<double>::quiet_NaN();  // infinite: the row is not finite
   double usual = std::numeric_limits<double>::quiet_NaN();  // History::usual() before it
   Row row = {};
+  double value = std::numeric_limits<double>::quiet_NaN();
+};
+
+// From this score on a row left its history so far behind as those of healthy trainings do not.
+// After zeros alone any value does: it is no such row.
+inline constexpr double kFarBehind = 50.0;
+
+// Who does not ask for rows that did.
+struct NotAsked {
+  template <typename... Rows>
+  void operator()(const Rows&...) const {}
 };
 
 // What a row of a series adds to a history: its value of a statistic. It is infinite where the
@@ -63,15 +74,17 @@ class LineHistory {
  public:
   // The last of several rows of a step is its value. What is not finite counts wherever it is,
   // and the first such row is the most unusual one. One of a skipped step is so only where there
-  // is no other.
-  void add(std::int64_t step, double value, const Row& row) {
+  // is no other. far(Unusual) is given each finite row that left its history far behind, once the
+  // next step begins or the line ends.
+  template <typename Far = NotAsked>
+  void add(std::int64_t step, double value, const Row& row, const Far& far = {}) {
     if (has_bad_) return;
-    if (has_last_ && step != step_) close();
+    if (has_last_ && step != step_) close(far);
     if (!std::isfinite(value)) {
       has_bad_ = value > 0.0;
       has_last_ = false;
       if (!has_bad_ && std::isinf(found_.score)) return;
-      found_ = {std::numeric_limits<double>::infinity(), history_.usual(), row};
+      found_ = {std::numeric_limits<double>::infinity(), history_.usual(), row, value};
       return;
     }
     step_ = step;
@@ -79,16 +92,22 @@ class LineHistory {
     row_ = row;
     has_last_ = true;
   }
-  const Unusual<Row>& end() {
-    if (has_last_) close();
+  template <typename Far = NotAsked>
+  const Unusual<Row>& end(const Far& far = {}) {
+    if (has_last_) close(far);
     return found_;
   }
 
  private:
-  void close() {
+  template <typename Far>
+  void close(const Far& far) {
     const double log = std::log10(std::abs(value_));
     const double score = history_.score(log);
-    if (!std::isnan(score) && !(score <= found_.score)) found_ = {score, history_.usual(), row_};
+    const bool is_far = score >= kFarBehind && history_.usual() > 0.0;
+    if (is_far) far(Unusual<Row>{score, history_.usual(), row_, value_});
+    if (!std::isnan(score) && !(score <= found_.score)) {
+      found_ = {score, history_.usual(), row_, value_};
+    }
     history_.add(log);
     has_last_ = false;
   }
@@ -118,14 +137,17 @@ class RankHistories {
       : tensors_(series), lines_(tensors_.count) {}
 
   const TensorNumbers& tensors() const { return tensors_; }
-  void add(std::uint32_t series, std::int64_t step, double value, const Row& row) {
-    lines_[tensors_.of[series]].add(step, value, row);
+  template <typename Far = NotAsked>
+  void add(std::uint32_t series, std::int64_t step, double value, const Row& row,
+           const Far& far = {}) {
+    lines_[tensors_.of[series]].add(step, value, row, far);
   }
-  // take(tensor, Unusual) for each tensor with a score, ascending; forgets all.
-  template <typename Take>
-  void end_rank(const Take& take) {
+  // take(tensor, Unusual) for each tensor with a score, ascending; forgets all. far(tensor,
+  // Unusual) is as far(Unusual) of LineHistory.
+  template <typename Take, typename Far = NotAsked>
+  void end_rank(const Take& take, const Far& far = {}) {
     for (std::uint32_t i = 0; i < lines_.size(); ++i) {
-      const Unusual<Row>& found = lines_[i].end();
+      const Unusual<Row>& found = lines_[i].end([&](const Unusual<Row>& row) { far(i, row); });
       if (!std::isnan(found.score)) take(i, found);
       lines_[i] = {};
     }

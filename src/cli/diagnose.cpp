@@ -40,20 +40,24 @@ std::map<std::size_t, std::vector<std::int64_t>> later_steps(
   return steps;
 }
 
-// The other findings, shortly: what follows may be a consequence.
+// The other findings, shortly. What follows may be a consequence; what is of the same step need not
+// be.
 void print_others(const Diagnosis& diagnosis, const std::vector<std::size_t>& firsts,
                   std::map<std::size_t, std::vector<std::int64_t>>& again) {
   constexpr std::size_t kShown = 2;
-  std::vector<std::size_t> noticed, later;
+  std::vector<std::size_t> noticed, here, later;
   for (std::size_t i = 0; i < diagnosis.findings.size(); ++i) {
     const Finding& one = diagnosis.findings[i];
     if (i == diagnosis.verdict || firsts[i] != i) continue;
     const bool is_of_other_start = !diagnosis.starts.empty() && diagnosis.verdict &&
                                    one.restart != diagnosis.findings[*diagnosis.verdict].restart;
     if (is_of_other_start && one.certain) continue;
-    const bool is_later = diagnosis.verdict && !is_of_other_start &&
-                          one.step >= diagnosis.findings[*diagnosis.verdict].step;
-    (is_later ? later : noticed).push_back(i);
+    if (!diagnosis.verdict || is_of_other_start) {
+      noticed.push_back(i);
+      continue;
+    }
+    const std::int64_t step = diagnosis.findings[*diagnosis.verdict].step;
+    (one.step < step ? noticed : one.step == step ? here : later).push_back(i);
   }
   const auto print = [&](const char* head, const std::vector<std::size_t>& list,
                          std::int64_t left_out) {
@@ -67,6 +71,7 @@ void print_others(const Diagnosis& diagnosis, const std::vector<std::size_t>& fi
         std::max<std::int64_t>(0, std::ssize(list) - std::int64_t{kShown}) + left_out;
     if (more > 0) std::cout << "  and " << grouped(more) << " more\n";
   };
+  print("also at this step:\n", here, 0);
   print("then, perhaps because of it:\n", later, diagnosis.verdict ? diagnosis.left_out : 0);
   print("noticed, and perhaps meant:\n", noticed, diagnosis.verdict ? 0 : diagnosis.left_out);
 }
@@ -107,6 +112,13 @@ void print_not_checked(const Diagnosis& diagnosis, const std::string& run) {
   }
 }
 
+void print_left_history(const Diagnosis& diagnosis) {
+  if (!diagnosis.left_history) return;
+  std::cout << "left its own history far behind, which no check judges:\n  "
+            << place_text(diagnosis, *diagnosis.left_history) << "\n  "
+            << size_text(*diagnosis.left_history) << "\n";
+}
+
 void print_text(const Diagnosis& diagnosis, const std::string& run, const Context& context) {
   const std::vector<std::size_t> firsts = first_alike(diagnosis);
   auto again = later_steps(diagnosis, firsts);
@@ -120,6 +132,7 @@ void print_text(const Diagnosis& diagnosis, const std::string& run, const Contex
     std::cout << "\n";
     for (const std::string& sentence : diagnosis.run.skipped) std::cout << "  " << sentence << "\n";
     print_others(diagnosis, firsts, again);
+    print_left_history(diagnosis);
   }
   print_starts(diagnosis);
   std::cout << "checked";
@@ -137,8 +150,11 @@ void print_text(const Diagnosis& diagnosis, const std::string& run, const Contex
               << "\n";
   }
   print_not_checked(diagnosis, run);
-  if (!diagnosis.verdict || context.quiet) return;
-  std::cerr << "next: " << next_command(diagnosis, run) << "\n";
+  if (context.quiet) return;
+  if (diagnosis.verdict) std::cerr << "next: " << next_command(diagnosis, run) << "\n";
+  if (diagnosis.left_history) {
+    std::cerr << "next: " << next_command(*diagnosis.left_history, run) << "\n";
+  }
 }
 
 struct DiagnoseArguments {
@@ -157,10 +173,15 @@ Diagnosis follow(const DiagnoseArguments& arguments, const ReadOptions& options,
   while (true) {
     const bool is_over = ended(arguments.selection.run, options).has_value();
     const auto begin = Clock::now();
-    Diagnosis diagnosis = diagnose(arguments.selection.run, options);
+    const OpenedRun run(arguments.selection.run, options);
+    Diagnosis diagnosis = diagnose(run, options);
+    const auto whole = [&] {
+      diagnosis.left_history = left_history(run, options, diagnosis);
+      return std::move(diagnosis);
+    };
     const double took = std::chrono::duration<double>(Clock::now() - begin).count();
-    if (diagnosis.verdict || is_over) return diagnosis;
-    if (!wait_to_look(std::max(arguments.interval, kPause * took))) return diagnosis;
+    if (diagnosis.verdict || is_over) return whole();
+    if (!wait_to_look(std::max(arguments.interval, kPause * took))) return whole();
   }
 }
 
@@ -196,6 +217,8 @@ optimizer's formula. The bound of each check is its rounding; nothing needs
 tuning. Record with checks=True on every rank for all checks. Without it, the
 record needs grads, weights and moments, and only statistics are compared. The
 answer lists what was not checked. What may be intended is only noticed.
+Without a verdict it names the earliest value that left its own history far
+behind, as trainmon top scores it. No check judges that.
 -f waits for the first start where there is none yet.
 
 Of a step that a restart went through again, the newest start is checked.

@@ -30,7 +30,7 @@ struct Difference {
   std::int32_t attempt = 0;
   std::int32_t micro_step = 0;
   std::int32_t call = 0;
-  std::int32_t rank = 0;  // -1: merged over ranks in both
+  std::int32_t rank = 0;  // -1: merged over the ranks of both
   std::string kind;
   std::int32_t chunk = 0;
   std::string name;  // as A has it

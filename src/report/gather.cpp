@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "answers/history.h"
+#include "answers/left_history.h"
 #include "base/cancelled.h"
 #include "base/text.h"
 #include "compare/compare.h"
@@ -147,13 +148,15 @@ class RankRows {
   const std::vector<Damage>& damage() const { return damage_; }
 
   // Behind those of the ranks before it.
-  void give_to(Gathered& all, const RunRows& facts) && {
+  void give_to(Gathered& all, const RunRows& facts, EarliestLeft& left) && {
     GatheredRun& to = all.runs[static_cast<std::size_t>(run_)];
     histories_.end_rank([&](std::uint32_t tensor, const Unusual<RowPlace>& one) {
       const Place& place = places_[tensor];
+      if (place.line < 0) return;
       rows_.set_unusual(place.line, one.score,
                         place_of(facts, one.row, facts.series[place.series]));
     });
+    left.take(histories_);
     all.rows.take(std::move(rows_), run_, rank_);
     norms_.give_to(all.curves, run_, rank_);
     for (const auto& [name, one] : kinds_) {
@@ -203,10 +206,9 @@ class RankRows {
     }
     note(kind, row.step);
     norms_.add(series.kind, row);
-    if (place.line < 0) return;
-    rows_.add(place.line, row.step, cell_of(row));
     const std::optional<double> value = history_value(row, series, Stat::norm);
-    if (value) histories_.add(row.series, row.step, *value, row);
+    if (value) histories_.add(row, row.series, *value, row.state.count);
+    if (place.line >= 0) rows_.add(place.line, row.step, cell_of(row));
   }
   // A step is new where it is later than all before it: rows of a rank mostly ascend.
   static void note(Kind& kind, std::int64_t step) {
@@ -223,7 +225,7 @@ class RankRows {
   CellTable rows_;
   GlobalNorms norms_;
   LostRows lost_;
-  RankHistories<RowPlace> histories_;
+  LeftLines histories_;
   std::vector<Place> places_;  // by tensor
   std::map<std::string, Kind> kinds_;
   std::map<int, std::int64_t> restarts_;
@@ -262,8 +264,8 @@ std::set<int> ranks_of(const RunStream& stream) {
 
 }  // namespace
 
-Gathered gather(std::span<const OpenedRun> runs, const ReportOptions& options,
-                std::int64_t close_step) {
+Gathered gather(std::span<const OpenedRun> runs, std::span<const Diagnosis* const> diagnoses,
+                const ReportOptions& options, std::int64_t close_step) {
   const Sizes sizes = sizes_of(options, close_step);
   Gathered to = nothing(sizes, HistogramTable(sizes.histogram_bytes), runs.size());
   ReadOptions select = options.select;
@@ -274,6 +276,7 @@ Gathered gather(std::span<const OpenedRun> runs, const ReportOptions& options,
     const int number = static_cast<int>(run);
     add_curves(stream.facts(), number, to.curves);
     const Counterparts counterpart(to);
+    EarliestLeft left(stream.facts(), *diagnoses[run]);
     for (const RunStream::Piece& piece : stream.pieces()) total += piece.bytes;
     for (const int rank : ranks_of(stream)) {
       RankRows rows(sizes, number, rank, stream.facts());
@@ -284,8 +287,9 @@ Gathered gather(std::span<const OpenedRun> runs, const ReportOptions& options,
         done += piece.bytes;
         if (options.progress) options.progress(done, total);
       }
-      std::move(rows).give_to(to, stream.facts());
+      std::move(rows).give_to(to, stream.facts(), left);
     }
+    to.runs[run].left_history = left.earliest();
     for (const int rank : stream.facts().ranks) to.curves.join_equal(number, rank);
   }
   score_curves(to.curves);
@@ -301,13 +305,13 @@ void GrowingGather::forget() {
   histograms_.reset();
 }
 
-Gathered GrowingGather::look(const OpenedRun& run, const ReportOptions& options,
-                             std::int64_t close_step) {
-  const std::span<const OpenedRun> runs(&run, 1);
+Gathered GrowingGather::look(const OpenedRun& run, const Diagnosis& diagnosis,
+                             const ReportOptions& options, std::int64_t close_step) {
   const Sizes sizes = sizes_of(options, close_step);
   const RunStream stream(run, {});
   const auto read_all = [&] {
-    Gathered whole = gather(runs, options, close_step);
+    const Diagnosis* const of_run = &diagnosis;
+    Gathered whole = gather({&run, 1}, {&of_run, 1}, options, close_step);
     rows_read_ = whole.runs[0].count;
     return whole;
   };
@@ -337,6 +341,7 @@ Gathered GrowingGather::look(const OpenedRun& run, const ReportOptions& options,
   add_curves(stream.facts(), 0, to.curves);
   std::int64_t cells = 0;
   bool is_damaged = false;
+  EarliestLeft left(stream.facts(), diagnosis);
   const std::set<int> ranks = ranks_of(stream);
   for (const int rank : ranks) {
     const auto known = ranks_.find(rank);
@@ -346,8 +351,9 @@ Gathered GrowingGather::look(const OpenedRun& run, const ReportOptions& options,
       if (piece.rank == rank) read(now, piece, to.histograms);
     }
     is_damaged = is_damaged || !now.damage().empty();
-    std::move(now).give_to(to, stream.facts());
+    std::move(now).give_to(to, stream.facts(), left);
   }
+  to.runs[0].left_history = left.earliest();
   for (const int rank : stream.facts().ranks) to.curves.join_equal(0, rank);
   const bool has_histograms = to.histograms.bins() > 0 && ranks.size() > 1;
   if (is_damaged || has_histograms || cells > kMostKept * sizes.cells) forget();

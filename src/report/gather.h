@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "answers/diagnose.h"
 #include "read/open_logs.h"
 #include "read/run_growth.h"
 #include "report/cell_table.h"
@@ -48,6 +49,7 @@ struct GatheredRun {
   std::vector<Loss> losses;
   std::vector<Damage> damage;
   std::int64_t count = 0;  // rows
+  std::optional<LeftHistory> left_history;
 };
 
 struct Gathered {
@@ -59,10 +61,10 @@ struct Gathered {
   std::map<std::string, std::string> renamed;
 };
 
-// One run or two. Around `close_step` each step has a column of its own; below 0: there is no such
-// step.
-Gathered gather(std::span<const OpenedRun> runs, const ReportOptions& options,
-                std::int64_t close_step);
+// One run or two, with the diagnosis of each. Around `close_step` each step has a column of its
+// own; below 0: there is no such step.
+Gathered gather(std::span<const OpenedRun> runs, std::span<const Diagnosis* const> diagnoses,
+                const ReportOptions& options, std::int64_t close_step);
 
 // How much there may be, and the steps that have columns of their own.
 struct Sizes {
@@ -84,7 +86,8 @@ class GrowingGather {
   ~GrowingGather();
 
   // All ranks of the run are open, and no options choose rows.
-  Gathered look(const OpenedRun& run, const ReportOptions& options, std::int64_t close_step);
+  Gathered look(const OpenedRun& run, const Diagnosis& diagnosis, const ReportOptions& options,
+                std::int64_t close_step);
   // For the newest pictures.
   std::int64_t rows_read() const { return rows_read_; }
 

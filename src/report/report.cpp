@@ -2,6 +2,7 @@
 #include "report/report.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <fstream>
 #include <span>
@@ -144,6 +145,8 @@ OpenedRun opened(const std::filesystem::path& run, const ReportOptions& options,
 // Makes the page of what was found and gathered.
 Report finished(Report made, std::span<const OpenedRun> opened, const ReportOptions& options,
                 page::Gathered gathered) {
+  made.diagnosis.left_history = gathered.runs[0].left_history;
+  if (made.other_diagnosis) made.other_diagnosis->left_history = gathered.runs[1].left_history;
   std::vector<std::filesystem::path> runs;
   std::vector<Account> books;
   for (const OpenedRun& one : opened) {
@@ -176,7 +179,9 @@ Report report(const std::filesystem::path& run, const ReportOptions& options) {
     runs.push_back(opened(*options.other, options));
     compare_runs(run, runs[1], options, made);
   }
-  page::Gathered gathered = page::gather(runs, options, step_of(made));
+  const std::array<const Diagnosis*, 2> found = {
+      &made.diagnosis, made.other_diagnosis ? &*made.other_diagnosis : nullptr};
+  page::Gathered gathered = page::gather(runs, found, options, step_of(made));
   return finished(std::move(made), runs, options, std::move(gathered));
 }
 
@@ -196,7 +201,7 @@ Report GrowingReport::make() {
     const OpenedRun run = opened(run_, options_, Indexes::only_used);
     Report made;
     made.diagnosis = kept_->diagnosis.look(run);
-    page::Gathered gathered = kept_->gathered.look(run, options_, step_of(made));
+    page::Gathered gathered = kept_->gathered.look(run, made.diagnosis, options_, step_of(made));
     return finished(std::move(made), {&run, 1}, options_, std::move(gathered));
   } catch (...) {
     kept_ = std::make_unique<Kept>();  // half of what is new may be in it

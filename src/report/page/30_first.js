@@ -127,7 +127,8 @@ class Side {
   }
 
   soundCard() {
-    const state = this.report.rows === 0 ? "empty" : this.isWhole() && this.findings.length === 0 ? "fine" : "unsure";
+    const left = this.report.diagnosis.left_history;
+    const state = this.report.rows === 0 ? "empty" : this.isWhole() && this.findings.length === 0 && !left ? "fine" : "unsure";
     const empty = this.report.is_selection && this.findings.length === 0 ? "nothing_matches" : "nothing_recorded";
     return el("section", { id: this.id("verdict"), class: `verdict ${state}` },
       this.letter ? el("p", { class: "label" }, say("run_n", this.letter)) : null,
@@ -136,20 +137,30 @@ class Side {
       this.lookedAt("says"),
       this.isWhole() ? null : el("p", {}, say("not_whole")),
       this.report.record.skipped.map((one) => el("p", {}, one)),
-      this.findings.length === 0 ? el("p", { id: this.id("left_history") })
-        : el("p", {}, this.lineOf(0)));
+      this.findings.length === 0 ? null : el("p", {}, this.lineOf(0)),
+      this.findings.length === 0 || left ? el("p", { id: this.id("left_history") }, left && this.leftHistoryText(left)) : null);
   }
 
-  // What no check judges: a tensor that left its history so far that it is amber, where nothing was
-  // noticed that may be why. The numbers come behind this script.
-  showLeftHistory() {
-    const at = document.getElementById(this.id("left_history"));
-    const line = at && furthestLine(this.number);
+  // What no check judges: a tensor that left its own history far behind.
+  leftHistoryText(left) {
+    return [say("left_history", left.kind, left.rank, left.step, number(left.norm, 3), number(left.unusual, 3)), " ",
+      el("span", {}, tensorLabel([left.name, left.chunk, left.element]))];
+  }
+
+  // Its name leads to its line, where the page has that. The numbers come behind this script.
+  linkLeftHistory() {
+    const left = this.report.diagnosis.left_history;
+    const at = left && document.getElementById(this.id("left_history"));
+    const kind = at && data.rows.kinds.get(left.kind);
+    const isIts = (line) => {
+      const [name, chunk, element] = data.rows.identities[line.tensor];
+      const known = (this.number === 1 && data.renamed[left.name]) || left.name;
+      return line.run === this.number && line.rank === left.rank && name === known && chunk === left.chunk && element === left.element;
+    };
+    const line = kind && kind.lines.find(isIts);
     if (!line) return;
-    const bin = line.kind.bins[line.worst];
-    at.closest("section").classList.replace("fine", "unsure");
-    at.replaceChildren(say("left_history", line.kind.name, line.rank, stepsOfBin(bin), normText(line, bin), number(line.score, 3)), " ",
-      el("button", { class: "link", onclick: () => goTo(line, bin) }, data.rows.tensors[line.tensor]));
+    const bin = binOfStep(left.step);
+    at.lastChild.replaceWith(el("button", { class: "link", onclick: () => goTo(line, bin) }, data.rows.tensors[line.tensor]));
   }
 
   lineOf(at) {

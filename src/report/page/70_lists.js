@@ -123,21 +123,6 @@ function worstLines() {
   return all.sort((a, b) => !a.place - !b.place || a.line.order - b.line.order);
 }
 
-// A line of a run that left its own history by so much that healthy trainings do not; null: none
-// did. What features measure of small tensors is too coarse to tell.
-function furthestLine(run) {
-  const far = 50;
-  let furthest = null;
-  for (const kind of data.rows.kinds.values()) {
-    if (FEATURES.includes(kind.name)) continue;
-    for (const line of kind.lines) {
-      if (line.run !== run || !Number.isFinite(line.score) || line.score < far) continue;
-      if (furthest === null || line.order < furthest.order) furthest = line;
-    }
-  }
-  return furthest;
-}
-
 function goTo(line, bin) {
   view.kind = line.kind.name;
   view.run = line.run;

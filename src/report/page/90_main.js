@@ -101,7 +101,7 @@ render.pictures = () => {
   parts.push(features(), histograms(), overview());
   if (data.rows.kinds.size > 0) parts.push(apart(), worst());
   place("pictures").replaceChildren(...parts.filter((one) => one !== null));
-  for (const side of sides) side.showLeftHistory();
+  for (const side of sides) side.linkLeftHistory();
   render.strip();
   render.maps();
   back();

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -88,6 +89,21 @@ def test_a_fault_is_placed(runs, name):
         assert f", by {verdict['evidence']}" in text
 
 
+def test_only_what_follows_may_be_a_consequence(runs):
+    """What is of the step of the verdict stands apart, as on the page."""
+    heads = {"also at this step:": "here", "then, perhaps because of it:": "later"}
+    seen = {"here": 0, "later": 0}
+    for name in (*FAULTS, *CHECKED_FAULTS):
+        under = None
+        for line in diagnosed(runs / name).stdout.splitlines():
+            if not line.startswith("  "):
+                under = heads.get(line)
+            elif under and (place := re.match(r"  step (\d+),", line)):
+                assert (int(place[1]) == STEP) == (under == "here"), (name, line)
+                seen[under] += 1
+    assert all(seen.values()), seen
+
+
 def evidence_for(check, has_checks):
     if not has_checks or check in ("finite", "present", "exp_avg_sq", "config"):
         return "statistics"
@@ -118,6 +134,7 @@ def test_what_is_harmless_is_no_fault(runs, name):
     done = diagnosed(runs / name, "--json")
     answer = json.loads(done.stdout)
     assert answer["verdict"] is None and answer["findings"] == [] and done.returncode == 0, answer
+    assert answer["left_history"] is None, answer["left_history"]
     has_checks = name.startswith(CHECKED)
     name = name.removeprefix(CHECKED)
     made = answer["checked"]

@@ -159,7 +159,8 @@ def test_what_is_sound_or_announced_is_no_alert(optimizer, between, tmp_path, ca
     alerts = []
     train(tmp_path / "run", between, optimizer, on_alert=alerts.append)
     assert alerts == []
-    assert "nothing found" in capfd.readouterr().err
+    (end,) = [line for line in capfd.readouterr().err.splitlines() if "dropped; " in line]
+    assert end.endswith(f" 0 dropped; no alert; next: trainmon diagnose {tmp_path}/run")
 
 
 class Averaged(torch.optim.SGD):

@@ -219,6 +219,22 @@ def scaled(factor, step, number, rank=0):
     return change
 
 
+def test_of_one_rank_nothing_is_merged(tmp_path):
+    """Not even of weights, which several ranks would hold alike."""
+    for name, factor in (("a", 1.0), ("b", 1.5)):
+        rank = WrittenRank(tmp_path / name)
+        for step in range(4):
+            array = np.full(5, factor if step == 3 else 1.0, np.float32)
+            rank.observe(array, "param_updated", "w", step, replication="identical")
+            rank.end_step()
+        rank.stop()
+    _, out, _ = command(tmp_path / "a", tmp_path / "b", code=1)
+    assert out.startswith("first difference: step 3, rank 0, param_updated w\n")
+    assert "*" not in out
+    found = json.loads(command(tmp_path / "a", tmp_path / "b", "--json", code=1)[1])
+    assert found["first"]["rank"] == 0 and {one["rank"] for one in found["worst"]} == {0}
+
+
 def test_what_a_finding_says(tmp_path):
     a = write(tmp_path / "a")
     b = write(tmp_path / "b", scaled(1.5, 3, 1))

@@ -528,6 +528,53 @@ def test_new_parameters_that_no_optimizer_has_are_said(tmp_path, caplog):
     )
 
 
+class TiedHead(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokens = nn.Embedding(5, 3)
+        self.head = nn.Linear(3, 5, bias=False)
+        self.head.weight = self.tokens.weight
+
+    def forward(self, x):
+        return self.head(self.tokens(x))
+
+
+@pytest.mark.parametrize("has_it", [False, True], ids=["no_optimizer", "optimizer"])
+@pytest.mark.parametrize("name", ["tokens", "head"])
+def test_a_tied_parameter_that_is_replaced_under_one_of_its_names(name, has_it, tmp_path, caplog):
+    torch.manual_seed(0)
+    model = TiedHead()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    monitor = trainmon.watch(model, optimizer, kinds=["grads", "weights"], out=tmp_path)
+    gradients = {}
+    for index in range(6):
+        if index == 3:
+            module = getattr(model, name)
+            module.weight = nn.Parameter(module.weight.detach().clone())
+            if has_it:
+                optimizer.add_param_group({"params": [module.weight]})
+        optimizer.zero_grad()
+        model(torch.tensor([1, 2])).pow(2).sum().backward()
+        for one, parameter in model.named_parameters():
+            gradients[one, index] = parameter.grad.clone()
+        optimizer.step()
+    healthy(monitor)
+    changed = [text for text in caplog.messages if "changed after watch()" in text]
+    assert changed == [
+        "trainmon: parameters changed after watch() (1 replaced): hooks were put on again"
+    ]
+    lost = [text for text in caplog.messages if "call watch() again" in text]
+    assert [f"({name}.weight among them)" in text for text in lost] == [True] * (not has_it)
+    said = json.dumps(run_json(monitor)["not_covered"])
+    assert (f"or added, {name}.weight among them" in said) == (not has_it)
+    found = {(row["name"], row["step"]): row for row in rows(tmp_path, kind="grad_reduced")}
+    for key, row_of in found.items():
+        assert_is(row_of, gradients[key])
+    assert {("tokens.weight", index) for index in range(3)} <= set(found)
+    if has_it:
+        assert {(f"{one}.weight", 5) for one in ("tokens", "head")} <= set(found)
+
+
 def test_a_lazy_module_is_watched_once_it_has_shapes(tmp_path):
     model = three_layers()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -721,7 +768,8 @@ def test_loading_a_distributed_checkpoint_is_no_step(tmp_path):
         step(model, optimizer)
     saved = copy.deepcopy(get_optimizer_state_dict(model, optimizer))
     model, optimizer = two_layers()
-    monitor = trainmon.watch(model, optimizer, kinds=["grads", "weights"], out=tmp_path)
+    kinds = ["grad_unreduced", "grads", "weights"]
+    monitor = trainmon.watch(model, optimizer, kinds=kinds, out=tmp_path)
     set_optimizer_state_dict(model, optimizer, saved)
     for _ in range(3):
         step(model, optimizer)

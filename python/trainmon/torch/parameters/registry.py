@@ -205,21 +205,24 @@ class Registry:
         tree, self.tree = self.tree, Tree(adapter.roots, adapter.names)
         adapter.model_changed()
         before = {(p.chunk, p.name): p for p in adapter.parameters}
+        named = {(p.chunk, n): p for p in adapter.parameters for n in (p.name, *p.aliases)}
         adapter.parameters = parameters_under(adapter.wrappers)
         current = {id(p.tensor): p for p in adapter.parameters}
         replaced = sum(id(p.tensor) not in current for p in before.values())
         self._own()
-        others = 0  # names that another tensor has
+        others, again = 0, False  # names that another tensor has; whether rows have one of them
         for parameter in adapter.parameters:
             known = before.get((parameter.chunk, parameter.name))
             if known is not None:
-                others += known.tensor is not parameter.tensor
+                again = again or known.tensor is not parameter.tensor
                 parameter.stepped_beside = known.stepped_beside
                 if self._has_same_series(known, parameter):
                     parameter.series = known.series
-        if others:  # what its rows say begins anew
+            held = [named.get((parameter.chunk, n)) for n in (parameter.name, *parameter.aliases)]
+            others += sum(p is not None and p.tensor is not parameter.tensor for p in held)
+        replaced = max(replaced, others)
+        if again:  # what its rows say begins anew
             adapter.announce_edit()
-            replaced = max(replaced, others)
         for key, hooked in list(self.hooked.items()):
             if key not in self.inner and (key not in current or hooked.is_lost()):
                 hooked.remove()

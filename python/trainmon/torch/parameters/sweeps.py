@@ -36,7 +36,8 @@ class Sweeps:
                 self.lists[kind] = self._list(kind)
         self.trains = [p.tensor.requires_grad for p in parameters]
         self.tensors = [p.tensor for p in parameters]
-        self.places = [(p.owner, p.key) for p in parameters]
+        held = [(place, p.tensor) for p in parameters for place in p.places]
+        self.places, self.placed = [place for place, _ in held], [tensor for _, tensor in held]
         self.hooked = [t for t in self.tensors if id(t) in registry.hooked]
         self.contents = [t._cdata for t in self.hooked]
         self.turn = 0
@@ -86,10 +87,9 @@ class Sweeps:
             return False
         wrappers, lost_hook = self.adapter.wrappers, self.registry.lost_hook
         for parameter, trained in zip(self.parameters, self.trains, strict=True):
-            if (
-                parameter.held is not parameter.tensor
-                and wrappers[parameter.chunk].is_replaced(parameter)
-            ) or (parameter.tensor.requires_grad is not trained or lost_hook(parameter.tensor)):
+            if (not parameter.is_held and wrappers[parameter.chunk].is_replaced(parameter)) or (
+                parameter.tensor.requires_grad is not trained or lost_hook(parameter.tensor)
+            ):
                 return True
         return False
 
@@ -115,7 +115,7 @@ class Sweeps:
         except KeyError:  # removed
             return False
         return (
-            all(map(is_, held, self.tensors))
+            all(map(is_, held, self.placed))
             and [t.requires_grad for t in self.tensors] == self.trains
             and [t._cdata for t in self.hooked] == self.contents
         )

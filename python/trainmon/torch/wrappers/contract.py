@@ -45,6 +45,7 @@ class Parameter:
     # None where this rank updates nothing of it.
     stepped: Tensor | None = None
     aliases: list[str] = field(default_factory=list)
+    also: list[tuple[nn.Module, str]] = field(default_factory=list)  # owners and keys of these
     label: str = ""  # the name of its series
     optimizer: int = 0  # whose windows its rows follow
     owned: bool = False  # whether that optimizer updates it
@@ -65,6 +66,16 @@ class Parameter:
             return self.owner._parameters[self.key]
         except KeyError:
             return None
+
+    @property
+    def places(self) -> list[tuple[nn.Module, str]]:
+        """Owner and key, under all of its names."""
+        return [(self.owner, self.key), *self.also]
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the modules still hold it under all of its names."""
+        return all(owner._parameters.get(key) is self.tensor for owner, key in self.places)
 
 
 class Wrapper:
@@ -181,8 +192,8 @@ class Wrapper:
         return ""
 
     def is_replaced(self, parameter: Parameter) -> bool:
-        """Whether the module now holds another tensor for good (loaded, copied, re-assigned)."""
-        return parameter.held is not parameter.tensor
+        """Whether a module now holds another tensor for good (loaded, copied, re-assigned)."""
+        return not parameter.is_held
 
 
 class InPieces(Wrapper):
@@ -260,6 +271,7 @@ def parameters_of(roots: list[nn.Module], first: int = 0) -> list[Parameter]:
                     found[id(tensor)] = Parameter(name, chunk, tensor, module, key)
                 elif name != known.name and name not in known.aliases:
                     known.aliases.append(name)
+                    known.also.append((module, key))
     return list(found.values())
 
 
@@ -282,6 +294,7 @@ def parameters_under(wrappers: list[Wrapper]) -> list[Parameter]:
             if known is not parameter:
                 names = (parameter.name, *parameter.aliases)
                 known.aliases += [n for n in names if n not in (known.name, *known.aliases)]
+                known.also += parameter.places
     return list(found.values())
 
 

@@ -1,0 +1,159 @@
+#include "answers/left_history.h"
+
+#include <algorithm>
+#include <array>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "answers/diagnose.h"
+#include "base/made_ahead.h"
+#include "base/text.h"
+#include "model/kinds.h"
+#include "read/bad_place.h"
+#include "read/run_stream.h"
+
+namespace trainmon {
+namespace {
+
+// What features measure of small tensors is too coarse to tell.
+bool is_of_features(std::string_view kind) {
+  if (kind == kind::kMgDirection) return true;
+  const auto known = std::ranges::find(kind_table(), kind, &Kind::name);
+  if (known == kind_table().end()) return false;
+  return known->group == "attention" || known->group == "spectral" || known->group == "router";
+}
+
+// Rows of a piece, as much of them as histories need.
+struct Ahead {
+  struct Row {
+    RowPlace place;
+    std::uint32_t series = 0;
+    double value = 0.0;
+    std::int64_t elements = 0;
+  };
+  std::vector<Row> rows;
+};
+
+}  // namespace
+
+LeftLines::LeftLines(const std::vector<Series>& series)
+    : histories_(series), lines_(histories_.tensors().count) {}
+
+void LeftLines::add(const RowPlace& row, std::uint32_t series, double value,
+                    std::int64_t elements) {
+  const std::uint32_t tensor = tensors().of[series];
+  histories_.add(series, row.step, value, row,
+                 [&](const Unusual<RowPlace>& one) { note(tensor, one); });
+  Line& line = lines_[tensor];
+  if (line.elements >= 0 && line.elements != elements) {
+    line.has_changed = true;
+    line.steps = 0;
+  } else if (line.step != row.step) {
+    ++line.steps;
+  }
+  line.series = series;
+  line.elements = elements;
+  line.step = row.step;
+}
+
+void LeftLines::forget() {
+  std::ranges::fill(lines_, Line{});
+  left_.clear();
+}
+
+// Of a batch with fewer samples a norm is another one.
+void LeftLines::note(std::uint32_t tensor, const Unusual<RowPlace>& one) {
+  const Line& line = lines_[tensor];
+  if (line.has_changed && line.steps < History::kMost) return;
+  if (one.row.fate == Fate::skipped) return;
+  left_.try_emplace(tensor, one, line.series);
+}
+
+void EarliestLeft::take(const LeftLines& rank) {
+  if (diagnosis_.verdict) return;
+  for (const auto& [tensor, left] : rank.left()) {
+    const Series& series = facts_.series[left.series];
+    if (is_of_features(series.kind)) continue;
+    LeftHistory one = {left.row.row, series, left.row.value, left.row.usual, left.row.score};
+    one.row.shape = nullptr;
+    const bool is_first = !earliest_ || place_of(facts_, one.row, series) <
+                                            place_of(facts_, earliest_->row, earliest_->series);
+    if (is_first && !has_reason(one)) earliest_ = std::move(one);
+  }
+}
+
+bool EarliestLeft::has_reason(const LeftHistory& one) const {
+  constexpr auto kBefore = static_cast<std::int64_t>(History::kMost);
+  return std::ranges::any_of(diagnosis_.findings, [&](const detect::Finding& found) {
+    if (found.step > one.row.step || found.step < one.row.step - kBefore) return false;
+    return found.tensors.empty() || std::ranges::any_of(found.tensors, [&](std::uint32_t tensor) {
+             const detect::Tensor& named = diagnosis_.tensors[tensor];
+             return named.name == one.series.name && named.chunk == one.series.chunk;
+           });
+  });
+}
+
+std::optional<LeftHistory> left_history(const OpenedRun& run, ReadOptions options,
+                                        const Diagnosis& diagnosis) {
+  if (diagnosis.verdict) return std::nullopt;
+  options.all_restarts = options.merged = false;
+  const RunStream stream(run, options);
+  const std::vector<Series>& series = stream.facts().series;
+  const std::vector<RunStream::Piece>& pieces = stream.pieces();
+  EarliestLeft found(stream.facts(), diagnosis);
+  LeftLines lines(series);
+  const auto end_rank = [&] {
+    lines.end_rank([](std::uint32_t, const Unusual<RowPlace>&) {});
+    found.take(lines);
+    lines.forget();
+  };
+  const auto read = [&](std::size_t i) {
+    Ahead made;
+    RunStream::Take take;
+    take.row = [&](const ReadRow& row) {
+      const std::optional<double> value = history_value(row, series[row.series], Stat::norm);
+      if (value) made.rows.push_back({row, row.series, *value, row.state.count});
+    };
+    constexpr std::array kStats = {Stat::norm, Stat::count};
+    take.columns = columns_of(std::span<const Stat>(kStats));
+    std::vector<Damage> said_before;
+    stream.read(pieces[i], take, said_before);
+    return made;
+  };
+  MadeAhead<Ahead> ahead(pieces.size(), threads_with_pieces(options.threads), read);
+  for (std::size_t i = 0; const std::optional<Ahead> piece = ahead.next(); ++i) {
+    if (i > 0 && pieces[i].rank != pieces[i - 1].rank) end_rank();
+    for (const Ahead::Row& row : piece->rows) {
+      lines.add(row.place, row.series, row.value, row.elements);
+    }
+  }
+  end_rank();
+  return found.earliest();
+}
+
+std::string place_text(const Diagnosis& diagnosis, const LeftHistory& left) {
+  const detect::Tensor tensor = {left.series.name, left.series.chunk, left.series.optimizer,
+                                 left.series.element};
+  const int newest = diagnosis.run.newest_restart;
+  return "step " + std::to_string(left.row.step) +
+         (newest > 0 ? ", restart " + std::to_string(left.row.restart) : "") + ", rank " +
+         std::to_string(left.row.rank) + ", " + printable(left.series.kind) + " " +
+         detect::tensor_text(tensor);
+}
+
+std::string size_text(const LeftHistory& left) {
+  return "its norm is " + number_text(left.norm, 3) + " after " + number_text(left.usual, 3) +
+         ": " + number_text(left.score, 3) + " robust standard deviations off";
+}
+
+std::string next_command(const LeftHistory& left, const std::filesystem::path& run) {
+  std::string command =
+      "trainmon show " + shell_word(run.native()) + " --kind " + shell_word(left.series.kind);
+  if (!left.series.name.empty()) command += " --name " + shell_word(left.series.name);
+  const std::int64_t first = left.row.step - static_cast<std::int64_t>(History::kLeast);
+  return command + " --rank " + std::to_string(left.row.rank) + " --steps " +
+         std::to_string(std::max<std::int64_t>(0, first)) + ":" + std::to_string(left.row.step);
+}
+
+}  // namespace trainmon

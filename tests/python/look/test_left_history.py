@@ -1,0 +1,177 @@
+"""Where no check found anything certain: which value left its own history far behind, in the words of
+`trainmon diagnose`, in Python and on the page, beside NumPy."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import numpy as np
+import pytest
+
+import trainmon
+from test_report import command, report
+from test_unusual import scored
+from written_run import WrittenRank
+
+STEPS = 60
+BEGIN = 40  # the first step of the fault, which is not the one that is furthest off
+
+
+def noisy(seed=3):
+    """Norms of a step, and the series so far."""
+    random = np.random.default_rng(seed)
+    while True:
+        yield float(np.exp(random.normal() * 0.05))
+
+
+def written(out, value_of, ranks=1, kind="grad_reduced", elements=lambda step: 3, **series):
+    """Of each rank the tensors a and b; value_of(rank, name, step, noise) is the norm. What is written."""
+    random = noisy()
+    norms = {}
+    all_ranks = [WrittenRank(out, number, ranks) for number in range(ranks)]
+    for step in range(STEPS):
+        for number, rank in enumerate(all_ranks):
+            for name in ("layers.0.a", "layers.1.b"):
+                norm = value_of(number, name, step, next(random))
+                count = elements(step)
+                rank.observe(np.full(count, norm / count**0.5), kind, name, step, **series)
+                norms.setdefault((number, name), []).append(norm)
+            rank.end_step()
+    for rank in all_ranks:
+        rank.stop()
+    return norms
+
+
+def broken(number, name, step, noise):
+    """From BEGIN on each step of one tensor on rank 1 is larger."""
+    is_bad = (number, name) == (1, "layers.1.b") and BEGIN <= step < BEGIN + 6
+    return noise * 1e6 ** (1 + (step - BEGIN) / 10) if is_bad else noise
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    out = tmp_path_factory.mktemp("left") / "run"
+    return out, written(out, broken, ranks=2)
+
+
+def test_the_step_where_it_began_is_named(run):
+    out, norms = run
+    series = np.array(norms[1, "layers.1.b"])
+    score, step, usual = scored(series[: BEGIN + 1])
+    assert step == BEGIN and score > 50
+    assert trainmon.top(out, count=1)[0].step > BEGIN  # by NumPy, too
+    assert scored(series)[1] == trainmon.top(out, count=1)[0].step
+    found = trainmon.diagnose(out)
+    assert found["verdict"] is None and found["findings"] == []
+    left = found["left_history"]
+    assert (left["step"], left["rank"], left["kind"]) == (BEGIN, 1, "grad_reduced")
+    assert (left["name"], left["chunk"], left["element"]) == ("layers.1.b", 0, "")
+    assert left["restart"] == 0
+    assert left["norm"] == pytest.approx(series[BEGIN])
+    assert (left["unusual"], left["before"]) == pytest.approx((score, usual))
+    assert scored(np.array(norms[0, "layers.0.a"]))[0] < 20
+
+
+def test_the_command_and_the_page_say_the_same(run, tmp_path):
+    out, _ = run
+    left = trainmon.diagnose(out)["left_history"]
+    said = command("diagnose", out, check=0)
+    lines = said.stdout.splitlines()
+    at = lines.index("left its own history far behind, which no check judges:")
+    assert lines[at + 1] == f"  step {BEGIN}, rank 1, grad_reduced layers.1.b"
+    number = [f"{left[key]:.3g}".replace("e+0", "e+") for key in ("norm", "before", "unusual")]
+    text = (
+        f"  its norm is {number[0]} after {number[1]}: {number[2]} robust standard deviations off"
+    )
+    assert lines[at + 2].replace("e+0", "e+") == text
+    assert lines[0].startswith("nothing certainly wrong in ")
+    assert json.loads(command("diagnose", out, "--json", check=0).stdout)["left_history"] == left
+    page, _ = report(out, tmp_path / "a.html", check=0)
+    assert page.report["diagnosis"]["left_history"] == left
+    (to_see,) = [line for line in said.stderr.splitlines() if line.startswith("next: ")]
+    words = shlex.split(to_see.removeprefix("next: trainmon "))
+    shown = json.loads(command(*words, "--json", check=0).stdout)
+    assert {(row["name"], row["rank"], row["kind"]) for row in shown} == {
+        ("layers.1.b", 1, "grad_reduced")
+    }
+    assert [row["step"] for row in shown] == list(range(BEGIN - 8, BEGIN + 1))
+
+
+def test_where_options_leave_it_out_nothing_is_said(run):
+    out, _ = run
+    assert trainmon.diagnose(out, ranks=0)["left_history"] is None
+    assert trainmon.diagnose(out, include="layers.1.b", ranks=1)["left_history"]["step"] == BEGIN
+    assert "history" not in command("diagnose", out, "--rank", "0", check=0).stdout
+
+
+def jump(step):
+    return 1e4 if step >= BEGIN else 1.0
+
+
+# What healthy trainings do: value_of, and more of written().
+HEALTHY = {
+    "noise": (lambda number, name, step, noise: noise, {}),
+    "falls_slowly": (lambda number, name, step, noise: noise * 0.9**step, {}),
+    "after_zeros": (lambda number, name, step, noise: noise if step >= BEGIN else 0.0, {}),
+    "a_feature": (
+        lambda number, name, step, noise: noise * jump(step),
+        {"kind": "mg_direction"},
+    ),
+    "a_smaller_batch": (
+        lambda number, name, step, noise: (3e-4 if step % 25 == 24 else 3.0) * (1 + 1e-3 * noise),
+        {"kind": "input", "elements": lambda step: 3 if step % 25 == 24 else 3000},
+    ),
+    "larger_batches": (
+        lambda number, name, step, noise: jump(step) * (1 + 1e-3 * noise),
+        {"kind": "input", "elements": lambda step: 3000 if step >= BEGIN else 3},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_training_is_silent(tmp_path, name):
+    value_of, more = HEALTHY[name]
+    written(tmp_path / "run", value_of, **more)
+    assert trainmon.diagnose(tmp_path / "run")["left_history"] is None
+
+
+def changed_at(out, at, jump_at):
+    """Two of three weights change before step `at`, which is noticed, and the gradient of a tensor is
+    larger from jump_at[name] on."""
+    random = noisy()
+    rank = WrittenRank(out)
+    for step in range(STEPS):
+        for name in ("u", "w", "x"):
+            far = 1e6 if step >= jump_at.get(name, STEPS) else 1.0
+            weight = 1.0 + step + (name != "u" and step >= at)
+            rank.observe(np.full(3, weight), "param_origin", name, step)
+            rank.observe(np.full(3, next(random) * far), "grad_reduced", name, step)
+            rank.observe(np.full(3, weight + 1), "param_updated", name, step)
+        rank.end_step()
+    rank.stop()
+    found = trainmon.diagnose(out)
+    assert found["verdict"] is None
+    assert [(one["step"], one["tensors"]) for one in found["findings"]] == [(at, ["w", "x"])]
+    left = found["left_history"]
+    return left and (left["name"], left["step"])
+
+
+def test_what_was_noticed_of_a_tensor_may_be_why(tmp_path):
+    assert changed_at(tmp_path / "same", 30, {"w": 34}) is None
+    assert changed_at(tmp_path / "another", 30, {"u": 34}) == ("u", 34)
+    assert changed_at(tmp_path / "before", 30, {"w": 28}) == ("w", 28)
+    assert changed_at(tmp_path / "later", 30, {"w": 47}) == ("w", 47)
+
+
+def test_beside_a_verdict_there_is_none(tmp_path):
+    out = tmp_path / "run"
+    rank = WrittenRank(out)
+    for step, noise in zip(range(STEPS), noisy()):
+        value = np.nan if step == 50 else noise * (1e6 if step == BEGIN else 1.0)
+        rank.observe(np.full(3, value), "grad_reduced", "a", step)
+        rank.end_step()
+    rank.stop()
+    found = trainmon.diagnose(out)
+    assert found["verdict"]["step"] == 50 and found["left_history"] is None
+    assert "history" not in command("diagnose", out, check=1).stdout
