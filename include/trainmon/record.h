@@ -101,8 +101,9 @@ inline constexpr std::uint32_t kNotReady = 1u
 inline constexpr std::uint32_t kOverLimit = 1u
                                             << 6;   // its size or norm is beyond the alerts' limit
 inline constexpr std::uint32_t kSampled = 1u << 7;  // an estimate from some blocks (RowSample)
-// Of an activation: -Inf, and neither NaN nor +Inf, as its first row had it. A mask of attention
-// looks so; nothing is wrong. Of an input that a device holds, whatever its first row had.
+// Of an activation: -Inf, and neither NaN nor +Inf, as its first row had it, or with zeros alone. A
+// mask of attention looks so; nothing is wrong. Of an input that a device holds, whatever its first
+// row had.
 inline constexpr std::uint32_t kMasked = 1u << 8;
 // Of a weight before the step: the forward may have changed it, as nn.Embedding(max_norm=...) does,
 // or another optimizer, which is not watched.

@@ -208,7 +208,10 @@ inline std::uint32_t Collector::non_finite_flag(const Row& row) {
   const bool is_masked = state.neg_infs != 0 && (state.nans | state.pos_infs) == 0;
   const bool began_masked = series_.began_masked(row.key.series, is_masked);
   if (!state.non_finite()) return 0;
-  return is_masked && began_masked ? flag::kMasked : flag::kNonFinite;
+  // A mask that is added to scores, which not every batch needs.
+  const bool is_of_zeros = state.finite() > 0 && state.absmax == 0.0;
+  const bool is_meant = began_masked || (is_of_zeros && series_.is_activation(row.key.series));
+  return is_masked && is_meant ? flag::kMasked : flag::kNonFinite;
 }
 
 }  // namespace trainmon

@@ -43,6 +43,8 @@ class SeriesRegistry final : public SeriesTable {
   // hand is. Of an input, whether this one is; false of any other kind. Lock-free.
   bool began_masked(SeriesId id, bool is_masked);
 
+  bool is_activation(SeriesId id) const { return entry(id).is_activation; }
+
   // The number of these sizes, lock-free when they are the full shape of the series or it had them
   // last; kUnknownShape beyond kShapes different ones.
   ShapeId number_of(SeriesId id, std::span<const std::int64_t> sizes);

@@ -349,6 +349,7 @@ class Inputs {
   void check_entropy(const Window& window, const InputCall& call, Report& report);
 
   std::int32_t restart_ = 0;
+  std::int64_t step_ = 0, apart_ = 0;  // the last step, and how far it was from the one before
   std::map<Place, Stream> streams_;
   std::map<Place, Shared> shared_;
   std::map<std::pair<Place, std::string>, Entropies> entropies_;

@@ -76,8 +76,13 @@ class Inputs::Report {
 void Inputs::check(const Window& window, Findings& found) {
   const std::vector<InputCall> calls = calls_of(window.now.inputs());
   if (calls.empty()) return;
-  if (window.now.restart != restart_) forget();
+  // Epochs in one order come to the same place in steps that lie apart: as far as before, or not.
+  const std::int64_t apart = window.now.step - step_;
+  const bool is_farther = apart > 1 && apart != apart_;
+  if (window.now.restart != restart_ || is_farther) forget();
   restart_ = window.now.restart;
+  step_ = window.now.step;
+  apart_ = apart;
   Report report(window, found);
   forget_edited(window, calls);
   std::vector<bool> are_beside_new;

@@ -316,7 +316,8 @@ TEST(Collector, TheFirstNonFiniteValueSealsAtOnce) {
 TEST(Collector, AMaskIsNotBad) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   const float kNan = std::numeric_limits<float>::quiet_NaN();
-  const Vector finite({1.0F, 2.0F}), masked({0.0F, -kInf}), both({kInf, -kInf}), nan({kNan, -kInf});
+  const Vector finite({1.0F, 2.0F}), masked({3.0F, -kInf}), added({0.0F, -kInf}),
+      nothing({-kInf, -kInf}), both({kInf, -kInf}), nan({kNan, -kInf});
   const auto flags_of = [&](const char* kind, const std::vector<const Vector*>& values) {
     Fixture f;
     f.collector.set_limit(100.0);
@@ -336,6 +337,9 @@ TEST(Collector, AMaskIsNotBad) {
   EXPECT_EQ(flags_of("actv", {&masked, &masked, &finite, &masked}),
             (Flags{flag::kMasked, flag::kMasked, 0, flag::kMasked}));
   EXPECT_EQ(flags_of("actv", {&finite, &masked}), (Flags{0, kBad}));
+  EXPECT_EQ(flags_of("actv", {&finite, &added, &masked}), (Flags{0, flag::kMasked, kBad}));
+  EXPECT_EQ(flags_of("actv", {&finite, &nothing}), (Flags{0, kBad}));
+  EXPECT_EQ(flags_of("grad_reduced", {&added}), (Flags{kBad}));
   EXPECT_EQ(flags_of("actv", {&masked, &both})[1], kBad);
   EXPECT_EQ(flags_of("actv", {&masked, &nan})[1] & flag::kNonFinite, flag::kNonFinite);
   EXPECT_EQ(flags_of("actv", {&both, &masked})[1], kBad);

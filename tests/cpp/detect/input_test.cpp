@@ -53,9 +53,9 @@ class InputRows : public ::testing::Test {
   Engine engine;
   std::int32_t restart = 0;
   std::uint64_t seq_ = 0;
+  std::int64_t step_ = 0;
 
  private:
-  std::int64_t step_ = 0;
   std::vector<Input> given_;
 };
 class InputsOfTwo : public InputRows {
@@ -110,6 +110,18 @@ TEST_F(InputRows, ABatchThatIsGivenForEverIsCertainFromItsStepOn) {
   EXPECT_TRUE(one.tensors.empty());
   EXPECT_TRUE(one.certain);
   EXPECT_EQ(engine.findings().verdict(), 0U);
+}
+
+// Sixteen batches in one order: from step 40 on each sixteenth step is recorded.
+TEST_F(InputRows, EpochsOfWhichFewerStepsAreRecordedFromAStepOnAreNoVerdict) {
+  for (std::uint64_t i = 0; i < 40; ++i) take(i % 16);
+  for (step_ = 48; step_ < 480; step_ += 15) take(static_cast<std::uint64_t>(step_ % 16));
+  EXPECT_FALSE(engine.findings().verdict());
+}
+
+TEST_F(InputRows, ALoaderThatIsStuckIsFoundWhereFewStepsAreRecorded) {
+  for (std::uint64_t i = 0; i < 30; ++i, step_ += 9) take(i < 20 ? i : 20);
+  EXPECT_EQ(engine.findings().all()[*engine.findings().verdict()].step, 210);
 }
 
 TEST_F(InputRows, ABatchThatIsGivenTwiceIsNoticed) {
