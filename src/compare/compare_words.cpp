@@ -14,7 +14,7 @@ std::string tensor_text(const Difference& found) {
 
 std::string place_text(const Difference& found) {
   return "step " + std::to_string(found.step) + ", " +
-         (found.rank < 0 ? "merged over ranks" : "rank " + std::to_string(found.rank)) + ", " +
+         (found.rank < 0 ? "over all ranks" : "rank " + std::to_string(found.rank)) + ", " +
          printable(found.kind) + " " + tensor_text(found);
 }
 

@@ -179,9 +179,7 @@ Difference Comparison::difference(const Found& found) const {
   out.attempt = found.attempt;
   out.micro_step = found.micro_step;
   out.call = found.call;
-  // Of one rank there was nothing to merge.
-  const bool is_of_one = a_.world_size == 1 && b_.world_size == 1;
-  out.rank = is_of_one ? 0 : found.rank;
+  out.rank = found.rank;
   out.kind = tensor.kind;
   out.chunk = tensor.chunk;
   out.name = tensor.name;
