@@ -36,8 +36,8 @@ void settle_micro_steps(const Window& window, std::vector<Reduction>& all,
                         ReducedMicroSteps& known);
 // Of each tensor that has an unreduced gradient of every rank, by optimizer. Where nothing says how
 // those of ranks relate, as behind a communication hook that is not known, there is no equation.
-// Nor is there where ranks hold shards that do not make one whole, or micro steps are reduced in a
-// way that no step before told: `known` has that, by tensor.
+// Nor is there one where ranks hold shards that do not make one whole. Of several micro steps the
+// way must be known: from this step, or from `known`.
 std::map<std::int32_t, std::vector<Reduction>> reductions(const Window& window,
                                                           ReducedMicroSteps& known);
 

@@ -1,7 +1,6 @@
 #include "detect/shards.h"
 
 #include <algorithm>
-#include <set>
 
 namespace trainmon::detect {
 namespace {
@@ -20,12 +19,12 @@ void add_sketches(const std::vector<const Observation*>& shards, Observation& wh
 
 std::optional<Gathered> gathered(const std::vector<const Observation*>& shards, double count) {
   std::vector<const Observation*> held;
-  std::set<std::uint64_t> parts;
+  std::vector<std::uint64_t> parts;
   Gathered all;
   for (const Observation* shard : shards) {
     if (!shard->is_finite || shard->is_replicated || shard->is_independent) return std::nullopt;
     if (shard->count == 0.0) continue;
-    if (!parts.insert(shard->part).second) return std::nullopt;
+    parts.push_back(shard->part);
     held.push_back(shard);
     all.holders.push_back(shard->rank);
     all.whole.count += shard->count;
@@ -34,6 +33,8 @@ std::optional<Gathered> gathered(const std::vector<const Observation*>& shards, 
     all.whole.absmax = std::max(all.whole.absmax, shard->absmax);
   }
   if (held.empty() || all.whole.count != count) return std::nullopt;
+  std::ranges::sort(parts);
+  if (std::ranges::adjacent_find(parts) != parts.end()) return std::nullopt;
   const Observation& first = *held.front();
   const auto has_its_dtype = [&](const Observation* one) { return one->dtype == first.dtype; };
   if (!std::ranges::all_of(held, has_its_dtype)) return std::nullopt;

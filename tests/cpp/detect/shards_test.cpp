@@ -129,6 +129,27 @@ TEST(Shards, HalvedInEachStepAreNoClipping) {
   EXPECT_NE(one.text.find("times the mean in each step"), std::string::npos) << one.text;
 }
 
+// As for the tokens of a batch: noticed, and taken back where it was called certain.
+TEST(Shards, MultipliedByWhatVariesAreNoVerdict) {
+  for (const std::int64_t begin : {0, 12}) {
+    Training<float> training = sharded(63, 3);
+    training.after_backward = [&] {
+      const auto step = training.steps();
+      if (step < begin) return;
+      const float factor = 1.2F + 0.7F * std::sin(1.7F * static_cast<float>(step) + 0.5F);
+      for (auto& rank : training.ranks()) {
+        for (auto& g : rank.reduced) {
+          for (float& x : g) x *= factor;
+        }
+      }
+    };
+    for (int i = 0; i < 40; ++i) training.step();
+    EXPECT_FALSE(training.findings().verdict());
+    EXPECT_FALSE(training.findings().all().empty());
+    EXPECT_LE(training.findings().all().size(), 2U);
+  }
+}
+
 TEST(Shards, OfWhichOneIsMissingAreNotChecked) {
   Training<float> training(58, 3, {700, 700}, Formula::adam);
   training.shards = 3;
