@@ -51,6 +51,10 @@ def drop_contribution(training: Training, draw: Draw) -> None:
         own.zero_()
 
 
+def lose_what_is_sent(training: Training, draw: Draw) -> None:
+    training.loses_transfers = training.rank == draw.rank
+
+
 def stale_gradient(training: Training, draw: Draw) -> None:
     """The gradient of the step before, once more: kept by `remember`."""
     with torch.no_grad():
@@ -194,6 +198,10 @@ def fault_list() -> list[Fault]:
         Fault(
             "contribution dropped for ever", "local", "grad_reduced", drop_contribution,
             ranks="all", lasts=True, applies=reduces,
+        ),
+        Fault(
+            "what a rank sends to reduce-scatters is lost, one step", "weights", "grad_reduced",
+            lose_what_is_sent, ranks="all", tensors="all", applies=lambda s: s.wrapper == "fsdp2",
         ),
         Fault(
             "sum instead of mean, from a step on", "reduced", "grad_reduced",

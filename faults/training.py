@@ -131,6 +131,7 @@ class Training:
     def behave(self) -> None:
         """What a fault may change, and what it keeps, as it is without one."""
         self.forgets_to_reduce = self.past_wrapper = self.is_stuck = self.counts_twice = False
+        self.loses_transfers = False
         self.loss_factor = 1.0
         self.common: torch.Generator | None = None  # draws the batches of all ranks
         self.has_begun = False
@@ -142,6 +143,7 @@ class Training:
             from torch.distributed.device_mesh import init_device_mesh
             from torch.distributed.fsdp import fully_shard
 
+            self._watch_reduce_scatters()
             mesh = init_device_mesh("cpu", (self.setting.ranks,))
             for block in self.model.blocks:
                 fully_shard(block, mesh=mesh)
@@ -160,6 +162,20 @@ class Training:
 
         wrapped.register_comm_hook(None, reduce)
         return wrapped
+
+    def _watch_reduce_scatters(self) -> None:
+        """What this rank sends may be lost."""
+        for name in ("reduce_scatter_single", "reduce_scatter_tensor"):  # newer torch, older
+            if hasattr(dist, name):
+                break
+        send = getattr(dist, name)
+
+        def sent(*args, **kwargs):
+            if self.loses_transfers:
+                (kwargs["input"] if "input" in kwargs else args[1]).zero_()
+            return send(*args, **kwargs)
+
+        setattr(dist, name, sent)
 
     def _make_optimizer(self) -> torch.optim.Optimizer:
         named = {
@@ -210,7 +226,7 @@ class Training:
 
     def take_step(self) -> float:
         """The loss of this rank's last micro step."""
-        self.forgets_to_reduce = self.past_wrapper = False
+        self.forgets_to_reduce = self.past_wrapper = self.loses_transfers = False
         self.loss_factor = 1.0
         self._at("weights")
         self.optimizer.zero_grad()

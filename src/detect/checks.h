@@ -192,6 +192,12 @@ class Updates {
 };
 
 struct Reduction;
+// How micro steps made the reduced gradient of a tensor, when most tensors told.
+struct ReducedMicroStep {
+  std::size_t rows = 0;  // of all ranks
+  bool adds_up = false;  // each was reduced by itself; else the last row has them all
+};
+using ReducedMicroSteps = std::map<std::uint32_t, ReducedMicroStep>;
 struct Scale;
 struct Off;
 
@@ -241,12 +247,14 @@ class Reductions {
                      Findings& found);
   static Failed failed(const Window& window, const Reduction& one, std::vector<Off> off,
                        const std::vector<Scale>& scales, const Finding& first);
+  static void name_holders(std::vector<Failed>& all);
   void report(std::vector<Failed>& all, Findings& found);
   // Whether all gradients of a rank were multiplied by one number, and that may be meant.
   bool is_meant(const Window& window, const Group& group, std::int32_t rank, Findings& found);
   using Place = std::pair<std::int32_t, std::int32_t>;  // rank, optimizer
   std::map<Place, Seen> seen_;
   std::map<Place, Grown> grown_;
+  ReducedMicroSteps micro_steps_;
   // Largest elements of one gradient that may have been clipped by value: what was said of it.
   std::map<double, std::vector<Finding>> limits_;
   std::set<std::uint32_t> said_;  // tensors that may be clipped alone

@@ -39,6 +39,7 @@ void Engine::take(StepEvidence&& evidence) {
   norms_.clear();
   findings_.join_ranks(evidence.restart, evidence.step);
   moves_.note(evidence);
+  evidence.forget_earlier();
   before_ = std::move(evidence);
   forget_edits(*before_);
 }

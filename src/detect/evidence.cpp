@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 #include <tuple>
+#include <utility>
 
 #include "model/kinds.h"
 #include "model/rounding.h"
@@ -99,7 +100,7 @@ Linear Observation::linear(Evidence evidence) const {
   }
   std::ranges::copy(sketch, one.values.begin());
   one.size = kStretch * norm();
-  one.stored = unit_roundoff(DType::float32) * one.norm();
+  one.stored = unit_roundoff(DType::float32) * one.norm() + added;
   return one;
 }
 
@@ -150,11 +151,22 @@ void StepEvidence::sort() {
     return std::tuple_cat(place(one), std::tuple(one.attempt, one.accum, one.seq));
   };
   std::ranges::sort(all_, [&](const auto& a, const auto& b) { return order(a) < order(b); });
-  // The last of each place: the first of each, seen from the end.
-  std::ranges::reverse(all_);
-  const auto same_place = [](const auto& a, const auto& b) { return place(a) == place(b); };
-  all_.erase(std::unique(all_.begin(), all_.end(), same_place), all_.end());
-  std::ranges::reverse(all_);
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < all_.size(); ++i) {
+    const bool is_last = i + 1 == all_.size() || place(all_[i]) != place(all_[i + 1]);
+    if (is_last) {
+      if (kept != i) all_[kept] = std::move(all_[i]);
+      ++kept;
+    } else if (all_[i].quantity == Quantity::grad_unreduced) {
+      earlier_.push_back(std::move(all_[i]));
+    }
+  }
+  all_.resize(kept);
+  std::erase_if(earlier_, [&](const Observation& one) {
+    const Observation* const reduced = find(one.tensor, Quantity::grad_reduced, one.rank);
+    const bool is_replica = reduced != nullptr && reduced->is_replicated;
+    return is_replica || find(one.tensor, one.quantity, one.rank)->attempt != one.attempt;
+  });
 }
 
 const Observation* StepEvidence::find(std::uint32_t tensor, Quantity quantity,
@@ -172,6 +184,11 @@ std::vector<const Observation*> StepEvidence::of(std::uint32_t tensor, Quantity 
     found.push_back(&one);
   }
   return found;
+}
+
+std::span<const Observation> StepEvidence::earlier(std::uint32_t tensor) const {
+  const auto found = std::ranges::equal_range(earlier_, tensor, {}, &Observation::tensor);
+  return {found.begin(), found.end()};
 }
 
 }  // namespace trainmon::detect

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -70,6 +71,7 @@ struct Observation {
   std::int32_t rank = 0;
   DType dtype = DType::float32;
   bool is_replicated = false;    // every rank holds the same elements
+  std::uint64_t part = 0;        // of the tensor: others are other parts, of one way to cut it
   bool is_independent = false;   // nothing says how those of ranks relate
   bool forward_changes = false;  // flag::kForwardChanges
   bool is_before_step = false;   // flag::kBeforeStep
@@ -85,6 +87,8 @@ struct Observation {
   double absmax = 0.0;
   std::optional<std::uint64_t> fingerprint = {};
   std::vector<float> sketch = {};  // empty: none
+  // How far the sketch is off beyond its own rounding: it was added up of several.
+  double added = 0.0;
   // Of `update` alone. `group` is the parameter's. `decays_apart`: the optimizer takes its decay
   // of the weights apart from the step, though its group does not say so.
   std::int32_t group = -1;
@@ -118,12 +122,17 @@ class StepEvidence {
 
   void add(const Observation& one) { all_.push_back(one); }
   void add(Input&& one) { inputs_.push_back(std::move(one)); }
-  // After the last add(): of several for one place the last in the order of execution stays.
+  // After the last add(): of several for one place the last in the order of execution stays. Of
+  // unreduced gradients that ranks do not reduce to replicas, earlier() has the others.
   void sort();
   // nullptr when there is none.
   const Observation* find(std::uint32_t tensor, Quantity quantity, std::int32_t rank) const;
   // Of all ranks, ascending.
   std::vector<const Observation*> of(std::uint32_t tensor, Quantity quantity) const;
+  // Unreduced gradients of micro steps before that of find(), of its attempt, by rank.
+  std::span<const Observation> earlier(std::uint32_t tensor) const;
+  // Nothing needs them of a step that was checked.
+  void forget_earlier() { earlier_ = {}; }
   const std::vector<Observation>& all() const { return all_; }
   const std::vector<Input>& inputs() const { return inputs_; }
 
@@ -132,6 +141,7 @@ class StepEvidence {
 
  private:
   std::vector<Observation> all_;
+  std::vector<Observation> earlier_;
   std::vector<Input> inputs_;
 };
 

@@ -15,6 +15,16 @@ std::int32_t group_of(std::string_view element) {
   return group;
 }
 
+// 0 of a whole tensor. A piece with another place has another number.
+std::uint64_t part_of(const Series& series) {
+  std::uint64_t part = 0;
+  for (const Range& range : series.ranges) {
+    part = mixed(part + static_cast<std::uint64_t>(range.begin));
+    part = mixed(part + static_cast<std::uint64_t>(range.end));
+  }
+  return part;
+}
+
 }  // namespace
 
 void Parameters::add(const Series& series) {
@@ -38,6 +48,7 @@ void Parameters::add(const Series& series) {
   // What a step is computed of is compared over ranks itself.
   use.is_replicated = series.replication == Replication::identical && !is_update;
   use.is_independent = series.replication == Replication::independent;
+  use.part = part_of(series);
   if (!is_update) return;
   use.group = group_of(series.element);
   // AdamW of PyTorch before 2.7 declares nothing that tells it from Adam.
@@ -54,6 +65,7 @@ std::optional<Observation> Parameters::observe(SeriesId series, const RowState& 
   one.quantity = static_cast<Quantity>(use.quantity);
   one.dtype = use.dtype;
   one.is_replicated = use.is_replicated;
+  one.part = use.part;
   one.is_independent = use.is_independent;
   one.group = use.group;
   one.decays_apart = use.decays_apart;

@@ -39,6 +39,7 @@ class Parameters {
     std::uint32_t tensor = 0;
     DType dtype = DType::float32;
     bool is_replicated = false;
+    std::uint64_t part = 0;
     bool is_independent = false;
     std::int32_t group = -1;
     bool decays_apart = false;

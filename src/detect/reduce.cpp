@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -28,16 +29,17 @@ bool are_alike(const std::vector<Off>& off) {
 std::int32_t missing_rank(const Window& window, const Reduction& one, const Observation& reduced,
                           const std::vector<Scale>& scales) {
   const double count = static_cast<double>(window.ranks.size());
+  const auto contributions = one.contributions(window);
   std::int32_t rank = -1;
   for (const Scale& scale : scales) {
     Linear lacks;
     lacks.add(count, one.mean).add(-count / scale.factor, reduced.linear(one.evidence));
     const double bound = count * off_by(reduced, one, scale).bound / scale.factor;
-    for (const Observation* part : window.now.of(one.tensor, Quantity::grad_unreduced)) {
-      const Linear left = Linear(lacks).add(-1.0, part->linear(one.evidence));
-      if (left.norm() > bound || rank == part->rank) continue;
+    for (const auto& [of, given] : contributions) {
+      const Linear left = Linear(lacks).add(-1.0, given);
+      if (left.norm() > bound || rank == of) continue;
       if (rank >= 0) return -1;
-      rank = part->rank;
+      rank = of;
     }
   }
   return rank;
@@ -68,7 +70,9 @@ Reductions::Failed Reductions::failed(const Window& window, const Reduction& one
   finding.evidence = one.evidence;
   finding.text = kNotTheMean;
   for (const Off& each : failed.off) finding.ranks.push_back(each.reduced->rank);
-  failed.is_on_all = failed.off.size() == window.ranks.size() && are_alike(failed.off);
+  if (one.gathered) finding.ranks = one.gathered->holders;
+  failed.is_on_all =
+      one.gathered || (failed.off.size() == window.ranks.size() && are_alike(failed.off));
   if (!failed.is_on_all) return failed;
   const Observation& reduced = *failed.off.front().reduced;
   failed.missing = missing_rank(window, one, reduced, scales);
@@ -81,6 +85,20 @@ Reductions::Failed Reductions::failed(const Window& window, const Reduction& one
   const Scale own = own_scale(reduced, one);
   failed.has_own_factor = is_clipping(own.factor) && off_by(reduced, one, own).is_within();
   return failed;
+}
+
+// Whoever holds a shard of one tensor may be what is wrong with all of them.
+void Reductions::name_holders(std::vector<Failed>& all) {
+  const auto is_unknown = [](const Failed& one) {
+    return one.reduction->gathered && one.missing < 0;
+  };
+  std::set<std::int32_t> holders;
+  for (const Failed& one : all) {
+    if (is_unknown(one)) holders.insert(one.finding.ranks.begin(), one.finding.ranks.end());
+  }
+  for (Failed& one : all) {
+    if (is_unknown(one)) one.finding.ranks.assign(holders.begin(), holders.end());
+  }
 }
 
 // What clips each tensor by a limit of its own, as adaptive clipping does, leaves the same on all
@@ -126,7 +144,7 @@ void Reductions::report(std::vector<Failed>& all, Findings& found) {
 
 void Reductions::check(const Window& window, Findings& found) {
   if (window.ranks.size() < 2) return;
-  for (const auto& [optimizer, all] : reductions(window)) {
+  for (const auto& [optimizer, all] : reductions(window, micro_steps_)) {
     Group group{optimizer, all, {}};
     for (const Reduction& one : all) group.tensors.push_back(one.tensor);
     check(window, group, found);
@@ -151,13 +169,13 @@ void Reductions::check(const Window& window, const Group& group, Findings& found
     std::vector<Off> off;
     std::optional<Finding> first;
     for (std::size_t r = 0; r < window.ranks.size(); ++r) {
-      const Observation* reduced =
-          window.now.find(one.tensor, Quantity::grad_reduced, window.ranks[r]);
-      if (reduced == nullptr || !reduced->is_finite || !reduced->is_replicated) continue;
+      const Observation* const reduced = one.reduced(window, window.ranks[r]);
+      if (reduced == nullptr) continue;
       ++explained[r].of;
       explained[r].by += off_by(*reduced, one, scales[r][1]).is_within() ? 1 : 0;
       explained[r].squares += reduced->sum_sq;
-      if (may_be_clipped_alone(*reduced)) continue;
+      // What was gathered is the same on all ranks.
+      if (may_be_clipped_alone(*reduced) || (one.gathered && r > 0)) continue;
       found.checked(Check::reduce, one.evidence);
       if (are_meant[r]) continue;
       const Off nearest = nearest_of(*reduced, one, scales[r]);
@@ -169,6 +187,7 @@ void Reductions::check(const Window& window, const Group& group, Findings& found
     }
     if (first) all_failed.push_back(failed(window, one, std::move(off), scales.front(), *first));
   }
+  name_holders(all_failed);
   report(all_failed, found);
   std::vector<Scaled> factors;
   for (std::size_t r = 0; r < window.ranks.size(); ++r) {

@@ -27,6 +27,29 @@ double bound_of(const Observation& reduced, const Reduction& one, double factor)
          reduced.count * 2.0 * unit * smallest_normal(reduced.dtype);
 }
 
+bool are_equally_large(const std::vector<const Observation*>& all) {
+  return std::ranges::all_of(
+      all, [&](const Observation* one) { return one->count == all.front()->count; });
+}
+
+// Without earlier micro steps.
+std::optional<Reduction> reduction_of(const Window& window, std::uint32_t tensor) {
+  const auto parts = window.now.of(tensor, Quantity::grad_unreduced);
+  if (parts.size() != window.ranks.size()) return std::nullopt;
+  if (!std::ranges::all_of(parts, &Observation::is_finite)) return std::nullopt;
+  if (std::ranges::any_of(parts, &Observation::is_independent)) return std::nullopt;
+  Reduction one;
+  one.tensor = tensor;
+  const auto reduced = window.now.of(tensor, Quantity::grad_reduced);
+  if (std::ranges::none_of(reduced, &Observation::is_replicated)) {
+    if (!are_equally_large(parts)) return std::nullopt;
+    one.gathered = gathered(reduced, parts.front()->count);
+    if (!one.gathered) return std::nullopt;
+  }
+  take_mean(window, one);
+  return one;
+}
+
 // A number that a person writes: of at most two digits, or a few bits as 0.375.
 bool is_round(double value, double tolerance) {
   if (value == 0.0 || !std::isfinite(value)) return false;
@@ -39,25 +62,58 @@ bool is_round(double value, double tolerance) {
 
 }  // namespace
 
-std::map<std::int32_t, std::vector<Reduction>> reductions(const Window& window) {
-  std::map<std::int32_t, std::vector<Reduction>> all;
-  const double count = static_cast<double>(window.ranks.size());
-  for (std::uint32_t tensor = 0; tensor < window.tensors.size(); ++tensor) {
-    const auto parts = window.now.of(tensor, Quantity::grad_unreduced);
-    if (parts.size() != window.ranks.size()) continue;
-    if (!std::ranges::all_of(parts, &Observation::is_finite)) continue;
-    if (std::ranges::any_of(parts, &Observation::is_independent)) continue;
-    Reduction one;
-    one.tensor = tensor;
-    std::vector<const Observation*> all_of_it = window.now.of(tensor, Quantity::grad_reduced);
-    all_of_it.insert(all_of_it.end(), parts.begin(), parts.end());
-    one.evidence = evidence_of_sums(all_of_it);
-    for (const Observation* part : parts) one.mean.add(1.0 / count, part->linear(one.evidence));
-    const DType dtype = parts.front()->dtype;
-    one.bound = (count + 2.0) * unit_roundoff(dtype) * one.mean.size + one.mean.stored +
-                parts.front()->count * count * smallest_normal(dtype) * unit_roundoff(dtype);
-    all[window.tensors[tensor].optimizer].push_back(one);
+void take_mean(const Window& window, Reduction& one) {
+  const auto parts = window.now.of(one.tensor, Quantity::grad_unreduced);
+  std::vector<const Observation*> rows = parts;
+  if (one.adds_up) {
+    for (const Observation& earlier : window.now.earlier(one.tensor)) rows.push_back(&earlier);
   }
+  std::vector<const Observation*> all = window.now.of(one.tensor, Quantity::grad_reduced);
+  if (one.gathered) all = {&one.gathered->whole};
+  all.insert(all.end(), rows.begin(), rows.end());
+  one.evidence = evidence_of_sums(all);
+  const double ranks = static_cast<double>(window.ranks.size());
+  const double micro_steps = static_cast<double>(rows.size()) / ranks;
+  one.mean = {};
+  for (const Observation* row : rows) one.mean.add(1.0 / ranks, row->linear(one.evidence));
+  const Observation& first = *parts.front();
+  // Means of micro steps add up in the dtype of the reduced gradient.
+  const double unit = std::max(unit_roundoff(first.dtype),
+                               micro_steps > 1.0 ? unit_roundoff(one.gathered->whole.dtype) : 0.0);
+  one.bound =
+      (ranks + micro_steps + 1.0) * unit * one.mean.size + one.mean.stored +
+      first.count * ranks * micro_steps * smallest_normal(first.dtype) * unit_roundoff(first.dtype);
+}
+
+const Observation* Reduction::reduced(const Window& window, std::int32_t rank) const {
+  if (gathered) return &gathered->whole;
+  const Observation* const one = window.now.find(tensor, Quantity::grad_reduced, rank);
+  return one != nullptr && one->is_finite && one->is_replicated ? one : nullptr;
+}
+
+std::vector<std::pair<std::int32_t, Linear>> Reduction::contributions(const Window& window) const {
+  std::vector<std::pair<std::int32_t, Linear>> all;
+  for (const Observation* last : window.now.of(tensor, Quantity::grad_unreduced)) {
+    all.emplace_back(last->rank, last->linear(evidence));
+  }
+  if (!adds_up) return all;
+  std::map<std::int32_t, Linear> of_ranks(all.begin(), all.end());
+  for (const Observation& one : window.now.earlier(tensor)) {
+    all.emplace_back(one.rank, one.linear(evidence));
+    of_ranks[one.rank].add(1.0, all.back().second);
+  }
+  all.insert(all.end(), of_ranks.begin(), of_ranks.end());
+  return all;
+}
+
+std::map<std::int32_t, std::vector<Reduction>> reductions(const Window& window,
+                                                          ReducedMicroSteps& known) {
+  std::map<std::int32_t, std::vector<Reduction>> all;
+  for (std::uint32_t tensor = 0; tensor < window.tensors.size(); ++tensor) {
+    std::optional<Reduction> one = reduction_of(window, tensor);
+    if (one) all[window.tensors[tensor].optimizer].push_back(std::move(*one));
+  }
+  for (auto& [optimizer, of_it] : all) settle_micro_steps(window, of_it, known);
   return all;
 }
 
@@ -112,8 +168,8 @@ std::vector<ScaledTensor> scaled_of(const Window& window, const std::vector<Redu
                                     std::int32_t rank) {
   std::vector<ScaledTensor> scaled;
   for (const Reduction& one : all) {
-    const Observation* const reduced = window.now.find(one.tensor, Quantity::grad_reduced, rank);
-    if (reduced == nullptr || !reduced->is_finite || may_be_clipped_alone(*reduced)) continue;
+    const Observation* const reduced = one.reduced(window, rank);
+    if (reduced == nullptr || may_be_clipped_alone(*reduced)) continue;
     scaled.push_back({&one, reduced});
   }
   return scaled;

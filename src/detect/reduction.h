@@ -4,9 +4,12 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "detect/checks.h"
+#include "detect/shards.h"
 
 namespace trainmon::detect {
 
@@ -16,12 +19,27 @@ inline constexpr const char* kNotTheMean =
 struct Reduction {
   std::uint32_t tensor = 0;
   Evidence evidence = Evidence::statistics;
-  Linear mean;         // of the unreduced gradients
-  double bound = 0.0;  // of the rounding of a reduced one
+  Linear mean;           // of the unreduced gradients
+  double bound = 0.0;    // of the rounding of a reduced one
+  bool adds_up = false;  // those of micro steps, each of which was reduced by itself
+  std::optional<Gathered> gathered = {};  // of the shards that ranks hold of the reduced one
+
+  // The whole gradient that a rank steps with, or has a shard of. nullptr: none to be checked.
+  const Observation* reduced(const Window& window, std::int32_t rank) const;
+  // What ranks gave to the mean: all of a rank, and in each micro step where these add up.
+  std::vector<std::pair<std::int32_t, Linear>> contributions(const Window& window) const;
 };
+// Sets its evidence, mean and bound by what else it says.
+void take_mean(const Window& window, Reduction& one);
+// Of one optimizer. Leaves out what has several micro steps whose way is not known.
+void settle_micro_steps(const Window& window, std::vector<Reduction>& all,
+                        ReducedMicroSteps& known);
 // Of each tensor that has an unreduced gradient of every rank, by optimizer. Where nothing says how
 // those of ranks relate, as behind a communication hook that is not known, there is no equation.
-std::map<std::int32_t, std::vector<Reduction>> reductions(const Window& window);
+// Nor is there one where ranks hold shards that do not make one whole. Of several micro steps the
+// way must be known: from this step, or from `known`.
+std::map<std::int32_t, std::vector<Reduction>> reductions(const Window& window,
+                                                          ReducedMicroSteps& known);
 
 // The gradients of one optimizer.
 struct Reductions::Group {

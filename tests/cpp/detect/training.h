@@ -10,6 +10,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "detect/engine.h"
@@ -88,6 +89,11 @@ class Training {
   bool rank_1_by_operations = false;     // whose sums have other low bits
   float decay = 0.0F;
   std::vector<std::int32_t> attempts;  // by rank, of this step; empty: the first
+  // Ranks hold shards of all but unreduced gradients, as FSDP2 cuts a vector; so many in a group.
+  int shards = 0;
+  std::optional<std::pair<std::size_t, std::size_t>> lost;  // tensor, rank: no row of its gradient
+  int micro_steps = 1;
+  bool reduces_each = false;  // micro step by itself; else all at the end
   // Between the reduction and the step, and between two steps.
   std::function<void()> after_backward, before_step, after_update;
 
@@ -101,8 +107,7 @@ class Training {
     }
     StepEvidence evidence(restart, step_);
     each([&](std::size_t i) { observe_all(evidence, Quantity::weight_before, i, &Rank::w); });
-    backward();
-    each([&](std::size_t i) { observe_all(evidence, Quantity::grad_unreduced, i, &Rank::local); });
+    backward(evidence);
     if (after_backward) after_backward();
     clip_all();
     each([&](std::size_t i) { observe_all(evidence, Quantity::grad_reduced, i, &Rank::reduced); });
@@ -127,7 +132,32 @@ class Training {
     for (std::size_t i = 0; i < sizes_.size(); ++i) use(i);
   }
 
-  void backward() {
+  void backward(StepEvidence& evidence) {
+    std::vector<Rank> before;
+    for (accum_ = 0; accum_ < micro_steps; ++accum_) {
+      before = all_;
+      draw_gradients();
+      if (accum_ > 0 && !reduces_each) add_gradients(before, &Rank::local);
+      each(
+          [&](std::size_t i) { observe_all(evidence, Quantity::grad_unreduced, i, &Rank::local); });
+      reduce();
+      if (accum_ > 0 && reduces_each) add_gradients(before, &Rank::reduced);
+    }
+    accum_ = micro_steps - 1;
+  }
+
+  void add_gradients(const std::vector<Rank>& before, std::vector<std::vector<T>> Rank::*member) {
+    for (std::size_t r = 0; r < all_.size(); ++r) {
+      for (std::size_t i = 0; i < sizes_.size(); ++i) {
+        for (std::size_t at = 0; at < sizes_[i]; ++at) {
+          T& x = (all_[r].*member)[i][at];
+          x = rounded<T>(to_float((before[r].*member)[i][at]) + to_float(x));
+        }
+      }
+    }
+  }
+
+  void draw_gradients() {
     for (Rank& rank : all_) {
       rank.local.clear();
       for (std::size_t i = 0; i < sizes_.size(); ++i) {
@@ -141,6 +171,9 @@ class Training {
         }
       }
     }
+  }
+
+  void reduce() {
     for (Rank& rank : all_) rank.reduced = rank.local;
     for (std::size_t i = 0; i < sizes_.size(); ++i) {
       for (std::size_t at = 0; at < sizes_[i]; ++at) {
@@ -220,16 +253,22 @@ class Training {
   void observe_all(StepEvidence& evidence, Quantity quantity, std::size_t i,
                    std::vector<std::vector<T>> Rank::*member) {
     for (std::size_t r = 0; r < all_.size(); ++r) {
+      if (quantity == Quantity::grad_reduced && lost == std::pair(i, r)) continue;
       const std::vector<T>& elements = (all_[r].*member)[i];
-      const std::int64_t size = std::ssize(elements);
+      std::int64_t begin = 0, size = std::ssize(elements);
+      if (shards > 0 && quantity != Quantity::grad_unreduced) {
+        const std::int64_t most = (size + shards - 1) / shards;
+        begin = std::min(size, most * (static_cast<std::int64_t>(r) % shards));
+        size = std::min(size - begin, most);
+      }
       TensorView view;
-      view.data = elements.data();
+      view.data = elements.data() + begin;
       view.dtype = std::is_same_v<T, float> ? DType::float32 : DType::bfloat16;
       view.ndim = 1;
       view.sizes = &size;
       trainmon::Check check;
-      const RowState state = measure(view, 0, check);
-      add(evidence, quantity, i, r, view.dtype, state, row_check(check));
+      const RowState state = measure(view, begin, check);
+      add(evidence, quantity, i, r, view.dtype, state, row_check(check), begin);
     }
   }
 
@@ -254,14 +293,17 @@ class Training {
   }
 
   void add(StepEvidence& evidence, Quantity quantity, std::size_t i, std::size_t r, DType dtype,
-           const RowState& state, const RowCheck& taken) {
+           const RowState& state, const RowCheck& taken, std::int64_t begin = 0) {
     Observation one = observe(state, 0, 1.0, has_checks ? &taken : nullptr);
     one.tensor = static_cast<std::uint32_t>(i);
     one.quantity = quantity;
     one.rank = static_cast<std::int32_t>(r);
     one.seq = seq_++;
     one.dtype = dtype;
-    one.is_replicated = quantity != Quantity::grad_unreduced && quantity != Quantity::update;
+    one.accum = accum_;
+    one.is_replicated =
+        shards == 0 && quantity != Quantity::grad_unreduced && quantity != Quantity::update;
+    one.part = static_cast<std::uint64_t>(begin);
     if (quantity == Quantity::update) one.group = 1;
     one.is_independent = are_independent && quantity == Quantity::grad_unreduced;
     one.forward_changes = forward_changes && quantity == Quantity::weight_before;
@@ -282,6 +324,7 @@ class Training {
   std::vector<Tensor> tensors_;
   std::optional<Engine> engine_;
   std::int64_t step_ = 0;
+  std::int32_t accum_ = 0;  // the micro step
   std::uint64_t seq_ = 0;
 };
 

@@ -298,6 +298,12 @@ def parameters_under(wrappers: list[Wrapper]) -> list[Parameter]:
     return list(found.values())
 
 
+def rounded_in_reduction(reduced_in: torch.dtype | None, dtype: torch.dtype) -> bool:
+    """Whether gradients of this dtype are reduced in one that does not have all their numbers: what
+    comes of it is not their mean."""
+    return reduced_in is not None and torch.promote_types(reduced_in, dtype) != reduced_in
+
+
 def has_post_accumulate_hook() -> bool:
     """The hook that sees unreduced gradients exists since torch 2.1."""
     return hasattr(torch.Tensor, "register_post_accumulate_grad_hook")

@@ -19,6 +19,7 @@ from trainmon.torch.wrappers.contract import (
     Parameter,
     Placement,
     parameters_of,
+    rounded_in_reduction,
 )
 from trainmon.torch.wrappers.enclosing import owner_of
 
@@ -33,6 +34,7 @@ class Place:
     original: Tensor | None  # use_orig_params: the user's tensor, which then is the local piece
     held: tuple  # (offset in the local flat parameter, begin and end in the parameter), () if elsewhere
     sharded: bool
+    is_mean: bool  # what a reduction makes of gradients
 
 
 class Fsdp1(InPieces):
@@ -48,7 +50,7 @@ class Fsdp1(InPieces):
             around = [w for w in (around_of(root),) if w is not None]
             for wrapper in (*around, *fsdp1_type().fsdp_modules(root)):
                 if wrapper._handle is not None:
-                    self._look_at(wrapper._handle)
+                    self._look_at(wrapper._handle, _gives_mean(wrapper))
         except AttributeError as error:
             self.moved = str(error)
 
@@ -59,7 +61,7 @@ class Fsdp1(InPieces):
             return False
         return any(isinstance(m, kind) for m in root.modules()) or around_of(root) is not None
 
-    def _look_at(self, handle) -> None:
+    def _look_at(self, handle, is_mean: bool) -> None:
         flat, begin, at = handle.flat_param, 0, 0
         originals = flat._params if handle._use_orig_params else [None] * len(flat._param_infos)
         by_name = {}
@@ -71,7 +73,9 @@ class Fsdp1(InPieces):
                 if shard.in_shard:
                     first, end = shard.intra_param_start_idx, shard.intra_param_end_idx + 1
                     held = shard.offset_in_shard, first, end
-                place = Place(flat, begin, tuple(shape), tensor, held, handle.uses_sharded_strategy)
+                place = Place(
+                    flat, begin, tuple(shape), tensor, held, handle.uses_sharded_strategy, is_mean
+                )
                 if tensor is None:  # no tensor of the model stands for it: one that has no data
                     tensor = torch.empty(shape, dtype=flat.dtype, device="meta")
                     tensor.requires_grad_(flat.requires_grad)
@@ -131,10 +135,24 @@ class Fsdp1(InPieces):
         if place is None:
             return Placement("independent", full_shape=shape)
         if kind in BEFORE_REDUCTION:
-            return Placement("partial", full_shape=shape)
+            return Placement("partial" if place.is_mean else "independent", full_shape=shape)
         if not place.sharded:
             return Placement("identical", full_shape=shape)
         return Placement("union", "flat", (place.held[1:],), shape)
+
+    def has_gradient(self, parameter):
+        place = self.places.get(id(parameter.tensor))
+        return (place is None or bool(place.held)) and super().has_gradient(parameter)
+
+    def not_checked(self):
+        if all(place.is_mean for place in self.places.values()):
+            return []
+        return [
+            (
+                "reduce of gradients",
+                "their reduce_dtype or a communication hook may not give their mean",
+            )
+        ]
 
     def hook_gradients(self, parameters, registry):
         not_covered = registry.adapter.coverage.not_covered
@@ -171,6 +189,16 @@ class Slices:
 def fsdp1_type():
     """The class; None where nobody has loaded it."""
     return getattr(sys.modules.get("torch.distributed.fsdp"), "FullyShardedDataParallel", None)
+
+
+def _gives_mean(wrapper) -> bool:
+    """Whether a reduction is known to give the mean of gradients."""
+    try:
+        handle = wrapper._handle
+        is_rounded = rounded_in_reduction(handle._reduce_dtype, handle._fwd_bwd_param_dtype)
+        return wrapper._comm_hook is None and not is_rounded
+    except AttributeError:
+        return False
 
 
 def around_of(root: nn.Module) -> nn.Module | None:

@@ -2,11 +2,12 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 from trainmon.torch.hooks.dynamo import compiling
 from trainmon.torch.hooks.hook import Hook, ModuleHook
 from trainmon.torch.hooks.unseen import unseen
-from trainmon.torch.wrappers.contract import BEFORE_REDUCTION, Placement
+from trainmon.torch.wrappers.contract import BEFORE_REDUCTION, Placement, rounded_in_reduction
 from trainmon.torch.wrappers.dtensors import DTensors
 
 
@@ -16,6 +17,7 @@ class Fsdp2(DTensors):
     def __init__(self, root, optimizers=()):
         super().__init__(root, optimizers)
         self.finders: dict[int, tuple] = {}  # id of module -> (module, FindGathered)
+        self.rounded = _is_rounded_in_reduction(root)
 
     @classmethod
     def claims(cls, root, optimizers):
@@ -32,7 +34,16 @@ class Fsdp2(DTensors):
     def placement(self, kind, parameter):
         if parameter is None:
             return Placement("union")
-        return super().placement(kind, parameter)
+        placed = super().placement(kind, parameter)
+        is_gathered = placed.space == "whole" and isinstance(parameter.tensor, self.dtensor)
+        if kind in BEFORE_REDUCTION and is_gathered:
+            return replace(placed, replication="independent" if self.rounded else "partial")
+        return placed
+
+    def not_checked(self):
+        if not self.rounded:
+            return []
+        return [("reduce of gradients", "their reduce_dtype rounds them")]
 
     def _placement(self, tensor):
         if not self.ddp and not isinstance(tensor, self.dtensor):
@@ -130,10 +141,24 @@ def _accumulates_apart(root) -> bool:
     parameter = getattr(private, "FSDPParam", None)
     if parameter is not None and not hasattr(parameter, "to_accumulated_grad_if_needed"):
         return False
+    return any(
+        reduce is not None and reduce != param for _, param, reduce in _dtypes_of_policies(root)
+    )
+
+
+def _is_rounded_in_reduction(root) -> bool:
+    for module, param, reduce in _dtypes_of_policies(root):
+        for parameter in module.parameters():
+            if rounded_in_reduction(reduce, param or parameter.dtype):
+                return True
+    return False
+
+
+def _dtypes_of_policies(root):
+    """(module, param_dtype, reduce_dtype) of what fully_shard was called on."""
     for module in root.modules():
         state = getattr(module, "_get_fsdp_state", lambda: None)()
         policy = getattr(state, "_mp_policy", None)
-        reduce = getattr(policy, "reduce_dtype", None)
-        if reduce is not None and reduce != getattr(policy, "param_dtype", None):
-            return True
-    return False
+        if policy is not None:
+            dtypes = (getattr(policy, name, None) for name in ("param_dtype", "reduce_dtype"))
+            yield module, *dtypes
