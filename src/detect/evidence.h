@@ -105,6 +105,9 @@ struct Observation {
 };
 // Whether two rows are of equal elements.
 bool are_equal(const Observation& a, const Observation& b);
+// Whether rows without fingerprints differ as sums over equal elements do that are added in another
+// order: elements lie in memory in another one, as after .to(memory_format=...).
+bool may_be_reordered(const Observation& a, const Observation& b);
 // Whether that can be told: without fingerprints both must be measured alike.
 bool are_comparable(const Observation& a, const Observation& b);
 // By what these are compared for equality, and in equations: checks where all of them have one.

@@ -69,6 +69,9 @@ void Gaps::check(const Window& window, Findings& found) {
 std::string Gaps::reason(const Window& window, const Changed& one, const OfRank& rank) const {
   std::string own = window.why_own(*window.before, *one.after);
   if (!own.empty()) return own;
+  if (may_be_reordered(*one.before, *one.after)) {
+    return "only the last bits of their sums did, as where their elements lie in another order";
+  }
   if (rank.changed > 1 && 2 * rank.changed > rank.compared) {
     return "most weights did so at once, as where a program loads or averages them";
   }

@@ -67,6 +67,29 @@ TEST(Engine, AnyBitOfAWeightBetweenStepsIsAGap) {
   }
 }
 
+// As .to(memory_format=torch.channels_last) leaves them.
+TEST(Engine, ElementsThatLieInAnotherOrderAreNoVerdict) {
+  for (const bool has_checks : {false, true}) {
+    for (const bool is_changed : {false, true}) {
+      Training<float> training(35, 1, kSizes, Formula::adam);
+      training.has_checks = has_checks;
+      training.before_step = [&] {
+        if (training.steps() != 7) return;
+        auto& all = training.ranks()[0];
+        for (auto* const held : {&all.w, &all.m, &all.v}) std::ranges::reverse((*held)[4]);
+        if (is_changed) all.w[4][9] = std::nextafter(all.w[4][9], 9.0F);
+      };
+      for (int step = 0; step < 12; ++step) training.step();
+      const auto verdict = training.findings().verdict();
+      // A fingerprint knows where each element is.
+      ASSERT_EQ(verdict.has_value(), is_changed || has_checks);
+      if (verdict) {
+        expect_place(training.findings().all()[*verdict], Check::gap, Stage::weights, {0}, {4});
+      }
+    }
+  }
+}
+
 TEST(Engine, AnAnnouncedEditIsNoGap) {
   Training<float> training(5, 2, kSizes, Formula::adam);
   for (int step = 0; step < 12; ++step) {
