@@ -105,8 +105,8 @@ struct Observation {
 };
 // Whether two rows are of equal elements.
 bool are_equal(const Observation& a, const Observation& b);
-// Whether rows without fingerprints differ as sums over equal elements do that are added in another
-// order: elements lie in memory in another one, as after .to(memory_format=...).
+// Whether rows without fingerprints differ as sums of equal elements in another order do. Elements
+// lie so in memory after .to(memory_format=...).
 bool may_be_reordered(const Observation& a, const Observation& b);
 // Whether that can be told: without fingerprints both must be measured alike.
 bool are_comparable(const Observation& a, const Observation& b);

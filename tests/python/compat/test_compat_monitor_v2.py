@@ -11,6 +11,7 @@ from torch import nn
 
 from trainmon.compat.msprobe.core.monitor_v2 import TrainerMonitorV2 as Exported
 from trainmon.compat.msprobe.core.monitor_v2.trainer import TrainerMonitorV2
+from trainmon.compat.msprobe.monitor_v2_config import micro_steps
 
 OPS = ["min", "max", "mean", "norm", "nans"]
 BASE = ["vpp_stage", "step", "module_name", "scope"]
@@ -329,6 +330,16 @@ def test_bad_configurations(tmp_path, caplog):
     for word in ("step_count_per_record", "rank", "zeros"):
         assert word in caplog.text
     assert Exported is TrainerMonitorV2
+
+
+@pytest.mark.parametrize("targets", [10, [None], {"a": 1}, ["0", 3]])
+def test_bad_targets_and_numbers_of_micro_steps(targets, tmp_path, caplog):
+    with caplog.at_level(logging.WARNING):
+        found = monitor_of(tmp_path, {"module": {"targets": targets}})
+    assert found._checked["monitors"]["module"]["targets"] == []
+    assert f"targets should be a list of str, not {targets!r}" in caplog.text
+    assert micro_steps({"micro_batch_number": math.inf}, {"grad_acc_steps": 3}) == 3
+    assert micro_steps({"micro_batch_number": math.nan}, {}) == 1
 
 
 def test_nothing_of_training_changes(tmp_path):

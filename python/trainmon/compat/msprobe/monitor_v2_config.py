@@ -96,11 +96,17 @@ def _monitors(given) -> dict[str, dict]:
         own["ops"] = _ops(settings.get("ops"))
         found[name] = own
     if "module" in found:
-        targets = found["module"]["targets"] or []
-        found["module"]["targets"] = [targets] if isinstance(targets, str) else list(targets)
+        found["module"]["targets"] = _targets(found["module"]["targets"] or [])
     if "cc" in found:
         found["cc"]["module_ranks"] = sorted(_ranks("module_ranks", found["cc"]["module_ranks"]))
     return found
+
+
+def _targets(given) -> list[str]:
+    names = [given] if isinstance(given, str) else given
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+        names = _default("targets", given, "a list of str", MONITORS["module"])
+    return list(names)
 
 
 def _ops(names) -> list[str]:
@@ -128,7 +134,7 @@ def micro_steps(settings: dict, context: dict) -> int:
         for key in ("micro_batch_number", "grad_acc_steps"):
             try:
                 count = int(place.get(key))
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 continue
             if count > 0:
                 return count
