@@ -218,10 +218,25 @@ def test_a_mask_of_attention_is_no_fault(tmp_path, capfd, keys):
     assert "mask" not in top and "linear2.weight" in top
 
 
+def test_a_mask_that_only_some_batches_have_is_none(tmp_path):
+    masked(tmp_path, causal_from=2, kinds=["grads", "activations"])
+    assert trainmon.first_bad(tmp_path) is None
+    assert trainmon.diagnose(tmp_path)["verdict"] is None
+
+
 def test_minus_infinity_where_it_was_finite_before_is_a_fault(tmp_path):
-    masked(tmp_path / "run", causal_from=2, kinds=["grads", "activations"])
-    found = trainmon.first_bad(tmp_path / "run")
-    assert (found.step, found.kind) == (2, "actv") and "mask" in found.element
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Identity())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with trainmon.watch(model, optimizer, kinds=["grads", "activations"], out=tmp_path):
+        for step in range(4):
+            weight = model[0].weight
+            with torch.no_grad():
+                model[0].bias[1] = -math.inf if step >= 2 else 0.0
+            (model(torch.ones(2, 4))[:, 2:].square().mean() + weight.sum()).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    found = trainmon.first_bad(tmp_path)
+    assert (found.step, found.kind, found.element) == (2, "actv", "output")
 
 
 def test_a_nan_in_what_the_model_is_given_comes_from_the_data(tmp_path, capfd):

@@ -2,6 +2,7 @@
 import pytest
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import trainmon
 
@@ -63,3 +64,32 @@ def test_it_sees_what_it_sees_without_us(tmp_path, name, declares):
     bare = losses_of(tmp_path, None, declares)
     assert "linear" in bare[1]
     assert losses_of(tmp_path, SETTINGS[name], declares) == bare
+
+
+class Dispatched(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.calls.append(str(function))
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("kinds", ["grads", "weights", "moments", "activations", "update", "input"])
+def test_a_dispatch_mode_sees_no_call_of_ours(kinds, tmp_path):
+    seen = []
+    for watched in (False, True):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 4))
+        optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+        if watched:
+            monitor = trainmon.watch(model, optimizer, kinds=[kinds], out=tmp_path)
+        with Dispatched() as mode:
+            for _ in range(3):
+                optimizer.zero_grad()
+                model(torch.ones(4, 8)).square().mean().backward()
+                optimizer.step()
+        seen.append(mode.calls)
+    assert monitor.stop()["rows_produced"] > 0
+    assert seen[0] == seen[1]
