@@ -93,3 +93,30 @@ def test_a_dispatch_mode_sees_no_call_of_ours(kinds, tmp_path):
         seen.append(mode.calls)
     assert monitor.stop()["rows_produced"] > 0
     assert seen[0] == seen[1]
+
+
+class Counted(torch.Tensor):
+    calls: list = []
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        cls.calls.append(str(function))
+        return super().__torch_function__(function, types, args, kwargs or {})
+
+
+@pytest.mark.parametrize("kinds", ["grads", "activations", "input"])
+def test_a_class_of_what_the_model_is_given_sees_no_call_of_ours(kinds, tmp_path):
+    seen = []
+    for watched in (False, True):
+        model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 4))
+        optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+        if watched:
+            monitor = trainmon.watch(model, optimizer, kinds=[kinds], out=tmp_path)
+        Counted.calls = []
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(4, 8).as_subclass(Counted)).square().mean().backward()
+            optimizer.step()
+        seen.append(Counted.calls)
+    assert monitor.stop()["rows_produced"] > 0
+    assert seen[0] == seen[1] and seen[0]

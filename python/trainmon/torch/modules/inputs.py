@@ -82,7 +82,7 @@ class BeforeForward(Hook):
             return
         try:
             if current_task() == IDLE and torch.is_grad_enabled():
-                with unseen():
+                with unseen(from_tensors=True):
                     self.inputs.given(self.chunk, args, kwargs or {})
         except Exception as error:
             self.inputs.part.failed(error)
