@@ -71,9 +71,8 @@ class Plain(Wrapper):
         if self.ranks == 1:
             return Placement("identical", full_shape=shape)
         is_alone = parameter is not None and id(parameter.tensor) in self.of_one_rank
-        if (
-            not self.ddp or self.groups or is_alone
-        ):  # several processes, and nothing that says how they relate
+        # Several processes, and nothing that says how they relate.
+        if not self.ddp or self.groups or is_alone:
             return Placement("independent", full_shape=shape)
         if parameter is None:
             return Placement("union")
