@@ -15,7 +15,7 @@ class Volume:
     ValueError where that is more than MOST_PER_DAY at one step a second, unless allow_volume is set."""
 
     def __init__(self, config: dict, rows: int, who: dict):
-        identity = {"world_size": int(os.environ.get("WORLD_SIZE", 1)), **who}
+        identity = {"world_size": _launched(), **who}
         ranks = len(config["ranks"]) or identity["world_size"]
         every = config["every"] or (1 if identity["world_size"] <= 4 else 10)
         row_bytes = sum(ROW_BYTES.get(sink, 0) for sink in config["sinks"])
@@ -54,3 +54,11 @@ def in_bytes(count: float) -> str:
             )
         count /= 1000
     return ""
+
+
+def _launched() -> int:
+    """Ranks of the launcher; 1 where its variable is no number, as in the core."""
+    try:
+        return max(1, int(os.environ.get("WORLD_SIZE", "")))
+    except ValueError:
+        return 1

@@ -255,6 +255,14 @@ def test_too_much_a_day_is_refused_by_name_and_size(tmp_path):
         trainmon.watch(model, optimizer, sinks=["csv"], **settings)
 
 
+@pytest.mark.parametrize("ranks", ["", "two", "-3"])
+def test_a_launcher_whose_variable_is_no_number_is_none(ranks, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", ranks)
+    model, optimizer = training()
+    trainmon.watch(model, optimizer, out=tmp_path / "run").stop()
+    assert (tmp_path / "run" / "rank_00000").exists()
+
+
 def test_a_fast_run_that_writes_too_much_is_told(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(volume, "MOST_PER_DAY", 50e6)
     model, optimizer = training()
