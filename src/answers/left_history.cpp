@@ -25,15 +25,13 @@ bool is_of_features(std::string_view kind) {
 }
 
 // Rows of a piece, as much of them as histories need.
-struct Ahead {
-  struct Row {
-    RowPlace place;
-    std::uint32_t series = 0;
-    double value = 0.0;
-    std::int64_t elements = 0;
-  };
-  std::vector<Row> rows;
+struct RowAhead {
+  RowPlace place;
+  std::uint32_t series = 0;
+  double value = 0.0;
+  std::int64_t elements = 0;
 };
+using Ahead = std::vector<RowAhead>;
 
 }  // namespace
 
@@ -113,7 +111,7 @@ std::optional<LeftHistory> left_history(const OpenedRun& run, ReadOptions option
     RunStream::Take take;
     take.row = [&](const ReadRow& row) {
       const std::optional<double> value = history_value(row, series[row.series], Stat::norm);
-      if (value) made.rows.push_back({row, row.series, *value, row.state.count});
+      if (value) made.push_back({row, row.series, *value, row.state.count});
     };
     constexpr std::array kStats = {Stat::norm, Stat::count};
     take.columns = columns_of(std::span<const Stat>(kStats));
@@ -124,7 +122,7 @@ std::optional<LeftHistory> left_history(const OpenedRun& run, ReadOptions option
   MadeAhead<Ahead> ahead(pieces.size(), threads_with_pieces(options.threads), read);
   for (std::size_t i = 0; const std::optional<Ahead> piece = ahead.next(); ++i) {
     if (i > 0 && pieces[i].rank != pieces[i - 1].rank) end_rank();
-    for (const Ahead::Row& row : piece->rows) {
+    for (const RowAhead& row : *piece) {
       lines.add(row.place, row.series, row.value, row.elements);
     }
   }

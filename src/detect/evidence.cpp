@@ -122,6 +122,17 @@ bool are_comparable(const Observation& a, const Observation& b) {
   return (a.fingerprint && b.fingerprint) || a.by_operations == b.by_operations;
 }
 
+bool are_replicas(const std::vector<const Observation*>& ranks) {
+  return ranks.size() > 1 && std::ranges::all_of(ranks, [&](const Observation* one) {
+           return one->is_replicated && are_comparable(*one, *ranks.front());
+         });
+}
+
+bool are_all_equal(const std::vector<const Observation*>& ranks) {
+  return std::ranges::all_of(
+      ranks, [&](const Observation* one) { return are_equal(*one, *ranks.front()); });
+}
+
 Evidence evidence_of_bits(const std::vector<const Observation*>& all) {
   const auto has = [](const Observation* one) { return one->fingerprint.has_value(); };
   return std::ranges::all_of(all, has) ? Evidence::fingerprints : Evidence::statistics;

@@ -110,6 +110,10 @@ bool are_equal(const Observation& a, const Observation& b);
 bool may_be_reordered(const Observation& a, const Observation& b);
 // Whether that can be told: without fingerprints both must be measured alike.
 bool are_comparable(const Observation& a, const Observation& b);
+// Whether these are of one tensor that several ranks hold alike, and it can be told whether they
+// do.
+bool are_replicas(const std::vector<const Observation*>& ranks);
+bool are_all_equal(const std::vector<const Observation*>& ranks);
 // By what these are compared for equality, and in equations: checks where all of them have one.
 Evidence evidence_of_bits(const std::vector<const Observation*>& all);
 Evidence evidence_of_sums(const std::vector<const Observation*>& all);

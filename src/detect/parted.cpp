@@ -28,13 +28,7 @@ Alike gradients_alike(const Window& window, const StepEvidence& step) {
   Alike alike;
   for (std::uint32_t tensor = 0; tensor < window.tensors.size(); ++tensor) {
     const auto ranks = step.of(tensor, Quantity::grad_reduced);
-    const bool are_told = ranks.size() > 1 && std::ranges::all_of(ranks, [&](const auto* one) {
-                            return one->is_replicated && are_comparable(*one, *ranks.front());
-                          });
-    if (!are_told) continue;
-    const bool are_same = std::ranges::all_of(
-        ranks, [&](const auto* one) { return are_equal(*one, *ranks.front()); });
-    ++(are_same ? alike.same : alike.others);
+    if (are_replicas(ranks)) ++(are_all_equal(ranks) ? alike.same : alike.others);
   }
   return alike;
 }

@@ -7,17 +7,6 @@
 namespace trainmon::detect {
 namespace {
 
-bool are_all_equal(const std::vector<const Observation*>& ranks) {
-  return std::ranges::all_of(
-      ranks, [&](const Observation* one) { return are_equal(*one, *ranks.front()); });
-}
-
-bool are_replicas(const std::vector<const Observation*>& ranks) {
-  return ranks.size() > 1 && std::ranges::all_of(ranks, [&](const Observation* one) {
-           return one->is_replicated && are_comparable(*one, *ranks.front());
-         });
-}
-
 // Says which ranks are outside the largest group of equals: one of all where no group is larger
 // than the others together.
 void name_odd_ones(const std::vector<const Observation*>& ranks, Finding& finding) {

@@ -160,10 +160,9 @@ void RowsToMerge::add(const ReadRow& row) {
   }
   Place& place = place_of(row);
   const ReadRow& known = place.row;
-  const bool is_copy = row.micro_step == known.micro_step && row.flags == known.flags &&
-                       row.fate == known.fate && row.window == known.window &&
-                       same_bits(row.loss_scale, known.loss_scale) && row.shape == known.shape &&
-                       same_bits(row.state, known.state);
+  const bool is_copy = row.micro_step == known.micro_step && row.fate == known.fate &&
+                       row.window == known.window && same_bits(row.loss_scale, known.loss_scale) &&
+                       are_copies(row, known);
   if (is_copy) {
     place.copies.push_back({row.rank, row.seq});
   } else {

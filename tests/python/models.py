@@ -245,3 +245,14 @@ class Around(nn.Module):
 
 def squares(model, data):
     return model(data).pow(2).mean()
+
+
+class TiedHead(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokens = nn.Embedding(5, 3)
+        self.head = nn.Linear(3, 5, bias=False)
+        self.head.weight = self.tokens.weight
+
+    def forward(self, x):
+        return self.head(self.tokens(x))

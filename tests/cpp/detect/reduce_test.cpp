@@ -33,13 +33,7 @@ TEST(Engine, AContributionThatAllLackNamesItsRank) {
 
 TEST(Engine, ASumInsteadOfAMeanIsAReductionOfAll) {
   Training<float> training(7, 3, kSizes, Formula::sgd);
-  const Finding one = found_after(training, nullptr, [&] {
-    for (auto& rank : training.ranks()) {
-      for (auto& g : rank.reduced) {
-        for (float& x : g) x *= 3.0F;
-      }
-    }
-  });
+  const Finding one = found_after(training, nullptr, [&] { multiply(training, 3.0F); });
   EXPECT_EQ(check_name(one.check), "reduce");
   EXPECT_EQ(one.step, 7);
   EXPECT_EQ(one.tensors.size(), kSizes.size());
@@ -51,11 +45,7 @@ TEST(Engine, RoundingThatIsAlikeInAllGradientsIsNoFactor) {
   training.has_checks = true;
   training.after_backward = [&] {
     if (training.steps() < 5) return;
-    for (auto& rank : training.ranks()) {
-      for (auto& g : rank.reduced) {
-        for (float& x : g) x *= 0.9999999F;
-      }
-    }
+    multiply(training, 0.9999999F);
   };
   for (int i = 0; i < 30; ++i) training.step();
   EXPECT_TRUE(training.findings().all().empty());
@@ -69,11 +59,7 @@ TEST(Engine, OneFactorOfAllGradientsInEachStepIsNoClipping) {
       training.has_checks = true;
       training.after_backward = [&] {
         if (training.steps() < begin) return;
-        for (auto& rank : training.ranks()) {
-          for (auto& g : rank.reduced) {
-            for (float& x : g) x *= factor;
-          }
-        }
+        multiply(training, factor);
       };
       for (int i = 0; i < 20; ++i) training.step();
       ASSERT_EQ(training.findings().all().size(), 1U);
@@ -84,15 +70,6 @@ TEST(Engine, OneFactorOfAllGradientsInEachStepIsNoClipping) {
       EXPECT_EQ(one.step, begin);
       EXPECT_EQ(one.certain, begin > 0);
       EXPECT_NE(one.text.find("times the mean in each step"), std::string::npos) << one.text;
-    }
-  }
-}
-
-template <typename T>
-void multiply(Training<T>& training, float factor) {
-  for (auto& rank : training.ranks()) {
-    for (auto& g : rank.reduced) {
-      for (T& x : g) x = rounded<T>(to_float(x) * factor);
     }
   }
 }

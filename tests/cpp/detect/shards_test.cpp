@@ -94,11 +94,7 @@ TEST(Shards, ThatAreDoubledInAllTensorsAreNoMean) {
   Training<float> training = sharded(56, 2);
   training.after_backward = [&] {
     if (training.steps() < 5) return;
-    for (auto& rank : training.ranks()) {
-      for (auto& g : rank.reduced) {
-        for (float& x : g) x *= 2.0F;
-      }
-    }
+    multiply(training, 2.0F);
   };
   for (int i = 0; i < 20; ++i) training.step();
   ASSERT_TRUE(training.findings().verdict());
@@ -114,11 +110,7 @@ TEST(Shards, HalvedInEachStepAreNoClipping) {
   training.has_checks = true;
   training.after_backward = [&] {
     if (training.steps() < 5) return;
-    for (auto& rank : training.ranks()) {
-      for (auto& g : rank.reduced) {
-        for (float& x : g) x *= 0.5F;
-      }
-    }
+    multiply(training, 0.5F);
   };
   for (int i = 0; i < 20; ++i) training.step();
   ASSERT_EQ(training.findings().all().size(), 1U);
@@ -137,11 +129,7 @@ TEST(Shards, MultipliedByWhatVariesAreNoVerdict) {
       const auto step = training.steps();
       if (step < begin) return;
       const float factor = 1.2F + 0.7F * std::sin(1.7F * static_cast<float>(step) + 0.5F);
-      for (auto& rank : training.ranks()) {
-        for (auto& g : rank.reduced) {
-          for (float& x : g) x *= factor;
-        }
-      }
+      multiply(training, factor);
     };
     for (int i = 0; i < 40; ++i) training.step();
     EXPECT_FALSE(training.findings().verdict());

@@ -330,6 +330,16 @@ class Training {
 
 inline const std::vector<std::size_t> kSizes = {1, 3, 40, 700, 5000, 64, 2, 257};
 
+// All reduced gradients of all ranks.
+template <typename T>
+void multiply(Training<T>& training, float factor) {
+  for (auto& rank : training.ranks()) {
+    for (auto& g : rank.reduced) {
+      for (T& x : g) x = rounded<T>(to_float(x) * factor);
+    }
+  }
+}
+
 // Ten steps, a fault in the seventh, five more.
 inline Finding found_after(Training<float>& training, const std::function<void()>& between,
                            const std::function<void()>& gradients) {

@@ -15,6 +15,7 @@ import launch
 import trainmon
 import versions
 from adapter_rows import assert_is, healthy, keys, row, rows, run_json
+from models import TiedHead
 
 KINDS = ["grads", "grad_unreduced", "weights", "moments", "activations"]
 
@@ -141,30 +142,6 @@ def test_hooks_that_a_library_moves(tmp_path):
             healthy(monitor)
         results.append(model(data).detach())
     assert torch.equal(*results)
-
-
-def test_a_mode_of_the_user_sees_no_operation_of_ours(tmp_path):
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Count(TorchDispatchMode):
-        def __init__(self):
-            super().__init__()
-            self.seen = []
-
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            self.seen.append(str(function))
-            return function(*args, **(kwargs or {}))
-
-    seen = []
-    for kinds in (None, ["grads", "grad_unreduced", "weights", "moments"]):
-        model, optimizer = two_layers()
-        monitor = trainmon.watch(model, optimizer, kinds=kinds, out=tmp_path) if kinds else None
-        with Count() as mode:
-            for _ in range(3):
-                step(model, optimizer, torch.ones(2, 3))
-        seen.append(mode.seen)
-    healthy(monitor)
-    assert seen[0] == seen[1]
 
 
 # --- forwards ----------------------------------------------------------------------------------------
@@ -526,17 +503,6 @@ def test_new_parameters_that_no_optimizer_has_are_said(tmp_path, caplog):
     assert "no optimizer given to watch() has the new ones" in json.dumps(
         run_json(monitor)["not_covered"]
     )
-
-
-class TiedHead(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.tokens = nn.Embedding(5, 3)
-        self.head = nn.Linear(3, 5, bias=False)
-        self.head.weight = self.tokens.weight
-
-    def forward(self, x):
-        return self.head(self.tokens(x))
 
 
 @pytest.mark.parametrize("has_it", [False, True], ids=["no_optimizer", "optimizer"])

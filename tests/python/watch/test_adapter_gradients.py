@@ -11,6 +11,7 @@ from torch import nn
 import trainmon
 import versions
 from adapter_rows import assert_is, healthy, keys, row, rows, run_json
+from models import TiedHead
 from trainmon.torch.wrappers import contract
 
 BOTH = ["grad_unreduced", "grad_reduced"]
@@ -29,17 +30,7 @@ def sgd(model):
 
 @versions.post_accumulate_hooks
 def test_tied_parameters_are_one_with_an_alias(tmp_path):
-    class Tied(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.tokens = nn.Embedding(5, 3)
-            self.head = nn.Linear(3, 5, bias=False)
-            self.head.weight = self.tokens.weight
-
-        def forward(self, x):
-            return self.head(self.tokens(x))
-
-    model = Tied()
+    model = TiedHead()
     optimizer = sgd(model)
     with trainmon.watch(model, optimizer, kinds=BOTH, out=tmp_path) as monitor:
         model(torch.tensor([1, 2])).sum().backward()

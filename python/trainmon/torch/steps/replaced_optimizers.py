@@ -122,7 +122,8 @@ class Replaced:
             if parameter.owned and parameter.tensor.requires_grad:
                 has = id(parameter.stepped) in held
                 every.setdefault(parameter.optimizer, []).append(has)
-                shared += [parameter] if has else []
+                if has:
+                    shared.append(parameter)
         found = (index for index, has in every.items() if 2 * sum(has) >= len(has))
         index = next(found, NOBODY)
         self._others = {key: one for key, one in self._others.items() if one[0]() is not None}
