@@ -81,7 +81,8 @@ class Browser:
         while (answer := self._next(60)) is not None:
             if answer.get("id") == number:
                 if "error" in answer:
-                    raise RuntimeError(f"{method}: {answer['error']}")
+                    kind = Navigated if "navigated" in answer["error"]["message"] else RuntimeError
+                    raise kind(f"{method}: {answer['error']}")
                 return answer["result"]
             self.events.append(answer)
         raise TimeoutError(method)
@@ -156,10 +157,16 @@ class Page:
 
     def wait(self, condition: str, timeout: float = 60):
         end = time.monotonic() + timeout
-        while not self.evaluate(condition):
+        while not self._holds(condition):
             if time.monotonic() > end:
                 raise TimeoutError(f"{condition}; {self.said()}")
             time.sleep(0.02)
+
+    def _holds(self, condition: str) -> bool:
+        try:
+            return bool(self.evaluate(condition))
+        except Navigated:  # a click or a reload takes the page away while it is asked
+            return False
 
     def text(self, selector: str = "body") -> str:
         return self.evaluate(f"document.querySelector({json.dumps(selector)}).innerText")
