@@ -3,6 +3,8 @@
 #include "read/batch_places.h"
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 #include <unordered_map>
 
 #include "model/wrapping.h"
@@ -13,11 +15,26 @@ namespace {
 
 enum PackedBits : std::uint8_t { kBad = 1, kBelieved = 2 };
 
+// The numbers of one place, joined to the others by one call: a log may have many thousands.
+class PackedPlace {
+ public:
+  void add(std::uint64_t value) {
+    for (; value >= 0x80; value >>= 7) bytes_[size_++] = static_cast<char>(value | 0x80);
+    bytes_[size_++] = static_cast<char>(value);
+  }
+  void add_signed(std::int64_t value) { add(log_format::zigzag(value)); }
+  std::string_view bytes() const { return {bytes_.data(), size_}; }
+
+ private:
+  static constexpr std::size_t kNumbers = 9, kMostBytes = 10;
+  std::array<char, kNumbers * kMostBytes> bytes_;
+  std::size_t size_ = 0;
+};
+
 }  // namespace
 
 BatchPlaces::BatchPlaces(std::span<const BatchPlace> places) : size_(places.size()) {
   std::unordered_map<std::uint64_t, std::uint64_t> known;  // series -> place in series_
-  log_format::ByteWriter writer(bytes_);
   BatchPlace last;
   for (std::size_t i = 0; i < places.size(); ++i) {
     if (i % kBlock == 0) {
@@ -28,16 +45,17 @@ BatchPlaces::BatchPlaces(std::span<const BatchPlace> places) : size_(places.size
     const BatchFacts& facts = place.facts;
     const auto [series, is_new] = known.try_emplace(facts.series, series_.size());
     if (is_new) series_.push_back(facts.series);
-    writer.signed_varint(wrapping_difference(place.offset, last.offset));
-    writer.varint(place.stored);
-    writer.signed_varint(static_cast<std::int64_t>(place.number - last.number));
-    writer.varint(static_cast<std::uint64_t>(facts.rows));
-    writer.varint(static_cast<std::uint64_t>(facts.payloads));
-    writer.signed_varint(wrapping_difference(facts.first_window, last.facts.first_window));
-    writer.signed_varint(wrapping_difference(facts.last_window, facts.first_window));
-    writer.varint(series->second);
-    writer.fixed(static_cast<std::uint8_t>((facts.has_bad_rows ? kBad : 0) |
-                                           (place.is_believed ? kBelieved : 0)));
+    PackedPlace packed;
+    packed.add_signed(wrapping_difference(place.offset, last.offset));
+    packed.add(place.stored);
+    packed.add_signed(static_cast<std::int64_t>(place.number - last.number));
+    packed.add(static_cast<std::uint64_t>(facts.rows));
+    packed.add(static_cast<std::uint64_t>(facts.payloads));
+    packed.add_signed(wrapping_difference(facts.first_window, last.facts.first_window));
+    packed.add_signed(wrapping_difference(facts.last_window, facts.first_window));
+    packed.add(series->second);
+    packed.add((facts.has_bad_rows ? kBad : 0u) | (place.is_believed ? kBelieved : 0u));
+    bytes_ += packed.bytes();
     last = place;
   }
   bytes_.shrink_to_fit();

@@ -51,6 +51,7 @@ class LogIndex {
   LogContents take_contents() { return std::move(contents_); }
   void share_series(SharedSeries& shared) { shared.share(contents_.series); }
 
+  using BatchFacts = trainmon::BatchFacts;
   // Batches of one segment that follow one another. They are so many that reading them is worth a
   // call, and so few that their rows fit in memory.
   struct Piece {
@@ -59,6 +60,7 @@ class LogIndex {
     std::size_t end = 0;
     std::int64_t bytes = 0;  // in the file
     bool is_rest = false;    // a part of another one, without its beginning
+    BatchFacts facts = {};   // of all its batches
   };
   // All of them, in the order of writing; a piece has so many rows or somewhat more.
   static constexpr std::int64_t kEnoughRows = std::int64_t{1} << 16;
@@ -67,10 +69,7 @@ class LogIndex {
   std::vector<Piece> pieces_between(std::size_t first, std::size_t end) const;
   // What the writer numbered a batch; 0 where there is none.
   std::uint64_t batch_number(std::size_t batch) const;
-  // The first and the last window of its rows, over all optimizers; no window: last before first.
-  std::pair<std::int64_t, std::int64_t> windows_of(const Piece& piece) const;
 
-  using BatchFacts = trainmon::BatchFacts;
   // The first batch from `from` on that `stays` refuses, or how many there are.
   std::size_t first_without(std::size_t from,
                             const std::function<bool(const BatchFacts&)>& stays) const;

@@ -1,6 +1,5 @@
 // The second pass over a log: its rows, from the places that the first pass found.
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <optional>
 #include <span>
@@ -80,6 +79,7 @@ std::vector<LogIndex::Piece> LogIndex::pieces(std::int64_t enough) const {
       }
       pieces.back().end = i + 1;
       if (!is_in_frame) pieces.back().bytes += place.stored;
+      pieces.back().facts.add(place.facts);
       rows += place.facts.rows + place.facts.payloads;
       offset = place.offset;
       return true;
@@ -97,6 +97,14 @@ std::vector<LogIndex::Piece> LogIndex::pieces_between(std::size_t first, std::si
     const std::size_t to = std::min(end, before + piece.end);
     if (to <= before + from) continue;
     piece.is_rest = from > piece.first;
+    if (from > piece.first || to - before < piece.end) {
+      piece.facts = BatchFacts();
+      segments_[segment].places.for_each(from, to - before,
+                                         [&](std::size_t, const BatchPlace& place) {
+                                           piece.facts.add(place.facts);
+                                           return true;
+                                         });
+    }
     piece.first = from;
     piece.end = to - before;
     between.push_back(piece);
@@ -136,20 +144,6 @@ std::size_t LogIndex::first_without(std::size_t from,
     if (found < count) break;
   }
   return before;
-}
-
-std::pair<std::int64_t, std::int64_t> LogIndex::windows_of(const Piece& piece) const {
-  std::pair<std::int64_t, std::int64_t> windows = {std::numeric_limits<std::int64_t>::max(),
-                                                   std::numeric_limits<std::int64_t>::min()};
-  const auto take = [&](std::size_t, const BatchPlace& place) {
-    const BatchFacts& facts = place.facts;
-    if (facts.last_window < facts.first_window) return true;
-    windows.first = std::min(windows.first, facts.first_window);
-    windows.second = std::max(windows.second, facts.last_window);
-    return true;
-  };
-  segments_[piece.segment].places.for_each(piece.first, piece.end, take);
-  return windows;
 }
 
 namespace {

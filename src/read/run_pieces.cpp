@@ -25,7 +25,7 @@ std::vector<RunStream::StepPiece> RunStream::pieces_by_step(std::int64_t rows) c
   for (std::size_t number = 0; number < directories_.size(); ++number) {
     const Directory& directory = directories_[number];
     for (const LogIndex::Piece& piece : directory.log->pieces(rows)) {
-      const auto [first, last] = directory.log->windows_of(piece);
+      const std::int64_t first = piece.facts.first_window, last = piece.facts.last_window;
       if (last < first) continue;
       StepPiece& one = pieces.emplace_back(
           StepPiece{{piece, directory.place.rank, directory.place.restart, number}});

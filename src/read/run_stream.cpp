@@ -296,6 +296,14 @@ std::int64_t RunStream::read(const Piece& piece, const Take& take,
                              std::vector<Damage>& damage) const {
   const Directory& directory = directories_[piece.directory];
   if (directory.log == nullptr) return 0;  // forgotten
+  const bool has_all_series =
+      directory.wanted->unified.size() == directory.log->contents().series.size();
+  const auto gives = [&](const LogIndex::BatchFacts& batch) {
+    return !take.only_bad_batches || batch.has_bad_rows;
+  };
+  const Selected of_all = selected(directory, piece.facts, take.step);
+  if (of_all == Selected::none) return 0;
+  if (of_all == Selected::all && !gives(piece.facts) && has_all_series) return piece.facts.rows;
   const std::optional<std::int64_t> acc_steps = directory.facts.grad_acc_steps;
   const SeriesNumbers number_of(directory.wanted->unified);
   // What holds for all rows of a window.
@@ -316,9 +324,6 @@ std::int64_t RunStream::read(const Piece& piece, const Take& take,
   out.restart = piece.restart;
   out.rank = piece.rank;
   std::vector<const Shape*> listed;  // by the batch
-  const auto gives = [&](const LogIndex::BatchFacts& batch) {
-    return !take.only_bad_batches || batch.has_bad_rows;
-  };
   const auto take_batch = [&](RecordBatch&& batch, const LogIndex::BatchFacts& facts) {
     if (batch.rows.empty() && batch.payloads.empty()) return;
     const bool is_given = gives(facts);
@@ -357,8 +362,6 @@ std::int64_t RunStream::read(const Piece& piece, const Take& take,
     }
   };
   const auto wanted = [&](SeriesId id) { return number_of(id) >= 0; };
-  const bool has_all_series =
-      directory.wanted->unified.size() == directory.log->contents().series.size();
   constexpr Columns kToCount = {log_format::Column::series, log_format::Column::window};
   const Columns columns = columns_of(take);
   const auto choose = [&](const LogIndex::BatchFacts& batch) -> std::optional<Columns> {

@@ -51,18 +51,12 @@ bool holds_anything(const RecordBatch& batch) {
          !batch.alerts.empty() || !batch.gaps.empty();
 }
 
-void add_window(BatchFacts& facts, std::int64_t window) {
-  const bool is_first = facts.first_window > facts.last_window;
-  facts.first_window = is_first ? window : std::min(facts.first_window, window);
-  facts.last_window = is_first ? window : std::max(facts.last_window, window);
-}
-
 // What a group says of a batch takes the place of a look at its rows.
 void note_windows(LogContents& contents, const GroupedBatch& batch, BatchFacts& facts) {
   facts.rows = static_cast<std::int64_t>(batch.rows);
   facts.has_bad_rows = batch.has_bad_rows;
   for (const auto& window : batch.windows) {
-    add_window(facts, window.second);
+    facts.add_windows(window.second, window.second);
     contents.windows.insert(window.first, window.second);
   }
   facts.series = ~std::uint64_t{0};
@@ -83,7 +77,7 @@ std::int64_t count_and_drop_rows(LogContents& contents, const Optimizers& optimi
     const std::pair window(*optimizer, row.key.window);
     if (window != last_window) contents.windows.insert(window.first, window.second);
     last_window = window;
-    add_window(facts, row.key.window);
+    facts.add_windows(row.key.window, row.key.window);
     facts.series |= BatchFacts::bit(row.key.series);
     facts.has_bad_rows = facts.has_bad_rows || is_bad(row.key.flags, row.state);
     ++facts.rows;
@@ -95,7 +89,7 @@ std::int64_t count_and_drop_rows(LogContents& contents, const Optimizers& optimi
   };
   undefined += static_cast<std::int64_t>(std::erase_if(batch.payloads, is_undefined));
   for (const Payload& payload : batch.payloads) {
-    add_window(facts, payload.key.window);
+    facts.add_windows(payload.key.window, payload.key.window);
     facts.series |= BatchFacts::bit(payload.key.series);
     ++facts.payloads;
   }

@@ -2,6 +2,7 @@
 // and where those are.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <limits>
@@ -16,7 +17,8 @@ namespace trainmon {
 // Writers number series from 0; a number beyond this is looked up, not a place in a table.
 inline constexpr SeriesId kFewSeries = 1 << 22;
 
-// What is known of a batch whose rows are not in memory; all of series that are defined.
+// What is known of a batch, or of several, whose rows are not in memory; all of series that are
+// defined.
 struct BatchFacts {
   std::int64_t rows = 0;
   std::int64_t payloads = 0;
@@ -25,6 +27,18 @@ struct BatchFacts {
   bool has_bad_rows = false;  // a NaN or an infinity in one
   std::uint64_t series = 0;   // bits of those that rows and payloads may be of
   static std::uint64_t bit(SeriesId id) { return std::uint64_t{1} << id % 64; }
+  void add_windows(std::int64_t first, std::int64_t last) {
+    const bool is_first = first_window > last_window;
+    first_window = is_first ? first : std::min(first_window, first);
+    last_window = is_first ? last : std::max(last_window, last);
+  }
+  void add(const BatchFacts& other) {
+    rows += other.rows;
+    payloads += other.payloads;
+    if (other.first_window <= other.last_window) add_windows(other.first_window, other.last_window);
+    has_bad_rows = has_bad_rows || other.has_bad_rows;
+    series |= other.series;
+  }
 };
 
 struct BatchPlace {
