@@ -31,6 +31,8 @@ struct FirstBad {
   std::vector<std::string> changes;
   // The step before has no row: what went wrong may have begun in a step that was not recorded.
   bool follows_gap = false;
+  // It is a gradient of a try that was left out, and the training goes on with the same step.
+  bool was_left_out = false;
   struct OfRestart {
     ReadRow row;
     Series series;

@@ -40,9 +40,9 @@ Finding finding_of(const FirstBad& bad, std::uint32_t tensor,
   if (together.size() > 1) one.tensors.assign(together.begin(), together.end());
   one.value =
       static_cast<double>(bad.row.state.nans + bad.row.state.pos_infs + bad.row.state.neg_infs);
-  // A loss scaler makes and drops such gradients as its way of working.
+  // A loss scaler makes and drops such gradients as its way of working, be it the training's own.
   const bool is_routine = bad.row.fate == Fate::skipped && is_gradient(bad.series.kind);
-  one.certain = !is_routine || bad.row.loss_scale == 1.0;
+  one.certain = !is_routine || (bad.row.loss_scale == 1.0 && !bad.was_left_out);
   one.text = bad.came_from.empty()
                  ? bad.series.kind + " has a NaN or an infinity"
                  : "a NaN or an infinity came from " + bad.came_from + ": " + bad.why;

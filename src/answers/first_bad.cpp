@@ -124,7 +124,12 @@ class Around {
     if (row.restart != first_.restart || row.step != first_.step) return;
     const Series& series = run_.series[row.series];
     if (is_bad(row) && place(row, series) == place(first_, of_first_)) ranks_.insert(row.rank);
-    if (row.rank != first_.rank || (row.attempt != first_.attempt && !is_logged_)) return;
+    if (row.rank != first_.rank) return;
+    if (series.optimizer == of_first_.optimizer) {
+      last_try_ = std::max(last_try_, row.attempt);
+      was_taken_ = was_taken_ || row.fate == Fate::taken;
+    }
+    if (row.attempt != first_.attempt && !is_logged_) return;
     if (series.optimizer == of_first_.optimizer && series.kind == of_first_.kind &&
         row.accum == first_.accum) {
       around_.gradients.add(is_bad(row), row.seq, series.name);
@@ -137,6 +142,12 @@ class Around {
   }
   const AroundBad& around() const { return around_; }
   std::vector<int> ranks() const { return {ranks_.begin(), ranks_.end()}; }
+  // Of a try that was skipped: whether a later one took the step. A record may end in between, but
+  // a training that skips try after try is at fault.
+  bool goes_on() const {
+    constexpr std::int32_t kMostTries = 2;
+    return was_taken_ || last_try_ - first_.attempt < kMostTries;
+  }
 
  private:
   static std::tuple<std::int32_t, std::int32_t, std::int32_t, std::string_view, std::int32_t,
@@ -152,6 +163,8 @@ class Around {
   const bool is_logged_;
   AroundBad around_;
   std::set<int> ranks_;
+  std::int32_t last_try_ = 0;  // of the step, by the same optimizer
+  bool was_taken_ = false;
 };
 
 using Look = std::function<void(const ReadRow&)>;
@@ -167,12 +180,13 @@ std::optional<FirstBad> finish(const RunRows& run, const FirstRows& found, bool 
       &std::min_element(of_restarts.begin(), of_restarts.end(), [](const auto& a, const auto& b) {
          return a.second.place < b.second.place;
        })->second;
-  FirstBad bad{first->row, first->series, {}, "", "", "", {}, false, {}};
+  FirstBad bad{first->row, first->series, {}, "", "", "", {}, false, false, {}};
   bad.changes = setting_changes(run.declared, bad.row.restart, bad.row.rank, bad.row.step);
   Around seen(run, *first);
   seen.add_settings(run.declared);
   look_again(bad.row.step, bad.row.restart, [&](const ReadRow& row) { seen.add(row); });
   bad.ranks = seen.ranks();
+  bad.was_left_out = first->place.is_routine && seen.goes_on();
   bad.follows_gap = bad.row.step > 0;
   look_again(bad.row.step - 1, -1, [&](const ReadRow& row) {
     if (row.rank == bad.row.rank && row.step == bad.row.step - 1) bad.follows_gap = false;

@@ -396,6 +396,72 @@ def test_a_scaler_that_skips_every_step_hides_no_bad_loss(tmp_path, capfd, caplo
     assert trainmon.first_bad(tmp_path / "run", kinds="grads") is None
 
 
+def with_own_scale(out, ends_at=20, nan_from=99, is_kept=False, takes=(), raises=False, **keys):
+    """A loop that scales its loss by itself. Gradients pass through float16, where they overflow: it
+    leaves such a step out and halves the scale."""
+    model = Blocks(broken=range(nan_from, 99))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    for parameter in model.parameters():
+        parameter.register_hook(lambda gradient: gradient.half().float())
+    keys = {"kinds": ["grads", "grad_unreduced", "actv_grad"]} | keys
+    left_out = []
+    with trainmon.watch(model, optimizer, out=out, every=1, **keys):
+        scale = 2.0**16
+        for step in range(ends_at):
+            optimizer.zero_grad(set_to_none=not is_kept)
+            (model(torch.ones(2, 4)).pow(2).mean() * scale).backward()
+            gradients = [parameter.grad for parameter in model.parameters()]
+            if step not in takes and not all(bool(one.isfinite().all()) for one in gradients):
+                left_out.append(step)
+                scale /= 2
+                if raises:
+                    raise FloatingPointError
+                continue
+            for gradient in gradients:
+                gradient /= scale
+            optimizer.step()
+            scale *= 2 if step % 3 == 0 else 1
+        optimizer.zero_grad(set_to_none=not is_kept)
+    return left_out
+
+
+@pytest.mark.parametrize("keys", [{}, {"is_kept": True}, {"backend": "ops"}], ids=str)
+def test_a_step_that_the_loop_leaves_out_for_its_own_loss_scale_is_no_fault(tmp_path, capfd, keys):
+    left_out = with_own_scale(tmp_path / "run", **keys)
+    assert len(left_out) > 2 and left_out[-1] < 19
+    live = live_line(capfd.readouterr().err)
+    assert live.endswith(f"step {left_out[0]}, which was skipped")
+    answer = trainmon.diagnose(tmp_path / "run")
+    assert answer["verdict"] is None
+    (one,) = [one for one in answer["findings"] if one["check"] == "finite"]
+    assert not one["certain"] and one["step"] == left_out[0]
+    found = trainmon.first_bad(tmp_path / "run")
+    assert (found.step, found.fate) == (left_out[0], "skipped")
+
+
+def test_a_run_may_end_with_a_step_that_the_loop_leaves_out(tmp_path):
+    last = with_own_scale(tmp_path / "run")[-1]
+    with_own_scale(tmp_path / "ends", ends_at=last + 1)
+    assert trainmon.diagnose(tmp_path / "ends")["verdict"] is None
+
+
+def test_a_loop_that_leaves_steps_out_hides_no_nan(tmp_path):
+    def verdict(name, **keys):
+        with_own_scale(tmp_path / name, **keys)
+        found = trainmon.diagnose(tmp_path / name)["verdict"]
+        return found and (found["check"], found["step"])
+
+    left_out = with_own_scale(tmp_path / "run")
+    assert verdict("taken", takes=left_out[1:2]) == ("finite", left_out[1] - 1)
+    # One that comes with each try is no matter of a scale.
+    assert verdict("again", nan_from=9) == ("finite", 9 - sum(one < 9 for one in left_out))
+    assert verdict("module", nan_from=9, kinds=["grads", "activations"]) is not None
+    with pytest.raises(FloatingPointError):  # the training ends with it, and nobody cleared it
+        with_own_scale(tmp_path / "crash", raises=True)
+    crash = trainmon.diagnose(tmp_path / "crash")["verdict"]
+    assert (crash["check"], crash["step"]) == ("finite", left_out[0])
+
+
 def test_of_steps_that_a_scaler_skipped_to_the_end_the_first_is_first(tmp_path, capfd):
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
