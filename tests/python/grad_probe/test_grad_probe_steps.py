@@ -31,6 +31,45 @@ def test_the_gradients_of_each_step(tmp_path, bound):
     assert health["rows_produced"] == 16 and health["sinks"][0]["rows_written"] == 16
 
 
+@pytest.mark.parametrize("bound", [True, False])
+def test_gradients_are_read_after_what_the_users_own_hooks_do(tmp_path, bound):
+    """Whoever came first, from the first step on."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    seen = []
+
+    def clip(*_):
+        nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+        seen.append(model[0].weight.grad.clone())
+
+    with trainmon.GradProbe(model, *([optimizer] if bound else []), out=tmp_path) as probe:
+        hook = optimizer.register_step_pre_hook(clip)
+        train(model, optimizer, 2)
+        hook.remove()
+        optimizer.register_step_pre_hook(clip)
+        train(model, optimizer, 1)
+    for step, gradient in enumerate(seen):
+        assert_numbers(summary(probe.directory, step)["0.weight"], gradient)
+    assert steps(probe.directory) == [0, 1, 2]
+
+
+def test_a_users_hook_may_call_step_itself(tmp_path):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    calls = []
+
+    def again(*_):
+        calls.append(0)
+        if len(calls) % 2:
+            optimizer.step()
+
+    with trainmon.GradProbe(model, optimizer, out=tmp_path) as probe:
+        optimizer.register_step_pre_hook(again)
+        train(model, optimizer, 2)
+        assert len(calls) == 4 and probe.flush()
+    assert steps(probe.directory) == [0, 1, 2, 3]
+
+
 def test_steps_params_and_ranks_choose(tmp_path):
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -1,6 +1,8 @@
 # Activations of compiled models: nothing breaks or recompiles, and the rows are those of plain torch.
+import contextlib
 import copy
 import io
+import warnings
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ from torch import nn
 from torch._dynamo.utils import counters
 from torch.utils.checkpoint import checkpoint
 
+import grad_probe_case
 import launch
 import trainmon
 import versions
@@ -625,6 +628,43 @@ def test_hooks_of_a_compiled_step_are_no_graphs_of_their_own(tmp_path, caplog):
     assert all(map(torch.equal, weights, same))
     assert "recompile_limit" not in caplog.text
     assert trainmon.diagnose(tmp_path)["verdict"] is None
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("how", ["watch", "probe", "probe of all"])
+def test_a_compiled_step_does_not_trace_the_hooks(how, tmp_path):
+    def train(observe):
+        torch.manual_seed(0)
+        torch._dynamo.reset()
+        model = nn.Linear(6, 4)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        norms = []
+        with observe(model, optimizer):
+            step = torch.compile(optimizer.step, backend="eager")
+            for _ in range(3):
+                optimizer.zero_grad()
+                model(torch.randn(3, 6)).pow(2).mean().backward()
+                norms.append(model.weight.grad.norm().item())
+                step()
+        return [parameter.detach().clone() for parameter in model.parameters()], norms
+
+    observers = {
+        "watch": lambda *both: trainmon.watch(*both, checks=True, every=1, out=tmp_path),
+        "probe": lambda *both: trainmon.GradProbe(*both, out=tmp_path),
+        "probe of all": lambda model, _: trainmon.GradProbe(model, out=tmp_path),
+    }
+    with warnings.catch_warnings():  # those of torch itself, once in a process
+        warnings.simplefilter("default")
+        expected, norms = train(lambda *_: contextlib.nullcontext())
+    found, _ = train(observers[how])
+    assert all(map(torch.equal, found, expected))
+    if how == "watch":
+        read = trainmon.read(tmp_path, kinds="grad_reduced", include="weight")
+        assert list(read["norm"]) == pytest.approx(norms)
+        assert trainmon.diagnose(tmp_path)["verdict"] is None
+    else:
+        found = [grad_probe_case.summary(tmp_path / "rank0", step) for step in range(3)]
+        assert [float(one["weight"]["norm"]) for one in found] == pytest.approx(norms)
 
 
 def test_gradients_of_inputs_in_a_compiled_backward(tmp_path):

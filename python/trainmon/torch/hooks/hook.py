@@ -208,6 +208,13 @@ def run_eagerly(hook: type) -> None:
         pass
 
 
+def keep_out_of_graphs(hook: type) -> None:
+    """Of a hook on an optimizer, whose step() may be compiled: Dynamo does not trace it there either. It goes
+    on with a graph of its own behind it, as it does behind the gradients that torch switches on."""
+    run_eagerly(hook)
+    hook.__call__._torchdynamo_disable = True  # as torch.compiler.disable(), which imports Dynamo
+
+
 def _leave_alone(hook: type, eval_frame) -> None:
     """Where torch skips a frame, but goes on compiling what is called from it (2.4, 2.5)."""
     call, switch = hook.__call__, eval_frame.set_eval_frame

@@ -13,12 +13,12 @@ from trainmon.torch.hooks.hook import Handles, Hook
 from trainmon.torch.hooks.unseen import unseen
 from trainmon.torch.steps.calls import fused_scaling, initialises_state
 from trainmon.torch.steps.every_step import EveryStep
-from trainmon.torch.steps.restored_hooks import Restored
+from trainmon.torch.steps.last_hooks import LastHooks
 
 
 class StepCalls:
     """`names_of(optimizer)` names the parameters that step with it. `look(names)` is called when
-    their gradients are there, which is at the start of step(). It is at its end where that is
+    their gradients are there, which is at the start of step(), after the user's own pre-hooks. It is at its end where that is
     given a callable, which may make them, or where GradScaler leaves unscaling to it. A step that
     it then skips is only counted. A step() inside another, in the same thread, has what the outer
     ones leave. What is raised goes to `failed(error)`. The arguments of step() are passed on as
@@ -30,19 +30,41 @@ class StepCalls:
         self.on = True
         self.skipped = 0
         self._threads = threading.local()
-        self._handles = Handles()
-        if optimizers is None:
-            self._handles.add(EveryStep(self))
+        self._lock = threading.RLock()  # optimizers may step in several threads
+        self._handles, self._hooks = Handles(), LastHooks()
+        self._all = optimizers is None
+        self._in_hooks: set[int] = set()  # ids of optimizers whose own pre-hooks torch is running
         for optimizer in optimizers or ():
-            self._handles.add(Restored(optimizer))
-            self._handles.add(optimizer.register_step_pre_hook(Before(self)))
-            self._handles.add(optimizer.register_step_post_hook(After(self)))
+            self._handles.add(*self._hooks.put_on(optimizer, Before(self), After(self)))
+        self._handles.add(EveryStep(self))
 
     def remove(self) -> None:
         self.on = False
         self._handles.remove()
 
     def begins(self, optimizer, args, kwargs, caller) -> None:
+        """Of every optimizer. torch calls its own pre-hooks next, ours the last of them."""
+        if not self.on:
+            return
+        try:
+            with self._lock:
+                is_ours = self._hooks.are_on(optimizer)
+                if self._all and not is_ours:
+                    self._handles.drop(self._hooks.forget_gone())
+                    held = self._hooks.put_on(optimizer, Before(self), After(self))
+                    self._handles.add(*held)
+                elif not self._in_hooks:  # one of them may call step()
+                    self._hooks.move_last()
+                if self._all or is_ours:
+                    self._in_hooks.add(id(optimizer))
+        except Exception as error:
+            self.failed(error)
+
+    def ends(self, optimizer, args, kwargs, caller) -> None:
+        """What there is to do is done by our own hook."""
+
+    def step_begins(self, optimizer, args, kwargs, caller) -> None:
+        self._in_hooks.discard(id(optimizer))
         if not self.on:
             return
         try:
@@ -51,7 +73,7 @@ class StepCalls:
         except Exception as error:
             self.failed(error)
 
-    def ends(self, optimizer, args, kwargs, caller) -> None:
+    def step_ends(self, optimizer, args, kwargs, caller) -> None:
         if not self.on:
             return
         try:
@@ -119,14 +141,14 @@ class Before(Hook):
         self.calls = calls
 
     def __call__(self, optimizer, args, kwargs):
-        self.calls.begins(optimizer, args, kwargs, sys._getframe(1))
+        self.calls.step_begins(optimizer, args, kwargs, sys._getframe(1))
 
 
 class After(Before):
     __slots__ = ()
 
     def __call__(self, optimizer, args, kwargs):
-        self.calls.ends(optimizer, args, kwargs, sys._getframe(1))
+        self.calls.step_ends(optimizer, args, kwargs, sys._getframe(1))
 
 
 class Owners:

@@ -9,7 +9,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from trainmon.torch.hooks.hook import Hook
+from trainmon.torch.hooks.hook import Hook, keep_out_of_graphs
 
 
 class EveryStep:
@@ -40,6 +40,8 @@ class EveryStep:
                 for handle in handles:
                     handle.remove()
                 if not handles:
+                    for kind in (Begins, Ends):
+                        keep_out_of_graphs(kind)
                     before = register_optimizer_step_pre_hook(Begins())
                     cls._handles = [before, register_optimizer_step_post_hook(Ends())]
 

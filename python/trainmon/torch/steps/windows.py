@@ -2,17 +2,15 @@
 from __future__ import annotations
 
 import math
-import weakref
 
 from torch import Tensor
 
 from trainmon import _core
 from trainmon.base.names import attribute_of
 from trainmon.torch.hooks.backward import IDLE
-from trainmon.torch.hooks.hook import is_followed, run_eagerly
 from trainmon.torch.steps.calls import closure_of, fused_scaling, initialises_state, is_inside
+from trainmon.torch.steps.last_hooks import LastHooks
 from trainmon.torch.steps.optimizers import has_stages, hooked_around
-from trainmon.torch.steps.restored_hooks import Restored
 
 STILL_SCALED = 1
 UNSEEN = 20  # backwards in a row that led to no step and are worth a word
@@ -28,7 +26,7 @@ class Steps(_core.Steps):
         "window", "turns_left",
         "pending", "in_step", "first", "zero", "scale", "fused",
         "groups", "start_known", "caller", "inner", "ignored", "abandoned", "attribute", "around",
-        "kept_states", "lost_state", "stages_left", "mistaken", "has_stepped", "_read", "_pre_hooks",
+        "kept_states", "lost_state", "stages_left", "mistaken", "has_stepped", "_read", "_hooks",
     )  # fmt: skip
 
     def __init__(self, adapter, optimizer, start_iteration: int | None):
@@ -36,7 +34,7 @@ class Steps(_core.Steps):
         self.adapter, self.core, self.optimizer = adapter, adapter.core, optimizer
         self.part = adapter.steps_part
         self._read = adapter.sweeps_part.run  # what fails there does not make the steps lose count
-        self._pre_hooks: list[tuple] = []  # (reference to an optimizer, the key of ours, handles)
+        self._hooks = LastHooks()
         self.sweeps = self.directions = self.updates = self.formulas = None
         self.start_known = start_iteration is not None
         start = start_iteration if self.start_known else adapter.steps_taken(optimizer)
@@ -75,19 +73,8 @@ class Steps(_core.Steps):
             self.hook(one, handles)
 
     def hook(self, optimizer, handles) -> None:
-        before, after = self.adapter.step_hooks(self)
-        for one in (before, after):
-            run_eagerly(type(one))
-        # A training may make an optimizer for each step.
-        gone = [
-            one for reference, _, held in self._pre_hooks if reference() is None for one in held
-        ]
-        handles.drop(gone)
-        self._pre_hooks = [one for one in self._pre_hooks if one[0]() is not None]
-        restored, handle = Restored(optimizer), optimizer.register_step_pre_hook(before)
-        held = restored, handle, optimizer.register_step_post_hook(after)
-        handles.add(*held)
-        self._pre_hooks.append((weakref.ref(optimizer), handle.id, held))
+        handles.drop(self._hooks.forget_gone())
+        handles.add(*self._hooks.put_on(optimizer, *self.adapter.step_hooks(self)))
 
     def follow(self, optimizer, has_closure: bool) -> bool:
         """Another one of those with our hooks begins a step: what is read of an optimizer, of that.
@@ -343,7 +330,7 @@ class Steps(_core.Steps):
         if self.lost_state:  # moments begin anew
             self.adapter.announce_edit()
         if self.recording:
-            if self._later_hooks():
+            if self._hooks.followed():
                 self._read_groups()
             self._read(self.sweeps.read, "param_updated")
             if not self.adapter.state_before:
@@ -378,15 +365,8 @@ class Steps(_core.Steps):
     def _stay_last(self) -> None:
         """What the user's own pre-hooks do to gradients comes before ours, whoever came first. Not done
         before a step: torch may be running them."""
-        for hooks, key in self._later_hooks():
-            hooks.move_to_end(key)
+        if self._hooks.move_last():
             self.adapter.coverage.hook_came_later(self.core.step(self.index) - 1)
-
-    def _later_hooks(self) -> list[tuple]:
-        """Of an optimizer's pre-hooks and the key of ours: those in which some of the user come later."""
-        held = [(one(), key) for one, key, _ in self._pre_hooks]
-        tables = [(one._optimizer_step_pre_hooks, key) for one, key in held if one is not None]
-        return [(hooks, key) for hooks, key in tables if key in hooks and is_followed(hooks, key)]
 
     def _end_when_known(self, tensors: list[Tensor], outcome) -> None:
         """Closes the window with outcome(values of tensors), now if nothing has to be waited for."""

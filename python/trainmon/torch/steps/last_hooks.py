@@ -1,0 +1,44 @@
+# Hooks on optimizers whose pre-hook comes after those of the user, whoever came first.
+from __future__ import annotations
+
+import weakref
+
+from trainmon.torch.hooks.hook import is_followed, keep_out_of_graphs
+from trainmon.torch.steps.restored_hooks import Restored
+
+
+class LastHooks:
+    """The user's own pre-hooks may change gradients. Optimizers are kept weakly."""
+
+    def __init__(self):
+        self._held: dict[int, tuple] = {}  # key of our pre-hook -> (its optimizer, handles)
+
+    def put_on(self, optimizer, before, after) -> tuple:
+        """The handles of both."""
+        for one in (before, after):
+            keep_out_of_graphs(type(one))
+        restored, handle = Restored(optimizer), optimizer.register_step_pre_hook(before)
+        held = restored, handle, optimizer.register_step_post_hook(after)
+        self._held[handle.id] = weakref.ref(optimizer), held
+        return held
+
+    def forget_gone(self) -> list:
+        """The handles of optimizers that are no more: a training may make one for each step."""
+        gone = [key for key, (optimizer, _) in self._held.items() if optimizer() is None]
+        return [one for key in gone for one in self._held.pop(key)[1]]
+
+    def are_on(self, optimizer) -> bool:
+        return any(key in self._held for key in optimizer._optimizer_step_pre_hooks)
+
+    def followed(self) -> list[tuple]:
+        """The pre-hooks of an optimizer and the key of ours, of each where some of the user come later."""
+        held = [(one(), key) for key, (one, _) in self._held.items()]
+        tables = [(one._optimizer_step_pre_hooks, key) for one, key in held if one is not None]
+        return [(hooks, key) for hooks, key in tables if key in hooks and is_followed(hooks, key)]
+
+    def move_last(self) -> bool:
+        """Whether that was needed. Not while torch runs these hooks."""
+        followed = self.followed()
+        for hooks, key in followed:
+            hooks.move_to_end(key)
+        return bool(followed)
