@@ -15,7 +15,7 @@ from trainmon.torch.features.choice import KINDS as FEATURES
 from trainmon.torch.full_steps import FullSteps
 from trainmon.torch.hooks import dynamo
 from trainmon.torch.hooks.backward import Backward
-from trainmon.torch.hooks.forward import ForwardBegins, ForwardEnds
+from trainmon.torch.hooks.forward import ForwardBegins, ForwardEnds, InnerForwardBegins
 from trainmon.torch.hooks.hook import Handles
 from trainmon.torch.measuring.late_values import Late
 from trainmon.torch.measuring.ops import all_elsewhere
@@ -235,6 +235,9 @@ class Adapter(DuringTraining):
                 hook = self.timed(ForwardBegins(self))
                 self.handles.hook(root, "register_forward_pre_hook", hook)
                 self.handles.hook(root, "register_forward_hook", self.timed(ForwardEnds(self)))
+            if isinstance(root, torch.nn.parallel.DistributedDataParallel):
+                hook = self.timed(InnerForwardBegins(self))
+                self.handles.hook(root.module, "register_forward_pre_hook", hook)
         if "input" in self.kinds:
             self.inputs = Inputs(self, self._part("inputs"))
             self.inputs.install(self.handles)
@@ -357,8 +360,7 @@ class Adapter(DuringTraining):
         self.detach()
         for new, old in zip(wrappers, self.wrappers, strict=True):
             new.main_grad |= old.main_grad
-        self.wrappers = wrappers
-        self.has_dtensors = any(isinstance(w, DTensors) for w in wrappers)
+        self.wrappers, self.has_dtensors = wrappers, any(isinstance(w, DTensors) for w in wrappers)
         self.parameters = parameters_under(wrappers)
         self.prepare(self.config)
         self.attach()

@@ -83,16 +83,20 @@ class DuringTraining(AdapterBase):
         clock.frame = frame
         return frame
 
-    def _look_again(self) -> None:
-        """In the first forward: a framework may have taken the model over since watch()."""
+    def is_put_anew(self) -> bool:
+        return sum(wrapper.is_put_anew() for wrapper in self.wrappers) > 0
+
+    def look_again(self) -> None:
+        """In the first forward, and in that of a DDP put around the model since: a framework may have taken the
+        model over."""
         self.looked_again = True
         self.look_at_wrappers()
         for steps in self.steps:
             steps.find_start()
 
     def forward_begins(self) -> None:
-        if not self.looked_again:
-            self._look_again()
+        if not self.looked_again or self.is_put_anew():
+            self.look_again()
         if self.has_recorder:
             self.core.forward_begins()
         self.registry.look_for_loss()

@@ -96,7 +96,8 @@ def train(name: str, out: Path) -> None:
         register(name, wrapped, state)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-2 if name == "max_norm" else 3e-3)
     how = {"checks": True} if has_checks else {"kinds": ["grads", "weights", "moments"]}
-    watched = trainmon.watch(wrapped, optimizer, every=1, out=out, **how)
+    root = model if name == "smaller_groups_later_of_bare" else wrapped
+    watched = trainmon.watch(root, optimizer, every=1, out=out, **how)
     if is_late:
         register(name, wrapped, state)
     same = name in ("head_beside_fsdp2", "groups_of_one")
@@ -106,6 +107,8 @@ def train(name: str, out: Path) -> None:
         if name == "replaced_weight_on_all" and step == BEGIN:
             with torch.no_grad():
                 model[1].weight.mul_(0.5)
+        if name.startswith("smaller_groups") and step == 10:
+            wrapped = DistributedDataParallel(model, process_group=alone)
         if same and step == 10:  # batches of its own from here on
             random.manual_seed(dist.get_rank())
             if name == "groups_of_one":

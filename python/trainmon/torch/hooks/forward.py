@@ -26,6 +26,22 @@ class ForwardBegins(Hook):
             self.adapter.root_part.failed(error)
 
 
+class InnerForwardBegins(ForwardBegins):
+    """The same of the module inside a DDP: another DDP may call it from now on."""
+
+    __slots__ = ()
+
+    def __call__(self, module, args):
+        if compiling() or not module.training or not self.adapter.root_part.on:
+            return
+        try:
+            if current_task() == IDLE and self.adapter.is_put_anew():
+                with unseen():
+                    self.adapter.look_again()
+        except Exception as error:
+            self.adapter.root_part.failed(error)
+
+
 class ForwardEnds(Hook):
     __slots__ = ("adapter",)
 

@@ -191,6 +191,11 @@ class Wrapper:
         """What has changed how the model is spread since this wrapper was chosen; "" if nothing."""
         return ""
 
+    def is_put_anew(self) -> bool:
+        """In a forward: whether something runs it that was not there when this wrapper was chosen, for
+        the first time."""
+        return False
+
     def is_replaced(self, parameter: Parameter) -> bool:
         """Whether a module now holds another tensor for good (loaded, copied, re-assigned)."""
         return not parameter.is_held

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 
 import torch
 from torch import nn
@@ -23,6 +24,7 @@ class Plain(Wrapper):
         super().__init__(root, optimizers)
         ddps = ddps_of(root)
         self.ddp = bool(ddps)
+        self.met = weakref.WeakSet(ddps)
         self.ranks = _ranks()
         self.of_one_rank: set[int] = set()  # ids of what no DDP reduces
         self.comm_hooks, self.are_same = hooks_of(ddps)
@@ -65,6 +67,13 @@ class Plain(Wrapper):
         if not self.ddp and ddps_of(root):
             return "DistributedDataParallel"
         return "init_process_group" if self.ranks == 1 and _ranks() > 1 else ""
+
+    def is_put_anew(self):
+        ddp = getattr(nn.parallel.DistributedDataParallel, "_active_ddp_module", None)
+        if ddp is None or ddp in self.met:
+            return False
+        self.met.add(ddp)
+        return True
 
     def placement(self, kind, parameter):
         shape = () if parameter is None else parameter.shape
@@ -114,12 +123,13 @@ def _ranks() -> int:
 
 def ddps_of(root: nn.Module) -> list:
     """Each DistributedDataParallel inside the model, or around it (Trainer and others hand out the bare
-    module)."""
+    module). A model may have been put into another one since."""
     if not _distributed():
         return []
     ddp = nn.parallel.DistributedDataParallel
     if inside := [module for module in root.modules() if isinstance(module, ddp)]:
-        return inside
+        anew = [one for held in inside for one in _around(held.module, "module")]
+        return [*inside, *(one for one in anew if isinstance(one, ddp) and one not in inside)]
     compiled = [one for one in _around(root, "_orig_mod") if isinstance(one, nn.Module)]
     around = [one for inner in (root, *compiled) for one in _around(inner, "module")]
     return [one for one in around if isinstance(one, ddp)]
