@@ -24,6 +24,7 @@ FLAGS = {
     "forward_changes": 512,
     "before_step": 1024,
     "by_operations": 2048,
+    "first_masked": 4096,
 }
 
 

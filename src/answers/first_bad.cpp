@@ -123,7 +123,8 @@ class Around {
   void add(const ReadRow& row) {
     if (row.restart != first_.restart || row.step != first_.step) return;
     const Series& series = run_.series[row.series];
-    if (is_bad(row) && place(row, series) == place(first_, of_first_)) ranks_.insert(row.rank);
+    const bool is_such = is_bad(row) || (row.flags & first_.flags & flag::kFirstMasked) != 0;
+    if (is_such && place(row, series) == place(first_, of_first_)) ranks_.insert(row.rank);
     if (row.rank != first_.rank) return;
     if (series.optimizer == of_first_.optimizer) {
       last_try_ = std::max(last_try_, row.attempt);
@@ -172,21 +173,41 @@ using Look = std::function<void(const ReadRow&)>;
 // `look_again` gives the rows of a step once more, of one restart or (-1) of all. `is_whole`: no
 // tensor was left out by name, so that numbers of gradients mean something.
 using LookAgain = std::function<void(std::int64_t step, std::int32_t restart, const Look&)>;
+
+// -Inf of an activation that had none before is no fault by itself. What is not finite later in the
+// step began there.
+BadRow beginning_of(const RunRows& run, const BadRow& first, const LookAgain& look_again) {
+  BadRow found = first;
+  if (first.place.is_routine) return found;
+  const bool is_logged = first.series.kind == kLogged;
+  look_again(first.row.step, first.row.restart, [&](const ReadRow& row) {
+    if ((row.flags & flag::kFirstMasked) == 0 || row.rank != first.row.rank) return;
+    if (row.restart != first.row.restart || row.step != first.row.step) return;
+    if (row.attempt != first.row.attempt && !is_logged) return;
+    const Series& series = run.series[row.series];
+    const BadPlace place = place_of(run, row, series);
+    if (comes_before(place, series.optimizer, found.place, found.series.optimizer)) {
+      found = {row, series, place};
+    }
+  });
+  return found;
+}
+
 std::optional<FirstBad> finish(const RunRows& run, const FirstRows& found, bool is_whole,
                                const LookAgain& look_again) {
   const std::map<std::int32_t, BadRow> of_restarts = found.of_restarts();
   if (of_restarts.empty()) return std::nullopt;
-  const BadRow* const first =
-      &std::min_element(of_restarts.begin(), of_restarts.end(), [](const auto& a, const auto& b) {
-         return a.second.place < b.second.place;
-       })->second;
-  FirstBad bad{first->row, first->series, {}, "", "", "", {}, false, false, {}};
+  const auto earliest = std::min_element(
+      of_restarts.begin(), of_restarts.end(),
+      [](const auto& a, const auto& b) { return a.second.place < b.second.place; });
+  const BadRow first = beginning_of(run, earliest->second, look_again);
+  FirstBad bad{first.row, first.series, {}, "", "", "", {}, false, false, {}};
   bad.changes = setting_changes(run.declared, bad.row.restart, bad.row.rank, bad.row.step);
-  Around seen(run, *first);
+  Around seen(run, first);
   seen.add_settings(run.declared);
   look_again(bad.row.step, bad.row.restart, [&](const ReadRow& row) { seen.add(row); });
   bad.ranks = seen.ranks();
-  bad.was_left_out = first->place.is_routine && seen.goes_on();
+  bad.was_left_out = first.place.is_routine && seen.goes_on();
   bad.follows_gap = bad.row.step > 0;
   look_again(bad.row.step - 1, -1, [&](const ReadRow& row) {
     if (row.rank == bad.row.rank && row.step == bad.row.step - 1) bad.follows_gap = false;

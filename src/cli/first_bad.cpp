@@ -1,6 +1,7 @@
 // trainmon first-bad RUN: which rank, which tensor, which step went wrong first.
 #include "model/first_bad.h"
 
+#include <cmath>
 #include <iostream>
 #include <memory>
 #include <tuple>
@@ -78,8 +79,28 @@ void print_failed_check(const RunRows& run, const std::string& path, bool is_det
             << "; trainmon diagnose " << shell_word(path) << " says more\n";
 }
 
+// The first scalar that is not finite and that no name tells to be a loss: it may be meant.
+void print_bad_scalar(const RunRows& run, const FirstBad* found) {
+  const auto place = [](const auto& one) { return std::tie(one.restart, one.step, one.rank); };
+  const ReadScalar* first = nullptr;
+  for (const ReadScalar& one : run.scalars) {
+    if (std::isfinite(one.value) || is_loss(one.name)) continue;
+    if (first == nullptr || place(one) < place(*first)) first = &one;
+  }
+  if (first == nullptr) return;
+  if (found != nullptr &&
+      std::tie(first->restart, first->step) > std::tie(found->row.restart, found->row.step)) {
+    return;
+  }
+  std::cout << (found != nullptr ? "  scalar    the logged " : "but the logged scalar ")
+            << printable(first->name) << " is " << number_text(first->value, 6) << " at step "
+            << first->step << " on rank " << first->rank
+            << "; it counts where its name has \"loss\" in it\n";
+}
+
+// `is_whole`: nothing was left out by name.
 void print_text(const FirstBad& found, const RunRows& facts, const std::string& run,
-                const Context& context) {
+                const Context& context, bool is_whole) {
   const int newest_restart = facts.newest_restart;
   const ReadRow& row = found.row;
   const std::string where = row.rank < 0 ? "merged over ranks" : "rank " + std::to_string(row.rank);
@@ -104,6 +125,7 @@ void print_text(const FirstBad& found, const RunRows& facts, const std::string& 
   if (is_row) print_place(row, found.series);
   if (found.follows_gap) std::cout << "  before    " << gap_text(row.step) << "\n";
   for (const std::string& change : found.changes) std::cout << "  before    " << change << "\n";
+  if (is_whole) print_bad_scalar(facts, &found);
   print_failed_check(facts, run, true);
   print_restarts(found, newest_restart);
   if (context.quiet) return;
@@ -144,12 +166,14 @@ void run_first_bad(const Selection& selection, Context& context) {
     }
     return print_json(out);
   }
-  if (found) return print_text(*found, answer.run, selection.run, context);
+  const bool is_whole = options.kinds.empty() && options.include.empty() && options.exclude.empty();
+  if (found) return print_text(*found, answer.run, selection.run, context, is_whole);
   std::cout << "no NaN and no infinity in " << grouped(answer.rows) << " rows";
   if (const int newest = answer.run.newest_restart; newest > 0) {
     std::cout << " of restarts 0 to " << newest;
   }
   std::cout << "\n";
+  if (is_whole) print_bad_scalar(answer.run, nullptr);
   print_failed_check(answer.run, selection.run, false);
   for (const std::string& sentence : answer.run.skipped) std::cout << "  " << sentence << "\n";
   for (const std::string& sentence : answer.run.killed) std::cout << "  " << sentence << "\n";
@@ -168,7 +192,8 @@ Where most gradients of a backward, or the logged loss, are bad, it is said that
 the fault came from the forward. A logged loss (a scalar with "loss" in its
 name) counts where no row of its step is bad. Values of the optimizer's groups
 that changed in the ten steps before are told. A step check that failed is
-named and leaves the exit code alone: diagnose has one for it. Exit code 1 when
+named and leaves the exit code alone: diagnose has one for it. So does another
+scalar that is not finite, for it may be meant. Exit code 1 when
 found, 3 when nothing was found in a record that is not complete. A killed start
 that a newer one followed is named and leaves the exit code alone.
 

@@ -49,7 +49,7 @@ void Collector::judge(Row& row) {
   // Every other statistic with a size is bounded by these two; the norm of a mask is infinite.
   const double limit = limit_.load(std::memory_order_relaxed);
   if (!std::isfinite(limit)) return;
-  const bool has_norm = non_finite != flag::kMasked;
+  const bool has_norm = (non_finite & flag::kMasked) == 0;
   if (row.state.absmax > limit || (has_norm && derive(Stat::norm, row.state) > limit)) {
     row.key.flags |= flag::kOverLimit;
   }

@@ -142,7 +142,7 @@ class Collector {
   Address address_of(SeriesId series) const;
   Row row_of(SeriesId series, DType dtype, std::span<const std::int64_t> sizes,
              const Address& address, std::uint32_t flags);
-  // kNonFinite, kMasked, or 0.
+  // kNonFinite, kMasked, which may have kFirstMasked beside it, or 0.
   std::uint32_t non_finite_flag(const Row& row);
   void judge(Row& row);
   void add(Row& row);
@@ -206,12 +206,8 @@ inline Row Collector::row_of(SeriesId series, DType dtype, std::span<const std::
 inline std::uint32_t Collector::non_finite_flag(const Row& row) {
   const RowState& state = row.state;
   const bool is_masked = state.neg_infs != 0 && (state.nans | state.pos_infs) == 0;
-  const bool began_masked = series_.began_masked(row.key.series, is_masked);
-  if (!state.non_finite()) return 0;
-  // A mask that is added to scores, which not every batch needs.
-  const bool is_of_zeros = state.finite() > 0 && state.absmax == 0.0;
-  const bool is_meant = began_masked || (is_of_zeros && series_.is_activation(row.key.series));
-  return is_masked && is_meant ? flag::kMasked : flag::kNonFinite;
+  const std::uint32_t mask = series_.mask_flags(row.key.series, is_masked, row.key.window);
+  return state.non_finite() && mask == 0 ? flag::kNonFinite : mask;
 }
 
 }  // namespace trainmon

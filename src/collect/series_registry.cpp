@@ -145,17 +145,17 @@ std::optional<std::int64_t> SeriesRegistry::check_from(SeriesId id, std::int64_t
   return has_all ? std::optional(range->begin) : std::nullopt;
 }
 
-bool SeriesRegistry::began_masked(SeriesId id, bool is_masked) {
-  using Began = Entry::Began;
+std::uint32_t SeriesRegistry::mask_flags(SeriesId id, bool is_masked, std::int64_t window) {
   Entry& known = entry(id);
-  if (known.is_input) return is_masked;
-  if (!known.is_activation) return false;
-  Began began = known.began.load(std::memory_order_relaxed);
-  if (began == Began::unknown) {
-    const Began now = is_masked ? Began::masked : Began::otherwise;
-    if (known.began.compare_exchange_strong(began, now, std::memory_order_relaxed)) began = now;
+  if (known.is_input) return is_masked ? flag::kMasked : 0;
+  if (!known.is_activation) return 0;
+  std::int64_t from = known.masked_from.load(std::memory_order_relaxed);
+  if (from == kNoRow || (from == kNever && is_masked)) {
+    const std::int64_t now = !is_masked ? kNever : from == kNoRow ? kAlways : window;
+    if (known.masked_from.compare_exchange_strong(from, now, std::memory_order_relaxed)) from = now;
   }
-  return began == Began::masked;
+  if (!is_masked) return 0;
+  return from == window ? flag::kMasked | flag::kFirstMasked : flag::kMasked;
 }
 
 ShapeId SeriesRegistry::number_of(SeriesId id, std::span<const std::int64_t> sizes) {

@@ -39,11 +39,9 @@ class SeriesRegistry final : public SeriesTable {
   // range.
   std::optional<std::int64_t> check_from(SeriesId id, std::int64_t elements) const;
 
-  // Whether the first row of an activation was masked (flag::kMasked), given whether the row at
-  // hand is. Of an input, whether this one is; false of any other kind. Lock-free.
-  bool began_masked(SeriesId id, bool is_masked);
-
-  bool is_activation(SeriesId id) const { return entry(id).is_activation; }
+  // flag::kMasked of an activation or an input whose row at hand is masked. flag::kFirstMasked
+  // beside it where its rows were not until this window; 0 of any other kind. Lock-free.
+  std::uint32_t mask_flags(SeriesId id, bool is_masked, std::int64_t window);
 
   // The number of these sizes, lock-free when they are the full shape of the series or it had them
   // last; kUnknownShape beyond kShapes different ones.
@@ -62,12 +60,13 @@ class SeriesRegistry final : public SeriesTable {
 
  private:
   using Numbered = std::pair<const Shape, ShapeId>;
+  // In the place of a window: no row yet, rows without a mask alone, masked from the first row on.
+  static constexpr std::int64_t kNoRow = -3, kNever = -2, kAlways = -1;
   struct Entry {
     Series series;
     bool is_activation = false;
     bool is_input = false;
-    enum class Began : std::uint8_t { unknown, masked, otherwise };
-    std::atomic<Began> began{Began::unknown};
+    std::atomic<std::int64_t> masked_from{kNoRow};  // the window, of an activation
     std::optional<Range> checked;  // of the full tensor; up to kAnySize where that is all of it
     std::array<std::atomic<SeriesId>, 15> by_dtype{};  // id + 1; 0 = not asked for yet
     std::atomic<const Numbered*> last_shape{nullptr};

@@ -39,11 +39,13 @@ void FirstNonFinite::look(const RecordBatch& batch, const SeriesTable& series,
   const bool counts = !told_ || told_->is_routine;
   for (const Row& row : batch.rows) {
     const bool is_bad = (row.key.flags & flag::kNonFinite) != 0;
-    if (!counts && !is_bad) continue;
+    const bool is_mask = (row.key.flags & flag::kFirstMasked) != 0;
+    if (!counts && !is_bad && !is_mask) continue;
     const Series& of_row = series.at(row.key.series);
     note_window(of_row.optimizer, row.key.window, batch.number);
     if (counts) count(row, of_row);
     if (is_bad) keep(row, of_row);
+    if (is_mask) keep_mask(row, of_row);
   }
   for (const Scalar& scalar : batch.scalars) {
     note_window(clock_, scalar.window, batch.number);
@@ -68,6 +70,7 @@ void FirstNonFinite::look(const RecordBatch& batch, const SeriesTable& series,
 
 void FirstNonFinite::forget() {
   timeline_.keep_last(kMostWindows);
+  keep_last(masks_, kMostWindows);
   keep_last(counts_, kMostCounts);
   keep_last(losses_, kMostWindows);
 }
@@ -97,6 +100,29 @@ void FirstNonFinite::keep(const Row& row, const Series& series) {
   if (is_told && row.key.window > told_window_) return;  // a storm costs no more than this
   keep({series.optimizer, row.key.window, row.key, series.kind, "", Clock::now()},
        [&] { return non_finite_text(series, row.state); });
+}
+
+void FirstNonFinite::keep_mask(const Row& row, const Series& series) {
+  const bool is_known = std::ranges::any_of(masks_, [&](const Candidate& one) {
+    return one.optimizer == series.optimizer && one.window == row.key.window;
+  });
+  if (is_known) return;  // rows of activations come in the order of execution
+  masks_.push_back({series.optimizer, row.key.window, row.key, series.kind,
+                    non_finite_text(series, row.state), Clock::now()});
+}
+
+FirstNonFinite::Candidate FirstNonFinite::beginning_of(const Candidate& candidate) const {
+  const BadPlace place = place_of(candidate);
+  if (place.is_routine) return candidate;
+  const bool is_logged = candidate.kind == kLogged;
+  for (const Candidate& mask : masks_) {
+    const BadPlace before = place_of(mask);
+    const bool is_of_step = before.step == place.step &&
+                            (is_logged || before.attempt == place.attempt) &&
+                            comes_before(before, mask.optimizer, place, candidate.optimizer);
+    if (is_of_step) return mask;
+  }
+  return candidate;
 }
 
 void FirstNonFinite::keep_loss(const Scalar& scalar) {
@@ -196,13 +222,14 @@ void FirstNonFinite::catch_up(bool last, Clock::time_point now) noexcept {
           candidates_.begin(), candidates_.end(), [this](const Candidate& a, const Candidate& b) {
             return comes_before(place_of(a), a.optimizer, place_of(b), b.optimizer);
           });
-      const BadPlace place = place_of(*first);
-      if (comes_before_told(place, first->optimizer)) {
+      const Candidate begun = beginning_of(*first);
+      const BadPlace place = place_of(begun);
+      if (comes_before_told(place, begun.optimizer)) {
         if (!last && !is_settled(*first) && now - first->seen < kPatience) return;
-        tell(*first, place);
+        tell(begun, place);
         told_ = place;
-        told_optimizer_ = first->optimizer;
-        told_window_ = first->window;
+        told_optimizer_ = begun.optimizer;
+        told_window_ = begun.window;
       }
       candidates_.erase(first);
     }

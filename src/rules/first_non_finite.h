@@ -72,6 +72,9 @@ class FirstNonFinite final : public Rule {
   void keep(const Row& row, const Series& series);
   void keep_loss(const Scalar& scalar);
   void keep(Candidate here, const std::function<std::string()>& text);
+  void keep_mask(const Row& row, const Series& series);
+  // The candidate, or the first -Inf of an activation from which it came.
+  Candidate beginning_of(const Candidate& candidate) const;
   Outcome outcome_of(std::int32_t optimizer, std::int64_t window) const;
   BadPlace place_of(const Candidate& candidate) const;
   bool is_settled(const Candidate& candidate) const;
@@ -84,6 +87,7 @@ class FirstNonFinite final : public Rule {
   const StepOf step_of_;
   Timeline timeline_;
   std::vector<Candidate> candidates_;
+  std::vector<Candidate> masks_;    // flag::kFirstMasked, of the newest windows
   std::vector<Count> counts_;       // of the newest windows
   std::vector<Loss> losses_;        // of the newest windows
   std::optional<Setting> setting_;  // the first that is NaN

@@ -311,8 +311,8 @@ TEST(Collector, TheFirstNonFiniteValueSealsAtOnce) {
   EXPECT_EQ(f.batches.size(), 1u);
 }
 
-// A mask of attention is an activation of -Inf from the first step on. What was finite before and
-// has -Inf now is none, nor is a NaN, +Inf, or -Inf in anything else.
+// A mask of attention is an activation of -Inf. The first one after rows without is told, for what
+// is not finite later in its step. A NaN, +Inf, or -Inf in anything else is no mask.
 TEST(Collector, AMaskIsNotBad) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   const float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -324,7 +324,13 @@ TEST(Collector, AMaskIsNotBad) {
     Series series = named("attention.mask");
     series.kind = kind;
     const SeriesId id = f.collector.series().add(series);
-    for (const Vector* value : values) f.collector.observe(id, value->view(), 0);
+    for (const Vector* value : values) {  // nullptr: a step
+      if (value == nullptr) {
+        f.collector.windows().end_attempt(0, Fate::taken, 1.0);
+        continue;
+      }
+      f.collector.observe(id, value->view(), 0);
+    }
     f.collector.seal(Moment::after_step);
     std::vector<std::uint32_t> flags;
     for (const RecordBatch& batch : f.batches) {
@@ -336,13 +342,16 @@ TEST(Collector, AMaskIsNotBad) {
   constexpr std::uint32_t kBad = flag::kNonFinite | flag::kOverLimit;
   EXPECT_EQ(flags_of("actv", {&masked, &masked, &finite, &masked}),
             (Flags{flag::kMasked, flag::kMasked, 0, flag::kMasked}));
-  EXPECT_EQ(flags_of("actv", {&finite, &masked}), (Flags{0, kBad}));
-  EXPECT_EQ(flags_of("actv", {&finite, &added, &masked}), (Flags{0, flag::kMasked, kBad}));
-  EXPECT_EQ(flags_of("actv", {&finite, &nothing}), (Flags{0, kBad}));
+  constexpr std::uint32_t kFirst = flag::kMasked | flag::kFirstMasked;
+  EXPECT_EQ(flags_of("actv", {&finite, &masked}), (Flags{0, kFirst}));
+  EXPECT_EQ(flags_of("actv", {&finite, &added, &masked}), (Flags{0, kFirst, kFirst}));
+  EXPECT_EQ(flags_of("actv", {&finite, &nothing}), (Flags{0, kFirst}));
+  EXPECT_EQ(flags_of("actv", {&finite, &masked, nullptr, &finite, &masked}),
+            (Flags{0, kFirst, 0, flag::kMasked}));
   EXPECT_EQ(flags_of("grad_reduced", {&added}), (Flags{kBad}));
   EXPECT_EQ(flags_of("actv", {&masked, &both})[1], kBad);
   EXPECT_EQ(flags_of("actv", {&masked, &nan})[1] & flag::kNonFinite, flag::kNonFinite);
-  EXPECT_EQ(flags_of("actv", {&both, &masked})[1], kBad);
+  EXPECT_EQ(flags_of("actv", {&both, &masked})[1], kFirst);
   EXPECT_EQ(flags_of("actv_grad", {&masked}), (Flags{kBad}));
   EXPECT_EQ(flags_of("grad_reduced", {&masked}), (Flags{kBad}));
 }

@@ -224,19 +224,62 @@ def test_a_mask_that_only_some_batches_have_is_none(tmp_path):
     assert trainmon.diagnose(tmp_path)["verdict"] is None
 
 
-def test_minus_infinity_where_it_was_finite_before_is_a_fault(tmp_path):
-    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Identity())
+class Padded(nn.Module):
+    """One head of attention. Scores of padding are filled with -Inf."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.query, self.key, self.value = (nn.Linear(8, 8) for _ in range(3))
+        self.scores, self.weights = nn.Identity(), nn.Softmax(-1)
+
+    def forward(self, x, padding):
+        scores = self.query(x) @ self.key(x).mT
+        scores = self.scores(scores.masked_fill(padding[:, None, :], -math.inf))
+        return self.weights(scores) @ self.value(x)
+
+
+def padded(out, whole_from=99, poison_at=99, kinds=("grads", "activations"), first=2):
+    """Batches have padding from step `first` on; from `whole_from` on a sequence is nothing else."""
+    model = Padded()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with trainmon.watch(model, optimizer, kinds=["grads", "activations"], out=tmp_path):
-        for step in range(4):
-            weight = model[0].weight
-            with torch.no_grad():
-                model[0].bias[1] = -math.inf if step >= 2 else 0.0
-            (model(torch.ones(2, 4))[:, 2:].square().mean() + weight.sum()).backward()
+    with trainmon.watch(model, optimizer, kinds=list(kinds), out=out, every=1) as monitor:
+        for step in range(6):
+            padding = torch.zeros(3, 5, dtype=torch.bool)
+            padding[1, 3 if step < whole_from else 0 :] = step >= first
+            x = torch.randn(3, 5, 8)
+            loss = model(x, padding).square().mean() * (math.nan if step == poison_at else 1.0)
+            loss.backward()
             optimizer.step()
             optimizer.zero_grad()
+            monitor.log(loss=loss)
+
+
+def test_scores_that_are_filled_where_a_batch_has_padding_are_no_fault(tmp_path, capfd):
+    padded(tmp_path)
+    assert "not finite" not in (err := capfd.readouterr().err) and "non-finite" not in err
+    assert trainmon.first_bad(tmp_path) is None
+    assert trainmon.diagnose(tmp_path)["verdict"] is None
+    assert trainmon.query(str(tmp_path), "SELECT count(*) FROM alerts").rows == [(0,)]
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_scores_of_padding_alone_are_where_it_began(tmp_path, capfd, first):
+    """If there was no padding before; else its softmax is the first."""
+    padded(tmp_path, whole_from=2, first=first)
+    name = ("scores", "input.0") if first == 2 else ("weights", "output")
+    assert " ".join(("actv", *name)) in live_line(capfd.readouterr().err)
     found = trainmon.first_bad(tmp_path)
-    assert (found.step, found.kind, found.element) == (2, "actv", "output")
+    assert (found.step, found.ranks, found.kind) == (2, (0,), "actv")
+    assert (found.name, found.element) == name
+    verdict = trainmon.diagnose(tmp_path)["verdict"]
+    assert (verdict["step"], verdict["stage"], verdict["tensors"]) == (2, "forward", [name[0]])
+
+
+def test_padding_does_not_take_the_blame_of_a_later_step(tmp_path):
+    padded(tmp_path, poison_at=4)
+    found = trainmon.first_bad(tmp_path)
+    assert (found.step, found.kind) == (4, "actv_grad")
 
 
 def test_a_nan_in_what_the_model_is_given_comes_from_the_data(tmp_path, capfd):
@@ -425,7 +468,7 @@ def with_own_scale(out, ends_at=20, nan_from=99, is_kept=False, takes=(), raises
     return left_out
 
 
-@pytest.mark.parametrize("keys", [{}, {"is_kept": True}, {"backend": "ops"}], ids=str)
+@pytest.mark.parametrize("keys", [{}, {"is_kept": True}], ids=str)
 def test_a_step_that_the_loop_leaves_out_for_its_own_loss_scale_is_no_fault(tmp_path, capfd, keys):
     left_out = with_own_scale(tmp_path / "run", **keys)
     assert len(left_out) > 2 and left_out[-1] < 19
@@ -492,6 +535,25 @@ def test_a_loss_between_the_recorded_steps_comes_first(tmp_path, capfd):
     assert (found.kind, found.name, found.step) == ("logged", "train/Loss", 1)
     assert found.why == "the logged loss is inf"
     assert "the logged loss is inf" in live_line(capfd.readouterr().err)
+
+
+def test_a_scalar_that_is_not_called_a_loss_is_named_and_counts_for_nothing(tmp_path):
+    """A validation metric may be NaN until it is measured."""
+    for name, bad_row in (("alone", False), ("beside", True)):
+        rank = WrittenRank(tmp_path / name)
+        for window in range(3):
+            rank.monitor.add_scalar("ppl", math.nan if window == 1 else 2.0)
+            rank.observe(BAD if bad_row and window == 2 else GOOD, "grad_reduced", "w", window)
+            rank.end_step()
+        rank.stop()
+    code, out, _ = call("first-bad", tmp_path / "alone")
+    named = 'ppl is nan at step 1 on rank 0; it counts where its name has "loss" in it'
+    assert code == 0 and out.splitlines()[1] == f"but the logged scalar {named}"
+    assert trainmon.first_bad(tmp_path / "alone") is None
+    assert "ppl" not in call("first-bad", tmp_path / "alone", "--kind", "grads")[1]
+    code, out, _ = call("first-bad", tmp_path / "beside")
+    assert code == 1 and out.startswith("first bad: step 2, rank 0, w")
+    assert f"\n  scalar    the logged {named}\n" in out
 
 
 def test_the_loss_beside_a_bad_row_is_that_of_its_attempt(tmp_path):
