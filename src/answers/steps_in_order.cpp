@@ -69,9 +69,9 @@ bool StepsInOrder::holds(const RunRows& run, const std::optional<FirstBad>& bad)
 
 // Gives the engine what the groups say as steps go by.
 void StepsInOrder::tell(std::int64_t step) {
-  for (; told_.declared < run_->declared.size() && run_->declared[told_.declared].step <= step;
-       ++told_.declared) {
-    const ReadDeclared& one = run_->declared[told_.declared];
+  const std::vector<ReadDeclared>& all = declared();
+  for (; told_.declared < all.size() && all[told_.declared].step <= step; ++told_.declared) {
+    const ReadDeclared& one = all[told_.declared];
     engine_.declare(one.restart, one.rank, one.optimizer, one.group, one.value.name,
                     detect::number_of(one.value));
   }
@@ -88,6 +88,7 @@ int StepsInOrder::furthest_behind(const Pieces& pieces) const {
 }
 
 void StepsInOrder::read_whole(const RunStream& stream, std::vector<Damage>& damage) {
+  align(stream, damage);
   // The steps of a piece are kept until all ranks have come so far: many ranks, small pieces.
   constexpr std::int64_t kMostRows = std::int64_t{1} << 19;
   const auto logs = static_cast<std::int64_t>(std::max<std::size_t>(1, stream.log_count()));
@@ -105,6 +106,7 @@ void StepsInOrder::read_whole(const RunStream& stream, std::vector<Damage>& dama
 void StepsInOrder::read_on(const RunStream& stream, std::span<const RunStream::Piece> given,
                            std::vector<Damage>& damage) {
   grows_ = true;
+  is_disordered_ = is_disordered_ || (next_step_ == kBegin && align(stream, damage));
   for (const int rank : stream.facts().ranks) ranks_[rank];
   Pieces pieces;
   for (const RunStream::Piece& piece : given) pieces[piece.rank].push_back(&piece);
@@ -120,6 +122,73 @@ void StepsInOrder::read_on(const RunStream& stream, std::span<const RunStream::P
     is_disordered_ = is_disordered_ || steps_.size() > kMostHeld;
   }
   if (next_step_ != kBegin) told_ = told_until(*run_, next_step_ - 1);
+}
+
+std::int64_t StepsInOrder::aligned(int restart, int rank, std::int32_t optimizer,
+                                   std::int64_t step) const {
+  if (shifts_.empty()) return step;
+  const auto shift = shifts_.find({restart, rank, optimizer});
+  return shift == shifts_.end() ? step : step + shift->second;
+}
+
+bool StepsInOrder::align(const RunStream& stream, std::vector<Damage>& damage) {
+  std::map<std::pair<int, std::int32_t>, std::map<int, std::int64_t>> starts;
+  for (const RunStream::Start& one : stream.starts()) {
+    starts[{one.restart, one.optimizer}][one.rank] = one.step;
+  }
+  bool is_any = false;
+  for (const auto& [place, steps] : starts) {
+    const auto by_step = [](const auto& one) { return one.second; };
+    const auto [least, most] = std::ranges::minmax_element(steps, {}, by_step);
+    if (least->second == most->second) continue;
+    is_any = true;
+    const auto [restart, optimizer] = place;
+    const bool are_aligned = step_together(stream, restart, optimizer, steps, damage);
+    engine_.tell_start(restart, {steps.begin(), steps.end()}, are_aligned);
+    if (!are_aligned) continue;
+    for (const auto& [rank, step] : steps) {
+      if (step != most->second) shifts_[{restart, rank, optimizer}] = most->second - step;
+    }
+  }
+  if (shifts_.empty()) return is_any;
+  declared_ = run_->declared;
+  for (ReadDeclared& one : declared_) {
+    one.step = aligned(one.restart, one.rank, one.optimizer, one.step);
+  }
+  std::ranges::stable_sort(declared_, {}, &ReadDeclared::step);
+  norms_.clear();
+  return true;
+}
+
+// Gradients that ranks use in the first step of each are the same, bit for bit.
+bool StepsInOrder::step_together(const RunStream& stream, int restart, std::int32_t optimizer,
+                                 const std::map<int, std::int64_t>& starts,
+                                 std::vector<Damage>& damage) const {
+  std::map<std::uint32_t, std::map<int, detect::Observation>> gradients;  // by tensor, rank
+  const auto add = [&](const ReadRow& row, const RowCheck* check) {
+    if (run_->series[row.series].optimizer != optimizer) return;
+    const auto one = parameters_->observe(row.series, row.state, row.flags, row.loss_scale, check);
+    if (!one || one->quantity != detect::Quantity::grad_reduced) return;
+    gradients[one->tensor].insert_or_assign(row.rank, *one);
+  };
+  for (const RunStream::Piece& piece : stream.pieces()) {
+    const auto start = starts.find(piece.rank);
+    if (piece.restart != restart || start == starts.end()) continue;
+    RunStream::Take take;
+    take.row = [&](const ReadRow& row) { add(row, nullptr); };
+    take.checked = [&](const ReadRow& row, const RowCheck& check) { add(row, &check); };
+    take.step = start->second;
+    stream.read(piece, take, damage);
+  }
+  std::size_t same = 0, others = 0;
+  for (const auto& [tensor, ranks] : gradients) {
+    const detect::Observation& first = ranks.begin()->second;
+    const bool are_same =
+        ranks.size() == starts.size() && first.absmax > 0.0 &&
+        std::ranges::all_of(ranks, [&](const auto& one) { return are_equal(one.second, first); });
+    ++(are_same ? same : others);
+  }
+  return same > 1 && same > others;
 }
 
 void StepsInOrder::read(const RunStream& stream, const RunStream::Piece& piece,
@@ -160,13 +229,15 @@ void StepsInOrder::add_input(Rank& rank, const ReadRow& row, const RowCheck* che
 }
 
 detect::StepEvidence* StepsInOrder::open(Rank& rank, const ReadRow& row) {
-  rank.newest = std::max(rank.newest, row.step);
-  if (row.fate == Fate::unknown) rank.open = std::max(rank.open, row.step);
-  if (grows_ && row.step < std::max(next_step_, rank.complete)) is_disordered_ = true;
-  if (row.step < next_step_) return nullptr;
-  const auto [at, is_new] = steps_.try_emplace(row.step, row.restart, row.step);
+  const std::int64_t step =
+      aligned(row.restart, row.rank, run_->series[row.series].optimizer, row.step);
+  rank.newest = std::max(rank.newest, step);
+  if (row.fate == Fate::unknown) rank.open = std::max(rank.open, step);
+  if (grows_ && step < std::max(next_step_, rank.complete)) is_disordered_ = true;
+  if (step < next_step_) return nullptr;
+  const auto [at, is_new] = steps_.try_emplace(step, row.restart, step);
   detect::StepEvidence& evidence = at->second;
-  if (row.restart > evidence.restart) evidence = {row.restart, row.step};
+  if (row.restart > evidence.restart) evidence = {row.restart, step};
   return row.restart == evidence.restart ? &evidence : nullptr;
 }
 

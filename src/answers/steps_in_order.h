@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "detect/engine.h"
@@ -105,6 +106,15 @@ class StepsInOrder {
   // The evidence of the step of a row. It is nullptr where the row is of an older start or comes
   // too late: its step was checked without it.
   detect::StepEvidence* open(Rank& rank, const ReadRow& row);
+  // Where ranks began a start at different steps and yet stepped together, their first steps are
+  // one: that of the rank that is furthest. False where there is none such.
+  bool align(const RunStream& stream, std::vector<Damage>& damage);
+  bool step_together(const RunStream& stream, int restart, std::int32_t optimizer,
+                     const std::map<int, std::int64_t>& starts, std::vector<Damage>& damage) const;
+  std::int64_t aligned(int restart, int rank, std::int32_t optimizer, std::int64_t step) const;
+  const std::vector<ReadDeclared>& declared() const {
+    return shifts_.empty() ? run_->declared : declared_;
+  }
   void take_complete(std::int64_t until);
   bool is_torn(std::int64_t step) const;
 
@@ -115,7 +125,10 @@ class StepsInOrder {
   FoundTogether together_;
   const RunRows* run_ = nullptr;
   std::map<std::int64_t, std::vector<const ReadScalar*>> norms_;  // by step
-  Told told_;                                                     // of steps that were checked
+  std::map<std::tuple<int, int, std::int32_t>, std::int64_t>
+      shifts_;                          // by restart, rank and optimizer, see align()
+  std::vector<ReadDeclared> declared_;  // of the run, where there are shifts
+  Told told_;                           // of steps that were checked
   std::map<int, Rank> ranks_;
   std::set<std::uint32_t> checked_, unchecked_;
   std::map<std::int64_t, detect::StepEvidence> steps_;

@@ -44,7 +44,8 @@ std::map<std::size_t, std::vector<std::int64_t>> later_steps(
 // be.
 void print_others(const Diagnosis& diagnosis, const std::vector<std::size_t>& firsts,
                   std::map<std::size_t, std::vector<std::int64_t>>& again) {
-  constexpr std::size_t kShown = 2;
+  // Where nothing is certain, what was noticed is all that leads to a place.
+  const std::size_t shown = diagnosis.verdict ? 2 : 5;
   std::vector<std::size_t> noticed, here, later;
   for (std::size_t i = 0; i < diagnosis.findings.size(); ++i) {
     const Finding& one = diagnosis.findings[i];
@@ -61,14 +62,14 @@ void print_others(const Diagnosis& diagnosis, const std::vector<std::size_t>& fi
   }
   const auto print = [&](const char* head, const std::vector<std::size_t>& list,
                          std::int64_t left_out) {
-    for (std::size_t i = 0; i < std::min(kShown, list.size()); ++i) {
+    for (std::size_t i = 0; i < std::min(shown, list.size()); ++i) {
       const Finding& one = diagnosis.findings[list[i]];
       const std::string also = also_text(again[list[i]]);
       std::cout << (i == 0 ? head : "") << "  " << place_text(diagnosis, one) << ": "
                 << printable(one.text) << (also.empty() ? "" : ", " + also) << "\n";
     }
     const std::int64_t more =
-        std::max<std::int64_t>(0, std::ssize(list) - std::int64_t{kShown}) + left_out;
+        std::max<std::int64_t>(0, std::ssize(list) - static_cast<std::int64_t>(shown)) + left_out;
     if (more > 0) std::cout << "  and " << grouped(more) << " more\n";
   };
   print("also at this step:\n", here, 0);

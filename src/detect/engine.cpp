@@ -24,6 +24,7 @@ void Engine::take(StepEvidence&& evidence) {
                       moves_};
   if (!has_begun_) check_start(window, findings_);
   has_begun_ = true;
+  start_steps_.check(window, findings_);
   inputs_.check(window, findings_);
   jumps_.check(window, findings_);
   check_present(window, findings_);
@@ -33,6 +34,8 @@ void Engine::take(StepEvidence&& evidence) {
   check_exp_avg(window, findings_);
   check_exp_avg_sq(window, findings_);
   updates_.check(window, findings_);
+  unmoved_.check(window, findings_);
+  by_hand_.check(window, findings_);
   if (!are_parted) check_replicas(window, findings_);
   zero_.check(window, findings_);
   gradient_norms_.check(window, findings_);
@@ -51,6 +54,8 @@ void Engine::forget_start() {
   gaps_ = {};
   parted_ = {};
   reductions_ = {};
+  unmoved_ = {};
+  by_hand_ = {};
 }
 
 // Those before the first row of a step lie between no two rows that are still to be compared.

@@ -8,9 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "detect/by_hand.h"
 #include "detect/checks.h"
 #include "detect/evidence.h"
 #include "detect/findings.h"
+#include "detect/start_steps.h"
+#include "detect/unmoved.h"
 
 namespace trainmon::detect {
 
@@ -40,6 +43,11 @@ class Engine {
   }
   // Rows of this rank were lost, it is not known of which steps.
   void announce_loss(std::int32_t restart, std::int32_t rank) { lossy_[restart].insert(rank); }
+  // Ranks began a start at different steps; as of StartSteps.
+  void tell_start(std::int32_t restart, const std::map<std::int32_t, std::int64_t>& steps,
+                  bool are_aligned) {
+    start_steps_.tell(restart, steps, are_aligned);
+  }
   // Checks one step, which comes after all before.
   void take(StepEvidence&& evidence);
 
@@ -63,6 +71,7 @@ class Engine {
   KnownFormulas formulas_;
   Held held_;
   Moves moves_;
+  StartSteps start_steps_;
   Gaps gaps_;
   Parted parted_;
   bool has_begun_ = false;
@@ -72,6 +81,8 @@ class Engine {
   ZeroGradients zero_;
   DeclaredJumps jumps_;
   Updates updates_;
+  UnmovedWeights unmoved_;
+  ReducedByHand by_hand_;
   GradientNorms gradient_norms_;
   Inputs inputs_;
   Findings findings_;

@@ -82,6 +82,10 @@ double Observation::norm() const {
   return std::sqrt(sum_sq);
 }
 
+bool Observation::is_constant() const {
+  return std::abs(sum) >= absmax * count * (1.0 - 1e-6);
+}
+
 double Observation::l1_bound() const {
   return std::min(std::sqrt(count) * norm(), count * absmax);
 }

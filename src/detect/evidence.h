@@ -95,6 +95,8 @@ struct Observation {
   bool decays_apart = false;
 
   double norm() const;
+  // All elements are one number, as those of a bias or of a norm are at first.
+  bool is_constant() const;
   // At least the sum of all |x|: by Cauchy and Schwarz, or by the largest.
   double l1_bound() const;
   // By how much of l1_bound() its sums may be off by themselves: they are of float64, in which

@@ -151,6 +151,14 @@ void Findings::doubt(const Finding& finding, std::int32_t rank, std::string text
   join_ranks(finding.restart, finding.step);
 }
 
+void Findings::confirm(const Finding& finding) {
+  for (Finding& one : all_) {
+    const bool is_same = one.restart == finding.restart && one.step == finding.step &&
+                         one.check == finding.check && one.stage == finding.stage;
+    if (is_same && one.text == finding.text) one.certain = true;
+  }
+}
+
 std::int64_t Findings::count_of(Check check) const {
   std::int64_t count = 0;
   for (int i = 0; i < kEvidences; ++i) count += count_of(check, static_cast<Evidence>(i));

@@ -83,9 +83,11 @@ class Findings {
   // Of one rank, that this finding without tensors is not certain after all: what came later
   // explains it. `text` is what it says instead.
   void doubt(const Finding& finding, std::int32_t rank, std::string text);
-  // That a check was made of one tensor.
-  void checked(Check check, Evidence evidence = Evidence::statistics) {
-    ++checked_[{check, evidence}];
+  // A finding of an earlier step is certain after all.
+  void confirm(const Finding& finding);
+  // That a check was made of one tensor, or of so many.
+  void checked(Check check, Evidence evidence = Evidence::statistics, std::int64_t tensors = 1) {
+    if (tensors > 0) checked_[{check, evidence}] += tensors;
   }
   std::int64_t count_of(Check check) const;
   std::int64_t count_of(Check check, Evidence evidence) const;

@@ -5,11 +5,8 @@
 #include "detect/checks.h"
 
 namespace trainmon::detect {
-namespace {
 
-// Says which ranks are outside the largest group of equals: one of all where no group is larger
-// than the others together.
-void name_odd_ones(const std::vector<const Observation*>& ranks, Finding& finding) {
+void name_odd_ranks(const std::vector<const Observation*>& ranks, Finding& finding) {
   const auto bits = [&](const Observation* one) {
     return finding.evidence == Evidence::fingerprints ? *one->fingerprint : one->digest;
   };
@@ -23,8 +20,6 @@ void name_odd_ones(const std::vector<const Observation*>& ranks, Finding& findin
     if (finding.is_one_of_ranks || bits(one) != largest->first) finding.ranks.push_back(one->rank);
   }
 }
-
-}  // namespace
 
 void check_replicas(const Window& window, Findings& found) {
   const std::vector<Observation>& all = window.now.all();
@@ -43,7 +38,7 @@ void check_replicas(const Window& window, Findings& found) {
     auto one = window.result(Check::replicas, stage_of(first.quantity), first, holds);
     if (!one) continue;
     one->evidence = evidence;
-    name_odd_ones(ranks, *one);
+    name_odd_ranks(ranks, *one);
     one->text = std::string(quantity_name(first.quantity)) +
                 " differs between ranks that must hold the same";
     const bool is_weight =

@@ -1,7 +1,6 @@
 // Weights that are drawn at random are equal nowhere. Where two tensors are, one was copied from
 // the other, or both were drawn from the same state of a generator. That may be meant.
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <tuple>
 #include <vector>
@@ -9,14 +8,6 @@
 #include "detect/checks.h"
 
 namespace trainmon::detect {
-namespace {
-
-// All elements are one number, as those of a bias or of a norm are at first.
-bool is_constant(const Observation& one) {
-  return std::abs(one.sum) >= one.absmax * one.count * (1.0 - 1e-6);
-}
-
-}  // namespace
 
 void check_start(const Window& window, Findings& found) {
   using Elements = std::tuple<std::int32_t, std::uint64_t, double>;  // of a rank; digest, count
@@ -24,7 +15,7 @@ void check_start(const Window& window, Findings& found) {
   for (const Observation& one : window.now.all()) {
     if (one.quantity != Quantity::weight_before || !one.is_finite) continue;
     found.checked(Check::start, one.fingerprint ? Evidence::fingerprints : Evidence::statistics);
-    if (is_constant(one)) continue;
+    if (one.is_constant()) continue;
     alike[{one.rank, one.digest, one.count}].push_back(&one);
   }
   for (auto& [elements, group] : alike) {

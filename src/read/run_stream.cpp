@@ -209,6 +209,19 @@ void RunStream::note_steps(const OpenedLog& directory) {
   }
 }
 
+std::vector<RunStream::Start> RunStream::starts() const {
+  std::vector<Start> starts;
+  for (const Directory& one : directories_) {
+    const auto optimizers = static_cast<std::int32_t>(one.facts.start_steps.size());
+    for (std::int32_t optimizer = 0; optimizer < optimizers; ++optimizer) {
+      if (!one.timeline.newest_window(optimizer)) continue;
+      const std::int64_t step = one.timeline.at(optimizer, 0).step;
+      starts.push_back({one.place.rank, one.place.restart, optimizer, step});
+    }
+  }
+  return starts;
+}
+
 void RunStream::take_small(Directory& directory, const RecordBatch& batch) {
   const int rank = directory.place.rank, restart = directory.place.restart;
   const int clock = directory.facts.clock;

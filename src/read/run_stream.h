@@ -60,6 +60,15 @@ class RunStream {
   };
   std::vector<StepPiece> pieces_by_step(std::int64_t rows) const;
   std::size_t log_count() const { return directories_.size(); }
+  // The step with which one rank began one of its starts.
+  struct Start {
+    int rank = 0;
+    int restart = 0;
+    std::int32_t optimizer = 0;
+    std::int64_t step = 0;
+  };
+  // Of the optimizers that went on from there.
+  std::vector<Start> starts() const;
   // One rank and restart of a run that grows, its batches in the order of writing.
   struct Place {
     RankDirectory directory;

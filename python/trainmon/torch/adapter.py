@@ -120,8 +120,10 @@ class Adapter(DuringTraining):
             kinds.discard("grad_unreduced")
             self.coverage.not_covered("grad_unreduced", "needs torch 2.1 or newer")
         reduces = any(wrapper.reduces() for wrapper in self.wrappers)
-        if "grad_unreduced" not in asked and not reduces:
-            kinds.discard("grad_unreduced")  # nothing is reduced: the values of grad_reduced
+        # Nothing is reduced: the values of grad_reduced. A loop may do it by hand, which checks look at.
+        by_hand = self.config["checks"] and self._ranks().get("world_size", 1) > 1
+        if "grad_unreduced" not in asked and not reduces and not by_hand:
+            kinds.discard("grad_unreduced")
         if "cc" in kinds and not torch.distributed.is_available():
             kinds.discard("cc")
             self.coverage.not_covered("cc", "this torch has no torch.distributed")

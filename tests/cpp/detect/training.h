@@ -70,6 +70,7 @@ class Training {
   };
   std::vector<Rank>& ranks() { return all_; }
   const Findings& findings() const { return engine_->findings(); }
+  Engine& engine() { return *engine_; }
   std::int64_t steps() const { return step_; }  // taken
 
   float lr = 0.01F;
@@ -84,6 +85,7 @@ class Training {
   bool is_fused = false;                 // as the group says
   bool has_known_formula = true;         // the record names the optimizer
   bool are_independent = false;          // unreduced gradients of ranks
+  bool are_unrelated = false;            // no wrapper is there, and nothing says what ranks hold
   bool forward_changes = false;          // every weight, as the record says
   bool moments_are_before = false;       // read before the step, as the record says
   bool rank_1_by_operations = false;     // whose sums have other low bits
@@ -301,11 +303,11 @@ class Training {
     one.seq = seq_++;
     one.dtype = dtype;
     one.accum = accum_;
-    one.is_replicated =
-        shards == 0 && quantity != Quantity::grad_unreduced && quantity != Quantity::update;
+    one.is_replicated = !are_unrelated && shards == 0 && quantity != Quantity::grad_unreduced &&
+                        quantity != Quantity::update;
     one.part = static_cast<std::uint64_t>(begin);
     if (quantity == Quantity::update) one.group = 1;
-    one.is_independent = are_independent && quantity == Quantity::grad_unreduced;
+    one.is_independent = are_unrelated || (are_independent && quantity == Quantity::grad_unreduced);
     one.forward_changes = forward_changes && quantity == Quantity::weight_before;
     one.is_before_step =
         moments_are_before && (quantity == Quantity::exp_avg || quantity == Quantity::exp_avg_sq);
