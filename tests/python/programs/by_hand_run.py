@@ -113,15 +113,10 @@ class Undivided(Training):
             parameter.grad /= self.ranks
 
 
-class OlderMoments(Training):
-    """Of one tensor on one rank."""
-
+class RateOfARank(Training):
     def after(self, step):
-        state = self.optimizer.state[self.model[2].weight]
-        if step == BEGIN - 5:
-            self.kept = state["exp_avg"].clone()
         if step == BEGIN - 1 and self.rank == 1:
-            state["exp_avg"].copy_(self.kept)
+            self.optimizer.param_groups[0]["lr"] *= 0.9
 
 
 class Clipped(Training):
@@ -304,7 +299,7 @@ class TensorParallel(Training):
 TRAININGS = {
     "by_hand": Training, "forgets": Forgets, "forgets_from_12": Forgets, "forgets_a_bias": ForgetsABias,
     "leaves_out": LeavesOut, "undivided": Undivided, "undivided_from_12": Undivided,
-    "older_moments": OlderMoments, "clipped": Clipped, "sum": Sum, "accumulated": Accumulated,
+    "rate_of_a_rank": RateOfARank, "clipped": Clipped, "sum": Sum, "accumulated": Accumulated,
     "rate_of_a_layer": RateOfALayer, "local_sgd": LocalSgd, "local_sgd_later": LocalSgdLater,
     "reduced_in_turn": ReducedInTurn, "own": Own, "one_seed": OneSeed, "one_seed_rate": OneSeed,
     "one_seed_head": OneSeedAndAHead, "own_head": OwnHead, "experts": Experts, "server": Server, "gan": Gan,
