@@ -15,7 +15,7 @@ from trainmon.torch.features.choice import KINDS as FEATURES
 from trainmon.torch.full_steps import FullSteps
 from trainmon.torch.hooks import dynamo
 from trainmon.torch.hooks.backward import Backward
-from trainmon.torch.hooks.forward import ForwardBegins, ForwardEnds, InnerForwardBegins
+from trainmon.torch.hooks.forward import hook_forward
 from trainmon.torch.hooks.hook import Handles
 from trainmon.torch.measuring.late_values import Late
 from trainmon.torch.measuring.ops import all_elsewhere
@@ -120,7 +120,8 @@ class Adapter(DuringTraining):
             kinds.discard("grad_unreduced")
             self.coverage.not_covered("grad_unreduced", "needs torch 2.1 or newer")
         reduces = any(wrapper.reduces() for wrapper in self.wrappers)
-        # Nothing is reduced: the values of grad_reduced. A loop may do it by hand, which checks look at.
+        # Where nothing is reduced they have the values of grad_reduced. A loop may reduce by hand,
+        # which checks look at.
         by_hand = self.config["checks"] and self._ranks().get("world_size", 1) > 1
         if "grad_unreduced" not in asked and not reduces and not by_hand:
             kinds.discard("grad_unreduced")
@@ -233,13 +234,7 @@ class Adapter(DuringTraining):
         self.registry = Registry(self)
         self.registry.install()
         for root in self.roots:
-            if not isinstance(root, torch.jit.ScriptModule):
-                hook = self.timed(ForwardBegins(self))
-                self.handles.hook(root, "register_forward_pre_hook", hook)
-                self.handles.hook(root, "register_forward_hook", self.timed(ForwardEnds(self)))
-            if isinstance(root, torch.nn.parallel.DistributedDataParallel):
-                hook = self.timed(InnerForwardBegins(self))
-                self.handles.hook(root.module, "register_forward_pre_hook", hook)
+            hook_forward(self, root)
         if "input" in self.kinds:
             self.inputs = Inputs(self, self._part("inputs"))
             self.inputs.install(self.handles)
@@ -362,7 +357,8 @@ class Adapter(DuringTraining):
         self.detach()
         for new, old in zip(wrappers, self.wrappers, strict=True):
             new.main_grad |= old.main_grad
-        self.wrappers, self.has_dtensors = wrappers, any(isinstance(w, DTensors) for w in wrappers)
+        self.wrappers = wrappers
+        self.has_dtensors = any(isinstance(w, DTensors) for w in wrappers)
         self.parameters = parameters_under(wrappers)
         self.prepare(self.config)
         self.attach()

@@ -1,10 +1,22 @@
 # Hooks of a model chunk as a whole: a forward begins and ends, and its backward begins.
 from __future__ import annotations
 
+import torch
+
 from trainmon.torch.hooks.backward import IDLE, current_task
 from trainmon.torch.hooks.dynamo import compiling
 from trainmon.torch.hooks.hook import Hook
 from trainmon.torch.hooks.unseen import unseen
+
+
+def hook_forward(adapter, root: torch.nn.Module) -> None:
+    """Puts them on a model chunk."""
+    hook, timed = adapter.handles.hook, adapter.timed
+    if not isinstance(root, torch.jit.ScriptModule):
+        hook(root, "register_forward_pre_hook", timed(ForwardBegins(adapter)))
+        hook(root, "register_forward_hook", timed(ForwardEnds(adapter)))
+    if isinstance(root, torch.nn.parallel.DistributedDataParallel):
+        hook(root.module, "register_forward_pre_hook", timed(InnerForwardBegins(adapter)))
 
 
 class ForwardBegins(Hook):
