@@ -240,7 +240,7 @@ class Lookahead(Training):
 class AnotherOptimizer(Training):
     """It steps the head from some step on, and watch() was not given it."""
 
-    noticed = {"gap"}
+    noticed = {"gap", "update"}  # the head has gradients, and at first nobody steps it
 
     def stepped(self):
         self.other = optim.SGD(self.model.head.parameters(), lr=1e-2)
