@@ -87,6 +87,11 @@ StepsInOrder steps_of(const Recording& recording, const RunStream& stream, const
   for (const auto& [rank, optimizer] : recording.formulas) {
     steps.know_formula(rank, optimizer);
   }
+  const auto is_of_ranks = [](const auto& one) {
+    const std::string_view check = check_not_covered(one.first);
+    return check == "reduce" || check == "replicas";
+  };
+  if (std::ranges::any_of(recording.not_covered, is_of_ranks)) steps.leave_out_by_hand();
   return steps;
 }
 

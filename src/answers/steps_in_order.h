@@ -52,6 +52,7 @@ class StepsInOrder {
 
   // As that of the engine; before rows are read.
   void know_formula(int rank, int optimizer) { engine_.know_formula(rank, optimizer); }
+  void leave_out_by_hand() { engine_.leave_out_by_hand(); }
   // Before rows are read, and again when the run was opened again: `run` must live as long as rows
   // of it are read.
   void follow(const RunRows& run);

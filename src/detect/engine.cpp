@@ -35,7 +35,7 @@ void Engine::take(StepEvidence&& evidence) {
   check_exp_avg_sq(window, findings_);
   updates_.check(window, findings_);
   unmoved_.check(window, findings_);
-  by_hand_.check(window, findings_);
+  if (looks_by_hand_) by_hand_.check(window, findings_);
   if (!are_parted) check_replicas(window, findings_);
   zero_.check(window, findings_);
   gradient_norms_.check(window, findings_);
