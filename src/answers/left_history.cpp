@@ -16,12 +16,14 @@
 namespace trainmon {
 namespace {
 
-// What features measure of small tensors is too coarse to tell.
-bool is_of_features(std::string_view kind) {
-  if (kind == kind::kMgDirection) return true;
+// What features measure of small tensors is too coarse to tell. An optimizer's state follows from
+// gradients, whose squares leave their history where the gradients themselves do not.
+bool can_tell(std::string_view kind, bool has_gradients) {
+  if (kind == kind::kMgDirection) return false;
   const auto known = std::ranges::find(kind_table(), kind, &Kind::name);
-  if (known == kind_table().end()) return false;
-  return known->group == "attention" || known->group == "spectral" || known->group == "router";
+  if (known == kind_table().end()) return true;
+  if (known->is_state) return !has_gradients;
+  return known->group != "attention" && known->group != "spectral" && known->group != "router";
 }
 
 // Rows of a piece, as much of them as histories need.
@@ -70,9 +72,11 @@ void LeftLines::note(std::uint32_t tensor, const Unusual<RowPlace>& one) {
 
 void EarliestLeft::take(const LeftLines& rank) {
   if (diagnosis_.verdict) return;
+  const bool has_gradients =
+      std::ranges::find(facts_.kinds, kind::kGradReduced) != facts_.kinds.end();
   for (const auto& [tensor, left] : rank.left()) {
     const Series& series = facts_.series[left.series];
-    if (is_of_features(series.kind)) continue;
+    if (!can_tell(series.kind, has_gradients)) continue;
     LeftHistory one = {left.row.row, series, left.row.value, left.row.usual, left.row.score};
     one.row.shape = nullptr;
     const bool is_first = !earliest_ || place_of(facts_, one.row, series) <
