@@ -54,7 +54,8 @@ BatchPlaces::BatchPlaces(std::span<const BatchPlace> places) : size_(places.size
     packed.add_signed(wrapping_difference(facts.first_window, last.facts.first_window));
     packed.add_signed(wrapping_difference(facts.last_window, facts.first_window));
     packed.add(series->second);
-    packed.add((facts.has_bad_rows ? kBad : 0u) | (place.is_believed ? kBelieved : 0u));
+    packed.add(std::uint64_t{facts.has_bad_rows} * kBad |
+               std::uint64_t{place.is_believed} * kBelieved);
     bytes_ += packed.bytes();
     last = place;
   }

@@ -22,7 +22,9 @@ class Loop:
     def __init__(self, forgotten=None, begin=0, gives_masters=True):
         self.forgotten, self.begin, self.gives_masters = forgotten, begin, gives_masters
         self.model = self.make().to(self.dtype)
-        self.masters = [p.detach().float().clone().requires_grad_() for p in self.model.parameters()]
+        self.masters = [
+            p.detach().float().clone().requires_grad_() for p in self.model.parameters()
+        ]
         self.optimizer = self.optimizer_of(self.masters)
 
     def optimizer_of(self, masters):

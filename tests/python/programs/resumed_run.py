@@ -25,7 +25,9 @@ WITHOUT_DDP = "by_hand_"
 class Training:
     def __init__(self, name: str):
         torch.manual_seed(3)
-        self.model = nn.Sequential(nn.Linear(12, 24), nn.Tanh(), nn.Linear(24, 24), nn.Linear(24, 4))
+        self.model = nn.Sequential(
+            nn.Linear(12, 24), nn.Tanh(), nn.Linear(24, 24), nn.Linear(24, 4)
+        )
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-3)
         self.is_ddp = not name.startswith(WITHOUT_DDP)
 
