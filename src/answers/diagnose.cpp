@@ -130,7 +130,7 @@ Diagnosis finished(const Recording& recording, RunStream& stream, const FirstBad
       for (int e = 0; e < detect::kEvidences; ++e) {
         one.by[e] = findings.count_of(check, static_cast<detect::Evidence>(e));
       }
-    } else if (!is_named(check)) {
+    } else if (!is_named(check) && !has_no_such_state(check, recording)) {
       result.not_checked.push_back(
           {std::string(detect::check_name(check)),
            reason_unchecked(check, result.run, steps, recording.has_checks)});

@@ -38,15 +38,16 @@ bool FoundTogether::is_like(const FoundTogether& other) const {
 }
 
 bool StepsInOrder::is_told(const ReadScalar& one) const {
-  return one.name == kEditScalar || (is_whole_ && detect::is_gradient_norm(one.name));
+  return one.name == kEditScalar || one.name == kEvaluationScalar ||
+         (is_whole_ && detect::is_gradient_norm(one.name));
 }
 
 void StepsInOrder::follow(const RunRows& run) {
   run_ = &run;
-  norms_.clear();
+  told_with_step_.clear();
   for (const ReadScalar& one : run.scalars) {
     if (one.name == kEditScalar) engine_.announce_edit(one.restart, one.rank, one.seq);
-    if (is_whole_ && detect::is_gradient_norm(one.name)) norms_[one.step].push_back(&one);
+    if (one.name != kEditScalar && is_told(one)) told_with_step_[one.step].push_back(&one);
   }
   for (const ReadGap& one : run.gaps) engine_.announce_loss(one.restart, one.rank);
 }
@@ -75,9 +76,13 @@ void StepsInOrder::tell(std::int64_t step) {
     engine_.declare(one.restart, one.rank, one.optimizer, one.group, one.value.name,
                     detect::number_of(one.value));
   }
-  const auto logged = norms_.find(step);
-  if (logged == norms_.end()) return;
+  const auto logged = told_with_step_.find(step);
+  if (logged == told_with_step_.end()) return;
   for (const ReadScalar* one : logged->second) {
+    if (one->name == kEvaluationScalar) {
+      engine_.tell_evaluation(one->restart, one->rank, static_cast<std::int32_t>(one->value));
+      continue;
+    }
     engine_.log_norm(one->restart, one->rank, {one->name, one->value});
   }
 }
@@ -156,7 +161,7 @@ bool StepsInOrder::align(const RunStream& stream, std::vector<Damage>& damage) {
     one.step = aligned(one.restart, one.rank, one.optimizer, one.step);
   }
   std::ranges::stable_sort(declared_, {}, &ReadDeclared::step);
-  norms_.clear();
+  told_with_step_.clear();
   return true;
 }
 

@@ -125,7 +125,8 @@ class StepsInOrder {
   detect::Engine engine_;
   FoundTogether together_;
   const RunRows* run_ = nullptr;
-  std::map<std::int64_t, std::vector<const ReadScalar*>> norms_;  // by step
+  // By step: norms of gradients, and evaluations.
+  std::map<std::int64_t, std::vector<const ReadScalar*>> told_with_step_;
   std::map<std::tuple<int, int, std::int32_t>, std::int64_t>
       shifts_;                          // by restart, rank and optimizer, see align()
   std::vector<ReadDeclared> declared_;  // of the run, where there are shifts

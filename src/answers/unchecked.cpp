@@ -138,11 +138,22 @@ Recording recording_of(const std::vector<RankDirectory>& directories, const Read
     found.has_checks |= facts.has_checks;
     found.not_covered.insert(facts.not_covered.begin(), facts.not_covered.end());
     for (std::size_t number = 0; number < facts.formulas.size(); ++number) {
-      if (facts.formulas[number].empty()) continue;
+      if (facts.formulas[number].empty()) {
+        found.has_other_formula = true;
+        continue;
+      }
+      found.formula_names.insert(facts.formulas[number]);
       found.formulas.emplace_back(one.rank, static_cast<int>(number));
     }
   }
   return found;
+}
+
+bool has_no_such_state(Check check, const Recording& recording) {
+  if (check != Check::exp_avg && check != Check::exp_avg_sq) return false;
+  if (recording.has_other_formula || recording.formula_names.empty()) return false;
+  const std::set<std::string> kWithout = {"SGD", "Momentum", "RMSprop", "RMSProp", "Adagrad"};
+  return std::ranges::includes(kWithout, recording.formula_names);
 }
 
 std::string_view check_not_covered(std::string_view what) {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -28,8 +29,12 @@ struct Recording {
   std::map<std::string, std::string> not_covered = {};  // what is not recorded -> why
   // Optimizers by rank whose formula the record names.
   std::vector<std::pair<int, int>> formulas = {};
+  bool has_other_formula = false;  // some optimizer has one that the record does not name
+  std::set<std::string> formula_names = {};
 };
 Recording recording_of(const std::vector<RankDirectory>& directories, const ReadOptions& options);
+// Whether no optimizer has a state of which this check is, because of its class.
+bool has_no_such_state(detect::Check check, const Recording& recording);
 // The check that something of not_covered tells of: "update" of "update of Lion". Empty where it
 // tells of what was not recorded.
 std::string_view check_not_covered(std::string_view what);

@@ -136,7 +136,8 @@ void print_text(const Diagnosis& diagnosis, const std::string& run, const Contex
     print_left_history(diagnosis);
   }
   print_starts(diagnosis);
-  std::cout << "checked";
+  // Of a call in `input`, of a declared value in `config`, of a norm in `norm`.
+  std::cout << "checked, so many times (once a tensor, rank and step):";
   for (const Diagnosis::Checked& one : diagnosis.checked) {
     std::cout << "  " << detect::check_name(one.check) << " " << grouped(one.times);
   }

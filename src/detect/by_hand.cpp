@@ -157,9 +157,9 @@ void ReducedByHand::check_means(const Window& window, Loop& loop, const std::vec
   Findings own;
   for (const StepEvidence& step : std::exchange(loop.first, {})) {
     const Window as_declared{
-        step,         nullptr,      window.tensors, window.ranks,        window.declared,
-        window.edits, window.lossy, loop.held,      window.logged_norms, window.formulas,
-        window.moves};
+        step,         nullptr,         window.tensors, window.ranks,        window.declared,
+        window.edits, window.lossy,    loop.held,      window.logged_norms, window.formulas,
+        window.moves, window.evaluated};
     loop.reductions.check(as_declared, own);
     own.join_ranks(step.restart, step.step);
   }

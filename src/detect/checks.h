@@ -112,6 +112,9 @@ struct Window {
   const LoggedNorms& logged_norms;  // of this step
   const KnownFormulas& formulas;
   const Moves& moves;  // of the steps before
+  // Ranks and chunks of which a forward was in evaluation mode, with gradients: since the last
+  // step.
+  const std::set<std::pair<std::int32_t, std::int32_t>>& evaluated;
 
   // nullptr where the optimizer of a tensor declared nothing on that rank.
   const GroupValues* groups(const Observation& one) const;

@@ -21,7 +21,8 @@ void Engine::take(StepEvidence&& evidence) {
                       held_,
                       norms_[evidence.restart],
                       formulas_,
-                      moves_};
+                      moves_,
+                      evaluated_[evidence.restart]};
   if (!has_begun_) check_start(window, findings_);
   has_begun_ = true;
   start_steps_.check(window, findings_);
@@ -35,11 +36,13 @@ void Engine::take(StepEvidence&& evidence) {
   check_exp_avg_sq(window, findings_);
   updates_.check(window, findings_);
   unmoved_.check(window, findings_);
+  untrained_.check(window, findings_);
   if (looks_by_hand_) by_hand_.check(window, findings_);
   if (!are_parted) check_replicas(window, findings_);
   zero_.check(window, findings_);
   gradient_norms_.check(window, findings_);
   norms_.clear();
+  evaluated_.clear();
   findings_.join_ranks(evidence.restart, evidence.step);
   moves_.note(evidence);
   evidence.forget_earlier();
@@ -55,6 +58,7 @@ void Engine::forget_start() {
   parted_ = {};
   reductions_ = {};
   unmoved_ = {};
+  untrained_ = {};
   by_hand_ = {};
 }
 

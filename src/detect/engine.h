@@ -14,6 +14,7 @@
 #include "detect/findings.h"
 #include "detect/start_steps.h"
 #include "detect/unmoved.h"
+#include "detect/untrained.h"
 
 namespace trainmon::detect {
 
@@ -36,6 +37,10 @@ class Engine {
   // What log() was given in the next step as the norm of all gradients.
   void log_norm(std::int32_t restart, std::int32_t rank, LoggedNorm norm) {
     norms_[restart][rank] = std::move(norm);
+  }
+  // Before the next step this chunk was called in evaluation mode, with gradients.
+  void tell_evaluation(std::int32_t restart, std::int32_t rank, std::int32_t chunk) {
+    evaluated_[restart].insert({rank, chunk});
   }
   // The steps of this optimizer are those of a formula that checks know.
   void know_formula(std::int32_t rank, std::int32_t optimizer) {
@@ -71,6 +76,7 @@ class Engine {
   std::map<std::int32_t, Edits> edits_;
   std::map<std::int32_t, std::set<std::int32_t>> lossy_;
   std::map<std::int32_t, LoggedNorms> norms_;
+  std::map<std::int32_t, std::set<std::pair<std::int32_t, std::int32_t>>> evaluated_;
   KnownFormulas formulas_;
   Held held_;
   Moves moves_;
@@ -85,6 +91,7 @@ class Engine {
   DeclaredJumps jumps_;
   Updates updates_;
   UnmovedWeights unmoved_;
+  Untrained untrained_;
   ReducedByHand by_hand_;
   bool looks_by_hand_ = true;
   GradientNorms gradient_norms_;

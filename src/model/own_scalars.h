@@ -11,7 +11,10 @@ inline constexpr std::string_view kRecordedScalar = "trainmon/recorded";
 inline constexpr std::string_view kShareScalar = "trainmon/share";
 // By which somebody says that weights are edited.
 inline constexpr std::string_view kEditScalar = "trainmon/edit";
+// The number of a model chunk that was called in evaluation mode, with gradients.
+inline constexpr std::string_view kEvaluationScalar = "trainmon/evaluation";
 
-inline constexpr std::array kOwnScalars = {kRecordedScalar, kShareScalar, kEditScalar};
+inline constexpr std::array kOwnScalars = {kRecordedScalar, kShareScalar, kEditScalar,
+                                           kEvaluationScalar};
 
 }  // namespace trainmon

@@ -22,6 +22,7 @@ class Inputs:
         self.adapter, self.part = adapter, part
         self.series: dict[tuple, tuple] = {}  # by chunk and element: (its own, of its entropy)
         self.calls = Calls(len(adapter.roots))
+        self.evaluated_in: dict[int, int] = {}  # by chunk: the newest window, where it is said
 
     def install(self, handles) -> None:
         for chunk, root in enumerate(self.adapter.roots):
@@ -47,6 +48,15 @@ class Inputs:
             if is_far and not tensor.is_floating_point():
                 why = "on a device, or measured by operations"
                 adapter.coverage.not_covered(f"the entropy of input {element}", why)
+
+    def evaluated(self, chunk: int) -> None:
+        """A forward in evaluation mode, with gradients. It is said once a window, of what was trained."""
+        adapter = self.adapter
+        window = adapter.clock.window
+        was_trained = any(key[0] == chunk for key in self.series)
+        if was_trained and adapter.clock.recording and self.evaluated_in.get(chunk) != window:
+            self.evaluated_in[chunk] = window
+            adapter.core.add_scalar("trainmon/evaluation", float(chunk), window)
 
     def _series_of(self, chunk: int, element: str, tensor) -> tuple:
         key = chunk, element, tensor.dtype
@@ -78,11 +88,15 @@ class BeforeForward(Hook):
 
     # Libraries that move hooks to another module register them again without with_kwargs.
     def __call__(self, module, args, kwargs=None):
-        if compiling() or not module.training or not self.inputs.part.on:
+        if compiling() or not self.inputs.part.on:
             return
         try:
-            if current_task() == IDLE and torch.is_grad_enabled():
-                with unseen(from_tensors=True):
-                    self.inputs.given(self.chunk, args, kwargs or {})
+            if current_task() != IDLE or not torch.is_grad_enabled():
+                return
+            if not module.training:
+                self.inputs.evaluated(self.chunk)
+                return
+            with unseen(from_tensors=True):
+                self.inputs.given(self.chunk, args, kwargs or {})
         except Exception as error:
             self.inputs.part.failed(error)
