@@ -113,7 +113,7 @@ struct Window {
   const KnownFormulas& formulas;
   const Moves& moves;  // of the steps before
   // Ranks and chunks of which a forward was in evaluation mode, with gradients: since the last
-  // step.
+  // step. -1 - chunk: only what is inside its wrapper was.
   const std::set<std::pair<std::int32_t, std::int32_t>>& evaluated;
 
   // nullptr where the optimizer of a tensor declared nothing on that rank.

@@ -92,13 +92,15 @@ void Untrained::check_forwards(const Window& window, Findings& found) {
     const std::int32_t rank = place.first;
     if (window.lossy.contains(rank)) continue;
     Forwards& seen = forwards_[place];
-    if (given.contains(place)) {
+    // Inside a wrapper, which itself is in training mode.
+    const bool is_inside = window.evaluated.contains({rank, -1 - place.second});
+    if (given.contains(place) && !is_inside) {
       seen.with = seen.without == 0 ? seen.with + 1 : 1;
       seen.without = seen.evaluated = 0;
       continue;
     }
     if (seen.without++ == 0) seen.since = window.now.step;
-    seen.evaluated += window.evaluated.contains(place) ? 1 : 0;
+    seen.evaluated += is_inside || window.evaluated.contains(place) ? 1 : 0;
     const bool is_evaluation = seen.evaluated == seen.without;
     if (seen.is_said || seen.without < kGoesOn || seen.with < kSeen) continue;
     if (!is_evaluation && seen.with < kSeenUnsaid) continue;
@@ -110,8 +112,8 @@ void Untrained::check_forwards(const Window& window, Findings& found) {
         is_evaluation
             ? "the model is called in evaluation mode from here on, though its optimizer goes on: "
               "no train() came after eval()"
-            : "no training forward is seen from here on, though gradients and steps go on. The model "
-              "is in evaluation mode, or it is called past what is watched";
+            : "no training forward is seen from here on, though gradients and steps go on. The "
+              "model is in evaluation mode, or it is called past what is watched";
     found.add(std::move(finding));
     found.join_ranks(window.now.restart, seen.since);
   }

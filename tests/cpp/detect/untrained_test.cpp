@@ -17,6 +17,7 @@ class UntrainedModel : public ::testing::Test {
   struct Step {
     bool has_input = true;
     bool is_evaluated = false;
+    bool is_evaluated_inside = false;
     bool moves = true;
     bool has_updates = true;
     bool has_gradients = true;
@@ -36,6 +37,7 @@ class UntrainedModel : public ::testing::Test {
   void take(const Step& how) {
     StepEvidence evidence(0, step_);
     if (how.is_evaluated) engine.tell_evaluation(0, 0, 0);
+    if (how.is_evaluated_inside) engine.tell_evaluation(0, 0, -1);
     engine.declare(0, 0, 0, 0, "lr", how.rate);
     if (how.has_input) {
       Input input;
@@ -80,6 +82,14 @@ TEST_F(UntrainedModel, AModelThatStaysInEvaluationIsNoticedOnce) {
   EXPECT_NE(found()[0].text.find("in evaluation mode from here on"), std::string::npos);
 }
 
+TEST_F(UntrainedModel, SoIsOneInsideItsWrapper) {
+  step({}, 4);
+  step({.is_evaluated_inside = true}, 6);
+  ASSERT_EQ(found().size(), 1U);
+  EXPECT_EQ(found()[0].step, 4);
+  EXPECT_NE(found()[0].text.find("in evaluation mode from here on"), std::string::npos);
+}
+
 TEST_F(UntrainedModel, WithoutAWordOfItBothReasonsAreNamed) {
   step({}, 8);
   step({.has_input = false}, 3);
@@ -90,7 +100,8 @@ TEST_F(UntrainedModel, WithoutAWordOfItBothReasonsAreNamed) {
 
 TEST_F(UntrainedModel, OtherStepsWithoutInputsAreNot) {
   step({.has_input = false, .is_evaluated = true}, 10);  // from the start on
-  step({.has_input = true, .is_evaluated = true}, 10);   // a validation before each step
+  step({.is_evaluated_inside = true}, 10);
+  step({.has_input = true, .is_evaluated = true}, 10);  // a validation before each step
   step({.has_input = false, .is_evaluated = true}, 2);
   for (int i = 0; i < 10; ++i) {  // recorded now and then
     step({}, 2);

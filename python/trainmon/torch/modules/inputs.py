@@ -22,7 +22,7 @@ class Inputs:
         self.adapter, self.part = adapter, part
         self.series: dict[tuple, tuple] = {}  # by chunk and element: (its own, of its entropy)
         self.calls = Calls(len(adapter.roots))
-        self.evaluated_in: dict[int, int] = {}  # by chunk: the newest window, where it is said
+        self.evaluated_in: dict[float, int] = {}  # the newest window in which this was said
 
     def install(self, handles) -> None:
         for chunk, root in enumerate(self.adapter.roots):
@@ -49,14 +49,16 @@ class Inputs:
                 why = "on a device, or measured by operations"
                 adapter.coverage.not_covered(f"the entropy of input {element}", why)
 
-    def evaluated(self, chunk: int) -> None:
-        """A forward in evaluation mode, with gradients. It is said once a window, of what was trained."""
+    def evaluated(self, chunk: int, is_inside: bool = False) -> None:
+        """A forward in evaluation mode, with gradients: of all, or of what is inside a wrapper alone.
+        It is said once a window, of a model that was trained."""
         adapter = self.adapter
         window = adapter.clock.window
+        what = float(-1 - chunk if is_inside else chunk)
         was_trained = any(key[0] == chunk for key in self.series)
-        if was_trained and adapter.clock.recording and self.evaluated_in.get(chunk) != window:
-            self.evaluated_in[chunk] = window
-            adapter.core.add_scalar("trainmon/evaluation", float(chunk), window)
+        if was_trained and adapter.clock.recording and self.evaluated_in.get(what) != window:
+            self.evaluated_in[what] = window
+            adapter.core.add_scalar("trainmon/evaluation", what, window)
 
     def _series_of(self, chunk: int, element: str, tensor) -> tuple:
         key = chunk, element, tensor.dtype
@@ -98,5 +100,8 @@ class BeforeForward(Hook):
                 return
             with unseen(from_tensors=True):
                 self.inputs.given(self.chunk, args, kwargs or {})
+            is_around = isinstance(module, torch.nn.parallel.DistributedDataParallel)
+            if is_around and not module.module.training:
+                self.inputs.evaluated(self.chunk, is_inside=True)
         except Exception as error:
             self.inputs.part.failed(error)
