@@ -73,6 +73,10 @@ class Held {
  public:
   // To be told of every result. True: a failure is a finding; `certain` says of which kind.
   bool fails(Check check, std::int32_t rank, std::uint32_t place, bool holds, bool& certain);
+  bool has_held(Check check, std::int32_t rank, std::uint32_t place) const {
+    const auto known = states_.find({check, rank, place});
+    return known != states_.end() && known->second == State::held;
+  }
   // What failed may be meant: later failures are not listed.
   void doubt(Check check, std::int32_t rank, std::uint32_t place) {
     states_[{check, rank, place}] = State::doubted;
@@ -179,7 +183,8 @@ class Parted {
 // Says by the bits of rows of one tensor which ranks are outside the largest group of equals: one
 // of all where no group is larger than the others together. By `evidence` of the finding.
 void name_odd_ranks(const std::vector<const Observation*>& ranks, Finding& finding);
-// Ranks that hold the same tensor hold the same elements. Said where it begins.
+// Ranks that hold the same tensor hold the same elements. Said where it begins. Where no majority
+// tells the rank, it is the one whose weights changed between two steps.
 void check_replicas(const Window& window, Findings& found);
 // exp_avg = beta1 exp_avg + (1 - beta1) gradient, over sums or sketches.
 void check_exp_avg(const Window& window, Findings& found);

@@ -2,12 +2,13 @@
 #include "detect/engine.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace trainmon::detect {
 
 void Engine::take(StepEvidence&& evidence) {
   evidence.sort();
-  if (evidence.restart != restart_) forget_start();
+  if (evidence.restart != restart_) forget_start(evidence);
   restart_ = evidence.restart;
   const bool follows =
       before_ && before_->restart == evidence.restart && before_->step + 1 == evidence.step;
@@ -34,6 +35,7 @@ void Engine::take(StepEvidence&& evidence) {
   if (!are_parted) reductions_.check(window, findings_);
   check_exp_avg(window, findings_);
   check_exp_avg_sq(window, findings_);
+  resumed_moments_.check(window, findings_);
   updates_.check(window, findings_);
   unmoved_.check(window, findings_);
   untrained_.check(window, findings_);
@@ -51,7 +53,12 @@ void Engine::take(StepEvidence&& evidence) {
 }
 
 // Somebody may have started again with another loop: what held says nothing of it.
-void Engine::forget_start() {
+void Engine::forget_start(const StepEvidence& first) {
+  resumed_moments_.forget();
+  if (before_ && before_->restart < first.restart && before_->step + 1 == first.step) {
+    resumed_moments_.begin(*std::exchange(before_, std::nullopt), declared_[restart_],
+                           std::move(held_));
+  }
   held_ = {};
   moves_ = {};
   gaps_ = {};

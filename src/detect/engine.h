@@ -12,6 +12,7 @@
 #include "detect/checks.h"
 #include "detect/evidence.h"
 #include "detect/findings.h"
+#include "detect/resumed_moments.h"
 #include "detect/start_steps.h"
 #include "detect/unmoved.h"
 #include "detect/untrained.h"
@@ -68,7 +69,7 @@ class Engine {
 
  private:
   void forget_edits(const StepEvidence& before);
-  void forget_start();
+  void forget_start(const StepEvidence& first);
 
   const std::vector<Tensor>& tensors_;
   const std::vector<std::int32_t> ranks_;
@@ -81,6 +82,7 @@ class Engine {
   Held held_;
   Moves moves_;
   StartSteps start_steps_;
+  ResumedMoments resumed_moments_;
   Gaps gaps_;
   Parted parted_;
   bool has_begun_ = false;

@@ -1,12 +1,16 @@
 // Both moments are linear in what they are made of, so their sums obey the same equations, and the
 // sketches of the first.
+#include "detect/moments.h"
+
 #include <algorithm>
 #include <cmath>
 #include <functional>
 #include <optional>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
-#include "detect/checks.h"
 #include "model/rounding.h"
 
 namespace trainmon::detect {
@@ -63,11 +67,35 @@ bool may_decay_gradient(const DeclaredGroup& group) {
   return is_set(group, "weight_decay") && !is_set(group, "decoupled_weight_decay");
 }
 
-struct MomentRows {
-  const Observation* now;
-  const Observation* before;
-  const Observation* gradient;
-};
+std::optional<Distance> distance_of_exp_avg(const MomentRows& moment, const DeclaredGroup& group) {
+  const std::optional<double> beta = beta_of(group, "betas.0", "beta1");
+  if (!beta || !is_known(group) || may_decay_gradient(group)) return std::nullopt;
+  const double sign = is_set(group, "maximize") ? -1.0 : 1.0;
+  std::vector<const Observation*> all = {moment.now, moment.gradient};
+  if (moment.before != nullptr) all.push_back(moment.before);
+  const Evidence evidence = evidence_of_sums(all);
+  Linear left = moment.now->linear(evidence);
+  if (moment.before != nullptr) left.add(-*beta, moment.before->linear(evidence));
+  left.add(-(1.0 - *beta) * sign, moment.gradient->linear(evidence));
+  return distance_of(left, *moment.now, evidence);
+}
+
+std::optional<Distance> distance_of_exp_avg_sq(const MomentRows& moment,
+                                               const DeclaredGroup& group) {
+  const std::optional<double> beta = beta_of(group, "betas.1", "beta2");
+  if (!beta || !is_known(group) || may_decay_gradient(group)) return std::nullopt;
+  const double before = moment.before == nullptr ? 0.0 : moment.before->sum;
+  const double expected = *beta * before + (1.0 - *beta) * moment.gradient->sum_sq;
+  Distance one;
+  one.off = std::abs(moment.now->sum - expected);
+  // All terms are positive: a bound of the elements is one of the sums.
+  const double summing = std::max(moment.now->summing(), moment.gradient->summing());
+  one.bound = (kRoundings * unit_roundoff(moment.now->dtype) + 2.0 * summing) *
+                  (std::abs(moment.now->sum) + std::abs(expected)) +
+              rounded_away(group, *beta) * (before + moment.gradient->sum_sq) +
+              underflow(*moment.now);
+  return one;
+}
 
 // Calls use(moment) for every tensor and rank that has all three.
 void for_each_moment(const Window& window, Quantity quantity,
@@ -85,13 +113,11 @@ void for_each_moment(const Window& window, Quantity quantity,
   }
 }
 
-using DistanceIn = std::function<std::optional<Distance>(const MomentRows&, const DeclaredGroup&)>;
-
 void check_moments(const Window& window, Quantity quantity, Check check, const char* text,
-                   const DistanceIn& distance, Findings& found) {
+                   Findings& found) {
   for_each_moment(window, quantity, [&](const MomentRows& moment) {
     const auto far = window.distance(
-        *moment.now, [&](const DeclaredGroup& group) { return distance(moment, group); });
+        *moment.now, [&](const DeclaredGroup& group) { return distance_of_moment(moment, group); });
     if (!far) return;
     found.checked(check, far->evidence);
     auto finding = window.result_of_formula(check, Stage::moments, *moment.now, far->is_within());
@@ -107,43 +133,22 @@ void check_moments(const Window& window, Quantity quantity, Check check, const c
 
 }  // namespace
 
+std::optional<Distance> distance_of_moment(const MomentRows& moment, const DeclaredGroup& group) {
+  return moment.now->quantity == Quantity::exp_avg ? distance_of_exp_avg(moment, group)
+                                                   : distance_of_exp_avg_sq(moment, group);
+}
+
 void check_exp_avg(const Window& window, Findings& found) {
-  const auto distance = [](const MomentRows& moment,
-                           const DeclaredGroup& group) -> std::optional<Distance> {
-    const std::optional<double> beta = beta_of(group, "betas.0", "beta1");
-    if (!beta || !is_known(group) || may_decay_gradient(group)) return std::nullopt;
-    const double sign = is_set(group, "maximize") ? -1.0 : 1.0;
-    const Evidence evidence = evidence_of_sums({moment.now, moment.before, moment.gradient});
-    Linear left = moment.now->linear(evidence);
-    left.add(-*beta, moment.before->linear(evidence));
-    left.add(-(1.0 - *beta) * sign, moment.gradient->linear(evidence));
-    return distance_of(left, *moment.now, evidence);
-  };
   check_moments(window, Quantity::exp_avg, Check::exp_avg,
                 "exp_avg is not beta1 times its value before and (1 - beta1) times the gradient",
-                distance, found);
+                found);
 }
 
 void check_exp_avg_sq(const Window& window, Findings& found) {
-  const auto distance = [](const MomentRows& moment,
-                           const DeclaredGroup& group) -> std::optional<Distance> {
-    const std::optional<double> beta = beta_of(group, "betas.1", "beta2");
-    if (!beta || !is_known(group) || may_decay_gradient(group)) return std::nullopt;
-    const double expected = *beta * moment.before->sum + (1.0 - *beta) * moment.gradient->sum_sq;
-    Distance one;
-    one.off = std::abs(moment.now->sum - expected);
-    // All terms are positive: a bound of the elements is one of the sums.
-    const double summing = std::max(moment.now->summing(), moment.gradient->summing());
-    one.bound = (kRoundings * unit_roundoff(moment.now->dtype) + 2.0 * summing) *
-                    (std::abs(moment.now->sum) + std::abs(expected)) +
-                rounded_away(group, *beta) * (moment.before->sum + moment.gradient->sum_sq) +
-                underflow(*moment.now);
-    return one;
-  };
   check_moments(window, Quantity::exp_avg_sq, Check::exp_avg_sq,
                 "exp_avg_sq is not beta2 times its value before and (1 - beta2) times the square "
                 "of the gradient",
-                distance, found);
+                found);
 }
 
 }  // namespace trainmon::detect

@@ -6,6 +6,35 @@
 
 namespace trainmon::detect {
 
+namespace {
+
+// The ranks whose weights changed between two steps, where all held the same after the one.
+std::vector<std::int32_t> changed_ranks(const Window& window, std::uint32_t tensor) {
+  std::vector<std::int32_t> changed;
+  if (window.before == nullptr) return changed;
+  const auto now = window.now.of(tensor, Quantity::weight_before);
+  const auto before = window.before->of(tensor, Quantity::weight_after);
+  if (now.size() != before.size() || !are_replicas(before) || !are_all_equal(before)) return {};
+  for (std::size_t r = 0; r < now.size(); ++r) {
+    const bool is_told = now[r]->rank == before[r]->rank && are_comparable(*before[r], *now[r]) &&
+                         now[r]->dtype == before[r]->dtype;
+    // Who was told of an edit may be right, and the others have missed it.
+    if (!is_told || window.has_edit(*before[r], *now[r])) return {};
+    if (!are_equal(*before[r], *now[r])) changed.push_back(now[r]->rank);
+  }
+  return changed;
+}
+
+std::string ranks_text_of(const std::vector<std::int32_t>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (const std::int32_t rank : ranks) {
+    text += (rank == ranks.front() ? "" : ", ") + std::to_string(rank);
+  }
+  return text;
+}
+
+}  // namespace
+
 void name_odd_ranks(const std::vector<const Observation*>& ranks, Finding& finding) {
   const auto bits = [&](const Observation* one) {
     return finding.evidence == Evidence::fingerprints ? *one->fingerprint : one->digest;
@@ -45,6 +74,13 @@ void check_replicas(const Window& window, Findings& found) {
         first.quantity == Quantity::weight_before || first.quantity == Quantity::weight_after;
     const std::string own =
         is_weight && window.before != nullptr ? window.why_own(*window.before, first) : "";
+    const auto changed = is_weight && one->is_one_of_ranks ? changed_ranks(window, first.tensor)
+                                                           : std::vector<std::int32_t>();
+    if (!changed.empty() && changed.size() < ranks.size()) {
+      one->ranks = changed;
+      one->is_one_of_ranks = false;
+      one->text += "; before this step they changed on " + ranks_text_of(changed) + " alone";
+    }
     if (!own.empty()) {
       one->certain = false;
       one->text += "; " + own;

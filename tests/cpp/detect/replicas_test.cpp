@@ -22,6 +22,34 @@ TEST(Engine, OfTwoRanksThatDifferInALowBitBothAreNamed) {
   expect_place(one, Check::replicas, Stage::grad_reduced, {0, 1}, {4});
 }
 
+// As where rank 1 of two loads or averages its weights: gap alone is not certain of that.
+TEST(Engine, OfTwoRanksTheOneWhoseWeightsChangedBetweenStepsIsNamed) {
+  for (const bool is_announced : {false, true}) {
+    for (const bool do_both : {false, true}) {
+      Training<float> training(10, 2, kSizes, Formula::adam);
+      training.has_checks = true;
+      for (int step = 0; step < 12; ++step) {
+        training.has_edit = is_announced && step == 7;
+        training.before_step = step != 7 ? std::function<void()>() : [&] {
+          for (auto& w : training.ranks()[1].w) w[0] += 0.25F;
+          if (!do_both) return;
+          for (auto& w : training.ranks()[0].w) w[0] -= 0.25F;
+        };
+        training.step();
+      }
+      const auto verdict = training.findings().verdict();
+      ASSERT_TRUE(verdict);
+      const Finding& one = training.findings().all()[*verdict];
+      EXPECT_EQ(check_name(one.check), "replicas");
+      EXPECT_EQ(stage_name(one.stage), "weights");
+      EXPECT_EQ(one.step, 7);
+      const bool is_told = !is_announced && !do_both;
+      EXPECT_EQ(one.ranks, is_told ? std::vector<std::int32_t>{1} : (std::vector{0, 1}));
+      EXPECT_EQ(one.is_one_of_ranks, !is_told);
+    }
+  }
+}
+
 TEST(Engine, LostMomentsAreFoundOnOneRankAndOnAll) {
   for (const auto& [is_second, is_of_mindspore] : {std::pair(false, false), std::pair(true, false),
                                                    std::pair(false, true), std::pair(true, true)}) {

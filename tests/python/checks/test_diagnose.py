@@ -22,6 +22,7 @@ EVERY = [f"{layer}.{name}" for layer in (0, 2, 4) for name in ("weight", "bias")
 FAULTS = {
     "weight_bit_30": ("gap", "weights", [1], [TENSOR]),
     "weight_bit_0": ("gap", "weights", [1], [TENSOR]),
+    "average_of_a_rank": ("replicas", "weights", [1], EVERY),
     "first_moment": ("exp_avg", "moments", [1], [TENSOR]),
     "second_moments_lost": ("exp_avg_sq", "moments", [0, 1], EVERY),
     "dropped": ("reduce", "grad_reduced", [1], [TENSOR]),

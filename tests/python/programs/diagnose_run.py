@@ -148,6 +148,9 @@ class Training:
         with torch.no_grad():
             if self.name.startswith("weight_bit"):
                 flip(self.parameter, int(self.name.rsplit("_", 1)[1]))
+            if self.name == "average_of_a_rank":  # swapped in, and not swapped back
+                for parameter in self.model.parameters():
+                    parameter.mul_(0.99)
             if self.name == "first_moment":
                 flip(self.optimizer.state[self.parameter]["exp_avg"], 23)
 

@@ -1,0 +1,19 @@
+// How a step makes the moments of Adam.
+#pragma once
+
+#include <optional>
+
+#include "detect/checks.h"
+
+namespace trainmon::detect {
+
+// exp_avg or exp_avg_sq of one parameter and rank.
+struct MomentRows {
+  const Observation* now;
+  const Observation* before;  // nullptr: zeros
+  const Observation* gradient;
+};
+// nullopt where the group is of no formula that is known.
+std::optional<Distance> distance_of_moment(const MomentRows& moment, const DeclaredGroup& group);
+
+}  // namespace trainmon::detect
