@@ -64,7 +64,8 @@ ResumedMoments::Apart ResumedMoments::apart(const Window& window, std::int32_t r
                                             Findings& found) const {
   Apart all;
   for (const Observation& now : window.now.all()) {
-    const bool is_moment = now.quantity == Quantity::exp_avg || now.quantity == Quantity::exp_avg_sq;
+    const bool is_moment =
+        now.quantity == Quantity::exp_avg || now.quantity == Quantity::exp_avg_sq;
     if (now.rank != rank || !is_moment || !now.is_finite || now.is_before_step) continue;
     const Observation* const before = earlier_->left.find(now.tensor, now.quantity, rank);
     const auto find = [&](Quantity quantity) {

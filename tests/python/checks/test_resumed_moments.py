@@ -55,7 +55,9 @@ def answer_of(out, again, change=None, has_checks=True):
 @pytest.mark.parametrize("has_checks", [True, False])
 def test_moments_loaded_in_another_order_are_noticed(tmp_path, has_checks):
     names = [name for name, _ in Training().model.named_parameters()]
-    order = names[4:6] + names[2:4] + names[:2] + names[6:]  # the first layer and the third change places
+    order = (
+        names[4:6] + names[2:4] + names[:2] + names[6:]
+    )  # the first layer and the third change places
     answer = answer_of(tmp_path, Training(names=order), has_checks=has_checks)
     assert answer["verdict"] is None
     (one,) = answer["findings"]
@@ -77,7 +79,9 @@ def test_moments_that_begin_at_zero_are_noticed(tmp_path):
     assert answer["verdict"] is None
     (one,) = answer["findings"]
     assert (one["step"], one["restart"], len(one["tensors"])) == (SAVED, 1, 8)
-    assert one["text"].endswith("they begin at zero, as where the state of the optimizer was not loaded")
+    assert one["text"].endswith(
+        "they begin at zero, as where the state of the optimizer was not loaded"
+    )
 
 
 @pytest.mark.parametrize("has_checks", [True, False])
