@@ -1,6 +1,6 @@
 // Gradients of two ranks are equal in all bits where somebody reduced them, or where the ranks were
 // given the same. The unreduced ones tell which. Local SGD, models of their own, a server that
-// steps for all and one seed for all give no such steps, and experts begin with other weights.
+// steps for all and one seed for all give no such steps. Experts begin with other weights.
 #include "detect/by_hand.h"
 
 #include <algorithm>
@@ -178,8 +178,8 @@ void ReducedByHand::check_means(const Window& window, Loop& loop, const std::vec
   }
 }
 
-// What ranks held alike for several steps and do not any more: of one tensor the first of it, of
-// most tensors at once no more than that.
+// What ranks held alike for several steps and do not any more. It is said of the first quantity of
+// a tensor. Where most tensors part at once, nothing is said after it.
 void ReducedByHand::check_copies(const Window& window, Loop& loop, const std::vector<Gradient>& all,
                                  Findings& found) {
   for (const Quantity quantity : kCopied) {

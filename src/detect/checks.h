@@ -180,8 +180,8 @@ class Parted {
  private:
   bool is_parted_ = false;
 };
-// Says by the bits of rows of one tensor which ranks are outside the largest group of equals: one
-// of all where no group is larger than the others together. By `evidence` of the finding.
+// Says by the bits of rows of one tensor which ranks are outside the largest group of equals. It is
+// one of all where no group is larger than the others together. By `evidence` of the finding.
 void name_odd_ranks(const std::vector<const Observation*>& ranks, Finding& finding);
 // Ranks that hold the same tensor hold the same elements. Said where it begins. Where no majority
 // tells the rank, it is the one whose weights changed between two steps.

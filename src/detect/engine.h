@@ -50,7 +50,7 @@ class Engine {
   // Rows of this rank were lost, it is not known of which steps.
   void announce_loss(std::int32_t restart, std::int32_t rank) { lossy_[restart].insert(rank); }
   // Something is around the models that says why reductions cannot be checked, as a communication
-  // hook: what is equal on ranks then is no work of their loop.
+  // hook. What is equal on ranks then is no work of their loop.
   void leave_out_by_hand() { looks_by_hand_ = false; }
   // Ranks began a start at different steps; as of StartSteps.
   void tell_start(std::int32_t restart, const std::map<std::int32_t, std::int64_t>& steps,

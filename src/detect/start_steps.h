@@ -10,7 +10,7 @@
 namespace trainmon::detect {
 
 // Certain where ranks that must hold the same step with the same gradients, and their weights part
-// in this step and are not brought together before the next one.
+// in this step. They must still be apart when the next one begins.
 class StartSteps {
  public:
   // By rank, of one start in which they differ; before its first step. `are_aligned`: the first

@@ -10,7 +10,7 @@
 
 namespace trainmon::detect {
 
-// Of weights whose step no formula tells: what moves them may be an optimizer that is not watched,
+// Of weights whose step no formula tells. What moves them may be an optimizer that is not watched,
 // or a loop that copies them from masters. Never certain, for a program may freeze a weight and go
 // on computing its gradient. Says it once of each weight and start.
 class UnmovedWeights {

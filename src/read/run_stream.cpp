@@ -309,14 +309,11 @@ std::int64_t RunStream::read(const Piece& piece, const Take& take,
                              std::vector<Damage>& damage) const {
   const Directory& directory = directories_[piece.directory];
   if (directory.log == nullptr) return 0;  // forgotten
-  const bool has_all_series =
-      directory.wanted->unified.size() == directory.log->contents().series.size();
-  const auto gives = [&](const LogIndex::BatchFacts& batch) {
-    return !take.only_bad_batches || batch.has_bad_rows;
-  };
   const Selected of_all = selected(directory, piece.facts, take.step);
   if (of_all == Selected::none) return 0;
-  if (of_all == Selected::all && !gives(piece.facts) && has_all_series) return piece.facts.rows;
+  if (of_all == Selected::all && !take.gives(piece.facts) && directory.wants_all()) {
+    return piece.facts.rows;
+  }
   const std::optional<std::int64_t> acc_steps = directory.facts.grad_acc_steps;
   const SeriesNumbers number_of(directory.wanted->unified);
   // What holds for all rows of a window.
@@ -339,7 +336,7 @@ std::int64_t RunStream::read(const Piece& piece, const Take& take,
   std::vector<const Shape*> listed;  // by the batch
   const auto take_batch = [&](RecordBatch&& batch, const LogIndex::BatchFacts& facts) {
     if (batch.rows.empty() && batch.payloads.empty()) return;
-    const bool is_given = gives(facts);
+    const bool is_given = take.gives(facts);
     listed.clear();
     for (const Shape& shape : batch.shapes) listed.push_back(kept(shape));
     for (const Row& row : batch.rows) {
@@ -380,8 +377,8 @@ std::int64_t RunStream::read(const Piece& piece, const Take& take,
   const auto choose = [&](const LogIndex::BatchFacts& batch) -> std::optional<Columns> {
     const Selected windows = selected(directory, batch, take.step);
     if (windows == Selected::none) return std::nullopt;
-    if (gives(batch)) return columns;
-    if (windows == Selected::some || !has_all_series) return kToCount;
+    if (take.gives(batch)) return columns;
+    if (windows == Selected::some || !directory.wants_all()) return kToCount;
     rows += batch.rows;
     return std::nullopt;
   };

@@ -103,6 +103,7 @@ class RunStream {
     std::optional<std::int64_t> step = {};  // this one alone
     // Rows of batches without a NaN or an infinity are counted, not given.
     bool only_bad_batches = false;
+    bool gives(const BatchFacts& batch) const { return !only_bad_batches || batch.has_bad_rows; }
   };
   // Returns how many rows are selected, given or not.
   std::int64_t read(const Piece& piece, const Take& take, std::vector<Damage>& damage) const;
@@ -118,6 +119,7 @@ class RunStream {
   };
   struct Directory : OpenedLog {
     std::shared_ptr<const Wanted> wanted;  // of logs with the same series it is one
+    bool wants_all() const { return wanted->unified.size() == log->contents().series.size(); }
   };
   void find_missing(const std::vector<RankDirectory>& directories);
   void add(OpenedLog&& opened, bool is_newest);

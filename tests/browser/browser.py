@@ -24,6 +24,10 @@ def find_chromium() -> str:
     raise FileNotFoundError("there is no chromium; Debian: apt-get install chromium")
 
 
+class Navigated(RuntimeError):
+    """The page went away before it could answer."""
+
+
 class Browser:
     """One process with an empty profile. Everything a page says or asks for is kept."""
 
