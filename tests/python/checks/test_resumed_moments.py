@@ -96,6 +96,7 @@ def test_an_optimizer_of_another_class_is_nothing(tmp_path):
             one["exp_avg"].zero_()
             one["exp_avg_sq"].zero_()
             one["mu_product"] = torch.ones(())
+        state[1]["param_groups"][0] |= {"momentum_decay": 4e-3, "decoupled_weight_decay": True}
 
     answer = answer_of(tmp_path, Training(torch.optim.NAdam), clear)
     assert answer["findings"] == []
