@@ -12,6 +12,7 @@
 #include "detect/checks.h"
 #include "detect/evidence.h"
 #include "detect/findings.h"
+#include "detect/input_ranges.h"
 #include "detect/resumed_moments.h"
 #include "detect/start_steps.h"
 #include "detect/unmoved.h"
@@ -98,6 +99,7 @@ class Engine {
   bool looks_by_hand_ = true;
   GradientNorms gradient_norms_;
   Inputs inputs_;
+  InputRanges input_ranges_;
   Findings findings_;
 };
 

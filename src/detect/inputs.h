@@ -9,6 +9,14 @@
 
 namespace trainmon::detect {
 
+// Of a tensor of numbers that are no ids.
+struct Sizes {
+  double count = 0.0;
+  double norm = 0.0;
+  double mean = 0.0;
+  double absmax = 0.0;
+};
+
 // A row of kind `input`, or of `input_entropy`.
 struct Input {
   std::int32_t rank = 0;
@@ -20,6 +28,7 @@ struct Input {
   bool is_of_whole_batch = false;                 // ranks are given parts of one batch
   std::optional<std::uint64_t> fingerprint = {};  // of its bits
   std::optional<double> entropy = {};             // in bits
+  std::optional<Sizes> sizes = {};
 };
 
 // One forward of the whole model.

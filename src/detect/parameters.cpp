@@ -15,6 +15,10 @@ std::int32_t group_of(std::string_view element) {
   return group;
 }
 
+bool is_floating_point(DType dtype) {
+  return dtype <= DType::float8_e5m2;
+}
+
 // 0 of a whole tensor. A piece with another place has another number.
 std::uint64_t part_of(const Series& series) {
   std::uint64_t part = 0;
@@ -35,6 +39,7 @@ void Parameters::add(const Series& series) {
     use.chunk = series.chunk;
     use.element = series.element;
     use.is_replicated = series.replication != Replication::disjoint;
+    use.dtype = series.dtype;
     return;
   }
   const bool is_update = quantity == static_cast<int>(Quantity::update);
@@ -82,8 +87,12 @@ std::optional<Input> Parameters::input(SeriesId series, const RowState& state,
   one.is_of_whole_batch = !use.is_replicated;
   if (use.input == Use::Input::entropy) {
     one.entropy = state.sum;
-  } else if (check != nullptr) {
-    one.fingerprint = check->fingerprint;
+    return one;
+  }
+  if (check != nullptr) one.fingerprint = check->fingerprint;
+  const Observation row = detect::observe(state, 0, 1.0);
+  if (is_floating_point(use.dtype) && row.is_finite && row.count > 0.0) {
+    one.sizes = Sizes{row.count, row.norm(), row.sum / row.count, row.absmax};
   }
   return one;
 }

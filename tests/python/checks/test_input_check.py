@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -242,13 +243,16 @@ def test_operations_read_it_too_and_the_entropy_is_named(tmp_path):
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     out = tmp_path_factory.mktemp("input")
-    names = ["own", "same_later", "same_from_start", "fsdp2", "tensor_parallel", "evaluation"]
+    names = [
+        "own", "same_later", "same_from_start", "fsdp2", "tensor_parallel", "evaluation",
+        "floats", "floats_of_another_scale",
+    ]  # fmt: skip
     launch.run("input_run.py", out, *names, ranks=2)
     assert (out / "done.json").exists()
     return {name: trainmon.diagnose(str(out / name)) for name in names}
 
 
-@pytest.mark.parametrize("name", ["own", "fsdp2", "tensor_parallel", "evaluation"])
+@pytest.mark.parametrize("name", ["own", "fsdp2", "tensor_parallel", "evaluation", "floats"])
 def test_ranks_with_batches_of_their_own_or_rightly_the_same_are_sound(runs, name):
     assert of_input(runs[name]) == [] and runs[name]["verdict"] is None
     assert runs[name]["checked"]["input"] == STEPS * 2 * 2
@@ -264,6 +268,17 @@ def test_ranks_that_are_given_the_same_from_the_start_are_one_notice(runs):
     found = runs["same_from_start"]
     (one,) = of_input(found)
     assert found["verdict"] is None and (one["step"], one["ranks"]) == (0, [0, 1])
+
+
+def test_a_rank_that_is_given_numbers_of_another_scale_is_noticed(runs):
+    found = runs["floats_of_another_scale"]
+    (one,) = of_input(found)
+    assert found["verdict"] is None
+    assert (one["step"], one["ranks"], one["certain"]) == (0, [0, 1], False)
+    assert re.search(
+        r"the norm of input\.0 is [4-9]\S* to [4-9]\S* on rank 0, \S+ to [12]\S* on rank 1$",
+        one["text"],
+    ), one
 
 
 def test_a_compiled_model_has_rows_of_its_inputs(tmp_path):

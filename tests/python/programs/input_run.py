@@ -22,8 +22,11 @@ STEPS, FAULT_AT, MICROS = 24, 12, 2
 def train(name: str, out: Path) -> None:
     rank = dist.get_rank()
     torch.manual_seed(3)
+    is_of_floats = name.startswith("floats")
     model = torch.nn.Sequential(
-        torch.nn.Embedding(50, 8), torch.nn.Flatten(), torch.nn.Linear(64, 5)
+        torch.nn.Linear(8, 8) if is_of_floats else torch.nn.Embedding(50, 8),
+        torch.nn.Flatten(),
+        torch.nn.Linear(32 if is_of_floats else 64, 5),
     )
     if name == "fsdp2":
         from torch.distributed.device_mesh import init_device_mesh
@@ -51,6 +54,10 @@ def train(name: str, out: Path) -> None:
             other = torch.randint(50, (4, 8), generator=common)
             if step >= shares_from.get(name, STEPS):
                 batch = other
+            if is_of_floats:
+                batch = torch.randn(4, 8, generator=own)
+                if name == "floats_of_another_scale" and rank == 1:
+                    batch = 0.25 * batch
             wrapped(batch).pow(2).mean().backward()
         optimizer.step()
         if name == "evaluation":  # the same batches on all ranks, again and again
