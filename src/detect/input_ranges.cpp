@@ -48,7 +48,8 @@ void InputRanges::check(const Window& window, Findings& found) {
       Run& run = runs[m];
       if (run.steps++ == 0) run.since = window.now.step;
       for (const auto& [rank, all] : ranks) {
-        Range& range = run.ranks.try_emplace(rank, Range{all.front()[m], all.front()[m]}).first->second;
+        Range& range =
+            run.ranks.try_emplace(rank, Range{all.front()[m], all.front()[m]}).first->second;
         for (const Values& values : all) {
           range.least = std::min(range.least, values[m]);
           range.largest = std::max(range.largest, values[m]);
