@@ -192,7 +192,7 @@ void Untrained::check_rates(const Window& window, Findings& found) {
         numbers += (numbers.empty() ? "" : ", ") + std::to_string(number);
         finding.tensors.insert(finding.tensors.end(), group.tensors.begin(), group.tensors.end());
         finding.text = "lr of group " + numbers + " is 0 from here on, after " +
-                       number_text(seen.last) +
+                       number_text(seen.last, 6) +
                        ": the weights do not move, though they have gradients";
       }
     }
