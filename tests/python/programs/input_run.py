@@ -26,7 +26,7 @@ def train(name: str, out: Path) -> None:
     model = torch.nn.Sequential(
         torch.nn.Linear(8, 8) if is_of_floats else torch.nn.Embedding(50, 8),
         torch.nn.Flatten(),
-        torch.nn.Linear(32 if is_of_floats else 64, 5),
+        torch.nn.Linear(8 if is_of_floats else 64, 5),
     )
     if name == "fsdp2":
         from torch.distributed.device_mesh import init_device_mesh
