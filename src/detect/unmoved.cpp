@@ -27,13 +27,20 @@ const Observation* gradient_of(const StepEvidence& step, std::uint32_t tensor, s
   return reduced != nullptr ? reduced : step.find(tensor, Quantity::grad_unreduced, rank);
 }
 
-// So that no step of a usual size may change one of its elements.
-bool may_round_away(const Observation& weight) {
-  constexpr double kLow = 1e-4;
-  return unit_roundoff(weight.dtype) > kLow && weight.absmax > 0.0 && weight.is_constant();
-}
-
 }  // namespace
+
+// In low precision a step of a usual size may change no element. Of many elements some are so small
+// that it does, so another weight that moves has to be no larger and to have no larger gradient.
+bool UnmovedWeights::may_round_away(const Weight& one, const std::vector<Weight>& all) {
+  constexpr double kLow = 1e-4;
+  const Observation& weight = *one.now;
+  if (unit_roundoff(weight.dtype) <= kLow) return false;
+  if (weight.absmax > 0.0 && weight.is_constant()) return true;
+  return std::ranges::none_of(all, [&](const Weight& other) {
+    return other.moved && other.now->dtype == weight.dtype && other.now->count <= weight.count &&
+           other.ratio <= one.ratio;
+  });
+}
 
 void UnmovedWeights::check(const Window& window, Findings& found) {
   if (window.before == nullptr) return;
@@ -79,7 +86,7 @@ void UnmovedWeights::check(const Window& window, const std::vector<Weight>& weig
       seen.has_moved = true;
       continue;
     }
-    if (one.ratio < least || may_round_away(now)) continue;
+    if (one.ratio < least || may_round_away(one, weights)) continue;
     if (seen.still++ == 0) seen.since = window.before->step;
     const bool is_told = !seen.has_moved || seen.moved >= kStill;
     if (seen.is_said || seen.still < kStill || !is_told) continue;

@@ -31,6 +31,7 @@ class UnmovedWeights {
     double ratio;  // the norm of the gradient by that of the weight
     bool moved;
   };
+  static bool may_round_away(const Weight& one, const std::vector<Weight>& all);
   void check(const Window& window, const std::vector<Weight>& weights, Findings& found);
 
   std::map<std::pair<std::int32_t, std::uint32_t>, Seen> seen_;  // rank, tensor
