@@ -30,7 +30,7 @@ const Observation* gradient_of(const StepEvidence& step, std::uint32_t tensor, s
 }  // namespace
 
 // In low precision a step of a usual size may change no element. Of many elements some are so small
-// that it does, so another weight that moves has to be no larger and to have no larger gradient.
+// that it does. So another weight has to move that is no larger and has no larger gradient.
 bool UnmovedWeights::may_round_away(const Weight& one, const std::vector<Weight>& all) {
   constexpr double kLow = 1e-4;
   const Observation& weight = *one.now;
