@@ -82,10 +82,12 @@ void Untrained::check(const Window& window, Findings& found) {
 
 void Untrained::check_forwards(const Window& window, Findings& found) {
   std::set<std::pair<std::int32_t, std::int32_t>> given, trained;
+  std::map<std::int32_t, std::set<std::int32_t>> optimizers;  // with gradients, by rank
   for (const Input& one : window.now.inputs()) given.insert({one.rank, one.chunk});
   for (const Observation& one : window.now.all()) {
     if (is_gradient(one) && is_non_zero(one)) {
       trained.insert({one.rank, window.tensors[one.tensor].chunk});
+      optimizers[one.rank].insert(window.tensors[one.tensor].optimizer);
     }
   }
   for (const auto& place : trained) {
@@ -97,8 +99,11 @@ void Untrained::check_forwards(const Window& window, Findings& found) {
     if (given.contains(place) && !is_inside) {
       seen.with = seen.without == 0 ? seen.with + 1 : 1;
       seen.without = seen.evaluated = 0;
+      seen.optimizers = optimizers[rank];
       continue;
     }
+    // Inputs are counted with the steps of one optimizer, which may take fewer than another one.
+    if (!std::ranges::includes(optimizers[rank], seen.optimizers)) continue;
     if (seen.without++ == 0) seen.since = window.now.step;
     seen.evaluated += is_inside || window.evaluated.contains(place) ? 1 : 0;
     const bool is_evaluation = seen.evaluated == seen.without;

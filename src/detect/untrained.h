@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -20,9 +21,10 @@ class Untrained {
 
  private:
   struct Forwards {
-    int with = 0;       // steps in a row that had one
-    int without = 0;    // steps in a row, after those
-    int evaluated = 0;  // of these, with a forward in evaluation mode
+    int with = 0;                            // steps in a row that had one
+    int without = 0;                         // steps in a row, after those
+    int evaluated = 0;                       // of these, with a forward in evaluation mode
+    std::set<std::int32_t> optimizers = {};  // with gradients when it last had one
     std::int64_t since = 0;
     bool is_said = false;
   };
