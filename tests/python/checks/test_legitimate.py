@@ -347,7 +347,7 @@ OF_RANKS = {
     "clipped_adaptively": {"reduce"},
     "bank_of_a_rank": {"replicas", "gap"},
     "head_beside_fsdp2": {"input"},
-    "smaller_groups_later": set(),
+    "smaller_groups_later": {"input"},  # the DDP that is watched is called no more
     "smaller_groups_later_of_bare": set(),
     "groups_of_one": {"input", "config"},  # batches that come again, a rate that is doubled
 }
