@@ -55,7 +55,7 @@ void InputRanges::check(const Window& window, Findings& found) {
           range.largest = std::max(range.largest, values[m]);
         }
       }
-      check_run(window, place, m, found);
+      check_run(window, place, m, run, found);
     }
   }
 }
@@ -76,9 +76,8 @@ std::vector<std::int32_t> InputRanges::apart(const Run& run) {
   return found;
 }
 
-void InputRanges::check_run(const Window& window, const Place& place, std::size_t measure,
+void InputRanges::check_run(const Window& window, const Place& place, std::size_t measure, Run& run,
                             Findings& found) {
-  Run& run = runs_[place][measure];
   const std::vector<std::int32_t> ranks = apart(run);
   if (ranks.empty()) {
     run = Run{.is_first = false};

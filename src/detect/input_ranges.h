@@ -35,7 +35,8 @@ class InputRanges {
   };
   using Runs = std::array<Run, 3>;  // of each measure
   static std::vector<std::int32_t> apart(const Run& run);
-  void check_run(const Window& window, const Place& place, std::size_t measure, Findings& found);
+  void check_run(const Window& window, const Place& place, std::size_t measure, Run& run,
+                 Findings& found);
 
   std::int32_t restart_ = 0;
   std::map<Place, Runs> runs_;

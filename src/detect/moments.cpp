@@ -116,8 +116,7 @@ void for_each_moment(const Window& window, Quantity quantity,
 void check_moments(const Window& window, Quantity quantity, Check check, const char* text,
                    Findings& found) {
   for_each_moment(window, quantity, [&](const MomentRows& moment) {
-    const auto far = window.distance(
-        *moment.now, [&](const DeclaredGroup& group) { return distance_of_moment(moment, group); });
+    const auto far = distance_of_moment(window, moment);
     if (!far) return;
     found.checked(check, far->evidence);
     auto finding = window.result_of_formula(check, Stage::moments, *moment.now, far->is_within());
@@ -133,9 +132,11 @@ void check_moments(const Window& window, Quantity quantity, Check check, const c
 
 }  // namespace
 
-std::optional<Distance> distance_of_moment(const MomentRows& moment, const DeclaredGroup& group) {
-  return moment.now->quantity == Quantity::exp_avg ? distance_of_exp_avg(moment, group)
-                                                   : distance_of_exp_avg_sq(moment, group);
+std::optional<Distance> distance_of_moment(const Window& window, const MomentRows& moment) {
+  return window.distance(*moment.now, [&](const DeclaredGroup& group) {
+    return moment.now->quantity == Quantity::exp_avg ? distance_of_exp_avg(moment, group)
+                                                     : distance_of_exp_avg_sq(moment, group);
+  });
 }
 
 void check_exp_avg(const Window& window, Findings& found) {

@@ -13,7 +13,7 @@ struct MomentRows {
   const Observation* before;  // nullptr: zeros
   const Observation* gradient;
 };
-// nullopt where the group is of no formula that is known.
-std::optional<Distance> distance_of_moment(const MomentRows& moment, const DeclaredGroup& group);
+// nullopt where its group is of no formula that is known.
+std::optional<Distance> distance_of_moment(const Window& window, const MomentRows& moment);
 
 }  // namespace trainmon::detect

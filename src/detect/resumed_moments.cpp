@@ -27,8 +27,7 @@ bool is_of_same_part(const Observation& a, const Observation& b) {
 }
 
 bool follows(const Window& window, const MomentRows& moment) {
-  const auto far = window.distance(
-      *moment.now, [&](const DeclaredGroup& group) { return distance_of_moment(moment, group); });
+  const auto far = distance_of_moment(window, moment);
   return far && far->is_within();
 }
 
@@ -80,8 +79,7 @@ ResumedMoments::Apart ResumedMoments::apart(const Window& window, std::int32_t r
     const Check check = check_of(now.quantity);
     if (!earlier_->held.has_held(check, rank, now.tensor * kQuantities)) continue;
     const MomentRows moment{&now, before, gradient};
-    const auto far = window.distance(
-        now, [&](const DeclaredGroup& group) { return distance_of_moment(moment, group); });
+    const auto far = distance_of_moment(window, moment);
     if (!far) continue;
     found.checked(check, far->evidence);
     if (far->is_within()) continue;

@@ -14,6 +14,15 @@ namespace {
 // One rank; two weights that a step moves.
 class UntrainedModel : public ::testing::Test {
  protected:
+  // One finding, of forwards.
+  void expect_noticed(std::int64_t step, const char* words) {
+    ASSERT_EQ(found().size(), 1U);
+    EXPECT_EQ(found()[0].step, step);
+    EXPECT_EQ(found()[0].stage, Stage::forward);
+    EXPECT_FALSE(found()[0].certain);
+    EXPECT_NE(found()[0].text.find(words), std::string::npos);
+  }
+
   struct Step {
     bool has_input = true;
     bool is_evaluated = false;
@@ -75,27 +84,19 @@ class UntrainedModel : public ::testing::Test {
 TEST_F(UntrainedModel, AModelThatStaysInEvaluationIsNoticedOnce) {
   step({}, 4);
   step({.has_input = false, .is_evaluated = true}, 6);
-  ASSERT_EQ(found().size(), 1U);
-  EXPECT_EQ(found()[0].step, 4);
-  EXPECT_EQ(found()[0].stage, Stage::forward);
-  EXPECT_FALSE(found()[0].certain);
-  EXPECT_NE(found()[0].text.find("in evaluation mode from here on"), std::string::npos);
+  expect_noticed(4, "in evaluation mode from here on");
 }
 
 TEST_F(UntrainedModel, SoIsOneInsideItsWrapper) {
   step({}, 4);
   step({.is_evaluated_inside = true}, 6);
-  ASSERT_EQ(found().size(), 1U);
-  EXPECT_EQ(found()[0].step, 4);
-  EXPECT_NE(found()[0].text.find("in evaluation mode from here on"), std::string::npos);
+  expect_noticed(4, "in evaluation mode from here on");
 }
 
 TEST_F(UntrainedModel, WithoutAWordOfItBothReasonsAreNamed) {
   step({}, 8);
   step({.has_input = false}, 3);
-  ASSERT_EQ(found().size(), 1U);
-  EXPECT_EQ(found()[0].step, 8);
-  EXPECT_NE(found()[0].text.find("or it is called past"), std::string::npos);
+  expect_noticed(8, "or it is called past");
 }
 
 TEST_F(UntrainedModel, OtherStepsWithoutInputsAreNot) {
