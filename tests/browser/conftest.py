@@ -7,7 +7,7 @@ sys.path[:0] = [str(PYTHON), str(PYTHON / "programs"), str(PYTHON / "look")]
 
 import pytest  # noqa: E402
 from browser import Browser  # noqa: E402
-from pages import FAULT, MOMENTS, NOTHING_FINITE, NOTICED, SOUND  # noqa: E402
+from pages import FAULT, FIRST_MOMENT, MOMENTS, NOTHING_FINITE, NOTICED, SOUND  # noqa: E402
 
 import launch  # noqa: E402
 
@@ -22,6 +22,6 @@ def browser():
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory):
     out = tmp_path_factory.mktemp("runs")
-    names = (FAULT, SOUND, NOTHING_FINITE, MOMENTS, NOTICED)
+    names = (FAULT, SOUND, NOTHING_FINITE, MOMENTS, FIRST_MOMENT, NOTICED)
     launch.run("diagnose_run.py", out, *names, ranks=2)
     return out

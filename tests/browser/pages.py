@@ -11,7 +11,7 @@ import launch
 from written_run import WrittenRank
 
 FAULT, SOUND, NOTHING_FINITE = "checked_weight_bit_30", "checked_clean", "nan"
-MOMENTS = "checked_second_moments_lost"
+MOMENTS, FIRST_MOMENT = "checked_second_moments_lost", "checked_first_moment"
 NOTICED = "lr"
 
 

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import tempfile
 
+import forked
+
 SHARED = pathlib.Path(__file__).resolve().parent  # what programs of all folders import
 HERE = SHARED / "programs"  # where the programs are
 # torch's own gloo now and then aborts at interpreter exit with exactly this and no traceback.
@@ -61,7 +63,8 @@ def start(
         "text": True,
         **options,
     }
-    return subprocess.Popen(command, env=env, **options)
+    can_fork = interpreter is None and forked.serves(env, options)
+    return (forked.Forked if can_fork else subprocess.Popen)(command, env=env, **options)
 
 
 def join():
