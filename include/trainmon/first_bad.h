@@ -15,7 +15,9 @@ namespace trainmon {
 // all_restarts, then by restart), by attempt, by moment of the step, then by seq. The moments are
 // weights before the step, then by accum forward and backward, then reduced gradients, optimizer
 // state, weights after the step. Gradients of windows that were skipped count only when nothing
-// else is bad. A loss scaler makes and drops such steps as its way of working. What a run says
+// else is bad. A loss scaler makes and drops such steps as its way of working. An input counts only
+// where something else of its step is not finite: models may be given NaN for what is missing. So
+// does a logged loss whose gradients are recorded, and one that is finite again. What a run says
 // while it goes on is the same (model/first_bad.h).
 struct FirstBad {
   ReadRow row;
@@ -46,6 +48,9 @@ std::optional<FirstBad> first_bad(const RunRows& rows);
 struct FirstBadOfRun {
   RunRows run;  // without rows and payloads
   std::optional<FirstBad> found;
+  // Losses that are not finite, after they were, though the step was: the first of each name. They
+  // are finite again later, or the gradients of their step are.
+  std::vector<ReadScalar> passed_losses;
   std::int64_t rows = 0;     // that were looked at
   std::int64_t partial = 0;  // rows that were merged and lack elements
 };

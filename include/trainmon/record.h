@@ -110,8 +110,8 @@ inline constexpr std::uint32_t kForwardChanges = 1u << 9;
 inline constexpr std::uint32_t kBeforeStep = 1u << 10;
 // Measured by operations of the framework, whose sums have other low bits.
 inline constexpr std::uint32_t kByOperations = 1u << 11;
-// Beside kMasked, in the first window of an activation that has -Inf after rows without: what is
-// not finite later in that step began here.
+// Beside kMasked: what else is not finite later in that step began here. Of an activation in the
+// first window of -Inf after rows without. Of an input, masked then, in that of a NaN or +Inf.
 inline constexpr std::uint32_t kFirstMasked = 1u << 12;
 // What a full queue keeps: an alert may be in it.
 inline constexpr std::uint32_t kUrgent = kNonFinite | kOverLimit;

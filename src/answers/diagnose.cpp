@@ -50,6 +50,19 @@ Finding finding_of(const FirstBad& bad, std::uint32_t tensor,
   return one;
 }
 
+Finding finding_of(const ReadScalar& loss) {
+  Finding one;
+  one.restart = loss.restart;
+  one.step = loss.step;
+  one.check = Check::finite;
+  one.stage = detect::Stage::loss;
+  one.ranks = {loss.rank};
+  one.certain = false;
+  one.text =
+      printable(loss.name) + " was not finite, though gradients of its step were, or it was later";
+  return one;
+}
+
 }  // namespace
 
 detect::Stage stage_of_kind(std::string_view kind) {
@@ -113,6 +126,7 @@ Diagnosis finished(const Recording& recording, RunStream& stream, const FirstBad
     }
     findings.add(finding_of(*bad.found, place, steps.together()));
   }
+  for (const ReadScalar& loss : bad.passed_losses) findings.add(finding_of(loss));
   result.run = stream.take_facts();
   result.findings = findings.all();
   result.left_out = findings.left_out();

@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "answers/diagnose.h"
+#include "answers/passed_losses.h"
 #include "answers/setting_changes.h"
 #include "base/parallel.h"
 #include "read/bad_place.h"
@@ -41,12 +42,13 @@ class FirstRows {
     for (const auto& [where, bad] : other.first_) keep(bad.row, bad.series, bad.place);
   }
   // A logged loss counts as a row of the kind kLogged.
-  void add_losses() {
+  void add_losses(const PassedLosses& passed) {
     Series series;
     series.kind = kLogged;
     series.dtype = DType::float64;
     for (const ReadScalar& scalar : run_->scalars) {
       if (!is_loss(scalar.name) || std::isfinite(scalar.value)) continue;
+      if (passed.is_passed(scalar)) continue;
       ReadRow row;
       row.restart = scalar.restart;
       row.rank = scalar.rank;
@@ -224,19 +226,35 @@ std::optional<FirstBad> finish(const RunRows& run, const FirstRows& found, bool 
   return bad;
 }
 
-std::optional<FirstBad> find(const RunRows& run, bool is_whole) {
+// The same, and the losses that are passed over.
+void find(const RunRows& run, FirstRows& found, bool is_whole, const LookAgain& look_again,
+          FirstBadOfRun& result) {
+  if (is_whole) {
+    PassedLosses passed(run);
+    for (const std::int64_t step : passed.steps()) {
+      look_again(step, -1, [&](const ReadRow& row) { passed.look(row, run.series[row.series]); });
+    }
+    found.add_losses(passed);
+    result.passed_losses = passed.noticed(run);
+  }
+  result.found = finish(run, found, is_whole, look_again);
+}
+
+void find(const RunRows& run, bool is_whole, FirstBadOfRun& result) {
   FirstRows found(run);
   for (const ReadRow& row : run.rows) found.add(row);
-  if (is_whole) found.add_losses();
-  return finish(run, found, is_whole, [&](std::int64_t, std::int32_t, const Look& look) {
+  const auto look_again = [&](std::int64_t, std::int32_t, const Look& look) {
     for (const ReadRow& row : run.rows) look(row);
-  });
+  };
+  find(run, found, is_whole, look_again, result);
 }
 
 }  // namespace
 
 std::optional<FirstBad> first_bad(const RunRows& rows) {
-  return find(rows, true);
+  FirstBadOfRun result;
+  find(rows, true, result);
+  return std::move(result.found);
 }
 
 FirstBadOfRun first_bad(const std::filesystem::path& run, ReadOptions options) {
@@ -245,7 +263,7 @@ FirstBadOfRun first_bad(const std::filesystem::path& run, ReadOptions options) {
   FirstBadOfRun result;
   if (options.merged) {  // which takes all rows of all ranks at once
     result.run = read_run(run, options);
-    result.found = find(result.run, is_whole);
+    find(result.run, is_whole, result);
     result.rows = static_cast<std::int64_t>(result.run.rows.size());
     result.partial = partial_rows(result.run);
     result.run.rows = std::vector<ReadRow>();
@@ -274,7 +292,6 @@ FirstBadOfRun first_bad(const OpenedRun& opened, ReadOptions options) {
     result.rows += rows;
     found.add(here);
   });
-  if (is_whole) found.add_losses();
   const auto look_again = [&](std::int64_t step, std::int32_t restart, const Look& look) {
     RunStream::Take take{look, {}};
     take.step = step;
@@ -282,7 +299,7 @@ FirstBadOfRun first_bad(const OpenedRun& opened, ReadOptions options) {
       if (restart < 0 || piece.restart == restart) stream.read(piece, take, said_before);
     }
   };
-  result.found = finish(stream.facts(), found, is_whole, look_again);
+  find(stream.facts(), found, is_whole, look_again, result);
   result.run = stream.take_facts();
   for (const std::vector<Damage>& of_piece : damage) {
     result.run.damage.insert(result.run.damage.end(), of_piece.begin(), of_piece.end());

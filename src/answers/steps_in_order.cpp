@@ -38,7 +38,7 @@ bool FoundTogether::is_like(const FoundTogether& other) const {
 }
 
 bool StepsInOrder::is_told(const ReadScalar& one) const {
-  return one.name == kEditScalar || one.name == kEvaluationScalar ||
+  return one.name == kEditScalar || one.name == kEvaluationScalar || one.name == kUnevenScalar ||
          (is_whole_ && detect::is_gradient_norm(one.name));
 }
 
@@ -81,6 +81,10 @@ void StepsInOrder::tell(std::int64_t step) {
   for (const ReadScalar* one : logged->second) {
     if (one->name == kEvaluationScalar) {
       engine_.tell_evaluation(one->restart, one->rank, static_cast<std::int32_t>(one->value));
+      continue;
+    }
+    if (one->name == kUnevenScalar) {
+      engine_.tell_uneven(one->restart);
       continue;
     }
     engine_.log_norm(one->restart, one->rank, {one->name, one->value});

@@ -205,8 +205,7 @@ inline Row Collector::row_of(SeriesId series, DType dtype, std::span<const std::
 
 inline std::uint32_t Collector::non_finite_flag(const Row& row) {
   const RowState& state = row.state;
-  const bool is_masked = state.neg_infs != 0 && (state.nans | state.pos_infs) == 0;
-  const std::uint32_t mask = series_.mask_flags(row.key.series, is_masked, row.key.window);
+  const std::uint32_t mask = series_.mask_flags(row.key.series, state, row.key.window);
   return state.non_finite() && mask == 0 ? flag::kNonFinite : mask;
 }
 

@@ -145,13 +145,16 @@ std::optional<std::int64_t> SeriesRegistry::check_from(SeriesId id, std::int64_t
   return has_all ? std::optional(range->begin) : std::nullopt;
 }
 
-std::uint32_t SeriesRegistry::mask_flags(SeriesId id, bool is_masked, std::int64_t window) {
+std::uint32_t SeriesRegistry::mask_flags(SeriesId id, const RowState& state, std::int64_t window) {
   Entry& known = entry(id);
-  if (known.is_input) return is_masked ? flag::kMasked : 0;
-  if (!known.is_activation) return 0;
+  if (!known.is_activation && !known.is_input) return 0;
+  const bool is_mask = state.neg_infs != 0 && (state.nans | state.pos_infs) == 0;
+  if (known.is_input && is_mask) return flag::kMasked;
+  const bool is_masked = is_mask || (known.is_input && state.non_finite());
+  const std::int64_t from_first = known.is_input ? window : kAlways;
   std::int64_t from = known.masked_from.load(std::memory_order_relaxed);
   if (from == kNoRow || (from == kNever && is_masked)) {
-    const std::int64_t now = !is_masked ? kNever : from == kNoRow ? kAlways : window;
+    const std::int64_t now = !is_masked ? kNever : from == kNoRow ? from_first : window;
     if (known.masked_from.compare_exchange_strong(from, now, std::memory_order_relaxed)) from = now;
   }
   if (!is_masked) return 0;

@@ -39,9 +39,9 @@ class SeriesRegistry final : public SeriesTable {
   // range.
   std::optional<std::int64_t> check_from(SeriesId id, std::int64_t elements) const;
 
-  // flag::kMasked of an activation or an input whose row at hand is masked. flag::kFirstMasked
-  // beside it where its rows were not until this window; 0 of any other kind. Lock-free.
-  std::uint32_t mask_flags(SeriesId id, bool is_masked, std::int64_t window);
+  // The flags kMasked and kFirstMasked of a row of an activation or an input; 0 of any other kind.
+  // The second one in the window in which its rows begin to be so. Lock-free.
+  std::uint32_t mask_flags(SeriesId id, const RowState& state, std::int64_t window);
 
   // The number of these sizes, lock-free when they are the full shape of the series or it had them
   // last; kUnknownShape beyond kShapes different ones.

@@ -299,7 +299,8 @@ class GradientNorms {
 };
 
 // Batches that are given again, to the same rank or to another one, and ids whose entropy jumps.
-// Keeps fingerprints of the last batches of each rank.
+// Inputs that are not finite, once of each argument. Keeps fingerprints of the last batches of each
+// rank.
 class Inputs {
  public:
   void check(const Window& window, Findings& found);
@@ -373,6 +374,7 @@ class Inputs {
   std::map<Place, Shared> shared_;
   std::map<std::pair<Place, std::string>, Entropies> entropies_;
   std::map<std::int32_t, std::uint64_t> last_seq_;  // by rank
+  std::set<std::string> not_finite_;                // arguments: said
 };
 
 // Learning rates that rise as no schedule does, and other values of a group that change. Keeps what

@@ -32,7 +32,7 @@ void Engine::take(StepEvidence&& evidence) {
   jumps_.check(window, findings_);
   check_present(window, findings_);
   gaps_.check(window, findings_);
-  const bool are_parted = parted_.check(window, findings_);
+  const bool are_parted = uneven_.contains(restart_) || parted_.check(window, findings_);
   if (!are_parted) reductions_.check(window, findings_);
   check_exp_avg(window, findings_);
   check_exp_avg_sq(window, findings_);

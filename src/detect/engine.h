@@ -44,6 +44,9 @@ class Engine {
   void tell_evaluation(std::int32_t restart, std::int32_t rank, std::int32_t chunk) {
     evaluated_[restart].insert({rank, chunk});
   }
+  // From the next step on ranks may have other numbers of batches. Steps of one number are other
+  // ones then, and are not compared.
+  void tell_uneven(std::int32_t restart) { uneven_.insert(restart); }
   // The steps of this optimizer are those of a formula that checks know.
   void know_formula(std::int32_t rank, std::int32_t optimizer) {
     formulas_[rank].insert(optimizer);
@@ -79,6 +82,7 @@ class Engine {
   std::map<std::int32_t, std::set<std::int32_t>> lossy_;
   std::map<std::int32_t, LoggedNorms> norms_;
   std::map<std::int32_t, std::set<std::pair<std::int32_t, std::int32_t>>> evaluated_;
+  std::set<std::int32_t> uneven_;  // restarts
   KnownFormulas formulas_;
   Held held_;
   Moves moves_;

@@ -84,6 +84,10 @@ void Inputs::check(const Window& window, Findings& found) {
   step_ = window.now.step;
   apart_ = apart;
   Report report(window, found);
+  for (const Input& one : window.now.inputs()) {
+    if (one.is_finite || !not_finite_.insert(one.element).second) continue;
+    report.add(step_, {one.rank}, false, printable(one.element) + " has a NaN or an infinity");
+  }
   forget_edited(window, calls);
   std::vector<bool> are_beside_new;
   for (const InputCall& call : calls) are_beside_new.push_back(has_new_beside(call, calls));

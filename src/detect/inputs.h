@@ -26,6 +26,7 @@ struct Input {
   std::uint64_t seq = 0;
   std::string element;                            // of the arguments: "input.0"
   bool is_of_whole_batch = false;                 // ranks are given parts of one batch
+  bool is_finite = true;                          // but for -Inf, which masks are made of
   std::optional<std::uint64_t> fingerprint = {};  // of its bits
   std::optional<double> entropy = {};             // in bits
   std::optional<Sizes> sizes = {};

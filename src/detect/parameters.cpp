@@ -89,6 +89,7 @@ std::optional<Input> Parameters::input(SeriesId series, const RowState& state,
     one.entropy = state.sum;
     return one;
   }
+  one.is_finite = (state.nans | state.pos_infs) == 0;
   if (check != nullptr) one.fingerprint = check->fingerprint;
   const Observation row = detect::observe(state, 0, 1.0);
   if (is_floating_point(use.dtype) && row.is_finite && row.count > 0.0) {

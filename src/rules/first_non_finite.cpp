@@ -171,6 +171,19 @@ bool FirstNonFinite::is_settled(const Candidate& candidate) const {
          numbers_.are_complete_to(newest_[index].begun_in);
 }
 
+// A loss that is not finite though all gradients of its window are: it is none that the step used.
+bool FirstNonFinite::is_passed(const Candidate& candidate) const {
+  if (candidate.kind != kLogged) return false;
+  std::int64_t rows = 0, bad = 0;
+  for (const Count& one : counts_) {
+    if (one.window != candidate.window || one.optimizer != clock_ || !is_gradient(one.kind))
+      continue;
+    rows += one.seen.rows;
+    bad += one.seen.bad;
+  }
+  return rows > 0 && bad == 0;
+}
+
 AroundBad FirstNonFinite::around(const Candidate& candidate, std::int64_t step) const {
   AroundBad around;
   for (const Count& one : counts_) {
@@ -226,10 +239,12 @@ void FirstNonFinite::catch_up(bool last, Clock::time_point now) noexcept {
       const BadPlace place = place_of(begun);
       if (comes_before_told(place, begun.optimizer)) {
         if (!last && !is_settled(*first) && now - first->seen < kPatience) return;
-        tell(begun, place);
-        told_ = place;
-        told_optimizer_ = begun.optimizer;
-        told_window_ = begun.window;
+        if (!is_passed(*first)) {
+          tell(begun, place);
+          told_ = place;
+          told_optimizer_ = begun.optimizer;
+          told_window_ = begun.window;
+        }
       }
       candidates_.erase(first);
     }

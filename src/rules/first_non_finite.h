@@ -78,6 +78,7 @@ class FirstNonFinite final : public Rule {
   Outcome outcome_of(std::int32_t optimizer, std::int64_t window) const;
   BadPlace place_of(const Candidate& candidate) const;
   bool is_settled(const Candidate& candidate) const;
+  bool is_passed(const Candidate& candidate) const;
   AroundBad around(const Candidate& candidate, std::int64_t step) const;
   bool comes_before_told(const BadPlace& place, std::int32_t optimizer) const;
   void tell(const Candidate& candidate, const BadPlace& place);

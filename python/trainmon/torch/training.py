@@ -20,6 +20,7 @@ class DuringTraining(AdapterBase):
     """Base of Adapter, which puts the hooks on."""
 
     unseen = staticmethod(unseen)
+    is_uneven = False  # ranks may have other numbers of batches, and it was said
 
     def add_series(self, **arguments) -> int:
         if "chunk" in arguments and self.fixed_selection is None:  # faces count those of their rank
@@ -94,9 +95,18 @@ class DuringTraining(AdapterBase):
         for steps in self.steps:
             steps.find_start()
 
+    def _tell_uneven(self) -> None:
+        self.is_uneven = True
+        self.core.add_scalar("trainmon/uneven", 1.0, self.clock.window)
+        why = "under Join, ranks may have other numbers of batches"
+        for what in ("reduce of gradients", "replicas of weights, gradients and moments"):
+            self.coverage.not_covered(what, why)
+
     def forward_begins(self) -> None:
         if not self.looked_again or self.is_put_anew():
             self.look_again()
+        if not self.is_uneven and any(wrapper.are_uneven() for wrapper in self.wrappers):
+            self._tell_uneven()
         if self.has_recorder:
             self.core.forward_begins()
         self.registry.look_for_loss()

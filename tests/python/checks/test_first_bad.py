@@ -306,6 +306,33 @@ def test_a_nan_in_what_the_model_is_given_comes_from_the_data(tmp_path, capfd):
     assert "came from the data" in verdict["text"]
 
 
+def test_a_model_may_be_given_nan_for_what_is_missing(tmp_path, capfd):
+    class Filled(nn.Linear):
+        def forward(self, x):
+            return super().forward(torch.nan_to_num(x))
+
+    for name, poison_at in (("sound", 9), ("bad", 4)):
+        model = Filled(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with trainmon.watch(model, optimizer, checks=True, every=1, out=tmp_path / name):
+            for step in range(6):
+                batch = torch.randn(3, 4)
+                batch[step % 3, 2] = math.nan
+                loss = model(batch).pow(2).mean() * (math.nan if step == poison_at else 1.0)
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+    assert "first non-finite" not in capfd.readouterr().err.split("bad")[0]
+    assert trainmon.first_bad(tmp_path / "sound") is None
+    answer = trainmon.diagnose(tmp_path / "sound")
+    assert answer["verdict"] is None
+    (one,) = answer["findings"]
+    assert (one["step"], one["stage"], one["certain"]) == (0, "input", False)
+    verdict = trainmon.diagnose(tmp_path / "bad")["verdict"]
+    assert (verdict["check"], verdict["step"]) == ("finite", 4)
+    assert verdict["stage"] != "input"
+
+
 def test_a_nan_of_the_backward_is_not_blamed_on_the_forward(tmp_path, capfd):
     train(tmp_path / "run", poison=True, steps=1)  # of h.1, h.0 and wte; h.2, h.3 and head are good
     live = live_line(capfd.readouterr().err)
@@ -528,7 +555,8 @@ def test_a_loss_between_the_recorded_steps_comes_first(tmp_path, capfd):
     for window in range(4):
         rank.monitor.add_scalar("train/Loss", math.inf if window >= 1 else 0.5)
         rank.monitor.add_scalar("other", math.nan)
-        rank.observe(BAD if window >= 2 else GOOD, "grad_reduced", "w", window)
+        if window != 1:
+            rank.observe(BAD if window >= 2 else GOOD, "grad_reduced", "w", window)
         rank.end_step()
     rank.stop()
     found = trainmon.first_bad(tmp_path / "run")
@@ -554,6 +582,29 @@ def test_a_scalar_that_is_not_called_a_loss_is_named_and_counts_for_nothing(tmp_
     code, out, _ = call("first-bad", tmp_path / "beside")
     assert code == 1 and out.startswith("first bad: step 2, rank 0, w")
     assert f"\n  scalar    the logged {named}\n" in out
+
+
+@pytest.mark.parametrize("begins, ends", [(0, 3), (0, 6), (3, 4), (3, 6)])
+def test_a_loss_whose_gradients_are_finite_is_none_that_the_step_used(
+    tmp_path, capfd, begins, ends
+):
+    """A best loss before there is one; a part of the loss that is not always computed."""
+    for name, bad_at in (("sound", 9), ("bad", 5)):
+        rank = WrittenRank(tmp_path / name)
+        for window in range(6):
+            rank.monitor.add_scalar("best_val_loss", math.inf if begins <= window < ends else 0.5)
+            rank.observe(BAD if window >= bad_at else GOOD, "grad_reduced", "w", window)
+            rank.end_step()
+        rank.stop()
+        line = [one for one in capfd.readouterr().err.splitlines() if "first non-finite" in one]
+        assert len(line) == (name == "bad")
+    assert trainmon.first_bad(tmp_path / "sound") is None
+    answer = trainmon.diagnose(tmp_path / "sound")
+    assert answer["verdict"] is None
+    said = [(one["step"], one["stage"], one["certain"]) for one in answer["findings"]]
+    assert said == ([(3, "loss", False)] if begins else [])
+    verdict = trainmon.diagnose(tmp_path / "bad")["verdict"]
+    assert (verdict["check"], verdict["step"]) == ("finite", 5)
 
 
 def test_the_loss_beside_a_bad_row_is_that_of_its_attempt(tmp_path):
@@ -588,7 +639,7 @@ def test_other_readers_say_a_bad_loss_of_an_older_restart(tmp_path):
     for bad in (True, False):
         rank = WrittenRank(tmp_path / "run")
         rank.monitor.add_scalar("loss", math.nan if bad else 0.5)
-        rank.observe(GOOD, "grad_reduced", "w", 0)
+        rank.observe(GOOD, "param_origin", "w", 0)
         rank.end_step()
         rank.stop()
     assert "restart 0 found a NaN" in call("top", tmp_path / "run")[2]

@@ -340,6 +340,7 @@ OF_RANKS = {
     "post_local_sgd": set(),
     "fp16_compress": set(),
     "own_hook": set(),
+    "join": {"gap"},  # it brings the weights of ranks together at the end of an epoch
     "max_norm": set(),
     "replaced_weight_on_all": {"gap"},
     "clipped_by_odd_value": {"reduce"},
@@ -380,6 +381,9 @@ def test_it_is_no_verdict_of_two_ranks(name, prefix, runs):
         assert is_same or hook in why["replicas"]
     elif name == "groups_of_one":
         assert "1 of 2 ranks" in why["reduce"] and "1 of 2 ranks" in why["replicas"]
+    elif name == "join":
+        assert "Join" in why["reduce"] and "Join" in why["replicas"]
+        assert not {"reduce", "replicas"} & answer["checked"].keys()
     elif name != "head_beside_fsdp2":
         assert answer["checked"]["reduce"] > 0
 

@@ -196,6 +196,10 @@ class Wrapper:
         the first time."""
         return False
 
+    def are_uneven(self) -> bool:
+        """In a forward: whether ranks may have other numbers of batches, as under torch's Join."""
+        return False
+
     def is_replaced(self, parameter: Parameter) -> bool:
         """Whether a module now holds another tensor for good (loaded, copied, re-assigned)."""
         return not parameter.is_held

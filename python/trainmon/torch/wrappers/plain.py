@@ -75,6 +75,10 @@ class Plain(Wrapper):
         self.met.add(ddp)
         return True
 
+    def are_uneven(self):
+        configs = (getattr(ddp, "_join_config", None) for ddp in self.met)
+        return any(getattr(config, "enable", False) for config in configs)
+
     def placement(self, kind, parameter):
         shape = () if parameter is None else parameter.shape
         if self.ranks == 1:

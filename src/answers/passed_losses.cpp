@@ -1,0 +1,73 @@
+#include "answers/passed_losses.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "model/first_bad.h"
+#include "model/kinds.h"
+
+namespace trainmon {
+namespace {
+
+constexpr std::size_t kLooked = 4;  // steps at the beginning, and at the end
+
+bool is_of_parameter(std::string_view kind) {
+  return kind == kind::kGradUnreduced || kind == kind::kGradReduced || kind == kind::kGradMicro;
+}
+
+}  // namespace
+
+PassedLosses::PassedLosses(const RunRows& run) {
+  for (const ReadScalar& one : run.scalars) {  // by restart, step
+    if (!is_loss(one.name)) continue;
+    if (std::isfinite(one.value)) {
+      last_[{one.restart, one.rank, one.name}].clear();
+    } else {
+      last_[{one.restart, one.rank, one.name}].push_back(one.step);
+    }
+  }
+  for (const auto& [name, steps] : last_) {
+    const std::size_t count = steps.size();
+    for (std::size_t i = 0; i < count; ++i) {
+      if (i < kLooked || i + kLooked >= count) steps_.insert(steps[i]);
+    }
+  }
+}
+
+void PassedLosses::look(const ReadRow& row, const Series& series) {
+  if (!steps_.contains(row.step) || !is_of_parameter(series.kind)) return;
+  bool& are_finite = gradients_.try_emplace({row.restart, row.rank, row.step}, true).first->second;
+  are_finite = are_finite && !is_bad(row.flags, row.state);
+}
+
+std::vector<ReadScalar> PassedLosses::noticed(const RunRows& run) const {
+  std::vector<ReadScalar> all;
+  std::set<std::string> said;
+  std::set<Name> were_finite;
+  for (const ReadScalar& one : run.scalars) {
+    if (!is_loss(one.name) || said.contains(one.name)) continue;
+    Name name(one.restart, one.rank, one.name);
+    if (std::isfinite(one.value)) {
+      were_finite.insert(std::move(name));
+    } else if (were_finite.contains(name) && is_passed(one)) {
+      said.insert(one.name);
+      all.push_back(one);
+    }
+  }
+  return all;
+}
+
+bool PassedLosses::is_passed(const ReadScalar& loss) const {
+  const auto known = last_.find({loss.restart, loss.rank, loss.name});
+  if (known == last_.end() || known->second.empty() || loss.step < known->second.front()) {
+    return true;  // it was finite again
+  }
+  const std::vector<std::int64_t>& steps = known->second;  // ascending
+  const auto first = gradients_.lower_bound({loss.restart, loss.rank, steps.front()});
+  const auto end = gradients_.upper_bound({loss.restart, loss.rank, steps.back()});
+  return std::any_of(first, end, [&](const auto& one) {
+    return one.second && std::ranges::binary_search(steps, std::get<std::int64_t>(one.first));
+  });
+}
+
+}  // namespace trainmon
