@@ -30,8 +30,8 @@ struct TensorAccess {
   static constexpr int kMaxDims = 64;
   TensorView view;  // points into sizes and strides
   // "complex64", "sparse_coo", "neg_view", "meta", "quantized", "nested", "dtensor", "object",
-  // "byte_order", "storage_too_small", "unreadable", or the name of a dtype or type that is not
-  // measured
+  // "byte_order", "storage_too_small", "overlapping", "unreadable", or the name of a dtype or type
+  // that is not measured
   std::string reason;
   bool is_complete = false;   // not_cpu: a CUDA tensor, with everything a kernel needs
   PyObject* owner = nullptr;  // keeps the memory alive: a storage, DLPack capsule or NumPy array

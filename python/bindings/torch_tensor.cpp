@@ -21,29 +21,43 @@ PyObject* method_of_tensor(const char* name) {
   return tensor ? attribute(tensor.get(), name) : nullptr;
 }
 
+// A view such as unfold() may name each element of a small storage any number of times. Reading so
+// many would take seconds.
+bool overlaps(const TensorAccess& tensor, std::int64_t span) {
+  constexpr double kMost = 1 << 24;
+  constexpr double kTimes = 8.0;
+  double named = 1.0;
+  for (int i = 0; i < tensor.view.ndim; ++i) {
+    const auto d = static_cast<std::size_t>(i);
+    if (tensor.strides[d] != 0) named *= static_cast<double>(tensor.sizes[d]);
+  }
+  return named > kMost && named > kTimes * static_cast<double>(span);
+}
+
 constexpr const char* kTooSmall = "storage_too_small";
 
 // Takes hold of the memory of a torch tensor whose view is filled in: another thread may give the
-// tensor other memory meanwhile. False where it is smaller than the sizes say (resize_() of a
-// storage leaves them), which nothing else tells.
-bool hold_storage(PyObject* object, TensorAccess& out) {
+// tensor other memory meanwhile. Gives why it is refused, or nullptr. It may be smaller than the
+// sizes say (resize_() of a storage leaves them), which nothing else tells.
+const char* hold_storage(PyObject* object, TensorAccess& out) {
   static PyObject* const storage_of = method_of_tensor("untyped_storage");
   static PyObject* const offset_of = method_of_tensor("storage_offset");
-  if (storage_of == nullptr || offset_of == nullptr) return true;  // torch 1
+  if (storage_of == nullptr || offset_of == nullptr) return nullptr;  // torch 1
   std::optional<NoFunctions> unseen;
   if (type_info(Py_TYPE(object)).has_function) unseen.emplace();
   std::int64_t last = 0;
   for (int i = 0; i < out.view.ndim; ++i) {
     const auto d = static_cast<std::size_t>(i);
-    if (out.sizes[d] == 0) return true;
+    if (out.sizes[d] == 0) return nullptr;
     last += (out.sizes[d] - 1) * out.strides[d];
   }
   out.owner = PyObject_Vectorcall(storage_of, &object, 1, nullptr);
   const Ref offset(PyObject_Vectorcall(offset_of, &object, 1, nullptr));
-  if (out.owner == nullptr || !offset) return false;
+  if (out.owner == nullptr || !offset) return kTooSmall;
   const std::int64_t end = PyLong_AsLongLong(offset.get()) + last + 1;
   const Py_ssize_t bytes = PyObject_Size(out.owner);
-  return end * static_cast<std::int64_t>(dtype_size(out.view.dtype)) <= bytes;
+  if (end * static_cast<std::int64_t>(dtype_size(out.view.dtype)) > bytes) return kTooSmall;
+  return overlaps(out, last + 1) ? "overlapping" : nullptr;
 }
 
 // The number of a torch.device and its current stream; false where torch does not tell.
@@ -101,7 +115,7 @@ Access read_by_hand(PyObject* object, TensorAccess& out) {
   out.view.ndim = ndim;
   out.view.sizes = out.sizes.data();
   out.view.strides = out.strides.data();
-  if (!hold_storage(object, out)) return refuse(out, kTooSmall);
+  if (const char* const why = hold_storage(object, out)) return refuse(out, why);
   if (out.view.data == nullptr && element_count(out.view) > 0) return refuse(out, "no_data");
   if (!on_device) return Access::ok;
   out.is_complete = find_stream(device.get(), out.view);
@@ -146,7 +160,7 @@ Access read_exchange(const dlpack::ExchangeApi& api, PyObject* object, TensorAcc
   if (access == Access::refused) return read_by_hand(object, out);
   const bool on_device = access == Access::not_cpu;
   if (on_device && out.view.sizes == nullptr) return access;
-  if (!hold_storage(object, out)) return refuse(out, kTooSmall);
+  if (const char* const why = hold_storage(object, out)) return refuse(out, why);
   if (out.view.data == nullptr && element_count(out.view) > 0) return refuse(out, "no_data");
   if ((asks_all || may_be_negative(out.view)) && is_negative(object)) {
     return refuse(out, "neg_view");

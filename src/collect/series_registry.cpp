@@ -75,6 +75,13 @@ std::optional<Range> checked_range(const Series& series) {
 
 }  // namespace
 
+SeriesRegistry::Masks SeriesRegistry::masks_of(std::string_view kind) {
+  if (kind == kind::kActv) return Masks::of_activation;
+  if (kind == kind::kInput) return Masks::of_input;
+  const bool is_weight = kind == kind::kParamOrigin || kind == kind::kParamUpdated;
+  return is_weight ? Masks::of_weight : Masks::none;
+}
+
 SeriesRegistry::~SeriesRegistry() {
   for (auto& page : pages_) delete page.load(std::memory_order_relaxed);
 }
@@ -118,8 +125,7 @@ SeriesId SeriesRegistry::put(std::string key, const Series& series) {
   }
   Entry& fresh = entry(static_cast<SeriesId>(id));
   fresh.series = series;
-  fresh.is_activation = series.kind == kind::kActv;
-  fresh.is_input = series.kind == kind::kInput;
+  fresh.masks = masks_of(series.kind);
   fresh.checked = checked_range(series);
   ids_.emplace(std::move(key), static_cast<SeriesId>(id));  // the last that may fail
   size_.store(id + 1, std::memory_order_release);
@@ -147,17 +153,19 @@ std::optional<std::int64_t> SeriesRegistry::check_from(SeriesId id, std::int64_t
 
 std::uint32_t SeriesRegistry::mask_flags(SeriesId id, const RowState& state, std::int64_t window) {
   Entry& known = entry(id);
-  if (!known.is_activation && !known.is_input) return 0;
-  const bool is_mask = state.neg_infs != 0 && (state.nans | state.pos_infs) == 0;
-  if (known.is_input && is_mask) return flag::kMasked;
-  const bool is_masked = is_mask || (known.is_input && state.non_finite());
-  const std::int64_t from_first = known.is_input ? window : kAlways;
+  if (known.masks == Masks::none) return 0;
+  const bool is_infinite = state.nans == 0 && (state.neg_infs | state.pos_infs) != 0;
+  const bool is_input = known.masks == Masks::of_input;
+  if (is_input && is_infinite && state.pos_infs == 0) return flag::kMasked;
+  const bool is_masked = is_input ? state.non_finite() : is_infinite;
+  const bool may_begin = is_masked && known.masks != Masks::of_weight;
   std::int64_t from = known.masked_from.load(std::memory_order_relaxed);
-  if (from == kNoRow || (from == kNever && is_masked)) {
-    const std::int64_t now = !is_masked ? kNever : from == kNoRow ? from_first : window;
+  if (from == kNoRow || (from == kNever && may_begin)) {
+    const std::int64_t first = known.masks == Masks::of_activation ? kAlways : window;
+    const std::int64_t now = !is_masked ? kNever : from == kNoRow ? first : window;
     if (known.masked_from.compare_exchange_strong(from, now, std::memory_order_relaxed)) from = now;
   }
-  if (!is_masked) return 0;
+  if (!is_masked || from == kNever) return 0;
   return from == window ? flag::kMasked | flag::kFirstMasked : flag::kMasked;
 }
 

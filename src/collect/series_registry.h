@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -39,8 +40,8 @@ class SeriesRegistry final : public SeriesTable {
   // range.
   std::optional<std::int64_t> check_from(SeriesId id, std::int64_t elements) const;
 
-  // The flags kMasked and kFirstMasked of a row of an activation or an input; 0 of any other kind.
-  // The second one in the window in which its rows begin to be so. Lock-free.
+  // The flags kMasked and kFirstMasked of a row of an activation, an input or a weight; 0 of any
+  // other kind. The second one in the window in which its rows begin to be so. Lock-free.
   std::uint32_t mask_flags(SeriesId id, const RowState& state, std::int64_t window);
 
   // The number of these sizes, lock-free when they are the full shape of the series or it had them
@@ -62,11 +63,14 @@ class SeriesRegistry final : public SeriesTable {
   using Numbered = std::pair<const Shape, ShapeId>;
   // In the place of a window: no row yet, rows without a mask alone, masked from the first row on.
   static constexpr std::int64_t kNoRow = -3, kNever = -2, kAlways = -1;
+  // What may be no fault. It is infinities of an activation, and of a weight that has them from its
+  // first row on. Of an input it is whatever is not finite.
+  enum class Masks : std::uint8_t { none, of_activation, of_input, of_weight };
+  static Masks masks_of(std::string_view kind);
   struct Entry {
     Series series;
-    bool is_activation = false;
-    bool is_input = false;
-    std::atomic<std::int64_t> masked_from{kNoRow};  // the window, of an activation
+    Masks masks = Masks::none;
+    std::atomic<std::int64_t> masked_from{kNoRow};  // the window
     std::optional<Range> checked;  // of the full tensor; up to kAnySize where that is all of it
     std::array<std::atomic<SeriesId>, 15> by_dtype{};  // id + 1; 0 = not asked for yet
     std::atomic<const Numbered*> last_shape{nullptr};

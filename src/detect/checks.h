@@ -150,26 +150,6 @@ void check_start(const Window& window, Findings& found);
 // Rows that the step before has. On one rank alone of those that hold the same, certain; moments
 // that end while gradients go on, not.
 void check_present(const Window& window, Findings& found);
-// What a step left is what the next one finds: weights, between param_updated and param_origin.
-// Says once of each tensor what may be meant.
-class Gaps {
- public:
-  void check(const Window& window, Findings& found);
-
- private:
-  struct Changed {
-    const Observation* before;
-    const Observation* after;
-    Finding finding;
-  };
-  struct OfRank {
-    std::size_t compared = 0;
-    std::size_t changed = 0;
-  };
-  // Why a change may be meant; empty where nothing says so.
-  std::string reason(const Window& window, const Changed& one, const OfRank& rank) const;
-  std::set<std::pair<std::int32_t, std::uint32_t>> said_;  // rank, tensor: with a reason
-};
 // Ranks of which some did not step on a backward on which others did. Keeps that until the next
 // start.
 class Parted {

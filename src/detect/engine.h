@@ -12,6 +12,7 @@
 #include "detect/checks.h"
 #include "detect/evidence.h"
 #include "detect/findings.h"
+#include "detect/gap.h"
 #include "detect/input_ranges.h"
 #include "detect/resumed_moments.h"
 #include "detect/start_steps.h"

@@ -1,10 +1,13 @@
 // Weights may change in the optimizer's step alone. State and fingerprint of a row are functions of
 // the elements, the same for any thread and instruction set: so another one is another tensor.
 // Programs change weights, too. What looks so is noticed, and not certain.
-#include <algorithm>
-#include <map>
+#include "detect/gap.h"
 
-#include "detect/checks.h"
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+
+#include "model/rounding.h"
 
 namespace trainmon::detect {
 namespace {
@@ -24,25 +27,85 @@ bool is_alike_on_ranks(const Window& window, std::uint32_t tensor) {
          are_replicas_of_one(now) && are_replicas_of_one(before);
 }
 
+// What the next step finds of a weight that a step left; nullptr where they are not to be compared.
+const Observation* found_of(const Window& window, const Observation& after) {
+  if (after.quantity != Quantity::weight_after) return nullptr;
+  const Observation* const before =
+      window.now.find(after.tensor, Quantity::weight_before, after.rank);
+  if (before == nullptr || before->forward_changes || window.has_edit(after, *before)) {
+    return nullptr;
+  }
+  // Other bits say the same, as after .double().
+  return are_comparable(after, *before) && before->dtype == after.dtype ? before : nullptr;
+}
+
+// Whether each element may be off by its rounding alone, where it was as large as `largest` for a
+// while.
+bool may_be_rounding(const Observation& a, const Observation& b, double largest) {
+  constexpr double kUnits = 4.0;
+  const double each = kUnits * unit_roundoff(a.dtype) * largest;
+  return a.is_finite && b.is_finite && a.count == b.count &&
+         std::abs(a.absmax - b.absmax) <= each && std::abs(a.sum - b.sum) <= each * a.count &&
+         std::abs(a.sum_sq - b.sum_sq) <= 2.0 * each * a.l1_bound() + each * each * a.count;
+}
+
+constexpr std::string_view kChanged =
+    "the weights are not those that the step before left: they changed between two steps of the "
+    "optimizer";
+constexpr std::string_view kPutBack =
+    "; they did so by their rounding alone, in step after step, as where a program changes weights "
+    "and puts them back";
+
 }  // namespace
+
+std::map<std::int32_t, Gaps::OfRank> Gaps::ranks_of(const Window& window) {
+  std::map<std::int32_t, OfRank> ranks;
+  for (const Observation& after : window.before->all()) {
+    if (after.quantity != Quantity::weight_after) continue;
+    OfRank& rank = ranks[after.rank];
+    rank.largest = std::max(rank.largest, after.absmax);
+  }
+  for (const Observation& after : window.before->all()) {
+    const Observation* const before = found_of(window, after);
+    if (before == nullptr) continue;
+    OfRank& rank = ranks[after.rank];
+    ++rank.compared;
+    if (are_equal(after, *before)) continue;
+    ++rank.changed;
+    rank.rounded += may_be_rounding(after, *before, rank.largest) ? 1 : 0;
+  }
+  return ranks;
+}
+
+// Three steps out of eight are a habit.
+void Gaps::note_roundings(const Window& window, const std::map<std::int32_t, OfRank>& ranks,
+                          Findings& found) {
+  constexpr std::size_t kTimes = 3;
+  constexpr std::int64_t kWithin = 8;
+  for (const auto& [number, rank] : ranks) {
+    if (rank.rounded == 0 || rank.rounded < rank.changed) continue;
+    Rounded& seen = rounded_[number];
+    seen.steps.push_back(window.now.step);
+    if (seen.steps.size() > kTimes) seen.steps.pop_front();
+    if (seen.steps.size() < kTimes || window.now.step - seen.steps.front() >= kWithin) continue;
+    seen.is_habit = true;
+    for (const Finding& one : std::exchange(seen.certain, {})) {
+      found.doubt(one, number, std::string(kChanged) + std::string(kPutBack));
+    }
+  }
+}
 
 void Gaps::check(const Window& window, Findings& found) {
   if (window.before == nullptr) return;
-  std::map<std::int32_t, OfRank> ranks;
+  const std::map<std::int32_t, OfRank> ranks = ranks_of(window);
+  note_roundings(window, ranks, found);
   std::vector<Changed> changed;
   for (const Observation& after : window.before->all()) {
-    if (after.quantity != Quantity::weight_after) continue;
-    const Observation* const before =
-        window.now.find(after.tensor, Quantity::weight_before, after.rank);
-    if (before == nullptr || before->forward_changes || window.has_edit(after, *before)) continue;
-    if (!are_comparable(after, *before)) continue;
-    if (before->dtype != after.dtype) continue;  // other bits say the same, as after .double()
+    const Observation* const before = found_of(window, after);
+    if (before == nullptr) continue;
     const Evidence evidence = evidence_of_bits({&after, before});
     found.checked(Check::gap, evidence);
-    OfRank& rank = ranks[after.rank];
-    ++rank.compared;
     const bool holds = are_equal(after, *before);
-    rank.changed += holds ? 0 : 1;
     auto one = window.result(Check::gap, Stage::weights, *before, holds);
     if (!one) continue;
     one->evidence = evidence;
@@ -50,16 +113,21 @@ void Gaps::check(const Window& window, Findings& found) {
   }
   std::set<std::pair<std::int32_t, std::uint32_t>> said;
   for (Changed& one : changed) {
-    const std::string why = reason(window, one, ranks[one.after->rank]);
-    one.finding.text =
-        "the weights are not those that the step before left: they changed between two steps of "
-        "the optimizer";
+    const OfRank& rank = ranks.at(one.after->rank);
+    const std::string why = reason(window, one, rank);
+    one.finding.text = kChanged;
+    if (why.empty() && rank.rounded == rank.changed) {
+      std::vector<Finding>& certain = rounded_[one.after->rank].certain;
+      const auto is_of_step = [&](const Finding& said) { return said.step == one.finding.step; };
+      const bool is_new = std::ranges::none_of(certain, is_of_step);
+      if (is_new && certain.size() < Findings::kMost) certain.push_back(one.finding);
+    }
     if (!why.empty()) {
       const std::pair place(one.after->rank, one.after->tensor);
       if (said_.contains(place)) continue;
       said.insert(place);
       one.finding.certain = false;
-      one.finding.text += "; " + why;
+      one.finding.text += why;
     }
     found.add(std::move(one.finding));
   }
@@ -68,15 +136,21 @@ void Gaps::check(const Window& window, Findings& found) {
 
 std::string Gaps::reason(const Window& window, const Changed& one, const OfRank& rank) const {
   std::string own = window.why_own(*window.before, *one.after);
-  if (!own.empty()) return own;
-  if (may_be_reordered(*one.before, *one.after)) {
-    return "only the last bits of their sums did, as where their elements lie in another order";
+  if (!own.empty()) return "; " + own;
+  const auto rounded = rounded_.find(one.after->rank);
+  const bool is_habit = rounded != rounded_.end() && rounded->second.is_habit;
+  if (is_habit && may_be_rounding(*one.after, *one.before, rank.largest)) {
+    return std::string(kPutBack);
   }
-  if (rank.changed > 1 && 2 * rank.changed > rank.compared) {
-    return "most weights did so at once, as where a program loads or averages them";
+  if (may_be_reordered(*one.before, *one.after)) {
+    return "; only the last bits of their sums did, as where their elements lie in another order";
+  }
+  const std::size_t others = rank.changed - (is_habit ? rank.rounded : 0);
+  if (others > 1 && 2 * others > rank.compared) {
+    return "; most weights did so at once, as where a program loads or averages them";
   }
   if (is_alike_on_ranks(window, one.after->tensor)) {
-    return "all ranks did the same to them, as a program does";
+    return "; all ranks did the same to them, as a program does";
   }
   return "";
 }

@@ -333,6 +333,41 @@ def test_a_model_may_be_given_nan_for_what_is_missing(tmp_path, capfd):
     assert verdict["stage"] != "input"
 
 
+class NotAllowed(nn.Module):
+    """Infinities that are meant: of a weight, of distances, of what a minimum passes over."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 2)
+        self.allowed = nn.Parameter(torch.tensor([0.0, 0.0, -math.inf, 0.0]))
+        self.nearest = nn.Softmin(-1)
+        self.seen = nn.Identity()
+
+    def forward(self, x):
+        away = self.first(x).masked_fill(torch.arange(4) == 1, math.inf)
+        return self.last(self.nearest(self.seen(away)) * (self.allowed).softmax(-1))
+
+
+@pytest.mark.parametrize("poison_at", [99, 4])
+def test_infinities_that_are_meant_are_no_fault(tmp_path, poison_at):
+    model = NotAllowed()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    with trainmon.watch(
+        model, optimizer, kinds=["grads", "activations"], checks=True, every=1, out=tmp_path
+    ):
+        for step in range(8):
+            scale = math.inf if step == poison_at else 1.0
+            (model(torch.randn(3, 4)).pow(2).mean() * scale).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    found = trainmon.first_bad(tmp_path)
+    verdict = trainmon.diagnose(tmp_path)["verdict"]
+    if poison_at == 99:
+        assert found is None and verdict is None
+    else:
+        assert found.step == verdict["step"] == 4 and found.kind not in ("actv", "param_origin")
+
+
 def test_a_nan_of_the_backward_is_not_blamed_on_the_forward(tmp_path, capfd):
     train(tmp_path / "run", poison=True, steps=1)  # of h.1, h.0 and wte; h.2, h.3 and head are good
     live = live_line(capfd.readouterr().err)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 
 import pytest
 import torch
@@ -286,10 +287,40 @@ class RectifiedAdam(Training):
         self.optimizer.step()
 
 
+class PutBack(Training):
+    """SAM without a copy of the weights: what it adds is taken away again, up to rounding."""
+
+    kind, values = optim.SGD, {"lr": 0.1, "momentum": 0.9}
+    noticed = {"gap"}
+
+    def make(self):
+        torch.manual_seed(0)
+        parts = {"body": nn.Linear(16, 8), "bend": nn.ReLU(), "head": nn.Linear(8, 4)}
+        return nn.Sequential(OrderedDict(parts))
+
+    def step(self, step):
+        x = torch.randn(32, 16, generator=torch.Generator().manual_seed(step))
+        weights = list(self.model.parameters())
+
+        def backward():
+            self.optimizer.zero_grad()
+            nn.functional.cross_entropy(self.model(x), x[:, :4].argmax(1)).backward()
+
+        backward()
+        norm = torch.stack([one.grad.norm() for one in weights]).norm()
+        away = [0.05 * one.grad / norm for one in weights]
+        with torch.no_grad():
+            torch._foreach_add_(weights, away)
+        backward()
+        with torch.no_grad():
+            torch._foreach_sub_(weights, away)
+        self.optimizer.step()
+
+
 LEGITIMATE = [
     MaxNorm, LoadsAPart, LoadsATarget, Masters, ClosureSetsTheRate, HookSetsTheRate, OwnFormula,
     OwnPlainFormula, StateCleared, NewOptimizer, AverageSwappedIn, Lookahead, AnotherOptimizer, BecomesDouble,
-    EqualInDouble, RectifiedAdam,
+    EqualInDouble, RectifiedAdam, PutBack,
 ]  # fmt: skip
 
 
@@ -315,7 +346,8 @@ def test_a_target_is_no_verdict_where_no_gradient_is_recorded(how, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "kind", [MaxNorm, LoadsAPart, LoadsATarget, ClosureSetsTheRate, StateCleared, NewOptimizer]
+    "kind",
+    [MaxNorm, LoadsAPart, LoadsATarget, ClosureSetsTheRate, StateCleared, NewOptimizer, PutBack],
 )
 def test_a_weight_that_changes_beside_it_is_found(kind, tmp_path):
     answer = kind().run(tmp_path, True, flip_at=25)

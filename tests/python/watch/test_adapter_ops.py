@@ -126,6 +126,7 @@ def test_a_huge_expanded_view_needs_no_memory():
         (torch.ones(2, dtype=torch.complex64), "complex64"),
         (torch.ones(2).to_sparse(), "sparse_coo"),
         (torch.ones(2, device="meta"), "meta"),
+        (torch.arange(12_000.0).unfold(0, 4000, 1), "overlapping"),
         (torch.imag(torch.ones(2, dtype=torch.complex64).conj()), "neg_view"),
     ],
 )

@@ -433,6 +433,7 @@ def refused_tensors():
     yield "neg_view", complex_ones.conj().imag[0]
     yield "neg_view", complex_ones.conj().imag[:1]
     yield "neg_view", torch._neg_view(x)
+    yield "overlapping", torch.arange(12_000.0).unfold(0, 4000, 1)
     yield "sparse_coo", x.to_sparse()
     yield "sparse_csr", x.to_sparse_csr()
     yield "meta", x.to("meta")

@@ -5,6 +5,8 @@ value is looked at here, so nothing waits for the device.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -13,6 +15,8 @@ from trainmon.torch.measuring.isolated import no_modes
 
 COUNTS = ("count", "nans", "pos_infs", "neg_infs", "zeros", "subnormals")  # of _first_pass
 CHUNK = 1 << 24  # elements widened at a time: bounds what a large tensor needs besides itself
+# A view of more elements that names each of its storage more often is not read: it would take seconds.
+MOST_OVERLAPPING, OVERLAPS = 1 << 24, 8
 
 
 def dtype_name(tensor: Tensor) -> str:
@@ -118,14 +122,19 @@ def _refuse(tensor: Tensor) -> None:
         raise Refused("dtensor")
     if _end(tensor) > tensor.untyped_storage().nbytes():
         raise Refused("storage_too_small")
+    named = math.prod(size for size, stride in zip(tensor.shape, tensor.stride()) if stride)
+    if named > MOST_OVERLAPPING and named > OVERLAPS * _span(tensor):
+        raise Refused("overlapping")
+
+
+def _span(x: Tensor) -> int:
+    """How many elements lie between its first and its last one, in its storage."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
 
 
 def _end(x: Tensor) -> int:
     """Where its last element ends in its storage, in bytes."""
-    if x.numel() == 0:
-        return 0
-    last = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
-    return (x.storage_offset() + last + 1) * x.element_size()
+    return 0 if x.numel() == 0 else (x.storage_offset() + _span(x)) * x.element_size()
 
 
 def _dense(x: Tensor) -> tuple[Tensor, int]:

@@ -1,0 +1,50 @@
+// Weights that change between two steps of the optimizer.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "detect/checks.h"
+
+namespace trainmon::detect {
+
+// What a step left is what the next one finds: weights, between param_updated and param_origin.
+// Says once of each tensor what may be meant. A program may change weights and put them back, as
+// SAM does. That leaves roundings in step after step: what was certain of them is doubted then.
+class Gaps {
+ public:
+  void check(const Window& window, Findings& found);
+
+ private:
+  struct Changed {
+    const Observation* before;
+    const Observation* after;
+    Finding finding;
+  };
+  struct OfRank {
+    std::size_t compared = 0;
+    std::size_t changed = 0;
+    std::size_t rounded = 0;  // changed by no more than rounding does
+    double largest = 0.0;     // of all elements
+  };
+  struct Rounded {
+    std::deque<std::int64_t> steps;  // the last that had such a change
+    bool is_habit = false;
+    std::vector<Finding> certain;  // what was said of them
+  };
+  static std::map<std::int32_t, OfRank> ranks_of(const Window& window);
+  void note_roundings(const Window& window, const std::map<std::int32_t, OfRank>& ranks,
+                      Findings& found);
+  // Why a change may be meant; empty where nothing says so.
+  std::string reason(const Window& window, const Changed& one, const OfRank& rank) const;
+  std::set<std::pair<std::int32_t, std::uint32_t>> said_;  // rank, tensor: with a reason
+  std::map<std::int32_t, Rounded> rounded_;                // by rank
+};
+
+}  // namespace trainmon::detect
