@@ -230,7 +230,7 @@ TEST(OnDeviceChecks, InputsHaveFingerprintsAndMasksAreNoAlarm) {
   EXPECT_EQ(checks.at(rows[2].key.seq).fingerprint, of_ids.fingerprint);
   EXPECT_EQ(rows[1].key.flags, 0u);
   EXPECT_EQ(rows[3].key.flags, flag::kMasked);
-  EXPECT_EQ(rows[5].key.flags, flag::kNonFinite);
+  EXPECT_EQ(rows[5].key.flags, flag::kMasked | flag::kFirstMasked);
 }
 
 TEST(OnDeviceChecks, TheSketchIsDividedByTheLossScale) {
