@@ -349,9 +349,17 @@ TEST(Collector, AMaskIsNotBad) {
   EXPECT_EQ(flags_of("actv", {&finite, &masked, nullptr, &finite, &masked}),
             (Flags{0, kFirst, 0, flag::kMasked}));
   EXPECT_EQ(flags_of("grad_reduced", {&added}), (Flags{kBad}));
-  EXPECT_EQ(flags_of("actv", {&masked, &both})[1], kBad);
+  EXPECT_EQ(flags_of("actv", {&masked, &both})[1], flag::kMasked);
   EXPECT_EQ(flags_of("actv", {&masked, &nan})[1] & flag::kNonFinite, flag::kNonFinite);
-  EXPECT_EQ(flags_of("actv", {&both, &masked})[1], kFirst);
+  EXPECT_EQ(flags_of("actv", {&both, &masked})[1], flag::kMasked);
+  EXPECT_EQ(flags_of("actv", {&finite, &both})[1], kFirst);
+  for (const char* const weight : {"param_origin", "param_updated"}) {
+    EXPECT_EQ(flags_of(weight, {&both, nullptr, &masked}), (Flags{kFirst, flag::kMasked}));
+    EXPECT_EQ(flags_of(weight, {&finite, &both}), (Flags{0, kBad}));
+    EXPECT_EQ(flags_of(weight, {&nan})[0] & flag::kNonFinite, flag::kNonFinite);
+  }
+  EXPECT_EQ(flags_of("input", {&finite, &nan, nullptr, &nan, &finite})[1], kFirst);
+  EXPECT_EQ(flags_of("input", {&nan, nullptr, &nan})[1], flag::kMasked);
   EXPECT_EQ(flags_of("actv_grad", {&masked}), (Flags{kBad}));
   EXPECT_EQ(flags_of("grad_reduced", {&masked}), (Flags{kBad}));
 }
