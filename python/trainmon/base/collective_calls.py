@@ -87,7 +87,7 @@ class Seen:
     """Distinct calls, and how often there was each."""
 
     def __init__(self):
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.counts: dict[str, dict] = {}  # function -> {(stack, dtypes, group, shapes): count}
 
     def add(self, name: str, stack: list[str], group: str, tensors: list) -> None:

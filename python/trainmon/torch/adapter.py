@@ -76,7 +76,7 @@ class Adapter(DuringTraining):
         self.full_steps: FullSteps | None = None
         self.own_time: OwnTime | None = None  # where there is a budget
         self.was_recorded = False  # the clock's step that ended last
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.last_frame: _core.Place | None = None
         self.replaced = None  # finds optimizers that take the place of those given
         self.main_grad_due = None  # what is to be read once the framework has added to it

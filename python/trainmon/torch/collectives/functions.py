@@ -57,7 +57,7 @@ class Collectives(Replacements):
         self.adapter, self.part = adapter, part
         self.inputs, self.log_only = inputs, log_only
         self.callers = compiled(callers)
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.series: dict[tuple, int] = {}
         self.window, self.numbers = -1, {}  # calls of each function in this window
         self.waiting: dict[int, tuple] = {}  # id of a Work -> (reference to it, what to read then)

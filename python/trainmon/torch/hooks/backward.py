@@ -31,7 +31,7 @@ class Backward(_core.Backward):
         self.at_end = at_end
         self.last = IDLE
         self.inner: set[int] = set()
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
 
     def enter(self, now: int) -> None:
         if now == IDLE:

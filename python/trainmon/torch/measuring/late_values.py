@@ -45,7 +45,8 @@ class Late:
 
     def __init__(self, core, part, eps: float, checks: bool):
         self.core, self.part, self.eps, self.checks = core, part, eps, checks
-        self.lock = threading.Lock()  # a row and its vector must be added together
+        # A row and its vector must be added together. What a signal handler raises may leave it held.
+        self.lock = threading.RLock()
         self.vectors: list[Tensor] = []
         self.waiting = collections.deque()  # (copies with the rows they fill, rows, then)
 
