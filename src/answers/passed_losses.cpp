@@ -18,7 +18,11 @@ bool is_of_parameter(std::string_view kind) {
 }  // namespace
 
 PassedLosses::PassedLosses(const RunRows& run) {
-  for (const ReadScalar& one : run.scalars) {  // by restart, step
+  const auto is_bad_loss = [](const ReadScalar& one) {
+    return !std::isfinite(one.value) && is_loss(one.name);
+  };
+  if (std::ranges::none_of(run.scalars, is_bad_loss)) return;  // of most runs
+  for (const ReadScalar& one : run.scalars) {                  // by restart, step
     if (!is_loss(one.name)) continue;
     if (std::isfinite(one.value)) {
       last_[{one.restart, one.rank, one.name}].clear();
@@ -42,6 +46,7 @@ void PassedLosses::look(const ReadRow& row, const Series& series) {
 
 std::vector<ReadScalar> PassedLosses::noticed(const RunRows& run) const {
   std::vector<ReadScalar> all;
+  if (last_.empty()) return all;
   std::set<std::string> said;
   std::set<Name> were_finite;
   for (const ReadScalar& one : run.scalars) {

@@ -29,7 +29,6 @@ bool is_alike_on_ranks(const Window& window, std::uint32_t tensor) {
 
 // What the next step finds of a weight that a step left; nullptr where they are not to be compared.
 const Observation* found_of(const Window& window, const Observation& after) {
-  if (after.quantity != Quantity::weight_after) return nullptr;
   const Observation* const before =
       window.now.find(after.tensor, Quantity::weight_before, after.rank);
   if (before == nullptr || before->forward_changes || window.has_edit(after, *before)) {
@@ -58,25 +57,6 @@ constexpr std::string_view kPutBack =
 
 }  // namespace
 
-std::map<std::int32_t, Gaps::OfRank> Gaps::ranks_of(const Window& window) {
-  std::map<std::int32_t, OfRank> ranks;
-  for (const Observation& after : window.before->all()) {
-    if (after.quantity != Quantity::weight_after) continue;
-    OfRank& rank = ranks[after.rank];
-    rank.largest = std::max(rank.largest, after.absmax);
-  }
-  for (const Observation& after : window.before->all()) {
-    const Observation* const before = found_of(window, after);
-    if (before == nullptr) continue;
-    OfRank& rank = ranks[after.rank];
-    ++rank.compared;
-    if (are_equal(after, *before)) continue;
-    ++rank.changed;
-    rank.rounded += may_be_rounding(after, *before, rank.largest) ? 1 : 0;
-  }
-  return ranks;
-}
-
 // Three steps out of eight are a habit.
 void Gaps::note_roundings(const Window& window, const std::map<std::int32_t, OfRank>& ranks,
                           Findings& found) {
@@ -97,39 +77,49 @@ void Gaps::note_roundings(const Window& window, const std::map<std::int32_t, OfR
 
 void Gaps::check(const Window& window, Findings& found) {
   if (window.before == nullptr) return;
-  const std::map<std::int32_t, OfRank> ranks = ranks_of(window);
-  note_roundings(window, ranks, found);
+  std::map<std::int32_t, OfRank> ranks;
   std::vector<Changed> changed;
   for (const Observation& after : window.before->all()) {
+    if (after.quantity != Quantity::weight_after) continue;
+    OfRank& rank = ranks[after.rank];
+    rank.largest = std::max(rank.largest, after.absmax);
     const Observation* const before = found_of(window, after);
     if (before == nullptr) continue;
     const Evidence evidence = evidence_of_bits({&after, before});
     found.checked(Check::gap, evidence);
+    ++rank.compared;
     const bool holds = are_equal(after, *before);
     auto one = window.result(Check::gap, Stage::weights, *before, holds);
-    if (!one) continue;
-    one->evidence = evidence;
-    changed.push_back({before, &after, std::move(*one)});
+    if (one) one->evidence = evidence;
+    if (!holds) changed.push_back({before, &after, std::move(one)});
   }
+  for (const Changed& one : changed) {
+    OfRank& rank = ranks[one.after->rank];
+    ++rank.changed;
+    rank.rounded += may_be_rounding(*one.after, *one.before, rank.largest) ? 1 : 0;
+  }
+  note_roundings(window, ranks, found);
   std::set<std::pair<std::int32_t, std::uint32_t>> said;
   for (Changed& one : changed) {
+    if (!one.finding) continue;
+    Finding& finding = *one.finding;
     const OfRank& rank = ranks.at(one.after->rank);
     const std::string why = reason(window, one, rank);
-    one.finding.text = kChanged;
+    finding.text = kChanged;
     if (why.empty() && rank.rounded == rank.changed) {
       std::vector<Finding>& certain = rounded_[one.after->rank].certain;
-      const auto is_of_step = [&](const Finding& said) { return said.step == one.finding.step; };
+      const auto is_of_step = [&](const Finding& other) { return other.step == finding.step; };
       const bool is_new = std::ranges::none_of(certain, is_of_step);
-      if (is_new && certain.size() < Findings::kMost) certain.push_back(one.finding);
+      if (is_new && certain.size() < Findings::kMost) certain.push_back(finding);
     }
     if (!why.empty()) {
       const std::pair place(one.after->rank, one.after->tensor);
       if (said_.contains(place)) continue;
       said.insert(place);
-      one.finding.certain = false;
-      one.finding.text += why;
+      finding.certain = false;
+      finding.text += why;
     }
-    found.add(std::move(one.finding));
+    found.add(std::move(finding));
   }
   said_.merge(said);
 }

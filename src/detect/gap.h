@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -25,7 +26,7 @@ class Gaps {
   struct Changed {
     const Observation* before;
     const Observation* after;
-    Finding finding;
+    std::optional<Finding> finding;  // nullopt: it was told before, or never held
   };
   struct OfRank {
     std::size_t compared = 0;
@@ -38,7 +39,6 @@ class Gaps {
     bool is_habit = false;
     std::vector<Finding> certain;  // what was said of them
   };
-  static std::map<std::int32_t, OfRank> ranks_of(const Window& window);
   void note_roundings(const Window& window, const std::map<std::int32_t, OfRank>& ranks,
                       Findings& found);
   // Why a change may be meant; empty where nothing says so.

@@ -21,7 +21,7 @@ READ_AT_START = re.compile(
     "(LD|PYTHON|MALLOC|GLIBC|TORCH|OMP|MKL|OPENBLAS|ASAN|TSAN|UBSAN|LSAN|LC|LANG|VIRTUAL)"
 )
 PR_SET_CHILD_SUBREAPER = 36
-LONGEST_REQUEST = 1 << 20  # bytes
+AT_ONCE = 1 << 20  # bytes of a request that are received
 
 
 def serves(environment, options):
@@ -66,9 +66,8 @@ class Server:
         """The process identifier of a copy; it is a child of this process."""
         request = json.dumps([arguments, place, environment]).encode()
         with self._lock:
-            self._prctl(
-                PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0
-            )  # whoever loses the parent becomes a child of ours
+            # Whoever loses the parent becomes a child of ours.
+            self._prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
             try:
                 socket.send_fds(self._socket, [len(request).to_bytes(8, "little")], streams)
                 self._socket.sendall(request)
@@ -99,7 +98,7 @@ def serve(connection):
             return None
         request = b""
         while len(request) < int.from_bytes(head, "little"):
-            request += connection.recv(LONGEST_REQUEST)
+            request += connection.recv(AT_ONCE)
         reading, writing = os.pipe()
         between = os.fork()
         if between == 0:
