@@ -2,7 +2,8 @@
 # pytest_files.sh PYTHON FILE[,FILE...] ... [-- PYTHON FILE ...]: runs test files, those with a comma between
 # them in one process (importing torch takes longer than many a file), so that one hang cannot hide the rest.
 # Two more run at a time than there are processors, for many wait for the processes they start. Shows what one
-# printed when it has ended, and how long each took at the end; exits non-zero when one failed.
+# printed when it has ended, and at the end how long each took and how much of the processors. Exits non-zero when
+# one failed.
 set -uo pipefail
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
@@ -14,7 +15,7 @@ name_of() {  # name_of FILE[,FILE...]: that of the first, and how many more ther
   [ ${#files[@]} = 1 ] || printf ' and %d more' $((${#files[@]} - 1))
 }
 run_files() {  # run_files PYTHON PLACE FILE[,FILE...]
-  local name files begin=$SECONDS status=0
+  local name files fields begin=$SECONDS status=0
   name=$(name_of "$3")
   IFS=, read -ra files <<<"$3"
   # Tests that start processes of their own give each one thread, too.
@@ -24,7 +25,9 @@ run_files() {  # run_files PYTHON PLACE FILE[,FILE...]
   wait $! || status=$?
   printf '== %s\n%s\n' "${files[*]}" "$(cat "$2/$name")"
   if [ $status = 0 ]; then verdict=ok; else verdict="FAILED ($status)"; fi
-  printf '%-48s %5d s  %s\n' "$name" $((SECONDS - begin)) "$verdict" >"$2/$name.line"
+  read -ra fields </proc/$$/stat
+  printf '%-48s %5d s %5d s of CPU  %s\n' "$name" $((SECONDS - begin)) $(((fields[15] + fields[16]) / 100)) "$verdict" \
+    >"$2/$name.line"
   return $status
 }
 export -f name_of run_files

@@ -4,16 +4,11 @@
 #include <cmath>
 
 #include "model/first_bad.h"
-#include "model/kinds.h"
 
 namespace trainmon {
 namespace {
 
 constexpr std::size_t kLooked = 4;  // steps at the beginning, and at the end
-
-bool is_of_parameter(std::string_view kind) {
-  return kind == kind::kGradUnreduced || kind == kind::kGradReduced || kind == kind::kGradMicro;
-}
 
 }  // namespace
 
@@ -39,7 +34,7 @@ PassedLosses::PassedLosses(const RunRows& run) {
 }
 
 void PassedLosses::look(const ReadRow& row, const Series& series) {
-  if (!steps_.contains(row.step) || !is_of_parameter(series.kind)) return;
+  if (!steps_.contains(row.step) || !is_parameter_gradient(series.kind)) return;
   bool& are_finite = gradients_.try_emplace({row.restart, row.rank, row.step}, true).first->second;
   are_finite = are_finite && !is_bad(row.flags, row.state);
 }

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "base/text.h"
+#include "model/first_bad.h"
 #include "read/completeness.h"
 #include "read/log_index.h"
 #include "read/missing_ranks.h"
@@ -18,10 +19,6 @@ namespace {
 constexpr std::size_t kWindowsKept = 4096;  // outcomes remembered for steps that are not known yet
 
 constexpr std::int32_t kNoOptimizer = -1;
-
-bool is_of_parameter(std::string_view kind) {
-  return kind == kind::kGradReduced || kind == kind::kGradUnreduced;
-}
 
 }  // namespace
 
@@ -251,7 +248,7 @@ void RankTail::tell(OpenWindow& window, TailNews& news) {
     step.worst_norm = window.bad_norm;
   } else {
     const auto key = [&](const auto& entry) {
-      return std::pair(is_of_parameter(series.at(entry.first.first).kind), entry.second);
+      return std::pair(is_parameter_gradient(series.at(entry.first.first).kind), entry.second);
     };
     const auto largest =
         std::max_element(window.norms.begin(), window.norms.end(),

@@ -6,6 +6,7 @@
 #include <map>
 #include <tuple>
 
+#include "model/first_bad.h"
 #include "trainmon/record.h"
 
 namespace trainmon {
@@ -17,10 +18,6 @@ constexpr double kCancelled = 4.0;
 constexpr double kFarBelow = 1.0 / 16;
 
 }  // namespace
-
-bool is_parameter_gradient(std::string_view kind) {
-  return kind == kind::kGradUnreduced || kind == kind::kGradMicro || kind == kind::kGradReduced;
-}
 
 bool has_gradient_scale(std::string_view kind) {
   return is_parameter_gradient(kind) || kind == "exp_avg" || kind == "exp_avg_sq";

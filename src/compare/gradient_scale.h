@@ -10,8 +10,6 @@ namespace trainmon {
 
 // Kinds that have a scale: gradients of parameters and what optimizers keep of them.
 bool has_gradient_scale(std::string_view kind);
-// Whether a row of this kind is a gradient of a parameter, recorded as such.
-bool is_parameter_gradient(std::string_view kind);
 
 // The larger root mean square of both rows; 0 where it is not known or not finite.
 double root_mean_square(const ComparedRow& a, const ComparedRow& b);

@@ -24,9 +24,12 @@ int moment_of(std::string_view kind) {
   return 5;
 }
 
+bool is_parameter_gradient(std::string_view kind) {
+  return kind == kind::kGradUnreduced || kind == kind::kGradMicro || kind == kind::kGradReduced;
+}
+
 bool is_gradient(std::string_view kind) {
-  return kind == kind::kActvGrad || kind == kind::kGradUnreduced || kind == kind::kGradReduced ||
-         kind == kind::kGradMicro || kind == kind::kCc;
+  return is_parameter_gradient(kind) || kind == kind::kActvGrad || kind == kind::kCc;
 }
 
 void BadCount::add(bool is_bad, std::uint64_t seq, std::string_view name) {

@@ -18,6 +18,8 @@ namespace trainmon {
 // before everything else of the step, whatever the backward they were read after.
 int moment_of(std::string_view kind);
 bool is_gradient(std::string_view kind);
+// A gradient of a parameter, recorded as such.
+bool is_parameter_gradient(std::string_view kind);
 // Whether a row holds a NaN or an infinity that is not part of a mask.
 inline bool is_bad(std::uint32_t flags, const RowState& state) {
   return (flags & flag::kNonFinite) != 0 || (state.non_finite() && (flags & flag::kMasked) == 0);

@@ -171,13 +171,15 @@ bool FirstNonFinite::is_settled(const Candidate& candidate) const {
          numbers_.are_complete_to(newest_[index].begun_in);
 }
 
-// A loss that is not finite though all gradients of its window are: it is none that the step used.
+// A loss that is not finite in a window whose parameter gradients all are: the step did not use it.
 bool FirstNonFinite::is_passed(const Candidate& candidate) const {
   if (candidate.kind != kLogged) return false;
   std::int64_t rows = 0, bad = 0;
   for (const Count& one : counts_) {
-    if (one.window != candidate.window || one.optimizer != clock_ || !is_gradient(one.kind))
+    if (one.window != candidate.window || one.optimizer != clock_ ||
+        !is_parameter_gradient(one.kind)) {
       continue;
+    }
     rows += one.seen.rows;
     bad += one.seen.bad;
   }
