@@ -12,7 +12,7 @@ TRAINMON_KILLS="${TRAINMON_KILLS:-5000}" ctest --preset dev --no-tests=error -R 
 # Their files come and go ten thousand times: in memory, where there is room.
 TMPDIR=$([ -w /dev/shm ] && echo /dev/shm || echo "${TMPDIR:-/tmp}") \
   ctest --preset dev --no-tests=error -R '^(no_memory|calls|endless)$' --timeout 14400 || failed=1
-for file in tests/python/torture/test_*.py tests/python/harmless/test_user_exceptions.py; do
+for file in tests/python/torture/test_*.py tests/python/harmless/test_{invisible,user_exceptions}.py; do
   .venv/bin/python -m pytest -q "$file" || failed=1
 done
 scripts/fuzz.sh || failed=1

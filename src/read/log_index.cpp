@@ -53,11 +53,11 @@ LogIndex::LogIndex(fs::path directory, int rank, int restart, Allowance& allowan
       kept_(kept) {
   segments_ = linked_segments(directory_, rank_, restart_, contents_.damage);
   std::vector<SegmentIndex> found(segments_.size());
-  // Of a run that deletes its oldest segments, those stay readable until they have been read.
+  // A writer may delete its oldest segments: those stay readable until they have been read.
   constexpr std::size_t kHeld = 32;
-  const bool deletes = expired_in(directory_, contents_.damage).first_segment > 0;
+  const bool may_delete = !kept_.is_over;
   for_each_parallel(segments_.size(), threads, [&](std::size_t i) {
-    found[i] = index_segment(segments_[i], deletes && i + kHeld >= segments_.size());
+    found[i] = index_segment(segments_[i], may_delete && i + kHeld >= segments_.size());
   });
   for (std::size_t i = 0; i < segments_.size(); ++i) take(segments_[i], found[i]);
   std::reverse(segments_.begin(), segments_.end());
@@ -66,8 +66,7 @@ LogIndex::LogIndex(fs::path directory, int rank, int restart, Allowance& allowan
     segments_[i].batches = std::move(found[i].places);
     segments_[i].records = std::move(found[i].contents.batches);
   }
-  std::vector<Damage> said;
-  contents_.expired = expired_in(directory_, said);
+  contents_.expired = expired_in(directory_, contents_.damage);
   drop_repeated();
   join_records();
   for (Segment& segment : segments_) {

@@ -12,6 +12,7 @@ from trainmon.torch.measuring.ops import dtype_name
 from trainmon.torch.modules.elements import of_output
 from trainmon.torch.steps.calls import step_in_state
 from trainmon.torch.steps.optimizers import is_around, whole_chain
+from trainmon.torch.wrappers.contract import REDUCE, REPLICAS
 
 IDLE_CLOCK = 1000  # forwards without a step of the clock that are worth a word
 
@@ -99,7 +100,7 @@ class DuringTraining(AdapterBase):
         self.is_uneven = True
         self.core.add_scalar("trainmon/uneven", 1.0, self.clock.window)
         why = "under Join, ranks may have other numbers of batches"
-        for what in ("reduce of gradients", "replicas of weights, gradients and moments"):
+        for what in (REDUCE, REPLICAS):
             self.coverage.not_covered(what, why)
 
     def forward_begins(self) -> None:

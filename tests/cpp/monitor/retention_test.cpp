@@ -22,6 +22,8 @@
 #include "monitor_fixture.h"
 #include "read/account.h"
 #include "read/compact.h"
+#include "read/log_index.h"
+#include "read/log_segments.h"
 #include "sinks/sinks.h"
 
 namespace trainmon {
@@ -253,6 +255,33 @@ TEST(Retention, ACompactedLogGoesOnLosingItsOldest) {
   monitor.stop();
   EXPECT_EQ(*steps_in(scratch).rbegin(), 499);
   EXPECT_EQ(read_run(scratch.path).expired.size(), 1u);
+}
+
+TEST(Retention, AReaderThatBeganBeforeTheFirstDeletionHasNoHole) {
+  const Scratch scratch;
+  Monitor monitor(kept(scratch), Identity{});
+  monitor.add_optimizer(0);
+  train(monitor, 60);
+  const fs::path log = scratch.path / "rank_00000" / "restart_0000";
+  Allowance allowance;
+  const LogIndex index(log, 0, 0, allowance);
+  EXPECT_EQ(index.contents().expired.first_segment, 0);
+  train(monitor, 300);
+  std::set<std::int64_t> steps;
+  std::vector<Damage> damage;
+  EXPECT_GT(expired_in(log, damage).first_segment, 0);
+  for (const LogIndex::Piece& piece : index.pieces(1)) {
+    index.read(
+        piece, [](SeriesId) { return true; },
+        [](const LogIndex::BatchFacts&) { return Columns::all(); },
+        [&](RecordBatch&& batch, const LogIndex::BatchFacts&) {
+          for (const Row& row : batch.rows) steps.insert(row.key.window);
+        },
+        damage);
+  }
+  EXPECT_EQ(steps.size(), 60u);
+  EXPECT_TRUE(damage.empty());
+  monitor.stop();
 }
 
 // One that has the directory's list, or has read half of the files, sees no damage.

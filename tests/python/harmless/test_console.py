@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+import launch
 import trainmon
 
 HERE = pathlib.Path(__file__).parents[1]
@@ -28,27 +29,29 @@ def full_pipe():
     return reading, writing
 
 
-def run(out, logging, errors, keep=()):
+def run(out, logging, errors):
     """The program with this descriptor as standard error; None: closed."""
-    command = [sys.executable, str(HERE / "programs/console_run.py"), logging, str(out)]
     if errors is None:
-        command = ["/bin/sh", "-c", 'exec "$@" 2>&-', "sh", *command]
-    output = subprocess.run(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, timeout=120
-    )
+        program = [sys.executable, str(HERE / "programs/console_run.py"), logging, str(out)]
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", 'exec "$@" 2>&-', "sh", *program], stdout=subprocess.PIPE, text=True
+        )
+    else:
+        process = launch.start("console_run.py", logging, out, stderr=errors)
+    ended = launch.finish(process, 120)
     health = json.loads((out / "ended.json").read_text())
-    assert output.returncode == 0
+    assert ended.code == 0
     table = trainmon.read_table(str(out / "run"))
     assert set(table["step"].tolist()) == set(range(20))
     assert health["rows_produced"] == health["sinks"][0]["rows_written"] == len(table["step"])
     assert health["parts_off"] == {} and health["alerts"] > 0
-    return output.stdout
+    return ended.out
 
 
 @pytest.mark.parametrize("logging", ["none", "basic", "raising"])
 class TestStandardError:
     def test_closed(self, tmp_path, logging):
-        assert run(tmp_path, logging, None) == b""
+        assert run(tmp_path, logging, None) == ""
 
     def test_on_a_full_disk(self, tmp_path, logging):
         with open("/dev/full", "wb") as full:

@@ -11,6 +11,7 @@ import marks
 import models
 import trainmon
 import versions
+from long_form import how_often
 
 KINDS = ["grads", "grad_unreduced", "weights", "moments", "activations"]
 SEEN_KINDS = {
@@ -23,7 +24,7 @@ SEEN_KINDS = {
     "actv",
     "actv_grad",
 }
-STEPS = 50
+STEPS = how_often(16, 50)
 
 
 def differences(case):

@@ -56,7 +56,7 @@ _PLAIN = (int, float, complex, bool, str, bytes, torch.dtype, torch.device, torc
 _points: weakref.WeakValueDictionary[int, Point] = weakref.WeakValueDictionary()
 _slots: dict[torch.device, Tensor] = {}
 _library = None
-_defining = threading.Lock()
+_defining = threading.RLock()
 _serials = itertools.count(1)
 
 

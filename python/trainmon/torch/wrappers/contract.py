@@ -18,6 +18,8 @@ from trainmon.torch.wrappers import module_names
 # Kinds of gradients that differ between the ranks that will reduce them.
 BEFORE_REDUCTION = ("grad_unreduced", "grad_micro")
 OF_WEIGHTS = ("param_origin", "param_updated")
+# What `diagnose` may be unable to check.
+REDUCE, REPLICAS = "reduce of gradients", "replicas of weights, gradients and moments"
 CLIP_BEFORE, CLIP_AFTER = 2, 4  # flags of a row: seen before, after the clipping of gradients
 
 
@@ -184,7 +186,7 @@ class Wrapper:
         return type(self) is type(other)
 
     def not_checked(self) -> list[tuple[str, str]]:
-        """What `diagnose` cannot check here, as "reduce of gradients", and why."""
+        """What `diagnose` cannot check here, and why: REDUCE or REPLICAS."""
         return []
 
     def came_later(self, root: nn.Module) -> str:

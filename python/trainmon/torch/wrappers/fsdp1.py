@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from trainmon.torch.wrappers import module_names
 from trainmon.torch.wrappers.contract import (
     BEFORE_REDUCTION,
+    REDUCE,
     InPieces,
     Parameter,
     Placement,
@@ -147,12 +148,7 @@ class Fsdp1(InPieces):
     def not_checked(self):
         if all(place.is_mean for place in self.places.values()):
             return []
-        return [
-            (
-                "reduce of gradients",
-                "their reduce_dtype or a communication hook may not give their mean",
-            )
-        ]
+        return [(REDUCE, "their reduce_dtype or a communication hook may not give their mean")]
 
     def hook_gradients(self, parameters, registry):
         not_covered = registry.adapter.coverage.not_covered

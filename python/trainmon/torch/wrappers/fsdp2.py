@@ -7,7 +7,12 @@ from dataclasses import replace
 from trainmon.torch.hooks.dynamo import compiling
 from trainmon.torch.hooks.hook import Hook, ModuleHook
 from trainmon.torch.hooks.unseen import unseen
-from trainmon.torch.wrappers.contract import BEFORE_REDUCTION, Placement, rounded_in_reduction
+from trainmon.torch.wrappers.contract import (
+    BEFORE_REDUCTION,
+    REDUCE,
+    Placement,
+    rounded_in_reduction,
+)
 from trainmon.torch.wrappers.dtensors import DTensors
 
 
@@ -43,7 +48,7 @@ class Fsdp2(DTensors):
     def not_checked(self):
         if not self.rounded:
             return []
-        return [("reduce of gradients", "their reduce_dtype rounds them")]
+        return [(REDUCE, "their reduce_dtype rounds them")]
 
     def _placement(self, tensor):
         if not self.ddp and not isinstance(tensor, self.dtensor):

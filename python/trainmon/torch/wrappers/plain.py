@@ -12,6 +12,8 @@ from trainmon.torch.wrappers.comm_hooks import hooks_of
 from trainmon.torch.wrappers.contract import (
     BEFORE_REDUCTION,
     OF_WEIGHTS,
+    REDUCE,
+    REPLICAS,
     Placement,
     Wrapper,
 )
@@ -50,18 +52,15 @@ class Plain(Wrapper):
         if self.groups:
             of = " and ".join(map(str, self.groups))
             why = f"process groups of DistributedDataParallel have {of} of {self.ranks} ranks"
-            return [
-                ("reduce of gradients", why),
-                ("replicas of weights, gradients and moments", why),
-            ]
+            return [(REDUCE, why), (REPLICAS, why)]
         if not self.comm_hooks:
             return []
         names = listed(dict.fromkeys(self.comm_hooks))
         if self.are_same:
             why = f"what the communication hook {names} makes of them is not their mean"
-            return [("reduce of gradients", why)]
+            return [(REDUCE, why)]
         why = f"nothing says what the communication hook {names} makes of gradients"
-        return [("reduce of gradients", why), ("replicas of weights, gradients and moments", why)]
+        return [(REDUCE, why), (REPLICAS, why)]
 
     def came_later(self, root):
         if not self.ddp and ddps_of(root):
