@@ -196,6 +196,7 @@ void RunStream::look_for_others(const RankDirectory& place,
 void RunStream::note_steps(const OpenedLog& directory) {
   const int rank = directory.place.rank, restart = directory.place.restart;
   restarts_.set_world_size(restart, directory.facts.world_size);
+  restarts_of_scalars_.set_world_size(restart, directory.facts.world_size);
   restarts_.add(rank, restart, directory.timeline);
   const LogContents& log = directory.log->contents();
   log.windows.for_each([&](std::int32_t optimizer, std::int64_t window) {
@@ -204,7 +205,8 @@ void RunStream::note_steps(const OpenedLog& directory) {
   const int clock = directory.facts.clock;
   for (const RecordBatch& batch : log.batches) {
     for (const Scalar& scalar : batch.scalars) {
-      restarts_.add(rank, clock, directory.timeline.at(clock, scalar.window).step, restart);
+      const std::int64_t step = directory.timeline.at(clock, scalar.window).step;
+      restarts_of_scalars_.add(rank, clock, step, restart);
     }
   }
 }
@@ -228,7 +230,10 @@ void RunStream::take_small(Directory& directory, const RecordBatch& batch) {
   for (const Scalar& scalar : batch.scalars) {
     const Outcome at = directory.timeline.at(clock, scalar.window);
     if (!filter_.takes_step(at.step)) continue;
-    if (!restarts_.is_newest(rank, clock, at.step, restart)) continue;
+    if (!restarts_.is_newest(rank, clock, at.step, restart) ||
+        !restarts_of_scalars_.is_newest(rank, clock, at.step, restart)) {
+      continue;
+    }
     facts_.scalars.push_back(
         {restart, rank, at.step, scalar.name, scalar.value, scalar.seq, at.attempt});
   }

@@ -154,7 +154,8 @@ class RunStream {
   JoinedAlerts alerts_;
   EarlierFindings earlier_;
   FollowedKills killed_;
-  Restarts restarts_;  // of ranks with several
+  Restarts restarts_;             // of ranks with several, by rows and outcomes
+  Restarts restarts_of_scalars_;  // a step may end after its loss was logged, without a row
 };
 
 }  // namespace trainmon

@@ -27,6 +27,28 @@ def test_a_kill_in_the_first_step_after_a_resume_hides_no_other_step(loaded, tmp
     assert (found.step, found.restart) == (0, 0)
 
 
+def test_a_loss_that_was_logged_before_any_row_of_its_step_hides_no_row(tmp_path):
+    """A start that ends between log() and backward(): out of memory, say."""
+    for start, (first, last) in enumerate([(0, 6), (3, 3)]):
+        model = torch.nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with trainmon.watch(model, optimizer, out=tmp_path / "run", start_iteration=first) as mon:
+            for step in range(first, last + 1):
+                mon.log(loss=start + step / 10)
+                if step == last and start == 1:
+                    break
+                model(torch.randn(3, 4)).square().mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+    table = trainmon.read_table(str(tmp_path / "run"))
+    assert {(int(s), int(r)) for s, r in zip(table["step"], table["restart"])} == {
+        (step, 0) for step in range(7)
+    }
+    scalars = table.scalars
+    logged = {int(s): v for s, n, v in zip(scalars["step"], scalars["name"], scalars["value"]) if n == "loss"}
+    assert logged == {0: 0.0, 1: 0.1, 2: 0.2, 3: 1.3, 4: 0.4, 5: 0.5, 6: 0.6}
+
+
 def test_a_restart_that_begins_at_step_0_again_is_said(tmp_path, caplog):
     said = []
     for start in (None, None, 2):
