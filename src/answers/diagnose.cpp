@@ -92,7 +92,12 @@ StepsInOrder steps_of(const Recording& recording, const RunStream& stream, const
   auto parameters = std::make_shared<detect::Parameters>();
   for (const Series& series : stream.facts().series) parameters->add(series);
   std::vector<std::int32_t> ranks(stream.facts().ranks.begin(), stream.facts().ranks.end());
-  for (const int missing : stream.facts().missing.ranks) ranks.push_back(missing);
+  // That some are missing matters to each step, and how many does not: run.json alone says it.
+  std::size_t shown = ranks.size();
+  for (const int missing : stream.facts().missing.ranks) {
+    if (shown-- == 0) break;
+    ranks.push_back(missing);
+  }
   std::ranges::sort(ranks);
   const bool is_whole = options.kinds.empty() && options.include.empty() &&
                         options.exclude.empty() && options.ranks.empty();

@@ -114,6 +114,8 @@ Answer Site::answer(const Asked& asked) {
   const std::size_t slash = path.find('/');
   const auto name = percent_decoded(path.substr(0, slash));
   if (!name || name->empty() || (!names_.contains(*name) && !shown_.contains(*name))) {
+    list_wanted_ = Clock::now();  // it may have begun since the last look
+    ask();
     return not_found();
   }
   if (slash == std::string_view::npos) return moved("/" + std::string(path) + "/");

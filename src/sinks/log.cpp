@@ -73,13 +73,22 @@ class LogSink : public Sink {
     return run_.directory / log_format::segment_name(number);
   }
 
-  // A deleted segment took its rows with it: the next batch that is written says so.
+  // A deleted segment took its rows with it: the next batch that is written says so. Those of one
+  // that was moved, as with its folder, are read from there.
   void notice_deletion() {
     if (file_.forget_lost()) {
       log_line_limited("log.descriptor", "somebody closed the descriptor of " + path_.string() +
                                              "; a new segment follows");
     }
-    if (!file_.is_open() || linked_size(file_, path_) >= 0) return;
+    if (!file_.is_open()) return;
+    if (linked_size(file_, path_) >= 0) {
+      std::error_code unknown;
+      if (std::filesystem::exists(path_, unknown) || unknown) return;
+      file_.close();
+      log_line_limited("log.moved",
+                       path_.string() + " was moved, with its rows; later ones go into a new segment here");
+      return;
+    }
     file_.close();
     if (segment_rows_ > 0) lost_.push_back({"deleted", segment_rows_, first_seq_, last_seq_});
     deleted_ += segment_rows_;

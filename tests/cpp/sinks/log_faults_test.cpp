@@ -132,6 +132,27 @@ TEST_F(LogFaults, AFileAtItsLimitIsFollowedByAnother) {
   expect_taken_is_read();
 }
 
+TEST_F(LogFaults, AMovedDirectoryKeepsItsRowsAndLaterOnesAreWhereTheyShouldBe) {
+  open(1 << 20);
+  static std::string said;
+  said.clear();
+  set_log_hook([](std::string_view line) { said += line; });
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(write(), "");
+  const fs::path moved = scratch_.path() / "moved";
+  fs::rename(scratch_.path() / "rank_00000", moved);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(write(), "");
+  EXPECT_NE(said.find("was moved, with its rows"), std::string::npos) << said;
+  EXPECT_EQ(log_->rows_deleted(), 0);
+  const std::vector<RecordBatch> taken = taken_;
+  taken_.assign(taken.begin(), taken.begin() + 5);
+  EXPECT_TRUE(same(read_log(moved / "restart_0000", 0, 0).batches, taken_));
+  taken_.assign(taken.begin() + 5, taken.end());
+  const LogContents contents = read_log(directory_, 0, 0);
+  EXPECT_TRUE(same(contents.batches, taken_));
+  ASSERT_EQ(contents.damage.size(), 1u);
+  EXPECT_EQ(contents.damage.front().what, "segment 0 is missing");
+}
+
 TEST_F(LogFaults, ADeletedDirectoryIsMadeAgainAndTheLossIsInTheData) {
   open(1 << 20);
   std::int64_t lost_rows = 0;

@@ -160,6 +160,23 @@ def test_what_repeats_itself_is_written_so_that_it_is_read(tmp_path):
     assert bytes_of_rows >= 9000
 
 
+def test_ranks_that_run_json_alone_names_cost_nothing_at_each_step(tmp_path):
+    """The folder of one rank, copied for a look; or a number that somebody has made up."""
+    rank = WrittenRank(tmp_path / "run", world_size=1 << 20)
+    for window in range(2000):
+        rank.observe(np.ones(4, np.float32), "grad_reduced", "w", window)
+        rank.end_step()
+    rank.stop()
+    for command in (("diagnose",), ("report", "-o", tmp_path / "page.html")):
+        done = subprocess.run(
+            [launch.command_line(), command[0], tmp_path / "run", *command[1:]],
+            capture_output=True,
+            text=True,
+            timeout=100,  # it took minutes for each thousand steps
+        )
+        assert done.returncode == 3 and "of 1048576 are missing" in done.stderr, done.stderr[-2000:]
+
+
 JSON_OF_RUN = {
     "run.json": "rank_00000/restart_0000/run.json",
     "health.json": "rank_00000/restart_0000/health.json",

@@ -503,6 +503,10 @@ def test_a_directory_without_a_run_waits_for_one(tmp_path):
         while b'href="run/"' not in server.ask()[1]:
             time.sleep(0.1)
         server.page("/run/")
+        written(tmp_path / "later")  # whoever has its link need not open the list first
+        while server.status("/later/") != 200:
+            time.sleep(0.1)
+        server.page("/later/")
     with serving(tmp_path / "run" / "..", "--quiet") as server:
         server.page("/run/")
     empty = tmp_path / "empty"
