@@ -85,8 +85,9 @@ class LogSink : public Sink {
       std::error_code unknown;
       if (std::filesystem::exists(path_, unknown) || unknown) return;
       file_.close();
-      log_line_limited("log.moved",
-                       path_.string() + " was moved, with its rows; later ones go into a new segment here");
+      log_line_limited(
+          "log.moved",
+          path_.string() + " was moved, with its rows; later ones go into a new segment here");
       return;
     }
     file_.close();
