@@ -33,12 +33,17 @@ class ManualValues final : public LateValues {
   std::atomic<bool> ready_{false};
 };
 
+// A writer that stop() no longer waits for outlives the fixture.
+struct Heard {
+  std::vector<Alert> alerts;
+  std::atomic<int> asked_to_seal{0};
+};
+
 struct Fixture {
   std::shared_ptr<Seen> seen = std::make_shared<Seen>();
   std::shared_ptr<testing::Table> table = std::make_shared<testing::Table>(64);
   std::shared_ptr<Pipe> pipe;
-  std::vector<Alert> alerts;
-  std::atomic<int> asked_to_seal{0};
+  std::shared_ptr<Heard> heard = std::make_shared<Heard>();
   std::int64_t produced = 0;
 
   explicit Fixture(PipeOptions options = {}, std::shared_ptr<Seen> second = nullptr) {
@@ -50,9 +55,9 @@ struct Fixture {
     rules.push_back(std::make_unique<NonFiniteRule>());
     pipe = std::make_shared<Pipe>(options, RunInfo{}, *table, std::move(sinks), std::move(rules));
     PipeCalls calls;
-    calls.before_flush = [this] { ++asked_to_seal; };
+    calls.before_flush = [heard = heard] { ++heard->asked_to_seal; };
     calls.annotate = [](Alert& alert) { alert.step = 7; };
-    calls.on_alert = [this](const Alert& alert) { alerts.push_back(alert); };
+    calls.on_alert = [heard = heard](const Alert& alert) { heard->alerts.push_back(alert); };
     calls.after_flush = [](bool) {};
     pipe->start(std::move(calls), table);
   }
@@ -98,7 +103,7 @@ TEST(Pipe, WritesEverythingAndAccountsForIt) {
 
 TEST(Pipe, TheIntervalAsksForASealWithoutAnyBatch) {
   Fixture f;
-  EXPECT_TRUE(eventually([&] { return f.asked_to_seal > 2; }));
+  EXPECT_TRUE(eventually([&] { return f.heard->asked_to_seal > 2; }));
 }
 
 TEST(Pipe, AFailingSinkIsCountedByReasonAndRecovers) {
@@ -333,14 +338,14 @@ TEST(Pipe, AlertsCoalescePerSeriesAndAreFlushedAtOnce) {
   for (std::uint64_t i = 0; i < 64; ++i) f.submit(batch_of(i + 1, i * 8, 8, 8, true));
   f.pipe->stop(5s);
   // 8 series x 64 repeats: told at 1, 2, 4, ..., 64.
-  EXPECT_EQ(f.alerts.size(), 8u * 7u);
-  EXPECT_EQ(f.alerts[0].step, 7);
-  EXPECT_EQ(f.alerts[0].count, 1);
-  EXPECT_NE(f.alerts[0].message.find("1 NaN of 1 elements"), std::string::npos);
+  EXPECT_EQ(f.heard->alerts.size(), 8u * 7u);
+  EXPECT_EQ(f.heard->alerts[0].step, 7);
+  EXPECT_EQ(f.heard->alerts[0].count, 1);
+  EXPECT_NE(f.heard->alerts[0].message.find("1 NaN of 1 elements"), std::string::npos);
   EXPECT_EQ(f.health().alerts, 8);
   std::size_t written = 0;
   for (const RecordBatch& batch : f.seen->batches) written += batch.alerts.size();
-  EXPECT_EQ(written, f.alerts.size());
+  EXPECT_EQ(written, f.heard->alerts.size());
 }
 
 // What rules found in batches that a sink could not write comes with the next one it can.
