@@ -172,7 +172,7 @@ def test_ranks_that_run_json_alone_names_cost_nothing_at_each_step(tmp_path):
             [launch.command_line(), command[0], tmp_path / "run", *command[1:]],
             capture_output=True,
             text=True,
-            timeout=100,  # it took minutes for each thousand steps
+            timeout=100,  # it took a minute of CPU for each thousand steps
         )
         assert done.returncode == 3 and "of 1048576 are missing" in done.stderr, done.stderr[-2000:]
 
