@@ -59,6 +59,10 @@ LogIndex::LogIndex(fs::path directory, int rank, int restart, Allowance& allowan
   for_each_parallel(segments_.size(), threads, [&](std::size_t i) {
     found[i] = index_segment(segments_[i], may_delete && i + kHeld >= segments_.size());
   });
+  // Another thread may have opened an older segment before the deletion of a newer one.
+  const auto gone = std::ranges::find_if(segments_, &Segment::is_gone);
+  found.resize(static_cast<std::size_t>(gone - segments_.begin()));
+  segments_.erase(gone, segments_.end());
   for (std::size_t i = 0; i < segments_.size(); ++i) take(segments_[i], found[i]);
   std::reverse(segments_.begin(), segments_.end());
   std::reverse(found.begin(), found.end());
@@ -153,7 +157,8 @@ SegmentIndex LogIndex::index_segment(Segment& segment, bool holds) const {
     }
     content = read_file(file, segment.path);
   } catch (const SinkError& error) {
-    if (!is_expired(segment)) fault(0, error.what());
+    segment.is_gone = is_expired(segment);
+    if (!segment.is_gone) fault(0, error.what());
     return found;
   }
   contents.files = 1;

@@ -89,6 +89,7 @@ class LogIndex {
     std::filesystem::path path;
     std::int64_t sound_bytes = -1;     // as the next segment says; -1: nobody says
     FileIdentity file;                 // that was read: a compacted one may have its name by now
+    bool is_gone = false;              // the writer had deleted it before it could be opened
     std::shared_ptr<const File> held;  // open, where the writer is about to delete it, or null
     std::vector<BatchPlace> batches;   // while the log is opened
     std::vector<RecordBatch> records;  // likewise: what they hold besides rows

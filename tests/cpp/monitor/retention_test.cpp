@@ -257,6 +257,26 @@ TEST(Retention, ACompactedLogGoesOnLosingItsOldest) {
   EXPECT_EQ(read_run(scratch.path).expired.size(), 1u);
 }
 
+// The steps that `index` has, without a hole.
+std::set<std::int64_t> steps_of(const LogIndex& index) {
+  std::set<std::int64_t> steps;
+  std::vector<Damage> damage = index.contents().damage;
+  for (const LogIndex::Piece& piece : index.pieces(1)) {
+    index.read(
+        piece, [](SeriesId) { return true; },
+        [](const LogIndex::BatchFacts&) { return Columns::all(); },
+        [&](RecordBatch&& batch, const LogIndex::BatchFacts&) {
+          for (const Row& row : batch.rows) steps.insert(row.key.window);
+        },
+        damage);
+  }
+  for (const Damage& one : damage) ADD_FAILURE() << one.file << ": " << one.what;
+  if (!steps.empty()) {
+    EXPECT_EQ(*steps.rbegin() - *steps.begin() + 1, static_cast<std::int64_t>(steps.size()));
+  }
+  return steps;
+}
+
 TEST(Retention, AReaderThatBeganBeforeTheFirstDeletionHasNoHole) {
   const Scratch scratch;
   Monitor monitor(kept(scratch), Identity{});
@@ -267,20 +287,30 @@ TEST(Retention, AReaderThatBeganBeforeTheFirstDeletionHasNoHole) {
   const LogIndex index(log, 0, 0, allowance);
   EXPECT_EQ(index.contents().expired.first_segment, 0);
   train(monitor, 300);
-  std::set<std::int64_t> steps;
   std::vector<Damage> damage;
   EXPECT_GT(expired_in(log, damage).first_segment, 0);
-  for (const LogIndex::Piece& piece : index.pieces(1)) {
-    index.read(
-        piece, [](SeriesId) { return true; },
-        [](const LogIndex::BatchFacts&) { return Columns::all(); },
-        [&](RecordBatch&& batch, const LogIndex::BatchFacts&) {
-          for (const Row& row : batch.rows) steps.insert(row.key.window);
-        },
-        damage);
-  }
-  EXPECT_EQ(steps.size(), 60u);
+  EXPECT_EQ(steps_of(index).size(), 60u);
   EXPECT_TRUE(damage.empty());
+  monitor.stop();
+}
+
+// A thread may find its segment deleted after another one has opened an older segment.
+TEST(Retention, AReaderOfManyThreadsHasNoHole) {
+  const Scratch scratch;
+  Monitor monitor(kept(scratch), Identity{});
+  monitor.add_optimizer(0);
+  train(monitor, 60);
+  std::atomic<bool> is_over = false;
+  std::thread trains([&] {
+    train(monitor, 6000);
+    is_over = true;
+  });
+  const fs::path log = scratch.path / "rank_00000" / "restart_0000";
+  while (!is_over && !HasFailure()) {
+    Allowance allowance;
+    steps_of(LogIndex(log, 0, 0, allowance, 8));
+  }
+  trains.join();
   monitor.stop();
 }
 
