@@ -22,7 +22,7 @@ alone=(tests/python/*/test_{invisible,lifecycle,equality,collectives,bounds,adap
 others() { printf '%s\n' "$@" | grep -vxF "$(printf '%s\n' "${alone[@]}")"; }
 mapfile -t -O ${#alone[@]} alone < <(others tests/python/harmless/test_*.py)
 mapfile -t rest < <(others tests/python/*/test_*.py | xargs -n 6 | tr ' ' ,)
-step python scripts/pytest_files.sh "$python" "${alone[@]}" "${rest[@]}"
+step python "$python" scripts/pytest_files.py "${alone[@]}" "${rest[@]}"
 
 echo
 printf '%s\n' "${summary[@]}"

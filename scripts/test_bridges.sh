@@ -13,4 +13,4 @@ command -v prometheus >/dev/null || {
   exit 1
 }
 scripts/side_venv.sh bridges scripts/bridges_requirements.txt
-scripts/pytest_files.sh .venv-bridges/bin/python tests/bridges/test_*.py
+.venv-bridges/bin/python scripts/pytest_files.py tests/bridges/test_*.py

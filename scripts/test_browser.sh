@@ -13,4 +13,4 @@ command -v chromium >/dev/null || {
 }
 scripts/side_venv.sh browser scripts/browser_requirements.txt
 scripts/page_bundle.sh --check
-scripts/pytest_files.sh .venv-browser/bin/python tests/browser/test_*.py
+.venv-browser/bin/python scripts/pytest_files.py tests/browser/test_*.py

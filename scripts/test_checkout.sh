@@ -30,4 +30,4 @@ fi
 
 files=("$@")
 [ ${#files[@]} -gt 0 ] || files=(tests/python/*/test_{adapter_steps,bars,completion,config,kinds,package}.py)
-scripts/pytest_files.sh .venv/bin/python "${files[@]}"
+.venv/bin/python scripts/pytest_files.py "${files[@]}"

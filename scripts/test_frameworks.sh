@@ -21,7 +21,7 @@ failed=0
 # The longest first, so that none of them is left to run alone.
 mapfile -t files < <(printf '%s\n' tests/frameworks/test_equality_*.py tests/frameworks/test_[!e]*.py \
   tests/frameworks/test_examples.py | grep -v megatron)
-scripts/pytest_files.sh .venv-frameworks/bin/python "${files[@]}" \
+.venv-frameworks/bin/python scripts/pytest_files.py "${files[@]}" \
   -- .venv-megatron/bin/python tests/frameworks/test_*megatron*.py || failed=1
 scripts/test_mindspore.sh || failed=1
 exit $failed

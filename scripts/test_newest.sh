@@ -5,5 +5,5 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/side_venv.sh newest scripts/newest_requirements.txt
 .venv-newest/bin/python -c 'import torch; print("torch", torch.__version__)'
-scripts/pytest_files.sh .venv-newest/bin/python \
+.venv-newest/bin/python scripts/pytest_files.py \
   tests/python/*/test_{compile,adapter_activations,adapter_gradients,adapter_steps}.py

@@ -5,4 +5,4 @@ cd "$(dirname "$0")/.."
 scripts/side_venv.sh peer scripts/peer_requirements.txt
 scripts/side_venv.sh peer833 scripts/peer833_requirements.txt --no-deps
 export PYTEST_ADDOPTS="-s --peer-python .venv-peer/bin/python --peer833-python .venv-peer833/bin/python"
-scripts/pytest_files.sh .venv/bin/python tests/peer/test_*.py
+.venv/bin/python scripts/pytest_files.py tests/peer/test_*.py

@@ -1,9 +1,9 @@
 """Python programs as copies of a process that has imported torch and nothing of trainmon: importing torch takes
 most of the time of a short training.
 
-`python forked.py SOCKET` is that process; `Forked` is a subprocess.Popen whose child it makes. A copy has a `__main__`,
-arguments, environment and standard streams of its own, one thread, and ends as any program does. What a copy cannot
-have of its own is what Python reads when it starts: see `serves`.
+`python forked.py SOCKET`, or a copy of scripts/pytest_files.py, is that process; `Forked` is a subprocess.Popen whose
+child it makes. A copy has a `__main__`, arguments, environment and standard streams of its own, one thread, and ends as
+any program does. What a copy cannot have of its own is what Python reads when it starts: see `serves`.
 """
 
 import ctypes
@@ -49,16 +49,9 @@ class Forked(subprocess.Popen):
 
 
 class Server:
-    def __init__(self, environment):
+    def __init__(self, environment, connection):
         self.environment = environment
-        self._socket, its = socket.socketpair()
-        with its:
-            self._process = subprocess.Popen(
-                [sys.executable, __file__, str(its.fileno())],
-                pass_fds=[its.fileno()],
-                stdin=subprocess.DEVNULL,
-                env=environment,
-            )
+        self._socket = connection
         self._lock = threading.Lock()
         self._prctl = ctypes.CDLL(None).prctl
 
@@ -75,7 +68,7 @@ class Server:
             finally:
                 self._prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
         if len(answer) < 8:
-            raise RuntimeError(f"the process that has imported torch ended, {self._process.wait()}")
+            raise RuntimeError("the process that has imported torch has ended")
         return int.from_bytes(answer, "little")
 
 
@@ -85,12 +78,44 @@ _first = []
 def _server(environment):
     """That of the first environment that was asked for: other ones are rare."""
     if not _first:
-        _first.append(Server(environment))
+        ours, its = socket.socketpair()
+        with its:
+            subprocess.Popen(
+                [sys.executable, __file__, str(its.fileno())],
+                pass_fds=[its.fileno()],
+                stdin=subprocess.DEVNULL,
+                env=environment,
+            )
+        _first.append(Server(environment, ours))
     return _first[0]
 
 
+def preload():
+    """What most programs import, and what torch imports when the first optimizer steps."""
+    import numpy  # noqa: F401
+    import torch  # noqa: F401
+    import torch._dynamo
+    import torch.distributed.fsdp  # noqa: F401
+
+
+def fork_server(environment):
+    """Makes that process by a copy of this one, which has one thread, has called preload() and is what a Python with
+    `environment` is. In a copy of it: the code that runs there as `__main__`. In this process: None."""
+    ours, its = socket.socketpair()
+    if os.fork() == 0:
+        ours.close()
+        code = serve(its)
+        if not code:
+            os._exit(0)
+        return code
+    its.close()
+    _first.append(Server(environment, ours))
+    return None
+
+
 def serve(connection):
-    """In that process: makes copies until there are no more requests, then returns None. In a copy: what it runs."""
+    """In that process: makes copies until there are no more requests, then returns None. In a copy: the code that runs
+    there as `__main__`."""
     gc.freeze()  # a copy that ends does not go through all of torch's objects
     while True:
         head, streams, *_ = socket.recv_fds(connection, 8, 3)
@@ -106,6 +131,7 @@ def serve(connection):
             if copy:
                 os.write(writing, copy.to_bytes(8, "little"))
                 os._exit(0)
+            connection.detach()  # it is closed
             return begin(*json.loads(request), streams)
         os.close(writing)
         os.waitpid(between, 0)  # since now the copy is a child of whoever asked
@@ -122,25 +148,19 @@ def begin(arguments, place, environment, streams):
     os.environ.update(environment)
     os.chdir(place)
     sys.argv = arguments
-    sys.path[0] = os.path.dirname(os.path.abspath(arguments[0]))
-    return arguments[0]
+    program = arguments[0]
+    sys.path[0] = os.path.dirname(os.path.abspath(program))
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()
+    main = type(sys)("__main__")
+    main.__file__, main.__builtins__ = program, __builtins__
+    sys.modules["__main__"] = main
+    with open(program, "rb") as file:
+        return compile(file.read(), program, "exec")
 
 
 if __name__ == "__main__":
-    import numpy
-    import torch
-    import torch._dynamo
-    import torch.distributed.fsdp  # noqa: F401
-
-    with socket.socket(fileno=int(sys.argv[1])) as connection:
-        program = serve(connection)
-        if program:
-            connection.detach()  # it is closed
-    if program:
-        numpy.random.seed()
-        main = type(sys)("__main__")
-        main.__file__, main.__builtins__ = program, __builtins__
-        sys.modules["__main__"] = main
-        with open(program, "rb") as file:
-            code = compile(file.read(), program, "exec")
-        exec(code, main.__dict__)
+    preload()
+    code = serve(socket.socket(fileno=int(sys.argv[1])))
+    if code:
+        exec(code, sys.modules["__main__"].__dict__)

@@ -47,23 +47,37 @@ class Ended:
         return self.code == 0 or (known and GLOO_ABORT in self.err and "Traceback" not in self.err)
 
 
+def programs_environment():
+    """That of a program of one rank, but for its rank."""
+    path = os.pathsep.join(filter(None, (str(SHARED), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1", "PYTHONPATH": path}
+
+
 def start(
-    script, *args, rank=0, ranks=1, environment=None, meeting=None, interpreter=None, **options
+    script,
+    *args,
+    rank=0,
+    ranks=1,
+    environment=None,
+    meeting=None,
+    interpreter=None,
+    inside=(),
+    **options,
 ):
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
-    env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(SHARED), os.environ.get("PYTHONPATH"))))
+    """`script` as one rank; `inside` is a command that starts the one which it gets."""
+    env = programs_environment()
     env.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks))
     if meeting:
         env["MEETING_POINT"] = f"file://{meeting}"
     env.update(environment or {})
-    command = [interpreter or sys.executable, str(HERE / script), *map(str, args)]
+    command = [*inside, interpreter or sys.executable, str(HERE / script), *map(str, args)]
     options = {
         "stdout": subprocess.PIPE,
         "stderr": subprocess.PIPE,
         "text": True,
         **options,
     }
-    can_fork = interpreter is None and forked.serves(env, options)
+    can_fork = not interpreter and not inside and forked.serves(env, options)
     return (forked.Forked if can_fork else subprocess.Popen)(command, env=env, **options)
 
 

@@ -28,11 +28,9 @@ def in_small_disk():
     return []
 
 
-def run(fault, folder, monkeypatch):
-    prefix = [*in_small_disk(), str(folder)] if fault in NEED_MOUNT else []
-    start = launch.subprocess.Popen
-    monkeypatch.setattr(launch.subprocess, "Popen", lambda c, **k: start([*prefix, *c], **k))
-    ended = launch.finish(launch.start("disk_run.py", fault, folder), 120)
+def run(fault, folder):
+    inside = [*in_small_disk(), str(folder)] if fault in NEED_MOUNT else []
+    ended = launch.finish(launch.start("disk_run.py", fault, folder, inside=inside), 120)
     assert ended.code == 0, ended.err
     return json.loads(ended.out.splitlines()[-1]), ended.err
 
@@ -61,8 +59,8 @@ if not in_small_disk():
 
 
 @pytest.mark.parametrize("fault", list(REASONS))
-def test_training_goes_on_and_the_loss_is_counted(fault, tmp_path, monkeypatch):
-    report, errors = run(fault, tmp_path, monkeypatch)
+def test_training_goes_on_and_the_loss_is_counted(fault, tmp_path):
+    report, errors = run(fault, tmp_path)
     assert report["same_losses"], "the disk changed the training"
     assert report["stop_seconds"] < 3.0
     before, during, after, end = (report[k] for k in ("before", "during", "after", "end"))
