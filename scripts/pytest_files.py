@@ -124,7 +124,9 @@ if __name__ == "__main__":
     os.environ["OMP_NUM_THREADS"] = "1"
     faulthandler.enable()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it in what it starts with `&`
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell ignores it in what it starts with `&`
     if importlib.util.find_spec("torch"):
         forked.preload()
     place = tempfile.mkdtemp()

@@ -93,7 +93,7 @@ def _server(environment):
 def preload():
     """What most programs import, and what torch imports when the first optimizer steps."""
     import numpy  # noqa: F401
-    import torch  # noqa: F401
+    import torch
     import torch._dynamo
     import torch.distributed.fsdp  # noqa: F401
 

@@ -296,11 +296,8 @@ TEST(GrowingReport, CompactedAndDamagedLogs) {
 }
 
 // Whatever comes, in any order.
-// Six seconds each under the address sanitizer and twenty under that of threads, which look for
-// something else.
-#if defined(__SANITIZE_THREAD__)
-constexpr std::uint64_t kSeeds = 2;
-#elif defined(__SANITIZE_ADDRESS__)
+// Six seconds each under the address sanitizer, which looks for something else.
+#if defined(__SANITIZE_ADDRESS__)
 constexpr std::uint64_t kSeeds = 4;
 #else
 constexpr std::uint64_t kSeeds = 12;

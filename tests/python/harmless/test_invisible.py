@@ -24,7 +24,7 @@ SEEN_KINDS = {
     "actv",
     "actv_grad",
 }
-STEPS = how_often(16, 50)
+STEPS = how_often(8, 50)
 
 
 def differences(case):
