@@ -6,6 +6,7 @@ Exits non-zero when one failed. TEST_TIMEOUT (1200): seconds that one has."""
 
 import contextlib
 import faulthandler
+import gc
 import importlib.util
 import os
 import pathlib
@@ -23,6 +24,8 @@ import forked
 import launch
 
 SECONDS_OF_ONE = float(os.environ.get("TEST_TIMEOUT", 1200))
+# Plugins of packages that are there: the tests use none, and they take longer than pytest itself to load.
+OPTIONS = ("-q", "--disable-plugin-autoload")
 KILLED_AFTER = 10  # seconds that one has to end, past its time
 
 
@@ -51,7 +54,7 @@ class Group:
                 return True
         else:
             self.process = subprocess.Popen(
-                [self.python, "-m", "pytest", "-q", *self.files],
+                [self.python, "-m", "pytest", *OPTIONS, *self.files],
                 start_new_session=True,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -129,6 +132,7 @@ if __name__ == "__main__":
     )  # a shell ignores it in what it starts with `&`
     if importlib.util.find_spec("torch"):
         forked.preload()
+    gc.freeze()  # a copy neither looks through all of torch's objects nor takes them apart at its end
     place = tempfile.mkdtemp()
     groups = groups_of(sys.argv[1:], place)
     here = None
@@ -149,5 +153,5 @@ if __name__ == "__main__":
     else:
         # As python -m pytest does.
         sys.path[0] = os.getcwd()
-        sys.argv = ["pytest", "-q", *here.files]
+        sys.argv = ["pytest", *OPTIONS, *here.files]
         runpy.run_module("pytest", run_name="__main__", alter_sys=True)
