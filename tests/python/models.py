@@ -256,3 +256,17 @@ class TiedHead(nn.Module):
 
     def forward(self, x):
         return self.head(self.tokens(x))
+
+
+def two_layers(seed=0):
+    """For what happens to a watched model, with its optimizer."""
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(inplace=True), nn.Linear(4, 2))
+    return model, torch.optim.AdamW(model.parameters(), lr=0.1)
+
+
+def train_step(model, optimizer, data=None):
+    """Of a model that takes rows of three."""
+    optimizer.zero_grad()
+    model(torch.randn(5, 3) if data is None else data).pow(2).sum().backward()
+    optimizer.step()

@@ -1,4 +1,4 @@
-# What users do to a model while it is watched: swap, replace, move and copy its parts, raise, resume.
+# What users do to a watched model: they convert, move and shard it, replace its parameters, raise, resume.
 import copy
 import dataclasses
 import gc
@@ -15,21 +15,9 @@ import launch
 import trainmon
 import versions
 from adapter_rows import assert_is, healthy, keys, row, rows, run_json
-from models import TiedHead
+from models import train_step, two_layers
 
 KINDS = ["grads", "grad_unreduced", "weights", "moments", "activations"]
-
-
-def two_layers(seed=0):
-    torch.manual_seed(seed)
-    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(inplace=True), nn.Linear(4, 2))
-    return model, torch.optim.AdamW(model.parameters(), lr=0.1)
-
-
-def step(model, optimizer, data=None):
-    optimizer.zero_grad()
-    model(torch.randn(5, 3) if data is None else data).pow(2).sum().backward()
-    optimizer.step()
 
 
 # --- gradients that are not there ------------------------------------------------------------------
@@ -55,7 +43,7 @@ def test_outputs_that_lead_to_no_loss_give_no_gradient_row(inner, tmp_path):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     monitor = trainmon.watch(model, optimizer, kinds=["activations"], out=tmp_path)
     for _ in range(2):
-        step(model, optimizer)
+        train_step(model, optimizer)
     healthy(monitor)
     place = {"kind": "actv_grad", "name": "1.inner"}
     assert keys(tmp_path, "step", "element", **place) == [
@@ -88,7 +76,7 @@ def test_a_function_that_gives_no_gradient(tmp_path):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     kinds = ["grads", "activations"]
     monitor = trainmon.watch(model, optimizer, kinds=kinds, out=tmp_path)
-    step(model, optimizer)
+    train_step(model, optimizer)
     healthy(monitor)
     names = {name for (name,) in keys(tmp_path, "name", kind="actv_grad", element="output")}
     assert names == {"", "a"}
@@ -102,7 +90,7 @@ def test_a_function_that_gives_no_gradient(tmp_path):
 def test_hooks_that_somebody_empties_are_said_once(what, tmp_path, caplog):
     model, optimizer = two_layers()
     monitor = trainmon.watch(model, optimizer, kinds=KINDS, out=tmp_path)
-    step(model, optimizer)
+    train_step(model, optimizer)
     if what == "module 0":
         model[0]._forward_hooks.clear()
     elif what == "module (root)":
@@ -110,7 +98,7 @@ def test_hooks_that_somebody_empties_are_said_once(what, tmp_path, caplog):
     elif what != "none":
         model[0].weight._post_accumulate_grad_hooks.clear()
     for _ in range(30):
-        step(model, optimizer)
+        train_step(model, optimizer)
     said = [text for text in caplog.messages if "emptied" in text]
     monitor.stop()
     assert said == ([] if what == "none" else [
@@ -186,7 +174,7 @@ def test_a_forward_that_raises_lets_its_graph_go_when_the_next_begins(tmp_path):
             model(torch.randn(1, 3))
         gc.collect()
         assert tokens[0]() is None
-        step(model, optimizer)
+        train_step(model, optimizer)
     healthy(monitor)
 
 
@@ -197,7 +185,7 @@ def test_inputs_are_what_came_in_also_of_a_module_that_writes_over_them(tmp_path
         before = model[0](data)
     assert bool((before < 0).any())
     with trainmon.watch(model, optimizer, kinds=["actv"], out=tmp_path):
-        step(model, optimizer, data)
+        train_step(model, optimizer, data)
     assert_is(row(tmp_path, name="1", element="input.0"), before)
     assert_is(row(tmp_path, name="1", element="output"), before.relu())
 
@@ -264,7 +252,7 @@ def test_containers_that_hold_themselves_and_those_nobody_can_look_into(tmp_path
     model = Model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     monitor = trainmon.watch(model, optimizer, kinds=["actv"], out=tmp_path)
-    step(model, optimizer)
+    train_step(model, optimizer)
     healthy(monitor)
     elements = {element for (element,) in keys(tmp_path, "element", name="tree")}
     values = {"output.value", "output.children.0.value", "output.children.1.value"}
@@ -273,7 +261,7 @@ def test_containers_that_hold_themselves_and_those_nobody_can_look_into(tmp_path
     assert run_json(monitor)["not_covered"] == {"actv opaque output": why}
 
 
-# --- parameters and modules that change --------------------------------------------------------------
+# --- parameters that change --------------------------------------------------------------------------
 
 
 @versions.since((2, 3), "swapping tensors in a conversion")
@@ -287,11 +275,11 @@ def test_a_conversion_that_swaps_tensors(tmp_path):
                 trainmon.watch(model, optimizer, kinds=KINDS, out=tmp_path) if watched else None
             )
             data = torch.ones(2, 3)
-            step(model, optimizer, data)
+            train_step(model, optimizer, data)
             model.double()
             optimizer.state.clear()
             for _ in range(2):
-                step(model, optimizer, data.double())
+                train_step(model, optimizer, data.double())
             if watched:
                 healthy(monitor)
             results.append([p.detach().clone() for p in model.parameters()])
@@ -305,395 +293,17 @@ def test_a_conversion_that_swaps_tensors(tmp_path):
     assert (2,) in keys(tmp_path, "step", kind="grad_unreduced", name="0.weight")
 
 
-def test_a_module_that_is_replaced_is_watched_under_its_name(tmp_path):
-    model, optimizer = two_layers()
-    monitor = trainmon.watch(model, optimizer, kinds=KINDS, out=tmp_path)
-    step(model, optimizer)
-    old = weakref.ref(model[2])
-    model[2] = nn.Linear(4, 2)
-    optimizer.param_groups[0]["params"][2:] = list(model[2].parameters())
-    for _ in range(2):
-        step(model, optimizer)
-    gradient = model[2].weight.grad.clone()
-    gc.collect()
-    assert old() is None
-    healthy(monitor)
-    for kind in ("grad_reduced", "grad_unreduced", "param_updated", "exp_avg"):
-        assert (2,) in keys(tmp_path, "step", kind=kind, name="2.weight"), kind
-    assert_is(row(tmp_path, kind="grad_reduced", name="2.weight", step=2), gradient)
-    assert (2,) in keys(tmp_path, "step", kind="actv", name="2", element="output")
-
-
-def test_a_wrapped_module_gets_its_new_name(tmp_path):
-    class Adapted(nn.Module):
-        def __init__(self, base):
-            super().__init__()
-            self.base, self.low = base.requires_grad_(False), nn.Linear(3, 4, bias=False)
-
-        def forward(self, x):
-            return self.base(x) + self.low(x)
-
-    model, optimizer = two_layers()
-    monitor = trainmon.watch(model, optimizer, kinds=["grads", "actv"], out=tmp_path)
-    step(model, optimizer)
-    model[0] = Adapted(model[0])
-    optimizer.add_param_group({"params": list(model[0].low.parameters())})
-    for _ in range(2):
-        step(model, optimizer)
-    healthy(monitor)
-    names = {name for (name,) in keys(tmp_path, "name", kind="actv", step=2)}
-    assert names == {"", "0", "0.base", "0.low", "1", "2"}
-    gradients = {name for (name,) in keys(tmp_path, "name", kind="grad_reduced", step=2)}
-    assert gradients == {"0.low.weight", "2.weight", "2.bias"}
-
-
-def loop_step(model, monitor, data=None):
-    """A step of a loop without an optimizer."""
-    model.zero_grad()
-    model(torch.ones(2, 3) if data is None else data).pow(2).sum().backward()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.grad is not None:
-                parameter -= 0.01 * parameter.grad
-    monitor.step()
-
-
-def three_layers():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 2))
-
-
-def replace(model):
-    model[1] = nn.Linear(3, 3)
-
-
-def remove(model):
-    model[1] = nn.Identity()
-
-
-def delete(model):
-    del model[1]
-
-
-def swap(model):
-    model[0], model[1] = model[1], model[0]
-
-
-def append(model):
-    model.append(nn.Linear(2, 2))
-
-
-def nest(model):
-    model[1].add_module("inner", nn.Linear(3, 3))  # nobody calls it
-
-
-CHANGES = {
-    "none": ("", lambda model: None),
-    "replaced": ("1 replaced: 1", replace),
-    "removed": ("1 replaced: 1", remove),
-    "deleted": ("2 replaced, 1 removed: 1, 2, 3", delete),
-    "swapped": ("2 replaced: 0, 1", swap),
-    "appended": ("1 added: 4", append),
-    "nested": ("1 added: 1.inner", nest),
-}
-
-
-@pytest.mark.parametrize("has_optimizer", [False, True], ids=["loop", "optimizer"])
-@pytest.mark.parametrize("case", CHANGES)
-def test_rows_are_those_of_the_modules_that_are_there(case, has_optimizer, tmp_path, caplog):
-    said, change = CHANGES[case]
-    model = three_layers()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01) if has_optimizer else None
-    kinds = ["grad_reduced", "grad_micro", "param_updated", "activations"]
-    monitor = trainmon.watch(model, optimizer, kinds=kinds, out=tmp_path)
-    gradients, weights = {}, {}
-    for index in range(6):
-        if index == 3:
-            change(model)
-            if has_optimizer:  # those it has stay
-                held = {id(p) for group in optimizer.param_groups for p in group["params"]}
-                new = [p for p in model.parameters() if id(p) not in held]
-                if new:
-                    optimizer.add_param_group({"params": new})
-        if has_optimizer:
-            step(model, optimizer, torch.ones(2, 3))
-        else:
-            loop_step(model, monitor)
-        for name, parameter in model.named_parameters():
-            weights[name, index] = parameter.detach().clone()
-            if parameter.grad is not None:
-                gradients[name, index] = parameter.grad.clone()
-    healthy(monitor)
-    expected = {"grad_reduced": gradients, "grad_micro": gradients, "param_updated": weights}
-    for kind, tensors in expected.items():
-        found = {(row["name"], row["step"]): row for row in rows(tmp_path, kind=kind)}
-        assert set(found) == set(tensors), kind
-        for key, tensor in tensors.items():
-            assert_is(found[key], tensor)
-    for index in (2, 3, 5):
-        names = {name for (name,) in keys(tmp_path, "name", kind="actv", step=index)}
-        there = {name for name, _ in model.named_modules() if name != "1.inner"}
-        assert names == (there if index > 2 else {"", "0", "1", "2", "3"}), index
-        assert len(keys(tmp_path, "name", kind="actv", step=index, element="output")) == len(names)
-    lines = [text for text in caplog.messages if "changed after watch()" in text]
-    assert [line.split("hooks")[0] for line in lines] == (
-        [f"trainmon: modules changed after watch() ({said}): "] if said else []
-    )
-    missing = run_json(monitor)["not_covered"]
-    assert ("rows of 3, from some step on" in missing) == (case == "deleted")
-    left = "2 parameters of the optimizers, from some step on"
-    gone = has_optimizer and case in ("replaced", "removed", "deleted")
-    assert (left in missing) == gone
-
-
-def test_what_was_put_in_has_features_and_what_is_gone_has_none(tmp_path):
-    model = three_layers()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    kinds = ["spectral", "stack"]
-    monitor = trainmon.watch(model, optimizer, kinds=kinds, out=tmp_path, start_step=2)
-    for index in range(6):
-        if index == 1:
-            model.append(nn.Linear(2, 2))
-        elif index == 4:
-            model[0], model[1] = nn.Sequential(model[1]), nn.Identity()
-        step(model, optimizer, torch.ones(2, 3))
-    healthy(monitor)
-    for index in (2, 3, 4, 5):
-        names = [name for (name,) in keys(tmp_path, "name", kind="spectral_norm", step=index)]
-        expected = ["0", "1", "3", "4"] if index < 4 else ["0.0", "3", "4"]
-        assert sorted(names) == expected
-    norms = row(tmp_path, kind="spectral_norm", name="0.0", step=5)
-    assert (
-        abs(norms["max"] - float(torch.linalg.matrix_norm(model[0][0].weight.detach(), 2))) < 0.05
-    )
-    texts = trainmon.read_table(str(tmp_path)).payloads
-    assert sorted(text["name"] for text in texts) == ["", "0", "1", "2", "3", "4"]
-
-
-@pytest.mark.parametrize("has_optimizer", [False, True], ids=["loop", "optimizer"])
-def test_what_was_removed_is_let_go(has_optimizer, tmp_path):
-    model = three_layers()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01) if has_optimizer else None
-    with trainmon.watch(model, optimizer, kinds=KINDS, out=tmp_path) as monitor:
-        for index in range(3):
-            if index == 1:
-                gone = weakref.ref(model[1]), weakref.ref(model[1].weight)
-                replace(model)
-                if has_optimizer:
-                    optimizer.param_groups[0]["params"] = list(model.parameters())
-            if has_optimizer:
-                step(model, optimizer, torch.ones(2, 3))
-            else:
-                loop_step(model, monitor)
-        gc.collect()
-        assert [reference() for reference in gone] == [None, None]
-
-
-def test_new_parameters_that_no_optimizer_has_are_said(tmp_path, caplog):
-    model = three_layers()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    monitor = trainmon.watch(model, optimizer, out=tmp_path)
-    for index in range(3):
-        if index == 1:
-            replace(model)
-        step(model, optimizer, torch.ones(2, 3))
-    monitor.stop()
-    (said,) = [text for text in caplog.messages if "call watch() again" in text]
-    assert "1.weight among them" in said
-    assert "no optimizer given to watch() has the new ones" in json.dumps(
-        run_json(monitor)["not_covered"]
-    )
-
-
-@pytest.mark.parametrize("has_it", [False, True], ids=["no_optimizer", "optimizer"])
-@pytest.mark.parametrize("name", ["tokens", "head"])
-def test_a_tied_parameter_that_is_replaced_under_one_of_its_names(name, has_it, tmp_path, caplog):
-    torch.manual_seed(0)
-    model = TiedHead()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    monitor = trainmon.watch(model, optimizer, kinds=["grads", "weights"], out=tmp_path)
-    gradients = {}
-    for index in range(6):
-        if index == 3:
-            module = getattr(model, name)
-            module.weight = nn.Parameter(module.weight.detach().clone())
-            if has_it:
-                optimizer.add_param_group({"params": [module.weight]})
-        optimizer.zero_grad()
-        model(torch.tensor([1, 2])).pow(2).sum().backward()
-        for one, parameter in model.named_parameters():
-            gradients[one, index] = parameter.grad.clone()
-        optimizer.step()
-    healthy(monitor)
-    changed = [text for text in caplog.messages if "changed after watch()" in text]
-    assert changed == [
-        "trainmon: parameters changed after watch() (1 replaced): hooks were put on again"
-    ]
-    lost = [text for text in caplog.messages if "call watch() again" in text]
-    assert [f"({name}.weight among them)" in text for text in lost] == [True] * (not has_it)
-    said = json.dumps(run_json(monitor)["not_covered"])
-    assert (f"or added, {name}.weight among them" in said) == (not has_it)
-    found = {(row["name"], row["step"]): row for row in rows(tmp_path, kind="grad_reduced")}
-    for key, row_of in found.items():
-        assert_is(row_of, gradients[key])
-    assert {("tokens.weight", index) for index in range(3)} <= set(found)
-    if has_it:
-        assert {(f"{one}.weight", 5) for one in ("tokens", "head")} <= set(found)
-
-
-def test_a_lazy_module_is_watched_once_it_has_shapes(tmp_path):
-    model = three_layers()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    monitor = trainmon.watch(model, optimizer, kinds=["actv", "grads"], out=tmp_path)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for index in range(6):
-            if index == 1:
-                model.append(nn.LazyLinear(2))
-            elif index == 3:
-                model[0].add_module("unused", nn.LazyLinear(2))
-            step(model, optimizer, torch.ones(2, 3))
-    healthy(monitor)
-    place = {"kind": "actv", "name": "4", "element": "output"}
-    assert keys(tmp_path, "step", **place) == [(step,) for step in range(1, 6)]
-    assert keys(tmp_path, "step", kind="grad_reduced", name="4.weight")[:2] == [(1,), (2,)]
-    assert len(keys(tmp_path, "step", kind="grad_reduced", name="0.weight")) == 6
-    assert "what changed in the model until then" in run_json(monitor)["not_covered"]
-
-
-def test_a_module_that_comes_and_goes_in_a_loop_is_told_a_few_times(tmp_path, caplog):
-    model = three_layers()
-    monitor = trainmon.watch(model, out=tmp_path)
-    for index in range(60):
-        model.add_module(f"extra{index}", nn.Identity())
-        loop_step(model, monitor)
-    healthy(monitor)
-    said = [text for text in caplog.messages if "modules changed" in text]
-    assert len(said) == 20
-
-
-def test_a_module_called_from_elsewhere_gives_no_rows_of_the_model(tmp_path):
-    """It is no part of the model any more, though the model's forward calls it."""
-
-    class Holds(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.body, self.head = nn.Linear(3, 3), nn.Linear(3, 2)
-            self.kept = []
-
-        def forward(self, x):
-            return self.head((self.kept or [self.body])[0](x))
-
-    model = Holds()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    monitor = trainmon.watch(model, optimizer, kinds=["actv", "grads"], out=tmp_path)
-    for index in range(4):
-        if index == 2:
-            model.kept = [model.body]
-            del model.body
-        step(model, optimizer, torch.ones(2, 3))
-    healthy(monitor)
-    assert keys(tmp_path, "step", kind="actv", name="body", element="output") == [(0,), (1,)]
-    assert keys(tmp_path, "step", kind="grad_reduced", name="body.weight") == [(0,), (1,)]
-
-
-def test_hooks_that_a_library_moves_give_each_row_once(tmp_path, caplog):
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2), nn.ReLU())
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    monitor = trainmon.watch(model, optimizer, kinds=["actv", "grads"], out=tmp_path)
-    data = torch.randn(2, 1, 3, 3)
-    for index in range(4):
-        if index == 2:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                torch.ao.quantization.fuse_modules_qat(model, [["0", "1", "2"]], inplace=True)
-        model(data).sum().backward()
-        optimizer.step()
-    healthy(monitor)
-    found = keys(tmp_path, "name", kind="actv", step=3, element="output")
-    assert sorted(found) == sorted((name,) for name, _ in model.named_modules())
-    gradients = {name for (name,) in keys(tmp_path, "name", kind="grad_reduced", step=3)}
-    assert gradients == {name for name, _ in model.named_parameters()}
-    assert "emptied" not in caplog.text
-
-
-@pytest.mark.parametrize("what", [pytest.param("compiled", marks=versions.compile_here), "module"])
-def test_what_is_put_around_a_module_later_changes_no_name(what, tmp_path, caplog):
-    model = three_layers()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    monitor = trainmon.watch(model, optimizer, kinds=["actv", "grads"], out=tmp_path)
-    for index in range(4):
-        if index == 2:
-            if what == "compiled":
-                model[1] = torch.compile(model[1], backend="eager")
-            else:
-                model[1] = nn.DataParallel(model[1])
-        step(model, optimizer, torch.ones(2, 3))
-    healthy(monitor)
-    assert "changed" not in caplog.text and "call watch() again" not in caplog.text
-    for index in range(4):
-        place = {"kind": "actv", "step": index, "element": "output"}
-        names = sorted(name for (name,) in keys(tmp_path, "name", **place))
-        assert names == ["", "0", "1", "2", "3"]
-        gradients = keys(tmp_path, "name", kind="grad_reduced", step=index)
-        assert len(gradients) == 6 and ("1.weight",) in gradients
-
-
-@versions.compile_here
-@versions.compiled_operators
-def test_a_module_that_comes_into_compiled_code_is_said(tmp_path):
-    model = three_layers()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    keys_of_it = {"kinds": ["actv", "grads"], "inside_compiled": True}
-    monitor = trainmon.watch(model, optimizer, out=tmp_path, **keys_of_it)
-    whole = torch.compile(model, backend="eager")
-    for index in range(4):
-        if index == 2:
-            replace(model)
-        step(whole, optimizer, torch.ones(2, 3))
-    healthy(monitor)
-    assert keys(tmp_path, "step", kind="actv", name="1", element="output") == [(0,), (1,)]
-    missing = run_json(monitor)["not_covered"]
-    assert "torch._dynamo.reset()" in missing["actv of 1 inside torch.compile"]
-
-
-def test_training_is_the_same_bit_by_bit_whatever_changes(tmp_path):
-    for case, (_, change) in CHANGES.items():
-        results = []
-        for watched in (False, True):
-            model = three_layers()
-            optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-            if watched:
-                monitor = trainmon.watch(model, optimizer, kinds=KINDS, out=tmp_path / case)
-            losses = []
-            for index in range(6):
-                if index == 3:
-                    change(model)
-                optimizer.zero_grad()
-                loss = model(torch.randn(5, 3)).pow(2).sum()
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.detach())
-            if watched:
-                healthy(monitor)
-            results.append(losses + [p.detach().clone() for p in model.parameters()])
-            for module in model.modules():
-                assert not module._forward_hooks and not module._forward_pre_hooks
-        assert all(map(torch.equal, *results)), case
-
-
 def test_replaced_parameters_are_let_go(tmp_path):
     model, optimizer = two_layers()
     gone = []
     with trainmon.watch(model, optimizer, kinds=KINDS, out=tmp_path):
         for _ in range(5):
-            step(model, optimizer)
+            train_step(model, optimizer)
             gone.append(weakref.ref(model[0].weight))
             optimizer.state.pop(model[0].weight)
             model[0].weight = nn.Parameter(model[0].weight.detach().clone())
             optimizer.param_groups[0]["params"][0] = model[0].weight
-        step(model, optimizer)
+        train_step(model, optimizer)
         gc.collect()
         assert [reference() for reference in gone] == [None] * 5
 
@@ -701,9 +311,9 @@ def test_replaced_parameters_are_let_go(tmp_path):
 def test_state_of_a_parameter_that_left_the_optimizer_gives_no_row(tmp_path):
     model, optimizer = two_layers()
     monitor = trainmon.watch(model, optimizer, kinds=["moments"], out=tmp_path)
-    step(model, optimizer)
+    train_step(model, optimizer)
     del optimizer.param_groups[0]["params"][0]
-    step(model, optimizer)
+    train_step(model, optimizer)
     healthy(monitor)
     assert keys(tmp_path, "step", kind="exp_avg", name="0.weight") == [(0,)]
     assert keys(tmp_path, "step", kind="exp_avg", name="2.weight") == [(0,), (1,)]
@@ -713,7 +323,7 @@ def test_one_parameter_in_two_optimizers_is_said(tmp_path):
     model, one = two_layers()
     two = torch.optim.SGD(model.parameters(), lr=0.1)
     monitor = trainmon.watch(model, [one, two], out=tmp_path)
-    step(model, two)
+    train_step(model, two)
     healthy(monitor)
     (said,) = run_json(monitor)["not_covered"]
     assert said == "4 parameters in the steps of an optimizer"
@@ -731,14 +341,14 @@ def test_loading_a_distributed_checkpoint_is_no_step(tmp_path):
 
     model, optimizer = two_layers()
     for _ in range(7):
-        step(model, optimizer)
+        train_step(model, optimizer)
     saved = copy.deepcopy(get_optimizer_state_dict(model, optimizer))
     model, optimizer = two_layers()
     kinds = ["grad_unreduced", "grads", "weights"]
     monitor = trainmon.watch(model, optimizer, kinds=kinds, out=tmp_path)
     set_optimizer_state_dict(model, optimizer, saved)
     for _ in range(3):
-        step(model, optimizer)
+        train_step(model, optimizer)
     healthy(monitor)
     for kind in ("grad_reduced", "param_origin", "param_updated"):
         assert keys(tmp_path, "step", kind=kind, name="0.weight") == [(7,), (8,), (9,)]
@@ -756,9 +366,9 @@ def test_an_optimizer_without_hooks_that_took_the_place_of_ours_is_said(tmp_path
 
     model, optimizer = two_layers()
     monitor = trainmon.watch(model, optimizer, out=tmp_path)
-    step(model, optimizer)
+    train_step(model, optimizer)
     for _ in range(25):
-        step(model, Own())
+        train_step(model, Own())
     monitor.stop()
     assert "without a step of the optimizer given" in caplog.text
     assert "steps of an optimizer that watch() was not given" in run_json(monitor)["not_covered"]
@@ -771,7 +381,7 @@ def test_moments_that_do_not_exist_are_said(optimizer, tmp_path):
     model, _ = two_layers()
     optimizer = optimizer(model.parameters(), lr=0.1)
     monitor = trainmon.watch(model, optimizer, kinds=["moments"], out=tmp_path)
-    step(model, optimizer)
+    train_step(model, optimizer)
     health = monitor.stop()
     not_covered = run_json(monitor)["not_covered"]
     assert ("moments" in not_covered) == (health["rows_produced"] == 0)
@@ -823,7 +433,7 @@ def test_a_watch_goes_with_its_model(tmp_path):
     for index in range(3):
         model, optimizer = two_layers()
         monitor = trainmon.watch(model, optimizer, kinds=KINDS, out=tmp_path / str(index))
-        step(model, optimizer)
+        train_step(model, optimizer)
         alive += [weakref.ref(model), weakref.ref(monitor)]
         del model, optimizer, monitor
         gc.collect()
@@ -838,7 +448,7 @@ def test_a_watch_nobody_keeps_goes_on(tmp_path):
     trainmon.watch(model, optimizer, out=tmp_path)
     gc.collect()
     for _ in range(3):
-        step(model, optimizer)
+        train_step(model, optimizer)
     del model, optimizer
     gc.collect()
     assert keys(tmp_path, "step", name="0.weight") == [(0,), (1,), (2,)]
