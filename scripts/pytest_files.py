@@ -53,13 +53,14 @@ class Group:
                 self.begin_here(output)
                 return True
         else:
-            self.process = subprocess.Popen(
+            self.started = subprocess.Popen(  # kept: one that is gone is waited for by the next
                 [self.python, "-m", "pytest", *OPTIONS, *self.files],
                 start_new_session=True,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-            ).pid
+            )
+            self.process = self.started.pid
         os.close(output)
         return False
 
@@ -81,6 +82,7 @@ class Group:
             return False
         code = os.waitstatus_to_exitcode(status)
         self.failed = code != 0
+        self.stop(signal.SIGKILL)  # what its tests have left running
         self.process = None
         verdict = f"FAILED ({code})" if code else "ok"
         seconds = time.monotonic() - self.begin
@@ -126,10 +128,9 @@ if __name__ == "__main__":
     # Tests that start processes of their own give each one thread, too.
     os.environ["OMP_NUM_THREADS"] = "1"
     faulthandler.enable()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # a shell ignores it in what it starts with `&`
+    # A shell ignores interrupts in what it starts with `&`.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     if importlib.util.find_spec("torch"):
         forked.preload()
     gc.freeze()  # a copy neither looks through all of torch's objects nor takes them apart at its end
