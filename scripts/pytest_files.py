@@ -1,12 +1,12 @@
 """Runs test files: `PYTHON pytest_files.py FILE[,FILE...] ... [-- PYTHON FILE ...]`. Those with a comma between them have
-one process, so that one hang cannot hide the rest. Each process is a copy of this one, which has imported torch: that
-takes longer than many a file. Two more run at a time than there are processors, for many wait for the processes they
-start. Shows what one printed when it has ended, and at the end how long each took and how much of the processors.
-Exits non-zero when one failed. TEST_TIMEOUT (1200): seconds that one has."""
+one process, so that one hang cannot hide the rest. What is named twice runs once: whoever wants the longest to begin
+first names those, then all. Each process is a copy of this one, which has imported torch: that takes longer than many a
+file. Two more run at a time than there are processors, for many wait for the processes they start. Shows what one
+printed when it has ended, and at the end how long each took and how much of the processors. Exits non-zero when one
+failed. TEST_TIMEOUT (1200): seconds that one has."""
 
 import contextlib
 import faulthandler
-import gc
 import importlib.util
 import os
 import pathlib
@@ -67,10 +67,7 @@ class Group:
     def begin_here(self, output):
         os.setsid()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        os.closerange(3, output + 1)
+        forked.take_streams(os.open(os.devnull, os.O_RDONLY), output, output)
 
     def look(self):
         """Ends it when it is late. Whether it has ended."""
@@ -102,7 +99,7 @@ def run(groups):
     """Runs them all and returns None; in the process of a group: that group, at once."""
     waiting, running = list(groups), []
     while waiting or running:
-        if waiting and len(running) < os.cpu_count() + 2:
+        if waiting and len(running) < len(os.sched_getaffinity(0)) + 2:
             running.append(waiting.pop(0))
             if running[-1].start():
                 return running[-1]
@@ -115,13 +112,13 @@ def run(groups):
 def groups_of(arguments, place):
     python = sys.executable
     arguments = iter(arguments)
-    groups = []
+    groups = {}
     for argument in arguments:
         if argument == "--":
             python = os.path.abspath(next(arguments))
-        else:
-            groups.append(Group(python, argument, place))
-    return groups
+        elif argument not in groups:
+            groups[argument] = Group(python, argument, place)
+    return list(groups.values())
 
 
 if __name__ == "__main__":
@@ -133,7 +130,6 @@ if __name__ == "__main__":
         signal.signal(number, signal.default_int_handler)
     if importlib.util.find_spec("torch"):
         forked.preload()
-    gc.freeze()  # a copy neither looks through all of torch's objects nor takes them apart at its end
     place = tempfile.mkdtemp()
     groups = groups_of(sys.argv[1:], place)
     here = None

@@ -19,9 +19,8 @@ step c++ scripts/test_cpp.sh dev
 # The longest first, so that none of them is left to run alone. These, and those that look at a whole process,
 # have one of their own; of the others one has six.
 alone=(tests/python/*/test_{invisible,lifecycle,equality,collectives,bounds,adapter_spread,compile,control,disk,compare,ranks_differ,package,diagnose,serve,values,examples}.py)
-others() { printf '%s\n' "$@" | grep -vxF "$(printf '%s\n' "${alone[@]}")"; }
-mapfile -t -O ${#alone[@]} alone < <(others tests/python/harmless/test_*.py)
-mapfile -t rest < <(others tests/python/*/test_*.py | xargs -n 6 | tr ' ' ,)
+alone+=(tests/python/harmless/test_*.py)
+mapfile -t rest < <(printf '%s\n' tests/python/*/test_*.py | grep -vxF "$(printf '%s\n' "${alone[@]}")" | xargs -n 6 | tr ' ' ,)
 step python "$python" scripts/pytest_files.py "${alone[@]}" "${rest[@]}"
 
 echo

@@ -16,7 +16,7 @@ if [ "$preset" = tsan ]; then
     "Repair.DamageAnywhere*" "IndexFile.ASegmentThatChanges*" "IndexFile.AForged*" "IndexFile.OneThatIsCut*"
     "GrowingReport.ColumnsThatStepsShare" "Decode.*"
     # They have one thread, or leave what threads do to shorter cases.
-    "*EveryType.AgreesWith*" "Kernels.*" "CheckLayout.*" "Sketch.*" "StatBits.AreThoseOfTheFile*"
+    "*EveryType.AgreesWith*" "Kernels.*" "Sketch.*" "StatBits.AreThoseOfTheFile*"
     "LogFaults.EveryErrorAtEveryWrite" "LogSink.GivesBack*" "Pieces.WhatIsLeftOut*" "Compact.EveryRecord*"
     "Compact.GroupsKeep*" "GrowingReport.WhateverComes"
   )

@@ -19,10 +19,8 @@ mkdir -p "$TORCH_EXTENSIONS_DIR"
 find "$TORCH_EXTENSIONS_DIR" -name lock -delete
 failed=0
 # The longest first, so that none of them is left to run alone.
-first=(tests/frameworks/test_{lightning,examples}.py)
-mapfile -t rest < <(printf '%s\n' tests/frameworks/test_*.py | grep -vF -e megatron -e "${first[0]}" -e "${first[1]}")
-.venv-frameworks/bin/python scripts/pytest_files.py "${first[@]}" \
+.venv-frameworks/bin/python scripts/pytest_files.py tests/frameworks/test_{lightning,examples}.py \
   -- .venv-megatron/bin/python tests/frameworks/test_*megatron*.py \
-  -- .venv-frameworks/bin/python "${rest[@]}" || failed=1
+  -- .venv-frameworks/bin/python tests/frameworks/test_*.py || failed=1
 scripts/test_mindspore.sh || failed=1
 exit $failed

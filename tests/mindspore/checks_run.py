@@ -28,4 +28,4 @@ with trainmon.watch(model, optimizer, checks=True, every=1, out=f"{out}/run"):
         if fault == "doubled" and step == AT and rank == 1:
             reduced[2] = reduced[2] * 2
         optimizer(tuple(reduced))
-print("at its end", flush=True)
+print(mlp.AT_ITS_END, flush=True)

@@ -100,4 +100,4 @@ except MonitorExit:
     found["ended"] = k
 with open(f"{out}/found_{rank}.json", "w") as file:
     json.dump(found, file)
-print("at its end", flush=True)
+print(mlp.AT_ITS_END, flush=True)

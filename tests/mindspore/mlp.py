@@ -6,6 +6,7 @@ import numpy as np
 from mindspore import Tensor, nn
 
 SIZES = {"fc1.weight": (5, 6), "fc1.bias": (5,), "fc2.weight": (3, 5), "fc2.bias": (3,)}
+AT_ITS_END = "at its end"  # the last line of a program of two ranks
 LEARNING_RATE, BETA1, BETA2, EPS, WEIGHT_DECAY = 1e-2, 0.9, 0.999, 1e-6, 0.01
 
 

@@ -50,4 +50,4 @@ if mon is not None:
 weights = [mlp.copy_of(parameter).tolist() for parameter in model.get_parameters()]
 with open(f"{out}/{sys.argv[2]}_{rank}.json", "w") as file:
     json.dump([losses, weights], file)
-print("at its end", flush=True)
+print(mlp.AT_ITS_END, flush=True)

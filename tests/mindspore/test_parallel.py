@@ -12,10 +12,6 @@ import pytest
 
 import trainmon
 
-# The last line of a program. Now and then a thread of MindSpore's cluster (RECV_EVENT_LOOP) dies after it, when the
-# process ends and nothing of trainmon runs any more.
-AT_ITS_END = "at its end"
-
 
 def run(tmp_path, which: str, script: str, *arguments: str) -> None:
     with socket.socket() as free:
@@ -32,7 +28,8 @@ def run(tmp_path, which: str, script: str, *arguments: str) -> None:
     )  # fmt: skip
     logs = [p.read_text() for p in sorted((tmp_path / which).glob("worker_*.log"))]
     said = "".join(log[-2000:] for log in logs) + done.stderr[-2000:]
-    assert len(logs) == 2 and all(AT_ITS_END in log for log in logs), said
+    assert len(logs) == 2 and all(mlp.AT_ITS_END in log for log in logs), said
+    # Now and then a thread of MindSpore's cluster (RECV_EVENT_LOOP) dies after that line, when nothing of trainmon runs.
     assert done.returncode == 0 or "Error code: -11." in done.stderr, said
 
 

@@ -49,9 +49,10 @@ class Forked(subprocess.Popen):
 
 
 class Server:
-    def __init__(self, environment, connection):
+    def __init__(self, environment, connection, process=None):
         self.environment = environment
         self._socket = connection
+        self._process = process  # kept: Python warns of one that nobody has and that goes on
         self._lock = threading.Lock()
         self._prctl = ctypes.CDLL(None).prctl
 
@@ -80,13 +81,13 @@ def _server(environment):
     if not _first:
         ours, its = socket.socketpair()
         with its:
-            subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, __file__, str(its.fileno())],
                 pass_fds=[its.fileno()],
                 stdin=subprocess.DEVNULL,
                 env=environment,
             )
-        _first.append(Server(environment, ours))
+        _first.append(Server(environment, ours, process))
     return _first[0]
 
 
@@ -96,6 +97,8 @@ def preload():
     import torch
     import torch._dynamo
     import torch.distributed.fsdp  # noqa: F401
+
+    gc.freeze()  # a copy neither looks through all of torch's objects nor takes them apart at its end
 
 
 def fork_server(environment):
@@ -116,7 +119,6 @@ def fork_server(environment):
 def serve(connection):
     """In that process: makes copies until there are no more requests, then returns None. In a copy: the code that runs
     there as `__main__`."""
-    gc.freeze()  # a copy that ends does not go through all of torch's objects
     while True:
         head, streams, *_ = socket.recv_fds(connection, 8, 3)
         if not head:
@@ -140,18 +142,24 @@ def serve(connection):
             os.close(number)
 
 
-def begin(arguments, place, environment, streams):
+def take_streams(*streams):
+    """Makes these descriptors the three standard streams of this process, and closes all others."""
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
     os.closerange(3, 1 << 16)
+
+
+def begin(arguments, place, environment, streams):
+    import numpy
+
+    take_streams(*streams)
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(place)
     sys.argv = arguments
     program = arguments[0]
     sys.path[0] = os.path.dirname(os.path.abspath(program))
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed()
+    numpy.random.seed()
     main = type(sys)("__main__")
     main.__file__, main.__builtins__ = program, __builtins__
     sys.modules["__main__"] = main

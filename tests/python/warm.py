@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 
+import forked
 import launch
 
 HANGS_AFTER = 60.0  # seconds
@@ -88,10 +89,7 @@ def serve():
         child = os.fork()
         if child == 0:
             errors = os.open(given["errors"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-            os.dup2(writing, 1)
-            os.dup2(errors, 2)
-            os.closerange(3, max(reading, writing, errors) + 1)
+            forked.take_streams(os.open(os.devnull, os.O_RDONLY), writing, errors)
             return given["job"]
         os.close(writing)
         hung, said = _follow(child, reading, given["kill_after"], given["number"])
