@@ -87,7 +87,7 @@ class GrowingDiagnosis {
 //   "evidence"     {check: {evidence: times}}
 //   "not_checked"  [{"check", "why"}]
 //   "left_history" null or {"step", "restart", "rank", "kind", "name", "chunk", "element", "norm",
-//                  "before", "unusual"}
+//                  "before", "unusual", "stays", "lines"}
 //   "restarts"     [{"restart", "verdict": null or F}], where all of them were asked for.
 // F has the keys "step", "restart", "check", "stage", "ranks", "one_of_ranks", "tensors",
 // "layers", "value", "bound", "evidence", "certain", "text".

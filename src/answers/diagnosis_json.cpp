@@ -56,6 +56,8 @@ nlohmann::ordered_json json_of(const LeftHistory& left) {
   out["norm"] = number(left.norm);
   out["before"] = number(left.usual);
   out["unusual"] = number(left.score);
+  out["stays"] = left.stays;
+  out["lines"] = left.lines;
   return out;
 }
 

@@ -41,6 +41,15 @@ double History::usual() const {
   return count_ == 0 ? kNone : std::pow(10.0, middle_of({logs_.data(), count_}));
 }
 
+double History::above(double factor) const {
+  if (count_ < kMost) return std::numeric_limits<double>::infinity();
+  return factor * std::pow(10.0, logs_.back());
+}
+
+double History::below(double factor) const {
+  return count_ < kMost ? 0.0 : std::pow(10.0, logs_.front()) / factor;
+}
+
 void History::add(double log) {
   if (!std::isinf(log)) least_ = std::min(least_, log);
   auto last = logs_.begin() + static_cast<std::ptrdiff_t>(count_);

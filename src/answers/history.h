@@ -28,6 +28,10 @@ class History {
   double score(double log) const;
   // The size whose log10 is that median; NaN where none is before.
   double usual() const;
+  // The least size that is larger than all 16 before by `factor`; infinite where fewer are before.
+  double above(double factor) const;
+  // The largest size that is smaller than all 16 before by `factor`; 0 where fewer are before.
+  double below(double factor) const;
   void add(double log);
 
  private:
@@ -52,7 +56,7 @@ struct Unusual {
 // After zeros alone any value does: it is no such row.
 inline constexpr double kFarBehind = 50.0;
 
-// Who does not ask for rows that did.
+// Who does not ask for the values of a line.
 struct NotAsked {
   template <typename... Rows>
   void operator()(const Rows&...) const {}
@@ -74,12 +78,12 @@ class LineHistory {
  public:
   // The last of several rows of a step is its value. What is not finite counts wherever it is,
   // and the first such row is the most unusual one. One of a skipped step is so only where there
-  // is no other. far(Unusual) is given each finite row that left its history far behind, once the
-  // next step begins or the line ends.
-  template <typename Far = NotAsked>
-  void add(std::int64_t step, double value, const Row& row, const Far& far = {}) {
+  // is no other. closed(Unusual, History before it) is given each finite value, once the next step
+  // begins or the line ends.
+  template <typename Closed = NotAsked>
+  void add(std::int64_t step, double value, const Row& row, const Closed& closed = {}) {
     if (has_bad_) return;
-    if (has_last_ && step != step_) close(far);
+    if (has_last_ && step != step_) close(closed);
     if (!std::isfinite(value)) {
       has_bad_ = value > 0.0;
       has_last_ = false;
@@ -92,22 +96,19 @@ class LineHistory {
     row_ = row;
     has_last_ = true;
   }
-  template <typename Far = NotAsked>
-  const Unusual<Row>& end(const Far& far = {}) {
-    if (has_last_) close(far);
+  template <typename Closed = NotAsked>
+  const Unusual<Row>& end(const Closed& closed = {}) {
+    if (has_last_) close(closed);
     return found_;
   }
 
  private:
-  template <typename Far>
-  void close(const Far& far) {
+  template <typename Closed>
+  void close(const Closed& closed) {
     const double log = std::log10(std::abs(value_));
-    const double score = history_.score(log);
-    const bool is_far = score >= kFarBehind && history_.usual() > 0.0;
-    if (is_far) far(Unusual<Row>{score, history_.usual(), row_, value_});
-    if (!std::isnan(score) && !(score <= found_.score)) {
-      found_ = {score, history_.usual(), row_, value_};
-    }
+    const Unusual<Row> one = {history_.score(log), history_.usual(), row_, value_};
+    closed(one, history_);
+    if (!std::isnan(one.score) && !(one.score <= found_.score)) found_ = one;
     history_.add(log);
     has_last_ = false;
   }
@@ -137,17 +138,18 @@ class RankHistories {
       : tensors_(series), lines_(tensors_.count) {}
 
   const TensorNumbers& tensors() const { return tensors_; }
-  template <typename Far = NotAsked>
+  template <typename Closed = NotAsked>
   void add(std::uint32_t series, std::int64_t step, double value, const Row& row,
-           const Far& far = {}) {
-    lines_[tensors_.of[series]].add(step, value, row, far);
+           const Closed& closed = {}) {
+    lines_[tensors_.of[series]].add(step, value, row, closed);
   }
-  // take(tensor, Unusual) for each tensor with a score, ascending; forgets all. far(tensor,
-  // Unusual) is as far(Unusual) of LineHistory.
-  template <typename Take, typename Far = NotAsked>
-  void end_rank(const Take& take, const Far& far = {}) {
+  // take(tensor, Unusual) for each tensor with a score, ascending; forgets all. closed(tensor,
+  // Unusual, History) is as closed() of LineHistory.
+  template <typename Take, typename Closed = NotAsked>
+  void end_rank(const Take& take, const Closed& closed = {}) {
     for (std::uint32_t i = 0; i < lines_.size(); ++i) {
-      const Unusual<Row>& found = lines_[i].end([&](const Unusual<Row>& row) { far(i, row); });
+      const Unusual<Row>& found = lines_[i].end(
+          [&](const Unusual<Row>& row, const History& before) { closed(i, row, before); });
       if (!std::isnan(found.score)) take(i, found);
       lines_[i] = {};
     }

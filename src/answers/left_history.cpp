@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -38,13 +39,20 @@ using Ahead = std::vector<RowAhead>;
 }  // namespace
 
 LeftLines::LeftLines(const std::vector<Series>& series)
-    : histories_(series), lines_(histories_.tensors().count) {}
+    : histories_(series), lines_(histories_.tensors().count), is_state_(lines_.size()) {
+  for (std::size_t i = 0; i < series.size(); ++i) {
+    const auto known = std::ranges::find(kind_table(), series[i].kind, &Kind::name);
+    is_state_[tensors().of[i]] = known != kind_table().end() && known->is_state;
+  }
+}
 
 void LeftLines::add(const RowPlace& row, std::uint32_t series, double value,
                     std::int64_t elements) {
   const std::uint32_t tensor = tensors().of[series];
   histories_.add(series, row.step, value, row,
-                 [&](const Unusual<RowPlace>& one) { note(tensor, one); });
+                 [&](const Unusual<RowPlace>& one, const History& before) {
+                   note(tensor, one, before);
+                 });
   Line& line = lines_[tensor];
   if (line.elements >= 0 && line.elements != elements) {
     line.has_changed = true;
@@ -59,15 +67,45 @@ void LeftLines::add(const RowPlace& row, std::uint32_t series, double value,
 
 void LeftLines::forget() {
   std::ranges::fill(lines_, Line{});
+  leaving_.clear();
   left_.clear();
 }
 
 // Of a batch with fewer samples a norm is another one.
-void LeftLines::note(std::uint32_t tensor, const Unusual<RowPlace>& one) {
+void LeftLines::note(std::uint32_t tensor, const Unusual<RowPlace>& one, const History& before) {
   const Line& line = lines_[tensor];
-  if (line.has_changed && line.steps < History::kMost) return;
   if (one.row.fate == Fate::skipped) return;
-  left_.try_emplace(tensor, one, line.series);
+  if (line.has_changed && line.steps < History::kMost) {
+    leaving_.erase(tensor);
+    return;
+  }
+  if (one.score >= kFarBehind && one.usual > 0.0) left_.try_emplace(tensor, one, line.series);
+  if (!is_state_[tensor]) note_stay(tensor, one, before);
+}
+
+void LeftLines::note_stay(std::uint32_t tensor, const Unusual<RowPlace>& one,
+                          const History& before) {
+  const double size = std::abs(one.value);
+  auto at = leaving_.find(tensor);
+  if (at != leaving_.end()) {
+    const Leaving& known = at->second;
+    if (known.is_above ? size <= known.bound : size >= known.bound) {
+      leaving_.erase(at);
+      at = leaving_.end();
+    }
+  }
+  if (at == leaving_.end()) {
+    const double above = before.above(kApart), below = before.below(kApart);
+    if (!(one.usual > 0.0) || (size <= above && size >= below)) return;
+    const Left first = {one, lines_[tensor].series, true};
+    const Leaving leaving = {first, size > above, size > above ? above : below};
+    at = leaving_.try_emplace(tensor, leaving).first;
+  }
+  if (++at->second.steps < kStays) return;
+  const Left& first = at->second.first;
+  Left& left = left_.try_emplace(tensor, first).first->second;
+  if (left.row.row.step >= first.row.row.step) left = first;
+  leaving_.erase(at);
 }
 
 void EarliestLeft::take(const LeftLines& rank) {
@@ -77,12 +115,21 @@ void EarliestLeft::take(const LeftLines& rank) {
   for (const auto& [tensor, left] : rank.left()) {
     const Series& series = facts_.series[left.series];
     if (!can_tell(series.kind, has_gradients)) continue;
-    LeftHistory one = {left.row.row, series, left.row.value, left.row.usual, left.row.score};
+    LeftHistory one = {left.row.row,   series,         left.row.value,
+                       left.row.usual, left.row.score, left.stays};
     one.row.shape = nullptr;
+    if (has_reason(one)) continue;
+    ++lines_[{one.row.restart, one.row.step}];
     const bool is_first = !earliest_ || place_of(facts_, one.row, series) <
                                             place_of(facts_, earliest_->row, earliest_->series);
-    if (is_first && !has_reason(one)) earliest_ = std::move(one);
+    if (is_first) earliest_ = std::move(one);
   }
+}
+
+std::optional<LeftHistory> EarliestLeft::earliest() const {
+  std::optional<LeftHistory> found = earliest_;
+  if (found) found->lines = lines_.at({found->row.restart, found->row.step});
+  return found;
 }
 
 bool EarliestLeft::has_reason(const LeftHistory& one) const {
@@ -145,8 +192,16 @@ std::string place_text(const Diagnosis& diagnosis, const LeftHistory& left) {
 }
 
 std::string size_text(const LeftHistory& left) {
-  return "its norm is " + number_text(left.norm, 3) + " after " + number_text(left.usual, 3) +
-         ": " + number_text(left.score, 3) + " robust standard deviations off";
+  std::string text = "its norm is " + number_text(left.norm, 3) + " after " +
+                     number_text(left.usual, 3) + ": " + number_text(left.score, 3) +
+                     " robust standard deviations off";
+  if (left.stays) text += ", and it stays so";
+  if (left.lines > 1) {
+    text += "\n  " + grouped(static_cast<std::int64_t>(left.lines) - 1) +
+            (left.lines == 2 ? " more line left its history" : " more lines left their histories") +
+            " in this step";
+  }
+  return text;
 }
 
 std::string next_command(const LeftHistory& left, const std::filesystem::path& run) {

@@ -24,12 +24,20 @@ struct LeftHistory {
   double norm = 0.0;
   double usual = 0.0;  // the median of the norms before it; above 0
   double score = 0.0;  // finite
+  bool stays = false;  // it left its range for kStays steps, and may not be far behind
+  std::size_t lines = 1;  // that left their histories in this step of this start, on any rank
 };
 
-// The histories of the norm of one rank's lines, and the first row of each that left its own far
-// behind. A copy goes on by itself. One thread.
+// The histories of the norm of one rank's lines, and the first row of each that left its own: far
+// behind, or for good. A copy goes on by itself. One thread.
 class LeftLines {
  public:
+  // For good: so many steps in a row are all larger than each of the 16 before by this factor, or
+  // all smaller. Lines of healthy trainings were apart by up to 1.5; those of routers that lost
+  // their gradient by 2.5 to 5.
+  static constexpr int kStays = 8;
+  static constexpr double kApart = 2.0;
+
   explicit LeftLines(const std::vector<Series>& series);
 
   const TensorNumbers& tensors() const { return histories_.tensors(); }
@@ -38,12 +46,13 @@ class LeftLines {
   // As RankHistories::end_rank(); left() stays until forget().
   template <typename Take>
   void end_rank(const Take& take) {
-    histories_.end_rank(
-        take, [this](std::uint32_t tensor, const Unusual<RowPlace>& one) { note(tensor, one); });
+    histories_.end_rank(take, [this](std::uint32_t tensor, const Unusual<RowPlace>& one,
+                                     const History& before) { note(tensor, one, before); });
   }
   struct Left {
     Unusual<RowPlace> row;
     std::uint32_t series = 0;
+    bool stays = false;
   };
   // By tensor.
   const std::map<std::uint32_t, Left>& left() const { return left_; }
@@ -59,10 +68,20 @@ class LeftLines {
     std::size_t steps = 0;     // with so many elements, that many steps of its history
     bool has_changed = false;  // the number of its elements
   };
-  void note(std::uint32_t tensor, const Unusual<RowPlace>& one);
+  // Steps in a row on one side of all that came before the first of them.
+  struct Leaving {
+    Left first;
+    bool is_above = false;
+    double bound = 0.0;  // a size
+    int steps = 0;
+  };
+  void note(std::uint32_t tensor, const Unusual<RowPlace>& one, const History& before);
+  void note_stay(std::uint32_t tensor, const Unusual<RowPlace>& one, const History& before);
 
   RankHistories<RowPlace> histories_;
-  std::vector<Line> lines_;  // by tensor
+  std::vector<Line> lines_;     // by tensor
+  std::vector<bool> is_state_;  // by tensor: of an optimizer, which follows its gradient late
+  std::map<std::uint32_t, Leaving> leaving_;
   std::map<std::uint32_t, Left> left_;
 };
 
@@ -77,11 +96,13 @@ class EarliestLeft {
 
   // After end_rank(). Nothing where the diagnosis has a verdict.
   void take(const LeftLines& rank);
-  const std::optional<LeftHistory>& earliest() const { return earliest_; }
+  std::optional<LeftHistory> earliest() const;
 
  private:
   bool has_reason(const LeftHistory& one) const;
 
+  using Step = std::pair<std::int32_t, std::int64_t>;  // of a start
+  std::map<Step, std::size_t> lines_;
   const RunRows& facts_;
   const Diagnosis& diagnosis_;
   std::optional<LeftHistory> earliest_;
@@ -94,7 +115,8 @@ std::optional<LeftHistory> left_history(const OpenedRun& run, ReadOptions option
 
 // "step 30, rank 1, input (root) input.0"
 std::string place_text(const Diagnosis& diagnosis, const LeftHistory& left);
-// "its norm is 2.8e+03 after 11: 240 robust standard deviations off"
+// "its norm is 2.8e+03 after 11: 240 robust standard deviations off", and whether it stays so, and
+// whether it is one of several.
 std::string size_text(const LeftHistory& left);
 // The command that shows the line at this row and in the steps before.
 std::string next_command(const LeftHistory& left, const std::filesystem::path& run);

@@ -200,6 +200,8 @@ const WORDS = {
     "与之前 16 个值的中位数的距离，以 log10 的稳健标准差为单位"],
   left_history: ["A value left its own history far behind, which no check judges: %1 on rank %2, step %3, norm %4, %5 robust standard deviations off.",
     "有一个值远远偏离了自身的历史（没有检查项对此下结论）：rank %2 上的 %1，第 %3 步，范数 %4，偏离 %5 个稳健标准差。"],
+  left_history_stays: ["It stays so.", "此后一直如此。"],
+  left_history_lines: ["%1 more {1|line|lines} left in this step.", "该步还有 %1 条线偏离。"],
   worst_ordinary: ["In a run without a fault, values up to about 20 are common.", "没有故障的运行中，不超过约 20 的值很常见。"],
   of_verdict: ["verdict", "结论"],
   unusual: ["how unusual", "异常程度"],

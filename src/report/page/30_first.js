@@ -144,6 +144,8 @@ class Side {
   // What no check judges: a tensor that left its own history far behind.
   leftHistoryText(left) {
     return [say("left_history", left.kind, left.rank, left.step, number(left.norm, 3), number(left.unusual, 3)), " ",
+      left.stays ? say("left_history_stays") + " " : "",
+      left.lines > 1 ? say("left_history_lines", left.lines - 1) + " " : "",
       el("span", {}, tensorLabel([left.name, left.chunk, left.element]))];
   }
 

@@ -105,6 +105,45 @@ def test_where_options_leave_it_out_nothing_is_said(run):
     assert "history" not in command("diagnose", out, "--rank", "0", check=0).stdout
 
 
+def smaller(number, name, step, noise):
+    """From BEGIN on both tensors of rank 1 are a fourth of what they were: no such row is far off."""
+    return noise / (4 if number == 1 and step >= BEGIN else 1)
+
+
+def stays_from(series):
+    """The first step from which eight are all twice as large as each of the 16 before, or half as large."""
+    for step in range(16, len(series) - 7):
+        before, after = series[step - 16 : step], series[step : step + 8]
+        if after.min() > 2 * before.max() or after.max() < before.min() / 2:
+            return step
+    return None
+
+
+def test_a_line_that_left_its_range_for_good_is_named(tmp_path):
+    out = tmp_path / "run"
+    norms = written(out, smaller, ranks=2)
+    series = np.array(norms[1, "layers.0.a"])
+    score, step, usual = scored(series[: BEGIN + 1])
+    assert stays_from(series) == BEGIN and scored(series)[0] < 50
+    assert stays_from(np.array(norms[0, "layers.0.a"])) is None
+    left = trainmon.diagnose(out)["left_history"]
+    assert (left["step"], left["rank"], left["name"]) == (BEGIN, 1, "layers.0.a")
+    assert (left["stays"], left["lines"]) == (True, 2)
+    assert (left["norm"], left["before"]) == pytest.approx((series[BEGIN], usual))
+    lines = command("diagnose", out, check=0).stdout.splitlines()
+    assert lines[3].endswith("robust standard deviations off, and it stays so")
+    assert lines[4] == "  1 more line left its history in this step"
+    page, _ = report(out, tmp_path / "a.html", check=0)
+    assert page.report["diagnosis"]["left_history"] == left
+
+
+def test_a_row_that_is_far_off_may_stay_so(run):
+    out, norms = run
+    assert stays_from(np.array(norms[1, "layers.1.b"])) is None  # it is there for six steps
+    left = trainmon.diagnose(out)["left_history"]
+    assert (left["stays"], left["lines"]) == (False, 1)
+
+
 def jump(step):
     return 1e4 if step >= BEGIN else 1.0
 
@@ -113,6 +152,22 @@ def jump(step):
 HEALTHY = {
     "noise": (lambda number, name, step, noise: noise, {}),
     "falls_slowly": (lambda number, name, step, noise: noise * 0.9**step, {}),
+    "falls_by_less_than_half": (
+        lambda number, name, step, noise: noise * (0.6 if step >= BEGIN else 1.0),
+        {},
+    ),
+    "falls_for_seven_steps": (
+        lambda number, name, step, noise: noise * (0.25 if 0 <= step - BEGIN < 7 else 1.0),
+        {},
+    ),
+    "falls_before_its_history": (
+        lambda number, name, step, noise: noise * (0.4 if step >= 15 else 1.0),
+        {},
+    ),
+    "a_moment": (
+        lambda number, name, step, noise: noise * (0.25 if step >= BEGIN else 1.0),
+        {"kind": "exp_avg"},
+    ),
     "after_zeros": (lambda number, name, step, noise: noise if step >= BEGIN else 0.0, {}),
     "a_feature": (
         lambda number, name, step, noise: noise * jump(step),
