@@ -11,7 +11,7 @@ struct Identity {
   int world_size = 1;
   std::string run_id;        // "" when nothing names the run
   int restart_count = 0;     // the launcher's, 0 without one
-  std::string model_digest;  // names, shapes and dtypes of the model; "" is not compared
+  std::string model_digest;  // names and shapes of the parameters; "" is not compared
   std::string environment;   // JSON object of versions for run.json; "" = {}
 };
 // RANK, WORLD_SIZE, TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT, else SLURM_PROCID,

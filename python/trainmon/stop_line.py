@@ -16,7 +16,7 @@ def stop_line(core, health: dict, is_chosen: bool, directory: str) -> str:
 def _written_text(core, health: dict) -> str:
     written = max((sink["rows_written"] for sink in health["sinks"]), default=0)
     deleted = max((sink["rows_deleted"] for sink in health["sinks"]), default=0)
-    dropped = sum(sum(sink["rows_dropped"].values()) for sink in health["sinks"])
+    dropped = max((sum(sink["rows_dropped"].values()) for sink in health["sinks"]), default=0)
     text = f"{written} rows written"
     if deleted:
         text += f" ({deleted} of them deleted since by somebody)"

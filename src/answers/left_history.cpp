@@ -49,10 +49,9 @@ LeftLines::LeftLines(const std::vector<Series>& series)
 void LeftLines::add(const RowPlace& row, std::uint32_t series, double value,
                     std::int64_t elements) {
   const std::uint32_t tensor = tensors().of[series];
-  histories_.add(series, row.step, value, row,
-                 [&](const Unusual<RowPlace>& one, const History& before) {
-                   note(tensor, one, before);
-                 });
+  histories_.add(
+      series, row.step, value, row,
+      [&](const Unusual<RowPlace>& one, const History& before) { note(tensor, one, before); });
   Line& line = lines_[tensor];
   if (line.elements >= 0 && line.elements != elements) {
     line.has_changed = true;

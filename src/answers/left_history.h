@@ -22,9 +22,9 @@ struct LeftHistory {
   RowPlace row;  // without its shape
   Series series;
   double norm = 0.0;
-  double usual = 0.0;  // the median of the norms before it; above 0
-  double score = 0.0;  // finite
-  bool stays = false;  // it left its range for kStays steps, and may not be far behind
+  double usual = 0.0;     // the median of the norms before it; above 0
+  double score = 0.0;     // finite
+  bool stays = false;     // it left its range for kStays steps, and may not be far behind
   std::size_t lines = 1;  // that left their histories in this step of this start, on any rank
 };
 
@@ -33,10 +33,9 @@ struct LeftHistory {
 class LeftLines {
  public:
   // For good: so many steps in a row are all larger than each of the 16 before by this factor, or
-  // all smaller. Lines of healthy trainings were apart by up to 1.5; those of routers that lost
-  // their gradient by 2.5 to 5.
+  // all smaller. docs/detection.md has the factors that were seen.
   static constexpr int kStays = 8;
-  static constexpr double kApart = 2.0;
+  static constexpr double kApart = 2.5;
 
   explicit LeftLines(const std::vector<Series>& series);
 

@@ -11,6 +11,7 @@
 #include "config/key_table.h"
 #include "monitor/assembly.h"
 #include "monitor/state.h"
+#include "pipe/rank_lock.h"
 #include "trainmon/error.h"
 
 namespace trainmon {
@@ -28,6 +29,7 @@ void write_beside_log(const Config& config, const std::filesystem::path& path,
 }  // namespace
 
 void Monitor::State::write_run_json() {
+  if (!keep_lock(rank_lock)) return;
   facts_changed = starts_changed = false;  // before the look: what comes after it is written again
   try {
     std::string text;
@@ -92,7 +94,8 @@ void Monitor::State::keep_flight_copy() {
 }
 
 void Monitor::State::keep_house(bool last) {
-  first_non_finite->catch_up(last);  // before anything that may throw
+  first_non_finite->catch_up(last);                          // before anything that may throw
+  if (!keep_lock(rank_lock)) return console.catch_up(last);  // the folder is another run's
   // Somebody may have deleted the directory; the log makes it again, and so do we.
   std::error_code unknown;
   const bool there = std::filesystem::exists(run.directory / "run.json", unknown);
@@ -110,7 +113,7 @@ void Monitor::State::keep_house(bool last) {
 
 void Monitor::State::write_health(bool last) {
   const std::lock_guard lock(health_mutex);
-  if (said_last) return;
+  if (said_last || !keep_lock(rank_lock)) return;
   const std::filesystem::path path = run.directory / "health.json";
   const std::string text = health_json(health(), last);
   try {

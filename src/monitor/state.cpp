@@ -8,6 +8,7 @@
 #include "base/process.h"
 #include "detect/step_checks.h"
 #include "monitor/assembly.h"
+#include "pipe/rank_lock.h"
 #include "rules/non_finite.h"
 #include "trainmon/error.h"
 
@@ -108,7 +109,13 @@ void Monitor::State::start(const std::shared_ptr<State>& state) {
   // A process killed before the next flush must not leave rows whose step nobody can tell.
   calls.before_write = [self] {
     if (self->starts_changed) self->write_run_json();
-    if (self->copy_due) self->keep_flight_copy();
+    if (self->copy_due && keep_lock(self->rank_lock)) self->keep_flight_copy();
+  };
+  calls.may_write = [self] {
+    if (keep_lock(self->rank_lock)) return;
+    throw SinkError("another_run",
+                    "the folder of this run was deleted, and another run writes to " +
+                        self->run.directory.parent_path().string());
   };
   if (self->control_file || self->recorder) calls.each_second = [self] { self->look_around(); };
   self->pipe->start(std::move(calls), state);

@@ -7,7 +7,7 @@
 namespace trainmon {
 namespace {
 
-constexpr std::size_t kMostOutcomes = 1 << 16;
+constexpr std::size_t kMostOutcomes = 1 << 16;  // and as many scalars
 constexpr std::size_t kMostAlerts = 1 << 12;
 
 bool is_repeat_of(const Alert& a, const Alert& b) {
@@ -34,6 +34,14 @@ void add_alert(std::vector<Alert>& owed, const Alert& alert) {
   }
 }
 
+// As many as there is room for, the first ones; how many.
+template <typename T>
+std::size_t add_some(std::vector<T>& owed, const std::vector<T>& more) {
+  const std::size_t count = std::min(kMostOutcomes - owed.size(), more.size());
+  owed.insert(owed.end(), more.begin(), more.begin() + static_cast<std::ptrdiff_t>(count));
+  return count;
+}
+
 template <typename T>
 void put_before(std::vector<T>& list, const std::vector<T>& first) {
   list.insert(list.begin(), first.begin(), first.end());
@@ -41,7 +49,8 @@ void put_before(std::vector<T>& list, const std::vector<T>& first) {
 
 }  // namespace
 
-void Owed::add(const RecordBatch& batch, const char* reason) {
+std::int64_t Owed::add(const RecordBatch& batch, const char* reason) {
+  reason_ = reason;
   records_.number = batch.number;
   records_.time_ns = batch.time_ns;
   for (const Alert& alert : batch.alerts) add_alert(records_.alerts, alert);
@@ -50,18 +59,18 @@ void Owed::add(const RecordBatch& batch, const char* reason) {
     const auto [first, last] = seq_range(batch);
     add_gap(records_.gaps, {reason, batch.row_count(), first, last});
   }
-  const std::size_t space = kMostOutcomes - records_.outcomes.size();
-  const std::size_t count = std::min(space, batch.outcomes.size());
-  records_.outcomes.insert(records_.outcomes.end(), batch.outcomes.begin(),
-                           batch.outcomes.begin() + static_cast<std::ptrdiff_t>(count));
+  add_some(records_.outcomes, batch.outcomes);
   if (records_.declared.size() + batch.declared.size() <= kMostOutcomes) {
     records_.declared.insert(records_.declared.end(), batch.declared.begin(), batch.declared.end());
   }
+  return static_cast<std::int64_t>(batch.scalars.size() -
+                                   add_some(records_.scalars, batch.scalars));
 }
 
 RecordBatch Owed::before(const RecordBatch& batch) const {
   RecordBatch whole = batch;
   put_before(whole.outcomes, records_.outcomes);
+  put_before(whole.scalars, records_.scalars);
   put_before(whole.declared, records_.declared);
   put_before(whole.gaps, records_.gaps);
   put_before(whole.alerts, records_.alerts);

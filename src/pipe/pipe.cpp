@@ -185,6 +185,7 @@ void Pipe::deliver(RecordBatch& batch) noexcept {
 
 void Pipe::write(Outlet& outlet, const RecordBatch& batch) noexcept {
   try {
+    if (calls_.may_write) calls_.may_write();
     if (!outlet.open) {
       outlet.sink->open(run_, series_);
       outlet.open = true;
@@ -231,9 +232,20 @@ void Pipe::write(Outlet& outlet, const RecordBatch& batch) noexcept {
 void Pipe::lose(Outlet& outlet, const RecordBatch& batch, const char* reason,
                 const char* what) noexcept {
   fail(outlet, batch.row_count(), reason, what);
+  auto values = static_cast<std::int64_t>(batch.scalars.size());
   try {
-    outlet.owed.add(batch, reason);
+    values = outlet.owed.add(batch, reason);
   } catch (...) {  // then only health.json tells
+  }
+  lose_scalars(outlet, values, reason);
+}
+
+void Pipe::lose_scalars(Outlet& outlet, std::int64_t values, const char* reason) noexcept {
+  if (values == 0) return;
+  const std::lock_guard lock(account_mutex_);
+  try {
+    outlet.scalars_dropped[reason] += values;
+  } catch (const std::bad_alloc&) {  // it is an error that is counted
   }
 }
 
@@ -298,6 +310,7 @@ void Pipe::finish() noexcept {
     // No further batch will bring along what is owed.
     if (outlet.owed.empty()) continue;
     write(outlet, outlet.owed.last());
+    lose_scalars(outlet, outlet.owed.scalars(), outlet.owed.reason().c_str());
   }
   flush_sinks();
   for (Outlet& outlet : outlets_) {
@@ -362,6 +375,10 @@ void Pipe::report(Health& health, std::int64_t produced) const {
                     outlet.sink->rows_deleted(),
                     outlet.sink->rows_expired()};
     if (outlet.lost_to_memory > 0) sink.rows_dropped[kNoMemory] += outlet.lost_to_memory;
+    for (const auto& [reason, values] : outlet.scalars_dropped) {
+      std::int64_t& most = health.scalars_dropped[reason];
+      most = std::max(most, values);
+    }
     for (const auto& [reason, rows] : outlet.sink->rows_left_out()) {
       sink.rows_written -= rows;
       sink.rows_dropped[reason] += rows;

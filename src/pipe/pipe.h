@@ -45,6 +45,8 @@ struct PipeCalls {
   std::function<void(bool last)> after_flush;  // housekeeping files
   std::function<void()> before_write = {};     // a batch goes to the sinks; may be empty
   std::function<void()> each_second = {};      // about once in one; may be empty
+  // Throws SinkError where nothing may be written any more; may be empty.
+  std::function<void()> may_write = {};
 };
 
 // A pipe owns its thread, its sinks and its rules. It never takes a lock of the training side while
@@ -93,6 +95,7 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
     std::int64_t written = 0;
     std::int64_t batches = 0;
     std::map<std::string, std::int64_t> dropped;
+    std::map<std::string, std::int64_t> scalars_dropped;
     std::int64_t lost_to_memory = 0;  // dropped, when there was none for their reason
     Owed owed;
   };
@@ -122,6 +125,7 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
   void lose(Outlet& outlet, const RecordBatch& batch, const char* reason,
             const char* what) noexcept;
   void fail(Outlet& outlet, std::int64_t rows, const char* reason, const char* what) noexcept;
+  void lose_scalars(Outlet& outlet, std::int64_t values, const char* reason) noexcept;
   std::int64_t losses() const;
 
   const PipeOptions options_;

@@ -3,8 +3,10 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <map>
@@ -57,7 +59,11 @@ std::string ticks_of(std::int64_t pid) {
 }
 
 struct Held {
-  File file;
+  std::string text;  // of the file
+  fs::path path;
+  File file;  // changes under the mutex of the registry
+  std::atomic<bool> is_anothers = false;
+  std::mutex keeping;  // held by one thread that makes the file again
 };
 
 struct Registry {
@@ -79,6 +85,13 @@ Registry& registry() {
                      });
   (void)registered;
   return *all;
+}
+
+// Whether the file of a lock is the one that stands there. So it is where nobody can tell.
+bool is_there(const fs::path& path, FileIdentity file) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return errno != ENOENT;
+  return file == FileIdentity{status.st_dev, status.st_ino};
 }
 
 // fcntl() with a lock of the whole file.
@@ -134,6 +147,13 @@ std::string own_text(const Identity& identity) {
   return said.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
+// False where another process has it.
+bool take(const File& file, const fs::path& path) {
+  struct flock lock {};
+  if (ask(file, F_OFD_SETLK, lock) == 0) return true;
+  return errno != EAGAIN && errno != EACCES && !lives_here(text_of(path));
+}
+
 fs::path lock_path(const fs::path& rank_directory) {
   return fs::absolute(rank_directory).lexically_normal() / "lock";
 }
@@ -144,7 +164,8 @@ bool is_locked_here(const fs::path& rank_directory) {
   Registry& all = registry();
   const std::lock_guard guard(all.mutex);
   const auto known = all.held.find(lock_path(rank_directory));
-  return known != all.held.end() && !known->second.expired();
+  const std::shared_ptr<Held> held = known == all.held.end() ? nullptr : known->second.lock();
+  return held != nullptr && is_there(held->path, held->file.identity());
 }
 
 std::string launch_of(const Identity& identity) {
@@ -177,20 +198,52 @@ std::shared_ptr<void> lock_rank(const fs::path& rank_directory, const Identity& 
   const fs::path path = lock_path(rank_directory);
   Registry& all = registry();
   const std::lock_guard guard(all.mutex);
-  if (auto known = all.held[path].lock()) return known;
+  const std::shared_ptr<Held> known = all.held[path].lock();
+  if (known != nullptr && is_there(path, known->file.identity())) return known;
   auto held = std::make_shared<Held>();
+  held->path = path;
+  held->text = own_text(identity);
   try {
     held->file = open_to_share(path);
-    struct flock lock {};
-    const bool is_taken = ask(held->file, F_OFD_SETLK, lock) == 0;
-    const bool is_anothers = !is_taken && (errno == EAGAIN || errno == EACCES);
-    if (is_anothers || (!is_taken && lives_here(text_of(path)))) return nullptr;
-    if (cut_file(held->file, 0)) write_at(held->file, 0, own_text(identity), path);
+    if (!take(held->file, path)) return nullptr;
+    if (cut_file(held->file, 0)) write_at(held->file, 0, held->text, path);
   } catch (const SinkError&) {
     // Who cannot lock or say so goes on: whether the directory can be used is found out there.
   }
   all.held[path] = held;
   return held;
+}
+
+bool keep_lock(const std::shared_ptr<void>& lock) {
+  if (lock == nullptr) return true;
+  Held& held = *static_cast<Held*>(lock.get());
+  const auto is_kept = [&] {
+    FileIdentity file;
+    {
+      const std::lock_guard guard(registry().mutex);
+      if (!held.file.is_open()) return true;
+      file = held.file.identity();
+    }
+    return is_there(held.path, file);
+  };
+  if (held.is_anothers) return false;
+  if (is_kept()) return true;
+  const std::lock_guard guard(held.keeping);
+  if (held.is_anothers) return false;
+  if (is_kept()) return true;
+  try {
+    make_directories(held.path.parent_path());
+    File file = open_to_share(held.path);
+    // A copy of the folder has a copy of the file.
+    const std::string text = text_of(held.path);
+    held.is_anothers = !take(file, held.path) || (!text.empty() && text != held.text);
+    if (held.is_anothers) return false;
+    if (text.empty()) write_at(file, 0, held.text, held.path);
+    const std::lock_guard swap(registry().mutex);
+    std::swap(held.file, file);
+  } catch (const SinkError&) {  // as where it could not be made at first
+  }
+  return true;
 }
 
 }  // namespace trainmon

@@ -30,6 +30,11 @@ std::optional<LockHolder> other_holder(const std::filesystem::path& rank_directo
 // Whether a monitor of this process writes to this folder of a rank.
 bool is_locked_here(const std::filesystem::path& rank_directory);
 
+// Whether the folder is still this process's to write to: the file of its lock is there. One that
+// somebody deleted, as with the folder, is made and locked again. False, from then on, where there
+// is another's: a run that began after the folder was deleted. True for nullptr. Any thread.
+bool keep_lock(const std::shared_ptr<void>& lock);
+
 // The lock, for as long as the result lives; nullptr when another process has it. Monitors of one
 // process share it, a forked child has it not, and it dies with the process. It is of the open
 // file description (F_OFD_SETLK), which other descriptors of the file that are closed do not

@@ -192,7 +192,7 @@ RunInfo claim_directory(const fs::path& out, const Identity& identity, double ep
     if (!digest.empty() && !identity.model_digest.empty() && digest != identity.model_digest) {
       throw std::runtime_error(
           "[out] " + out.string() +
-          " holds the run of another model (names, shapes or dtypes differ); give this run its "
+          " holds the run of another model (names or shapes differ); give this run its "
           "own directory with out=...");
     }
   }

@@ -126,13 +126,21 @@ Completeness completeness_of(const RankDirectory& place, const RunFacts& facts,
   if (!is_newest) found.skips.clear();
   if (!found.skips.empty()) found.skips.insert(0, "rank " + std::to_string(place.rank) + ": ");
   const std::map<std::string, std::int64_t> drops = drops_of(stored, log, sink);
-  std::string reasons;
-  std::int64_t dropped = 0;
-  for (const auto& [reason, rows] : drops) {
-    reasons += (reasons.empty() ? "" : ", ") + reason + " " + grouped(rows);
-    dropped += rows;
+  const auto add_dropped = [&](const std::map<std::string, std::int64_t>& all, const char* what) {
+    std::string reasons;
+    std::int64_t dropped = 0;
+    for (const auto& [reason, count] : all) {
+      reasons += (reasons.empty() ? "" : ", ") + reason + " " + grouped(count);
+      dropped += count;
+    }
+    if (dropped > 0) add(grouped(dropped) + " " + what + " were dropped (" + reasons + ")");
+  };
+  add_dropped(drops, "rows");
+  if (stored) {
+    std::map<std::string, std::int64_t> scalars = stored->health.scalars_dropped;
+    scalars.erase("max_scalars");  // a limit that was chosen
+    add_dropped(scalars, "logged values");
   }
-  if (dropped > 0) add(grouped(dropped) + " rows were dropped (" + reasons + ")");
   const bool records = facts.ranks.empty() || std::find(facts.ranks.begin(), facts.ranks.end(),
                                                         place.rank) != facts.ranks.end();
   const bool is_empty = log != nullptr && log->rows == 0 && log->damage.empty() &&

@@ -100,6 +100,50 @@ TEST(DiskFaults, AlertsOfAFullDiskAreWrittenWhenItHasRoomAgain) {
   EXPECT_NEAR(run.alerts[1].alert.expected, 0.99 + 0.01 * 100, 1e-9);
 }
 
+// They are few, so they wait for the disk. Those that no longer do are counted.
+TEST(DiskFaults, LoggedValuesOfAFullDiskAreWrittenLaterOrCounted) {
+  constexpr int kWaiting = 1 << 16;
+  struct Case {
+    bool has_room_again;
+    int more;  // values that are logged while the disk is full
+    std::size_t read;
+    std::int64_t lost;
+  };
+  for (const Case& one : {Case{true, 0, 60, 0}, Case{true, kWaiting, 10 + kWaiting, 20 + 30},
+                          Case{false, 0, 10, 20 + 30}}) {
+    const Scratch scratch;
+    Config config = scratch.config();
+    config.sinks = {"log", "csv"};
+    config.flush_seconds = 3600.0;
+    Monitor monitor(config, Identity{});
+    monitor.add_optimizer(0);
+    const SeriesId w = series_of(monitor, "w");
+    const auto log = [&](int values) {
+      for (int i = 0; i < values; ++i) monitor.add_scalar("loss", 0.5 * i);
+      observe(monitor, w, {1.0f});
+      monitor.flush(30.0);
+    };
+    log(10);
+    set_failpoints("file.write=errno:" + std::to_string(ENOSPC) + "@1+");
+    log(20);
+    if (one.more > 0) log(one.more);
+    log(30);
+    if (one.has_room_again) set_failpoints("");
+    const Health health = monitor.stop();
+    set_failpoints("");
+    const RunRows run = read_run(scratch.path);
+    EXPECT_EQ(run.scalars.size(), one.read);
+    std::map<std::string, std::int64_t> lost;
+    if (one.lost > 0) lost["no_space"] = one.lost;
+    EXPECT_EQ(health.scalars_dropped, lost);
+    if (!one.has_room_again) continue;  // there was none for health.json either
+    std::string said;
+    for (const std::string& sentence : run.incomplete) said += sentence + "\n";
+    const bool is_said = said.find(": 50 logged values were dropped (no_space 50)") != said.npos;
+    EXPECT_EQ(is_said, one.lost > 0) << said;
+  }
+}
+
 // No new file fits: the counts go into the room of the old health.json.
 TEST(DiskFaults, WhatAFullDiskLostIsTold) {
   const Scratch scratch;

@@ -6,6 +6,9 @@
 #include <cerrno>
 #include <csignal>
 #include <functional>
+#include <map>
+#include <string>
+#include <thread>
 #include <utility>
 
 #include "base/failpoint.h"
@@ -166,6 +169,118 @@ TEST(LiveRuns, MonitorsOfOneProcessShareAndTheLastLetsGo) {
   EXPECT_EQ(outcome(), 1);
   second.stop();
   EXPECT_EQ(outcome(), 0);
+}
+
+void remove_all_in(const Scratch& scratch) {
+  for (const auto& entry : fs::directory_iterator(scratch.path)) fs::remove_all(entry);
+}
+
+// The rows of a run have this value alone, each of so many, and health.json is that of their start.
+void expect_only(const Scratch& scratch, float value, std::size_t rows) {
+  const RunRows run = read_run(scratch.path);
+  EXPECT_EQ(run.rows.size(), rows);
+  for (const ReadRow& row : run.rows) EXPECT_EQ(row.state.max, value);
+  EXPECT_TRUE(run.damage.empty());
+  EXPECT_TRUE(run.incomplete.empty()) << run.incomplete.front();
+}
+
+// A notebook deletes the folder of a run that it has forgotten, and starts another one there.
+TEST(LiveRuns, WhatIsWrittenAfterTheFolderBecameAnothersIsGivenUp) {
+  const Scratch scratch;
+  Config config = scratch.config();
+  config.sinks = {"log", "csv", "sqlite"};
+  Monitor old(config, Identity{});
+  old.add_optimizer(0);
+  const SeriesId of_old = series_of(old, "w");
+  observe(old, of_old, {8000.0f});
+  EXPECT_TRUE(old.flush(30.0));
+  remove_all_in(scratch);
+  Monitor fresh(config, Identity{});
+  EXPECT_EQ(fresh.run().restart, 0);
+  fresh.add_optimizer(0);
+  const SeriesId of_fresh = series_of(fresh, "w");
+  for (int i = 0; i < 3; ++i) {
+    observe(old, of_old, {8000.0f});
+    EXPECT_FALSE(old.flush(30.0));
+    observe(fresh, of_fresh, {8.0f});
+    EXPECT_TRUE(fresh.flush(30.0));
+  }
+  EXPECT_TRUE(fresh.stop().errors == 0);
+  observe(old, of_old, {8000.0f});  // the folder has no live run any more, and is still another's
+  EXPECT_FALSE(old.flush(30.0));
+  const Health health = old.stop();
+  for (const SinkHealth& sink : health.sinks) {
+    EXPECT_EQ(sink.rows_dropped, (std::map<std::string, std::int64_t>{{"another_run", 4}}));
+  }
+  expect_only(scratch, 8.0f, 3);
+  EXPECT_FALSE(fs::exists(scratch.path / "rank_00000" / "restart_0000" / "log-000001.tmlog"));
+}
+
+TEST(LiveRuns, ARunOfAnotherProcessKeepsTheFolderThatItFound) {
+  const Scratch scratch;
+  const Scratch signs;
+  Process old([&] {
+    std::thread([&] {
+      Monitor monitor(scratch.config(), Identity{});
+      monitor.add_optimizer(0);
+      const SeriesId w = series_of(monitor, "w");
+      observe(monitor, w, {8000.0f});
+      monitor.flush(30.0);
+      fs::create_directory(signs.path / "written");
+      while (!fs::exists(signs.path / "go on")) std::this_thread::yield();
+      observe(monitor, w, {8000.0f});
+      monitor.flush(30.0);
+      monitor.stop();
+      fs::create_directory(signs.path / "stopped");
+      while (true) pause();
+    }).detach();
+    while (!fs::exists(signs.path / "written")) std::this_thread::yield();
+  });
+  remove_all_in(scratch);
+  Monitor fresh(scratch.config(), Identity{});
+  fresh.add_optimizer(0);
+  observe(fresh, series_of(fresh, "w"), {8.0f});
+  EXPECT_TRUE(fresh.flush(30.0));
+  fs::create_directory(signs.path / "go on");
+  while (!fs::exists(signs.path / "stopped")) std::this_thread::yield();
+  fresh.stop();
+  expect_only(scratch, 8.0f, 1);
+}
+
+// The folder is made again, and with it the lock.
+TEST(LiveRuns, ADeletedFolderStaysThatOfItsRunWhereNobodyElseBegins) {
+  const Scratch scratch;
+  Monitor monitor(scratch.config(), Identity{});
+  monitor.add_optimizer(0);
+  const SeriesId w = series_of(monitor, "w");
+  observe(monitor, w, {1.0f});
+  EXPECT_TRUE(monitor.flush(30.0));
+  remove_all_in(scratch);
+  observe(monitor, w, {2.0f});
+  EXPECT_TRUE(monitor.flush(30.0));
+  const pid_t child = fork();
+  if (child == 0) _exit(refusal_of(scratch.config()).empty() ? 0 : 1);
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 1) << "a second run may begin there";
+  monitor.stop();
+  EXPECT_EQ(read_run(scratch.path).rows.size(), 1u);
+}
+
+// The open file went with the folder.
+TEST(LiveRuns, ACopyInThePlaceOfAMovedFolderIsNoOthers) {
+  const Scratch scratch, aside;
+  Monitor monitor(scratch.config(), Identity{});
+  monitor.add_optimizer(0);
+  const SeriesId w = series_of(monitor, "w");
+  observe(monitor, w, {1.0f});
+  EXPECT_TRUE(monitor.flush(30.0));
+  fs::rename(scratch.path / "rank_00000", aside.path / "rank_00000");
+  fs::copy(aside.path / "rank_00000", scratch.path / "rank_00000", fs::copy_options::recursive);
+  observe(monitor, w, {2.0f});
+  EXPECT_TRUE(monitor.flush(30.0));
+  EXPECT_EQ(monitor.stop().sinks[0].rows_dropped.size(), 0u);
+  EXPECT_EQ(read_run(aside.path).rows.size(), 2u);
 }
 
 TEST(LiveRuns, ARestartOfTheSameLaunchIsNeverRefused) {

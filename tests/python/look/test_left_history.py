@@ -111,10 +111,10 @@ def smaller(number, name, step, noise):
 
 
 def stays_from(series):
-    """The first step from which eight are all twice as large as each of the 16 before, or half as large."""
+    """The first step from which eight are all 2.5 times as large as each of the 16 before, or 1 / 2.5."""
     for step in range(16, len(series) - 7):
         before, after = series[step - 16 : step], series[step : step + 8]
-        if after.min() > 2 * before.max() or after.max() < before.min() / 2:
+        if after.min() > 2.5 * before.max() or after.max() < before.min() / 2.5:
             return step
     return None
 
@@ -152,8 +152,8 @@ def jump(step):
 HEALTHY = {
     "noise": (lambda number, name, step, noise: noise, {}),
     "falls_slowly": (lambda number, name, step, noise: noise * 0.9**step, {}),
-    "falls_by_less_than_half": (
-        lambda number, name, step, noise: noise * (0.6 if step >= BEGIN else 1.0),
+    "falls_by_half": (
+        lambda number, name, step, noise: noise * (0.5 if step >= BEGIN else 1.0),
         {},
     ),
     "falls_for_seven_steps": (
