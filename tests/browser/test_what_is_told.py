@@ -122,14 +122,16 @@ def test_tensors_that_lack_steps_are_named(browser, tmp_path):
     )
 
 
-@pytest.mark.parametrize("factor, is_told", [(1000, True), (1.1, False)])
-def test_a_value_that_left_its_history_is_amber(browser, tmp_path, factor, is_told):
+@pytest.mark.parametrize(
+    "factor, steps, is_told", [(1000, 6, True), (0.2, 20, True), (0.2, 6, False), (1.1, 6, False)]
+)
+def test_a_value_that_left_its_history_is_amber(browser, tmp_path, factor, steps, is_told):
     random = np.random.default_rng(1)
     rank = WrittenRank(tmp_path / "run")
     for step in range(60):
         for name in ("2.weight", "4.weight"):
             noise = 1 + 0.1 * random.standard_normal()
-            is_bad = name == "4.weight" and 40 <= step < 46
+            is_bad = name == "4.weight" and 40 <= step < 40 + steps
             rank.observe(ones(factor * noise if is_bad else noise), "grad_reduced", name, step)
             feature = 1e-9 if name == "2.weight" and step == 30 else noise
             rank.observe(ones(feature), "mg_direction", name, step)
@@ -143,6 +145,7 @@ def test_a_value_that_left_its_history_is_amber(browser, tmp_path, factor, is_to
     assert (text != "") == is_told
     if is_told:
         assert "grad_reduced on rank 0, step 40" in text and text.endswith("4.weight")
+        assert ("It stays so." in text) == (steps > 8)
         page.evaluate("document.querySelector('#left_history button').click()")
         assert page.text("#history h2").startswith("History: 4.weight, grad_reduced")
         page.press("l")
