@@ -1,4 +1,6 @@
 // The post-accumulate-grad hook of a parameter.
+#include <string_view>
+
 #include "hooks.h"
 #include "init.h"
 #include "look_at.h"
@@ -30,10 +32,21 @@ constexpr Method kAgain{"again",
                         "def again(self, steps: Steps, gradient: object, call: int) -> None"};
 constexpr Method kIsElsewhere{"is_elsewhere",
                               "def is_elsewhere(self, steps: Steps, gradient: object) -> None"};
-constexpr const Method* kMethods[] = {&kFoundNone, &kLocalOf, &kAgain, &kIsElsewhere};
+constexpr Method kIsTraced{"is_traced", "def is_traced(self, steps: Steps) -> None"};
+constexpr const Method* kMethods[] = {&kFoundNone, &kLocalOf, &kAgain, &kIsElsewhere, &kIsTraced};
+
+// What stands for a parameter while compiled autograd makes its graph: it has no elements.
+bool is_traced(nb::handle tensor) {
+  const std::string_view name = Py_TYPE(tensor.ptr())->tp_name;
+  return name == "FakeTensor" || name == "FunctionalTensor";
+}
 
 void accumulated(nb::handle self, const Held<Steps>& steps, nb::handle tensor) {
   Accumulated& hook = *nb::inst_ptr<Accumulated>(self);
+  if (is_traced(tensor)) {
+    kIsTraced(self, steps);
+    return;
+  }
   nb::object gradient = nb::getattr(tensor, names().grad);
   if (gradient.is_none()) {
     kFoundNone(self, steps);

@@ -24,7 +24,7 @@ constexpr Method kFoundNoTensor{
 constexpr Method kAccumulator{"accumulator", "def accumulator(self, leaf: object) -> object"};
 constexpr const Method* kForwardMethods[] = {&kNewSeries,   &kSeriesIsElsewhere, &kFoundNoTensor,
                                              &kAccumulator, &kNotCovered,        &kAdded,
-                                             &kFollowLeaf};
+                                             &kTraceable,   &kFollowLeaf};
 
 bool is_tensor(nb::handle object) {
   return PyObject_TypeCheck(object.ptr(), reinterpret_cast<PyTypeObject*>(names().tensor.ptr()));
@@ -340,6 +340,8 @@ void init_forwards(nb::module_& module) {
       .def("forget_readings", [](Forwards& self) { self.readings.forget(); })
       .def("taken_seconds", [](Forwards& self) { return std::exchange(self.seconds, 0.0); })
       .def_rw("live", &Forwards::live, "whether the clock's open window is recorded")
+      .def_rw("may_be_traced", &Forwards::may_be_traced,
+              "whether Dynamo is there to look into hooks on gradients")
       .def_prop_ro(
           "active",
           [](const Forwards& self) { return self.live && self.part.is_there() && self.part->on; },

@@ -65,8 +65,9 @@ struct Forwards {
   bool elsewhere = false;  // nothing is measured here
   bool plain_inputs = false, plain_outputs = false;
   bool is_timed = false;
-  int sample = 0;       // one block in so many is read; 0: all
-  bool rereads = true;  // a tensor that was read before and has not changed
+  bool may_be_traced = false;  // hooks on gradients, by Dynamo
+  int sample = 0;              // one block in so many is read; 0: all
+  bool rereads = true;         // a tensor that was read before and has not changed
   bool live = false;
   Weak<Forwards> weak{};  // what hooks in a graph hold
   nb::list unfinished{};
@@ -92,6 +93,7 @@ inline constexpr Method kNotCovered{
     "not_covered", "def not_covered(self, watched: Watched, element: str, why: str) -> None"};
 inline constexpr Method kAdded{"added",
                                "def added(self, total: object, gradient: object) -> object"};
+inline constexpr Method kTraceable{"traceable", "def traceable(self, hook: object) -> object"};
 inline constexpr Method kFollowLeaf{
     "follow_leaf", "def follow_leaf(self, tensor: object, hook: GradientRow) -> None"};
 

@@ -161,6 +161,13 @@ Held<GradientRow> new_row(const Held<Forwards>& self, const Held<Watched>& watch
   return row;
 }
 
+// Dynamo cannot look into what is in C++.
+template <typename T>
+nb::object hook_of(const Held<Forwards>& self, const Held<T>& row) {
+  if (!self->may_be_traced) return nb::borrow(row);
+  return kTraceable(self, row);
+}
+
 void follow_inputs(const Held<Forwards>& self, const Held<Watched>& watched,
                    const std::vector<Given>& given, unsigned long long oldest,
                    const std::vector<nb::object>& outputs, const Held<Place>& place,
@@ -198,7 +205,7 @@ void follow_inputs(const Held<Forwards>& self, const Held<Watched>& watched,
     if (hook.uses.empty()) continue;
     const Held<InputGradient> made = make<InputGradient>();
     *made = std::move(hook);
-    nb::getattr(node, names().register_hook)(made);
+    nb::getattr(node, names().register_hook)(hook_of(self, made));
   }
   for (std::size_t i = 0; i < given.size(); ++i) {
     if (sums[i].is_there() && sums[i]->parts == 0) {
@@ -222,7 +229,7 @@ void follow_gradients(const Held<Forwards>& self, const Held<Watched>& watched, 
     if (is_leaf) {
       kFollowLeaf(self, output.tensor, hook);
     } else {
-      hook_tensor(output.tensor, node, hook);
+      hook_tensor(output.tensor, node, hook_of(self, hook));
     }
     followed.push_back(output.tensor);
   }

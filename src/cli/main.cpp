@@ -1,6 +1,7 @@
 // The command line `trainmon`: data on stdout, remarks on stderr.
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <iostream>
 #include <string>
@@ -95,6 +96,7 @@ int run(int argc, char** argv) {
 }  // namespace trainmon::cli
 
 int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond `ulimit -f` fails, as on a full disk
   using namespace trainmon;
   const auto fail = [](const std::exception& error, int code) {
     std::cout.flush();

@@ -17,10 +17,11 @@ class JsonLine {
   explicit JsonLine(std::string& text) : text_(text) { text_ += '{'; }
   void end() { text_ += "}\n"; }
 
-  // A member whose value is JSON.
+  // A member whose value is JSON. Readers take -0 for an integer.
   void json(std::string_view name, std::string_view value) {
     key(name);
     text_ += value;
+    if (value == "-0") text_ += ".0";
   }
   void cell(std::string_view name, std::int64_t value) {
     key(name);
@@ -31,6 +32,7 @@ class JsonLine {
     key(name);
     if (!std::isfinite(value)) text_ += '"';
     csv_text::append_number(text_, value);
+    if (value == 0.0 && std::signbit(value)) text_ += ".0";
     if (!std::isfinite(value)) text_ += '"';
   }
   void cell(std::string_view name, std::string_view value) { json(name, json_string(value)); }

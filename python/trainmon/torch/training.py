@@ -6,6 +6,7 @@ import torch
 from trainmon import _core
 from trainmon.base.adapter import AdapterBase
 from trainmon.torch.hooks.dry_run import is_for_shapes
+from trainmon.torch.hooks.dynamo import in_graphs
 from trainmon.torch.hooks.forward import BackwardBegins
 from trainmon.torch.hooks.unseen import unseen
 from trainmon.torch.measuring.ops import dtype_name
@@ -104,6 +105,7 @@ class DuringTraining(AdapterBase):
             self.coverage.not_covered(what, why)
 
     def forward_begins(self) -> None:
+        in_graphs.tell()
         if not self.looked_again or self.is_put_anew():
             self.look_again()
         if not self.is_uneven and any(wrapper.are_uneven() for wrapper in self.wrappers):
@@ -116,6 +118,7 @@ class DuringTraining(AdapterBase):
         if self.clock.recording:
             self._look_at_modules()
         if self.activations is not None:
+            self.activations.may_be_traced = in_graphs.is_loaded()
             self.activations.forward_begins()
         self.forwards += 1
         if self.forwards == IDLE_CLOCK and self.declares:

@@ -23,6 +23,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import launch
 import trainmon
+from written_run import WrittenRank
 
 RANKS = 2
 
@@ -303,6 +304,26 @@ def test_memory_is_bounded(large, tmp_path):
     assert done.returncode == 0, done.stderr
     megabytes = pathlib.Path(large / "rows.csv").stat().st_size / 1e6
     assert int(done.stdout) < megabytes  # it never holds the file
+
+
+def test_a_limit_of_file_size_is_an_error(large, tmp_path):
+    command = f"ulimit -f 100; {launch.command_line()} convert {large} --to jsonl -o {tmp_path}/o"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.returncode in (1, 2, 3) and "File too large" in done.stderr, done
+    assert os.listdir(tmp_path) == []
+
+
+def test_json_keeps_the_sign_of_zero(tmp_path):
+    rank = WrittenRank(tmp_path / "run")
+    for step, value in enumerate((-0.0, 0.0, -1.0)):
+        rank.observe(np.zeros(1), "grad_reduced", "a", step)
+        rank.monitor.add_scalar("loss", value)
+        rank.end_step()
+    rank.stop()
+    convert(tmp_path / "run", tmp_path / "out", "jsonl")
+    lines = (tmp_path / "out" / "scalars.jsonl").read_text().splitlines()
+    values = [json.loads(line)["value"] for line in lines]
+    assert [str(float(one)) for one in values] == ["-0.0", "0.0", "-1.0"]
 
 
 @pytest.mark.parametrize("to", ["msprobe_db", "msprobe_trend"])

@@ -1,6 +1,7 @@
 # Activations of compiled models: nothing breaks or recompiles, and the rows are those of plain torch.
 import contextlib
 import copy
+import gc
 import io
 import warnings
 
@@ -665,6 +666,57 @@ def test_a_compiled_step_does_not_trace_the_hooks(how, tmp_path):
     else:
         found = [grad_probe_case.summary(tmp_path / "rank0", step) for step in range(3)]
         assert [float(one["weight"]["norm"]) for one in found] == pytest.approx(norms)
+
+
+COMPILED_AUTOGRAD = {
+    "grads": {},
+    "unreduced": {"kinds": ["grad_unreduced", "grad_micro", "grad_reduced"]},
+    "checks": {"checks": True},
+    "activations": {"kinds": ["grads", *KINDS], "input_grads": True},
+    "budget": {"budget": "50%"},
+}
+
+
+@pytest.mark.skipif(TORCH < (2, 5), reason="compiled_autograd._enable came with torch 2.5")
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("asked", COMPILED_AUTOGRAD)
+def test_compiled_autograd_with_one_graph(tmp_path, asked, backend):
+    """With fullgraph=True whatever its graph cannot have is an error, which a hook of ours must not be."""
+    compiled_autograd = torch._dynamo.compiled_autograd
+    whole = torch.compile(backend=backend, fullgraph=True)
+
+    def train(watched):
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        how = {"out": tmp_path, "every": 1, **COMPILED_AUTOGRAD[asked]}
+        monitor = trainmon.watch(model, optimizer, **how) if watched else None
+        norms = []
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = model(torch.randn(5, 8)).square().mean()
+            with compiled_autograd._enable(whole):
+                loss.backward()
+            norms.append(float(model[0].weight.grad.norm()))
+            optimizer.step()
+        facts = {}
+        if monitor is not None:
+            healthy(monitor)
+            monitor.stop()
+            facts = run_json(monitor)
+        return [p.detach().clone() for p in model.parameters()], norms, facts
+
+    bare, norms, _ = train(False)
+    watched, _, facts = train(True)
+    assert all(map(torch.equal, bare, watched))
+    gc.collect()
+    assert not dynamo.in_graphs.hooks and not dynamo.in_graphs.untold  # nothing is left in torch
+    if asked != "budget":  # which leaves steps out
+        read = trainmon.read(tmp_path, kinds="grad_reduced", include="0.weight")
+        assert list(read["norm"]) == pytest.approx(norms)
+    if asked == "unreduced":
+        assert facts["not_covered"]["grad_unreduced"].startswith("compiled autograd")
 
 
 def test_gradients_of_inputs_in_a_compiled_backward(tmp_path):

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 
 import torch
 
@@ -40,6 +41,59 @@ def why_left_out(is_asked: bool) -> str:
     if not is_supported():
         return TOO_OLD
     return "" if is_asked else NOT_ASKED
+
+
+class InGraphs:
+    """Hooks on tensors that compiled autograd has as nodes of its graph. Else it would have to look into
+    them, which it cannot, and with fullgraph=True it raises then. By a private table of Dynamo, which may
+    come to be loaded later. The table has ids, so it has them while their hooks live."""
+
+    def __init__(self):
+        self.hooks: dict[int, weakref.ref] = {}  # by id
+        self.untold: set[int] = set()  # of them, those that the table has not yet
+
+    @staticmethod
+    def _table():
+        rules = sys.modules.get("torch._dynamo.trace_rules")
+        return getattr(rules, "_allowed_callable_ids", None)
+
+    def is_loaded(self) -> bool:
+        return self._table() is not None
+
+    def add(self, hook) -> None:
+        key = id(hook)
+        self.hooks[key] = weakref.ref(hook, lambda _: self._forget(key))
+        self.untold.add(key)
+
+    def remove(self, hook) -> None:
+        self._forget(id(hook))
+
+    def _forget(self, key: int) -> None:
+        try:
+            if self.hooks.pop(key, None) is None:
+                return
+            if key in self.untold:
+                self.untold.remove(key)
+            elif (table := self._table()) is not None:
+                table.remove(key)
+        except AttributeError:  # the interpreter ends
+            pass
+
+    def tell(self) -> None:
+        """Before a backward."""
+        if not self.untold or (table := self._table()) is None:
+            return
+        untold, self.untold = self.untold, set()
+        for key in untold:
+            table.add(key)
+
+
+in_graphs = InGraphs()
+
+
+def is_traced(tensor) -> bool:
+    """Whether it stands for a tensor while a graph is made: it has no elements."""
+    return type(tensor).__name__ in ("FakeTensor", "FunctionalTensor")
 
 
 def tracing() -> bool:

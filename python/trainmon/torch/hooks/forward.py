@@ -81,7 +81,7 @@ class BackwardBegins(Hook):
 
     def __call__(self, gradient):
         adapter = self.adapter
-        if not adapter.root_part.on:
+        if compiling() or not adapter.root_part.on:  # compiled autograd has no elements here
             return
         try:
             if adapter.has_recorder:

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
 
-from trainmon.torch.hooks.dynamo import compiling, is_supported
+from trainmon.torch.hooks.dynamo import compiling, in_graphs, is_supported
 
 # Where torch keeps hooks, and what it notes beside them under the same keys.
 _KEPT = (
@@ -23,7 +23,8 @@ _KEPT = (
 class Hook:
     """A callable that torch keeps. Copies and pickles of it do nothing, wherever they are loaded."""
 
-    __slots__ = ()
+    __slots__ = ("__weakref__",)
+    __name__ = "hook"  # of a node of a graph
     __torch_unserializable__ = True  # torch warns about hooks on a saved tensor without this
 
     def __reduce__(self):
@@ -239,10 +240,11 @@ class AfterAccumulation:
     """A post-accumulate-grad hook on one tensor. Holds it: with a weak reference to it, torch would
     refuse to swap it in model.to() and the like. `called` is `hook`, or calls it."""
 
-    __slots__ = ("tensor", "hook", "_content", "_handle", "_bare")
+    __slots__ = ("tensor", "hook", "called", "_content", "_handle", "_bare")
 
     def __init__(self, tensor, hook, called):
-        self.tensor, self.hook = tensor, hook
+        self.tensor, self.hook, self.called = tensor, hook, called
+        in_graphs.add(called)
         self._content = tensor._cdata
         self._bare = tensor._post_accumulate_grad_hooks is None  # torch makes a dictionary for it
         self._handle = tensor.register_post_accumulate_grad_hook(called)
@@ -256,5 +258,6 @@ class AfterAccumulation:
 
     def remove(self) -> None:
         self._handle.remove()
+        in_graphs.remove(self.called)
         if self._bare and not self.tensor._post_accumulate_grad_hooks:
             self.tensor._post_accumulate_grad_hooks = None

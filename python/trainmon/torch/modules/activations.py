@@ -29,6 +29,19 @@ class Watched(_core.Watched):
         self.values, self.gradients = {}, {}
 
 
+class Traceable(Hook):
+    """A hook on gradients that is nothing in the graph of compiled autograd, which has no elements
+    when it is made."""
+
+    __slots__ = ("hook",)
+
+    def __init__(self, hook):
+        self.hook = hook
+
+    def __call__(self, gradients, *given):
+        return None if compiling() else self.hook(gradients, *given)
+
+
 class Activations(_core.Forwards):
     """The part that reads forwards. `entered` and `left` are called by the hooks below, which
     catch. They are in C++, as what the hooks on gradients do. They call what is here for the
@@ -106,6 +119,9 @@ class Activations(_core.Forwards):
             f"actv_grad {watched.name} {element}".replace("  ", " "), why
         )
 
+    def traceable(self, hook):
+        return Traceable(hook)
+
     def accumulator(self, leaf):
         return gradient_edges.accumulator(leaf)
 
@@ -121,7 +137,8 @@ class Activations(_core.Forwards):
             self._release(*self.leaves.pop(place))
         if tensor._backward_hooks is None:  # torch makes a dictionary for the first
             self.bare.add(id(tensor))
-        self.leaves[place] = tensor.register_hook(self.adapter.timed(hook)), tensor
+        hook = Traceable(self.adapter.timed(hook))
+        self.leaves[place] = tensor.register_hook(hook), tensor
 
     def backward_ended(self) -> None:
         """Sums whose last part never came (a use that led to no loss) are whole now."""

@@ -7,6 +7,7 @@ import torch
 
 from trainmon import _core
 from trainmon.base.rows import NO_SERIES
+from trainmon.torch.hooks.dynamo import is_traced
 from trainmon.torch.hooks.hook import Hook
 from trainmon.torch.hooks.unseen import unseen
 from trainmon.torch.wrappers.dtensors import local_of
@@ -19,7 +20,8 @@ class Accumulated(_core.Accumulated):
     for the garbage collector does not see through torch's reference to this hook. The hooks of
     modules and optimizers keep them, as they keep the adapter."""
 
-    __slots__ = ()
+    __slots__ = ("__weakref__",)
+    __name__ = "hook"  # of a node of a graph
 
     def __init__(self, adapter, optimizer: int, series: int, keeps: bool):
         super().__init__(
@@ -38,6 +40,11 @@ class Accumulated(_core.Accumulated):
         """A hook before ours took the gradient, or an autograd.Function gave none."""
         if self.series != NO_SERIES:
             why = "an earlier hook takes gradients away as they arrive, or there is none"
+            steps.adapter.coverage.not_covered("grad_unreduced", why)
+
+    def is_traced(self, steps) -> None:
+        if self.series != NO_SERIES:
+            why = "compiled autograd: its graph leaves hooks out"
             steps.adapter.coverage.not_covered("grad_unreduced", why)
 
     def is_elsewhere(self, steps, gradient) -> None:
@@ -74,7 +81,7 @@ class CallAfter(Hook):
 
     def __call__(self, tensor):
         adapter = self.adapter()
-        if adapter is None or not adapter.gradients.on:
+        if adapter is None or not adapter.gradients.on or is_traced(tensor):
             return
         try:
             adapter.steps[self.optimizer].enter_backward()
@@ -99,7 +106,7 @@ class Reduced(Hook):
 
     def __call__(self, tensor):
         adapter = self.adapter()
-        if adapter is None or not adapter.gradients.on:
+        if adapter is None or not adapter.gradients.on or is_traced(tensor):
             return
         try:
             steps = adapter.steps[self.optimizer]

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from trainmon.base.rows import NO_SERIES
+from trainmon.torch.hooks.dynamo import is_traced
 from trainmon.torch.hooks.unseen import unseen
 from trainmon.torch.parameters.accumulated import Accumulated
 
@@ -14,7 +15,7 @@ class InMainGrad(Accumulated):
 
     def __call__(self, tensor):
         steps, part = self.steps, self.part
-        if steps is None or not part.on:
+        if steps is None or not part.on or is_traced(tensor):
             return
         try:
             with unseen():

@@ -6,6 +6,7 @@ import weakref
 from torch import Tensor
 
 from trainmon.base.rows import ELSEWHERE
+from trainmon.torch.hooks.dynamo import in_graphs, is_traced
 from trainmon.torch.hooks.hook import Hook
 from trainmon.torch.hooks.unseen import unseen
 from trainmon.torch.wrappers.dtensors import local_of
@@ -22,7 +23,7 @@ class Contribution(Hook):
 
     def __call__(self, gradient):
         adapter = self.adapter()
-        if adapter is None or not adapter.gradients.on:
+        if adapter is None or not adapter.gradients.on or is_traced(gradient):
             return
         try:
             steps = adapter.steps[self.optimizer]
@@ -45,14 +46,16 @@ class Contribution(Hook):
 class OnGradient:
     """The tensor hook on one parameter, taken off without a trace. `called` is `hook`, or calls it."""
 
-    __slots__ = ("tensor", "hook", "_handle", "_bare")
+    __slots__ = ("tensor", "hook", "called", "_handle", "_bare")
 
     def __init__(self, tensor: Tensor, hook: Contribution, called):
-        self.tensor, self.hook = tensor, hook
+        self.tensor, self.hook, self.called = tensor, hook, called
+        in_graphs.add(called)
         self._bare = tensor._backward_hooks is None  # torch makes a dictionary for it
         self._handle = tensor.register_hook(called)
 
     def remove(self) -> None:
         self._handle.remove()
+        in_graphs.remove(self.called)
         if self._bare and not self.tensor._backward_hooks:
             self.tensor._backward_hooks = None
