@@ -65,11 +65,11 @@ struct Forwards {
   bool elsewhere = false;  // nothing is measured here
   bool plain_inputs = false, plain_outputs = false;
   bool is_timed = false;
-  bool may_be_traced = false;  // hooks on gradients, by Dynamo
-  int sample = 0;              // one block in so many is read; 0: all
-  bool rereads = true;         // a tensor that was read before and has not changed
+  int sample = 0;       // one block in so many is read; 0: all
+  bool rereads = true;  // a tensor that was read before and has not changed
   bool live = false;
-  Weak<Forwards> weak{};  // what hooks in a graph hold
+  bool may_be_traced = false;  // hooks on gradients, by Dynamo
+  Weak<Forwards> weak{};       // what hooks in a graph hold
   nb::list unfinished{};
   double seconds = 0.0;       // in hooks on gradients since somebody asked, where that is timed
   std::vector<Call> calls{};  // of all threads, outermost first

@@ -190,9 +190,10 @@ class Watch:
         """
         return os.path.dirname(os.path.dirname(self._core.directory))
 
-    def log(self, /, **scalars: float) -> None:
-        """Scalars of the run, such as loss and learning rate, at the step whose forward began last,
-        before or after optimizer.step(). A tensor of one element is read: that waits for its device.
+    def log(self, values: Mapping[str, float] | None = None, /, **scalars: float) -> None:
+        """Scalars of the run, such as loss and learning rate, by name or in a dict. They belong to the
+        step whose forward began last, before or after optimizer.step(). A tensor of one element is
+        read: that waits for its device.
 
         >>> mon.log(loss=0.5, grad_norm=torch.tensor(2.0))
         >>> trainmon.read_table(mon.directory).scalars["value"].tolist()
@@ -200,7 +201,10 @@ class Watch:
         """
         if self._ended is not None or not self._adapter.attached:
             return
-        for name, value in scalars.items():
+        if values is not None and not isinstance(values, Mapping):
+            what = f"log() takes numbers by name, or a dict of them, not {type(values).__name__}"
+            return self._adapter.coverage.say_once(what)
+        for name, value in {**(values or {}), **scalars}.items():
             try:
                 value = self._adapter.number(value)
             except Exception as error:

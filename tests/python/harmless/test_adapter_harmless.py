@@ -280,7 +280,9 @@ def test_log_latest_and_summary(tmp_path, caplog):
             for _ in range(2):
                 model(torch.randn(5, 3)).pow(2).sum().backward()
             gradients = {n: p.grad.clone() for n, p in model.named_parameters()}
-            monitor.log(loss=torch.tensor(2.5), bad="text")
+            loss = {"loss": torch.tensor(2.5)}  # by name, or in a dict as W&B takes it
+            monitor.log(loss, bad="text") if step else monitor.log(**loss, bad="text")
+            monitor.log([2.5])  # neither is no error of the training
             optimizer.step()
             monitor.log(step_twice=2 * step)
         deadline = time.monotonic() + 10  # rows pass through the writer thread
@@ -289,6 +291,7 @@ def test_log_latest_and_summary(tmp_path, caplog):
             time.sleep(0.01)
         latest, summary = monitor.latest(), monitor.summary()
     assert "log(bad=...) takes a number" in caplog.text
+    assert "log() takes numbers by name, or a dict of them, not list" in caplog.text
     reduced = {r["name"]: r for r in latest if r["kind"] == "grad_reduced"}
     assert {r["step"] for r in latest} == {1} and reduced.keys() == gradients.keys()
     for name, gradient in gradients.items():
