@@ -34,7 +34,7 @@ CALLED = {
     _core.Part: ("failed",),
     _core.Backward: ("enter",),
     _core.Steps: ("backward_begins",),
-    _core.Accumulated: ("found_none", "local_of", "again", "is_elsewhere"),
+    _core.Accumulated: ("found_none", "local_of", "again", "is_elsewhere", "is_traced"),
     _core.Forwards: (
         "new_series",
         "is_elsewhere",
@@ -42,6 +42,7 @@ CALLED = {
         "accumulator",
         "added",
         "not_covered",
+        "traceable",
         "follow_leaf",
     ),
 }
