@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "answers/diagnose.h"
+#include "model/first_bad.h"
 #include "model/own_scalars.h"
 
 namespace trainmon {
@@ -27,7 +28,7 @@ FoundTogether::FoundTogether(const std::optional<FirstBad>& bad) {
 }
 
 void FoundTogether::take(const ReadRow& row, const detect::Observation& one) {
-  if (one.is_finite || static_cast<int>(one.quantity) != quantity_) return;
+  if (!is_bad(row.flags, row.state) || static_cast<int>(one.quantity) != quantity_) return;
   if (row.restart != restart_ || row.step != step_ || !ranks_.contains(row.rank)) return;
   tensors_.insert(one.tensor);
 }

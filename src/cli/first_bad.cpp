@@ -20,6 +20,7 @@ std::string moment_text(std::string_view kind) {
   if (kind == kind::kParamOrigin) return "weight before the step";
   if (kind == kind::kParamUpdated) return "weight after the step";
   if (kind == kind::kInput) return "what the model is given, before the forward";
+  if (kind == kind::kBuffer) return "buffer, after the step";
   if (kind == kind::kActv) return "activation, forward";
   if (kind == kind::kActvGrad) return "gradient of an activation, backward";
   if (kind == kind::kGradUnreduced) return "gradient before reduction, backward";

@@ -78,7 +78,8 @@ std::optional<Range> checked_range(const Series& series) {
 SeriesRegistry::Masks SeriesRegistry::masks_of(std::string_view kind) {
   if (kind == kind::kActv) return Masks::of_activation;
   if (kind == kind::kInput) return Masks::of_input;
-  const bool is_weight = kind == kind::kParamOrigin || kind == kind::kParamUpdated;
+  const bool is_weight = kind == kind::kParamOrigin || kind == kind::kParamUpdated ||
+                         kind == kind::kBuffer;  // as a mask of attention
   return is_weight ? Masks::of_weight : Masks::none;
 }
 

@@ -42,6 +42,7 @@ void Engine::take(StepEvidence&& evidence) {
   untrained_.check(window, findings_);
   if (looks_by_hand_) by_hand_.check(window, findings_);
   if (!are_parted) check_replicas(window, findings_);
+  buffers_.check(window, findings_);
   zero_.check(window, findings_);
   gradient_norms_.check(window, findings_);
   norms_.clear();
@@ -68,6 +69,7 @@ void Engine::forget_start(const StepEvidence& first) {
   unmoved_ = {};
   untrained_ = {};
   by_hand_ = {};
+  buffers_ = {};
 }
 
 // Those before the first row of a step lie between no two rows that are still to be compared.

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "detect/buffers.h"
 #include "detect/by_hand.h"
 #include "detect/checks.h"
 #include "detect/evidence.h"
@@ -102,6 +103,7 @@ class Engine {
   Untrained untrained_;
   ReducedByHand by_hand_;
   bool looks_by_hand_ = true;
+  Buffers buffers_;
   GradientNorms gradient_norms_;
   Inputs inputs_;
   InputRanges input_ranges_;

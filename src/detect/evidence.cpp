@@ -18,7 +18,8 @@ namespace {
 
 static_assert(kCheckedKinds.size() == kQuantities &&
               kCheckedKinds[static_cast<std::size_t>(Quantity::exp_avg_sq)] == "exp_avg_sq" &&
-              kCheckedKinds[static_cast<std::size_t>(Quantity::weight_after)] == "param_updated");
+              kCheckedKinds[static_cast<std::size_t>(Quantity::weight_after)] == "param_updated" &&
+              kCheckedKinds[static_cast<std::size_t>(Quantity::buffer)] == kind::kBuffer);
 
 std::uint64_t digest_of(const RowState& state) {
   std::uint64_t digest = 0;

@@ -16,7 +16,7 @@
 
 namespace trainmon::detect {
 
-// The tensors of a step that obey equations; all other kinds are of no check.
+// The tensors of a step that obey equations, and buffers; all other kinds are of no check.
 enum class Quantity : std::uint8_t {
   weight_before,   // param_origin
   grad_unreduced,  // accumulated, before the reduction over ranks
@@ -26,18 +26,20 @@ enum class Quantity : std::uint8_t {
   momentum_buffer,
   update,        // the step that the optimizer's formula takes
   weight_after,  // param_updated
+  buffer,        // after the step
 };
-inline constexpr int kQuantities = 8;
+inline constexpr int kQuantities = 9;
 // -1 for a kind that is none of them.
 int quantity_of(std::string_view kind);
 std::string_view quantity_name(Quantity quantity);
 
-// A parameter, as all ranks know it.
+// A parameter or a buffer, as all ranks know it.
 struct Tensor {
   std::string name;
   std::int32_t chunk = 0;
   std::int32_t optimizer = 0;
   std::string element = {};  // of a tensor that is no parameter: "input.0"
+  bool is_buffer = false;
 };
 
 // The finalizer of SplitMix64: mixes all bits.

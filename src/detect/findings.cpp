@@ -42,6 +42,8 @@ Stage stage_of(Quantity quantity) {
   switch (quantity) {
     case Quantity::weight_before:
       return Stage::weights;
+    case Quantity::buffer:
+      return Stage::forward;
     case Quantity::grad_unreduced:
       return Stage::grad_unreduced;
     case Quantity::grad_reduced:
@@ -72,7 +74,10 @@ std::string tensor_text(const Tensor& tensor) {
 
 std::string tensors_text(const std::vector<Tensor>& tensors, const Finding& finding) {
   constexpr std::size_t kShown = 3;
-  if (finding.tensors.size() == tensors.size() && finding.tensors.size() > 1) {
+  const auto is_of_all = [&](const Tensor& one) { return !one.is_buffer; };
+  const auto is_one = [&](std::uint32_t tensor) { return is_of_all(tensors[tensor]); };
+  const auto all = static_cast<std::size_t>(std::ranges::count_if(tensors, is_of_all));
+  if (all > 1 && finding.tensors.size() == all && std::ranges::all_of(finding.tensors, is_one)) {
     if (finding.tensors.size() == 2) return "both tensors";
     return "all " + grouped(static_cast<std::int64_t>(finding.tensors.size())) + " tensors";
   }

@@ -46,7 +46,10 @@ void Parameters::add(const Series& series) {
   if (quantity < 0 || series.element.empty() == is_update) return;
   const auto [at, is_new] = known_.try_emplace({series.optimizer, series.chunk, series.name},
                                                static_cast<std::uint32_t>(tensors_.size()));
-  if (is_new) tensors_.push_back({series.name, series.chunk, series.optimizer});
+  if (is_new) {
+    const bool is_buffer = quantity == static_cast<int>(Quantity::buffer);
+    tensors_.push_back({series.name, series.chunk, series.optimizer, {}, is_buffer});
+  }
   use.quantity = quantity;
   use.tensor = at->second;
   use.dtype = series.dtype;

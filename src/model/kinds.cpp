@@ -28,6 +28,7 @@ constexpr std::array kTable = {
     fixed(kind::kParamOrigin, "weights"),
     fixed(kind::kParamUpdated, "weights"),
     Kind{.name = kind::kUpdate, .group = "", .is_state = false, .in_all = false},
+    Kind{.name = kind::kBuffer, .group = "", .is_state = false, .in_all = false},
     Kind{.name = kind::kInput, .group = "", .is_state = false, .in_all = false},
     Kind{.name = kind::kInputEntropy, .group = "", .is_state = false, .in_all = false},
     Kind{.name = kMoments, .group = kMoments, .is_state = true, .in_all = true},

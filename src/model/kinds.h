@@ -10,6 +10,8 @@
 namespace trainmon {
 
 namespace kind {
+// Of the model at the end of a step: its tensors that are no parameters.
+inline constexpr std::string_view kBuffer = "buffer";
 // Of a forward of the whole model: each tensor that it is given, and the entropy of its ids.
 inline constexpr std::string_view kInput = "input";
 inline constexpr std::string_view kInputEntropy = "input_entropy";
@@ -25,11 +27,11 @@ struct Kind {
 // the entry "moments" stands for all of it, and the usual names can be asked for one by one.
 std::span<const Kind> kind_table();
 
-// The kinds that obey equations, in the order in which a step makes them: of those checks are
-// taken.
-inline constexpr std::array<std::string_view, 8> kCheckedKinds = {
-    kind::kParamOrigin, kind::kGradUnreduced, kind::kGradReduced, "exp_avg",
-    "exp_avg_sq",       "momentum_buffer",    kind::kUpdate,      kind::kParamUpdated};
+// The kinds that obey equations, in the order in which a step makes them, and buffers: of those
+// checks are taken.
+inline constexpr std::array<std::string_view, 9> kCheckedKinds = {
+    kind::kParamOrigin, kind::kGradUnreduced, kind::kGradReduced,  "exp_avg",    "exp_avg_sq",
+    "momentum_buffer",  kind::kUpdate,        kind::kParamUpdated, kind::kBuffer};
 // What `checks` adds to the kinds that are asked for: the groups that have those above, the input
 // and its entropy.
 std::span<const std::string_view> kinds_of_checks();

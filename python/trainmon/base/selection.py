@@ -28,7 +28,7 @@ class SelectionBase:
         """Whether this element of a watched module gets rows of this kind."""
         return True
 
-    def _takes(self, *names: str) -> bool:
+    def takes_name(self, *names: str) -> bool:
         return any(_core.name_selected(as_text(name), self.include, self.exclude) for name in names)
 
     def _check(self, names: set[str], not_covered) -> None:

@@ -87,6 +87,10 @@ class Adapter(AdapterBase):
 
     def _kinds(self, asked: list[str]) -> set[str]:
         kinds = set(_core.expand_kinds(asked))
+        if "buffer" in kinds:
+            kinds.discard("buffer")
+            why = "MindSpore keeps such tensors as parameters: the group weights has them"
+            self.coverage.not_covered("buffer", why)
         if "grad_unreduced" not in asked and not self.reduces:
             kinds.discard("grad_unreduced")  # nothing is reduced: the values of grad_reduced
         if foreign := sorted(kinds & set(NOT_HERE)):

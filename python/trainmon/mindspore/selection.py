@@ -16,7 +16,7 @@ class Selection(SelectionBase):
         super().__init__(config, ("include", "exclude"), "cell")
 
     def parameter(self, parameter) -> bool:
-        return self._takes(parameter.name)
+        return self.takes_name(parameter.name)
 
     def everything(self, root: nn.Cell, chunk: int) -> Iterator[tuple[str, nn.Cell]]:
         """(label, cell) of all that can be called."""
@@ -26,7 +26,9 @@ class Selection(SelectionBase):
 
     def cells(self, root: nn.Cell, chunk: int) -> Iterator[tuple[str, nn.Cell]]:
         """(label, cell) of those whose tensors are watched."""
-        return ((name, cell) for name, cell in self.everything(root, chunk) if self._takes(name))
+        return (
+            (name, cell) for name, cell in self.everything(root, chunk) if self.takes_name(name)
+        )
 
     def inputs(self, watched, args: tuple, kwargs: dict) -> list[tuple]:
         """(element, tensor) of what a cell is given."""

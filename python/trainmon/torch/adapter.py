@@ -11,6 +11,7 @@ from trainmon.base.parts import Part
 from trainmon.base.rows import elsewhere
 from trainmon.torch.control import Control
 from trainmon.torch.coverage import Coverage
+from trainmon.torch.expected_rows import rows_per_step
 from trainmon.torch.features.choice import KINDS as FEATURES
 from trainmon.torch.full_steps import FullSteps
 from trainmon.torch.hooks import dynamo
@@ -22,6 +23,7 @@ from trainmon.torch.measuring.ops import all_elsewhere
 from trainmon.torch.measuring.own_time import OwnTime
 from trainmon.torch.modules import compiled, gradient_edges
 from trainmon.torch.modules.activations import Activations
+from trainmon.torch.modules.buffers import Buffers
 from trainmon.torch.modules.inputs import Inputs
 from trainmon.torch.modules.selection import Selection
 from trainmon.torch.parameters.announced_edits import announce_edits
@@ -102,7 +104,7 @@ class Adapter(DuringTraining):
     def _selection(self, config: dict) -> Selection:
         return Selection(config, self.names)
 
-    def _selected_modules(self, everything: bool = False) -> list[tuple]:
+    def selected_modules(self, everything: bool = False) -> list[tuple]:
         """(chunk, name, module) for activations; all of them for features, which choose."""
         found: list[tuple] = []
         seen: set[int] = set()
@@ -133,43 +135,8 @@ class Adapter(DuringTraining):
             self.coverage.not_covered(kind, "watch() without an optimizer")
         return kinds
 
-    def parameter_rows(self) -> list[tuple[str, list, int]]:
-        """(kind, parameters that have rows of it, rows of each in a step); "moments" is all state of
-        the optimizers together, taken for two tensors."""
-        micro = self.config["grad_acc_steps"] or 1
-        selected = [p for p in self.parameters if p.selected]
-        trained = [p for p in selected if p.tensor.requires_grad]
-        table = (
-            ("grad_unreduced", trained, micro),
-            ("grad_micro", trained, micro),
-            ("grad_reduced", trained, 1),
-            ("mg_direction", trained, 1),
-            ("update", trained, 1),
-            ("update_ratio", trained, 2),  # histograms of two elements
-            ("param_origin", selected, 1),
-            ("param_updated", selected, 1),
-        )
-        rows = [line for line in table if line[0] in self.kinds]
-        return rows + [("moments", trained, 2)] if self.wants_state else rows
-
-    def features_rows(self) -> dict[str, int]:
-        """Rows of a step, by kind of FEATURES."""
-        if not (wanted := self.kinds & FEATURES):
-            return {}
-        modules = self._selected_modules(everything=True)
-        micro = self.config["grad_acc_steps"] or 1
-        return {
-            kind: self._features(None, {kind}).rows_per_step(modules, micro)
-            for kind in sorted(wanted)
-        }
-
     def _rows_per_step(self) -> int:
-        micro = self.config["grad_acc_steps"] or 1
-        rows = sum(len(parameters) * times for _, parameters, times in self.parameter_rows())
-        rows += len(self.roots) * micro * len({"input", "input_entropy"} & self.kinds)
-        if per_module := 2 * len({"actv", "actv_grad"} & self.kinds):
-            rows += len(self._selected_modules()) * per_module * micro
-        return rows + sum(self.features_rows().values())
+        return rows_per_step(self)
 
     def wants(self, kind: str) -> bool:
         return kind in self.kinds or "moments" in self.kinds
@@ -194,7 +161,7 @@ class Adapter(DuringTraining):
         self.late = Late(core, Part(core, "late values"), config["eps"], config["checks"])
         self.backward = Backward(self._part("backward"), self._backward_ended)
         self.lasting = len(self.parts)
-        self.activations = self.features = self.stacks = self.inputs = None
+        self.activations = self.features = self.stacks = self.inputs = self.buffers = None
         self.tree: Tree | None = None  # where modules are watched: those that were looked for hooks
         self.collectives = self.in_flight = None
         self.has_recorder = core.has_recorder
@@ -238,6 +205,8 @@ class Adapter(DuringTraining):
         if "input" in self.kinds:
             self.inputs = Inputs(self, self._part("inputs"))
             self.inputs.install(self.handles)
+        if "buffer" in self.kinds:
+            self.buffers = Buffers(self)
         announce_edits(self)
         self._install_modules()
         if "cc" in self.kinds:
@@ -279,7 +248,7 @@ class Adapter(DuringTraining):
             self.registry.remove()
         for wrapper in self.wrappers:
             wrapper.unhooked()
-        self.activations = self.features = self.stacks = self.inputs = None
+        self.activations = self.features = self.stacks = self.inputs = self.buffers = None
         self.registry = self.tree = None
         self.collectives = self.in_flight = None
         self.last_frame = None
@@ -331,7 +300,7 @@ class Adapter(DuringTraining):
         if not parts:
             return
         self.tree = Tree(self.roots, self.names)
-        found = [(part, self._selected_modules(everything)) for part, everything in parts]
+        found = [(part, self.selected_modules(everything)) for part, everything in parts]
         kept = {id(module): module for _, modules in found for _, _, module in modules}
         for module in self.handles.leave({id(root): root for root in self.roots}, kept):
             for part, _ in parts:
@@ -343,6 +312,8 @@ class Adapter(DuringTraining):
     def model_changed(self) -> None:
         """Parameters or modules of the model are others: for what keeps some by object."""
         self.selection.model_changed()
+        if self.buffers is not None:
+            self.buffers.forget()
         for optimizer in self.no_optimizers:
             optimizer.model_changed(self.roots)
 

@@ -10,7 +10,9 @@ from torch import Tensor
 
 from trainmon.base.names import listed
 from trainmon.torch.adapter import Adapter
+from trainmon.torch.expected_rows import features_rows, parameter_rows
 from trainmon.torch.features.choice import KINDS as FEATURES
+from trainmon.torch.modules.buffers import buffers_of
 from trainmon.torch.rehearsal import KINDS as OF_MODULES
 from trainmon.torch.rehearsal import CannotRehearse, Row, rehearse, rows_of_inputs
 from trainmon.torch.speed import Speed
@@ -60,8 +62,9 @@ class Expectation:
         self.tried: dict[tuple, list] = {}  # what optimizers keep, by what it follows from
         self.device = next((p.tensor.device for p in adapter.parameters), torch.device("cpu"))
         self._of_parameters()
+        self._of_buffers()
         self._of_modules(inputs)
-        for kind, rows in adapter.features_rows().items():
+        for kind, rows in features_rows(adapter).items():
             if rows:
                 self.kinds[kind] = Expected(kind, rows=rows, seconds=None)
         unknown = sorted(adapter.kinds & {"cc", "stack"})
@@ -88,7 +91,7 @@ class Expectation:
         }
         for parameter in adapter.parameters:
             parameter.stepped = adapter.wrappers[parameter.chunk].stepped(parameter)
-        for kind, parameters, times in adapter.parameter_rows():
+        for kind, parameters, times in parameter_rows(adapter):
             for parameter in parameters:
                 local = self._local(parameter)
                 if local is None or not adapter.selection.takes_parameter(parameter, kind):
@@ -99,6 +102,14 @@ class Expectation:
                 name = f"{parameter.chunk} {parameter.name}"
                 size = local.numel() * local.element_size() * READS.get(kind, 1)
                 self._of(kind).add(Row(kind, name, "", local.dtype, local.numel(), size), times)
+
+    def _of_buffers(self) -> None:
+        found = buffers_of(self.adapter) if "buffer" in self.adapter.kinds else []
+        for chunk, name, tensor, _, _ in found:
+            if tensor is not None:
+                size = tensor.numel() * tensor.element_size()
+                row = Row("buffer", f"{chunk} {name}", "", tensor.dtype, tensor.numel(), size)
+                self._of("buffer").add(row)
 
     def _local(self, parameter) -> Tensor | None:
         """What this rank has of it, nothing but its shape being asked for."""

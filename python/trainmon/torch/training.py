@@ -55,6 +55,17 @@ class DuringTraining(AdapterBase):
             self.add_series(kind="input_entropy", dtype="float64", **place),
         )
 
+    def buffer_series(self, name, chunk, tensor) -> int:
+        """`tensor` is None where the module makes it later; its rows have their dtype."""
+        return self.add_series(
+            kind="buffer",
+            name=name,
+            chunk=chunk,
+            optimizer=self.clock.index,
+            dtype="float32" if tensor is None else dtype_name(tensor),
+            replication="independent",
+        )
+
     def timed(self, hook):
         return hook if self.own_time is None else self.own_time.hook(hook)
 

@@ -353,7 +353,7 @@ TEST(Collector, AMaskIsNotBad) {
   EXPECT_EQ(flags_of("actv", {&masked, &nan})[1] & flag::kNonFinite, flag::kNonFinite);
   EXPECT_EQ(flags_of("actv", {&both, &masked})[1], flag::kMasked);
   EXPECT_EQ(flags_of("actv", {&finite, &both})[1], kFirst);
-  for (const char* const weight : {"param_origin", "param_updated"}) {
+  for (const char* const weight : {"param_origin", "param_updated", "buffer"}) {
     EXPECT_EQ(flags_of(weight, {&both, nullptr, &masked}), (Flags{kFirst, flag::kMasked}));
     EXPECT_EQ(flags_of(weight, {&finite, &both}), (Flags{0, kBad}));
     EXPECT_EQ(flags_of(weight, {&nan})[0] & flag::kNonFinite, flag::kNonFinite);

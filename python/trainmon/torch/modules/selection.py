@@ -33,7 +33,7 @@ class Selection(SelectionBase):
         self.blocks: list[set[str]] | None = None  # by chunk; None: all modules
 
     def parameter(self, parameter) -> bool:
-        return self._takes(parameter.name, *parameter.aliases)
+        return self.takes_name(parameter.name, *parameter.aliases)
 
     def decide(self, roots: list[nn.Module], not_covered) -> None:
         """Before modules() is asked: whether it gives blocks alone. The answer stays."""
@@ -49,7 +49,7 @@ class Selection(SelectionBase):
         if which == "auto" and count <= MOST_MODULES:
             return
         names = [
-            {self._within(chunk, name) for name in blocks_of(root)}
+            {self.within(chunk, name) for name in blocks_of(root)}
             for chunk, root in enumerate(roots)
         ]
         chosen = sum(name in within for one, within in zip(found, names) for name, _ in one)
@@ -71,14 +71,14 @@ class Selection(SelectionBase):
         for name, module in module_names.callable_ones(
             root, seen, not_covered, follows_compiled=follows
         ):
-            name = self._within(chunk, name)
-            if self._takes(name) and (self.blocks is None or name in self.blocks[chunk]):
+            name = self.within(chunk, name)
+            if self.takes_name(name) and (self.blocks is None or name in self.blocks[chunk]):
                 yield name, module
 
     def everything(self, root: nn.Module, chunk: int, seen: set[int], not_covered) -> Iterator:
         """(label, module) of all that can be called."""
         for name, module in module_names.callable_ones(root, seen, not_covered):
-            yield self._within(chunk, name), module
+            yield self.within(chunk, name), module
 
     def inputs(self, watched, args: tuple, kwargs: dict) -> list[tuple]:
         """(element, tensor) of what a module is given."""
@@ -90,8 +90,11 @@ class Selection(SelectionBase):
     def check(self, parameters, roots, not_covered) -> None:
         names = {name for p in parameters for name in (p.name, *p.aliases)}
         for chunk, root in enumerate(roots):
-            names.update(self._within(chunk, name) for name, _ in module_names.named(root))
+            for name, module in module_names.named(root):
+                names.add(self.within(chunk, name))
+                keys = (module_names.within(name, key) for key in module._buffers)
+                names.update(self.within(chunk, key) for key in keys)
         self._check(names, not_covered)
 
-    def _within(self, chunk: int, name: str) -> str:
+    def within(self, chunk: int, name: str) -> str:
         return module_names.within(self.chunks[chunk], name) if self.chunks else name

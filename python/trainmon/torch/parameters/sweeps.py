@@ -138,9 +138,9 @@ class Sweeps:
                 gradients = [getattr(t, "main_grad", t.grad) for t in tensors]
                 held = [(s, g) for s, g in zip(series, gradients) if g is not None]
                 series, gradients = [s for s, _ in held], [g for _, g in held]
-                self._sweep(series, *wrapper.locals(gradients), flags, scale)
+                self.sweep(series, *wrapper.locals(gradients), flags, scale)
                 continue
-            self._sweep(series, *wrapper.locals(tensors, attribute), flags, scale)
+            self.sweep(series, *wrapper.locals(tensors, attribute), flags, scale)
 
     def read_given(self, kind: str, found: list[tuple]) -> None:
         """The same of values that somebody gave: (parameter, its value)."""
@@ -153,7 +153,7 @@ class Sweeps:
         series_of = self.registry.series_of
         found = [(p, v) for p, v in zip(parameters, values, strict=True) if v is not None]
         series = [series_of(parameter, kind, value) for parameter, value in found]
-        self._sweep(series, [value for _, value in found], None, flags, scale)
+        self.sweep(series, [value for _, value in found], None, flags, scale)
 
     def read_state(self) -> None:
         """Every tensor of the parameter's shape that the optimizer keeps for it, under its key.
@@ -165,7 +165,7 @@ class Sweeps:
         flags = BEFORE_STEP if self.adapter.state_before else 0
         groups = self._ordered_state() or self._found_state()
         for chunk, (series, tensors) in groups.items():
-            self._sweep(series, *self.adapter.wrappers[chunk].locals(tensors), flags)
+            self.sweep(series, *self.adapter.wrappers[chunk].locals(tensors), flags)
 
     def _ordered_state(self) -> dict | None:
         """By chunk (series, tensors), if the optimizer's state has the order of the step before and
@@ -246,7 +246,8 @@ class Sweeps:
             found, _ = wrapper.locals([parameter.stepped])
         return found[0] is not None and value.shape == found[0].shape
 
-    def _sweep(self, series, tensors: list, attribute: str | None, flags: int, scale=None) -> None:
+    def sweep(self, series, tensors: list, attribute: str | None, flags: int, scale=None) -> None:
+        """Rows of the open window. What is None has none."""
         adapter, steps = self.adapter, self.steps
         missed = adapter.sweep(adapter.handle, series, tensors, attribute, flags, scale)
         if missed:

@@ -1,0 +1,83 @@
+// A buffer is what the step before left, or what the forward made of it: no equation tells which.
+#include "detect/buffers.h"
+
+#include <algorithm>
+#include <string>
+
+namespace trainmon::detect {
+namespace {
+
+constexpr std::int64_t kUsual = 8;  // steps
+
+// nullptr where the step before has none that this one can be compared with.
+const Observation* before_of(const Window& window, const Observation& one) {
+  if (window.before == nullptr) return nullptr;
+  const Observation* const before = window.before->find(one.tensor, Quantity::buffer, one.rank);
+  const bool is_told = before != nullptr && are_comparable(*before, one) &&
+                       before->dtype == one.dtype && !window.has_edit(*before, one);
+  return is_told ? before : nullptr;
+}
+
+}  // namespace
+
+void Buffers::check(const Window& window, Findings& found) {
+  const std::vector<Observation>& all = window.now.all();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (all[i].quantity != Quantity::buffer) continue;
+    const Ranks ranks = window.now.of(all[i].tensor, Quantity::buffer);
+    const bool is_told = check_ranks(window, ranks, found);
+    for (const Observation* one : ranks) check_change(window, *one, is_told, found);
+    i += ranks.size() - 1;
+  }
+}
+
+bool Buffers::check_ranks(const Window& window, const Ranks& ranks, Findings& found) {
+  if (window.ranks.size() < 2) return false;
+  OfTensor& seen = tensors_[ranks.front()->tensor];
+  const auto is_told = [&](const Observation* one) {
+    return are_comparable(*one, *ranks.front()) && before_of(window, *one) != nullptr;
+  };
+  if (ranks.size() != window.ranks.size() || !std::ranges::all_of(ranks, is_told)) {
+    seen.alike = 0;
+    return false;
+  }
+  if (are_all_equal(ranks)) {
+    ++seen.alike;
+    return false;
+  }
+  const std::int64_t alike = std::exchange(seen.alike, 0);
+  if (alike < kUsual) return false;
+  if (std::exchange(seen.is_said, true)) return true;
+  Finding one =
+      window.finding(Check::replicas, Stage::forward, ranks.front()->rank, {ranks.front()->tensor});
+  one.evidence = evidence_of_bits(ranks);
+  one.certain = false;
+  name_odd_ranks(ranks, one);
+  one.text = "the buffer differs between ranks, which had the same in " + std::to_string(kUsual) +
+             " steps in a row";
+  found.add(std::move(one));
+  return true;
+}
+
+void Buffers::check_change(const Window& window, const Observation& one, bool is_told,
+                           Findings& found) {
+  OfRank& seen = ranks_[{one.rank, one.tensor}];
+  const Observation* const before = before_of(window, one);
+  if (before == nullptr) {
+    seen.still = 0;
+    return;
+  }
+  if (are_equal(*before, one)) {
+    ++seen.still;
+    return;
+  }
+  const std::int64_t still = std::exchange(seen.still, 0);
+  if (still < kUsual || std::exchange(seen.is_said, true) || is_told) return;
+  Finding finding = window.finding(Check::gap, Stage::forward, one.rank, {one.tensor});
+  finding.evidence = evidence_of_bits({before, &one});
+  finding.certain = false;
+  finding.text = "the buffer changed, and had not in " + std::to_string(kUsual) + " steps in a row";
+  found.add(std::move(finding));
+}
+
+}  // namespace trainmon::detect
