@@ -14,7 +14,16 @@ import log_decoder
 import models
 import trainmon
 
-EVERYTHING = ["grads", "grad_micro", "weights", "moments", "activations", "update", "mg_direction"]
+EVERYTHING = [
+    "grads",
+    "grad_micro",
+    "weights",
+    "moments",
+    "activations",
+    "update",
+    "mg_direction",
+    "buffer",
+]
 SCALAR = "mg_direction"  # its row is one number, read from all elements
 
 
