@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from trainmon.base.names import as_valid
 from trainmon.reading import FLAGS, RunTable
 
 if TYPE_CHECKING:
@@ -272,4 +273,7 @@ def labels_of(
     columns = {part: table[part][rows] for part in parts} | (instead or {})
     texts = {part: [show.get(part, str)(v) for v in column] for part, column in columns.items()}
     shown = [part for part in parts if len(np.unique(np.array(texts[part], dtype=object))) > 1]
-    return [" ".join(filter(None, line)) for line in zip(*(texts[p] for p in shown or ["name"]))]
+    return [
+        as_valid(" ".join(filter(None, line)))
+        for line in zip(*(texts[p] for p in shown or ["name"]))
+    ]

@@ -32,6 +32,7 @@ from trainmon.arguments import (
     taken,
     what_there_is,
 )
+from trainmon.base.names import as_valid
 from trainmon.checks.selection import rank_numbers
 from trainmon.reading import RowsByKind, RunTable, _checked_stats
 
@@ -84,10 +85,6 @@ def _arrow(ranked: dict, stats: Iterable[str], float32: bool):
     return pa.table(out)
 
 
-def _valid(text: str) -> str:
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-
-
 def _codes(column):
     return column[0] if isinstance(column, tuple) else column
 
@@ -99,7 +96,7 @@ def _ranked(column):
     import numpy as np
 
     codes, texts = column
-    valid = [_valid(text) for text in texts]
+    valid = [as_valid(text) for text in texts]
     if not valid:
         return codes, []
     unique, place = np.unique(np.array(valid, dtype=object), return_inverse=True)
@@ -230,7 +227,7 @@ def write_declared(declared: dict, path: Path) -> None:
         absent = {"value": "number", "text": "text"}.get(name)
         mask = None if absent is None else declared["type"] != absent
         texts = column.dtype == object
-        out[name] = pa.array([_valid(t) for t in column] if texts else column, mask=mask)
+        out[name] = pa.array([as_valid(t) for t in column] if texts else column, mask=mask)
     pq.write_table(pa.table(out), path, compression="zstd", compression_level=LEVEL)
 
 
@@ -285,7 +282,7 @@ def _write_merged(run, which, beside, float32, reader, show) -> tuple[int, RunTa
 
 
 def _part(beside: Path, kind: str, rank: int) -> Path:
-    folder = beside / f"kind={urllib.parse.quote(kind, safe='')}" / f"rank={rank}"
+    folder = beside / f"kind={urllib.parse.quote(as_valid(kind), safe='')}" / f"rank={rank}"
     folder.mkdir(parents=True)
     return folder / "part-0.parquet"
 

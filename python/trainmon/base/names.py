@@ -11,6 +11,11 @@ def as_text(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
+def as_valid(name: str) -> str:
+    """A name as readers give it, for libraries that take UTF-8 alone: its other bytes are written out."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 def listed(names: Iterable[str]) -> str:
     names = list(names)
     text = ", ".join(name or "model" for name in names[:10])
