@@ -149,9 +149,10 @@ class Monitor {
   // `checks` is empty, or has one for each row, or none of it; its seq is filled in.
   void fulfil(std::int64_t ticket, std::span<const RowState> states,
               std::span<const std::optional<RowCheck>> checks = {});
-  // The index in the full tensor of the first element of a tensor of so many, where a check of it
-  // is taken. nullopt without the configuration's `checks`, and of a series that has none.
-  std::optional<std::int64_t> checked_from(SeriesId series, std::int64_t elements) const;
+  // The index in the full tensor of the first element of a tensor, where a check of it is taken.
+  // nullopt without the configuration's `checks`, of a series that has none, and of an expanded
+  // view of more than 16 million elements that are mostly the same. Its data are not looked at.
+  std::optional<std::int64_t> checked_from(SeriesId series, const TensorView& tensor) const;
   // On the clock's open window, or on this one of it.
   void add_scalar(std::string_view name, double value,
                   std::optional<std::int64_t> window = std::nullopt);

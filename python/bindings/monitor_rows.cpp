@@ -128,8 +128,20 @@ void bind_rows(MonitorClass& monitor) {
            nb::arg("bytes"), "'' or why tensors of this CUDA device are not measured by kernels")
       .def("seal_late", &Monitor::seal_late)
       .def("fulfil", &fulfil)
-      .def("checked_from", &Monitor::checked_from, nb::arg("series"), nb::arg("elements"),
-           "the index of the first element in the full tensor, where a check is taken, else None")
+      .def(
+          "checked_from",
+          [](const Monitor& self, SeriesId series, const std::vector<std::int64_t>& sizes,
+             const std::vector<std::int64_t>& strides) {
+            if (sizes.size() != strides.size())
+              throw std::invalid_argument("strides: not of sizes");
+            TensorView tensor;
+            tensor.ndim = static_cast<int>(sizes.size());
+            tensor.sizes = sizes.data();
+            tensor.strides = strides.data();
+            return self.checked_from(series, tensor);
+          },
+          nb::arg("series"), nb::arg("sizes"), nb::arg("strides"),
+          "the index of the first element in the full tensor, where a check is taken, else None")
       .def("add_scalar", &Monitor::add_scalar, nb::arg("name"), nb::arg("value"),
            nb::arg("window") = nb::none())
       .def("observe_direction", &observe_direction, nb::arg("series"), nb::arg("a"), nb::arg("b"),

@@ -12,6 +12,7 @@
 #include "stats/check.h"
 #include "stats/divide.h"
 #include "stats/entropy.h"
+#include "stats/layout.h"
 #include "stats/sample.h"
 #include "stats/update.h"
 
@@ -108,21 +109,23 @@ void Collector::observe_scaled(SeriesId series, const TensorView& tensor, double
   add(row);
 }
 
-std::optional<std::int64_t> Collector::checked_from(SeriesId series, std::int64_t elements) const {
-  if (!options_.checks) return std::nullopt;
-  return series_.check_from(series, elements);
+// A check has another look at each element of an expanded view, where its state needs one.
+std::optional<std::int64_t> Collector::checked_from(SeriesId series,
+                                                    const TensorView& tensor) const {
+  if (!options_.checks || is_mostly_repeated(tensor)) return std::nullopt;
+  return series_.check_from(series, element_count(tensor));
 }
 
 // Of gradients only the sum of squares is known: nothing is held against a sketch of theirs. Nor is
-// anything held against that of an input.
+// anything held against that of an input or a buffer.
 bool Collector::has_sketch(SeriesId series) const {
   const std::string& kind = series_.at(series).kind;
-  return kind != "exp_avg_sq" && kind != kind::kInput;
+  return kind != "exp_avg_sq" && kind != kind::kInput && kind != kind::kBuffer;
 }
 
 void Collector::add_checked(Row& row, const TensorView& tensor, double scale) {
   const double eps = options_.eps * scale;
-  const auto first = checked_from(row.key.series, element_count(tensor));
+  const auto first = checked_from(row.key.series, tensor);
   Check check;
   row.state = first ? measure(tensor, *first, check, eps, options_.threads)
                     : measure(tensor, eps, options_.threads);
@@ -139,11 +142,13 @@ void Collector::observe_input(SeriesId series, SeriesId entropy, const TensorVie
   Row row = row_of(series, tensor.dtype, {tensor.sizes, static_cast<std::size_t>(tensor.ndim)},
                    address, 0);
   Check check;
-  row.state = measure(tensor, 0, check, options_.eps, options_.threads);
+  const bool is_checked = checked_from(row.key.series, tensor).has_value();
+  row.state = is_checked ? measure(tensor, 0, check, options_.eps, options_.threads)
+                         : measure(tensor, options_.eps, options_.threads);
   if (row.state.neg_infs > 0 && row.state.nans == 0 && row.state.pos_infs == 0) return;
   RowCheck taken;
   taken.fingerprint = check.fingerprint;
-  options_.checks ? add(row, taken) : add(row);
+  is_checked ? add(row, taken) : add(row);
   const std::optional<double> bits = token_entropy(tensor);
   if (!bits) return;
   observe_at(entropy, {.data = &*bits, .dtype = DType::float64}, address, 0);

@@ -112,8 +112,9 @@ class Collector {
   // rows.
   bool fulfil(std::int64_t ticket, std::span<const RowState> states,
               std::span<const std::optional<RowCheck>> checks = {});
-  // The index in the full tensor of the first of so many elements, where a check is taken of them.
-  std::optional<std::int64_t> checked_from(SeriesId series, std::int64_t elements) const;
+  // The index in the full tensor of the first element, where a check is taken. The tensor's data
+  // are not looked at.
+  std::optional<std::int64_t> checked_from(SeriesId series, const TensorView& tensor) const;
   // Not of a name that scalar_names() does not take.
   void add_scalar(std::string_view name, double value,
                   std::optional<std::int64_t> window = std::nullopt);

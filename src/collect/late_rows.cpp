@@ -83,7 +83,7 @@ bool Collector::observe_on_device(DeviceSweep& sweep, SeriesId series, const Ten
 
 void Collector::add_check(DeviceSweep& sweep, const TensorView& tensor) const {
   const SeriesId series = sweep.rows.back().key.series;
-  const auto first = series_.check_from(series, element_count(tensor));
+  const auto first = checked_from(series, tensor);
   if (!first) return;
   const std::int32_t place = cuda::add_check(tensor, *first, sweep.pieces);
   if (place == cuda::kNoCheck) return;

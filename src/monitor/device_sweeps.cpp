@@ -97,8 +97,8 @@ std::int64_t Monitor::seal_late() {
   return ticket;
 }
 
-std::optional<std::int64_t> Monitor::checked_from(SeriesId series, std::int64_t elements) const {
-  return state_->collector.checked_from(series, elements);
+std::optional<std::int64_t> Monitor::checked_from(SeriesId series, const TensorView& tensor) const {
+  return state_->collector.checked_from(series, tensor);
 }
 
 void Monitor::fulfil(std::int64_t ticket, std::span<const RowState> states,

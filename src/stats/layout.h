@@ -37,6 +37,10 @@ Layout c_order_of(const TensorView& tensor);
 // the CPU or has elements but no data.
 Layout checked_layout(const TensorView& tensor);
 
+// Whether an expanded view has so many elements that one look at each would take seconds: more than
+// 16 million, and eight times as many as differ.
+bool is_mostly_repeated(const TensorView& tensor);
+
 // Copies elements [begin, begin + n) of the layout's order to `to`. Strides may have any sign here.
 void copy_elements(const Layout& layout, std::int64_t begin, std::int64_t n, std::byte* to);
 

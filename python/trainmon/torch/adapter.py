@@ -206,7 +206,7 @@ class Adapter(DuringTraining):
             self.inputs = Inputs(self, self._part("inputs"))
             self.inputs.install(self.handles)
         if "buffer" in self.kinds:
-            self.buffers = Buffers(self)
+            self.buffers = Buffers(self, self._part("buffers"))
         announce_edits(self)
         self._install_modules()
         if "cc" in self.kinds:

@@ -12,7 +12,7 @@ from trainmon.base.names import listed
 from trainmon.torch.adapter import Adapter
 from trainmon.torch.expected_rows import features_rows, parameter_rows
 from trainmon.torch.features.choice import KINDS as FEATURES
-from trainmon.torch.modules.buffers import buffers_of
+from trainmon.torch.modules.buffers import tensors_of
 from trainmon.torch.rehearsal import KINDS as OF_MODULES
 from trainmon.torch.rehearsal import CannotRehearse, Row, rehearse, rows_of_inputs
 from trainmon.torch.speed import Speed
@@ -104,12 +104,11 @@ class Expectation:
                 self._of(kind).add(Row(kind, name, "", local.dtype, local.numel(), size), times)
 
     def _of_buffers(self) -> None:
-        found = buffers_of(self.adapter) if "buffer" in self.adapter.kinds else []
-        for chunk, name, tensor, _, _ in found:
-            if tensor is not None:
-                size = tensor.numel() * tensor.element_size()
-                row = Row("buffer", f"{chunk} {name}", "", tensor.dtype, tensor.numel(), size)
-                self._of("buffer").add(row)
+        found = tensors_of(self.adapter) if "buffer" in self.adapter.kinds else []
+        for chunk, name, tensor in found:
+            size = tensor.numel() * tensor.element_size()
+            row = Row("buffer", f"{chunk} {name}", "", tensor.dtype, tensor.numel(), size)
+            self._of("buffer").add(row)
 
     def _local(self, parameter) -> Tensor | None:
         """What this rank has of it, nothing but its shape being asked for."""

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from trainmon.torch.features.choice import KINDS as FEATURES
-from trainmon.torch.modules.buffers import buffers_of
+from trainmon.torch.modules.buffers import tensors_of
 
 
 def rows_per_step(adapter) -> int:
@@ -11,7 +11,7 @@ def rows_per_step(adapter) -> int:
     rows = sum(len(parameters) * times for _, parameters, times in parameter_rows(adapter))
     rows += len(adapter.roots) * micro * len({"input", "input_entropy"} & adapter.kinds)
     if "buffer" in adapter.kinds:
-        rows += len(buffers_of(adapter))
+        rows += len(tensors_of(adapter))
     if per_module := 2 * len({"actv", "actv_grad"} & adapter.kinds):
         rows += len(adapter.selected_modules()) * per_module * micro
     return rows + sum(features_rows(adapter).values())

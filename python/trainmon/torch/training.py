@@ -56,13 +56,13 @@ class DuringTraining(AdapterBase):
         )
 
     def buffer_series(self, name, chunk, tensor) -> int:
-        """`tensor` is None where the module makes it later; its rows have their dtype."""
+        """`tensor` may be None, where the module makes it later; rows have the dtype of what there is then."""
         return self.add_series(
             kind="buffer",
             name=name,
             chunk=chunk,
             optimizer=self.clock.index,
-            dtype="float32" if tensor is None else dtype_name(tensor),
+            dtype=dtype_name(tensor) if isinstance(tensor, torch.Tensor) else "float32",
             replication="independent",
         )
 

@@ -149,7 +149,7 @@ TEST(Reference, LateRows) {
   const RowState state = measure(values.view());
   // Of a gradient there is a check, here of a whole tensor (stats/check.h).
   std::optional<RowCheck> check;
-  if (const auto first = monitor.checked_from(weight, 2)) {
+  if (const auto first = monitor.checked_from(weight, values.view())) {
     Check taken;
     measure(values.view(), *first, taken);
     check = row_check(taken);

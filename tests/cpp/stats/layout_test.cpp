@@ -1,4 +1,6 @@
 // Views of every shape against a walk over their indices.
+#include "stats/layout.h"
+
 #include <gtest/gtest.h>
 
 #include <random>
@@ -64,6 +66,22 @@ void check(const View& view, const std::vector<float>& data) {
   EXPECT_NEAR(got.sum_sq, static_cast<double>(want.sum_sq),
               1e-14 * static_cast<double>(want.sum_sq));
   EXPECT_NEAR(got.m2, static_cast<double>(want.m2), 1e-12 * static_cast<double>(want.m2));
+}
+
+TEST(Layout, AnExpandedViewIsMostlyRepeatedBeyond16MillionElementsAndEightTimes) {
+  const auto is_repeated = [](std::vector<std::int64_t> sizes, std::vector<std::int64_t> strides) {
+    return is_mostly_repeated({nullptr, DType::float32, static_cast<int>(sizes.size()),
+                               sizes.data(), strides.data(), Device::cpu, 0, nullptr});
+  };
+  constexpr std::int64_t kMost = 1 << 24;
+  EXPECT_TRUE(is_repeated({kMost + 1}, {0}));
+  EXPECT_FALSE(is_repeated({kMost}, {0}));
+  EXPECT_TRUE(is_repeated({9, kMost}, {0, 1}));
+  EXPECT_FALSE(is_repeated({8, kMost}, {0, 1}));
+  EXPECT_TRUE(is_repeated({std::int64_t{1} << 31, std::int64_t{1} << 31}, {0, 0}));
+  EXPECT_FALSE(is_repeated({0, kMost, 9}, {0, 1, 0}));
+  const std::int64_t many = 9 * kMost;
+  EXPECT_FALSE(is_mostly_repeated({nullptr, DType::float32, 1, &many}));  // dense
 }
 
 TEST(Layout, AnyDenseOrderIsTheSameRun) {

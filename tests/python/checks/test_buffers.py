@@ -106,6 +106,53 @@ def test_buffers_that_come_later_and_modules_that_are_replaced_have_rows(tmp_pat
     assert list(counted) == [1, 2, 3, 4, 5, 6, *range(1, STEPS - 5)]
 
 
+def test_one_tensor_under_two_names_has_a_row_under_the_first_until_they_part(tmp_path):
+    model = Model()
+
+    def before(step):
+        if step == 4:
+            model.head.shared = model.table + 1.0
+        if step == 8:
+            del model.head.shared
+            model.register_buffer("fresh", torch.ones(5))
+
+    run(tmp_path, model, before, steps=12, kinds=["buffer"])
+    rows = trainmon.read(str(tmp_path))
+    steps = {name: list(rows[rows["name"] == name]["step"]) for name in set(rows["name"])}
+    assert steps["head.shared"] == [4, 5, 6, 7]
+    assert steps["fresh"] == [8, 9, 10, 11]
+    assert steps["table"] == list(range(12))
+
+
+def test_what_is_no_tensor_has_no_row_and_the_others_have_theirs(tmp_path):
+    model = Model()
+    model._buffers["number"] = 3
+    model._buffers[7] = torch.ones(2)
+    model._buffers["sparse"] = torch.eye(3).to_sparse()
+    model._buffers["meta"] = torch.ones(3, device="meta")
+    assert run(tmp_path, model, steps=4)["verdict"] is None
+    rows = trainmon.read(str(tmp_path))
+    names = set(rows[rows["kind"] == "buffer"]["name"])
+    assert "7" in names and "table" in names and not names & {"number", "sparse", "meta"}
+    assert len(rows.query("kind == 'grad_reduced' and name == 'head.weight'")) == 4
+
+
+def test_modules_that_are_scripted_have_rows_of_their_buffers(tmp_path):
+    model = nn.Sequential(torch.jit.script(nn.BatchNorm1d(8)), nn.Linear(8, 1))
+    run(tmp_path, model, steps=4)
+    rows = trainmon.read(str(tmp_path)).query("name == '0.num_batches_tracked'")
+    assert list(rows["max"]) == [1, 2, 3, 4]
+
+
+def test_an_expanded_mask_costs_what_its_memory_does(tmp_path):
+    model = Model()
+    model.register_buffer("wide", torch.rand(64).expand(1 << 20, 1 << 20, 64))
+    run(tmp_path, model, steps=3)
+    rows = trainmon.read(str(tmp_path)).query("name == 'wide'")
+    assert list(rows["count"]) == [1 << 46] * 3
+    assert rows["mean"].tolist() == pytest.approx([float(model.wide[0, 0].double().mean())] * 3)
+
+
 @pytest.mark.parametrize("keys", [{"checks": True}, {"kinds": ["grads", "buffer"]}])
 def test_a_table_that_changes_is_noticed_once(tmp_path, keys):
     model = Model()

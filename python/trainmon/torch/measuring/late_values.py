@@ -75,7 +75,7 @@ class Late:
             self.vectors.append(vector)
 
     def _check(self, series: int, tensor: Tensor, scale, state: Tensor) -> Tensor:
-        first = self.core.checked_from(series, tensor.numel())
+        first = self.core.checked_from(series, tensor.shape, tensor.stride())
         if first is None:
             return check_ops.none(state.device, state.dtype)
         return check_ops.check(tensor, first, scale, state.dtype)

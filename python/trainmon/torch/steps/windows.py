@@ -342,7 +342,7 @@ class Steps(_core.Steps):
             return
         buffers = self.adapter.buffers
         if self.recording and buffers is not None and self is self.adapter.clock:
-            self._read(buffers.read)
+            buffers.read()
         scale, found_inf = self.scale, None
         if self.fused is not None:
             scale, found_inf = self.fused[0] if self.fused[0] is not None else scale, self.fused[1]
