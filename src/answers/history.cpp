@@ -13,6 +13,7 @@ namespace {
 
 constexpr double kLeastSpread = 0.01;  // 2 %
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Of ascending numbers.
 double middle_of(std::span<const double> ascending) {
@@ -37,17 +38,20 @@ double History::score(double log) const {
   return std::abs(std::max(log, zero) - center) / spread;
 }
 
+double History::middle() const {
+  return count_ == 0 ? kNone : middle_of({logs_.data(), count_});
+}
+
 double History::usual() const {
-  return count_ == 0 ? kNone : std::pow(10.0, middle_of({logs_.data(), count_}));
+  return std::pow(10.0, middle());
 }
 
-double History::above(double factor) const {
-  if (count_ < kMost) return std::numeric_limits<double>::infinity();
-  return factor * std::pow(10.0, logs_.back());
+double History::highest() const {
+  return count_ < kMost ? kInfinity : logs_.back();
 }
 
-double History::below(double factor) const {
-  return count_ < kMost ? 0.0 : std::pow(10.0, logs_.front()) / factor;
+double History::lowest() const {
+  return count_ < kMost ? -kInfinity : logs_.front();
 }
 
 void History::add(double log) {
@@ -71,7 +75,6 @@ std::optional<double> history_value(const ReadRow& row, const Series& series, St
   if (series.dtype >= DType::int64 || row.state.count == 0 || (row.flags & flag::kNotReady) != 0) {
     return std::nullopt;
   }
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
   if (is_bad(row)) {
     return row.fate == Fate::skipped && is_gradient(series.kind) ? -kInfinity : kInfinity;
   }

@@ -26,12 +26,14 @@ class History {
   // their median absolute deviation, which counts as 0.01 at the least. NaN where fewer than 8
   // are before it.
   double score(double log) const;
-  // The size whose log10 is that median; NaN where none is before.
+  // That median, with -infinity for 0; NaN where none is before.
+  double middle() const;
+  // The size whose log10 it is.
   double usual() const;
-  // The least size that is larger than all 16 before by `factor`; infinite where fewer are before.
-  double above(double factor) const;
-  // The largest size that is smaller than all 16 before by `factor`; 0 where fewer are before.
-  double below(double factor) const;
+  // The largest of all 16 before; infinite where fewer are before.
+  double highest() const;
+  // The least of all 16 before; -infinite where fewer are before.
+  double lowest() const;
   void add(double log);
 
  private:
@@ -50,6 +52,19 @@ struct Unusual {
   double usual = std::numeric_limits<double>::quiet_NaN();  // History::usual() before it
   Row row = {};
   double value = std::numeric_limits<double>::quiet_NaN();
+};
+
+// A row with a finite value, as its line hands it on.
+template <typename Row>
+struct ClosedRow {
+  double log;  // log10 of its size
+  double score;
+  double value;
+  const Row& row;
+  const History& before;
+
+  // For those that are kept: usual() takes a power.
+  Unusual<Row> unusual() const { return {score, before.usual(), row, value}; }
 };
 
 // From this score on a row left its history so far behind as those of healthy trainings do not.
@@ -78,8 +93,8 @@ class LineHistory {
  public:
   // The last of several rows of a step is its value. What is not finite counts wherever it is,
   // and the first such row is the most unusual one. One of a skipped step is so only where there
-  // is no other. closed(Unusual, History before it) is given each finite value, once the next step
-  // begins or the line ends.
+  // is no other. closed(ClosedRow) is given each finite value, once the next step begins or the
+  // line ends.
   template <typename Closed = NotAsked>
   void add(std::int64_t step, double value, const Row& row, const Closed& closed = {}) {
     if (has_bad_) return;
@@ -106,9 +121,9 @@ class LineHistory {
   template <typename Closed>
   void close(const Closed& closed) {
     const double log = std::log10(std::abs(value_));
-    const Unusual<Row> one = {history_.score(log), history_.usual(), row_, value_};
-    closed(one, history_);
-    if (!std::isnan(one.score) && !(one.score <= found_.score)) found_ = one;
+    const ClosedRow<Row> one = {log, history_.score(log), value_, row_, history_};
+    closed(one);
+    if (!std::isnan(one.score) && !(one.score <= found_.score)) found_ = one.unusual();
     history_.add(log);
     has_last_ = false;
   }
@@ -144,12 +159,11 @@ class RankHistories {
     lines_[tensors_.of[series]].add(step, value, row, closed);
   }
   // take(tensor, Unusual) for each tensor with a score, ascending; forgets all. closed(tensor,
-  // Unusual, History) is as closed() of LineHistory.
+  // ClosedRow) is as closed() of LineHistory.
   template <typename Take, typename Closed = NotAsked>
   void end_rank(const Take& take, const Closed& closed = {}) {
     for (std::uint32_t i = 0; i < lines_.size(); ++i) {
-      const Unusual<Row>& found = lines_[i].end(
-          [&](const Unusual<Row>& row, const History& before) { closed(i, row, before); });
+      const Unusual<Row>& found = lines_[i].end([&](const ClosedRow<Row>& one) { closed(i, one); });
       if (!std::isnan(found.score)) take(i, found);
       lines_[i] = {};
     }

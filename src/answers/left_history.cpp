@@ -27,6 +27,8 @@ bool can_tell(std::string_view kind, bool has_gradients) {
   return known->group != "attention" && known->group != "spectral" && known->group != "router";
 }
 
+const double kApartLog = std::log10(LeftLines::kApart);
+
 // Rows of a piece, as much of them as histories need.
 struct RowAhead {
   RowPlace place;
@@ -49,9 +51,8 @@ LeftLines::LeftLines(const std::vector<Series>& series)
 void LeftLines::add(const RowPlace& row, std::uint32_t series, double value,
                     std::int64_t elements) {
   const std::uint32_t tensor = tensors().of[series];
-  histories_.add(
-      series, row.step, value, row,
-      [&](const Unusual<RowPlace>& one, const History& before) { note(tensor, one, before); });
+  histories_.add(series, row.step, value, row,
+                 [&](const ClosedRow<RowPlace>& one) { note(tensor, one); });
   Line& line = lines_[tensor];
   if (line.elements >= 0 && line.elements != elements) {
     line.has_changed = true;
@@ -71,33 +72,34 @@ void LeftLines::forget() {
 }
 
 // Of a batch with fewer samples a norm is another one.
-void LeftLines::note(std::uint32_t tensor, const Unusual<RowPlace>& one, const History& before) {
+void LeftLines::note(std::uint32_t tensor, const ClosedRow<RowPlace>& one) {
   const Line& line = lines_[tensor];
   if (one.row.fate == Fate::skipped) return;
   if (line.has_changed && line.steps < History::kMost) {
     leaving_.erase(tensor);
     return;
   }
-  if (one.score >= kFarBehind && one.usual > 0.0) left_.try_emplace(tensor, one, line.series);
-  if (!is_state_[tensor]) note_stay(tensor, one, before);
+  if (one.score >= kFarBehind && std::isfinite(one.before.middle()) && !left_.contains(tensor)) {
+    left_.try_emplace(tensor, one.unusual(), line.series);
+  }
+  if (!is_state_[tensor]) note_stay(tensor, one);
 }
 
-void LeftLines::note_stay(std::uint32_t tensor, const Unusual<RowPlace>& one,
-                          const History& before) {
-  const double size = std::abs(one.value);
+void LeftLines::note_stay(std::uint32_t tensor, const ClosedRow<RowPlace>& one) {
   auto at = leaving_.find(tensor);
   if (at != leaving_.end()) {
     const Leaving& known = at->second;
-    if (known.is_above ? size <= known.bound : size >= known.bound) {
+    if (known.is_above ? one.log <= known.bound : one.log >= known.bound) {
       leaving_.erase(at);
       at = leaving_.end();
     }
   }
   if (at == leaving_.end()) {
-    const double above = before.above(kApart), below = before.below(kApart);
-    if (!(one.usual > 0.0) || (size <= above && size >= below)) return;
-    const Left first = {one, lines_[tensor].series, true};
-    const Leaving leaving = {first, size > above, size > above ? above : below};
+    const double above = one.before.highest() + kApartLog, below = one.before.lowest() - kApartLog;
+    if (one.log <= above && one.log >= below) return;
+    if (!std::isfinite(one.before.middle())) return;
+    const Left first = {one.unusual(), lines_[tensor].series, true};
+    const Leaving leaving = {first, one.log > above, one.log > above ? above : below};
     at = leaving_.try_emplace(tensor, leaving).first;
   }
   if (++at->second.steps < kStays) return;

@@ -45,8 +45,8 @@ class LeftLines {
   // As RankHistories::end_rank(); left() stays until forget().
   template <typename Take>
   void end_rank(const Take& take) {
-    histories_.end_rank(take, [this](std::uint32_t tensor, const Unusual<RowPlace>& one,
-                                     const History& before) { note(tensor, one, before); });
+    histories_.end_rank(
+        take, [this](std::uint32_t tensor, const ClosedRow<RowPlace>& one) { note(tensor, one); });
   }
   struct Left {
     Unusual<RowPlace> row;
@@ -71,11 +71,11 @@ class LeftLines {
   struct Leaving {
     Left first;
     bool is_above = false;
-    double bound = 0.0;  // a size
+    double bound = 0.0;  // log10 of a size
     int steps = 0;
   };
-  void note(std::uint32_t tensor, const Unusual<RowPlace>& one, const History& before);
-  void note_stay(std::uint32_t tensor, const Unusual<RowPlace>& one, const History& before);
+  void note(std::uint32_t tensor, const ClosedRow<RowPlace>& one);
+  void note_stay(std::uint32_t tensor, const ClosedRow<RowPlace>& one);
 
   RankHistories<RowPlace> histories_;
   std::vector<Line> lines_;     // by tensor

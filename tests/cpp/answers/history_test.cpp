@@ -44,6 +44,18 @@ TEST(History, AZeroIsATenthOfTheLeastBefore) {
   EXPECT_NEAR(history.score(zero), 100.0, 1e-9);
 }
 
+TEST(History, TheRangeIsOfSixteen) {
+  const double inf = std::numeric_limits<double>::infinity();
+  History history;
+  for (int i = 0; i < 15; ++i) history.add(i);
+  EXPECT_EQ(history.highest(), inf);
+  EXPECT_EQ(history.lowest(), -inf);
+  EXPECT_EQ(history.middle(), 7.0);
+  for (int i = 15; i < 20; ++i) history.add(i);
+  EXPECT_EQ(history.highest(), 19.0);
+  EXPECT_EQ(history.lowest(), 4.0);
+}
+
 Unusual<int> furthest(const std::vector<std::pair<std::int64_t, double>>& values) {
   LineHistory<int> line;
   for (int i = 0; const auto& [step, value] : values) line.add(step, value, i++);
@@ -71,6 +83,24 @@ TEST(LineHistory, WhatIsNotFiniteLeadsWhereverItIs) {
   EXPECT_EQ(found.score, inf);
   EXPECT_EQ(found.row, 1);
   EXPECT_DOUBLE_EQ(found.usual, 2.0);
+}
+
+TEST(LineHistory, ARowIsClosedBesideWhatCameBeforeIt) {
+  LineHistory<int> line;
+  int closed = 0;
+  const auto look = [&](const ClosedRow<int>& one) {
+    EXPECT_EQ(one.row, closed++);
+    EXPECT_DOUBLE_EQ(one.log, one.row == 9 ? 2.0 : 1.0);
+    EXPECT_EQ(one.value, one.row == 9 ? 100.0 : -10.0);
+    if (one.row < 9) return;
+    EXPECT_DOUBLE_EQ(one.before.middle(), 1.0);
+    EXPECT_NEAR(one.score, 100.0, 1e-9);
+    EXPECT_EQ(one.unusual().score, one.score);
+    EXPECT_DOUBLE_EQ(one.unusual().usual, 10.0);
+  };
+  for (int i = 0; i < 10; ++i) line.add(i, i == 9 ? 100.0 : -10.0, i, look);
+  line.end(look);
+  EXPECT_EQ(closed, 10);
 }
 
 TEST(LineHistory, FewStepsSayNothing) {
