@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <list>
 #include <map>
@@ -45,7 +46,7 @@ struct PipeCalls {
   std::function<void(bool last)> after_flush;  // housekeeping files
   std::function<void()> before_write = {};     // a batch goes to the sinks; may be empty
   std::function<void()> each_second = {};      // about once in one; may be empty
-  // Throws SinkError where nothing may be written any more; may be empty.
+  // Throws SinkError where nothing may be written any more; once for a batch; may be empty.
   std::function<void()> may_write = {};
 };
 
@@ -117,7 +118,10 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
   void drop_overflow(RecordBatch& batch);
   void deliver(RecordBatch& batch) noexcept;
   void follow_rules(std::uint64_t batch);
-  void write(Outlet& outlet, const RecordBatch& batch) noexcept;
+  // What may_write throws; null where writing goes on.
+  std::exception_ptr refusal() const noexcept;
+  // Throws `refused`, unless that is null, to be counted as an error of the sink.
+  void write(Outlet& outlet, const RecordBatch& batch, const std::exception_ptr& refused) noexcept;
   void settled(std::uint64_t asked);
   void flush_sinks() noexcept;
   void keep_house(bool last) noexcept;

@@ -37,6 +37,8 @@ class ManualValues final : public LateValues {
 struct Heard {
   std::vector<Alert> alerts;
   std::atomic<int> asked_to_seal{0};
+  std::atomic<int> asked_to_write{0};
+  std::atomic<bool> refuses{false};
 };
 
 struct Fixture {
@@ -59,6 +61,10 @@ struct Fixture {
     calls.annotate = [](Alert& alert) { alert.step = 7; };
     calls.on_alert = [heard = heard](const Alert& alert) { heard->alerts.push_back(alert); };
     calls.after_flush = [](bool) {};
+    calls.may_write = [heard = heard] {
+      ++heard->asked_to_write;
+      if (heard->refuses) throw SinkError("another_run", "told to refuse");
+    };
     pipe->start(std::move(calls), table);
   }
   ~Fixture() { pipe->stop(5s); }
@@ -127,6 +133,24 @@ TEST(Pipe, AFailingSinkIsCountedByReasonAndRecovers) {
   EXPECT_EQ(health.sinks[0].rows_written, 10);
   EXPECT_FALSE(health.sinks[0].degraded);
   EXPECT_EQ(health.sinks[1].rows_written, 110);
+}
+
+TEST(Pipe, MayWriteIsAskedOnceForABatchAndHoldsForEverySink) {
+  auto second = std::make_shared<Seen>();
+  Fixture f({}, second);
+  for (std::uint64_t i = 1; i <= 5; ++i) f.submit(batch_of(i, i * 10, 10));
+  ASSERT_TRUE(eventually([&] { return second->rows() == 50; }));
+  EXPECT_EQ(f.heard->asked_to_write, 5);
+  f.heard->refuses = true;
+  f.submit(batch_of(6, 60, 10));
+  f.pipe->stop(5s);
+  EXPECT_EQ(f.heard->asked_to_write, 7);  // and of what is owed at the end
+  const Health health = f.health();
+  expect_law(health);
+  for (const SinkHealth& sink : health.sinks) {
+    EXPECT_EQ(sink.rows_written, 50);
+    EXPECT_EQ(sink.rows_dropped.at("another_run"), 10);
+  }
 }
 
 // On a nearly full disk every other batch fits: the last word must not be that all is well. Each
