@@ -236,18 +236,36 @@ def _leave_alone(hook: type, eval_frame) -> None:
 _eager: set[type] = set()
 
 
-class AfterAccumulation:
-    """A post-accumulate-grad hook on one tensor. Holds it: with a weak reference to it, torch would
-    refuse to swap it in model.to() and the like. `called` is `hook`, or calls it."""
+class TensorHook:
+    """A hook on one tensor, taken off without a trace. `called` is `hook`, or calls it."""
 
-    __slots__ = ("tensor", "hook", "called", "_content", "_handle", "_bare")
+    __slots__ = ("tensor", "hook", "called", "_handle", "_bare")
+    register: str  # the tensor's method for such hooks
+    kept: str  # where the tensor has them
 
     def __init__(self, tensor, hook, called):
         self.tensor, self.hook, self.called = tensor, hook, called
         in_graphs.add(called)
+        self._bare = getattr(tensor, self.kept) is None  # torch makes a dictionary for it
+        self._handle = getattr(tensor, self.register)(called)
+
+    def remove(self) -> None:
+        self._handle.remove()
+        in_graphs.remove(self.called)
+        if self._bare and not getattr(self.tensor, self.kept):
+            setattr(self.tensor, self.kept, None)
+
+
+class AfterAccumulation(TensorHook):
+    """A post-accumulate-grad hook. Holds its tensor: with a weak reference to it, torch would refuse to
+    swap it in model.to() and the like."""
+
+    __slots__ = ("_content",)
+    register, kept = "register_post_accumulate_grad_hook", "_post_accumulate_grad_hooks"
+
+    def __init__(self, tensor, hook, called):
+        super().__init__(tensor, hook, called)
         self._content = tensor._cdata
-        self._bare = tensor._post_accumulate_grad_hooks is None  # torch makes a dictionary for it
-        self._handle = tensor.register_post_accumulate_grad_hook(called)
 
     def is_lost(self) -> bool:
         """torch swapped the tensor's content for another, and the hook left with the old one."""
@@ -255,9 +273,3 @@ class AfterAccumulation:
 
     def is_emptied(self) -> bool:
         return _is_gone(self._handle)
-
-    def remove(self) -> None:
-        self._handle.remove()
-        in_graphs.remove(self.called)
-        if self._bare and not self.tensor._post_accumulate_grad_hooks:
-            self.tensor._post_accumulate_grad_hooks = None

@@ -3,11 +3,9 @@ from __future__ import annotations
 
 import weakref
 
-from torch import Tensor
-
 from trainmon.base.rows import ELSEWHERE
-from trainmon.torch.hooks.dynamo import in_graphs, is_traced
-from trainmon.torch.hooks.hook import Hook
+from trainmon.torch.hooks.dynamo import is_traced
+from trainmon.torch.hooks.hook import Hook, TensorHook
 from trainmon.torch.hooks.unseen import unseen
 from trainmon.torch.wrappers.dtensors import local_of
 
@@ -43,19 +41,8 @@ class Contribution(Hook):
             adapter.late.add(self.series, gradient, steps.window, accum, 0, steps.flags)
 
 
-class OnGradient:
-    """The tensor hook on one parameter, taken off without a trace. `called` is `hook`, or calls it."""
+class OnGradient(TensorHook):
+    """A hook on the gradient of one tensor, while a backward computes it."""
 
-    __slots__ = ("tensor", "hook", "called", "_handle", "_bare")
-
-    def __init__(self, tensor: Tensor, hook: Contribution, called):
-        self.tensor, self.hook, self.called = tensor, hook, called
-        in_graphs.add(called)
-        self._bare = tensor._backward_hooks is None  # torch makes a dictionary for it
-        self._handle = tensor.register_hook(called)
-
-    def remove(self) -> None:
-        self._handle.remove()
-        in_graphs.remove(self.called)
-        if self._bare and not self.tensor._backward_hooks:
-            self.tensor._backward_hooks = None
+    __slots__ = ()
+    register, kept = "register_hook", "_backward_hooks"
