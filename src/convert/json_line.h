@@ -29,11 +29,9 @@ class JsonLine {
   }
   // JSON has no NaN and no infinity: they are the strings nan, inf, -inf.
   void cell(std::string_view name, double value) {
-    key(name);
-    if (!std::isfinite(value)) text_ += '"';
-    csv_text::append_number(text_, value);
-    if (value == 0.0 && std::signbit(value)) text_ += ".0";
-    if (!std::isfinite(value)) text_ += '"';
+    number_.clear();
+    csv_text::append_number(number_, value);
+    std::isfinite(value) ? json(name, number_) : cell(name, std::string_view(number_));
   }
   void cell(std::string_view name, std::string_view value) { json(name, json_string(value)); }
   // Text, too: numbers of JSON are doubles to many readers.
@@ -51,6 +49,7 @@ class JsonLine {
   }
 
   std::string& text_;
+  std::string number_;  // its memory serves every cell
   bool is_first_ = true;
 };
 
