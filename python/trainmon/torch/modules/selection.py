@@ -92,7 +92,7 @@ class Selection(SelectionBase):
         for chunk, root in enumerate(roots):
             for name, module in module_names.named(root):
                 names.add(self.within(chunk, name))
-                keys = (module_names.within(name, str(key)) for key in module._buffers.keys())
+                keys = (module_names.within(name, str(key)) for key, _ in module._buffers.items())
                 names.update(self.within(chunk, key) for key in keys)
         self._check(names, not_covered)
 
