@@ -37,9 +37,8 @@ compiled_in_checkpoints = since((2, 5), "a compiled module in a checkpoint witho
 # Bare training of torch 2.1 cannot do these, either (2.2 and 2.3 were not tried).
 compiled_all_reduce = since((2, 4), "all_reduce inside torch.compile(fullgraph=True)")
 fsdp1 = since((2, 4), "FullyShardedDataParallel of CPU tensors")
-# Nor can bare torch 2.4 do these: the first raises, the second compiles nothing.
+# Bare torch 2.4 raises.
 compiled_vmap = since((2, 5), "torch.func.vmap of a module inside torch.compile")
-compiled_container = since((2, 5), "nn.Sequential.compile()")
 strict_export = pytest.mark.skipif(
     not hasattr(getattr(torch, "compiler", None), "is_exporting"),
     reason="a strict torch.export of a watched model needs torch.compiler.is_exporting",

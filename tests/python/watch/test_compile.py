@@ -364,6 +364,51 @@ def test_bits_are_those_of_the_unwatched_code(autocast, keys_of_it, tmp_path, ca
     assert caplog.text.count(dynamo.NOT_ASKED) == 1
 
 
+class Breaks(nn.Module):
+    """Falls back to Python in a loop. Behind it come modules of torch's own, one with a hook of the user."""
+
+    class Block(nn.Module):
+        def __init__(self, breaks):
+            super().__init__()
+            self.wide, self.narrow, self.norm = nn.Linear(8, 16), nn.Linear(16, 8), nn.LayerNorm(8)
+            self.breaks = breaks
+
+        def forward(self, x):
+            wide = nn.functional.gelu(self.wide(x))
+            if self.breaks:
+                print(end="")
+            return self.norm(x + self.narrow(wide))
+
+    def __init__(self, has_hook):
+        super().__init__()
+        self.blocks = nn.ModuleList(self.Block(i == 1) for i in range(3))
+        self.norm, self.head = nn.BatchNorm1d(8), nn.Linear(8, 2)
+        if has_hook:
+            self.norm.register_forward_hook(lambda module, args, output: None)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+@pytest.mark.parametrize("has_hook", [False, True])
+def test_behind_a_graph_break_there_are_the_graphs_of_the_unwatched_code(has_hook, tmp_path):
+    def make():
+        return Breaks(has_hook)
+
+    def compiled_with_breaks(model):
+        return torch.compile(model, backend="inductor")
+
+    how = {"loss": lambda run, x: run(x).square().mean(), "steps": 4}
+    bare = Trained(make, compiled_with_breaks, **how)
+    options = {"inside_compiled": False, "kinds": "all", "checks": True}
+    watched = Trained(make, compiled_with_breaks, tmp_path, **options, **how)
+    assert same(bare, watched)
+    assert (watched.graphs, watched.breaks) == (bare.graphs, bare.breaks)
+    assert bare.graphs > 2 and bare.breaks
+
+
 # --- switching -----------------------------------------------------------------------------------
 
 
@@ -504,15 +549,21 @@ def test_what_is_not_looked_into_is_said(tmp_path):
     assert {n for (n,) in keys(tmp_path, "name")} == {"", "inner"}
 
 
-@versions.compiled_container
 def test_gradients_that_never_come_are_said(tmp_path):
     """Of a compiled part that no loss depends on, and of no other."""
+
+    class Part(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.line, self.bend = nn.Linear(8, 8), nn.ReLU()
+
+        def forward(self, x):
+            return self.bend(self.line(x))
 
     class Unused(nn.Module):
         def __init__(self):
             super().__init__()
-            self.used = nn.Linear(8, 8)
-            self.unused = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+            self.used, self.unused = nn.Linear(8, 8), Part()
 
         def forward(self, x):
             return self.used(x), self.unused(x)
@@ -531,8 +582,8 @@ def test_gradients_that_never_come_are_said(tmp_path):
         said.removeprefix("actv_grad of ").removesuffix(" inside torch.compile").split(", ")
     )
     # torch 2.15 traces the hooks of the module that compile() was called on, too.
-    assert named - {"unused"} == {"unused.0", "unused.1"}
-    names = {"", "used", "unused", "unused.0", "unused.1"}
+    assert named - {"unused"} == {"unused.line", "unused.bend"}
+    names = {"", "used", "unused", "unused.line", "unused.bend"}
     assert {n for (n,) in keys(tmp_path, "name", kind="actv")} == names
     assert {n for (n,) in keys(tmp_path, "name", kind="actv_grad")} == {"", "used"}
 

@@ -91,6 +91,28 @@ class InGraphs:
 in_graphs = InGraphs()
 
 
+own_hooks: set[type] = set()  # of modules and optimizers, as far as there have been any
+
+
+def overlook_own_hooks() -> None:
+    """Before a forward. From torch 2.13 on, Dynamo compiles the forward of a module of torch's own where the
+    module has hooks, behind a graph break. It runs that as it is where there are none. Ours are to be no such
+    hooks: other graphs round otherwise. By the function that Dynamo asks for this alone."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    ask = getattr(utils, "nnmodule_has_hooks", None)
+    list_hooks = getattr(utils, "nn_module_get_all_hooks", None)
+    if ask is None or list_hooks is None or hasattr(ask, "overlooks"):
+        return
+
+    def nnmodule_has_hooks(module, *args, **kwargs):
+        # Among them are notes of hooks, as whether one takes keywords.
+        found = {type(hook) for hook in list_hooks(module, *args, **kwargs)} - {bool}
+        return not found <= own_hooks
+
+    nnmodule_has_hooks.overlooks = own_hooks
+    utils.nnmodule_has_hooks = nnmodule_has_hooks
+
+
 def is_traced(tensor) -> bool:
     """Whether it stands for a tensor while a graph is made: it has no elements."""
     return type(tensor).__name__ in ("FakeTensor", "FunctionalTensor")

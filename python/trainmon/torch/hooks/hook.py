@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
 
-from trainmon.torch.hooks.dynamo import compiling, in_graphs, is_supported
+from trainmon.torch.hooks.dynamo import compiling, in_graphs, is_supported, own_hooks
 
 # Where torch keeps hooks, and what it notes beside them under the same keys.
 _KEPT = (
@@ -193,9 +193,9 @@ def run_eagerly(hook: type) -> None:
     """Hooks of the outermost module of a compiled region are called from outside its graph.
     Dynamo would compile each by itself there; from now on it leaves them alone. Inside it traces
     them all the same."""
-    if hook in _eager:
+    if hook in own_hooks:
         return
-    _eager.add(hook)
+    own_hooks.add(hook)
     try:
         from torch._C._dynamo import eval_frame
 
@@ -231,9 +231,6 @@ def _leave_alone(hook: type, eval_frame) -> None:
 
     eval_frame.skip_code(__call__.__code__)
     hook.__call__ = __call__
-
-
-_eager: set[type] = set()
 
 
 class TensorHook:
