@@ -18,7 +18,7 @@ class ConfigError : public std::invalid_argument {
 };
 
 // A sink could not take a batch or a file could not be opened. `reason` is a short stable word for
-// counters ("no_space", "io_error", "no_descriptors", "deleted", "read_only", "permission").
+// counters ("no_space", "io_error", "no_descriptors", "gone", "read_only", "permission").
 class SinkError : public std::runtime_error {
  public:
   SinkError(std::string reason, const std::string& message)

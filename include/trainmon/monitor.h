@@ -150,8 +150,8 @@ class Monitor {
   void fulfil(std::int64_t ticket, std::span<const RowState> states,
               std::span<const std::optional<RowCheck>> checks = {});
   // The index in the full tensor of the first element of a tensor, where a check of it is taken.
-  // nullopt without the configuration's `checks`, of a series that has none, and of an expanded
-  // view of more than 16 million elements that are mostly the same. Its data are not looked at.
+  // nullopt without the configuration's `checks`, and of a series that has none. So it is of an
+  // expanded view of more than 16 million elements, mostly the same. No data are looked at.
   std::optional<std::int64_t> checked_from(SeriesId series, const TensorView& tensor) const;
   // On the clock's open window, or on this one of it.
   void add_scalar(std::string_view name, double value,

@@ -19,8 +19,9 @@ namespace fs = std::filesystem;
 using flight::Slot;
 using flight::Type;
 
-constexpr int kMostRanks = 1 << 20;       // whoever says more is not believed
-constexpr std::size_t kMostStuck = 1000;  // likewise: a rank is in few calls at once
+constexpr int kMostRanks = 1 << 20;          // whoever says more is not believed
+constexpr std::size_t kMostStuck = 1000;     // likewise: a rank is in few calls at once
+constexpr std::size_t kMostNamed = 1 << 22;  // ranks that these lack or do not know, in all
 
 // What other ranks are held against.
 struct Groups {
@@ -156,26 +157,34 @@ void find_absent(StuckCollective& stuck, const Groups::Group& group, const std::
   }
 }
 
+// `left_out`: calls that are not among them, for there are too many or they name too many ranks.
 std::vector<StuckCollective> stuck_collectives(const std::vector<FlightRank>& ranks,
-                                               const std::map<int, Groups>& groups) {
+                                               const std::map<int, Groups>& groups,
+                                               std::size_t& left_out) {
   std::map<std::pair<std::string, std::uint64_t>, StuckCollective> found;
+  std::size_t named = 0;
   for (const FlightRank& rank : ranks) {
     for (const FlightCall& call : rank.inside) {
       if (call.is_point_to_point) continue;
       for (const auto& [text, group] : groups.at(rank.rank).by_text) {
         if (group.name != call.group || group.last < call.number) continue;
-        if (found.size() >= kMostStuck) continue;
-        const auto [entry, is_new] = found.try_emplace({text, call.number});
+        const std::pair key(text, call.number);
+        if ((found.size() >= kMostStuck || named >= kMostNamed) && !found.contains(key)) {
+          ++left_out;
+          continue;
+        }
+        const auto [entry, is_new] = found.try_emplace(key);
         StuckCollective& stuck = entry->second;
         if (is_new) {
           stuck.group = call.group;
           stuck.number = call.number;
           stuck.is_over = true;
           find_absent(stuck, group, text, groups);
+          named += stuck.absent.size() + stuck.unknown.size();
         }
         std::vector<int>& same = stuck.inside[call.operation];
         if (same.empty() || same.back() != rank.rank) same.push_back(rank.rank);
-        stuck.waited_ns = std::max(stuck.waited_ns, rank.seen_ns - call.since_ns);
+        stuck.waited_ns = std::max(stuck.waited_ns, waited_ns(rank, call));
         if (rank.alive == Alive::yes) stuck.is_over = false;
       }
     }
@@ -213,6 +222,11 @@ Alive alive_of(const RankDirectory& directory, const FlightRecord& record) {
 
 }  // namespace
 
+std::int64_t waited_ns(const FlightRank& rank, const FlightCall& call) {
+  const bool is_told = call.since_ns > 0 && rank.seen_ns > call.since_ns;
+  return is_told ? rank.seen_ns - call.since_ns : 0;
+}
+
 BlackBox read_black_box(const fs::path& run) {
   BlackBox box;
   std::map<int, Groups> groups;
@@ -246,7 +260,11 @@ BlackBox read_black_box(const fs::path& run) {
   for (int rank = 0; rank < std::min(world_size, kMostRanks); ++rank) {
     if (!there.contains(rank)) box.without.push_back(rank);
   }
-  box.stuck = stuck_collectives(box.ranks, groups);
+  std::size_t left_out = 0;
+  box.stuck = stuck_collectives(box.ranks, groups, left_out);
+  if (left_out > 0) {
+    box.damage.push_back({run, 0, std::to_string(left_out) + " calls more that hang are left out"});
+  }
   return box;
 }
 
@@ -261,6 +279,7 @@ fs::path freeze_black_box(const fs::path& run) {
     if (fs::exists(whole, error) || !fs::create_directory(part, error)) continue;
     try {
       for (const RankFile& one : files) {
+        if (fs::is_symlink(one.file)) throw std::runtime_error(one.file.string() + " is a link");
         const fs::path to = part / fs::relative(one.directory.path, run);
         make_directories(to);
         fs::copy_file(one.file, to / one.file.filename());

@@ -39,6 +39,9 @@ struct FlightRank {
   std::uint64_t events = 0, overwritten = 0, unfinished = 0, damaged = 0, names_lost = 0;
 };
 
+// How long a rank is in a call; 0 where its times cannot be.
+std::int64_t waited_ns(const FlightRank& rank, const FlightCall& call);
+
 // A collective that ranks are inside of.
 struct StuckCollective {
   std::string group;
@@ -54,7 +57,7 @@ struct BlackBox {
   std::vector<FlightRank> ranks;       // by rank
   std::vector<StuckCollective> stuck;  // those with absent ranks first, then the longest wait
   std::vector<int> without;            // ranks below the world size that left no recorder
-  std::vector<Damage> damage;
+  std::vector<Damage> damage;  // also collectives that are left out, as they name too many ranks
 };
 
 // Of the newest restart of each rank. Throws std::runtime_error when no rank has a recorder, and
@@ -62,8 +65,8 @@ struct BlackBox {
 BlackBox read_black_box(const std::filesystem::path& run);
 
 // Copies the recorders of the newest restarts to RUN/frozen_0001, or the next free number. All of
-// it is there or nothing; read_black_box() reads it as a run. Its path. Throws std::runtime_error
-// and SinkError.
+// it is there or nothing; read_black_box() reads it as a run. Its path. Throws std::runtime_error,
+// also where one is a link, and SinkError.
 std::filesystem::path freeze_black_box(const std::filesystem::path& run);
 
 }  // namespace trainmon

@@ -62,7 +62,7 @@ std::string_view errno_reason(int error) {
     case ENOENT:
     case ENOTDIR:
     case ESTALE:
-      return "deleted";
+      return "gone";
     case EROFS:
       return "read_only";
     case EACCES:
@@ -146,7 +146,7 @@ void in_directory(const std::filesystem::path& directory, const std::function<vo
   try {
     work();
   } catch (const SinkError& error) {
-    if (error.reason() != "deleted") throw;
+    if (error.reason() != "gone") throw;
     make_directories(directory);
     work();
   }

@@ -65,7 +65,7 @@ inline constexpr mode_t kDocumentMode = 0666;  // less the umask, of what people
 // it.
 File create_file(const std::filesystem::path& path, mode_t mode = kFileMode);
 // Calls `work()`, and once more after `directory` was made again where somebody removed it: the
-// first call threw "deleted". What else it throws passes through.
+// first call threw "gone". What else it throws passes through.
 void in_directory(const std::filesystem::path& directory, const std::function<void()>& work);
 // Calls `make(number)`, which is to create the file of that number in `directory`. While it
 // throws "exists", the next number is tried (somebody else's file is never touched). `number` is

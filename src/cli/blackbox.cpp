@@ -55,7 +55,7 @@ bool is_hung(const StuckCollective& stuck) {
 // the other rank.
 std::string long_wait_text(const FlightRank& rank) {
   for (const FlightCall& call : rank.inside) {
-    const std::int64_t waited = rank.seen_ns - call.since_ns;
+    const std::int64_t waited = waited_ns(rank, call);
     if (!call.is_point_to_point || waited < kLongWait) continue;
     return "rank " + std::to_string(rank.rank) + " has waited for " + seconds_text(waited) +
            " in " + call_text(call) + ", between two ranks";

@@ -279,8 +279,8 @@ class GradientNorms {
 };
 
 // Batches that are given again, to the same rank or to another one, and ids whose entropy jumps.
-// Inputs that are not finite, once of each argument. Keeps fingerprints of the last batches of each
-// rank.
+// Inputs that are not finite, once of each argument. Data that begin anew where a start goes on
+// from another one. Keeps fingerprints of the last batches of each rank.
 class Inputs {
  public:
   void check(const Window& window, Findings& found);
@@ -333,6 +333,13 @@ class Inputs {
     Run run = {};
     bool is_noticed = false;
   };
+  // What the start before was given, where it was given nothing twice.
+  struct Earlier {
+    std::unordered_map<std::uint64_t, Given> given;
+    std::int64_t again = 0;  // the first calls of this start that were given one of them
+    std::int64_t from = 0;   // the step in which the first of those was given
+    std::int64_t since = 0;  // the step of the first such call
+  };
   struct Entropies {
     std::deque<double> last;
     bool is_noticed = false;
@@ -341,6 +348,8 @@ class Inputs {
   // Of a rank, or of all.
   void forget(std::optional<std::int32_t> rank = {});
   void forget_edited(const Window& window, const std::vector<InputCall>& calls);
+  void begin_start();
+  void check_begins_anew(std::int64_t step, const InputCall& call, Report& report);
   // Whether another forward of the rank has a batch that this forward had not before.
   bool has_new_beside(const InputCall& call, const std::vector<InputCall>& calls) const;
   void check_again(std::int64_t step, const InputCall& call, bool is_beside_new, Report& report);
@@ -351,6 +360,7 @@ class Inputs {
   std::int32_t restart_ = 0;
   std::int64_t step_ = 0, apart_ = 0;  // the last step, and how far it was from the one before
   std::map<Place, Stream> streams_;
+  std::map<Place, Earlier> earlier_;
   std::map<Place, Shared> shared_;
   std::map<std::pair<Place, std::string>, Entropies> entropies_;
   std::map<std::int32_t, std::uint64_t> last_seq_;  // by rank

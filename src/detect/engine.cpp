@@ -29,6 +29,7 @@ void Engine::take(StepEvidence&& evidence) {
   start_steps_.check(window, findings_);
   inputs_.check(window, findings_);
   input_ranges_.check(window, findings_);
+  repeated_arguments_.check(window, findings_);
   jumps_.check(window, findings_);
   check_present(window, findings_);
   gaps_.check(window, findings_);

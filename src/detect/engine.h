@@ -15,6 +15,7 @@
 #include "detect/findings.h"
 #include "detect/gap.h"
 #include "detect/input_ranges.h"
+#include "detect/repeated_arguments.h"
 #include "detect/resumed_moments.h"
 #include "detect/start_steps.h"
 #include "detect/unmoved.h"
@@ -107,6 +108,7 @@ class Engine {
   GradientNorms gradient_norms_;
   Inputs inputs_;
   InputRanges input_ranges_;
+  RepeatedArguments repeated_arguments_;
   Findings findings_;
 };
 

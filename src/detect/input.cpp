@@ -79,6 +79,7 @@ void Inputs::check(const Window& window, Findings& found) {
   // Epochs in one order come to the same place in steps that lie apart: as far as before, or not.
   const std::int64_t apart = window.now.step - step_;
   const bool is_farther = apart > 1 && apart != apart_;
+  if (window.now.restart != restart_) begin_start();
   if (window.now.restart != restart_ || is_farther) forget();
   restart_ = window.now.restart;
   step_ = window.now.step;
@@ -96,6 +97,7 @@ void Inputs::check(const Window& window, Findings& found) {
     check_entropy(window, call, report);
     if (!call.bits) continue;
     found.checked(Check::input, Evidence::fingerprints);
+    check_begins_anew(window.now.step, call, report);
     check_again(window.now.step, call, are_beside_new[i], report);
   }
   check_ranks(window.now.step, calls, report);
@@ -110,6 +112,35 @@ void Inputs::forget(std::optional<std::int32_t> rank) {
   for (auto& [place, shared] : shared_) {
     if (is_meant(place)) shared = Shared{.is_noticed = shared.is_noticed};
   }
+}
+
+void Inputs::begin_start() {
+  earlier_.clear();
+  for (auto& [place, stream] : streams_) {
+    if (stream.repeated == 0 && stream.calls >= kNew) {
+      earlier_[place].given = std::move(stream.given);
+    }
+  }
+}
+
+// A start that goes on is given what comes next. One that does not find its place in the data is
+// given the first batches again, by the same seed or in the same order.
+void Inputs::check_begins_anew(std::int64_t step, const InputCall& call, Report& report) {
+  const auto at = earlier_.find(place_of(call));
+  if (at == earlier_.end()) return;
+  Earlier& earlier = at->second;
+  const auto known = earlier.given.find(*call.bits);
+  if (known != earlier.given.end() && known->second.step != step) {
+    if (earlier.again++ == 0) {
+      earlier.from = known->second.step;
+      earlier.since = step;
+    }
+    if (earlier.again < kCertain) return;
+    report.add(earlier.since, {call.rank}, false,
+               "the model is given the batches of the start before again, from that of step " +
+                   std::to_string(earlier.from) + " on: the steps go on, and the data do not");
+  }
+  earlier_.erase(at);
 }
 
 // Somebody who loads a state or edits weights may go back in the data, too.

@@ -37,7 +37,7 @@ Expired expired_in(const std::filesystem::path& directory, std::vector<Damage>& 
     if (expired.first_segment >= 0) return expired;
     damage.push_back({path, 0, "first_segment is negative"});
   } catch (const SinkError& error) {
-    if (error.reason() != "deleted") damage.push_back({path, 0, error.what()});
+    if (error.reason() != "gone") damage.push_back({path, 0, error.what()});
   } catch (const std::exception& error) {
     damage.push_back({path, 0, error.what()});
   }

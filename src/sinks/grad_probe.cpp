@@ -226,7 +226,7 @@ class GradProbeFiles final : public Sink {
     try {
       return read_file(summary_path(step));
     } catch (const SinkError& error) {
-      if (error.reason() != "deleted") throw;
+      if (error.reason() != "gone") throw;
       return header();
     }
   }

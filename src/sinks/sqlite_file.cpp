@@ -19,7 +19,7 @@ std::string_view reason_of(int code, int system) {
     case SQLITE_FULL:
       return "no_space";
     case SQLITE_READONLY:
-      return code == SQLITE_READONLY_DBMOVED ? "deleted" : "read_only";
+      return code == SQLITE_READONLY_DBMOVED ? "gone" : "read_only";
     case SQLITE_PERM:
     case SQLITE_AUTH:
       return "permission";

@@ -37,8 +37,8 @@ Layout c_order_of(const TensorView& tensor);
 // the CPU or has elements but no data.
 Layout checked_layout(const TensorView& tensor);
 
-// Whether an expanded view has so many elements that one look at each would take seconds: more than
-// 16 million, and eight times as many as differ.
+// Whether a look at each element of an expanded view would take seconds. It has more than 16
+// million of them, and eight times as many as differ.
 bool is_mostly_repeated(const TensorView& tensor);
 
 // Copies elements [begin, begin + n) of the layout's order to `to`. Strides may have any sign here.

@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <memory>
 
@@ -169,6 +170,41 @@ TEST(BlackBox, RanksOfAGroupThatNobodyCanHave) {
     ASSERT_EQ(box.stuck.size(), 1u) << ranks;
     EXPECT_TRUE(box.stuck[0].absent.empty()) << ranks;
   }
+}
+
+// Twenty calls that a million ranks lack would be twenty million numbers.
+TEST(BlackBox, CallsThatLackTooManyRanksAreCountedAndLeftOut) {
+  const Scratch scratch;
+  Rank a(scratch.path(), 0, 1 << 20);
+  for (int i = 0; i < 20; ++i) a.enters("all_reduce");
+  const BlackBox box = read_black_box(scratch.path());
+  ASSERT_EQ(box.stuck.size(), 5u);
+  for (const StuckCollective& one : box.stuck) EXPECT_EQ(one.unknown.size(), (1u << 20) - 1);
+  ASSERT_EQ(box.damage.size(), 1u);
+  EXPECT_EQ(box.damage.front().what, "15 calls more that hang are left out");
+}
+
+TEST(BlackBox, TimesThatCannotBeAreNoWait) {
+  FlightRank rank;
+  FlightCall call;
+  constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
+  rank.seen_ns = std::numeric_limits<std::int64_t>::max();
+  for (const std::int64_t since : {kLeast, std::int64_t{-1}, std::int64_t{0}, rank.seen_ns}) {
+    call.since_ns = since;
+    EXPECT_EQ(waited_ns(rank, call), 0) << since;
+  }
+  call.since_ns = rank.seen_ns - 5;
+  EXPECT_EQ(waited_ns(rank, call), 5);
+}
+
+TEST(BlackBox, ALinkInThePlaceOfARecorderIsNotCopied) {
+  const Scratch scratch;
+  { const Rank a(scratch.path(), 0, 1); }
+  const fs::path file = read_black_box(scratch.path()).ranks.front().file;
+  fs::rename(file, scratch.path() / "elsewhere");
+  fs::create_symlink(scratch.path() / "elsewhere", file);
+  EXPECT_THROW(freeze_black_box(scratch.path()), std::runtime_error);
+  EXPECT_FALSE(fs::exists(scratch.path() / "frozen_0001"));
 }
 
 TEST(BlackBox, AFrozenCopyIsReadAsTheRunWas) {

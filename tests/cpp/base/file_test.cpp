@@ -111,7 +111,7 @@ TEST(File, CreationNeverFollowsOrReuses) {
   EXPECT_FALSE(fs::exists(target));
   create_file(target);
   EXPECT_EQ(reason_of([&] { create_file(target); }), "exists");
-  EXPECT_EQ(reason_of([&] { create_file(scratch.path() / "gone" / "f"); }), "deleted");
+  EXPECT_EQ(reason_of([&] { create_file(scratch.path() / "gone" / "f"); }), "gone");
 }
 
 TEST(File, AtomicWriteReplacesAPlantedLinkInsteadOfFollowingIt) {
@@ -186,7 +186,7 @@ TEST(File, OverWhatIsThereGoesWhatFitsIntoItsRoom) {
   EXPECT_EQ(read_file(path), "longer than before");
   EXPECT_EQ(reason_of([&] { write_over(path, std::string(1 << 20, 'y')); }), "no_space");
   EXPECT_EQ(read_file(path), "longer than before");
-  EXPECT_EQ(reason_of([&] { write_over(scratch.path() / "none", "x"); }), "deleted");
+  EXPECT_EQ(reason_of([&] { write_over(scratch.path() / "none", "x"); }), "gone");
 }
 
 TEST(File, ReadingTheBeginning) {
@@ -204,7 +204,7 @@ TEST(File, ReadingOddThings) {
   ASSERT_EQ(::mkfifo((scratch.path() / "pipe").c_str(), 0640), 0);
   EXPECT_EQ(reason_of([&] { read_file(scratch.path() / "pipe"); }), "io_error");
   EXPECT_EQ(reason_of([&] { read_file(scratch.path()); }), "io_error");
-  EXPECT_EQ(reason_of([&] { read_file(scratch.path() / "none"); }), "deleted");
+  EXPECT_EQ(reason_of([&] { read_file(scratch.path() / "none"); }), "gone");
   write_atomically(scratch.path() / "f", std::string(10, 'x'));
   EXPECT_EQ(reason_of([&] { read_file(scratch.path() / "f", 9); }), "file_limit");
 }

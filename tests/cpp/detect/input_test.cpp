@@ -280,13 +280,37 @@ TEST_F(InputRows, MicroStepsOfAStepAreCalls) {
   EXPECT_TRUE(found()[0].certain);
 }
 
-TEST_F(InputRows, AnEditOrAnotherStartMayGoBackInTheData) {
+TEST_F(InputRows, AnEditMayGoBackInTheDataAndAnotherStartMayHaveOthers) {
   for (std::uint64_t i = 0; i < 20; ++i) take(i);
   engine.announce_edit(0, 0, seq_ + 1);
   for (std::uint64_t i = 15; i < 30; ++i) take(i);
   restart = 1;
-  for (std::uint64_t i = 20; i < 40; ++i) take(i);
+  for (std::uint64_t i = 30; i < 50; ++i) take(i);
   EXPECT_TRUE(found().empty());
+}
+
+TEST_F(InputRows, AStartThatGoesOnWithTheFirstBatchesAgainIsNoticedOnce) {
+  for (std::uint64_t i = 0; i < 20; ++i) take(i);
+  restart = 1;
+  for (std::uint64_t i = 2; i < 40; ++i) take(i);
+  ASSERT_EQ(found().size(), 1U);
+  EXPECT_EQ(found()[0].step, 20);
+  EXPECT_FALSE(found()[0].certain);
+  EXPECT_NE(found()[0].text.find("from that of step 2 on"), std::string::npos);
+}
+
+TEST_F(InputRows, AStartThatTakesTheSameStepsAgainOrHasEpochsInOneOrderIsSound) {
+  for (std::uint64_t i = 0; i < 20; ++i) take(i);
+  restart = 1;
+  step_ = 10;  // of a checkpoint
+  for (std::uint64_t i = 10; i < 30; ++i) take(i);
+  restart = 2;
+  for (std::uint64_t i = 30; i < 60; ++i) take(i % 40);
+  const auto of_start_2 = found();
+  restart = 3;
+  for (std::uint64_t i = 60; i < 90; ++i) take(i % 40);
+  EXPECT_TRUE(of_start_2.size() <= 1U);  // epochs in one order: said once
+  EXPECT_EQ(found().size(), of_start_2.size());
 }
 
 // Its weights are loaded in the middle of a step.

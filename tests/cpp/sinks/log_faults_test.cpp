@@ -153,6 +153,19 @@ TEST_F(LogFaults, AMovedDirectoryKeepsItsRowsAndLaterOnesAreWhereTheyShouldBe) {
   EXPECT_EQ(contents.damage.front().what, "segment 0 is missing");
 }
 
+// "deleted" are rows that were written. Readers take them for what the log had.
+TEST_F(LogFaults, RowsThatAFileInThePlaceOfTheFolderCostsAreNotDeletedOnes) {
+  open(1 << 20);
+  EXPECT_EQ(write(), "");
+  const fs::path rank = scratch_.path() / "rank_00000", aside = scratch_.path() / "aside";
+  fs::rename(rank, aside);
+  { const File in_the_way = create_file(rank); }
+  EXPECT_EQ(write(), "gone");
+  fs::remove(rank);
+  fs::rename(aside, rank);
+  EXPECT_EQ(write(), "");
+}
+
 TEST_F(LogFaults, ADeletedDirectoryIsMadeAgainAndTheLossIsInTheData) {
   open(1 << 20);
   std::int64_t lost_rows = 0;

@@ -1,0 +1,82 @@
+// Values drawn from few come again by chance, but not eight times in a row at one distance.
+#include "detect/repeated_arguments.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace trainmon::detect {
+namespace {
+
+constexpr std::int64_t kFresh = 16, kAgain = 8;  // calls in a row
+constexpr std::size_t kRemembered = 1024;        // calls, of each argument
+constexpr std::size_t kArguments = 256;          // of all ranks, that are looked at
+
+auto call_of(const Input& one) {
+  return std::tuple(one.rank, one.chunk, one.call, one.accum);
+}
+
+}  // namespace
+
+void RepeatedArguments::Line::note(std::uint64_t bits, std::int64_t step) {
+  const std::int64_t number = calls++;
+  const auto [known, is_new] = given.try_emplace(bits, number);
+  const std::int64_t before = std::exchange(distance, is_new ? 0 : number - known->second);
+  known->second = number;
+  fresh = is_new ? fresh + 1 : 0;
+  was_new = was_new || fresh >= kFresh;
+  if (is_new || distance != before) again = 0;
+  if (!is_new && again++ == 0) since = step;
+  order.push_back(bits);
+  if (order.size() <= kRemembered) return;
+  const auto oldest = given.find(order.front());
+  if (oldest->second <= number - std::int64_t{kRemembered}) given.erase(oldest);
+  order.pop_front();
+}
+
+void RepeatedArguments::check(const Window& window, Findings& found) {
+  if (window.now.restart != restart_) lines_.clear();
+  restart_ = window.now.restart;
+  std::vector<const Input*> sorted;
+  for (const Input& one : window.now.inputs()) {
+    if (one.fingerprint) sorted.push_back(&one);
+  }
+  std::ranges::stable_sort(sorted, {}, [](const Input* one) { return call_of(*one); });
+  std::vector<Named> call;
+  for (std::size_t i = 0; i < sorted.size(); ++i) {
+    const Input& one = *sorted[i];
+    const Place place{one.rank, one.chunk, one.call, one.element};
+    if (lines_.contains(place) || lines_.size() < kArguments) {
+      Line& line = lines_[place];
+      line.note(*one.fingerprint, window.now.step);
+      call.emplace_back(&one, &line);
+    }
+    const bool is_last = i + 1 == sorted.size() || call_of(*sorted[i + 1]) != call_of(one);
+    if (is_last) check_call(window, std::exchange(call, {}), found);
+  }
+}
+
+void RepeatedArguments::check_call(const Window& window, const std::vector<Named>& call,
+                                   Findings& found) {
+  const auto is_new = [](const Named& one) { return one.second->fresh >= kAgain; };
+  if (std::ranges::none_of(call, is_new)) return;
+  for (const auto& [input, line] : call) {
+    // What is given again at once may be one mask, or a value that stays.
+    const bool is_again = line->was_new && line->distance > 1 && line->again >= kAgain;
+    if (!is_again) continue;
+    const std::int64_t now = window.now.step;  // of other ranks it is said in the same step
+    if (said_.try_emplace(input->element, now).first->second != now) continue;
+    Finding one = window.finding(Check::input, Stage::input, input->rank);
+    one.step = line->since;
+    one.evidence = Evidence::fingerprints;
+    one.certain = false;
+    one.text = printable(input->element) + " is given again what it had " +
+               std::to_string(line->distance) +
+               " calls before, call by call, though another argument is new: as random numbers "
+               "that are seeded again";
+    found.add(std::move(one));
+    found.join_ranks(window.now.restart, line->since);
+  }
+}
+
+}  // namespace trainmon::detect

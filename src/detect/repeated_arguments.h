@@ -1,0 +1,48 @@
+// Arguments of the model that are given again at one distance, while others are new.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "detect/checks.h"
+
+namespace trainmon::detect {
+
+// Random numbers that a program seeds again come again: noise, time steps, masks. The data beside
+// them are new, so Inputs says nothing of the batch. Never certain, for a program may repeat an
+// argument in turn. Says it once of each argument.
+class RepeatedArguments {
+ public:
+  void check(const Window& window, Findings& found);
+
+ private:
+  using Place =
+      std::tuple<std::int32_t, std::int32_t, std::int32_t, std::string>;  // rank, chunk,
+                                                                          // call, argument
+  struct Line {
+    std::int64_t calls = 0;
+    std::unordered_map<std::uint64_t, std::int64_t> given = {};  // number of the call, by bits
+    std::deque<std::uint64_t> order = {};
+    std::int64_t fresh = 0;     // calls in a row that were given what is new
+    bool was_new = false;       // there were enough of them
+    std::int64_t distance = 0;  // to the call that had the same; 0: it is new
+    std::int64_t again = 0;     // calls in a row with this distance
+    std::int64_t since = 0;     // the step of the first
+    // Of its next call.
+    void note(std::uint64_t bits, std::int64_t step);
+  };
+  using Named = std::pair<const Input*, Line*>;
+  void check_call(const Window& window, const std::vector<Named>& call, Findings& found);
+
+  std::int32_t restart_ = 0;
+  std::map<Place, Line> lines_;
+  std::map<std::string, std::int64_t> said_;  // argument -> the step in which it was said
+};
+
+}  // namespace trainmon::detect
