@@ -80,7 +80,9 @@ std::vector<int> ranks_of(std::string_view text, int world_size) {
   return ranks;
 }
 
-Groups::Group& group_of(Groups& groups, const FlightRecord& record, std::uint32_t id) {
+std::map<std::string, Groups::Group>::value_type& group_of(Groups& groups,
+                                                           const FlightRecord& record,
+                                                           std::uint32_t id) {
   static const std::string unnamed;
   const auto found = record.groups.find(id);
   const std::string& text = found == record.groups.end() ? unnamed : found->second;
@@ -91,7 +93,7 @@ Groups::Group& group_of(Groups& groups, const FlightRecord& record, std::uint32_
     if (zero < text.size()) entry->second.ranks = text.substr(zero + 1);
     entry->second.world_size = std::clamp(record.world_size, 1, kMostRanks);
   }
-  return entry->second;
+  return *entry;
 }
 
 using CallKey = std::tuple<std::uint32_t, std::uint64_t, std::uint16_t>;
@@ -121,10 +123,11 @@ FlightRank summary(const RankFile& place, const FlightRecord& record, Groups& gr
     const CallKey key{event.group, event.number, event.detail};
     if (type == Type::leave) inside.erase(key);
     if (type != Type::enter) continue;
-    Groups::Group& group = group_of(groups, record, event.group);
+    auto& [text, group] = group_of(groups, record, event.group);
     FlightCall call;
     call.operation = record.word(event.id);
     call.group = group.name;
+    call.group_text = text;
     call.number = event.number;
     call.bytes = event.count;
     call.waits = (event.detail & flight::kWaits) != 0;
@@ -166,27 +169,26 @@ std::vector<StuckCollective> stuck_collectives(const std::vector<FlightRank>& ra
   for (const FlightRank& rank : ranks) {
     for (const FlightCall& call : rank.inside) {
       if (call.is_point_to_point) continue;
-      for (const auto& [text, group] : groups.at(rank.rank).by_text) {
-        if (group.name != call.group || group.last < call.number) continue;
-        const std::pair key(text, call.number);
-        if ((found.size() >= kMostStuck || named >= kMostNamed) && !found.contains(key)) {
-          ++left_out;
-          continue;
-        }
-        const auto [entry, is_new] = found.try_emplace(key);
-        StuckCollective& stuck = entry->second;
-        if (is_new) {
-          stuck.group = call.group;
-          stuck.number = call.number;
-          stuck.is_over = true;
-          find_absent(stuck, group, text, groups);
-          named += stuck.absent.size() + stuck.unknown.size();
-        }
-        std::vector<int>& same = stuck.inside[call.operation];
-        if (same.empty() || same.back() != rank.rank) same.push_back(rank.rank);
-        stuck.waited_ns = std::max(stuck.waited_ns, waited_ns(rank, call));
-        if (rank.alive == Alive::yes) stuck.is_over = false;
+      const std::string& text = call.group_text;
+      const Groups::Group& group = groups.at(rank.rank).by_text.at(text);
+      const std::pair key(text, call.number);
+      if ((found.size() >= kMostStuck || named >= kMostNamed) && !found.contains(key)) {
+        ++left_out;
+        continue;
       }
+      const auto [entry, is_new] = found.try_emplace(key);
+      StuckCollective& stuck = entry->second;
+      if (is_new) {
+        stuck.group = call.group;
+        stuck.number = call.number;
+        stuck.is_over = true;
+        find_absent(stuck, group, text, groups);
+        named += stuck.absent.size() + stuck.unknown.size();
+      }
+      std::vector<int>& same = stuck.inside[call.operation];
+      if (same.empty() || same.back() != rank.rank) same.push_back(rank.rank);
+      stuck.waited_ns = std::max(stuck.waited_ns, waited_ns(rank, call));
+      if (rank.alive == Alive::yes) stuck.is_over = false;
     }
   }
   std::vector<StuckCollective> all;

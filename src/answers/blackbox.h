@@ -17,6 +17,7 @@ namespace trainmon {
 struct FlightCall {
   std::string operation;
   std::string group;         // its name
+  std::string group_text;    // its name, a zero and its ranks, as the recorder says them
   std::uint64_t number = 0;  // in its group on this rank, from 1
   std::int64_t bytes = 0;
   bool waits = false;              // in wait() of one issued before

@@ -3,13 +3,17 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "answers/diagnose.h"
 #include "base/made_ahead.h"
 #include "base/text.h"
+#include "model/first_bad.h"
 #include "model/kinds.h"
 #include "read/bad_place.h"
 #include "read/run_stream.h"
@@ -27,8 +31,6 @@ bool can_tell(std::string_view kind, bool has_gradients) {
   return known->group != "attention" && known->group != "spectral" && known->group != "router";
 }
 
-const double kApartLog = std::log10(LeftLines::kApart);
-
 // Rows of a piece, as much of them as histories need.
 struct RowAhead {
   RowPlace place;
@@ -40,8 +42,11 @@ using Ahead = std::vector<RowAhead>;
 
 }  // namespace
 
-LeftLines::LeftLines(const std::vector<Series>& series)
-    : histories_(series), lines_(histories_.tensors().count), is_state_(lines_.size()) {
+LeftLines::LeftLines(const std::vector<Series>& series, double apart)
+    : apart_log_(std::log10(apart)),
+      histories_(series),
+      lines_(histories_.tensors().count),
+      is_state_(lines_.size()) {
   for (std::size_t i = 0; i < series.size(); ++i) {
     const auto known = std::ranges::find(kind_table(), series[i].kind, &Kind::name);
     is_state_[tensors().of[i]] = known != kind_table().end() && known->is_state;
@@ -95,7 +100,8 @@ void LeftLines::note_stay(std::uint32_t tensor, const ClosedRow<RowPlace>& one) 
     }
   }
   if (at == leaving_.end()) {
-    const double above = one.before.highest() + kApartLog, below = one.before.lowest() - kApartLog;
+    const double above = one.before.highest() + apart_log_;
+    const double below = one.before.lowest() - apart_log_;
     if (one.log <= above && one.log >= below) return;
     if (!std::isfinite(one.before.middle())) return;
     const Left first = {one.unusual(), lines_[tensor].series, true};
@@ -109,22 +115,58 @@ void LeftLines::note_stay(std::uint32_t tensor, const ClosedRow<RowPlace>& one) 
   leaving_.erase(at);
 }
 
+EarliestLeft::EarliestLeft(const RunRows& facts, const Diagnosis& diagnosis)
+    : facts_(facts), diagnosis_(diagnosis) {
+  if (!diagnosis_.verdict) take_losses();
+}
+
 void EarliestLeft::take(const LeftLines& rank) {
   if (diagnosis_.verdict) return;
   const bool has_gradients =
       std::ranges::find(facts_.kinds, kind::kGradReduced) != facts_.kinds.end();
   for (const auto& [tensor, left] : rank.left()) {
     const Series& series = facts_.series[left.series];
-    if (!can_tell(series.kind, has_gradients)) continue;
-    LeftHistory one = {left.row.row,   series,         left.row.value,
-                       left.row.usual, left.row.score, left.stays};
-    one.row.shape = nullptr;
-    if (has_reason(one)) continue;
-    ++lines_[{one.row.restart, one.row.step}];
-    const bool is_first = !earliest_ || place_of(facts_, one.row, series) <
-                                            place_of(facts_, earliest_->row, earliest_->series);
-    if (is_first) earliest_ = std::move(one);
+    if (can_tell(series.kind, has_gradients)) take(left, series);
   }
+}
+
+// A loss that falls is no fault, and one below 0 has no size.
+void EarliestLeft::take_losses() {
+  std::map<std::pair<int, std::string>, std::vector<const ReadScalar*>> losses;  // rank, name
+  for (const ReadScalar& one : facts_.scalars) {
+    if (is_loss(one.name)) losses[{one.rank, one.name}].push_back(&one);
+  }
+  for (const auto& [place, values] : losses) {
+    const auto is_below = [](const ReadScalar* one) { return one->value < 0.0; };
+    if (std::ranges::any_of(values, is_below)) continue;
+    std::vector<Series> series(1);
+    series.front().kind = kLogged;
+    series.front().name = place.second;
+    LeftLines line(series, LeftLines::kLossApart);
+    for (const ReadScalar* one : values) {
+      RowPlace row;
+      row.restart = one->restart;
+      row.rank = one->rank;
+      row.step = one->step;
+      row.seq = one->seq;
+      if (std::isfinite(one->value)) line.add(row, 0, one->value, 1);
+    }
+    line.end_rank([](std::uint32_t, const Unusual<RowPlace>&) {});
+    for (const auto& [number, left] : line.left()) {
+      if (left.row.value > left.row.usual) take(left, series.front());
+    }
+  }
+}
+
+void EarliestLeft::take(const LeftLines::Left& left, const Series& series) {
+  LeftHistory one = {left.row.row,   series,         left.row.value,
+                     left.row.usual, left.row.score, left.stays};
+  one.row.shape = nullptr;
+  if (has_reason(one)) return;
+  ++lines_[{one.row.restart, one.row.step}];
+  const bool is_first = !earliest_ || place_of(facts_, one.row, series) <
+                                          place_of(facts_, earliest_->row, earliest_->series);
+  if (is_first) earliest_ = std::move(one);
 }
 
 std::optional<LeftHistory> EarliestLeft::earliest() const {
@@ -193,10 +235,17 @@ std::string place_text(const Diagnosis& diagnosis, const LeftHistory& left) {
 }
 
 std::string size_text(const LeftHistory& left) {
-  std::string text = "its norm is " + number_text(left.norm, 3) + " after " +
-                     number_text(left.usual, 3) + ": " + number_text(left.score, 3) +
-                     " robust standard deviations off";
-  if (left.stays) text += ", and it stays so";
+  const bool is_loss = left.series.kind == kLogged;
+  std::string text = is_loss ? "its value is " : "its norm is ";
+  text += number_text(left.norm, 3) + " after " + number_text(left.usual, 3) + ": ";
+  if (left.stays) {
+    const bool is_above = left.norm > left.usual;
+    text += "it stays " + std::string(is_above ? "above" : "below") +
+            " all 16 values before by a factor of " +
+            number_text(is_loss ? LeftLines::kLossApart : LeftLines::kApart, 2) + " or more";
+  } else {
+    text += number_text(left.score, 3) + " robust standard deviations off";
+  }
   if (left.lines > 1) {
     text += "\n  " + grouped(static_cast<std::int64_t>(left.lines) - 1) +
             (left.lines == 2 ? " more line left its history" : " more lines left their histories") +
@@ -206,6 +255,12 @@ std::string size_text(const LeftHistory& left) {
 }
 
 std::string next_command(const LeftHistory& left, const std::filesystem::path& run) {
+  if (left.series.kind == kLogged) {
+    std::string name;  // as SQL has it
+    for (const char c : left.series.name) name += c == '\'' ? "''" : std::string(1, c);
+    return "trainmon query " + shell_word(run.native()) + " " +
+           shell_word("SELECT step, rank, value FROM logged WHERE name = '" + name + "'");
+  }
   std::string command =
       "trainmon show " + shell_word(run.native()) + " --kind " + shell_word(left.series.kind);
   if (!left.series.name.empty()) command += " --name " + shell_word(left.series.name);

@@ -21,7 +21,7 @@ struct Diagnosis;
 struct LeftHistory {
   RowPlace row;  // without its shape
   Series series;
-  double norm = 0.0;
+  double norm = 0.0;      // of a logged loss (kLogged) its value
   double usual = 0.0;     // the median of the norms before it; above 0
   double score = 0.0;     // finite
   bool stays = false;     // it left its range for kStays steps, and may not be far behind
@@ -36,8 +36,9 @@ class LeftLines {
   // all smaller. docs/detection.md has the factors that were seen.
   static constexpr int kStays = 8;
   static constexpr double kApart = 2.5;
+  static constexpr double kLossApart = 1.5;  // a loss is even, and one that rises so is no noise
 
-  explicit LeftLines(const std::vector<Series>& series);
+  explicit LeftLines(const std::vector<Series>& series, double apart = kApart);
 
   const TensorNumbers& tensors() const { return histories_.tensors(); }
   // A row in the order of the log: its value of history_value(), and how many elements it has.
@@ -77,6 +78,7 @@ class LeftLines {
   void note(std::uint32_t tensor, const ClosedRow<RowPlace>& one);
   void note_stay(std::uint32_t tensor, const ClosedRow<RowPlace>& one);
 
+  double apart_log_;
   RankHistories<RowPlace> histories_;
   std::vector<Line> lines_;     // by tensor
   std::vector<bool> is_state_;  // by tensor: of an optimizer, which follows its gradient late
@@ -89,15 +91,16 @@ class LeftLines {
 // out.
 class EarliestLeft {
  public:
-  // `facts` and `diagnosis` outlive it.
-  EarliestLeft(const RunRows& facts, const Diagnosis& diagnosis)
-      : facts_(facts), diagnosis_(diagnosis) {}
+  // `facts` and `diagnosis` outlive it. Takes the losses that log() was given.
+  EarliestLeft(const RunRows& facts, const Diagnosis& diagnosis);
 
   // After end_rank(). Nothing where the diagnosis has a verdict.
   void take(const LeftLines& rank);
   std::optional<LeftHistory> earliest() const;
 
  private:
+  void take(const LeftLines::Left& left, const Series& series);
+  void take_losses();
   bool has_reason(const LeftHistory& one) const;
 
   using Step = std::pair<std::int32_t, std::int64_t>;  // of a start
@@ -114,8 +117,8 @@ std::optional<LeftHistory> left_history(const OpenedRun& run, ReadOptions option
 
 // "step 30, rank 1, input (root) input.0"
 std::string place_text(const Diagnosis& diagnosis, const LeftHistory& left);
-// "its norm is 2.8e+03 after 11: 240 robust standard deviations off", and whether it stays so, and
-// whether it is one of several.
+// "its norm is 2.8e+03 after 11: 240 robust standard deviations off", or that it stays away. It
+// also says whether it is one of several.
 std::string size_text(const LeftHistory& left);
 // The command that shows the line at this row and in the steps before.
 std::string next_command(const LeftHistory& left, const std::filesystem::path& run);

@@ -1,5 +1,6 @@
 // msprobe's monitor_metrics.db as its csv2db makes it: a table per type and range of steps.
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
 
@@ -39,12 +40,7 @@ class MsprobeDbTarget final : public Target {
   void finish(RowAccount& account) override {
     view_.end();
     if (const auto named = source_.steps_of_names()) steps_ = named;
-    if (steps_) {
-      for (auto& [type, metric] : metrics_) {
-        const std::int64_t last = steps_->second / partition_;
-        for (std::int64_t p = steps_->first / partition_; p <= last; ++p) table(metric, p);
-      }
-    }
+    if (steps_) make_tables(account);
     Statement insert = database_.prepare("INSERT INTO global_stats VALUES (?,?)");
     const auto fact = [&](std::string_view name, std::int64_t value) {
       insert.text(name).integer(value).run();
@@ -62,6 +58,22 @@ class MsprobeDbTarget final : public Target {
   }
 
  private:
+  // Its readers look for one of every part of the steps, also where no row is. The name of a
+  // damaged file may claim any steps.
+  void make_tables(RowAccount& account) {
+    constexpr std::int64_t kMost = 10'000;  // of one metric
+    const std::int64_t first = steps_->first / partition_, last = steps_->second / partition_;
+    if (last / 2 - first / 2 > kMost / 2) {
+      account.remark("steps " + std::to_string(steps_->first) + " to " +
+                     std::to_string(steps_->second) +
+                     " are too many for msprobe's tables: only those with rows are there");
+      return;
+    }
+    for (auto& [type, metric] : metrics_) {
+      for (std::int64_t part = first; part <= last; ++part) table(metric, part);
+    }
+  }
+
   struct Metric {
     std::int64_t id = 0;
     MetricStats stats;
@@ -93,9 +105,13 @@ class MsprobeDbTarget final : public Target {
   Statement& table(Metric& metric, std::int64_t partition) {
     const auto known = metric.tables.find(partition);
     if (known != metric.tables.end()) return known->second;
-    const std::string first = std::to_string(partition * partition_);
-    const std::string last = std::to_string(partition * partition_ + partition_ - 1);
-    const std::string name = "metric_" + std::to_string(metric.id) + "_step_" + first + "_" + last;
+    constexpr std::int64_t kLast = std::numeric_limits<std::int64_t>::max();
+    const std::int64_t from = partition * partition_;
+    const std::string first = std::to_string(from);
+    const std::string last =
+        std::to_string(std::min(from, kLast - partition_ + 1) + partition_ - 1);
+    const std::string name =
+        "\"metric_" + std::to_string(metric.id) + "_step_" + first + "_" + last + "\"";
     database_.run("CREATE TABLE " + name +
                   " (rank INTEGER NOT NULL, step INTEGER NOT NULL CHECK(step BETWEEN " + first +
                   " AND " + last + "), target_id INTEGER NOT NULL" +

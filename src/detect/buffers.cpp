@@ -7,10 +7,10 @@
 namespace trainmon::detect {
 namespace {
 
-constexpr std::int64_t kUsual = 8;  // steps
+constexpr std::int64_t kStepsAlike = 8;  // steps
 
 // nullptr where the step before has none that this one can be compared with.
-const Observation* before_of(const Window& window, const Observation& one) {
+const Observation* buffer_before(const Window& window, const Observation& one) {
   if (window.before == nullptr) return nullptr;
   const Observation* const before = window.before->find(one.tensor, Quantity::buffer, one.rank);
   const bool is_told = before != nullptr && are_comparable(*before, one) &&
@@ -35,7 +35,7 @@ bool Buffers::check_ranks(const Window& window, const Ranks& ranks, Findings& fo
   if (window.ranks.size() < 2) return false;
   OfTensor& seen = tensors_[ranks.front()->tensor];
   const auto is_told = [&](const Observation* one) {
-    return are_comparable(*one, *ranks.front()) && before_of(window, *one) != nullptr;
+    return are_comparable(*one, *ranks.front()) && buffer_before(window, *one) != nullptr;
   };
   if (ranks.size() != window.ranks.size() || !std::ranges::all_of(ranks, is_told)) {
     seen.alike = 0;
@@ -46,15 +46,15 @@ bool Buffers::check_ranks(const Window& window, const Ranks& ranks, Findings& fo
     return false;
   }
   const std::int64_t alike = std::exchange(seen.alike, 0);
-  if (alike < kUsual) return false;
+  if (alike < kStepsAlike) return false;
   if (std::exchange(seen.is_said, true)) return true;
   Finding one =
       window.finding(Check::replicas, Stage::forward, ranks.front()->rank, {ranks.front()->tensor});
   one.evidence = evidence_of_bits(ranks);
   one.certain = false;
   name_odd_ranks(ranks, one);
-  one.text = "the buffer differs between ranks, which had the same in " + std::to_string(kUsual) +
-             " steps in a row";
+  one.text = "the buffer differs between ranks, which had the same in " +
+             std::to_string(kStepsAlike) + " steps in a row";
   found.add(std::move(one));
   return true;
 }
@@ -62,7 +62,7 @@ bool Buffers::check_ranks(const Window& window, const Ranks& ranks, Findings& fo
 void Buffers::check_change(const Window& window, const Observation& one, bool is_told,
                            Findings& found) {
   OfRank& seen = ranks_[{one.rank, one.tensor}];
-  const Observation* const before = before_of(window, one);
+  const Observation* const before = buffer_before(window, one);
   if (before == nullptr) {
     seen.still = 0;
     return;
@@ -72,11 +72,12 @@ void Buffers::check_change(const Window& window, const Observation& one, bool is
     return;
   }
   const std::int64_t still = std::exchange(seen.still, 0);
-  if (still < kUsual || std::exchange(seen.is_said, true) || is_told) return;
+  if (still < kStepsAlike || std::exchange(seen.is_said, true) || is_told) return;
   Finding finding = window.finding(Check::gap, Stage::forward, one.rank, {one.tensor});
   finding.evidence = evidence_of_bits({before, &one});
   finding.certain = false;
-  finding.text = "the buffer changed, and had not in " + std::to_string(kUsual) + " steps in a row";
+  finding.text =
+      "the buffer changed, and had not in " + std::to_string(kStepsAlike) + " steps in a row";
   found.add(std::move(finding));
 }
 

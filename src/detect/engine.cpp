@@ -31,8 +31,11 @@ void Engine::take(StepEvidence&& evidence) {
   input_ranges_.check(window, findings_);
   repeated_arguments_.check(window, findings_);
   jumps_.check(window, findings_);
+  rising_.check(window, findings_);
   check_present(window, findings_);
   gaps_.check(window, findings_);
+  own_changes_.check(window, findings_);
+  backwards_.check(window, findings_);
   const bool are_parted = uneven_.contains(restart_) || parted_.check(window, findings_);
   if (!are_parted) reductions_.check(window, findings_);
   check_exp_avg(window, findings_);
@@ -71,6 +74,9 @@ void Engine::forget_start(const StepEvidence& first) {
   untrained_ = {};
   by_hand_ = {};
   buffers_ = {};
+  rising_ = {};
+  backwards_ = {};
+  own_changes_ = {};
 }
 
 // Those before the first row of a step lie between no two rows that are still to be compared.

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "detect/backward_counts.h"
 #include "detect/buffers.h"
 #include "detect/by_hand.h"
 #include "detect/checks.h"
@@ -15,8 +16,10 @@
 #include "detect/findings.h"
 #include "detect/gap.h"
 #include "detect/input_ranges.h"
+#include "detect/own_changes.h"
 #include "detect/repeated_arguments.h"
 #include "detect/resumed_moments.h"
+#include "detect/rising_rates.h"
 #include "detect/start_steps.h"
 #include "detect/unmoved.h"
 #include "detect/untrained.h"
@@ -99,6 +102,9 @@ class Engine {
   Reductions reductions_;
   ZeroGradients zero_;
   DeclaredJumps jumps_;
+  RisingRates rising_;
+  BackwardCounts backwards_;
+  OwnChanges own_changes_;
   Updates updates_;
   UnmovedWeights unmoved_;
   Untrained untrained_;

@@ -8,11 +8,11 @@
 namespace trainmon::detect {
 namespace {
 
-constexpr std::int64_t kFresh = 16, kAgain = 8;  // calls in a row
-constexpr std::size_t kRemembered = 1024;        // calls, of each argument
-constexpr std::size_t kArguments = 256;          // of all ranks, that are looked at
+constexpr std::int64_t kCallsFresh = 16, kCallsAgain = 8;  // calls in a row
+constexpr std::size_t kRemembered = 1024;                  // calls, of each argument
+constexpr std::size_t kArguments = 256;                    // of all ranks, that are looked at
 
-auto call_of(const Input& one) {
+auto place_of_call(const Input& one) {
   return std::tuple(one.rank, one.chunk, one.call, one.accum);
 }
 
@@ -24,7 +24,7 @@ void RepeatedArguments::Line::note(std::uint64_t bits, std::int64_t step) {
   const std::int64_t before = std::exchange(distance, is_new ? 0 : number - known->second);
   known->second = number;
   fresh = is_new ? fresh + 1 : 0;
-  was_new = was_new || fresh >= kFresh;
+  was_new = was_new || fresh >= kCallsFresh;
   if (is_new || distance != before) again = 0;
   if (!is_new && again++ == 0) since = step;
   order.push_back(bits);
@@ -41,7 +41,7 @@ void RepeatedArguments::check(const Window& window, Findings& found) {
   for (const Input& one : window.now.inputs()) {
     if (one.fingerprint) sorted.push_back(&one);
   }
-  std::ranges::stable_sort(sorted, {}, [](const Input* one) { return call_of(*one); });
+  std::ranges::stable_sort(sorted, {}, [](const Input* one) { return place_of_call(*one); });
   std::vector<Named> call;
   for (std::size_t i = 0; i < sorted.size(); ++i) {
     const Input& one = *sorted[i];
@@ -51,18 +51,19 @@ void RepeatedArguments::check(const Window& window, Findings& found) {
       line.note(*one.fingerprint, window.now.step);
       call.emplace_back(&one, &line);
     }
-    const bool is_last = i + 1 == sorted.size() || call_of(*sorted[i + 1]) != call_of(one);
+    const bool is_last =
+        i + 1 == sorted.size() || place_of_call(*sorted[i + 1]) != place_of_call(one);
     if (is_last) check_call(window, std::exchange(call, {}), found);
   }
 }
 
 void RepeatedArguments::check_call(const Window& window, const std::vector<Named>& call,
                                    Findings& found) {
-  const auto is_new = [](const Named& one) { return one.second->fresh >= kAgain; };
+  const auto is_new = [](const Named& one) { return one.second->fresh >= kCallsAgain; };
   if (std::ranges::none_of(call, is_new)) return;
   for (const auto& [input, line] : call) {
     // What is given again at once may be one mask, or a value that stays.
-    const bool is_again = line->was_new && line->distance > 1 && line->again >= kAgain;
+    const bool is_again = line->was_new && line->distance > 1 && line->again >= kCallsAgain;
     if (!is_again) continue;
     const std::int64_t now = window.now.step;  // of other ranks it is said in the same step
     if (said_.try_emplace(input->element, now).first->second != now) continue;

@@ -340,3 +340,28 @@ def test_tables_of_one_value_a_step(run, tmp_path, to):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         assert convert(twice, tmp_path / "b.db", to).rows > 0
+
+
+def test_a_name_of_a_file_that_claims_any_steps_makes_no_tables_without_end(tmp_path):
+    folder = tmp_path / "dump" / "Dec03_21-34-40-rank0-abc"
+    folder.mkdir(parents=True)
+    last = 2**63 - 1
+    rows = "".join(f"0,w,{step},0.5\n" for step in (0, 700, last))
+    text = "vpp_stage,name,step,norm\n" + rows
+    (folder / f"grad_reduced_0-{last}.csv").write_text(text)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        done = convert(tmp_path / "dump", tmp_path / "a.db", "msprobe_db")
+    assert done.rows == 3 and any("too many" in remark for remark in done.remarks), done
+    database = sqlite3.connect(tmp_path / "a.db")
+    names = {
+        name
+        for (name,) in database.execute(
+            "SELECT name FROM sqlite_master WHERE name LIKE 'metric_1%'"
+        )
+    }
+    assert names == {
+        "metric_1_step_0_499",
+        "metric_1_step_500_999",
+        f"metric_1_step_{last // 500 * 500}_{last}",
+    }

@@ -131,7 +131,7 @@ def test_a_line_that_left_its_range_for_good_is_named(tmp_path):
     assert (left["stays"], left["lines"]) == (True, 2)
     assert (left["norm"], left["before"]) == pytest.approx((series[BEGIN], usual))
     lines = command("diagnose", out, check=0).stdout.splitlines()
-    assert lines[3].endswith("robust standard deviations off, and it stays so")
+    assert lines[3].endswith("it stays below all 16 values before by a factor of 2.5 or more")
     assert lines[4] == "  1 more line left its history in this step"
     page, _ = report(out, tmp_path / "a.html", check=0)
     assert page.report["diagnosis"]["left_history"] == left
@@ -245,3 +245,30 @@ def test_beside_a_verdict_there_is_none(tmp_path):
     found = trainmon.diagnose(out)
     assert found["verdict"]["step"] == 50 and found["left_history"] is None
     assert "history" not in command("diagnose", out, check=1).stdout
+
+
+@pytest.mark.parametrize("name", ["loss", "it's a loss"])
+def test_a_loss_of_one_rank_that_rises_for_good_is_named(tmp_path, name):
+    out = tmp_path / "run"
+    random = noisy()
+    ranks = [WrittenRank(out, number, 2) for number in range(2)]
+    for step in range(STEPS):
+        for number, rank in enumerate(ranks):
+            rank.observe(np.full(3, next(random)), "grad_reduced", "w", step)
+            falls = 3.0 / (step + 5) if number == 0 else 1.0  # which is no fault, however far
+            rises = 2.0 if number == 1 and step >= BEGIN else 1.0
+            rank.monitor.add_scalar(name, falls * rises * next(random))
+            rank.monitor.add_scalar("accuracy", 1e-6 if step >= BEGIN - 10 else 0.5)
+            rank.end_step()
+    for rank in ranks:
+        rank.stop()
+    left = trainmon.diagnose(out)["left_history"]
+    assert (left["step"], left["rank"], left["kind"], left["name"]) == (BEGIN, 1, "logged", name)
+    assert left["stays"] and left["norm"] > 1.5 * left["before"]
+    told = command("diagnose", out, check=0)
+    assert "it stays above all 16 values before by a factor of 1.5 or more" in told.stdout
+    (line,) = (line for line in told.stderr.splitlines() if line.startswith("next: "))
+    shown = command(*shlex.split(line)[2:], check=0).stdout
+    assert len(shown.splitlines()) > STEPS and name not in shown
+    page, _ = report(out, tmp_path / "a.html", check=0)
+    assert page.report["diagnosis"]["left_history"] == left

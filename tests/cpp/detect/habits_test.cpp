@@ -1,0 +1,140 @@
+// What a training keeps to, and what it did otherwise, from rows written by hand.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <numbers>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "detect/engine.h"
+
+namespace trainmon::detect {
+namespace {
+
+// Two ranks, an optimizer over two tensors, and two averages of those that no optimizer has.
+class Habits : public ::testing::Test {
+ protected:
+  using Accum = std::function<std::int32_t(std::int64_t step)>;
+  using Size = std::function<double(std::int64_t step)>;
+
+  void steps(std::int64_t count, const Accum& accum, const Size& moved, const Size& rate) {
+    for (const std::int64_t end = step_ + count; step_ < end; ++step_) {
+      StepEvidence evidence(restart, step_);
+      average_ += moved(step_);
+      for (std::int32_t rank = 0; rank < 2; ++rank) {
+        engine.declare(restart, rank, 0, 0, "lr", rate(step_));
+        for (std::uint32_t tensor = 0; tensor < 4; ++tensor) {
+          Observation one;
+          one.tensor = tensor;
+          one.rank = rank;
+          one.seq = ++seq_;
+          one.fingerprint = one.seq;
+          const bool is_average = tensor >= 2;
+          one.quantity = is_average ? Quantity::weight_before : Quantity::grad_reduced;
+          one.accum = is_average ? 0 : accum(step_);
+          one.sketch.assign(8, static_cast<float>(is_average ? average_ : 1.0));
+          one.count = one.sum_sq = 1.0;
+          evidence.add(one);
+        }
+      }
+      engine.take(std::move(evidence));
+    }
+  }
+  void expect_one(const std::string& check, std::int64_t step, std::vector<std::uint32_t> tensors,
+                  const std::string& text) const {
+    ASSERT_EQ(engine.findings().all().size(), 1U);
+    const Finding& one = engine.findings().all().front();
+    EXPECT_EQ(check_name(one.check), check);
+    EXPECT_EQ(one.step, step);
+    EXPECT_EQ(one.ranks, (std::vector<std::int32_t>{0, 1}));
+    EXPECT_EQ(one.tensors, tensors);
+    EXPECT_FALSE(one.certain);
+    EXPECT_NE(one.text.find(text), std::string::npos) << one.text;
+  }
+  void expect_none() const { EXPECT_TRUE(engine.findings().all().empty()); }
+
+  static std::int32_t one_backward(std::int64_t) { return 0; }
+  static double slowly(std::int64_t) { return 0.25; }
+  static double constant(std::int64_t) { return 0.1; }
+  static double cosine(std::int64_t step, std::int64_t length) {
+    const double turn = std::numbers::pi * static_cast<double>(step) / static_cast<double>(length);
+    return 0.05 * (1.0 + std::cos(turn));
+  }
+
+  const std::vector<Tensor> tensors_ = {
+      {"a", 0, 0}, {"b", 0, 0}, {"mean a", 1, 0}, {"mean b", 1, 0}};
+  Engine engine{tensors_, {0, 1}};
+  std::int32_t restart = 0;
+  std::int64_t step_ = 0;
+  std::uint64_t seq_ = 0;
+  double average_ = 0.0;
+};
+
+TEST_F(Habits, ThatAreKeptAreNothing) {
+  steps(60, one_backward, slowly, [](std::int64_t step) { return cosine(step, 60); });
+  expect_none();
+}
+
+TEST_F(Habits, OneBackwardMoreInEachStepIsSaidOnce) {
+  steps(
+      60, [](std::int64_t step) { return step < 30   ? 0
+                                         : step < 50 ? 1
+                                                     : 2; }, slowly, constant);
+  expect_one("reduce", 30, {0, 1},
+             "the gradients of 2 backwards from here on, and took those of 1");
+}
+
+TEST_F(Habits, FewerBackwardsAtTheEndOfEachEpochAreNothing) {
+  steps(
+      100, [](std::int64_t step) { return step % 20 < 19 ? 3 : 1; }, slowly, constant);
+  expect_none();
+}
+
+TEST_F(Habits, AnotherStartMayAccumulateOtherwise) {
+  steps(
+      30, [](std::int64_t) { return 3; }, slowly, constant);
+  restart = 1;
+  steps(
+      30, [](std::int64_t) { return 1; }, slowly, constant);
+  expect_none();
+}
+
+TEST_F(Habits, ACosineThatGoesOnBehindItsEndIsSaidOnce) {
+  steps(90, one_backward, slowly, [](std::int64_t step) { return cosine(step, 40); });
+  expect_one("config", 41, {}, "the learning rate of group 0 rises again");
+}
+
+TEST_F(Habits, AWarmUpAndWarmRestartsAreNothing) {
+  steps(120, one_backward, slowly, [](std::int64_t step) {
+    return step < 20 ? 0.1 * static_cast<double>(step + 1) / 20.0 : cosine((step - 20) % 25, 25);
+  });
+  for (const Finding& one : engine.findings().all()) {
+    EXPECT_EQ(one.text.find("rises again"), std::string::npos) << one.text;
+  }
+}
+
+TEST_F(Habits, AnAverageThatJumpsIsSaidOnce) {
+  steps(
+      60, one_backward, [](std::int64_t step) { return step == 40 || step == 50 ? 1.0 : 0.25; },
+      constant);
+  expect_one("gap", 39, {2, 3}, "weights without a gradient");
+}
+
+TEST_F(Habits, AnAverageThatIsCopiedNowAndThenIsNothing) {
+  steps(
+      200, one_backward, [](std::int64_t step) { return step % 10 == 0 ? 2.0 : 0.0; }, constant);
+  expect_none();
+}
+
+TEST_F(Habits, AnAverageThatIsEditedWithAWordIsNothing) {
+  steps(40, one_backward, slowly, constant);
+  for (std::int32_t rank = 0; rank < 2; ++rank) engine.announce_edit(0, rank, seq_ + 1);
+  steps(
+      20, one_backward, [](std::int64_t step) { return step == 40 ? 9.0 : 0.25; }, constant);
+  expect_none();
+}
+
+}  // namespace
+}  // namespace trainmon::detect
