@@ -156,6 +156,8 @@ void print_text(const Diagnosis& diagnosis, const std::string& run, const Contex
   if (diagnosis.verdict) std::cerr << "next: " << next_command(diagnosis, run) << "\n";
   if (diagnosis.left_history) {
     std::cerr << "next: " << next_command(*diagnosis.left_history, run) << "\n";
+  } else if (!diagnosis.verdict) {
+    std::cerr << "next: trainmon top " << shell_word(run) << "\n";
   }
 }
 

@@ -15,6 +15,12 @@ bool is_of_gradient(const Observation& one) {
   return one.quantity == Quantity::grad_reduced || one.quantity == Quantity::grad_unreduced;
 }
 
+// An optimizer may hold a weight whose gradient another rank has.
+bool is_stepped(const StepEvidence& step, const Observation& before) {
+  const Observation* const after = step.find(before.tensor, Quantity::weight_after, before.rank);
+  return after != nullptr && !are_equal(before, *after);
+}
+
 bool has_gradient_of(const StepEvidence& step, const Observation& one) {
   return step.find(one.tensor, Quantity::grad_reduced, one.rank) != nullptr ||
          step.find(one.tensor, Quantity::grad_unreduced, one.rank) != nullptr;
@@ -37,8 +43,8 @@ void OwnChanges::check(const Window& window, Findings& found) {
     if (now.quantity != Quantity::weight_before || !trained.contains(now.rank)) continue;
     const Observation* const before = window.before->find(now.tensor, now.quantity, now.rank);
     const bool is_told = before != nullptr && !has_gradient_of(*window.before, *before) &&
-                         !before->sketch.empty() && !now.sketch.empty() &&
-                         !window.has_edit(*before, now);
+                         !is_stepped(*window.before, *before) && !before->sketch.empty() &&
+                         !now.sketch.empty() && !window.has_edit(*before, now);
     if (!is_told || are_equal(*before, now)) continue;
     Linear change = now.linear(Evidence::sketches);
     change.add(-1.0, before->linear(Evidence::sketches));

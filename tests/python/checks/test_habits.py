@@ -1,0 +1,167 @@
+"""Real trainings that change a habit: `diagnose` notices it once, and says nothing of the sound one."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import trainmon
+
+STEPS = 60
+BEGIN = 36
+
+
+class Training:
+    """One model, its optimizer, and data that are new in each step."""
+
+    expected: tuple = ()  # check, step, part of the text
+
+    def __init__(self, is_faulty):
+        torch.manual_seed(5)
+        self.is_faulty = is_faulty
+        self.model = self.make()
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=2e-3)
+        self.data = torch.Generator().manual_seed(1)
+
+    def make(self):
+        return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 2))
+
+    def watched(self):
+        return self.model, self.optimizer
+
+    def batch(self):
+        return torch.randn(32, 8, generator=self.data)
+
+    def step(self, step):
+        self.optimizer.zero_grad()
+        x = self.batch()
+        (self.model(x) - x[:, :2].sin()).square().mean().backward()
+        self.optimizer.step()
+
+    def run(self, out):
+        with trainmon.watch(*self.watched(), checks=True, every=1, out=str(out)):
+            for step in range(STEPS):
+                self.step(step)
+
+
+class Teacher(Training):
+    """Its average counts its steps for a warm-up of the decay; the count is lost."""
+
+    expected = ("gap", BEGIN, "weights without a gradient")
+
+    def __init__(self, is_faulty):
+        super().__init__(is_faulty)
+        self.teacher = copy.deepcopy(self.model).requires_grad_(False)
+        self.count = 0
+
+    def watched(self):
+        return {"student": self.model, "teacher": self.teacher}, self.optimizer
+
+    def step(self, step):
+        super().step(step)
+        self.count = 0 if self.is_faulty and step == BEGIN else self.count + 1
+        decay = min(0.99, (1 + self.count) / (10 + self.count))
+        with torch.no_grad():
+            for mean, weight in zip(self.teacher.parameters(), self.model.parameters()):
+                mean.lerp_(weight, 1 - decay)
+
+
+class Cosine(Training):
+    expected = ("config", BEGIN, "the learning rate of group 0 rises again")
+
+    def __init__(self, is_faulty):
+        super().__init__(is_faulty)
+        self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(
+            self.optimizer, T_max=BEGIN - 1 if is_faulty else STEPS
+        )
+
+    def step(self, step):
+        super().step(step)
+        self.schedule.step()
+
+
+class Adversary(Training):
+    """A critic whose gradients are cleared before the backward of the generator, not after it."""
+
+    expected = ("reduce", BEGIN, "the gradients of 2 backwards from here on")
+
+    def __init__(self, is_faulty):
+        super().__init__(is_faulty)
+        self.critic = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))
+        self.of_critic = torch.optim.AdamW(self.critic.parameters(), lr=1e-3)
+
+    def watched(self):
+        return [self.model, self.critic], [self.optimizer, self.of_critic]
+
+    def step(self, step):
+        x = self.batch()
+        too_early = self.is_faulty and step >= BEGIN
+        self.optimizer.zero_grad()
+        if too_early:
+            self.of_critic.zero_grad()
+        (-self.critic(self.model(x)).mean()).backward()
+        self.optimizer.step()
+        if not too_early:
+            self.of_critic.zero_grad()
+        fake = self.critic(self.model(x).detach()).mean()
+        (fake - self.critic(x[:, :2].sin()).mean()).backward()
+        self.of_critic.step()
+
+
+class Diffusion(Training):
+    """An evaluation every five steps seeds the random numbers of time steps."""
+
+    expected = ("input", BEGIN + 4, "input.1 is given again what it had 5 calls before")
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.times, self.out = nn.Embedding(100, 8), nn.Linear(8, 8)
+
+        def forward(self, x, times):
+            return self.out(x + self.times(times))
+
+    def make(self):
+        return self.Net()
+
+    def step(self, step):
+        if self.is_faulty and step >= BEGIN - 1 and step % 5 == 0:
+            torch.manual_seed(0)
+        times = torch.randint(100, (32,))
+        self.optimizer.zero_grad()
+        x = self.batch()
+        (self.model(x, times) - x).square().mean().backward()
+        self.optimizer.step()
+
+
+class Resumed(Training):
+    """The second start goes on with the steps; its data begin anew."""
+
+    expected = ("input", BEGIN, "the batches of the start before again, from that of step 0 on")
+
+    def run(self, out):
+        for begin, end in ((0, BEGIN), (BEGIN, STEPS)):
+            if begin and self.is_faulty:
+                self.data.manual_seed(1)
+            with trainmon.watch(*self.watched(), checks=True, every=1, out=str(out)):
+                for step in range(begin, end):
+                    self.step(step)
+
+
+@pytest.mark.parametrize("training", [Teacher, Cosine, Adversary, Diffusion, Resumed])
+def test_a_habit_that_changes_is_noticed_once(training, tmp_path):
+    training(False).run(tmp_path / "sound")
+    sound = trainmon.diagnose(tmp_path / "sound")
+    training(True).run(tmp_path / "faulty")
+    faulty = trainmon.diagnose(tmp_path / "faulty")
+    assert sound["verdict"] is None and faulty["verdict"] is None
+    said = [(one["step"], one["text"]) for one in sound["findings"]]
+    new = [one for one in faulty["findings"] if (one["step"], one["text"]) not in said]
+    check, step, text = training.expected
+    (found,) = (one for one in new if text in one["text"])
+    assert (found["check"], found["step"]) == (check, step), found
+    assert not found["certain"]
+    assert len(new) == 1, new
