@@ -244,6 +244,7 @@ class Adapter(DuringTraining):
         if self.activations is not None:
             self.uncalled = self.activations.uncalled()
         self.handles.remove(stays=lambda module: compiled.may_have_hooks_of(module, self))
+        dynamo.own_hooks.leave(self)
         if self.registry is not None:
             self.registry.remove()
         for wrapper in self.wrappers:

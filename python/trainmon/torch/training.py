@@ -6,7 +6,7 @@ import torch
 from trainmon import _core
 from trainmon.base.adapter import AdapterBase
 from trainmon.torch.hooks.dry_run import is_for_shapes
-from trainmon.torch.hooks.dynamo import in_graphs, overlook_own_hooks
+from trainmon.torch.hooks.dynamo import in_graphs, own_hooks
 from trainmon.torch.hooks.forward import BackwardBegins
 from trainmon.torch.hooks.unseen import unseen
 from trainmon.torch.measuring.ops import dtype_name
@@ -117,7 +117,7 @@ class DuringTraining(AdapterBase):
 
     def forward_begins(self) -> None:
         in_graphs.tell()
-        overlook_own_hooks()
+        own_hooks.overlook(self)
         if not self.looked_again or self.is_put_anew():
             self.look_again()
         if not self.is_uneven and any(wrapper.are_uneven() for wrapper in self.wrappers):

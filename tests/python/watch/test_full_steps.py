@@ -104,7 +104,15 @@ def test_an_overflow_that_gradscaler_skips_is_nothing_to_look_into(tmp_path):
 
 @versions.compile_here
 def test_compiled_models_are_recorded_at_every_step_without_new_hooks(tmp_path, capfd):
-    training = Training(tmp_path, every=5)
+    class Composed(torch.nn.Module):  # torch compiles no nn.Sequential in place
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+
+        def forward(self, x):
+            return self.last(self.first(x).relu())
+
+    training = Training(tmp_path, Composed(), every=5)
     training.model.compile(backend="eager")
     hooks = training.hooks()
     training.steps(3)

@@ -91,26 +91,51 @@ class InGraphs:
 in_graphs = InGraphs()
 
 
-own_hooks: set[type] = set()  # of modules and optimizers, as far as there have been any
+class OwnHooks:
+    """Hooks of ours on modules, of which Dynamo is to know nothing. From torch 2.13 on it compiles the forward
+    of a module of torch's own where the module has hooks, behind a graph break. It runs that as it is where
+    there are none, and other graphs round otherwise. By the function that Dynamo asks for this alone, while
+    somebody watches. Hooks that are to be part of compiled code (`point`) count as any others do."""
+
+    def __init__(self):
+        self.types: set[type] = set()  # of modules and optimizers, as far as there have been any
+        self.watching: set[int] = set()  # ids of adapters
+        self.replaced: tuple = ()  # (what Dynamo has of torch, what it has of ours)
+
+    def _is_overlooked(self, hook) -> bool:
+        # Beside hooks Dynamo lists notes of them, as whether one takes keywords.
+        if type(hook) is bool:
+            return True
+        inner = getattr(hook, "call", hook)  # of one that takes its own time
+        return type(hook) in self.types and getattr(inner, "point", None) is None
+
+    def overlook(self, adapter) -> None:
+        """Before a forward."""
+        self.watching.add(id(adapter))
+        utils = sys.modules.get("torch._dynamo.utils")
+        ask = getattr(utils, "nnmodule_has_hooks", None)
+        list_hooks = getattr(utils, "nn_module_get_all_hooks", None)
+        if self.replaced or ask is None or list_hooks is None:
+            return
+
+        def nnmodule_has_hooks(module, *args, **kwargs):
+            return not all(map(self._is_overlooked, list_hooks(module, *args, **kwargs)))
+
+        self.replaced = ask, nnmodule_has_hooks
+        utils.nnmodule_has_hooks = nnmodule_has_hooks
+
+    def leave(self, adapter) -> None:
+        """Its hooks have been taken off."""
+        self.watching.discard(id(adapter))
+        if self.watching or not self.replaced:
+            return
+        (ask, ours), self.replaced = self.replaced, ()
+        utils = sys.modules["torch._dynamo.utils"]
+        if utils.nnmodule_has_hooks is ours:
+            utils.nnmodule_has_hooks = ask
 
 
-def overlook_own_hooks() -> None:
-    """Before a forward. From torch 2.13 on, Dynamo compiles the forward of a module of torch's own where the
-    module has hooks, behind a graph break. It runs that as it is where there are none. Ours are to be no such
-    hooks: other graphs round otherwise. By the function that Dynamo asks for this alone."""
-    utils = sys.modules.get("torch._dynamo.utils")
-    ask = getattr(utils, "nnmodule_has_hooks", None)
-    list_hooks = getattr(utils, "nn_module_get_all_hooks", None)
-    if ask is None or list_hooks is None or hasattr(ask, "overlooks"):
-        return
-
-    def nnmodule_has_hooks(module, *args, **kwargs):
-        # Among them are notes of hooks, as whether one takes keywords.
-        found = {type(hook) for hook in list_hooks(module, *args, **kwargs)} - {bool}
-        return not found <= own_hooks
-
-    nnmodule_has_hooks.overlooks = own_hooks
-    utils.nnmodule_has_hooks = nnmodule_has_hooks
+own_hooks = OwnHooks()
 
 
 def is_traced(tensor) -> bool:

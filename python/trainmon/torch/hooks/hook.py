@@ -193,9 +193,9 @@ def run_eagerly(hook: type) -> None:
     """Hooks of the outermost module of a compiled region are called from outside its graph.
     Dynamo would compile each by itself there; from now on it leaves them alone. Inside it traces
     them all the same."""
-    if hook in own_hooks:
+    if hook in own_hooks.types:
         return
-    own_hooks.add(hook)
+    own_hooks.types.add(hook)
     try:
         from torch._C._dynamo import eval_frame
 
