@@ -74,7 +74,6 @@ void Engine::forget_start(const StepEvidence& first) {
   untrained_ = {};
   by_hand_ = {};
   buffers_ = {};
-  rising_ = {};
   backwards_ = {};
   own_changes_ = {};
 }

@@ -9,9 +9,9 @@
 
 namespace trainmon::detect {
 
-// A cosine that is followed behind its last step rises again. Warm restarts rise at once, and are
-// not meant. Never certain, for a cycle of rates does so, too. Says it once of each group and
-// start.
+// A cosine that is followed behind its last step rises again. So does the warm-up of a start whose
+// schedule was not restored. Warm restarts rise at once, and are not meant. Never certain, for a
+// cycle of rates does so, too. Says it once of each group.
 class RisingRates {
  public:
   void check(const Window& window, Findings& found);

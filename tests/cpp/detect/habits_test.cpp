@@ -106,6 +106,15 @@ TEST_F(Habits, ACosineThatGoesOnBehindItsEndIsSaidOnce) {
   expect_one("config", 41, {}, "the learning rate of group 0 rises again");
 }
 
+TEST_F(Habits, AStartThatWarmsUpAgainIsSaidOnce) {
+  const auto warm = [](std::int64_t step) { return 0.01 * static_cast<double>(step); };
+  steps(40, one_backward, slowly, [&](std::int64_t step) { return step < 10 ? warm(step) : 0.1; });
+  restart = 1;
+  steps(40, one_backward, slowly,
+        [&](std::int64_t step) { return step < 50 ? warm(step - 40) : 0.1; });
+  expect_one("config", 41, {}, "after it had fallen from 0.1 to 0");
+}
+
 TEST_F(Habits, AWarmUpAndWarmRestartsAreNothing) {
   steps(120, one_backward, slowly, [](std::int64_t step) {
     return step < 20 ? 0.1 * static_cast<double>(step + 1) / 20.0 : cosine((step - 20) % 25, 25);
