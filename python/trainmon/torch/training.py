@@ -116,10 +116,10 @@ class DuringTraining(AdapterBase):
             self.coverage.not_covered(what, why)
 
     def forward_begins(self) -> None:
-        in_graphs.tell()
-        own_hooks.overlook(self)
         if not self.looked_again or self.is_put_anew():
             self.look_again()
+        in_graphs.tell()
+        own_hooks.overlook(self)
         if not self.is_uneven and any(wrapper.are_uneven() for wrapper in self.wrappers):
             self._tell_uneven()
         if self.has_recorder:
