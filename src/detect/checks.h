@@ -312,15 +312,11 @@ class Inputs {
     std::int64_t beyond = 0;  // the step in which a later one became longer
     bool is_said = false;
   };
-  struct Given {
-    std::int64_t number = 0;
-    std::int64_t step = 0;
-  };
+  using Given = LastGiven::Given;
+  static constexpr std::size_t kBatches = 4096;  // that are remembered of each rank
   struct Stream {
-    std::int64_t calls = 0;
+    LastGiven given{kBatches};
     std::int64_t closest = std::numeric_limits<std::int64_t>::max();  // calls between equal batches
-    std::unordered_map<std::uint64_t, Given> given = {};              // when last, by bits
-    std::deque<std::uint64_t> order = {};
     Run run = {};
     Regular regular = {};
     std::int64_t repeated = 0;  // calls that were given a batch again
@@ -335,7 +331,7 @@ class Inputs {
   };
   // What the start before was given, where it was given nothing twice.
   struct Earlier {
-    std::unordered_map<std::uint64_t, Given> given;
+    LastGiven given{kBatches};
     std::int64_t again = 0;  // the first calls of this start that were given one of them
     std::int64_t from = 0;   // the step in which the first of those was given
     std::int64_t since = 0;  // the step of the first such call

@@ -14,10 +14,9 @@
 namespace trainmon::detect {
 namespace {
 
-constexpr std::int64_t kNew = 8;        // so many calls in a row had a batch that was new
-constexpr std::int64_t kCertain = 3;    // so many in a row do what chance may do once
-constexpr std::int64_t kRegular = 3;    // so many runs of one length are meant
-constexpr std::size_t kBatches = 4096;  // that are remembered of each rank
+constexpr std::int64_t kNew = 8;      // so many calls in a row had a batch that was new
+constexpr std::int64_t kCertain = 3;  // so many in a row do what chance may do once
+constexpr std::int64_t kRegular = 3;  // so many runs of one length are meant
 // Of the entropy: records that are kept, the fewest that tell, and how far one may be from their
 // median. The distance is in spreads, of which the least is kLeastSpread bits.
 constexpr std::size_t kRecords = 48, kFewestRecords = 16;
@@ -117,7 +116,7 @@ void Inputs::forget(std::optional<std::int32_t> rank) {
 void Inputs::begin_start() {
   earlier_.clear();
   for (auto& [place, stream] : streams_) {
-    if (stream.repeated == 0 && stream.calls >= kNew) {
+    if (stream.repeated == 0 && stream.given.calls() >= kNew) {
       earlier_[place].given = std::move(stream.given);
     }
   }
@@ -129,10 +128,10 @@ void Inputs::check_begins_anew(std::int64_t step, const InputCall& call, Report&
   const auto at = earlier_.find(place_of(call));
   if (at == earlier_.end()) return;
   Earlier& earlier = at->second;
-  const auto known = earlier.given.find(*call.bits);
-  if (known != earlier.given.end() && known->second.step != step) {
+  const std::optional<Given> known = earlier.given.find(*call.bits);
+  if (known && known->step != step) {
     if (earlier.again++ == 0) {
-      earlier.from = known->second.step;
+      earlier.from = known->step;
       earlier.since = step;
     }
     if (earlier.again < kCertain) return;
@@ -162,16 +161,16 @@ bool Inputs::has_new_beside(const InputCall& call, const std::vector<InputCall>&
     const bool is_same = other.call == call.call && other.chunk == call.chunk;
     if (other.rank != call.rank || is_same || !other.bits) return false;
     const auto stream = streams_.find(place_of(other));
-    return stream == streams_.end() || !stream->second.given.contains(*other.bits);
+    return stream == streams_.end() || !stream->second.given.find(*other.bits);
   });
 }
 
 void Inputs::check_again(std::int64_t step, const InputCall& call, bool is_beside_new,
                          Report& report) {
   Stream& stream = streams_[place_of(call)];
-  const std::int64_t number = stream.calls++;
-  const auto [known, is_new] = stream.given.try_emplace(*call.bits, Given{number, step});
-  const std::int64_t ago = is_new ? 0 : number - known->second.number;
+  const std::int64_t number = stream.given.calls();
+  const std::optional<Given> before = stream.given.note(*call.bits, step);
+  const std::int64_t ago = before ? number - before->number : 0;
   const auto notice = [&](std::int64_t since, std::string_view text) {
     if (!std::exchange(stream.is_noticed, true)) {
       report.add(since, {call.rank}, false, std::string(text));
@@ -186,7 +185,7 @@ void Inputs::check_again(std::int64_t step, const InputCall& call, bool is_besid
     stream.first = {number, step};
     stream.first_text = ago == 1 ? std::string(kAgain)
                                  : "the model is given the batch of step " +
-                                       std::to_string(known->second.step) +
+                                       std::to_string(before->step) +
                                        " again, as epochs in one order do";
   }
   if (ago == 1) {
@@ -212,13 +211,6 @@ void Inputs::check_again(std::int64_t step, const InputCall& call, bool is_besid
   if (is_early && stream.repeated == kNew) notice(stream.first.step, stream.first_text);
   if (!is_early && ago > 1) notice(stream.first.step, stream.first_text);
   if (ago > 0) stream.closest = std::min(stream.closest, ago);
-  known->second = {number, step};
-  stream.order.push_back(*call.bits);
-  if (stream.order.size() <= kBatches) return;
-  const auto oldest = stream.given.find(stream.order.front());
-  const bool was_given_since = oldest->second.number > number - std::int64_t{kBatches};
-  if (!was_given_since) stream.given.erase(oldest);
-  stream.order.pop_front();
 }
 
 // Runs that end, and are all as long as the first one, which was told, are how this training is

@@ -25,6 +25,25 @@ constexpr std::int32_t kMostForwards = 16;
 
 }  // namespace
 
+std::optional<LastGiven::Given> LastGiven::note(std::uint64_t bits, std::int64_t step) {
+  const Given now{calls_++, step};
+  std::optional<Given> before = find(bits);
+  given_.insert_or_assign(bits, now);
+  order_.push_back(bits);
+  if (order_.size() <= most_) return before;
+  const auto oldest = given_.find(order_.front());
+  const bool was_given_since =
+      oldest->second.number > now.number - static_cast<std::int64_t>(most_);
+  if (!was_given_since) given_.erase(oldest);
+  order_.pop_front();
+  return before;
+}
+
+std::optional<LastGiven::Given> LastGiven::find(std::uint64_t bits) const {
+  const auto known = given_.find(bits);
+  return known == given_.end() ? std::nullopt : std::optional(known->second);
+}
+
 std::vector<InputCall> calls_of(const std::vector<Input>& rows) {
   const auto place = [](const auto& one) {
     return std::tuple(one.rank, one.chunk, one.call, one.accum);

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -44,6 +46,27 @@ struct InputCall {
   // Of all its tensors and the names of their arguments; nullopt where one has no fingerprint.
   std::optional<std::uint64_t> bits = {};
   std::vector<std::pair<std::string, double>> entropies = {};  // by argument
+};
+
+// What the last calls of one kind were given, by bits. One thread.
+class LastGiven {
+ public:
+  struct Given {
+    std::int64_t number = 0;  // of the call
+    std::int64_t step = 0;
+  };
+  // So many calls are remembered.
+  explicit LastGiven(std::size_t most) : most_(most) {}
+  // Of the next call. When the same was given last; nullopt where it is new.
+  std::optional<Given> note(std::uint64_t bits, std::int64_t step);
+  std::optional<Given> find(std::uint64_t bits) const;
+  std::int64_t calls() const { return calls_; }
+
+ private:
+  std::size_t most_;
+  std::int64_t calls_ = 0;
+  std::unordered_map<std::uint64_t, Given> given_;
+  std::deque<std::uint64_t> order_;
 };
 
 // The calls of one step, ordered by rank, chunk, call, accum. The order of `rows` does not matter.

@@ -9,7 +9,6 @@ namespace trainmon::detect {
 namespace {
 
 constexpr std::int64_t kCallsFresh = 16, kCallsAgain = 8;  // calls in a row
-constexpr std::size_t kRemembered = 1024;                  // calls, of each argument
 constexpr std::size_t kArguments = 256;                    // of all ranks, that are looked at
 
 auto place_of_call(const Input& one) {
@@ -19,19 +18,13 @@ auto place_of_call(const Input& one) {
 }  // namespace
 
 void RepeatedArguments::Line::note(std::uint64_t bits, std::int64_t step) {
-  const std::int64_t number = calls++;
-  const auto [known, is_new] = given.try_emplace(bits, number);
-  const std::int64_t before = std::exchange(distance, is_new ? 0 : number - known->second);
-  known->second = number;
-  fresh = is_new ? fresh + 1 : 0;
+  const std::int64_t number = given.calls();
+  const std::optional<LastGiven::Given> same = given.note(bits, step);
+  const std::int64_t before = std::exchange(distance, same ? number - same->number : 0);
+  fresh = same ? 0 : fresh + 1;
   was_new = was_new || fresh >= kCallsFresh;
-  if (is_new || distance != before) again = 0;
-  if (!is_new && again++ == 0) since = step;
-  order.push_back(bits);
-  if (order.size() <= kRemembered) return;
-  const auto oldest = given.find(order.front());
-  if (oldest->second <= number - std::int64_t{kRemembered}) given.erase(oldest);
-  order.pop_front();
+  if (!same || distance != before) again = 0;
+  if (same && again++ == 0) since = step;
 }
 
 void RepeatedArguments::check(const Window& window, Findings& found) {

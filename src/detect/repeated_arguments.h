@@ -2,15 +2,14 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <string>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "detect/checks.h"
+#include "detect/inputs.h"
 
 namespace trainmon::detect {
 
@@ -25,10 +24,9 @@ class RepeatedArguments {
   using Place =
       std::tuple<std::int32_t, std::int32_t, std::int32_t, std::string>;  // rank, chunk,
                                                                           // call, argument
+  static constexpr std::size_t kRemembered = 1024;                        // calls
   struct Line {
-    std::int64_t calls = 0;
-    std::unordered_map<std::uint64_t, std::int64_t> given = {};  // number of the call, by bits
-    std::deque<std::uint64_t> order = {};
+    LastGiven given{kRemembered};
     std::int64_t fresh = 0;     // calls in a row that were given what is new
     bool was_new = false;       // there were enough of them
     std::int64_t distance = 0;  // to the call that had the same; 0: it is new
