@@ -58,6 +58,7 @@ nlohmann::ordered_json json_of(const LeftHistory& left) {
   out["unusual"] = number(left.score);
   out["stays"] = left.stays;
   out["lines"] = left.lines;
+  out["module"] = left.module;
   return out;
 }
 

@@ -40,6 +40,40 @@ struct RowAhead {
 };
 using Ahead = std::vector<RowAhead>;
 
+// "blocks.2.mlp.weight" without what it is of its module.
+std::vector<std::string> modules_of(std::string_view name) {
+  std::vector<std::string> modules;
+  for (auto end = name.find('.'); end != std::string_view::npos; end = name.find('.')) {
+    modules.emplace_back(name.substr(0, end));
+    name.remove_prefix(end + 1);
+  }
+  return modules;
+}
+
+bool is_number(const std::string& module) {
+  return !module.empty() && module.find_first_not_of("0123456789") == std::string::npos;
+}
+
+// Keeps what both begin with. Numbers are those of layers, of which one is as another.
+void keep_common(std::vector<std::string>& modules, const std::vector<std::string>& others) {
+  std::size_t kept = 0;
+  for (; kept < std::min(modules.size(), others.size()); ++kept) {
+    std::string& one = modules[kept];
+    if (one == others[kept]) continue;
+    if (!(one == "*" || is_number(one)) || !is_number(others[kept])) break;
+    one = "*";
+  }
+  modules.resize(kept);
+}
+
+// What stands behind the last module that has a name tells nothing.
+std::string module_text(std::vector<std::string> modules) {
+  while (!modules.empty() && modules.back() == "*") modules.pop_back();
+  std::string text;
+  for (const std::string& one : modules) text += (text.empty() ? "" : ".") + one;
+  return text;
+}
+
 }  // namespace
 
 LeftLines::LeftLines(const std::vector<Series>& series, double apart)
@@ -163,7 +197,13 @@ void EarliestLeft::take(const LeftLines::Left& left, const Series& series) {
                      left.row.usual, left.row.score, left.stays};
   one.row.shape = nullptr;
   if (has_reason(one)) return;
-  ++lines_[{one.row.restart, one.row.step}];
+  Together& together = together_[{one.row.restart, one.row.step}];
+  std::vector<std::string> modules = modules_of(series.name);
+  if (together.lines++ == 0) {
+    together.module = std::move(modules);
+  } else {
+    keep_common(together.module, modules);
+  }
   const bool is_first = !earliest_ || place_of(facts_, one.row, series) <
                                           place_of(facts_, earliest_->row, earliest_->series);
   if (is_first) earliest_ = std::move(one);
@@ -171,7 +211,10 @@ void EarliestLeft::take(const LeftLines::Left& left, const Series& series) {
 
 std::optional<LeftHistory> EarliestLeft::earliest() const {
   std::optional<LeftHistory> found = earliest_;
-  if (found) found->lines = lines_.at({found->row.restart, found->row.step});
+  if (!found) return found;
+  const Together& together = together_.at({found->row.restart, found->row.step});
+  found->lines = together.lines;
+  if (found->lines > 1) found->module = module_text(together.module);
   return found;
 }
 
@@ -250,6 +293,7 @@ std::string size_text(const LeftHistory& left) {
     text += "\n  " + grouped(static_cast<std::int64_t>(left.lines) - 1) +
             (left.lines == 2 ? " more line left its history" : " more lines left their histories") +
             " in this step";
+    if (!left.module.empty()) text += "; all are in " + printable(left.module);
   }
   return text;
 }

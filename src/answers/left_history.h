@@ -21,11 +21,12 @@ struct Diagnosis;
 struct LeftHistory {
   RowPlace row;  // without its shape
   Series series;
-  double norm = 0.0;      // of a logged loss (kLogged) its value
-  double usual = 0.0;     // the median of the norms before it; above 0
-  double score = 0.0;     // finite
-  bool stays = false;     // it left its range for kStays steps, and may not be far behind
-  std::size_t lines = 1;  // that left their histories in this step of this start, on any rank
+  double norm = 0.0;        // of a logged loss (kLogged) its value
+  double usual = 0.0;       // the median of the norms before it; above 0
+  double score = 0.0;       // finite
+  bool stays = false;       // it left its range for kStays steps, and may not be far behind
+  std::size_t lines = 1;    // that left their histories in this step of this start, on any rank
+  std::string module = {};  // which all of several are in, as "blocks.*.mlp"; empty: none
 };
 
 // The histories of the norm of one rank's lines, and the first row of each that left its own: far
@@ -103,8 +104,13 @@ class EarliestLeft {
   void take_losses();
   bool has_reason(const LeftHistory& one) const;
 
+  // Lines that left their histories in one step, and how far their names go together.
+  struct Together {
+    std::size_t lines = 0;
+    std::vector<std::string> module = {};
+  };
   using Step = std::pair<std::int32_t, std::int64_t>;  // of a start
-  std::map<Step, std::size_t> lines_;
+  std::map<Step, Together> together_;
   const RunRows& facts_;
   const Diagnosis& diagnosis_;
   std::optional<LeftHistory> earliest_;

@@ -364,7 +364,7 @@ class Inputs {
 };
 
 // Learning rates that rise as no schedule does, and other values of a group that change. Keeps what
-// was declared.
+// was declared. With which rate a start goes on, LearningRates says.
 class DeclaredJumps {
  public:
   void check(const Window& window, Findings& found);
@@ -379,7 +379,8 @@ class DeclaredJumps {
     bool is_said = false;
   };
   static bool is_jump(History& history, double value, bool is_rate);
-  std::map<std::string, History> history_;                 // rank, optimizer, group, name
+  std::map<std::string, History> history_;  // rank, optimizer, group, name
+  std::int32_t restart_ = 0;
   std::set<std::pair<std::int32_t, std::string>> differ_;  // optimizer, name: said
 };
 

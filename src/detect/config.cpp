@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <utility>
 
 #include "base/text.h"
 #include "detect/checks.h"
@@ -90,6 +91,7 @@ bool are_weights_equal(const Window& window, std::uint32_t tensor) {
 
 void DeclaredJumps::check(const Window& window, Findings& found) {
   check_ranks(window, found);
+  const bool begins = std::exchange(restart_, window.now.restart) != window.now.restart;
   for (const auto& [rank, optimizers] : window.declared) {
     for (const auto& [optimizer, groups] : optimizers) {
       for (const auto& [group, values] : groups) {
@@ -98,8 +100,10 @@ void DeclaredJumps::check(const Window& window, Findings& found) {
           found.checked(Check::config);
           const std::string key = std::to_string(rank) + ":" + std::to_string(optimizer) + ":" +
                                   std::to_string(group) + ":" + name;
+          const bool is_rate = name == "lr";
+          if (begins && is_rate) history_.erase(key);
           const double last = history_[key].last;
-          if (!is_jump(history_[key], value, name == "lr")) continue;
+          if (!is_jump(history_[key], value, is_rate)) continue;
           Finding finding = window.finding(Check::config, Stage::update, rank);
           finding.value = value;
           finding.bound = last;

@@ -27,11 +27,12 @@ void Engine::take(StepEvidence&& evidence) {
   if (!has_begun_) check_start(window, findings_);
   has_begun_ = true;
   start_steps_.check(window, findings_);
+  resumed_weights_.check(window, findings_);
   inputs_.check(window, findings_);
   input_ranges_.check(window, findings_);
   repeated_arguments_.check(window, findings_);
   jumps_.check(window, findings_);
-  rising_.check(window, findings_);
+  learning_rates_.check(window, findings_);
   check_present(window, findings_);
   gaps_.check(window, findings_);
   own_changes_.check(window, findings_);
@@ -53,6 +54,7 @@ void Engine::take(StepEvidence&& evidence) {
   evaluated_.clear();
   findings_.join_ranks(evidence.restart, evidence.step);
   moves_.note(evidence);
+  resumed_weights_.note(evidence);
   evidence.forget_earlier();
   before_ = std::move(evidence);
   forget_edits(*before_);
@@ -60,8 +62,15 @@ void Engine::take(StepEvidence&& evidence) {
 
 // Somebody may have started again with another loop: what held says nothing of it.
 void Engine::forget_start(const StepEvidence& first) {
+  resumed_weights_.forget();
   resumed_moments_.forget();
+  if (before_ && before_->restart < first.restart) {
+    learning_rates_.begin(declared_[restart_]);
+  } else {
+    learning_rates_.forget();
+  }
   if (before_ && before_->restart < first.restart && before_->step + 1 == first.step) {
+    resumed_weights_.begin(*before_, held_, gaps_);
     resumed_moments_.begin(*std::exchange(before_, std::nullopt), declared_[restart_],
                            std::move(held_));
   }

@@ -16,10 +16,11 @@
 #include "detect/findings.h"
 #include "detect/gap.h"
 #include "detect/input_ranges.h"
+#include "detect/learning_rates.h"
 #include "detect/own_changes.h"
 #include "detect/repeated_arguments.h"
 #include "detect/resumed_moments.h"
-#include "detect/rising_rates.h"
+#include "detect/resumed_weights.h"
 #include "detect/start_steps.h"
 #include "detect/unmoved.h"
 #include "detect/untrained.h"
@@ -93,6 +94,7 @@ class Engine {
   Held held_;
   Moves moves_;
   StartSteps start_steps_;
+  ResumedWeights resumed_weights_;
   ResumedMoments resumed_moments_;
   Gaps gaps_;
   Parted parted_;
@@ -102,7 +104,7 @@ class Engine {
   Reductions reductions_;
   ZeroGradients zero_;
   DeclaredJumps jumps_;
-  RisingRates rising_;
+  LearningRates learning_rates_;
   BackwardCounts backwards_;
   OwnChanges own_changes_;
   Updates updates_;

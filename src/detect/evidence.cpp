@@ -113,14 +113,17 @@ bool are_equal(const Observation& a, const Observation& b) {
   return a.fingerprint && b.fingerprint ? a.fingerprint == b.fingerprint : a.digest == b.digest;
 }
 
-bool may_be_reordered(const Observation& a, const Observation& b) {
+bool are_alike(const Observation& a, const Observation& b) {
   // Sums of blocks are added in pairs, so rounding grows with the logarithm of their number.
   constexpr double kOrders = 64.0;
   const double unit = kOrders * unit_roundoff(DType::float64);
-  const bool are_told = a.fingerprint && b.fingerprint;
-  return !are_told && a.count == b.count && a.absmax == b.absmax &&
+  return a.count == b.count && a.absmax == b.absmax &&
          std::abs(a.sum - b.sum) <= unit * a.l1_bound() &&
          std::abs(a.sum_sq - b.sum_sq) <= unit * a.sum_sq;
+}
+
+bool may_be_reordered(const Observation& a, const Observation& b) {
+  return !(a.fingerprint && b.fingerprint) && are_alike(a, b);
 }
 
 bool are_comparable(const Observation& a, const Observation& b) {

@@ -109,6 +109,8 @@ struct Observation {
 };
 // Whether two rows are of equal elements.
 bool are_equal(const Observation& a, const Observation& b);
+// Whether two rows may be of the same elements, wherever those lie: sums differ by rounding alone.
+bool are_alike(const Observation& a, const Observation& b);
 // Whether rows without fingerprints differ as sums of equal elements in another order do. Elements
 // lie so in memory after .to(memory_format=...).
 bool may_be_reordered(const Observation& a, const Observation& b);

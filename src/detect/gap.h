@@ -21,6 +21,10 @@ namespace trainmon::detect {
 class Gaps {
  public:
   void check(const Window& window, Findings& found);
+  // Whether a weight changed between two steps in a way that may be meant.
+  bool has_reason(std::int32_t rank, std::uint32_t tensor) const {
+    return said_.contains({rank, tensor});
+  }
 
  private:
   struct Changed {

@@ -112,7 +112,7 @@ TEST_F(Habits, AStartThatWarmsUpAgainIsSaidOnce) {
   restart = 1;
   steps(40, one_backward, slowly,
         [&](std::int64_t step) { return step < 50 ? warm(step - 40) : 0.1; });
-  expect_one("config", 41, {}, "after it had fallen from 0.1 to 0");
+  expect_one("config", 40, {}, "but not with its learning rate: that of group 0 was 0.1 and is 0");
 }
 
 TEST_F(Habits, AWarmUpAndWarmRestartsAreNothing) {

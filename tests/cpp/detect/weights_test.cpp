@@ -1,4 +1,6 @@
 // The checks gap and update: weights move in the step alone, and as its formula says.
+#include <algorithm>
+
 #include "detect/training.h"
 
 namespace trainmon::detect {

@@ -145,13 +145,72 @@ class Resumed(Training):
     def run(self, out):
         for begin, end in ((0, BEGIN), (BEGIN, STEPS)):
             if begin and self.is_faulty:
-                self.data.manual_seed(1)
+                self.load()
             with trainmon.watch(*self.watched(), checks=True, every=1, out=str(out)):
                 for step in range(begin, end):
                     self.step(step)
 
+    def load(self):
+        self.data.manual_seed(1)
 
-@pytest.mark.parametrize("training", [Teacher, Cosine, Adversary, Diffusion, Resumed])
+
+class ResumedWeights(Resumed):
+    """The model is that of an older checkpoint than the optimizer."""
+
+    expected = ("gap", BEGIN, f"those that step {BEGIN - 7} left")
+
+    def step(self, step):
+        super().step(step)
+        if step == BEGIN - 7:
+            self.saved = copy.deepcopy(self.model.state_dict())
+
+    def load(self):
+        self.model.load_state_dict(self.saved)
+
+
+class ResumedHalf(ResumedWeights):
+    """The checkpoint has weights in bfloat16."""
+
+    expected = ("gap", BEGIN, "they are off by 0.1")
+
+    def load(self):
+        state = {name: one.bfloat16() for name, one in self.model.state_dict().items()}
+        self.model.load_state_dict(state)
+
+
+class ResumedRate(Resumed):
+    """The schedule is made anew and not restored."""
+
+    expected = ("config", BEGIN, "but not with its learning rate")
+
+    def __init__(self, is_faulty):
+        super().__init__(is_faulty)
+        self.load()
+
+    def load(self):
+        for group in self.optimizer.param_groups:
+            group.pop("initial_lr", None)
+            group["lr"] = 2e-3
+        self.schedule = torch.optim.lr_scheduler.ExponentialLR(self.optimizer, 0.98)
+
+    def step(self, step):
+        super().step(step)
+        self.schedule.step()
+
+
+TRAININGS = (
+    Teacher,
+    Cosine,
+    Adversary,
+    Diffusion,
+    Resumed,
+    ResumedWeights,
+    ResumedHalf,
+    ResumedRate,
+)
+
+
+@pytest.mark.parametrize("training", TRAININGS)
 def test_a_habit_that_changes_is_noticed_once(training, tmp_path):
     training(False).run(tmp_path / "sound")
     sound = trainmon.diagnose(tmp_path / "sound")

@@ -132,9 +132,33 @@ def test_a_line_that_left_its_range_for_good_is_named(tmp_path):
     assert (left["norm"], left["before"]) == pytest.approx((series[BEGIN], usual))
     lines = command("diagnose", out, check=0).stdout.splitlines()
     assert lines[3].endswith("it stays below all 16 values before by a factor of 2.5 or more")
-    assert lines[4] == "  1 more line left its history in this step"
+    assert left["module"] == "layers"
+    assert lines[4] == "  1 more line left its history in this step; all are in layers"
     page, _ = report(out, tmp_path / "a.html", check=0)
     assert page.report["diagnosis"]["left_history"] == left
+
+
+@pytest.mark.parametrize(
+    "names, module",
+    [
+        (("blocks.0.mlp.up.weight", "blocks.12.mlp.down.weight"), "blocks.*.mlp"),
+        (("blocks.3.up.weight", "blocks.3.down.weight", "blocks.3.norm"), "blocks.3"),
+        (("blocks.3.up.weight", "head.weight"), ""),
+        (("weight", "bias"), ""),
+        (("blocks.3.up.weight",), ""),
+    ],
+)
+def test_the_module_that_lines_have_in_common_is_named(tmp_path, names, module):
+    random = noisy()
+    rank = WrittenRank(tmp_path / "run")
+    for step in range(STEPS):
+        for name in (*names, "wte.weight"):
+            far = 1e6 if step >= BEGIN and name in names else 1.0
+            rank.observe(np.full(3, next(random) * far), "grad_reduced", name, step)
+        rank.end_step()
+    rank.stop()
+    left = trainmon.diagnose(tmp_path / "run")["left_history"]
+    assert (left["step"], left["lines"], left["module"]) == (BEGIN, len(names), module)
 
 
 def test_a_row_that_is_far_off_may_stay_so(run):
