@@ -44,7 +44,7 @@ nlohmann::ordered_json json_of(const Diagnosis& diagnosis, const Finding& one) {
   return out;
 }
 
-nlohmann::ordered_json json_of(const LeftHistory& left) {
+nlohmann::ordered_json json_of(const LeftStep& left) {
   nlohmann::ordered_json out;
   out["step"] = left.row.step;
   out["restart"] = left.row.restart;
@@ -53,12 +53,20 @@ nlohmann::ordered_json json_of(const LeftHistory& left) {
   out["name"] = left.series.name;
   out["chunk"] = left.series.chunk;
   out["element"] = left.series.element;
+  out["lines"] = left.lines;
+  out["module"] = left.module;
+  return out;
+}
+
+nlohmann::ordered_json json_of(const LeftHistory& left) {
+  nlohmann::ordered_json out = json_of(static_cast<const LeftStep&>(left));
   out["norm"] = number(left.norm);
   out["before"] = number(left.usual);
   out["unusual"] = number(left.score);
-  out["stays"] = left.stays;
-  out["lines"] = left.lines;
-  out["module"] = left.module;
+  out["stays"] = left.apart > 0.0;
+  out["apart"] = number(left.apart);
+  out["others"] = nlohmann::ordered_json::array();
+  for (const LeftStep& one : left.others) out["others"].push_back(json_of(one));
   return out;
 }
 

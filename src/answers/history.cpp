@@ -46,14 +46,6 @@ double History::usual() const {
   return std::pow(10.0, middle());
 }
 
-double History::highest() const {
-  return count_ < kMost ? kInfinity : logs_.back();
-}
-
-double History::lowest() const {
-  return count_ < kMost ? -kInfinity : logs_.front();
-}
-
 void History::add(double log) {
   if (!std::isinf(log)) least_ = std::min(least_, log);
   auto last = logs_.begin() + static_cast<std::ptrdiff_t>(count_);

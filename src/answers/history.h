@@ -30,10 +30,6 @@ class History {
   double middle() const;
   // The size whose log10 it is.
   double usual() const;
-  // The largest of all 16 before; infinite where fewer are before.
-  double highest() const;
-  // The least of all 16 before; -infinite where fewer are before.
-  double lowest() const;
   void add(double log);
 
  private:

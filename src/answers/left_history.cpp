@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -76,107 +77,51 @@ std::string module_text(std::vector<std::string> modules) {
 
 }  // namespace
 
-LeftLines::LeftLines(const std::vector<Series>& series, double apart)
-    : apart_log_(std::log10(apart)),
-      histories_(series),
-      lines_(histories_.tensors().count),
-      is_state_(lines_.size()) {
-  for (std::size_t i = 0; i < series.size(); ++i) {
-    const auto known = std::ranges::find(kind_table(), series[i].kind, &Kind::name);
-    is_state_[tensors().of[i]] = known != kind_table().end() && known->is_state;
+std::size_t LeftSteps::Step::tensors() const {
+  std::size_t count = 0;
+  std::uint32_t last = 0;
+  for (const auto& [series, rank] : lines) {
+    if (count == 0 || series != last) ++count;
+    last = series;
   }
+  return count;
 }
 
-void LeftLines::add(const RowPlace& row, std::uint32_t series, double value,
-                    std::int64_t elements) {
-  const std::uint32_t tensor = tensors().of[series];
-  histories_.add(series, row.step, value, row,
-                 [&](const ClosedRow<RowPlace>& one) { note(tensor, one); });
-  Line& line = lines_[tensor];
-  if (line.elements >= 0 && line.elements != elements) {
-    line.has_changed = true;
-    line.steps = 0;
-  } else if (line.step != row.step) {
-    ++line.steps;
-  }
-  line.series = series;
-  line.elements = elements;
-  line.step = row.step;
-}
-
-void LeftLines::forget() {
-  std::ranges::fill(lines_, Line{});
-  leaving_.clear();
-  left_.clear();
-}
-
-// Of a batch with fewer samples a norm is another one.
-void LeftLines::note(std::uint32_t tensor, const ClosedRow<RowPlace>& one) {
-  const Line& line = lines_[tensor];
-  if (one.row.fate == Fate::skipped) return;
-  if (line.has_changed && line.steps < History::kMost) {
-    leaving_.erase(tensor);
-    return;
-  }
-  if (one.score >= kFarBehind && std::isfinite(one.before.middle()) && !left_.contains(tensor)) {
-    left_.try_emplace(tensor, one.unusual(), line.series);
-  }
-  if (!is_state_[tensor]) note_stay(tensor, one);
-}
-
-void LeftLines::note_stay(std::uint32_t tensor, const ClosedRow<RowPlace>& one) {
-  auto at = leaving_.find(tensor);
-  if (at != leaving_.end()) {
-    const Leaving& known = at->second;
-    if (known.is_above ? one.log <= known.bound : one.log >= known.bound) {
-      leaving_.erase(at);
-      at = leaving_.end();
-    }
-  }
-  if (at == leaving_.end()) {
-    const double above = one.before.highest() + apart_log_;
-    const double below = one.before.lowest() - apart_log_;
-    if (one.log <= above && one.log >= below) return;
-    if (!std::isfinite(one.before.middle())) return;
-    const Left first = {one.unusual(), lines_[tensor].series, true};
-    const Leaving leaving = {first, one.log > above, one.log > above ? above : below};
-    at = leaving_.try_emplace(tensor, leaving).first;
-  }
-  if (++at->second.steps < kStays) return;
-  const Left& first = at->second.first;
-  Left& left = left_.try_emplace(tensor, first).first->second;
-  if (left.row.row.step >= first.row.row.step) left = first;
-  leaving_.erase(at);
-}
-
-EarliestLeft::EarliestLeft(const RunRows& facts, const Diagnosis& diagnosis)
+LeftSteps::LeftSteps(const RunRows& facts, const Diagnosis& diagnosis)
     : facts_(facts), diagnosis_(diagnosis) {
   if (!diagnosis_.verdict) take_losses();
 }
 
-void EarliestLeft::take(const LeftLines& rank) {
+void LeftSteps::take(const LeftLines& rank) {
   if (diagnosis_.verdict) return;
   const bool has_gradients =
       std::ranges::find(facts_.kinds, kind::kGradReduced) != facts_.kinds.end();
   for (const auto& [tensor, left] : rank.left()) {
     const Series& series = facts_.series[left.series];
-    if (can_tell(series.kind, has_gradients)) take(left, series);
+    if (can_tell(series.kind, has_gradients)) take(left, left.series, series, false);
+  }
+  for (const auto& [step, lines] : rank.left_together()) {
+    for (const LeftLines::Left& left : lines) {
+      take(left, left.series, facts_.series[left.series], true);
+    }
   }
 }
 
-// A loss that falls is no fault, and one below 0 has no size.
-void EarliestLeft::take_losses() {
+// One below 0 has no size.
+void LeftSteps::take_losses() {
   std::map<std::pair<int, std::string>, std::vector<const ReadScalar*>> losses;  // rank, name
   for (const ReadScalar& one : facts_.scalars) {
     if (is_loss(one.name)) losses[{one.rank, one.name}].push_back(&one);
   }
+  auto number = static_cast<std::uint32_t>(facts_.series.size());
   for (const auto& [place, values] : losses) {
+    ++number;
     const auto is_below = [](const ReadScalar* one) { return one->value < 0.0; };
     if (std::ranges::any_of(values, is_below)) continue;
     std::vector<Series> series(1);
     series.front().kind = kLogged;
     series.front().name = place.second;
-    LeftLines line(series, LeftLines::kLossApart);
+    LeftLines line(series);
     for (const ReadScalar* one : values) {
       RowPlace row;
       row.restart = one->restart;
@@ -186,39 +131,68 @@ void EarliestLeft::take_losses() {
       if (std::isfinite(one->value)) line.add(row, 0, one->value, 1);
     }
     line.end_rank([](std::uint32_t, const Unusual<RowPlace>&) {});
-    for (const auto& [number, left] : line.left()) {
-      if (left.row.value > left.row.usual) take(left, series.front());
-    }
+    for (const auto& [tensor, left] : line.left()) take(left, number, series.front(), false);
   }
 }
 
-void EarliestLeft::take(const LeftLines::Left& left, const Series& series) {
-  LeftHistory one = {left.row.row,   series,         left.row.value,
-                     left.row.usual, left.row.score, left.stays};
+void LeftSteps::take(const LeftLines::Left& left, std::uint32_t number, const Series& series,
+                     bool is_together) {
+  LeftHistory one;
+  one.row = left.row.row;
   one.row.shape = nullptr;
+  one.series = series;
+  one.norm = left.row.value;
+  one.usual = left.row.usual;
+  one.score = left.row.score;
+  one.apart = left.apart;
   if (has_reason(one)) return;
-  Together& together = together_[{one.row.restart, one.row.step}];
+  const std::pair place(one.row.restart, one.row.step);
+  const auto [at, is_new] = steps_.try_emplace(place);
+  Step& step = at->second;
   std::vector<std::string> modules = modules_of(series.name);
-  if (together.lines++ == 0) {
-    together.module = std::move(modules);
+  if (is_new) {
+    step.module = std::move(modules);
   } else {
-    keep_common(together.module, modules);
+    keep_common(step.module, modules);
   }
-  const bool is_first = !earliest_ || place_of(facts_, one.row, series) <
-                                          place_of(facts_, earliest_->row, earliest_->series);
-  if (is_first) earliest_ = std::move(one);
+  step.lines.insert({number, one.row.rank});
+  const bool is_first = is_new || (step.is_together && !is_together) ||
+                        (!is_together && place_of(facts_, one.row, series) <
+                                             place_of(facts_, step.first.row, step.first.series));
+  if (!is_first) return;
+  step.first = std::move(one);
+  step.is_together = is_together;
 }
 
-std::optional<LeftHistory> EarliestLeft::earliest() const {
-  std::optional<LeftHistory> found = earliest_;
-  if (!found) return found;
-  const Together& together = together_.at({found->row.restart, found->row.step});
-  found->lines = together.lines;
-  if (found->lines > 1) found->module = module_text(together.module);
+// More lines may leave later, as a consequence. A few may do so earlier, as in sound trainings.
+std::optional<LeftHistory> LeftSteps::found() const {
+  constexpr std::size_t kShare = 4, kOthers = 3;
+  struct Counted {
+    const Step* step;
+    std::size_t tensors;
+  };
+  std::vector<Counted> steps;
+  for (const auto& [place, step] : steps_) steps.push_back({&step, step.tensors()});
+  if (steps.empty()) return std::nullopt;
+  const std::size_t most = std::ranges::max(steps, {}, &Counted::tensors).tensors;
+  const auto has_many = [&](const Counted& one) { return kShare * one.tensors >= most; };
+  const auto whole = [](const Counted& one) {
+    LeftHistory left = one.step->first;
+    left.lines = one.step->lines.size();
+    if (left.lines > 1) left.module = module_text(one.step->module);
+    return left;
+  };
+  const auto first = std::ranges::find_if(steps, has_many);
+  LeftHistory found = whole(*first);
+  steps.erase(first);
+  std::ranges::stable_sort(steps, std::ranges::greater(), &Counted::tensors);
+  steps.resize(std::min(steps.size(), kOthers));
+  for (const Counted& one : steps) found.others.push_back(whole(one));
+  std::ranges::sort(found.others, {}, [](const LeftStep& one) { return one.row.step; });
   return found;
 }
 
-bool EarliestLeft::has_reason(const LeftHistory& one) const {
+bool LeftSteps::has_reason(const LeftHistory& one) const {
   constexpr auto kBefore = static_cast<std::int64_t>(History::kMost);
   return std::ranges::any_of(diagnosis_.findings, [&](const detect::Finding& found) {
     if (found.step > one.row.step || found.step < one.row.step - kBefore) return false;
@@ -236,11 +210,11 @@ std::optional<LeftHistory> left_history(const OpenedRun& run, ReadOptions option
   const RunStream stream(run, options);
   const std::vector<Series>& series = stream.facts().series;
   const std::vector<RunStream::Piece>& pieces = stream.pieces();
-  EarliestLeft found(stream.facts(), diagnosis);
+  LeftSteps steps(stream.facts(), diagnosis);
   LeftLines lines(series);
   const auto end_rank = [&] {
     lines.end_rank([](std::uint32_t, const Unusual<RowPlace>&) {});
-    found.take(lines);
+    steps.take(lines);
     lines.forget();
   };
   const auto read = [&](std::size_t i) {
@@ -264,10 +238,10 @@ std::optional<LeftHistory> left_history(const OpenedRun& run, ReadOptions option
     }
   }
   end_rank();
-  return found.earliest();
+  return steps.found();
 }
 
-std::string place_text(const Diagnosis& diagnosis, const LeftHistory& left) {
+std::string place_text(const Diagnosis& diagnosis, const LeftStep& left) {
   const detect::Tensor tensor = {left.series.name, left.series.chunk, left.series.optimizer,
                                  left.series.element};
   const int newest = diagnosis.run.newest_restart;
@@ -277,15 +251,14 @@ std::string place_text(const Diagnosis& diagnosis, const LeftHistory& left) {
          detect::tensor_text(tensor);
 }
 
-std::string size_text(const LeftHistory& left) {
+std::string size_text(const Diagnosis& diagnosis, const LeftHistory& left) {
   const bool is_loss = left.series.kind == kLogged;
   std::string text = is_loss ? "its value is " : "its norm is ";
   text += number_text(left.norm, 3) + " after " + number_text(left.usual, 3) + ": ";
-  if (left.stays) {
+  if (left.apart > 0.0) {
     const bool is_above = left.norm > left.usual;
     text += "it stays " + std::string(is_above ? "above" : "below") +
-            " all 16 values before by a factor of " +
-            number_text(is_loss ? LeftLines::kLossApart : LeftLines::kApart, 2) + " or more";
+            " all 16 values before by a factor of " + number_text(left.apart, 3) + " or more";
   } else {
     text += number_text(left.score, 3) + " robust standard deviations off";
   }
@@ -294,6 +267,13 @@ std::string size_text(const LeftHistory& left) {
             (left.lines == 2 ? " more line left its history" : " more lines left their histories") +
             " in this step";
     if (!left.module.empty()) text += "; all are in " + printable(left.module);
+  }
+  for (const LeftStep& other : left.others) {
+    text +=
+        "\n  " +
+        std::string(other.lines == 1 ? "1 line"
+                                     : grouped(static_cast<std::int64_t>(other.lines)) + " lines") +
+        " in another step: " + place_text(diagnosis, other);
   }
   return text;
 }

@@ -115,9 +115,9 @@ void print_not_checked(const Diagnosis& diagnosis, const std::string& run) {
 
 void print_left_history(const Diagnosis& diagnosis) {
   if (!diagnosis.left_history) return;
-  std::cout << "left its own history far behind, which no check judges:\n  "
+  std::cout << "left its own history, which no check judges:\n  "
             << place_text(diagnosis, *diagnosis.left_history) << "\n  "
-            << size_text(*diagnosis.left_history) << "\n";
+            << size_text(diagnosis, *diagnosis.left_history) << "\n";
 }
 
 void print_text(const Diagnosis& diagnosis, const std::string& run, const Context& context) {

@@ -148,7 +148,7 @@ class RankRows {
   const std::vector<Damage>& damage() const { return damage_; }
 
   // Behind those of the ranks before it.
-  void give_to(Gathered& all, const RunRows& facts, EarliestLeft& left) && {
+  void give_to(Gathered& all, const RunRows& facts, LeftSteps& left) && {
     GatheredRun& to = all.runs[static_cast<std::size_t>(run_)];
     histories_.end_rank([&](std::uint32_t tensor, const Unusual<RowPlace>& one) {
       const Place& place = places_[tensor];
@@ -276,7 +276,7 @@ Gathered gather(std::span<const OpenedRun> runs, std::span<const Diagnosis* cons
     const int number = static_cast<int>(run);
     add_curves(stream.facts(), number, to.curves);
     const Counterparts counterpart(to);
-    EarliestLeft left(stream.facts(), *diagnoses[run]);
+    LeftSteps left(stream.facts(), *diagnoses[run]);
     for (const RunStream::Piece& piece : stream.pieces()) total += piece.bytes;
     for (const int rank : ranks_of(stream)) {
       RankRows rows(sizes, number, rank, stream.facts());
@@ -289,7 +289,7 @@ Gathered gather(std::span<const OpenedRun> runs, std::span<const Diagnosis* cons
       }
       std::move(rows).give_to(to, stream.facts(), left);
     }
-    to.runs[run].left_history = left.earliest();
+    to.runs[run].left_history = left.found();
     for (const int rank : stream.facts().ranks) to.curves.join_equal(number, rank);
   }
   score_curves(to.curves);
@@ -341,7 +341,7 @@ Gathered GrowingGather::look(const OpenedRun& run, const Diagnosis& diagnosis,
   add_curves(stream.facts(), 0, to.curves);
   std::int64_t cells = 0;
   bool is_damaged = false;
-  EarliestLeft left(stream.facts(), diagnosis);
+  LeftSteps left(stream.facts(), diagnosis);
   const std::set<int> ranks = ranks_of(stream);
   for (const int rank : ranks) {
     const auto known = ranks_.find(rank);
@@ -353,7 +353,7 @@ Gathered GrowingGather::look(const OpenedRun& run, const Diagnosis& diagnosis,
     is_damaged = is_damaged || !now.damage().empty();
     std::move(now).give_to(to, stream.facts(), left);
   }
-  to.runs[0].left_history = left.earliest();
+  to.runs[0].left_history = left.found();
   for (const int rank : stream.facts().ranks) to.curves.join_equal(0, rank);
   const bool has_histograms = to.histograms.bins() > 0 && ranks.size() > 1;
   if (is_damaged || has_histograms || cells > kMostKept * sizes.cells) forget();

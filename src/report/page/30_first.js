@@ -141,11 +141,12 @@ class Side {
       this.findings.length === 0 || left ? el("p", { id: this.id("left_history") }, left && this.leftHistoryText(left)) : null);
   }
 
-  // What no check judges: a tensor that left its own history far behind.
+  // What no check judges: a tensor that left its own history.
   leftHistoryText(left) {
-    return [say("left_history", left.kind, left.rank, left.step, number(left.norm, 3), number(left.unusual, 3)), " ",
-      left.stays ? say("left_history_stays") + " " : "",
+    return [say("left_history", left.kind, left.rank, left.step, number(left.norm, 3), number(left.before, 3)), " ",
+      (left.stays ? say("left_history_stays") : say("left_history_far", number(left.unusual, 3))) + " ",
       left.lines > 1 ? say("left_history_lines", left.lines - 1) + " " : "",
+      left.module ? say("left_history_module", left.module) + " " : "",
       el("span", {}, tensorLabel([left.name, left.chunk, left.element]))];
   }
 

@@ -11,11 +11,11 @@ import pytest
 
 import trainmon
 from test_report import command, report
-from test_unusual import scored
+from test_unusual import distance, scored
 from written_run import WrittenRank
 
-STEPS = 60
-BEGIN = 40  # the first step of the fault, which is not the one that is furthest off
+STEPS = 80
+BEGIN = 56  # the first step of the fault, which is not the one that is furthest off
 
 
 def noisy(seed=3):
@@ -78,7 +78,7 @@ def test_the_command_and_the_page_say_the_same(run, tmp_path):
     left = trainmon.diagnose(out)["left_history"]
     said = command("diagnose", out, check=0)
     lines = said.stdout.splitlines()
-    at = lines.index("left its own history far behind, which no check judges:")
+    at = lines.index("left its own history, which no check judges:")
     assert lines[at + 1] == f"  step {BEGIN}, rank 1, grad_reduced layers.1.b"
     number = [f"{left[key]:.3g}".replace("e+0", "e+") for key in ("norm", "before", "unusual")]
     text = (
@@ -110,13 +110,43 @@ def smaller(number, name, step, noise):
     return noise / (4 if number == 1 and step >= BEGIN else 1)
 
 
-def stays_from(series):
-    """The first step from which eight are all 2.5 times as large as each of the 16 before, or 1 / 2.5."""
-    for step in range(16, len(series) - 7):
-        before, after = series[step - 16 : step], series[step : step + 8]
-        if after.min() > 2.5 * before.max() or after.max() < before.min() / 2.5:
+YOUNG = 48
+SMALL = 1.05
+
+
+def gaps(series):
+    """By step: how far the next eight values are all above, or all below, the 16 before, and the range of these."""
+    logs = np.log10(series)
+    for step in range(16, len(logs) - 7):
+        before, after = logs[step - 16 : step], logs[step : step + 8]
+        gap = max(after.min() - before.max(), before.min() - after.max())
+        yield step, gap, before.max() - before.min()
+
+
+def stays_from(series, factor=2.5, young=4.0, is_even=True):
+    """The first step from which a line stays away by itself."""
+    for step, gap, width in gaps(series):
+        is_wide = is_even and step >= YOUNG and gap >= np.log10(SMALL) and gap >= 1.25 * width
+        if gap >= np.log10(factor if step >= YOUNG else young) or is_wide:
             return step
     return None
+
+
+def left_together(lines):
+    """{step: the lines that left with others}, of lines of one kind."""
+    counts = {}
+    for name, series in lines.items():
+        for step, gap, _ in gaps(series):
+            if step >= YOUNG and gap >= np.log10(SMALL):
+                counts.setdefault(step, set()).add(name)
+    many = {step: len(names) for step, names in counts.items()}
+    return {
+        step: names
+        for step, names in counts.items()
+        if many[step] >= max(6, len(lines) / 4)
+        and all(many.get(step + by, 0) < many[step] for by in (-2, -1))
+        and all(many.get(step + by, 0) <= many[step] for by in (1, 2))
+    }
 
 
 def test_a_line_that_left_its_range_for_good_is_named(tmp_path):
@@ -131,6 +161,7 @@ def test_a_line_that_left_its_range_for_good_is_named(tmp_path):
     assert (left["stays"], left["lines"]) == (True, 2)
     assert (left["norm"], left["before"]) == pytest.approx((series[BEGIN], usual))
     lines = command("diagnose", out, check=0).stdout.splitlines()
+    assert left["apart"] == 2.5
     assert lines[3].endswith("it stays below all 16 values before by a factor of 2.5 or more")
     assert left["module"] == "layers"
     assert lines[4] == "  1 more line left its history in this step; all are in layers"
@@ -176,8 +207,16 @@ def jump(step):
 HEALTHY = {
     "noise": (lambda number, name, step, noise: noise, {}),
     "falls_slowly": (lambda number, name, step, noise: noise * 0.9**step, {}),
-    "falls_by_half": (
+    "falls_by_half_in_noise": (
+        lambda number, name, step, noise: noise**6 * (0.5 if step >= BEGIN else 1.0),
+        {},
+    ),
+    "weights_that_fall_by_half": (
         lambda number, name, step, noise: noise * (0.5 if step >= BEGIN else 1.0),
+        {"kind": "param_origin"},
+    ),
+    "falls_by_a_third_when_young": (
+        lambda number, name, step, noise: noise * (0.3 if step >= YOUNG - 1 else 1.0),
         {},
     ),
     "falls_for_seven_steps": (
@@ -185,7 +224,7 @@ HEALTHY = {
         {},
     ),
     "falls_before_its_history": (
-        lambda number, name, step, noise: noise * (0.4 if step >= 15 else 1.0),
+        lambda number, name, step, noise: noise**6 * (0.01 if step >= 15 else 1.0),
         {},
     ),
     "a_moment": (
@@ -213,6 +252,66 @@ def test_a_healthy_training_is_silent(tmp_path, name):
     value_of, more = HEALTHY[name]
     written(tmp_path / "run", value_of, **more)
     assert trainmon.diagnose(tmp_path / "run")["left_history"] is None
+
+
+def drawn(seed):
+    """Twelve lines of different noise, some of which shift at one of three steps."""
+    random = np.random.default_rng(seed)
+    lines = {}
+    shift_at = random.integers(20, 100, 3)
+    for number in range(12):
+        noise = np.exp(random.normal(size=120) * random.choice([0.02, 0.1, 0.2, 0.3]))
+        at = random.choice([*shift_at, 120], p=[0.4, 0.2, 0.1, 0.3])
+        factor = np.where(np.arange(120) >= at, random.uniform(1.2, 3.5), 1.0)
+        lines[f"blocks.{number}.w"] = noise * factor ** random.choice([-1, 1])
+    return lines
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_the_step_in_which_many_left_first_is_that_of_numpy(tmp_path, seed):
+    lines = drawn(seed)
+    rank = WrittenRank(tmp_path / "run")
+    for step in range(120):
+        for name, series in lines.items():
+            rank.observe(np.full(3, series[step] / 3**0.5), "grad_reduced", name, step)
+        rank.end_step()
+    rank.stop()
+    left_in = left_together(lines)
+    for name, series in lines.items():
+        far = [at for at in range(8, 120) if distance(series, at)[0] >= 50]
+        first = min([*far, stays_from(series) or 120])
+        if first < 120:
+            left_in.setdefault(first, set()).add(name)
+    left = trainmon.diagnose(tmp_path / "run")["left_history"]
+    if not left_in:
+        assert left is None
+        return
+    most = max(len(names) for names in left_in.values())
+    step = min(step for step, names in left_in.items() if 4 * len(names) >= most)
+    assert (left["step"], left["lines"]) == (step, len(left_in[step]))
+    assert left["name"] in left_in[step]
+    others = {other["step"]: other["lines"] for other in left["others"]}
+    counts = {at: len(names) for at, names in left_in.items() if at != step}
+    assert others.items() <= counts.items() and len(others) == min(3, len(counts))
+    assert sorted(others.values()) == sorted(counts.values())[-3:]
+
+
+def test_few_lines_do_not_leave_together(tmp_path):
+    """By so little that none does so alone."""
+    for count, is_named in ((5, False), (6, True)):
+        random = np.random.default_rng(2)
+        rank = WrittenRank(tmp_path / str(count))
+        for step in range(STEPS):
+            for number in range(20):
+                shift = 2.2 if step >= BEGIN and number < count else 1.0
+                norm = shift * np.exp(random.uniform(-0.3, 0.3))
+                rank.observe(np.full(3, norm), "grad_reduced", f"blocks.{number}.w", step)
+            rank.end_step()
+        rank.stop()
+        left = trainmon.diagnose(tmp_path / str(count))["left_history"]
+        assert (left is not None) == is_named
+        if is_named:
+            assert (left["step"], left["lines"], left["apart"]) == (BEGIN, 6, SMALL)
 
 
 def changed_at(out, at, jump_at):
@@ -262,25 +361,25 @@ def test_beside_a_verdict_there_is_none(tmp_path):
     out = tmp_path / "run"
     rank = WrittenRank(out)
     for step, noise in zip(range(STEPS), noisy()):
-        value = np.nan if step == 50 else noise * (1e6 if step == BEGIN else 1.0)
+        value = np.nan if step == 70 else noise * (1e6 if step == BEGIN else 1.0)
         rank.observe(np.full(3, value), "grad_reduced", "a", step)
         rank.end_step()
     rank.stop()
     found = trainmon.diagnose(out)
-    assert found["verdict"]["step"] == 50 and found["left_history"] is None
+    assert found["verdict"]["step"] == 70 and found["left_history"] is None
     assert "history" not in command("diagnose", out, check=1).stdout
 
 
-@pytest.mark.parametrize("name", ["loss", "it's a loss"])
-def test_a_loss_of_one_rank_that_rises_for_good_is_named(tmp_path, name):
+@pytest.mark.parametrize("name, is_up", [("loss", True), ("it's a loss", True), ("loss", False)])
+def test_a_loss_of_one_rank_that_jumps_for_good_is_named(tmp_path, name, is_up):
     out = tmp_path / "run"
     random = noisy()
     ranks = [WrittenRank(out, number, 2) for number in range(2)]
     for step in range(STEPS):
         for number, rank in enumerate(ranks):
             rank.observe(np.full(3, next(random)), "grad_reduced", "w", step)
-            falls = 3.0 / (step + 5) if number == 0 else 1.0  # which is no fault, however far
-            rises = 2.0 if number == 1 and step >= BEGIN else 1.0
+            falls = 3.0 / (step + 5) if number == 0 else 1.0  # slowly, which is no fault
+            rises = (2.0 if is_up else 0.5) if number == 1 and step >= BEGIN else 1.0
             rank.monitor.add_scalar(name, falls * rises * next(random))
             rank.monitor.add_scalar("accuracy", 1e-6 if step >= BEGIN - 10 else 0.5)
             rank.end_step()
@@ -288,9 +387,10 @@ def test_a_loss_of_one_rank_that_rises_for_good_is_named(tmp_path, name):
         rank.stop()
     left = trainmon.diagnose(out)["left_history"]
     assert (left["step"], left["rank"], left["kind"], left["name"]) == (BEGIN, 1, "logged", name)
-    assert left["stays"] and left["norm"] > 1.5 * left["before"]
+    assert left["stays"] and (left["norm"] > 1.5 * left["before"]) == is_up
     told = command("diagnose", out, check=0)
-    assert "it stays above all 16 values before by a factor of 1.5 or more" in told.stdout
+    side = "above" if is_up else "below"
+    assert f"it stays {side} all 16 values before by a factor of 1.5 or more" in told.stdout
     (line,) = (line for line in told.stderr.splitlines() if line.startswith("next: "))
     shown = command(*shlex.split(line)[2:], check=0).stdout
     assert len(shown.splitlines()) > STEPS and name not in shown

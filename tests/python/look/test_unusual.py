@@ -15,23 +15,27 @@ from written_run import WrittenRank
 STEPS = 60
 
 
+def distance(values, at):
+    """Of the value at this place from its history, and the median before it, by NumPy."""
+    so_far = np.abs(values[: at + 1])
+    if not np.any(so_far > 0):
+        return 0.0, 0.0
+    zero = np.log10(so_far[so_far > 0].min()) - 1
+    with np.errstate(divide="ignore"):
+        sizes = np.log10(so_far)
+    logs = np.maximum(sizes, zero)
+    before = logs[max(0, at - 16) : at]
+    center = np.median(before)
+    spread = max(1.4826 * np.median(np.abs(before - center)), 0.01)
+    usual = 10 ** np.median(sizes[max(0, at - 16) : at])  # 0 where that is the median
+    return abs(logs[at] - center) / spread, usual
+
+
 def scored(values):
-    """The largest distance from the history, its step, and the median before it, by NumPy."""
+    """The largest distance from the history, its step, and the median before it."""
     best = (math.nan, None, math.nan)
     for at in range(8, len(values)):
-        so_far = np.abs(values[: at + 1])
-        if not np.any(so_far > 0):
-            score, usual = 0.0, 0.0
-        else:
-            zero = np.log10(so_far[so_far > 0].min()) - 1
-            with np.errstate(divide="ignore"):
-                sizes = np.log10(so_far)
-            logs = np.maximum(sizes, zero)
-            before = logs[max(0, at - 16) : at]
-            center = np.median(before)
-            spread = max(1.4826 * np.median(np.abs(before - center)), 0.01)
-            score = abs(logs[at] - center) / spread
-            usual = 10 ** np.median(sizes[max(0, at - 16) : at])  # 0 where that is the median
+        score, usual = distance(values, at)
         if not score <= best[0]:
             best = (score, at, usual)
     return best

@@ -1,0 +1,104 @@
+// Which lines of a rank left their own histories. docs/detection.md defines it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "answers/history.h"
+#include "trainmon/read.h"
+
+namespace trainmon {
+
+// The histories of the norm of one rank's lines, and which lines left their own. They are far
+// behind it, or they stay away, by themselves or with others of their kind. A copy goes on by
+// itself. One thread.
+class LeftLines {
+ public:
+  // For good: so many steps in a row are all larger than each of the 16 before, or all smaller.
+  // docs/detection.md has the rules and the factors that were seen.
+  static constexpr int kStays = 8;
+
+  explicit LeftLines(const std::vector<Series>& series);
+
+  const TensorNumbers& tensors() const { return histories_.tensors(); }
+  // A row in the order of the log: its value of history_value(), and how many elements it has.
+  void add(const RowPlace& row, std::uint32_t series, double value, std::int64_t elements);
+  // As RankHistories::end_rank(); what left stays until forget().
+  template <typename Take>
+  void end_rank(const Take& take) {
+    histories_.end_rank(
+        take, [this](std::uint32_t tensor, const ClosedRow<RowPlace>& one) { note(tensor, one); });
+  }
+  struct Left {
+    Unusual<RowPlace> row;
+    std::uint32_t series = 0;
+    double apart = 0.0;  // the factor by which it stays away; 0: it is far behind
+  };
+  // By themselves, by tensor: the first row of each.
+  const std::map<std::uint32_t, Left>& left() const { return left_; }
+  // A quarter of the lines of a kind in one step, and six of them: each of these, by step.
+  std::map<std::int64_t, std::vector<Left>> left_together() const;
+  // Another rank begins.
+  void forget();
+
+ private:
+  // Of the last rows.
+  struct Recent {
+    static constexpr std::size_t kRows = History::kMost + kStays;
+    struct Place {
+      std::int64_t step;
+      std::int32_t restart;
+      float score, usual;
+    };
+    std::array<float, kRows> logs;     // log10 of their sizes
+    std::array<Place, kStays> places;  // of the last kStays
+    std::size_t count = 0;
+
+    void add(const ClosedRow<RowPlace>& row);
+    struct Gap {
+      float size = 0.0F;   // between the last kStays rows and those before, in log10; 0: none
+      float width = 0.0F;  // the range of those before
+    };
+    Gap gap() const;
+  };
+  // What is known of a line until the row that comes next.
+  struct Line {
+    std::uint32_t series = 0;
+    std::int64_t elements = -1;
+    std::int64_t step = 0;
+    std::size_t steps = 0;     // with so many elements, that many steps of its history
+    std::size_t rows = 0;      // that are closed
+    bool has_changed = false;  // the number of its elements
+    Recent recent = {};
+  };
+  // What the kind of a tensor says.
+  struct Of {
+    std::uint32_t kind = 0;
+    bool is_state = false;  // which follows its gradient late
+    // A small gap is no chance where it is wider than the range before. Weights and their steps
+    // follow the learning rate.
+    bool is_even = false;
+    bool is_together = false;
+    bool is_loss = false;
+  };
+  struct Together {
+    std::uint32_t tensor;
+    float gap;
+    Left left;
+  };
+  void note(std::uint32_t tensor, const ClosedRow<RowPlace>& one);
+  void note_gap(std::uint32_t tensor);
+
+  RankHistories<RowPlace> histories_;
+  std::vector<Line> lines_;  // by tensor, as of_
+  std::vector<Of> of_;
+  std::map<std::uint32_t, Left> left_;
+  std::map<std::pair<std::int64_t, std::uint32_t>, std::vector<Together>> together_;  // step, kind
+  std::int32_t rank_ = 0;
+};
+
+}  // namespace trainmon
