@@ -21,17 +21,14 @@ PyObject* method_of_tensor(const char* name) {
   return tensor ? attribute(tensor.get(), name) : nullptr;
 }
 
-// A view such as unfold() may name each element of a small storage any number of times. Reading so
-// many would take seconds.
+// A view such as unfold() may name each element of a small storage any number of times.
 bool overlaps(const TensorAccess& tensor, std::int64_t span) {
-  constexpr double kMost = 1 << 24;
-  constexpr double kTimes = 8.0;
   double named = 1.0;
   for (int i = 0; i < tensor.view.ndim; ++i) {
     const auto d = static_cast<std::size_t>(i);
     if (tensor.strides[d] != 0) named *= static_cast<double>(tensor.sizes[d]);
   }
-  return named > kMost && named > kTimes * static_cast<double>(span);
+  return are_mostly_repeated(named, static_cast<double>(span));
 }
 
 constexpr const char* kTooSmall = "storage_too_small";

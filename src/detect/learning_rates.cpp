@@ -10,7 +10,8 @@ namespace trainmon::detect {
 namespace {
 
 constexpr int kRises = 8;
-constexpr double kFallen = 0.1;  // of the largest rate
+constexpr double kSteeper = 2.0;  // the last of them than the first
+constexpr double kFallen = 0.1;   // of the largest rate
 // A start may be off by so many times the largest change of a step, and by this share of the rate.
 constexpr double kTimes = 3.0, kShare = 0.02;
 constexpr double kKeeps = 0.9;  // of that change, in each step
@@ -70,17 +71,20 @@ void LearningRates::check_rises(const Window& window, const Place& place, double
   if (value < rate.last) rate.rises = 0;
   if (value > rate.last && rate.rises++ == 0) {
     rate.from = rate.last;
+    rate.rise = value - rate.last;
     rate.since = window.now.step;
   }
   // Nothing comes before the first.
-  const double change = largest > 0.0 ? std::abs(value - rate.last) : 0.0;
+  const double rise = value - rate.last;
+  const double change = largest > 0.0 ? std::abs(rise) : 0.0;
   rate.change = std::max(change, kKeeps * rate.change);
   rate.last = value;
   rate.step = window.now.step;
   const bool is_again = largest > 0.0 && rate.from <= kFallen * largest;
   // A warm-up has nothing to come back to.
   if (rate.rises == 0 || value >= largest) rate.largest = std::max(largest, value);
-  if (rate.rises < kRises || !is_again || value >= largest || rate.is_said) return;
+  const bool is_long = rate.rises >= kRises && rise > kSteeper * rate.rise;
+  if (!is_long || !is_again || value >= largest || rate.is_said) return;
   rate.is_said = true;
   Finding one = window.finding(Check::config, Stage::update, rank);
   one.step = rate.since;

@@ -10,9 +10,10 @@
 
 namespace trainmon::detect {
 
-// A cosine that is followed behind its last step rises again. Warm restarts rise at once, and are
-// not meant. A start whose schedule was not restored has another rate. Never certain, for a cycle
-// of rates does the one, and who starts again may choose another rate. Says each once of a group.
+// A cosine that is followed behind its last step rises again, more in each step. Warm restarts rise
+// at once or by a linear warm-up, and are not meant. A start whose schedule was not restored has
+// another rate. Never certain, for a cycle of rates does the one, and who starts again may choose
+// another rate. Says each once of a group.
 class LearningRates {
  public:
   // A start begins behind a step of an earlier one, which declared this.
@@ -27,6 +28,7 @@ class LearningRates {
     double change = 0.0;  // the largest of late; what is long ago counts less
     double largest = 0.0;
     double from = 0.0;  // before the first of the rises
+    double rise = 0.0;  // the first of them
     int rises = 0;      // with no fall between them
     std::int64_t step = 0;
     std::int64_t since = 0;

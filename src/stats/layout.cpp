@@ -51,15 +51,13 @@ void join_dimensions(Layout& out) {
 }  // namespace
 
 bool is_mostly_repeated(const TensorView& tensor) {
-  constexpr double kMost = 1 << 24;
-  constexpr double kTimes = 8.0;
   double all = 1.0, different = 1.0;
   for (int i = 0; tensor.strides != nullptr && i < tensor.ndim; ++i) {
     const auto size = static_cast<double>(tensor.sizes[i]);
     all *= size;
     if (tensor.strides[i] != 0) different *= size;
   }
-  return all > kMost && all > kTimes * different;
+  return are_mostly_repeated(all, different);
 }
 
 Layout layout_of(const TensorView& tensor) {

@@ -37,8 +37,13 @@ Layout c_order_of(const TensorView& tensor);
 // the CPU or has elements but no data.
 Layout checked_layout(const TensorView& tensor);
 
-// Whether a look at each element of an expanded view would take seconds. It has more than 16
-// million of them, and eight times as many as differ.
+// Whether a look at each element that a view names would take seconds, where only so many differ.
+inline bool are_mostly_repeated(double named, double different) {
+  constexpr double kMost = 1 << 24;
+  constexpr double kTimes = 8.0;
+  return named > kMost && named > kTimes * different;
+}
+// The same of an expanded view.
 bool is_mostly_repeated(const TensorView& tensor);
 
 // Copies elements [begin, begin + n) of the layout's order to `to`. Strides may have any sign here.

@@ -124,6 +124,14 @@ TEST_F(Habits, AWarmUpAndWarmRestartsAreNothing) {
   }
 }
 
+TEST_F(Habits, RestartsWithALinearWarmUpAreNothing) {
+  steps(160, one_backward, slowly, [](std::int64_t step) {
+    const std::int64_t place = step % 40;
+    return place < 16 ? 0.1 * static_cast<double>(place + 1) / 16.0 : cosine(place - 16, 24);
+  });
+  expect_none();
+}
+
 TEST_F(Habits, AnAverageThatJumpsIsSaidOnce) {
   steps(
       60, one_backward, [](std::int64_t step) { return step == 40 || step == 50 ? 1.0 : 0.25; },
