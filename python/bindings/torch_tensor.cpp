@@ -3,6 +3,7 @@
 #include <string>
 
 #include "ref.h"
+#include "stats/layout.h"
 #include "tensor_readers.h"
 #include "tensor_type.h"
 #include "unseen.h"
