@@ -86,9 +86,10 @@ class GrowingDiagnosis {
 //   "checked"      {check: times}
 //   "evidence"     {check: {evidence: times}}
 //   "not_checked"  [{"check", "why"}]
-//   "left_history" null or {"step", "restart", "rank", "kind", "name", "chunk", "element", "lines",
-//                  "module", "norm", "before", "unusual", "stays", "apart", "others"}
+//   "left_history" null or L with "others", [L, ...]
 //   "restarts"     [{"restart", "verdict": null or F}], where all of them were asked for.
+// L has the keys "step", "restart", "rank", "kind", "name", "chunk", "element", "norm", "before",
+// "unusual", "stays", "apart", "lines", "module".
 // F has the keys "step", "restart", "check", "stage", "ranks", "one_of_ranks", "tensors",
 // "layers", "value", "bound", "evidence", "certain", "text".
 std::string diagnosis_json(const Diagnosis& diagnosis);

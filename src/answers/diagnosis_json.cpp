@@ -53,6 +53,11 @@ nlohmann::ordered_json json_of(const LeftStep& left) {
   out["name"] = left.series.name;
   out["chunk"] = left.series.chunk;
   out["element"] = left.series.element;
+  out["norm"] = number(left.norm);
+  out["before"] = number(left.usual);
+  out["unusual"] = number(left.score);
+  out["stays"] = left.apart > 0.0;
+  out["apart"] = number(left.apart);
   out["lines"] = left.lines;
   out["module"] = left.module;
   return out;
@@ -60,11 +65,6 @@ nlohmann::ordered_json json_of(const LeftStep& left) {
 
 nlohmann::ordered_json json_of(const LeftHistory& left) {
   nlohmann::ordered_json out = json_of(static_cast<const LeftStep&>(left));
-  out["norm"] = number(left.norm);
-  out["before"] = number(left.usual);
-  out["unusual"] = number(left.score);
-  out["stays"] = left.apart > 0.0;
-  out["apart"] = number(left.apart);
   out["others"] = nlohmann::ordered_json::array();
   for (const LeftStep& one : left.others) out["others"].push_back(json_of(one));
   return out;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -77,16 +78,6 @@ std::string module_text(std::vector<std::string> modules) {
 
 }  // namespace
 
-std::size_t LeftSteps::Step::tensors() const {
-  std::size_t count = 0;
-  std::uint32_t last = 0;
-  for (const auto& [series, rank] : lines) {
-    if (count == 0 || series != last) ++count;
-    last = series;
-  }
-  return count;
-}
-
 LeftSteps::LeftSteps(const RunRows& facts, const Diagnosis& diagnosis)
     : facts_(facts), diagnosis_(diagnosis) {
   if (!diagnosis_.verdict) take_losses();
@@ -98,12 +89,7 @@ void LeftSteps::take(const LeftLines& rank) {
       std::ranges::find(facts_.kinds, kind::kGradReduced) != facts_.kinds.end();
   for (const auto& [tensor, left] : rank.left()) {
     const Series& series = facts_.series[left.series];
-    if (can_tell(series.kind, has_gradients)) take(left, left.series, series, false);
-  }
-  for (const auto& [step, lines] : rank.left_together()) {
-    for (const LeftLines::Left& left : lines) {
-      take(left, left.series, facts_.series[left.series], true);
-    }
+    if (can_tell(series.kind, has_gradients)) take(left, left.series, series);
   }
 }
 
@@ -131,13 +117,12 @@ void LeftSteps::take_losses() {
       if (std::isfinite(one->value)) line.add(row, 0, one->value, 1);
     }
     line.end_rank([](std::uint32_t, const Unusual<RowPlace>&) {});
-    for (const auto& [tensor, left] : line.left()) take(left, number, series.front(), false);
+    for (const auto& [tensor, left] : line.left()) take(left, number, series.front());
   }
 }
 
-void LeftSteps::take(const LeftLines::Left& left, std::uint32_t number, const Series& series,
-                     bool is_together) {
-  LeftHistory one;
+void LeftSteps::take(const LeftLines::Left& left, std::uint32_t number, const Series& series) {
+  LeftStep one;
   one.row = left.row.row;
   one.row.shape = nullptr;
   one.series = series;
@@ -145,9 +130,9 @@ void LeftSteps::take(const LeftLines::Left& left, std::uint32_t number, const Se
   one.usual = left.row.usual;
   one.score = left.row.score;
   one.apart = left.apart;
+  one.is_mean = left.is_mean;
   if (has_reason(one)) return;
-  const std::pair place(one.row.restart, one.row.step);
-  const auto [at, is_new] = steps_.try_emplace(place);
+  const auto [at, is_new] = steps_.try_emplace({one.row.restart, one.row.step});
   Step& step = at->second;
   std::vector<std::string> modules = modules_of(series.name);
   if (is_new) {
@@ -155,44 +140,74 @@ void LeftSteps::take(const LeftLines::Left& left, std::uint32_t number, const Se
   } else {
     keep_common(step.module, modules);
   }
-  step.lines.insert({number, one.row.rank});
-  const bool is_first = is_new || (step.is_together && !is_together) ||
-                        (!is_together && place_of(facts_, one.row, series) <
-                                             place_of(facts_, step.first.row, step.first.series));
-  if (!is_first) return;
-  step.first = std::move(one);
-  step.is_together = is_together;
+  step.tensors.push_back(number);
+  step.lines.push_back(std::move(one));
 }
 
-// More lines may leave later, as a consequence. A few may do so earlier, as in sound trainings.
+std::size_t LeftSteps::tensors_of(const Step& step) {
+  return std::set(step.tensors.begin(), step.tensors.end()).size();
+}
+
+// What left on several ranks tells no rank.
+int LeftSteps::rank_of(const Step& step) {
+  const LeftStep* furthest = nullptr;
+  bool is_alone = false;
+  const auto far = [](const LeftStep& one) { return std::abs(std::log(one.norm / one.usual)); };
+  for (std::size_t i = 0; i < step.lines.size(); ++i) {
+    const bool alone = std::ranges::count(step.tensors, step.tensors[i]) == 1;
+    const bool leads = furthest == nullptr || (alone && !is_alone) ||
+                       (alone == is_alone && far(step.lines[i]) > far(*furthest));
+    if (!leads) continue;
+    furthest = &step.lines[i];
+    is_alone = alone;
+  }
+  return furthest->row.rank;
+}
+
+LeftStep LeftSteps::whole(const Step& step) const {
+  const int rank = rank_of(step);
+  const LeftStep* first = nullptr;
+  for (const LeftStep& one : step.lines) {
+    if (one.row.rank != rank) continue;
+    const bool is_first = first == nullptr || place_of(facts_, one.row, one.series) <
+                                                  place_of(facts_, first->row, first->series);
+    if (is_first) first = &one;
+  }
+  LeftStep left = *first;
+  left.lines = step.lines.size();
+  if (left.lines > 1) left.module = module_text(step.module);
+  return left;
+}
+
+// A line may leave by chance. And soon after a step more lines may leave, as a consequence.
 std::optional<LeftHistory> LeftSteps::found() const {
   constexpr std::size_t kShare = 4, kOthers = 3;
+  constexpr auto kSoon = static_cast<std::int64_t>(History::kMost);
   struct Counted {
     const Step* step;
     std::size_t tensors;
   };
   std::vector<Counted> steps;
-  for (const auto& [place, step] : steps_) steps.push_back({&step, step.tensors()});
+  for (const auto& [place, step] : steps_) steps.push_back({&step, tensors_of(step)});
   if (steps.empty()) return std::nullopt;
-  const std::size_t most = std::ranges::max(steps, {}, &Counted::tensors).tensors;
-  const auto has_many = [&](const Counted& one) { return kShare * one.tensors >= most; };
-  const auto whole = [](const Counted& one) {
-    LeftHistory left = one.step->first;
-    left.lines = one.step->lines.size();
-    if (left.lines > 1) left.module = module_text(one.step->module);
-    return left;
+  const Counted most = *std::ranges::max_element(steps, {}, &Counted::tensors);
+  const auto is_shortly_before = [&](const Counted& one) {
+    const RowPlace& row = one.step->lines.front().row;
+    const RowPlace& of_most = most.step->lines.front().row;
+    return row.restart == of_most.restart && row.step >= of_most.step - kSoon &&
+           kShare * one.tensors >= most.tensors;
   };
-  const auto first = std::ranges::find_if(steps, has_many);
-  LeftHistory found = whole(*first);
+  const auto first = std::ranges::find_if(steps, is_shortly_before);
+  LeftHistory found = {whole(*first->step), {}};
   steps.erase(first);
   std::ranges::stable_sort(steps, std::ranges::greater(), &Counted::tensors);
   steps.resize(std::min(steps.size(), kOthers));
-  for (const Counted& one : steps) found.others.push_back(whole(one));
+  for (const Counted& one : steps) found.others.push_back(whole(*one.step));
   std::ranges::sort(found.others, {}, [](const LeftStep& one) { return one.row.step; });
   return found;
 }
 
-bool LeftSteps::has_reason(const LeftHistory& one) const {
+bool LeftSteps::has_reason(const LeftStep& one) const {
   constexpr auto kBefore = static_cast<std::int64_t>(History::kMost);
   return std::ranges::any_of(diagnosis_.findings, [&](const detect::Finding& found) {
     if (found.step > one.row.step || found.step < one.row.step - kBefore) return false;
@@ -251,29 +266,37 @@ std::string place_text(const Diagnosis& diagnosis, const LeftStep& left) {
          detect::tensor_text(tensor);
 }
 
-std::string size_text(const Diagnosis& diagnosis, const LeftHistory& left) {
-  const bool is_loss = left.series.kind == kLogged;
-  std::string text = is_loss ? "its value is " : "its norm is ";
-  text += number_text(left.norm, 3) + " after " + number_text(left.usual, 3) + ": ";
-  if (left.apart > 0.0) {
-    const bool is_above = left.norm > left.usual;
-    text += "it stays " + std::string(is_above ? "above" : "below") +
-            " all 16 values before by a factor of " + number_text(left.apart, 3) + " or more";
-  } else {
-    text += number_text(left.score, 3) + " robust standard deviations off";
+namespace {
+
+std::string size_text(const LeftStep& left) {
+  std::string text = left.series.kind == kLogged ? "its value is " : "its norm is ";
+  text += number_text(left.norm, 3) + ", the median before is " + number_text(left.usual, 3) + "; ";
+  if (left.apart == 0.0)
+    return text + number_text(left.score, 3) + " robust standard deviations off";
+  if (left.is_mean) {
+    return text + "the mean of the first " + std::to_string(LeftLines::kStays) +
+           " values of this start is another one, by a factor of " + number_text(left.apart, 3);
   }
+  return text + "it stays " + (left.norm > left.usual ? "above" : "below") +
+         " all 16 values before by a factor of " + number_text(left.apart, 3);
+}
+
+std::string others_text(std::size_t others) {
+  return grouped(static_cast<std::int64_t>(others)) + (others == 1 ? " more line" : " more lines") +
+         " in this step";
+}
+
+}  // namespace
+
+std::string size_text(const Diagnosis& diagnosis, const LeftHistory& left) {
+  std::string text = size_text(static_cast<const LeftStep&>(left));
   if (left.lines > 1) {
-    text += "\n  " + grouped(static_cast<std::int64_t>(left.lines) - 1) +
-            (left.lines == 2 ? " more line left its history" : " more lines left their histories") +
-            " in this step";
+    text += "\n  " + others_text(left.lines - 1);
     if (!left.module.empty()) text += "; all are in " + printable(left.module);
   }
   for (const LeftStep& other : left.others) {
-    text +=
-        "\n  " +
-        std::string(other.lines == 1 ? "1 line"
-                                     : grouped(static_cast<std::int64_t>(other.lines)) + " lines") +
-        " in another step: " + place_text(diagnosis, other);
+    text += "\nalso " + place_text(diagnosis, other) + "\n  " + size_text(other);
+    if (other.lines > 1) text += "; " + others_text(other.lines - 1);
   }
   return text;
 }

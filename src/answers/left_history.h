@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,21 +19,22 @@ namespace trainmon {
 
 struct Diagnosis;
 
-// Lines that left their histories in one step of a start. The line that is named is the first of
-// those that did so by themselves. Where all did so together, it is the one that went furthest.
+// Lines that left their histories in one step of a start. Of the rank with the line that went
+// furthest the first is named.
 struct LeftStep {
   RowPlace row;  // without its shape
   Series series;
+  double norm = 0.0;        // of a logged loss (kLogged) its value
+  double usual = 0.0;       // the median of the norms before it; above 0
+  double score = 0.0;       // finite
+  double apart = 0.0;       // by this factor it stays away; 0: it is far behind
+  bool is_mean = false;     // its mean does, over the first rows of a start
   std::size_t lines = 1;    // on any rank
   std::string module = {};  // which all of several are in, as "blocks.*.mlp"; empty: none
 };
 
 struct LeftHistory : LeftStep {
-  double norm = 0.0;   // of a logged loss (kLogged) its value
-  double usual = 0.0;  // the median of the norms before it; above 0
-  double score = 0.0;  // finite
-  double apart = 0.0;  // it left its range for kStays steps by this factor; 0: it is far behind
-  std::vector<LeftStep> others = {};  // other steps in which lines did so, ascending
+  std::vector<LeftStep> others = {};  // steps in which lines did so, too, ascending
 };
 
 // The steps in which lines left their histories, over ranks. A finding of a step, or of the 16
@@ -47,22 +47,22 @@ class LeftSteps {
 
   // After end_rank(). Nothing where the diagnosis has a verdict.
   void take(const LeftLines& rank);
-  // The earliest step in which a quarter as many tensors left as in any, or more; with those of the
-  // others in which most did.
+  // The step in which most tensors left, or one shortly before it in which many did; with some
+  // others.
   std::optional<LeftHistory> found() const;
 
  private:
   struct Step {
-    LeftHistory first;
-    bool is_together = false;                            // no line left by itself
-    std::set<std::pair<std::uint32_t, int>> lines = {};  // series, rank
-    std::vector<std::string> module = {};                // how far their names go together
-    std::size_t tensors() const;
+    std::vector<LeftStep> lines;
+    std::vector<std::uint32_t> tensors;    // of the lines: the number of one of their series
+    std::vector<std::string> module = {};  // how far their names go together
   };
-  void take(const LeftLines::Left& left, std::uint32_t number, const Series& series,
-            bool is_together);
+  static std::size_t tensors_of(const Step& step);
+  static int rank_of(const Step& step);
+  LeftStep whole(const Step& step) const;
+  void take(const LeftLines::Left& left, std::uint32_t number, const Series& series);
   void take_losses();
-  bool has_reason(const LeftHistory& one) const;
+  bool has_reason(const LeftStep& one) const;
 
   std::map<std::pair<std::int32_t, std::int64_t>, Step> steps_;  // by restart, step
   const RunRows& facts_;
@@ -76,8 +76,8 @@ std::optional<LeftHistory> left_history(const OpenedRun& run, ReadOptions option
 
 // "step 30, rank 1, input (root) input.0"
 std::string place_text(const Diagnosis& diagnosis, const LeftStep& left);
-// "its norm is 2.8e+03 after 11: 240 robust standard deviations off", or that it stays away. It
-// also says whether it is one of several, and which other steps there are, a line each.
+// "its norm is 2.8e+03, the median before is 11; 240 robust standard deviations off", or that it
+// stays away. It also says whether it is one of several, and which other steps there are.
 std::string size_text(const Diagnosis& diagnosis, const LeftHistory& left);
 // The command that shows the line at this row and in the steps before.
 std::string next_command(const LeftHistory& left, const std::filesystem::path& run);

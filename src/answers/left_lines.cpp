@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <string_view>
+#include <utility>
 
 #include "model/kinds.h"
 
@@ -10,16 +12,14 @@ namespace trainmon {
 namespace {
 
 // A line is young for so many rows: many change fast then, and must go further.
-constexpr std::size_t kYoung = 48;
-// By which factor a line stays away by itself.
+constexpr std::size_t kYoung = 64;
+// By which factor a line stays away.
 constexpr double kApart = 2.5, kApartOfYoung = 4.0, kLossApart = 1.5;
-// Any line but a young one does so by a smaller factor if that is so many times the range before.
-constexpr double kSmall = 1.05;
-constexpr float kWider = 1.25F;
-// Together with others of its kind, by the small factor: how many, and which share of all.
-constexpr std::size_t kMany = 6, kShare = 4;
-// What changes over several steps counts at the step in which most do.
-constexpr std::int64_t kNear = 2;
+// Any line but a young one does so by a smaller factor, too, that is as wide as the range before.
+constexpr double kSmall = 1.08;
+// The first inputs of a start are others than those before if their means are so many standard
+// errors apart, and by this factor. They do not drift.
+constexpr double kErrors = 6.0, kLeastApart = 1.01;
 constexpr float kToZero = 9.0F;  // decades, for what becomes 0
 
 }  // namespace
@@ -49,19 +49,33 @@ LeftLines::Recent::Gap LeftLines::Recent::gap() const {
   return {std::max({above, below, 0.0F}), *highest - *lowest};
 }
 
+float LeftLines::Recent::gap_of_means() const {
+  if (count < kRows || places[0].restart == places[1].restart) return 0.0F;
+  const auto moments = [](std::span<const float> logs) {
+    double mean = 0.0, m2 = 0.0;
+    for (const float log : logs) mean += log / static_cast<double>(logs.size());
+    for (const float log : logs) m2 += (log - mean) * (log - mean);
+    return std::pair(mean, m2 / static_cast<double>(logs.size() - 1));
+  };
+  const std::span all(logs);
+  const auto [before, variance_before] = moments(all.first(History::kMost));
+  const auto [after, variance_after] = moments(all.last(kStays));
+  const double apart = std::abs(after - before);
+  const double error = std::sqrt(variance_before / History::kMost + variance_after / kStays);
+  const bool is_far = apart >= std::log10(kLeastApart) && apart >= kErrors * error;
+  return is_far && std::isfinite(apart) ? static_cast<float>(apart) : 0.0F;
+}
+
 LeftLines::LeftLines(const std::vector<Series>& series)
     : histories_(series), lines_(histories_.tensors().count), of_(lines_.size()) {
-  std::map<std::string_view, std::uint32_t> kinds;
   for (std::size_t i = 0; i < series.size(); ++i) {
     const std::string_view kind = series[i].kind;
-    const auto number = static_cast<std::uint32_t>(kinds.size());
     const auto known = std::ranges::find(kind_table(), kind, &Kind::name);
     Of& of = of_[tensors().of[i]];
-    of.kind = kinds.try_emplace(kind, number).first->second;
     of.is_state = known != kind_table().end() && known->is_state;
     of.is_even = kind != kind::kParamOrigin && kind != kind::kUpdate && kind != kind::kParamUpdated;
-    of.is_together = kind == kind::kActv || is_gradient(kind);
     of.is_loss = kind == kLogged;
+    of.is_input = kind == kind::kInput;
   }
 }
 
@@ -86,7 +100,6 @@ void LeftLines::add(const RowPlace& row, std::uint32_t series, double value,
 void LeftLines::forget() {
   std::ranges::fill(lines_, Line{});
   left_.clear();
-  together_.clear();
 }
 
 // Of a batch with fewer samples a norm is another one.
@@ -109,16 +122,16 @@ void LeftLines::note(std::uint32_t tensor, const ClosedRow<RowPlace>& one) {
 void LeftLines::note_gap(std::uint32_t tensor) {
   static const auto kSmallGap = static_cast<float>(std::log10(kSmall));
   const Line& line = lines_[tensor];
-  const auto [gap, width] = line.recent.gap();
-  if (gap < kSmallGap) return;
   const Of& of = of_[tensor];
+  const float means = of.is_input ? line.recent.gap_of_means() : 0.0F;
+  const auto [gap, width] = line.recent.gap();
+  if (gap < kSmallGap && means == 0.0F) return;
   const bool is_young = line.rows < kYoung + kStays;
   const double apart = of.is_loss ? kLossApart : is_young ? kApartOfYoung : kApart;
-  const bool is_far = gap >= std::log10(apart);
-  const bool is_wide = !is_young && of.is_even && gap >= kWider * width;
-  const bool is_one = is_far || is_wide;
-  if (!is_one && (is_young || !of.is_together)) return;
-  const Recent::Place& place = line.recent.places.front();
+  const bool is_wide = !is_young && of.is_even && gap >= width;
+  const bool is_one = is_wide || means > 0.0F || gap >= std::log10(apart);
+  if (!is_one) return;
+  const Recent::Place& place = line.recent.places[1];
   Left left;
   left.row.score = place.score;
   left.row.usual = std::pow(10.0, place.usual);
@@ -127,36 +140,10 @@ void LeftLines::note_gap(std::uint32_t tensor) {
   left.row.row.rank = rank_;
   left.row.row.step = place.step;
   left.series = line.series;
-  left.apart = is_far ? apart : kSmall;
-  if (!is_young && of.is_together) together_[{place.step, of.kind}].push_back({tensor, gap, left});
-  if (!is_one) return;
+  left.apart = std::pow(10.0, std::max(gap, means));
+  left.is_mean = means > gap;
   Left& known = left_.try_emplace(tensor, left).first->second;
   if (known.row.row.step >= place.step) known = left;
-}
-
-std::map<std::int64_t, std::vector<LeftLines::Left>> LeftLines::left_together() const {
-  std::map<std::uint32_t, std::size_t> settled;  // by kind
-  for (std::size_t i = 0; i < lines_.size(); ++i) {
-    if (lines_[i].rows >= kYoung) ++settled[of_[i].kind];
-  }
-  std::map<std::int64_t, std::vector<Left>> left;
-  for (const auto& [place, lines] : together_) {
-    const auto [step, kind] = place;
-    if (lines.size() < kMany || kShare * lines.size() < settled[kind]) continue;
-    bool is_largest = true;
-    for (std::int64_t other = step - kNear; other <= step + kNear; ++other) {
-      const auto near = together_.find({other, kind});
-      if (near == together_.end()) continue;
-      const std::size_t many = near->second.size();
-      is_largest = is_largest && (other < step ? many < lines.size() : many <= lines.size());
-    }
-    if (!is_largest) continue;
-    // The furthest comes first.
-    std::vector<Together> ordered = lines;
-    std::ranges::stable_sort(ordered, std::ranges::greater(), &Together::gap);
-    for (const Together& one : ordered) left[step].push_back(one.left);
-  }
-  return left;
 }
 
 }  // namespace trainmon

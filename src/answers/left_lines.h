@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <utility>
 #include <vector>
 
 #include "answers/history.h"
@@ -36,12 +35,11 @@ class LeftLines {
   struct Left {
     Unusual<RowPlace> row;
     std::uint32_t series = 0;
-    double apart = 0.0;  // the factor by which it stays away; 0: it is far behind
+    double apart = 0.0;    // the factor by which it stays away; 0: it is far behind
+    bool is_mean = false;  // its mean does, over the first rows of a start
   };
-  // By themselves, by tensor: the first row of each.
+  // By tensor, the first row of each.
   const std::map<std::uint32_t, Left>& left() const { return left_; }
-  // A quarter of the lines of a kind in one step, and six of them: each of these, by step.
-  std::map<std::int64_t, std::vector<Left>> left_together() const;
   // Another rank begins.
   void forget();
 
@@ -54,8 +52,8 @@ class LeftLines {
       std::int32_t restart;
       float score, usual;
     };
-    std::array<float, kRows> logs;     // log10 of their sizes
-    std::array<Place, kStays> places;  // of the last kStays
+    std::array<float, kRows> logs;         // log10 of their sizes
+    std::array<Place, kStays + 1> places;  // of the last kStays, and of the one before
     std::size_t count = 0;
 
     void add(const ClosedRow<RowPlace>& row);
@@ -64,6 +62,9 @@ class LeftLines {
       float width = 0.0F;  // the range of those before
     };
     Gap gap() const;
+    // Where the last kStays rows are the first of a start: how far their mean is from that of those
+    // before, in log10, if that is no chance; else 0.
+    float gap_of_means() const;
   };
   // What is known of a line until the row that comes next.
   struct Line {
@@ -77,18 +78,12 @@ class LeftLines {
   };
   // What the kind of a tensor says.
   struct Of {
-    std::uint32_t kind = 0;
     bool is_state = false;  // which follows its gradient late
     // A small gap is no chance where it is wider than the range before. Weights and their steps
     // follow the learning rate.
     bool is_even = false;
-    bool is_together = false;
     bool is_loss = false;
-  };
-  struct Together {
-    std::uint32_t tensor;
-    float gap;
-    Left left;
+    bool is_input = false;
   };
   void note(std::uint32_t tensor, const ClosedRow<RowPlace>& one);
   void note_gap(std::uint32_t tensor);
@@ -97,7 +92,6 @@ class LeftLines {
   std::vector<Line> lines_;  // by tensor, as of_
   std::vector<Of> of_;
   std::map<std::uint32_t, Left> left_;
-  std::map<std::pair<std::int64_t, std::uint32_t>, std::vector<Together>> together_;  // step, kind
   std::int32_t rank_ = 0;
 };
 

@@ -114,8 +114,11 @@ void print_not_checked(const Diagnosis& diagnosis, const std::string& run) {
 }
 
 void print_left_history(const Diagnosis& diagnosis) {
-  if (!diagnosis.left_history) return;
-  std::cout << "left its own history, which no check judges:\n  "
+  if (!diagnosis.left_history) {
+    std::cout << "no norm and no logged loss changed abruptly; other faults may be there\n";
+    return;
+  }
+  std::cout << "changed abruptly, which no check judges:\n  "
             << place_text(diagnosis, *diagnosis.left_history) << "\n  "
             << size_text(diagnosis, *diagnosis.left_history) << "\n";
 }
