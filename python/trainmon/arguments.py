@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from trainmon import _core, reading
+from trainmon.base.names import visible
 from trainmon.checks.selection import texts
 
 # As of the C++ commands.
@@ -82,7 +83,7 @@ class Reader:
     def say(self, text: str) -> None:
         if text not in self._said:
             self._said.add(text)
-            print(f"{self.program}: {text}", file=sys.stderr)
+            print(f"{self.program}: {visible(text)}", file=sys.stderr)
 
     def remark(self, text: str) -> None:
         """What is worth knowing and no fault."""

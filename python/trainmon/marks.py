@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from trainmon.arguments import UsageError
 from trainmon.base.names import as_valid
 from trainmon.reading import FLAGS, RunTable
 
@@ -18,6 +19,16 @@ VALUE, NAN, INF, DROPPED, ABSENT = range(5)
 NAMES = ("value", "NaN", "Inf", "dropped", "absent")
 
 MOST_FILLED = 20_000  # steps put into holes of the axis
+MOST_CELLS = 1 << 26  # of a grid: 0.5 GB of values
+
+
+def check_size(lines: int, axis: np.ndarray) -> None:
+    """UsageError where a picture of so many lines would need more memory than anybody sees of it."""
+    if lines * len(axis) > MOST_CELLS:
+        raise UsageError(
+            f"{lines:,} lines of {len(axis):,} steps are too many for a picture: "
+            "choose with --name, --rank or --steps"
+        )
 
 
 @dataclasses.dataclass
@@ -145,6 +156,7 @@ def grid(
     """
     import numpy as np
 
+    check_size(len(labels), axis)
     values = np.ma.filled(table[stat].astype(np.float64), np.nan)
     flags = table["flags"]
     known = flags & FLAGS["not_ready"] == 0

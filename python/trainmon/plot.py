@@ -85,6 +85,7 @@ def series_grid(run: str, arguments: dict, stat: str, reader: Reader, joined: bo
     anywhere = marks.lost_anywhere(lost, axis)
     never = np.zeros(len(axis), bool)
     ranks = table["rank"][first]
+    marks.check_size(len(ranks), axis)
     lost_at = np.stack([anywhere if r < 0 else lost.get(r, never) for r in ranks])
     shown = marks.grid(table, stat, owner, marks.labels_of(table, first, keys), axis, lost_at)
     if not joined or len(table.distinct("rank")) < 2:

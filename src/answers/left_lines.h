@@ -62,8 +62,8 @@ class LeftLines {
       float width = 0.0F;  // the range of those before
     };
     Gap gap() const;
-    // Where the last kStays rows are the first of a start: how far their mean is from that of those
-    // before, in log10, if that is no chance; else 0.
+    // Of the first kStays rows of a start: how far their mean is from that of the rows before, in
+    // log10. 0 where that may be chance, and for other rows.
     float gap_of_means() const;
   };
   // What is known of a line until the row that comes next.

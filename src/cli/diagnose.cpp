@@ -105,7 +105,7 @@ void print_not_checked(const Diagnosis& diagnosis, const std::string& run) {
     why[one.why] += (why[one.why].empty() ? "" : ", ") + one.check;
   }
   for (const auto& [reason, checks] : why) {
-    std::cout << "not checked: " << checks << ": " << reason << "\n";
+    std::cout << "not checked: " << printable(checks) << ": " << printable(reason) << "\n";
   }
   if (unrecorded > 1) {
     std::cout << "not recorded: " << grouped(unrecorded - 1) << " more; trainmon doctor "

@@ -53,7 +53,7 @@ StepEvidence declared(const Window& window, const std::vector<const Observation*
 void ReducedByHand::check(const Window& window, Findings& found) {
   if (window.ranks.size() < 2) return;
   std::map<std::int32_t, std::vector<Gradient>> all;
-  for (std::uint32_t tensor = 0; tensor < window.tensors.size(); ++tensor) {
+  for (const std::uint32_t tensor : window.now.tensors()) {
     Gradient one{tensor, unrelated(window, tensor, Quantity::grad_reduced),
                  unrelated(window, tensor, Quantity::grad_unreduced), Reduced::unknown};
     if (one.reduced.empty() || one.own.empty()) continue;

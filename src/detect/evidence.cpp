@@ -191,6 +191,10 @@ void StepEvidence::sort() {
     }
   }
   all_.resize(kept);
+  tensors_.clear();
+  for (const Observation& one : all_) {
+    if (tensors_.empty() || tensors_.back() != one.tensor) tensors_.push_back(one.tensor);
+  }
   std::erase_if(earlier_, [&](const Observation& one) {
     const Observation* const reduced = find(one.tensor, Quantity::grad_reduced, one.rank);
     const bool is_replica = reduced != nullptr && reduced->is_replicated;

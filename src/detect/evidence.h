@@ -147,6 +147,8 @@ class StepEvidence {
   // Nothing needs them of a step that was checked.
   void forget_earlier() { earlier_ = {}; }
   const std::vector<Observation>& all() const { return all_; }
+  // After sort(): those that have an observation, ascending.
+  const std::vector<std::uint32_t>& tensors() const { return tensors_; }
   const std::vector<Input>& inputs() const { return inputs_; }
 
   std::int32_t restart;
@@ -155,6 +157,7 @@ class StepEvidence {
  private:
   std::vector<Observation> all_;
   std::vector<Observation> earlier_;
+  std::vector<std::uint32_t> tensors_;
   std::vector<Input> inputs_;
 };
 

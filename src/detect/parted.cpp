@@ -24,9 +24,9 @@ struct Alike {
 };
 
 // How many of the gradients that ranks hold alike are the same on all.
-Alike gradients_alike(const Window& window, const StepEvidence& step) {
+Alike gradients_alike(const StepEvidence& step) {
   Alike alike;
-  for (std::uint32_t tensor = 0; tensor < window.tensors.size(); ++tensor) {
+  for (const std::uint32_t tensor : step.tensors()) {
     const auto ranks = step.of(tensor, Quantity::grad_reduced);
     if (are_replicas(ranks)) ++(are_all_equal(ranks) ? alike.same : alike.others);
   }
@@ -44,8 +44,8 @@ bool Parted::check(const Window& window, Findings& found) {
       std::ranges::minmax_element(attempts, {}, [](const auto& one) { return one.second; });
   if (least->second == most->second) return false;
   // A backward that a rank made for itself, without a step, leaves the gradients of the others.
-  const Alike before = gradients_alike(window, *window.before);
-  const Alike now = gradients_alike(window, window.now);
+  const Alike before = gradients_alike(*window.before);
+  const Alike now = gradients_alike(window.now);
   is_parted_ = before.same > before.others && now.others > now.same;
   if (!is_parted_) return false;
   Finding one = window.finding(Check::update, Stage::update, most->first);

@@ -109,7 +109,7 @@ std::vector<std::pair<std::int32_t, Linear>> Reduction::contributions(const Wind
 std::map<std::int32_t, std::vector<Reduction>> reductions(const Window& window,
                                                           ReducedMicroSteps& known) {
   std::map<std::int32_t, std::vector<Reduction>> all;
-  for (std::uint32_t tensor = 0; tensor < window.tensors.size(); ++tensor) {
+  for (const std::uint32_t tensor : window.now.tensors()) {
     std::optional<Reduction> one = reduction_of(window, tensor);
     if (one) all[window.tensors[tensor].optimizer].push_back(std::move(*one));
   }

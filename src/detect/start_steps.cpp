@@ -21,7 +21,7 @@ struct Compared {
 
 Compared held_of(const Window& window, Quantity quantity) {
   Compared held;
-  for (std::uint32_t tensor = 0; tensor < window.tensors.size(); ++tensor) {
+  for (const std::uint32_t tensor : window.now.tensors()) {
     const auto ranks = window.now.of(tensor, quantity);
     const auto fits = [&](const Observation* one) {
       return (one->is_replicated || one->is_independent) && are_comparable(*one, *ranks.front());

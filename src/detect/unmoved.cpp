@@ -47,7 +47,7 @@ void UnmovedWeights::check(const Window& window, Findings& found) {
   const StepEvidence& before = *window.before;
   for (const std::int32_t rank : window.ranks) {
     std::vector<Weight> weights;
-    for (std::uint32_t tensor = 0; tensor < window.tensors.size(); ++tensor) {
+    for (const std::uint32_t tensor : window.now.tensors()) {
       const Observation* const now = weight_of(window.now, tensor, rank);
       const Observation* const last = weight_of(before, tensor, rank);
       const Observation* const gradient = gradient_of(before, tensor, rank);

@@ -56,7 +56,7 @@ struct Group {
 Group group_of(const Window& window, std::int32_t rank, std::int32_t optimizer,
                std::int32_t number) {
   Group group;
-  for (std::uint32_t tensor = 0; tensor < window.tensors.size(); ++tensor) {
+  for (const std::uint32_t tensor : window.now.tensors()) {
     if (window.tensors[tensor].optimizer != optimizer) continue;
     // Without this row any group may have it.
     const Observation* const update = window.now.find(tensor, Quantity::update, rank);
@@ -126,17 +126,18 @@ void Untrained::check_forwards(const Window& window, Findings& found) {
 
 void Untrained::check_steps(const Window& window, std::int32_t rank, Findings& found) {
   std::set<std::int64_t> said;  // first steps of what is said now
-  for (std::uint32_t tensor = 0; tensor < window.tensors.size(); ++tensor) {
-    if (window.now.find(tensor, Quantity::update, rank) != nullptr) {
-      Stepped& seen = stepped_[{rank, tensor}];
-      seen.has_formula = true;
-      seen.has_state = has_moments(window.now, tensor, rank);
-      seen.still = 0;
-      continue;
-    }
-    const auto known = stepped_.find({rank, tensor});
-    if (known == stepped_.end() || known->second.is_said) continue;
+  for (const std::uint32_t tensor : window.now.tensors()) {
+    if (window.now.find(tensor, Quantity::update, rank) == nullptr) continue;
+    Stepped& seen = stepped_[{rank, tensor}];
+    seen.has_formula = true;
+    seen.has_state = has_moments(window.now, tensor, rank);
+    seen.still = 0;
+  }
+  const auto end = stepped_.lower_bound({rank + 1, 0});
+  for (auto known = stepped_.lower_bound({rank, 0}); known != end; ++known) {
+    const std::uint32_t tensor = known->first.second;
     Stepped& seen = known->second;
+    if (seen.is_said || window.now.find(tensor, Quantity::update, rank) != nullptr) continue;
     const Observation* const gradient = window.now.find(tensor, Quantity::grad_reduced, rank);
     const bool stays = !has_moved(window.now, tensor, rank).value_or(true);
     if (gradient == nullptr || !is_non_zero(*gradient) || !stays) {

@@ -154,6 +154,15 @@ std::size_t CellTable::most_columns() const {
   return most;
 }
 
+std::int64_t CellTable::places() const {
+  std::int64_t places = 0;
+  for (const Line& line : lines_) {
+    if (line.same_as >= 0) continue;
+    places += static_cast<std::int64_t>(columns_of_[line.tensor]->spans.size());
+  }
+  return places;
+}
+
 void CellTable::make_room() {
   while (cells_ > most_ / 2 && most_columns() > kFewColumns) {
     if (!coarsen()) break;

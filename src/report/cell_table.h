@@ -102,6 +102,8 @@ class CellTable {
 
   std::int64_t width() const { return width_; }
   std::int64_t cells() const { return cells_; }
+  // Those of a page, which has one in each column for each line that did not give its cells up.
+  std::int64_t places() const;
   std::int64_t left_out() const { return left_out_; }
   const std::vector<Tensor>& tensors() const { return tensors_; }
   const std::vector<Line>& lines() const { return lines_; }

@@ -153,6 +153,11 @@ Report finished(Report made, std::span<const OpenedRun> opened, const ReportOpti
     runs.push_back(one.path);
     books.push_back(account(one));
   }
+  // Of lines with few values each: what a page has room for, four times.
+  for (page::CellTable* const table : {&gathered.rows, &gathered.curves}) {
+    while (table->places() > options.max_bytes / 2 && make_smaller(*table)) {
+    }
+  }
   while (is_much_too_large(gathered.rows, options.max_bytes) && make_smaller(gathered.rows)) {
   }
   while (true) {

@@ -40,7 +40,7 @@ void hold_against_health(const std::filesystem::path& place, std::string_view wh
 void add_gaps(const std::vector<ReadGap>& gaps, std::vector<std::string>& incomplete) {
   for (const ReadGap& one : gaps) {
     incomplete.push_back("rank " + std::to_string(one.rank) + ": " + grouped(one.gap.rows) +
-                         " rows were dropped (" + one.gap.reason + ")");
+                         " rows were dropped (" + printable(one.gap.reason) + ")");
   }
 }
 

@@ -30,3 +30,9 @@ def attribute_of(given, name: str, otherwise=None):
     except Exception as error:
         pass_on(error)
         return otherwise
+
+
+def visible(text: str) -> str:
+    """For a terminal: what is no printable character is shown as Python writes it. Names of a record may
+    hold escape codes."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

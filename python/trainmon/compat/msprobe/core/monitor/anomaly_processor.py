@@ -7,6 +7,7 @@ import os
 import sys
 
 from trainmon import _core
+from trainmon.base.names import visible
 
 _OUTPUT = "anomaly_analyse.json"
 
@@ -67,13 +68,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"anomaly_processor: not used: {file!a}: {what!a}", file=sys.stderr)
     print(f"{found['total']} anomalies in {found['files']} files, the first of them:")
     for number, entry in enumerate(found["entries"], 1):
-        print(f"{number}. {_shown(entry['message'])}")
+        print(f"{number}. {visible(entry['message'])}")
     return 0
-
-
-# Names of modules may hold escape codes and bytes that are no text.
-def _shown(message: str) -> str:
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in message)
 
 
 if __name__ == "__main__":
