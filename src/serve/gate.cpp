@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <sys/random.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <system_error>
@@ -30,14 +31,15 @@ bool is_address(const std::string& host) {
          ::inet_pton(AF_INET6, host.c_str(), &bytes) == 1;
 }
 
-// "[::1]:8600" -> "::1", in lower case.
+// "[::1]:8600" -> "::1", in lower case; empty where something else than a port follows.
 std::string without_port(std::string_view host) {
-  std::string name;
-  if (host.starts_with('[')) {
-    name = host.substr(1, host.find(']') == std::string_view::npos ? 0 : host.find(']') - 1);
-  } else {
-    name = host.substr(0, host.find(':'));
-  }
+  const bool has_brackets = host.starts_with('[');
+  const std::size_t end = host.find(has_brackets ? ']' : ':');
+  if (has_brackets && end == std::string_view::npos) return "";
+  const std::string_view port = host.substr(std::min(end + (has_brackets ? 1 : 0), host.size()));
+  const bool is_port = port.starts_with(':') && port.find_first_not_of("0123456789", 1) == port.npos;
+  if (!port.empty() && !is_port) return "";
+  std::string name(host.substr(has_brackets ? 1 : 0, has_brackets ? end - 1 : end));
   for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   return name;
 }

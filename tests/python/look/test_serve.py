@@ -65,6 +65,7 @@ def test_the_host_is_this_machine(server):
     for host in (
         "evil.example", f"evil.example:{server.port}", "127.0.0.1.evil.example", "10.0.0.1", "", "[::1", "localhost.",
         "127.evil.example", f"evil.example@127.0.0.1:{server.port}", "[evil.example]", "::1", socket.gethostname() + "x",
+        f"127.0.0.1:{server.port}@evil.example", f"127.0.0.1:{server.port}, evil.example", "[::1]x",
     ):  # fmt: skip
         assert server.status(Host=host) == 403, host
     path = f"/{server.token}/".encode()
