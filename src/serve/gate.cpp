@@ -37,7 +37,8 @@ std::string without_port(std::string_view host) {
   const std::size_t end = host.find(has_brackets ? ']' : ':');
   if (has_brackets && end == std::string_view::npos) return "";
   const std::string_view port = host.substr(std::min(end + (has_brackets ? 1 : 0), host.size()));
-  const bool is_port = port.starts_with(':') && port.find_first_not_of("0123456789", 1) == port.npos;
+  const bool is_port =
+      port.starts_with(':') && port.find_first_not_of("0123456789", 1) == port.npos;
   if (!port.empty() && !is_port) return "";
   std::string name(host.substr(has_brackets ? 1 : 0, has_brackets ? end - 1 : end));
   for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
