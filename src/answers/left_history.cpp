@@ -131,6 +131,7 @@ void LeftSteps::take(const LeftLines::Left& left, std::uint32_t number, const Se
   one.score = left.row.score;
   one.apart = left.apart;
   one.is_mean = left.is_mean;
+  one.begins = left.begins;
   if (has_reason(one)) return;
   const auto [at, is_new] = steps_.try_emplace({one.row.restart, one.row.step});
   Step& step = at->second;
@@ -259,9 +260,12 @@ std::optional<LeftHistory> left_history(const OpenedRun& run, ReadOptions option
 std::string place_text(const Diagnosis& diagnosis, const LeftStep& left) {
   const detect::Tensor tensor = {left.series.name, left.series.chunk, left.series.optimizer,
                                  left.series.element};
-  const int newest = diagnosis.run.newest_restart;
-  return "step " + std::to_string(left.row.step) +
-         (newest > 0 ? ", restart " + std::to_string(left.row.restart) : "") + ", rank " +
+  std::string start;
+  if (diagnosis.run.newest_restart > 0) {
+    start = left.begins ? ", where restart " + std::to_string(left.row.restart) + " begins"
+                        : ", restart " + std::to_string(left.row.restart);
+  }
+  return "step " + std::to_string(left.row.step) + start + ", rank " +
          std::to_string(left.row.rank) + ", " + printable(left.series.kind) + " " +
          detect::tensor_text(tensor);
 }

@@ -29,6 +29,7 @@ struct LeftStep {
   double score = 0.0;       // finite
   double apart = 0.0;       // by this factor it stays away; 0: it is far behind
   bool is_mean = false;     // its mean does, over the first rows of a start
+  bool begins = false;      // its start begins with this step
   std::size_t lines = 1;    // on any rank
   std::string module = {};  // which all of several are in, as "blocks.*.mlp"; empty: none
 };

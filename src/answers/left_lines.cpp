@@ -112,7 +112,9 @@ void LeftLines::note(std::uint32_t tensor, const ClosedRow<RowPlace>& one) {
     return;
   }
   if (one.score >= kFarBehind && std::isfinite(one.before.middle()) && !left_.contains(tensor)) {
-    left_.try_emplace(tensor, one.unusual(), line.series);
+    Left left = {one.unusual(), line.series};
+    left.begins = line.recent.count > 0 && line.recent.places.back().restart != one.row.restart;
+    left_.try_emplace(tensor, left);
   }
   if (of_[tensor].is_state) return;
   line.recent.add(one);
@@ -142,6 +144,7 @@ void LeftLines::note_gap(std::uint32_t tensor) {
   left.series = line.series;
   left.apart = std::pow(10.0, std::max(gap, means));
   left.is_mean = means > gap;
+  left.begins = line.recent.places[0].restart != place.restart;
   Left& known = left_.try_emplace(tensor, left).first->second;
   if (known.row.row.step >= place.step) known = left;
 }

@@ -37,6 +37,7 @@ class LeftLines {
     std::uint32_t series = 0;
     double apart = 0.0;    // the factor by which it stays away; 0: it is far behind
     bool is_mean = false;  // its mean does, over the first rows of a start
+    bool begins = false;   // with it its line begins in another start
   };
   // By tensor, the first row of each.
   const std::map<std::uint32_t, Left>& left() const { return left_; }

@@ -309,7 +309,9 @@ def test_the_first_inputs_of_a_start_are_compared_with_those_before(tmp_path):
             assert apart > 6 * error
             assert (left["step"], left["restart"], left["kind"]) == (70, 1, "input")
             assert left["apart"] == pytest.approx(10**apart, rel=1e-5)
-            assert "the mean of the first 8 values" in command("diagnose", tmp_path / name).stdout
+            said = command("diagnose", tmp_path / name).stdout
+            assert "  step 70, where restart 1 begins, rank 0, input (root) input.0\n" in said
+            assert "the mean of the first 8 values" in said
 
 
 def test_the_rank_is_that_of_what_others_do_not_show(tmp_path):
