@@ -267,7 +267,7 @@ def test_every_and_ranks_count(monkeypatch):
         one.together.disk_bytes_per_day * 3 / 5
     )
     milliseconds = many.together.milliseconds / 5 + many.hooks_milliseconds
-    assert many.share == pytest.approx(milliseconds / 1000) and many.hooks_milliseconds > 0
+    assert many.share == pytest.approx(milliseconds / 1000) and many.hooks_milliseconds >= 0
     monkeypatch.setenv("WORLD_SIZE", "8")
     assert trainmon.estimate(model).every == 10
     text = str(many)
