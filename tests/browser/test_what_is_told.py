@@ -128,10 +128,10 @@ def test_tensors_that_lack_steps_are_named(browser, tmp_path):
 def test_a_value_that_left_its_history_is_amber(browser, tmp_path, factor, steps, is_told):
     random = np.random.default_rng(1)
     rank = WrittenRank(tmp_path / "run")
-    for step in range(80):
+    for step in range(100):
         for name in ("2.weight", "4.weight"):
             noise = 1 + 0.1 * random.standard_normal()
-            is_bad = name == "4.weight" and 60 <= step < 60 + steps
+            is_bad = name == "4.weight" and 70 <= step < 70 + steps
             rank.observe(ones(factor * noise if is_bad else noise), "grad_reduced", name, step)
             feature = 1e-9 if name == "2.weight" and step == 50 else noise
             rank.observe(ones(feature), "mg_direction", name, step)
@@ -144,12 +144,12 @@ def test_a_value_that_left_its_history_is_amber(browser, tmp_path, factor, steps
     assert (style == "verdict unsure") == is_told, style
     assert (text != "") == is_told
     if is_told:
-        assert "grad_reduced on rank 0, step 60" in text and text.endswith("4.weight")
+        assert "grad_reduced on rank 0, step 70" in text and text.endswith("4.weight")
         assert ("It stays away." in text) == (steps > 8)
         page.evaluate("document.querySelector('#left_history button').click()")
         assert page.text("#history h2").startswith("History: 4.weight, grad_reduced")
         page.press("l")
-        assert "rank 0 上的 grad_reduced，第 60 步" in page.text("#left_history")
+        assert "rank 0 上的 grad_reduced，第 70 步" in page.text("#left_history")
     silent(page)
 
 
