@@ -5,10 +5,10 @@
 #include <cmath>
 #include <functional>
 #include <map>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -104,10 +104,10 @@ void LeftSteps::take_losses() {
     ++number;
     const auto is_below = [](const ReadScalar* one) { return one->value < 0.0; };
     if (std::ranges::any_of(values, is_below)) continue;
-    std::vector<Series> series(1);
-    series.front().kind = kLogged;
-    series.front().name = place.second;
-    LeftLines line(series);
+    Series& series = losses_.emplace_back();
+    series.kind = kLogged;
+    series.name = place.second;
+    LeftLines line({series});
     for (const ReadScalar* one : values) {
       RowPlace row;
       row.restart = one->restart;
@@ -117,104 +117,90 @@ void LeftSteps::take_losses() {
       if (std::isfinite(one->value)) line.add(row, 0, one->value, 1);
     }
     line.end_rank([](std::uint32_t, const Unusual<RowPlace>&) {});
-    for (const auto& [tensor, left] : line.left()) take(left, number, series.front());
+    for (const auto& [tensor, left] : line.left()) take(left, number, series);
   }
 }
 
 void LeftSteps::take(const LeftLines::Left& left, std::uint32_t number, const Series& series) {
+  const RowPlace& row = left.row.row;
+  if (has_reason(row.step, series)) return;
+  Step& step = steps_[{row.restart, row.step}];
+  std::vector<std::string> modules = modules_of(series.name);
+  if (step.lines++ == 0) {
+    step.module = std::move(modules);
+  } else {
+    keep_common(step.module, modules);
+  }
+  Furthest& furthest = step.tensors[number];
+  const double far = std::abs(std::log(left.row.value / left.row.usual));
+  if (furthest.ranks++ == 0 || far > furthest.far) {
+    furthest.rank = row.rank;
+    furthest.far = far;
+  }
+  const auto [at, is_new] = step.first.try_emplace(row.rank, Line{left, &series});
+  Line& first = at->second;
+  const bool is_first =
+      place_of(facts_, row, series) < place_of(facts_, first.left.row.row, *first.series);
+  if (!is_new && is_first) first = {left, &series};
+}
+
+// What left on several ranks tells no rank.
+int LeftSteps::rank_of(const Step& step) {
+  // Alone first, then far, then of a small rank.
+  const auto order = [](const auto& one) {
+    return std::tuple(one.second.ranks == 1, one.second.far, -one.second.rank);
+  };
+  return std::ranges::max_element(step.tensors, {}, order)->second.rank;
+}
+
+LeftStep LeftSteps::whole(const Step& step) {
+  const auto& [left, series] = step.first.at(rank_of(step));
   LeftStep one;
   one.row = left.row.row;
   one.row.shape = nullptr;
-  one.series = series;
+  one.series = *series;
   one.norm = left.row.value;
   one.usual = left.row.usual;
   one.score = left.row.score;
   one.apart = left.apart;
   one.is_mean = left.is_mean;
   one.begins = left.begins;
-  if (has_reason(one)) return;
-  const auto [at, is_new] = steps_.try_emplace({one.row.restart, one.row.step});
-  Step& step = at->second;
-  std::vector<std::string> modules = modules_of(series.name);
-  if (is_new) {
-    step.module = std::move(modules);
-  } else {
-    keep_common(step.module, modules);
-  }
-  step.tensors.push_back(number);
-  step.lines.push_back(std::move(one));
-}
-
-std::size_t LeftSteps::tensors_of(const Step& step) {
-  return std::set(step.tensors.begin(), step.tensors.end()).size();
-}
-
-// What left on several ranks tells no rank.
-int LeftSteps::rank_of(const Step& step) {
-  const LeftStep* furthest = nullptr;
-  bool is_alone = false;
-  const auto far = [](const LeftStep& one) { return std::abs(std::log(one.norm / one.usual)); };
-  for (std::size_t i = 0; i < step.lines.size(); ++i) {
-    const bool alone = std::ranges::count(step.tensors, step.tensors[i]) == 1;
-    const bool leads = furthest == nullptr || (alone && !is_alone) ||
-                       (alone == is_alone && far(step.lines[i]) > far(*furthest));
-    if (!leads) continue;
-    furthest = &step.lines[i];
-    is_alone = alone;
-  }
-  return furthest->row.rank;
-}
-
-LeftStep LeftSteps::whole(const Step& step) const {
-  const int rank = rank_of(step);
-  const LeftStep* first = nullptr;
-  for (const LeftStep& one : step.lines) {
-    if (one.row.rank != rank) continue;
-    const bool is_first = first == nullptr || place_of(facts_, one.row, one.series) <
-                                                  place_of(facts_, first->row, first->series);
-    if (is_first) first = &one;
-  }
-  LeftStep left = *first;
-  left.lines = step.lines.size();
-  if (left.lines > 1) left.module = module_text(step.module);
-  return left;
+  one.lines = step.lines;
+  if (one.lines > 1) one.module = module_text(step.module);
+  return one;
 }
 
 // A line may leave by chance. And soon after a step more lines may leave, as a consequence.
 std::optional<LeftHistory> LeftSteps::found() const {
   constexpr std::size_t kShare = 4, kOthers = 3;
   constexpr auto kSoon = static_cast<std::int64_t>(History::kMost);
-  struct Counted {
-    const Step* step;
-    std::size_t tensors;
-  };
-  std::vector<Counted> steps;
-  for (const auto& [place, step] : steps_) steps.push_back({&step, tensors_of(step)});
+  std::vector<decltype(steps_)::const_iterator> steps;
+  for (auto at = steps_.begin(); at != steps_.end(); ++at) steps.push_back(at);
   if (steps.empty()) return std::nullopt;
-  const Counted most = *std::ranges::max_element(steps, {}, &Counted::tensors);
-  const auto is_shortly_before = [&](const Counted& one) {
-    const RowPlace& row = one.step->lines.front().row;
-    const RowPlace& of_most = most.step->lines.front().row;
-    return row.restart == of_most.restart && row.step >= of_most.step - kSoon &&
-           kShare * one.tensors >= most.tensors;
+  const auto tensors = [](const auto& at) { return at->second.tensors.size(); };
+  const auto most = *std::ranges::max_element(steps, {}, tensors);
+  const auto is_shortly_before = [&](const auto& at) {
+    const auto& [restart, step] = at->first;
+    return restart == most->first.first && step >= most->first.second - kSoon &&
+           kShare * tensors(at) >= tensors(most);
   };
   const auto first = std::ranges::find_if(steps, is_shortly_before);
-  LeftHistory found = {whole(*first->step), {}};
+  LeftHistory found = {whole((*first)->second), {}};
   steps.erase(first);
-  std::ranges::stable_sort(steps, std::ranges::greater(), &Counted::tensors);
+  std::ranges::stable_sort(steps, std::ranges::greater(), tensors);
   steps.resize(std::min(steps.size(), kOthers));
-  for (const Counted& one : steps) found.others.push_back(whole(*one.step));
+  for (const auto& at : steps) found.others.push_back(whole(at->second));
   std::ranges::sort(found.others, {}, [](const LeftStep& one) { return one.row.step; });
   return found;
 }
 
-bool LeftSteps::has_reason(const LeftStep& one) const {
+bool LeftSteps::has_reason(std::int64_t step, const Series& series) const {
   constexpr auto kBefore = static_cast<std::int64_t>(History::kMost);
   return std::ranges::any_of(diagnosis_.findings, [&](const detect::Finding& found) {
-    if (found.step > one.row.step || found.step < one.row.step - kBefore) return false;
+    if (found.step > step || found.step < step - kBefore) return false;
     return found.tensors.empty() || std::ranges::any_of(found.tensors, [&](std::uint32_t tensor) {
              const detect::Tensor& named = diagnosis_.tensors[tensor];
-             return named.name == one.series.name && named.chunk == one.series.chunk;
+             return named.name == series.name && named.chunk == series.chunk;
            });
   });
 }

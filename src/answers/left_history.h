@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -53,19 +54,30 @@ class LeftSteps {
   std::optional<LeftHistory> found() const;
 
  private:
-  struct Step {
-    std::vector<LeftStep> lines;
-    std::vector<std::uint32_t> tensors;    // of the lines: the number of one of their series
-    std::vector<std::string> module = {};  // how far their names go together
+  struct Line {
+    LeftLines::Left left;
+    const Series* series = nullptr;
   };
-  static std::size_t tensors_of(const Step& step);
+  // Of a tensor: how many ranks have a line that left, and the one that went furthest.
+  struct Furthest {
+    std::size_t ranks = 0;
+    int rank = 0;
+    double far = 0.0;
+  };
+  struct Step {
+    std::size_t lines = 0;
+    std::map<std::uint32_t, Furthest> tensors;  // by series, or by a number of a logged loss
+    std::map<int, Line> first;                  // of each rank, in the order of a step
+    std::vector<std::string> module = {};       // how far their names go together
+  };
   static int rank_of(const Step& step);
-  LeftStep whole(const Step& step) const;
+  static LeftStep whole(const Step& step);
   void take(const LeftLines::Left& left, std::uint32_t number, const Series& series);
   void take_losses();
-  bool has_reason(const LeftStep& one) const;
+  bool has_reason(std::int64_t step, const Series& series) const;
 
   std::map<std::pair<std::int32_t, std::int64_t>, Step> steps_;  // by restart, step
+  std::deque<Series> losses_;
   const RunRows& facts_;
   const Diagnosis& diagnosis_;
 };

@@ -13,8 +13,7 @@
 namespace trainmon {
 
 // The histories of the norm of one rank's lines, and which lines left their own. They are far
-// behind it, or they stay away, by themselves or with others of their kind. A copy goes on by
-// itself. One thread.
+// behind it, or they stay away. A copy goes on by itself. One thread.
 class LeftLines {
  public:
   // For good: so many steps in a row are all larger than each of the 16 before, or all smaller.

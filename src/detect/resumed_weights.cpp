@@ -38,6 +38,35 @@ std::optional<double> largest_share(
   return largest;
 }
 
+std::pair<double, double> shared_by_equals(const Observation& one) {
+  return {one.count, one.absmax};
+}
+
+// Whose weights a tensor has: another rank's part of it, or another tensor's.
+template <typename Owners>
+std::string owner_text(const Window& window, const Observation& now, const Owners& owners) {
+  if (now.is_constant()) return "";
+  const Observation* owner = nullptr;
+  const auto [begin, end] = owners.equal_range(shared_by_equals(now));
+  for (auto at = begin; at != end; ++at) {
+    const Observation& left = *at->second;
+    if (left.dtype != now.dtype) continue;
+    if (left.tensor == now.tensor ? left.part == now.part && left.rank == now.rank
+                                  : left.rank != now.rank) {
+      continue;
+    }
+    // Fingerprints are of the place in the tensor, too.
+    if (are_alike(left, now)) owner = &left;
+    if (owner != nullptr && owner->tensor == now.tensor) break;
+  }
+  if (owner == nullptr) return "";
+  const std::string name = tensor_text(window.tensors[now.tensor]);
+  if (owner->tensor != now.tensor) {
+    return name + " has those of " + tensor_text(window.tensors[owner->tensor]);
+  }
+  return name + " has those that rank " + std::to_string(owner->rank) + " left";
+}
+
 }  // namespace
 
 void ResumedWeights::note(const StepEvidence& step) {
@@ -68,12 +97,18 @@ void ResumedWeights::begin(const StepEvidence& left, const Held& held, const Gap
 
 void ResumedWeights::check(const Window& window, Findings& found) {
   if (!earlier_) return;
-  for (const std::int32_t rank : window.ranks) {
-    const Apart all = apart(window, rank);
-    if (all.weights.empty()) {
-      found.checked(Check::gap, Evidence::fingerprints, static_cast<std::int64_t>(all.compared));
-      continue;
-    }
+  std::map<std::int32_t, Apart> ranks = apart(window, found);
+  std::erase_if(ranks, [](const auto& rank) { return rank.second.weights.empty(); });
+  if (!ranks.empty()) report(window, ranks, found);
+  earlier_.reset();
+}
+
+void ResumedWeights::report(const Window& window, const std::map<std::int32_t, Apart>& ranks,
+                            Findings& found) const {
+  auto hashes = hashes_of(window.now, Quantity::weight_before);
+  Owners owners;
+  for (const Observation& one : earlier_->left) owners.emplace(shared_by_equals(one), &one);
+  for (const auto& [rank, all] : ranks) {
     Finding one = window.finding(Check::gap, Stage::start, rank);
     std::vector<const Observation*> rows;
     for (const auto& [left, now] : all.weights) {
@@ -81,7 +116,6 @@ void ResumedWeights::check(const Window& window, Findings& found) {
       rows.insert(rows.end(), {left, now});
     }
     one.evidence = evidence_of_bits(rows);
-    found.checked(Check::gap, one.evidence, static_cast<std::int64_t>(all.compared));
     one.certain = false;
     one.text = "this start goes on behind step " + std::to_string(earlier_->step) + ", but " +
                (all.weights.size() == all.compared
@@ -89,29 +123,29 @@ void ResumedWeights::check(const Window& window, Findings& found) {
                     : std::to_string(all.weights.size()) + " of its " +
                           std::to_string(all.compared) + " weights are not those") +
                " that restart " + std::to_string(earlier_->restart) + " left there" +
-               source(window, rank, all);
+               source(window, rank, hashes[rank], all, owners);
     found.add(std::move(one));
   }
-  earlier_.reset();
 }
 
-ResumedWeights::Apart ResumedWeights::apart(const Window& window, std::int32_t rank) const {
-  Apart all;
+std::map<std::int32_t, ResumedWeights::Apart> ResumedWeights::apart(const Window& window,
+                                                                    Findings& found) const {
+  std::map<std::int32_t, Apart> ranks;
   for (const Observation& left : earlier_->left) {
-    if (left.rank != rank) continue;
-    const Observation* const now = window.now.find(left.tensor, Quantity::weight_before, rank);
+    const Observation* const now = window.now.find(left.tensor, Quantity::weight_before, left.rank);
     const bool is_same_part = now != nullptr && left.count == now->count &&
                               left.part == now->part && left.dtype == now->dtype;
     if (!is_same_part || !are_comparable(left, *now)) continue;
+    found.checked(Check::gap, evidence_of_bits({&left, now}));
+    Apart& all = ranks[left.rank];
     ++all.compared;
     if (!are_equal(left, *now)) all.weights.emplace_back(&left, now);
   }
-  return all;
+  return ranks;
 }
 
-std::string ResumedWeights::source(const Window& window, std::int32_t rank,
-                                   const Apart& all) const {
-  const std::uint64_t hash = hashes_of(window.now, Quantity::weight_before)[rank];
+std::string ResumedWeights::source(const Window& window, std::int32_t rank, std::uint64_t hash,
+                                   const Apart& all, const Owners& owners) const {
   if (const auto known = hashes_.find(rank); known != hashes_.end()) {
     const Hashes& of_rank = known->second;
     const auto step = std::ranges::find(of_rank.left, hash, &HashOfStep::second);
@@ -126,34 +160,12 @@ std::string ResumedWeights::source(const Window& window, std::int32_t rank,
   std::size_t tried = 0;
   for (const auto& [left, now] : all.weights) {
     if (tried++ == kNamedOwners) break;
-    const std::string owner = other_owner(window, *now);
+    const std::string owner = owner_text(window, *now, owners);
     if (!owner.empty()) return "; " + owner;
   }
   const std::optional<double> share = largest_share(all.weights);
   if (!share) return "";
   return "; they are off by " + number_text(100.0 * *share, 2) + " % of their norm at most";
-}
-
-// Whose weights a tensor has: another rank's part of it, or another tensor's.
-std::string ResumedWeights::other_owner(const Window& window, const Observation& now) const {
-  if (now.is_constant()) return "";
-  const Observation* owner = nullptr;
-  for (const Observation& left : earlier_->left) {
-    if (left.count != now.count || left.dtype != now.dtype) continue;
-    if (left.tensor == now.tensor ? left.part == now.part && left.rank == now.rank
-                                  : left.rank != now.rank) {
-      continue;
-    }
-    // Fingerprints are of the place in the tensor, too.
-    if (are_alike(left, now)) owner = &left;
-    if (owner != nullptr && owner->tensor == now.tensor) break;
-  }
-  if (owner == nullptr) return "";
-  const std::string name = tensor_text(window.tensors[now.tensor]);
-  if (owner->tensor != now.tensor) {
-    return name + " has those of " + tensor_text(window.tensors[owner->tensor]);
-  }
-  return name + " has those that rank " + std::to_string(owner->rank) + " left";
 }
 
 }  // namespace trainmon::detect

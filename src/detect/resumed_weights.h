@@ -38,16 +38,20 @@ class ResumedWeights {
     std::vector<std::pair<const Observation*, const Observation*>> weights;  // left, now
     std::size_t compared = 0;
   };
+  // Weights that were left, by what those with the same elements share; in their order.
+  using Owners = std::multimap<std::pair<double, double>, const Observation*>;
   using HashOfStep = std::pair<std::int64_t, std::uint64_t>;
   struct Hashes {
     std::int64_t first_step = 0;
     std::uint64_t first = 0;      // what that step found
     std::deque<HashOfStep> left;  // by the last steps
   };
-  Apart apart(const Window& window, std::int32_t rank) const;
-  // Where the weights come from; empty where nothing tells.
-  std::string source(const Window& window, std::int32_t rank, const Apart& all) const;
-  std::string other_owner(const Window& window, const Observation& now) const;
+  std::map<std::int32_t, Apart> apart(const Window& window, Findings& found) const;
+  void report(const Window& window, const std::map<std::int32_t, Apart>& ranks,
+              Findings& found) const;
+  // Where the weights of a rank with this hash come from; empty where nothing tells.
+  std::string source(const Window& window, std::int32_t rank, std::uint64_t hash, const Apart& all,
+                     const Owners& owners) const;
 
   std::optional<Earlier> earlier_;         // until the first step of a start was compared with it
   std::map<std::int32_t, Hashes> hashes_;  // by rank

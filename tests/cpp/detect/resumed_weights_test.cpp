@@ -14,7 +14,7 @@ const std::vector<std::size_t> kSizesAlike = {64, 300, 64, 300, 2};
 class WeightsOfARestart : public ::testing::Test {
  protected:
   void train(Training<float>& training, const std::function<void()>& load) {
-    training.has_checks = true;
+    training.has_checks = has_checks;
     for (int step = 0; step < 16; ++step) {
       training.restart = step < 10 ? 0 : 1;
       training.before_step = nullptr;
@@ -28,6 +28,7 @@ class WeightsOfARestart : public ::testing::Test {
     training.ranks()[rank].w = saved_[step][rank];
   }
 
+  bool has_checks = true;
   std::vector<WeightsOfRanks> saved_;  // by step: what it left
 };
 
@@ -58,6 +59,18 @@ TEST_F(WeightsOfARestart, ThatGoOnAreNothing) {
   Training<float> training(80, 2, kSizesAlike, Formula::adam);
   train(training, nullptr);
   EXPECT_TRUE(training.findings().all().empty());
+}
+
+TEST_F(WeightsOfARestart, AreComparedByWhatIsRecorded) {
+  for (const bool checks : {false, true}) {
+    has_checks = checks;
+    Training<float> training(80, 2, kSizesAlike, Formula::adam);
+    train(training, nullptr);
+    const auto evidence = checks ? Evidence::fingerprints : Evidence::statistics;
+    const auto all = static_cast<std::int64_t>(15 * 2 * kSizesAlike.size());
+    EXPECT_EQ(training.findings().count_of(Check::gap), all);
+    EXPECT_EQ(training.findings().count_of(Check::gap, evidence), all);
+  }
 }
 
 TEST_F(WeightsOfARestart, ThoseOfAnOlderStepAreNamed) {
