@@ -49,6 +49,7 @@ nlohmann::ordered_json json_of(const LeftStep& left) {
   out["step"] = left.row.step;
   out["restart"] = left.row.restart;
   out["rank"] = left.row.rank;
+  out["ranks"] = left.ranks;
   out["kind"] = left.series.kind;
   out["name"] = left.series.name;
   out["chunk"] = left.series.chunk;
@@ -60,6 +61,13 @@ nlohmann::ordered_json json_of(const LeftStep& left) {
   out["apart"] = number(left.apart);
   out["lines"] = left.lines;
   out["module"] = left.module;
+  out["loss"] = nullptr;
+  if (left.loss) {
+    out["loss"] = {{"name", left.loss->name},
+                   {"value", number(left.loss->value)},
+                   {"before", number(left.loss->usual)},
+                   {"ranks", left.loss->ranks}};
+  }
   return out;
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "answers/diagnose.h"
+#include "answers/loss_shift.h"
 #include "base/made_ahead.h"
 #include "base/text.h"
 #include "model/first_bad.h"
@@ -41,6 +42,47 @@ struct RowAhead {
   std::int64_t elements = 0;
 };
 using Ahead = std::vector<RowAhead>;
+
+RowPlace place_of(const ReadScalar& one) {
+  RowPlace row;
+  row.restart = one.restart;
+  row.rank = one.rank;
+  row.step = one.step;
+  row.seq = one.seq;
+  return row;
+}
+
+// Of a loss that shifts.
+LeftLines::Left left_of(const LossShift& shift, std::span<const ReadScalar* const> values) {
+  History history;
+  for (std::size_t i = 0; i < shift.at; ++i) history.add(std::log10(values[i]->value));
+  LeftLines::Left left;
+  left.row.row = place_of(*values[shift.at]);
+  left.row.value = values[shift.at]->value;
+  left.row.score = history.score(std::log10(left.row.value));
+  left.row.usual = history.usual();
+  left.apart = shift.apart;
+  left.is_mean = true;
+  left.begins = values[shift.at - 1]->restart != left.row.row.restart;
+  return left;
+}
+
+// Of the finite values of one loss on one rank. One below 0 has no size.
+std::optional<LeftLines::Left> left_of(const Series& series,
+                                       const std::vector<const ReadScalar*>& values) {
+  std::vector<double> sizes;
+  for (const ReadScalar* one : values) sizes.push_back(one->value);
+  if (std::ranges::any_of(sizes, [](double size) { return size < 0.0; })) return std::nullopt;
+  LeftLines line({series});
+  for (const ReadScalar* one : values) line.add(place_of(*one), 0, one->value, 1);
+  line.end_rank([](std::uint32_t, const Unusual<RowPlace>&) {});
+  std::optional<LeftLines::Left> first;
+  if (!line.left().empty()) first = line.left().begin()->second;
+  const std::optional<LossShift> shift = loss_shift(sizes);
+  if (!shift) return first;
+  const LeftLines::Left left = left_of(*shift, values);
+  return first && first->row.row.step <= left.row.row.step ? first : left;
+}
 
 // "blocks.2.mlp.weight" without what it is of its module.
 std::vector<std::string> modules_of(std::string_view name) {
@@ -93,31 +135,21 @@ void LeftSteps::take(const LeftLines& rank) {
   }
 }
 
-// One below 0 has no size.
 void LeftSteps::take_losses() {
-  std::map<std::pair<int, std::string>, std::vector<const ReadScalar*>> losses;  // rank, name
+  std::map<std::string, std::map<int, std::vector<const ReadScalar*>>> losses;  // name, rank
   for (const ReadScalar& one : facts_.scalars) {
-    if (is_loss(one.name)) losses[{one.rank, one.name}].push_back(&one);
+    if (is_loss(one.name) && std::isfinite(one.value)) losses[one.name][one.rank].push_back(&one);
   }
   auto number = static_cast<std::uint32_t>(facts_.series.size());
-  for (const auto& [place, values] : losses) {
-    ++number;
-    const auto is_below = [](const ReadScalar* one) { return one->value < 0.0; };
-    if (std::ranges::any_of(values, is_below)) continue;
+  for (const auto& [name, ranks] : losses) {
     Series& series = losses_.emplace_back();
     series.kind = kLogged;
-    series.name = place.second;
-    LeftLines line({series});
-    for (const ReadScalar* one : values) {
-      RowPlace row;
-      row.restart = one->restart;
-      row.rank = one->rank;
-      row.step = one->step;
-      row.seq = one->seq;
-      if (std::isfinite(one->value)) line.add(row, 0, one->value, 1);
+    series.name = name;
+    for (const auto& [rank, values] : ranks) {
+      const std::optional<LeftLines::Left> left = left_of(series, values);
+      if (left) take(*left, number, series);
     }
-    line.end_rank([](std::uint32_t, const Unusual<RowPlace>&) {});
-    for (const auto& [tensor, left] : line.left()) take(left, number, series);
+    ++number;
   }
 }
 
@@ -133,10 +165,15 @@ void LeftSteps::take(const LeftLines::Left& left, std::uint32_t number, const Se
   }
   Furthest& furthest = step.tensors[number];
   const double far = std::abs(std::log(left.row.value / left.row.usual));
-  if (furthest.ranks++ == 0 || far > furthest.far) {
+  const bool is_furthest = furthest.ranks.empty() || far > furthest.far;
+  if (is_furthest) {
     furthest.rank = row.rank;
     furthest.far = far;
   }
+  furthest.ranks.push_back(row.rank);
+  if (is_furthest && series.kind == kLogged) step.losses[number] = {left, &series};
+  if (series.replication != Replication::identical) ++step.own[row.rank];
+  step.has_shift |= series.kind == kLogged && left.is_mean;
   const auto [at, is_new] = step.first.try_emplace(row.rank, Line{left, &series});
   Line& first = at->second;
   const bool is_first =
@@ -144,18 +181,32 @@ void LeftSteps::take(const LeftLines::Left& left, std::uint32_t number, const Se
   if (!is_new && is_first) first = {left, &series};
 }
 
-// What left on several ranks tells no rank.
-int LeftSteps::rank_of(const Step& step) {
+// Rows that are the same on all ranks tell no rank.
+std::vector<int> LeftSteps::ranks_of(const Step& step) {
+  std::size_t most = 0;
+  for (const auto& [rank, lines] : step.own) most = std::max(most, lines);
+  std::vector<int> ranks;
+  for (const auto& [rank, line] : step.first) {
+    const auto own = step.own.find(rank);
+    if (most == 0 || (own != step.own.end() && 2 * own->second >= most)) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+int LeftSteps::rank_of(const Step& step, const std::vector<int>& ranks) {
   // Alone first, then far, then of a small rank.
-  const auto order = [](const auto& one) {
-    return std::tuple(one.second.ranks == 1, one.second.far, -one.second.rank);
+  const auto order = [&](const auto& one) {
+    const Furthest& furthest = one.second;
+    return std::tuple(std::ranges::binary_search(ranks, furthest.rank), furthest.ranks.size() == 1,
+                      furthest.far, -furthest.rank);
   };
   return std::ranges::max_element(step.tensors, {}, order)->second.rank;
 }
 
 LeftStep LeftSteps::whole(const Step& step) {
-  const auto& [left, series] = step.first.at(rank_of(step));
   LeftStep one;
+  one.ranks = ranks_of(step);
+  const auto& [left, series] = step.first.at(rank_of(step, one.ranks));
   one.row = left.row.row;
   one.row.shape = nullptr;
   one.series = *series;
@@ -167,10 +218,16 @@ LeftStep LeftSteps::whole(const Step& step) {
   one.begins = left.begins;
   one.lines = step.lines;
   if (one.lines > 1) one.module = module_text(step.module);
+  if (series->kind == kLogged || step.losses.empty()) return one;
+  const auto far = [&](const auto& loss) { return step.tensors.at(loss.first).far; };
+  const auto& [number, loss] = *std::ranges::max_element(step.losses, {}, far);
+  one.loss = {loss.series->name, loss.left.row.value, loss.left.row.usual,
+              step.tensors.at(number).ranks};
+  std::ranges::sort(one.loss->ranks);
   return one;
 }
 
-// A line may leave by chance. And soon after a step more lines may leave, as a consequence.
+// A line may leave by chance, a loss hardly shifts by chance. And soon after a step more lines may leave, as a consequence.
 std::optional<LeftHistory> LeftSteps::found() const {
   constexpr std::size_t kShare = 4, kOthers = 3;
   constexpr auto kSoon = static_cast<std::int64_t>(History::kMost);
@@ -179,12 +236,14 @@ std::optional<LeftHistory> LeftSteps::found() const {
   if (steps.empty()) return std::nullopt;
   const auto tensors = [](const auto& at) { return at->second.tensors.size(); };
   const auto most = *std::ranges::max_element(steps, {}, tensors);
-  const auto is_shortly_before = [&](const auto& at) {
+  const auto is_first = [&](const auto& at) {
     const auto& [restart, step] = at->first;
-    return restart == most->first.first && step >= most->first.second - kSoon &&
-           kShare * tensors(at) >= tensors(most);
+    const bool is_shortly_before = restart == most->first.first &&
+                                   step >= most->first.second - kSoon &&
+                                   kShare * tensors(at) >= tensors(most);
+    return is_shortly_before || at->second.has_shift;
   };
-  const auto first = std::ranges::find_if(steps, is_shortly_before);
+  const auto first = std::ranges::find_if(steps, is_first);
   LeftHistory found = {whole((*first)->second), {}};
   steps.erase(first);
   std::ranges::stable_sort(steps, std::ranges::greater(), tensors);
@@ -243,6 +302,15 @@ std::optional<LeftHistory> left_history(const OpenedRun& run, ReadOptions option
   return steps.found();
 }
 
+namespace {
+
+// "rank 1", "ranks 0, 1"
+std::string whose_text(const std::vector<int>& ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + ranks_text(ranks);
+}
+
+}  // namespace
+
 std::string place_text(const Diagnosis& diagnosis, const LeftStep& left) {
   const detect::Tensor tensor = {left.series.name, left.series.chunk, left.series.optimizer,
                                  left.series.element};
@@ -251,24 +319,30 @@ std::string place_text(const Diagnosis& diagnosis, const LeftStep& left) {
     start = left.begins ? ", where restart " + std::to_string(left.row.restart) + " begins"
                         : ", restart " + std::to_string(left.row.restart);
   }
-  return "step " + std::to_string(left.row.step) + start + ", rank " +
-         std::to_string(left.row.rank) + ", " + printable(left.series.kind) + " " +
-         detect::tensor_text(tensor);
+  return "step " + std::to_string(left.row.step) + start + ", " + whose_text(left.ranks) + ", " +
+         printable(left.series.kind) + " " + detect::tensor_text(tensor);
 }
 
 namespace {
 
 std::string size_text(const LeftStep& left) {
   std::string text = left.series.kind == kLogged ? "its value is " : "its norm is ";
+  if (left.ranks.size() > 1) text = "on rank " + std::to_string(left.row.rank) + " " + text;
   text += number_text(left.norm, 3) + ", the median before is " + number_text(left.usual, 3) + "; ";
   if (left.apart == 0.0)
     return text + number_text(left.score, 3) + " robust standard deviations off";
   if (left.is_mean) {
-    return text + "the mean of the first " + std::to_string(LeftLines::kStays) +
-           " values of this start is another one, by a factor of " + number_text(left.apart, 3);
+    return text + "the mean of " + std::to_string(LeftLines::kStays) +
+           " values from here on is another one than that of the 16 before, by a factor of " +
+           number_text(left.apart, 3);
   }
   return text + "it stays " + (left.norm > left.usual ? "above" : "below") +
          " all 16 values before by a factor of " + number_text(left.apart, 3);
+}
+
+std::string loss_text(const LeftLoss& loss) {
+  return "logged " + printable(loss.name) + " too, on " + whose_text(loss.ranks) + ": " +
+         number_text(loss.value, 3) + ", the median before is " + number_text(loss.usual, 3);
 }
 
 std::string others_text(std::size_t others) {
@@ -284,6 +358,7 @@ std::string size_text(const Diagnosis& diagnosis, const LeftHistory& left) {
     text += "\n  " + others_text(left.lines - 1);
     if (!left.module.empty()) text += "; all are in " + printable(left.module);
   }
+  if (left.loss) text += "\n  " + loss_text(*left.loss);
   for (const LeftStep& other : left.others) {
     text += "\nalso " + place_text(diagnosis, other) + "\n  " + size_text(other);
     if (other.lines > 1) text += "; " + others_text(other.lines - 1);

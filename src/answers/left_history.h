@@ -20,6 +20,14 @@ namespace trainmon {
 
 struct Diagnosis;
 
+// A logged loss that left its history. Of the rank on which it went furthest.
+struct LeftLoss {
+  std::string name;
+  double value = 0.0;
+  double usual = 0.0;  // the median before
+  std::vector<int> ranks = {};  // on which it left, ascending
+};
+
 // Lines that left their histories in one step of a start. Of the rank with the line that went
 // furthest the first is named.
 struct LeftStep {
@@ -29,10 +37,12 @@ struct LeftStep {
   double usual = 0.0;       // the median of the norms before it; above 0
   double score = 0.0;       // finite
   double apart = 0.0;       // by this factor it stays away; 0: it is far behind
-  bool is_mean = false;     // its mean does, over the first rows of a start
+  bool is_mean = false;     // its mean does
   bool begins = false;      // its start begins with this step
   std::size_t lines = 1;    // on any rank
   std::string module = {};  // which all of several are in, as "blocks.*.mlp"; empty: none
+  std::vector<int> ranks = {};  // on which as many lines left, or half as many; ascending
+  std::optional<LeftLoss> loss = {};  // that left, too, where the row is another one
 };
 
 struct LeftHistory : LeftStep {
@@ -49,8 +59,8 @@ class LeftSteps {
 
   // After end_rank(). Nothing where the diagnosis has a verdict.
   void take(const LeftLines& rank);
-  // The step in which most tensors left, or one shortly before it in which many did; with some
-  // others.
+  // The step in which most tensors left, or one shortly before it in which many did, or one in
+  // which a loss shifted; with some others.
   std::optional<LeftHistory> found() const;
 
  private:
@@ -58,9 +68,9 @@ class LeftSteps {
     LeftLines::Left left;
     const Series* series = nullptr;
   };
-  // Of a tensor: how many ranks have a line that left, and the one that went furthest.
+  // Of a tensor: the ranks with a line that left, and the one that went furthest.
   struct Furthest {
-    std::size_t ranks = 0;
+    std::vector<int> ranks = {};  // as they came
     int rank = 0;
     double far = 0.0;
   };
@@ -68,9 +78,13 @@ class LeftSteps {
     std::size_t lines = 0;
     std::map<std::uint32_t, Furthest> tensors;  // by series, or by a number of a logged loss
     std::map<int, Line> first;                  // of each rank, in the order of a step
+    std::map<int, std::size_t> own;  // how many lines of each rank are of values of its own
+    std::map<std::uint32_t, Line> losses;       // that went furthest, by number
+    bool has_shift = false;                     // of a loss (loss_shift)
     std::vector<std::string> module = {};       // how far their names go together
   };
-  static int rank_of(const Step& step);
+  static std::vector<int> ranks_of(const Step& step);
+  static int rank_of(const Step& step, const std::vector<int>& ranks);
   static LeftStep whole(const Step& step);
   void take(const LeftLines::Left& left, std::uint32_t number, const Series& series);
   void take_losses();

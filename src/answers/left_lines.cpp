@@ -11,8 +11,6 @@
 namespace trainmon {
 namespace {
 
-// A line is young for so many rows: many change fast then, and must go further.
-constexpr std::size_t kYoung = 64;
 // By which factor a line stays away.
 constexpr double kApart = 2.5, kApartOfYoung = 4.0, kLossApart = 1.5;
 // Any line but a young one does so by a smaller factor, too, that is as wide as the range before.

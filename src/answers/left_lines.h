@@ -19,6 +19,8 @@ class LeftLines {
   // For good: so many steps in a row are all larger than each of the 16 before, or all smaller.
   // docs/detection.md has the rules and the factors that were seen.
   static constexpr int kStays = 8;
+  // A line is young for so many rows: many change fast then, and must go further.
+  static constexpr std::size_t kYoung = 64;
 
   explicit LeftLines(const std::vector<Series>& series);
 

@@ -12,6 +12,7 @@
 #include "detect/buffers.h"
 #include "detect/by_hand.h"
 #include "detect/checks.h"
+#include "detect/ended_gradients.h"
 #include "detect/evidence.h"
 #include "detect/findings.h"
 #include "detect/gap.h"
@@ -102,6 +103,7 @@ class Engine {
   std::int32_t restart_ = 0;
   std::optional<StepEvidence> before_;
   Reductions reductions_;
+  EndedGradients ended_gradients_;
   ZeroGradients zero_;
   DeclaredJumps jumps_;
   LearningRates learning_rates_;

@@ -1,0 +1,107 @@
+// A row that is late is told from one that does not come any more by how long others were away.
+#include "detect/ended_gradients.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+
+namespace trainmon::detect {
+namespace {
+
+constexpr std::int64_t kRows = 10;  // so many tell how long one is away
+constexpr std::uint64_t kTimes = 3;
+
+}  // namespace
+
+void EndedGradients::check(const Window& window, Findings& found) {
+  if (restart_ != window.now.restart) begin_start(window);
+  std::map<std::int32_t, Times> measured;  // by rank
+  for (const Observation& one : window.now.all()) {
+    if (one.quantity != Quantity::grad_reduced) continue;
+    std::uint64_t& time = measured[one.rank][window.tensors[one.tensor].optimizer];
+    time = std::max(time, one.seq);
+    Rank& rank = ranks_[one.rank];
+    rank.lines.resize(window.tensors.size());
+    Line& line = rank.lines[one.tensor];
+    rank.goes_on |= line.is_of_before;
+    ++line.rows;
+    if (line.last && one.seq > *line.last) line.longest = std::max(line.longest, one.seq - *line.last);
+    line.last = std::max(line.last.value_or(0), one.seq);
+    line.since = std::nullopt;
+  }
+  for (const auto& [rank, times] : measured) {
+    if (!window.lossy.contains(rank)) check_rank(window, rank, times, found);
+  }
+}
+
+// A start has other rows, with times of its own. Ranks that are others hold other tensors, too.
+void EndedGradients::begin_start(const Window& window) {
+  if (numbers_ != window.ranks) ranks_.clear();
+  numbers_ = window.ranks;
+  restart_ = window.now.restart;
+  for (auto& [number, rank] : ranks_) {
+    rank.goes_on = false;
+    for (Line& line : rank.lines) {
+      line.last = line.since = std::nullopt;
+      line.is_of_before = line.rows > 0;
+    }
+  }
+}
+
+void EndedGradients::check_rank(const Window& window, std::int32_t number, const Times& times,
+                                Findings& found) {
+  Rank& rank = ranks_[number];
+  const auto edits = window.edits.find(number);
+  const auto is_announced = [&](std::uint64_t from, std::uint64_t to) {
+    if (edits == window.edits.end()) return false;
+    const auto next = edits->second.upper_bound(from);
+    return next != edits->second.end() && *next <= to;
+  };
+  // The step of this number may lie elsewhere for each optimizer.
+  const auto time_of = [&](std::uint32_t tensor) {
+    const auto own = times.find(window.tensors[tensor].optimizer);
+    const auto earliest = std::ranges::min_element(times, {}, &Times::value_type::second);
+    return own != times.end() ? own->second : earliest->second;
+  };
+  // What is known by another optimizer, or by another rank, goes on.
+  std::set<std::pair<std::string, std::int32_t>> names;
+  const auto goes_on = [&](std::uint32_t tensor) {
+    if (names.empty()) {
+      for (const Observation& one : window.now.all()) {
+        const Tensor& of = window.tensors[one.tensor];
+        if (one.quantity == Quantity::grad_reduced) names.insert({of.name, of.chunk});
+      }
+    }
+    return names.contains({window.tensors[tensor].name, window.tensors[tensor].chunk});
+  };
+  std::map<std::int64_t, std::vector<std::uint32_t>> ended;  // by the step that first lacked them
+  for (std::uint32_t tensor = 0; tensor < rank.lines.size(); ++tensor) {
+    Line& line = rank.lines[tensor];
+    if (line.rows < kRows || line.longest == 0 || line.is_said) continue;
+    if (window.now.find(tensor, Quantity::grad_reduced, number) != nullptr) continue;
+    const std::uint64_t now = time_of(tensor);
+    if (!line.since && now >= line.last.value_or(0)) {
+      line.since = window.now.step;
+      line.is_said = is_announced(line.last.value_or(0), now);
+      if (!line.last) line.last = now;
+    }
+    const bool is_away = line.since && now > *line.last + kTimes * line.longest;
+    if (!is_away || line.is_said || !rank.goes_on) continue;
+    line.is_said = true;
+    if (!goes_on(tensor)) ended[*line.since].push_back(tensor);
+  }
+  for (auto& [step, tensors] : ended) {
+    Finding finding =
+        window.finding(Check::present, Stage::grad_reduced, number, std::move(tensors));
+    finding.step = step;
+    finding.certain = false;
+    finding.text =
+        "the gradient ends, and gradients of other tensors go on: these were frozen, or nothing "
+        "leads from them to the loss";
+    found.add(std::move(finding));
+    found.join_ranks(window.now.restart, step);
+  }
+}
+
+}  // namespace trainmon::detect

@@ -1,0 +1,44 @@
+// Gradients that end while those of other tensors go on.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "detect/checks.h"
+
+namespace trainmon::detect {
+
+// A tensor that was frozen, or from which nothing leads to the loss any more, has no row. Never
+// certain, for a program may mean it. A start goes on with what the one before had. Says each once.
+class EndedGradients {
+ public:
+  void check(const Window& window, Findings& found);
+
+ private:
+  // Of a tensor on one rank. Optimizers may take different numbers of steps, and an expert may have
+  // a gradient now and then. So times are those of the rank's rows (seq).
+  struct Line {
+    std::int64_t rows = 0;
+    std::optional<std::uint64_t> last = {};  // of the last row; at first that of the start
+    std::uint64_t longest = 0;               // between two rows
+    std::optional<std::int64_t> since = {};  // the step that first lacked a row
+    bool is_of_before = false;               // an earlier start had rows of it
+    bool is_said = false;                    // or announced as an edit
+  };
+  struct Rank {
+    std::vector<Line> lines;  // by tensor
+    bool goes_on = true;      // this start has a row of a tensor of the start before
+  };
+  // Of a step of a rank: the last row of each optimizer.
+  using Times = std::map<std::int32_t, std::uint64_t>;
+  void begin_start(const Window& window);
+  void check_rank(const Window& window, std::int32_t number, const Times& times, Findings& found);
+
+  std::map<std::int32_t, Rank> ranks_;
+  std::vector<std::int32_t> numbers_;  // of ranks of the start
+  std::optional<std::int32_t> restart_ = {};
+};
+
+}  // namespace trainmon::detect
