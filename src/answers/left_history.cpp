@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "answers/diagnose.h"
-#include "answers/loss_shift.h"
+#include "answers/shift.h"
 #include "base/made_ahead.h"
 #include "base/text.h"
 #include "model/first_bad.h"
@@ -52,36 +52,32 @@ RowPlace place_of(const ReadScalar& one) {
   return row;
 }
 
-// Of a loss that shifts.
-LeftLines::Left left_of(const LossShift& shift, std::span<const ReadScalar* const> values) {
-  History history;
-  for (std::size_t i = 0; i < shift.at; ++i) history.add(std::log10(values[i]->value));
+LeftLines::Left left_of(const Shift& shift) {
   LeftLines::Left left;
-  left.row.row = place_of(*values[shift.at]);
-  left.row.value = values[shift.at]->value;
-  left.row.score = history.score(std::log10(left.row.value));
-  left.row.usual = history.usual();
+  left.row = shift.row;
   left.apart = shift.apart;
   left.is_mean = true;
-  left.begins = values[shift.at - 1]->restart != left.row.row.restart;
+  left.begins = shift.begins;
   return left;
 }
 
 // Of the finite values of one loss on one rank. One below 0 has no size.
 std::optional<LeftLines::Left> left_of(const Series& series,
                                        const std::vector<const ReadScalar*>& values) {
-  std::vector<double> sizes;
-  for (const ReadScalar* one : values) sizes.push_back(one->value);
-  if (std::ranges::any_of(sizes, [](double size) { return size < 0.0; })) return std::nullopt;
+  const auto is_below = [](const ReadScalar* one) { return one->value < 0.0; };
+  if (std::ranges::any_of(values, is_below)) return std::nullopt;
   LeftLines line({series});
-  for (const ReadScalar* one : values) line.add(place_of(*one), 0, one->value, 1);
+  ShiftSearch search;
+  for (const ReadScalar* one : values) {
+    line.add(place_of(*one), 0, one->value, 1);
+    search.add(place_of(*one), one->value);
+  }
   line.end_rank([](std::uint32_t, const Unusual<RowPlace>&) {});
   std::optional<LeftLines::Left> first;
   if (!line.left().empty()) first = line.left().begin()->second;
-  const std::optional<LossShift> shift = loss_shift(sizes);
-  if (!shift) return first;
-  const LeftLines::Left left = left_of(*shift, values);
-  return first && first->row.row.step <= left.row.row.step ? first : left;
+  const std::optional<Shift>& shift = search.found();
+  const bool is_first = first && (!shift || first->row.row.step <= shift->row.row.step);
+  return is_first ? first : shift ? std::optional(left_of(*shift)) : std::nullopt;
 }
 
 // "blocks.2.mlp.weight" without what it is of its module.
@@ -131,7 +127,15 @@ void LeftSteps::take(const LeftLines& rank) {
       std::ranges::find(facts_.kinds, kind::kGradReduced) != facts_.kinds.end();
   for (const auto& [tensor, left] : rank.left()) {
     const Series& series = facts_.series[left.series];
-    if (can_tell(series.kind, has_gradients)) take(left, left.series, series);
+    if (can_tell(series.kind, has_gradients)) take(left, left.series, series, steps_);
+  }
+  for (const auto& [shift, number] : rank.shifts()) {
+    Series& series = norms_[{facts_.series[number].kind, facts_.series[number].optimizer}];
+    series.kind = facts_.series[number].kind;
+    series.optimizer = facts_.series[number].optimizer;
+    series.replication = facts_.series[number].replication;
+    series.element = kAllTensors;
+    take(left_of(shift), number, series, norm_steps_);
   }
 }
 
@@ -147,16 +151,17 @@ void LeftSteps::take_losses() {
     series.name = name;
     for (const auto& [rank, values] : ranks) {
       const std::optional<LeftLines::Left> left = left_of(series, values);
-      if (left) take(*left, number, series);
+      if (left) take(*left, number, series, steps_);
     }
     ++number;
   }
 }
 
-void LeftSteps::take(const LeftLines::Left& left, std::uint32_t number, const Series& series) {
+void LeftSteps::take(const LeftLines::Left& left, std::uint32_t number, const Series& series,
+                     Steps& steps) {
   const RowPlace& row = left.row.row;
   if (has_reason(row.step, series)) return;
-  Step& step = steps_[{row.restart, row.step}];
+  Step& step = steps[{row.restart, row.step}];
   std::vector<std::string> modules = modules_of(series.name);
   if (step.lines++ == 0) {
     step.module = std::move(modules);
@@ -173,7 +178,7 @@ void LeftSteps::take(const LeftLines::Left& left, std::uint32_t number, const Se
   furthest.ranks.push_back(row.rank);
   if (is_furthest && series.kind == kLogged) step.losses[number] = {left, &series};
   if (series.replication != Replication::identical) ++step.own[row.rank];
-  step.has_shift |= series.kind == kLogged && left.is_mean;
+  step.has_shift |= left.is_mean && series.kind == kLogged;
   const auto [at, is_new] = step.first.try_emplace(row.rank, Line{left, &series});
   Line& first = at->second;
   const bool is_first =
@@ -227,12 +232,14 @@ LeftStep LeftSteps::whole(const Step& step) {
   return one;
 }
 
-// A line may leave by chance, a loss hardly shifts by chance. And soon after a step more lines may leave, as a consequence.
+// A line may leave by chance, a loss hardly shifts by chance. And soon after a step more lines may
+// leave, as a consequence.
 std::optional<LeftHistory> LeftSteps::found() const {
   constexpr std::size_t kShare = 4, kOthers = 3;
   constexpr auto kSoon = static_cast<std::int64_t>(History::kMost);
-  std::vector<decltype(steps_)::const_iterator> steps;
-  for (auto at = steps_.begin(); at != steps_.end(); ++at) steps.push_back(at);
+  const Steps& left = steps_.empty() ? norm_steps_ : steps_;
+  std::vector<Steps::const_iterator> steps;
+  for (auto at = left.begin(); at != left.end(); ++at) steps.push_back(at);
   if (steps.empty()) return std::nullopt;
   const auto tensors = [](const auto& at) { return at->second.tensors.size(); };
   const auto most = *std::ranges::max_element(steps, {}, tensors);
@@ -300,85 +307,6 @@ std::optional<LeftHistory> left_history(const OpenedRun& run, ReadOptions option
   }
   end_rank();
   return steps.found();
-}
-
-namespace {
-
-// "rank 1", "ranks 0, 1"
-std::string whose_text(const std::vector<int>& ranks) {
-  return (ranks.size() == 1 ? "rank " : "ranks ") + ranks_text(ranks);
-}
-
-}  // namespace
-
-std::string place_text(const Diagnosis& diagnosis, const LeftStep& left) {
-  const detect::Tensor tensor = {left.series.name, left.series.chunk, left.series.optimizer,
-                                 left.series.element};
-  std::string start;
-  if (diagnosis.run.newest_restart > 0) {
-    start = left.begins ? ", where restart " + std::to_string(left.row.restart) + " begins"
-                        : ", restart " + std::to_string(left.row.restart);
-  }
-  return "step " + std::to_string(left.row.step) + start + ", " + whose_text(left.ranks) + ", " +
-         printable(left.series.kind) + " " + detect::tensor_text(tensor);
-}
-
-namespace {
-
-std::string size_text(const LeftStep& left) {
-  std::string text = left.series.kind == kLogged ? "its value is " : "its norm is ";
-  if (left.ranks.size() > 1) text = "on rank " + std::to_string(left.row.rank) + " " + text;
-  text += number_text(left.norm, 3) + ", the median before is " + number_text(left.usual, 3) + "; ";
-  if (left.apart == 0.0)
-    return text + number_text(left.score, 3) + " robust standard deviations off";
-  if (left.is_mean) {
-    return text + "the mean of " + std::to_string(LeftLines::kStays) +
-           " values from here on is another one than that of the 16 before, by a factor of " +
-           number_text(left.apart, 3);
-  }
-  return text + "it stays " + (left.norm > left.usual ? "above" : "below") +
-         " all 16 values before by a factor of " + number_text(left.apart, 3);
-}
-
-std::string loss_text(const LeftLoss& loss) {
-  return "logged " + printable(loss.name) + " too, on " + whose_text(loss.ranks) + ": " +
-         number_text(loss.value, 3) + ", the median before is " + number_text(loss.usual, 3);
-}
-
-std::string others_text(std::size_t others) {
-  return grouped(static_cast<std::int64_t>(others)) + (others == 1 ? " more line" : " more lines") +
-         " in this step";
-}
-
-}  // namespace
-
-std::string size_text(const Diagnosis& diagnosis, const LeftHistory& left) {
-  std::string text = size_text(static_cast<const LeftStep&>(left));
-  if (left.lines > 1) {
-    text += "\n  " + others_text(left.lines - 1);
-    if (!left.module.empty()) text += "; all are in " + printable(left.module);
-  }
-  if (left.loss) text += "\n  " + loss_text(*left.loss);
-  for (const LeftStep& other : left.others) {
-    text += "\nalso " + place_text(diagnosis, other) + "\n  " + size_text(other);
-    if (other.lines > 1) text += "; " + others_text(other.lines - 1);
-  }
-  return text;
-}
-
-std::string next_command(const LeftHistory& left, const std::filesystem::path& run) {
-  if (left.series.kind == kLogged) {
-    std::string name;  // as SQL has it
-    for (const char c : left.series.name) name += c == '\'' ? "''" : std::string(1, c);
-    return "trainmon query " + shell_word(run.native()) + " " +
-           shell_word("SELECT step, rank, value FROM logged WHERE name = '" + name + "'");
-  }
-  std::string command =
-      "trainmon show " + shell_word(run.native()) + " --kind " + shell_word(left.series.kind);
-  if (!left.series.name.empty()) command += " --name " + shell_word(left.series.name);
-  const std::int64_t first = left.row.step - static_cast<std::int64_t>(History::kLeast);
-  return command + " --rank " + std::to_string(left.row.rank) + " --steps " +
-         std::to_string(std::max<std::int64_t>(0, first)) + ":" + std::to_string(left.row.step);
 }
 
 }  // namespace trainmon

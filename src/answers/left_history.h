@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -24,24 +25,27 @@ struct Diagnosis;
 struct LeftLoss {
   std::string name;
   double value = 0.0;
-  double usual = 0.0;  // the median before
+  double usual = 0.0;           // the median before
   std::vector<int> ranks = {};  // on which it left, ascending
 };
+
+// The element of what is not one tensor: the norm of all gradients of a kind.
+inline constexpr std::string_view kAllTensors = "all tensors";
 
 // Lines that left their histories in one step of a start. Of the rank with the line that went
 // furthest the first is named.
 struct LeftStep {
-  RowPlace row;  // without its shape
-  Series series;
-  double norm = 0.0;        // of a logged loss (kLogged) its value
-  double usual = 0.0;       // the median of the norms before it; above 0
-  double score = 0.0;       // finite
-  double apart = 0.0;       // by this factor it stays away; 0: it is far behind
-  bool is_mean = false;     // its mean does
-  bool begins = false;      // its start begins with this step
-  std::size_t lines = 1;    // on any rank
-  std::string module = {};  // which all of several are in, as "blocks.*.mlp"; empty: none
-  std::vector<int> ranks = {};  // on which as many lines left, or half as many; ascending
+  RowPlace row;                       // without its shape
+  Series series;                      // its element may be kAllTensors
+  double norm = 0.0;                  // of a logged loss (kLogged) its value
+  double usual = 0.0;                 // the median of the norms before it; above 0
+  double score = 0.0;                 // finite
+  double apart = 0.0;                 // by this factor it stays away; 0: it is far behind
+  bool is_mean = false;               // its mean does
+  bool begins = false;                // its start begins with this step
+  std::size_t lines = 1;              // on any rank
+  std::string module = {};            // which all of several are in, as "blocks.*.mlp"; empty: none
+  std::vector<int> ranks = {};        // on which as many lines left, or half as many; ascending
   std::optional<LeftLoss> loss = {};  // that left, too, where the row is another one
 };
 
@@ -59,8 +63,9 @@ class LeftSteps {
 
   // After end_rank(). Nothing where the diagnosis has a verdict.
   void take(const LeftLines& rank);
-  // The step in which most tensors left, or one shortly before it in which many did, or one in
-  // which a loss shifted; with some others.
+  // The step in which most tensors left, with some others. One shortly before it in which many did
+  // comes first, and so does one in which a loss shifted. The norm of all gradients tells where
+  // nothing else does.
   std::optional<LeftHistory> found() const;
 
  private:
@@ -78,20 +83,23 @@ class LeftSteps {
     std::size_t lines = 0;
     std::map<std::uint32_t, Furthest> tensors;  // by series, or by a number of a logged loss
     std::map<int, Line> first;                  // of each rank, in the order of a step
-    std::map<int, std::size_t> own;  // how many lines of each rank are of values of its own
-    std::map<std::uint32_t, Line> losses;       // that went furthest, by number
-    bool has_shift = false;                     // of a loss (loss_shift)
-    std::vector<std::string> module = {};       // how far their names go together
+    std::map<int, std::size_t> own;        // how many lines of each rank are of values of its own
+    std::map<std::uint32_t, Line> losses;  // that went furthest, by number
+    bool has_shift = false;                // of a loss
+    std::vector<std::string> module = {};  // how far their names go together
   };
   static std::vector<int> ranks_of(const Step& step);
   static int rank_of(const Step& step, const std::vector<int>& ranks);
   static LeftStep whole(const Step& step);
-  void take(const LeftLines::Left& left, std::uint32_t number, const Series& series);
+  using Steps = std::map<std::pair<std::int32_t, std::int64_t>, Step>;  // by restart, step
+  void take(const LeftLines::Left& left, std::uint32_t number, const Series& series, Steps& steps);
   void take_losses();
   bool has_reason(std::int64_t step, const Series& series) const;
 
-  std::map<std::pair<std::int32_t, std::int64_t>, Step> steps_;  // by restart, step
+  Steps steps_;
+  Steps norm_steps_;  // in which the norm of all gradients shifted
   std::deque<Series> losses_;
+  std::map<std::pair<std::string, std::int32_t>, Series> norms_;  // by kind, optimizer
   const RunRows& facts_;
   const Diagnosis& diagnosis_;
 };
@@ -101,7 +109,7 @@ class LeftSteps {
 std::optional<LeftHistory> left_history(const OpenedRun& run, ReadOptions options,
                                         const Diagnosis& diagnosis);
 
-// "step 30, rank 1, input (root) input.0"
+// "step 30, rank 1, input (root) input.0", "step 30, ranks 0-1, grad_reduced all tensors"
 std::string place_text(const Diagnosis& diagnosis, const LeftStep& left);
 // "its norm is 2.8e+03, the median before is 11; 240 robust standard deviations off", or that it
 // stays away. It also says whether it is one of several, and which other steps there are.

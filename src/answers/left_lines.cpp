@@ -66,6 +66,7 @@ float LeftLines::Recent::gap_of_means() const {
 
 LeftLines::LeftLines(const std::vector<Series>& series)
     : histories_(series), lines_(histories_.tensors().count), of_(lines_.size()) {
+  std::map<std::pair<std::string_view, std::int32_t>, std::size_t> numbers;
   for (std::size_t i = 0; i < series.size(); ++i) {
     const std::string_view kind = series[i].kind;
     const auto known = std::ranges::find(kind_table(), kind, &Kind::name);
@@ -74,6 +75,11 @@ LeftLines::LeftLines(const std::vector<Series>& series)
     of.is_even = kind != kind::kParamOrigin && kind != kind::kUpdate && kind != kind::kParamUpdated;
     of.is_loss = kind == kLogged;
     of.is_input = kind == kind::kInput;
+    if (kind != kind::kGradReduced && kind != kind::kGradUnreduced) continue;
+    const auto all = numbers.try_emplace({kind, series[i].optimizer}, gradients_.size()).first;
+    if (all->second == gradients_.size())
+      gradients_.emplace_back().series = static_cast<std::uint32_t>(i);
+    of.gradients = static_cast<std::uint32_t>(all->second) + 1;
   }
 }
 
@@ -82,6 +88,12 @@ void LeftLines::add(const RowPlace& row, std::uint32_t series, double value,
   const std::uint32_t tensor = tensors().of[series];
   histories_.add(series, row.step, value, row,
                  [&](const ClosedRow<RowPlace>& one) { note(tensor, one); });
+  if (of_[tensor].gradients != 0) {
+    Gradients& all = gradients_[of_[tensor].gradients - 1];
+    if (all.last.step != row.step || all.last.restart != row.restart) all.close();
+    all.last = row;
+    all.sum_sq += value * value;
+  }
   Line& line = lines_[tensor];
   if (line.elements >= 0 && line.elements != elements) {
     line.has_changed = true;
@@ -95,7 +107,24 @@ void LeftLines::add(const RowPlace& row, std::uint32_t series, double value,
   rank_ = row.rank;
 }
 
+// Values that are not finite are not of a step that was taken.
+void LeftLines::Gradients::close() {
+  if (sum_sq > 0.0 && std::isfinite(sum_sq) && last.fate != Fate::skipped) {
+    search.add(last, std::sqrt(sum_sq));
+  }
+  sum_sq = 0.0;
+}
+
+std::vector<std::pair<Shift, std::uint32_t>> LeftLines::shifts() const {
+  std::vector<std::pair<Shift, std::uint32_t>> all;
+  for (const Gradients& one : gradients_) {
+    if (one.search.found()) all.emplace_back(*one.search.found(), one.series);
+  }
+  return all;
+}
+
 void LeftLines::forget() {
+  for (Gradients& one : gradients_) one = {.series = one.series};
   std::ranges::fill(lines_, Line{});
   left_.clear();
 }
@@ -126,7 +155,7 @@ void LeftLines::note_gap(std::uint32_t tensor) {
   const float means = of.is_input ? line.recent.gap_of_means() : 0.0F;
   const auto [gap, width] = line.recent.gap();
   if (gap < kSmallGap && means == 0.0F) return;
-  const bool is_young = line.rows < kYoung + kStays;
+  const bool is_young = line.rows < ShiftSearch::kYoung + kStays;
   const double apart = of.is_loss ? kLossApart : is_young ? kApartOfYoung : kApart;
   const bool is_wide = !is_young && of.is_even && gap >= width;
   const bool is_one = is_wide || means > 0.0F || gap >= std::log10(apart);

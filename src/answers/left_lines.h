@@ -5,9 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "answers/history.h"
+#include "answers/shift.h"
 #include "trainmon/read.h"
 
 namespace trainmon {
@@ -18,9 +20,7 @@ class LeftLines {
  public:
   // For good: so many steps in a row are all larger than each of the 16 before, or all smaller.
   // docs/detection.md has the rules and the factors that were seen.
-  static constexpr int kStays = 8;
-  // A line is young for so many rows: many change fast then, and must go further.
-  static constexpr std::size_t kYoung = 64;
+  static constexpr int kStays = ShiftSearch::kAfter;
 
   explicit LeftLines(const std::vector<Series>& series);
 
@@ -30,6 +30,7 @@ class LeftLines {
   // As RankHistories::end_rank(); what left stays until forget().
   template <typename Take>
   void end_rank(const Take& take) {
+    for (Gradients& one : gradients_) one.close();
     histories_.end_rank(
         take, [this](std::uint32_t tensor, const ClosedRow<RowPlace>& one) { note(tensor, one); });
   }
@@ -42,6 +43,8 @@ class LeftLines {
   };
   // By tensor, the first row of each.
   const std::map<std::uint32_t, Left>& left() const { return left_; }
+  // Shifts of the norm of all gradients of one kind and optimizer, each with a series of those.
+  std::vector<std::pair<Shift, std::uint32_t>> shifts() const;
   // Another rank begins.
   void forget();
 
@@ -86,6 +89,15 @@ class LeftLines {
     bool is_even = false;
     bool is_loss = false;
     bool is_input = false;
+    std::uint32_t gradients = 0;  // the place in gradients_, and 1; 0: it is none
+  };
+  // All gradients of a step, of one kind and optimizer.
+  struct Gradients {
+    RowPlace last = {};
+    double sum_sq = 0.0;
+    std::uint32_t series = 0;
+    ShiftSearch search = {};
+    void close();
   };
   void note(std::uint32_t tensor, const ClosedRow<RowPlace>& one);
   void note_gap(std::uint32_t tensor);
@@ -93,6 +105,7 @@ class LeftLines {
   RankHistories<RowPlace> histories_;
   std::vector<Line> lines_;  // by tensor, as of_
   std::vector<Of> of_;
+  std::vector<Gradients> gradients_;
   std::map<std::uint32_t, Left> left_;
   std::int32_t rank_ = 0;
 };

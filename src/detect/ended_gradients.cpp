@@ -26,7 +26,8 @@ void EndedGradients::check(const Window& window, Findings& found) {
     Line& line = rank.lines[one.tensor];
     rank.goes_on |= line.is_of_before;
     ++line.rows;
-    if (line.last && one.seq > *line.last) line.longest = std::max(line.longest, one.seq - *line.last);
+    if (line.last && one.seq > *line.last)
+      line.longest = std::max(line.longest, one.seq - *line.last);
     line.last = std::max(line.last.value_or(0), one.seq);
     line.since = std::nullopt;
   }

@@ -143,11 +143,12 @@ class Side {
 
   // What no check judges: a tensor that left its own history.
   leftHistoryText(left) {
-    return [say("left_history", left.kind, left.rank, left.step, number(left.norm, 3), number(left.before, 3)), " ",
+    return [say("left_history", left.kind, left.ranks.join(", "), left.step, number(left.norm, 3), number(left.before, 3)), " ",
       (left.stays ? say("left_history_stays") : say("left_history_far", number(left.unusual, 3))) + " ",
       left.lines > 1 ? say("left_history_lines", left.lines - 1) + " " : "",
       left.module ? say("left_history_module", left.module) + " " : "",
-      el("span", {}, tensorLabel([left.name, left.chunk, left.element]))];
+      left.loss ? say("left_history_loss", left.loss.name, number(left.loss.value, 3), number(left.loss.before, 3)) + " " : "",
+      el("span", {}, left.element === "all tensors" ? say("all_tensors") : tensorLabel([left.name, left.chunk, left.element]))];
   }
 
   // Its name leads to its line, where the page has that. The numbers come behind this script.

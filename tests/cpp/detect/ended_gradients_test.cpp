@@ -57,7 +57,9 @@ class GradientsThatEnd : public ::testing::Test {
   std::uint64_t seq = 1;
 };
 
-bool without_b(std::int32_t /*rank*/, std::uint32_t tensor) { return tensor != 1; }
+bool without_b(std::int32_t /*rank*/, std::uint32_t tensor) {
+  return tensor != 1;
+}
 
 TEST_F(GradientsThatEnd, AreNoticedOnce) {
   steps(12, all);

@@ -44,7 +44,8 @@ class Training:
         self.optimizer.step()
 
     def run(self, out):
-        with trainmon.watch(self.model, self.optimizer, checks=True, out=str(out), **self.how):
+        watched = trainmon.watch(self.model, self.optimizer, checks=True, out=str(out), **self.how)
+        with watched as self.mon:
             for step in range(STEPS):
                 self.before(step)
                 self.step(step)
@@ -184,6 +185,20 @@ def test_parameters_that_no_optimizer_has_any_more(kind, tmp_path):
 @pytest.mark.parametrize("kind", [NewOptimizer, LeftOut])
 def test_parameters_that_are_stepped_or_have_no_gradient(kind, tmp_path):
     assert [one for one in kind().run(tmp_path) if one["check"] == "update"] == []
+
+
+class Announced(LeftOut):
+    def before(self, step):
+        with self.mon.edits("freeze"):
+            super().before(step)
+
+
+def test_gradients_that_end_are_noticed_where_nobody_announced_it(tmp_path):
+    (one,) = [one for one in LeftOut().run(tmp_path / "a") if one["check"] == "present"]
+    assert (one["stage"], one["step"], one["certain"]) == ("grad_reduced", 10, False)
+    assert one["tensors"] == ["tokens.weight"]
+    assert "frozen" in one["text"]
+    assert [one for one in Announced().run(tmp_path / "b") if one["check"] == "present"] == []
 
 
 class Rates(Training):

@@ -192,8 +192,8 @@ def jump(step):
 HEALTHY = {
     "noise": (lambda number, name, step, noise: noise, {}),
     "falls_slowly": (lambda number, name, step, noise: noise * 0.9**step, {}),
-    "falls_by_half_in_noise": (
-        lambda number, name, step, noise: noise**6 * (0.5 if step >= BEGIN else 1.0),
+    "falls_by_a_fifth_in_noise": (
+        lambda number, name, step, noise: noise**6 * (0.8 if step >= BEGIN else 1.0),
         {},
     ),
     "weights_that_fall_by_half": (
@@ -311,7 +311,7 @@ def test_the_first_inputs_of_a_start_are_compared_with_those_before(tmp_path):
             assert left["apart"] == pytest.approx(10**apart, rel=1e-5)
             said = command("diagnose", tmp_path / name).stdout
             assert "  step 70, where restart 1 begins, rank 0, input (root) input.0\n" in said
-            assert "the mean of the first 8 values" in said
+            assert "the mean of 8 values from here on is another one" in said
 
 
 def test_the_rank_is_that_of_what_others_do_not_show(tmp_path):
@@ -411,5 +411,91 @@ def test_a_loss_of_one_rank_that_jumps_for_good_is_named(tmp_path, name, is_up):
     (line,) = (line for line in told.stderr.splitlines() if line.startswith("next: "))
     shown = command(*shlex.split(line)[2:], check=0).stdout
     assert len(shown.splitlines()) > STEPS and name not in shown
+    page, _ = report(out, tmp_path / "a.html", check=0)
+    assert page.report["diagnosis"]["left_history"] == left
+
+
+def means_apart(values, step):
+    """Of logarithms: how far 8 values are from the 16 before, and in standard errors."""
+    logs = np.log(values)
+    before, after = logs[step - 16 : step], logs[step : step + 8]
+    apart = after.mean() - before.mean()
+    return apart, abs(apart) / np.sqrt(before.var(ddof=1) / 16 + after.var(ddof=1) / 8)
+
+
+@pytest.mark.parametrize("ranks", [[1], [0, 1]])
+def test_a_loss_that_shifts_by_less_than_its_range_is_named_with_its_ranks(tmp_path, ranks):
+    out = tmp_path / "run"
+    random = noisy()
+    written_ranks = [WrittenRank(out, number, 2) for number in range(2)]
+    losses = {0: [], 1: []}
+    for step in range(STEPS):
+        for number, rank in enumerate(written_ranks):
+            rank.observe(np.full(3, next(random)), "grad_reduced", "w", step)
+            falls = 0.8 if number in ranks and step >= BEGIN else 1.0
+            losses[number].append(falls * next(random))
+            rank.monitor.add_scalar("loss", losses[number][-1])
+            rank.end_step()
+    for rank in written_ranks:
+        rank.stop()
+    left = trainmon.diagnose(out)["left_history"]
+    assert (left["step"], left["ranks"], left["name"]) == (BEGIN, ranks, "loss")
+    assert left["rank"] in ranks
+    series = np.array(losses[left["rank"]])
+    apart, errors = means_apart(series, BEGIN)
+    assert errors > 7.5 and stays_from(series, 1.5, 1.5) is None
+    assert left["apart"] == pytest.approx(np.exp(-apart))
+    assert left["norm"] == pytest.approx(series[BEGIN])
+    assert left["before"] == pytest.approx(np.exp(np.median(np.log(series[BEGIN - 16 : BEGIN]))))
+    place = f"  step {BEGIN}, " + ("rank 1, " if ranks == [1] else "ranks 0-1, ") + "logged loss"
+    assert place in command("diagnose", out, check=0).stdout.splitlines()
+
+
+def test_the_loss_of_the_step_is_said_beside_a_tensor(tmp_path):
+    out = tmp_path / "run"
+    rank, random = WrittenRank(out), noisy()
+    losses = []
+    for step in range(STEPS):
+        times = 3.0 if step >= BEGIN else 1.0
+        rank.observe(np.full(3, times * next(random)), "grad_reduced", "w", step)
+        losses.append(times * next(random))
+        rank.monitor.add_scalar("loss", losses[-1])
+        rank.end_step()
+    rank.stop()
+    left = trainmon.diagnose(out)["left_history"]
+    assert (left["step"], left["kind"], left["name"]) == (BEGIN, "grad_reduced", "w")
+    before = np.exp(np.median(np.log(losses[BEGIN - 16 : BEGIN])))
+    loss = left["loss"]
+    assert (loss["name"], loss["ranks"]) == ("loss", [0])
+    assert (loss["value"], loss["before"]) == pytest.approx((losses[BEGIN], before))
+    said = f"logged loss too, on rank 0: {loss['value']:.3g}, the median before is {before:.3g}"
+    assert "  " + said in command("diagnose", out, check=0).stdout.splitlines()
+
+
+def test_the_norm_of_all_gradients_tells_where_no_tensor_does(tmp_path):
+    out = tmp_path / "run"
+    rank, random = WrittenRank(out), noisy()
+    norms = []
+    for step in range(STEPS):
+        # Each is too noisy to tell by itself.
+        each = [next(random) ** 8 * (1.8 if step >= BEGIN else 1.0) for _ in range(64)]
+        for number, norm in enumerate(each):
+            rank.observe(np.full(3, norm / 3**0.5), "grad_reduced", f"w{number}", step)
+        norms.append(np.linalg.norm(each))
+        rank.end_step()
+    rank.stop()
+    left = trainmon.diagnose(out)["left_history"]
+    apart, errors = means_apart(norms, BEGIN)
+    assert errors > 7.5
+    assert (left["step"], left["kind"], left["name"]) == (BEGIN, "grad_reduced", "")
+    assert (left["element"], left["lines"], left["others"]) == ("all tensors", 1, [])
+    assert left["norm"] == pytest.approx(norms[BEGIN])
+    assert left["apart"] == pytest.approx(np.exp(apart))
+    place = f"  step {BEGIN}, rank 0, grad_reduced all tensors"
+    said = command("diagnose", out, check=0)
+    assert place in said.stdout.splitlines()
+    (line,) = (line for line in said.stderr.splitlines() if line.startswith("next: "))
+    shown = command(*shlex.split(line)[2:], check=0).stdout.splitlines()
+    assert [float(row.split()[1]) for row in shown[1:]] == pytest.approx(norms, rel=1e-4)
     page, _ = report(out, tmp_path / "a.html", check=0)
     assert page.report["diagnosis"]["left_history"] == left

@@ -1,0 +1,101 @@
+// What is said of a step in which lines left their histories.
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "answers/diagnose.h"
+#include "answers/left_history.h"
+#include "base/text.h"
+#include "model/first_bad.h"
+
+namespace trainmon {
+namespace {
+
+// "rank 1", "ranks 0-1"
+std::string whose_text(const std::vector<int>& ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + ranks_text(ranks);
+}
+
+}  // namespace
+
+std::string place_text(const Diagnosis& diagnosis, const LeftStep& left) {
+  const detect::Tensor tensor = {left.series.name, left.series.chunk, left.series.optimizer,
+                                 left.series.element};
+  std::string start;
+  if (diagnosis.run.newest_restart > 0) {
+    start = left.begins ? ", where restart " + std::to_string(left.row.restart) + " begins"
+                        : ", restart " + std::to_string(left.row.restart);
+  }
+  return "step " + std::to_string(left.row.step) + start + ", " + whose_text(left.ranks) + ", " +
+         printable(left.series.kind) + " " +
+         (left.series.element == kAllTensors ? left.series.element : detect::tensor_text(tensor));
+}
+
+namespace {
+
+std::string size_text(const LeftStep& left) {
+  std::string text = left.series.kind == kLogged ? "its value is " : "its norm is ";
+  if (left.ranks.size() > 1) text = "on rank " + std::to_string(left.row.rank) + " " + text;
+  text += number_text(left.norm, 3) + ", the median before is " + number_text(left.usual, 3) + "; ";
+  if (left.apart == 0.0)
+    return text + number_text(left.score, 3) + " robust standard deviations off";
+  if (left.is_mean) {
+    return text + "the mean of " + std::to_string(LeftLines::kStays) +
+           " values from here on is another one than that of the 16 before, by a factor of " +
+           number_text(left.apart, 3);
+  }
+  return text + "it stays " + (left.norm > left.usual ? "above" : "below") +
+         " all 16 values before by a factor of " + number_text(left.apart, 3);
+}
+
+std::string loss_text(const LeftLoss& loss) {
+  return "logged " + printable(loss.name) + " too, on " + whose_text(loss.ranks) + ": " +
+         number_text(loss.value, 3) + ", the median before is " + number_text(loss.usual, 3);
+}
+
+std::string others_text(std::size_t others) {
+  return grouped(static_cast<std::int64_t>(others)) + (others == 1 ? " more line" : " more lines") +
+         " in this step";
+}
+
+}  // namespace
+
+std::string size_text(const Diagnosis& diagnosis, const LeftHistory& left) {
+  std::string text = size_text(static_cast<const LeftStep&>(left));
+  if (left.lines > 1) {
+    text += "\n  " + others_text(left.lines - 1);
+    if (!left.module.empty()) text += "; all are in " + printable(left.module);
+  }
+  if (left.loss) text += "\n  " + loss_text(*left.loss);
+  for (const LeftStep& other : left.others) {
+    text += "\nalso " + place_text(diagnosis, other) + "\n  " + size_text(other);
+    if (other.lines > 1) text += "; " + others_text(other.lines - 1);
+  }
+  return text;
+}
+
+std::string next_command(const LeftHistory& left, const std::filesystem::path& run) {
+  const auto query = [&](const std::string& sql) {
+    return "trainmon query " + shell_word(run.native()) + " " + shell_word(sql);
+  };
+  if (left.series.kind == kLogged) {
+    std::string name;  // as SQL has it
+    for (const char c : left.series.name) name += c == '\'' ? "''" : std::string(1, c);
+    return query("SELECT step, rank, value FROM logged WHERE name = '" + name + "'");
+  }
+  if (left.series.element == kAllTensors) {
+    return query("SELECT step, sqrt(sum(norm * norm)) AS norm FROM rows WHERE kind = '" +
+                 left.series.kind + "' AND rank = " + std::to_string(left.row.rank) +
+                 " GROUP BY step");
+  }
+  std::string command =
+      "trainmon show " + shell_word(run.native()) + " --kind " + shell_word(left.series.kind);
+  if (!left.series.name.empty()) command += " --name " + shell_word(left.series.name);
+  const std::int64_t first = left.row.step - static_cast<std::int64_t>(History::kLeast);
+  return command + " --rank " + std::to_string(left.row.rank) + " --steps " +
+         std::to_string(std::max<std::int64_t>(0, first)) + ":" + std::to_string(left.row.step);
+}
+
+}  // namespace trainmon
