@@ -276,7 +276,11 @@ void Inputs::check_entropy(const Window& window, const InputCall& call, Report& 
       const double middle = median({known.last.begin(), known.last.end()});
       std::vector<double> off;
       for (const double one : known.last) off.push_back(std::abs(one - middle));
-      const double bound = kFar * (1.4826 * median(std::move(off)) + kLeastSpread);
+      // Most of few ids have one entropy, and some have another: their median is 0.
+      double mean = 0.0;
+      for (const double one : off) mean += one / static_cast<double>(off.size());
+      const double spread = std::max(1.4826 * median(std::move(off)), 1.2533 * mean);
+      const double bound = kFar * (spread + kLeastSpread);
       if (middle > kOfFlags && std::abs(bits - middle) > bound) {
         known.is_noticed = true;
         report.add(window.now.step, {call.rank}, false,

@@ -1,6 +1,9 @@
 // Batches that are given again, to the same rank or to another, from rows written by hand.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <map>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -431,6 +434,21 @@ TEST_F(InputRows, AnEntropyFarFromTheLastOnesIsNoticedOnce) {
   EXPECT_FALSE(found()[0].certain);
   EXPECT_NEAR(found()[0].value, 7.01, 1e-9);
   EXPECT_NE(found()[0].text.find("input.0 is 2 bits"), std::string::npos) << found()[0].text;
+}
+
+// 16 of 400 times: most are different, and some are equal.
+TEST_F(InputRows, TheEntropyOfFewIdsIsThatOfMostOrLess) {
+  std::mt19937 random(1);
+  for (int i = 0; i < 5000; ++i) {
+    std::map<std::mt19937::result_type, double> counts;
+    for (int drawn = 0; drawn < 16; ++drawn) counts[random() % 400] += 1.0;
+    double bits = 0.0;
+    for (const auto& [id, count] : counts) bits -= count / 16.0 * std::log2(count / 16.0);
+    give_entropy(0, bits), end_step();
+  }
+  EXPECT_TRUE(found().empty());
+  give_entropy(0, 0.0), end_step();
+  EXPECT_EQ(found().size(), 1U);
 }
 
 TEST_F(InputRows, TheEntropyOfAMaskMayBeAnything) {
