@@ -48,6 +48,20 @@ bool may_be_rounding(const Observation& a, const Observation& b, double largest)
          std::abs(a.sum_sq - b.sum_sq) <= 2.0 * each * a.l1_bound() + each * each * a.count;
 }
 
+// Whether one element alone changed: one sum of the sketch has all of it. Roundings of many
+// elements are in many sums.
+bool is_of_one_element(const Observation& a, const Observation& b) {
+  if (a.sketch.empty() || b.sketch.empty()) return false;
+  Linear change = a.linear(Evidence::sketches);
+  change.add(-1.0, b.linear(Evidence::sketches));
+  const double size = std::abs(a.sum - b.sum);
+  const double error = change.stored + a.summing() * a.l1_bound() + b.summing() * b.l1_bound();
+  const auto is_all = [&](double value) { return std::abs(std::abs(value) - size) <= error; };
+  const auto is_none = [&](double value) { return std::abs(value) <= error; };
+  return size > 4.0 * error && std::ranges::count_if(change.values, is_all) == 1 &&
+         std::ranges::count_if(change.values, is_none) == std::ssize(change.values) - 1;
+}
+
 constexpr std::string_view kChanged =
     "the weights are not those that the step before left: they changed between two steps of the "
     "optimizer";
@@ -97,6 +111,13 @@ void Gaps::check(const Window& window, Findings& found) {
     OfRank& rank = ranks[one.after->rank];
     ++rank.changed;
     rank.rounded += may_be_rounding(*one.after, *one.before, rank.largest) ? 1 : 0;
+    rank.last = &one;
+  }
+  // A bit that sticks is no program.
+  for (auto& [number, rank] : ranks) {
+    if (rank.changed == 1 && is_of_one_element(*rank.last->after, *rank.last->before)) {
+      rank.rounded = 0;
+    }
   }
   note_roundings(window, ranks, found);
   std::set<std::pair<std::int32_t, std::uint32_t>> said;

@@ -37,6 +37,7 @@ class Gaps {
     std::size_t changed = 0;
     std::size_t rounded = 0;  // changed by no more than rounding does
     double largest = 0.0;     // of all elements
+    const Changed* last = nullptr;
   };
   struct Rounded {
     std::deque<std::int64_t> steps;  // the last that had such a change

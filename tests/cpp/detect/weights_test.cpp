@@ -69,6 +69,30 @@ TEST(Engine, AnyBitOfAWeightBetweenStepsIsAGap) {
   }
 }
 
+// In every second step from step 7 on: one element, or each of one tensor.
+TEST(Engine, ABitThatSticksIsNoProgramThatPutsWeightsBack) {
+  for (const bool is_bit : {true, false}) {
+    Training<float> training(36, 1, kSizes, Formula::adam);
+    training.has_checks = true;
+    training.before_step = [&] {
+      if (training.steps() < 7 || training.steps() % 2 == 0) return;
+      auto& w = training.ranks()[0].w[3];
+      if (is_bit) {
+        w[20] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(w[20]) ^ 1U << 11);
+      } else {
+        for (float& one : w) one = std::nextafter(one, one * 2.0F);
+      }
+    };
+    for (int step = 0; step < 20; ++step) training.step();
+    const auto verdict = training.findings().verdict();
+    ASSERT_EQ(verdict.has_value(), is_bit);
+    ASSERT_FALSE(training.findings().all().empty());
+    if (!verdict) continue;
+    const Finding& one = training.findings().all()[*verdict];
+    expect_place(one, Check::gap, Stage::weights, {0}, {3});
+  }
+}
+
 // As .to(memory_format=torch.channels_last) leaves them.
 TEST(Engine, ElementsThatLieInAnotherOrderAreNoVerdict) {
   for (const bool has_checks : {false, true}) {
