@@ -135,6 +135,8 @@ def test_a_value_that_left_its_history_is_amber(browser, tmp_path, factor, steps
             rank.observe(ones(factor * noise if is_bad else noise), "grad_reduced", name, step)
             feature = 1e-9 if name == "2.weight" and step == 50 else noise
             rank.observe(ones(feature), "mg_direction", name, step)
+        if is_told:
+            rank.monitor.add_scalar("loss", 2 * noise if 70 <= step < 70 + steps else noise)
         rank.end_step()
     rank.stop()
     page = browser.open(page_of(tmp_path / "run"))
@@ -146,6 +148,7 @@ def test_a_value_that_left_its_history_is_amber(browser, tmp_path, factor, steps
     if is_told:
         assert "grad_reduced on rank 0, step 70" in text and text.endswith("4.weight")
         assert ("It stays away." in text) == (steps > 8)
+        assert ("Logged loss left its history, too: " in text) == (steps > 8)
         page.evaluate("document.querySelector('#left_history button').click()")
         assert page.text("#history h2").startswith("History: 4.weight, grad_reduced")
         page.press("l")

@@ -148,7 +148,7 @@ class Side {
       left.lines > 1 ? say("left_history_lines", left.lines - 1) + " " : "",
       left.module ? say("left_history_module", left.module) + " " : "",
       left.loss ? say("left_history_loss", left.loss.name, number(left.loss.value, 3), number(left.loss.before, 3)) + " " : "",
-      el("span", {}, left.element === "all tensors" ? say("all_tensors") : tensorLabel([left.name, left.chunk, left.element]))];
+      el("span", {}, left.element === "all tensors" ? say("tensors_together") : tensorLabel([left.name, left.chunk, left.element]))];
   }
 
   // Its name leads to its line, where the page has that. The numbers come behind this script.
