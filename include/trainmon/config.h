@@ -100,7 +100,7 @@ std::vector<std::string> expand_kinds(const std::vector<std::string>& kinds);
 
 // Name patterns match on component boundaries: "layers.1" takes "layers.1" and "layers.1.weight",
 // never "layers.10". "*" stands for one component or a part of it, "**" for any number of them
-// (so "**.bias" takes every bias). Patterns start at the first component.
+// (so "**.bias" takes every bias). Patterns start at the first component. "(root)" takes "" alone.
 // A name is watched when (include empty or one matches) and no exclude matches.
 bool name_selected(std::string_view name, const std::vector<std::string>& include,
                    const std::vector<std::string>& exclude);

@@ -90,9 +90,10 @@ std::string next_command(const LeftHistory& left, const std::filesystem::path& r
                  left.series.kind + "' AND rank = " + std::to_string(left.row.rank) +
                  " GROUP BY step");
   }
-  std::string command =
-      "trainmon show " + shell_word(run.native()) + " --kind " + shell_word(left.series.kind);
-  if (!left.series.name.empty()) command += " --name " + shell_word(left.series.name);
+  const std::string& name = left.series.name;
+  const std::string command = "trainmon show " + shell_word(run.native()) + " --kind " +
+                              shell_word(left.series.kind) + " --name " +
+                              shell_word(name.empty() ? "(root)" : name);
   const std::int64_t first = left.row.step - static_cast<std::int64_t>(History::kLeast);
   return command + " --rank " + std::to_string(left.row.rank) + " --steps " +
          std::to_string(std::max<std::int64_t>(0, first)) + ":" + std::to_string(left.row.step);

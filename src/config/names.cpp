@@ -46,6 +46,7 @@ bool component_matches(string_view pattern, string_view text) {
 // Does the pattern take the first components of the name? The same walk as within a component,
 // with "**" in the part of "*".
 bool takes(string_view pattern, const std::vector<string_view>& name) {
+  if (pattern == "(root)") return name.empty();
   const std::vector<string_view> parts = components(pattern);
   constexpr std::size_t kNone = static_cast<std::size_t>(-1);
   std::size_t p = 0, n = 0, star = kNone, resume = 0;

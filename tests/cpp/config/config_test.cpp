@@ -277,6 +277,8 @@ TEST(ConfigNames, ComponentBoundaries) {
       {"**", "", true},
       {"*", "", false},
       {"*", "fc", true},
+      {"(root)", "", true},
+      {"(root)", "fc", false},
       {"*norm*", "layernorm2", true},
       {"q*k*v", "qxkyv", true},
       {"q*k*v", "qkvx", false},
