@@ -53,11 +53,16 @@ bool Held::fails(Check check, std::int32_t rank, std::uint32_t place, bool holds
   return !holds && before != State::never;
 }
 
+const GroupValues* groups_of(const DeclaredOfRanks& declared, std::int32_t rank,
+                             std::int32_t optimizer) {
+  const auto of_rank = declared.find(rank);
+  if (of_rank == declared.end()) return nullptr;
+  const auto of_optimizer = of_rank->second.find(optimizer);
+  return of_optimizer == of_rank->second.end() ? nullptr : &of_optimizer->second;
+}
+
 const GroupValues* Window::groups(const Observation& one) const {
-  const auto rank = declared.find(one.rank);
-  if (rank == declared.end()) return nullptr;
-  const auto optimizer = rank->second.find(tensors[one.tensor].optimizer);
-  return optimizer == rank->second.end() ? nullptr : &optimizer->second;
+  return groups_of(declared, one.rank, tensors[one.tensor].optimizer);
 }
 
 std::optional<Distance> Window::distance(

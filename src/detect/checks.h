@@ -51,6 +51,9 @@ double underflow(const Observation& one);
 Distance distance_of(const Linear& left, const Observation& rounded, Evidence evidence);
 // What was declared, by rank and optimizer.
 using DeclaredOfRanks = std::map<std::int32_t, std::map<std::int32_t, GroupValues>>;
+// nullptr where the optimizer declared nothing on that rank.
+const GroupValues* groups_of(const DeclaredOfRanks& declared, std::int32_t rank,
+                             std::int32_t optimizer);
 // Where somebody said that weights are edited: by rank, the seq of the row that came next.
 using Edits = std::map<std::int32_t, std::set<std::uint64_t>>;
 

@@ -18,12 +18,10 @@ constexpr double kKeeps = 0.9;  // of that change, in each step
 
 std::optional<double> rate_of(const DeclaredOfRanks& declared, std::int32_t rank,
                               std::int32_t optimizer, std::int32_t group) {
-  const auto of_rank = declared.find(rank);
-  if (of_rank == declared.end()) return std::nullopt;
-  const auto of_optimizer = of_rank->second.find(optimizer);
-  if (of_optimizer == of_rank->second.end()) return std::nullopt;
-  const auto of_group = of_optimizer->second.find(group);
-  return of_group == of_optimizer->second.end() ? std::nullopt : value_of(of_group->second, "lr");
+  const GroupValues* const groups = groups_of(declared, rank, optimizer);
+  if (groups == nullptr) return std::nullopt;
+  const auto known = groups->find(group);
+  return known == groups->end() ? std::nullopt : value_of(known->second, "lr");
 }
 
 }  // namespace

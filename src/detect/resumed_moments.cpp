@@ -51,12 +51,11 @@ bool ResumedMoments::goes_on(const Window& window, std::int32_t rank) const {
 }
 
 bool ResumedMoments::is_same_class(const Window& window, const Observation& moment) const {
-  const auto rank = earlier_->declared.find(moment.rank);
   const GroupValues* const now = window.groups(moment);
-  if (rank == earlier_->declared.end() || now == nullptr || now->empty()) return false;
-  const auto before = rank->second.find(window.tensors[moment.tensor].optimizer);
-  if (before == rank->second.end() || before->second.empty()) return false;
-  return are_of_one_class(before->second.begin()->second, now->begin()->second);
+  const GroupValues* const before =
+      groups_of(earlier_->declared, moment.rank, window.tensors[moment.tensor].optimizer);
+  if (now == nullptr || now->empty() || before == nullptr || before->empty()) return false;
+  return are_of_one_class(before->begin()->second, now->begin()->second);
 }
 
 ResumedMoments::Apart ResumedMoments::apart(const Window& window, std::int32_t rank,
