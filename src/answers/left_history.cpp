@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "answers/diagnose.h"
-#include "answers/shift.h"
+#include "answers/left_losses.h"
 #include "base/made_ahead.h"
 #include "base/text.h"
 #include "model/first_bad.h"
@@ -42,43 +42,6 @@ struct RowAhead {
   std::int64_t elements = 0;
 };
 using Ahead = std::vector<RowAhead>;
-
-RowPlace place_of(const ReadScalar& one) {
-  RowPlace row;
-  row.restart = one.restart;
-  row.rank = one.rank;
-  row.step = one.step;
-  row.seq = one.seq;
-  return row;
-}
-
-LeftLines::Left left_of(const Shift& shift) {
-  LeftLines::Left left;
-  left.row = shift.row;
-  left.apart = shift.apart;
-  left.is_mean = true;
-  left.begins = shift.begins;
-  return left;
-}
-
-// Of the finite values of one loss on one rank. One below 0 has no size.
-std::optional<LeftLines::Left> left_of(const Series& series,
-                                       const std::vector<const ReadScalar*>& values) {
-  const auto is_below = [](const ReadScalar* one) { return one->value < 0.0; };
-  if (std::ranges::any_of(values, is_below)) return std::nullopt;
-  LeftLines line({series});
-  ShiftSearch search;
-  for (const ReadScalar* one : values) {
-    line.add(place_of(*one), 0, one->value, 1);
-    search.add(place_of(*one), one->value);
-  }
-  line.end_rank([](std::uint32_t, const Unusual<RowPlace>&) {});
-  std::optional<LeftLines::Left> first;
-  if (!line.left().empty()) first = line.left().begin()->second;
-  const std::optional<Shift>& shift = search.found();
-  const bool is_first = first && (!shift || first->row.row.step <= shift->row.row.step);
-  return is_first ? first : shift ? std::optional(left_of(*shift)) : std::nullopt;
-}
 
 // "blocks.2.mlp.weight" without what it is of its module.
 std::vector<std::string> modules_of(std::string_view name) {
@@ -140,19 +103,12 @@ void LeftSteps::take(const LeftLines& rank) {
 }
 
 void LeftSteps::take_losses() {
-  std::map<std::string, std::map<int, std::vector<const ReadScalar*>>> losses;  // name, rank
-  for (const ReadScalar& one : facts_.scalars) {
-    if (is_loss(one.name) && std::isfinite(one.value)) losses[one.name][one.rank].push_back(&one);
-  }
   auto number = static_cast<std::uint32_t>(facts_.series.size());
-  for (const auto& [name, ranks] : losses) {
+  for (const LeftLossLines& loss : left_losses(facts_.scalars)) {
     Series& series = losses_.emplace_back();
     series.kind = kLogged;
-    series.name = name;
-    for (const auto& [rank, values] : ranks) {
-      const std::optional<LeftLines::Left> left = left_of(series, values);
-      if (left) take(*left, number, series, steps_);
-    }
+    series.name = loss.name;
+    for (const LeftLines::Left& left : loss.lines) take(left, number, series, steps_);
     ++number;
   }
 }
@@ -178,7 +134,7 @@ void LeftSteps::take(const LeftLines::Left& left, std::uint32_t number, const Se
   furthest.ranks.push_back(row.rank);
   if (is_furthest && series.kind == kLogged) step.losses[number] = {left, &series};
   if (series.replication != Replication::identical) ++step.own[row.rank];
-  step.has_shift |= left.is_mean && series.kind == kLogged;
+  step.has_shift |= left.means > 0 && series.kind == kLogged;
   const auto [at, is_new] = step.first.try_emplace(row.rank, Line{left, &series});
   Line& first = at->second;
   const bool is_first =
@@ -219,7 +175,7 @@ LeftStep LeftSteps::whole(const Step& step) {
   one.usual = left.row.usual;
   one.score = left.row.score;
   one.apart = left.apart;
-  one.is_mean = left.is_mean;
+  one.means = left.means;
   one.begins = left.begins;
   one.lines = step.lines;
   if (one.lines > 1) one.module = module_text(step.module);

@@ -11,6 +11,8 @@
 namespace trainmon {
 namespace {
 
+// Of the score of a young line. Others: kFarBehind.
+constexpr double kYoungFarBehind = 2.0 * kFarBehind;
 // By which factor a line stays away.
 constexpr double kApart = 2.5, kApartOfYoung = 4.0, kLossApart = 1.5;
 // Any line but a young one does so by a smaller factor, too, that is as wide as the range before.
@@ -138,7 +140,9 @@ void LeftLines::note(std::uint32_t tensor, const ClosedRow<RowPlace>& one) {
     line.recent.count = 0;
     return;
   }
-  if (one.score >= kFarBehind && std::isfinite(one.before.middle()) && !left_.contains(tensor)) {
+  const bool is_young = line.rows <= ShiftSearch::kYoung;
+  if (one.score >= (is_young ? kYoungFarBehind : kFarBehind) &&
+      std::isfinite(one.before.middle()) && !left_.contains(tensor)) {
     Left left = {one.unusual(), line.series};
     left.begins = line.recent.count > 0 && line.recent.places.back().restart != one.row.restart;
     left_.try_emplace(tensor, left);
@@ -170,7 +174,7 @@ void LeftLines::note_gap(std::uint32_t tensor) {
   left.row.row.step = place.step;
   left.series = line.series;
   left.apart = std::pow(10.0, std::max(gap, means));
-  left.is_mean = means > gap;
+  left.means = means > gap ? kStays : 0;
   left.begins = line.recent.places[0].restart != place.restart;
   Left& known = left_.try_emplace(tensor, left).first->second;
   if (known.row.row.step >= place.step) known = left;

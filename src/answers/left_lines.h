@@ -37,9 +37,9 @@ class LeftLines {
   struct Left {
     Unusual<RowPlace> row;
     std::uint32_t series = 0;
-    double apart = 0.0;    // the factor by which it stays away; 0: it is far behind
-    bool is_mean = false;  // its mean does, over the first rows of a start
-    bool begins = false;   // with it its line begins in another start
+    double apart = 0.0;   // the factor by which it stays away; 0: it is far behind
+    int means = 0;        // so many values have another mean than those before; 0: it is far
+    bool begins = false;  // with it its line begins in another start
   };
   // By tensor, the first row of each.
   const std::map<std::uint32_t, Left>& left() const { return left_; }
@@ -96,7 +96,7 @@ class LeftLines {
     RowPlace last = {};
     double sum_sq = 0.0;
     std::uint32_t series = 0;
-    ShiftSearch search = {};
+    ShiftSearch search{};
     void close();
   };
   void note(std::uint32_t tensor, const ClosedRow<RowPlace>& one);

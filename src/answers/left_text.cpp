@@ -41,13 +41,14 @@ std::string size_text(const LeftStep& left) {
   text += number_text(left.norm, 3) + ", the median before is " + number_text(left.usual, 3) + "; ";
   if (left.apart == 0.0)
     return text + number_text(left.score, 3) + " robust standard deviations off";
-  if (left.is_mean) {
-    return text + "the mean of " + std::to_string(LeftLines::kStays) +
-           " values from here on is another one than that of the 16 before, by a factor of " +
+  if (left.means > 0) {
+    return text + "the mean of " + std::to_string(left.means) +
+           " values from here on is off that of the 16 before by a factor of " +
            number_text(left.apart, 3);
   }
-  return text + "it stays " + (left.norm > left.usual ? "above" : "below") +
-         " all 16 values before by a factor of " + number_text(left.apart, 3);
+  return text + "the " + std::to_string(LeftLines::kStays) + " values from here on are all " +
+         (left.norm > left.usual ? "above" : "below") + " the 16 before, by a factor of at least " +
+         number_text(left.apart, 3);
 }
 
 std::string loss_text(const LeftLoss& loss) {
@@ -80,23 +81,27 @@ std::string next_command(const LeftHistory& left, const std::filesystem::path& r
   const auto query = [&](const std::string& sql) {
     return "trainmon query " + shell_word(run.native()) + " " + shell_word(sql);
   };
+  const std::int64_t first =
+      std::max<std::int64_t>(0, left.row.step - static_cast<std::int64_t>(History::kLeast));
+  const std::int64_t last = left.row.step + LeftLines::kStays - 1;
+  const std::string steps =
+      "step BETWEEN " + std::to_string(first) + " AND " + std::to_string(last);
   if (left.series.kind == kLogged) {
     std::string name;  // as SQL has it
     for (const char c : left.series.name) name += c == '\'' ? "''" : std::string(1, c);
-    return query("SELECT step, rank, value FROM logged WHERE name = '" + name + "'");
+    return query("SELECT step, rank, value FROM logged WHERE name = '" + name + "' AND " + steps);
   }
   if (left.series.element == kAllTensors) {
     return query("SELECT step, sqrt(sum(norm * norm)) AS norm FROM rows WHERE kind = '" +
-                 left.series.kind + "' AND rank = " + std::to_string(left.row.rank) +
-                 " GROUP BY step");
+                 left.series.kind + "' AND rank = " + std::to_string(left.row.rank) + " AND " +
+                 steps + " GROUP BY step");
   }
   const std::string& name = left.series.name;
   const std::string command = "trainmon show " + shell_word(run.native()) + " --kind " +
                               shell_word(left.series.kind) + " --name " +
                               shell_word(name.empty() ? "(root)" : name);
-  const std::int64_t first = left.row.step - static_cast<std::int64_t>(History::kLeast);
   return command + " --rank " + std::to_string(left.row.rank) + " --steps " +
-         std::to_string(std::max<std::int64_t>(0, first)) + ":" + std::to_string(left.row.step);
+         std::to_string(first) + ":" + std::to_string(last);
 }
 
 }  // namespace trainmon

@@ -13,16 +13,34 @@ namespace trainmon {
 
 struct Shift {
   Unusual<RowPlace> row;  // the first behind it
-  double apart = 1.0;     // the factor, above 1, between the means of 8 values and of the 16 before
-  bool begins = false;    // its start begins with the row
+  double apart =
+      1.0;  // the factor, above 1, between the means of `after` values and of the 16 before
+  std::size_t after = 0;
+  bool begins = false;  // its start begins with the row
 };
+
+// By which values a shift is told. A training may learn fast what has changed: then few values are
+// far off, and they must be farther.
+struct ShiftRule {
+  std::size_t after;  // values
+  double errors;      // standard errors of the difference of the means, at least
+  double apart;       // the factor of the means, at least
+  double unusual;     // its own swings before were smaller by this factor, in standard errors
+  double jump;        // no two neighbours before were as far apart: by this factor
+  bool is_steady;     // the noise is that of the values before alone
+};
+inline constexpr ShiftRule kLasting = {8, 7.5, 1.05, 1.75, 0.0, false};
+inline constexpr ShiftRule kShort = {4, 6.0, 1.15, 1.9, 1.2, true};
 
 // Is given the values of one line in the order of their steps. A copy goes on by itself.
 class ShiftSearch {
  public:
-  static constexpr std::size_t kBefore = History::kMost, kAfter = 8;
+  static constexpr std::size_t kBefore = History::kMost, kAfter = kLasting.after;
   // A line is young for so many rows: many change fast then.
   static constexpr std::size_t kYoung = 64;
+
+  ShiftSearch() : ShiftSearch(kLasting) {}
+  explicit ShiftSearch(const ShiftRule& rule) : rule_(rule) {}
 
   // Finite. One that is not above 0 has no size: from it on nothing is looked for.
   void add(const RowPlace& place, double value);
@@ -31,6 +49,7 @@ class ShiftSearch {
 
  private:
   static constexpr std::size_t kRows = kBefore + kAfter, kEarlier = 48;
+  static_assert(kShort.after <= kAfter);
   struct Value {
     RowPlace place;
     double value = 0.0;
@@ -38,9 +57,11 @@ class ShiftSearch {
   };
   void look();
 
+  ShiftRule rule_;
   std::array<Value, kRows> last_ = {};  // the newest is the last
   // By how many standard errors means were apart where these values end. The newest is the last.
   std::array<double, kEarlier + kAfter> errors_ = {};
+  std::array<double, kEarlier + kAfter> jumps_ = {};  // between neighbours, as errors_
   std::size_t count_ = 0;
   std::optional<Shift> found_;
   double most_ = 0.0;      // the errors of found_

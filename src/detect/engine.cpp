@@ -29,6 +29,7 @@ void Engine::take(StepEvidence&& evidence) {
   start_steps_.check(window, findings_);
   resumed_weights_.check(window, findings_);
   inputs_.check(window, findings_);
+  input_limits_.check(window, findings_);
   input_ranges_.check(window, findings_);
   repeated_arguments_.check(window, findings_);
   jumps_.check(window, findings_);

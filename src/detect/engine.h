@@ -16,6 +16,7 @@
 #include "detect/evidence.h"
 #include "detect/findings.h"
 #include "detect/gap.h"
+#include "detect/input_limits.h"
 #include "detect/input_ranges.h"
 #include "detect/learning_rates.h"
 #include "detect/own_changes.h"
@@ -117,6 +118,7 @@ class Engine {
   Buffers buffers_;
   GradientNorms gradient_norms_;
   Inputs inputs_;
+  InputLimits input_limits_;
   InputRanges input_ranges_;
   RepeatedArguments repeated_arguments_;
   Findings findings_;

@@ -32,6 +32,8 @@ struct Input {
   std::optional<std::uint64_t> fingerprint = {};  // of its bits
   std::optional<double> entropy = {};             // in bits
   std::optional<Sizes> sizes = {};
+  double count = 0.0;                                    // elements
+  std::optional<std::pair<double, double>> limits = {};  // of ids: the smallest, the largest
 };
 
 // One forward of the whole model.

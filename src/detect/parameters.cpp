@@ -95,6 +95,10 @@ std::optional<Input> Parameters::input(SeriesId series, const RowState& state,
   one.is_finite = (state.nans | state.pos_infs) == 0;
   if (check != nullptr) one.fingerprint = check->fingerprint;
   const Observation row = detect::observe(state, 0, 1.0);
+  one.count = row.count;
+  if (!is_floating_point(use.dtype) && row.count > 0.0) {
+    one.limits = {derive(Stat::min, state), derive(Stat::max, state)};
+  }
   if (is_floating_point(use.dtype) && row.is_finite && row.count > 0.0) {
     one.sizes = Sizes{row.count, row.norm(), row.sum / row.count, row.absmax};
   }

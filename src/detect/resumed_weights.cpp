@@ -98,9 +98,24 @@ void ResumedWeights::begin(const StepEvidence& left, const Held& held, const Gap
 void ResumedWeights::check(const Window& window, Findings& found) {
   if (!earlier_) return;
   std::map<std::int32_t, Apart> ranks = apart(window, found);
+  check_dtypes(window, found);
   std::erase_if(ranks, [](const auto& rank) { return rank.second.weights.empty(); });
   if (!ranks.empty()) report(window, ranks, found);
   earlier_.reset();
+}
+
+void ResumedWeights::check_dtypes(const Window& window, Findings& found) const {
+  for (const Observation& left : earlier_->left) {
+    const Observation* const now = window.now.find(left.tensor, Quantity::weight_before, left.rank);
+    if (now == nullptr || now->dtype == left.dtype) continue;
+    Finding one = window.finding(Check::config, Stage::start, left.rank, {left.tensor});
+    one.certain = false;
+    one.text = "this start goes on with weights in " + std::string(dtype_name(now->dtype)) +
+               ", which were in " + std::string(dtype_name(left.dtype)) + " behind step " +
+               std::to_string(earlier_->step);
+    found.add(std::move(one));
+  }
+  found.join_ranks(window.now.restart, window.now.step);
 }
 
 void ResumedWeights::report(const Window& window, const std::map<std::int32_t, Apart>& ranks,

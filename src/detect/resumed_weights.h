@@ -47,6 +47,7 @@ class ResumedWeights {
     std::deque<HashOfStep> left;  // by the last steps
   };
   std::map<std::int32_t, Apart> apart(const Window& window, Findings& found) const;
+  void check_dtypes(const Window& window, Findings& found) const;
   void report(const Window& window, const std::map<std::int32_t, Apart>& ranks,
               Findings& found) const;
   // Where the weights of a rank with this hash come from; empty where nothing tells.

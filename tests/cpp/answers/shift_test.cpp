@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::int64_t kFault = 110, kSteps = 200;
 
-std::optional<Shift> shift(const std::vector<double>& values) {
-  ShiftSearch search;
+std::optional<Shift> shift(const std::vector<double>& values, const ShiftRule& rule = kLasting) {
+  ShiftSearch search(rule);
   RowPlace place;
   for (const double value : values) {
     search.add(place, value);
@@ -54,11 +54,26 @@ TEST(Shift, IsFoundInItsStep) {
   }
 }
 
+// A training learns in a few steps what has changed.
+TEST(Shift, ThatIsSoonLearnedIsFoundByFewValues) {
+  for (unsigned seed = 0; seed < 50; ++seed) {
+    const auto line = [&](double step) {
+      const double since = step - static_cast<double>(kFault);
+      return falling(step) + (since >= 0.0 ? 0.6 * std::exp(-since / 6.0) : 0.0);
+    };
+    const std::optional<Shift> found = shift(values_of(seed, 0.06, line), kShort);
+    ASSERT_TRUE(found) << seed;
+    EXPECT_EQ(found->row.row.step, kFault) << seed;
+  }
+}
+
 TEST(Shift, IsNoneOfALossThatFallsSwingsOrStays) {
   for (unsigned seed = 0; seed < 200; ++seed) {
     EXPECT_FALSE(shift(values_of(seed, 0.05, falling))) << seed;
+    EXPECT_FALSE(shift(values_of(seed, 0.1, falling), kShort)) << seed;
     const auto swinging = [](double step) { return std::sin(step / 8.0); };
     EXPECT_FALSE(shift(values_of(seed, 0.02, swinging))) << seed;
+    EXPECT_FALSE(shift(values_of(seed, 0.02, swinging), kShort)) << seed;
     EXPECT_FALSE(shift(values_of(seed, 0.3, [](double) { return 0.0; }))) << seed;
   }
 }
