@@ -115,7 +115,8 @@ void print_not_checked(const Diagnosis& diagnosis, const std::string& run) {
 
 void print_left_history(const Diagnosis& diagnosis) {
   if (!diagnosis.left_history) {
-    std::cout << "no norm and no logged loss changed abruptly; other faults may be there\n";
+    std::cout
+        << "found no abrupt change of a norm or of a logged loss; other faults may be there\n";
     return;
   }
   std::cout << "changed abruptly, which no check judges:\n  "
