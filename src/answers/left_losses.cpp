@@ -120,7 +120,9 @@ std::vector<LeftLossLines> left_losses(const std::vector<ReadScalar>& scalars) {
     for (const LeftLines::Left& one : own) {
       for (const auto& [rank, values] : ranks) {
         if (known.contains({rank, one.row.row.restart, one.row.row.step})) continue;
-        const auto left = left_with(values, one, std::log(one.row.value / one.row.usual));
+        const double by = std::log(one.row.value / one.row.usual);
+        const double mean = one.means > 0 ? std::copysign(std::log(one.apart), by) : by;
+        const auto left = left_with(values, one, mean);
         if (left && known.insert(place(*left)).second) found.lines.push_back(*left);
       }
     }
