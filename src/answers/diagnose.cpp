@@ -117,7 +117,7 @@ Diagnosis finished(const Recording& recording, RunStream& stream, const FirstBad
                    const StepsInOrder& steps) {
   Diagnosis result;
   result.rows = steps.rows();
-  detect::Findings findings = steps.findings();
+  detect::Findings findings = steps.findings_at_end();
   result.tensors = steps.tensors();
   if (bad.found) {
     const auto same = [&](const detect::Tensor& one) {

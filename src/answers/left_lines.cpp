@@ -95,6 +95,7 @@ void LeftLines::add(const RowPlace& row, std::uint32_t series, double value,
     if (all.last.step != row.step || all.last.restart != row.restart) all.close();
     all.last = row;
     all.sum_sq += value * value;
+    ++all.rows;
   }
   Line& line = lines_[tensor];
   if (line.elements >= 0 && line.elements != elements) {
@@ -109,12 +110,16 @@ void LeftLines::add(const RowPlace& row, std::uint32_t series, double value,
   rank_ = row.rank;
 }
 
-// Values that are not finite are not of a step that was taken.
+// Values that are not finite are not of a step that was taken. With tensors that were frozen or
+// thawed the norm is another one.
 void LeftLines::Gradients::close() {
-  if (sum_sq > 0.0 && std::isfinite(sum_sq) && last.fate != Fate::skipped) {
+  if (rows > 0 && std::isfinite(sum_sq) && last.fate != Fate::skipped) {
+    if (rows != rows_before && !search.found()) search = ShiftSearch();
+    rows_before = rows;
     search.add(last, std::sqrt(sum_sq));
   }
   sum_sq = 0.0;
+  rows = 0;
 }
 
 std::vector<std::pair<Shift, std::uint32_t>> LeftLines::shifts() const {

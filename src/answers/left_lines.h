@@ -95,6 +95,8 @@ class LeftLines {
   struct Gradients {
     RowPlace last = {};
     double sum_sq = 0.0;
+    std::size_t rows = 0;
+    std::size_t rows_before = 0;  // of the step before
     std::uint32_t series = 0;
     ShiftSearch search{};
     void close();

@@ -75,6 +75,7 @@ class StepsInOrder {
   std::size_t ranks() const { return rank_count_; }
   const std::vector<detect::Tensor>& tensors() const { return parameters_->tensors(); }
   const detect::Findings& findings() const { return engine_.findings(); }
+  detect::Findings findings_at_end() const { return engine_.findings_at_end(); }
   // Tensors of which a row has a check, of which one has none, and those of FoundTogether.
   const std::set<std::uint32_t>& checked() const { return checked_; }
   const std::set<std::uint32_t>& unchecked() const { return unchecked_; }

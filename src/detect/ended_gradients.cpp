@@ -12,6 +12,23 @@ namespace {
 constexpr std::int64_t kRows = 10;  // so many tell how long one is away
 constexpr std::uint64_t kTimes = 3;
 
+void report(std::int32_t restart, std::int64_t step, std::int32_t rank,
+            std::vector<std::uint32_t> tensors, Findings& found) {
+  Finding one;
+  one.restart = restart;
+  one.step = step;
+  one.check = Check::present;
+  one.stage = Stage::grad_reduced;
+  one.ranks = {rank};
+  one.tensors = std::move(tensors);
+  one.certain = false;
+  one.text =
+      "the gradient ends, and gradients of other tensors go on: these were frozen, or nothing "
+      "leads from them to the loss";
+  found.add(std::move(one));
+  found.join_ranks(restart, step);
+}
+
 }  // namespace
 
 void EndedGradients::check(const Window& window, Findings& found) {
@@ -26,12 +43,14 @@ void EndedGradients::check(const Window& window, Findings& found) {
     Line& line = rank.lines[one.tensor];
     rank.goes_on |= line.is_of_before;
     ++line.rows;
+    line.step = window.now.step;
     if (line.last && one.seq > *line.last)
       line.longest = std::max(line.longest, one.seq - *line.last);
     line.last = std::max(line.last.value_or(0), one.seq);
     line.since = std::nullopt;
   }
   for (const auto& [rank, times] : measured) {
+    ranks_[rank].is_lossy = window.lossy.contains(rank);
     if (!window.lossy.contains(rank)) check_rank(window, rank, times, found);
   }
 }
@@ -93,15 +112,34 @@ void EndedGradients::check_rank(const Window& window, std::int32_t number, const
     if (!goes_on(tensor)) ended[*line.since].push_back(tensor);
   }
   for (auto& [step, tensors] : ended) {
-    Finding finding =
-        window.finding(Check::present, Stage::grad_reduced, number, std::move(tensors));
-    finding.step = step;
-    finding.certain = false;
-    finding.text =
-        "the gradient ends, and gradients of other tensors go on: these were frozen, or nothing "
-        "leads from them to the loss";
-    found.add(std::move(finding));
-    found.join_ranks(window.now.restart, step);
+    report(window.now.restart, step, number, std::move(tensors), found);
+  }
+}
+
+void EndedGradients::end(const std::vector<Tensor>& tensors, Findings& found) const {
+  using Name = std::pair<std::string, std::int32_t>;
+  const auto name_of = [&](std::size_t tensor) {
+    return Name(tensors[tensor].name, tensors[tensor].chunk);
+  };
+  std::set<Name> going_on;
+  std::map<std::pair<std::int64_t, std::int32_t>, std::vector<std::uint32_t>> ended;  // step, rank
+  for (const auto& [number, rank] : ranks_) {
+    std::uint64_t now = 0;
+    for (const Line& line : rank.lines) now = std::max(now, line.last.value_or(0));
+    for (std::size_t tensor = 0; tensor < rank.lines.size(); ++tensor) {
+      const Line& line = rank.lines[tensor];
+      if (!line.last) continue;
+      const bool is_away = now > *line.last + kTimes * line.longest;
+      if (!is_away) going_on.insert(name_of(tensor));
+      if (!is_away || line.rows < kRows || line.longest == 0 || line.since) continue;
+      if (!rank.is_lossy)
+        ended[{line.step + 1, number}].push_back(static_cast<std::uint32_t>(tensor));
+    }
+  }
+  for (auto& [place, all] : ended) {
+    std::erase_if(all, [&](std::uint32_t tensor) { return going_on.contains(name_of(tensor)); });
+    if (!all.empty())
+      report(restart_.value_or(0), place.first, place.second, std::move(all), found);
   }
 }
 

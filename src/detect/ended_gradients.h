@@ -15,12 +15,16 @@ namespace trainmon::detect {
 class EndedGradients {
  public:
   void check(const Window& window, Findings& found);
+  // After the last step: an optimizer that took more steps than others may have ended before them,
+  // though no step lacks it.
+  void end(const std::vector<Tensor>& tensors, Findings& found) const;
 
  private:
   // Of a tensor on one rank. Optimizers may take different numbers of steps, and an expert may have
   // a gradient now and then. So times are those of the rank's rows (seq).
   struct Line {
     std::int64_t rows = 0;
+    std::int64_t step = 0;                   // of the last row
     std::optional<std::uint64_t> last = {};  // of the last row; at first that of the start
     std::uint64_t longest = 0;               // between two rows
     std::optional<std::int64_t> since = {};  // the step that first lacked a row
@@ -29,6 +33,7 @@ class EndedGradients {
   };
   struct Rank {
     std::vector<Line> lines;  // by tensor
+    bool is_lossy = false;    // some rows were lost
     bool goes_on = true;      // this start has a row of a tensor of the start before
   };
   // Of a step of a rank: the last row of each optimizer.

@@ -62,6 +62,12 @@ void Engine::take(StepEvidence&& evidence) {
   forget_edits(*before_);
 }
 
+Findings Engine::findings_at_end() const {
+  Findings all = findings_;
+  ended_gradients_.end(tensors_, all);
+  return all;
+}
+
 // Somebody may have started again with another loop: what held says nothing of it.
 void Engine::forget_start(const StepEvidence& first) {
   resumed_weights_.forget();

@@ -76,6 +76,8 @@ class Engine {
   // The next step is not held against the one before: something between them may be lost.
   void forget_step() { before_.reset(); }
 
+  // With what the end of the record tells. More steps may follow.
+  Findings findings_at_end() const;
   const Findings& findings() const { return findings_; }
   // What was found since the last call; findings() has nothing of it any more.
   std::vector<Finding> take_findings() { return findings_.take(); }

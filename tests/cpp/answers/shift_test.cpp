@@ -59,7 +59,7 @@ TEST(Shift, ThatIsSoonLearnedIsFoundByFewValues) {
   for (unsigned seed = 0; seed < 50; ++seed) {
     const auto line = [&](double step) {
       const double since = step - static_cast<double>(kFault);
-      return falling(step) + (since >= 0.0 ? 0.6 * std::exp(-since / 6.0) : 0.0);
+      return falling(step) + (since >= 0.0 ? 0.8 * std::exp(-since / 6.0) : 0.0);
     };
     const std::optional<Shift> found = shift(values_of(seed, 0.06, line), kShort);
     ASSERT_TRUE(found) << seed;

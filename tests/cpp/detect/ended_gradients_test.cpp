@@ -126,6 +126,24 @@ TEST_F(GradientsThatEnd, AreNotThoseOfAnOptimizerWithFewerSteps) {
     if (i < kSteps / kTimes) evidence.add(gradient(0, 2, kTimes * time + 2));
     engine.take(std::move(evidence));
   }
+  EXPECT_TRUE(engine.findings_at_end().all().empty());
+}
+
+// The other way round: the first optimizer ends after 60 of its steps, and the second goes on.
+TEST_F(GradientsThatEnd, AreThoseOfAnOptimizerWithMoreSteps) {
+  constexpr std::int64_t kSteps = 60, kOthers = 40, kTimes = 5;
+  for (std::int64_t i = 0; i < kSteps; ++i) {
+    StepEvidence evidence(0, i);
+    const auto time = static_cast<std::uint64_t>(3 * i + 1);
+    for (const std::uint32_t tensor : {0U, 1U}) evidence.add(gradient(0, tensor, time + tensor));
+    if (i < kOthers) evidence.add(gradient(0, 2, kTimes * time + 2));
+    engine.take(std::move(evidence));
+  }
+  EXPECT_TRUE(found().empty());
+  const Findings all = engine.findings_at_end();
+  ASSERT_EQ(all.all().size(), 1U);
+  EXPECT_EQ(all.all()[0].step, kSteps);
+  EXPECT_EQ(all.all()[0].tensors, (std::vector<std::uint32_t>{0, 1}));
   EXPECT_TRUE(found().empty());
 }
 
