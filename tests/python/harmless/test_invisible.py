@@ -220,3 +220,28 @@ def test_a_watched_model_is_freed(tmp_path):
     del model, optimizer
     gc.collect()
     assert [end() for end in ends] == [None, None]
+
+
+@pytest.mark.skipif(
+    not torch.distributed.is_available(), reason="a torch without torch.distributed"
+)
+def test_a_model_is_freed_whose_monitor_nobody_stopped(tmp_path, capfd):
+    """What took the place of functions of torch.distributed stays, and passes calls on."""
+    model, optimizer = training("tied")
+    monitor = trainmon.watch(model, optimizer, kinds="all", out=str(tmp_path / "run"), every=1)
+    train_step(model, optimizer, "tied")
+    ends = weakref.ref(model), weakref.ref(optimizer)
+    del model, optimizer, monitor
+    gc.collect()
+    assert [end() for end in ends] == [None, None]
+    capfd.readouterr()
+    torch.distributed.init_process_group(
+        "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
+    )
+    try:
+        one = torch.ones(3)
+        torch.distributed.all_reduce(one)
+        assert one.tolist() == [1.0, 1.0, 1.0]
+    finally:
+        torch.distributed.destroy_process_group()
+    assert "trainmon" not in capfd.readouterr().err

@@ -54,7 +54,8 @@ class Collectives(Replacements):
 
     def __init__(self, adapter, part, *, inputs: bool, callers: list[str], log_only: bool = False):
         super().__init__()
-        self.adapter, self.part = adapter, part
+        # What takes the place of a function lives as long as torch does. A model that is dropped does not.
+        self.adapter, self.part = weakref.proxy(adapter), part
         self.inputs, self.log_only = inputs, log_only
         self.callers = compiled(callers)
         self.lock = threading.RLock()
@@ -281,6 +282,8 @@ class Collectives(Replacements):
         self.adapter.coverage.not_covered(f"what {name} gave {how}", why)
 
     def failed(self, error: Exception) -> None:
+        if isinstance(error, ReferenceError):  # the adapter is gone, with its model
+            self.on = False
         if self.on:
             self.part.failed(error)
 
