@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <set>
 #include <string>
-#include <utility>
+#include <tuple>
 
 namespace trainmon::detect {
 namespace {
@@ -12,26 +12,9 @@ namespace {
 constexpr std::int64_t kRows = 10;  // so many tell how long one is away
 constexpr std::uint64_t kTimes = 3;
 
-void report(std::int32_t restart, std::int64_t step, std::int32_t rank,
-            std::vector<std::uint32_t> tensors, Findings& found) {
-  Finding one;
-  one.restart = restart;
-  one.step = step;
-  one.check = Check::present;
-  one.stage = Stage::grad_reduced;
-  one.ranks = {rank};
-  one.tensors = std::move(tensors);
-  one.certain = false;
-  one.text =
-      "the gradient ends, and gradients of other tensors go on: these were frozen, or nothing "
-      "leads from them to the loss";
-  found.add(std::move(one));
-  found.join_ranks(restart, step);
-}
-
 }  // namespace
 
-void EndedGradients::check(const Window& window, Findings& found) {
+void EndedGradients::check(const Window& window) {
   if (restart_ != window.now.restart) begin_start(window);
   std::map<std::int32_t, Times> measured;  // by rank
   for (const Observation& one : window.now.all()) {
@@ -42,16 +25,18 @@ void EndedGradients::check(const Window& window, Findings& found) {
     rank.lines.resize(window.tensors.size());
     Line& line = rank.lines[one.tensor];
     rank.goes_on |= line.is_of_before;
+    if (line.last && one.seq > *line.last) {
+      line.longest = std::max(line.longest, one.seq - *line.last);
+    }
     ++line.rows;
     line.step = window.now.step;
-    if (line.last && one.seq > *line.last)
-      line.longest = std::max(line.longest, one.seq - *line.last);
     line.last = std::max(line.last.value_or(0), one.seq);
     line.since = std::nullopt;
+    line.is_away = line.is_announced = false;
   }
   for (const auto& [rank, times] : measured) {
     ranks_[rank].is_lossy = window.lossy.contains(rank);
-    if (!window.lossy.contains(rank)) check_rank(window, rank, times, found);
+    check_rank(window, rank, times);
   }
 }
 
@@ -63,14 +48,14 @@ void EndedGradients::begin_start(const Window& window) {
   for (auto& [number, rank] : ranks_) {
     rank.goes_on = false;
     for (Line& line : rank.lines) {
-      line.last = line.since = std::nullopt;
+      line.last = std::nullopt;
+      if (!line.is_away) line.since = std::nullopt;
       line.is_of_before = line.rows > 0;
     }
   }
 }
 
-void EndedGradients::check_rank(const Window& window, std::int32_t number, const Times& times,
-                                Findings& found) {
+void EndedGradients::check_rank(const Window& window, std::int32_t number, const Times& times) {
   Rank& rank = ranks_[number];
   const auto edits = window.edits.find(number);
   const auto is_announced = [&](std::uint64_t from, std::uint64_t to) {
@@ -84,62 +69,59 @@ void EndedGradients::check_rank(const Window& window, std::int32_t number, const
     const auto earliest = std::ranges::min_element(times, {}, &Times::value_type::second);
     return own != times.end() ? own->second : earliest->second;
   };
-  // What is known by another optimizer, or by another rank, goes on.
-  std::set<std::pair<std::string, std::int32_t>> names;
-  const auto goes_on = [&](std::uint32_t tensor) {
-    if (names.empty()) {
-      for (const Observation& one : window.now.all()) {
-        const Tensor& of = window.tensors[one.tensor];
-        if (one.quantity == Quantity::grad_reduced) names.insert({of.name, of.chunk});
-      }
-    }
-    return names.contains({window.tensors[tensor].name, window.tensors[tensor].chunk});
-  };
-  std::map<std::int64_t, std::vector<std::uint32_t>> ended;  // by the step that first lacked them
   for (std::uint32_t tensor = 0; tensor < rank.lines.size(); ++tensor) {
     Line& line = rank.lines[tensor];
-    if (line.rows < kRows || line.longest == 0 || line.is_said) continue;
+    if (line.rows < kRows || line.longest == 0 || line.is_away) continue;
     if (window.now.find(tensor, Quantity::grad_reduced, number) != nullptr) continue;
     const std::uint64_t now = time_of(tensor);
     if (!line.since && now >= line.last.value_or(0)) {
-      line.since = window.now.step;
-      line.is_said = is_announced(line.last.value_or(0), now);
+      line.since = {window.now.restart, window.now.step};
+      line.is_announced = is_announced(line.last.value_or(0), now);
       if (!line.last) line.last = now;
     }
-    const bool is_away = line.since && now > *line.last + kTimes * line.longest;
-    if (!is_away || line.is_said || !rank.goes_on) continue;
-    line.is_said = true;
-    if (!goes_on(tensor)) ended[*line.since].push_back(tensor);
-  }
-  for (auto& [step, tensors] : ended) {
-    report(window.now.restart, step, number, std::move(tensors), found);
+    line.is_away = line.since && now > *line.last + kTimes * line.longest && rank.goes_on;
   }
 }
 
+// An optimizer that took more steps than others may have ended before them, though no step lacks
+// its tensors. What another rank or another optimizer has goes on.
 void EndedGradients::end(const std::vector<Tensor>& tensors, Findings& found) const {
   using Name = std::pair<std::string, std::int32_t>;
   const auto name_of = [&](std::size_t tensor) {
     return Name(tensors[tensor].name, tensors[tensor].chunk);
   };
   std::set<Name> going_on;
-  std::map<std::pair<std::int64_t, std::int32_t>, std::vector<std::uint32_t>> ended;  // step, rank
+  std::map<std::pair<Place, std::int32_t>, std::vector<std::uint32_t>> ended;  // by step, rank
   for (const auto& [number, rank] : ranks_) {
     std::uint64_t now = 0;
     for (const Line& line : rank.lines) now = std::max(now, line.last.value_or(0));
     for (std::size_t tensor = 0; tensor < rank.lines.size(); ++tensor) {
       const Line& line = rank.lines[tensor];
-      if (!line.last) continue;
-      const bool is_away = now > *line.last + kTimes * line.longest;
-      if (!is_away) going_on.insert(name_of(tensor));
-      if (!is_away || line.rows < kRows || line.longest == 0 || line.since) continue;
-      if (!rank.is_lossy)
-        ended[{line.step + 1, number}].push_back(static_cast<std::uint32_t>(tensor));
+      const bool ends_earlier = line.last && !line.since && line.rows >= kRows &&
+                                line.longest > 0 && now > *line.last + kTimes * line.longest;
+      if (!line.is_away && !ends_earlier) {
+        if (line.rows > 0) going_on.insert(name_of(tensor));
+      } else if (!rank.is_lossy && !line.is_announced) {
+        const Place since = line.since.value_or(Place(restart_.value_or(0), line.step + 1));
+        ended[{since, number}].push_back(static_cast<std::uint32_t>(tensor));
+      }
     }
   }
   for (auto& [place, all] : ended) {
     std::erase_if(all, [&](std::uint32_t tensor) { return going_on.contains(name_of(tensor)); });
-    if (!all.empty())
-      report(restart_.value_or(0), place.first, place.second, std::move(all), found);
+    if (all.empty()) continue;
+    Finding one;
+    std::tie(one.restart, one.step) = place.first;
+    one.check = Check::present;
+    one.stage = Stage::grad_reduced;
+    one.ranks = {place.second};
+    one.tensors = std::move(all);
+    one.certain = false;
+    one.text =
+        "the gradient ends, and gradients of other tensors go on: these were frozen, or nothing "
+        "leads from them to the loss";
+    found.add(std::move(one));
+    found.join_ranks(place.first.first, place.first.second);
   }
 }
 

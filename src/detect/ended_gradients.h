@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "detect/checks.h"
@@ -11,15 +12,15 @@
 namespace trainmon::detect {
 
 // A tensor that was frozen, or from which nothing leads to the loss any more, has no row. Never
-// certain, for a program may mean it. A start goes on with what the one before had. Says each once.
+// certain, for a program may mean it. A start goes on with what the one before had.
 class EndedGradients {
  public:
-  void check(const Window& window, Findings& found);
-  // After the last step: an optimizer that took more steps than others may have ended before them,
-  // though no step lacks it.
+  void check(const Window& window);
+  // What has no gradient when the record ends. One that came back was frozen for a while.
   void end(const std::vector<Tensor>& tensors, Findings& found) const;
 
  private:
+  using Place = std::pair<std::int32_t, std::int64_t>;  // restart, step
   // Of a tensor on one rank. Optimizers may take different numbers of steps, and an expert may have
   // a gradient now and then. So times are those of the rank's rows (seq).
   struct Line {
@@ -27,9 +28,10 @@ class EndedGradients {
     std::int64_t step = 0;                   // of the last row
     std::optional<std::uint64_t> last = {};  // of the last row; at first that of the start
     std::uint64_t longest = 0;               // between two rows
-    std::optional<std::int64_t> since = {};  // the step that first lacked a row
+    std::optional<Place> since = {};         // the step that first lacked a row
+    bool is_away = false;                    // for longer than ever
+    bool is_announced = false;               // as an edit
     bool is_of_before = false;               // an earlier start had rows of it
-    bool is_said = false;                    // or announced as an edit
   };
   struct Rank {
     std::vector<Line> lines;  // by tensor
@@ -39,7 +41,7 @@ class EndedGradients {
   // Of a step of a rank: the last row of each optimizer.
   using Times = std::map<std::int32_t, std::uint64_t>;
   void begin_start(const Window& window);
-  void check_rank(const Window& window, std::int32_t number, const Times& times, Findings& found);
+  void check_rank(const Window& window, std::int32_t number, const Times& times);
 
   std::map<std::int32_t, Rank> ranks_;
   std::vector<std::int32_t> numbers_;  // of ranks of the start

@@ -35,7 +35,7 @@ void Engine::take(StepEvidence&& evidence) {
   jumps_.check(window, findings_);
   learning_rates_.check(window, findings_);
   check_present(window, findings_);
-  ended_gradients_.check(window, findings_);
+  ended_gradients_.check(window);
   gaps_.check(window, findings_);
   own_changes_.check(window, findings_);
   backwards_.check(window, findings_);
