@@ -114,7 +114,7 @@ void LeftLines::add(const RowPlace& row, std::uint32_t series, double value,
 // thawed the norm is another one.
 void LeftLines::Gradients::close() {
   if (rows > 0 && std::isfinite(sum_sq) && last.fate != Fate::skipped) {
-    if (rows != rows_before && !search.found()) search = ShiftSearch();
+    if (rows != rows_before && !search.found()) search = ShiftSearch(kOfGradients);
     rows_before = rows;
     search.add(last, std::sqrt(sum_sq));
   }

@@ -98,7 +98,7 @@ class LeftLines {
     std::size_t rows = 0;
     std::size_t rows_before = 0;  // of the step before
     std::uint32_t series = 0;
-    ShiftSearch search{};
+    ShiftSearch search{kOfGradients};
     void close();
   };
   void note(std::uint32_t tensor, const ClosedRow<RowPlace>& one);

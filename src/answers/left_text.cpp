@@ -18,6 +18,16 @@ std::string whose_text(const std::vector<int>& ranks) {
   return (ranks.size() == 1 ? "rank " : "ranks ") + ranks_text(ranks);
 }
 
+// The norm of all gradients is that of one optimizer.
+std::string of_all_text(const Diagnosis& diagnosis, const Series& series) {
+  const auto is_other = [&](const detect::Tensor& one) {
+    return one.optimizer != series.optimizer;
+  };
+  const bool has_others = std::ranges::any_of(diagnosis.tensors, is_other);
+  return std::string(kAllTensors) +
+         (has_others ? " of optimizer " + std::to_string(series.optimizer) : "");
+}
+
 }  // namespace
 
 std::string place_text(const Diagnosis& diagnosis, const LeftStep& left) {
@@ -30,7 +40,8 @@ std::string place_text(const Diagnosis& diagnosis, const LeftStep& left) {
   }
   return "step " + std::to_string(left.row.step) + start + ", " + whose_text(left.ranks) + ", " +
          printable(left.series.kind) + " " +
-         (left.series.element == kAllTensors ? left.series.element : detect::tensor_text(tensor));
+         (left.series.element == kAllTensors ? of_all_text(diagnosis, left.series)
+                                             : detect::tensor_text(tensor));
 }
 
 namespace {
@@ -93,8 +104,9 @@ std::string next_command(const LeftHistory& left, const std::filesystem::path& r
   }
   if (left.series.element == kAllTensors) {
     return query("SELECT step, sqrt(sum(norm * norm)) AS norm FROM rows WHERE kind = '" +
-                 left.series.kind + "' AND rank = " + std::to_string(left.row.rank) + " AND " +
-                 steps + " GROUP BY step");
+                 left.series.kind + "' AND rank = " + std::to_string(left.row.rank) +
+                 " AND optimizer = " + std::to_string(left.series.optimizer) + " AND " + steps +
+                 " GROUP BY step");
   }
   const std::string& name = left.series.name;
   const std::string command = "trainmon show " + shell_word(run.native()) + " --kind " +
