@@ -148,7 +148,7 @@ def test_a_value_that_left_its_history_is_amber(browser, tmp_path, factor, steps
     if is_told:
         assert "grad_reduced on rank 0, step 70" in text and text.endswith("4.weight")
         assert ("It stays away." in text) == (steps > 8)
-        assert ("Logged loss left its history, too: " in text) == (steps > 8)
+        assert "Logged loss left its history, too: " in text
         page.evaluate("document.querySelector('#left_history button').click()")
         assert page.text("#history h2").startswith("History: 4.weight, grad_reduced")
         page.press("l")
