@@ -37,7 +37,11 @@ LeftLines::Left left_of(const Shift& shift) {
 
 namespace {
 
-using Losses = std::vector<const ReadScalar*>;  // of one name and rank, finite
+using Losses = std::vector<const ReadScalar*>;  // of one name and rank, finite, ascending
+
+std::pair<std::int32_t, std::int64_t> step_of(const ReadScalar* one) {
+  return {one->restart, one->step};
+}
 
 // One below 0 has no size.
 std::optional<LeftLines::Left> left_of(const Series& series, const Losses& values) {
@@ -67,9 +71,9 @@ std::optional<LeftLines::Left> left_with(const Losses& values, const LeftLines::
                                          double by) {
   constexpr std::size_t kAfter = kShort.after, kBefore = ShiftSearch::kBefore;
   constexpr double kErrors = 3.0;
-  const auto at = std::ranges::find_if(values, [&](const ReadScalar* one) {
-    return one->step == found.row.row.step && one->restart == found.row.row.restart;
-  });
+  const std::pair step(found.row.row.restart, found.row.row.step);
+  const auto at = std::ranges::lower_bound(values, step, {}, step_of);
+  if (at == values.end() || step_of(*at) != step) return std::nullopt;
   const auto place = static_cast<std::size_t>(at - values.begin());
   if (place < kBefore || place + kAfter > values.size()) return std::nullopt;
   History history;
@@ -103,27 +107,28 @@ std::vector<LeftLossLines> left_losses(const std::vector<ReadScalar>& scalars) {
     if (is_loss(one.name) && std::isfinite(one.value)) losses[one.name][one.rank].push_back(&one);
   }
   std::vector<LeftLossLines> all;
-  for (const auto& [name, ranks] : losses) {
+  for (auto& [name, ranks] : losses) {
     Series series;
     series.kind = kLogged;
     series.name = name;
     LeftLossLines found = {name, {}};
-    for (const auto& [rank, values] : ranks) {
-      if (const auto left = left_of(series, values)) found.lines.push_back(*left);
+    std::map<std::pair<std::int32_t, std::int64_t>, LeftLines::Left> steps;  // the first of each
+    std::set<std::tuple<int, std::int32_t, std::int64_t>> known;             // rank, restart, step
+    for (auto& [rank, values] : ranks) {
+      std::ranges::stable_sort(values, {}, step_of);
+      const std::optional<LeftLines::Left> left = left_of(series, values);
+      if (!left) continue;
+      const RowPlace& row = left->row.row;
+      steps.try_emplace({row.restart, row.step}, *left);
+      known.insert({rank, row.restart, row.step});
+      found.lines.push_back(*left);
     }
-    std::set<std::tuple<int, std::int32_t, std::int64_t>> known;  // rank, restart, step
-    const auto place = [](const LeftLines::Left& one) {
-      return std::tuple(one.row.row.rank, one.row.row.restart, one.row.row.step);
-    };
-    for (const LeftLines::Left& one : found.lines) known.insert(place(one));
-    const std::vector<LeftLines::Left> own = found.lines;
-    for (const LeftLines::Left& one : own) {
+    for (const auto& [step, one] : steps) {
+      const double by = std::log(one.row.value / one.row.usual);
+      const double mean = one.means > 0 ? std::copysign(std::log(one.apart), by) : by;
       for (const auto& [rank, values] : ranks) {
-        if (known.contains({rank, one.row.row.restart, one.row.row.step})) continue;
-        const double by = std::log(one.row.value / one.row.usual);
-        const double mean = one.means > 0 ? std::copysign(std::log(one.apart), by) : by;
-        const auto left = left_with(values, one, mean);
-        if (left && known.insert(place(*left)).second) found.lines.push_back(*left);
+        if (known.contains({rank, step.first, step.second})) continue;
+        if (const auto left = left_with(values, one, mean)) found.lines.push_back(*left);
       }
     }
     if (!found.lines.empty()) all.push_back(std::move(found));

@@ -39,7 +39,7 @@ void InputLimits::check(const Window& window, Findings& found) {
       known.of_start = known.of_start == 0 || known.count == one.count ? known.of_start + 1 : -1;
     }
     known.calls = known.count == one.count ? known.calls + 1 : 1;
-    if (known.count != one.count) known.smallest = known.largest = {};
+    if (known.count != one.count) known.smallest.same = known.largest.same = 0;
     known.count = one.count;
     if (known.of_start == kCallsOfStart && known.before >= 0.0 && known.before != one.count &&
         !known.is_said) {
