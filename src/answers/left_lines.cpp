@@ -52,10 +52,7 @@ LeftLines::Recent::Gap LeftLines::Recent::gap() const {
 float LeftLines::Recent::gap_of_means() const {
   if (count < kRows || places[0].restart == places[1].restart) return 0.0F;
   const auto moments = [](std::span<const float> logs) {
-    double mean = 0.0, m2 = 0.0;
-    for (const float log : logs) mean += log / static_cast<double>(logs.size());
-    for (const float log : logs) m2 += (log - mean) * (log - mean);
-    return std::pair(mean, m2 / static_cast<double>(logs.size() - 1));
+    return log_moments(logs, [](float log) { return static_cast<double>(log); });
   };
   const std::span all(logs);
   const auto [before, variance_before] = moments(all.first(History::kMost));

@@ -26,23 +26,15 @@ void ShiftSearch::add(const RowPlace& place, double value) {
 }
 
 void ShiftSearch::look() {
-  struct Moments {
-    double mean = 0.0;
-    double variance = 0.0;
-  };
   const auto moments = [](std::span<const Value> values) {
-    const auto count = static_cast<double>(values.size());
-    double mean = 0.0, m2 = 0.0;
-    for (const Value& one : values) mean += one.log / count;
-    for (const Value& one : values) m2 += (one.log - mean) * (one.log - mean);
-    return Moments{mean, m2 / (count - 1.0)};
+    return log_moments(values, [](const Value& one) { return one.log; });
   };
   const auto push = [](auto& ring, double value) {
     std::move(ring.begin() + 1, ring.end(), ring.begin());
     ring.back() = value;
   };
   const auto all = std::span<const Value>(last_).last(kBefore + rule_.after);
-  const Moments before = moments(all.first(kBefore)), after = moments(all.last(rule_.after));
+  const LogMoments before = moments(all.first(kBefore)), after = moments(all.last(rule_.after));
   const double apart = after.mean - before.mean;
   const double variance = rule_.is_steady ? before.variance : after.variance;
   // Values that are all alike have an error of 0.

@@ -11,6 +11,20 @@
 
 namespace trainmon {
 
+// Of the logarithms of values, of two or more.
+struct LogMoments {
+  double mean = 0.0;
+  double variance = 0.0;
+};
+template <typename Values, typename Log>
+LogMoments log_moments(const Values& values, const Log& log) {
+  const auto count = static_cast<double>(values.size());
+  double mean = 0.0, m2 = 0.0;
+  for (const auto& one : values) mean += log(one) / count;
+  for (const auto& one : values) m2 += (log(one) - mean) * (log(one) - mean);
+  return {mean, m2 / (count - 1.0)};
+}
+
 struct Shift {
   Unusual<RowPlace> row;  // the first behind it
   double apart =
@@ -41,7 +55,6 @@ class ShiftSearch {
   // A line is young for so many rows: many change fast then.
   static constexpr std::size_t kYoung = 64;
 
-  ShiftSearch() : ShiftSearch(kLasting) {}
   explicit ShiftSearch(const ShiftRule& rule) : rule_(rule) {}
 
   // Finite. One that is not above 0 has no size: from it on nothing is looked for.

@@ -49,6 +49,7 @@ void EndedGradients::begin_start(const Window& window) {
     rank.goes_on = false;
     for (Line& line : rank.lines) {
       line.last = std::nullopt;
+      line.step = -1;
       if (!line.is_away) line.since = std::nullopt;
       line.is_of_before = line.rows > 0;
     }
@@ -72,7 +73,7 @@ void EndedGradients::check_rank(const Window& window, std::int32_t number, const
   for (std::uint32_t tensor = 0; tensor < rank.lines.size(); ++tensor) {
     Line& line = rank.lines[tensor];
     if (line.rows < kRows || line.longest == 0 || line.is_away) continue;
-    if (window.now.find(tensor, Quantity::grad_reduced, number) != nullptr) continue;
+    if (line.step == window.now.step) continue;
     const std::uint64_t now = time_of(tensor);
     if (!line.since && now >= line.last.value_or(0)) {
       line.since = {window.now.restart, window.now.step};

@@ -25,7 +25,7 @@ class EndedGradients {
   // a gradient now and then. So times are those of the rank's rows (seq).
   struct Line {
     std::int64_t rows = 0;
-    std::int64_t step = 0;                   // of the last row
+    std::int64_t step = -1;                  // of the last row of this start
     std::optional<std::uint64_t> last = {};  // of the last row; at first that of the start
     std::uint64_t longest = 0;               // between two rows
     std::optional<Place> since = {};         // the step that first lacked a row
