@@ -10,7 +10,7 @@ namespace trainmon::detect {
 namespace {
 
 constexpr std::int64_t kRows = 10;  // so many tell how long one is away
-constexpr std::uint64_t kTimes = 3;
+constexpr std::uint64_t kLongest = 3;
 
 }  // namespace
 
@@ -80,7 +80,7 @@ void EndedGradients::check_rank(const Window& window, std::int32_t number, const
       line.is_announced = is_announced(line.last.value_or(0), now);
       if (!line.last) line.last = now;
     }
-    line.is_away = line.since && now > *line.last + kTimes * line.longest && rank.goes_on;
+    line.is_away = line.since && now > *line.last + kLongest * line.longest && rank.goes_on;
   }
 }
 
@@ -99,7 +99,7 @@ void EndedGradients::end(const std::vector<Tensor>& tensors, Findings& found) co
     for (std::size_t tensor = 0; tensor < rank.lines.size(); ++tensor) {
       const Line& line = rank.lines[tensor];
       const bool ends_earlier = line.last && !line.since && line.rows >= kRows &&
-                                line.longest > 0 && now > *line.last + kTimes * line.longest;
+                                line.longest > 0 && now > *line.last + kLongest * line.longest;
       if (!line.is_away && !ends_earlier) {
         if (line.rows > 0) going_on.insert(name_of(tensor));
       } else if (!rank.is_lossy && !line.is_announced) {

@@ -12,7 +12,7 @@ namespace {
 // batches have by chance is missing in six in a row less than once in a million times.
 constexpr std::int64_t kSame = 48, kOthers = 6;
 constexpr std::int64_t kCalls = 8, kCallsOfStart = 3;  // with one number of elements
-constexpr std::size_t kArguments = 256;
+constexpr std::size_t kLimitPlaces = 256;
 
 }  // namespace
 
@@ -32,7 +32,7 @@ void InputLimits::check(const Window& window, Findings& found) {
   };
   for (const Input& one : window.now.inputs()) {
     const Place place(one.rank, one.chunk, one.element);
-    if (one.entropy || (!arguments_.contains(place) && arguments_.size() >= kArguments)) continue;
+    if (one.entropy || (!arguments_.contains(place) && arguments_.size() >= kLimitPlaces)) continue;
     Argument& known = arguments_[place];
     if (known.of_start == 0) known.first_step = window.now.step;
     if (known.of_start >= 0) {
