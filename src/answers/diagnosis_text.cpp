@@ -76,15 +76,26 @@ std::string check_text(const Finding& one) {
 
 std::string next_command(const Diagnosis& diagnosis, const std::filesystem::path& run) {
   std::string command = "trainmon show " + shell_word(run.native());
-  if (!diagnosis.verdict) return command;
-  const Finding& first = diagnosis.findings[*diagnosis.verdict];
+  if (diagnosis.findings.empty()) return "trainmon top " + shell_word(run.native());
+  const Finding& first = diagnosis.findings[diagnosis.verdict.value_or(0)];
+  const auto steps = [&](std::int64_t before, std::int64_t after) {
+    return " --steps " + std::to_string(std::max<std::int64_t>(0, first.step - before)) + ":" +
+           std::to_string(first.step + after);
+  };
   if (first.check == detect::Check::finite) return "trainmon first-bad " + shell_word(run.native());
+  if (first.check == detect::Check::config) command += " --declared";
+  if (first.check == detect::Check::input) {
+    // As many as tell what is usual, and what comes then.
+    command += " --kind input" +
+               (first.ranks.size() == 1 ? " --rank " + std::to_string(first.ranks.front()) : "") +
+               steps(8, 7);
+  } else {
+    command += steps(1, 0);
+  }
   if (first.tensors.size() == 1) {
     const std::string& name = diagnosis.tensors[first.tensors.front()].name;
     if (!name.empty()) command += " --name " + shell_word(name);
   }
-  command += " --steps " + std::to_string(std::max<std::int64_t>(0, first.step - 1)) + ":" +
-             std::to_string(first.step);
   if (first.restart < diagnosis.run.newest_restart) command += " --all-restarts";
   return command;
 }

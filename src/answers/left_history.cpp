@@ -34,14 +34,7 @@ bool can_tell(std::string_view kind, bool has_gradients) {
   return known->group != "attention" && known->group != "spectral" && known->group != "router";
 }
 
-// Rows of a piece, as much of them as histories need.
-struct RowAhead {
-  RowPlace place;
-  std::uint32_t series = 0;
-  double value = 0.0;
-  std::int64_t elements = 0;
-};
-using Ahead = std::vector<RowAhead>;
+using Ahead = std::vector<LineValue>;  // of the rows of a piece
 
 // "blocks.2.mlp.weight" without what it is of its module.
 std::vector<std::string> modules_of(std::string_view name) {
@@ -91,6 +84,16 @@ void LeftSteps::take(const LeftLines& rank) {
   for (const auto& [tensor, left] : rank.left()) {
     const Series& series = facts_.series[left.series];
     if (can_tell(series.kind, has_gradients)) take(left, left.series, series, steps_);
+  }
+  // A mean goes with a norm that left as far back.
+  for (const auto& [shift, number] : rank.shifts_of_means()) {
+    LeftLines::Left left = left_of(shift);
+    left.is_mean = true;
+    const auto known = rank.left().find(rank.tensors().of[number]);
+    const bool has_norm = known != rank.left().end() &&
+                          known->second.row.row.restart == left.row.row.restart &&
+                          known->second.row.row.step <= left.row.row.step;
+    if (!has_norm) take(left, number, facts_.series[number], steps_);
   }
   for (const auto& [shift, number] : rank.shifts()) {
     Series& series = norms_[{facts_.series[number].kind, facts_.series[number].optimizer}];
@@ -171,10 +174,11 @@ LeftStep LeftSteps::whole(const Step& step) {
   one.row = left.row.row;
   one.row.shape = nullptr;
   one.series = *series;
-  one.norm = left.row.value;
-  one.usual = left.row.usual;
+  one.is_mean = left.is_mean;
+  one.norm = left.is_mean ? std::log(left.row.value) : left.row.value;
+  one.usual = left.is_mean ? std::log(left.row.usual) : left.row.usual;
   one.score = left.row.score;
-  one.apart = left.apart;
+  one.apart = left.is_mean ? std::log(left.apart) : left.apart;
   one.means = left.means;
   one.begins = left.begins;
   one.lines = step.lines;
@@ -220,6 +224,8 @@ bool LeftSteps::has_reason(std::int64_t step, const Series& series) const {
   constexpr auto kBefore = static_cast<std::int64_t>(History::kMost);
   return std::ranges::any_of(diagnosis_.findings, [&](const detect::Finding& found) {
     if (found.step > step || found.step < step - kBefore) return false;
+    // Other inputs change many lines, which tell more than the inputs alone.
+    if (found.check == detect::Check::input && !found.certain) return false;
     return found.tensors.empty() || std::ranges::any_of(found.tensors, [&](std::uint32_t tensor) {
              const detect::Tensor& named = diagnosis_.tensors[tensor];
              return named.name == series.name && named.chunk == series.chunk;
@@ -245,10 +251,9 @@ std::optional<LeftHistory> left_history(const OpenedRun& run, ReadOptions option
     Ahead made;
     RunStream::Take take;
     take.row = [&](const ReadRow& row) {
-      const std::optional<double> value = history_value(row, series[row.series], Stat::norm);
-      if (value) made.push_back({row, row.series, *value, row.state.count});
+      if (const auto value = line_value(row, series[row.series])) made.push_back(*value);
     };
-    constexpr std::array kStats = {Stat::norm, Stat::count};
+    constexpr std::array kStats = {Stat::norm, Stat::count, Stat::mean};
     take.columns = columns_of(std::span<const Stat>(kStats));
     std::vector<Damage> said_before;
     stream.read(pieces[i], take, said_before);
@@ -257,9 +262,7 @@ std::optional<LeftHistory> left_history(const OpenedRun& run, ReadOptions option
   MadeAhead<Ahead> ahead(pieces.size(), threads_with_pieces(options.threads), read);
   for (std::size_t i = 0; const std::optional<Ahead> piece = ahead.next(); ++i) {
     if (i > 0 && pieces[i].rank != pieces[i - 1].rank) end_rank();
-    for (const RowAhead& row : *piece) {
-      lines.add(row.place, row.series, row.value, row.elements);
-    }
+    for (const LineValue& value : *piece) lines.add(value);
   }
   end_rank();
   return steps.found();

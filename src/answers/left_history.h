@@ -41,6 +41,7 @@ struct LeftStep {
   double usual = 0.0;       // the median of the norms before it; above 0
   double score = 0.0;       // finite
   double apart = 0.0;       // by this factor it stays away; 0: it is far behind
+  bool is_mean = false;     // of an input; norm, usual, apart are in units of its root mean square
   int means = 0;            // so many values have another mean than those before; 0: it does not
   bool begins = false;      // its start begins with this step
   std::size_t lines = 1;    // on any rank
@@ -55,7 +56,7 @@ struct LeftHistory : LeftStep {
 
 // The steps in which lines left their histories, over ranks. A finding of a step, or of the 16
 // steps before, may be why. Where one names its tensor, or none in particular, the line is left
-// out.
+// out. That inputs are unusual hides nothing.
 class LeftSteps {
  public:
   // `facts` and `diagnosis` outlive it. Takes the losses that log() was given.

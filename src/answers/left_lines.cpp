@@ -28,7 +28,11 @@ void LeftLines::Recent::add(const ClosedRow<RowPlace>& row) {
   std::move(logs.begin() + 1, logs.end(), logs.begin());
   std::move(places.begin() + 1, places.end(), places.begin());
   logs.back() = static_cast<float>(row.log);
-  places.back() = {row.row.step, row.row.restart, static_cast<float>(row.score),
+  places.back() = {row.row.step,
+                   row.row.seq,
+                   row.row.restart,
+                   row.row.accum,
+                   static_cast<float>(row.score),
                    static_cast<float>(row.before.middle())};
   count = std::min(count + 1, kRows);
 }
@@ -74,6 +78,10 @@ LeftLines::LeftLines(const std::vector<Series>& series)
     of.is_even = kind != kind::kParamOrigin && kind != kind::kUpdate && kind != kind::kParamUpdated;
     of.is_loss = kind == kLogged;
     of.is_input = kind == kind::kInput;
+    if (of.is_input && of.means == 0) {
+      means_.push_back({.series = static_cast<std::uint32_t>(i)});
+      of.means = static_cast<std::uint32_t>(means_.size());
+    }
     if (kind != kind::kGradReduced && kind != kind::kGradUnreduced) continue;
     const auto all = numbers.try_emplace({kind, series[i].optimizer}, gradients_.size()).first;
     if (all->second == gradients_.size())
@@ -82,27 +90,41 @@ LeftLines::LeftLines(const std::vector<Series>& series)
   }
 }
 
-void LeftLines::add(const RowPlace& row, std::uint32_t series, double value,
-                    std::int64_t elements) {
-  const std::uint32_t tensor = tensors().of[series];
-  histories_.add(series, row.step, value, row,
+std::optional<LineValue> line_value(const ReadRow& row, const Series& series) {
+  const std::optional<double> norm = history_value(row, series, Stat::norm);
+  if (!norm) return std::nullopt;
+  LineValue value = {row, row.series, *norm, row.state.count, 0.0};
+  if (series.kind == kind::kInput && std::isfinite(*norm) && *norm > 0.0) {
+    const auto count = static_cast<double>(row.state.count);
+    value.mean = derive(Stat::mean, row.state) * std::sqrt(count) / *norm;
+  }
+  return value;
+}
+
+void LeftLines::add(const LineValue& value) {
+  const RowPlace& row = value.place;
+  const std::uint32_t tensor = tensors().of[value.series];
+  histories_.add(value.series, row.step, value.norm, row,
                  [&](const ClosedRow<RowPlace>& one) { note(tensor, one); });
+  if (of_[tensor].means != 0 && std::isfinite(value.norm) && std::isfinite(value.mean)) {
+    means_[of_[tensor].means - 1].search.add(row, std::exp(value.mean));
+  }
   if (of_[tensor].gradients != 0) {
     Gradients& all = gradients_[of_[tensor].gradients - 1];
     if (all.last.step != row.step || all.last.restart != row.restart) all.close();
     all.last = row;
-    all.sum_sq += value * value;
+    all.sum_sq += value.norm * value.norm;
     ++all.rows;
   }
   Line& line = lines_[tensor];
-  if (line.elements >= 0 && line.elements != elements) {
+  if (line.elements >= 0 && line.elements != value.elements) {
     line.has_changed = true;
     line.steps = 0;
   } else if (line.step != row.step) {
     ++line.steps;
   }
-  line.series = series;
-  line.elements = elements;
+  line.series = value.series;
+  line.elements = value.elements;
   line.step = row.step;
   rank_ = row.rank;
 }
@@ -119,16 +141,30 @@ void LeftLines::Gradients::close() {
   rows = 0;
 }
 
-std::vector<std::pair<Shift, std::uint32_t>> LeftLines::shifts() const {
+namespace {
+
+template <typename Searched>
+std::vector<std::pair<Shift, std::uint32_t>> found_of(const std::vector<Searched>& searched) {
   std::vector<std::pair<Shift, std::uint32_t>> all;
-  for (const Gradients& one : gradients_) {
+  for (const Searched& one : searched) {
     if (one.search.found()) all.emplace_back(*one.search.found(), one.series);
   }
   return all;
 }
 
+}  // namespace
+
+std::vector<std::pair<Shift, std::uint32_t>> LeftLines::shifts() const {
+  return found_of(gradients_);
+}
+
+std::vector<std::pair<Shift, std::uint32_t>> LeftLines::shifts_of_means() const {
+  return found_of(means_);
+}
+
 void LeftLines::forget() {
   for (Gradients& one : gradients_) one = {.series = one.series};
+  for (Means& one : means_) one = {.series = one.series};
   std::ranges::fill(lines_, Line{});
   left_.clear();
 }
@@ -174,6 +210,8 @@ void LeftLines::note_gap(std::uint32_t tensor) {
   left.row.row.restart = place.restart;
   left.row.row.rank = rank_;
   left.row.row.step = place.step;
+  left.row.row.seq = place.seq;
+  left.row.row.accum = place.accum;
   left.series = line.series;
   left.apart = std::pow(10.0, std::max(gap, means));
   left.means = means > gap ? kStays : 0;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,17 @@
 #include "trainmon/read.h"
 
 namespace trainmon {
+
+// What a row adds to the histories of its line.
+struct LineValue {
+  RowPlace place = {};
+  std::uint32_t series = 0;
+  double norm = 0.0;  // history_value()
+  std::int64_t elements = 0;
+  double mean = 0.0;  // of a floating-point input, in units of its root mean square; others: 0
+};
+// nullopt where history_value() has none.
+std::optional<LineValue> line_value(const ReadRow& row, const Series& series);
 
 // The histories of the norm of one rank's lines, and which lines left their own. They are far
 // behind it, or they stay away. A copy goes on by itself. One thread.
@@ -25,8 +37,8 @@ class LeftLines {
   explicit LeftLines(const std::vector<Series>& series);
 
   const TensorNumbers& tensors() const { return histories_.tensors(); }
-  // A row in the order of the log: its value of history_value(), and how many elements it has.
-  void add(const RowPlace& row, std::uint32_t series, double value, std::int64_t elements);
+  // In the order of the log.
+  void add(const LineValue& value);
   // As RankHistories::end_rank(); what left stays until forget().
   template <typename Take>
   void end_rank(const Take& take) {
@@ -37,14 +49,17 @@ class LeftLines {
   struct Left {
     Unusual<RowPlace> row;
     std::uint32_t series = 0;
-    double apart = 0.0;   // the factor by which it stays away; 0: it is far behind
-    int means = 0;        // so many values have another mean than those before; 0: it is far
-    bool begins = false;  // with it its line begins in another start
+    double apart = 0.0;    // the factor by which it stays away; 0: it is far behind
+    int means = 0;         // so many values have another mean than those before; 0: it is far
+    bool begins = false;   // with it its line begins in another start
+    bool is_mean = false;  // what left is the mean of an input; `row` has values of exp(mean)
   };
   // By tensor, the first row of each.
   const std::map<std::uint32_t, Left>& left() const { return left_; }
   // Shifts of the norm of all gradients of one kind and optimizer, each with a series of those.
   std::vector<std::pair<Shift, std::uint32_t>> shifts() const;
+  // Of the means of inputs, by series.
+  std::vector<std::pair<Shift, std::uint32_t>> shifts_of_means() const;
   // Another rank begins.
   void forget();
 
@@ -54,7 +69,8 @@ class LeftLines {
     static constexpr std::size_t kRows = History::kMost + kStays;
     struct Place {
       std::int64_t step;
-      std::int32_t restart;
+      std::uint64_t seq;
+      std::int32_t restart, accum;
       float score, usual;
     };
     std::array<float, kRows> logs;         // log10 of their sizes
@@ -90,6 +106,7 @@ class LeftLines {
     bool is_loss = false;
     bool is_input = false;
     std::uint32_t gradients = 0;  // the place in gradients_, and 1; 0: it is none
+    std::uint32_t means = 0;      // likewise in means_
   };
   // All gradients of a step, of one kind and optimizer.
   struct Gradients {
@@ -101,6 +118,11 @@ class LeftLines {
     ShiftSearch search{kOfGradients};
     void close();
   };
+  // The mean of an input, which its norm may not show. It may be 0, so exp(mean) is looked at.
+  struct Means {
+    std::uint32_t series = 0;
+    ShiftSearch search{kOfMeans};
+  };
   void note(std::uint32_t tensor, const ClosedRow<RowPlace>& one);
   void note_gap(std::uint32_t tensor);
 
@@ -108,6 +130,7 @@ class LeftLines {
   std::vector<Line> lines_;  // by tensor, as of_
   std::vector<Of> of_;
   std::vector<Gradients> gradients_;
+  std::vector<Means> means_;
   std::map<std::uint32_t, Left> left_;
   std::int32_t rank_ = 0;
 };

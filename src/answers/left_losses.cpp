@@ -50,7 +50,7 @@ std::optional<LeftLines::Left> left_of(const Series& series, const Losses& value
   LeftLines line({series});
   ShiftSearch lasting(kLasting), brief(kShort);
   for (const ReadScalar* one : values) {
-    line.add(place_of(*one), 0, one->value, 1);
+    line.add({place_of(*one), 0, one->value, 1});
     lasting.add(place_of(*one), one->value);
     brief.add(place_of(*one), one->value);
   }

@@ -46,6 +46,8 @@ struct ShiftRule {
 inline constexpr ShiftRule kLasting = {8, 7.5, 1.05, 1.75, 0.0, false};
 // Gradients of sound trainings swing more than losses.
 inline constexpr ShiftRule kOfGradients = {8, 7.5, 1.05, 2.5, 0.0, false};
+// Nor does the mean of an input swing much, unless it follows what the model does.
+inline constexpr ShiftRule kOfMeans = {8, 7.5, 1.1, 2.5, 0.0, false};
 inline constexpr ShiftRule kShort = {4, 6.0, 1.15, 1.9, 1.2, true};
 
 // Is given the values of one line in the order of their steps. A copy goes on by itself.

@@ -157,12 +157,10 @@ void print_text(const Diagnosis& diagnosis, const std::string& run, const Contex
   }
   print_not_checked(diagnosis, run);
   if (context.quiet) return;
-  if (diagnosis.verdict) std::cerr << "next: " << next_command(diagnosis, run) << "\n";
-  if (diagnosis.left_history) {
-    std::cerr << "next: " << next_command(*diagnosis.left_history, run) << "\n";
-  } else if (!diagnosis.verdict) {
-    std::cerr << "next: trainmon top " << shell_word(run) << "\n";
-  }
+  std::cerr << "next: "
+            << (diagnosis.left_history ? next_command(*diagnosis.left_history, run)
+                                       : next_command(diagnosis, run))
+            << "\n";
 }
 
 struct DiagnoseArguments {

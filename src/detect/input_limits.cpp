@@ -1,7 +1,9 @@
 #include "detect/input_limits.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/text.h"
 
@@ -22,13 +24,17 @@ void InputLimits::check(const Window& window, Findings& found) {
   // More or fewer ranks share a batch in other parts.
   if (ranks_ != window.ranks) arguments_.clear();
   ranks_ = window.ranks;
-  const auto report = [&](const Input& one, std::int64_t step, std::string text) {
-    Finding finding = window.finding(Check::input, Stage::input, one.rank);
-    finding.step = step;
-    finding.certain = false;
-    finding.text = std::move(text);
-    found.add(std::move(finding));
-    found.join_ranks(window.now.restart, step);
+  struct Others {
+    std::vector<std::int32_t> ranks;
+    double least, largest;
+  };
+  std::map<std::pair<std::int64_t, std::string>, Others> changes;  // by step, what has changed
+  const auto report = [&](const Input& one, std::int64_t step, const std::string& text,
+                          double other) {
+    Others& others = changes.try_emplace({step, text}, Others{{}, other, other}).first->second;
+    if (others.ranks.empty() || others.ranks.back() != one.rank) others.ranks.push_back(one.rank);
+    others.least = std::min(others.least, other);
+    others.largest = std::max(others.largest, other);
   };
   for (const Input& one : window.now.inputs()) {
     const Place place(one.rank, one.chunk, one.element);
@@ -45,9 +51,9 @@ void InputLimits::check(const Window& window, Findings& found) {
         !known.is_said) {
       known.is_said = true;
       report(one, known.first_step,
-             "the model is given " + grouped(static_cast<std::int64_t>(one.count)) +
-                 " elements as " + printable(one.element) + ", and the start before gave " +
-                 grouped(static_cast<std::int64_t>(known.before)));
+             "the model is not given " + grouped(static_cast<std::int64_t>(known.before)) +
+                 " elements as " + printable(one.element) + " any more, as in the start before",
+             one.count);
     }
     if (!one.limits) continue;
     const auto [smallest, largest] = *one.limits;
@@ -56,12 +62,23 @@ void InputLimits::check(const Window& window, Findings& found) {
       report(one, of.since,
              std::string("the ") + which + " id in " + printable(one.element) + " is not " +
                  number_text(of.value, 6) + " any more, as in each of the " + grouped(of.same) +
-                 " calls before, but " + number_text(of.other, 6));
+                 " calls before",
+             of.other);
     };
     // Flags and masks.
     if (largest <= 1.0 && known.largest.value <= 1.0) continue;
     say(known.smallest, smallest, "smallest");
     say(known.largest, largest, "largest");
+  }
+  for (auto& [change, others] : changes) {
+    Finding finding = window.finding(Check::input, Stage::input, others.ranks.front());
+    finding.ranks = others.ranks;
+    std::ranges::sort(finding.ranks);
+    finding.step = change.first;
+    finding.certain = false;
+    finding.text = change.second + ", but " + number_text(others.least, 6);
+    if (others.least != others.largest) finding.text += " to " + number_text(others.largest, 6);
+    found.add(std::move(finding));
   }
 }
 

@@ -206,8 +206,8 @@ class RankRows {
     }
     note(kind, row.step);
     norms_.add(series.kind, row);
-    const std::optional<double> value = history_value(row, series, Stat::norm);
-    if (value) histories_.add(row, row.series, *value, row.state.count);
+    const std::optional<LineValue> value = line_value(row, series);
+    if (value) histories_.add(*value);
     if (place.line >= 0) rows_.add(place.line, row.step, cell_of(row));
   }
   // A step is new where it is later than all before it: rows of a rank mostly ascend.

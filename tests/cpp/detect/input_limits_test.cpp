@@ -95,7 +95,9 @@ TEST_F(Limits, SizesThatARestartChangesAreNoticed) {
   give(10, 127, 2, 96.0);
   EXPECT_TRUE(found().empty());
   give(10, 127, 10, 96.0);
-  expect_one(20, "the model is given 96 elements as input.0, and the start before gave 512");
+  expect_one(
+      20,
+      "the model is not given 512 elements as input.0 any more, as in the start before, but 96");
 }
 
 TEST_F(Limits, SizesThatDifferInAStartAreNone) {

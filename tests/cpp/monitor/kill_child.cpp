@@ -32,20 +32,24 @@ void observe(trainmon::Monitor& monitor, trainmon::SeriesId series, int number) 
 // Stands behind the sink that is tested, and so is flushed after it.
 class FlushReport final : public trainmon::Sink {
  public:
-  explicit FlushReport(int fd) : fd_(fd) {}
+  // A tensorboard sink keeps the rows of the first step until it ends: until then a checkpoint may
+  // change its number.
+  FlushReport(int fd, bool waits_for_step) : fd_(fd), waits_(waits_for_step) {}
   std::string_view name() const override { return "flush_report"; }
   void open(const trainmon::RunInfo&, const trainmon::SeriesTable&) override {}
   void write(const trainmon::RecordBatch& batch) override {
     rows_ += static_cast<std::uint64_t>(batch.row_count());
+    waits_ = waits_ && batch.outcomes.empty();
   }
   void flush() override {
-    const KillReport report{monotonic_ns(), 0, rows_};
+    const KillReport report{monotonic_ns(), 0, waits_ ? 0 : rows_};
     (void)!::write(fd_, &report, sizeof report);
   }
   void close() override {}
 
  private:
   const int fd_;
+  bool waits_;
   std::uint64_t rows_ = 0;
 };
 
@@ -70,7 +74,8 @@ int main(int argc, char** argv) {
   trainmon::install_sqlite_faults();
 #endif
   trainmon::MonitorParts parts;
-  parts.sinks.push_back(std::make_unique<FlushReport>(report_fd));
+  parts.sinks.push_back(
+      std::make_unique<FlushReport>(report_fd, config.sinks.front() == "tensorboard"));
   trainmon::Monitor monitor(config, trainmon::Identity{}, std::move(parts));
   monitor.add_optimizer(0);
 
