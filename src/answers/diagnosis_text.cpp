@@ -83,19 +83,17 @@ std::string next_command(const Diagnosis& diagnosis, const std::filesystem::path
            std::to_string(first.step + after);
   };
   if (first.check == detect::Check::finite) return "trainmon first-bad " + shell_word(run.native());
-  if (first.check == detect::Check::config) command += " --declared";
-  if (first.check == detect::Check::input) {
-    // As many as tell what is usual, and what comes then.
-    command += " --kind input" +
-               (first.ranks.size() == 1 ? " --rank " + std::to_string(first.ranks.front()) : "") +
-               steps(8, 7);
-  } else {
-    command += steps(1, 0);
-  }
   if (first.tensors.size() == 1) {
     const std::string& name = diagnosis.tensors[first.tensors.front()].name;
     if (!name.empty()) command += " --name " + shell_word(name);
   }
+  if (first.check == detect::Check::config) command += " --declared";
+  const bool is_input = first.check == detect::Check::input;
+  if (is_input) command += " --kind input";
+  if (is_input && first.ranks.size() == 1) {
+    command += " --rank " + std::to_string(first.ranks.front());
+  }
+  command += is_input ? steps(8, 7) : steps(1, 0);  // those that tell what is usual
   if (first.restart < diagnosis.run.newest_restart) command += " --all-restarts";
   return command;
 }

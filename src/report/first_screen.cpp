@@ -302,8 +302,8 @@ Json commands_json(const std::filesystem::path& run, const Diagnosis& diagnosis,
                    const ReadOptions& select) {
   const std::string word = shell_word(run.native());
   const std::string all = selection_words(select, false, false);
-  const std::string verdict = next_command(diagnosis, run);
   const bool has_verdict = diagnosis.verdict.has_value();
+  const std::string verdict = has_verdict ? next_command(diagnosis, run) : "trainmon show " + word;
   const bool has_name = verdict.find(" --name ") != std::string::npos;
   Json out;
   out["diagnose"] = "trainmon diagnose " + word + all;

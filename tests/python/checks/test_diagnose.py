@@ -179,10 +179,16 @@ def test_what_may_be_meant_is_noticed_and_no_verdict(runs):
         (one,) = answer["findings"]
         assert (one["check"], one["step"], one["certain"]) == (check, step, False), one
         assert one["ranks"] == [0, 1]
-        text = diagnosed(runs / name).stdout
+        done = diagnosed(runs / name)
+        text = done.stdout
         assert (
             text.startswith("nothing certainly wrong in ") and "noticed, and perhaps meant" in text
         )
+        # Where no line left its history, the command leads to what was noticed.
+        if not answer["left_history"]:
+            words = "--declared " if check == "config" else ""
+            steps = f"--steps {max(0, step - 1)}:{step}"
+            assert f"next: trainmon show {runs / name} {words}{steps}\n" in done.stderr
 
 
 def test_text_says_what_to_do_next(runs):

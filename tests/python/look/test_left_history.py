@@ -8,6 +8,7 @@ import shlex
 
 import numpy as np
 import pytest
+import torch
 
 import trainmon
 from test_report import command, report
@@ -313,6 +314,74 @@ def test_the_first_inputs_of_a_start_are_compared_with_those_before(tmp_path):
             said = command("diagnose", tmp_path / name).stdout
             assert "  step 70, where restart 1 begins, rank 0, input (root) input.0\n" in said
             assert "the mean of 8 values from here on is off that of the 16 before" in said
+
+
+def test_the_mean_of_an_input_may_shift_where_its_norm_does_not(tmp_path):
+    out = tmp_path / "run"
+    random = np.random.default_rng(3)
+    ranks = [WrittenRank(out, number, 2) for number in range(2)]
+    means = []
+    for step in range(STEPS):
+        for number, rank in enumerate(ranks):
+            shift = 0.5 if number == 1 and step >= BEGIN else 0.0
+            values = random.normal(size=300) + shift
+            values *= 20 / np.linalg.norm(values)
+            if number == 1:
+                means.append(values.mean() / np.sqrt(np.mean(values**2)))
+            rank.observe(values, "input", "", step, element="input.0")
+            rank.end_step()
+    for rank in ranks:
+        rank.stop()
+    left = trainmon.diagnose(out)["left_history"]
+    assert (left["step"], left["ranks"], left["kind"], left["measure"]) == (
+        BEGIN,
+        [1],
+        "input",
+        "mean",
+    )
+    after, before = means[BEGIN : BEGIN + 8], means[BEGIN - 16 : BEGIN]
+    assert (left["norm"], left["before"], left["apart"]) == pytest.approx(
+        (means[BEGIN], np.median(before), np.mean(after) - np.mean(before))
+    )
+    said = command("diagnose", out).stdout
+    assert f"  step {BEGIN}, rank 1, input (root) input.0\n  its mean over its root mean" in said
+    page, _ = report(out, tmp_path / "a.html", check=0)
+    assert page.report["diagnosis"]["left_history"] == left
+
+
+def test_of_several_lines_the_first_in_the_order_of_the_step_is_named(tmp_path):
+    rank, random = WrittenRank(tmp_path / "run"), noisy()
+    for step in range(STEPS):
+        # What is first in step 0 is last in all others.
+        for name in ("late", "middle", "first")[:: 1 if step == 0 else -1]:
+            far = 10 if step >= BEGIN and name != "middle" else 1
+            rank.observe(np.full(3, next(random) * far), "grad_reduced", name, step)
+        rank.end_step()
+    rank.stop()
+    left = trainmon.diagnose(tmp_path / "run")["left_history"]
+    assert (left["step"], left["name"], left["lines"]) == (BEGIN, "first", 2)
+    assert left["stays"]
+
+
+def test_inputs_that_are_noticed_hide_nothing(tmp_path):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Embedding(16, 4), torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+    mon = trainmon.watch(model, optimizer, checks=True, every=1, out=tmp_path / "run")
+    random = noisy()
+    for step in range(STEPS):
+        ids = torch.randint(2 if step >= BEGIN else 0, 16, (64,))
+        if step < BEGIN:
+            ids[0] = 0
+        model(ids).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        mon.log(loss=next(random) * (2 if step >= BEGIN else 1))
+    mon.stop()
+    found = trainmon.diagnose(tmp_path / "run")
+    assert [(one["step"], one["check"]) for one in found["findings"]] == [(BEGIN, "input")]
+    left = found["left_history"]
+    assert (left["step"], left["kind"], left["name"]) == (BEGIN, "logged", "loss")
 
 
 def test_the_rank_is_that_of_what_others_do_not_show(tmp_path):
