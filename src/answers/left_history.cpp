@@ -87,8 +87,7 @@ void LeftSteps::take(const LeftLines& rank) {
   }
   // A mean goes with a norm that left as far back.
   for (const auto& [shift, number] : rank.shifts_of_means()) {
-    LeftLines::Left left = left_of(shift);
-    left.is_mean = true;
+    const LeftLines::Left left = left_of(shift, 1.0);
     const auto known = rank.left().find(rank.tensors().of[number]);
     const bool has_norm = known != rank.left().end() &&
                           known->second.row.row.restart == left.row.row.restart &&
@@ -101,7 +100,7 @@ void LeftSteps::take(const LeftLines& rank) {
     series.optimizer = facts_.series[number].optimizer;
     series.replication = facts_.series[number].replication;
     series.element = kAllTensors;
-    take(left_of(shift), number, series, norm_steps_);
+    take(left_of(shift, 0.0), number, series, norm_steps_);
   }
 }
 
@@ -128,7 +127,8 @@ void LeftSteps::take(const LeftLines::Left& left, std::uint32_t number, const Se
     keep_common(step.module, modules);
   }
   Furthest& furthest = step.tensors[number];
-  const double far = std::abs(std::log(left.row.value / left.row.usual));
+  const double far =
+      left.unit > 0.0 ? left.apart : std::abs(std::log(left.row.value / left.row.usual));
   const bool is_furthest = furthest.ranks.empty() || far > furthest.far;
   if (is_furthest) {
     furthest.rank = row.rank;
@@ -174,11 +174,11 @@ LeftStep LeftSteps::whole(const Step& step) {
   one.row = left.row.row;
   one.row.shape = nullptr;
   one.series = *series;
-  one.is_mean = left.is_mean;
-  one.norm = left.is_mean ? std::log(left.row.value) : left.row.value;
-  one.usual = left.is_mean ? std::log(left.row.usual) : left.row.usual;
+  one.norm = left.row.value;
+  one.usual = left.row.usual;
   one.score = left.row.score;
-  one.apart = left.is_mean ? std::log(left.apart) : left.apart;
+  one.is_difference = left.unit > 0.0;
+  one.apart = one.is_difference ? left.apart * left.unit : left.apart;
   one.means = left.means;
   one.begins = left.begins;
   one.lines = step.lines;

@@ -35,17 +35,18 @@ inline constexpr std::string_view kAllTensors = "all tensors";
 // Lines that left their histories in one step of a start. Of the rank with the line that went
 // furthest the first is named.
 struct LeftStep {
-  RowPlace row;             // without its shape
-  Series series;            // its element may be kAllTensors
-  double norm = 0.0;        // of a logged loss (kLogged) its value
-  double usual = 0.0;       // the median of the norms before it; above 0
-  double score = 0.0;       // finite
-  double apart = 0.0;       // by this factor it stays away; 0: it is far behind
-  bool is_mean = false;     // of an input; norm, usual, apart are in units of its root mean square
-  int means = 0;            // so many values have another mean than those before; 0: it does not
-  bool begins = false;      // its start begins with this step
-  std::size_t lines = 1;    // on any rank
-  std::string module = {};  // which all of several are in, as "blocks.*.mlp"; empty: none
+  RowPlace row;                // without its shape
+  Series series;               // its element may be kAllTensors
+  double norm = 0.0;           // of a logged loss (kLogged) its value
+  double usual = 0.0;          // the median before it
+  double score = 0.0;          // finite
+  double apart = 0.0;          // by this factor it stays away; 0: it is far behind
+  bool is_difference = false;  // `apart` is none: the mean of an input over its root mean square,
+                               // a loss below 0
+  int means = 0;               // so many values have another mean than those before; 0: it does not
+  bool begins = false;         // its start begins with this step
+  std::size_t lines = 1;       // on any rank
+  std::string module = {};     // which all of several are in, as "blocks.*.mlp"; empty: none
   std::vector<int> ranks = {};        // on which as many lines left, or half as many; ascending
   std::optional<LeftLoss> loss = {};  // that left, too, where the row is another one
 };

@@ -56,7 +56,7 @@ LeftLines::Recent::Gap LeftLines::Recent::gap() const {
 float LeftLines::Recent::gap_of_means() const {
   if (count < kRows || places[0].restart == places[1].restart) return 0.0F;
   const auto moments = [](std::span<const float> logs) {
-    return log_moments(logs, [](float log) { return static_cast<double>(log); });
+    return moments_of(logs, [](float log) { return static_cast<double>(log); });
   };
   const std::span all(logs);
   const auto [before, variance_before] = moments(all.first(History::kMost));
@@ -106,8 +106,8 @@ void LeftLines::add(const LineValue& value) {
   const std::uint32_t tensor = tensors().of[value.series];
   histories_.add(value.series, row.step, value.norm, row,
                  [&](const ClosedRow<RowPlace>& one) { note(tensor, one); });
-  if (of_[tensor].means != 0 && std::isfinite(value.norm) && std::isfinite(value.mean)) {
-    means_[of_[tensor].means - 1].search.add(row, std::exp(value.mean));
+  if (of_[tensor].means != 0 && std::isfinite(value.norm)) {
+    means_[of_[tensor].means - 1].search.add(row, value.mean);
   }
   if (of_[tensor].gradients != 0) {
     Gradients& all = gradients_[of_[tensor].gradients - 1];
@@ -135,7 +135,7 @@ void LeftLines::Gradients::close() {
   if (rows > 0 && std::isfinite(sum_sq) && last.fate != Fate::skipped) {
     if (rows != rows_before && !search.found()) search = ShiftSearch(kOfGradients);
     rows_before = rows;
-    search.add(last, std::sqrt(sum_sq));
+    search.add(last, 0.5 * std::log(sum_sq));
   }
   sum_sq = 0.0;
   rows = 0;
@@ -179,7 +179,9 @@ void LeftLines::note(std::uint32_t tensor, const ClosedRow<RowPlace>& one) {
     return;
   }
   const bool is_young = line.rows <= ShiftSearch::kYoung;
-  if (one.score >= (is_young ? kYoungFarBehind : kFarBehind) &&
+  // One element that changes its sign is small for a while.
+  const bool is_sign = line.elements == 1 && !of_[tensor].is_loss && one.log < one.before.middle();
+  if (one.score >= (is_young ? kYoungFarBehind : kFarBehind) && !is_sign &&
       std::isfinite(one.before.middle()) && !left_.contains(tensor)) {
     Left left = {one.unusual(), line.series};
     left.begins = line.recent.count > 0 && line.recent.places.back().restart != one.row.restart;

@@ -49,10 +49,12 @@ class LeftLines {
   struct Left {
     Unusual<RowPlace> row;
     std::uint32_t series = 0;
-    double apart = 0.0;    // the factor by which it stays away; 0: it is far behind
-    int means = 0;         // so many values have another mean than those before; 0: it is far
-    bool begins = false;   // with it its line begins in another start
-    bool is_mean = false;  // what left is the mean of an input; `row` has values of exp(mean)
+    double apart = 0.0;   // the factor by which it stays away; 0: it is far behind
+    int means = 0;        // so many values have another mean than those before; 0: it is far
+    bool begins = false;  // with it its line begins in another start
+    // Where this is above 0, `apart` is a difference, in such units. The mean of an input has those
+    // of its root mean square, a loss below 0 those of its usual size.
+    double unit = 0.0;
   };
   // By tensor, the first row of each.
   const std::map<std::uint32_t, Left>& left() const { return left_; }
@@ -118,10 +120,10 @@ class LeftLines {
     ShiftSearch search{kOfGradients};
     void close();
   };
-  // The mean of an input, which its norm may not show. It may be 0, so exp(mean) is looked at.
+  // The mean of an input, which its norm may not show.
   struct Means {
     std::uint32_t series = 0;
-    ShiftSearch search{kOfMeans};
+    ShiftSearch search{kOfBothSigns};
   };
   void note(std::uint32_t tensor, const ClosedRow<RowPlace>& one);
   void note_gap(std::uint32_t tensor);

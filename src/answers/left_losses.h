@@ -18,6 +18,7 @@ struct LeftLossLines {
 // By name, those that left. Where one rank's did, those of other ranks are looked at in that step.
 std::vector<LeftLossLines> left_losses(const std::vector<ReadScalar>& scalars);
 
-LeftLines::Left left_of(const Shift& shift);
+// Of numbers that are values in this unit, or else, with 0, logarithms.
+LeftLines::Left left_of(const Shift& shift, double unit);
 
 }  // namespace trainmon

@@ -48,11 +48,11 @@ namespace {
 
 std::string size_text(const LeftStep& left) {
   std::string text = left.series.kind == kLogged ? "its value is "
-                     : left.is_mean              ? "its mean over its root mean square is "
+                     : left.is_difference        ? "its mean over its root mean square is "
                                                  : "its norm is ";
   if (left.ranks.size() > 1) text = "on rank " + std::to_string(left.row.rank) + " " + text;
   text += number_text(left.norm, 3) + ", the median before is " + number_text(left.usual, 3) + "; ";
-  if (left.is_mean) {
+  if (left.is_difference) {
     return text + "the mean of " + std::to_string(left.means) +
            " values from here on is off that of the 16 before by " + number_text(left.apart, 3);
   }

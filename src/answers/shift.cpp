@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <span>
 
 namespace trainmon {
@@ -11,14 +12,15 @@ namespace {
 // shifts has it between two neighbours, of which pairs are compared.
 constexpr std::size_t kNeighbours = 2;
 constexpr double kShare = 0.6;
+constexpr double kTen = std::numbers::ln10;  // a History has decimal logarithms
 
 }  // namespace
 
-void ShiftSearch::add(const RowPlace& place, double value) {
-  has_ended_ |= !(value > 0.0) || (found_ && since_ == rule_.after);
+void ShiftSearch::add(const RowPlace& place, double number) {
+  has_ended_ |= !std::isfinite(number) || (found_ && since_ == rule_.after);
   if (has_ended_) return;
   std::move(last_.begin() + 1, last_.end(), last_.begin());
-  last_.back() = {place, value, std::log(value)};
+  last_.back() = {place, number};
   last_.back().place.shape = nullptr;
   ++count_;
   if (found_) ++since_;
@@ -27,14 +29,14 @@ void ShiftSearch::add(const RowPlace& place, double value) {
 
 void ShiftSearch::look() {
   const auto moments = [](std::span<const Value> values) {
-    return log_moments(values, [](const Value& one) { return one.log; });
+    return moments_of(values, [](const Value& one) { return one.number; });
   };
   const auto push = [](auto& ring, double value) {
     std::move(ring.begin() + 1, ring.end(), ring.begin());
     ring.back() = value;
   };
   const auto all = std::span<const Value>(last_).last(kBefore + rule_.after);
-  const LogMoments before = moments(all.first(kBefore)), after = moments(all.last(rule_.after));
+  const Moments before = moments(all.first(kBefore)), after = moments(all.last(rule_.after));
   const double apart = after.mean - before.mean;
   const double variance = rule_.is_steady ? before.variance : after.variance;
   // Values that are all alike have an error of 0.
@@ -56,12 +58,13 @@ void ShiftSearch::look() {
   if (errors < rule_.unusual * most_before(errors_, rule_.after)) return;
   if (std::abs(jump) < rule_.jump * most_before(jumps_, kNeighbours)) return;
   History history;
-  for (const Value& one : all.first(kBefore)) history.add(std::log10(one.value));
+  for (const Value& one : all.first(kBefore)) history.add(one.number / kTen);
   const Value& first = all[kBefore];
-  found_ = {{history.score(std::log10(first.value)), history.usual(), first.place, first.value},
-            std::exp(std::abs(apart)),
-            rule_.after,
-            all[kBefore - 1].place.restart != first.place.restart};
+  found_ = {
+      {history.score(first.number / kTen), kTen * history.middle(), first.place, first.number},
+      std::abs(apart),
+      rule_.after,
+      all[kBefore - 1].place.restart != first.place.restart};
   most_ = errors;
   since_ = 0;
 }

@@ -1,5 +1,6 @@
-// Where a number of each step shifts for good, and by less than its history tells: a logged loss,
-// the norm of all gradients. docs/detection.md has the rule.
+// Where a number of each step shifts for good, and by less than its history tells. It is the
+// logarithm of a logged loss or of the norm of all gradients, or the mean of an input.
+// docs/detection.md has the rule.
 #pragma once
 
 #include <array>
@@ -11,34 +12,33 @@
 
 namespace trainmon {
 
-// Of the logarithms of values, of two or more.
-struct LogMoments {
+// Of two or more numbers.
+struct Moments {
   double mean = 0.0;
   double variance = 0.0;
 };
-template <typename Values, typename Log>
-LogMoments log_moments(const Values& values, const Log& log) {
+template <typename Values, typename Number>
+Moments moments_of(const Values& values, const Number& number) {
   const auto count = static_cast<double>(values.size());
   double mean = 0.0, m2 = 0.0;
-  for (const auto& one : values) mean += log(one) / count;
-  for (const auto& one : values) m2 += (log(one) - mean) * (log(one) - mean);
+  for (const auto& one : values) mean += number(one) / count;
+  for (const auto& one : values) m2 += (number(one) - mean) * (number(one) - mean);
   return {mean, m2 / (count - 1.0)};
 }
 
 struct Shift {
-  Unusual<RowPlace> row;  // the first behind it
-  double apart =
-      1.0;  // the factor, above 1, between the means of `after` values and of the 16 before
+  Unusual<RowPlace> row;  // the first behind it, with numbers as they were given
+  double apart = 0.0;     // between the means of `after` numbers and of the 16 before, above 0
   std::size_t after = 0;
   bool begins = false;  // its start begins with the row
 };
 
-// By which values a shift is told. A training may learn fast what has changed: then few values are
-// far off, and they must be farther.
+// By which numbers a shift is told. A training may learn fast what has changed: then few are far
+// off, and they must be farther.
 struct ShiftRule {
-  std::size_t after;  // values
+  std::size_t after;  // numbers
   double errors;      // standard errors of the difference of the means, at least
-  double apart;       // the factor of the means, at least
+  double apart;       // the means, at least, as a factor of what has these natural logarithms
   double unusual;     // its own swings before were smaller by this factor, in standard errors
   double jump;        // no two neighbours before were as far apart: by this factor
   bool is_steady;     // the noise is that of the values before alone
@@ -46,11 +46,11 @@ struct ShiftRule {
 inline constexpr ShiftRule kLasting = {8, 7.5, 1.05, 1.75, 0.0, false};
 // Gradients of sound trainings swing more than losses.
 inline constexpr ShiftRule kOfGradients = {8, 7.5, 1.05, 2.5, 0.0, false};
-// Nor does the mean of an input swing much, unless it follows what the model does.
-inline constexpr ShiftRule kOfMeans = {8, 7.5, 1.1, 2.5, 0.0, false};
+// So do losses of both signs, and the means of inputs that follow what the model does.
+inline constexpr ShiftRule kOfBothSigns = {8, 7.5, 1.1, 2.5, 0.0, false};
 inline constexpr ShiftRule kShort = {4, 6.0, 1.15, 1.9, 1.2, true};
 
-// Is given the values of one line in the order of their steps. A copy goes on by itself.
+// Is given the numbers of one line in the order of their steps. A copy goes on by itself.
 class ShiftSearch {
  public:
   static constexpr std::size_t kBefore = History::kMost, kAfter = kLasting.after;
@@ -59,8 +59,8 @@ class ShiftSearch {
 
   explicit ShiftSearch(const ShiftRule& rule) : rule_(rule) {}
 
-  // Finite. One that is not above 0 has no size: from it on nothing is looked for.
-  void add(const RowPlace& place, double value);
+  // From one on that is not finite, as the logarithm of 0, nothing is looked for.
+  void add(const RowPlace& place, double number);
   // The first one; the largest of those that overlap with it.
   const std::optional<Shift>& found() const { return found_; }
 
@@ -69,8 +69,7 @@ class ShiftSearch {
   static_assert(kShort.after <= kAfter);
   struct Value {
     RowPlace place;
-    double value = 0.0;
-    double log = 0.0;
+    double number = 0.0;
   };
   void look();
 
@@ -82,7 +81,7 @@ class ShiftSearch {
   std::size_t count_ = 0;
   std::optional<Shift> found_;
   double most_ = 0.0;      // the errors of found_
-  std::size_t since_ = 0;  // values after those of found_
+  std::size_t since_ = 0;  // numbers after those of found_
   bool has_ended_ = false;
 };
 

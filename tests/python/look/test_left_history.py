@@ -522,6 +522,50 @@ def test_a_loss_that_shifts_by_less_than_its_range_is_named_with_its_ranks(tmp_p
     assert place in command("diagnose", out, check=0).stdout.splitlines()
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_one_element_may_change_its_sign(tmp_path, count):
+    out = tmp_path / "run"
+    small = {("layers.1.b", BEGIN): 1e-3}
+    written(
+        out,
+        lambda rank, name, step, noise: noise * small.get((name, step), 1.0),
+        elements=lambda step: count,
+    )
+    assert trainmon.top(out, count=1)[0].unusual > 50
+    left = trainmon.diagnose(out)["left_history"]
+    assert (left and left["step"]) == (None if count == 1 else BEGIN)
+
+
+def test_a_loss_below_zero_shifts_by_a_difference(tmp_path):
+    out = tmp_path / "run"
+    random = np.random.default_rng(3)
+    losses = random.normal(size=(2, STEPS)) * 0.3 - 0.2
+    losses[:, BEGIN:] += 2
+    ranks = [WrittenRank(out, number, 2) for number in range(2)]
+    for step in range(STEPS):
+        for number, rank in enumerate(ranks):
+            rank.observe(np.full(3, 1 + random.random() / 10), "grad_reduced", "w", step)
+            rank.monitor.add_scalar("loss", losses[number, step])
+            rank.end_step()
+    for rank in ranks:
+        rank.stop()
+    left = trainmon.diagnose(out)["left_history"]
+    assert (left["step"], left["ranks"], left["name"], left["measure"]) == (
+        BEGIN,
+        [0, 1],
+        "loss",
+        "value",
+    )
+    values = losses[left["rank"]]
+    apart = values[BEGIN : BEGIN + 8].mean() - values[BEGIN - 16 : BEGIN].mean()
+    assert left["apart"] == pytest.approx(apart)
+    assert (left["norm"], left["before"]) == pytest.approx(
+        (values[BEGIN], np.median(values[BEGIN - 16 : BEGIN]))
+    )
+    said = command("diagnose", out).stdout
+    assert f"is off that of the 16 before by {apart:.3g}\n" in said and "its value is " in said
+
+
 def test_the_loss_of_the_step_is_said_beside_a_tensor(tmp_path):
     out = tmp_path / "run"
     rank, random = WrittenRank(out), noisy()
