@@ -167,6 +167,16 @@ int LeftSteps::rank_of(const Step& step, const std::vector<int>& ranks) {
   return std::ranges::max_element(step.tensors, {}, order)->second.rank;
 }
 
+// Of many lines one alone that hardly leaves its range. An input or a loss is no line of many.
+bool LeftSteps::may_be_chance(const Step& step) {
+  constexpr double kAlone = 1.25;
+  if (step.lines > 1) return false;
+  const auto& [left, series] = step.first.begin()->second;
+  const bool is_of_many =
+      series->kind != kLogged && series->kind != kind::kInput && series->element != kAllTensors;
+  return is_of_many && left.apart > 0.0 && left.apart < kAlone;
+}
+
 LeftStep LeftSteps::whole(const Step& step) {
   LeftStep one;
   one.ranks = ranks_of(step);
@@ -197,9 +207,15 @@ LeftStep LeftSteps::whole(const Step& step) {
 std::optional<LeftHistory> LeftSteps::found() const {
   constexpr std::size_t kShare = 4, kOthers = 3;
   constexpr auto kSoon = static_cast<std::int64_t>(History::kMost);
-  const Steps& left = steps_.empty() ? norm_steps_ : steps_;
-  std::vector<Steps::const_iterator> steps;
-  for (auto at = left.begin(); at != left.end(); ++at) steps.push_back(at);
+  const auto chosen = [](const Steps& left) {
+    std::vector<Steps::const_iterator> steps;
+    for (auto at = left.begin(); at != left.end(); ++at) {
+      if (!may_be_chance(at->second)) steps.push_back(at);
+    }
+    return steps;
+  };
+  std::vector<Steps::const_iterator> steps = chosen(steps_);
+  if (steps.empty()) steps = chosen(norm_steps_);
   if (steps.empty()) return std::nullopt;
   const auto tensors = [](const auto& at) { return at->second.tensors.size(); };
   const auto most = *std::ranges::max_element(steps, {}, tensors);

@@ -92,6 +92,7 @@ class LeftSteps {
   };
   static std::vector<int> ranks_of(const Step& step);
   static int rank_of(const Step& step, const std::vector<int>& ranks);
+  static bool may_be_chance(const Step& step);
   static LeftStep whole(const Step& step);
   using Steps = std::map<std::pair<std::int32_t, std::int64_t>, Step>;  // by restart, step
   void take(const LeftLines::Left& left, std::uint32_t number, const Series& series, Steps& steps);
