@@ -54,7 +54,7 @@ nlohmann::ordered_json json_of(const LeftStep& left) {
   out["name"] = left.series.name;
   out["chunk"] = left.series.chunk;
   out["element"] = left.series.element;
-  out["measure"] = left.series.kind == kLogged ? "value" : left.is_difference ? "mean" : "norm";
+  out["measure"] = measure_of(left);
   out["norm"] = number(left.norm);
   out["before"] = number(left.usual);
   out["unusual"] = number(left.score);

@@ -85,9 +85,10 @@ void LeftSteps::take(const LeftLines& rank) {
     const Series& series = facts_.series[left.series];
     if (can_tell(series.kind, has_gradients)) take(left, left.series, series, steps_);
   }
-  // A mean goes with a norm that left as far back.
-  for (const auto& [shift, number] : rank.shifts_of_means()) {
-    const LeftLines::Left left = left_of(shift, 1.0);
+  // It goes with a norm that left as far back.
+  for (const auto& [shift, number, measure] : rank.shifts_of_lines()) {
+    LeftLines::Left left = left_of(shift, measure == Measure::norm ? 0.0 : 1.0);
+    left.measure = measure;
     const auto known = rank.left().find(rank.tensors().of[number]);
     const bool has_norm = known != rank.left().end() &&
                           known->second.row.row.restart == left.row.row.restart &&
@@ -177,7 +178,7 @@ bool LeftSteps::may_be_chance(const Step& step) {
   return is_of_many && left.apart > 0.0 && left.apart < kAlone;
 }
 
-LeftStep LeftSteps::whole(const Step& step) {
+LeftStep LeftSteps::whole(const Step& step) const {
   LeftStep one;
   one.ranks = ranks_of(step);
   const auto& [left, series] = step.first.at(rank_of(step, one.ranks));
@@ -187,12 +188,15 @@ LeftStep LeftSteps::whole(const Step& step) {
   one.norm = left.row.value;
   one.usual = left.row.usual;
   one.score = left.row.score;
+  one.measure = left.measure;
   one.is_difference = left.unit > 0.0;
   one.apart = one.is_difference ? left.apart * left.unit : left.apart;
   one.means = left.means;
   one.begins = left.begins;
   one.lines = step.lines;
   if (one.lines > 1) one.module = module_text(step.module);
+  const bool has_forward = std::ranges::find(facts_.kinds, kind::kActv) != facts_.kinds.end();
+  one.is_behind_forward = has_forward && is_gradient(series->kind);
   if (series->kind == kLogged || step.losses.empty()) return one;
   const auto far = [&](const auto& loss) { return step.tensors.at(loss.first).far; };
   const auto& [number, loss] = *std::ranges::max_element(step.losses, {}, far);
@@ -241,7 +245,9 @@ bool LeftSteps::has_reason(std::int64_t step, const Series& series) const {
   return std::ranges::any_of(diagnosis_.findings, [&](const detect::Finding& found) {
     if (found.step > step || found.step < step - kBefore) return false;
     // Other inputs change many lines, which tell more than the inputs alone.
-    if (found.check == detect::Check::input && !found.certain) return false;
+    if (found.check == detect::Check::input && !found.certain) {
+      return series.kind == kind::kInputEntropy;
+    }
     return found.tensors.empty() || std::ranges::any_of(found.tensors, [&](std::uint32_t tensor) {
              const detect::Tensor& named = diagnosis_.tensors[tensor];
              return named.name == series.name && named.chunk == series.chunk;
@@ -269,7 +275,7 @@ std::optional<LeftHistory> left_history(const OpenedRun& run, ReadOptions option
     take.row = [&](const ReadRow& row) {
       if (const auto value = line_value(row, series[row.series])) made.push_back(*value);
     };
-    constexpr std::array kStats = {Stat::norm, Stat::count, Stat::mean};
+    constexpr std::array kStats = {Stat::norm, Stat::count, Stat::mean, Stat::zeros};
     take.columns = columns_of(std::span<const Stat>(kStats));
     std::vector<Damage> said_before;
     stream.read(pieces[i], take, said_before);

@@ -35,18 +35,19 @@ inline constexpr std::string_view kAllTensors = "all tensors";
 // Lines that left their histories in one step of a start. Of the rank with the line that went
 // furthest the first is named.
 struct LeftStep {
-  RowPlace row;                // without its shape
-  Series series;               // its element may be kAllTensors
-  double norm = 0.0;           // of a logged loss (kLogged) its value
-  double usual = 0.0;          // the median before it
-  double score = 0.0;          // finite
-  double apart = 0.0;          // by this factor it stays away; 0: it is far behind
-  bool is_difference = false;  // `apart` is none: the mean of an input over its root mean square,
-                               // a loss below 0
-  int means = 0;               // so many values have another mean than those before; 0: it does not
-  bool begins = false;         // its start begins with this step
-  std::size_t lines = 1;       // on any rank
-  std::string module = {};     // which all of several are in, as "blocks.*.mlp"; empty: none
+  RowPlace row;        // without its shape
+  Series series;       // its element may be kAllTensors
+  double norm = 0.0;   // of a logged loss (kLogged) its value
+  double usual = 0.0;  // the median before it
+  double score = 0.0;  // finite
+  double apart = 0.0;  // by this factor it stays away; 0: it is far behind
+  Measure measure = Measure::norm;
+  bool is_difference = false;      // `apart` is none: of a mean, a share, a loss below 0
+  bool is_behind_forward = false;  // no activation and no input of this rank left, but gradients
+  int means = 0;            // so many values have another mean than those before; 0: it does not
+  bool begins = false;      // its start begins with this step
+  std::size_t lines = 1;    // on any rank
+  std::string module = {};  // which all of several are in, as "blocks.*.mlp"; empty: none
   std::vector<int> ranks = {};        // on which as many lines left, or half as many; ascending
   std::optional<LeftLoss> loss = {};  // that left, too, where the row is another one
 };
@@ -93,7 +94,7 @@ class LeftSteps {
   static std::vector<int> ranks_of(const Step& step);
   static int rank_of(const Step& step, const std::vector<int>& ranks);
   static bool may_be_chance(const Step& step);
-  static LeftStep whole(const Step& step);
+  LeftStep whole(const Step& step) const;
   using Steps = std::map<std::pair<std::int32_t, std::int64_t>, Step>;  // by restart, step
   void take(const LeftLines::Left& left, std::uint32_t number, const Series& series, Steps& steps);
   void take_losses();
@@ -112,6 +113,8 @@ class LeftSteps {
 std::optional<LeftHistory> left_history(const OpenedRun& run, ReadOptions options,
                                         const Diagnosis& diagnosis);
 
+// "norm", "mean", "zeros"; "entropy" of ids, "value" of a logged loss.
+std::string_view measure_of(const LeftStep& left);
 // "step 30, rank 1, input (root) input.0", "step 30, ranks 0-1, grad_reduced all tensors"
 std::string place_text(const Diagnosis& diagnosis, const LeftStep& left);
 // "its norm is 2.8e+03, the median before is 11; 240 robust standard deviations off", or that it

@@ -22,6 +22,14 @@ constexpr double kSmall = 1.08;
 constexpr double kErrors = 6.0, kLeastApart = 1.01;
 constexpr float kToZero = 9.0F;  // decades, for what becomes 0
 
+// What may shift of a line of this kind.
+std::vector<Measure> shifting_of(std::string_view kind) {
+  if (kind == kind::kInput) return {Measure::norm, Measure::mean};
+  if (kind == kind::kInputEntropy) return {Measure::norm};
+  if (kind == kind::kActv || kind == kind::kActvGrad) return {Measure::zeros};
+  return {};
+}
+
 }  // namespace
 
 void LeftLines::Recent::add(const ClosedRow<RowPlace>& row) {
@@ -78,9 +86,12 @@ LeftLines::LeftLines(const std::vector<Series>& series)
     of.is_even = kind != kind::kParamOrigin && kind != kind::kUpdate && kind != kind::kParamUpdated;
     of.is_loss = kind == kLogged;
     of.is_input = kind == kind::kInput;
-    if (of.is_input && of.means == 0) {
-      means_.push_back({.series = static_cast<std::uint32_t>(i)});
-      of.means = static_cast<std::uint32_t>(means_.size());
+    if (of.shifting == 0) {
+      const std::size_t first = shifting_.size();
+      for (const Measure measure : shifting_of(kind)) {
+        shifting_.push_back({.series = static_cast<std::uint32_t>(i), .measure = measure});
+      }
+      if (shifting_.size() > first) of.shifting = static_cast<std::uint32_t>(first) + 1;
     }
     if (kind != kind::kGradReduced && kind != kind::kGradUnreduced) continue;
     const auto all = numbers.try_emplace({kind, series[i].optimizer}, gradients_.size()).first;
@@ -98,6 +109,9 @@ std::optional<LineValue> line_value(const ReadRow& row, const Series& series) {
     const auto count = static_cast<double>(row.state.count);
     value.mean = derive(Stat::mean, row.state) * std::sqrt(count) / *norm;
   }
+  if (series.kind == kind::kActv || series.kind == kind::kActvGrad) {
+    value.zeros = static_cast<double>(row.state.zeros) / static_cast<double>(row.state.count);
+  }
   return value;
 }
 
@@ -106,8 +120,12 @@ void LeftLines::add(const LineValue& value) {
   const std::uint32_t tensor = tensors().of[value.series];
   histories_.add(value.series, row.step, value.norm, row,
                  [&](const ClosedRow<RowPlace>& one) { note(tensor, one); });
-  if (of_[tensor].means != 0 && std::isfinite(value.norm)) {
-    means_[of_[tensor].means - 1].search.add(row, value.mean);
+  if (of_[tensor].shifting != 0 && std::isfinite(value.norm)) {
+    const std::uint32_t first = of_[tensor].shifting - 1;
+    for (std::size_t i = first;
+         i < shifting_.size() && shifting_[i].series == shifting_[first].series; ++i) {
+      shifting_[i].add(value);
+    }
   }
   if (of_[tensor].gradients != 0) {
     Gradients& all = gradients_[of_[tensor].gradients - 1];
@@ -141,30 +159,54 @@ void LeftLines::Gradients::close() {
   rows = 0;
 }
 
-namespace {
+// Most have no zeros at all, and take no time until one has.
+void LeftLines::Shifting::add(const LineValue& value) {
+  if (measure == Measure::zeros && is_zero) {
+    is_zero = value.zeros == 0.0;
+    if (is_zero) {
+      ++rows;
+      last = value.place;
+      return;
+    }
+    for (std::size_t i = 0; i < std::min(rows, ShiftSearch::kMemory); ++i) search.add(last, 0.0);
+  }
+  switch (measure) {
+    case Measure::norm:
+      // A norm is one of so many elements.
+      if (value.elements != elements && !search.found()) search = ShiftSearch(kOfInputs);
+      elements = value.elements;
+      return search.add(value.place, std::log(value.norm));
+    case Measure::mean:
+      return search.add(value.place, value.mean);
+    case Measure::zeros:
+      return search.add(value.place, value.zeros);
+  }
+}
 
-template <typename Searched>
-std::vector<std::pair<Shift, std::uint32_t>> found_of(const std::vector<Searched>& searched) {
+std::vector<std::pair<Shift, std::uint32_t>> LeftLines::shifts() const {
   std::vector<std::pair<Shift, std::uint32_t>> all;
-  for (const Searched& one : searched) {
+  for (const Gradients& one : gradients_) {
     if (one.search.found()) all.emplace_back(*one.search.found(), one.series);
   }
   return all;
 }
 
-}  // namespace
-
-std::vector<std::pair<Shift, std::uint32_t>> LeftLines::shifts() const {
-  return found_of(gradients_);
-}
-
-std::vector<std::pair<Shift, std::uint32_t>> LeftLines::shifts_of_means() const {
-  return found_of(means_);
+std::vector<LeftLines::LineShift> LeftLines::shifts_of_lines() const {
+  std::vector<LineShift> all;
+  // What is routed has many zeros, and more where the routing learns.
+  constexpr double kFew = 0.1;
+  for (const Shifting& one : shifting_) {
+    const std::optional<Shift>& found = one.search.found();
+    const bool is_routed = found && one.measure == Measure::zeros &&
+                           std::min(found->row.value, found->row.usual) > kFew;
+    if (found && !is_routed) all.push_back({*one.search.found(), one.series, one.measure});
+  }
+  return all;
 }
 
 void LeftLines::forget() {
   for (Gradients& one : gradients_) one = {.series = one.series};
-  for (Means& one : means_) one = {.series = one.series};
+  for (Shifting& one : shifting_) one = {.series = one.series, .measure = one.measure};
   std::ranges::fill(lines_, Line{});
   left_.clear();
 }

@@ -15,13 +15,17 @@
 
 namespace trainmon {
 
+// What of a line left its history.
+enum class Measure : std::uint8_t { norm, mean, zeros };
+
 // What a row adds to the histories of its line.
 struct LineValue {
   RowPlace place = {};
   std::uint32_t series = 0;
   double norm = 0.0;  // history_value()
   std::int64_t elements = 0;
-  double mean = 0.0;  // of a floating-point input, in units of its root mean square; others: 0
+  double mean = 0.0;   // of a floating-point input, in units of its root mean square; others: 0
+  double zeros = 0.0;  // of an activation or its gradient, the share of its elements; others: 0
 };
 // nullopt where history_value() has none.
 std::optional<LineValue> line_value(const ReadRow& row, const Series& series);
@@ -52,16 +56,22 @@ class LeftLines {
     double apart = 0.0;   // the factor by which it stays away; 0: it is far behind
     int means = 0;        // so many values have another mean than those before; 0: it is far
     bool begins = false;  // with it its line begins in another start
-    // Where this is above 0, `apart` is a difference, in such units. The mean of an input has those
-    // of its root mean square, a loss below 0 those of its usual size.
+    Measure measure = Measure::norm;
+    // Where this is above 0, `apart` is a difference, in such units: means and shares have 1, a
+    // loss below 0 has its usual size.
     double unit = 0.0;
   };
   // By tensor, the first row of each.
   const std::map<std::uint32_t, Left>& left() const { return left_; }
   // Shifts of the norm of all gradients of one kind and optimizer, each with a series of those.
   std::vector<std::pair<Shift, std::uint32_t>> shifts() const;
-  // Of the means of inputs, by series.
-  std::vector<std::pair<Shift, std::uint32_t>> shifts_of_means() const;
+  // Of a number of a line, with its series.
+  struct LineShift {
+    Shift shift;
+    std::uint32_t series;
+    Measure measure;
+  };
+  std::vector<LineShift> shifts_of_lines() const;
   // Another rank begins.
   void forget();
 
@@ -108,7 +118,7 @@ class LeftLines {
     bool is_loss = false;
     bool is_input = false;
     std::uint32_t gradients = 0;  // the place in gradients_, and 1; 0: it is none
-    std::uint32_t means = 0;      // likewise in means_
+    std::uint32_t shifting = 0;   // likewise the first place in shifting_
   };
   // All gradients of a step, of one kind and optimizer.
   struct Gradients {
@@ -120,10 +130,18 @@ class LeftLines {
     ShiftSearch search{kOfGradients};
     void close();
   };
-  // The mean of an input, which its norm may not show.
-  struct Means {
+  // A number of a line that may shift where nothing else tells: both of an input, the zeros of an
+  // activation and of its gradient.
+  struct Shifting {
     std::uint32_t series = 0;
-    ShiftSearch search{kOfBothSigns};
+    Measure measure = Measure::norm;
+    bool is_zero = true;   // so far, of zeros
+    std::size_t rows = 0;  // in which it was
+    RowPlace last = {};    // of them
+    std::int64_t elements = -1;
+    ShiftSearch search{measure == Measure::norm ? kOfInputs : kOfBothSigns};
+
+    void add(const LineValue& value);
   };
   void note(std::uint32_t tensor, const ClosedRow<RowPlace>& one);
   void note_gap(std::uint32_t tensor);
@@ -132,7 +150,7 @@ class LeftLines {
   std::vector<Line> lines_;  // by tensor, as of_
   std::vector<Of> of_;
   std::vector<Gradients> gradients_;
-  std::vector<Means> means_;
+  std::vector<Shifting> shifting_;
   std::map<std::uint32_t, Left> left_;
   std::int32_t rank_ = 0;
 };

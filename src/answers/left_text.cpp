@@ -3,12 +3,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "answers/diagnose.h"
 #include "answers/left_history.h"
 #include "base/text.h"
 #include "model/first_bad.h"
+#include "model/kinds.h"
 
 namespace trainmon {
 namespace {
@@ -30,6 +32,13 @@ std::string of_all_text(const Diagnosis& diagnosis, const Series& series) {
 
 }  // namespace
 
+std::string_view measure_of(const LeftStep& left) {
+  if (left.series.kind == kLogged) return "value";
+  if (left.measure == Measure::mean) return "mean";
+  if (left.measure == Measure::zeros) return "zeros";
+  return left.series.kind == kind::kInputEntropy ? "entropy" : "norm";
+}
+
 std::string place_text(const Diagnosis& diagnosis, const LeftStep& left) {
   const detect::Tensor tensor = {left.series.name, left.series.chunk, left.series.optimizer,
                                  left.series.element};
@@ -47,9 +56,10 @@ std::string place_text(const Diagnosis& diagnosis, const LeftStep& left) {
 namespace {
 
 std::string size_text(const LeftStep& left) {
-  std::string text = left.series.kind == kLogged ? "its value is "
-                     : left.is_difference        ? "its mean over its root mean square is "
-                                                 : "its norm is ";
+  std::string text = "its " + std::string(measure_of(left));
+  if (left.measure == Measure::mean) text += " over its root mean square";
+  if (left.measure == Measure::zeros) text = "its share of zeros";
+  text += " is ";
   if (left.ranks.size() > 1) text = "on rank " + std::to_string(left.row.rank) + " " + text;
   text += number_text(left.norm, 3) + ", the median before is " + number_text(left.usual, 3) + "; ";
   if (left.is_difference) {
@@ -87,6 +97,9 @@ std::string size_text(const Diagnosis& diagnosis, const LeftHistory& left) {
     if (!left.module.empty()) text += "; all are in " + printable(left.module);
   }
   if (left.loss) text += "\n  " + loss_text(*left.loss);
+  if (left.is_behind_forward) {
+    text += "\n  no input and no activation left: the loss may be another one, or its targets";
+  }
   for (const LeftStep& other : left.others) {
     text += "\nalso " + place_text(diagnosis, other) + "\n  " + size_text(other);
     if (other.lines > 1) text += "; " + others_text(other.lines - 1);

@@ -46,7 +46,8 @@ void ShiftSearch::look() {
   const double errors = std::abs(apart) / error;
   const double jump = moments(all.subspan(kBefore, kNeighbours)).mean -
                       moments(all.subspan(kBefore - kNeighbours, kNeighbours)).mean;
-  push(errors_, errors);
+  const double swing = rule_.is_level ? std::abs(apart) : errors;
+  push(swings_, swing);
   push(jumps_, std::abs(jump));
   if (count_ < kYoung + rule_.after || errors < std::max(rule_.errors, most_)) return;
   if (std::abs(apart) < std::log(rule_.apart) || jump / apart < kShare) return;
@@ -55,7 +56,7 @@ void ShiftSearch::look() {
     const auto end = ring.end() - static_cast<std::ptrdiff_t>(close);
     return *std::max_element(end - static_cast<std::ptrdiff_t>(kEarlier), end);
   };
-  if (errors < rule_.unusual * most_before(errors_, rule_.after)) return;
+  if (swing < rule_.unusual * most_before(swings_, rule_.after)) return;
   if (std::abs(jump) < rule_.jump * most_before(jumps_, kNeighbours)) return;
   History history;
   for (const Value& one : all.first(kBefore)) history.add(one.number / kTen);

@@ -42,13 +42,16 @@ struct ShiftRule {
   double unusual;     // its own swings before were smaller by this factor, in standard errors
   double jump;        // no two neighbours before were as far apart: by this factor
   bool is_steady;     // the noise is that of the values before alone
+  bool is_level;      // its swings are compared by their size, for it has no trend
 };
-inline constexpr ShiftRule kLasting = {8, 7.5, 1.05, 1.75, 0.0, false};
+inline constexpr ShiftRule kLasting = {8, 7.5, 1.05, 1.75, 0.0, false, false};
 // Gradients of sound trainings swing more than losses.
-inline constexpr ShiftRule kOfGradients = {8, 7.5, 1.05, 2.5, 0.0, false};
+inline constexpr ShiftRule kOfGradients = {8, 7.5, 1.05, 2.5, 0.0, false, false};
 // So do losses of both signs, and the means of inputs that follow what the model does.
-inline constexpr ShiftRule kOfBothSigns = {8, 7.5, 1.1, 2.5, 0.0, false};
-inline constexpr ShiftRule kShort = {4, 6.0, 1.15, 1.9, 1.2, true};
+inline constexpr ShiftRule kOfBothSigns = {8, 7.5, 1.1, 2.5, 0.0, false, true};
+inline constexpr ShiftRule kOfInputs = {8,   6.0,   1.1, 2.5,
+                                        0.0, false, true};  // their norms, entropies
+inline constexpr ShiftRule kShort = {4, 6.0, 1.15, 1.9, 1.2, true, false};
 
 // Is given the numbers of one line in the order of their steps. A copy goes on by itself.
 class ShiftSearch {
@@ -56,6 +59,9 @@ class ShiftSearch {
   static constexpr std::size_t kBefore = History::kMost, kAfter = kLasting.after;
   // A line is young for so many rows: many change fast then.
   static constexpr std::size_t kYoung = 64;
+
+  // More numbers before that are all alike change nothing.
+  static constexpr std::size_t kMemory = 2 * kYoung;
 
   explicit ShiftSearch(const ShiftRule& rule) : rule_(rule) {}
 
@@ -75,9 +81,10 @@ class ShiftSearch {
 
   ShiftRule rule_;
   std::array<Value, kRows> last_ = {};  // the newest is the last
-  // By how many standard errors means were apart where these values end. The newest is the last.
-  std::array<double, kEarlier + kAfter> errors_ = {};
-  std::array<double, kEarlier + kAfter> jumps_ = {};  // between neighbours, as errors_
+  // How far means were apart where these values end: in standard errors, or by their size. The
+  // newest is the last.
+  std::array<double, kEarlier + kAfter> swings_ = {};
+  std::array<double, kEarlier + kAfter> jumps_ = {};  // between neighbours, as swings_
   std::size_t count_ = 0;
   std::optional<Shift> found_;
   double most_ = 0.0;      // the errors of found_

@@ -16,7 +16,9 @@ namespace {
 // A rate may be so many times the largest before it without being a jump.
 constexpr double kRise = 1.87;
 // Values that no schedule changes in common use.
-const std::set<std::string> kFixed = {"betas.0", "betas.1", "eps", "weight_decay", "maximize"};
+const std::set<std::string> kFixed = {
+    "betas.0",   "betas.1",  "eps",      "amsgrad",      "centered",
+    "dampening", "maximize", "nesterov", "weight_decay", "decoupled_weight_decay"};
 
 bool is_watched(const std::string& name) {
   return name == "lr" || kFixed.contains(name);

@@ -143,7 +143,7 @@ class Side {
 
   // What no check judges: a tensor that left its own history.
   leftHistoryText(left) {
-    return [say("left_history", left.measure === "mean" ? left.kind + " (mean)" : left.kind, left.ranks.join(", "), left.step, number(left.norm, 3), number(left.before, 3)), " ",
+    return [say("left_history", ["norm", "value"].includes(left.measure) ? left.kind : `${left.kind} (${left.measure})`, left.ranks.join(", "), left.step, number(left.norm, 3), number(left.before, 3)), " ",
       (left.stays ? say("left_history_stays") : say("left_history_far", number(left.unusual, 3))) + " ",
       left.lines > 1 ? say("left_history_lines", left.lines - 1) + " " : "",
       left.module ? say("left_history_module", left.module) + " " : "",
