@@ -79,8 +79,7 @@ LeftSteps::LeftSteps(const RunRows& facts, const Diagnosis& diagnosis)
 
 void LeftSteps::take(const LeftLines& rank) {
   if (diagnosis_.verdict) return;
-  const bool has_gradients =
-      std::ranges::find(facts_.kinds, kind::kGradReduced) != facts_.kinds.end();
+  const bool has_gradients = has_rows_of(kind::kGradReduced);
   for (const auto& [tensor, left] : rank.left()) {
     const Series& series = facts_.series[left.series];
     if (can_tell(series.kind, has_gradients)) take(left, left.series, series, steps_);
@@ -195,8 +194,7 @@ LeftStep LeftSteps::whole(const Step& step) const {
   one.begins = left.begins;
   one.lines = step.lines;
   if (one.lines > 1) one.module = module_text(step.module);
-  const bool has_forward = std::ranges::find(facts_.kinds, kind::kActv) != facts_.kinds.end();
-  one.is_behind_forward = has_forward && is_gradient(series->kind);
+  one.is_behind_forward = has_rows_of(kind::kActv) && is_gradient(series->kind);
   if (series->kind == kLogged || step.losses.empty()) return one;
   const auto far = [&](const auto& loss) { return step.tensors.at(loss.first).far; };
   const auto& [number, loss] = *std::ranges::max_element(step.losses, {}, far);
@@ -238,6 +236,10 @@ std::optional<LeftHistory> LeftSteps::found() const {
   for (const auto& at : steps) found.others.push_back(whole(at->second));
   std::ranges::sort(found.others, {}, [](const LeftStep& one) { return one.row.step; });
   return found;
+}
+
+bool LeftSteps::has_rows_of(std::string_view kind) const {
+  return std::ranges::find(facts_.kinds, kind) != facts_.kinds.end();
 }
 
 bool LeftSteps::has_reason(std::int64_t step, const Series& series) const {

@@ -98,6 +98,7 @@ class LeftSteps {
   using Steps = std::map<std::pair<std::int32_t, std::int64_t>, Step>;  // by restart, step
   void take(const LeftLines::Left& left, std::uint32_t number, const Series& series, Steps& steps);
   void take_losses();
+  bool has_rows_of(std::string_view kind) const;
   bool has_reason(std::int64_t step, const Series& series) const;
 
   Steps steps_;

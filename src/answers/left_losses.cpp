@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <limits>
 #include <map>
-#include <numbers>
 #include <optional>
 #include <set>
 #include <span>
@@ -94,7 +93,7 @@ std::optional<LeftLines::Left> left_of(const Series& series, const Losses& losse
 std::optional<LeftLines::Left> left_with(const Losses& losses, const LeftLines::Left& found,
                                          double change) {
   constexpr std::size_t kAfter = kShort.after, kBefore = ShiftSearch::kBefore;
-  constexpr double kDeviations = 1.5, kTen = std::numbers::ln10;
+  constexpr double kDeviations = 1.5;
   const std::vector<const ReadScalar*>& values = losses.values;
   const std::pair step(found.row.row.restart, found.row.row.step);
   const auto at = std::ranges::lower_bound(values, step, {}, step_of);
@@ -108,13 +107,9 @@ std::optional<LeftLines::Left> left_with(const Losses& losses, const LeftLines::
   const double apart = after.mean - before.mean;
   const bool is_alike = apart * change >= 0.5 * change * change;
   if (!is_alike || std::abs(apart) < kDeviations * std::sqrt(before.variance)) return std::nullopt;
-  History history;
-  for (const ReadScalar* one : all.subspan(place - kBefore, kBefore)) {
-    history.add(number(one) / kTen);
-  }
   Shift shift;
-  shift.row = {history.score(number(*at) / kTen), kTen * history.middle(), place_of(**at),
-               number(*at)};
+  shift.row =
+      unusual_of(all.subspan(place - kBefore, kBefore), number, place_of(**at), number(*at));
   shift.apart = std::abs(apart);
   shift.after = kAfter;
   shift.begins = found.begins;

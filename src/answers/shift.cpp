@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 #include <span>
 
 namespace trainmon {
@@ -12,7 +11,6 @@ namespace {
 // shifts has it between two neighbours, of which pairs are compared.
 constexpr std::size_t kNeighbours = 2;
 constexpr double kShare = 0.6;
-constexpr double kTen = std::numbers::ln10;  // a History has decimal logarithms
 
 }  // namespace
 
@@ -28,9 +26,8 @@ void ShiftSearch::add(const RowPlace& place, double number) {
 }
 
 void ShiftSearch::look() {
-  const auto moments = [](std::span<const Value> values) {
-    return moments_of(values, [](const Value& one) { return one.number; });
-  };
+  const auto number = [](const Value& one) { return one.number; };
+  const auto moments = [&](std::span<const Value> values) { return moments_of(values, number); };
   const auto push = [](auto& ring, double value) {
     std::move(ring.begin() + 1, ring.end(), ring.begin());
     ring.back() = value;
@@ -58,14 +55,9 @@ void ShiftSearch::look() {
   };
   if (swing < rule_.unusual * most_before(swings_, rule_.after)) return;
   if (std::abs(jump) < rule_.jump * most_before(jumps_, kNeighbours)) return;
-  History history;
-  for (const Value& one : all.first(kBefore)) history.add(one.number / kTen);
   const Value& first = all[kBefore];
-  found_ = {
-      {history.score(first.number / kTen), kTen * history.middle(), first.place, first.number},
-      std::abs(apart),
-      rule_.after,
-      all[kBefore - 1].place.restart != first.place.restart};
+  found_ = {unusual_of(all.first(kBefore), number, first.place, first.number), std::abs(apart),
+            rule_.after, all[kBefore - 1].place.restart != first.place.restart};
   most_ = errors;
   since_ = 0;
 }

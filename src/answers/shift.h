@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstddef>
+#include <numbers>
 #include <optional>
 
 #include "answers/history.h"
@@ -24,6 +25,16 @@ Moments moments_of(const Values& values, const Number& number) {
   for (const auto& one : values) mean += number(one) / count;
   for (const auto& one : values) m2 += (number(one) - mean) * (number(one) - mean);
   return {mean, m2 / (count - 1.0)};
+}
+
+// A number as that of a row, beside the numbers before it.
+template <typename Values, typename Number>
+Unusual<RowPlace> unusual_of(const Values& before, const Number& number, const RowPlace& place,
+                             double of_row) {
+  constexpr double kTen = std::numbers::ln10;  // a History has decimal logarithms
+  History history;
+  for (const auto& one : before) history.add(number(one) / kTen);
+  return {history.score(of_row / kTen), kTen * history.middle(), place, of_row};
 }
 
 struct Shift {
@@ -59,7 +70,6 @@ class ShiftSearch {
   static constexpr std::size_t kBefore = History::kMost, kAfter = kLasting.after;
   // A line is young for so many rows: many change fast then.
   static constexpr std::size_t kYoung = 64;
-
   // More numbers before that are all alike change nothing.
   static constexpr std::size_t kMemory = 2 * kYoung;
 

@@ -1,9 +1,9 @@
 #include "detect/input_limits.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "base/text.h"
 
@@ -25,14 +25,14 @@ void InputLimits::check(const Window& window, Findings& found) {
   if (ranks_ != window.ranks) arguments_.clear();
   ranks_ = window.ranks;
   struct Others {
-    std::vector<std::int32_t> ranks;
+    std::set<std::int32_t> ranks;
     double least, largest;
   };
   std::map<std::pair<std::int64_t, std::string>, Others> changes;  // by step, what has changed
   const auto report = [&](const Input& one, std::int64_t step, const std::string& text,
                           double other) {
     Others& others = changes.try_emplace({step, text}, Others{{}, other, other}).first->second;
-    if (others.ranks.empty() || others.ranks.back() != one.rank) others.ranks.push_back(one.rank);
+    others.ranks.insert(one.rank);
     others.least = std::min(others.least, other);
     others.largest = std::max(others.largest, other);
   };
@@ -70,10 +70,9 @@ void InputLimits::check(const Window& window, Findings& found) {
     say(known.smallest, smallest, "smallest");
     say(known.largest, largest, "largest");
   }
-  for (auto& [change, others] : changes) {
-    Finding finding = window.finding(Check::input, Stage::input, others.ranks.front());
-    finding.ranks = others.ranks;
-    std::ranges::sort(finding.ranks);
+  for (const auto& [change, others] : changes) {
+    Finding finding = window.finding(Check::input, Stage::input, *others.ranks.begin());
+    finding.ranks.assign(others.ranks.begin(), others.ranks.end());
     finding.step = change.first;
     finding.certain = false;
     finding.text = change.second + ", but " + number_text(others.least, 6);
