@@ -137,9 +137,12 @@ Diagnosis finished(const Recording& recording, RunStream& stream, const FirstBad
   result.left_out = findings.left_out();
   result.verdict = findings.verdict();
   const auto is_named = [&](Check check) {
-    return std::ranges::any_of(recording.not_covered, [&](const auto& one) {
-      return check_not_covered(one.first) == detect::check_name(check);
-    });
+    return std::ranges::any_of(recording.not_covered,
+                               [&](const auto& one) {
+                                 return check_not_covered(one.first) == detect::check_name(check);
+                               }) ||
+           std::ranges::any_of(findings.not_checked(),
+                               [&](const auto& one) { return one.first.first == check; });
   };
   for (int i = 0; i < detect::kChecks; ++i) {
     const auto check = static_cast<Check>(i);
@@ -154,6 +157,10 @@ Diagnosis finished(const Recording& recording, RunStream& stream, const FirstBad
           {std::string(detect::check_name(check)),
            reason_unchecked(check, result.run, steps, recording.has_checks)});
     }
+  }
+  for (const auto& [what, times] : findings.not_checked()) {
+    result.not_checked.push_back({std::string(detect::check_name(what.first)),
+                                  what.second + ": " + grouped(times) + " times"});
   }
   for (const auto& [what, why] : recording.not_covered) {
     const std::string check(check_not_covered(what));

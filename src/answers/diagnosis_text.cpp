@@ -88,6 +88,8 @@ std::string next_command(const Diagnosis& diagnosis, const std::filesystem::path
     if (!name.empty()) command += " --name " + shell_word(name);
   }
   if (first.check == detect::Check::config) command += " --declared";
+  // Of a rank that makes no step: others have such rows.
+  if (first.check == detect::Check::update && first.tensors.empty()) command += " --kind update";
   const bool is_input = first.check == detect::Check::input;
   if (is_input) command += " --kind input";
   if (is_input && first.ranks.size() == 1) {

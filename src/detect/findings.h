@@ -89,8 +89,13 @@ class Findings {
   void checked(Check check, Evidence evidence = Evidence::statistics, std::int64_t tensors = 1) {
     if (tensors > 0) checked_[{check, evidence}] += tensors;
   }
+  // That a check could not be made of one tensor, and why.
+  void not_checked(Check check, std::string_view why) { ++not_checked_[{check, std::string(why)}]; }
   std::int64_t count_of(Check check) const;
   std::int64_t count_of(Check check, Evidence evidence) const;
+  // How often, by check and reason.
+  using Counts = std::map<std::pair<Check, std::string>, std::int64_t>;
+  const Counts& not_checked() const { return not_checked_; }
   const std::vector<Finding>& all() const { return all_; }
   // All of them, and there is room again.
   std::vector<Finding> take() { return std::exchange(all_, {}); }
@@ -103,6 +108,7 @@ class Findings {
  private:
   std::vector<Finding> all_;
   std::map<std::pair<Check, Evidence>, std::int64_t> checked_;
+  Counts not_checked_;
   std::int64_t left_out_ = 0;
 };
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -43,6 +44,8 @@ const std::set<std::string> kKnown = {"lr",
                                       "use_amsgrad",
                                       "loss_scale"};
 
+constexpr std::string_view kIsDecayed = "weight_decay may be part of the gradient";
+
 bool is_known(const DeclaredGroup& group) {
   // By which MindSpore divides gradients within the step.
   const bool is_divided = value_of(group, "loss_scale").value_or(1.0) != 1.0;
@@ -67,16 +70,31 @@ bool may_decay_gradient(const DeclaredGroup& group) {
   return is_set(group, "weight_decay") && !is_set(group, "decoupled_weight_decay");
 }
 
+// The decay that is part of the gradient. nullopt where that cannot be told: an optimizer that does
+// not declare `decoupled_weight_decay` may do either.
+std::optional<double> decay_of_gradient(const DeclaredGroup& group) {
+  if (!may_decay_gradient(group)) return 0.0;
+  return group.contains("decoupled_weight_decay") ? value_of(group, "weight_decay") : std::nullopt;
+}
+
 std::optional<Distance> distance_of_exp_avg(const MomentRows& moment, const DeclaredGroup& group) {
   const std::optional<double> beta = beta_of(group, "betas.0", "beta1");
-  if (!beta || !is_known(group) || may_decay_gradient(group)) return std::nullopt;
+  const std::optional<double> decay = decay_of_gradient(group);
+  if (!beta || !decay || !is_known(group)) return std::nullopt;
   const double sign = is_set(group, "maximize") ? -1.0 : 1.0;
   std::vector<const Observation*> all = {moment.now, moment.gradient};
   if (moment.before != nullptr) all.push_back(moment.before);
+  if (*decay != 0.0) {
+    const Observation* const weight = moment.weight;
+    const bool is_there = weight != nullptr && weight->is_finite && !weight->forward_changes;
+    if (!is_there || weight->count != moment.now->count) return std::nullopt;
+    all.push_back(weight);
+  }
   const Evidence evidence = evidence_of_sums(all);
   Linear left = moment.now->linear(evidence);
   if (moment.before != nullptr) left.add(-*beta, moment.before->linear(evidence));
   left.add(-(1.0 - *beta) * sign, moment.gradient->linear(evidence));
+  if (*decay != 0.0) left.add(-(1.0 - *beta) * *decay, moment.weight->linear(evidence));
   return distance_of(left, *moment.now, evidence);
 }
 
@@ -108,16 +126,27 @@ void for_each_moment(const Window& window, Quantity quantity,
     if (before == nullptr || gradient == nullptr || window.has_edit(*before, now)) continue;
     if (now.is_before_step || before->is_before_step) continue;
     if (before->is_finite && gradient->is_finite && before->count == gradient->count) {
-      use({&now, before, gradient});
+      const auto* const weight = window.now.find(now.tensor, Quantity::weight_before, now.rank);
+      use({&now, before, gradient, weight});
     }
   }
+}
+
+bool is_decayed(const Window& window, const Observation& moment) {
+  const GroupValues* const groups = window.groups(moment);
+  return groups != nullptr && std::ranges::any_of(*groups, [](const auto& one) {
+           return may_decay_gradient(one.second);
+         });
 }
 
 void check_moments(const Window& window, Quantity quantity, Check check, const char* text,
                    Findings& found) {
   for_each_moment(window, quantity, [&](const MomentRows& moment) {
     const auto far = distance_of_moment(window, moment);
-    if (!far) return;
+    if (!far) {
+      if (is_decayed(window, *moment.now)) found.not_checked(check, kIsDecayed);
+      return;
+    }
     found.checked(check, far->evidence);
     auto finding = window.result_of_formula(check, Stage::moments, *moment.now, far->is_within());
     if (!finding) return;

@@ -77,13 +77,13 @@ ResumedMoments::Apart ResumedMoments::apart(const Window& window, std::int32_t r
     if (window.has_edit(*weight, now) || !is_same_class(window, now)) continue;
     const Check check = check_of(now.quantity);
     if (!earlier_->held.has_held(check, rank, now.tensor * kQuantities)) continue;
-    const MomentRows moment{&now, before, gradient};
+    const MomentRows moment{&now, before, gradient, weight};
     const auto far = distance_of_moment(window, moment);
     if (!far) continue;
     found.checked(check, far->evidence);
     if (far->is_within()) continue;
     all.moments.push_back(moment);
-    if (follows(window, {&now, nullptr, gradient})) ++all.fresh;
+    if (follows(window, {&now, nullptr, gradient, weight})) ++all.fresh;
   }
   return all;
 }
@@ -100,7 +100,7 @@ std::string ResumedMoments::source(const Window& window, const Apart& all) const
     const auto is_from = [&](const Observation& other) {
       return other.rank == now.rank && other.quantity == now.quantity &&
              other.tensor != now.tensor && is_of_same_part(other, now) && other.absmax > 0.0 &&
-             follows(window, {&now, &other, moment.gradient});
+             follows(window, {&now, &other, moment.gradient, moment.weight});
     };
     const auto from = std::ranges::find_if(earlier_->left.all(), is_from);
     if (from == earlier_->left.all().end()) continue;
