@@ -54,8 +54,8 @@ bool Parted::check(const Window& window, Findings& found) {
     if (attempt > least->second) one.ranks.push_back(rank);
   }
   one.text =
-      "the optimizer made no step behind a backward, but on other ranks it did; from here on ranks "
-      "are at different steps and are not compared";
+      "the optimizer made no step behind a backward, but on other ranks it did; ranks that are at "
+      "different steps are not compared";
   found.add(std::move(one));
   return true;
 }
