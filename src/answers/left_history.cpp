@@ -169,12 +169,13 @@ int LeftSteps::rank_of(const Step& step, const std::vector<int>& ranks) {
 
 // Of many lines one alone that hardly leaves its range. An input or a loss is no line of many.
 bool LeftSteps::may_be_chance(const Step& step) {
-  constexpr double kAlone = 1.25;
+  static const double kAlone = std::log(1.25);
   if (step.lines > 1) return false;
   const auto& [left, series] = step.first.begin()->second;
-  const bool is_of_many =
-      series->kind != kLogged && series->kind != kind::kInput && series->element != kAllTensors;
-  return is_of_many && left.apart > 0.0 && left.apart < kAlone;
+  const bool is_of_many = series->kind != kLogged && series->kind != kind::kInput &&
+                          series->kind != kind::kInputEntropy && series->element != kAllTensors;
+  const double apart = left.unit > 0.0 || left.apart == 0.0 ? left.apart : std::log(left.apart);
+  return is_of_many && apart > 0.0 && apart < kAlone;
 }
 
 LeftStep LeftSteps::whole(const Step& step) const {

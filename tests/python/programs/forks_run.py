@@ -17,18 +17,19 @@ import trainmon
 OUT, FORKS, LIBRARY = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 HANGS_AFTER = 60.0
 library = ctypes.CDLL(LIBRARY)
-over = False
+over = is_child = False
 
 
 class Scale(torch.nn.Module):
-    """No matrix is multiplied: the libraries that do it have locks of their own, which no fork respects."""
+    """No matrix is multiplied: the libraries that do it have locks of their own, which no fork respects. Nor does
+    a child compute with a weight, for torch locks each tensor that autograd knows."""
 
     def __init__(self):
         super().__init__()
         self.weight = torch.nn.Parameter(torch.full((4,), 0.5))
 
     def forward(self, given):
-        return given * self.weight
+        return given * (0.5 if is_child else self.weight)
 
 
 def training():
@@ -58,6 +59,9 @@ def ask(monitor):
 
 def child(model, optimizer, monitor):
     """Whatever a forked process may do with the objects it got."""
+    global is_child
+    is_child = True
+    optimizer.zero_grad(set_to_none=True)  # step() has hooks, and no weight to move
     with torch.no_grad():
         model(torch.ones(2, 4))
         optimizer.step()

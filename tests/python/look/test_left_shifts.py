@@ -1,0 +1,146 @@
+"""What else of a line may shift where its norm tells nothing, beside NumPy: zeros of an activation, the norm of
+an input, the entropy of its ids. And what a start changes of its settings."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+import trainmon
+from test_left_history import BEGIN, STEPS, means_apart, noisy
+from test_report import command, report
+from written_run import WrittenRank
+
+ELEMENTS = 4000
+
+
+def left_of(out, rows):
+    """rows(step) are (kind, name, element, array); the answer."""
+    rank = WrittenRank(out)
+    for step in range(STEPS):
+        for kind, name, element, array in rows(step):
+            rank.observe(array, kind, name, step, element=element)
+        rank.end_step()
+    rank.stop()
+    return trainmon.diagnose(out)["left_history"]
+
+
+def with_zeros(share, norm=7.0):
+    zeros = round(share * ELEMENTS)
+    values = np.concatenate([np.zeros(zeros), np.ones(ELEMENTS - zeros)])
+    return values * (norm / np.linalg.norm(values))
+
+
+@pytest.mark.parametrize("kind", ["actv", "actv_grad"])
+def test_the_zeros_of_an_activation_may_shift_where_its_norm_does_not(tmp_path, kind):
+    random = noisy()
+    shares = [0.04 * next(random) + (0.3 if step >= BEGIN else 0.0) for step in range(STEPS)]
+    shares = [round(share * ELEMENTS) / ELEMENTS for share in shares]
+    out = tmp_path / "run"
+    left = left_of(out, lambda step: [(kind, "drop", "output", with_zeros(shares[step]))])
+    before, after = np.array(shares[BEGIN - 16 : BEGIN]), np.array(shares[BEGIN : BEGIN + 8])
+    assert (left["step"], left["kind"], left["name"], left["measure"]) == (
+        BEGIN,
+        kind,
+        "drop",
+        "zeros",
+    )
+    assert (left["norm"], left["before"]) == pytest.approx((shares[BEGIN], np.median(before)))
+    assert left["apart"] == pytest.approx(after.mean() - before.mean())
+    said = command("diagnose", out).stdout
+    assert f"its share of zeros is {shares[BEGIN]:.3g}, the median before is" in said
+    page, _ = report(out, tmp_path / "a.html", check=0)
+    assert page.report["diagnosis"]["left_history"] == left
+
+
+def test_zeros_of_what_is_routed_say_nothing(tmp_path):
+    """Experts get more and fewer tokens as a router learns: more than a tenth was 0 before and after."""
+    random = noisy()
+    shares = [0.4 * next(random) + (0.3 if step >= BEGIN else 0.0) for step in range(STEPS)]
+    out = tmp_path / "run"
+    assert left_of(out, lambda s: [("actv", "expert", "output", with_zeros(shares[s]))]) is None
+
+
+@pytest.mark.parametrize("kind, measure", [("input", "norm"), ("input_entropy", "entropy")])
+def test_a_number_of_an_input_may_shift_by_less_than_its_range(tmp_path, kind, measure):
+    random = noisy()
+    numbers = [4 * next(random) * (1.153 if step >= BEGIN else 1.0) for step in range(STEPS)]
+    assert min(numbers[BEGIN : BEGIN + 8]) < max(numbers[BEGIN - 16 : BEGIN])
+    apart, errors = means_apart(numbers, BEGIN)
+    assert errors > 6
+    out = tmp_path / "run"
+    left = left_of(out, lambda step: [(kind, "", "input.0", np.array([numbers[step]]))])
+    assert (left["step"], left["kind"], left["measure"]) == (BEGIN, kind, measure)
+    assert left["apart"] == pytest.approx(np.exp(apart))
+    assert left["norm"] == pytest.approx(numbers[BEGIN])
+    said = command("diagnose", out).stdout
+    assert f"  step {BEGIN}, rank 0, {kind} (root) input.0\n" in said
+
+
+def test_ids_come_before_gradients_in_a_step(tmp_path):
+    random = noisy()
+
+    def rows(step):
+        is_other = step >= BEGIN
+        yield "grad_reduced", "w", "", np.full(3, next(random) * (0.2 if is_other else 1.0))
+        yield (
+            "input_entropy",
+            "",
+            "input.0",
+            np.array([5 * next(random) * (0.75 if is_other else 1.0)]),
+        )
+
+    left = left_of(tmp_path / "run", rows)
+    assert (left["step"], left["kind"], left["lines"]) == (BEGIN, "input_entropy", 2)
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_it_says_where_nothing_of_the_forward_left(tmp_path, leaves):
+    random = noisy()
+
+    def rows(step):
+        far = 5.0 if step >= BEGIN else 1.0
+        yield "actv", "head", "output", np.full(3, next(random) * (far if leaves else 1.0))
+        yield "grad_reduced", "head.weight", "", np.full(3, next(random) * far)
+
+    out = tmp_path / "run"
+    left = left_of(out, rows)
+    assert (left["step"], left["kind"]) == (BEGIN, "actv" if leaves else "grad_reduced")
+    said = command("diagnose", out).stdout
+    sentence = "  no input and no activation left: the loss may be another one, or its targets\n"
+    assert (sentence in said) != leaves
+
+
+DECOUPLED = "decoupled_weight_decay"
+
+
+@pytest.mark.skipif(
+    DECOUPLED not in torch.optim.Adam([torch.ones(1)]).defaults,
+    reason="this torch does not declare where weights decay: NOT TESTED",
+)
+def test_settings_that_a_start_changes_are_noticed(tmp_path):
+    out, model = tmp_path / "run", torch.nn.Linear(6, 4)
+    state = None
+    for begin, kind in ((0, torch.optim.AdamW), (12, torch.optim.Adam)):
+        optimizer = kind(model.parameters(), lr=1e-3, weight_decay=0.1)
+        if state is not None:
+            optimizer.load_state_dict(state)
+            for group in optimizer.param_groups:
+                group[DECOUPLED] = False
+        with trainmon.watch(model, optimizer, checks=True, every=1, out=out):
+            for step in range(begin, begin + 12):
+                torch.manual_seed(step)
+                optimizer.zero_grad()
+                model(torch.randn(8, 6)).square().mean().backward()
+                optimizer.step()
+        state = copy.deepcopy(optimizer.state_dict())
+    found = trainmon.diagnose(out)
+    assert found["verdict"] is None
+    (one,) = found["findings"]
+    assert (one["step"], one["certain"]) == (12, False)
+    assert one["text"] == f"{DECOUPLED} of group 0 changed from 1 to 0"
+    (to_see,) = [line for line in command("diagnose", out).stderr.splitlines() if "next: " in line]
+    assert to_see.endswith("--declared --steps 11:12")
