@@ -33,6 +33,7 @@ from trainmon.arguments import (
     what_there_is,
 )
 from trainmon.base.names import as_valid
+from trainmon.checks import arguments as checks
 from trainmon.checks.selection import rank_numbers
 from trainmon.reading import RowsByKind, RunTable, _checked_stats
 
@@ -181,7 +182,7 @@ def write_dataset(
     the files do not depend on their number.
     """
     reader = reader or Reader("trainmon.parquet")
-    out = Path(os.path.abspath(out))
+    out = Path(checks.path("out", os.path.abspath(out), is_utf8=True))  # which pyarrow asks for
     if os.path.lexists(out) and not overwrite:
         raise UsageError(f"{out} exists; name another place, or say --overwrite to replace it")
     if overwrite and os.path.lexists(out) and not _is_ours(out):

@@ -100,14 +100,13 @@ void print_report(const ConvertReport& report, const ConvertOptions& options, Co
     throw std::invalid_argument(
         "--time-start, --time-end, --step-partition, --keep-micro-steps: not with --to parquet");
   }
-  std::vector<std::string> arguments = {given.selection.run, "-o", given.out};
-  const auto add = [&](const char* flag, const auto& values) {
+  std::vector<std::string> arguments = {"--out=" + given.out};
+  const auto add = [&](const std::string& flag, const auto& values) {
     for (const auto& value : values) {
-      arguments.emplace_back(flag);
-      if constexpr (std::is_same_v<std::decay_t<decltype(value)>, int>) {
-        arguments.push_back(std::to_string(value));
+      if constexpr (std::is_integral_v<std::decay_t<decltype(value)>>) {
+        arguments.push_back(flag + "=" + std::to_string(value));
       } else {
-        arguments.push_back(value);
+        arguments.push_back(flag + "=" + value);
       }
     }
   };
@@ -115,18 +114,15 @@ void print_report(const ConvertReport& report, const ConvertOptions& options, Co
   add("--name", given.selection.names);
   add("--exclude", given.selection.excludes);
   add("--rank", given.selection.ranks);
-  add("--stat,--stats", given.stats);
-  if (!given.selection.steps.empty()) {
-    arguments.emplace_back("--steps");
-    arguments.push_back(given.selection.steps);
-  }
+  add("--stat", given.stats);
+  if (!given.selection.steps.empty()) arguments.push_back("--steps=" + given.selection.steps);
   if (given.selection.all_restarts) arguments.emplace_back("--all-restarts");
   if (given.selection.merged) arguments.emplace_back("--merged");
-  if (given.selection.threads > 0) {
-    arguments.insert(arguments.end(), {"--threads", std::to_string(given.selection.threads)});
-  }
+  if (given.selection.threads > 0) add("--threads", std::vector{given.selection.threads});
   if (given.overwrite) arguments.emplace_back("--overwrite");
   if (context.quiet) arguments.emplace_back("--quiet");
+  // A name that begins with a dash is no option.
+  arguments.insert(arguments.end(), {"--", given.selection.run});
   run_python("trainmon.parquet", arguments);
 }
 

@@ -51,9 +51,9 @@ def seconds(name: str, value: Any) -> float:
 
 
 def path(name: str, value: Any, *, is_utf8: bool = False) -> str:
-    """`is_utf8`: it will stand in a file or a text."""
+    """With the home directory for `~`, as watch(out=) has it. `is_utf8`: it will stand in a file or a text."""
     try:
-        text = os.fsdecode(value)
+        text = os.path.expanduser(os.fsdecode(value))
     except TypeError:
         raise TypeError(f"{name} must be a path, not {type(value).__name__}") from None
     if not text:

@@ -14,6 +14,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
+import launch
 import trainmon
 import trainmon.parquet
 from written_run import WrittenRank
@@ -56,6 +57,39 @@ def convert(*arguments, code=None):
     return subprocess.run(
         [sys.executable, *command, *map(str, arguments)], capture_output=True, text=True
     )
+
+
+def test_the_command_takes_every_option_and_any_name(run, tmp_path):
+    (tmp_path / "-run").symlink_to(run)
+    options = (
+        "--kind grads --name layers* --exclude *.2.* --rank 1 --steps 2:4 --stat norm --stat min "
+        "--threads 1 --quiet --to parquet -o -out -- -run"
+    )
+    for overwrite in ([], ["--overwrite"]):
+        command = [launch.command_line(), "convert", *overwrite, *options.split()]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    rows = duckdb.sql(
+        f"SELECT name, step, norm FROM read_parquet('{tmp_path}/-out/**/*.parquet') ORDER BY step"
+    ).fetchall()
+    expected = [values(1, "grad_reduced", NAMES[0], step) for step in (2, 3, 4)]
+    with np.errstate(invalid="ignore"):
+        norms = [float(np.linalg.norm(array.astype(np.float64))) for array in expected]
+    assert [(name, step) for name, step, _ in rows] == [(NAMES[0], step) for step in (2, 3, 4)]
+    np.testing.assert_allclose([norm for _, _, norm in rows], norms)
+    (file,) = (tmp_path / "-out").rglob("*.parquet")
+    stats = {"nans", "infs", "max", "absmax", "mean"} & set(pq.read_schema(file).names)
+    assert not stats
+
+
+def test_a_place_whose_name_is_not_utf8_is_refused_by_name(run, tmp_path):
+    done = subprocess.run(
+        [launch.command_line(), "convert", run, "--to", "parquet", "-o", b"o\xff"],
+        cwd=tmp_path,
+        capture_output=True,
+    )
+    assert done.returncode == 2 and os.listdir(tmp_path) == []
+    assert b"out must be a path in UTF-8, not" in done.stderr
 
 
 def test_files(dataset):

@@ -333,6 +333,17 @@ def test_missing_runs_are_named(written, tmp_path):
         trainmon.top(written.directory.parents[1], stat=["norm"])
 
 
+def test_the_home_directory_is_that_of_watch(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    rank = WrittenRank(tmp_path / "a")
+    rank.observe(np.ones(3), "grad_reduced", "w", 0)
+    rank.end_step()
+    rank.stop()
+    assert trainmon.read_table("~/a").num_rows == 1
+    assert trainmon.diagnose("~/a")["verdict"] is None
+    assert trainmon.query("~/a", "SELECT count(*) FROM rows").rows == [(1,)]
+
+
 def test_first_bad_and_top(tmp_path):
     out = tmp_path / "run"
     rng = np.random.default_rng(2)

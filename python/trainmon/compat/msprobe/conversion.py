@@ -34,7 +34,7 @@ def now() -> str:
 
 
 def checked_path(name: str, path) -> str:
-    return os.path.abspath(os.path.expanduser(checks.path(name, path)))
+    return os.path.abspath(checks.path(name, path))
 
 
 def checked_directory(path) -> str:
