@@ -183,7 +183,7 @@ void print_shared(const std::string& title,
 }
 
 void print_account(const Account& account, const std::string& run, const Context& context) {
-  std::int64_t files = 0, bytes = 0, running = 0, broken_off = 0;
+  std::int64_t files = 0, bytes = 0, running = 0, broken_off = 0, told = 0;
   std::map<std::string, std::vector<int>> findings, not_covered, refused, budgets;
   std::vector<std::string> incomplete;
   if (!account.missing.ranks.empty()) findings[missing_text(account.missing)];
@@ -193,6 +193,7 @@ void print_account(const Account& account, const std::string& run, const Context
     const bool is_running = rank.writer == WriterState::running;
     running += is_running ? 1 : 0;
     const bool is_told = !rank.is_newest && rank.writer == WriterState::gone;  // account.killed
+    told += is_told ? 1 : 0;
     broken_off += is_running || rank.closed || is_told ? 0 : 1;
     incomplete.insert(incomplete.end(), rank.incomplete.begin(), rank.incomplete.end());
     for (const std::string& finding : findings_of(rank)) findings[finding].push_back(rank.rank);
@@ -244,7 +245,7 @@ void print_account(const Account& account, const std::string& run, const Context
   if (broken_off > 0) {
     std::cout
         << "\n"
-        << broken_off << of_all
+        << broken_off + told << of_all
         << " did not stop in order: killed, or (state \"open\") it cannot be told from here\n";
   }
   if (findings.empty() && account.damage.empty() && incomplete.empty()) {

@@ -166,7 +166,7 @@ def test_a_killed_start_that_another_followed_is_named(tmp_path):
     assert json.loads(call("doctor", run, "--json")[1])["killed"] == [what]
     killed(run)  # the newest one: now it is news
     code, out, _ = call("doctor", run)
-    assert code == 3 and f"\n{what}\n" in out and "1 of 3 did not stop in order" in out
+    assert code == 3 and f"\n{what}\n" in out and "2 of 3 did not stop in order" in out
 
 
 def test_dropped_rows_and_why(tmp_path):
