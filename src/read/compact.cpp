@@ -62,6 +62,8 @@ void compact_segment(const Candidate& segment, CompactedRank& rank) {
   if (!same_records(records, read_segment(compacted))) {
     throw std::logic_error("compacting " + segment.path.string() + " would change it");
   }
+  // Retention deletes segments while their run goes on: no file comes back.
+  if (!fs::exists(segment.path)) throw Stays("it was deleted meanwhile");
   replace_durably(segment.path, compacted);
   ::unlink(index_path(segment.path).c_str());  // of bytes that are gone
   ++rank.segments;
@@ -135,10 +137,11 @@ Compaction compact(const fs::path& run,
       } else {
         try {
           compact_segment(segment, rank);
-        } catch (const Stays& stays) {
-          rank.left.push_back({segment.path, stays.what(), true});
-        } catch (const SinkError& error) {
-          rank.left.push_back({segment.path, error.what(), true});
+        } catch (const std::runtime_error& error) {
+          std::error_code unknown;
+          const bool is_gone = !fs::exists(fs::symlink_status(segment.path, unknown));
+          rank.left.push_back(
+              {segment.path, is_gone ? "it was deleted meanwhile" : error.what(), !is_gone});
         }
       }
       done += segment.bytes;

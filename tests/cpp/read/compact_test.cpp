@@ -296,6 +296,22 @@ TEST(Compact, OfARunThatGoesOnTheLastSegmentStays) {
   expect_same(before, read_log(directory, 0, 0));
 }
 
+TEST(Compact, ASegmentThatRetentionDeletesMeanwhileIsNoFault) {
+  const Scratch scratch;
+  const fs::path directory = write_rank(scratch.path(), 3, 60);
+  ASSERT_TRUE(fs::exists(segment_of(directory, 1)));
+  const Compaction done = compact(scratch.path(), [&](std::int64_t, std::int64_t) {
+    fs::remove(segment_of(directory, 1));
+    return true;
+  });
+  ASSERT_EQ(done.ranks.at(0).left.size(), 1u);
+  EXPECT_EQ(done.ranks[0].left[0].segment, segment_of(directory, 1));
+  EXPECT_EQ(done.ranks[0].left[0].why, "it was deleted meanwhile");
+  EXPECT_FALSE(done.ranks[0].left[0].is_fault);
+  EXPECT_FALSE(fs::exists(segment_of(directory, 1)));
+  EXPECT_EQ(done.ranks[0].segments, 1);
+}
+
 TEST(Compact, TwoAtOnceDoNotTouchTheSameLog) {
   const Scratch scratch;
   const fs::path directory = write_rank(scratch.path(), 5, 300);
