@@ -60,6 +60,7 @@ class LogSink : public Sink {
   void close() override {
     notice_deletion();
     sync();
+    if (size_ == 0) leave_segment();  // a full disk may have taken nothing of it
     file_.close();
     if (not_synced_) throw SinkError(*std::exchange(not_synced_, std::nullopt));
   }

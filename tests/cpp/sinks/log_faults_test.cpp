@@ -276,6 +276,22 @@ TEST_F(LogFaults, ADiskThatCannotCutEitherGathersNoFiles) {
   expect_taken_is_read();
 }
 
+TEST_F(LogFaults, ADiskThatIsFullUntilTheEndLeavesNoEmptySegment) {
+  const auto files = [&] {
+    return std::distance(fs::directory_iterator(directory_), fs::directory_iterator());
+  };
+  open(2000);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(write(), "");
+  const auto before = files();
+  set_failpoints("file.write=errno:28@1+");
+  for (int i = 0; i < 20 && files() == before; ++i) EXPECT_EQ(write(), "no_space");
+  EXPECT_EQ(files(), before + 1);
+  log_->close();
+  set_failpoints("");
+  EXPECT_EQ(files(), before);
+  expect_taken_is_read();
+}
+
 TEST_F(LogFaults, DebrisThatCannotBeCutOffIsNeverRead) {
   open(1 << 20);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(write(), "");
