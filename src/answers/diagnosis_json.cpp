@@ -62,6 +62,11 @@ nlohmann::ordered_json json_of(const LeftStep& left) {
   out["apart"] = number(left.apart);
   out["lines"] = left.lines;
   out["module"] = left.module;
+  out["next"] = nlohmann::ordered_json::array();
+  for (const Series& one : left.next) {
+    out["next"].push_back(
+        {{"kind", one.kind}, {"name", one.name}, {"chunk", one.chunk}, {"element", one.element}});
+  }
   out["loss"] = nullptr;
   if (left.loss) {
     out["loss"] = {{"name", left.loss->name},

@@ -138,11 +138,15 @@ void LeftSteps::take(const LeftLines::Left& left, std::uint32_t number, const Se
   if (is_furthest && series.kind == kLogged) step.losses[number] = {left, &series};
   if (series.replication != Replication::identical) ++step.own[row.rank];
   step.has_shift |= left.means > 0 && series.kind == kLogged;
-  const auto [at, is_new] = step.first.try_emplace(row.rank, Line{left, &series});
-  Line& first = at->second;
-  const bool is_first =
-      place_of(facts_, row, series) < place_of(facts_, first.left.row.row, *first.series);
-  if (!is_new && is_first) first = {left, &series};
+  keep_first({left, &series}, step.first[row.rank]);
+}
+
+void LeftSteps::keep_first(const Line& line, std::vector<Line>& first) const {
+  const auto place = [&](const Line& one) {
+    return place_of(facts_, one.left.row.row, *one.series);
+  };
+  first.insert(std::ranges::upper_bound(first, place(line), std::ranges::less(), place), line);
+  if (first.size() > kNamedLines) first.pop_back();
 }
 
 // Rows that are the same on all ranks tell no rank.
@@ -150,7 +154,7 @@ std::vector<int> LeftSteps::ranks_of(const Step& step) {
   std::size_t most = 0;
   for (const auto& [rank, lines] : step.own) most = std::max(most, lines);
   std::vector<int> ranks;
-  for (const auto& [rank, line] : step.first) {
+  for (const auto& [rank, lines] : step.first) {
     const auto own = step.own.find(rank);
     if (most == 0 || (own != step.own.end() && 2 * own->second >= most)) ranks.push_back(rank);
   }
@@ -171,7 +175,7 @@ int LeftSteps::rank_of(const Step& step, const std::vector<int>& ranks) {
 bool LeftSteps::may_be_chance(const Step& step) {
   static const double kAlone = std::log(1.25);
   if (step.lines > 1) return false;
-  const auto& [left, series] = step.first.begin()->second;
+  const auto& [left, series] = step.first.begin()->second.front();
   const bool is_of_many = series->kind != kLogged && series->kind != kind::kInput &&
                           series->kind != kind::kInputEntropy && series->element != kAllTensors;
   const double apart = left.unit > 0.0 || left.apart == 0.0 ? left.apart : std::log(left.apart);
@@ -181,7 +185,8 @@ bool LeftSteps::may_be_chance(const Step& step) {
 LeftStep LeftSteps::whole(const Step& step) const {
   LeftStep one;
   one.ranks = ranks_of(step);
-  const auto& [left, series] = step.first.at(rank_of(step, one.ranks));
+  const std::vector<Line>& first = step.first.at(rank_of(step, one.ranks));
+  const auto& [left, series] = first.front();
   one.row = left.row.row;
   one.row.shape = nullptr;
   one.series = *series;
@@ -195,6 +200,9 @@ LeftStep LeftSteps::whole(const Step& step) const {
   one.begins = left.begins;
   one.lines = step.lines;
   if (one.lines > 1) one.module = module_text(step.module);
+  for (const Line& line : std::span(first).subspan(1)) {
+    if (line.series->kind != kLogged) one.next.push_back(*line.series);
+  }
   one.is_behind_forward = has_rows_of(kind::kActv) && is_gradient(series->kind);
   if (series->kind == kLogged || step.losses.empty()) return one;
   const auto far = [&](const auto& loss) { return step.tensors.at(loss.first).far; };

@@ -32,6 +32,8 @@ struct LeftLoss {
 // The element of what is not one tensor: the norm of all gradients of a kind.
 inline constexpr std::string_view kAllTensors = "all tensors";
 
+inline constexpr std::size_t kNamedLines = 4;
+
 // Lines that left their histories in one step of a start. Of the rank with the line that went
 // furthest the first is named.
 struct LeftStep {
@@ -50,6 +52,8 @@ struct LeftStep {
   std::string module = {};  // which all of several are in, as "blocks.*.mlp"; empty: none
   std::vector<int> ranks = {};        // on which as many lines left, or half as many; ascending
   std::optional<LeftLoss> loss = {};  // that left, too, where the row is another one
+  // Of its rank, up to kNamedLines - 1: what left behind it in the order of a step. No losses.
+  std::vector<Series> next = {};
 };
 
 struct LeftHistory : LeftStep {
@@ -85,12 +89,13 @@ class LeftSteps {
   struct Step {
     std::size_t lines = 0;
     std::map<std::uint32_t, Furthest> tensors;  // by series, or by a number of a logged loss
-    std::map<int, Line> first;                  // of each rank, in the order of a step
+    std::map<int, std::vector<Line>> first;     // of each rank, some, in the order of a step
     std::map<int, std::size_t> own;        // how many lines of each rank are of values of its own
     std::map<std::uint32_t, Line> losses;  // that went furthest, by number
     bool has_shift = false;                // of a loss
     std::vector<std::string> module = {};  // how far their names go together
   };
+  void keep_first(const Line& line, std::vector<Line>& first) const;
   static std::vector<int> ranks_of(const Step& step);
   static int rank_of(const Step& step, const std::vector<int>& ranks);
   static bool may_be_chance(const Step& step);

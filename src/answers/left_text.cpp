@@ -39,18 +39,26 @@ std::string_view measure_of(const LeftStep& left) {
   return left.series.kind == kind::kInputEntropy ? "entropy" : "norm";
 }
 
+namespace {
+
+// "actv (root) input.0"
+std::string line_text(const Diagnosis& diagnosis, const Series& series) {
+  const detect::Tensor tensor = {series.name, series.chunk, series.optimizer, series.element};
+  return printable(series.kind) + " " +
+         (series.element == kAllTensors ? of_all_text(diagnosis, series)
+                                        : detect::tensor_text(tensor));
+}
+
+}  // namespace
+
 std::string place_text(const Diagnosis& diagnosis, const LeftStep& left) {
-  const detect::Tensor tensor = {left.series.name, left.series.chunk, left.series.optimizer,
-                                 left.series.element};
   std::string start;
   if (diagnosis.run.newest_restart > 0) {
     start = left.begins ? ", where restart " + std::to_string(left.row.restart) + " begins"
                         : ", restart " + std::to_string(left.row.restart);
   }
   return "step " + std::to_string(left.row.step) + start + ", " + whose_text(left.ranks) + ", " +
-         printable(left.series.kind) + " " +
-         (left.series.element == kAllTensors ? of_all_text(diagnosis, left.series)
-                                             : detect::tensor_text(tensor));
+         line_text(diagnosis, left.series);
 }
 
 namespace {
@@ -95,6 +103,9 @@ std::string size_text(const Diagnosis& diagnosis, const LeftHistory& left) {
   if (left.lines > 1) {
     text += "\n  " + others_text(left.lines - 1);
     if (!left.module.empty()) text += "; all are in " + printable(left.module);
+    for (const Series& series : left.next) {
+      text += (&series == &left.next.front() ? "\n  then " : ", ") + line_text(diagnosis, series);
+    }
   }
   if (left.loss) text += "\n  " + loss_text(*left.loss);
   if (left.is_behind_forward) {

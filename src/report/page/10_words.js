@@ -205,6 +205,7 @@ const WORDS = {
   left_history_lines: ["%1 more {1|line|lines} left in this step.", "该步还有 %1 条线偏离。"],
   left_history_loss: ["Logged %1 left its history, too: %2 after %3.", "记录的 %1 也偏离了自身的历史：由 %3 变为 %2。"],
   tensors_together: ["all tensors together", "所有张量合计"],
+  left_history_next: ["Next in the order of the step: %1.", "按该步的先后，随后是：%1。"],
   left_history_module: ["All are in %1.", "都在 %1 中。"],
   worst_ordinary: ["In a run without a fault, values up to about 20 are common.", "没有故障的运行中，不超过约 20 的值很常见。"],
   of_verdict: ["verdict", "结论"],

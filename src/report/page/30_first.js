@@ -147,6 +147,7 @@ class Side {
       (left.stays ? say("left_history_stays") : say("left_history_far", number(left.unusual, 3))) + " ",
       left.lines > 1 ? say("left_history_lines", left.lines - 1) + " " : "",
       left.module ? say("left_history_module", left.module) + " " : "",
+      left.next.length > 0 ? say("left_history_next", left.next.map((one) => `${one.kind} ${tensorLabel([one.name, one.chunk, one.element])}`).join(", ")) + " " : "",
       left.loss ? say("left_history_loss", left.loss.name, number(left.loss.value, 3), number(left.loss.before, 3)) + " " : "",
       el("span", {}, left.element === "all tensors" ? say("tensors_together") : tensorLabel([left.name, left.chunk, left.element]))];
   }

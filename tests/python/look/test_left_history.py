@@ -361,6 +361,29 @@ def test_of_several_lines_the_first_in_the_order_of_the_step_is_named(tmp_path):
     left = trainmon.diagnose(tmp_path / "run")["left_history"]
     assert (left["step"], left["name"], left["lines"]) == (BEGIN, "first", 2)
     assert left["stays"]
+    line = {"kind": "grad_reduced", "name": "late", "chunk": 0, "element": ""}
+    assert left["next"] == [line]
+    assert "\n  then grad_reduced late\n" in command("diagnose", tmp_path / "run").stdout
+
+
+def test_three_lines_behind_the_first_are_named(tmp_path):
+    """Of the rank that is named, and the loss is said by itself."""
+    ranks = [WrittenRank(tmp_path / "run", number, 2) for number in range(2)]
+    random = noisy()
+    for step in range(STEPS):
+        for number, rank in enumerate(ranks):
+            far = 10 if step >= BEGIN and number == 1 else 1
+            for layer in range(6):
+                rank.observe(np.full(3, next(random) * far), "grad_unreduced", f"l{layer}.w", step)
+            rank.monitor.add_scalar("loss", next(random) * far)
+            rank.end_step()
+    for rank in ranks:
+        rank.stop()
+    left = trainmon.diagnose(tmp_path / "run")["left_history"]
+    assert (left["rank"], left["name"], left["lines"]) == (1, "l0.w", 7)
+    assert [one["name"] for one in left["next"]] == ["l1.w", "l2.w", "l3.w"]
+    said = command("diagnose", tmp_path / "run").stdout
+    assert "\n  then grad_unreduced l1.w, grad_unreduced l2.w, grad_unreduced l3.w\n" in said
 
 
 def test_inputs_that_are_noticed_hide_nothing(tmp_path):
