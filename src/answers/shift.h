@@ -55,7 +55,7 @@ struct ShiftRule {
   bool is_steady;     // the noise is that of the values before alone
   bool is_level;      // its swings are compared by their size, for it has no trend
 };
-inline constexpr ShiftRule kLasting = {8, 7.5, 1.05, 1.75, 0.0, false, false};
+inline constexpr ShiftRule kLasting = {8, 7.5, 1.08, 1.75, 0.0, false, false};
 // Gradients of sound trainings swing more than losses.
 inline constexpr ShiftRule kOfGradients = {8, 7.5, 1.05, 2.5, 0.0, false, false};
 // So do losses of both signs, and the means of inputs that follow what the model does.
