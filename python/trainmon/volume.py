@@ -42,7 +42,7 @@ class Volume:
             return ""
         return (
             f"at {1 / seconds:.1f} steps a second this writes about {in_bytes(per_day)} a day; a larger "
-            "`every` makes it less"
+            "`every` makes it less, `retention_mb` keeps the newest"
         )
 
 

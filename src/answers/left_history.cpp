@@ -74,7 +74,24 @@ std::string module_text(std::vector<std::string> modules) {
 
 LeftSteps::LeftSteps(const RunRows& facts, const Diagnosis& diagnosis)
     : facts_(facts), diagnosis_(diagnosis) {
-  if (!diagnosis_.verdict) take_losses();
+  if (diagnosis_.verdict) return;
+  take_losses();
+  // The model's own output is that of its last module, which has a row, too. Series are in the
+  // order of their first rows.
+  constexpr std::size_t kFirst = 2;
+  for (const Series& series : facts_.series) {
+    const bool is_output = series.kind == kind::kActvGrad && series.element.starts_with("output");
+    if (is_output && last_modules_.size() < kFirst) last_modules_.push_back(series.name);
+  }
+}
+
+bool LeftSteps::is_of_last_module(const Series& series) const {
+  const std::string_view name = series.name;
+  const std::string_view module = series.kind == kind::kActvGrad
+                                      ? name
+                                      : name.substr(0, std::min(name.rfind('.'), name.size()));
+  return (series.kind == kind::kActvGrad || !module.empty()) &&
+         std::ranges::find(last_modules_, module) != last_modules_.end();
 }
 
 void LeftSteps::take(const LeftLines& rank) {
@@ -203,7 +220,8 @@ LeftStep LeftSteps::whole(const Step& step) const {
   for (const Line& line : std::span(first).subspan(1)) {
     if (line.series->kind != kLogged) one.next.push_back(*line.series);
   }
-  one.is_behind_forward = has_rows_of(kind::kActv) && is_gradient(series->kind);
+  one.is_behind_forward =
+      has_rows_of(kind::kActv) && is_gradient(series->kind) && is_of_last_module(*series);
   if (series->kind == kLogged || step.losses.empty()) return one;
   const auto far = [&](const auto& loss) { return step.tensors.at(loss.first).far; };
   const auto& [number, loss] = *std::ranges::max_element(step.losses, {}, far);

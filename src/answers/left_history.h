@@ -44,8 +44,9 @@ struct LeftStep {
   double score = 0.0;  // finite
   double apart = 0.0;  // by this factor it stays away; 0: it is far behind
   Measure measure = Measure::norm;
-  bool is_difference = false;      // `apart` is none: of a mean, a share, a loss below 0
-  bool is_behind_forward = false;  // no activation and no input of this rank left, but gradients
+  bool is_difference = false;  // `apart` is none: of a mean, a share, a loss below 0
+  // No activation and no input of this rank left, but the gradients with which a backward begins.
+  bool is_behind_forward = false;
   int means = 0;            // so many values have another mean than those before; 0: it does not
   bool begins = false;      // its start begins with this step
   std::size_t lines = 1;    // on any rank
@@ -104,12 +105,14 @@ class LeftSteps {
   void take(const LeftLines::Left& left, std::uint32_t number, const Series& series, Steps& steps);
   void take_losses();
   bool has_rows_of(std::string_view kind) const;
+  bool is_of_last_module(const Series& series) const;
   bool has_reason(std::int64_t step, const Series& series) const;
 
   Steps steps_;
   Steps norm_steps_;  // in which the norm of all gradients shifted
   std::deque<Series> losses_;
   std::map<std::pair<std::string, std::int32_t>, Series> norms_;  // by kind, optimizer
+  std::vector<std::string> last_modules_;  // with whose output gradients a backward begins
   const RunRows& facts_;
   const Diagnosis& diagnosis_;
 };

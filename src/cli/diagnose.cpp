@@ -134,7 +134,8 @@ void print_text(const Diagnosis& diagnosis, const std::string& run, const Contex
   } else {
     std::cout << "nothing certainly wrong in " << grouped(diagnosis.rows) << " rows";
     if (diagnosis.starts.size() > 1) std::cout << " of " << diagnosis.starts.size() << " starts";
-    std::cout << "\n";
+    const bool has_more = !diagnosis.findings.empty() || diagnosis.left_history;
+    std::cout << (has_more ? ", but look at this:\n" : "\n");
     for (const std::string& sentence : diagnosis.run.skipped) std::cout << "  " << sentence << "\n";
     print_others(diagnosis, firsts, again);
     print_left_history(diagnosis);

@@ -97,21 +97,32 @@ def test_ids_come_before_gradients_in_a_step(tmp_path):
     assert (left["step"], left["kind"], left["lines"]) == (BEGIN, "input_entropy", 2)
 
 
-@pytest.mark.parametrize("leaves", [True, False])
-def test_it_says_where_nothing_of_the_forward_left(tmp_path, leaves):
+@pytest.mark.parametrize("left", ["head", "block", "activation too", "weight of head"])
+def test_it_says_where_only_the_gradients_of_the_loss_left(tmp_path, left):
+    """A backward begins with the gradients of the last module. Where one behind it is the first, the fault is there."""
     random = noisy()
 
     def rows(step):
         far = 5.0 if step >= BEGIN else 1.0
-        yield "actv", "head", "output", np.full(3, next(random) * (far if leaves else 1.0))
-        yield "grad_reduced", "head.weight", "", np.full(3, next(random) * far)
+        of = {"head.weight": far, "block": far}
+        of |= {"head": far} if left in ("head", "activation too") else {}
+        of |= {"head output": far} if left == "activation too" else {}
+        of |= {"block": 1.0} if left == "weight of head" else {}
+        yield "actv", "block", "output", np.full(3, next(random))
+        yield "actv", "head", "output", np.full(3, next(random) * of.get("head output", 1.0))
+        for name in ("head", "", "block"):  # "": the model itself
+            yield "actv_grad", name, "output", np.full(3, next(random) * of.get(name, 1.0))
+        yield "grad_reduced", "head.weight", "", np.full(3, next(random) * of["head.weight"])
 
     out = tmp_path / "run"
-    left = left_of(out, rows)
-    assert (left["step"], left["kind"]) == (BEGIN, "actv" if leaves else "grad_reduced")
+    found = left_of(out, rows)
+    assert (found["step"], found["kind"]) == (
+        BEGIN,
+        {"activation too": "actv", "weight of head": "grad_reduced"}.get(left, "actv_grad"),
+    )
     said = command("diagnose", out).stdout
     sentence = "  no input and no activation left: the loss may be another one, or its targets\n"
-    assert (sentence in said) != leaves
+    assert (sentence in said) == (left in ("head", "weight of head"))
 
 
 DECOUPLED = "decoupled_weight_decay"
