@@ -17,6 +17,9 @@ import trainmon
 STEPS, MICROS = 2, 2
 ADAM = {"lr": 1e-3, "betas": (0.9, 0.95), "eps": 1e-5, "weight_decay": 0.1}
 KINDS = ["grads", "weights", "moments"]
+KINDS_OF_TRUTH = {
+    "grad_unreduced", "grad_reduced", "param_origin", "param_updated", "exp_avg", "exp_avg_sq"
+}  # fmt: skip
 CASES = {"pipeline": 1, "interleaved": 2}  # chunks of the model per rank
 
 
@@ -72,7 +75,7 @@ def train(virtual, out=None):
     monitor = None
     if out is not None:
         monitor = trainmon.watch(
-            chunks, optimizer, kinds=KINDS, out=str(out), grad_acc_steps=MICROS
+            chunks, optimizer, kinds=KINDS, checks=True, out=str(out), grad_acc_steps=MICROS
         )
     losses = []
 
