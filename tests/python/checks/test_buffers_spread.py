@@ -7,5 +7,5 @@ import launch
 
 @pytest.mark.parametrize("how", ["ddp", "fsdp1", "fsdp1_flat", "fsdp2"])
 def test_rows_are_those_of_torch_on_every_rank(how, tmp_path):
-    launch.run("buffers_run.py", tmp_path, how, ranks=buffers_of_ranks.RANKS)
+    launch.run("spread_buffers_run.py", tmp_path, how, ranks=buffers_of_ranks.RANKS)
     buffers_of_ranks.check(tmp_path, how)
