@@ -135,7 +135,7 @@ void for_each_moment(const Window& window, Quantity quantity,
 bool is_decayed(const Window& window, const Observation& moment) {
   const GroupValues* const groups = window.groups(moment);
   return groups != nullptr && std::ranges::any_of(*groups, [](const auto& one) {
-           return may_decay_gradient(one.second);
+           return is_known(one.second) && may_decay_gradient(one.second);
          });
 }
 
