@@ -89,13 +89,15 @@ class GrowingDiagnosis {
 //   "left_history" null or L with "others", [L, ...]
 //   "restarts"     [{"restart", "verdict": null or F}], where all of them were asked for.
 // L has the keys "step", "restart", "rank", "kind", "name", "chunk", "element", "norm", "before",
-// "unusual", "stays", "apart", "lines", "module".
+// "measure", "unusual", "stays", "apart", "lines", "module", "next", "loss".
 // F has the keys "step", "restart", "check", "stage", "ranks", "one_of_ranks", "tensors",
 // "layers", "value", "bound", "evidence", "certain", "text".
 std::string diagnosis_json(const Diagnosis& diagnosis);
 
 // "step 15, weights, rank 1, 2.weight"
 std::string place_text(const Diagnosis& diagnosis, const detect::Finding& finding);
+// Without a verdict: "nothing certainly wrong in 155,600 rows, but something changed abruptly".
+std::string sound_text(const Diagnosis& diagnosis);
 // Of each finding the first that says the same of the same tensors and ranks, in any step of the
 // restart. It may be the finding itself.
 std::vector<std::size_t> first_alike(const Diagnosis& diagnosis);

@@ -36,6 +36,16 @@ std::string place_text(const Diagnosis& diagnosis, const Finding& one) {
          (tensors.empty() ? "" : ", " + tensors);
 }
 
+std::string sound_text(const Diagnosis& diagnosis) {
+  std::string text = "nothing certainly wrong in " + grouped(diagnosis.rows) +
+                     (diagnosis.rows == 1 ? " row" : " rows");
+  if (diagnosis.starts.size() > 1) {
+    text += " of " + std::to_string(diagnosis.starts.size()) + " starts";
+  }
+  if (diagnosis.left_history) return text + ", but something changed abruptly";
+  return diagnosis.findings.empty() ? text : text + ", but something was noticed";
+}
+
 std::vector<std::size_t> first_alike(const Diagnosis& diagnosis) {
   const auto said = [](const Finding& one) {
     return std::tie(one.restart, one.check, one.stage, one.ranks, one.is_one_of_ranks, one.tensors,

@@ -132,10 +132,7 @@ void print_text(const Diagnosis& diagnosis, const std::string& run, const Contex
     print_verdict(diagnosis, diagnosis.findings[*diagnosis.verdict], also, context);
     print_others(diagnosis, firsts, again);
   } else {
-    std::cout << "nothing certainly wrong in " << grouped(diagnosis.rows) << " rows";
-    if (diagnosis.starts.size() > 1) std::cout << " of " << diagnosis.starts.size() << " starts";
-    const bool has_more = !diagnosis.findings.empty() || diagnosis.left_history;
-    std::cout << (has_more ? ", but look at this:\n" : "\n");
+    std::cout << sound_text(diagnosis) << "\n";
     for (const std::string& sentence : diagnosis.run.skipped) std::cout << "  " << sentence << "\n";
     print_others(diagnosis, firsts, again);
     print_left_history(diagnosis);

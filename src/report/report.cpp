@@ -225,8 +225,7 @@ std::vector<ReportLine> report_lines(const Report& report) {
       const detect::Finding& first = found.findings[*found.verdict];
       lines.push_back({which + "first wrong: " + place_text(found, first), true});
     } else {
-      lines.push_back({which + "nothing certainly wrong in " + grouped(found.rows) +
-                       (found.rows == 1 ? " row" : " rows")});
+      lines.push_back({which + sound_text(found)});
     }
   };
   if (!report.other_diagnosis) {
