@@ -28,6 +28,9 @@ void print_verdict(const Diagnosis& diagnosis, const Finding& first, const std::
   }
   std::cout << "  " << check_text(first) << "\n";
   if (!also.empty()) std::cout << "  " << also << "\n";
+  if (first.check == detect::Check::gap) {
+    std::cout << "  a program that means such a change announces it: with mon.edits(\"why\"):\n";
+  }
 }
 
 // The later steps of each finding that several steps have, by the first of them.

@@ -37,6 +37,15 @@ Distance distance_of(const Linear& left, const Observation& rounded, Evidence ev
   return one;
 }
 
+bool is_round(double value, double tolerance) {
+  if (value == 0.0 || !std::isfinite(value)) return false;
+  int exponent = 0;
+  const double bits = 4.0 * std::frexp(value, &exponent);
+  if (std::abs(bits - std::round(bits)) <= tolerance * bits) return true;
+  const double unit = std::pow(10.0, std::floor(std::log10(value)) - 1.0);
+  return std::abs(value - std::round(value / unit) * unit) <= tolerance * value;
+}
+
 // Where a quarter of all tensors never obeyed an equation, it is not theirs.
 constexpr std::int64_t kFew = 4;
 

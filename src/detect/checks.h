@@ -49,6 +49,9 @@ struct Distance {
 double underflow(const Observation& one);
 // How far from 0 `left` is, which is so where the elements of `rounded` are what a formula says.
 Distance distance_of(const Linear& left, const Observation& rounded, Evidence evidence);
+// A number that a person writes: of at most two digits, or a few bits as 0.375. Of a value above 0,
+// and relative to it.
+bool is_round(double value, double tolerance);
 // What was declared, by rank and optimizer.
 using DeclaredOfRanks = std::map<std::int32_t, std::map<std::int32_t, GroupValues>>;
 // nullptr where the optimizer declared nothing on that rank.

@@ -165,6 +165,8 @@ Observation observe(const RowState& state, std::uint32_t flags, double loss_scal
   one.sum = state.sum / scale;
   one.sum_sq = std::ldexp(state.sum_sq, 2 * state.exponent) / (scale * scale);
   one.absmax = state.absmax / scale;
+  one.min = state.min / scale;
+  one.max = state.max / scale;
   if (check == nullptr) return one;
   one.fingerprint = check->fingerprint;
   if (!check->has_sketch) return one;

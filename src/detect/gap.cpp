@@ -135,6 +135,7 @@ void Gaps::check(const Window& window, Findings& found) {
     }
     if (!why.empty()) {
       const std::pair place(one.after->rank, one.after->tensor);
+      note_limits(one);
       if (said_.contains(place)) continue;
       said.insert(place);
       finding.certain = false;
@@ -143,6 +144,30 @@ void Gaps::check(const Window& window, Findings& found) {
     found.add(std::move(finding));
   }
   said_.merge(said);
+}
+
+bool Gaps::is_clamped(const Changed& one) const {
+  const auto& [before, after, finding] = one;  // of the step: what it found, what the last one left
+  if (!after->is_finite || !before->is_finite || before->count != after->count) return false;
+  if (before->min < after->min || before->max > after->max) return false;
+  if (before->min == before->max && before->count > 1.0) return false;
+  const auto known = limits_.find(before->rank);
+  const double tolerance = std::max(1e-6, unit_roundoff(before->dtype));
+  const auto may_be_limit = [&](double value) {
+    return value == 0.0 || is_round(std::abs(value), tolerance) ||
+           (known != limits_.end() && known->second.contains(value));
+  };
+  const bool is_below = before->max<after->max, is_above = before->min> after->min;
+  return (is_below || is_above) && (!is_below || may_be_limit(before->max)) &&
+         (!is_above || may_be_limit(before->min));
+}
+
+void Gaps::note_limits(const Changed& one) {
+  constexpr std::size_t kMost = 64;
+  std::set<double>& limits = limits_[one.before->rank];
+  if (limits.size() >= kMost) return;
+  if (one.before->max < one.after->max) limits.insert(one.before->max);
+  if (one.before->min > one.after->min) limits.insert(one.before->min);
 }
 
 std::string Gaps::reason(const Window& window, const Changed& one, const OfRank& rank) const {
@@ -163,6 +188,8 @@ std::string Gaps::reason(const Window& window, const Changed& one, const OfRank&
   if (is_alike_on_ranks(window, one.after->tensor)) {
     return "; all ranks did the same to them, as a program does";
   }
+  if (is_clamped(one)) return "; none is beyond a limit any more, as where a program clamps them";
+  if (one.after->count == 1.0) return "; it is one number, which a program may clamp";
   return "";
 }
 

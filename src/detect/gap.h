@@ -46,10 +46,14 @@ class Gaps {
   };
   void note_roundings(const Window& window, const std::map<std::int32_t, OfRank>& ranks,
                       Findings& found);
+  // Whether elements were set to a limit, as a program does that clamps weights in each step.
+  bool is_clamped(const Changed& one) const;
+  void note_limits(const Changed& one);
   // Why a change may be meant; empty where nothing says so.
   std::string reason(const Window& window, const Changed& one, const OfRank& rank) const;
   std::set<std::pair<std::int32_t, std::uint32_t>> said_;  // rank, tensor: with a reason
   std::map<std::int32_t, Rounded> rounded_;                // by rank
+  std::map<std::int32_t, std::set<double>> limits_;  // by rank: extremes that programs have set
 };
 
 }  // namespace trainmon::detect

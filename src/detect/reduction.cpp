@@ -50,16 +50,6 @@ std::optional<Reduction> reduction_of(const Window& window, std::uint32_t tensor
   return one;
 }
 
-// A number that a person writes: of at most two digits, or a few bits as 0.375.
-bool is_round(double value, double tolerance) {
-  if (value == 0.0 || !std::isfinite(value)) return false;
-  int exponent = 0;
-  const double bits = 4.0 * std::frexp(value, &exponent);
-  if (std::abs(bits - std::round(bits)) <= tolerance * bits) return true;
-  const double unit = std::pow(10.0, std::floor(std::log10(value)) - 1.0);
-  return std::abs(value - std::round(value / unit) * unit) <= tolerance * value;
-}
-
 }  // namespace
 
 void take_mean(const Window& window, Reduction& one) {
