@@ -109,7 +109,9 @@ std::string size_text(const Diagnosis& diagnosis, const LeftHistory& left) {
   }
   if (left.loss) text += "\n  " + loss_text(*left.loss);
   if (left.is_behind_forward) {
-    text += "\n  no input and no activation changed as clearly: the loss may be another one, or its targets";
+    text +=
+        "\n  no input and no activation changed as clearly: the loss may be another one, or its "
+        "targets";
   }
   for (const LeftStep& other : left.others) {
     text += "\nalso " + place_text(diagnosis, other) + "\n  " + size_text(other);

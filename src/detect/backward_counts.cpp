@@ -4,12 +4,6 @@
 #include <string>
 
 namespace trainmon::detect {
-namespace {
-
-constexpr std::int64_t kCountsAlike = 16, kCountsOther = 8;  // steps in a row
-
-}  // namespace
-
 void BackwardCounts::check(const Window& window, Findings& found) {
   // By rank and optimizer the last backward of the step, from 0.
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> last;
@@ -20,32 +14,21 @@ void BackwardCounts::check(const Window& window, Findings& found) {
     known = std::max(known, one.accum);
   }
   for (const auto& [place, number] : last) {
-    Count& count = counts_[place];
-    if (number == count.last) {
-      ++count.alike;
-    } else {
-      if (count.alike >= kCountsAlike) count.usual = count.last;
-      count.last = number;
-      count.alike = 1;
-      count.since = window.now.step;
-    }
-    if (count.usual < 0 || number == count.usual || count.alike != kCountsOther || count.is_said) {
-      continue;
-    }
-    count.is_said = true;
+    SteadyCount& count = counts_[place];
+    if (!count.note(number, window.now.step)) continue;
     Finding one = window.finding(Check::reduce, Stage::grad_reduced, place.first);
     for (const Observation& row : window.now.all()) {
       const bool is_of_it = row.quantity == Quantity::grad_reduced && row.rank == place.first &&
                             window.tensors[row.tensor].optimizer == place.second;
       if (is_of_it) one.tensors.push_back(row.tensor);  // ascending
     }
-    one.step = count.since;
+    one.step = count.since();
     one.certain = false;
     one.text = "a step takes the gradients of " + std::to_string(number + 1) +
                (number == 0 ? " backward" : " backwards") + " from here on, and took those of " +
-               std::to_string(count.usual + 1) + " before";
+               std::to_string(count.usual() + 1) + " before";
     found.add(std::move(one));
-    found.join_ranks(window.now.restart, count.since);
+    found.join_ranks(window.now.restart, count.since());
   }
 }
 

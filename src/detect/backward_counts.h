@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "detect/checks.h"
+#include "detect/steady_count.h"
 
 namespace trainmon::detect {
 
@@ -16,14 +17,7 @@ class BackwardCounts {
   void check(const Window& window, Findings& found);
 
  private:
-  struct Count {
-    std::int32_t usual = -1;  // as in enough steps in a row
-    std::int32_t last = -1;
-    std::int64_t alike = 0;  // steps in a row with the last one
-    std::int64_t since = 0;  // the first of them
-    bool is_said = false;
-  };
-  std::map<std::pair<std::int32_t, std::int32_t>, Count> counts_;  // rank, optimizer
+  std::map<std::pair<std::int32_t, std::int32_t>, SteadyCount> counts_;  // rank, optimizer
 };
 
 }  // namespace trainmon::detect

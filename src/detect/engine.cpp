@@ -32,6 +32,7 @@ void Engine::take(StepEvidence&& evidence) {
   input_limits_.check(window, findings_);
   input_ranges_.check(window, findings_);
   repeated_arguments_.check(window, findings_);
+  forwards_.check(window, findings_);
   jumps_.check(window, findings_);
   learning_rates_.check(window, findings_);
   check_present(window, findings_);
@@ -92,6 +93,7 @@ void Engine::forget_start(const StepEvidence& first) {
   by_hand_ = {};
   buffers_ = {};
   backwards_ = {};
+  forwards_ = {};
   own_changes_ = {};
 }
 

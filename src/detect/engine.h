@@ -15,6 +15,7 @@
 #include "detect/ended_gradients.h"
 #include "detect/evidence.h"
 #include "detect/findings.h"
+#include "detect/forward_counts.h"
 #include "detect/gap.h"
 #include "detect/input_limits.h"
 #include "detect/input_ranges.h"
@@ -123,6 +124,7 @@ class Engine {
   InputLimits input_limits_;
   InputRanges input_ranges_;
   RepeatedArguments repeated_arguments_;
+  ForwardCounts forwards_;
   Findings findings_;
 };
 

@@ -89,6 +89,27 @@ void Gaps::note_roundings(const Window& window, const std::map<std::int32_t, OfR
   }
 }
 
+void Gaps::note_limits(const Changed& one) {
+  Limits& limits = limits_[{one.before->rank, one.before->tensor}];
+  if (one.before->max < one.after->max) limits.high.note(one.before->max);
+  if (one.before->min > one.after->min) limits.low.note(one.before->min);
+}
+
+void Gaps::check_limits(const Window& window, const Observation& now, Findings& found) {
+  constexpr int kTimes = 8;
+  const auto at = limits_.find({now.rank, now.tensor});
+  if (at == limits_.end() || at->second.is_said) return;
+  const auto& [low, high, is_said] = at->second;
+  const bool is_beyond = (high.times >= kTimes && now.max > high.value) ||
+                         (low.times >= kTimes && now.min < low.value);
+  if (!is_beyond) return;
+  at->second.is_said = true;
+  Finding one = window.finding(Check::gap, Stage::weights, now.rank, {now.tensor});
+  one.certain = false;
+  one.text = "the weights go beyond a limit that a program set them to before";
+  found.add(std::move(one));
+}
+
 void Gaps::check(const Window& window, Findings& found) {
   if (window.before == nullptr) return;
   std::map<std::int32_t, OfRank> ranks;
@@ -102,6 +123,7 @@ void Gaps::check(const Window& window, Findings& found) {
     const Evidence evidence = evidence_of_bits({&after, before});
     found.checked(Check::gap, evidence);
     ++rank.compared;
+    check_limits(window, *before, found);
     const bool holds = are_equal(after, *before);
     auto one = window.result(Check::gap, Stage::weights, *before, holds);
     if (one) one->evidence = evidence;
@@ -151,23 +173,20 @@ bool Gaps::is_clamped(const Changed& one) const {
   if (!after->is_finite || !before->is_finite || before->count != after->count) return false;
   if (before->min < after->min || before->max > after->max) return false;
   if (before->min == before->max && before->count > 1.0) return false;
-  const auto known = limits_.find(before->rank);
+  const auto is_known = [&](double value) {
+    return std::ranges::any_of(limits_, [&](const auto& known) {
+      const auto& [place, limits] = known;
+      return place.first == before->rank &&
+             (limits.low.value == value || limits.high.value == value);
+    });
+  };
   const double tolerance = std::max(1e-6, unit_roundoff(before->dtype));
   const auto may_be_limit = [&](double value) {
-    return value == 0.0 || is_round(std::abs(value), tolerance) ||
-           (known != limits_.end() && known->second.contains(value));
+    return value == 0.0 || is_round(std::abs(value), tolerance) || is_known(value);
   };
   const bool is_below = before->max<after->max, is_above = before->min> after->min;
   return (is_below || is_above) && (!is_below || may_be_limit(before->max)) &&
          (!is_above || may_be_limit(before->min));
-}
-
-void Gaps::note_limits(const Changed& one) {
-  constexpr std::size_t kMost = 64;
-  std::set<double>& limits = limits_[one.before->rank];
-  if (limits.size() >= kMost) return;
-  if (one.before->max < one.after->max) limits.insert(one.before->max);
-  if (one.before->min > one.after->min) limits.insert(one.before->min);
 }
 
 std::string Gaps::reason(const Window& window, const Changed& one, const OfRank& rank) const {

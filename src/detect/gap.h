@@ -44,16 +44,31 @@ class Gaps {
     bool is_habit = false;
     std::vector<Finding> certain;  // what was said of them
   };
+  // An extreme of a weight to which a program has set its elements so many times.
+  struct Limit {
+    double value = 0.0;
+    int times = 0;
+    void note(double one) {
+      times = one == value ? times + 1 : 1;
+      value = one;
+    }
+  };
+  struct Limits {
+    Limit low, high;
+    bool is_said = false;
+  };
+  void note_limits(const Changed& one);
+  // A weight that goes beyond a limit, which a program kept in step after step.
+  void check_limits(const Window& window, const Observation& now, Findings& found);
   void note_roundings(const Window& window, const std::map<std::int32_t, OfRank>& ranks,
                       Findings& found);
   // Whether elements were set to a limit, as a program does that clamps weights in each step.
   bool is_clamped(const Changed& one) const;
-  void note_limits(const Changed& one);
   // Why a change may be meant; empty where nothing says so.
   std::string reason(const Window& window, const Changed& one, const OfRank& rank) const;
-  std::set<std::pair<std::int32_t, std::uint32_t>> said_;  // rank, tensor: with a reason
-  std::map<std::int32_t, Rounded> rounded_;                // by rank
-  std::map<std::int32_t, std::set<double>> limits_;  // by rank: extremes that programs have set
+  std::set<std::pair<std::int32_t, std::uint32_t>> said_;            // rank, tensor: with a reason
+  std::map<std::int32_t, Rounded> rounded_;                          // by rank
+  std::map<std::pair<std::int32_t, std::uint32_t>, Limits> limits_;  // by rank, tensor
 };
 
 }  // namespace trainmon::detect

@@ -83,3 +83,37 @@ def test_damage_beside_it_is_certain(name, damage, tmp_path):
     verdict = answer["verdict"]
     tensor = "two.weight" if damage is flipped else "one.weight"
     assert (verdict["check"], verdict["step"], verdict["tensors"]) == ("gap", 61, [tensor])
+
+
+def test_a_clamp_that_is_lost_is_noticed(tmp_path):
+    step = [0]
+
+    def after(model):
+        if step[0] < 90:
+            PROGRAMS["critic"](model)
+        step[0] += 1
+
+    answer, _ = trained(tmp_path, after, steps=120)
+    assert answer["verdict"] is None
+    last = answer["findings"][-1]
+    assert (last["check"], last["certain"]) == ("gap", False) and last["step"] in range(91, 96)
+    assert last["text"] == "the weights go beyond a limit that a program set them to before"
+
+
+def test_a_forward_with_a_gradient_more_is_noticed(tmp_path):
+    """A target that is computed without no_grad()."""
+    model = Scaled()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with trainmon.watch(model, optimizer, checks=True, every=1, out=str(tmp_path)):
+        for step in range(60):
+            x = torch.randn(32, 12, generator=torch.Generator().manual_seed(step))
+            with torch.set_grad_enabled(step >= 40):
+                target = model(x + 1.0)
+            (model(x) - target).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    found = trainmon.diagnose(str(tmp_path))["findings"]
+    (one,) = [one for one in found if one["check"] == "input"]
+    assert (one["step"], one["certain"]) == (40, False)
+    said = "before a backward the model makes 2 forwards from here on, and made 1 forward before"
+    assert one["text"] == said
