@@ -10,11 +10,13 @@
 namespace trainmon::detect {
 namespace {
 
+// Of two elements, for a program may clamp one number.
 RowState all_equal(double value) {
   RowState state;
-  state.count = 1;
-  state.sum = state.mean = state.min = state.max = value;
-  state.sum_sq = value * value;
+  state.count = 2;
+  state.mean = state.min = state.max = value;
+  state.sum = 2.0 * value;
+  state.sum_sq = 2.0 * value * value;
   state.absmax = value;
   return state;
 }
