@@ -94,6 +94,13 @@ bool is_there(const fs::path& path, FileIdentity file) {
   return file == FileIdentity{status.st_dev, status.st_ino};
 }
 
+// A copy of the folder by hard links (cp -al) has the very files. What is written to one is in
+// both.
+bool has_other_names(const File& file) {
+  struct stat status {};
+  return ::fstat(file.fd(), &status) == 0 && status.st_nlink > 1;
+}
+
 // fcntl() with a lock of the whole file.
 int ask(const File& file, int command, struct flock& lock) {
   if (const Failure failure = failpoint("lock.file"); failure.error != 0) {
@@ -206,7 +213,13 @@ std::shared_ptr<void> lock_rank(const fs::path& rank_directory, const Identity& 
   try {
     held->file = open_to_share(path);
     if (!take(held->file, path)) return nullptr;
-    if (cut_file(held->file, 0)) write_at(held->file, 0, held->text, path);
+    if (has_other_names(held->file) && ::unlink(path.c_str()) == 0) {
+      held->file = open_to_share(path);
+      if (!take(held->file, path)) return nullptr;
+    }
+    if (!has_other_names(held->file) && cut_file(held->file, 0)) {
+      write_at(held->file, 0, held->text, path);
+    }
   } catch (const SinkError&) {
     // Who cannot lock or say so goes on: whether the directory can be used is found out there.
   }
@@ -238,7 +251,7 @@ bool keep_lock(const std::shared_ptr<void>& lock) {
     const std::string text = text_of(held.path);
     held.is_anothers = !take(file, held.path) || (!text.empty() && text != held.text);
     if (held.is_anothers) return false;
-    if (text.empty()) write_at(file, 0, held.text, held.path);
+    if (text.empty() && !has_other_names(file)) write_at(file, 0, held.text, held.path);
     const std::lock_guard swap(registry().mutex);
     std::swap(held.file, file);
   } catch (const SinkError&) {  // as where it could not be made at first

@@ -1,6 +1,7 @@
 # Promise 5 when a run goes on from a checkpoint: rows have their true step, whenever it is killed.
 import json
 import signal
+import subprocess
 
 import pytest
 import torch
@@ -63,3 +64,26 @@ def test_a_restart_that_begins_at_step_0_again_is_said(tmp_path, caplog):
                 optimizer.zero_grad()
         said.append(caplog.text.count("restart 1 of this run begins at step 0"))
     assert said == [0, 1, 0]
+
+
+def test_a_copy_by_hard_links_stays_as_it_is(tmp_path):
+    """As `cp -al` and `rsync --link-dest` make it: what is written in place to one is in both."""
+    run, copy = tmp_path / "run", tmp_path / "copy"
+
+    def train():
+        model = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.AdamW(model.parameters())
+        sinks = ["log", "csv", "sqlite"]
+        with trainmon.watch(model, optimizer, every=1, out=run, sinks=sinks, recorder_mb=1):
+            for _ in range(3):
+                model(torch.ones(2, 3)).sum().backward()
+                optimizer.step()
+
+    train()
+    subprocess.run(["cp", "-al", run, copy], check=True)
+    of_log = [file for file in copy.rglob("*") if file.is_file() and "rank_" in str(file)]
+    before = {file: file.read_bytes() for file in of_log}
+    assert any(file.name == "lock" for file in before)
+    train()
+    assert {file: file.read_bytes() for file in before} == before
+    assert len(list(run.glob("rank_00000/restart_*"))) == 2
