@@ -20,6 +20,7 @@
 #include "sinks/log_encode.h"
 #include "sinks/run_tables.h"
 #include "sinks/sinks.h"
+#include "sinks/uncommitted.h"
 #include "trainmon/version.h"
 
 namespace trainmon {
@@ -29,7 +30,6 @@ namespace fs = std::filesystem;
 
 constexpr int kBusyMilliseconds = 100;  // the other sinks wait meanwhile
 constexpr int kLastBusyMilliseconds = 2000;
-constexpr std::size_t kMostSaid = 1 << 16;
 constexpr const char* kNoMemory = "no_memory";
 constexpr std::int64_t kMostUncommitted = 1 << 18;  // rows held for somebody who keeps it locked
 
@@ -38,44 +38,6 @@ std::optional<std::string_view> network_file_system_of(const fs::path& directory
   if (failpoint("sqlite.network").error != 0) return "NFS";
   return network_file_system(directory);
 }
-
-// What was taken and is not committed; or, of a transaction that failed, is to be said again.
-struct Said {
-  std::vector<Outcome> outcomes;
-  std::vector<Declared> declared;
-  std::vector<Alert> alerts;
-  std::vector<Gap> gaps;
-
-  // Of a batch, or of another of these.
-  template <typename Records>
-  void add(const Records& more) {
-    append(outcomes, more.outcomes);
-    append(declared, more.declared);
-    append(alerts, more.alerts);
-    for (const Gap& gap : more.gaps) add_gap(gaps, gap);
-  }
-
- private:
-  template <typename Record>
-  static void append(std::vector<Record>& list, const std::vector<Record>& more) {
-    const std::size_t room = kMostSaid - std::min(kMostSaid, list.size());
-    list.insert(list.end(), more.begin(),
-                more.begin() + static_cast<std::ptrdiff_t>(std::min(room, more.size())));
-  }
-};
-
-struct Counted {
-  std::int64_t rows = 0;
-  std::uint64_t first_seq = 0;
-  std::uint64_t last_seq = 0;
-
-  void add(const Counted& more) {
-    if (more.rows == 0) return;
-    if (rows == 0) first_seq = more.first_seq;
-    last_seq = more.last_seq;
-    rows += more.rows;
-  }
-};
 
 class SqliteSink : public Sink {
  public:
@@ -97,6 +59,7 @@ class SqliteSink : public Sink {
 
   void write(const RecordBatch& batch) override {
     notice_deletion();
+    if (is_abandoned_) throw SinkError("descriptor", "stats.db was left as it is");
     if (!tables_) start_file();
     roll_back();
     if (!database_->in_transaction()) database_->run("BEGIN IMMEDIATE");
@@ -199,6 +162,7 @@ class SqliteSink : public Sink {
       tables_.emplace(*database_, all_stat_names());
       add_facts();
       restate_declared();
+      database_->note_descriptors();
     } catch (...) {
       // Not half a database: the next attempt starts anew.
       end_file();
@@ -246,8 +210,22 @@ class SqliteSink : public Sink {
     must_roll_back_ = false;
   }
 
+  // SQLite keeps its descriptors, and would write into what has them now.
+  void abandon() {
+    database_->abandon();
+    tables_.reset();
+    database_.reset();
+    is_abandoned_ = true;
+    must_roll_back_ = false;
+    leave_out(uncommitted_.rows, "descriptor");
+    forget_transaction();
+    log_line("somebody closed descriptors of " + (run_.directory / "stats.db").string() +
+             ": it is left as it is, and later rows are in the other sinks alone");
+  }
+
   // A deleted database took its rows with it: the next one says so.
   void notice_deletion() {
+    if (database_ && !database_->has_descriptors()) abandon();
     if (!database_ || database_->is_linked()) return;
     tables_.reset();
     database_.reset();
@@ -377,6 +355,7 @@ class SqliteSink : public Sink {
   Said said_;                        // records in the open transaction
   Said owed_;                        // records of transactions that failed
   bool must_roll_back_ = false;      // the open transaction was given up
+  bool is_abandoned_ = false;        // somebody has its descriptors
 
   std::atomic<std::int64_t> deleted_{0};
   mutable std::mutex mutex_;

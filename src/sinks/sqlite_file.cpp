@@ -4,7 +4,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdlib>
+#include <set>
+#include <system_error>
 
 #include "base/file.h"
 #include "base/text.h"
@@ -170,6 +174,33 @@ std::string Database::value(const std::string& sql) {
 
 bool Database::in_transaction() const {
   return sqlite3_get_autocommit(database_.get()) == 0;
+}
+
+void Database::note_descriptors() {
+  descriptors_.clear();
+  std::set<std::pair<dev_t, ino_t>> files;
+  for (const char* const end : {"", "-wal", "-shm", "-journal"}) {
+    struct stat status {};
+    if (::stat((path_.native() + end).c_str(), &status) == 0) {
+      files.emplace(status.st_dev, status.st_ino);
+    }
+  }
+  std::error_code unknown;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", unknown)) {
+    struct stat status {};
+    const int fd = std::atoi(entry.path().filename().c_str());
+    if (::fstat(fd, &status) != 0) continue;
+    const std::pair file(status.st_dev, status.st_ino);
+    if (files.contains(file)) descriptors_.emplace_back(fd, file);
+  }
+}
+
+bool Database::has_descriptors() const {
+  return std::ranges::all_of(descriptors_, [](const auto& one) {
+    struct stat status {};
+    return ::fstat(one.first, &status) == 0 &&
+           one.second == std::pair(status.st_dev, status.st_ino);
+  });
 }
 
 bool Database::is_linked() const {

@@ -69,6 +69,12 @@ class Database {
   bool in_transaction() const;
   // Whether the file still has the name it was made with.
   bool is_linked() const;
+  // Of a new file that nobody else has opened: by which descriptors SQLite writes from now on.
+  void note_descriptors();
+  // Whether they are its own still. Somebody may close all that a process has open.
+  bool has_descriptors() const;
+  // Never touches them again: they may be somebody else's, and closing is a write, too.
+  void abandon() { (void)database_.release(); }
   const std::filesystem::path& path() const { return path_; }
 
  private:
@@ -77,6 +83,7 @@ class Database {
   };
   std::filesystem::path path_;
   std::pair<dev_t, ino_t> inode_;
+  std::vector<std::pair<int, std::pair<dev_t, ino_t>>> descriptors_;
   std::unique_ptr<sqlite3, Close> database_;
 };
 
