@@ -9,6 +9,7 @@ namespace trainmon {
 namespace {
 
 constexpr std::size_t kLooked = 4;  // steps at the beginning, and at the end
+constexpr std::size_t kNever = 8;   // values, none of which is finite
 
 }  // namespace
 
@@ -53,6 +54,13 @@ std::vector<ReadScalar> PassedLosses::noticed(const RunRows& run) const {
       said.insert(one.name);
       all.push_back(one);
     }
+  }
+  // A few may be of before there is any.
+  for (const ReadScalar& one : run.scalars) {
+    const auto known = last_.find({one.restart, one.rank, one.name});
+    if (known == last_.end() || known->second.size() < kNever || were_finite.contains(known->first))
+      continue;
+    if (is_passed(one) && said.insert(one.name).second) all.push_back(one);
   }
   return all;
 }

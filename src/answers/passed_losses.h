@@ -23,7 +23,7 @@ class PassedLosses {
   void look(const ReadRow& row, const Series& series);
   // Of a scalar of this run that is_loss() and not finite.
   bool is_passed(const ReadScalar& loss) const;
-  // The first such value of each name that had been finite.
+  // The first such value of each name that had been finite, or that never is in eight values.
   std::vector<ReadScalar> noticed(const RunRows& run) const;
 
  private:

@@ -93,11 +93,12 @@ void GradientNorms::check(const Window& window, Findings& found) {
       all.add(norm);
       is_of_one = is_of_one || norm.is_of(logged.value);
     }
-    if (all.tolerance == 0.0 || !all.is_finite || !std::isfinite(logged.value)) continue;
+    if (all.tolerance == 0.0 || !all.is_finite) continue;
     found.checked(Check::norm);
     Seen& seen = seen_[rank];
     if (is_of_one || all.is_of(logged.value) || seen.is_said) continue;
-    if (all.value() < logged.value && (!seen.limit || all.is_of(*seen.limit))) {
+    const bool may_be_clipped = std::isfinite(logged.value) && all.value() < logged.value;
+    if (may_be_clipped && (!seen.limit || all.is_of(*seen.limit))) {
       seen.limit = all.value();
       continue;
     }

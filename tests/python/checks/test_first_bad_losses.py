@@ -223,3 +223,18 @@ def test_other_readers_say_a_bad_loss_of_an_older_restart(tmp_path):
         rank.stop()
     assert "restart 0 found a NaN" in call("top", tmp_path / "run")[2]
     assert trainmon.first_bad(tmp_path / "run").restart == 0
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_loss_that_never_is_finite_is_noticed(value, tmp_path):
+    """Eight times; a best loss is infinite before there is one."""
+    for steps in (7, 8):
+        rank = WrittenRank(tmp_path / str(steps))
+        for step in range(steps):
+            rank.observe(GOOD, "grad_reduced", "w", step)
+            rank.monitor.add_scalar("loss", value)
+            rank.end_step()
+        rank.stop()
+        findings = trainmon.diagnose(tmp_path / str(steps))["findings"]
+        expected = [("finite", 0, False)] if steps == 8 else []
+        assert [(one["check"], one["step"], one["certain"]) for one in findings] == expected

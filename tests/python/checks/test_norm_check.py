@@ -56,6 +56,14 @@ def test_a_norm_that_counts_weights_twice_is_noticed(tmp_path):
     assert one["step"] <= 1
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_norm_that_is_not_finite_beside_finite_gradients_is_noticed(value, tmp_path):
+    found = train(tmp_path / "run", lambda model, norm: value)
+    (one,) = [one for one in found["findings"] if one["check"] == "norm"]
+    assert found["verdict"] is None and f"the logged grad_norm is {value}, the norm" in one["text"]
+    assert found["checked"]["norm"] == 8
+
+
 def test_without_a_logged_norm_it_is_not_checked(tmp_path):
     torch.manual_seed(0)
     model = torch.nn.Linear(3, 1)
