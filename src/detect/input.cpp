@@ -78,7 +78,9 @@ void Inputs::check(const Window& window, Findings& found) {
   // Epochs in one order come to the same place in steps that lie apart: as far as before, or not.
   const std::int64_t apart = window.now.step - step_;
   const bool is_farther = apart > 1 && apart != apart_;
-  if (window.now.restart != restart_) begin_start();
+  // Where a later start went back, its steps come before those of an older one.
+  if (window.now.restart > restart_) begin_start();
+  if (window.now.restart < restart_) earlier_.clear();
   if (window.now.restart != restart_ || is_farther) forget();
   restart_ = window.now.restart;
   step_ = window.now.step;

@@ -302,6 +302,14 @@ TEST_F(InputRows, AStartThatGoesOnWithTheFirstBatchesAgainIsNoticedOnce) {
   EXPECT_NE(found()[0].text.find("from that of step 2 on"), std::string::npos);
 }
 
+TEST_F(InputRows, AnOlderStartWhoseStepsComeLaterIsNotHeldAgainstANewerOne) {
+  restart = 1;  // it went back to step 0, and took fewer steps than the one before it
+  for (std::uint64_t i = 0; i < 10; ++i) take(i);
+  restart = 0;
+  for (std::uint64_t i = 0; i < 20; ++i) take(i);
+  EXPECT_TRUE(found().empty());
+}
+
 TEST_F(InputRows, AStartThatTakesTheSameStepsAgainOrHasEpochsInOneOrderIsSound) {
   for (std::uint64_t i = 0; i < 20; ++i) take(i);
   restart = 1;
