@@ -191,7 +191,9 @@ AnomalyList of_run(const std::filesystem::path& run) {
     if (found.restart > 0) anomaly.key += "_restart_" + std::to_string(found.restart);
     list.entries.push_back(std::move(anomaly));
   }
-  list.files = static_cast<std::int64_t>(rank_directories(run).size());
+  std::set<int> ranks;
+  for (const RankDirectory& one : rank_directories(run)) ranks.insert(one.rank);
+  list.files = static_cast<std::int64_t>(ranks.size());
   list.damage = std::move(rows.damage);
   list.missing = std::move(rows.missing);
   list.incomplete = std::move(rows.incomplete);

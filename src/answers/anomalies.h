@@ -26,7 +26,7 @@ struct Anomaly {
 };
 struct AnomalyList {
   std::vector<Anomaly> entries;  // in the order of sort_anomalies() that belongs to their source
-  std::int64_t files = 0;        // anomaly.json files, or ranks and restarts of a run
+  std::int64_t files = 0;        // anomaly.json files, or ranks of a run
   std::vector<Damage> damage;    // files and entries that could not be used
   MissingRanks missing;          // of a run
   std::vector<std::string> incomplete;  // of a run: why its record is not complete, as RunRows
