@@ -90,9 +90,15 @@ void Gaps::note_roundings(const Window& window, const std::map<std::int32_t, OfR
 }
 
 void Gaps::note_limits(const Changed& one) {
+  constexpr std::size_t kMost = 64;
   Limits& limits = limits_[{one.before->rank, one.before->tensor}];
-  if (one.before->max < one.after->max) limits.high.note(one.before->max);
-  if (one.before->min > one.after->min) limits.low.note(one.before->min);
+  std::set<double>& known = known_limits_[one.before->rank];
+  const auto note = [&](Limit& limit, double value) {
+    limit.note(value);
+    if (known.size() < kMost) known.insert(value);
+  };
+  if (one.before->max < one.after->max) note(limits.high, one.before->max);
+  if (one.before->min > one.after->min) note(limits.low, one.before->min);
 }
 
 void Gaps::check_limits(const Window& window, const Observation& now, Findings& found) {
@@ -173,18 +179,14 @@ bool Gaps::is_clamped(const Changed& one) const {
   if (!after->is_finite || !before->is_finite || before->count != after->count) return false;
   if (before->min < after->min || before->max > after->max) return false;
   if (before->min == before->max && before->count > 1.0) return false;
-  const auto is_known = [&](double value) {
-    return std::ranges::any_of(limits_, [&](const auto& known) {
-      const auto& [place, limits] = known;
-      return place.first == before->rank &&
-             (limits.low.value == value || limits.high.value == value);
-    });
-  };
+  const auto known = known_limits_.find(before->rank);
   const double tolerance = std::max(1e-6, unit_roundoff(before->dtype));
   const auto may_be_limit = [&](double value) {
-    return value == 0.0 || is_round(std::abs(value), tolerance) || is_known(value);
+    return value == 0.0 || is_round(std::abs(value), tolerance) ||
+           (known != known_limits_.end() && known->second.contains(value));
   };
-  const bool is_below = before->max<after->max, is_above = before->min> after->min;
+  const bool is_below = after->max > before->max;
+  const bool is_above = before->min > after->min;
   return (is_below || is_above) && (!is_below || may_be_limit(before->max)) &&
          (!is_above || may_be_limit(before->min));
 }

@@ -69,6 +69,7 @@ class Gaps {
   std::set<std::pair<std::int32_t, std::uint32_t>> said_;            // rank, tensor: with a reason
   std::map<std::int32_t, Rounded> rounded_;                          // by rank
   std::map<std::pair<std::int32_t, std::uint32_t>, Limits> limits_;  // by rank, tensor
+  std::map<std::int32_t, std::set<double>> known_limits_;            // by rank, the first ones
 };
 
 }  // namespace trainmon::detect
