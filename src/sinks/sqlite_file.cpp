@@ -188,9 +188,10 @@ void Database::note_descriptors() {
   std::error_code unknown;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", unknown)) {
     struct stat status {};
-    const int fd = std::atoi(entry.path().filename().c_str());
-    if (::fstat(fd, &status) != 0) continue;
+    // By its name: other threads close descriptors of theirs meanwhile.
+    if (::stat(entry.path().c_str(), &status) != 0) continue;
     const std::pair file(status.st_dev, status.st_ino);
+    const int fd = std::atoi(entry.path().filename().c_str());
     if (files.contains(file)) descriptors_.emplace_back(fd, file);
   }
 }
