@@ -32,6 +32,7 @@ struct LeftLoss {
 // The element of what is not one tensor: the norm of all gradients of a kind.
 inline constexpr std::string_view kAllTensors = "all tensors";
 
+// So many lines of a step are named: the first one, and those behind it.
 inline constexpr std::size_t kNamedLines = 4;
 
 // Lines that left their histories in one step of a start. Of the rank with the line that went

@@ -58,9 +58,9 @@ std::vector<ReadScalar> PassedLosses::noticed(const RunRows& run) const {
   // A few may be of before there is any.
   for (const ReadScalar& one : run.scalars) {
     const auto known = last_.find({one.restart, one.rank, one.name});
-    if (known == last_.end() || known->second.size() < kNever || were_finite.contains(known->first))
-      continue;
-    if (is_passed(one) && said.insert(one.name).second) all.push_back(one);
+    const bool is_never = known != last_.end() && known->second.size() >= kNever &&
+                          !were_finite.contains(known->first);
+    if (is_never && is_passed(one) && said.insert(one.name).second) all.push_back(one);
   }
   return all;
 }

@@ -4,6 +4,7 @@
 #include <string>
 
 namespace trainmon::detect {
+
 void BackwardCounts::check(const Window& window, Findings& found) {
   // By rank and optimizer the last backward of the step, from 0.
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> last;
