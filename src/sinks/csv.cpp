@@ -206,9 +206,9 @@ class CsvSink : public Sink {
     make_next_file(run_.directory, next_number_, [this](int number) {
       std::array<char, 32> name;
       std::snprintf(name.data(), name.size(), "rows-%06d.csv", number);
-      const fs::path path = run_.directory / name.data();
+      fs::path path = run_.directory / name.data();
       rows_.file = create_file(path);
-      rows_.path = path;
+      rows_.path = std::move(path);
       rows_.size = 0;
       rows_.rows = 0;
       rows_.is_torn = false;

@@ -226,11 +226,11 @@ std::string event_file_name(std::int64_t unix_seconds, int restart, int number) 
 
 void EventFile::create(const std::filesystem::path& path, double wall_time) {
   file_.close();
-  file_ = create_file(path);
-  path_ = path;
-  size_ = 0;
   EventRecords records;
   records.version(wall_time);
+  path_ = path;  // nothing but the write may fail once the file is there
+  file_ = create_file(path);
+  size_ = 0;
   try {
     append(records.bytes());
   } catch (...) {

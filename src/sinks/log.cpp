@@ -131,18 +131,23 @@ class LogSink : public Sink {
   void start_segment() {
     sync();
     make_next_file(run_.directory, next_number_, [this](int number) {
-      const std::filesystem::path path = path_of(number);
+      std::filesystem::path path = path_of(number);
       File fresh = create_file(path);
       // Of a segment without a sound byte no reader needs to know.
       if (size_ > 0) {
-        retention_.closed(start_.number, segment_rows_, segment_batches_);
+        try {
+          retention_.closed(start_.number, segment_rows_, segment_batches_);
+        } catch (...) {
+          ::unlink(path.c_str());  // rather none than an empty one
+          throw;
+        }
         start_ = {start_.number, start_.number, size_};
       }
       is_choice_due_ = true;
       segment_batches_ = 0;
       start_.number = number;
       file_ = std::move(fresh);
-      path_ = path;
+      path_ = std::move(path);
       size_ = 0;
       frames_ = 0;
       defined_.clear();

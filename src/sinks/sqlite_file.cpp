@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/text.h"
 
 namespace trainmon {
@@ -185,14 +186,14 @@ void Database::note_descriptors() {
       files.emplace(status.st_dev, status.st_ino);
     }
   }
-  std::error_code unknown;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", unknown)) {
+  for (const std::filesystem::path& entry : entries_of("/proc/self/fd")) {
     struct stat status {};
     // By its name: other threads close descriptors of theirs meanwhile.
-    if (::stat(entry.path().c_str(), &status) != 0) continue;
+    if (::stat(entry.c_str(), &status) != 0) continue;
     const std::pair file(status.st_dev, status.st_ino);
-    const int fd = std::atoi(entry.path().filename().c_str());
-    if (files.contains(file)) descriptors_.emplace_back(fd, file);
+    if (files.contains(file)) {
+      descriptors_.emplace_back(std::atoi(entry.filename().c_str()), file);
+    }
   }
 }
 

@@ -209,7 +209,7 @@ TEST_F(NoMemory, OnTheWriterThreadOnce) {
                           "every allocation of the writer thread fails once, from the start to the "
                           "stop, with every sink",
                           "allocations");
-  sweep({.size = 1, .sinks = kAll}, 61);
+  sweep({.size = 1, .sinks = kAll}, 14);
   campaign.tell(runs_, HasFailure());
 }
 
@@ -217,7 +217,7 @@ TEST_F(NoMemory, OnTheWriterThreadForALongTime) {
   const Campaign campaign("allocations_writer_long",
                           "40 allocations of the writer thread fail in a row, from every one on",
                           "allocations");
-  sweep({.size = 40, .sinks = kAll}, 211);
+  sweep({.size = 40, .sinks = kAll}, 53);
   campaign.tell(runs_, HasFailure());
 }
 
