@@ -94,6 +94,23 @@ bool LeftSteps::is_of_last_module(const Series& series) const {
          std::ranges::find(last_modules_, module) != last_modules_.end();
 }
 
+// Gradients of other inputs or targets may add up to another norm where each is as large as before.
+// Then a loss or a finding tells.
+Unmoved LeftSteps::unmoved_before(const Step& step, const Line& first) const {
+  constexpr std::size_t kSeveral = 4;
+  constexpr double kFar = 1.5;
+  const auto& [left, series] = first;
+  if (!is_gradient(series->kind)) return Unmoved::unknown;
+  if (has_rows_of(kind::kActv) && is_of_last_module(*series)) return Unmoved::forward;
+  const double apart = std::abs(std::log(left.row.value / left.row.usual));
+  const bool has_finding = std::ranges::any_of(
+      diagnosis_.findings, [&](const auto& one) { return one.step == left.row.row.step; });
+  const bool is_clear =
+      step.lines >= kSeveral && step.losses.empty() && !has_finding && apart >= std::log(kFar);
+  const bool is_behind = series->kind == kind::kGradReduced && has_rows_of(kind::kActvGrad);
+  return is_clear && is_behind ? Unmoved::backward : Unmoved::unknown;
+}
+
 void LeftSteps::take(const LeftLines& rank) {
   if (diagnosis_.verdict) return;
   const bool has_gradients = has_rows_of(kind::kGradReduced);
@@ -220,8 +237,7 @@ LeftStep LeftSteps::whole(const Step& step) const {
   for (const Line& line : std::span(first).subspan(1)) {
     if (line.series->kind != kLogged) one.next.push_back(*line.series);
   }
-  one.is_behind_forward =
-      has_rows_of(kind::kActv) && is_gradient(series->kind) && is_of_last_module(*series);
+  one.before = unmoved_before(step, first.front());
   if (series->kind == kLogged || step.losses.empty()) return one;
   const auto far = [&](const auto& loss) { return step.tensors.at(loss.first).far; };
   const auto& [number, loss] = *std::ranges::max_element(step.losses, {}, far);

@@ -35,6 +35,13 @@ inline constexpr std::string_view kAllTensors = "all tensors";
 // So many lines of a step are named: the first one, and those behind it.
 inline constexpr std::size_t kNamedLines = 4;
 
+// What of its rank did not leave in a step, though it is recorded and comes before what did.
+enum class Unmoved {
+  unknown,
+  forward,   // inputs and activations, but the gradients with which a backward begins did
+  backward,  // gradients of activations neither, but several gradients of weights did
+};
+
 // Lines that left their histories in one step of a start. Of the rank with the line that went
 // furthest the first is named.
 struct LeftStep {
@@ -46,8 +53,7 @@ struct LeftStep {
   double apart = 0.0;  // by this factor it stays away; 0: it is far behind
   Measure measure = Measure::norm;
   bool is_difference = false;  // `apart` is none: of a mean, a share, a loss below 0
-  // No activation and no input of this rank left, but the gradients with which a backward begins.
-  bool is_behind_forward = false;
+  Unmoved before = Unmoved::unknown;
   int means = 0;            // so many values have another mean than those before; 0: it does not
   bool begins = false;      // its start begins with this step
   std::size_t lines = 1;    // on any rank
@@ -107,6 +113,7 @@ class LeftSteps {
   void take_losses();
   bool has_rows_of(std::string_view kind) const;
   bool is_of_last_module(const Series& series) const;
+  Unmoved unmoved_before(const Step& step, const Line& first) const;
   bool has_reason(std::int64_t step, const Series& series) const;
 
   Steps steps_;

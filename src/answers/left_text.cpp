@@ -108,10 +108,15 @@ std::string size_text(const Diagnosis& diagnosis, const LeftHistory& left) {
     }
   }
   if (left.loss) text += "\n  " + loss_text(*left.loss);
-  if (left.is_behind_forward) {
+  if (left.before == Unmoved::forward) {
     text +=
         "\n  no input and no activation changed as clearly: the loss may be another one, or its "
         "targets";
+  }
+  if (left.before == Unmoved::backward) {
+    text +=
+        "\n  no activation and no gradient of one changed as clearly: gradients may be clipped, "
+        "scaled or reduced in another way";
   }
   for (const LeftStep& other : left.others) {
     text += "\nalso " + place_text(diagnosis, other) + "\n  " + size_text(other);

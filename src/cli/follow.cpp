@@ -1,6 +1,7 @@
 #include "cli/follow.h"
 
 #include <poll.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <iostream>
@@ -14,13 +15,16 @@ namespace {
 
 volatile std::sig_atomic_t is_interrupted = 0;
 
-// Not there yet, or without a start in it; somebody who gave a directory of runs meant another one.
+// Not there yet, or without a start in it. Somebody who gave a directory of runs, or one that may
+// not be read, meant another one.
 bool may_start(const std::filesystem::path& run) {
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(run, error);
   if (!std::filesystem::exists(status))
     return status.type() == std::filesystem::file_type::not_found;
-  return std::filesystem::is_directory(status) && !is_run(run) && runs_in(run).empty();
+  const bool is_readable = ::access(run.c_str(), R_OK | X_OK) == 0;
+  return std::filesystem::is_directory(status) && is_readable && !is_run(run) &&
+         runs_in(run).empty();
 }
 
 }  // namespace

@@ -39,6 +39,7 @@ struct Candidate {
 
 void compact_segment(const Candidate& segment, CompactedRank& rank) {
   if (fs::is_symlink(segment.path)) throw Stays("it is a symbolic link");
+  if (fs::is_symlink(segment.path.parent_path())) throw Stays("its folder is a symbolic link");
   std::string content = read_file(segment.path);
   if (head_of(content).is_compacted()) {
     read_segment(content);  // what is damaged is said here, too

@@ -282,6 +282,13 @@ std::optional<SegmentInfo> decode_segment(std::string_view payload, std::string&
   return std::nullopt;
 }
 
+std::string misplaced_text(const SegmentInfo& info, int rank, int restart, int number) {
+  if (info.rank == rank && info.restart == restart && info.start.number == number) return "";
+  return "this is segment " + std::to_string(info.start.number) + " of rank " +
+         std::to_string(info.rank) + ", restart " + std::to_string(info.restart) +
+         ": it does not belong here and is not used";
+}
+
 bool decode_series(std::string_view payload, std::map<SeriesId, Series>& series,
                    FrameBounds& bounds, std::string& why) {
   ByteReader reader(payload);

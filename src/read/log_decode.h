@@ -26,6 +26,8 @@ struct SegmentInfo {
 
 // Each is nullopt (or false) when the payload is not what docs/formats.md says; `why` tells.
 std::optional<SegmentInfo> decode_segment(std::string_view payload, std::string& why);
+// Why the file of this number is not of this log; empty: it is.
+std::string misplaced_text(const SegmentInfo& info, int rank, int restart, int number);
 bool decode_series(std::string_view payload, std::map<SeriesId, Series>& series,
                    FrameBounds& bounds, std::string& why);
 

@@ -171,11 +171,9 @@ bool LogTail::take_frame(LogFrame& frame, FrameBounds& bounds, const Take& take,
   };
   switch (static_cast<log_format::FrameType>(frame.header.type)) {
     case log_format::FrameType::segment:
-      if (const auto info = decode_segment(frame.payload, why);
-          info && (info->rank != rank_ || info->restart != restart_)) {
-        why = "this segment is of rank " + std::to_string(info->rank) + ", restart " +
-              std::to_string(info->restart) + ": it does not belong here and is not used";
-        is_foreign_ = true;
+      if (const auto info = decode_segment(frame.payload, why)) {
+        why = misplaced_text(*info, rank_, restart_, *segment_);
+        is_foreign_ = !why.empty();
       }
       return why.empty();
     case log_format::FrameType::series:

@@ -59,7 +59,7 @@ class LogTail {
   FileIdentity file_;           // that had its name
   std::int64_t offset_ = 0;     // of it, read so far
   std::uint32_t frames_ = 0;    // of it, read so far
-  bool is_foreign_ = false;     // of another rank
+  bool is_foreign_ = false;     // of another log or number
   std::int64_t said_ = -1;      // the end of the newest bytes that were called unusable
   std::map<SeriesId, Series> series_;
   Allowance allowance_;

@@ -158,12 +158,7 @@ void index_frames(const SegmentName& segment, const SegmentScan& scan, Allowance
     switch (static_cast<log_format::FrameType>(frame.header.type)) {
       case log_format::FrameType::segment: {
         const std::optional<SegmentInfo> info = decode_segment(frame.payload, why);
-        if (info && (info->rank != segment.rank || info->restart != segment.restart ||
-                     info->start.number != segment.number)) {
-          why = "this is segment " + std::to_string(info->start.number) + " of rank " +
-                std::to_string(info->rank) + ", restart " + std::to_string(info->restart) +
-                ": it does not belong here and is not used";
-        }
+        if (info) why = misplaced_text(*info, segment.rank, segment.restart, segment.number);
         if (why.empty()) break;
         fault();
         forget_records(index);

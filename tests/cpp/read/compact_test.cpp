@@ -366,6 +366,27 @@ TEST(Compact, AReaderBetweenItsTwoPassesLosesNothing) {
   }
 }
 
+TEST(Compact, NothingIsWrittenThroughALinkedFolder) {
+  const Scratch scratch, elsewhere;
+  const fs::path directory = write_rank(scratch.path(), 13, 50);
+  const fs::path moved = elsewhere.path() / "restart";
+  fs::rename(directory, moved);
+  fs::create_directory_symlink(moved, directory);
+  std::map<fs::path, std::string> before;
+  for (const auto& entry : fs::directory_iterator(moved)) {
+    before[entry.path()] = read_file(entry.path());
+  }
+  const CompactedRank rank = compacted(scratch.path()).ranks.at(0);
+  EXPECT_EQ(rank.segments, 0);
+  ASSERT_FALSE(rank.left.empty());
+  for (const CompactedRank::Left& one : rank.left) {
+    EXPECT_EQ(one.why, "its folder is a symbolic link");
+  }
+  for (const auto& entry : fs::directory_iterator(moved)) {
+    EXPECT_EQ(before[entry.path()], read_file(entry.path()));
+  }
+}
+
 TEST(Compact, AFollowerGetsEachBatchOnce) {
   const Scratch scratch;
   const fs::path directory = write_rank(scratch.path(), 12, 400);

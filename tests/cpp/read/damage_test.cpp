@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "read/log.h"
 #include "read/log_index.h"
+#include "read/log_tail.h"
 #include "records.h"
 #include "scratch.h"
 #include "sinks/log_format.h"
@@ -282,6 +283,16 @@ TEST(Damage, SegmentsOfOthersAreNotMixedIn) {
   const LogContents other_rank = read_log(log.scratch.path(), 1, 0);
   EXPECT_TRUE(other_rank.batches.empty());
   EXPECT_EQ(other_rank.damage.size(), 2u);
+  // A follower says the same.
+  fs::remove(log.scratch.path() / "log-000000.tmlog");
+  LogTail tail(log.scratch.path(), 0, 0, 1);
+  std::vector<Damage> damage;
+  int given = 0;
+  tail.look([&](RecordBatch&&) { ++given; }, damage);
+  EXPECT_EQ(given, 0);
+  ASSERT_EQ(damage.size(), 1u);
+  EXPECT_EQ(damage.front().what,
+            "this is segment 0 of rank 0, restart 0: it does not belong here and is not used");
 }
 
 TEST(Damage, MissingAndShortenedSegmentsAreSaid) {

@@ -125,6 +125,35 @@ def test_it_says_where_only_the_gradients_of_the_loss_left(tmp_path, left):
     assert (sentence in said) == (left in ("head", "weight of head"))
 
 
+@pytest.mark.parametrize("left", ["weights", "one weight", "loss too", "activations' too"])
+def test_it_says_where_only_gradients_of_weights_left(tmp_path, left):
+    """Where those of activations are as before, the backward is not what changed: a clipping may be."""
+    random = noisy()
+    rank = WrittenRank(tmp_path / "run")
+    for step in range(STEPS):
+        far = 5.0 if step >= BEGIN else 1.0
+
+        def observe(kind, name, element="", is_far=True, far=far, step=step):
+            number = next(random) * (far if is_far else 1.0)
+            rank.observe(np.full(3, number), kind, name, step, element=element)
+
+        for layer in reversed(range(6)):  # as a backward goes
+            observe("actv_grad", f"l{layer}", "output", left == "activations' too")
+        for layer in range(6):
+            observe("grad_reduced", f"l{layer}.w", "", left != "one weight" or layer == 3)
+        observe("actv", "l5", "output", is_far=False)
+        rank.monitor.add_scalar("loss", next(random) * (far if left == "loss too" else 1.0))
+        rank.end_step()
+    rank.stop()
+    said = command("diagnose", tmp_path / "run").stdout
+    assert f"  step {BEGIN}, rank 0, " in said
+    sentence = (
+        "\n  no activation and no gradient of one changed as clearly: gradients may be clipped, scaled or "
+        "reduced in another way\n"
+    )
+    assert (sentence in said) == (left == "weights")
+
+
 DECOUPLED = "decoupled_weight_decay"
 
 
