@@ -8,6 +8,7 @@ from trainmon.base.adapter import AdapterBase
 from trainmon.torch.hooks.dry_run import is_for_shapes
 from trainmon.torch.hooks.dynamo import in_graphs, own_hooks
 from trainmon.torch.hooks.forward import BackwardBegins
+from trainmon.torch.hooks.hook import training_runs_here
 from trainmon.torch.hooks.unseen import unseen
 from trainmon.torch.measuring.ops import dtype_name
 from trainmon.torch.modules.elements import of_output
@@ -116,6 +117,7 @@ class DuringTraining(AdapterBase):
             self.coverage.not_covered(what, why)
 
     def forward_begins(self) -> None:
+        training_runs_here()
         if not self.looked_again or self.is_put_anew():
             self.look_again()
         in_graphs.tell()

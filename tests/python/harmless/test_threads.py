@@ -65,6 +65,46 @@ def test_a_watch_that_comes_or_goes_in_another_thread_leaves_a_step_under_way_al
     assert not of_torch._global_optimizer_pre_hooks and not of_torch._global_optimizer_post_hooks
 
 
+@pytest.mark.parametrize("comes", ["before watch", "after watch"])
+@pytest.mark.parametrize("kind", ["register_step_pre_hook", "register_step_post_hook"])
+def test_a_hook_of_the_user_on_the_optimizer_may_stop_it(tmp_path, kind, comes):
+    """torch goes through these hooks, and raises where one is taken off meanwhile."""
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    watches, steps = [], 3
+
+    def stop(*_):
+        if len(seen) == 1:
+            watches[-1].stop()
+        seen.append(1)
+
+    def watch():
+        watches.append(trainmon.watch(model, optimizer, out=tmp_path / str(len(watches))))
+
+    seen = []
+    if comes == "after watch":
+        watch()
+    getattr(optimizer, kind)(stop)
+    if comes == "before watch":
+        watch()
+    for _ in range(steps):
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+    assert len(seen) == steps
+    watch()  # takes off what was left
+    watches[-1].stop()
+    for hooks in (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks):
+        assert [one for one in hooks.values() if one is not stop] == []
+    assert not of_torch._global_optimizer_pre_hooks and not of_torch._global_optimizer_post_hooks
+
+
+def test_a_training_goes_on_while_another_thread_watches_and_stops(tmp_path):
+    """The engine looks into the hooks of a parameter without the GIL: nobody may free them meanwhile."""
+    command = [sys.executable, str(HERE / "programs/watch_beside_run.py"), str(tmp_path), "150"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert (done.returncode, done.stdout) == (0, "trained\n"), done.stderr[-2000:]
+
+
 def test_hooks_of_modules_are_counted_whatever_the_thread(monkeypatch):
     class Slow(dict):
         def get(self, key, default=None):

@@ -233,6 +233,27 @@ def _leave_alone(hook: type, eval_frame) -> None:
     hook.__call__ = __call__
 
 
+_training_threads: set[int] = set()  # in which forwards of watched models began
+
+
+def training_runs_here() -> None:
+    _training_threads.add(threading.get_ident())
+
+
+def forget_hooks(tensor, kept: str) -> None:
+    """Takes away the dictionary that torch made for hooks on a tensor, where it is empty. A backward
+    in another thread may be looking into it, without the GIL: then it stays."""
+    if getattr(tensor, kept):
+        return
+    here = threading.get_ident()
+    if others := _training_threads - {here}:
+        others.intersection_update(one.ident for one in threading.enumerate())
+    elif here not in _training_threads and here != threading.main_thread().ident:
+        return  # no forward was seen, and this thread is hardly that of the training
+    if not others:
+        setattr(tensor, kept, None)
+
+
 class TensorHook:
     """A hook on one tensor, taken off without a trace. `called` is `hook`, or calls it."""
 
@@ -249,8 +270,8 @@ class TensorHook:
     def remove(self) -> None:
         self._handle.remove()
         in_graphs.remove(self.called)
-        if self._bare and not getattr(self.tensor, self.kept):
-            setattr(self.tensor, self.kept, None)
+        if self._bare:
+            forget_hooks(self.tensor, self.kept)
 
 
 class AfterAccumulation(TensorHook):

@@ -8,7 +8,7 @@ import torch
 from trainmon import _core
 from trainmon.base.rows import NO_SERIES
 from trainmon.torch.hooks.dynamo import compiling
-from trainmon.torch.hooks.hook import Hook
+from trainmon.torch.hooks.hook import Hook, forget_hooks
 from trainmon.torch.modules import elements, gradient_edges
 from trainmon.torch.modules.selection import Selection
 
@@ -157,7 +157,7 @@ class Activations(_core.Forwards):
         handle.remove()
         if id(tensor) in self.bare and not tensor._backward_hooks:
             self.bare.discard(id(tensor))
-            tensor._backward_hooks = None
+            forget_hooks(tensor, "_backward_hooks")
 
 
 class BeforeForward(Hook):

@@ -1,12 +1,17 @@
 # What can be told of one call of an optimizer's step(): its closure, who calls it, what scales its losses.
 from __future__ import annotations
 
+import sys
+
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from trainmon.base.names import attribute_of
 
 MOST_STEPS = 2**53  # a float64 counts no further
+# What torch puts around step().
+_STEP = Optimizer.profile_hook_step(lambda optimizer: None).__code__
 
 
 def closure_of(args: tuple, kwargs: dict):
@@ -22,6 +27,17 @@ def is_inside(caller, step: int) -> bool:
         if id(above) == step:
             return True
         above = above.f_back
+    return False
+
+
+def is_stepping(optimizer=None) -> bool:
+    """Whether any thread is inside a step of the optimizer, or of any. torch goes through hooks then,
+    and raises where somebody takes one off meanwhile."""
+    for frame in sys._current_frames().values():
+        while frame is not None:
+            if frame.f_code is _STEP and optimizer in (None, frame.f_locals.get("self")):
+                return True
+            frame = frame.f_back
     return False
 
 

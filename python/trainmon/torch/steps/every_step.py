@@ -10,15 +10,16 @@ from torch.optim.optimizer import (
 )
 
 from trainmon.torch.hooks.hook import Hook, keep_out_of_graphs
+from trainmon.torch.steps.calls import is_stepping
 
 
 class EveryStep:
     """Until remove(), begins() and ends() of `listener` are called with (optimizer, args, kwargs,
     frame that runs the step). They must not raise. Any thread may make and remove one.
 
-    torch walks its dictionary of such hooks in each step. That step raises when another thread
-    has changed the dictionary meanwhile, unless the walk was at its end. So all of ours are
-    one."""
+    torch walks its dictionary of such hooks in each step. That step raises when somebody has
+    changed the dictionary meanwhile, unless the walk was at its end. So all of ours are one, which
+    stays while a step is under way."""
 
     _lock = threading.RLock()  # a garbage collection in here may remove one
     _listeners: dict[int, object] = {}
@@ -36,6 +37,8 @@ class EveryStep:
     def _hook(cls) -> None:
         with cls._lock:
             while bool(cls._listeners) != bool(cls._handles):
+                if cls._handles and is_stepping():
+                    return
                 handles, cls._handles = cls._handles, []
                 for handle in handles:
                     handle.remove()
