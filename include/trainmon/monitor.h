@@ -156,6 +156,8 @@ class Monitor {
   // On the clock's open window, or on this one of it.
   void add_scalar(std::string_view name, double value,
                   std::optional<std::int64_t> window = std::nullopt);
+  // A value to be logged was no number: it is counted in `Health::scalars_dropped`, as "no_number".
+  void drop_scalar();
   // What a group of the optimizer says in its open window, as far as it changed; window and seq are
   // filled in. Counts as no row.
   void declare(Declared declared);

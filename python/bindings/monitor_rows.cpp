@@ -142,6 +142,7 @@ void bind_rows(MonitorClass& monitor) {
           },
           nb::arg("series"), nb::arg("sizes"), nb::arg("strides"),
           "the index of the first element in the full tensor, where a check is taken, else None")
+      .def("drop_scalar", &Monitor::drop_scalar)
       .def("add_scalar", &Monitor::add_scalar, nb::arg("name"), nb::arg("value"),
            nb::arg("window") = nb::none())
       .def("observe_direction", &observe_direction, nb::arg("series"), nb::arg("a"), nb::arg("b"),

@@ -209,7 +209,7 @@ class Watch:
                 value = self._adapter.number(value)
             except Exception as error:
                 pass_on(error)
-                self._adapter.coverage.say_once(f"log({name}=...) takes a number: {error}")
+                self._adapter.no_number(name, error)
                 continue
             try:
                 self._core.add_scalar(name, value, self._adapter.window_of_scalars())

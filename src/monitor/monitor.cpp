@@ -225,6 +225,10 @@ void Monitor::add_scalar(std::string_view name, double value, std::optional<std:
   });
 }
 
+void Monitor::drop_scalar() {
+  state_->no_numbers.fetch_add(1);
+}
+
 void Monitor::declare(Declared declared) {
   if (state_->alive()) state_->collector.declare(std::move(declared));
 }

@@ -159,6 +159,7 @@ Health Monitor::State::health() {
   if (lost > 0) now.refused["replay_ring_full"] = lost;
   const std::int64_t left_out = collector.scalar_names().values_left_out();
   if (left_out > 0) now.scalars_dropped["max_scalars"] = left_out;
+  if (no_numbers > 0) now.scalars_dropped["no_number"] = no_numbers;
   pipe->report(now, collector.rows_produced());
   return now;
 }

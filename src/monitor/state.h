@@ -130,6 +130,7 @@ class Monitor::State {
 
   std::atomic<std::int64_t> errors{0};
   std::atomic<std::int64_t> bad_losses{0};
+  std::atomic<std::int64_t> no_numbers{0};  // values to be logged
   std::atomic<std::int64_t> failed_checks{0};
   std::atomic<bool> facts_changed{true};
   std::atomic<bool> starts_changed{false};  // of the facts, the step an optimizer began at

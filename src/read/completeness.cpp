@@ -139,6 +139,7 @@ Completeness completeness_of(const RankDirectory& place, const RunFacts& facts,
   if (stored) {
     std::map<std::string, std::int64_t> scalars = stored->health.scalars_dropped;
     scalars.erase("max_scalars");  // a limit that was chosen
+    scalars.erase("no_number");    // nothing that could have been recorded
     add_dropped(scalars, "logged values");
   }
   const bool records = facts.ranks.empty() || std::find(facts.ranks.begin(), facts.ranks.end(),

@@ -140,6 +140,10 @@ class AdapterBase:
         with self.unseen():
             return float(value.detach() if hasattr(value, "detach") else value)
 
+    def no_number(self, name: str, why: Exception) -> None:
+        self.core.drop_scalar()
+        self.coverage.say_once(f"log({name}=...) takes a number: {why}")
+
     def announce_edit(self) -> None:
         """Weights or moments are edited between two steps, which is meant."""
         try:

@@ -176,6 +176,8 @@ TEST(Reference, BesideRows) {
   const SeriesId weight = monitor.add_series(gradient_of("weight"));
   monitor.add_scalar("loss", NAN);
   EXPECT_EQ(monitor.bad_losses(), 1);
+  monitor.drop_scalar();
+  EXPECT_EQ(monitor.health().scalars_dropped.at("no_number"), 1);
   DeclaredValue rate;
   rate.name = "lr";
   rate.number = 0.1;

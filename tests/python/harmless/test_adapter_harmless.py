@@ -2,6 +2,7 @@
 import json
 import math
 import os
+import pathlib
 import subprocess
 import sys
 import time
@@ -291,6 +292,9 @@ def test_log_latest_and_summary(tmp_path, caplog):
             time.sleep(0.01)
         latest, summary = monitor.latest(), monitor.summary()
     assert "log(bad=...) takes a number" in caplog.text
+    path = f"{monitor.directory}/rank_00000/restart_0000/health.json"
+    health = json.loads(pathlib.Path(path).read_text())
+    assert health["scalars_dropped"] == {"no_number": 2}
     assert "log() takes numbers by name, or a dict of them, not list" in caplog.text
     reduced = {r["name"]: r for r in latest if r["kind"] == "grad_reduced"}
     assert {r["step"] for r in latest} == {1} and reduced.keys() == gradients.keys()
