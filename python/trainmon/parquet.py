@@ -189,6 +189,8 @@ def write_dataset(
         raise UsageError(f"{out} exists and is no Parquet dataset of ours: not overwritten")
     if not out.parent.is_dir():
         raise UsageError(f"{out.parent} is no directory")
+    if Path(run).resolve() in out.resolve().parents:
+        raise UsageError(f"the output {out} lies inside of what is converted")
     if threads is not None and which.get("merged"):
         raise UsageError("--threads: not with --merged, which takes all ranks at once")
     stats = _checked_stats(stats)

@@ -205,11 +205,13 @@ int LeftSteps::rank_of(const Step& step, const std::vector<int>& ranks) {
   return std::ranges::max_element(step.tensors, {}, order)->second.rank;
 }
 
-// Of many lines one alone that hardly leaves its range. An input or a loss is no line of many.
+// Of many lines one alone that hardly leaves its range. An input or a loss is no line of many. The
+// step of one tensor alone follows from a gradient that may be rounding, as of a bias of keys.
 bool LeftSteps::may_be_chance(const Step& step) {
   static const double kAlone = std::log(1.25);
   if (step.lines > 1) return false;
   const auto& [left, series] = step.first.begin()->second.front();
+  if (series->kind == kind::kUpdate) return true;
   const bool is_of_many = series->kind != kLogged && series->kind != kind::kInput &&
                           series->kind != kind::kInputEntropy && series->element != kAllTensors;
   const double apart = left.unit > 0.0 || left.apart == 0.0 ? left.apart : std::log(left.apart);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -293,6 +294,10 @@ def test_an_existing_output(run, dataset, tmp_path):
     (tmp_path / "mine" / "thesis.tex").write_text("years of work")
     done = convert(run, "-o", tmp_path / "mine", "--overwrite")
     assert done.returncode == 2 and (tmp_path / "mine" / "thesis.tex").exists()
+
+    done = convert(run, "-o", pathlib.Path(run) / "inside")
+    assert done.returncode == 2 and "lies inside of what is converted" in done.stderr
+    assert not (pathlib.Path(run) / "inside").exists()
 
 
 SLOW = (

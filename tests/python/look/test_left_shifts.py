@@ -154,6 +154,21 @@ def test_it_says_where_only_gradients_of_weights_left(tmp_path, left):
     assert (sentence in said) == (left == "weights")
 
 
+@pytest.mark.parametrize("tensors", [1, 2])
+def test_an_update_of_one_tensor_alone_tells_nothing(tmp_path, tensors):
+    """The gradient of a bias of attention keys is rounding, which Adam makes as large as it likes."""
+    random = noisy()
+
+    def rows(step):
+        far = 9.0 if step >= BEGIN else 1.0
+        for number in range(3):
+            size = far if number < tensors else 1.0
+            yield "update", f"k{number}", "", np.full(3, next(random) * size)
+
+    left = left_of(tmp_path / "run", rows)
+    assert left is None if tensors == 1 else (left["step"], left["kind"]) == (BEGIN, "update")
+
+
 DECOUPLED = "decoupled_weight_decay"
 
 
