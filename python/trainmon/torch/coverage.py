@@ -117,11 +117,15 @@ class Coverage(CoverageBase):
                 self.not_covered(f"actv of {listed(inside)}", why)
                 self.say_once(f"activations inside torch.compile are not recorded: {why}")
             if others:
-                left_out = adapter.left_out_inside
-                why = f"inside torch.compile: {left_out}" if left_out else COMPILED_BEFORE
-                self.not_covered(f"actv of {listed(others)}", f"{UNCALLED}, or {why}")
-                if left_out and compiles():
-                    self.say_once(f"activations inside torch.compile are not recorded: {left_out}")
+                why, left_out = UNCALLED, adapter.left_out_inside
+                if compiles():
+                    inside = f"inside torch.compile: {left_out}" if left_out else COMPILED_BEFORE
+                    why = f"{why}, or {inside}"
+                    if left_out:
+                        self.say_once(
+                            f"activations inside torch.compile are not recorded: {left_out}"
+                        )
+                self.not_covered(f"actv of {listed(others)}", why)
             if adapter.points is not None and adapter.points.any_compiled():
                 self._inside_compiled()
         if adapter.inputs is not None and not adapter.inputs.series and compiles():

@@ -561,6 +561,21 @@ def test_compiled_models(when, tmp_path):
     assert said == expected
 
 
+def test_a_module_that_is_not_called_is_said_shortly(tmp_path, monkeypatch):
+    """torch.compile may be why, where it has compiled anything."""
+    for compiles in (False, True):
+        monkeypatch.setattr("trainmon.torch.coverage.compiles", lambda compiles=compiles: compiles)
+        model = nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 2)])
+        table = nn.Sequential(model[0])
+        table.unused = model[1]
+        table.forward = lambda x, first=model[0]: first(x)
+        out = tmp_path / str(compiles)
+        monitor = run(table, lambda m: m(torch.randn(2, 3)).sum(), out)
+        why = run_json(monitor)["not_covered"]["actv of unused"]
+        assert why.startswith("no call was seen in the first step")
+        assert ("inside torch.compile" in why) == compiles
+
+
 @versions.compiled_operators
 def test_a_compiled_part_of_a_model(tmp_path):
     torch._dynamo.reset()
