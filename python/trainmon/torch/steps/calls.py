@@ -35,8 +35,9 @@ def is_stepping(optimizer=None) -> bool:
     and raises where somebody takes one off meanwhile."""
     for frame in sys._current_frames().values():
         while frame is not None:
-            if frame.f_code is _STEP and optimizer in (None, frame.f_locals.get("self")):
-                return True
+            if frame.f_code is _STEP:
+                if optimizer is None or frame.f_locals.get("self") is optimizer:
+                    return True
             frame = frame.f_back
     return False
 
