@@ -175,7 +175,7 @@ void Reductions::check(const Window& window, const Group& group, Findings& found
       explained[r].by += off_by(*reduced, one, scales[r][1]).is_within() ? 1 : 0;
       explained[r].squares += reduced->sum_sq;
       // What was gathered is the same on all ranks.
-      if (may_be_clipped_alone(*reduced) || (one.gathered && r > 0)) continue;
+      if (may_be_clipped_alone(*reduced, one) || (one.gathered && r > 0)) continue;
       found.checked(Check::reduce, one.evidence);
       if (are_meant[r]) continue;
       const Off nearest = nearest_of(*reduced, one, scales[r]);

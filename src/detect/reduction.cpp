@@ -107,11 +107,6 @@ std::map<std::int32_t, std::vector<Reduction>> reductions(const Window& window,
   return all;
 }
 
-bool may_be_clipped_alone(const Observation& reduced) {
-  // Of a norm the function that clips keeps a little away from zero.
-  return is_round(reduced.absmax, 1e-6) || is_round(reduced.norm(), 1e-4);
-}
-
 Off off_by(const Observation& reduced, const Reduction& one, const Scale& scale) {
   const double bound = bound_of(reduced, one, scale.factor) + scale.error * one.mean.norm();
   return {&reduced, residual(reduced, one, scale.factor), bound};
@@ -137,6 +132,17 @@ bool is_clipping(double factor) {
   return factor > 0.0 && factor < 1.0;
 }
 
+bool may_be_clipped_alone(const Observation& reduced, const Reduction& one) {
+  // Of a norm the function that clips keeps a little away from zero.
+  constexpr double kAway = 1e-4;
+  if (is_round(reduced.absmax, 1e-6)) return true;
+  if (!is_round(reduced.norm(), kAway)) return false;
+  const Scale own = own_scale(reduced, one);
+  const double digits = std::log10(reduced.norm());
+  return off_by(reduced, one, own).is_within() &&
+         (is_clipping(own.factor) || std::abs(digits - std::round(digits)) < kAway);
+}
+
 // Each tensor tells the factor within its own rounding. The one that tells it best counts, unless
 // it is one that most others contradict.
 Scale common_scale(const std::vector<ScaledTensor>& all) {
@@ -159,7 +165,7 @@ std::vector<ScaledTensor> scaled_of(const Window& window, const std::vector<Redu
   std::vector<ScaledTensor> scaled;
   for (const Reduction& one : all) {
     const Observation* const reduced = one.reduced(window, rank);
-    if (reduced == nullptr || may_be_clipped_alone(*reduced)) continue;
+    if (reduced == nullptr || may_be_clipped_alone(*reduced, one)) continue;
     scaled.push_back({&one, reduced});
   }
   return scaled;

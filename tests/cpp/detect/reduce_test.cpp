@@ -1,4 +1,6 @@
 // The check reduce: lost contributions, wrong factors, and clipping, which is none.
+#include <algorithm>
+
 #include "detect/training.h"
 
 namespace trainmon::detect {
@@ -286,6 +288,27 @@ TEST(Engine, ClippingByValueOrByTheNormOfATensorIsNoReduction) {
       training.step();
     }
     EXPECT_FALSE(training.findings().verdict());
+  }
+}
+
+// A norm of 0.5 may be a limit, but not where the gradient is longer than the mean or another one.
+TEST(Engine, ARoundNormByChanceHidesNothing) {
+  for (const bool is_longer : {true, false}) {
+    Training<float> training(16, 2, kSizes, Formula::adam);
+    training.has_checks = true;  // one sum is a multiple of another one
+    const Finding one = found_after(training, nullptr, [&] {
+      double sum_sq = 0.0;
+      for (const float x : training.ranks()[0].reduced[4]) sum_sq += static_cast<double>(x) * x;
+      const double norm = std::sqrt(sum_sq);
+      const double longer = 2.0 * std::pow(10.0, std::ceil(std::log10(norm)));
+      const double round = is_longer ? longer : 0.5;
+      for (auto& rank : training.ranks()) {
+        std::vector<float>& reduced = rank.reduced[4];
+        if (!is_longer) std::ranges::reverse(reduced);
+        for (float& x : reduced) x = static_cast<float>(x * round / norm);
+      }
+    });
+    expect_place(one, Check::reduce, Stage::grad_reduced, {0, 1}, {4});
   }
 }
 
