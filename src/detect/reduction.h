@@ -50,7 +50,7 @@ struct Reductions::Group {
 
 // Clipped by value, or each tensor by its own norm: its largest element or its norm is then the
 // limit, which is a round number. One factor of all tensors does not hold for it. A norm may be
-// round by chance: then the gradient has to be a part of the mean, or as long as 1, 10 or 0.1.
+// round by chance. So the gradient has to be a part of the mean, or as long as 1, 10 or 0.1.
 bool may_be_clipped_alone(const Observation& reduced, const Reduction& one);
 
 // A factor by which gradients of one rank were scaled, and how far that may be off.
