@@ -66,8 +66,9 @@ def test_a_watch_that_comes_or_goes_in_another_thread_leaves_a_step_under_way_al
 
 
 @pytest.mark.parametrize("comes", ["before watch", "after watch"])
-@pytest.mark.parametrize("kind", ["register_step_pre_hook", "register_step_post_hook"])
-def test_a_hook_of_the_user_on_the_optimizer_may_stop_it(tmp_path, kind, comes):
+@pytest.mark.parametrize("of", ["step", "optimizer_step"])  # of this one, of all
+@pytest.mark.parametrize("kind", ["pre_hook", "post_hook"])
+def test_a_hook_of_the_user_on_the_optimizer_may_stop_it(tmp_path, of, kind, comes):
     """torch goes through these hooks, and raises where one is taken off meanwhile."""
     model = torch.nn.Linear(2, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -84,17 +85,18 @@ def test_a_hook_of_the_user_on_the_optimizer_may_stop_it(tmp_path, kind, comes):
     seen = []
     if comes == "after watch":
         watch()
-    getattr(optimizer, kind)(stop)
+    place = optimizer if of == "step" else of_torch
+    handle = getattr(place, f"register_{of}_{kind}")(stop)
     if comes == "before watch":
         watch()
     for _ in range(steps):
         model(torch.ones(1, 2)).sum().backward()
         optimizer.step()
     assert len(seen) == steps
+    handle.remove()
     watch()  # takes off what was left
     watches[-1].stop()
-    for hooks in (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks):
-        assert [one for one in hooks.values() if one is not stop] == []
+    assert not optimizer._optimizer_step_pre_hooks and not optimizer._optimizer_step_post_hooks
     assert not of_torch._global_optimizer_pre_hooks and not of_torch._global_optimizer_post_hooks
 
 

@@ -30,13 +30,15 @@ def is_inside(caller, step: int) -> bool:
     return False
 
 
-def is_stepping(optimizer=None) -> bool:
-    """Whether any thread is inside a step of the optimizer, or of any. torch goes through hooks then,
-    and raises where somebody takes one off meanwhile."""
+def is_walked(hooks: dict) -> bool:
+    """Whether torch goes through these hooks of optimizers, in a step that any thread takes. It raises
+    where somebody takes one off meanwhile."""
+    ids = set(map(id, list(hooks.values())))
     for frame in sys._current_frames().values():
         while frame is not None:
             if frame.f_code is _STEP:
-                if optimizer is None or frame.f_locals.get("self") is optimizer:
+                names = frame.f_locals
+                if id(names.get("post_hook", names.get("pre_hook"))) in ids:
                     return True
             frame = frame.f_back
     return False

@@ -10,7 +10,7 @@ from torch.optim.optimizer import (
 )
 
 from trainmon.torch.hooks.hook import Hook, keep_out_of_graphs
-from trainmon.torch.steps.calls import is_stepping
+from trainmon.torch.steps.calls import is_walked
 
 
 class EveryStep:
@@ -19,7 +19,7 @@ class EveryStep:
 
     torch walks its dictionary of such hooks in each step. That step raises when somebody has
     changed the dictionary meanwhile, unless the walk was at its end. So all of ours are one, which
-    stays while a step is under way."""
+    stays while a walk is under way."""
 
     _lock = threading.RLock()  # a garbage collection in here may remove one
     _listeners: dict[int, object] = {}
@@ -37,7 +37,7 @@ class EveryStep:
     def _hook(cls) -> None:
         with cls._lock:
             while bool(cls._listeners) != bool(cls._handles):
-                if cls._handles and is_stepping():
+                if any(is_walked(one.hooks_dict_ref() or {}) for one in cls._handles):
                     return
                 handles, cls._handles = cls._handles, []
                 for handle in handles:

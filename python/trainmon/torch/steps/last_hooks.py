@@ -4,25 +4,24 @@ from __future__ import annotations
 import weakref
 
 from trainmon.torch.hooks.hook import is_followed, keep_out_of_graphs
-from trainmon.torch.steps.calls import is_stepping
+from trainmon.torch.steps.calls import is_walked
 from trainmon.torch.steps.restored_hooks import Restored
 
 
 class StepHook:
-    """The handle of a hook on an optimizer. While a step is under way the hook stays, and does
+    """The handle of a hook on an optimizer. While torch goes through its hooks it stays, and does
     nothing more; it is taken off when one is put on again."""
 
     _left: list = []
 
-    def __init__(self, optimizer, handle):
-        self.optimizer, self.handle = weakref.ref(optimizer), handle
+    def __init__(self, handle):
+        self.handle = handle
         left, StepHook._left = StepHook._left, []
         for one in left:
             one.remove()
 
     def remove(self) -> None:
-        optimizer = self.optimizer()
-        if optimizer is None or not is_stepping(optimizer):
+        if not is_walked(self.handle.hooks_dict_ref() or {}):
             self.handle.remove()
         elif self not in self._left:
             self._left.append(self)
@@ -40,7 +39,7 @@ class LastHooks:
             keep_out_of_graphs(type(one))
         restored, handle = Restored(optimizer), optimizer.register_step_pre_hook(before)
         ends = optimizer.register_step_post_hook(after)
-        held = restored, StepHook(optimizer, handle), StepHook(optimizer, ends)
+        held = restored, StepHook(handle), StepHook(ends)
         self._held[handle.id] = weakref.ref(optimizer), held
         return held
 
