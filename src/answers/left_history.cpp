@@ -120,7 +120,8 @@ void LeftSteps::take(const LeftLines& rank) {
   }
   // It goes with a norm that left as far back.
   for (const auto& [shift, number, measure] : rank.shifts_of_lines()) {
-    LeftLines::Left left = left_of(shift, measure == Measure::norm ? 0.0 : 1.0);
+    const bool has_logarithm = measure == Measure::norm || measure == Measure::balance;
+    LeftLines::Left left = left_of(shift, has_logarithm ? 0.0 : 1.0);
     left.measure = measure;
     const auto known = rank.left().find(rank.tensors().of[number]);
     const bool has_norm = known != rank.left().end() &&

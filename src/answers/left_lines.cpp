@@ -21,12 +21,15 @@ constexpr double kSmall = 1.08;
 // errors apart, and by this factor. They do not drift.
 constexpr double kErrors = 6.0, kLeastApart = 1.01;
 constexpr float kToZero = 9.0F;  // decades, for what becomes 0
+// What adds up to 0 in exact arithmetic has a mean of at most this, over its root mean square.
+constexpr double kBalanced = 1e-6;
 
 // What may shift of a line of this kind.
 std::vector<Measure> shifting_of(std::string_view kind) {
   if (kind == kind::kInput) return {Measure::norm, Measure::mean};
   if (kind == kind::kInputEntropy) return {Measure::norm};
-  if (kind == kind::kActv || kind == kind::kActvGrad) return {Measure::zeros};
+  if (kind == kind::kActv) return {Measure::zeros};
+  if (kind == kind::kActvGrad) return {Measure::zeros, Measure::balance};
   return {};
 }
 
@@ -105,7 +108,8 @@ std::optional<LineValue> line_value(const ReadRow& row, const Series& series) {
   const std::optional<double> norm = history_value(row, series, Stat::norm);
   if (!norm) return std::nullopt;
   LineValue value = {row, row.series, *norm, row.state.count, 0.0};
-  if (series.kind == kind::kInput && std::isfinite(*norm) && *norm > 0.0) {
+  const bool has_mean = series.kind == kind::kInput || series.kind == kind::kActvGrad;
+  if (has_mean && std::isfinite(*norm) && *norm > 0.0) {
     const auto count = static_cast<double>(row.state.count);
     value.mean = derive(Stat::mean, row.state) * std::sqrt(count) / *norm;
   }
@@ -159,17 +163,35 @@ void LeftLines::Gradients::close() {
   rows = 0;
 }
 
-// Most have no zeros at all, and take no time until one has.
-void LeftLines::Shifting::add(const LineValue& value) {
-  if (measure == Measure::zeros && is_zero) {
-    is_zero = value.zeros == 0.0;
-    if (is_zero) {
-      ++rows;
-      last = value.place;
-      return;
-    }
-    for (std::size_t i = 0; i < std::min(rows, ShiftSearch::kMemory); ++i) search.add(last, 0.0);
+const ShiftRule& LeftLines::Shifting::rule_of(Measure measure) {
+  if (measure == Measure::norm) return kOfInputs;
+  return measure == Measure::balance ? kOfBalance : kOfBothSigns;
+}
+
+// Most have no zeros at all, or never add up to 0.
+bool LeftLines::Shifting::is_still_zero(const LineValue& value) {
+  const bool is_zeros = measure == Measure::zeros;
+  if (!is_zero || !(is_zeros || measure == Measure::balance)) return false;
+  const bool holds =
+      is_zeros ? value.zeros == 0.0 : value.norm > 0.0 && std::abs(value.mean) <= kBalanced;
+  if (holds) {
+    ++rows;
+    last = value.place;
+    return true;
   }
+  if (!is_zeros && rows < ShiftSearch::kYoung) {  // by chance, if at all
+    rows = 0;
+    return true;
+  }
+  is_zero = false;
+  for (std::size_t i = 0; i < std::min(rows, ShiftSearch::kMemory); ++i) {
+    search.add(last, is_zeros ? 0.0 : std::log(kBalanced));
+  }
+  return false;
+}
+
+void LeftLines::Shifting::add(const LineValue& value) {
+  if (is_still_zero(value)) return;
   switch (measure) {
     case Measure::norm:
       // A norm is one of so many elements.
@@ -180,6 +202,8 @@ void LeftLines::Shifting::add(const LineValue& value) {
       return search.add(value.place, value.mean);
     case Measure::zeros:
       return search.add(value.place, value.zeros);
+    case Measure::balance:
+      return search.add(value.place, std::log(std::max(std::abs(value.mean), kBalanced)));
   }
 }
 

@@ -16,7 +16,12 @@
 namespace trainmon {
 
 // What of a line left its history.
-enum class Measure : std::uint8_t { norm, mean, zeros };
+enum class Measure : std::uint8_t {
+  norm,
+  mean,     // over the root mean square
+  zeros,    // their share
+  balance,  // the mean over the root mean square, where it was 0 but for rounding
+};
 
 // What a row adds to the histories of its line.
 struct LineValue {
@@ -24,7 +29,8 @@ struct LineValue {
   std::uint32_t series = 0;
   double norm = 0.0;  // history_value()
   std::int64_t elements = 0;
-  double mean = 0.0;   // of a floating-point input, in units of its root mean square; others: 0
+  // Of a floating-point input or the gradient of an activation, in units of the root mean square.
+  double mean = 0.0;
   double zeros = 0.0;  // of an activation or its gradient, the share of its elements; others: 0
 };
 // nullopt where history_value() has none.
@@ -131,17 +137,20 @@ class LeftLines {
     void close();
   };
   // A number of a line that may shift where nothing else tells: both of an input, the zeros of an
-  // activation and of its gradient.
+  // activation and of its gradient. And whether that gradient adds up to 0.
   struct Shifting {
     std::uint32_t series = 0;
     Measure measure = Measure::norm;
-    bool is_zero = true;   // so far, of zeros
+    bool is_zero = true;   // so far, of zeros or a balance
     std::size_t rows = 0;  // in which it was
     RowPlace last = {};    // of them
     std::int64_t elements = -1;
-    ShiftSearch search{measure == Measure::norm ? kOfInputs : kOfBothSigns};
+    ShiftSearch search{rule_of(measure)};
 
+    static const ShiftRule& rule_of(Measure measure);
     void add(const LineValue& value);
+    // Whether the number is the least one so far, which takes no time.
+    bool is_still_zero(const LineValue& value);
   };
   void note(std::uint32_t tensor, const ClosedRow<RowPlace>& one);
   void note_gap(std::uint32_t tensor);

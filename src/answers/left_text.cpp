@@ -34,7 +34,7 @@ std::string of_all_text(const Diagnosis& diagnosis, const Series& series) {
 
 std::string_view measure_of(const LeftStep& left) {
   if (left.series.kind == kLogged) return "value";
-  if (left.measure == Measure::mean) return "mean";
+  if (left.measure == Measure::mean || left.measure == Measure::balance) return "mean";
   if (left.measure == Measure::zeros) return "zeros";
   return left.series.kind == kind::kInputEntropy ? "entropy" : "norm";
 }
@@ -69,6 +69,10 @@ std::string size_text(const LeftStep& left) {
   if (left.measure == Measure::zeros) text = "its share of zeros";
   text += " is ";
   if (left.ranks.size() > 1) text = "on rank " + std::to_string(left.row.rank) + " " + text;
+  if (left.measure == Measure::balance) {
+    return text + number_text(left.norm, 3) +
+           " of its root mean square; it was 0 before, but for rounding";
+  }
   text += number_text(left.norm, 3) + ", the median before is " + number_text(left.usual, 3) + "; ";
   if (left.is_difference) {
     return text + "the mean of " + std::to_string(left.means) +

@@ -62,6 +62,8 @@ inline constexpr ShiftRule kOfGradients = {8, 7.5, 1.05, 2.5, 0.0, false, false}
 inline constexpr ShiftRule kOfBothSigns = {8, 7.5, 1.1, 2.5, 0.0, false, true};
 inline constexpr ShiftRule kOfInputs = {8,   6.0,   1.1, 2.5,
                                         0.0, false, true};  // their norms, entropies
+// A mean that is no more 0 but for rounding.
+inline constexpr ShiftRule kOfBalance = {8, 7.5, 10.0, 2.5, 0.0, false, true};
 inline constexpr ShiftRule kShort = {4, 6.0, 1.15, 1.9, 1.2, true, false};
 
 // Is given the numbers of one line in the order of their steps. A copy goes on by itself.

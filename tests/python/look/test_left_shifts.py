@@ -154,6 +154,43 @@ def test_it_says_where_only_gradients_of_weights_left(tmp_path, left):
     assert (sentence in said) == (left == "weights")
 
 
+@pytest.mark.parametrize(
+    "case", ["balanced before", "never balanced", "young", "for a step", "zeros"]
+)
+def test_a_gradient_that_adds_up_to_zero_no_more_is_named(tmp_path, case):
+    """As that of the input of a LayerNorm, or of the logits of a cross-entropy: by NumPy in float64."""
+    random = np.random.default_rng(7)
+    begin = {"young": 40}.get(case, BEGIN)
+    arrays = []
+    for step in range(STEPS):
+        array = random.normal(size=300).astype(np.float32)
+        array = (array - array.mean(dtype=np.float64)).astype(np.float32)
+        array *= np.float32(7 / np.linalg.norm(array))
+        is_off = step == begin if case == "for a step" else step >= begin
+        if is_off or case == "never balanced":
+            array = (array + random.normal() * 1e-3).astype(np.float32)
+        if case == "zeros" and step < begin:
+            array[:] = 0
+        arrays.append(array)
+    means = [
+        float(a.mean(dtype=np.float64) / max(1e-30, np.sqrt(np.mean(a.astype(np.float64) ** 2))))
+        for a in arrays
+    ]
+    out = tmp_path / "run"
+    left = left_of(out, lambda step: [("actv_grad", "norm", "input.0", arrays[step])])
+    if case != "balanced before":
+        assert left is None or (case, left["measure"]) == ("zeros", "zeros")
+        return
+    assert max(map(abs, means[:begin])) < 1e-6 < 1e-5 < abs(means[begin])
+    assert (left["step"], left["name"], left["measure"]) == (begin, "norm", "mean")
+    assert left["norm"] == pytest.approx(abs(means[begin]), rel=1e-6)
+    said = command("diagnose", out).stdout
+    assert (
+        f"its mean is {abs(means[begin]):.3g} of its root mean square; it was 0 before, but for rounding\n"
+        in said
+    )
+
+
 @pytest.mark.parametrize("tensors", [1, 2])
 def test_an_update_of_one_tensor_alone_tells_nothing(tmp_path, tensors):
     """The gradient of a bias of attention keys is rounding, which Adam makes as large as it likes."""
