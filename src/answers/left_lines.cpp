@@ -169,7 +169,7 @@ const ShiftRule& LeftLines::Shifting::rule_of(Measure measure) {
 }
 
 // Most have no zeros at all, or never add up to 0.
-bool LeftLines::Shifting::is_still_zero(const LineValue& value) {
+bool LeftLines::Shifting::pass_over(const LineValue& value) {
   const bool is_zeros = measure == Measure::zeros;
   if (!is_zero || !(is_zeros || measure == Measure::balance)) return false;
   const bool holds =
@@ -191,7 +191,7 @@ bool LeftLines::Shifting::is_still_zero(const LineValue& value) {
 }
 
 void LeftLines::Shifting::add(const LineValue& value) {
-  if (is_still_zero(value)) return;
+  if (pass_over(value)) return;
   switch (measure) {
     case Measure::norm:
       // A norm is one of so many elements.

@@ -149,8 +149,8 @@ class LeftLines {
 
     static const ShiftRule& rule_of(Measure measure);
     void add(const LineValue& value);
-    // Whether the number is the least one so far, which takes no time.
-    bool is_still_zero(const LineValue& value);
+    // Counts a number that is 0 as all so far, which takes no time; false for another one.
+    bool pass_over(const LineValue& value);
   };
   void note(std::uint32_t tensor, const ClosedRow<RowPlace>& one);
   void note_gap(std::uint32_t tensor);

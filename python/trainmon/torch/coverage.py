@@ -119,8 +119,8 @@ class Coverage(CoverageBase):
             if others:
                 why, left_out = UNCALLED, adapter.left_out_inside
                 if compiles():
-                    inside = f"inside torch.compile: {left_out}" if left_out else COMPILED_BEFORE
-                    why = f"{why}, or {inside}"
+                    compiled = f"inside torch.compile: {left_out}" if left_out else COMPILED_BEFORE
+                    why = f"{why}, or {compiled}"
                     if left_out:
                         self.say_once(
                             f"activations inside torch.compile are not recorded: {left_out}"
