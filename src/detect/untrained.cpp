@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kGoesOn = 3;
 // Steps with a training forward before those without. More where nothing says that the model is
-// in evaluation mode: rows of inputs may have been switched off.
+// in evaluation mode: rows of inputs may have been switched off. As many with gradients.
 constexpr int kSeen = 3, kSeenUnsaid = 8;
 
 bool is_non_zero(const Observation& gradient) {
@@ -75,7 +75,9 @@ Group group_of(const Window& window, std::int32_t rank, std::int32_t optimizer,
 void Untrained::check(const Window& window, Findings& found) {
   check_forwards(window, found);
   for (const std::int32_t rank : window.ranks) {
-    if (!window.lossy.contains(rank)) check_steps(window, rank, found);
+    if (window.lossy.contains(rank)) continue;
+    check_steps(window, rank, found);
+    check_gradients(window, rank, found);
   }
   check_rates(window, found);
 }
@@ -164,6 +166,43 @@ void Untrained::check_steps(const Window& window, std::int32_t rank, Findings& f
     said.insert(seen.since);
   }
   for (const std::int64_t step : said) found.join_ranks(window.now.restart, step);
+}
+
+void Untrained::check_gradients(const Window& window, std::int32_t rank, Findings& found) {
+  const Observation* gradient = nullptr;
+  const Observation* weight = nullptr;
+  bool stays = true;
+  for (const Observation& one : window.now.all()) {
+    if (one.rank != rank) continue;
+    if (is_gradient(one)) gradient = &one;
+    if (one.quantity != Quantity::weight_after) continue;
+    weight = &one;
+    stays = stays && !has_moved(window.now, one.tensor, rank).value_or(true);
+  }
+  if (gradient == nullptr && weight == nullptr) return;
+  Gradients& seen = gradients_[rank];
+  if (gradient != nullptr) {
+    seen.with = seen.without == 0 ? seen.with + 1 : 1;
+    seen.without = 0;
+    seen.last = *gradient;
+    return;
+  }
+  if (seen.with < kSeenUnsaid || seen.is_said) return;
+  if (!stays || window.has_edit(*seen.last, *weight)) {
+    seen.with = seen.without = 0;
+    return;
+  }
+  if (seen.without++ == 0) seen.since = window.now.step;
+  if (seen.without < kGoesOn) return;
+  seen.is_said = true;
+  Finding finding = window.finding(Check::present, Stage::grad_reduced, rank);
+  finding.step = seen.since;
+  finding.certain = false;
+  finding.text =
+      "no parameter has a gradient any more when the optimizer steps, and no weight moves: "
+      "gradients may be cleared before the step";
+  found.add(std::move(finding));
+  found.join_ranks(window.now.restart, seen.since);
 }
 
 void Untrained::check_rates(const Window& window, Findings& found) {

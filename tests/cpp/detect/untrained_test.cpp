@@ -37,6 +37,7 @@ class UntrainedModel : public ::testing::Test {
   void step(const Step& how, int times = 1) {
     for (; times > 0; --times) take(how);
   }
+  void announce_edit() { engine.announce_edit(0, 0, seq_); }
   std::vector<Finding> found() const { return engine.findings().all(); }
 
   std::vector<Tensor> tensors = {{"a", 0, 0}, {"b", 0, 0}};
@@ -152,6 +153,32 @@ TEST_F(UntrainedModel, ARateOfZeroThatMovesWeightsIsNone) {
   step({.rate = 0.0}, 6);
   step({.moves = false, .has_updates = false, .has_gradients = false, .rate = 0.0}, 6);
   for (const Finding& one : found()) EXPECT_NE(one.check, Check::config) << one.text;
+}
+
+TEST_F(UntrainedModel, GradientsThatEndAltogetherAreNoticedOnce) {
+  step({}, 8);
+  step({.moves = false, .has_updates = false, .has_gradients = false}, 6);
+  ASSERT_EQ(found().size(), 1U);
+  EXPECT_EQ(found()[0].step, 8);
+  EXPECT_EQ(found()[0].check, Check::present);
+  EXPECT_EQ(found()[0].stage, Stage::grad_reduced);
+  EXPECT_FALSE(found()[0].certain);
+  EXPECT_NE(found()[0].text.find("no parameter has a gradient any more"), std::string::npos);
+}
+
+TEST_F(UntrainedModel, StepsWithoutGradientsThatMeanNothingAreNot) {
+  const Step without = {.moves = false, .has_updates = false, .has_gradients = false};
+  step(without, 5);  // before the first gradient
+  step({}, 7);
+  step(without, 5);  // too early to tell
+  step({}, 9);
+  step(without, 2);
+  step({}, 9);
+  step({.has_updates = false, .has_gradients = false}, 6);  // rows were switched off
+  step({}, 9);
+  announce_edit();  // frozen
+  step(without, 6);
+  EXPECT_TRUE(found().empty());
 }
 
 }  // namespace

@@ -201,6 +201,29 @@ def test_gradients_that_end_are_noticed_where_nobody_announced_it(tmp_path):
     assert [one for one in Announced().run(tmp_path / "b") if one["check"] == "present"] == []
 
 
+class Cleared(Training):
+    """Before its optimizer steps, from a step on."""
+
+    def step(self, step):
+        self.optimizer.zero_grad()
+        loss_of(self.model, step).backward()
+        if step >= 10:
+            self.optimizer.zero_grad()
+        self.optimizer.step()
+
+
+class ClearedOfSGD(Cleared):
+    kind = torch.optim.SGD
+
+
+@pytest.mark.parametrize("kind", [Cleared, ClearedOfSGD])
+def test_gradients_that_are_cleared_before_the_step_are_noticed(kind, tmp_path):
+    (one,) = kind().run(tmp_path)
+    assert (one["check"], one["stage"], one["step"]) == ("present", "grad_reduced", 10)
+    assert one["text"].startswith("no parameter has a gradient any more")
+    assert not one["certain"]
+
+
 class Rates(Training):
     """By step, of all groups."""
 
