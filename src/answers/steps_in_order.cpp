@@ -255,7 +255,11 @@ void StepsInOrder::take_complete(std::int64_t until) {
   while (!steps_.empty() && steps_.begin()->first < until) {
     const std::int64_t step = steps_.begin()->first;
     tell(step);
-    if (!is_torn(step)) engine_.take(std::move(steps_.begin()->second));
+    if (is_torn(step)) {
+      engine_.note_open(steps_.begin()->second);
+    } else {
+      engine_.take(std::move(steps_.begin()->second));
+    }
     steps_.erase(steps_.begin());
     next_step_ = step + 1;
   }

@@ -2,8 +2,16 @@
 
 #include <algorithm>
 #include <string>
+#include <tuple>
 
 namespace trainmon::detect {
+namespace {
+
+std::string backwards(std::int32_t count) {
+  return std::to_string(count) + (count == 1 ? " backward" : " backwards");
+}
+
+}  // namespace
 
 void BackwardCounts::check(const Window& window, Findings& found) {
   // By rank and optimizer the last backward of the step, from 0.
@@ -15,6 +23,7 @@ void BackwardCounts::check(const Window& window, Findings& found) {
     known = std::max(known, one.accum);
   }
   for (const auto& [place, number] : last) {
+    open_.erase(place.first);  // it has stepped
     SteadyCount& count = counts_[place];
     if (!count.note(number, window.now.step)) continue;
     Finding one = window.finding(Check::reduce, Stage::grad_reduced, place.first);
@@ -25,11 +34,49 @@ void BackwardCounts::check(const Window& window, Findings& found) {
     }
     one.step = count.since();
     one.certain = false;
-    one.text = "a step takes the gradients of " + std::to_string(number + 1) +
-               (number == 0 ? " backward" : " backwards") + " from here on, and took those of " +
-               std::to_string(count.usual() + 1) + " before";
+    one.text = "a step takes the gradients of " + backwards(number + 1) +
+               " from here on, and took those of " + std::to_string(count.usual() + 1) + " before";
     found.add(std::move(one));
     found.join_ranks(window.now.restart, count.since());
+  }
+}
+
+// Each backward has a first forward. It has the number of the one before where gradients were
+// cleared between.
+void BackwardCounts::note_open(const StepEvidence& evidence) {
+  std::map<std::tuple<std::int32_t, std::int32_t, std::string>, std::int32_t> forwards;
+  std::map<std::int32_t, std::int32_t> most;  // by rank
+  for (const Input& one : evidence.inputs()) {
+    if (one.call > 0) continue;
+    const std::int32_t count = ++forwards[{one.rank, one.chunk, one.element}];
+    most[one.rank] = std::max(most[one.rank], count);
+  }
+  for (const auto& [rank, count] : most) open_[rank] = {evidence.restart, evidence.step, count};
+}
+
+// A record may end before a step does, so what is open must have many more backwards than a step.
+void BackwardCounts::end(Findings& found) const {
+  constexpr std::int32_t kMore = 8, kTimes = 4;
+  std::map<std::int32_t, std::int32_t> usual;  // the most of an optimizer, by rank
+  for (const auto& [place, count] : counts_) {
+    if (count.alike() < SteadyCount::kOther) continue;
+    std::int32_t& most = usual.try_emplace(place.first, 0).first->second;
+    most = std::max(most, count.last() + 1);
+  }
+  for (const auto& [rank, open] : open_) {
+    const auto known = usual.find(rank);
+    if (known == usual.end() || open.backwards < kMore + kTimes * known->second) continue;
+    Finding one;
+    one.restart = open.restart;
+    one.step = open.step;
+    one.check = Check::update;
+    one.stage = Stage::update;
+    one.ranks = {rank};
+    one.certain = false;
+    one.text = "the optimizer steps no more: " + backwards(open.backwards) +
+               " came after its last step, which had " + std::to_string(known->second);
+    found.add(std::move(one));
+    found.join_ranks(open.restart, open.step);
   }
 }
 

@@ -40,6 +40,7 @@ void Engine::take(StepEvidence&& evidence) {
   gaps_.check(window, findings_);
   own_changes_.check(window, findings_);
   backwards_.check(window, findings_);
+  stale_gradients_.check(window, findings_);
   const bool are_parted = uneven_.contains(restart_) || parted_.check(window, findings_);
   if (!are_parted) reductions_.check(window, findings_);
   check_exp_avg(window, findings_);
@@ -66,6 +67,7 @@ void Engine::take(StepEvidence&& evidence) {
 Findings Engine::findings_at_end() const {
   Findings all = findings_;
   ended_gradients_.end(tensors_, all);
+  backwards_.end(all);
   return all;
 }
 
@@ -93,6 +95,7 @@ void Engine::forget_start(const StepEvidence& first) {
   by_hand_ = {};
   buffers_ = {};
   backwards_ = {};
+  stale_gradients_ = {};
   forwards_ = {};
   own_changes_ = {};
 }

@@ -24,6 +24,7 @@
 #include "detect/repeated_arguments.h"
 #include "detect/resumed_moments.h"
 #include "detect/resumed_weights.h"
+#include "detect/stale_gradients.h"
 #include "detect/start_steps.h"
 #include "detect/unmoved.h"
 #include "detect/untrained.h"
@@ -74,6 +75,11 @@ class Engine {
   // Checks one step, which comes after all before.
   void take(StepEvidence&& evidence);
 
+  // What ranks have of a step that no optimizer has taken, as the record ends.
+  void note_open(const StepEvidence& evidence) {
+    if (evidence.restart == restart_) backwards_.note_open(evidence);
+  }
+
   // The next step is not held against the one before: something between them may be lost.
   void forget_step() { before_.reset(); }
 
@@ -112,6 +118,7 @@ class Engine {
   DeclaredJumps jumps_;
   LearningRates learning_rates_;
   BackwardCounts backwards_;
+  StaleGradients stale_gradients_;
   OwnChanges own_changes_;
   Updates updates_;
   UnmovedWeights unmoved_;

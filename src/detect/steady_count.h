@@ -24,6 +24,7 @@ class SteadyCount {
   }
   std::int32_t usual() const { return usual_; }
   std::int32_t last() const { return last_; }
+  std::int64_t alike() const { return alike_; }  // steps in a row with the last one
   std::int64_t since() const { return since_; }  // the first step with the last one
 
  private:

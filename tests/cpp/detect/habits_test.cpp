@@ -153,5 +153,44 @@ TEST_F(Habits, AnAverageThatIsEditedWithAWordIsNothing) {
   expect_none();
 }
 
+// The forwards of so many backwards after the last step, as the record ends.
+StepEvidence open_step(std::int32_t restart, std::int64_t step, std::int32_t backwards) {
+  StepEvidence evidence(restart, step);
+  for (std::int32_t accum = 0; accum < backwards; ++accum) {
+    Input one;
+    one.accum = accum;
+    one.element = "input.0";
+    evidence.add(std::move(one));
+  }
+  return evidence;
+}
+
+TEST_F(Habits, AnOptimizerThatStepsNoMoreIsSaid) {
+  steps(
+      20, [](std::int64_t) { return 1; }, slowly, constant);
+  engine.note_open(open_step(0, 20, 15));
+  EXPECT_TRUE(engine.findings_at_end().all().empty());  // a record may end like this
+  engine.note_open(open_step(0, 20, 16));
+  const std::vector<Finding> found = engine.findings_at_end().all();
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(check_name(found[0].check), "update");
+  EXPECT_EQ(found[0].step, 20);
+  EXPECT_EQ(found[0].ranks, (std::vector<std::int32_t>{0}));
+  EXPECT_FALSE(found[0].certain);
+  EXPECT_NE(found[0].text.find("16 backwards came after its last step, which had 2"),
+            std::string::npos)
+      << found[0].text;
+}
+
+TEST_F(Habits, BackwardsBeforeTheFirstStepsAreNothing) {
+  engine.note_open(open_step(0, 0, 50));
+  steps(5, one_backward, slowly, constant);
+  engine.note_open(open_step(0, 5, 50));
+  EXPECT_TRUE(engine.findings_at_end().all().empty());
+  steps(20, one_backward, slowly, constant);
+  engine.note_open(open_step(1, 25, 50));  // a start that has made no step yet
+  EXPECT_TRUE(engine.findings_at_end().all().empty());
+}
+
 }  // namespace
 }  // namespace trainmon::detect
