@@ -3,11 +3,13 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "gil.h"
@@ -108,10 +110,10 @@ nb::tuple measure_tensors(const nb::list& tensors, double eps, int threads) {
 }
 
 // Whether the first row of a CPU tensor is all zero. It tells a cleared gradient from others
-// without an operation that a dispatch mode of the user would see. False where it cannot be read.
-bool first_row_is_zero(nb::handle tensor) {
+// without an operation that a dispatch mode of the user would see. None where it cannot be read.
+std::optional<bool> first_row_is_zero(nb::handle tensor) {
   TensorAccess access;
-  if (read_tensor(tensor.ptr(), access) != Access::ok) return false;
+  if (read_tensor(tensor.ptr(), access) != Access::ok) return std::nullopt;
   TensorView row = access.view;
   if (element_count(row) == 0) return true;
   if (row.ndim > 1) {

@@ -39,7 +39,8 @@ bool FoundTogether::is_like(const FoundTogether& other) const {
 }
 
 bool StepsInOrder::is_told(const ReadScalar& one) const {
-  return one.name == kEditScalar || one.name == kEvaluationScalar || one.name == kUnevenScalar ||
+  return one.name == kEditScalar || one.name == kEvaluationScalar ||
+         one.name == kUnclearedScalar || one.name == kUnevenScalar ||
          (is_whole_ && detect::is_gradient_norm(one.name));
 }
 
@@ -82,6 +83,10 @@ void StepsInOrder::tell(std::int64_t step) {
   for (const ReadScalar* one : logged->second) {
     if (one->name == kEvaluationScalar) {
       engine_.tell_evaluation(one->restart, one->rank, static_cast<std::int32_t>(one->value));
+      continue;
+    }
+    if (one->name == kUnclearedScalar) {
+      engine_.tell_uncleared(one->restart, one->rank, static_cast<std::int32_t>(one->value));
       continue;
     }
     if (one->name == kUnevenScalar) {

@@ -47,7 +47,7 @@ void BackwardCounts::note_open(const StepEvidence& evidence) {
   std::map<std::tuple<std::int32_t, std::int32_t, std::string>, std::int32_t> forwards;
   std::map<std::int32_t, std::int32_t> most;  // by rank
   for (const Input& one : evidence.inputs()) {
-    if (one.call > 0) continue;
+    if (one.call > 0 || one.entropy) continue;
     const std::int32_t count = ++forwards[{one.rank, one.chunk, one.element}];
     most[one.rank] = std::max(most[one.rank], count);
   }

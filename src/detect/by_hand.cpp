@@ -159,7 +159,7 @@ void ReducedByHand::check_means(const Window& window, Loop& loop, const std::vec
     const Window as_declared{
         step,         nullptr,         window.tensors, window.ranks,        window.declared,
         window.edits, window.lossy,    loop.held,      window.logged_norms, window.formulas,
-        window.moves, window.evaluated};
+        window.moves, window.evaluated, window.uncleared};
     loop.reductions.check(as_declared, own);
     own.join_ranks(step.restart, step.step);
   }

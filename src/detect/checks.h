@@ -124,6 +124,8 @@ struct Window {
   // Ranks and chunks of which a forward was in evaluation mode, with gradients: since the last
   // step. -1 - chunk: only what is inside its wrapper was.
   const std::set<std::pair<std::int32_t, std::int32_t>>& evaluated;
+  // Ranks and optimizers whose step added to gradients of the step before.
+  const std::set<std::pair<std::int32_t, std::int32_t>>& uncleared;
 
   // nullptr where the optimizer of a tensor declared nothing on that rank.
   const GroupValues* groups(const Observation& one) const;

@@ -23,7 +23,8 @@ void Engine::take(StepEvidence&& evidence) {
                       norms_[evidence.restart],
                       formulas_,
                       moves_,
-                      evaluated_[evidence.restart]};
+                      evaluated_[evidence.restart],
+                      uncleared_[evidence.restart]};
   if (!has_begun_) check_start(window, findings_);
   has_begun_ = true;
   start_steps_.check(window, findings_);
@@ -56,6 +57,7 @@ void Engine::take(StepEvidence&& evidence) {
   gradient_norms_.check(window, findings_);
   norms_.clear();
   evaluated_.clear();
+  uncleared_.clear();
   findings_.join_ranks(evidence.restart, evidence.step);
   moves_.note(evidence);
   resumed_weights_.note(evidence);

@@ -55,6 +55,10 @@ class Engine {
   void tell_evaluation(std::int32_t restart, std::int32_t rank, std::int32_t chunk) {
     evaluated_[restart].insert({rank, chunk});
   }
+  // The next step of this optimizer adds to gradients of the one before, which nobody cleared.
+  void tell_uncleared(std::int32_t restart, std::int32_t rank, std::int32_t optimizer) {
+    uncleared_[restart].insert({rank, optimizer});
+  }
   // From the next step on ranks may have other numbers of batches. Steps of one number are other
   // ones then, and are not compared.
   void tell_uneven(std::int32_t restart) { uneven_.insert(restart); }
@@ -100,6 +104,7 @@ class Engine {
   std::map<std::int32_t, std::set<std::int32_t>> lossy_;
   std::map<std::int32_t, LoggedNorms> norms_;
   std::map<std::int32_t, std::set<std::pair<std::int32_t, std::int32_t>>> evaluated_;
+  std::map<std::int32_t, std::set<std::pair<std::int32_t, std::int32_t>>> uncleared_;
   std::set<std::int32_t> uneven_;  // restarts
   KnownFormulas formulas_;
   Held held_;

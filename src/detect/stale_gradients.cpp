@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 #include <vector>
 
 namespace trainmon::detect {
@@ -22,6 +23,7 @@ bool is_given(const StepEvidence& step, std::int32_t rank) {
 }  // namespace
 
 void StaleGradients::check(const Window& window, Findings& found) {
+  check_uncleared(window, found);
   if (window.before == nullptr) return;
   std::map<Place, BesideBefore> all;
   std::set<std::int32_t> with_backwards;  // ranks of which `reduce` tells more
@@ -55,6 +57,31 @@ void StaleGradients::check(const Window& window, Findings& found) {
     found.add(std::move(one));
   }
   found.join_ranks(window.now.restart, window.now.step);
+}
+
+// One such step may be an accident of a loop that goes on after an exception.
+void StaleGradients::check_uncleared(const Window& window, Findings& found) {
+  constexpr int kSteps = 3;
+  for (const Place& place : window.uncleared) {
+    Uncleared& seen = uncleared_[place];
+    if (seen.steps++ == 0) seen.since = window.now.step;
+    if (seen.steps != kSteps) continue;
+    std::vector<std::uint32_t> tensors;  // ascending
+    for (const Observation& one : window.now.all()) {
+      const bool is_of_it = one.quantity == Quantity::grad_reduced && one.rank == place.first &&
+                            window.tensors[one.tensor].optimizer == place.second;
+      if (is_of_it) tensors.push_back(one.tensor);
+    }
+    Finding one =
+        window.finding(Check::reduce, Stage::grad_reduced, place.first, std::move(tensors));
+    one.step = seen.since;
+    one.certain = false;
+    one.text =
+        "the gradients of the step before are not cleared: this step adds its own to them, and so "
+        "do later ones";
+    found.add(std::move(one));
+    found.join_ranks(window.now.restart, seen.since);
+  }
 }
 
 }  // namespace trainmon::detect

@@ -13,10 +13,12 @@ inline constexpr std::string_view kShareScalar = "trainmon/share";
 inline constexpr std::string_view kEditScalar = "trainmon/edit";
 // The number of a model chunk that was called in evaluation mode, with gradients.
 inline constexpr std::string_view kEvaluationScalar = "trainmon/evaluation";
+// The number of an optimizer whose step added to gradients of the step before: nobody cleared them.
+inline constexpr std::string_view kUnclearedScalar = "trainmon/uncleared";
 // From this step on ranks may have other numbers of batches: Join of torch is around the loop.
 inline constexpr std::string_view kUnevenScalar = "trainmon/uneven";
 
 inline constexpr std::array kOwnScalars = {kRecordedScalar, kShareScalar, kEditScalar,
-                                           kEvaluationScalar, kUnevenScalar};
+                                           kEvaluationScalar, kUnclearedScalar, kUnevenScalar};
 
 }  // namespace trainmon

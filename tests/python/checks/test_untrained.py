@@ -224,6 +224,105 @@ def test_gradients_that_are_cleared_before_the_step_are_noticed(kind, tmp_path):
     assert not one["certain"]
 
 
+class Twice(Training):
+    """The optimizer steps twice after one backward, from a step on."""
+
+    def step(self, step):
+        super().step(step)
+        if step >= 10:
+            self.optimizer.step()
+
+
+def test_a_second_step_on_one_backward_is_noticed(tmp_path):
+    (one,) = Twice().run(tmp_path)
+    assert (one["check"], one["stage"], one["step"]) == ("reduce", "grad_reduced", 11)
+    assert "the model was not called between" in one["text"] and not one["certain"]
+
+
+class StepsNoMore(Training):
+    """Gradients are cleared, or they add up."""
+
+    def __init__(self, clears):
+        super().__init__()
+        self.clears = clears
+
+    def step(self, step):
+        loss_of(self.model, step).backward()
+        if step < 10:
+            self.optimizer.step()
+        if step < 10 or self.clears:
+            self.optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("clears", [True, False])
+def test_an_optimizer_that_steps_no_more_is_noticed(clears, tmp_path):
+    (one,) = StepsNoMore(clears).run(tmp_path)
+    assert (one["check"], one["stage"], one["step"]) == ("update", "update", 10)
+    assert "14 backwards came after its last step, which had 1" in one["text"]
+
+
+class Uncleared(Training):
+    """Gradients are not cleared after some steps."""
+
+    def __init__(self, kept):
+        super().__init__()
+        self.kept = kept
+
+    def step(self, step):
+        loss_of(self.model, step).backward()
+        self.optimizer.step()
+        if not self.kept(step):
+            self.clear()
+
+    def clear(self):
+        self.optimizer.zero_grad()
+
+
+class ClearedInPlace(Uncleared):
+    def clear(self):
+        for parameter in self.model.parameters():
+            parameter.grad.data.zero_()
+
+
+@pytest.mark.parametrize(
+    ("kept", "first"),
+    [(lambda step: step >= 10, 11), (lambda step: step % 5 == 0, 1), (lambda step: True, 1)],
+)
+def test_gradients_that_nobody_clears_are_noticed(kept, first, tmp_path):
+    (one,) = Uncleared(kept).run(tmp_path)
+    assert (one["check"], one["stage"], one["step"]) == ("reduce", "grad_reduced", first)
+    assert sorted(one["tensors"]) == sorted(name for name, _ in Model().named_parameters())
+    assert "are not cleared" in one["text"] and not one["certain"]
+
+
+def test_gradients_that_are_cleared_later_or_in_place_are_none(tmp_path):
+    assert Uncleared(lambda step: step in (5, 6)).run(tmp_path / "twice") == []
+    assert ClearedInPlace(lambda step: False).run(tmp_path / "in_place") == []
+
+
+class Critic(Training):
+    """The generator's backward adds to gradients of the critic, which are cleared before its step."""
+
+    def run(self, out):
+        critic = Model()
+        step_of_critic = torch.optim.AdamW(critic.parameters(), lr=1e-3)
+        models, optimizers = [self.model, critic], [self.optimizer, step_of_critic]
+        with trainmon.watch(models, optimizers, checks=True, out=str(out), every=1):
+            for step in range(STEPS):
+                step_of_critic.zero_grad()
+                loss_of(critic, step).backward()
+                step_of_critic.step()
+                self.optimizer.zero_grad()
+                (loss_of(self.model, step) + loss_of(critic, step + 100)).backward()
+                self.optimizer.step()
+        return trainmon.diagnose(str(out))["findings"]
+
+
+def test_gradients_that_another_backward_left_are_none(tmp_path):
+    found = Critic().run(tmp_path)
+    assert [one for one in found if "cleared" in one["text"]] == []
+
+
 class Rates(Training):
     """By step, of all groups."""
 

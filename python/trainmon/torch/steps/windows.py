@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 
 from torch import Tensor
 
@@ -26,7 +27,7 @@ class Steps(_core.Steps):
         "window", "turns_left",
         "pending", "in_step", "first", "zero", "scale", "fused",
         "groups", "start_known", "caller", "inner", "ignored", "abandoned", "attribute", "around",
-        "kept_states", "lost_state", "stages_left", "mistaken", "has_stepped", "_read", "_hooks",
+        "kept_states", "lost_state", "stages_left", "stepped", "uncleared", "mistaken", "has_stepped", "_read", "_hooks",
     )  # fmt: skip
 
     def __init__(self, adapter, optimizer, start_iteration: int | None):
@@ -58,6 +59,7 @@ class Steps(_core.Steps):
         self.kept_states = 0  # tensors for which the optimizer kept a state after its last step
         self.lost_state = False  # fewer before the step under way: somebody cleared them
         self.abandoned = 0  # windows in a row whose gradients reached no step
+        self.stepped = []  # weakly: parameters whose gradients the last step took
         self.advance()
 
     @property
@@ -95,7 +97,7 @@ class Steps(_core.Steps):
         """A new window is open."""
         self.task = IDLE
         self.pending = False  # a backward has put gradients into this window
-        self.in_step = self.mistaken = False
+        self.in_step = self.mistaken = self.uncleared = False
         # How often gradients may yet be cleared between two stages of the step.
         self.stages_left = sum(map(has_stages, self.around))
         self._forget_gradients()
@@ -107,6 +109,9 @@ class Steps(_core.Steps):
         # Parameters that got a gradient in this window: the first one, and the last two.
         self.first = self.previous = self.last = None
         self.zero: set[int] = set()  # ids of those that were zero anyway: they tell nothing
+
+    def _probes(self) -> list[Tensor]:
+        return [one for one in (self.first, self.previous, self.last) if one is not None]
 
     def attached_anew(self) -> None:
         """The model is spread in another way than it was thought to be."""
@@ -167,6 +172,8 @@ class Steps(_core.Steps):
                 self._abandon()
             if not self.start_known and not self.pending:
                 self.find_start()
+            if not self.pending:
+                self.uncleared = self._is_uncleared(besides=tensor)
             self.task = task
             self.core.on_backward(self.index, task)
             self.pending = True
@@ -176,8 +183,7 @@ class Steps(_core.Steps):
             adapter.clock.frame = None
 
     def backward_ended(self) -> None:
-        probes = (self.first, self.previous, self.last)
-        found = [(id(p), getattr(p, self.attribute, None)) for p in probes if p is not None]
+        found = [(id(p), getattr(p, self.attribute, None)) for p in self._probes()]
         self.zero = {key for key, g in found if g is not None and _core.first_row_is_zero(g)}
 
     def forward_begins(self) -> None:
@@ -194,8 +200,8 @@ class Steps(_core.Steps):
             return False
         # Users clear single gradients, too: all that can be judged must be gone.
         cleared = False
-        for tensor in (self.first, self.previous, self.last):
-            if tensor is None or tensor is besides:
+        for tensor in self._probes():
+            if tensor is besides:
                 continue
             gradient = getattr(tensor, self.attribute, None)
             if gradient is not None:
@@ -205,6 +211,13 @@ class Steps(_core.Steps):
                     return False
             cleared = True
         return cleared
+
+    def _is_uncleared(self, besides: Tensor | None) -> bool:
+        """Whether gradients that the last step took are still there, where they can be read at once."""
+        tensors = [one for one in (probe() for probe in self.stepped) if one is not besides]
+        gradients = [getattr(one, self.attribute, None) for one in tensors]
+        kept = [g is not None and _core.first_row_is_zero(g) is False for g in gradients]
+        return any(kept) and all(kept)
 
     def _stage_ended(self) -> bool:
         """Whether the gradients were cleared before the next backward of the same step."""
@@ -351,6 +364,9 @@ class Steps(_core.Steps):
         self.fused = None
         overflowed = found_inf is not None and found_inf.is_cpu and float(found_inf) > 0
         self.adapter.window_ends(self, skipped=overflowed)
+        if self.uncleared and self.recording:
+            self.core.add_scalar("trainmon/uncleared", float(self.index), self.adapter.clock.window)
+        self.stepped = [weakref.ref(one) for one in self._probes() if id(one) not in self.zero]
         tensors = [t for t in (scale, found_inf) if isinstance(t, Tensor)]
         self._end_when_known(
             tensors,
