@@ -58,6 +58,7 @@ nlohmann::ordered_json json_of(const LeftStep& left) {
   out["norm"] = number(left.norm);
   out["before"] = number(left.usual);
   out["unusual"] = number(left.score);
+  out["again"] = left.again;
   out["stays"] = left.apart > 0.0;
   out["apart"] = number(left.apart);
   out["lines"] = left.lines;

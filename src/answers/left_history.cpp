@@ -173,6 +173,8 @@ void LeftSteps::take(const LeftLines::Left& left, std::uint32_t number, const Se
   if (is_furthest && series.kind == kLogged) step.losses[number] = {left, &series};
   if (series.replication != Replication::identical) ++step.own[row.rank];
   step.has_shift |= left.means > 0 && series.kind == kLogged;
+  const bool is_activation = series.kind == kind::kActv || series.kind == kind::kActvGrad;
+  step.of_start += is_activation && left.begins && left.means > 0 ? 1 : 0;
   keep_first({left, &series}, step.first[row.rank]);
 }
 
@@ -208,8 +210,11 @@ int LeftSteps::rank_of(const Step& step, const std::vector<int>& ranks) {
 
 // Of many lines one alone that hardly leaves its range. An input or a loss is no line of many. The
 // step of one tensor alone follows from a gradient that may be rounding, as of a bias of keys.
+// Of many that a start might have changed a few have other means.
 bool LeftSteps::may_be_chance(const Step& step) {
   static const double kAlone = std::log(1.25);
+  constexpr std::size_t kFew = 3;
+  if (step.of_start == step.lines && step.lines < kFew) return true;
   if (step.lines > 1) return false;
   const auto& [left, series] = step.first.begin()->second.front();
   if (series->kind == kind::kUpdate) return true;
@@ -217,6 +222,18 @@ bool LeftSteps::may_be_chance(const Step& step) {
                           series->kind != kind::kInputEntropy && series->element != kAllTensors;
   const double apart = left.unit > 0.0 || left.apart == 0.0 ? left.apart : std::log(left.apart);
   return is_of_many && apart > 0.0 && apart < kAlone;
+}
+
+// Whether only some of the ranks have a step, though all have the weights and a part of the batch.
+bool LeftSteps::is_shared(const LeftStep& one) const {
+  const auto is_part = [](const Series& series) {
+    const bool is_of_backward = series.kind == kind::kActv || series.kind == kind::kActvGrad;
+    return (is_of_backward && series.replication == Replication::disjoint) ||
+           (series.kind == kind::kGradUnreduced && series.replication == Replication::partial);
+  };
+  if (one.ranks.size() >= facts_.ranks.size()) return false;
+  return is_part(one.series) ||
+         (one.series.kind == kLogged && std::ranges::any_of(facts_.series, is_part));
 }
 
 LeftStep LeftSteps::whole(const Step& step) const {
@@ -233,6 +250,7 @@ LeftStep LeftSteps::whole(const Step& step) const {
   one.measure = left.measure;
   one.is_difference = left.unit > 0.0;
   one.apart = one.is_difference ? left.apart * left.unit : left.apart;
+  one.again = left.again;
   one.means = left.means;
   one.begins = left.begins;
   one.lines = step.lines;
@@ -241,6 +259,7 @@ LeftStep LeftSteps::whole(const Step& step) const {
     if (line.series->kind != kLogged) one.next.push_back(*line.series);
   }
   one.before = unmoved_before(step, first.front());
+  if (one.before == Unmoved::unknown && is_shared(one)) one.before = Unmoved::ranks;
   if (series->kind == kLogged || step.losses.empty()) return one;
   const auto far = [&](const auto& loss) { return step.tensors.at(loss.first).far; };
   const auto& [number, loss] = *std::ranges::max_element(step.losses, {}, far);

@@ -38,6 +38,7 @@ inline constexpr std::size_t kNamedLines = 4;
 // What of its rank did not leave in a step, though it is recorded and comes before what did.
 enum class Unmoved {
   unknown,
+  ranks,     // other ranks, which hold the same weights, show nothing of it
   forward,   // inputs and activations, but the gradients with which a backward begins did
   backward,  // gradients of activations neither, but several gradients of weights did
 };
@@ -54,6 +55,7 @@ struct LeftStep {
   Measure measure = Measure::norm;
   bool is_difference = false;  // `apart` is none: of a mean, a share, a loss below 0
   Unmoved before = Unmoved::unknown;
+  int again = 0;            // so many of the next LeftLines::kAgain - 1 rows are as far behind
   int means = 0;            // so many values have another mean than those before; 0: it does not
   bool begins = false;      // its start begins with this step
   std::size_t lines = 1;    // on any rank
@@ -101,6 +103,7 @@ class LeftSteps {
     std::map<int, std::size_t> own;        // how many lines of each rank are of values of its own
     std::map<std::uint32_t, Line> losses;  // that went furthest, by number
     bool has_shift = false;                // of a loss
+    std::size_t of_start = 0;  // lines of activations of which alone the mean differs, at a start
     std::vector<std::string> module = {};  // how far their names go together
   };
   void keep_first(const Line& line, std::vector<Line>& first) const;
@@ -112,6 +115,7 @@ class LeftSteps {
   void take(const LeftLines::Left& left, std::uint32_t number, const Series& series, Steps& steps);
   void take_losses();
   bool has_rows_of(std::string_view kind) const;
+  bool is_shared(const LeftStep& one) const;
   bool is_of_last_module(const Series& series) const;
   Unmoved unmoved_before(const Step& step, const Line& first) const;
   bool has_reason(std::int64_t step, const Series& series) const;

@@ -20,6 +20,12 @@ constexpr double kSmall = 1.08;
 // The first inputs of a start are others than those before if their means are so many standard
 // errors apart, and by this factor. They do not drift.
 constexpr double kErrors = 6.0, kLeastApart = 1.01;
+// The first activations of a start, and their gradients, do so from here on.
+constexpr double kErrorsOfActivations = 8.0, kActivationsApart = 1.2;
+// An activation that was never far behind for so many rows, and then is in so many of kAgain.
+constexpr std::size_t kQuiet = 48;
+constexpr int kTimes = 4;
+constexpr double kBehindAgain = 15.0;
 constexpr float kToZero = 9.0F;  // decades, for what becomes 0
 // What adds up to 0 in exact arithmetic has a mean of at most this, over its root mean square.
 constexpr double kBalanced = 1e-6;
@@ -64,7 +70,7 @@ LeftLines::Recent::Gap LeftLines::Recent::gap() const {
   return {std::max({above, below, 0.0F}), *highest - *lowest};
 }
 
-float LeftLines::Recent::gap_of_means() const {
+float LeftLines::Recent::gap_of_means(double errors, double factor) const {
   if (count < kRows || places[0].restart == places[1].restart) return 0.0F;
   const auto moments = [](std::span<const float> logs) {
     return moments_of(logs, [](float log) { return static_cast<double>(log); });
@@ -74,7 +80,7 @@ float LeftLines::Recent::gap_of_means() const {
   const auto [after, variance_after] = moments(all.last(kStays));
   const double apart = std::abs(after - before);
   const double error = std::sqrt(variance_before / History::kMost + variance_after / kStays);
-  const bool is_far = apart >= std::log10(kLeastApart) && apart >= kErrors * error;
+  const bool is_far = apart >= std::log10(factor) && apart >= errors * error;
   return is_far && std::isfinite(apart) ? static_cast<float>(apart) : 0.0F;
 }
 
@@ -89,6 +95,8 @@ LeftLines::LeftLines(const std::vector<Series>& series)
     of.is_even = kind != kind::kParamOrigin && kind != kind::kUpdate && kind != kind::kParamUpdated;
     of.is_loss = kind == kLogged;
     of.is_input = kind == kind::kInput;
+    of.is_activation = kind == kind::kActv || kind == kind::kActvGrad;
+    of.may_be_clipped = kind == kind::kGradReduced || kind == kind::kUpdate;
     if (of.shifting == 0) {
       const std::size_t first = shifting_.size();
       for (const Measure measure : shifting_of(kind)) {
@@ -245,9 +253,11 @@ void LeftLines::note(std::uint32_t tensor, const ClosedRow<RowPlace>& one) {
     return;
   }
   const bool is_young = line.rows <= ShiftSearch::kYoung;
+  const bool falls = one.log < one.before.middle();
   // One element that changes its sign is small for a while.
-  const bool is_sign = line.elements == 1 && !of_[tensor].is_loss && one.log < one.before.middle();
-  if (one.score >= (is_young ? kYoungFarBehind : kFarBehind) && !is_sign &&
+  const bool is_sign = line.elements == 1 && !of_[tensor].is_loss && falls;
+  const bool is_let_go = of_[tensor].may_be_clipped && falls;
+  if (one.score >= (is_young ? kYoungFarBehind : kFarBehind) && !is_sign && !is_let_go &&
       std::isfinite(one.before.middle()) && !left_.contains(tensor)) {
     Left left = {one.unusual(), line.series};
     left.begins = line.recent.count > 0 && line.recent.places.back().restart != one.row.restart;
@@ -256,16 +266,44 @@ void LeftLines::note(std::uint32_t tensor, const ClosedRow<RowPlace>& one) {
   if (of_[tensor].is_state) return;
   line.recent.add(one);
   note_gap(tensor);
+  if (of_[tensor].is_activation) note_excursions(tensor, one);
+}
+
+// Work that fails now and then does not stay away.
+void LeftLines::note_excursions(std::uint32_t tensor, const ClosedRow<RowPlace>& one) {
+  Line& line = lines_[tensor];
+  Excursions& all = line.excursions;
+  const bool is_far = one.score >= kBehindAgain && std::isfinite(one.before.middle());
+  const bool is_above = one.log > one.before.middle();
+  if (!all.left && is_far && all.quiet >= kQuiet && line.rows > ShiftSearch::kYoung) {
+    all.left = {.row = one.unusual(), .series = line.series};
+    all.since = 0;
+    all.is_above = is_above;
+  } else if (all.left) {
+    if (is_far && is_above == all.is_above && ++all.left->again + 1 >= kTimes) {
+      Left& known = left_.try_emplace(tensor, *all.left).first->second;
+      const std::int64_t step = all.left->row.row.step;
+      // What stays away from the same step on tells more.
+      const bool is_as_early = known.row.row.step == step && known.apart == 0.0;
+      if (known.row.row.step > step || is_as_early) known = *all.left;
+    }
+    if (++all.since == kAgain - 1) all.left.reset();
+  }
+  all.quiet = 2.0 * one.score < kBehindAgain ? all.quiet + 1 : 0;
 }
 
 void LeftLines::note_gap(std::uint32_t tensor) {
   static const auto kSmallGap = static_cast<float>(std::log10(kSmall));
   const Line& line = lines_[tensor];
   const Of& of = of_[tensor];
-  const float means = of.is_input ? line.recent.gap_of_means() : 0.0F;
+  const bool is_young = line.rows < ShiftSearch::kYoung + kStays;
+  float means = 0.0F;
+  if (of.is_input) means = line.recent.gap_of_means(kErrors, kLeastApart);
+  if (of.is_activation && !is_young) {
+    means = line.recent.gap_of_means(kErrorsOfActivations, kActivationsApart);
+  }
   const auto [gap, width] = line.recent.gap();
   if (gap < kSmallGap && means == 0.0F) return;
-  const bool is_young = line.rows < ShiftSearch::kYoung + kStays;
   const double apart = of.is_loss ? kLossApart : is_young ? kApartOfYoung : kApart;
   const bool is_wide = !is_young && of.is_even && gap >= width;
   const bool is_one = is_wide || means > 0.0F || gap >= std::log10(apart);

@@ -43,6 +43,8 @@ class LeftLines {
   // For good: so many steps in a row are all larger than each of the 16 before, or all smaller.
   // docs/detection.md has the rules and the factors that were seen.
   static constexpr int kStays = ShiftSearch::kAfter;
+  // Rows in which an activation that is far behind now and then is so again.
+  static constexpr int kAgain = 24;
 
   explicit LeftLines(const std::vector<Series>& series);
 
@@ -61,6 +63,7 @@ class LeftLines {
     std::uint32_t series = 0;
     double apart = 0.0;   // the factor by which it stays away; 0: it is far behind
     int means = 0;        // so many values have another mean than those before; 0: it is far
+    int again = 0;        // so many of the next rows are as far behind, on the same side
     bool begins = false;  // with it its line begins in another start
     Measure measure = Measure::norm;
     // Where this is above 0, `apart` is a difference, in such units: means and shares have 1, a
@@ -102,8 +105,16 @@ class LeftLines {
     };
     Gap gap() const;
     // Of the first kStays rows of a start: how far their mean is from that of the rows before, in
-    // log10. 0 where that may be chance, and for other rows.
-    float gap_of_means() const;
+    // log10. 0 where that may be chance, and for other rows. The means are so many standard errors
+    // apart, and by this factor.
+    float gap_of_means(double errors, double factor) const;
+  };
+  // Rows of an activation that are far behind, after many that were not.
+  struct Excursions {
+    std::size_t quiet = 0;     // rows in a row before
+    std::size_t since = 0;     // rows from the first of those that count
+    bool is_above = false;     // it is
+    std::optional<Left> left;  // it, with how many came since
   };
   // What is known of a line until the row that comes next.
   struct Line {
@@ -114,6 +125,7 @@ class LeftLines {
     std::size_t rows = 0;      // that are closed
     bool has_changed = false;  // the number of its elements
     Recent recent = {};
+    Excursions excursions = {};
   };
   // What the kind of a tensor says.
   struct Of {
@@ -123,6 +135,9 @@ class LeftLines {
     bool is_even = false;
     bool is_loss = false;
     bool is_input = false;
+    bool is_activation = false;  // or its gradient
+    // Clipping may hold it at one norm, and let go of it in a step.
+    bool may_be_clipped = false;
     std::uint32_t gradients = 0;  // the place in gradients_, and 1; 0: it is none
     std::uint32_t shifting = 0;   // likewise the first place in shifting_
   };
@@ -154,6 +169,7 @@ class LeftLines {
   };
   void note(std::uint32_t tensor, const ClosedRow<RowPlace>& one);
   void note_gap(std::uint32_t tensor);
+  void note_excursions(std::uint32_t tensor, const ClosedRow<RowPlace>& one);
 
   RankHistories<RowPlace> histories_;
   std::vector<Line> lines_;  // by tensor, as of_

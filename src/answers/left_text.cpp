@@ -78,8 +78,12 @@ std::string size_text(const LeftStep& left) {
     return text + "the mean of " + std::to_string(left.means) +
            " values from here on is off that of the 16 before by " + number_text(left.apart, 3);
   }
-  if (left.apart == 0.0)
-    return text + number_text(left.score, 3) + " robust standard deviations off";
+  if (left.apart == 0.0) {
+    text += number_text(left.score, 3) + " robust standard deviations off";
+    if (left.again == 0) return text;
+    return text + ", and " + std::to_string(left.again) + " of the next " +
+           std::to_string(LeftLines::kAgain - 1) + " rows are as far off";
+  }
   if (left.means > 0) {
     return text + "the mean of " + std::to_string(left.means) +
            " values from here on is off that of the 16 before by a factor of " +
@@ -116,6 +120,11 @@ std::string size_text(const Diagnosis& diagnosis, const LeftHistory& left) {
     text +=
         "\n  no input and no activation changed as clearly: the loss may be another one, or its "
         "targets";
+  }
+  if (left.before == Unmoved::ranks) {
+    text +=
+        "\n  other ranks hold the same weights and show less or nothing of it: what this rank was "
+        "given may be wrong, or how it computes";
   }
   if (left.before == Unmoved::backward) {
     text +=

@@ -39,9 +39,8 @@ bool FoundTogether::is_like(const FoundTogether& other) const {
 }
 
 bool StepsInOrder::is_told(const ReadScalar& one) const {
-  return one.name == kEditScalar || one.name == kEvaluationScalar ||
-         one.name == kUnclearedScalar || one.name == kUnevenScalar ||
-         (is_whole_ && detect::is_gradient_norm(one.name));
+  return one.name == kEditScalar || one.name == kEvaluationScalar || one.name == kUnclearedScalar ||
+         one.name == kUnevenScalar || (is_whole_ && detect::is_gradient_norm(one.name));
 }
 
 void StepsInOrder::follow(const RunRows& run) {

@@ -157,8 +157,8 @@ void ReducedByHand::check_means(const Window& window, Loop& loop, const std::vec
   Findings own;
   for (const StepEvidence& step : std::exchange(loop.first, {})) {
     const Window as_declared{
-        step,         nullptr,         window.tensors, window.ranks,        window.declared,
-        window.edits, window.lossy,    loop.held,      window.logged_norms, window.formulas,
+        step,         nullptr,          window.tensors,  window.ranks,        window.declared,
+        window.edits, window.lossy,     loop.held,       window.logged_norms, window.formulas,
         window.moves, window.evaluated, window.uncleared};
     loop.reductions.check(as_declared, own);
     own.join_ranks(step.restart, step.step);

@@ -42,6 +42,7 @@ void Engine::take(StepEvidence&& evidence) {
   own_changes_.check(window, findings_);
   backwards_.check(window, findings_);
   stale_gradients_.check(window, findings_);
+  gradient_ranges_.check(window, findings_);
   const bool are_parted = uneven_.contains(restart_) || parted_.check(window, findings_);
   if (!are_parted) reductions_.check(window, findings_);
   check_exp_avg(window, findings_);
@@ -98,6 +99,7 @@ void Engine::forget_start(const StepEvidence& first) {
   buffers_ = {};
   backwards_ = {};
   stale_gradients_ = {};
+  gradient_ranges_ = {};
   forwards_ = {};
   own_changes_ = {};
 }

@@ -17,6 +17,7 @@
 #include "detect/findings.h"
 #include "detect/forward_counts.h"
 #include "detect/gap.h"
+#include "detect/gradient_ranges.h"
 #include "detect/input_limits.h"
 #include "detect/input_ranges.h"
 #include "detect/learning_rates.h"
@@ -132,6 +133,7 @@ class Engine {
   bool looks_by_hand_ = true;
   Buffers buffers_;
   GradientNorms gradient_norms_;
+  GradientRanges gradient_ranges_;
   Inputs inputs_;
   InputLimits input_limits_;
   InputRanges input_ranges_;

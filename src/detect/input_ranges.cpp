@@ -3,8 +3,6 @@
 #include "detect/input_ranges.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <utility>
 
 #include "base/text.h"
@@ -14,17 +12,12 @@ namespace {
 
 constexpr std::int64_t kFirst = 24, kLater = 96;  // steps
 constexpr std::size_t kPlaces = 256;              // that are looked at
-constexpr std::size_t kShown = 3;                 // ranks
 constexpr std::array kMeasures = {"norm", "mean", "largest size"};
 
 using Values = std::array<double, kMeasures.size()>;
 
 Values values_of(const Sizes& sizes) {
   return {sizes.norm, sizes.mean, sizes.absmax};
-}
-
-std::string range_text(double least, double largest) {
-  return number_text(least, 3) + " to " + number_text(largest, 3);
 }
 
 }  // namespace
@@ -48,37 +41,16 @@ void InputRanges::check(const Window& window, Findings& found) {
       Run& run = runs[m];
       if (run.steps++ == 0) run.since = window.now.step;
       for (const auto& [rank, all] : ranks) {
-        Range& range =
-            run.ranks.try_emplace(rank, Range{all.front()[m], all.front()[m]}).first->second;
-        for (const Values& values : all) {
-          range.least = std::min(range.least, values[m]);
-          range.largest = std::max(range.largest, values[m]);
-        }
+        for (const Values& values : all) run.ranges.add(rank, values[m]);
       }
       check_run(window, place, m, run, found);
     }
   }
 }
 
-std::vector<std::int32_t> InputRanges::apart(const Run& run) {
-  std::vector<std::pair<Range, std::int32_t>> sorted;
-  for (const auto& [rank, range] : run.ranks) sorted.emplace_back(range, rank);
-  std::ranges::sort(sorted, {}, [](const auto& one) { return one.first.least; });
-  std::vector<std::int32_t> found;
-  double before = -std::numeric_limits<double>::infinity();  // the largest so far
-  for (std::size_t i = 0; i < sorted.size(); ++i) {
-    const Range& range = sorted[i].first;
-    const bool is_below = i + 1 == sorted.size() || range.largest < sorted[i + 1].first.least;
-    if (before < range.least && is_below) found.push_back(sorted[i].second);
-    before = std::max(before, range.largest);
-  }
-  std::ranges::sort(found);
-  return found;
-}
-
 void InputRanges::check_run(const Window& window, const Place& place, std::size_t measure, Run& run,
                             Findings& found) {
-  const std::vector<std::int32_t> ranks = apart(run);
+  const std::vector<std::int32_t> ranks = run.ranges.apart();
   if (ranks.empty()) {
     run = Run{.is_first = false};
     return;
@@ -91,21 +63,7 @@ void InputRanges::check_run(const Window& window, const Place& place, std::size_
   one.step = run.since;
   one.certain = false;
   one.text = "inputs of other sizes than on other ranks: the " + std::string(kMeasures[measure]) +
-             " of " + printable(element) + " is ";
-  for (std::size_t i = 0; i < std::min(kShown, ranks.size()); ++i) {
-    const Range& range = run.ranks.at(ranks[i]);
-    one.text += (i == 0 ? "" : ", ") + range_text(range.least, range.largest) + " on rank " +
-                std::to_string(ranks[i]);
-  }
-  std::vector<Range> others;
-  for (const auto& [rank, range] : run.ranks) {
-    if (!std::ranges::binary_search(ranks, rank)) others.push_back(range);
-  }
-  if (!others.empty()) {
-    const double least = std::ranges::min_element(others, {}, &Range::least)->least;
-    const double largest = std::ranges::max_element(others, {}, &Range::largest)->largest;
-    one.text += ", on others " + range_text(least, largest);
-  }
+             " of " + printable(element) + " is " + run.ranges.text(ranks);
   found.add(std::move(one));
 }
 

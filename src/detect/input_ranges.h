@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "detect/checks.h"
+#include "detect/rank_ranges.h"
 
 namespace trainmon::detect {
 
@@ -22,19 +23,14 @@ class InputRanges {
  private:
   // chunk, call of its step, argument, number of elements
   using Place = std::tuple<std::int32_t, std::int32_t, std::string, double>;
-  struct Range {
-    double least = 0.0;
-    double largest = 0.0;
-  };
   // Steps in a row in which the range of some rank was apart from those of all others.
   struct Run {
-    std::map<std::int32_t, Range> ranks = {};
+    RankRanges ranges = {};
     std::int64_t steps = 0;
     std::int64_t since = 0;
     bool is_first = true;  // of this start
   };
   using Runs = std::array<Run, 3>;  // of each measure
-  static std::vector<std::int32_t> apart(const Run& run);
   void check_run(const Window& window, const Place& place, std::size_t measure, Run& run,
                  Findings& found);
 

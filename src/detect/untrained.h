@@ -59,7 +59,7 @@ class Untrained {
 
   std::map<std::pair<std::int32_t, std::int32_t>, Forwards> forwards_;  // rank, chunk
   std::map<std::pair<std::int32_t, std::uint32_t>, Stepped> stepped_;   // rank, tensor
-  std::map<std::int32_t, Gradients> gradients_;  // by rank
+  std::map<std::int32_t, Gradients> gradients_;                         // by rank
   std::map<Place, Rate> rates_;
 };
 

@@ -18,7 +18,7 @@ inline constexpr std::string_view kUnclearedScalar = "trainmon/uncleared";
 // From this step on ranks may have other numbers of batches: Join of torch is around the loop.
 inline constexpr std::string_view kUnevenScalar = "trainmon/uneven";
 
-inline constexpr std::array kOwnScalars = {kRecordedScalar, kShareScalar, kEditScalar,
+inline constexpr std::array kOwnScalars = {kRecordedScalar,   kShareScalar,     kEditScalar,
                                            kEvaluationScalar, kUnclearedScalar, kUnevenScalar};
 
 }  // namespace trainmon

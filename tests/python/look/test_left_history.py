@@ -552,11 +552,105 @@ def test_one_element_may_change_its_sign(tmp_path, count):
     written(
         out,
         lambda rank, name, step, noise: noise * small.get((name, step), 1.0),
+        kind="grad_unreduced",
         elements=lambda step: count,
     )
     assert trainmon.top(out, count=1)[0].unusual > 50
     left = trainmon.diagnose(out)["left_history"]
     assert (left and left["step"]) == (None if count == 1 else BEGIN)
+
+
+@pytest.mark.parametrize(
+    ("kind", "factor", "is_named"),
+    [
+        ("grad_reduced", 0.1, False),
+        ("update", 0.1, False),
+        ("grad_reduced", 10.0, True),
+        ("grad_unreduced", 0.1, True),
+    ],
+)
+def test_clipping_may_let_go_of_a_gradient_in_a_step(tmp_path, kind, factor, is_named):
+    """It holds the norm at one value, in steps whose gradients are larger."""
+    far = {("layers.0.a", BEGIN): factor, ("layers.1.b", BEGIN): factor}
+    written(
+        tmp_path / "run",
+        lambda rank, name, step, noise: noise**0.01 * far.get((name, step), 1.0),
+        kind=kind,
+    )
+    left = trainmon.diagnose(tmp_path / "run")["left_history"]
+    assert (left and left["step"]) == (BEGIN if is_named else None)
+
+
+AGAIN = (0, 5, 6, 14, 23)  # steps after BEGIN
+
+
+@pytest.mark.parametrize(
+    ("kind", "steps", "again"),
+    [
+        ("actv", AGAIN, 4),
+        ("actv_grad", AGAIN[:-1], 3),
+        ("actv", AGAIN[:3], None),  # too few
+        ("actv", (*AGAIN[:3], 24), None),  # too late
+        ("actv", (-40, *AGAIN), None),  # it had one before
+        ("grad_unreduced", AGAIN, None),
+    ],
+)
+def test_an_activation_that_is_off_now_and_then_is_named(tmp_path, kind, steps, again):
+    far = {("layers.1.b", BEGIN + step): 0.6 for step in steps}
+    out = tmp_path / "run"
+    norms = written(
+        out, lambda rank, name, step, noise: noise**0.2 * far.get((name, step), 1.0), kind=kind
+    )
+    series = np.array(norms[0, "layers.1.b"])
+    assert 15 < distance(series, BEGIN)[0] < 50
+    left = trainmon.diagnose(out)["left_history"]
+    assert (left is not None) == (again is not None)
+    if left:
+        assert (left["step"], left["name"], left["lines"]) == (BEGIN, "layers.1.b", 1)
+        assert left["again"] == again
+        said = command("diagnose", out, check=0).stdout
+        assert (
+            f"robust standard deviations off, and {again} of the next 23 rows are as far off"
+            in said
+        )
+
+
+@pytest.mark.parametrize(
+    ("factor", "count", "at", "is_named"),
+    [
+        (1.3, 3, 70, True),
+        (1.3, 2, 70, False),  # as it may be by chance
+        (1.1, 3, 70, False),
+        (1.3, 3, 75, False),  # in the middle of a start
+    ],
+)
+def test_the_first_activations_of_a_start_are_compared_with_those_before(
+    tmp_path, factor, count, at, is_named
+):
+    """By their means: each swings by more than it shifts."""
+    random = np.random.default_rng(3)
+    lines = {
+        f"blocks.{number}": np.exp(np.where(np.arange(STEPS) % 2, 0.068, -0.068))
+        * np.exp(random.normal(size=STEPS) * 0.001)
+        * np.where((np.arange(STEPS) >= at) & (number < count), factor, 1.0)
+        for number in range(4)
+    }
+    for begin, end in ((0, 70), (70, STEPS)):
+        rank = WrittenRank(tmp_path / "run")
+        rank.monitor.set_start_step(0, begin)
+        for step in range(begin, end):
+            for name, norms in lines.items():
+                rank.observe(np.full(300, norms[step] / 300**0.5), "actv", name, step - begin)
+            rank.end_step()
+        rank.stop()
+    assert stays_from(lines["blocks.0"]) is None
+    left = trainmon.diagnose(tmp_path / "run")["left_history"]
+    assert (left is not None) == is_named
+    if left:
+        assert (left["step"], left["name"], left["lines"]) == (70, "blocks.0", count)
+        logs = np.log10(lines["blocks.0"])
+        apart = logs[70:78].mean() - logs[54:70].mean()
+        assert left["apart"] == pytest.approx(10**apart, rel=1e-5)
 
 
 def test_a_loss_below_zero_shifts_by_a_difference(tmp_path):
