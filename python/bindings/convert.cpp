@@ -7,6 +7,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "compare/compare.h"
+#include "convert/staging.h"
 #include "gil.h"
 #include "init.h"
 #include "offline_call.h"
@@ -100,6 +101,16 @@ nb::object run_compare(const nb::bytes& a, const nb::bytes& b, const std::option
 }  // namespace
 
 void init_convert(nb::module_& module) {
+  nb::class_<Staging>(module, "Staging")
+      .def(
+          "__init__",
+          [](Staging* self, const nb::bytes& to, bool overwrite) {
+            new (self) Staging(path_of(to), true, overwrite);
+          },
+          nb::arg("to"), nb::arg("overwrite"), "of a directory, which is not made")
+      .def_prop_ro("path", [](const Staging& self) { return path_text(self.path()); })
+      .def("publish", &Staging::publish)
+      .def("remove", &Staging::remove);
   module.def("compare", &run_compare, nb::arg("a"), nb::arg("b"), nb::arg("null").none(),
              nb::arg("kinds"), nb::arg("include"), nb::arg("exclude"), nb::arg("ranks"),
              nb::arg("first_step").none(), nb::arg("last_step").none(), nb::arg("factor"),

@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import signal
 import sys
-import tempfile
 import urllib.parse
 from collections.abc import Iterable
 from pathlib import Path
@@ -183,10 +181,6 @@ def write_dataset(
     """
     reader = reader or Reader("trainmon.parquet")
     out = Path(checks.path("out", os.path.abspath(out), is_utf8=True))  # which pyarrow asks for
-    if os.path.lexists(out) and not overwrite:
-        raise UsageError(f"{out} exists; name another place, or say --overwrite to replace it")
-    if overwrite and os.path.lexists(out) and not _is_ours(out):
-        raise UsageError(f"{out} exists and is no Parquet dataset of ours: not overwritten")
     if not out.parent.is_dir():
         raise UsageError(f"{out.parent} is no directory")
     if Path(run).resolve() in out.resolve().parents:
@@ -195,9 +189,10 @@ def write_dataset(
         raise UsageError("--threads: not with --merged, which takes all ranks at once")
     stats = _checked_stats(stats)
     show = _show if progress else None
-    beside = Path(tempfile.mkdtemp(prefix=out.name + ".tmp-", dir=out.parent))
+    staging = _staged(_core.Staging, os.fsencode(out), overwrite)
+    beside = Path(staging.path)
     try:
-        os.chmod(beside, 0o777 & ~_umask())
+        beside.mkdir()
         merged = which.get("merged")
         write = _write_merged if merged else _write_ranks
         kept = {name: value for name, value in which.items() if merged or name != "merged"}
@@ -211,11 +206,17 @@ def write_dataset(
         if rows == 0:
             raise UsageError(what_there_is(run, which, reader))
         write_declared(there.declared, beside / DECLARED)
-        _put(beside, out)
-    except BaseException:
-        shutil.rmtree(beside, ignore_errors=True)
-        raise
+        _staged(staging.publish)
+    finally:
+        staging.remove()
     return rows
+
+
+def _staged(call, *arguments):
+    try:
+        return call(*arguments)
+    except RuntimeError as error:
+        raise UsageError(str(error)) from None
 
 
 def write_declared(declared: dict, path: Path) -> None:
@@ -288,28 +289,6 @@ def _part(beside: Path, kind: str, rank: int) -> Path:
     folder = beside / f"kind={urllib.parse.quote(as_valid(kind), safe='')}" / f"rank={rank}"
     folder.mkdir(parents=True)
     return folder / "part-0.parquet"
-
-
-def _is_ours(out: Path) -> bool:
-    return out.is_dir() and all(
-        entry.name.startswith("kind=") or entry.name == DECLARED for entry in out.iterdir()
-    )
-
-
-def _put(beside: Path, out: Path) -> None:
-    if not os.path.lexists(out):
-        beside.rename(out)
-        return
-    old = Path(tempfile.mkdtemp(prefix=out.name + ".old-", dir=out.parent))
-    out.rename(old / "dataset")
-    beside.rename(out)
-    shutil.rmtree(old)
-
-
-def _umask() -> int:
-    mask = os.umask(0o77)
-    os.umask(mask)
-    return mask
 
 
 def _show(done: int, total: int, rows: int, end: str = "") -> None:

@@ -39,7 +39,8 @@ bool is_part_of_output(const std::string& name) {
   for (const char* stem : {"rows.", "scalars.", "declared.", "alerts.", "gaps.", "payloads."}) {
     if (name.starts_with(stem)) return name.ends_with(".csv") || name.ends_with(".jsonl");
   }
-  return name.starts_with("rank") || name == "merged";
+  const bool is_of_parquet = name.starts_with("kind=") || name == "_declared.pq";
+  return is_of_parquet || name.starts_with("rank") || name == "merged";
 }
 
 // What is there goes for good: only what a conversion has made.
@@ -71,7 +72,7 @@ void check_replaceable(const fs::path& to, bool is_directory) {
 }  // namespace
 
 Staging::Staging(fs::path to, bool is_directory, bool overwrite)
-    : to_(std::move(to)), overwrite_(overwrite) {
+    : to_(std::move(to)), is_directory_(is_directory), overwrite_(overwrite) {
   const fs::path name = to_.filename();
   // A NUL ends the name for the system, which would then take the directory.
   if (name.empty() || name == "." || name == ".." || to_.native().find('\0') != std::string::npos) {
@@ -91,10 +92,11 @@ Staging::Staging(fs::path to, bool is_directory, bool overwrite)
   fs::remove_all(path_, unknown);  // of an earlier conversion of this process
 }
 
-Staging::~Staging() {
+void Staging::remove() noexcept {
   if (path_.empty()) return;
   std::error_code unknown;
   fs::remove_all(path_, unknown);
+  path_.clear();
 }
 
 void Staging::publish() {
@@ -105,11 +107,13 @@ void Staging::publish() {
     path_.clear();
     return;
   }
-  if (errno == EEXIST && !overwrite_) {
-    throw std::runtime_error(printable(to_.native()) + " exists already; --overwrite replaces it");
+  const bool is_there = errno == EEXIST;
+  if (is_there && !overwrite_) {
+    throw std::runtime_error(printable(to_.native()) + " exists by now and is not replaced");
   }
-  if (errno == EEXIST &&
-      ::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, to_.c_str(), kExchange) == 0) {
+  // Somebody else may have put something there meanwhile.
+  if (is_there) check_replaceable(to_, is_directory_);
+  if (is_there && ::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, to_.c_str(), kExchange) == 0) {
     return;
   }
   std::error_code error;

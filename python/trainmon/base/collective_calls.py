@@ -5,7 +5,8 @@ import inspect
 import os
 import re
 import sys
-import threading
+
+from trainmon.base.locks import fork_safe_lock
 
 RECEIVERS = frozenset(("recv", "irecv", "scatter", "recv_", "recv_any_source_"))
 RECEIVED = ("tensor_list", "gather_list", "out")  # and all whose names begin with output
@@ -87,7 +88,7 @@ class Seen:
     """Distinct calls, and how often there was each."""
 
     def __init__(self):
-        self.lock = threading.RLock()
+        self.lock = fork_safe_lock()
         self.counts: dict[str, dict] = {}  # function -> {(stack, dtypes, group, shapes): count}
 
     def add(self, name: str, stack: list[str], group: str, tensors: list) -> None:

@@ -2,11 +2,11 @@
 from __future__ import annotations
 
 import json
-import threading
 
 import torch
 
 from trainmon import _core
+from trainmon.base.locks import fork_safe_lock
 from trainmon.base.parts import Part
 from trainmon.base.rows import elsewhere
 from trainmon.torch.control import Control
@@ -78,7 +78,7 @@ class Adapter(DuringTraining):
         self.full_steps: FullSteps | None = None
         self.own_time: OwnTime | None = None  # where there is a budget
         self.was_recorded = False  # the clock's step that ended last
-        self.lock = threading.RLock()
+        self.lock = fork_safe_lock()
         self.last_frame: _core.Place | None = None
         self.replaced = None  # finds optimizers that take the place of those given
         self.main_grad_due = None  # what is to be read once the framework has added to it

@@ -17,7 +17,8 @@ import pytest
 
 import launch
 import trainmon
-import trainmon.parquet
+from trainmon import parquet
+from trainmon.arguments import UsageError
 from written_run import WrittenRank
 
 STEPS = 6
@@ -163,11 +164,11 @@ def test_row_groups(tmp_path):
     rows = 300_000
     table = pa.table(
         {
-            **{key: pa.array(np.zeros(rows, np.int64)) for key in trainmon.parquet.ORDER[1:]},
+            **{key: pa.array(np.zeros(rows, np.int64)) for key in parquet.ORDER[1:]},
             "name": pa.array(["n"] * rows).dictionary_encode(),
         }
     )
-    trainmon.parquet.write_file([table], tmp_path / "f.parquet")
+    parquet.write_file([table], tmp_path / "f.parquet")
     metadata = pq.ParquetFile(tmp_path / "f.parquet").metadata
     assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [
         122_880, 122_880, 54_240,
@@ -244,7 +245,7 @@ def test_float32_refuses_what_it_cannot_hold(tmp_path):
 def test_names_that_are_no_text():
     """Only a program in C++ can make such names; Parquet holds valid text, each once."""
     codes = np.array([2, 0, 1, 2], np.int32)
-    codes, texts = trainmon.parquet._ranked((codes, ["bad\udcff", "bad\\xff", "a"]))
+    codes, texts = parquet._ranked((codes, ["bad\udcff", "bad\\xff", "a"]))
     assert texts == ["a", "bad\\xff"] and codes.tolist() == [0, 1, 1, 0]
 
 
@@ -298,6 +299,22 @@ def test_an_existing_output(run, dataset, tmp_path):
     done = convert(run, "-o", pathlib.Path(run) / "inside")
     assert done.returncode == 2 and "lies inside of what is converted" in done.stderr
     assert not (pathlib.Path(run) / "inside").exists()
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_somebody_puts_there_meanwhile_stays(run, tmp_path, monkeypatch, overwrite):
+    out = tmp_path / "o"
+    write_file = parquet.write_file
+
+    def write(*arguments):
+        out.mkdir(exist_ok=True)
+        (out / "thesis.tex").write_text("years of work")
+        return write_file(*arguments)
+
+    monkeypatch.setattr(parquet, "write_file", write)
+    with pytest.raises(UsageError, match="not replaced"):
+        parquet.write_dataset(str(run), out, overwrite=overwrite)
+    assert os.listdir(out) == ["thesis.tex"] and os.listdir(tmp_path) == ["o"]
 
 
 SLOW = (

@@ -3,6 +3,7 @@ import copy
 import io
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -142,6 +143,19 @@ def test_forked_children_write_nothing(tmp_path):
     ended = run_until_end("fork", tmp_path)
     assert ended.code == 0, ended.err
     assert_whole_run(rows(tmp_path))  # a child's rows would repeat sequence numbers
+
+
+def test_a_forked_child_waits_for_no_lock_of_another_thread(tmp_path):
+    ended = launch.finish(launch.start("fork_with_locks.py", tmp_path / "run"), timeout=120)
+    assert (ended.code, ended.out.strip()) == (0, "0"), ended.err
+    table = rows(tmp_path / "run")
+    assert table.damage == [] and set(table["step"].tolist()) == set(range(4))
+
+
+def test_every_lock_is_free_in_a_forked_child():
+    made = pathlib.Path(trainmon.__file__).parent.rglob("*.py")
+    found = {one.name for one in made if re.search(r"threading\.R?Lock\(", one.read_text())}
+    assert found == {"locks.py"}
 
 
 def test_a_closed_standard_error_gives_its_descriptor_to_no_file_of_the_run(tmp_path):

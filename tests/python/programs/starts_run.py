@@ -6,6 +6,7 @@ import collections
 import json
 import os
 import sys
+import traceback
 import warnings
 
 import chain_run
@@ -38,6 +39,8 @@ def begin_together():
             os.close(writing)
             try:
                 rank(number, reading)
+            except BaseException:
+                traceback.print_exc()
             finally:
                 os._exit(4)
         children.append(child)

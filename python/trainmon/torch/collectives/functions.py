@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 
 import torch
@@ -25,6 +24,7 @@ from trainmon.base.collective_calls import (
     match,
     parameters,
 )
+from trainmon.base.locks import fork_safe_lock
 from trainmon.torch.collectives.replaced import (
     METHODS,
     RECORDED,
@@ -58,7 +58,7 @@ class Collectives(Replacements):
         self.adapter, self.part = weakref.proxy(adapter), part
         self.inputs, self.log_only = inputs, log_only
         self.callers = compiled(callers)
-        self.lock = threading.RLock()
+        self.lock = fork_safe_lock()
         self.series: dict[tuple, int] = {}
         self.window, self.numbers = -1, {}  # calls of each function in this window
         self.waiting: dict[int, tuple] = {}  # id of a Work -> (reference to it, what to read then)

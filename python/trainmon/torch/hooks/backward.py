@@ -1,11 +1,10 @@
 # Which backward a hook runs in: one answer for all of its threads and nested runs, and when it ends.
 from __future__ import annotations
 
-import threading
-
 import torch
 
 from trainmon import _core
+from trainmon.base.locks import fork_safe_lock
 from trainmon.torch.hooks.unseen import unseen
 
 IDLE = -1
@@ -31,7 +30,7 @@ class Backward(_core.Backward):
         self.at_end = at_end
         self.last = IDLE
         self.inner: set[int] = set()
-        self.lock = threading.RLock()
+        self.lock = fork_safe_lock()
 
     def enter(self, now: int) -> None:
         if now == IDLE:

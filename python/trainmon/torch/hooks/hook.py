@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
 
+from trainmon.base.locks import fork_safe_lock
 from trainmon.torch.hooks.dynamo import compiling, in_graphs, is_supported, own_hooks
 
 # Where torch keeps hooks, and what it notes beside them under the same keys.
@@ -37,7 +38,7 @@ class ModuleHook:
 
     __slots__ = ("handle", "kind")
     _classes: dict[type, int] = {}  # class -> how many hooks
-    _lock = threading.RLock()  # watches come and go in several threads
+    _lock = fork_safe_lock()  # watches come and go in several threads
 
     def __init__(self, module, register: str, hook: Hook, **how):
         self.kind = type(module)

@@ -2,12 +2,12 @@
 from __future__ import annotations
 
 import collections
-import threading
 import time
 
 import torch
 from torch import Tensor
 
+from trainmon.base.locks import fork_safe_lock
 from trainmon.base.rows import BY_OPERATIONS
 from trainmon.torch.measuring import check_ops, ops
 from trainmon.torch.measuring.ops import dtype_name
@@ -46,7 +46,7 @@ class Late:
     def __init__(self, core, part, eps: float, checks: bool):
         self.core, self.part, self.eps, self.checks = core, part, eps, checks
         # A row and its vector must be added together. What a signal handler raises may leave it held.
-        self.lock = threading.RLock()
+        self.lock = fork_safe_lock()
         self.vectors: list[Tensor] = []
         self.waiting = collections.deque()  # (copies with the rows they fill, rows, then)
 

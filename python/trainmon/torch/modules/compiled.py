@@ -24,13 +24,13 @@ from __future__ import annotations
 
 import itertools
 import operator
-import threading
 import weakref
 
 import torch
 from torch import Tensor, nn
 
 from trainmon import _core
+from trainmon.base.locks import fork_safe_lock
 from trainmon.base.signals import pass_on
 from trainmon.torch.hooks.backward import IDLE, current_task
 from trainmon.torch.hooks.dynamo import compiles, tracing
@@ -56,7 +56,7 @@ _PLAIN = (int, float, complex, bool, str, bytes, torch.dtype, torch.device, torc
 _points: weakref.WeakValueDictionary[int, Point] = weakref.WeakValueDictionary()
 _slots: dict[torch.device, Tensor] = {}
 _library = None
-_defining = threading.RLock()
+_defining = fork_safe_lock()
 _serials = itertools.count(1)
 
 

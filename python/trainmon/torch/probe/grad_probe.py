@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections.abc import Iterable
 
@@ -12,6 +11,7 @@ from torch import nn
 from trainmon import _core
 from trainmon.base.console import log
 from trainmon.base.grad_probe import at_work, core_of_probe
+from trainmon.base.locks import fork_safe_lock
 from trainmon.base.names import as_text
 from trainmon.base.parts import Part
 from trainmon.base.signals import pass_on
@@ -137,7 +137,7 @@ class GradProbe:
         self._told: set[str] = set()
         self._reached = NO_STEP
         self._unseen = 0  # steps after an error switched the probe off
-        self._lock = threading.RLock()  # optimizers may step in several threads
+        self._lock = fork_safe_lock()  # optimizers may step in several threads
         named = dict(model.named_parameters())
         if older := _names_in(self.directory):
             steps_there = {name for name in older if name.startswith("grad_summary_")}

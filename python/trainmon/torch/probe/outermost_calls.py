@@ -8,6 +8,7 @@ import weakref
 
 from torch.optim import Optimizer
 
+from trainmon.base.locks import fork_safe_lock
 from trainmon.base.signals import pass_on
 from trainmon.torch.hooks.hook import Handles, Hook
 from trainmon.torch.hooks.unseen import unseen
@@ -30,7 +31,7 @@ class StepCalls:
         self.on = True
         self.skipped = 0
         self._threads = threading.local()
-        self._lock = threading.RLock()  # optimizers may step in several threads
+        self._lock = fork_safe_lock()  # optimizers may step in several threads
         self._handles, self._hooks = Handles(), LastHooks()
         self._all = optimizers is None
         self._in_hooks: set[int] = set()  # ids of optimizers whose own pre-hooks torch is running

@@ -2,13 +2,13 @@
 from __future__ import annotations
 
 import sys
-import threading
 
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
 
+from trainmon.base.locks import fork_safe_lock
 from trainmon.torch.hooks.hook import Hook, keep_out_of_graphs
 from trainmon.torch.steps.calls import is_walked
 
@@ -21,7 +21,7 @@ class EveryStep:
     changed the dictionary meanwhile, unless the walk was at its end. So all of ours are one, which
     stays while a walk is under way."""
 
-    _lock = threading.RLock()  # a garbage collection in here may remove one
+    _lock = fork_safe_lock()  # a garbage collection in here may remove one
     _listeners: dict[int, object] = {}
     _handles: list = []  # of the one hook before and the one after a step
 
