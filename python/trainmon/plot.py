@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 import tempfile
@@ -321,10 +322,12 @@ def save(figure, out: Path) -> None:
     kind = out.suffix.lower().lstrip(".")
     if kind not in ("png", "svg", "pdf"):
         raise UsageError(f"--out: {out} ends in none of .png, .svg, .pdf")
+    picture = io.BytesIO()  # which takes long: a process that is killed meanwhile leaves no file
+    figure.savefig(picture, format=kind)
     handle, beside = tempfile.mkstemp(prefix=out.name + ".tmp-", dir=out.parent)
     try:
         with open(handle, "wb") as file:
-            figure.savefig(file, format=kind)
+            file.write(picture.getbuffer())
         mask = os.umask(0)
         os.umask(mask)
         os.chmod(beside, 0o666 & ~mask)
