@@ -216,7 +216,7 @@ class Watch:
                 self._adapter.logged(value)
             except Exception as error:
                 pass_on(error)
-                self._adapter.coverage.say_once(f"log({name}=...) is not recorded: {error}")
+                self._adapter.not_recorded(name, error)
 
     def edits(self, why: str) -> Edits:
         """A block in which weights are edited between two steps on purpose: a checkpoint is loaded,

@@ -144,6 +144,12 @@ class AdapterBase:
         self.core.drop_scalar()
         self.coverage.say_once(f"log({name}=...) takes a number: {why}")
 
+    def not_recorded(self, name, why: Exception) -> None:
+        if isinstance(why, TypeError):  # of the core's argument
+            self.core.drop_scalar()
+            why = "a name is a text that UTF-8 can hold"
+        self.coverage.say_once(f"log() does not record {name!r:.80}: {why}")
+
     def announce_edit(self) -> None:
         """Weights or moments are edited between two steps, which is meant."""
         try:

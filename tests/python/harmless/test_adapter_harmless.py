@@ -273,6 +273,18 @@ def test_a_fast_run_that_writes_too_much_is_told(tmp_path, monkeypatch, capfd):
     assert len(told) == 1 and "`every`" in told[0]
 
 
+def test_values_without_a_name_are_said_and_counted(tmp_path, caplog):
+    model, optimizer = training()
+    with trainmon.watch(model, optimizer, out=tmp_path) as monitor:
+        for name in ("\ud800x", 1, b"loss"):
+            monitor.log({name: 1.0, "loss": 2.0})
+    for name in (r"'\ud800x'", "1", "b'loss'"):
+        assert f"log() does not record {name}: a name is a text that UTF-8 can hold" in caplog.text
+    health = json.loads((tmp_path / "rank_00000/restart_0000/health.json").read_text())
+    assert health["scalars_dropped"] == {"no_number": 3}
+    assert trainmon.read_table(tmp_path).scalars["value"].tolist() == [2.0] * 3
+
+
 def test_log_latest_and_summary(tmp_path, caplog):
     model, optimizer = training()
     with trainmon.watch(model, optimizer, kinds=KINDS, out=tmp_path) as monitor:
