@@ -3,6 +3,7 @@
 #include <tuple>
 
 #include "answers/diagnose.h"
+#include "answers/shift.h"
 #include "base/text.h"
 #include "detect/findings.h"
 
@@ -84,9 +85,22 @@ std::string check_text(const Finding& one) {
   return text + ", by " + std::string(detect::evidence_name(one.evidence));
 }
 
+namespace {
+
+// Most lines are unusual in the first steps of a run. A long one has others.
+std::string grown(const RunRows& run) {
+  constexpr std::int64_t kYoung = ShiftSearch::kYoung;
+  const bool is_long = std::ranges::any_of(
+      run.scalars, [](const ReadScalar& one) { return one.step >= 2 * kYoung; });
+  return is_long ? " --steps " + std::to_string(kYoung) + ":" : "";
+}
+
+}  // namespace
+
 std::string next_command(const Diagnosis& diagnosis, const std::filesystem::path& run) {
   std::string command = "trainmon show " + shell_word(run.native());
-  if (diagnosis.findings.empty()) return "trainmon top " + shell_word(run.native());
+  if (diagnosis.findings.empty())
+    return "trainmon top " + shell_word(run.native()) + grown(diagnosis.run);
   const Finding& first = diagnosis.findings[diagnosis.verdict.value_or(0)];
   const auto steps = [&](std::int64_t before, std::int64_t after) {
     return " --steps " + std::to_string(std::max<std::int64_t>(0, first.step - before)) + ":" +

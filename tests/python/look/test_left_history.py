@@ -241,6 +241,19 @@ def test_a_healthy_training_is_silent(tmp_path, name):
     assert trainmon.diagnose(tmp_path / "run")["left_history"] is None
 
 
+@pytest.mark.parametrize("steps, more", [(128, ""), (129, " --steps 64:")])
+def test_the_command_after_nothing_leaves_out_the_first_steps_of_a_long_run(tmp_path, steps, more):
+    rank, random = WrittenRank(tmp_path / "run"), noisy()
+    for step in range(steps):
+        rank.observe(np.full(3, next(random)), "grad_reduced", "a", step)
+        rank.monitor.add_scalar("loss", 1.0, step)
+        rank.end_step()
+    rank.stop()
+    said = command("diagnose", tmp_path / "run", check=0)
+    assert said.stderr.splitlines()[-1] == f"next: trainmon top {tmp_path / 'run'}{more}"
+    assert "trainmon compare holds the run against a good one" in said.stdout
+
+
 def drawn(seed):
     """Twelve lines of different noise, some of which shift at one of three steps."""
     random = np.random.default_rng(seed)
