@@ -118,9 +118,8 @@ void print_not_checked(const Diagnosis& diagnosis, const std::string& run) {
 
 void print_left_history(const Diagnosis& diagnosis) {
   if (!diagnosis.left_history) {
-    std::cout << "found no abrupt change of a norm or of a logged loss; other faults may be there: "
-                 "trainmon "
-                 "compare holds the run against a good one\n";
+    std::cout << "found no abrupt change of a norm or of a logged loss. Other faults may be there: "
+                 "trainmon compare holds the run against a good one\n";
     return;
   }
   std::cout << "changed abruptly, which no check judges:\n  "

@@ -15,23 +15,23 @@ void GradientRanges::check(const Window& window, Findings& found) {
   if (window.ranks.size() < 2) return;
   struct Sum {
     double squares = 0.0;
-    double rows = 0.0;
+    std::uint64_t tensors = 0;
   };
   std::map<std::int32_t, std::map<std::int32_t, Sum>> sums;  // by optimizer, rank
   for (const Observation& one : window.now.all()) {
     if (one.quantity != Quantity::grad_unreduced || one.is_independent || !one.is_finite) continue;
     Sum& sum = sums[window.tensors[one.tensor].optimizer][one.rank];
     sum.squares += one.sum_sq;
-    ++sum.rows;
+    sum.tensors += mixed(one.tensor + 1);
   }
   for (const auto& [optimizer, ranks] : sums) {
     Run& run = runs_[optimizer];
     // Ranks that hold other tensors, or have other numbers of micro steps, are not alike.
-    const auto has_as_many = [&](const auto& one) {
-      return one.second.rows == ranks.begin()->second.rows;
+    const auto has_same = [&](const auto& one) {
+      return one.second.tensors == ranks.begin()->second.tensors;
     };
     const bool are_alike =
-        ranks.size() == window.ranks.size() && std::ranges::all_of(ranks, has_as_many);
+        ranks.size() == window.ranks.size() && std::ranges::all_of(ranks, has_same);
     run.has_ended = run.has_ended || !are_alike;
     if (run.has_ended) continue;
     if (run.steps++ == 0) run.since = window.now.step;

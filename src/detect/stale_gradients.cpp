@@ -56,7 +56,6 @@ void StaleGradients::check(const Window& window, Findings& found) {
     }
     found.add(std::move(one));
   }
-  found.join_ranks(window.now.restart, window.now.step);
 }
 
 // One such step may be an accident of a loop that goes on after an exception.

@@ -19,13 +19,15 @@ class RanksApart : public ::testing::Test {
   using Size = std::function<double(std::int32_t rank, std::int64_t step)>;
 
   // `size` is the norm of both gradients together.
-  void steps(std::int64_t count, const Size& size, bool is_independent = false) {
+  // Rank r has the tensors from r * `apart` on.
+  void steps(std::int64_t count, const Size& size, bool is_independent = false,
+             std::uint32_t apart = 0) {
     for (const std::int64_t end = step_ + count; step_ < end; ++step_) {
       StepEvidence evidence(0, step_);
       for (std::int32_t rank = 0; rank < 3; ++rank) {
         for (std::uint32_t tensor = 0; tensor < 2; ++tensor) {
           Observation one;
-          one.tensor = tensor;
+          one.tensor = tensor + static_cast<std::uint32_t>(rank) * apart;
           one.rank = rank;
           one.quantity = Quantity::grad_unreduced;
           one.is_independent = is_independent;
@@ -50,7 +52,8 @@ class RanksApart : public ::testing::Test {
   // Between 4 and 5.
   static double usual(std::int64_t step) { return 4.0 + 0.25 * static_cast<double>(step % 5); }
 
-  const std::vector<Tensor> tensors = {{"a", 0, 0}, {"b", 0, 0}};
+  const std::vector<Tensor> tensors = {{"a", 0, 0}, {"b", 0, 0}, {"c", 0, 0},
+                                       {"d", 0, 0}, {"e", 0, 0}, {"f", 0, 0}};
   Engine engine{tensors, {0, 1, 2}};
 
  private:
@@ -89,6 +92,12 @@ TEST_F(RanksApart, ThoseThatOverlapOrAreNearAreNothing) {
 TEST_F(RanksApart, RanksWithTensorsOfTheirOwnAreNothing) {
   steps(
       60, [](std::int32_t rank, std::int64_t step) { return usual(step) * (1 + rank); }, true);
+  EXPECT_TRUE(found().empty());
+}
+
+TEST_F(RanksApart, StagesOfAPipelineAreNothing) {
+  steps(
+      60, [](std::int32_t rank, std::int64_t step) { return usual(step) * (1 + rank); }, false, 2);
   EXPECT_TRUE(found().empty());
 }
 
