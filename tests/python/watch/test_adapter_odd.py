@@ -250,6 +250,7 @@ def test_a_block_of_edits_may_be_entered_again(tmp_path, caplog):
         for step in range(6):
             model(torch.ones(8, 4)).sum().backward()
             optimizer.step()
+            optimizer.zero_grad()
             if step % 2:
                 with swap, torch.no_grad():
                     model.bias.add_(1)

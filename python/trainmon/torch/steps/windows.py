@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import math
-import weakref
 
 from torch import Tensor
 
@@ -59,7 +58,7 @@ class Steps(_core.Steps):
         self.kept_states = 0  # tensors for which the optimizer kept a state after its last step
         self.lost_state = False  # fewer before the step under way: somebody cleared them
         self.abandoned = 0  # windows in a row whose gradients reached no step
-        self.stepped = []  # weakly: parameters whose gradients the last step took
+        self.stepped = []  # parameters whose gradients the last step took
         self.advance()
 
     @property
@@ -214,7 +213,7 @@ class Steps(_core.Steps):
 
     def _is_uncleared(self, besides: Tensor | None) -> bool:
         """Whether gradients that the last step took are still there, where they can be read at once."""
-        tensors = [one for one in (probe() for probe in self.stepped) if one is not besides]
+        tensors = [one for one in self.stepped if one is not besides]
         gradients = [getattr(one, self.attribute, None) for one in tensors]
         kept = [g is not None and _core.first_row_is_zero(g) is False for g in gradients]
         return any(kept) and all(kept)
@@ -366,7 +365,7 @@ class Steps(_core.Steps):
         self.adapter.window_ends(self, skipped=overflowed)
         if self.uncleared and self.recording:
             self.core.add_scalar("trainmon/uncleared", float(self.index), self.adapter.clock.window)
-        self.stepped = [weakref.ref(one) for one in self._probes() if id(one) not in self.zero]
+        self.stepped = [one for one in self._probes() if id(one) not in self.zero]
         tensors = [t for t in (scale, found_inf) if isinstance(t, Tensor)]
         self._end_when_known(
             tensors,
