@@ -38,7 +38,7 @@ inline constexpr std::size_t kNamedLines = 4;
 // What of its rank did not leave in a step, though it is recorded and comes before what did.
 enum class Unmoved {
   unknown,
-  ranks,     // other ranks, which hold the same weights, show nothing of it
+  ranks,     // other ranks, which hold the same weights, show less or nothing of it
   forward,   // inputs and activations, but the gradients with which a backward begins did
   backward,  // gradients of activations neither, but several gradients of weights did
 };

@@ -256,10 +256,11 @@ void add_query(CLI::App& app, Context& context) {
 attempt counts tries at a step, micro_step backwards within it. seq is the order
 of execution on a rank, chunk the part of a model in parts.
 A shape is text, [2,3]; NULL where it is not known, as in older logs.
-NaN is NULL; nans and infs count what was not finite. Conditions on rank, kind
-and step (=, <, <=, >, >=, BETWEEN) keep the rest from being read.
-Functions that only compute may be called, no others. DuckDB starts in half a
-second and pays from some million rows on, or for what SQLite does not have.
+NaN is NULL (null in JSON, too); nans and infs count what was not finite.
+Conditions on rank, kind and step (=, <, <=, >, >=, BETWEEN) keep the rest from
+being read. Functions that only compute may be called, no others. DuckDB starts
+in half a second and pays from some million rows on, or for what SQLite does not
+have.
 A table shows 10,000 rows at most; --json and --csv give all.
 
 Examples:

@@ -26,18 +26,11 @@ void BackwardCounts::check(const Window& window, Findings& found) {
     open_.erase(place.first);  // it has stepped
     SteadyCount& count = counts_[place];
     if (!count.note(number, window.now.step)) continue;
-    Finding one = window.finding(Check::reduce, Stage::grad_reduced, place.first);
-    for (const Observation& row : window.now.all()) {
-      const bool is_of_it = row.quantity == Quantity::grad_reduced && row.rank == place.first &&
-                            window.tensors[row.tensor].optimizer == place.second;
-      if (is_of_it) one.tensors.push_back(row.tensor);  // ascending
-    }
-    one.step = count.since();
-    one.certain = false;
+    Finding one = window.notice(Check::reduce, Stage::grad_reduced, place.first, count.since(),
+                                window.reduced_of(place.first, place.second));
     one.text = "a step takes the gradients of " + backwards(number + 1) +
                " from here on, and took those of " + std::to_string(count.usual() + 1) + " before";
     found.add(std::move(one));
-    found.join_ranks(window.now.restart, count.since());
   }
 }
 
@@ -76,7 +69,6 @@ void BackwardCounts::end(Findings& found) const {
     one.text = "the optimizer steps no more: " + backwards(open.backwards) +
                " came after its last step, which had " + std::to_string(known->second);
     found.add(std::move(one));
-    found.join_ranks(open.restart, open.step);
   }
 }
 

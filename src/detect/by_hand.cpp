@@ -161,7 +161,7 @@ void ReducedByHand::check_means(const Window& window, Loop& loop, const std::vec
         window.edits, window.lossy,     loop.held,       window.logged_norms, window.formulas,
         window.moves, window.evaluated, window.uncleared};
     loop.reductions.check(as_declared, own);
-    own.join_ranks(step.restart, step.step);
+    own.join_ranks();
   }
   for (int i = 0; i < kEvidences; ++i) {
     const auto evidence = static_cast<Evidence>(i);

@@ -154,6 +154,23 @@ Finding Window::finding(Check check, Stage stage, std::int32_t rank,
   return one;
 }
 
+Finding Window::notice(Check check, Stage stage, std::int32_t rank, std::int64_t since,
+                       std::vector<std::uint32_t> of) const {
+  Finding one = finding(check, stage, rank, std::move(of));
+  one.step = since;
+  one.certain = false;
+  return one;
+}
+
+std::vector<std::uint32_t> Window::reduced_of(std::int32_t rank, std::int32_t optimizer) const {
+  std::vector<std::uint32_t> of;
+  for (const Observation& one : now.all()) {
+    if (one.quantity != Quantity::grad_reduced || one.rank != rank) continue;
+    if (tensors[one.tensor].optimizer == optimizer) of.push_back(one.tensor);
+  }
+  return of;
+}
+
 std::optional<Finding> Window::result(Check check, Stage stage, const Observation& one,
                                       bool holds) const {
   bool certain = true;

@@ -145,6 +145,11 @@ struct Window {
   // One of this step, of one rank; certain, without a text.
   Finding finding(Check check, Stage stage, std::int32_t rank,
                   std::vector<std::uint32_t> of = {}) const;
+  // The same of what goes on since a step of this start: not certain.
+  Finding notice(Check check, Stage stage, std::int32_t rank, std::int64_t since,
+                 std::vector<std::uint32_t> of = {}) const;
+  // Tensors of an optimizer that have a reduced gradient on a rank in this step, ascending.
+  std::vector<std::uint32_t> reduced_of(std::int32_t rank, std::int32_t optimizer) const;
   // Takes a result in; nullopt where it is no finding, else the finding but for its text.
   std::optional<Finding> result(Check check, Stage stage, const Observation& one, bool holds) const;
   // The same of an equation of an optimizer: no finding is certain where its formula is not known.

@@ -122,7 +122,6 @@ void EndedGradients::end(const std::vector<Tensor>& tensors, Findings& found) co
         "the gradient ends, and gradients of other tensors go on: these were frozen, or nothing "
         "leads from them to the loss";
     found.add(std::move(one));
-    found.join_ranks(place.first.first, place.first.second);
   }
 }
 

@@ -59,7 +59,7 @@ void Engine::take(StepEvidence&& evidence) {
   norms_.clear();
   evaluated_.clear();
   uncleared_.clear();
-  findings_.join_ranks(evidence.restart, evidence.step);
+  findings_.join_ranks();
   moves_.note(evidence);
   resumed_weights_.note(evidence);
   evidence.forget_earlier();
@@ -71,6 +71,7 @@ Findings Engine::findings_at_end() const {
   Findings all = findings_;
   ended_gradients_.end(tensors_, all);
   backwards_.end(all);
+  all.join_ranks();
   return all;
 }
 

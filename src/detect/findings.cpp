@@ -92,6 +92,7 @@ std::string tensors_text(const std::vector<Tensor>& tensors, const Finding& find
 }
 
 void Findings::add(Finding&& finding) {
+  changed_.emplace(finding.restart, finding.step);
   const auto same = std::ranges::find_if(all_, [&](const Finding& one) {
     return one.restart == finding.restart && one.step == finding.step &&
            one.check == finding.check && one.stage == finding.stage && one.ranks == finding.ranks &&
@@ -118,9 +119,13 @@ void Findings::add(Finding&& finding) {
   }
 }
 
-void Findings::join_ranks(std::int32_t restart, std::int64_t step) {
+void Findings::join_ranks() {
+  for (const Step& step : std::exchange(changed_, {})) join_ranks_of(step);
+}
+
+void Findings::join_ranks_of(const Step& step) {
   for (std::size_t i = 0; i < all_.size(); ++i) {
-    if (all_[i].restart != restart || all_[i].step != step) continue;
+    if (Step(all_[i].restart, all_[i].step) != step) continue;
     for (std::size_t other = all_.size() - 1; other > i; --other) {
       Finding &one = all_[i], &same = all_[other];
       if (std::tie(one.restart, one.step, one.check, one.stage, one.certain, one.tensors,
@@ -153,7 +158,7 @@ void Findings::doubt(const Finding& finding, std::int32_t rank, std::string text
   known->certain = false;
   known->text = std::move(text);
   if (!others.ranks.empty()) all_.insert(known, std::move(others));
-  join_ranks(finding.restart, finding.step);
+  changed_.emplace(finding.restart, finding.step);
 }
 
 void Findings::confirm(const Finding& finding) {

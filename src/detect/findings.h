@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -78,8 +79,8 @@ class Findings {
   static constexpr std::size_t kMost = 200;
 
   void add(Finding&& finding);
-  // After a step: findings of it that differ in their ranks alone become one.
-  void join_ranks(std::int32_t restart, std::int64_t step);
+  // After a step: findings of one step that differ in their ranks alone become one.
+  void join_ranks();
   // Of one rank, that this finding is not certain after all: what came later explains it, of all
   // its tensors. `text` is what it says instead.
   void doubt(const Finding& finding, std::int32_t rank, std::string text);
@@ -106,7 +107,11 @@ class Findings {
   std::optional<std::size_t> verdict() const;
 
  private:
+  using Step = std::pair<std::int32_t, std::int64_t>;  // restart, step
+  void join_ranks_of(const Step& step);
+
   std::vector<Finding> all_;
+  std::set<Step> changed_;  // steps of which there is more since ranks were joined
   std::map<std::pair<Check, Evidence>, std::int64_t> checked_;
   Counts not_checked_;
   std::int64_t left_out_ = 0;

@@ -19,13 +19,10 @@ void ForwardCounts::check(const Window& window, Findings& found) {
   for (const auto& [place, number] : forwards) {
     SteadyCount& count = counts_[place];
     if (!count.note(number, window.now.step)) continue;
-    Finding one = window.finding(Check::input, Stage::input, place.first);
-    one.step = count.since();
-    one.certain = false;
+    Finding one = window.notice(Check::input, Stage::input, place.first, count.since());
     one.text = "before a backward the model makes " + times(number) + " from here on, and made " +
                times(count.usual()) + " before";
     found.add(std::move(one));
-    found.join_ranks(window.now.restart, count.since());
   }
 }
 

@@ -39,10 +39,8 @@ void GradientRanges::check(const Window& window, Findings& found) {
     const std::vector<std::int32_t> apart = run.ranges.apart(kFactor);
     run.has_ended = apart.empty() || run.steps == kSteps;
     if (apart.empty() || run.steps < kSteps) continue;
-    Finding one = window.finding(Check::reduce, Stage::grad_unreduced, apart.front());
+    Finding one = window.notice(Check::reduce, Stage::grad_unreduced, apart.front(), run.since);
     one.ranks = apart;
-    one.step = run.since;
-    one.certain = false;
     one.text =
         "gradients of another size than on other ranks, before their reduction: their norm "
         "is " +

@@ -71,10 +71,9 @@ void InputLimits::check(const Window& window, Findings& found) {
     say(known.largest, largest, "largest");
   }
   for (const auto& [change, others] : changes) {
-    Finding finding = window.finding(Check::input, Stage::input, *others.ranks.begin());
+    Finding finding =
+        window.notice(Check::input, Stage::input, *others.ranks.begin(), change.first);
     finding.ranks.assign(others.ranks.begin(), others.ranks.end());
-    finding.step = change.first;
-    finding.certain = false;
     finding.text = change.second + ", but " + number_text(others.least, 6);
     if (others.least != others.largest) finding.text += " to " + number_text(others.largest, 6);
     found.add(std::move(finding));

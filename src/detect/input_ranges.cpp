@@ -58,10 +58,8 @@ void InputRanges::check_run(const Window& window, const Place& place, std::size_
   const std::string& element = std::get<std::string>(place);
   if (run.steps < (run.is_first ? kFirst : kLater) || said_.contains(element)) return;
   said_.insert(element);
-  Finding one = window.finding(Check::input, Stage::input, ranks.front());
+  Finding one = window.notice(Check::input, Stage::input, ranks.front(), run.since);
   one.ranks = ranks;
-  one.step = run.since;
-  one.certain = false;
   one.text = "inputs of other sizes than on other ranks: the " + std::string(kMeasures[measure]) +
              " of " + printable(element) + " is " + run.ranges.text(ranks);
   found.add(std::move(one));

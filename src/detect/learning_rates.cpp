@@ -84,14 +84,11 @@ void LearningRates::check_rises(const Window& window, const Place& place, double
   const bool is_long = rate.rises >= kRises && rise > kSteeper * rate.rise;
   if (!is_long || !is_again || value >= largest || rate.is_said) return;
   rate.is_said = true;
-  Finding one = window.finding(Check::config, Stage::update, rank);
-  one.step = rate.since;
-  one.certain = false;
+  Finding one = window.notice(Check::config, Stage::update, rank, rate.since);
   one.text = "the learning rate of group " + std::to_string(group) +
              " rises again from here on, after it had fallen from " + number_text(largest) +
              " to " + number_text(rate.from) + ": a schedule that goes on behind its end?";
   found.add(std::move(one));
-  found.join_ranks(window.now.restart, rate.since);
 }
 
 }  // namespace trainmon::detect

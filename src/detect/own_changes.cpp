@@ -61,15 +61,13 @@ void OwnChanges::check(const Window& window, Findings& found) {
   for (auto& [number, rank] : ranks) {
     // One may begin to move by itself.
     if (2 * rank.far.size() <= rank.known || !said_.insert(number).second) continue;
-    Finding one = window.finding(Check::gap, Stage::weights, number, std::move(rank.far));
-    one.step = window.before->step;
+    Finding one =
+        window.notice(Check::gap, Stage::weights, number, window.before->step, std::move(rank.far));
     one.evidence = Evidence::sketches;
-    one.certain = false;
     one.text =
         "weights without a gradient, which the training changes by itself, changed more than three "
         "times as much as in any of the 16 steps before";
     found.add(std::move(one));
-    found.join_ranks(window.now.restart, window.before->step);
   }
 }
 

@@ -60,16 +60,13 @@ void RepeatedArguments::check_call(const Window& window, const std::vector<Named
     if (!is_again) continue;
     const std::int64_t now = window.now.step;  // of other ranks it is said in the same step
     if (said_.try_emplace(input->element, now).first->second != now) continue;
-    Finding one = window.finding(Check::input, Stage::input, input->rank);
-    one.step = line->since;
+    Finding one = window.notice(Check::input, Stage::input, input->rank, line->since);
     one.evidence = Evidence::fingerprints;
-    one.certain = false;
     one.text = printable(input->element) + " is given again what it had " +
                std::to_string(line->distance) +
                " calls before, call by call, though another argument is new: as random numbers "
                "that are seeded again";
     found.add(std::move(one));
-    found.join_ranks(window.now.restart, line->since);
   }
 }
 

@@ -146,9 +146,7 @@ void ResumedMoments::confirm(const Window& window, Findings& found) {
     for (const auto& [tensor, check] : open.failed) {
       if (one.tensors.empty() || one.tensors.back() != tensor) one.tensors.push_back(tensor);
     }
-    const std::int64_t step = one.step;
     found.add(std::move(one));
-    found.join_ranks(window.now.restart, step);
   }
 }
 

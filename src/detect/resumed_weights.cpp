@@ -115,7 +115,6 @@ void ResumedWeights::check_dtypes(const Window& window, Findings& found) const {
                std::to_string(earlier_->step);
     found.add(std::move(one));
   }
-  found.join_ranks(window.now.restart, window.now.step);
 }
 
 void ResumedWeights::report(const Window& window, const std::map<std::int32_t, Apart>& ranks,

@@ -47,8 +47,8 @@ void StaleGradients::check(const Window& window, Findings& found) {
     const bool is_stale = compared.are_equal && !compared.is_zero && compared.has_moved;
     if (!is_stale || !changed_.contains(place) || with_backwards.contains(place.first)) continue;
     if (window.lossy.contains(place.first) || !said_.insert(place).second) continue;
-    Finding one = window.finding(Check::reduce, Stage::grad_reduced, place.first, compared.tensors);
-    one.certain = false;
+    Finding one = window.notice(Check::reduce, Stage::grad_reduced, place.first, window.now.step,
+                                compared.tensors);
     one.text = "the optimizer steps with the gradients of the step before, bit for bit";
     if (is_given(*window.before, place.first)) {
       one.text += is_given(window.now, place.first) ? ", though the model was called between"
@@ -65,21 +65,12 @@ void StaleGradients::check_uncleared(const Window& window, Findings& found) {
     Uncleared& seen = uncleared_[place];
     if (seen.steps++ == 0) seen.since = window.now.step;
     if (seen.steps != kSteps) continue;
-    std::vector<std::uint32_t> tensors;  // ascending
-    for (const Observation& one : window.now.all()) {
-      const bool is_of_it = one.quantity == Quantity::grad_reduced && one.rank == place.first &&
-                            window.tensors[one.tensor].optimizer == place.second;
-      if (is_of_it) tensors.push_back(one.tensor);
-    }
-    Finding one =
-        window.finding(Check::reduce, Stage::grad_reduced, place.first, std::move(tensors));
-    one.step = seen.since;
-    one.certain = false;
+    Finding one = window.notice(Check::reduce, Stage::grad_reduced, place.first, seen.since,
+                                window.reduced_of(place.first, place.second));
     one.text =
         "the gradients of the step before are not cleared: this step adds its own to them, and so "
         "do later ones";
     found.add(std::move(one));
-    found.join_ranks(window.now.restart, seen.since);
   }
 }
 

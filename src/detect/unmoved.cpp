@@ -91,10 +91,9 @@ void UnmovedWeights::check(const Window& window, const std::vector<Weight>& weig
     const bool is_told = !seen.has_moved || seen.moved >= kStill;
     if (seen.is_said || seen.still < kStill || !is_told) continue;
     seen.is_said = true;
-    Finding finding = window.finding(Check::update, Stage::update, now.rank, {now.tensor});
-    finding.step = seen.since;
+    Finding finding =
+        window.notice(Check::update, Stage::update, now.rank, seen.since, {now.tensor});
     finding.evidence = evidence_of_bits({&now});
-    finding.certain = false;
     finding.text = "the weights " +
                    std::string(seen.has_moved ? "do not move any more" : "have never moved") +
                    ", though they have gradients and most others move";

@@ -112,9 +112,7 @@ void Untrained::check_forwards(const Window& window, Findings& found) {
     if (seen.is_said || seen.without < kGoesOn || seen.with < kSeen) continue;
     if (!is_evaluation && seen.with < kSeenUnsaid) continue;
     seen.is_said = true;
-    Finding finding = window.finding(Check::input, Stage::forward, rank);
-    finding.step = seen.since;
-    finding.certain = false;
+    Finding finding = window.notice(Check::input, Stage::forward, rank, seen.since);
     finding.text =
         is_evaluation
             ? "the model is called in evaluation mode from here on, though its optimizer goes on: "
@@ -122,12 +120,10 @@ void Untrained::check_forwards(const Window& window, Findings& found) {
             : "no training forward is seen from here on, though gradients and steps go on. The "
               "model is in evaluation mode, or it is called past what is watched";
     found.add(std::move(finding));
-    found.join_ranks(window.now.restart, seen.since);
   }
 }
 
 void Untrained::check_steps(const Window& window, std::int32_t rank, Findings& found) {
-  std::set<std::int64_t> said;  // first steps of what is said now
   for (const std::uint32_t tensor : window.now.tensors()) {
     if (window.now.find(tensor, Quantity::update, rank) == nullptr) continue;
     Stepped& seen = stepped_[{rank, tensor}];
@@ -155,17 +151,13 @@ void Untrained::check_steps(const Window& window, std::int32_t rank, Findings& f
     seen.is_said = true;
     // `present` has named it where moments of others go on.
     if (seen.has_state && has_any_moments(window.now, rank)) continue;
-    Finding finding = window.finding(Check::update, Stage::update, rank, {tensor});
-    finding.step = seen.since;
+    Finding finding = window.notice(Check::update, Stage::update, rank, seen.since, {tensor});
     finding.evidence = evidence_of_bits({&weight});
-    finding.certain = false;
     finding.text =
         "these have gradients, and no optimizer steps them any more, as where parameters were "
         "replaced and the optimizer keeps the old ones";
     found.add(std::move(finding));
-    said.insert(seen.since);
   }
-  for (const std::int64_t step : said) found.join_ranks(window.now.restart, step);
 }
 
 void Untrained::check_gradients(const Window& window, std::int32_t rank, Findings& found) {
@@ -195,14 +187,11 @@ void Untrained::check_gradients(const Window& window, std::int32_t rank, Finding
   if (seen.without++ == 0) seen.since = window.now.step;
   if (seen.without < kGoesOn) return;
   seen.is_said = true;
-  Finding finding = window.finding(Check::present, Stage::grad_reduced, rank);
-  finding.step = seen.since;
-  finding.certain = false;
+  Finding finding = window.notice(Check::present, Stage::grad_reduced, rank, seen.since);
   finding.text =
       "no parameter has a gradient any more when the optimizer steps, and no weight moves: "
       "gradients may be cleared before the step";
   found.add(std::move(finding));
-  found.join_ranks(window.now.restart, seen.since);
 }
 
 void Untrained::check_rates(const Window& window, Findings& found) {
@@ -230,9 +219,7 @@ void Untrained::check_rates(const Window& window, Findings& found) {
         seen.is_said = true;
         auto& [finding, numbers] = said[{optimizer, seen.since}];
         if (numbers.empty()) {
-          finding = window.finding(Check::config, Stage::update, rank);
-          finding.step = seen.since;
-          finding.certain = false;
+          finding = window.notice(Check::config, Stage::update, rank, seen.since);
         }
         numbers += (numbers.empty() ? "" : ", ") + std::to_string(number);
         finding.tensors.insert(finding.tensors.end(), group.tensors.begin(), group.tensors.end());
@@ -245,9 +232,7 @@ void Untrained::check_rates(const Window& window, Findings& found) {
       Finding& finding = one.first;
       std::ranges::sort(finding.tensors);
       finding.tensors.erase(std::ranges::unique(finding.tensors).begin(), finding.tensors.end());
-      const std::int64_t since = finding.step;
       found.add(std::move(finding));
-      found.join_ranks(window.now.restart, since);
     }
   }
 }

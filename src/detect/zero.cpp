@@ -23,9 +23,8 @@ void ZeroGradients::check(const Window& window, Findings& found) {
     if (seen.zero == 0) seen.since = window.now.step;
     ++seen.zero;
     if (seen.non_zero < kBefore || seen.zero != kAfter) continue;
-    Finding finding = window.finding(Check::zero, Stage::grad_reduced, one.rank, {one.tensor});
-    finding.step = seen.since;
-    finding.certain = false;
+    Finding finding =
+        window.notice(Check::zero, Stage::grad_reduced, one.rank, seen.since, {one.tensor});
     finding.text =
         "the gradient is zero in three steps in a row, after steps in which it never was";
     found.add(std::move(finding));

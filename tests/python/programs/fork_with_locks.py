@@ -4,13 +4,12 @@
 import contextlib
 import json
 import os
-import signal
 import sys
 import threading
-import time
 
 import torch
 
+import children
 import trainmon
 from trainmon.base import locks
 
@@ -46,18 +45,6 @@ def hold_all(held, over):
         over.wait()
 
 
-def ended(pid):
-    due = time.monotonic() + HANGS_AFTER
-    while time.monotonic() < due:
-        found, status = os.waitpid(pid, os.WNOHANG)
-        if found:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.01)
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    return None
-
-
 def main():
     torch.set_num_threads(1)
     model = torch.nn.Sequential(Scale(), Scale())
@@ -75,7 +62,7 @@ def main():
     pid = os.fork()
     if pid == 0:
         child(model, optimizer, monitor)
-    code = ended(pid)
+    code = children.ended(pid, HANGS_AFTER)
     over.set()
     thread.join()
     optimizer.step()

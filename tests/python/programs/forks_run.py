@@ -5,13 +5,13 @@ test_forks.py's, which is preloaded, too: a thread that has just locked waits in
 import ctypes
 import json
 import os
-import signal
 import sys
 import threading
 import time
 
 import torch
 
+import children
 import trainmon
 
 OUT, FORKS, LIBRARY = sys.argv[1], int(sys.argv[2]), sys.argv[3]
@@ -73,21 +73,6 @@ def child(model, optimizer, monitor):
     os._exit(0)
 
 
-def ended(pid):
-    """The exit status of a child; None: it hung."""
-    due = time.monotonic() + HANGS_AFTER
-    while time.monotonic() < due:
-        found, status = os.waitpid(pid, os.WNOHANG)
-        if found:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.0005)
-    os.kill(pid, signal.SIGABRT)  # faulthandler shows where it is
-    time.sleep(1)
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    return None
-
-
 def fork_often(given):
     """By place, how many forks there were while a thread was there; and how children ended."""
     forks, ends, idle = {}, {}, 0
@@ -103,7 +88,7 @@ def fork_often(given):
         if library.release():  # it held the lock all the time
             forks[place] = forks.get(place, 0) + 1
             idle = 0
-        end = ended(pid)
+        end = children.ended(pid, HANGS_AFTER)
         ends[str(end)] = ends.get(str(end), 0) + 1
     return forks, ends
 
