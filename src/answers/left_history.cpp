@@ -119,10 +119,11 @@ void LeftSteps::take(const LeftLines& rank) {
     if (can_tell(series.kind, has_gradients)) take(left, left.series, series, steps_);
   }
   // It goes with a norm that left as far back.
-  for (const auto& [shift, number, measure] : rank.shifts_of_lines()) {
-    const bool has_logarithm = measure == Measure::norm || measure == Measure::balance;
+  for (const auto& [shift, number, measure, is_spread] : rank.shifts_of_lines()) {
+    const bool has_logarithm = is_spread || measure == Measure::norm || measure == Measure::balance;
     LeftLines::Left left = left_of(shift, has_logarithm ? 0.0 : 1.0);
     left.measure = measure;
+    left.is_spread = is_spread;
     const auto known = rank.left().find(rank.tensors().of[number]);
     const bool has_norm = known != rank.left().end() &&
                           known->second.row.row.restart == left.row.row.restart &&
@@ -248,6 +249,7 @@ LeftStep LeftSteps::whole(const Step& step) const {
   one.usual = left.row.usual;
   one.score = left.row.score;
   one.measure = left.measure;
+  one.is_spread = left.is_spread;
   one.is_difference = left.unit > 0.0;
   one.apart = one.is_difference ? left.apart * left.unit : left.apart;
   one.again = left.again;

@@ -53,6 +53,7 @@ struct LeftStep {
   double score = 0.0;  // finite
   double apart = 0.0;  // by this factor it stays away; 0: it is far behind
   Measure measure = Measure::norm;
+  bool is_spread = false;      // of numbers that are the standard deviations of the measure
   bool is_difference = false;  // `apart` is none: of a mean, a share, a loss below 0
   Unmoved before = Unmoved::unknown;
   int again = 0;            // so many of the next LeftLines::kAgain - 1 rows are as far behind
@@ -134,8 +135,8 @@ class LeftSteps {
 std::optional<LeftHistory> left_history(const OpenedRun& run, ReadOptions options,
                                         const Diagnosis& diagnosis);
 
-// "norm", "mean", "zeros"; "entropy" of ids, "value" of a logged loss.
-std::string_view measure_of(const LeftStep& left);
+// "norm", "mean", "zeros"; "entropy" of ids, "value" of a logged loss. "norm_spread" and so on.
+std::string measure_of(const LeftStep& left);
 // "step 30, rank 1, input (root) input.0", "step 30, ranks 0-1, grad_reduced all tensors"
 std::string place_text(const Diagnosis& diagnosis, const LeftStep& left);
 // "its norm is 2.8e+03, the median before is 11; 240 robust standard deviations off", or that it

@@ -14,7 +14,8 @@ namespace {
 // Of the score of a young line. Others: kFarBehind.
 constexpr double kYoungFarBehind = 2.0 * kFarBehind;
 // By which factor a line stays away.
-constexpr double kApart = 2.5, kApartOfYoung = 4.0, kLossApart = 1.5;
+constexpr double kApart = 2.5, kApartOfYoung = 4.0;
+constexpr double kLossApart = 1.5, kYoungLossApart = 2.5;
 // Any line but a young one does so by a smaller factor, too, that is as wide as the range before.
 constexpr double kSmall = 1.08;
 // The first inputs of a start are others than those before if their means are so many standard
@@ -22,6 +23,8 @@ constexpr double kSmall = 1.08;
 constexpr double kErrors = 6.0, kLeastApart = 1.01;
 // The first activations of a start, and their gradients, do so from here on.
 constexpr double kErrorsOfActivations = 8.0, kActivationsApart = 1.2;
+// So many of them do, by such a factor, where the training learns soon what has changed.
+constexpr std::pair kSoonLearned = {4, 1.5};
 // An activation that was never far behind for so many rows, and then is in so many of kAgain.
 constexpr std::size_t kQuiet = 48;
 constexpr int kTimes = 4;
@@ -36,6 +39,12 @@ std::vector<Measure> shifting_of(std::string_view kind) {
   if (kind == kind::kInputEntropy) return {Measure::norm};
   if (kind == kind::kActv) return {Measure::zeros};
   if (kind == kind::kActvGrad) return {Measure::zeros, Measure::balance};
+  return {};
+}
+// What may swing otherwise.
+std::vector<Measure> swinging_of(std::string_view kind) {
+  if (kind == kind::kInput) return {Measure::norm, Measure::mean};
+  if (kind == kind::kInputEntropy) return {Measure::norm};
   return {};
 }
 
@@ -70,16 +79,17 @@ LeftLines::Recent::Gap LeftLines::Recent::gap() const {
   return {std::max({above, below, 0.0F}), *highest - *lowest};
 }
 
-float LeftLines::Recent::gap_of_means(double errors, double factor) const {
+float LeftLines::Recent::gap_of_means(int rows, double errors, double factor) const {
   if (count < kRows || places[0].restart == places[1].restart) return 0.0F;
   const auto moments = [](std::span<const float> logs) {
     return moments_of(logs, [](float log) { return static_cast<double>(log); });
   };
   const std::span all(logs);
   const auto [before, variance_before] = moments(all.first(History::kMost));
-  const auto [after, variance_after] = moments(all.last(kStays));
+  const auto [after, variance_after] =
+      moments(all.subspan(History::kMost, static_cast<std::size_t>(rows)));
   const double apart = std::abs(after - before);
-  const double error = std::sqrt(variance_before / History::kMost + variance_after / kStays);
+  const double error = std::sqrt(variance_before / History::kMost + variance_after / rows);
   const bool is_far = apart >= std::log10(factor) && apart >= errors * error;
   return is_far && std::isfinite(apart) ? static_cast<float>(apart) : 0.0F;
 }
@@ -100,9 +110,18 @@ LeftLines::LeftLines(const std::vector<Series>& series)
     if (of.shifting == 0) {
       const std::size_t first = shifting_.size();
       for (const Measure measure : shifting_of(kind)) {
-        shifting_.push_back({.series = static_cast<std::uint32_t>(i), .measure = measure});
+        shifting_.push_back({.series = static_cast<std::uint32_t>(i),
+                             .measure = measure,
+                             .is_forward = kind == kind::kActv});
       }
       if (shifting_.size() > first) of.shifting = static_cast<std::uint32_t>(first) + 1;
+    }
+    if (of.swinging == 0) {
+      const std::size_t first = swinging_.size();
+      for (const Measure measure : swinging_of(kind)) {
+        swinging_.push_back({.series = static_cast<std::uint32_t>(i), .measure = measure});
+      }
+      if (swinging_.size() > first) of.swinging = static_cast<std::uint32_t>(first) + 1;
     }
     if (kind != kind::kGradReduced && kind != kind::kGradUnreduced) continue;
     const auto all = numbers.try_emplace({kind, series[i].optimizer}, gradients_.size()).first;
@@ -137,6 +156,13 @@ void LeftLines::add(const LineValue& value) {
     for (std::size_t i = first;
          i < shifting_.size() && shifting_[i].series == shifting_[first].series; ++i) {
       shifting_[i].add(value);
+    }
+  }
+  if (of_[tensor].swinging != 0 && std::isfinite(value.norm)) {
+    const std::uint32_t first = of_[tensor].swinging - 1;
+    for (std::size_t i = first;
+         i < swinging_.size() && swinging_[i].series == swinging_[first].series; ++i) {
+      swinging_[i].add(value);
     }
   }
   if (of_[tensor].gradients != 0) {
@@ -209,10 +235,20 @@ void LeftLines::Shifting::add(const LineValue& value) {
     case Measure::mean:
       return search.add(value.place, value.mean);
     case Measure::zeros:
+      if (is_forward && value.zeros > 0.0 && value.zeros < 1.0) {
+        frozen.add(value.place, value.zeros);
+      }
       return search.add(value.place, value.zeros);
     case Measure::balance:
       return search.add(value.place, std::log(std::max(std::abs(value.mean), kBalanced)));
   }
+}
+
+// A smaller batch swings more.
+void LeftLines::Swinging::add(const LineValue& value) {
+  if (value.elements != elements && !search.found()) search = {};
+  elements = value.elements;
+  search.add(value.place, measure == Measure::norm ? std::log(value.norm) : value.mean);
 }
 
 std::vector<std::pair<Shift, std::uint32_t>> LeftLines::shifts() const {
@@ -231,14 +267,22 @@ std::vector<LeftLines::LineShift> LeftLines::shifts_of_lines() const {
     const std::optional<Shift>& found = one.search.found();
     const bool is_routed = found && one.measure == Measure::zeros &&
                            std::min(found->row.value, found->row.usual) > kFew;
-    if (found && !is_routed) all.push_back({*one.search.found(), one.series, one.measure});
+    if (found && !is_routed) all.push_back({*found, one.series, one.measure, false});
+    if (one.frozen.found()) all.push_back({*one.frozen.found(), one.series, one.measure, true});
+  }
+  for (const Swinging& one : swinging_) {
+    const std::optional<Shift>& found = one.search.found();
+    if (found) all.push_back({*found, one.series, one.measure, true});
   }
   return all;
 }
 
 void LeftLines::forget() {
   for (Gradients& one : gradients_) one = {.series = one.series};
-  for (Shifting& one : shifting_) one = {.series = one.series, .measure = one.measure};
+  for (Shifting& one : shifting_) {
+    one = {.series = one.series, .measure = one.measure, .is_forward = one.is_forward};
+  }
+  for (Swinging& one : swinging_) one = {.series = one.series, .measure = one.measure};
   std::ranges::fill(lines_, Line{});
   left_.clear();
 }
@@ -298,13 +342,21 @@ void LeftLines::note_gap(std::uint32_t tensor) {
   const Of& of = of_[tensor];
   const bool is_young = line.rows < ShiftSearch::kYoung + kStays;
   float means = 0.0F;
-  if (of.is_input) means = line.recent.gap_of_means(kErrors, kLeastApart);
+  int rows = kStays;  // that have it
+  if (of.is_input) means = line.recent.gap_of_means(kStays, kErrors, kLeastApart);
   if (of.is_activation && !is_young) {
-    means = line.recent.gap_of_means(kErrorsOfActivations, kActivationsApart);
+    for (const auto& [first, factor] : {std::pair(kStays, kActivationsApart), kSoonLearned}) {
+      const float of_first = line.recent.gap_of_means(first, kErrorsOfActivations, factor);
+      if (of_first > means) {
+        means = of_first;
+        rows = first;
+      }
+    }
   }
   const auto [gap, width] = line.recent.gap();
   if (gap < kSmallGap && means == 0.0F) return;
-  const double apart = of.is_loss ? kLossApart : is_young ? kApartOfYoung : kApart;
+  const double apart =
+      of.is_loss ? (is_young ? kYoungLossApart : kLossApart) : (is_young ? kApartOfYoung : kApart);
   const bool is_wide = !is_young && of.is_even && gap >= width;
   const bool is_one = is_wide || means > 0.0F || gap >= std::log10(apart);
   if (!is_one) return;
@@ -320,7 +372,7 @@ void LeftLines::note_gap(std::uint32_t tensor) {
   left.row.row.accum = place.accum;
   left.series = line.series;
   left.apart = std::pow(10.0, std::max(gap, means));
-  left.means = means > gap ? kStays : 0;
+  left.means = means > gap ? rows : 0;
   left.begins = line.recent.places[0].restart != place.restart;
   Left& known = left_.try_emplace(tensor, left).first->second;
   if (known.row.row.step >= place.step) known = left;

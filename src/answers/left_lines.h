@@ -11,6 +11,7 @@
 
 #include "answers/history.h"
 #include "answers/shift.h"
+#include "answers/spread.h"
 #include "trainmon/read.h"
 
 namespace trainmon {
@@ -66,6 +67,7 @@ class LeftLines {
     int again = 0;        // so many of the next rows are as far behind, on the same side
     bool begins = false;  // with it its line begins in another start
     Measure measure = Measure::norm;
+    bool is_spread = false;  // not the measure itself, but its standard deviation
     // Where this is above 0, `apart` is a difference, in such units: means and shares have 1, a
     // loss below 0 has its usual size.
     double unit = 0.0;
@@ -79,6 +81,7 @@ class LeftLines {
     Shift shift;
     std::uint32_t series;
     Measure measure;
+    bool is_spread;  // as that of Left
   };
   std::vector<LineShift> shifts_of_lines() const;
   // Another rank begins.
@@ -104,10 +107,10 @@ class LeftLines {
       float width = 0.0F;  // the range of those before
     };
     Gap gap() const;
-    // Of the first kStays rows of a start: how far their mean is from that of the rows before, in
-    // log10. 0 where that may be chance, and for other rows. The means are so many standard errors
-    // apart, and by this factor.
-    float gap_of_means(double errors, double factor) const;
+    // Of so many first rows of a start, at most kStays: how far their mean is from that of the rows
+    // before, in log10. 0 where that may be chance, and for other rows. The means are so many
+    // standard errors apart, and by this factor.
+    float gap_of_means(int rows, double errors, double factor) const;
   };
   // Rows of an activation that are far behind, after many that were not.
   struct Excursions {
@@ -140,6 +143,7 @@ class LeftLines {
     bool may_be_clipped = false;
     std::uint32_t gradients = 0;  // the place in gradients_, and 1; 0: it is none
     std::uint32_t shifting = 0;   // likewise the first place in shifting_
+    std::uint32_t swinging = 0;   // likewise in swinging_
   };
   // All gradients of a step, of one kind and optimizer.
   struct Gradients {
@@ -156,16 +160,27 @@ class LeftLines {
   struct Shifting {
     std::uint32_t series = 0;
     Measure measure = Measure::norm;
-    bool is_zero = true;   // so far, of zeros or a balance
-    std::size_t rows = 0;  // in which it was
-    RowPlace last = {};    // of them
+    bool is_forward = false;  // an activation, not its gradient
+    bool is_zero = true;      // so far, of zeros or a balance
+    std::size_t rows = 0;     // in which it was
+    RowPlace last = {};       // of them
     std::int64_t elements = -1;
     ShiftSearch search{rule_of(measure)};
+    FrozenSearch frozen = {};  // of the zeros of an activation
 
     static const ShiftRule& rule_of(Measure measure);
     void add(const LineValue& value);
     // Counts a number that is 0 as all so far, which takes no time; false for another one.
     bool pass_over(const LineValue& value);
+  };
+  // How far a number of an input swings.
+  struct Swinging {
+    std::uint32_t series = 0;
+    Measure measure = Measure::norm;  // its logarithm; or the mean
+    std::int64_t elements = -1;
+    SpreadSearch search = {};
+
+    void add(const LineValue& value);
   };
   void note(std::uint32_t tensor, const ClosedRow<RowPlace>& one);
   void note_gap(std::uint32_t tensor);
@@ -176,6 +191,7 @@ class LeftLines {
   std::vector<Of> of_;
   std::vector<Gradients> gradients_;
   std::vector<Shifting> shifting_;
+  std::vector<Swinging> swinging_;
   std::map<std::uint32_t, Left> left_;
   std::int32_t rank_ = 0;
 };

@@ -30,13 +30,17 @@ std::string of_all_text(const Diagnosis& diagnosis, const Series& series) {
          (has_others ? " of optimizer " + std::to_string(series.optimizer) : "");
 }
 
+std::string plain_measure_of(const LeftStep& left) {
+  if (left.series.kind == kLogged) return "value";
+  if (left.measure == Measure::zeros) return "zeros";
+  if (left.measure != Measure::norm) return "mean";
+  return left.series.kind == kind::kInputEntropy ? "entropy" : "norm";
+}
+
 }  // namespace
 
-std::string_view measure_of(const LeftStep& left) {
-  if (left.series.kind == kLogged) return "value";
-  if (left.measure == Measure::mean || left.measure == Measure::balance) return "mean";
-  if (left.measure == Measure::zeros) return "zeros";
-  return left.series.kind == kind::kInputEntropy ? "entropy" : "norm";
+std::string measure_of(const LeftStep& left) {
+  return plain_measure_of(left) + (left.is_spread ? "_spread" : "");
 }
 
 namespace {
@@ -63,12 +67,28 @@ std::string place_text(const Diagnosis& diagnosis, const LeftStep& left) {
 
 namespace {
 
+std::string measure_text(const LeftStep& left) {
+  if (left.measure == Measure::mean) return "mean over its root mean square";
+  if (left.measure == Measure::zeros) return "share of zeros";
+  return plain_measure_of(left);
+}
+
+std::string spread_text(const LeftStep& left) {
+  if (left.measure == Measure::zeros) {
+    return " is the same in each row from here on, and was another one in almost each row before";
+  }
+  return std::string(" swings ") + (left.norm > left.usual ? "more" : "less") +
+         " from here on: the standard deviation of " +
+         (left.measure == Measure::norm ? "the logarithms of " : "") + std::to_string(left.means) +
+         " values is " + number_text(left.norm, 3) + ", and before it was " +
+         number_text(left.usual, 3);
+}
+
 std::string size_text(const LeftStep& left) {
-  std::string text = "its " + std::string(measure_of(left));
-  if (left.measure == Measure::mean) text += " over its root mean square";
-  if (left.measure == Measure::zeros) text = "its share of zeros";
-  text += " is ";
+  std::string text = "its " + measure_text(left);
   if (left.ranks.size() > 1) text = "on rank " + std::to_string(left.row.rank) + " " + text;
+  if (left.is_spread) return text + spread_text(left);
+  text += " is ";
   if (left.measure == Measure::balance) {
     return text + number_text(left.norm, 3) +
            " of its root mean square; it was 0 before, but for rounding";

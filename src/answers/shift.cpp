@@ -2,64 +2,20 @@
 
 #include <algorithm>
 #include <cmath>
-#include <span>
+#include <functional>
 
 namespace trainmon {
-namespace {
-
-// A line that falls or swings has a part of the difference between any two of its values. One that
-// shifts has it between two neighbours, of which pairs are compared.
-constexpr std::size_t kNeighbours = 2;
-constexpr double kShare = 0.6;
-
-}  // namespace
 
 void ShiftSearch::add(const RowPlace& place, double number) {
-  has_ended_ |= !std::isfinite(number) || (found_ && since_ == rule_.after);
-  if (has_ended_) return;
+  if (numbers_.has_ended()) return;
   std::move(last_.begin() + 1, last_.end(), last_.begin());
-  last_.back() = {place, number};
-  last_.back().place.shape = nullptr;
-  ++count_;
-  if (found_) ++since_;
-  if (count_ >= kBefore + rule_.after) look();
-}
-
-void ShiftSearch::look() {
-  const auto number = [](const Value& one) { return one.number; };
-  const auto moments = [&](std::span<const Value> values) { return moments_of(values, number); };
-  const auto push = [](auto& ring, double value) {
-    std::move(ring.begin() + 1, ring.end(), ring.begin());
-    ring.back() = value;
-  };
-  const auto all = std::span<const Value>(last_).last(kBefore + rule_.after);
-  const Moments before = moments(all.first(kBefore)), after = moments(all.last(rule_.after));
-  const double apart = after.mean - before.mean;
-  const double variance = rule_.is_steady ? before.variance : after.variance;
-  // Values that are all alike have an error of 0.
-  const double error = std::max(std::sqrt(before.variance / static_cast<double>(kBefore) +
-                                          variance / static_cast<double>(rule_.after)),
-                                1e-9);
-  const double errors = std::abs(apart) / error;
-  const double jump = moments(all.subspan(kBefore, kNeighbours)).mean -
-                      moments(all.subspan(kBefore - kNeighbours, kNeighbours)).mean;
-  const double swing = rule_.is_level ? std::abs(apart) : errors;
-  push(swings_, swing);
-  push(jumps_, std::abs(jump));
-  if (count_ < kYoung + rule_.after || errors < std::max(rule_.errors, most_)) return;
-  if (std::abs(apart) < std::log(rule_.apart) || jump / apart < kShare) return;
-  // Those that are close share values with this one.
-  const auto most_before = [&](const auto& ring, std::size_t close) {
-    const auto end = ring.end() - static_cast<std::ptrdiff_t>(close);
-    return *std::max_element(end - static_cast<std::ptrdiff_t>(kEarlier), end);
-  };
-  if (swing < rule_.unusual * most_before(swings_, rule_.after)) return;
-  if (std::abs(jump) < rule_.jump * most_before(jumps_, kNeighbours)) return;
-  const Value& first = all[kBefore];
-  found_ = {unusual_of(all.first(kBefore), number, first.place, first.number), std::abs(apart),
-            rule_.after, all[kBefore - 1].place.restart != first.place.restart};
-  most_ = errors;
-  since_ = 0;
+  last_.back() = place;
+  last_.back().shape = nullptr;
+  const auto found = numbers_.add(number);
+  if (!found) return;
+  const auto first = last_.end() - 1 - static_cast<std::ptrdiff_t>(found->ago);
+  found_ = {unusual_of(found->before, std::identity(), *first, found->first),
+            std::abs(found->apart), found->ago + 1, (first - 1)->restart != first->restart};
 }
 
 }  // namespace trainmon

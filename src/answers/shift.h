@@ -1,6 +1,6 @@
-// Where a number of each step shifts for good, and by less than its history tells. It is the
-// logarithm of a logged loss or of the norm of all gradients, or the mean of an input.
-// docs/detection.md has the rule.
+// Rows with which a number of each step shifts for good, and by less than its history tells. It may
+// be the logarithm of a logged loss or of a norm, a mean over the root mean square, or a share of
+// zeros.
 #pragma once
 
 #include <array>
@@ -9,23 +9,10 @@
 #include <optional>
 
 #include "answers/history.h"
+#include "model/mean_shift.h"
 #include "trainmon/read.h"
 
 namespace trainmon {
-
-// Of two or more numbers.
-struct Moments {
-  double mean = 0.0;
-  double variance = 0.0;
-};
-template <typename Values, typename Number>
-Moments moments_of(const Values& values, const Number& number) {
-  const auto count = static_cast<double>(values.size());
-  double mean = 0.0, m2 = 0.0;
-  for (const auto& one : values) mean += number(one) / count;
-  for (const auto& one : values) m2 += (number(one) - mean) * (number(one) - mean);
-  return {mean, m2 / (count - 1.0)};
-}
 
 // A number as that of a row, beside the numbers before it.
 template <typename Values, typename Number>
@@ -44,17 +31,6 @@ struct Shift {
   bool begins = false;  // its start begins with the row
 };
 
-// By which numbers a shift is told. A training may learn fast what has changed: then few are far
-// off, and they must be farther.
-struct ShiftRule {
-  std::size_t after;  // numbers
-  double errors;      // standard errors of the difference of the means, at least
-  double apart;       // the means, at least, as a factor of what has these natural logarithms
-  double unusual;     // its own swings before were smaller by this factor, in standard errors
-  double jump;        // no two neighbours before were as far apart: by this factor
-  bool is_steady;     // the noise is that of the values before alone
-  bool is_level;      // its swings are compared by their size, for it has no trend
-};
 inline constexpr ShiftRule kLasting = {8, 7.5, 1.08, 1.75, 0.0, false, false};
 // Gradients of sound trainings swing more than losses.
 inline constexpr ShiftRule kOfGradients = {8, 7.5, 1.05, 2.5, 0.0, false, false};
@@ -69,39 +45,23 @@ inline constexpr ShiftRule kShort = {4, 6.0, 1.15, 1.9, 1.2, true, false};
 // Is given the numbers of one line in the order of their steps. A copy goes on by itself.
 class ShiftSearch {
  public:
-  static constexpr std::size_t kBefore = History::kMost, kAfter = kLasting.after;
-  // A line is young for so many rows: many change fast then.
-  static constexpr std::size_t kYoung = 64;
+  static constexpr std::size_t kBefore = MeanShifts::kBefore, kAfter = kLasting.after;
+  static_assert(kBefore == History::kMost && kAfter == MeanShifts::kMostAfter);
+  static constexpr std::size_t kYoung = MeanShifts::kYoung;
   // More numbers before that are all alike change nothing.
   static constexpr std::size_t kMemory = 2 * kYoung;
 
-  explicit ShiftSearch(const ShiftRule& rule) : rule_(rule) {}
+  explicit ShiftSearch(const ShiftRule& rule) : numbers_(rule) {}
 
-  // From one on that is not finite, as the logarithm of 0, nothing is looked for.
+  // As MeanShifts::add().
   void add(const RowPlace& place, double number);
   // The first one; the largest of those that overlap with it.
   const std::optional<Shift>& found() const { return found_; }
 
  private:
-  static constexpr std::size_t kRows = kBefore + kAfter, kEarlier = 48;
-  static_assert(kShort.after <= kAfter);
-  struct Value {
-    RowPlace place;
-    double number = 0.0;
-  };
-  void look();
-
-  ShiftRule rule_;
-  std::array<Value, kRows> last_ = {};  // the newest is the last
-  // How far means were apart where these values end: in standard errors, or by their size. The
-  // newest is the last.
-  std::array<double, kEarlier + kAfter> swings_ = {};
-  std::array<double, kEarlier + kAfter> jumps_ = {};  // between neighbours, as swings_
-  std::size_t count_ = 0;
+  MeanShifts numbers_;
+  std::array<RowPlace, MeanShifts::kRows> last_ = {};  // of them; the newest is the last
   std::optional<Shift> found_;
-  double most_ = 0.0;      // the errors of found_
-  std::size_t since_ = 0;  // numbers after those of found_
-  bool has_ended_ = false;
 };
 
 }  // namespace trainmon

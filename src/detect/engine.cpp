@@ -36,6 +36,7 @@ void Engine::take(StepEvidence&& evidence) {
   forwards_.check(window, findings_);
   jumps_.check(window, findings_);
   learning_rates_.check(window, findings_);
+  rate_slopes_.check(window, findings_);
   check_present(window, findings_);
   ended_gradients_.check(window);
   gaps_.check(window, findings_);
@@ -49,6 +50,7 @@ void Engine::take(StepEvidence&& evidence) {
   check_exp_avg_sq(window, findings_);
   resumed_moments_.check(window, findings_);
   updates_.check(window, findings_);
+  step_sizes_.check(window, findings_);
   unmoved_.check(window, findings_);
   untrained_.check(window, findings_);
   if (looks_by_hand_) by_hand_.check(window, findings_);
@@ -81,8 +83,10 @@ void Engine::forget_start(const StepEvidence& first) {
   resumed_moments_.forget();
   if (before_ && before_->restart < first.restart) {
     learning_rates_.begin(declared_[restart_]);
+    rate_slopes_.begin();
   } else {
     learning_rates_.forget();
+    rate_slopes_.forget();
   }
   if (before_ && before_->restart < first.restart && before_->step + 1 == first.step) {
     resumed_weights_.begin(*before_, held_, gaps_);
@@ -103,6 +107,7 @@ void Engine::forget_start(const StepEvidence& first) {
   gradient_ranges_ = {};
   forwards_ = {};
   own_changes_ = {};
+  step_sizes_ = {};
 }
 
 // Those before the first row of a step lie between no two rows that are still to be compared.

@@ -22,11 +22,13 @@
 #include "detect/input_ranges.h"
 #include "detect/learning_rates.h"
 #include "detect/own_changes.h"
+#include "detect/rate_slopes.h"
 #include "detect/repeated_arguments.h"
 #include "detect/resumed_moments.h"
 #include "detect/resumed_weights.h"
 #include "detect/stale_gradients.h"
 #include "detect/start_steps.h"
+#include "detect/step_sizes.h"
 #include "detect/unmoved.h"
 #include "detect/untrained.h"
 
@@ -123,9 +125,11 @@ class Engine {
   ZeroGradients zero_;
   DeclaredJumps jumps_;
   LearningRates learning_rates_;
+  RateSlopes rate_slopes_;
   BackwardCounts backwards_;
   StaleGradients stale_gradients_;
   OwnChanges own_changes_;
+  StepSizes step_sizes_;
   Updates updates_;
   UnmovedWeights unmoved_;
   Untrained untrained_;

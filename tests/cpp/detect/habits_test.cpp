@@ -115,6 +115,28 @@ TEST_F(Habits, AStartThatWarmsUpAgainIsSaidOnce) {
   expect_one("config", 40, {}, "but not with its learning rate: that of group 0 was 0.1 and is 0");
 }
 
+TEST_F(Habits, AScheduleThatIsSteppedTwiceFromAStartOnIsSaidOnce) {
+  const auto line = [](std::int64_t step) { return 0.1 - 0.0005 * static_cast<double>(step); };
+  steps(40, one_backward, slowly, line);
+  restart = 1;
+  steps(40, one_backward, slowly, [&](std::int64_t step) { return line(2 * step - 40); });
+  expect_one("config", 40, {}, "changed by -0.0005 in each step, and now it changes by -0.001");
+}
+
+TEST_F(Habits, AScheduleThatNobodyStepsFromAStartOnIsSaidOnce) {
+  steps(40, one_backward, slowly, [](std::int64_t step) { return cosine(step, 200); });
+  restart = 1;
+  steps(40, one_backward, slowly, [](std::int64_t) { return cosine(40, 200); });
+  expect_one("config", 40, {}, "in each step, and now it stays");
+}
+
+TEST_F(Habits, AScheduleThatGoesOnInAnotherStartIsNothing) {
+  steps(40, one_backward, slowly, [](std::int64_t step) { return cosine(step, 200); });
+  restart = 1;
+  steps(40, one_backward, slowly, [](std::int64_t step) { return cosine(step, 200); });
+  expect_none();
+}
+
 TEST_F(Habits, AWarmUpAndWarmRestartsAreNothing) {
   steps(120, one_backward, slowly, [](std::int64_t step) {
     return step < 20 ? 0.1 * static_cast<double>(step + 1) / 20.0 : cosine((step - 20) % 25, 25);

@@ -17,6 +17,7 @@ BEGIN = 36
 class Training:
     """One model, its optimizer, and data that are new in each step."""
 
+    steps = STEPS
     expected: tuple = ()  # check, step, part of the text
 
     def __init__(self, is_faulty):
@@ -43,8 +44,56 @@ class Training:
 
     def run(self, out):
         with trainmon.watch(*self.watched(), checks=True, every=1, out=str(out)):
-            for step in range(STEPS):
+            for step in range(self.steps):
                 self.step(step)
+
+
+class RoundedAdam(torch.optim.Optimizer):
+    """Weights in bfloat16 alone: what is rounded away is added by chance, so that steps add up."""
+
+    def __init__(self, parameters, lr):
+        super().__init__(parameters, {"lr": lr, "betas": (0.9, 0.99)})
+        self.is_stochastic = True
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for weight in group["params"]:
+                state = self.state[weight]
+                if not state:
+                    state["exp_avg"] = torch.zeros_like(weight, dtype=torch.float32)
+                    state["exp_avg_sq"] = torch.zeros_like(weight, dtype=torch.float32)
+                gradient = weight.grad.float()
+                state["exp_avg"].lerp_(gradient, 0.1)
+                state["exp_avg_sq"].lerp_(gradient.square(), 0.01)
+                moved = weight.float() - group["lr"] * state["exp_avg"] / (
+                    state["exp_avg_sq"].sqrt() + 1e-8
+                )
+                bits = moved.view(torch.int32)
+                if self.is_stochastic:
+                    noise = torch.randint(0, 1 << 16, bits.shape, dtype=torch.int32)
+                    bits = (bits + noise) & -(1 << 16)
+                weight.copy_(bits.view(torch.float32))
+
+
+class Rounding(Training):
+    """The rounding of the optimizer is not stochastic any more."""
+
+    steps, begin = 140, 100
+    expected = ("update", begin, "the optimizer moves the weights 0.")
+
+    def __init__(self, is_faulty):
+        super().__init__(is_faulty)
+        self.model.bfloat16()
+        self.optimizer = RoundedAdam(self.model.parameters(), lr=2e-4)
+
+    def batch(self):
+        return super().batch().bfloat16()
+
+    def step(self, step):
+        if self.is_faulty and step == self.begin:
+            self.optimizer.is_stochastic = False
+        super().step(step)
 
 
 class Teacher(Training):
@@ -198,6 +247,25 @@ class ResumedRate(Resumed):
         self.schedule.step()
 
 
+class ResumedTwice(Resumed):
+    """The schedule is restored, and stepped twice in each step from then on."""
+
+    expected = ("config", BEGIN, "but not with its schedule")
+
+    def __init__(self, is_faulty):
+        super().__init__(is_faulty)
+        self.schedule = torch.optim.lr_scheduler.LinearLR(self.optimizer, 1.0, 0.1, 20 * BEGIN)
+        self.times = 1
+
+    def load(self):
+        self.times = 2
+
+    def step(self, step):
+        super().step(step)
+        for _ in range(self.times):
+            self.schedule.step()
+
+
 TRAININGS = (
     Teacher,
     Cosine,
@@ -207,6 +275,8 @@ TRAININGS = (
     ResumedWeights,
     ResumedHalf,
     ResumedRate,
+    ResumedTwice,
+    Rounding,
 )
 
 
