@@ -201,10 +201,7 @@ class Watch:
         """
         if self._ended is not None or not self._adapter.attached:
             return
-        if values is not None and not isinstance(values, Mapping):
-            what = f"log() takes numbers by name, or a dict of them, not {type(values).__name__}"
-            return self._adapter.coverage.say_once(what)
-        for name, value in {**(values or {}), **scalars}.items():
+        for name, value in self._adapter.by_name(values, scalars).items():
             try:
                 value = self._adapter.number(value)
             except Exception as error:

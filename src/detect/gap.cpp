@@ -126,6 +126,13 @@ void Gaps::check(const Window& window, Findings& found) {
     rank.largest = std::max(rank.largest, after.absmax);
     const Observation* const before = found_of(window, after);
     if (before == nullptr) continue;
+    if (before->count != after.count) {  // which no damage does
+      Finding one =
+          window.notice(Check::gap, Stage::weights, after.rank, window.now.step, {after.tensor});
+      one.text = "the weights have another number of elements than the step before left";
+      found.add(std::move(one));
+      continue;
+    }
     const Evidence evidence = evidence_of_bits({&after, before});
     found.checked(Check::gap, evidence);
     ++rank.compared;

@@ -140,6 +140,16 @@ class AdapterBase:
         with self.unseen():
             return float(value.detach() if hasattr(value, "detach") else value)
 
+    def by_name(self, values, scalars: dict) -> dict:
+        """What log() was given; nothing where `values` is no mapping, or one that raises."""
+        try:
+            return scalars if values is None else {**values, **scalars}
+        except Exception as error:
+            pass_on(error)
+            what = f"log() takes numbers by name, or a dict of them, not {type(values).__name__}"
+            self.coverage.say_once(f"{what}: {error}")
+            return {}
+
     def no_number(self, name: str, why: Exception) -> None:
         self.core.drop_scalar()
         self.coverage.say_once(f"log({name}=...) takes a number: {why}")

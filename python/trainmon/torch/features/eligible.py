@@ -87,12 +87,6 @@ def readable(value) -> bool:
     )
 
 
-# Inside vmap(), grad(), ... of torch.func it gives the innermost: values are not asked for there.
-transform_of_functorch = getattr(
-    getattr(torch._C, "_functorch", None), "peek_interpreter_stack", lambda: None
-)
-
-
 def positional(module: nn.Module) -> tuple[str, ...]:
     try:
         return tuple(inspect.signature(module.forward).parameters)

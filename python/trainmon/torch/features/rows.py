@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import weakref
 
-import torch
 from torch import Tensor, nn
 
 from trainmon.torch.features import eligible
@@ -27,6 +26,7 @@ from trainmon.torch.hooks.dynamo import compiling
 from trainmon.torch.hooks.hook import Hook
 from trainmon.torch.hooks.unseen import unseen
 from trainmon.torch.measuring.isolated import isolated
+from trainmon.torch.measuring.isolated import why_not as why_not_here
 
 
 class Watched:
@@ -131,9 +131,7 @@ class Features:
     def left(self, watched: Watched, module: nn.Module, args: tuple, kwargs: dict, output) -> None:
         if current_task() != IDLE:  # recomputed: the first pass gave the rows
             return
-        if torch.jit.is_tracing():  # what is computed here would become part of the trace
-            return
-        if eligible.transform_of_functorch() is not None:
+        if why_not_here() is not None:  # as where what is computed would become part of a trace
             return
         frame = self.adapter.clock.frame or self.adapter.open_frame()
         if not frame.recording:

@@ -12,6 +12,21 @@ if not hasattr(_no_autocast, "__enter__"):
 _no_functions = torch._C.DisableTorchFunction
 
 
+# Inside vmap(), grad(), ... of torch.func it gives the innermost.
+_innermost_transform = getattr(
+    getattr(torch._C, "_functorch", None), "peek_interpreter_stack", lambda: None
+)
+# How many modes see operations before autograd does, as of make_fx(pre_dispatch=True): no_modes() leaves them.
+_modes_before_autograd = getattr(torch._ops, "_len_torch_dispatch_stack_pre_dispatch", lambda: 0)
+
+
+def why_not() -> str | None:
+    """Why our operations would not be ours alone now, as a short stable word."""
+    if torch.jit.is_tracing() or _modes_before_autograd():
+        return "traced"
+    return None if _innermost_transform() is None else "transformed"
+
+
 @contextlib.contextmanager
 def isolated():
     with torch.no_grad(), _no_functions(), _no_autocast(), no_modes():

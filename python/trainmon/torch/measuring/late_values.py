@@ -10,6 +10,7 @@ from torch import Tensor
 from trainmon.base.locks import fork_safe_lock
 from trainmon.base.rows import BY_OPERATIONS
 from trainmon.torch.measuring import check_ops, ops
+from trainmon.torch.measuring.isolated import isolated
 from trainmon.torch.measuring.ops import dtype_name
 
 
@@ -68,10 +69,19 @@ class Late:
         except ops.Refused as refused:
             self.core.refuse(str(refused))
             return
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except RuntimeError:  # torch lacks an operation for it
+            self.core.refuse(dtype_name(tensor))
+            return
         with self.lock:
             dtype, shape = dtype_name(tensor), tuple(tensor.shape)
             flags |= BY_OPERATIONS
-            self.core.add_late_row(series, dtype, shape, window, accum, call, flags)
+            try:
+                self.core.add_late_row(series, dtype, shape, window, accum, call, flags)
+            except ValueError:  # a dtype without a name here
+                self.core.refuse(dtype)
+                return
             self.vectors.append(vector)
 
     def _check(self, series: int, tensor: Tensor, scale, state: Tensor) -> Tensor:
@@ -102,7 +112,8 @@ class Late:
     def poll(self) -> None:
         while self.waiting and all(copy.ready() for _, copy in self.waiting[0][0]):
             copies, rows, then = self.waiting.popleft()
-            parts = [copy.values().to(torch.float64) for _, copy in copies]
+            with isolated():
+                parts = [copy.values().to(torch.float64) for _, copy in copies]
             if len(parts) == 1:
                 then(parts[0])
                 continue
@@ -120,7 +131,7 @@ class Late:
             self.poll()
 
     def _send(self, vectors: list[Tensor], then) -> None:
-        with torch.no_grad():
+        with isolated():
             places = collections.defaultdict(list)
             for place, vector in enumerate(vectors):
                 places[vector.device].append(place)

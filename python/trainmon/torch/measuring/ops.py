@@ -11,12 +11,16 @@ import torch
 from torch import Tensor
 
 from trainmon.base.row_state import DEGREES, EMPTY, ordered
-from trainmon.torch.measuring.isolated import no_modes
+from trainmon.torch.measuring.isolated import no_modes, why_not
 
 COUNTS = ("count", "nans", "pos_infs", "neg_infs", "zeros", "subnormals")  # of _first_pass
 CHUNK = 1 << 24  # elements widened at a time: bounds what a large tensor needs besides itself
 # A view of more elements that names each of its storage more often is not read: it would take seconds.
 MOST_OVERLAPPING, OVERLAPS = 1 << 24, 8
+# A tensor that a transform of torch.func has wrapped, which may outlive the transform.
+_is_of_functorch = getattr(
+    getattr(torch._C, "_functorch", None), "is_functorch_wrapped_tensor", lambda tensor: False
+)
 
 
 def dtype_name(tensor: Tensor) -> str:
@@ -108,6 +112,15 @@ def _second_pass(x: Tensor, mean: Tensor) -> Tensor:
 
 
 def _refuse(tensor: Tensor) -> None:
+    if (why := why_not()) is not None:
+        raise Refused(why)
+    # The class decides what operations do, and its tensors may have no memory, as FakeTensor.
+    if type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__:
+        raise Refused("dtensor" if hasattr(tensor, "placements") else type(tensor).__name__)
+    if _is_of_functorch(tensor):
+        raise Refused("transformed")
+    if tensor.is_nested:
+        raise Refused("nested")
     if tensor.layout is not torch.strided:
         raise Refused(str(tensor.layout).removeprefix("torch."))
     if tensor.is_meta:
@@ -118,8 +131,6 @@ def _refuse(tensor: Tensor) -> None:
         raise Refused(dtype_name(tensor))
     if tensor.is_neg():
         raise Refused("neg_view")
-    if hasattr(tensor, "placements"):
-        raise Refused("dtensor")
     if _end(tensor) > tensor.untyped_storage().nbytes():
         raise Refused("storage_too_small")
     named = math.prod(size for size, stride in zip(tensor.shape, tensor.stride()) if stride)

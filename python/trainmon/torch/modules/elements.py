@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 
 from torch import Tensor
 
@@ -40,12 +39,14 @@ def _collect(name: str, value, found: list, depth: int, budget: list[int], above
         return
     if value is None or depth == 0 or isinstance(value, (str, bytes)):
         return
-    if isinstance(value, (tuple, list)):
-        items = enumerate(value[:MOST])
-        budget[0] -= len(value)
-    elif isinstance(value, Mapping):  # ModelOutput of transformers is one
-        items = value.items()
-        budget[0] -= len(value)
+    # What a class of the user makes of its own items is its code, which is not run.
+    kind = next((one for one in (tuple, list, dict) if isinstance(value, one)), None)
+    if kind is dict:  # ModelOutput of transformers is one
+        items = dict.items(value)
+        budget[0] -= dict.__len__(value)
+    elif kind is not None:
+        items = enumerate(kind.__getitem__(value, slice(MOST)))
+        budget[0] -= kind.__len__(value)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = dataclasses.fields(value)
         items = ((field.name, getattr(value, field.name, None)) for field in fields)

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from trainmon.base.rows import ELSEWHERE
+from trainmon.torch.measuring.ops import dtype_name
 
 MOMENTA = ("exp_avg", "momentum_buffer")
 
@@ -35,6 +36,9 @@ class Directions:
                 continue
             one, two = locals_of(wrapper, [gradient, momentum])
             if one is None or two is None or one.shape != two.shape:
+                continue
+            if one.is_complex():  # its sign is none
+                adapter.core.refuse(dtype_name(one))
                 continue
             series = self.registry.series_of(parameter, "mg_direction", self.share)
             if adapter.is_elsewhere or (

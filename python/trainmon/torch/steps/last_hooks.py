@@ -34,7 +34,14 @@ class LastHooks:
         self._held: dict[int, tuple] = {}  # key of our pre-hook -> (its optimizer, handles)
 
     def put_on(self, optimizer, before, after) -> tuple:
-        """The handles of both."""
+        """The handles of both. RuntimeError in a step hook of the user, where torch goes through these."""
+        if is_walked(
+            {**optimizer._optimizer_step_pre_hooks, **optimizer._optimizer_step_post_hooks}
+        ):
+            raise RuntimeError(
+                "an optimizer cannot be watched from one of its own step hooks, for torch goes through them: "
+                "call watch() after its step()"
+            )
         for one in (before, after):
             keep_out_of_graphs(type(one))
         restored, handle = Restored(optimizer), optimizer.register_step_pre_hook(before)
